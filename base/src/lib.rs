@@ -1,0 +1,16 @@
+//! The words every other crate shares: units, identifiers, work items and the step contract.
+//!
+//! A leaf crate: plain data and two small traits. It must not know HTTP, tensors, storage,
+//! clocks or threads; everything here can be built in a test by hand.
+
+pub mod ids;
+pub mod step;
+pub mod text;
+pub mod units;
+pub mod work;
+
+pub use ids::{BlockId, RelQueryId, RequestId, StepId, TenantId, TokenId};
+pub use step::{BatchKind, BatchPlan, End, ExecError, Executor, RowError, RowOutcome, Run, SampleSpec, Sampled, Slot, StepOutcome};
+pub use text::{ChatTemplate, Piece, Role, TextError, Tokenizer};
+pub use units::{Bytes, Millis, Nanos, Time, TokenCount};
+pub use work::{Generation, Periods, ServiceClass, Span, SpanKind, Submission, WorkItem};

@@ -1,0 +1,181 @@
+//! The contract between scheduler and executor: a plan goes out, an outcome comes back.
+//!
+//! Both sides depend on this module and never on each other.
+
+use std::sync::Arc;
+
+use crate::work::Generation;
+use crate::{BlockId, Nanos, RequestId, StepId, TokenCount, TokenId};
+
+/// Cached tokens that a slot attends to, read `shift` positions further on than their keys were
+/// rotated for (DESIGN 4). All blocks but the last are full.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Run {
+    /// The blocks, in reading order.
+    pub blocks: Arc<[BlockId]>,
+    /// How many positions of them count; the last block may be partly used.
+    pub tokens: TokenCount,
+    /// Positions between the keys' own numbering and where they are read.
+    pub shift: u32,
+}
+
+/// What a request needs to have its first token sampled; given with every slot that samples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampleSpec {
+    /// How to generate; the executor also ends the row by it.
+    pub generation: Arc<Generation>,
+    /// The row's seed.
+    pub seed: u64,
+    /// Output position of the token this step samples, from 0.
+    pub output_index: u32,
+}
+
+/// One request's part of a step: compute `input` at positions `start..`, attending to `context`
+/// and, causally, to itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slot {
+    /// Whose tokens these are.
+    pub request: RequestId,
+    /// Position of the first input token in the request's own numbering: the length of `context`.
+    pub start: u32,
+    /// The tokens to compute. Never empty.
+    pub input: Vec<TokenId>,
+    /// What the request has before `start`, in reading order. Slots of one step that share cached
+    /// tokens have equal runs for them (cut where their contexts part), so an executor can read a
+    /// shared run once per batch. A run may lie in blocks that another slot of the same step writes
+    /// (trie prefill): executors write all keys and values of a layer before any attention.
+    pub context: Vec<Run>,
+    /// Blocks that take the keys and values of `input`: token `i` goes to position
+    /// `write_offset + i`, counted through these blocks.
+    pub write_blocks: Vec<BlockId>,
+    /// Positions of the first write block that are in use already.
+    pub write_offset: u32,
+    /// Present on all slots but the earlier chunks of a prefill, which yield no token.
+    pub sample: Option<SampleSpec>,
+    /// Whether this slot computes prompt tokens (prefill) or extends an output (decode).
+    pub is_prefill: bool,
+}
+
+/// What a step is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BatchKind {
+    /// Prompt tokens only.
+    Prefill,
+    /// One token each of running requests.
+    Decode,
+    /// Both.
+    Mixed,
+}
+
+impl BatchKind {
+    /// The word used in metrics and traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
+/// One model step. Slots are in execution order; their blocks are already granted.
+#[derive(Clone, Debug)]
+pub struct BatchPlan {
+    /// The step's number.
+    pub step: StepId,
+    /// The work; never empty.
+    pub slots: Vec<Slot>,
+    /// Requests that will never appear again: the executor drops what it keeps of them.
+    pub retired: Vec<RequestId>,
+}
+
+impl BatchPlan {
+    /// What the step is made of.
+    pub fn kind(&self) -> BatchKind {
+        let prefills = self.slots.iter().filter(|slot| slot.is_prefill).count();
+        match (prefills, self.slots.len() - prefills) {
+            (0, _) => BatchKind::Decode,
+            (_, 0) => BatchKind::Prefill,
+            _ => BatchKind::Mixed,
+        }
+    }
+
+    /// Prompt tokens that the step computes: `utok(p)` of RelServe, Eq. 9.
+    pub fn prefill_tokens(&self) -> TokenCount {
+        TokenCount(self.slots.iter().filter(|slot| slot.is_prefill).map(|slot| slot.input.len() as u64).sum())
+    }
+
+    /// Requests that the step extends by one token: `req(d)` of RelServe, Eq. 9.
+    pub fn decode_sequences(&self) -> u64 {
+        self.slots.iter().filter(|slot| !slot.is_prefill).count() as u64
+    }
+}
+
+/// Why a row ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// An end token or a stop string.
+    Stop,
+    /// `output_max` tokens.
+    Length,
+}
+
+/// A failure of one row that leaves its neighbours alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum RowError {
+    /// The model's output for this row is not a number.
+    #[error("the model produced logits that are not numbers for this row")]
+    NotANumber,
+    /// Anything else an executor can say about one row.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A sampled token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sampled {
+    /// The token.
+    pub token: TokenId,
+    /// Text that is final with this token; empty while a character or a possible stop string is
+    /// incomplete. The concatenation over a row is the row's whole output.
+    pub text: String,
+    /// Set with the row's last token.
+    pub end: Option<End>,
+}
+
+/// What became of one slot that sampled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowOutcome {
+    /// The slot's request.
+    pub request: RequestId,
+    /// Its token, or why the row failed.
+    pub result: Result<Sampled, RowError>,
+}
+
+/// What came of a step: one [`RowOutcome`] per slot that samples, in slot order.
+#[derive(Clone, Debug)]
+pub struct StepOutcome {
+    /// The step's number.
+    pub step: StepId,
+    /// Measured duration (virtual in the simulator).
+    pub elapsed: Nanos,
+    /// The rows.
+    pub rows: Vec<RowOutcome>,
+}
+
+/// A step that failed as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// The plan contradicts the executor's state or limits: a bug of the scheduler.
+    #[error("the executor refuses the plan: {0}")]
+    BadPlan(String),
+    /// The device or the remote side failed; the step may be tried again.
+    #[error("the step failed: {0}")]
+    Failed(String),
+}
+
+/// Something that can run batches: the local engine, remote replicas, the simulator.
+pub trait Executor: Send {
+    /// Runs the whole plan or fails as a whole; on failure no slot has advanced.
+    fn step(&mut self, plan: &BatchPlan) -> Result<StepOutcome, ExecError>;
+}

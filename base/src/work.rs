@@ -1,0 +1,123 @@
+//! Work items: one request as the scheduler sees it. `ir` makes them, `scheduler` takes them.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Nanos, RelQueryId, TenantId, Time, TokenCount, TokenId};
+
+/// How the output of a request is produced. Shared by the rows of a relQuery.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Generation {
+    /// Most output tokens, the end token included: OL(R) of the RelServe paper. At least 1.
+    pub output_max: TokenCount,
+    /// 0 is greedy; else the logits are divided by it. Finite, not negative.
+    pub temperature: f32,
+    /// Keep the most likely tokens whose probabilities sum to this; in (0, 1].
+    pub top_p: f32,
+    /// Keep this many most likely tokens; `None` keeps all.
+    pub top_k: Option<u32>,
+    /// Text that ends the output and is not part of it.
+    pub stop: Vec<String>,
+    /// Tokens that end the output beside the model's own end tokens.
+    pub stop_tokens: Vec<TokenId>,
+    /// Generate through the model's end tokens (benchmarks).
+    pub ignore_end: bool,
+}
+
+impl Default for Generation {
+    fn default() -> Self {
+        Self {
+            output_max: TokenCount(64),
+            temperature: 0.0,
+            top_p: 1.0,
+            top_k: None,
+            stop: Vec::new(),
+            stop_tokens: Vec::new(),
+            ignore_end: false,
+        }
+    }
+}
+
+/// What a stretch of prompt tokens is. Boundaries are metadata beside the tokens, never tokens
+/// that a cell's text could forge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SpanKind {
+    /// Markup of the chat template or text of the relQuery's own template.
+    Template,
+    /// Text that came out of a cell.
+    Field,
+}
+
+/// A stretch of the prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// What it is.
+    pub kind: SpanKind,
+    /// Its length; the spans of a prompt add up to the prompt.
+    pub tokens: TokenCount,
+}
+
+/// One request of a relQuery, ready to be scheduled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkItem {
+    /// Its row: results return under this number. Unique inside the relQuery.
+    pub row: u32,
+    /// The prompt. Never empty.
+    pub prompt: Arc<[TokenId]>,
+    /// The prompt's spans, in order.
+    pub spans: Arc<[Span]>,
+    /// How to generate.
+    pub generation: Arc<Generation>,
+    /// Seed of this row's sampling; the token at output position `i` depends on `(seed, i)` alone,
+    /// so a row that is preempted and recomputed draws the same tokens.
+    pub seed: u64,
+}
+
+/// Who waits for the answer. Lower classes fill what higher ones leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceClass {
+    /// A person looks at the cell.
+    #[default]
+    Interactive,
+    /// A dashboard refreshes.
+    Dashboard,
+    /// A job runs over night.
+    Bulk,
+}
+
+/// A relQuery handed to the scheduler: rows that share a template and one latency.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// Its identity, given by the caller.
+    pub id: RelQueryId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Prefix-cache namespace: only equal scopes ever share a block (model revision and tenant salt).
+    pub scope: u128,
+    /// Who waits.
+    pub class: ServiceClass,
+    /// When it arrived.
+    pub arrival: Time,
+    /// Its rows. Never empty.
+    pub items: Vec<WorkItem>,
+}
+
+/// The three periods of a relQuery's latency (RelServe, Eq. 2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Periods {
+    /// Arrival to the start of its first prefill.
+    pub waiting: Nanos,
+    /// Start of its first prefill to the end of its last.
+    pub core: Nanos,
+    /// End of its last prefill to the end of its last decode.
+    pub tail: Nanos,
+}
+
+impl Periods {
+    /// The latency: the sum of the three.
+    pub fn total(&self) -> Nanos {
+        self.waiting + self.core + self.tail
+    }
+}
