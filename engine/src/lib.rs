@@ -1,1 +1,6 @@
-//! (under construction)
+//! The one crate with tensors: it loads a checkpoint and runs batch plans on it.
+//!
+//! It knows nothing of relQueries, tenants or HTTP: a [`base::BatchPlan`] comes in, a
+//! [`base::StepOutcome`] goes out.
+
+pub mod checkpoint;
