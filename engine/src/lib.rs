@@ -4,3 +4,4 @@
 //! [`base::StepOutcome`] goes out.
 
 pub mod checkpoint;
+pub mod text;

@@ -1,0 +1,137 @@
+//! Where weights come from: tensors by name, whatever file, folder or buffer holds them.
+//!
+//! A source hands out raw bytes; it must not know which tensors a model needs or what for.
+
+use std::collections::BTreeMap;
+
+use crate::checkpoint::CheckpointError;
+
+/// Element type of a stored tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 half precision.
+    F16,
+    /// The upper half of a single.
+    Bf16,
+}
+
+impl Dtype {
+    /// Bytes of one element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    /// The word used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+/// A tensor as it lies in its file: row-major, little endian, possibly unaligned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawTensor<'a> {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Extent per dimension, outermost first.
+    pub shape: Vec<usize>,
+    /// `shape` elements of `dtype`; the length is checked by whoever built this.
+    pub data: &'a [u8],
+}
+
+impl RawTensor<'_> {
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.data.len() / self.dtype.bytes()
+    }
+
+    /// All elements, widened to single precision.
+    pub fn to_f32(&self) -> Vec<f32> {
+        match self.dtype {
+            Dtype::F32 => {
+                self.data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+            }
+            Dtype::F16 => {
+                self.data.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect()
+            }
+            Dtype::Bf16 => {
+                self.data.chunks_exact(2).map(|b| half::bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect()
+            }
+        }
+    }
+}
+
+/// Tensors by name.
+pub trait WeightSource: Sync {
+    /// The tensor called `name`; [`CheckpointError::MissingTensor`] where there is none.
+    fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError>;
+
+    /// All names, sorted.
+    fn names(&self) -> Vec<String>;
+}
+
+/// Tensors built in memory: for tests, and for writers of checkpoints.
+#[derive(Clone, Debug, Default)]
+pub struct MapWeights {
+    tensors: BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>,
+}
+
+impl MapWeights {
+    /// Adds a tensor, rounding `values` to `dtype`.
+    ///
+    /// # Panics
+    /// When `values` does not fill `shape`: the caller made both.
+    pub fn insert(&mut self, name: &str, dtype: Dtype, shape: &[usize], values: &[f32]) {
+        assert_eq!(shape.iter().product::<usize>(), values.len(), "values of {name} fill its shape");
+        let data = match dtype {
+            Dtype::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Dtype::F16 => values.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect(),
+            Dtype::Bf16 => values.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect(),
+        };
+        self.tensors.insert(name.to_owned(), (dtype, shape.to_vec(), data));
+    }
+
+    /// Removes a tensor; whether it was there.
+    pub fn remove(&mut self, name: &str) -> bool {
+        self.tensors.remove(name).is_some()
+    }
+}
+
+impl WeightSource for MapWeights {
+    fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        match self.tensors.get(name) {
+            Some((dtype, shape, data)) => Ok(RawTensor { dtype: *dtype, shape: shape.clone(), data }),
+            None => Err(CheckpointError::MissingTensor { name: name.to_owned() }),
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.tensors.keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_gives_back_its_values_rounded_to_their_type() {
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            let mut map = MapWeights::default();
+            map.insert("a", dtype, &[2, 2], &[1.0, -0.5, 0.25, 3.0]);
+            let tensor = map.tensor("a").expect("it was inserted");
+            assert_eq!((tensor.shape.clone(), tensor.elements()), (vec![2, 2], 4));
+            assert_eq!(tensor.to_f32(), [1.0, -0.5, 0.25, 3.0]);
+            assert!(matches!(map.tensor("b"), Err(CheckpointError::MissingTensor { name }) if name == "b"));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Text in and out of tokens: the checkpoint's tokenizer, its chat template, incremental decoding.
+//!
+//! Nothing here knows of weights, devices or schedules.
+
+use base::TokenId;
+use base::text::ByteText;
+
+/// Incremental decoding: tokens one by one to text that is final.
+///
+/// The pieces of a row, concatenated, equal the decoding of all its tokens at once. Each call costs
+/// the same however long the output is already.
+pub trait TokenText: Send + Sync {
+    /// The state of a new output.
+    fn start(&self) -> DecodeState {
+        DecodeState::default()
+    }
+
+    /// Text that is final with this token; empty while a character is incomplete.
+    fn push(&self, state: &mut DecodeState, token: TokenId) -> String;
+
+    /// Text that was held back; call once, after the last token.
+    fn flush(&self, state: &mut DecodeState) -> String;
+}
+
+/// Where the decoding of one output stands.
+#[derive(Clone, Debug, Default)]
+pub struct DecodeState {
+    /// Bytes that are not yet whole characters.
+    pub(crate) pending: Vec<u8>,
+}
+
+/// Takes the whole characters, and the replacement of broken ones, from the front of `pending`.
+///
+/// Over a stream this gives exactly what [`String::from_utf8_lossy`] gives for all bytes at once.
+pub(crate) fn take_characters(pending: &mut Vec<u8>) -> String {
+    let mut text = String::new();
+    let mut done = 0;
+    for chunk in pending.utf8_chunks() {
+        let invalid = chunk.invalid();
+        text.push_str(chunk.valid());
+        done += chunk.valid().len();
+        let is_cut_short = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
+        if is_cut_short {
+            break; // only the last chunk can be: the next token may complete it
+        }
+        if !invalid.is_empty() {
+            text.push(char::REPLACEMENT_CHARACTER);
+            done += invalid.len();
+        }
+    }
+    pending.drain(..done);
+    text
+}
+
+/// What is left of `pending` at the end of the output.
+pub(crate) fn take_rest(pending: &mut Vec<u8>) -> String {
+    String::from_utf8_lossy(&std::mem::take(pending)).into_owned()
+}
+
+/// The byte tokenizer decodes incrementally too, so that executors can be tested without a checkpoint.
+impl TokenText for ByteText {
+    fn push(&self, state: &mut DecodeState, token: TokenId) -> String {
+        state.pending.extend(u8::try_from(token.0));
+        take_characters(&mut state.pending)
+    }
+
+    fn flush(&self, state: &mut DecodeState) -> String {
+        take_rest(&mut state.pending)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Tokenizer as _;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn bytes_decoded_one_by_one_equal_bytes_decoded_at_once(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let tokens: Vec<TokenId> = bytes.iter().map(|byte| TokenId(u32::from(*byte))).collect();
+            let mut state = ByteText.start();
+            let mut text: String = tokens.iter().map(|token| ByteText.push(&mut state, *token)).collect();
+            text += &ByteText.flush(&mut state);
+            prop_assert_eq!(text, ByteText.decode(&tokens));
+        }
+    }
+}
