@@ -4,9 +4,23 @@
 
 pub mod config;
 pub mod error;
+pub(crate) mod fields;
+pub mod generation;
 pub mod names;
+pub mod read_config;
+pub(crate) mod read_rope;
+pub mod safetensors;
+pub mod shapes;
+pub mod synthetic;
+pub mod synthetic_text;
 pub mod weights;
 
 pub use config::ModelConfig;
 pub use error::CheckpointError;
+pub use read_config::read_config;
+pub use safetensors::Safetensors;
+pub use synthetic::Synthetic;
 pub use weights::{Dtype, RawTensor, WeightSource};
+
+#[cfg(test)]
+mod tests;

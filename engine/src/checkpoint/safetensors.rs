@@ -1,0 +1,220 @@
+//! Weights from safetensors files: one, several with an index, or bytes in memory.
+//!
+//! The format: eight bytes with the length of a JSON header (little endian), the header (name to type,
+//! shape and byte range), then the data. Files are mapped, not read: a tensor costs memory when it is used.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Component, Path};
+
+use serde::Deserialize;
+
+use crate::checkpoint::{CheckpointError, Dtype, RawTensor, WeightSource};
+
+/// Name of a single file of weights.
+pub const SINGLE_FILE: &str = "model.safetensors";
+/// Name of the index of several.
+pub const INDEX_FILE: &str = "model.safetensors.index.json";
+/// Longest header that is read; the format's own limit.
+const HEADER_BYTES_MAX: u64 = 100_000_000;
+
+/// One entry of a header.
+#[derive(Debug, Deserialize)]
+struct HeaderEntry {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: (u64, u64),
+}
+
+/// The part of an index that is used.
+#[derive(Debug, Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// Where a tensor lies.
+#[derive(Debug)]
+struct Entry {
+    storage: usize,
+    dtype: String,
+    shape: Vec<usize>,
+    bytes: Range<usize>,
+}
+
+/// The bytes of a file.
+#[derive(Debug)]
+enum Storage {
+    Mapped(memmap2::Mmap),
+    Memory(Cow<'static, [u8]>),
+}
+
+impl Storage {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Memory(bytes) => bytes,
+        }
+    }
+}
+
+/// Tensors of one or several safetensors files.
+#[derive(Debug)]
+pub struct Safetensors {
+    files: Vec<(String, Storage)>,
+    entries: BTreeMap<String, Entry>,
+}
+
+impl Safetensors {
+    /// Opens the weights of a Hugging Face folder.
+    pub fn open(folder: &Path) -> Result<Self, CheckpointError> {
+        let mut source = Self { files: Vec::new(), entries: BTreeMap::new() };
+        if !folder.join(INDEX_FILE).is_file() {
+            source.add(SINGLE_FILE.to_owned(), map(folder, SINGLE_FILE)?)?;
+            return Ok(source);
+        }
+        let text = read_text(folder, INDEX_FILE)?;
+        let index: Index =
+            serde_json::from_str(&text).map_err(|error| CheckpointError::malformed(INDEX_FILE, error))?;
+        let shards: BTreeSet<&String> = index.weight_map.values().collect();
+        for shard in shards {
+            if !is_plain_name(shard) {
+                let reason = format!("`{shard}` must be the name of a file in the same folder");
+                return Err(CheckpointError::field(INDEX_FILE, "weight_map", reason));
+            }
+            source.add(shard.clone(), map(folder, shard)?)?;
+        }
+        for (name, shard) in &index.weight_map {
+            let entry = source.entries.get(name).filter(|entry| source.files[entry.storage].0 == *shard);
+            if entry.is_none() {
+                let reason = format!("has no tensor `{name}`, which {INDEX_FILE} places there");
+                return Err(CheckpointError::malformed(shard, reason));
+            }
+        }
+        Ok(source)
+    }
+
+    /// Reads weights from memory; `name` is used in errors.
+    pub fn from_bytes(name: &str, bytes: Cow<'static, [u8]>) -> Result<Self, CheckpointError> {
+        let mut source = Self { files: Vec::new(), entries: BTreeMap::new() };
+        source.add(name.to_owned(), Storage::Memory(bytes))?;
+        Ok(source)
+    }
+
+    /// The files' names and bytes, for hashing.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.files.iter().map(|(name, storage)| (name.as_str(), storage.bytes()))
+    }
+
+    /// Adds the tensors of one file.
+    fn add(&mut self, file: String, storage: Storage) -> Result<(), CheckpointError> {
+        let (header, data) = split(&file, storage.bytes())?;
+        for (name, value) in header {
+            if name == "__metadata__" {
+                continue;
+            }
+            let bad =
+                |reason: String| CheckpointError::malformed(&file, format!("tensor `{name}`: {reason}"));
+            let entry: HeaderEntry = serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
+            let (start, end) = entry.data_offsets;
+            let length = (data.end - data.start) as u64;
+            if start > end || end > length {
+                return Err(bad(format!(
+                    "bytes {start}..{end} of {length}: the file is truncated or damaged"
+                )));
+            }
+            let bytes = data.start + start as usize..data.start + end as usize;
+            let entry = Entry { storage: self.files.len(), dtype: entry.dtype, shape: entry.shape, bytes };
+            if self.entries.insert(name.clone(), entry).is_some() {
+                return Err(bad("stands in two files".to_owned()));
+            }
+        }
+        self.files.push((file, storage));
+        Ok(())
+    }
+
+    /// The entry of a tensor. Files that were saved from the inner model lack the outer `model.`.
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name).or_else(|| self.entries.get(name.strip_prefix("model.")?))
+    }
+}
+
+impl WeightSource for Safetensors {
+    fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        let Some(entry) = self.entry(name) else {
+            return Err(CheckpointError::MissingTensor { name: name.to_owned() });
+        };
+        let (file, storage) = &self.files[entry.storage];
+        let bad = |reason: String| CheckpointError::malformed(file, format!("tensor `{name}`: {reason}"));
+        let dtype = match entry.dtype.as_str() {
+            "F32" => Dtype::F32,
+            "F16" => Dtype::F16,
+            "BF16" => Dtype::Bf16,
+            other => return Err(bad(format!("type {other} is not supported, only F32, F16 and BF16"))),
+        };
+        let bytes =
+            entry.shape.iter().try_fold(dtype.bytes(), |product, extent| product.checked_mul(*extent));
+        if bytes != Some(entry.bytes.len()) {
+            return Err(bad(format!("{} bytes do not fill shape {:?}", entry.bytes.len(), entry.shape)));
+        }
+        Ok(RawTensor { dtype, shape: entry.shape.clone(), data: &storage.bytes()[entry.bytes.clone()] })
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.entries.keys().cloned().collect()
+    }
+}
+
+/// A file's header, and where its data lies.
+fn split(
+    file: &str,
+    bytes: &[u8],
+) -> Result<(serde_json::Map<String, serde_json::Value>, Range<usize>), CheckpointError> {
+    let truncated =
+        || CheckpointError::malformed(file, "ends inside its header: truncated, or no safetensors file");
+    let length = bytes.first_chunk::<8>().map(|length| u64::from_le_bytes(*length)).ok_or_else(truncated)?;
+    if length > HEADER_BYTES_MAX {
+        return Err(CheckpointError::malformed(
+            file,
+            format!("a header of {length} bytes: no safetensors file"),
+        ));
+    }
+    let start = 8 + length as usize;
+    let header = bytes.get(8..start).ok_or_else(truncated)?;
+    let header = serde_json::from_slice(header).map_err(|error| {
+        CheckpointError::malformed(file, format!("its header is no JSON object: {error}"))
+    })?;
+    Ok((header, start..bytes.len()))
+}
+
+/// Whether `name` names a file of the same folder: no separators, no way up.
+fn is_plain_name(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name)
+}
+
+/// Maps a file of `folder`: the only way not to hold the weights twice.
+fn map(folder: &Path, name: &str) -> Result<Storage, CheckpointError> {
+    let path = folder.join(name);
+    let io = |source| CheckpointError::Io { file: path.clone(), source };
+    let file = File::open(&path).map_err(io)?;
+    if file.metadata().map_err(io)?.len() == 0 {
+        return Ok(Storage::Memory(Cow::Borrowed(&[]))); // an empty range cannot be mapped
+    }
+    // SAFETY: the map is read-only and private. Whoever changes a checkpoint in place while it is
+    // served breaks the one assumption; checkpoints are replaced by new files, never rewritten.
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
+    Ok(Storage::Mapped(map))
+}
+
+/// Reads a text file of `folder`.
+pub fn read_text(folder: &Path, name: &str) -> Result<String, CheckpointError> {
+    let file = folder.join(name);
+    std::fs::read_to_string(&file).map_err(|source| CheckpointError::Io { file, source })
+}
+
+/// Reads a text file of `folder` that may be absent.
+pub fn read_optional_text(folder: &Path, name: &str) -> Result<Option<String>, CheckpointError> {
+    if folder.join(name).exists() { read_text(folder, name).map(Some) } else { Ok(None) }
+}

@@ -1,0 +1,217 @@
+//! Random checkpoints of any family, shape and type: an aid of tests and benches, which need real
+//! files but no trained weights.
+//!
+//! The same [`Synthetic`] gives the same bytes on every machine.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeScaling};
+use crate::checkpoint::safetensors::{INDEX_FILE, SINGLE_FILE};
+use crate::checkpoint::shapes::expected_tensors;
+use crate::checkpoint::weights::{Dtype, MapWeights, WeightSource};
+use crate::checkpoint::{CheckpointError, synthetic_text};
+
+/// A checkpoint to be made.
+#[derive(Clone, Debug)]
+pub struct Synthetic {
+    /// Its shape; change fields freely, as long as they agree.
+    pub config: ModelConfig,
+    /// Type of the stored weights.
+    pub dtype: Dtype,
+    /// Number of weight files; with more than one there is an index.
+    pub shards: usize,
+    /// Which weights.
+    pub seed: u64,
+}
+
+impl Synthetic {
+    /// A model of `family` with two layers, a few thousand weights and the tokenizer of [`synthetic_text`].
+    pub fn tiny(family: Family, seed: u64) -> Self {
+        let is_opt = family == Family::Opt;
+        let config = ModelConfig {
+            family,
+            vocab: synthetic_text::VOCAB.next_multiple_of(64),
+            hidden: 32,
+            embedding: 32,
+            layers: 2,
+            heads: 4,
+            kv_heads: if is_opt { 4 } else { 2 },
+            head_dim: if family == Family::Qwen3 { 16 } else { 8 },
+            intermediate: 48,
+            norm: if is_opt { Norm::Layer { epsilon: 1e-5 } } else { Norm::Rms { epsilon: 1e-6 } },
+            norm_first: true,
+            final_norm: true,
+            position: match family {
+                Family::Opt => Position::Learned { offset: 2 },
+                _ => Position::Rotary { theta: 10_000.0, scaling: RopeScaling::None },
+            },
+            mlp: if is_opt { Mlp::PlainRelu } else { Mlp::GatedSilu },
+            qkv_bias: is_opt || family == Family::Qwen2,
+            out_bias: is_opt,
+            mlp_bias: is_opt,
+            qk_norm: family == Family::Qwen3,
+            tied_head: is_opt,
+            context_max: 256,
+            sliding_window: None,
+        };
+        Self { config, dtype: Dtype::F32, shards: 1, seed }
+    }
+
+    /// The text of config.json.
+    pub fn config_json(&self) -> String {
+        let mut json = match self.config.family {
+            Family::Opt => opt_json(&self.config),
+            Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => rotary_json(&self.config),
+        };
+        json["torch_dtype"] = json!(match self.dtype {
+            Dtype::F32 => "float32",
+            Dtype::F16 => "float16",
+            Dtype::Bf16 => "bfloat16",
+        });
+        json["eos_token_id"] = json!(synthetic_text::END_OF_TEXT);
+        json.to_string()
+    }
+
+    /// The text of generation_config.json.
+    pub fn generation_json(&self) -> String {
+        json!({ "eos_token_id": [synthetic_text::IM_END, synthetic_text::END_OF_TEXT] }).to_string()
+    }
+
+    /// The weights: matrices with rows of about unit gain, norms about 1, small biases.
+    pub fn weights(&self) -> MapWeights {
+        let mut random = SplitMix64(self.seed);
+        let mut weights = MapWeights::default();
+        for (name, shape) in expected_tensors(&self.config) {
+            let count: usize = shape.iter().product();
+            let (middle, spread) = match (shape.as_slice(), name.ends_with(".bias")) {
+                (_, true) => (0.0, 0.1),
+                ([_], false) => (1.0, 0.2),
+                ([.., inputs], false) if name.contains("proj") || name.contains(".fc") => {
+                    (0.0, (3.0 / *inputs as f32).sqrt())
+                }
+                _ => (0.0, 1.0),
+            };
+            let values: Vec<f32> = (0..count).map(|_| middle + spread * random.signed_unit()).collect();
+            weights.insert(&name, self.dtype, &shape, &values);
+        }
+        weights
+    }
+
+    /// The weights as one safetensors file in memory.
+    pub fn weight_bytes(&self) -> Result<Vec<u8>, CheckpointError> {
+        let weights = self.weights();
+        serialise(&weights, &weights.names())
+    }
+
+    /// Writes the whole folder, which must exist.
+    pub fn write(&self, folder: &Path) -> Result<(), CheckpointError> {
+        let put = |name: &str, bytes: &[u8]| {
+            let file = folder.join(name);
+            std::fs::write(&file, bytes).map_err(|source| CheckpointError::Io { file, source })
+        };
+        put("config.json", self.config_json().as_bytes())?;
+        put("generation_config.json", self.generation_json().as_bytes())?;
+        put("tokenizer.json", synthetic_text::tokenizer_json().as_bytes())?;
+        put("tokenizer_config.json", synthetic_text::tokenizer_config_json().as_bytes())?;
+        if self.shards <= 1 {
+            return put(SINGLE_FILE, &self.weight_bytes()?);
+        }
+        let weights = self.weights();
+        let names = weights.names();
+        let mut map = serde_json::Map::new();
+        for (i, part) in names.chunks(names.len().div_ceil(self.shards)).enumerate() {
+            let file = format!("model-{:05}-of-{:05}.safetensors", i + 1, self.shards);
+            put(&file, &serialise(&weights, part)?)?;
+            map.extend(part.iter().map(|name| (name.clone(), json!(file))));
+        }
+        put(INDEX_FILE, json!({ "metadata": {}, "weight_map": map }).to_string().as_bytes())
+    }
+}
+
+/// The named tensors as a safetensors file.
+fn serialise(weights: &MapWeights, names: &[String]) -> Result<Vec<u8>, CheckpointError> {
+    let bad = |error: safetensors::SafeTensorError| CheckpointError::malformed(SINGLE_FILE, error);
+    let mut views = Vec::new();
+    for name in names {
+        let tensor = weights.tensor(name)?;
+        let dtype = match tensor.dtype {
+            Dtype::F32 => safetensors::Dtype::F32,
+            Dtype::F16 => safetensors::Dtype::F16,
+            Dtype::Bf16 => safetensors::Dtype::BF16,
+        };
+        views.push((
+            name,
+            safetensors::tensor::TensorView::new(dtype, tensor.shape, tensor.data).map_err(bad)?,
+        ));
+    }
+    safetensors::serialize(views, None).map_err(bad)
+}
+
+/// config.json of the families with rotary positions.
+fn rotary_json(config: &ModelConfig) -> Value {
+    let (Position::Rotary { theta, scaling }, Norm::Rms { epsilon }) = (config.position, config.norm) else {
+        unreachable!("a rotary family is made with rotary positions and RMS norms");
+    };
+    let (scaling, trained_context) = match scaling {
+        RopeScaling::None => (Value::Null, config.context_max),
+        RopeScaling::Linear { factor } => {
+            (json!({ "type": "linear", "factor": factor }), (config.context_max as f32 / factor) as usize)
+        }
+        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => (
+            json!({
+                "rope_type": "llama3", "factor": factor, "low_freq_factor": low_freq_factor,
+                "high_freq_factor": high_freq_factor, "original_max_position_embeddings": original_context,
+            }),
+            config.context_max,
+        ),
+    };
+    let (architecture, model_type) = match config.family {
+        Family::Llama | Family::Opt => ("LlamaForCausalLM", "llama"),
+        Family::Mistral => ("MistralForCausalLM", "mistral"),
+        Family::Qwen2 => ("Qwen2ForCausalLM", "qwen2"),
+        Family::Qwen3 => ("Qwen3ForCausalLM", "qwen3"),
+    };
+    json!({
+        "architectures": [architecture], "model_type": model_type, "hidden_act": "silu",
+        "vocab_size": config.vocab, "hidden_size": config.hidden, "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads, "num_key_value_heads": config.kv_heads, "head_dim": config.head_dim,
+        "intermediate_size": config.intermediate, "rms_norm_eps": epsilon, "rope_theta": theta,
+        "rope_scaling": scaling, "max_position_embeddings": trained_context, "attention_bias": config.out_bias,
+        "mlp_bias": config.mlp_bias, "tie_word_embeddings": config.tied_head,
+        "sliding_window": config.sliding_window, "use_sliding_window": config.sliding_window.is_some(),
+        "max_window_layers": 0,
+    })
+}
+
+/// config.json of OPT.
+fn opt_json(config: &ModelConfig) -> Value {
+    json!({
+        "architectures": ["OPTForCausalLM"], "model_type": "opt", "activation_function": "relu",
+        "vocab_size": config.vocab, "hidden_size": config.hidden, "word_embed_proj_dim": config.embedding,
+        "num_hidden_layers": config.layers, "num_attention_heads": config.heads, "ffn_dim": config.intermediate,
+        "max_position_embeddings": config.context_max, "do_layer_norm_before": config.norm_first,
+        "_remove_final_layer_norm": config.norm_first && !config.final_norm, "enable_bias": config.qkv_bias,
+        "tie_word_embeddings": config.tied_head,
+    })
+}
+
+/// A small generator with the same stream everywhere (Steele, Lea and Flood 2014, "Fast splittable
+/// pseudorandom number generators", figure 17).
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in -1..1.
+    fn signed_unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+}
