@@ -1,1 +1,28 @@
-//! (under construction)
+//! What survives a restart: tenants, keys, usage, results, tickets and calibration.
+//!
+//! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and
+//! one set of statements for both. Each table family has its file with its SQL in sight:
+//! [`tenants`], [`keys`], [`usage`], [`results`], [`tickets`], [`calibration`].
+//!
+//! The store reads no clock: every instant is an argument, in unix milliseconds. It must not know HTTP,
+//! scheduling or models; JSON passes through it as text.
+
+pub mod calibration;
+pub mod error;
+pub mod keys;
+mod migrate;
+mod open;
+pub mod results;
+pub mod tenants;
+pub mod tickets;
+pub mod time;
+pub mod usage;
+
+pub use error::Error;
+pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
+pub use open::{Store, StoreOptions};
+pub use results::{NewResult, ResultKey, ResultLimits};
+pub use tenants::{DEFAULT_TENANT, Tenant};
+pub use tickets::{Lease, NewTicket, Ticket, TicketRow, TicketState};
+pub use time::UnixMillis;
+pub use usage::{UsageKey, UsageRow, Used};

@@ -1,0 +1,234 @@
+//! API keys: 256 random bits shown once, kept as a SHA-256.
+//!
+//! A plain, unsalted hash is right here and would be wrong for passwords: the secret is uniformly random,
+//! so there is nothing to guess and no two are equal. For the same reason the lookup need not be
+//! constant-time: the index compares hashes, and what a hash comparison leaks tells nothing about the key
+//! that gave the hash.
+
+use base::{Millis, TenantId};
+use sha2::{Digest, Sha256};
+
+use crate::error::foreign;
+use crate::open::{Lock, Store};
+use crate::tenants::next_id;
+use crate::time::{from_sql, instant, to_sql};
+use crate::{Error, UnixMillis};
+
+/// What every key begins with.
+pub const KEY_PREFIX: &str = "rs-";
+/// Random bytes of a key.
+const KEY_BYTES: usize = 32;
+/// Characters of a key that lists show: enough to tell keys apart, of no use to a thief.
+const SHOWN_CHARS: usize = 9;
+/// A key's last use is written at most this often: a lookup should not cost a write.
+const LAST_USED_RESOLUTION: Millis = Millis(60_000);
+
+/// What to make a key of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewKey<'a> {
+    /// Whose it will be.
+    pub tenant: TenantId,
+    /// What its owner calls it; need not be unique.
+    pub name: &'a str,
+    /// When it stops working, if ever.
+    pub expires: Option<UnixMillis>,
+}
+
+/// A key as lists show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyInfo {
+    /// Its number.
+    pub id: u64,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its owner's name for it.
+    pub name: String,
+    /// Its first characters.
+    pub shown: String,
+    /// When it was made.
+    pub created: UnixMillis,
+    /// When it was last used, to the minute.
+    pub last_used: Option<UnixMillis>,
+    /// When it stops working, if ever.
+    pub expires: Option<UnixMillis>,
+    /// When it was revoked.
+    pub revoked: Option<UnixMillis>,
+}
+
+/// A new key, with the only copy of its text that will ever exist.
+#[derive(Clone)]
+pub struct CreatedKey {
+    /// What stays in the store.
+    pub info: KeyInfo,
+    /// The key itself. Show it once and forget it.
+    pub plaintext: String,
+}
+
+impl std::fmt::Debug for CreatedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CreatedKey").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// What a presented key is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KeyLookup {
+    /// A working key.
+    Valid {
+        /// The key.
+        key: KeyInfo,
+        /// Its tenant's name.
+        tenant_name: String,
+        /// Its tenant's weight.
+        weight: f64,
+    },
+    /// It was revoked.
+    Revoked,
+    /// It is past its date.
+    Expired,
+    /// Not a key of this store.
+    Unknown,
+}
+
+type Row = (i64, i64, String, String, i64, Option<i64>, Option<i64>, Option<i64>);
+
+/// A key's row with its tenant's name and weight.
+type FoundRow = (i64, i64, String, String, i64, Option<i64>, Option<i64>, Option<i64>, String, f64);
+
+fn info((id, tenant, name, shown, created, last_used, expires, revoked): Row) -> KeyInfo {
+    KeyInfo {
+        id: from_sql(id),
+        tenant: TenantId(from_sql(tenant)),
+        name,
+        shown,
+        created: instant(created),
+        last_used: last_used.map(instant),
+        expires: expires.map(instant),
+        revoked: revoked.map(instant),
+    }
+}
+
+impl Store {
+    /// Makes a key and returns its text, which is kept nowhere.
+    pub async fn create_key(&self, new: NewKey<'_>, now: UnixMillis) -> Result<CreatedKey, Error> {
+        let plaintext = random_key()?;
+        let shown: String = plaintext.chars().take(SHOWN_CHARS).collect();
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Counters).await?;
+            let id = next_id(&mut tx, "key").await?;
+            sqlx::query(
+                "INSERT INTO api_keys (id, tenant, name, sha256, shown, created, last_used, expires, revoked) \
+                 VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, NULL)",
+            )
+            .bind(id)
+            .bind(to_sql(new.tenant.0))
+            .bind(new.name)
+            .bind(hash(&plaintext))
+            .bind(&shown)
+            .bind(now.to_sql())
+            .bind(new.expires.map(UnixMillis::to_sql))
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| foreign(error, Error::Missing("tenant")))?;
+            tx.commit().await?;
+            let expires = new.expires.map(UnixMillis::to_sql);
+            let row = (id, to_sql(new.tenant.0), new.name.to_owned(), shown, now.to_sql(), None, expires, None);
+            Ok(CreatedKey { info: info(row), plaintext })
+        })
+        .await
+    }
+
+    /// What a presented key is, by one query; notes a working key's use.
+    pub async fn find_key(&self, presented: &str, now: UnixMillis) -> Result<KeyLookup, Error> {
+        self.bounded(async {
+            let found: Option<FoundRow> = sqlx::query_as(
+                "SELECT k.id, k.tenant, k.name, k.shown, k.created, k.last_used, k.expires, k.revoked, \
+                     t.name, t.weight FROM api_keys k JOIN tenants t ON t.id = k.tenant WHERE k.sha256 = $1",
+            )
+            .bind(hash(presented))
+            .fetch_optional(self.pool())
+            .await?;
+            let Some((id, tenant, name, shown, created, used, expires, revoked, tenant_name, weight)) = found
+            else {
+                return Ok(KeyLookup::Unknown);
+            };
+            let key = info((id, tenant, name, shown, created, used, expires, revoked));
+            if key.revoked.is_some() {
+                return Ok(KeyLookup::Revoked);
+            }
+            if key.expires.is_some_and(|expires| expires <= now) {
+                return Ok(KeyLookup::Expired);
+            }
+            self.note_use(&key, now).await;
+            Ok(KeyLookup::Valid { key, tenant_name, weight })
+        })
+        .await
+    }
+
+    /// Writes a key's use down. A failure is logged and no more: a key works without it.
+    async fn note_use(&self, key: &KeyInfo, now: UnixMillis) {
+        if key.last_used.is_some_and(|used| now < used.after(LAST_USED_RESOLUTION)) {
+            return;
+        }
+        let noted = sqlx::query(
+            "UPDATE api_keys SET last_used = $1 WHERE id = $2 AND (last_used IS NULL OR last_used < $1)",
+        )
+        .bind(now.to_sql())
+        .bind(to_sql(key.id))
+        .execute(self.pool())
+        .await;
+        if let Err(error) = noted {
+            tracing::warn!(%error, key = key.id, "the use of a key was not written down");
+        }
+    }
+
+    /// A tenant's keys, or everyone's; oldest first, revoked ones too.
+    pub async fn keys(&self, tenant: Option<TenantId>) -> Result<Vec<KeyInfo>, Error> {
+        self.bounded(async {
+            let rows: Vec<Row> = sqlx::query_as(
+                "SELECT id, tenant, name, shown, created, last_used, expires, revoked FROM api_keys \
+                 WHERE $1 IS NULL OR tenant = $1 ORDER BY id",
+            )
+            .bind(tenant.map(|tenant| to_sql(tenant.0)))
+            .fetch_all(self.pool())
+            .await?;
+            Ok(rows.into_iter().map(info).collect())
+        })
+        .await
+    }
+
+    /// Revokes a key. Again is no error and keeps the first date; `false` where there is no such key.
+    pub async fn revoke_key(&self, id: u64, now: UnixMillis) -> Result<bool, Error> {
+        self.bounded(async {
+            let done = sqlx::query("UPDATE api_keys SET revoked = COALESCE(revoked, $1) WHERE id = $2")
+                .bind(now.to_sql())
+                .bind(to_sql(id))
+                .execute(self.pool())
+                .await?;
+            Ok(done.rows_affected() > 0)
+        })
+        .await
+    }
+}
+
+/// A new key's text.
+fn random_key() -> Result<String, Error> {
+    let mut bytes = [0u8; KEY_BYTES];
+    rand::TryRngCore::try_fill_bytes(&mut rand::rngs::OsRng, &mut bytes)
+        .map_err(|error| Error::Entropy(error.to_string()))?;
+    Ok(format!("{KEY_PREFIX}{}", hex(&bytes)))
+}
+
+/// What the store keeps of a key.
+fn hash(key: &str) -> String {
+    hex(&Sha256::digest(key.as_bytes()))
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes everything");
+        text
+    })
+}

@@ -1,0 +1,35 @@
+//! Brings a database to this program's schema: numbered steps, each applied once, all in one transaction
+//! under a lock, so several gateways may start on one database at the same time.
+//!
+//! Not sqlx's own migrator: on SQLite it takes no lock, and two processes that start together collide.
+
+use crate::Error;
+use crate::open::{Lock, Store};
+
+/// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
+const STEPS: [&str; 1] = [include_str!("schema.sql")];
+
+/// Applies the steps that the database does not have yet.
+pub(crate) async fn migrate(store: &Store) -> Result<(), Error> {
+    let mut tx = store.begin_write(Lock::Schema).await?;
+    sqlx::query("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT PRIMARY KEY)")
+        .execute(&mut *tx)
+        .await?;
+    let (found,): (i64,) =
+        sqlx::query_as("SELECT COALESCE(MAX(version), 0) FROM schema_version").fetch_one(&mut *tx).await?;
+    let known = STEPS.len() as i64;
+    if found > known {
+        return Err(Error::Newer { found, known });
+    }
+    for (version, step) in (1i64..).zip(STEPS).skip_while(|(version, _)| *version <= found) {
+        for statement in step.split("\n--;\n") {
+            sqlx::query(statement).execute(&mut *tx).await?;
+        }
+        sqlx::query("INSERT INTO schema_version (version) VALUES ($1)")
+            .bind(version)
+            .execute(&mut *tx)
+            .await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}

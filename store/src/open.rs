@@ -1,0 +1,246 @@
+//! Opening a database, and what every statement shares: the pool, the time limit, write transactions.
+//!
+//! sqlx's `Any` driver carries both databases, because the statements are the same; what differs (how a
+//! connection is set up, how writers queue) stands here and nowhere else.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base::Millis;
+use sqlx::any::{Any, AnyPoolOptions};
+use sqlx::{AnyConnection, AnyPool, Connection, Executor, Transaction};
+
+use crate::{Error, migrate};
+
+/// Limits of a store's connections. The defaults suit one gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Most connections held at once.
+    pub connections_max: u32,
+    /// Longest wait for a free connection, or for an absent database to come up.
+    pub acquire_ms_max: Millis,
+    /// Longest time for one call of the store as a whole; then it fails as transient.
+    pub call_ms_max: Millis,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { connections_max: 8, acquire_ms_max: Millis(5_000), call_ms_max: Millis(15_000) }
+    }
+}
+
+/// Which database; only this module and the migrations ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+/// Which writers wait for each other on Postgres (SQLite has one writer anyway). The number is the
+/// advisory lock's: any constants that other users of the same database are unlikely to take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lock {
+    /// Changes of the schema.
+    Schema = 0x7265_6c01,
+    /// Result puts: keeps the bounds strict and upserts free of deadlock.
+    Results = 0x7265_6c02,
+    /// Usage upserts, for the same reason.
+    Usage = 0x7265_6c03,
+    /// Claims of tickets.
+    Tickets = 0x7265_6c04,
+    /// New identifiers.
+    Counters = 0x7265_6c05,
+}
+
+/// The database. Cheap to clone; clones share the connections.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pool: AnyPool,
+    dialect: Dialect,
+    call_max: Duration,
+}
+
+impl Store {
+    /// Opens `sqlite:PATH`, `sqlite::memory:` or `postgres://...` with default limits; makes the file
+    /// (readable by its owner alone) and the schema where they are missing.
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        Self::open_with(url, StoreOptions::default()).await
+    }
+
+    /// Opens with limits of the caller's choice.
+    pub async fn open_with(url: &str, options: StoreOptions) -> Result<Self, Error> {
+        sqlx::any::install_default_drivers();
+        let address = Address::parse(url)?;
+        let call_max = Duration::from_millis(options.call_ms_max.0);
+        if let Address::File(path) = &address {
+            create_private(path)?;
+            limit(call_max, check_is_database(&address)).await?;
+        }
+        let mut pool = AnyPoolOptions::new()
+            .max_connections(options.connections_max)
+            .acquire_timeout(Duration::from_millis(options.acquire_ms_max.0));
+        let dialect = match address {
+            Address::Postgres(_) => Dialect::Postgres,
+            Address::Memory | Address::File(_) => Dialect::Sqlite,
+        };
+        if dialect == Dialect::Sqlite {
+            pool = pool.after_connect(|connection, _| {
+                Box::pin(async move { connection.execute(SQLITE_SETTINGS).await.map(|_| ()) })
+            });
+        }
+        if address == Address::Memory {
+            // An in-memory database belongs to its connection: exactly one, never replaced.
+            pool = pool.max_connections(1).idle_timeout(None).max_lifetime(None);
+        }
+        let pool = limit(call_max, async { Ok(pool.connect(&address.to_url()).await?) }).await?;
+        let store = Self { pool, dialect, call_max };
+        store.bounded(migrate::migrate(&store)).await?;
+        Ok(store)
+    }
+
+    /// Asks the database for a sign of life.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.bounded(async {
+            sqlx::query("SELECT 1").execute(&self.pool).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits for calls in progress and closes the connections. Later calls fail.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    /// The connections, for single statements.
+    pub(crate) fn pool(&self) -> &AnyPool {
+        &self.pool
+    }
+
+    /// Runs one call of the store under its time limit, so that a database that hangs gives an error.
+    pub(crate) async fn bounded<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        limit(self.call_max, call).await
+    }
+
+    /// Begins a transaction that will write, having waited for the writers it could collide with. A SQLite
+    /// transaction that began as a reader could not wait: it would fail at its first write.
+    pub(crate) async fn begin_write(&self, lock: Lock) -> Result<Transaction<'static, Any>, Error> {
+        match self.dialect {
+            Dialect::Sqlite => Ok(self.pool.begin_with("BEGIN IMMEDIATE").await?),
+            Dialect::Postgres => {
+                let mut tx = self.pool.begin().await?;
+                sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock as i64).execute(&mut *tx).await?;
+                Ok(tx)
+            }
+        }
+    }
+}
+
+/// WAL lets readers and one writer work side by side, across processes; `FULL` makes an acknowledged commit
+/// survive a power failure too; the busy timeout (ms) is how long a writer waits for another.
+const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; \
+    PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
+
+/// `call`, or a transient error after `span`.
+async fn limit<T>(span: Duration, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(span, call)
+        .await
+        .unwrap_or_else(|_| Err(Error::Away(format!("no answer within {span:?}"))))
+}
+
+/// Reads the file's header. The pool itself takes any failure of a new connection for "not up yet" and tries
+/// on, which would hide what is wrong with a file that is no database.
+async fn check_is_database(address: &Address) -> Result<(), Error> {
+    let mut connection = AnyConnection::connect(&address.to_url()).await?;
+    connection.execute("PRAGMA schema_version").await?;
+    connection.close().await?;
+    Ok(())
+}
+
+/// A database's address, understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Address {
+    Memory,
+    File(PathBuf),
+    Postgres(String),
+}
+
+impl Address {
+    fn parse(url: &str) -> Result<Self, Error> {
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            return Ok(Self::Postgres(url.to_owned()));
+        }
+        let Some(path) = url.strip_prefix("sqlite:") else {
+            // The scheme alone: the rest may hold a password.
+            let scheme = url.split(':').next().unwrap_or_default();
+            return Err(Error::Address(format!("`{scheme}` is neither `sqlite:` nor `postgres:`")));
+        };
+        if path == ":memory:" {
+            return Ok(Self::Memory);
+        }
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if path.is_empty() || path.contains('?') {
+            return Err(Error::Address(
+                "`sqlite:` must be followed by a file's path, without parameters".into(),
+            ));
+        }
+        let path =
+            std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        Ok(Self::File(path))
+    }
+
+    /// The address in sqlx's form: a path's odd bytes are percent-encoded.
+    fn to_url(&self) -> String {
+        match self {
+            Self::Memory => "sqlite::memory:".to_owned(),
+            Self::Postgres(url) => url.clone(),
+            Self::File(path) => {
+                let mut url = "sqlite://".to_owned();
+                for byte in path.as_os_str().as_encoded_bytes() {
+                    match byte {
+                        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                            url.push(*byte as char)
+                        }
+                        other => url.push_str(&format!("%{other:02X}")),
+                    }
+                }
+                url
+            }
+        }
+    }
+}
+
+/// Makes the file where it is missing, for its owner's eyes alone; SQLite gives the WAL beside it the same mode.
+fn create_private(path: &Path) -> Result<(), Error> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(source) => Err(Error::File { path: path.display().to_string(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_understood_and_never_repeated_in_an_error() {
+        assert_eq!(Address::parse("sqlite::memory:").ok(), Some(Address::Memory));
+        assert_eq!(Address::parse("sqlite:/a/b.db").ok(), Some(Address::File("/a/b.db".into())));
+        assert_eq!(Address::parse("sqlite:///a/b.db").ok(), Some(Address::File("/a/b.db".into())));
+        assert!(matches!(Address::parse("postgres://u:secret@h/db"), Ok(Address::Postgres(_))));
+        for bad in ["mysql://u:secret@h/db", "", "sqlite:", "sqlite:a.db?mode=ro"] {
+            let error = Address::parse(bad).expect_err("refused").to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn odd_characters_of_a_path_are_encoded() {
+        assert_eq!(Address::File("/a b/c#1%.db".into()).to_url(), "sqlite:///a%20b/c%231%25.db");
+    }
+}

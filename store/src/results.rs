@@ -1,0 +1,235 @@
+//! The result cache: finished cells by the hash of everything that decides them.
+//!
+//! Every statement names the tenant, so no tenant can see another's results. Bounded by rows, per tenant and
+//! in total: what is past its date goes first, then what was used longest ago.
+
+use base::{Millis, TenantId};
+use sha2::{Digest, Sha256};
+use sqlx::{Any, AnyConnection, AssertSqlSafe};
+
+use crate::error::foreign;
+use crate::keys::hex;
+use crate::open::{Lock, Store};
+use crate::time::to_sql;
+use crate::{Error, UnixMillis};
+
+/// Keys per statement: below SQLite's and Postgres' limits on parameters, above a usual batch.
+const CHUNK: usize = 256;
+/// A result's last use is written at most this often, so that most reads cost no write.
+const LAST_USE_RESOLUTION: Millis = Millis(60_000);
+
+/// The identity of a result: a SHA-256 over all that decides it (model revision, prompt, sampling).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResultKey(pub [u8; 32]);
+
+impl ResultKey {
+    /// The key of a sequence of parts. Lengths are hashed too: `["ab", "c"]` and `["a", "bc"]` differ.
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        Self(hasher.finalize().into())
+    }
+}
+
+/// A finished cell to keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewResult {
+    /// What decides it.
+    pub key: ResultKey,
+    /// The value: JSON text, meaningful to the caller.
+    pub value: String,
+}
+
+/// How much is kept, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResultLimits {
+    /// Most results of one tenant.
+    pub tenant_rows_max: u64,
+    /// Most results of all tenants together.
+    pub rows_max: u64,
+    /// A longer value is not kept.
+    pub value_bytes_max: usize,
+    /// How long a result counts.
+    pub lifetime: Millis,
+}
+
+impl Default for ResultLimits {
+    fn default() -> Self {
+        Self {
+            tenant_rows_max: 50_000,
+            rows_max: 200_000,
+            value_bytes_max: 65_536,
+            lifetime: Millis(7 * 86_400_000),
+        }
+    }
+}
+
+impl Store {
+    /// A tenant's results for `keys`, in their order.
+    pub async fn results(
+        &self,
+        tenant: TenantId,
+        keys: &[ResultKey],
+        now: UnixMillis,
+    ) -> Result<Vec<Option<String>>, Error> {
+        self.bounded(async {
+            let mut found = std::collections::HashMap::with_capacity(keys.len());
+            let mut stale = Vec::new();
+            for chunk in keys.chunks(CHUNK) {
+                let sql = format!(
+                    "SELECT key, value, last_use FROM results WHERE tenant = $1 AND expires > $2 AND key IN ({})",
+                    placeholders(3, chunk.len())
+                );
+                // Safe: nothing but numbered placeholders is put in.
+                let mut query = sqlx::query_as::<Any, (String, String, i64)>(AssertSqlSafe(sql))
+                    .bind(to_sql(tenant.0))
+                    .bind(now.to_sql());
+                for key in chunk {
+                    query = query.bind(hex(&key.0));
+                }
+                for (key, value, last_use) in query.fetch_all(self.pool()).await? {
+                    if last_use < now.before(LAST_USE_RESOLUTION).to_sql() {
+                        stale.push(key.clone());
+                    }
+                    found.insert(key, value);
+                }
+            }
+            if let Err(error) = self.note_result_use(tenant, &stale, now).await {
+                tracing::warn!(%error, "the use of results was not written down");
+            }
+            Ok(keys.iter().map(|key| found.get(&hex(&key.0)).cloned()).collect())
+        })
+        .await
+    }
+
+    /// Moves results to the recent end of the eviction order.
+    async fn note_result_use(&self, tenant: TenantId, keys: &[String], now: UnixMillis) -> Result<(), Error> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut tx = self.begin_write(Lock::Results).await?;
+        for chunk in keys.chunks(CHUNK) {
+            let sql = format!(
+                "UPDATE results SET last_use = $1 WHERE tenant = $2 AND key IN ({})",
+                placeholders(3, chunk.len())
+            );
+            let mut query = sqlx::query::<Any>(AssertSqlSafe(sql)).bind(now.to_sql()).bind(to_sql(tenant.0));
+            for key in chunk {
+                query = query.bind(key);
+            }
+            query.execute(&mut *tx).await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Keeps a tenant's results and brings the cache back under its limits, in one transaction.
+    pub async fn put_results(
+        &self,
+        tenant: TenantId,
+        new: &[NewResult],
+        limits: ResultLimits,
+        now: UnixMillis,
+    ) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Results).await?;
+            for result in new.iter().filter(|result| result.value.len() <= limits.value_bytes_max) {
+                sqlx::query(
+                    "INSERT INTO results (tenant, key, value, created, expires, last_use) \
+                     VALUES ($1, $2, $3, $4, $5, $4) ON CONFLICT (tenant, key) DO UPDATE SET \
+                     value = excluded.value, created = excluded.created, expires = excluded.expires, \
+                     last_use = excluded.last_use",
+                )
+                .bind(to_sql(tenant.0))
+                .bind(hex(&result.key.0))
+                .bind(&result.value)
+                .bind(now.to_sql())
+                .bind(now.after(limits.lifetime).to_sql())
+                .execute(&mut *tx)
+                .await
+                .map_err(|error| foreign(error, Error::Missing("tenant")))?;
+            }
+            trim(&mut tx, tenant, limits, now).await?;
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Forgets all of a tenant's results; says how many.
+    pub async fn clear_results(&self, tenant: TenantId) -> Result<u64, Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Results).await?;
+            let done = sqlx::query("DELETE FROM results WHERE tenant = $1")
+                .bind(to_sql(tenant.0))
+                .execute(&mut *tx)
+                .await?;
+            tx.commit().await?;
+            Ok(done.rows_affected())
+        })
+        .await
+    }
+}
+
+/// Evicts until the limits hold: expired results, then the tenant's least recently used, then anyone's.
+async fn trim(
+    tx: &mut AnyConnection,
+    tenant: TenantId,
+    limits: ResultLimits,
+    now: UnixMillis,
+) -> Result<(), Error> {
+    sqlx::query("DELETE FROM results WHERE expires <= $1").bind(now.to_sql()).execute(&mut *tx).await?;
+    let (of_tenant,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM results WHERE tenant = $1")
+        .bind(to_sql(tenant.0))
+        .fetch_one(&mut *tx)
+        .await?;
+    let excess = of_tenant - to_sql(limits.tenant_rows_max);
+    if excess > 0 {
+        sqlx::query(
+            "DELETE FROM results WHERE tenant = $1 AND key IN \
+             (SELECT key FROM results WHERE tenant = $1 ORDER BY last_use, key LIMIT $2)",
+        )
+        .bind(to_sql(tenant.0))
+        .bind(excess)
+        .execute(&mut *tx)
+        .await?;
+    }
+    let (in_all,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM results").fetch_one(&mut *tx).await?;
+    let excess = in_all - to_sql(limits.rows_max);
+    if excess > 0 {
+        sqlx::query(
+            "DELETE FROM results WHERE (tenant, key) IN \
+             (SELECT tenant, key FROM results ORDER BY last_use, tenant, key LIMIT $1)",
+        )
+        .bind(excess)
+        .execute(&mut *tx)
+        .await?;
+    }
+    Ok(())
+}
+
+/// `$first, $first+1, ...`: `count` of them.
+fn placeholders(first: usize, count: usize) -> String {
+    let names: Vec<String> = (first..first + count).map(|number| format!("${number}")).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_borders_between_parts_are_part_of_a_key() {
+        assert_ne!(ResultKey::of(&[b"ab", b"c"]), ResultKey::of(&[b"a", b"bc"]));
+        assert_ne!(ResultKey::of(&[b"ab"]), ResultKey::of(&[b"ab", b""]));
+        assert_eq!(ResultKey::of(&[b"ab", b"c"]), ResultKey::of(&[b"ab", b"c"]));
+    }
+
+    #[test]
+    fn placeholders_are_numbered_on() {
+        assert_eq!(placeholders(3, 2), "$3, $4");
+    }
+}

@@ -1,0 +1,97 @@
+//! Tenants: who owns keys, usage and results.
+
+use base::TenantId;
+
+use crate::error::unique;
+use crate::open::{Lock, Store};
+use crate::time::{from_sql, instant, to_sql};
+use crate::{Error, UnixMillis};
+
+/// The tenant that every database starts with.
+pub const DEFAULT_TENANT: TenantId = TenantId(1);
+
+/// A tenant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tenant {
+    /// Its identity; never used twice in a database.
+    pub id: TenantId,
+    /// Its name; unique.
+    pub name: String,
+    /// Its share of the machine relative to others.
+    pub weight: f64,
+    /// When it was made; `None` for the default tenant, which came with the database.
+    pub created: Option<UnixMillis>,
+}
+
+type Row = (i64, String, f64, Option<i64>);
+
+fn tenant((id, name, weight, created): Row) -> Tenant {
+    Tenant { id: TenantId(from_sql(id)), name, weight, created: created.map(instant) }
+}
+
+/// The next identifier of a kind, inside the caller's transaction.
+pub(crate) async fn next_id(tx: &mut sqlx::AnyConnection, kind: &'static str) -> Result<i64, Error> {
+    let (id,): (i64,) = sqlx::query_as("UPDATE counters SET last = last + 1 WHERE name = $1 RETURNING last")
+        .bind(kind)
+        .fetch_one(tx)
+        .await?;
+    Ok(id)
+}
+
+impl Store {
+    /// Makes a tenant. `weight` is its share of the machine relative to others (1 is usual).
+    pub async fn create_tenant(&self, name: &str, weight: f64, now: UnixMillis) -> Result<Tenant, Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Counters).await?;
+            let id = next_id(&mut tx, "tenant").await?;
+            sqlx::query("INSERT INTO tenants (id, name, weight, created) VALUES ($1, $2, $3, $4)")
+                .bind(id)
+                .bind(name)
+                .bind(weight)
+                .bind(now.to_sql())
+                .execute(&mut *tx)
+                .await
+                .map_err(|error| unique(error, Error::Taken { what: "tenant", name: name.to_owned() }))?;
+            tx.commit().await?;
+            Ok(tenant((id, name.to_owned(), weight, Some(now.to_sql()))))
+        })
+        .await
+    }
+
+    /// All tenants, oldest first.
+    pub async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
+        self.bounded(async {
+            let rows: Vec<Row> = sqlx::query_as("SELECT id, name, weight, created FROM tenants ORDER BY id")
+                .fetch_all(self.pool())
+                .await?;
+            Ok(rows.into_iter().map(tenant).collect())
+        })
+        .await
+    }
+
+    /// The tenant of a name.
+    pub async fn tenant_named(&self, name: &str) -> Result<Option<Tenant>, Error> {
+        self.bounded(async {
+            let row: Option<Row> =
+                sqlx::query_as("SELECT id, name, weight, created FROM tenants WHERE name = $1")
+                    .bind(name)
+                    .fetch_optional(self.pool())
+                    .await?;
+            Ok(row.map(tenant))
+        })
+        .await
+    }
+
+    /// Changes a tenant's weight.
+    pub async fn set_weight(&self, id: TenantId, weight: f64) -> Result<(), Error> {
+        self.bounded(async {
+            let done = sqlx::query("UPDATE tenants SET weight = $1 WHERE id = $2")
+                .bind(weight)
+                .bind(to_sql(id.0))
+                .execute(self.pool())
+                .await?;
+            if done.rows_affected() == 0 { Err(Error::Missing("tenant")) } else { Ok(()) }
+        })
+        .await
+    }
+}

@@ -1,0 +1,302 @@
+//! Tickets: promises to finish work after the caller has gone.
+//!
+//! A ticket that was acknowledged outlives the process, with the rows that were finished so far. A running
+//! ticket is held by one gateway under a lease; at its start, and when another's lease has run out, a
+//! gateway claims what is unfinished and resumes it. Row results are written once: a second gateway that
+//! repeats a row changes nothing.
+
+use base::TenantId;
+use sqlx::Any;
+
+use crate::error::{foreign, unique};
+use crate::open::{Lock, Store};
+use crate::time::{from_sql, instant, to_sql};
+use crate::{Error, UnixMillis};
+
+/// Who works on a ticket, and until when nobody else may claim it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// A name of the gateway that is the same after its restart (so that it need not wait for its own lease).
+    pub holder: String,
+    /// The end of the lease.
+    pub until: UnixMillis,
+}
+
+/// What to make a ticket of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTicket<'a> {
+    /// Its identity; chosen by the caller, unique in the store.
+    pub id: &'a str,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What kind of request it holds: the caller's word.
+    pub kind: &'a str,
+    /// The request: JSON, enough to do the work again.
+    pub request: &'a str,
+    /// When it is forgotten, finished or not.
+    pub expires: UnixMillis,
+    /// Who works on it.
+    pub lease: &'a Lease,
+}
+
+/// How far a ticket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TicketState {
+    /// Work goes on, or must be resumed.
+    Running,
+    /// All rows have ended.
+    Completed,
+    /// The caller took it back.
+    Cancelled,
+    /// It could not be done.
+    Failed,
+}
+
+impl TicketState {
+    /// The word that the store keeps.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+        }
+    }
+
+    fn parse(word: &str) -> Result<Self, Error> {
+        [Self::Running, Self::Completed, Self::Cancelled, Self::Failed]
+            .into_iter()
+            .find(|state| state.name() == word)
+            .ok_or_else(|| Error::Broken { what: "ticket state", reason: format!("`{word}` is none") })
+    }
+}
+
+/// A finished row of a ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TicketRow {
+    /// Its place in the request.
+    pub row: u32,
+    /// Its result: JSON text, meaningful to the caller.
+    pub result: String,
+}
+
+/// A ticket as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// Its identity.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What kind of request it holds.
+    pub kind: String,
+    /// The request: JSON.
+    pub request: String,
+    /// How far it is.
+    pub state: TicketState,
+    /// What its end left beside the rows (usage and timing, say): JSON, meaningful to the caller.
+    pub summary: Option<String>,
+    /// When it was made.
+    pub created: UnixMillis,
+    /// When it is forgotten.
+    pub expires: UnixMillis,
+    /// The rows finished so far, by row number.
+    pub rows: Vec<TicketRow>,
+}
+
+type Row = (String, i64, String, String, String, Option<String>, i64, i64);
+
+impl Store {
+    /// Makes a running ticket. When this returns, the ticket survives a crash.
+    pub async fn create_ticket(&self, new: NewTicket<'_>, now: UnixMillis) -> Result<(), Error> {
+        self.bounded(async {
+            sqlx::query(
+                "INSERT INTO tickets \
+                 (id, tenant, kind, request, state, summary, created, expires, holder, leased_until) \
+                 VALUES ($1, $2, $3, $4, 'running', NULL, $5, $6, $7, $8)",
+            )
+            .bind(new.id)
+            .bind(to_sql(new.tenant.0))
+            .bind(new.kind)
+            .bind(new.request)
+            .bind(now.to_sql())
+            .bind(new.expires.to_sql())
+            .bind(&new.lease.holder)
+            .bind(new.lease.until.to_sql())
+            .execute(self.pool())
+            .await
+            .map_err(|error| match error {
+                sqlx::Error::Database(ref refusal) if refusal.is_foreign_key_violation() => {
+                    Error::Missing("tenant")
+                }
+                other => unique(other, Error::Taken { what: "ticket", name: new.id.to_owned() }),
+            })?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Adds finished rows, all or none. A row that is there already stays as it is. When this returns, the
+    /// rows survive a crash. [`Error::Missing`] where the ticket was deleted or has expired.
+    pub async fn append_rows(&self, id: &str, rows: &[TicketRow]) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Tickets).await?;
+            for row in rows {
+                sqlx::query(
+                    "INSERT INTO ticket_rows (ticket, row_number, result) VALUES ($1, $2, $3) \
+                     ON CONFLICT (ticket, row_number) DO NOTHING",
+                )
+                .bind(id)
+                .bind(i64::from(row.row))
+                .bind(&row.result)
+                .execute(&mut *tx)
+                .await
+                .map_err(|error| foreign(error, Error::Missing("ticket")))?;
+            }
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Ends a running ticket. `false` where it had ended, or is gone.
+    pub async fn finish_ticket(
+        &self,
+        id: &str,
+        state: TicketState,
+        summary: Option<&str>,
+    ) -> Result<bool, Error> {
+        self.bounded(async {
+            let done = sqlx::query(
+                "UPDATE tickets SET state = $1, summary = $2 WHERE id = $3 AND state = 'running'",
+            )
+            .bind(state.name())
+            .bind(summary)
+            .bind(id)
+            .execute(self.pool())
+            .await?;
+            Ok(done.rows_affected() > 0)
+        })
+        .await
+    }
+
+    /// A tenant's ticket; another tenant's does not exist for it, nor does one past its date.
+    pub async fn ticket(&self, tenant: TenantId, id: &str, now: UnixMillis) -> Result<Option<Ticket>, Error> {
+        self.bounded(async {
+            let row: Option<Row> = sqlx::query_as(
+                "SELECT id, tenant, kind, request, state, summary, created, expires FROM tickets \
+                 WHERE id = $1 AND tenant = $2 AND expires > $3",
+            )
+            .bind(id)
+            .bind(to_sql(tenant.0))
+            .bind(now.to_sql())
+            .fetch_optional(self.pool())
+            .await?;
+            match row {
+                Some(row) => Ok(Some(self.with_rows(row).await?)),
+                None => Ok(None),
+            }
+        })
+        .await
+    }
+
+    /// Takes over unfinished tickets, oldest first, at most `limit`: those that `lease.holder` held (it has
+    /// restarted) and those whose lease has run out. Call until it gives none; a gateway that looks again
+    /// while it works first renews its own with the same lease, so that it is not handed those.
+    pub async fn claim_tickets(
+        &self,
+        lease: &Lease,
+        limit: u32,
+        now: UnixMillis,
+    ) -> Result<Vec<Ticket>, Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Tickets).await?;
+            let mut claimed: Vec<Row> = sqlx::query_as::<Any, Row>(
+                "UPDATE tickets SET holder = $1, leased_until = $2 WHERE id IN \
+                 (SELECT id FROM tickets WHERE state = 'running' AND expires > $3 \
+                  AND (leased_until <= $3 OR (holder = $1 AND leased_until < $2)) ORDER BY created, id LIMIT $4) \
+                 RETURNING id, tenant, kind, request, state, summary, created, expires",
+            )
+            .bind(&lease.holder)
+            .bind(lease.until.to_sql())
+            .bind(now.to_sql())
+            .bind(i64::from(limit))
+            .fetch_all(&mut *tx)
+            .await?;
+            tx.commit().await?;
+            claimed.sort_by(|a, b| (a.6, &a.0).cmp(&(b.6, &b.0)));
+            let mut tickets = Vec::with_capacity(claimed.len());
+            for row in claimed {
+                tickets.push(self.with_rows(row).await?);
+            }
+            Ok(tickets)
+        })
+        .await
+    }
+
+    /// Prolongs the lease on all running tickets of its holder; says how many those are.
+    pub async fn renew_tickets(&self, lease: &Lease) -> Result<u64, Error> {
+        self.bounded(async {
+            let done =
+                sqlx::query("UPDATE tickets SET leased_until = $1 WHERE holder = $2 AND state = 'running'")
+                    .bind(lease.until.to_sql())
+                    .bind(&lease.holder)
+                    .execute(self.pool())
+                    .await?;
+            Ok(done.rows_affected())
+        })
+        .await
+    }
+
+    /// Deletes a tenant's ticket with its rows. `false` where it has none of that identity.
+    pub async fn delete_ticket(&self, tenant: TenantId, id: &str) -> Result<bool, Error> {
+        self.bounded(async {
+            let done = sqlx::query("DELETE FROM tickets WHERE id = $1 AND tenant = $2")
+                .bind(id)
+                .bind(to_sql(tenant.0))
+                .execute(self.pool())
+                .await?;
+            Ok(done.rows_affected() > 0)
+        })
+        .await
+    }
+
+    /// Deletes every ticket past its date; says how many.
+    pub async fn expire_tickets(&self, now: UnixMillis) -> Result<u64, Error> {
+        self.bounded(async {
+            let done = sqlx::query("DELETE FROM tickets WHERE expires <= $1")
+                .bind(now.to_sql())
+                .execute(self.pool())
+                .await?;
+            Ok(done.rows_affected())
+        })
+        .await
+    }
+
+    /// The ticket of a row of the table, with its results.
+    async fn with_rows(&self, row: Row) -> Result<Ticket, Error> {
+        let (id, tenant, kind, request, state, summary, created, expires) = row;
+        let results: Vec<(i64, String)> = sqlx::query_as(
+            "SELECT row_number, result FROM ticket_rows WHERE ticket = $1 ORDER BY row_number",
+        )
+        .bind(&id)
+        .fetch_all(self.pool())
+        .await?;
+        let mut rows = Vec::with_capacity(results.len());
+        for (number, result) in results {
+            let row = u32::try_from(number)
+                .map_err(|error| Error::Broken { what: "ticket row", reason: error.to_string() })?;
+            rows.push(TicketRow { row, result });
+        }
+        Ok(Ticket {
+            id,
+            tenant: TenantId(from_sql(tenant)),
+            kind,
+            request,
+            state: TicketState::parse(&state)?,
+            summary,
+            created: instant(created),
+            expires: instant(expires),
+            rows,
+        })
+    }
+}

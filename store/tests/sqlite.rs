@@ -1,0 +1,80 @@
+//! The suite on SQLite, and what is SQLite's alone.
+
+mod suite;
+
+use store::{Error, Store};
+use suite::{cases, tickets};
+
+macro_rules! on_sqlite {
+    ($($module:ident::$case:ident),* $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $case() {
+            let dir = tempfile::tempdir().expect("a directory");
+            // An awkward name, to be sure of the encoding.
+            $module::$case(format!("sqlite:{}", dir.path().join("store.db").display())).await;
+        }
+    )*};
+}
+for_each_case!(on_sqlite);
+
+#[tokio::test]
+async fn the_file_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("odd name #1%.db");
+    let store = suite::open(&format!("sqlite:{}", path.display())).await;
+    suite::second_tenant(&store).await;
+    let entries: Vec<_> =
+        std::fs::read_dir(dir.path()).expect("readable").map(|entry| entry.expect("entry")).collect();
+    assert!(entries.iter().any(|entry| entry.path() == path), "under the name as given");
+    for entry in entries {
+        let mode = entry.metadata().expect("metadata").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", entry.path().display());
+    }
+}
+
+#[tokio::test]
+async fn a_database_in_memory_works_and_leaves_nothing() {
+    let store = Store::open("sqlite::memory:").await.expect("opens");
+    suite::second_tenant(&store).await;
+    assert_eq!(store.tenants().await.expect("listed").len(), 2);
+    let other = Store::open("sqlite::memory:").await.expect("opens");
+    assert_eq!(other.tenants().await.expect("listed").len(), 1, "each has its own");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_or_cannot_be_made_is_an_error() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("notes.txt");
+    std::fs::write(&path, "these are only notes, and long enough to be read as a header: ".repeat(20))
+        .expect("written");
+    let error = Store::open(&format!("sqlite:{}", path.display())).await.expect_err("refused");
+    assert!(!error.is_transient(), "{error}");
+    let missing = dir.path().join("no/such/dir/store.db");
+    assert!(matches!(Store::open(&format!("sqlite:{}", missing.display())).await, Err(Error::File { .. })));
+}
+
+#[tokio::test]
+async fn a_writer_elsewhere_makes_a_call_transient_not_hanging() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    let options = store::StoreOptions { call_ms_max: base::Millis(200), ..Default::default() };
+    let store = Store::open_with(&url, options).await.expect("opens");
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    let mut holding = other.begin_with("BEGIN IMMEDIATE").await.expect("locks");
+    sqlx::query("UPDATE tenants SET weight = 9").execute(&mut *holding).await.expect("writes");
+
+    let refused = store.create_tenant("zeta", 1.0, suite::at(0)).await.expect_err("locked");
+    assert!(refused.is_transient(), "{refused}");
+    assert_eq!(store.tenants().await.expect("readers do not wait")[0].weight, 1.0);
+    holding.rollback().await.expect("unlocks");
+    // The abandoned attempt may still hold its place in the queue: the promise is that it recovers.
+    let mut last = None;
+    for _ in 0..50 {
+        match store.create_tenant("zeta", 1.0, suite::at(0)).await {
+            Ok(_) => return,
+            Err(error) => last = Some(error),
+        }
+    }
+    panic!("never recovered: {last:?}");
+}

@@ -1,0 +1,297 @@
+//! Tenants, keys, usage, results, calibration, migrations.
+
+use base::{Millis, TenantId, TokenCount};
+use store::{
+    DEFAULT_TENANT, Error, KeyLookup, NewKey, NewResult, ResultKey, ResultLimits, Store, UsageKey, UsageRow,
+    Used,
+};
+
+use super::{at, open, second_tenant};
+
+const NEW_KEY: NewKey<'static> = NewKey { tenant: DEFAULT_TENANT, name: "laptop", expires: None };
+
+pub async fn a_key_is_shown_once_and_found_by_its_hash(url: String) {
+    let store = open(&url).await;
+    let created = store.create_key(NEW_KEY, at(1)).await.expect("created");
+    assert!(
+        created.plaintext.starts_with("rs-") && created.plaintext.len() == 3 + 64,
+        "{}",
+        created.plaintext
+    );
+    assert!(created.plaintext.starts_with(&created.info.shown));
+    assert!(!format!("{created:?}").contains(&created.plaintext), "a debug print does not leak it");
+
+    let KeyLookup::Valid { key, tenant_name, weight } =
+        store.find_key(&created.plaintext, at(2)).await.expect("asked")
+    else {
+        panic!("the key works")
+    };
+    assert_eq!(
+        (key.id, key.tenant, tenant_name.as_str(), weight),
+        (created.info.id, DEFAULT_TENANT, "default", 1.0)
+    );
+
+    let listed = store.keys(Some(DEFAULT_TENANT)).await.expect("listed");
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].last_used, Some(at(2)), "the lookup was noted");
+    store.find_key(&created.plaintext, at(30)).await.expect("asked");
+    assert_eq!(store.keys(None).await.expect("listed")[0].last_used, Some(at(2)), "to the minute");
+    store.find_key(&created.plaintext, at(90)).await.expect("asked");
+    assert_eq!(store.keys(None).await.expect("listed")[0].last_used, Some(at(90)));
+
+    let other = store.create_key(NEW_KEY, at(3)).await.expect("created");
+    assert_ne!(other.plaintext, created.plaintext);
+    let orphan = store.create_key(NewKey { tenant: TenantId(77), ..NEW_KEY }, at(3)).await;
+    assert!(matches!(orphan, Err(Error::Missing("tenant"))), "{orphan:?}");
+}
+
+pub async fn revoked_expired_and_unknown_keys_are_told_apart(url: String) {
+    let store = open(&url).await;
+    let short = store.create_key(NewKey { expires: Some(at(10)), ..NEW_KEY }, at(0)).await.expect("created");
+    let revoked = store.create_key(NEW_KEY, at(0)).await.expect("created");
+    assert!(store.revoke_key(revoked.info.id, at(5)).await.expect("revoked"));
+
+    assert!(matches!(store.find_key(&short.plaintext, at(9)).await, Ok(KeyLookup::Valid { .. })));
+    assert!(matches!(store.find_key(&short.plaintext, at(10)).await, Ok(KeyLookup::Expired)));
+    assert!(matches!(store.find_key(&revoked.plaintext, at(9)).await, Ok(KeyLookup::Revoked)));
+    for unknown in ["", "rs-", "rs-0123", "' OR 1=1 --", "\0"] {
+        assert!(matches!(store.find_key(unknown, at(9)).await, Ok(KeyLookup::Unknown)), "{unknown:?}");
+    }
+}
+
+pub async fn revoking_twice_keeps_the_first_date(url: String) {
+    let store = open(&url).await;
+    let key = store.create_key(NEW_KEY, at(0)).await.expect("created").info;
+    assert!(store.revoke_key(key.id, at(5)).await.expect("revoked"));
+    assert!(store.revoke_key(key.id, at(9)).await.expect("revoked again"));
+    assert_eq!(store.keys(None).await.expect("listed")[0].revoked, Some(at(5)));
+    assert!(!store.revoke_key(key.id + 1, at(9)).await.expect("asked"));
+}
+
+fn used(day: u64, tenant: TenantId, prompt: u64) -> UsageRow {
+    UsageRow {
+        key: UsageKey { tenant, day, model: "demo".into(), route: "cells".into() },
+        used: Used {
+            requests: 1,
+            rows: 10,
+            prompt: TokenCount(prompt),
+            cached: TokenCount(3),
+            computed: TokenCount(4),
+            output: TokenCount(5),
+        },
+    }
+}
+
+pub async fn usage_adds_up_and_is_read_by_range(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    store
+        .add_usage(&[used(7, DEFAULT_TENANT, 100), used(8, DEFAULT_TENANT, 1), used(7, zeta, 9)])
+        .await
+        .expect("added");
+    store.add_usage(&[used(7, DEFAULT_TENANT, 20), used(7, DEFAULT_TENANT, 3)]).await.expect("added");
+
+    let mine = store.usage(Some(DEFAULT_TENANT), 7..=7).await.expect("read");
+    assert_eq!(mine.len(), 1);
+    let sum = mine[0].used;
+    assert_eq!((sum.requests, sum.rows, sum.prompt), (3, 30, TokenCount(123)));
+    assert_eq!((sum.cached, sum.computed, sum.output), (TokenCount(9), TokenCount(12), TokenCount(15)));
+    let days: Vec<_> = store.usage(None, 0..=u64::MAX).await.expect("read");
+    assert_eq!(
+        days.iter().map(|row| (row.key.day, row.key.tenant)).collect::<Vec<_>>(),
+        [(7, DEFAULT_TENANT), (7, zeta), (8, DEFAULT_TENANT)]
+    );
+    let orphan = store.add_usage(&[used(9, DEFAULT_TENANT, 1), used(9, TenantId(77), 1)]).await;
+    assert!(matches!(orphan, Err(Error::Missing("tenant"))), "{orphan:?}");
+    assert!(store.usage(None, 9..=9).await.expect("read").is_empty(), "all or none");
+}
+
+pub async fn usage_from_many_tasks_loses_nothing(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    let tasks: Vec<_> = (0..16u64)
+        .map(|task| {
+            let store = store.clone();
+            // Opposite orders: the upserts would deadlock on Postgres if they did not queue.
+            let mut rows = vec![used(7, DEFAULT_TENANT, task), used(7, zeta, task)];
+            if task % 2 == 0 {
+                rows.reverse();
+            }
+            tokio::spawn(async move { store.add_usage(&rows).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic").expect("added");
+    }
+    let sums = store.usage(None, 7..=7).await.expect("read");
+    assert_eq!(
+        sums.iter().map(|row| (row.used.requests, row.used.prompt.0)).collect::<Vec<_>>(),
+        [(16, 120); 2]
+    );
+}
+
+fn key(number: u32) -> ResultKey {
+    ResultKey::of(&[&number.to_le_bytes()])
+}
+
+fn results(numbers: std::ops::Range<u32>) -> Vec<NewResult> {
+    numbers.map(|number| NewResult { key: key(number), value: format!("\"v{number}\"") }).collect()
+}
+
+async fn known(store: &Store, tenant: TenantId, numbers: std::ops::Range<u32>, now: u64) -> Vec<u32> {
+    let keys: Vec<_> = numbers.clone().map(key).collect();
+    let found = store.results(tenant, &keys, at(now)).await.expect("read");
+    numbers.zip(found).filter_map(|(number, value)| value.map(|_| number)).collect()
+}
+
+pub async fn results_come_back_in_the_order_asked(url: String) {
+    let store = open(&url).await;
+    store.put_results(DEFAULT_TENANT, &results(0..3), ResultLimits::default(), at(0)).await.expect("kept");
+    let changed = NewResult { key: key(1), value: "\"new\"".into() };
+    store.put_results(DEFAULT_TENANT, &[changed], ResultLimits::default(), at(1)).await.expect("kept");
+    let found = store.results(DEFAULT_TENANT, &[key(2), key(9), key(1), key(2)], at(2)).await.expect("read");
+    let text = |value: &str| Some(value.to_owned());
+    assert_eq!(found, [text("\"v2\""), None, text("\"new\""), text("\"v2\"")]);
+    assert!(store.results(DEFAULT_TENANT, &[], at(2)).await.expect("read").is_empty());
+
+    let long = NewResult { key: key(5), value: "x".repeat(11) };
+    let limits = ResultLimits { value_bytes_max: 10, ..Default::default() };
+    store.put_results(DEFAULT_TENANT, &[long], limits, at(2)).await.expect("no error");
+    assert!(known(&store, DEFAULT_TENANT, 5..6, 3).await.is_empty(), "too long to keep");
+}
+
+pub async fn a_tenant_never_sees_anothers_results(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    store.put_results(DEFAULT_TENANT, &results(0..2), ResultLimits::default(), at(0)).await.expect("kept");
+    let own = NewResult { key: key(1), value: "\"zeta's\"".into() };
+    store.put_results(zeta, &[own], ResultLimits::default(), at(0)).await.expect("kept");
+    assert_eq!(
+        store.results(zeta, &[key(0), key(1)], at(1)).await.expect("read"),
+        [None, Some("\"zeta's\"".into())]
+    );
+    assert_eq!(store.results(DEFAULT_TENANT, &[key(1)], at(1)).await.expect("read"), [Some("\"v1\"".into())]);
+    assert_eq!(store.clear_results(zeta).await.expect("cleared"), 1);
+    assert_eq!(known(&store, DEFAULT_TENANT, 0..2, 1).await, [0, 1]);
+}
+
+pub async fn results_expire(url: String) {
+    let store = open(&url).await;
+    let limits = ResultLimits { lifetime: Millis(10_000), ..Default::default() };
+    store.put_results(DEFAULT_TENANT, &results(0..1), limits, at(0)).await.expect("kept");
+    assert_eq!(known(&store, DEFAULT_TENANT, 0..1, 9).await, [0]);
+    assert!(known(&store, DEFAULT_TENANT, 0..1, 10).await.is_empty());
+    store.put_results(DEFAULT_TENANT, &results(1..2), limits, at(11)).await.expect("kept");
+    assert!(known(&store, DEFAULT_TENANT, 0..1, 5).await.is_empty(), "the next put swept it out");
+}
+
+pub async fn a_tenants_least_recently_used_results_go_first(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    let limits = ResultLimits { tenant_rows_max: 3, ..Default::default() };
+    store.put_results(zeta, &results(0..3), limits, at(0)).await.expect("kept");
+    for number in 0..3 {
+        let second = u64::from(number);
+        store
+            .put_results(DEFAULT_TENANT, &results(number..number + 1), limits, at(second))
+            .await
+            .expect("kept");
+    }
+    assert_eq!(known(&store, DEFAULT_TENANT, 0..1, 100).await, [0], "a read makes it recent");
+    store.put_results(DEFAULT_TENANT, &results(3..4), limits, at(101)).await.expect("kept");
+    assert_eq!(known(&store, DEFAULT_TENANT, 0..4, 102).await, [0, 2, 3]);
+    assert_eq!(known(&store, zeta, 0..3, 102).await, [0, 1, 2], "another tenant's bound is its own");
+}
+
+pub async fn the_total_bound_holds_over_all_tenants(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    let limits = ResultLimits { rows_max: 4, ..Default::default() };
+    store.put_results(zeta, &results(0..3), limits, at(0)).await.expect("kept");
+    store.put_results(DEFAULT_TENANT, &results(0..3), limits, at(1)).await.expect("kept");
+    assert_eq!(known(&store, DEFAULT_TENANT, 0..3, 2).await, [0, 1, 2]);
+    assert_eq!(known(&store, zeta, 0..3, 2).await.len(), 1);
+}
+
+pub async fn a_batch_longer_than_a_statement_takes_is_kept_whole(url: String) {
+    let store = open(&url).await;
+    store.put_results(DEFAULT_TENANT, &results(0..600), ResultLimits::default(), at(0)).await.expect("kept");
+    assert_eq!(known(&store, DEFAULT_TENANT, 0..600, 100).await.len(), 600);
+}
+
+pub async fn two_stores_on_one_database_see_each_others_writes(url: String) {
+    let (one, two) = (open(&url).await, open(&url).await);
+    let key = one.create_key(NEW_KEY, at(0)).await.expect("created");
+    assert!(matches!(two.find_key(&key.plaintext, at(1)).await, Ok(KeyLookup::Valid { .. })));
+    let mut writes = Vec::new();
+    for (offset, store) in [(0u32, one.clone()), (1_000, two.clone())] {
+        writes.push(tokio::spawn(async move {
+            for number in offset..offset + 20 {
+                let new = results(number..number + 1);
+                store.put_results(DEFAULT_TENANT, &new, ResultLimits::default(), at(2)).await.expect("kept");
+            }
+        }));
+    }
+    for write in writes {
+        write.await.expect("no panic");
+    }
+    assert_eq!(
+        known(&one, DEFAULT_TENANT, 0..2_000, 3).await,
+        known(&two, DEFAULT_TENANT, 0..2_000, 3).await
+    );
+    assert_eq!(known(&one, DEFAULT_TENANT, 0..2_000, 3).await.len(), 40);
+}
+
+pub async fn opening_again_migrates_nothing_and_loses_nothing(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    store.close().await;
+    assert!(store.ping().await.is_err(), "closed is closed");
+    let again = open(&url).await;
+    let names: Vec<_> =
+        again.tenants().await.expect("listed").into_iter().map(|tenant| tenant.name).collect();
+    assert_eq!(names, ["default", "zeta"]);
+    assert_eq!(again.tenant_named("zeta").await.expect("asked").map(|tenant| tenant.id), Some(zeta));
+}
+
+pub async fn many_stores_open_a_fresh_database_at_once(url: String) {
+    let opening: Vec<_> = (0..6)
+        .map(|_| {
+            let url = url.clone();
+            tokio::spawn(async move { open(&url).await.tenants().await.expect("listed").len() })
+        })
+        .collect();
+    for store in opening {
+        assert_eq!(store.await.expect("no panic"), 1, "exactly the default tenant");
+    }
+}
+
+pub async fn tenants_have_unique_names_and_ids_never_used_again(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    let taken = store.create_tenant("zeta", 1.0, at(1)).await;
+    assert!(matches!(taken, Err(Error::Taken { what: "tenant", .. })), "{taken:?}");
+    let acme = store.create_tenant("acme", 0.5, at(1)).await.expect("a new name");
+    assert!(acme.id > zeta && zeta > DEFAULT_TENANT);
+    store.set_weight(acme.id, 4.0).await.expect("changed");
+    assert_eq!(store.tenant_named("acme").await.expect("asked").map(|tenant| tenant.weight), Some(4.0));
+    assert!(matches!(store.set_weight(TenantId(99), 1.0).await, Err(Error::Missing("tenant"))));
+}
+
+pub async fn calibration_is_kept_per_revision_and_machine(url: String) {
+    let store = open(&url).await;
+    store.put_calibration("r1", "m1", "{\"a\":1}", at(0)).await.expect("kept");
+    store.put_calibration("r1", "m1", "{\"a\":2}", at(1)).await.expect("kept");
+    assert_eq!(store.calibration("r1", "m1").await.expect("read").as_deref(), Some("{\"a\":2}"));
+    assert_eq!(store.calibration("r1", "m2").await.expect("read"), None);
+    assert_eq!(store.calibration("r2", "m1").await.expect("read"), None);
+}
+
+pub async fn a_database_of_a_newer_program_is_refused(url: String) {
+    open(&url).await.close().await;
+    let pool = sqlx::AnyPool::connect(&url).await.expect("connects");
+    sqlx::query("INSERT INTO schema_version (version) VALUES (999)").execute(&pool).await.expect("written");
+    pool.close().await;
+    let refused = Store::open(&url).await;
+    assert!(matches!(refused, Err(Error::Newer { found: 999, .. })), "{refused:?}");
+}

@@ -1,0 +1,70 @@
+//! What a store promises, whatever database is under it. Each case gets the address of a fresh database.
+
+pub mod cases;
+pub mod tickets;
+
+use base::{Millis, TenantId};
+use store::{Lease, NewTicket, Store, StoreOptions, TicketRow, UnixMillis};
+
+/// Names the case functions of this suite, once for both databases.
+#[macro_export]
+macro_rules! for_each_case {
+    ($with:ident) => {
+        $with! {
+            cases::a_key_is_shown_once_and_found_by_its_hash,
+            cases::revoked_expired_and_unknown_keys_are_told_apart,
+            cases::revoking_twice_keeps_the_first_date,
+            cases::usage_adds_up_and_is_read_by_range,
+            cases::usage_from_many_tasks_loses_nothing,
+            cases::results_come_back_in_the_order_asked,
+            cases::a_tenant_never_sees_anothers_results,
+            cases::results_expire,
+            cases::a_tenants_least_recently_used_results_go_first,
+            cases::the_total_bound_holds_over_all_tenants,
+            cases::a_batch_longer_than_a_statement_takes_is_kept_whole,
+            cases::two_stores_on_one_database_see_each_others_writes,
+            cases::opening_again_migrates_nothing_and_loses_nothing,
+            cases::many_stores_open_a_fresh_database_at_once,
+            cases::tenants_have_unique_names_and_ids_never_used_again,
+            cases::calibration_is_kept_per_revision_and_machine,
+            cases::a_database_of_a_newer_program_is_refused,
+            tickets::a_ticket_collects_rows_once_and_ends_once,
+            tickets::another_tenant_can_neither_read_nor_delete_a_ticket,
+            tickets::deleted_and_expired_tickets_take_no_more_rows,
+            tickets::a_restarted_gateway_claims_its_own_tickets_and_others_wait_for_the_lease,
+            tickets::an_acknowledged_ticket_survives_kill_dash_nine,
+        }
+    };
+}
+
+/// A store that gives up soon, so that a test of failure does not take long.
+pub async fn open(url: &str) -> Store {
+    let options =
+        StoreOptions { acquire_ms_max: Millis(20_000), call_ms_max: Millis(30_000), ..Default::default() };
+    Store::open_with(url, options).await.expect("the store opens")
+}
+
+/// An instant some seconds after an arbitrary start.
+pub fn at(seconds: u64) -> UnixMillis {
+    UnixMillis(1_700_000_000_000 + seconds * 1_000)
+}
+
+/// A second tenant.
+pub async fn second_tenant(store: &Store) -> TenantId {
+    store.create_tenant("zeta", 2.0, at(0)).await.expect("a new name").id
+}
+
+/// A lease.
+pub fn lease(holder: &str, until: u64) -> Lease {
+    Lease { holder: holder.to_owned(), until: at(until) }
+}
+
+/// A ticket that expires after 1,000 seconds.
+pub fn ticket<'a>(id: &'a str, tenant: TenantId, lease: &'a Lease) -> NewTicket<'a> {
+    NewTicket { id, tenant, kind: "relquery", request: r#"{"rows":3}"#, expires: at(1_000), lease }
+}
+
+/// A finished row.
+pub fn row(row: u32, result: &str) -> TicketRow {
+    TicketRow { row, result: result.to_owned() }
+}
