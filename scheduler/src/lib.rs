@@ -1,1 +1,139 @@
-//! (under construction)
+//! The relQuery scheduler: a pure state machine with every policy.
+//!
+//! `submit` and `cancel` change what is wanted, `plan(now)` decides one model step, `apply` takes its
+//! outcome in. Time is an argument; there is no clock, thread, float or hash order in here, so the
+//! same calls give the same plans. It knows block numbers, not memory, and token counts, not text.
+//!
+//! Every formula of the RelServe paper is a function of its own: `cost` (Eq. 9), `decompose`
+//! (Algorithm 1), `miss_ratio` (Eq. 11), `priority` (Eq. 6, 7, 10), `starvation` (Eq. 13), `arrange`
+//! (Eq. 15-17). `update` says when priorities are computed (Eq. 8, 12), `choose` which candidate runs
+//! (Eq. 14); policies differ in those two places only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{RelQueryId, RequestId, StepId, Time};
+
+mod admit;
+pub mod arrange;
+mod audit;
+mod choose;
+pub mod config;
+pub mod cost;
+pub mod decision;
+pub mod decompose;
+pub mod event;
+mod grant;
+mod intake;
+pub mod kv;
+pub mod miss_ratio;
+pub mod priority;
+mod relquery;
+mod row;
+mod runs;
+mod settle;
+pub mod starvation;
+mod update;
+
+pub use config::{ConfigError, Policy, SchedulerConfig};
+pub use cost::{CostModel, Sample};
+pub use decision::{Decision, Reason};
+pub use event::{Event, Refused, Stats, Usage};
+
+use cost::Refit;
+use grant::Flight;
+use kv::{Hasher, Ledger};
+use priority::Key;
+use relquery::RelQuery;
+
+/// The scheduler of one executor.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    config: SchedulerConfig,
+    cost: CostModel,
+    refit: Refit,
+    hasher: Hasher,
+    ledger: Ledger,
+    relqueries: BTreeMap<RelQueryId, RelQuery>,
+    /// Rows that were admitted at least once and have not ended.
+    requests: BTreeMap<RequestId, (RelQueryId, u32)>,
+    /// RelQueries with waiting rows, and those with rows that hold KV.
+    waiting: BTreeSet<Key>,
+    running: BTreeSet<Key>,
+    /// When relQueries that have not started become starving.
+    deadlines: BTreeSet<(Time, RelQueryId)>,
+    next_request: u64,
+    next_step: u64,
+    /// The step that has been planned and not settled.
+    flight: Option<Flight>,
+    /// Requests that ended since the last plan.
+    retired: Vec<RequestId>,
+    /// RelQueries whose last row was cancelled: they are done, and someone must hear it.
+    emptied: Vec<RelQueryId>,
+    /// Rows held, and those among them that hold KV.
+    rows: u32,
+    running_rows: u32,
+    counters: Counters,
+    decision: Decision,
+}
+
+/// What has been done so far; never falls.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    prompt_tokens: u64,
+    prefix_hit_tokens: u64,
+    output_tokens: u64,
+    preemptions: u64,
+}
+
+impl Scheduler {
+    /// An idle scheduler.
+    pub fn new(config: SchedulerConfig, cost: CostModel) -> Result<Self, ConfigError> {
+        config.validate()?;
+        Ok(Self {
+            refit: Refit::new(&cost),
+            hasher: Hasher::new(config.prefix_hash_key),
+            ledger: Ledger::new(config.kv_blocks),
+            config,
+            cost,
+            relqueries: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            running: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            next_request: 1,
+            next_step: 1,
+            flight: None,
+            retired: Vec::new(),
+            emptied: Vec::new(),
+            rows: 0,
+            running_rows: 0,
+            counters: Counters::default(),
+            decision: Decision::default(),
+        })
+    }
+
+    /// The configuration it was made with.
+    pub fn config(&self) -> &SchedulerConfig {
+        &self.config
+    }
+
+    /// The cost model as it stands, refitted or not.
+    pub fn cost(&self) -> CostModel {
+        self.cost
+    }
+
+    /// Whether a step has been planned and not settled yet.
+    pub fn in_flight(&self) -> Option<StepId> {
+        self.flight.as_ref().map(|flight| flight.step)
+    }
+
+    /// Whether no row is held.
+    pub fn is_idle(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Why the last step is what it is.
+    pub fn last_decision(&self) -> &Decision {
+        &self.decision
+    }
+}

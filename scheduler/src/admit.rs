@@ -1,0 +1,142 @@
+//! Admission: which waiting rows would fit into a prefill, without touching the ledger.
+//!
+//! Rows are offered in order; the first that does not fit ends the batch. A row hits what the pool
+//! holds and what earlier rows of the same batch are about to compute (trie prefill).
+
+use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
+
+use base::{BlockId, RelQueryId};
+
+use crate::kv::prefix::KeyBits;
+use crate::kv::{BlockKey, Hasher, Ledger, Link};
+use crate::row::Row;
+
+/// What admission looks at.
+pub(crate) struct View<'a> {
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) hasher: &'a Hasher,
+    pub(crate) block_tokens: u32,
+    pub(crate) publish_generated: bool,
+}
+
+impl View<'_> {
+    /// Blocks of a row that can ever be hit: full ones, and never the one with its last token, which
+    /// must be computed to sample from.
+    pub(crate) fn hittable(&self, row: &Row) -> u32 {
+        let content = if self.publish_generated { row.total() } else { row.prompt_len() };
+        content.min(row.total() - 1) / self.block_tokens
+    }
+
+    /// Leading blocks of the row that lie in the pool: they are given to `see`, their number is returned.
+    pub(crate) fn resident(&self, scope: u128, row: &mut Row, mut see: impl FnMut(BlockId)) -> u32 {
+        let hittable = self.hittable(row);
+        row.make_keys(self.hasher, scope, hittable, self.block_tokens);
+        let mut parent = Link::default();
+        for (number, key) in row.keys().iter().enumerate().take(hittable as usize) {
+            let content = row.block_content(number, self.block_tokens);
+            match self.ledger.find(scope, parent, *key, &content) {
+                Some((block, link)) => {
+                    parent = link;
+                    see(block);
+                }
+                None => return number as u32,
+            }
+        }
+        hittable
+    }
+
+    /// `utok(r)`: tokens that a prefill of the row would compute now.
+    pub(crate) fn uncached(&self, scope: u128, row: &mut Row) -> u32 {
+        row.total() - self.resident(scope, row, |_| ()) * self.block_tokens
+    }
+}
+
+/// A row that fits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admitted {
+    pub(crate) relquery: RelQueryId,
+    pub(crate) index: u32,
+    /// Tokens it computes in this step.
+    pub(crate) take: u32,
+}
+
+/// What a batch may use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// Rows.
+    pub(crate) seats: u32,
+    /// Uncached tokens.
+    pub(crate) tokens: u64,
+    /// Blocks.
+    pub(crate) room: u32,
+    /// Whether a prompt may be cut to fit; if not, the first row is taken even if it is larger.
+    pub(crate) cuts: bool,
+}
+
+/// A batch in the making.
+pub(crate) struct Admission {
+    pub(crate) rows: Vec<Admitted>,
+    /// Uncached tokens of it.
+    pub(crate) tokens: u64,
+    budget: Budget,
+    /// Blocks it needs.
+    need: u32,
+    /// Keys of blocks that its rows will compute.
+    promised: HashSet<BlockKey, BuildHasherDefault<KeyBits>>,
+    /// Unheld blocks that its rows will hold: they cannot be granted.
+    pinned: HashSet<u32, BuildHasherDefault<KeyBits>>,
+}
+
+impl Admission {
+    pub(crate) fn new(budget: Budget) -> Self {
+        Self {
+            rows: Vec::new(),
+            tokens: 0,
+            budget,
+            need: 0,
+            promised: HashSet::default(),
+            pinned: HashSet::default(),
+        }
+    }
+
+    /// Takes the row if it fits.
+    pub(crate) fn offer(
+        &mut self,
+        view: &View<'_>,
+        relquery: RelQueryId,
+        scope: u128,
+        index: u32,
+        row: &mut Row,
+    ) -> bool {
+        let left = self.budget.tokens.saturating_sub(self.tokens);
+        if self.rows.len() as u32 >= self.budget.seats || left == 0 || self.need >= self.budget.room {
+            return false;
+        }
+        let mut unheld = Vec::new();
+        let resident = view.resident(scope, row, |block| {
+            if view.ledger.holders(block) == 0 && !self.pinned.contains(&block.0) {
+                unheld.push(block.0);
+            }
+        });
+        let keys = &row.keys()[..view.hittable(row) as usize];
+        let promised = keys[resident as usize..].iter().take_while(|key| self.promised.contains(key)).count();
+        let hits = resident + promised as u32;
+        let uncached = row.total() - hits * view.block_tokens;
+        let take = match self.budget.cuts {
+            true => uncached.min(u32::try_from(left).unwrap_or(u32::MAX)),
+            false if u64::from(uncached) > left && !self.rows.is_empty() => return false,
+            false => uncached,
+        };
+        let need = row.total().div_ceil(view.block_tokens) - hits + unheld.len() as u32;
+        if self.need + need > self.budget.room {
+            return false;
+        }
+        self.promised.extend(&keys[hits as usize..]);
+        self.pinned.extend(unheld);
+        self.need += need;
+        self.tokens += u64::from(take);
+        self.rows.push(Admitted { relquery, index, take });
+        true
+    }
+}

@@ -1,0 +1,75 @@
+//! Counts for metrics, and the invariants that hold between any two calls.
+
+use crate::Scheduler;
+use crate::event::Stats;
+
+impl Scheduler {
+    /// How full it is, and what it has done.
+    pub fn stats(&self) -> Stats {
+        let ledger = &self.ledger;
+        Stats {
+            relqueries: self.relqueries.len() as u32,
+            relqueries_waiting: self.waiting.len() as u32,
+            relqueries_running: self.running.len() as u32,
+            rows_waiting: self.rows - self.running_rows,
+            rows_running: self.running_rows,
+            kv_total_blocks: ledger.total(),
+            kv_used_blocks: ledger.total() - ledger.available(),
+            kv_cached_blocks: ledger.cached(),
+            kv_free_blocks: ledger.free(),
+            prompt_tokens: self.counters.prompt_tokens,
+            prefix_hit_tokens: self.counters.prefix_hit_tokens,
+            output_tokens: self.counters.output_tokens,
+            steps: self.next_step - 1,
+            preemptions: self.counters.preemptions,
+        }
+    }
+
+    /// Says what is wrong, if anything: blocks are conserved and each is held as often as rows say,
+    /// each row is in one place, each relQuery in the sets where it belongs. Walks everything: for
+    /// tests and for a debug endpoint, not for every step.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        let mut held = vec![0; self.ledger.total() as usize];
+        let (mut rows, mut running, mut started) = (0, 0, 0);
+        for (id, relquery) in &self.relqueries {
+            relquery.check()?;
+            if relquery.open_rows() == 0 && !self.emptied.contains(id) {
+                return Err(format!("relQuery {id} has no row and is still held"));
+            }
+            rows += relquery.open_rows();
+            running += relquery.running.len() as u32;
+            for index in relquery.open_indices() {
+                let row = relquery.row(index);
+                for block in &row.blocks {
+                    held[block.0 as usize] += 1;
+                }
+                if let Some(request) = row.request {
+                    started += 1;
+                    if self.requests.get(&request) != Some(&(*id, index)) {
+                        return Err(format!("request {request} is not that of its row"));
+                    }
+                }
+            }
+            let is_waiting = relquery.waiting_key.is_some_and(|key| self.waiting.contains(&key));
+            let is_running = relquery.running_key.is_some_and(|key| self.running.contains(&key));
+            let belongs = (relquery.waiting_len() > 0, !relquery.running.is_empty());
+            if (is_waiting, is_running) != belongs {
+                return Err(format!("relQuery {id} is not in the sets where it belongs"));
+            }
+        }
+        let sets = self.relqueries.values().map(|relquery| {
+            (usize::from(relquery.waiting_key.is_some()), usize::from(relquery.running_key.is_some()))
+        });
+        let (waiting, places) = sets.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        if (waiting, places) != (self.waiting.len(), self.running.len()) {
+            return Err("a set names a relQuery that is not there".into());
+        }
+        if (rows, running, started) != (self.rows, self.running_rows, self.requests.len()) {
+            return Err(format!("{rows} rows, {running} running, {started} requests: miscounted"));
+        }
+        if running > self.config.sequences_max {
+            return Err(format!("{running} rows run at a time"));
+        }
+        self.ledger.check(&held)
+    }
+}

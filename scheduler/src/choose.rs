@@ -1,0 +1,231 @@
+//! The decision of a step: which candidate runs. Policies differ here and in `update` only.
+
+use base::{BatchPlan, RelQueryId, Time, TokenCount};
+
+use crate::Scheduler;
+use crate::admit::{Admission, Admitted, Budget, View};
+use crate::arrange::{Candidate, Delta, running_loss, waiting_gain};
+use crate::config::Policy;
+use crate::decision::{Decision, Reason};
+use crate::row::RowState;
+
+/// What a step does.
+pub(crate) struct Choice {
+    pub(crate) reason: Reason,
+    /// Rows to prefill, new ones and half-prefilled ones.
+    pub(crate) prefill: Vec<Admitted>,
+    /// Whether all running rows decode.
+    pub(crate) decodes: bool,
+}
+
+impl Scheduler {
+    /// Decides the next step, or `None` when there is nothing to do or a step is in flight. Granted
+    /// blocks and published prefixes are final unless the step is aborted.
+    pub fn plan(&mut self, now: Time) -> Option<BatchPlan> {
+        if self.flight.is_some() || self.rows == 0 {
+            return None;
+        }
+        let updated = std::mem::take(&mut self.decision.updated);
+        self.decision = Decision { now, updated, ..Decision::default() };
+        self.decision.updated.clear();
+        self.update_priorities(now);
+        self.decision.front = self.waiting.first().copied();
+        self.decision.first_running = self.running.first().copied();
+        let choice = match self.config.policy {
+            Policy::Fcfs | Policy::StaticPriority => self.prefill_first(),
+            Policy::Sarathi => self.mixed(),
+            Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => self.arranged(),
+        };
+        self.decision.reason = choice.reason;
+        self.carry_out(choice, now)
+    }
+
+    /// vLLM's rule: prefill whatever can be admitted, across relQueries; else decode.
+    fn prefill_first(&mut self) -> Choice {
+        let admission = self.admission(false, self.prefill_budget());
+        if admission.rows.is_empty() {
+            return self.decode_all();
+        }
+        Choice { reason: Reason::PrefillFirst, prefill: admission.rows, decodes: false }
+    }
+
+    /// Sarathi's rule: everything that runs decodes; what is left of the chunk goes to prompts.
+    fn mixed(&mut self) -> Choice {
+        self.make_decode_room();
+        let mut budget = self.prefill_budget();
+        let decoding = self.decode_rows();
+        let mut left = self.config.chunk_tokens.0.saturating_sub(u64::from(decoding));
+        let mut prefill = Vec::new();
+        for (relquery, index, remaining) in self.half_prefilled() {
+            let take = remaining.min(u32::try_from(left).unwrap_or(u32::MAX));
+            if take > 0 {
+                prefill.push(Admitted { relquery, index, take });
+                left -= u64::from(take);
+            }
+        }
+        budget.tokens = left;
+        budget.cuts = true;
+        budget.room = budget.room.saturating_sub(self.decode_need());
+        if prefill.is_empty() && decoding == 0 && self.running_rows == 0 {
+            budget.room = self.ledger.available();
+        }
+        prefill.extend(self.admission(false, budget).rows);
+        let reason = if prefill.is_empty() { Reason::NoRoom } else { Reason::Mixed };
+        Choice { reason, prefill, decodes: true }
+    }
+
+    /// The adaptive batch arranger (RelServe, section 4.3, Eq. 14, on full keys; DESIGN 9).
+    fn arranged(&mut self) -> Choice {
+        let Some(front) = self.waiting.first().copied() else { return self.decode_all() };
+        let first_running = self.running.first().copied();
+        let is_transition = first_running.is_some_and(|first| front > first);
+        if is_transition && self.config.policy == Policy::RelServeDecode {
+            return self.decode_because(Reason::TransitionDecode);
+        }
+        let admission = self.admission(true, self.prefill_budget());
+        if admission.rows.is_empty() {
+            return self.decode_all();
+        }
+        let reason = match first_running {
+            None => Reason::NothingRuns,
+            Some(first) if first.id == front.id => Reason::Internal,
+            Some(_) if !is_transition => Reason::Overtakes,
+            Some(_) if self.config.policy == Policy::RelServePrefill => Reason::TransitionPrefill,
+            Some(_) => self.transition(front.id, &admission),
+        };
+        if reason == Reason::TransitionDecode {
+            return self.decode_because(reason);
+        }
+        Choice { reason, prefill: admission.rows, decodes: false }
+    }
+
+    /// Eq. 15-17 for the candidate.
+    fn transition(&mut self, front: RelQueryId, admission: &Admission) -> Reason {
+        let output_max = |id: RelQueryId| self.relqueries.get(&id).map_or(0, |relquery| relquery.output_max);
+        let candidate = Candidate {
+            uncached: TokenCount(admission.tokens),
+            rows: admission.rows.len() as u64,
+            output_max: output_max(front),
+        };
+        let running = || self.running.iter().map(|key| output_max(key.id));
+        let running_max = running().max().unwrap_or(0);
+        let delta = Delta {
+            running: running_loss(&self.cost, candidate, running()).0,
+            waiting: waiting_gain(&self.cost, candidate, self.waiting.len() as u64, running_max).0,
+        };
+        self.decision.delta = Some(delta);
+        if delta.favours_prefill() { Reason::TransitionPrefill } else { Reason::TransitionDecode }
+    }
+
+    /// Decodes because nothing can be prefilled. If nothing runs either, the memory an admission
+    /// leaves free is given up: a row that fits the pool must be able to run.
+    fn decode_all(&mut self) -> Choice {
+        if self.waiting.is_empty() {
+            return self.decode_because(Reason::NothingWaits);
+        }
+        if self.running_rows > 0 {
+            return self.decode_because(Reason::NoRoom);
+        }
+        let budget = Budget { room: self.ledger.available(), ..self.prefill_budget() };
+        let admission = self.admission(true, budget);
+        Choice { reason: Reason::NothingRuns, prefill: admission.rows, decodes: false }
+    }
+
+    fn decode_because(&mut self, reason: Reason) -> Choice {
+        self.make_decode_room();
+        Choice { reason, prefill: Vec::new(), decodes: true }
+    }
+
+    /// What a prefill step may use.
+    fn prefill_budget(&self) -> Budget {
+        Budget {
+            seats: self.config.sequences_max.saturating_sub(self.running_rows),
+            tokens: self.config.step_tokens_max.0,
+            room: self.ledger.available().saturating_sub(self.config.watermark_blocks()),
+            cuts: false,
+        }
+    }
+
+    /// Offers waiting rows in key order until one does not fit; `alone`: of the first relQuery only.
+    fn admission(&mut self, alone: bool, budget: Budget) -> Admission {
+        let view = View {
+            ledger: &self.ledger,
+            hasher: &self.hasher,
+            block_tokens: self.config.block_tokens,
+            publish_generated: self.config.publish_generated,
+        };
+        let mut admission = Admission::new(budget);
+        'relqueries: for key in self.waiting.iter().take(if alone { 1 } else { usize::MAX }) {
+            let Some(relquery) = self.relqueries.get_mut(&key.id) else { continue };
+            let scope = relquery.scope;
+            for position in 0..relquery.waiting_len() {
+                let Some(index) = relquery.waiting_at(position) else { break };
+                if !admission.offer(&view, key.id, scope, index, relquery.row_mut(index)) {
+                    break 'relqueries;
+                }
+            }
+        }
+        self.decision.candidate_tokens = Some(TokenCount(admission.tokens));
+        self.decision.candidate_rows = admission.rows.len() as u32;
+        admission
+    }
+
+    /// Rows that hold KV, in key and row order.
+    pub(crate) fn running_rows(&self) -> impl Iterator<Item = (RelQueryId, u32)> + '_ {
+        self.running.iter().flat_map(|key| {
+            let relquery = &self.relqueries[&key.id];
+            relquery.running.iter().map(|index| (key.id, *index))
+        })
+    }
+
+    /// Rows whose prompt is partly computed, and how many tokens are missing.
+    fn half_prefilled(&self) -> Vec<(RelQueryId, u32, u32)> {
+        let rows = self.running_rows().map(|(id, index)| (id, index, self.relqueries[&id].row(index)));
+        rows.filter(|(_, _, row)| row.state == RowState::Prefilling)
+            .map(|(id, index, row)| (id, index, row.total() - row.computed))
+            .collect()
+    }
+
+    /// How many rows can decode.
+    fn decode_rows(&self) -> u32 {
+        self.running_rows()
+            .filter(|(id, index)| self.relqueries[id].row(*index).state == RowState::Running)
+            .count() as u32
+    }
+
+    /// Blocks that a decode of all running rows needs.
+    fn decode_need(&self) -> u32 {
+        let rows = self.running_rows().map(|(id, index)| self.relqueries[&id].row(index));
+        rows.filter(|row| {
+            row.state == RowState::Running
+                && (row.computed / self.config.block_tokens) as usize >= row.blocks.len()
+        })
+        .count() as u32
+    }
+
+    /// Preempts rows until all that still run can decode: the last row of the last relQuery first.
+    fn make_decode_room(&mut self) {
+        while self.decode_need() > self.ledger.available() {
+            let Some(id) = self.running.last().map(|key| key.id) else { return };
+            let Some(index) = self.relqueries[&id].running.last().copied() else { return };
+            self.take_back(id, index);
+            self.counters.preemptions += 1;
+            self.decision.preempted.extend(self.relqueries[&id].row(index).request);
+            self.place(id);
+        }
+    }
+
+    /// Releases a row's blocks and puts it in front of its relQuery's waiting rows.
+    pub(crate) fn take_back(&mut self, id: RelQueryId, index: u32) {
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        relquery.requeue(index);
+        let row = relquery.row_mut(index);
+        row.state = RowState::Waiting;
+        row.computed = 0;
+        row.links.clear();
+        for block in std::mem::take(&mut row.blocks).iter().rev() {
+            self.ledger.release(*block);
+        }
+        self.running_rows -= 1;
+    }
+}

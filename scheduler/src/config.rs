@@ -1,0 +1,200 @@
+//! What an operator may set about scheduling: a default per field, unknown fields refused, one
+//! validation at start. It must not know where the values come from.
+
+use base::{Millis, TokenCount};
+use serde::{Deserialize, Serialize};
+
+/// The order in which relQueries are served. All policies run on the same machine (admission,
+/// ledger, preemption), so that a comparison compares orders and nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// First come, first served, prefill first (vLLM's default).
+    Fcfs,
+    /// First come, first served, prompts cut into chunks that ride along with decodes (Sarathi).
+    Sarathi,
+    /// A fixed priority per relQuery from its token counts, prefill first (the paper's vLLM-SP).
+    StaticPriority,
+    /// RelServe: priorities updated every iteration, adaptive choice of prefill or decode.
+    #[default]
+    #[serde(rename = "relserve")]
+    RelServe,
+    /// RelServe's ablation: prefill first in the transitional case.
+    #[serde(rename = "relserve-pp")]
+    RelServePrefill,
+    /// RelServe's ablation: decode first in the transitional case.
+    #[serde(rename = "relserve-dp")]
+    RelServeDecode,
+}
+
+impl Policy {
+    /// Every policy, in the order reports list them.
+    pub const ALL: [Self; 6] = [
+        Self::Fcfs,
+        Self::Sarathi,
+        Self::StaticPriority,
+        Self::RelServe,
+        Self::RelServePrefill,
+        Self::RelServeDecode,
+    ];
+
+    /// The name used in configuration and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fcfs => "fcfs",
+            Self::Sarathi => "sarathi",
+            Self::StaticPriority => "static-priority",
+            Self::RelServe => "relserve",
+            Self::RelServePrefill => "relserve-pp",
+            Self::RelServeDecode => "relserve-dp",
+        }
+    }
+
+    /// Whether priorities are updated while a relQuery runs (RelServe, section 4.2).
+    pub fn is_dynamic(self) -> bool {
+        matches!(self, Self::RelServe | Self::RelServePrefill | Self::RelServeDecode)
+    }
+
+    /// Whether the service class and a priority come before the arrival in the key.
+    pub fn is_prioritised(self) -> bool {
+        !matches!(self, Self::Fcfs | Self::Sarathi)
+    }
+}
+
+impl std::fmt::Display for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Limits and policy of one scheduler.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SchedulerConfig {
+    /// Which order to serve in.
+    pub policy: Policy,
+    /// Most prompt tokens a prefill step computes (`max_num_batched_tokens`); a larger row goes alone.
+    pub step_tokens_max: TokenCount,
+    /// Tokens of a mixed step, decodes included; only `sarathi` cuts prompts.
+    pub chunk_tokens: TokenCount,
+    /// Most rows that hold KV at a time (`max_num_seqs`).
+    pub sequences_max: u32,
+    /// Blocks of the KV pool.
+    pub kv_blocks: u32,
+    /// Positions of a block.
+    pub block_tokens: u32,
+    /// Thousandths of the pool that an admission must leave free, so that what runs can grow.
+    pub watermark_permille: u32,
+    /// Most rows held, waiting and running.
+    pub rows_max: u32,
+    /// Most relQueries held.
+    pub relqueries_max: u32,
+    /// How often a row may be part of a step that failed whole before the row fails.
+    pub attempts_max: u32,
+    /// Rows sampled for the cache miss ratio (RelServe, Eq. 11).
+    pub sample_rows: u32,
+    /// Waiting per row after which a relQuery goes first (RelServe, Eq. 13); absent: never.
+    pub unit_waiting_ms_max: Option<Millis>,
+    /// Whether full blocks of generated tokens enter the prefix cache too.
+    pub publish_generated: bool,
+    /// Whether measured steps refit the cost model.
+    pub refit: bool,
+    /// Key of the block hash. Any value is right; a secret one keeps outsiders from making collisions.
+    pub prefix_hash_key: [u64; 2],
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            policy: Policy::default(),
+            step_tokens_max: TokenCount(2_048),
+            chunk_tokens: TokenCount(512),
+            sequences_max: 256,
+            kv_blocks: 4_096,
+            block_tokens: 16,
+            watermark_permille: 10,
+            rows_max: 100_000,
+            relqueries_max: 10_000,
+            attempts_max: 3,
+            sample_rows: 8,
+            unit_waiting_ms_max: None,
+            publish_generated: true,
+            refit: true,
+            prefix_hash_key: [0x7265_6c53_6572_7665, 0x6b76_2d62_6c6f_636b],
+        }
+    }
+}
+
+/// A configuration value under which the scheduler would stall.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid `scheduler.{field}`: {reason}")]
+pub struct ConfigError {
+    /// The field.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+impl SchedulerConfig {
+    /// Rejects values under which the scheduler would stall or overflow.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let positive = [
+            ("step_tokens_max", self.step_tokens_max.0),
+            ("chunk_tokens", self.chunk_tokens.0),
+            ("sequences_max", u64::from(self.sequences_max)),
+            ("kv_blocks", u64::from(self.kv_blocks)),
+            ("block_tokens", u64::from(self.block_tokens)),
+            ("rows_max", u64::from(self.rows_max)),
+            ("relqueries_max", u64::from(self.relqueries_max)),
+            ("attempts_max", u64::from(self.attempts_max)),
+            ("sample_rows", u64::from(self.sample_rows)),
+        ];
+        if let Some((field, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(ConfigError { field, reason: "must be positive" });
+        }
+        let error = |field, reason| Err(ConfigError { field, reason });
+        if self.watermark_permille >= 1_000 {
+            return error("watermark_permille", "must be below 1000");
+        }
+        if self.kv_tokens() > u64::from(u32::MAX) {
+            return error("kv_blocks", "the pool must hold fewer than 2^32 tokens");
+        }
+        if self.policy == Policy::Sarathi && self.chunk_tokens.0 <= u64::from(self.sequences_max) {
+            return error("chunk_tokens", "must exceed sequences_max, or decodes leave no room for a prompt");
+        }
+        Ok(())
+    }
+
+    /// Tokens the pool holds: `cap` of RelServe, Algorithm 1.
+    pub fn kv_tokens(&self) -> u64 {
+        u64::from(self.kv_blocks) * u64::from(self.block_tokens)
+    }
+
+    /// Blocks that an admission leaves free.
+    pub fn watermark_blocks(&self) -> u32 {
+        let blocks = u64::from(self.kv_blocks) * u64::from(self.watermark_permille) / 1_000;
+        u32::try_from(blocks).expect("a thousandth part of a u32 times less than 1000 is a u32")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_valid_and_a_zero_is_named() {
+        assert_eq!(SchedulerConfig::default().validate(), Ok(()));
+        let bad = SchedulerConfig { kv_blocks: 0, ..SchedulerConfig::default() };
+        assert_eq!(bad.validate().map_err(|error| error.field), Err("kv_blocks"));
+    }
+
+    #[test]
+    fn a_mixed_step_must_leave_room_for_a_prompt() {
+        let bad = SchedulerConfig {
+            policy: Policy::Sarathi,
+            chunk_tokens: TokenCount(256),
+            ..SchedulerConfig::default()
+        };
+        assert_eq!(bad.validate().map_err(|error| error.field), Err("chunk_tokens"));
+    }
+}

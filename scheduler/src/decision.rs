@@ -1,0 +1,121 @@
+//! Why the last step is what it is: plain data for logs, the live view and `explain`.
+
+use base::{Nanos, RelQueryId, RequestId, StepId, Time, TokenCount};
+
+use crate::arrange::Delta;
+use crate::priority::Key;
+
+/// Why a step prefills, decodes or does both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// No step has been planned yet.
+    #[default]
+    Nothing,
+    /// A prefill-first policy could admit a row.
+    PrefillFirst,
+    /// Nothing runs.
+    NothingRuns,
+    /// No row waits.
+    NothingWaits,
+    /// The first waiting row finds no seat or no memory.
+    NoRoom,
+    /// A mixed policy does both.
+    Mixed,
+    /// The first waiting relQuery goes before all that run (RelServe: preemption).
+    Overtakes,
+    /// The first relQuery both waits and runs (RelServe: internal).
+    Internal,
+    /// Prefilling first lowers the mean latency (RelServe: transitional, delta below zero).
+    TransitionPrefill,
+    /// Decoding first lowers the mean latency, or changes nothing (RelServe: transitional).
+    TransitionDecode,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "nothing planned yet",
+            Self::PrefillFirst => "prefill first: a waiting row can be admitted",
+            Self::NothingRuns => "nothing runs",
+            Self::NothingWaits => "nothing waits",
+            Self::NoRoom => "the first waiting row finds no room",
+            Self::Mixed => "decodes with a chunk of prompts",
+            Self::Overtakes => "preemption: the first waiting relQuery goes before all that run",
+            Self::Internal => "internal: the first relQuery still has prompts",
+            Self::TransitionPrefill => "transition: prefilling first lowers the mean latency",
+            Self::TransitionDecode => "transition: decoding first lowers the mean latency",
+        })
+    }
+}
+
+/// The last planning.
+#[derive(Clone, Debug, Default)]
+pub struct Decision {
+    /// The step; absent before the first.
+    pub step: Option<StepId>,
+    /// When it was planned.
+    pub now: Time,
+    /// Why.
+    pub reason: Reason,
+    /// The first waiting relQuery.
+    pub front: Option<Key>,
+    /// The first running relQuery.
+    pub first_running: Option<Key>,
+    /// Prompt tokens of the candidate prefill batch; absent where none was built.
+    pub candidate_tokens: Option<TokenCount>,
+    /// Rows of the candidate prefill batch.
+    pub candidate_rows: u32,
+    /// Rows that could decode.
+    pub decode_rows: u32,
+    /// The trade-off, in the transitional case.
+    pub delta: Option<Delta>,
+    /// Priorities computed anew for this step.
+    pub updated: Vec<(RelQueryId, Nanos)>,
+    /// Rows that gave up their blocks.
+    pub preempted: Vec<RequestId>,
+}
+
+impl std::fmt::Display for Decision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.step {
+            Some(step) => write!(f, "step {step}: {}", self.reason)?,
+            None => return write!(f, "{}", self.reason),
+        }
+        for (name, key) in [("front", self.front), ("running", self.first_running)] {
+            if let Some(key) = key {
+                let priority = Nanos(key.priority).as_seconds();
+                write!(f, "; {name} relQuery {} at {priority:.6} s", key.id)?;
+            }
+        }
+        if let Some(tokens) = self.candidate_tokens {
+            write!(f, "; candidate of {} rows, {tokens}", self.candidate_rows)?;
+        }
+        if let Some(delta) = self.delta {
+            let (loss, gain) = (Nanos(delta.running).as_seconds(), Nanos(delta.waiting).as_seconds());
+            write!(f, "; delta = {loss:.6} - {gain:.6} s")?;
+        }
+        if !self.preempted.is_empty() {
+            write!(f, "; preempted {} rows", self.preempted.len())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_reads_as_a_line() {
+        let decision = Decision {
+            step: Some(StepId(4)),
+            reason: Reason::TransitionPrefill,
+            delta: Some(Delta { running: 26_500_000, waiting: 125_000_000 }),
+            ..Decision::default()
+        };
+        assert_eq!(
+            decision.to_string(),
+            "step 4: transition: prefilling first lowers the mean latency; delta = 0.026500 - 0.125000 s"
+        );
+    }
+}

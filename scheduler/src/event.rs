@@ -1,0 +1,171 @@
+//! What the scheduler tells its owner: refusals, events, counts. Plain data.
+
+use base::{End, Periods, RelQueryId, RowError, TokenCount, TokenId};
+
+/// Why a submission was not taken. Nothing of it was kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// No rows.
+    #[error("a relQuery needs at least one row")]
+    Empty,
+    /// A row without prompt tokens.
+    #[error("row {row} has an empty prompt")]
+    EmptyPrompt {
+        /// The row.
+        row: u32,
+    },
+    /// A row that may produce no token.
+    #[error("row {row} allows no output token")]
+    NoOutput {
+        /// The row.
+        row: u32,
+    },
+    /// Too many rows are held already.
+    #[error("the queue holds {rows} rows of at most {limit}")]
+    QueueFull {
+        /// Rows held now.
+        rows: u32,
+        /// Most rows held.
+        limit: u32,
+    },
+    /// Too many relQueries are held already.
+    #[error("the queue holds {relqueries} relQueries of at most {limit}")]
+    TooManyRelQueries {
+        /// RelQueries held now.
+        relqueries: u32,
+        /// Most relQueries held.
+        limit: u32,
+    },
+    /// A row that could not run even alone.
+    #[error("row {row} needs {tokens} of KV memory, the pool has {limit}")]
+    NeverFits {
+        /// The row.
+        row: u32,
+        /// Its prompt and longest output.
+        tokens: TokenCount,
+        /// The pool's size.
+        limit: TokenCount,
+    },
+    /// The relQuery's id is in use.
+    #[error("relQuery {0} exists already")]
+    Duplicate(RelQueryId),
+    /// Two rows of a relQuery have one number.
+    #[error("row {row} exists already in its relQuery")]
+    DuplicateRow {
+        /// The row.
+        row: u32,
+    },
+    /// The relQuery to extend is not open (any more).
+    #[error("relQuery {0} is not open")]
+    Unknown(RelQueryId),
+}
+
+/// Tokens of a row, or of the rows of a relQuery together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Prompt tokens.
+    pub prompt: TokenCount,
+    /// Prompt tokens that the prefix cache, or another row of the same step, supplied.
+    pub cached: TokenCount,
+    /// Prompt tokens really computed, those recomputed after a preemption included.
+    pub computed: TokenCount,
+    /// Output tokens.
+    pub output: TokenCount,
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.prompt += other.prompt;
+        self.cached += other.cached;
+        self.computed += other.computed;
+        self.output += other.output;
+    }
+}
+
+/// What happened to a row or relQuery. A relQuery's events end with `RelQueryDone`, unless it is
+/// cancelled: then they just stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The row's first step has run.
+    Started {
+        /// Its relQuery.
+        relquery: RelQueryId,
+        /// The row.
+        row: u32,
+    },
+    /// A token of the row.
+    Token {
+        /// Its relQuery.
+        relquery: RelQueryId,
+        /// The row.
+        row: u32,
+        /// The token.
+        token: TokenId,
+        /// Text that is final with it.
+        text: String,
+    },
+    /// The row has ended.
+    RowDone {
+        /// Its relQuery.
+        relquery: RelQueryId,
+        /// The row.
+        row: u32,
+        /// Why.
+        end: End,
+        /// Its tokens.
+        usage: Usage,
+    },
+    /// The row has failed; its neighbours go on.
+    RowFailed {
+        /// Its relQuery.
+        relquery: RelQueryId,
+        /// The row.
+        row: u32,
+        /// Why.
+        error: RowError,
+        /// Its tokens.
+        usage: Usage,
+    },
+    /// All rows have ended, failed or been cancelled.
+    RelQueryDone {
+        /// The relQuery.
+        relquery: RelQueryId,
+        /// Its latency in three parts.
+        periods: Periods,
+        /// The tokens of all its rows.
+        usage: Usage,
+    },
+}
+
+/// How full the scheduler is, and what it has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// RelQueries held.
+    pub relqueries: u32,
+    /// RelQueries with a waiting row.
+    pub relqueries_waiting: u32,
+    /// RelQueries with a row that holds KV.
+    pub relqueries_running: u32,
+    /// Rows that wait.
+    pub rows_waiting: u32,
+    /// Rows that hold KV.
+    pub rows_running: u32,
+    /// Blocks of the pool.
+    pub kv_total_blocks: u32,
+    /// Blocks that running rows hold.
+    pub kv_used_blocks: u32,
+    /// Blocks nobody holds whose content can still be hit.
+    pub kv_cached_blocks: u32,
+    /// Blocks with nothing in them.
+    pub kv_free_blocks: u32,
+    /// Prompt tokens (recomputed ones included) that prefills asked for.
+    pub prompt_tokens: u64,
+    /// Of those, tokens that the prefix cache supplied.
+    pub prefix_hit_tokens: u64,
+    /// Tokens sampled.
+    pub output_tokens: u64,
+    /// Steps planned.
+    pub steps: u64,
+    /// Rows preempted for want of blocks.
+    pub preemptions: u64,
+}

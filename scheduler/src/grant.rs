@@ -1,0 +1,303 @@
+//! Carries a decision out: grants and publishes blocks, and writes the plan.
+//!
+//! The order matters: what the new rows hit is held before anything is granted, or a grant could evict
+//! it; then decodes are served, then the new rows in order, each hitting what earlier ones publish.
+
+use base::{BatchPlan, BlockId, RelQueryId, RequestId, Run, SampleSpec, Slot, StepId, Time, TokenId};
+
+use crate::Scheduler;
+use crate::admit::{Admitted, View};
+use crate::choose::Choice;
+use crate::kv::Link;
+use crate::kv::prefix::Publication;
+use crate::row::{Row, RowState};
+use crate::runs::{Context, cut};
+
+/// One slot of the step in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlightSlot {
+    pub(crate) request: RequestId,
+    /// First position it computes.
+    pub(crate) start: u32,
+    /// Positions in the pool once it has run.
+    pub(crate) end: u32,
+    /// Whether it computes prompt tokens.
+    pub(crate) is_prefill: bool,
+    /// Whether it samples.
+    pub(crate) samples: bool,
+    /// Whether the row was admitted with this step.
+    pub(crate) is_new: bool,
+}
+
+/// The step in flight.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight {
+    pub(crate) step: StepId,
+    pub(crate) slots: Vec<FlightSlot>,
+    /// Blocks that became hittable with this step, and whose they are.
+    pub(crate) published: Vec<(RequestId, BlockId)>,
+    /// Requests the plan retired.
+    pub(crate) retired: Vec<RequestId>,
+}
+
+/// A slot before its context is cut into runs.
+struct Draft {
+    relquery: RelQueryId,
+    index: u32,
+    start: u32,
+    end: u32,
+    is_new: bool,
+    is_prefill: bool,
+}
+
+impl Scheduler {
+    /// Grants, publishes, and writes the plan; `None` if not a single slot came of the choice.
+    pub(crate) fn carry_out(&mut self, choice: Choice, now: Time) -> Option<BatchPlan> {
+        let (halves, new): (Vec<Admitted>, Vec<Admitted>) =
+            choice.prefill.into_iter().partition(|row| self.is_running(row));
+        for row in &new {
+            self.admit(row, now);
+        }
+        let mut published = Vec::new();
+        let mut drafts = Vec::new();
+        if choice.decodes {
+            self.draft_decodes(&mut drafts, &mut published);
+        }
+        for row in &halves {
+            self.draft_half(row, &mut drafts, &mut published);
+        }
+        for row in &new {
+            self.draft_new(row, &mut drafts, &mut published);
+        }
+        self.place_all(new.iter().map(|row| row.relquery));
+        if drafts.is_empty() {
+            return None;
+        }
+        let plan = self.write(&drafts);
+        let slots = flight_slots(&drafts, &plan);
+        self.flight = Some(Flight { step: plan.step, slots, published, retired: plan.retired.clone() });
+        self.decision.step = Some(plan.step);
+        self.decision.decode_rows = plan.decode_sequences() as u32;
+        Some(plan)
+    }
+
+    fn is_running(&self, row: &Admitted) -> bool {
+        self.relqueries[&row.relquery].running.contains(&row.index)
+    }
+
+    /// Updates the places of relQueries named in runs.
+    pub(crate) fn place_all(&mut self, ids: impl Iterator<Item = RelQueryId>) {
+        let mut last = None;
+        for id in ids {
+            if last != Some(id) {
+                self.place(id);
+            }
+            last = Some(id);
+        }
+    }
+
+    /// Makes a waiting row a running one that holds what it hits.
+    fn admit(&mut self, admitted: &Admitted, now: Time) {
+        let Some(relquery) = self.relqueries.get_mut(&admitted.relquery) else { return };
+        relquery.started.get_or_insert(now);
+        relquery.admit(admitted.index);
+        let row = relquery.row_mut(admitted.index);
+        if row.request.is_none() {
+            let request = RequestId(self.next_request);
+            self.next_request += 1;
+            row.request = Some(request);
+            self.requests.insert(request, (admitted.relquery, admitted.index));
+        }
+        row.state = RowState::Prefilling;
+        self.running_rows += 1;
+        self.hold_hits(admitted.relquery, admitted.index);
+    }
+
+    /// Holds what lies in the pool of the row's blocks after those it holds already.
+    fn hold_hits(&mut self, id: RelQueryId, index: u32) {
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        let scope = relquery.scope;
+        let row = relquery.row_mut(index);
+        let view = View {
+            ledger: &self.ledger,
+            hasher: &self.hasher,
+            block_tokens: self.config.block_tokens,
+            publish_generated: self.config.publish_generated,
+        };
+        let hittable = view.hittable(row) as usize;
+        while row.blocks.len() < hittable {
+            let number = row.blocks.len();
+            let parent = row.links.last().copied().unwrap_or_default();
+            let content = row.block_content(number, self.config.block_tokens);
+            let Some((block, link)) = self.ledger.find(scope, parent, row.keys()[number], &content) else {
+                break;
+            };
+            drop(content);
+            self.ledger.hold(block);
+            row.blocks.push(block);
+            row.links.push(link);
+        }
+    }
+
+    /// All running rows decode; each may need a block for the token it got last.
+    fn draft_decodes(&mut self, drafts: &mut Vec<Draft>, published: &mut Vec<(RequestId, BlockId)>) {
+        let rows: Vec<(RelQueryId, u32)> = self.running_rows().collect();
+        for (relquery, index) in rows {
+            let row = self.relqueries.get_mut(&relquery).expect("it runs").row_mut(index);
+            if row.state != RowState::Running {
+                continue;
+            }
+            if (row.computed / self.config.block_tokens) as usize >= row.blocks.len() {
+                // Room was made before; a row that finds none all the same waits for the next step.
+                let Some(block) = self.ledger.grant() else { continue };
+                row.blocks.push(block);
+            }
+            let (start, end) = (row.computed, row.computed + 1);
+            if self.config.publish_generated {
+                self.publish(relquery, index, start, end, published);
+            }
+            drafts.push(Draft { relquery, index, start, end, is_new: false, is_prefill: false });
+        }
+    }
+
+    /// The next chunk of a row whose blocks are granted already.
+    fn draft_half(
+        &mut self,
+        admitted: &Admitted,
+        drafts: &mut Vec<Draft>,
+        published: &mut Vec<(RequestId, BlockId)>,
+    ) {
+        let Admitted { relquery, index, take } = *admitted;
+        let row = self.relqueries[&relquery].row(index);
+        let (start, end) = (row.computed, (row.computed + take).min(row.total()));
+        self.publish(relquery, index, start, end, published);
+        drafts.push(Draft { relquery, index, start, end, is_new: false, is_prefill: true });
+    }
+
+    /// The first chunk, usually the whole, of a new row.
+    fn draft_new(
+        &mut self,
+        admitted: &Admitted,
+        drafts: &mut Vec<Draft>,
+        published: &mut Vec<(RequestId, BlockId)>,
+    ) {
+        let Admitted { relquery, index, take } = *admitted;
+        self.hold_hits(relquery, index);
+        let block_tokens = self.config.block_tokens;
+        let row = self.relqueries.get_mut(&relquery).expect("it was admitted").row_mut(index);
+        let start = row.blocks.len() as u32 * block_tokens;
+        while row.blocks.len() < row.total().div_ceil(block_tokens) as usize {
+            match self.ledger.grant() {
+                Some(block) => row.blocks.push(block),
+                None => {
+                    // Fewer hits than admission counted on (a forced collision): the row waits on.
+                    self.take_back(relquery, index);
+                    return;
+                }
+            }
+        }
+        row.computed = start;
+        let end = start.saturating_add(take).min(row.total());
+        self.counters.prompt_tokens += u64::from(row.total());
+        self.counters.prefix_hit_tokens += u64::from(start);
+        self.publish(relquery, index, start, end, published);
+        drafts.push(Draft { relquery, index, start, end, is_new: true, is_prefill: true });
+    }
+
+    /// Publishes the blocks that positions `start..end` fill.
+    fn publish(
+        &mut self,
+        id: RelQueryId,
+        index: u32,
+        start: u32,
+        end: u32,
+        published: &mut Vec<(RequestId, BlockId)>,
+    ) {
+        let block_tokens = self.config.block_tokens;
+        let relquery = self.relqueries.get_mut(&id).expect("its slot is being written");
+        let scope = relquery.scope;
+        let row = relquery.row_mut(index);
+        let content_end = if self.config.publish_generated { end } else { end.min(row.prompt_len()) };
+        let filled = (start / block_tokens)..(content_end / block_tokens);
+        if filled.is_empty() {
+            return;
+        }
+        row.make_keys(&self.hasher, scope, filled.end, block_tokens);
+        for number in filled {
+            let number = number as usize;
+            if row.links.len() != number {
+                return; // A block before it is private, so this one cannot be reached.
+            }
+            let parent = row.links.last().copied().unwrap_or(Link::default());
+            let content = row.block_content(number, block_tokens);
+            let block = row.blocks[number];
+            match self.ledger.publish(block, scope, parent, row.keys()[number], &content) {
+                Publication::New(link) => {
+                    published.extend(row.request.map(|request| (request, block)));
+                    drop(content);
+                    row.links.push(link);
+                }
+                Publication::Known(link) => {
+                    drop(content);
+                    row.links.push(link);
+                }
+                Publication::Collision => return,
+            }
+        }
+    }
+
+    /// The plan of the drafted slots.
+    fn write(&mut self, drafts: &[Draft]) -> BatchPlan {
+        let step = StepId(self.next_step);
+        self.next_step += 1;
+        let block_tokens = self.config.block_tokens;
+        let rows: Vec<&Row> =
+            drafts.iter().map(|draft| self.relqueries[&draft.relquery].row(draft.index)).collect();
+        let contexts: Vec<Context<'_>> = drafts
+            .iter()
+            .zip(&rows)
+            .map(|(draft, row)| Context { blocks: &row.blocks, tokens: draft.start })
+            .collect();
+        let runs = cut(&contexts, block_tokens);
+        let slots = drafts.iter().zip(rows).zip(runs);
+        let slots = slots.map(|((draft, row), context)| slot(draft, row, context, block_tokens)).collect();
+        BatchPlan { step, slots, retired: std::mem::take(&mut self.retired) }
+    }
+}
+
+/// What is remembered of each slot until the step is settled.
+fn flight_slots(drafts: &[Draft], plan: &BatchPlan) -> Vec<FlightSlot> {
+    let slots = drafts.iter().zip(&plan.slots);
+    slots
+        .map(|(draft, slot)| FlightSlot {
+            request: slot.request,
+            start: draft.start,
+            end: draft.end,
+            is_prefill: draft.is_prefill,
+            samples: slot.sample.is_some(),
+            is_new: draft.is_new,
+        })
+        .collect()
+}
+
+/// One slot of the plan.
+fn slot(draft: &Draft, row: &Row, context: Vec<Run>, block_tokens: u32) -> Slot {
+    let input: Vec<TokenId> = row.tokens(draft.start, draft.end).into_owned();
+    let first = (draft.start / block_tokens) as usize;
+    let last = draft.end.div_ceil(block_tokens) as usize;
+    let sample = (draft.end == row.total()).then(|| SampleSpec {
+        generation: row.item.generation.clone(),
+        seed: row.item.seed,
+        output_index: row.generated.len() as u32,
+    });
+    Slot {
+        request: row.request.expect("given when the row was admitted"),
+        start: draft.start,
+        input,
+        context,
+        write_blocks: row.blocks[first..last].to_vec(),
+        write_offset: draft.start % block_tokens,
+        sample,
+        is_prefill: draft.is_prefill,
+    }
+}

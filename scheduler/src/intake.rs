@@ -1,0 +1,163 @@
+//! What comes in and what is called off: submit, extend, cancel.
+
+use std::collections::BTreeSet;
+
+use base::{RelQueryId, Submission, Time, TokenCount, WorkItem};
+
+use crate::Scheduler;
+use crate::event::{Event, Refused, Usage};
+use crate::relquery::RelQuery;
+
+impl Scheduler {
+    /// Takes a relQuery, or nothing of it.
+    pub fn submit(&mut self, submission: Submission) -> Result<(), Refused> {
+        let Submission { id, tenant: _, scope, class, arrival, items } = submission;
+        if self.relqueries.contains_key(&id) {
+            return Err(Refused::Duplicate(id));
+        }
+        let limit = self.config.relqueries_max;
+        if self.relqueries.len() as u32 >= limit {
+            return Err(Refused::TooManyRelQueries { relqueries: self.relqueries.len() as u32, limit });
+        }
+        self.check(None, &items)?;
+        self.relqueries.insert(id, RelQuery::new(id, scope, class, arrival));
+        self.add(id, items);
+        Ok(())
+    }
+
+    /// Adds rows to a relQuery that has not ended: single calls coalesce into one.
+    pub fn extend(&mut self, id: RelQueryId, items: Vec<WorkItem>) -> Result<(), Refused> {
+        let Some(relquery) = self.relqueries.get(&id) else { return Err(Refused::Unknown(id)) };
+        self.check(Some(relquery), &items)?;
+        self.add(id, items);
+        Ok(())
+    }
+
+    /// Calls a relQuery off: its rows end without further events, its blocks are free at once. Says
+    /// whether there was anything to call off.
+    pub fn cancel(&mut self, id: RelQueryId) -> bool {
+        let Some(relquery) = self.relqueries.get(&id) else { return false };
+        let indices: Vec<u32> = relquery.open_indices().collect();
+        for index in indices {
+            self.remove_row(id, index);
+        }
+        self.remove_relquery(id);
+        true
+    }
+
+    /// Calls one row off, without an event of its own. If it was the relQuery's last, the relQuery is
+    /// done: its event comes with the next [`Scheduler::apply`] or [`Scheduler::drain_events`].
+    pub fn cancel_row(&mut self, id: RelQueryId, row: u32) -> bool {
+        let Some(index) = self.relqueries.get(&id).and_then(|relquery| relquery.index_of(row)) else {
+            return false;
+        };
+        self.remove_row(id, index);
+        self.place(id);
+        if self.relqueries.get(&id).is_some_and(|relquery| relquery.open_rows() == 0) {
+            self.emptied.push(id);
+        }
+        true
+    }
+
+    /// Ends relQueries whose last row was cancelled; for an owner that has no step to apply.
+    pub fn drain_events(&mut self, now: Time) -> Vec<Event> {
+        let emptied = std::mem::take(&mut self.emptied);
+        emptied.into_iter().filter_map(|id| self.close_if_done(id, now)).collect()
+    }
+
+    /// The tokens of a relQuery so far; `None` once it has ended.
+    pub fn usage(&self, id: RelQueryId) -> Option<Usage> {
+        self.relqueries.get(&id).map(RelQuery::usage)
+    }
+
+    /// Everything that can be said against new rows.
+    fn check(&self, open: Option<&RelQuery>, items: &[WorkItem]) -> Result<(), Refused> {
+        if items.is_empty() {
+            return Err(Refused::Empty);
+        }
+        let limit = self.config.rows_max;
+        if items.len() > limit.saturating_sub(self.rows) as usize {
+            return Err(Refused::QueueFull { rows: self.rows, limit });
+        }
+        let mut seen = BTreeSet::new();
+        for item in items {
+            let row = item.row;
+            if !seen.insert(row) || open.is_some_and(|relquery| relquery.has_open_row(row)) {
+                return Err(Refused::DuplicateRow { row });
+            }
+            if item.prompt.is_empty() {
+                return Err(Refused::EmptyPrompt { row });
+            }
+            if item.generation.output_max.0 == 0 {
+                return Err(Refused::NoOutput { row });
+            }
+            self.check_memory(item)?;
+        }
+        Ok(())
+    }
+
+    /// A row must fit alone, with its longest output: then something can always run. (The last output
+    /// token is never written, so one position fewer would do; the tokens are what users count.)
+    fn check_memory(&self, item: &WorkItem) -> Result<(), Refused> {
+        let tokens = (item.prompt.len() as u64).saturating_add(item.generation.output_max.0);
+        let limit = self.config.kv_tokens();
+        if tokens > limit {
+            let (tokens, limit) = (TokenCount(tokens), TokenCount(limit));
+            return Err(Refused::NeverFits { row: item.row, tokens, limit });
+        }
+        Ok(())
+    }
+
+    /// Appends checked rows.
+    fn add(&mut self, id: RelQueryId, items: Vec<WorkItem>) {
+        self.rows += items.len() as u32;
+        let relquery = self.relqueries.get_mut(&id).expect("the caller has just seen it");
+        for item in items {
+            relquery.push(item);
+        }
+        self.set_deadline(id);
+        self.update_priority(id);
+    }
+
+    /// Ends a row wherever it stands: its blocks go back, its request is retired.
+    pub(crate) fn remove_row(&mut self, id: RelQueryId, index: u32) {
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        let is_running = relquery.running.contains(&index);
+        let row = relquery.take(index);
+        relquery.ended += row.usage;
+        for block in row.blocks.iter().rev() {
+            self.ledger.release(*block);
+        }
+        if let Some(request) = row.request {
+            self.requests.remove(&request);
+            self.retired.push(request);
+        }
+        self.rows -= 1;
+        self.running_rows -= u32::from(is_running);
+    }
+
+    /// Forgets a relQuery without rows.
+    pub(crate) fn remove_relquery(&mut self, id: RelQueryId) -> Option<RelQuery> {
+        let relquery = self.relqueries.remove(&id)?;
+        if let Some(key) = relquery.waiting_key {
+            self.waiting.remove(&key);
+        }
+        if let Some(key) = relquery.running_key {
+            self.running.remove(&key);
+        }
+        if let Some(due) = relquery.deadline {
+            self.deadlines.remove(&(due, id));
+        }
+        Some(relquery)
+    }
+
+    /// Ends a relQuery whose rows have all ended.
+    pub(crate) fn close_if_done(&mut self, id: RelQueryId, now: Time) -> Option<Event> {
+        if self.relqueries.get(&id)?.open_rows() > 0 {
+            return None;
+        }
+        let relquery = self.remove_relquery(id)?;
+        let periods = relquery.periods(now);
+        Some(Event::RelQueryDone { relquery: id, periods, usage: relquery.ended })
+    }
+}

@@ -1,0 +1,249 @@
+//! Names of blocks by content, and the index from name to block.
+//!
+//! A block's key is a keyed 128-bit hash over tagged fields: scope, kind, the parent's key, the
+//! tokens. The key only finds a candidate: a hit is taken after the tokens, the scope and the link to
+//! the parent are compared, so that even a forced collision shares nothing (tenants are scopes).
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher as _};
+
+use base::{BlockId, TokenId};
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+/// The hash of a block's content and of everything before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockKey(pub u128);
+
+/// The identity of one publication of a block; a child names its parent by it. 0 is the start of a
+/// prompt. Never used twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Link(pub u64);
+
+/// Domain tags: no field can be mistaken for another, whatever its bytes.
+mod tag {
+    pub(super) const SCOPE: u8 = 1;
+    pub(super) const KIND: u8 = 2;
+    pub(super) const PARENT: u8 = 3;
+    pub(super) const TOKENS: u8 = 4;
+    /// Blocks that saw all tokens before them (DESIGN 3: exact reuse). Independent spans get another.
+    pub(super) const KIND_EXACT: u8 = 1;
+}
+
+/// Makes keys.
+#[derive(Clone, Debug)]
+pub struct Hasher {
+    key: [u64; 2],
+    /// Bits kept of a key; fewer than 128 only in tests that force collisions.
+    bits: u32,
+}
+
+impl Hasher {
+    /// A hasher under a secret.
+    pub fn new(key: [u64; 2]) -> Self {
+        Self { key, bits: 128 }
+    }
+
+    /// A hasher that keeps `bits` bits, to force collisions in a test.
+    #[cfg(test)]
+    pub(crate) fn truncated(key: [u64; 2], bits: u32) -> Self {
+        Self { key, bits }
+    }
+
+    /// The key of a block in `scope` with these tokens after `parent` (`None`: at the start).
+    pub fn block(&self, scope: u128, parent: Option<BlockKey>, tokens: &[TokenId]) -> BlockKey {
+        let mut state = SipHasher24::new_with_keys(self.key[0], self.key[1]);
+        match parent {
+            None => {
+                state.write_u8(tag::SCOPE);
+                state.write_u128(scope);
+                state.write_u8(tag::KIND);
+                state.write_u8(tag::KIND_EXACT);
+            }
+            Some(parent) => {
+                state.write_u8(tag::PARENT);
+                state.write_u128(parent.0);
+            }
+        }
+        state.write_u8(tag::TOKENS);
+        state.write_u64(tokens.len() as u64);
+        for token in tokens {
+            state.write_u32(token.0);
+        }
+        let hash = state.finish128().as_u128();
+        BlockKey(if self.bits >= 128 { hash } else { hash & ((1 << self.bits) - 1) })
+    }
+}
+
+/// Keys are hashes already: the map takes their low bits.
+#[derive(Default)]
+pub struct KeyBits(u64);
+
+impl std::hash::Hasher for KeyBits {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.0 = u64::from(value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_u128(&mut self, value: u128) {
+        self.0 = value as u64;
+    }
+}
+
+/// A map by key. Never iterated, so its order is nobody's business.
+pub(crate) type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyBits>>;
+
+/// What a published block holds.
+#[derive(Clone, Debug)]
+struct Published {
+    key: BlockKey,
+    scope: u128,
+    parent: Link,
+    link: Link,
+    tokens: Box<[TokenId]>,
+}
+
+/// Blocks by content.
+#[derive(Clone, Debug)]
+pub(crate) struct PrefixIndex {
+    by_key: KeyMap<BlockKey, BlockId>,
+    by_block: Vec<Option<Published>>,
+    links: u64,
+}
+
+/// What came of a publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Publication {
+    /// The block can be hit from now on.
+    New(Link),
+    /// Another block has the same content; this one stays private.
+    Known(Link),
+    /// Another content has the same key; this block and what follows it stay private.
+    Collision,
+}
+
+impl PrefixIndex {
+    pub(crate) fn new(blocks: u32) -> Self {
+        Self { by_key: KeyMap::default(), by_block: vec![None; blocks as usize], links: 0 }
+    }
+
+    /// The block with this content after `parent`, compared token by token.
+    pub(crate) fn find(
+        &self,
+        scope: u128,
+        parent: Link,
+        key: BlockKey,
+        tokens: &[TokenId],
+    ) -> Option<(BlockId, Link)> {
+        let block = *self.by_key.get(&key)?;
+        let published = self.by_block[block.0 as usize].as_ref()?;
+        let same = published.parent == parent && published.scope == scope && *published.tokens == *tokens;
+        same.then_some((block, published.link))
+    }
+
+    pub(crate) fn publish(
+        &mut self,
+        block: BlockId,
+        scope: u128,
+        parent: Link,
+        key: BlockKey,
+        tokens: &[TokenId],
+    ) -> Publication {
+        if self.by_key.contains_key(&key) {
+            return match self.find(scope, parent, key, tokens) {
+                Some((_, link)) => Publication::Known(link),
+                None => Publication::Collision,
+            };
+        }
+        self.links += 1;
+        let link = Link(self.links);
+        self.by_key.insert(key, block);
+        self.by_block[block.0 as usize] = Some(Published { key, scope, parent, link, tokens: tokens.into() });
+        Publication::New(link)
+    }
+
+    /// Forgets the block's content; says whether it had any.
+    pub(crate) fn forget(&mut self, block: BlockId) -> bool {
+        match self.by_block[block.0 as usize].take() {
+            Some(published) => {
+                self.by_key.remove(&published.key);
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn is_published(&self, block: BlockId) -> bool {
+        self.by_block[block.0 as usize].is_some()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Every published block is found under its key, and nothing else is.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut published = 0;
+        for (number, content) in self.by_block.iter().enumerate() {
+            let Some(content) = content else { continue };
+            published += 1;
+            if self.by_key.get(&content.key).map(|block| block.0 as usize) != Some(number) {
+                return Err(format!("block {number} is published but not found under its key"));
+            }
+        }
+        if published != self.by_key.len() {
+            return Err(format!("{} keys for {published} published blocks", self.by_key.len()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(ids: &[u32]) -> Vec<TokenId> {
+        ids.iter().map(|id| TokenId(*id)).collect()
+    }
+
+    #[test]
+    fn scope_parent_and_tokens_all_change_the_key() {
+        let hasher = Hasher::new([1, 2]);
+        let first = hasher.block(7, None, &tokens(&[1, 2]));
+        assert_eq!(first, hasher.block(7, None, &tokens(&[1, 2])));
+        assert_ne!(first, hasher.block(8, None, &tokens(&[1, 2])));
+        assert_ne!(first, hasher.block(7, Some(first), &tokens(&[1, 2])));
+        assert_ne!(first, hasher.block(7, None, &tokens(&[1, 3])));
+        assert_ne!(first, Hasher::new([1, 3]).block(7, None, &tokens(&[1, 2])));
+    }
+
+    #[test]
+    fn a_scope_that_equals_a_parent_key_is_not_that_parent() {
+        let hasher = Hasher::new([1, 2]);
+        let parent = hasher.block(7, None, &tokens(&[1]));
+        assert_ne!(hasher.block(parent.0, None, &tokens(&[2])), hasher.block(7, Some(parent), &tokens(&[2])));
+    }
+
+    #[test]
+    fn a_forced_collision_shares_nothing_between_scopes_or_contents() {
+        let hasher = Hasher::truncated([1, 2], 0);
+        let mut index = PrefixIndex::new(4);
+        let key = hasher.block(7, None, &tokens(&[1, 2]));
+        assert_eq!(key, hasher.block(8, None, &tokens(&[1, 2])));
+        assert!(matches!(index.publish(BlockId(0), 7, Link(0), key, &tokens(&[1, 2])), Publication::New(_)));
+        assert!(index.find(7, Link(0), key, &tokens(&[1, 2])).is_some());
+        assert_eq!(index.find(8, Link(0), key, &tokens(&[1, 2])), None);
+        assert_eq!(index.find(7, Link(0), key, &tokens(&[1, 3])), None);
+        assert_eq!(index.find(7, Link(9), key, &tokens(&[1, 2])), None);
+        assert_eq!(index.publish(BlockId(1), 8, Link(0), key, &tokens(&[1, 2])), Publication::Collision);
+        assert_eq!(index.check(), Ok(()));
+    }
+}

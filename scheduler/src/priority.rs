@@ -1,0 +1,99 @@
+//! Priorities: the key that orders relQueries, and the two formulas that give its number.
+//!
+//! Pure functions over counts; who computes them when is `update.rs`.
+
+use base::{Nanos, RelQueryId, ServiceClass, Time, TokenCount};
+
+use crate::config::Policy;
+use crate::cost::CostModel;
+use crate::decompose::Batches;
+
+/// The order of relQueries: smaller goes first. Total and unique, so that no decision hangs on a tie
+/// (RelServe's Eq. 14 compares numbers alone; DESIGN 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Who waits; always `Interactive` under the first-come policies, which know no class.
+    pub class: ServiceClass,
+    /// Prio(R) in ns; 0 under the first-come policies.
+    pub priority: u64,
+    /// When the relQuery arrived.
+    pub arrival: Time,
+    /// Its id, in the order of submission.
+    pub id: RelQueryId,
+}
+
+impl Key {
+    /// The key under `policy`.
+    pub(crate) fn new(
+        policy: Policy,
+        class: ServiceClass,
+        priority: Nanos,
+        arrival: Time,
+        id: RelQueryId,
+    ) -> Self {
+        if policy.is_prioritised() {
+            Self { class, priority: priority.0, arrival, id }
+        } else {
+            Self { class: ServiceClass::Interactive, priority: 0, arrival, id }
+        }
+    }
+}
+
+/// Sequences among which the static key shares a decode step: a typical batch of the traces.
+const STATIC_SHARE: u64 = 64;
+
+/// Priority that never changes, of the paper's static baseline with linear L1 and L2 (RelServe, Eq. 6-7).
+///
+/// ```text
+/// Prio(R) = sum over r in R of  a_p * tok(r) + (a_d + b_d / 64) * OL(r)
+/// ```
+///
+/// `prompt` is the sum of tok(r), `output_max` the sum of OL(r).
+pub fn static_priority(cost: &CostModel, prompt: TokenCount, output_max: TokenCount) -> Nanos {
+    let prompts = u128::from(cost.prefill_per_token.0) * u128::from(prompt.0);
+    let share = u128::from(STATIC_SHARE * cost.decode_per_sequence.0) + u128::from(cost.decode_base.0);
+    let outputs = share * u128::from(output_max.0) / u128::from(STATIC_SHARE);
+    clip(prompts + outputs)
+}
+
+/// Remaining duration of a relQuery from its batches (RelServe, Eq. 10; corrected as DESIGN 9 says).
+///
+/// ```text
+/// PEM(R) = sum over prefill batches of (a_p * utok + b_p) + sum over decode steps of (a_d * req + b_d)
+/// ```
+pub fn estimate(cost: &CostModel, batches: &Batches) -> Nanos {
+    let tokens = u128::from(cost.prefill_per_token.0) * batches.prefill_tokens.floor_scaled();
+    let tokens = tokens / batches.prefill_tokens.denominator();
+    let prefill_bases = u128::from(cost.prefill_base.0) * u128::from(batches.prefill_batches);
+    let decode_bases = u128::from(cost.decode_base.0) * u128::from(batches.decode_steps);
+    let sequences = u128::from(cost.decode_per_sequence.0) * u128::from(batches.decode_sequences);
+    clip(tokens + prefill_bases + decode_bases + sequences)
+}
+
+fn clip(value: u128) -> Nanos {
+    Nanos(u64::try_from(value).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_static_priority_is_linear_in_prompts_and_outputs() {
+        // 3 rows of 140 tokens with OL 5: 420 * 1e-4 + 15 * (4.5e-4 + 0.025 / 64) s.
+        let got = static_priority(&CostModel::default(), TokenCount(420), TokenCount(15));
+        assert_eq!(got, Nanos(42_000_000 + 6_750_000 + 5_859_375));
+    }
+
+    #[test]
+    fn keys_are_ordered_by_class_then_priority_then_arrival_then_id() {
+        let key = |class, priority, arrival, id| {
+            Key::new(Policy::RelServe, class, Nanos(priority), Time(arrival), RelQueryId(id))
+        };
+        let first = key(ServiceClass::Interactive, 9, 9, 9);
+        assert!(first < key(ServiceClass::Bulk, 0, 0, 0));
+        assert!(first < key(ServiceClass::Interactive, 10, 0, 0));
+        assert!(first < key(ServiceClass::Interactive, 9, 10, 0));
+        assert!(first < key(ServiceClass::Interactive, 9, 9, 10));
+    }
+}

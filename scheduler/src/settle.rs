@@ -1,0 +1,172 @@
+//! Takes the outcome of a step in: tokens, ends, failures, and steps that failed whole.
+
+use base::{End, Nanos, RelQueryId, RowError, RowOutcome, Sampled, StepId, StepOutcome, Time, TokenCount};
+
+use crate::Scheduler;
+use crate::cost::Sample;
+use crate::event::Event;
+use crate::grant::{Flight, FlightSlot};
+use crate::row::RowState;
+
+impl Scheduler {
+    /// Takes the outcome of the step in flight in; that of any other step changes nothing. `now` is
+    /// the end of the step.
+    pub fn apply(&mut self, outcome: &StepOutcome, now: Time) -> Vec<Event> {
+        let mut events = self.drain_events(now);
+        let Some(flight) = self.flight.take_if(|flight| flight.step == outcome.step) else { return events };
+        self.observe(&flight, outcome.elapsed);
+        let mut results = outcome.rows.iter();
+        let mut touched = Vec::new();
+        for slot in &flight.slots {
+            let result = if slot.samples { find(&mut results, outcome, slot) } else { None };
+            let Some((id, index)) = self.requests.get(&slot.request).copied() else { continue };
+            touched.push(id);
+            self.advance(id, index, slot, now, &mut events);
+            if slot.samples {
+                self.take_result(id, index, slot, result, &flight, &mut events);
+            }
+        }
+        self.close_all(&touched, now, &mut events);
+        events
+    }
+
+    /// A step that failed whole: nothing it promised is there. New rows wait again, running ones keep
+    /// their place; a row that failed too often in a row fails for good.
+    pub fn abort_step(&mut self, step: StepId, reason: &str, now: Time) -> Vec<Event> {
+        let mut events = self.drain_events(now);
+        let Some(flight) = self.flight.take_if(|flight| flight.step == step) else { return events };
+        // The executor may not have seen who ended: it is told again.
+        self.retired.extend_from_slice(&flight.retired);
+        for (_, block) in flight.published.iter().rev() {
+            self.ledger.unpublish(*block);
+        }
+        let mut touched = Vec::new();
+        for slot in flight.slots.iter().rev() {
+            let Some((id, index)) = self.requests.get(&slot.request).copied() else { continue };
+            touched.push(id);
+            let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
+            let row = relquery.row_mut(index);
+            // Publications of this step are void, so links to them are.
+            row.links.truncate((slot.start / self.config.block_tokens) as usize);
+            row.failures += 1;
+            if row.failures >= self.config.attempts_max {
+                let error = RowError::Failed(reason.to_owned());
+                self.fail(id, index, error, &mut events);
+            } else if slot.is_new {
+                self.take_back(id, index);
+            }
+        }
+        self.close_all(&touched, now, &mut events);
+        events
+    }
+
+    /// The model follows the engine, from steps of one kind; a mixed one cannot be told apart.
+    fn observe(&mut self, flight: &Flight, elapsed: Nanos) {
+        if !self.config.refit {
+            return;
+        }
+        let prefills = flight.slots.iter().filter(|slot| slot.is_prefill);
+        let tokens = TokenCount(prefills.map(|slot| u64::from(slot.end - slot.start)).sum());
+        let decodes = flight.slots.iter().filter(|slot| !slot.is_prefill).count() as u64;
+        let sample = match (tokens.0, decodes) {
+            (_, 0) => Sample::Prefill { tokens, elapsed },
+            (0, _) => Sample::Decode { sequences: decodes, elapsed },
+            _ => return,
+        };
+        self.cost = self.refit.observe(sample, self.cost);
+    }
+
+    /// The slot's input is in the pool now.
+    fn advance(&mut self, id: RelQueryId, index: u32, slot: &FlightSlot, now: Time, events: &mut Vec<Event>) {
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        if slot.is_prefill && slot.samples {
+            relquery.prefilled = Some(now);
+        }
+        let row = relquery.row_mut(index);
+        row.computed = slot.end;
+        row.failures = 0;
+        if slot.samples {
+            row.state = RowState::Running;
+        }
+        if !slot.is_prefill {
+            return;
+        }
+        let prompt = row.prompt_len();
+        let computed = slot.end.min(prompt).saturating_sub(slot.start);
+        row.usage.computed += TokenCount(u64::from(computed));
+        if !row.has_started {
+            row.has_started = true;
+            row.usage.prompt = TokenCount(u64::from(prompt));
+            row.usage.cached = TokenCount(u64::from(slot.start));
+            events.push(Event::Started { relquery: id, row: row.item.row });
+        }
+    }
+
+    /// The slot's token, or its failure.
+    fn take_result(
+        &mut self,
+        id: RelQueryId,
+        index: u32,
+        slot: &FlightSlot,
+        result: Option<&Result<Sampled, RowError>>,
+        flight: &Flight,
+        events: &mut Vec<Event>,
+    ) {
+        let sampled = match result {
+            Some(Ok(sampled)) => sampled,
+            failed => {
+                // What this row wrote may be as broken as its logits: nobody shall hit it.
+                for (_, block) in flight.published.iter().filter(|(owner, _)| *owner == slot.request) {
+                    self.ledger.unpublish(*block);
+                }
+                let missing = || RowError::Failed("the executor returned nothing for this row".to_owned());
+                let error = failed.and_then(|result| result.as_ref().err()).cloned().unwrap_or_else(missing);
+                return self.fail(id, index, error, events);
+            }
+        };
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        let row = relquery.row_mut(index);
+        row.generated.push(sampled.token);
+        row.usage.output += TokenCount(1);
+        self.counters.output_tokens += 1;
+        let number = row.item.row;
+        let is_full = row.generated.len() as u64 >= row.output_max();
+        let usage = row.usage;
+        let (token, text) = (sampled.token, sampled.text.clone());
+        events.push(Event::Token { relquery: id, row: number, token, text });
+        if let Some(end) = sampled.end.or(is_full.then_some(End::Length)) {
+            events.push(Event::RowDone { relquery: id, row: number, end, usage });
+            self.remove_row(id, index);
+        }
+    }
+
+    /// Ends a row with an error.
+    fn fail(&mut self, id: RelQueryId, index: u32, error: RowError, events: &mut Vec<Event>) {
+        let Some(relquery) = self.relqueries.get(&id) else { return };
+        let row = relquery.row(index);
+        events.push(Event::RowFailed { relquery: id, row: row.item.row, error, usage: row.usage });
+        self.remove_row(id, index);
+    }
+
+    /// Ends the relQueries that are done, puts the others where they belong.
+    fn close_all(&mut self, touched: &[RelQueryId], now: Time, events: &mut Vec<Event>) {
+        let mut touched = touched.to_vec();
+        touched.sort_unstable();
+        touched.dedup();
+        for id in touched {
+            events.extend(self.close_if_done(id, now));
+            self.place(id);
+        }
+    }
+}
+
+/// The result of a slot: the next one, unless the executor changed the order.
+fn find<'a>(
+    results: &mut std::slice::Iter<'a, RowOutcome>,
+    outcome: &'a StepOutcome,
+    slot: &FlightSlot,
+) -> Option<&'a Result<Sampled, RowError>> {
+    let next = results.next().filter(|row| row.request == slot.request);
+    let row = next.or_else(|| outcome.rows.iter().find(|row| row.request == slot.request))?;
+    Some(&row.result)
+}

@@ -1,0 +1,163 @@
+//! The dynamic priority updater (RelServe, section 4.2): who gets a new priority, and when.
+
+use base::{Nanos, RelQueryId, Time, TokenCount};
+
+use crate::Scheduler;
+use crate::admit::View;
+use crate::config::{Policy, SchedulerConfig};
+use crate::decompose::{Limits, Remaining, Running, decompose};
+use crate::miss_ratio::{MissRatio, sample_positions};
+use crate::priority::{Key, estimate, static_priority};
+use crate::relquery::RelQuery;
+use crate::row::RowState;
+use crate::starvation::deadline;
+
+impl Scheduler {
+    /// Gives each relQuery that runs its priority anew (Eq. 8). One whose rows all wait keeps its own
+    /// (Eq. 12), which it got when it arrived. Then the ones that waited too long go first (Eq. 13).
+    pub(crate) fn update_priorities(&mut self, now: Time) {
+        if !self.config.policy.is_dynamic() {
+            return;
+        }
+        let running: Vec<RelQueryId> = self.running.iter().map(|key| key.id).collect();
+        for id in running {
+            self.update_priority(id);
+        }
+        self.mark_starving(now);
+    }
+
+    /// Computes the priority of one relQuery and puts it where it belongs.
+    pub(crate) fn update_priority(&mut self, id: RelQueryId) {
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        let priority = match self.config.policy {
+            Policy::Fcfs | Policy::Sarathi => Nanos(0),
+            Policy::StaticPriority => {
+                let cost = &self.cost;
+                let prompt = TokenCount(relquery.prompt_submitted);
+                static_priority(cost, prompt, TokenCount(relquery.output_submitted))
+            }
+            _ if relquery.is_starving => Nanos(0),
+            _ => {
+                let view = View {
+                    ledger: &self.ledger,
+                    hasher: &self.hasher,
+                    block_tokens: self.config.block_tokens,
+                    publish_generated: self.config.publish_generated,
+                };
+                let ratio = miss_ratio(&view, relquery, self.config.sample_rows as usize);
+                estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config))
+            }
+        };
+        relquery.priority = Some(priority.0);
+        self.decision.updated.push((id, priority));
+        self.place(id);
+    }
+
+    /// Priority zero, from now on, for each relQuery past its deadline (Eq. 13).
+    fn mark_starving(&mut self, now: Time) {
+        while let Some((due, id)) = self.deadlines.first().copied() {
+            if due >= now {
+                break;
+            }
+            self.deadlines.pop_first();
+            let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
+            relquery.deadline = None;
+            // One that started in time has stopped waiting, as Eq. 13 counts it.
+            if relquery.started.is_none_or(|started| started > due) && relquery.waiting_len() > 0 {
+                relquery.is_starving = true;
+                self.update_priority(id);
+            }
+        }
+    }
+
+    /// Sets the time from which the relQuery is starving, as the configuration says.
+    pub(crate) fn set_deadline(&mut self, id: RelQueryId) {
+        let (Some(unit), true) = (self.config.unit_waiting_ms_max, self.config.policy.is_dynamic()) else {
+            return;
+        };
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        if let Some(old) = relquery.deadline.take() {
+            self.deadlines.remove(&(old, id));
+        }
+        if relquery.started.is_none() {
+            let due = deadline(relquery.arrival, unit, relquery.rows_submitted);
+            relquery.deadline = Some(due);
+            self.deadlines.insert((due, id));
+        }
+    }
+
+    /// Puts the relQuery into the sets it belongs to, under the key it has now.
+    pub(crate) fn place(&mut self, id: RelQueryId) {
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        let priority = Nanos(relquery.priority.unwrap_or(0));
+        let key = Key::new(self.config.policy, relquery.class, priority, relquery.arrival, id);
+        let (waits, runs) = (relquery.waiting_len() > 0, !relquery.running.is_empty());
+        let places = [
+            (&mut relquery.waiting_key, &mut self.waiting, waits),
+            (&mut relquery.running_key, &mut self.running, runs),
+        ];
+        for (current, set, belongs) in places {
+            let wanted = belongs.then_some(key);
+            if *current != wanted {
+                if let Some(old) = current.take() {
+                    set.remove(&old);
+                }
+                if let Some(new) = wanted {
+                    set.insert(new);
+                }
+                *current = wanted;
+            }
+        }
+    }
+}
+
+/// Eq. 11 over waiting rows: a running row has no prompt left to miss (DESIGN 9).
+fn miss_ratio(view: &View<'_>, relquery: &mut RelQuery, samples: usize) -> MissRatio {
+    let scope = relquery.scope;
+    let positions = sample_positions(relquery.waiting_len(), samples);
+    let counts = positions.filter_map(|position| {
+        let index = relquery.waiting_at(position)?;
+        let row = relquery.row_mut(index);
+        let uncached = view.uncached(scope, row);
+        Some((TokenCount(u64::from(uncached)), TokenCount(u64::from(row.total()))))
+    });
+    MissRatio::of(counts)
+}
+
+/// Algorithm 1 for what is left of a relQuery.
+fn remaining_batches(
+    relquery: &RelQuery,
+    ratio: MissRatio,
+    config: &SchedulerConfig,
+) -> crate::decompose::Batches {
+    let mut running = Running::default();
+    for index in &relquery.running {
+        let row = relquery.row(*index);
+        if row.state == RowState::Running {
+            let generated = row.generated.len() as u64;
+            let steps = relquery.output_max.saturating_sub(generated);
+            running.rows += 1;
+            running.steps_max = running.steps_max.max(steps);
+            running.steps_sum += steps;
+            running.held += row.private_tokens() + generated;
+        }
+    }
+    let requeued: Vec<(u64, u64)> = relquery
+        .requeued
+        .iter()
+        .map(|index| relquery.row(*index))
+        .map(|row| (u64::from(row.total()), row.generated.len() as u64))
+        .collect();
+    let remaining = Remaining {
+        running,
+        requeued: &requeued,
+        fresh: relquery.fresh_tokens(),
+        output_max: relquery.output_max,
+    };
+    let limits = Limits {
+        kv_tokens: config.kv_tokens(),
+        sequences: u64::from(config.sequences_max),
+        step_tokens: config.step_tokens_max.0,
+    };
+    decompose(remaining, ratio, limits)
+}

@@ -1,0 +1,161 @@
+//! A memory model of an executor, and a seeded source of numbers: what the scheduler's promises are
+//! tested against.
+//!
+//! The model keeps, for every position of every block, a hash of the token there and of all tokens
+//! before it. A slot whose context does not hold exactly its request's own tokens is a wrong answer in
+//! a real engine; here it is a failed test.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::{
+    BatchPlan, End, Generation, Nanos, RelQueryId, RequestId, RowError, RowOutcome, Sampled, ServiceClass,
+    Slot, Span, SpanKind, StepOutcome, Submission, TenantId, Time, TokenCount, TokenId, WorkItem,
+};
+
+/// A seeded source of numbers (splitmix64).
+pub(crate) struct Draws(pub(crate) u64);
+
+impl Draws {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// A row of these tokens.
+pub(crate) fn item(row: u32, prompt: Vec<u32>, output_max: u64, seed: u64) -> WorkItem {
+    let tokens = TokenCount(prompt.len() as u64);
+    WorkItem {
+        row,
+        prompt: prompt.into_iter().map(TokenId).collect(),
+        spans: Arc::from([Span { kind: SpanKind::Field, tokens }]),
+        generation: Arc::new(Generation { output_max: TokenCount(output_max), ..Generation::default() }),
+        seed,
+    }
+}
+
+/// A relQuery of these rows, arriving at `arrival`.
+pub(crate) fn submission(id: u64, arrival: u64, items: Vec<WorkItem>) -> Submission {
+    Submission {
+        id: RelQueryId(id),
+        tenant: TenantId(1),
+        scope: 7,
+        class: ServiceClass::Interactive,
+        arrival: Time(arrival),
+        items,
+    }
+}
+
+/// An executor whose "keys and values" are hashes of everything up to a position.
+#[derive(Default)]
+pub(crate) struct Memory {
+    block_tokens: usize,
+    cells: BTreeMap<u32, Vec<u64>>,
+    /// Prompts by seed, and outputs so far by request.
+    prompts: BTreeMap<u64, Arc<[TokenId]>>,
+    outputs: BTreeMap<RequestId, Vec<TokenId>>,
+    seeds: BTreeMap<RequestId, u64>,
+    /// Rows whose logits are not numbers, by seed.
+    pub(crate) broken: Vec<u64>,
+}
+
+fn mix(before: u64, token: TokenId) -> u64 {
+    (before ^ u64::from(token.0).wrapping_add(0x51)).wrapping_mul(0x0100_0000_01b3).rotate_left(23) ^ before
+}
+
+impl Memory {
+    pub(crate) fn new(block_tokens: u32) -> Self {
+        Self { block_tokens: block_tokens as usize, ..Self::default() }
+    }
+
+    pub(crate) fn know(&mut self, items: &[WorkItem]) {
+        for item in items {
+            self.prompts.insert(item.seed, item.prompt.clone());
+        }
+    }
+
+    /// The token at an output position depends on the seed and the position alone.
+    fn token(seed: u64, index: usize) -> TokenId {
+        TokenId((mix(seed, TokenId(index as u32)) % 50) as u32)
+    }
+
+    /// Writes of one slot, then the check of what it reads.
+    fn write(&mut self, slot: &Slot) {
+        let mut hash = self.context(slot).last().copied().unwrap_or(0);
+        for (i, token) in slot.input.iter().enumerate() {
+            hash = mix(hash, *token);
+            let at = slot.write_offset as usize + i;
+            let block = slot.write_blocks[at / self.block_tokens];
+            let cells = self.cells.entry(block.0).or_insert_with(|| vec![0; self.block_tokens]);
+            cells[at % self.block_tokens] = hash;
+        }
+    }
+
+    fn context(&self, slot: &Slot) -> Vec<u64> {
+        let mut hashes = Vec::new();
+        for run in &slot.context {
+            assert_eq!(run.shift, 0);
+            assert_eq!(run.blocks.len(), (run.tokens.0 as usize).div_ceil(self.block_tokens));
+            let cells = run.blocks.iter().flat_map(|block| self.cells[&block.0].iter().copied());
+            hashes.extend(cells.take(run.tokens.0 as usize));
+        }
+        assert_eq!(hashes.len(), slot.start as usize, "the context ends where the input starts");
+        hashes
+    }
+
+    /// Runs a plan as `base::Executor` promises to, and checks it on the way.
+    pub(crate) fn step(&mut self, plan: &BatchPlan) -> StepOutcome {
+        assert!(!plan.slots.is_empty());
+        for request in &plan.retired {
+            self.outputs.remove(request);
+            self.seeds.remove(request);
+        }
+        for slot in &plan.slots {
+            self.write(slot);
+        }
+        let rows = plan.slots.iter().filter_map(|slot| self.finish(slot)).collect();
+        let elapsed = Nanos(1_000 + 10 * plan.prefill_tokens().0 + plan.decode_sequences());
+        StepOutcome { step: plan.step, elapsed, rows }
+    }
+
+    fn finish(&mut self, slot: &Slot) -> Option<RowOutcome> {
+        if let Some(sample) = &slot.sample {
+            self.seeds.insert(slot.request, sample.seed);
+        }
+        if let Some(seed) = self.seeds.get(&slot.request) {
+            let output = self.outputs.entry(slot.request).or_default();
+            let mut hash = 0;
+            let all = self.prompts[seed].iter().chain(output.iter());
+            let expected: Vec<u64> = all
+                .map(|token| {
+                    hash = mix(hash, *token);
+                    hash
+                })
+                .collect();
+            assert_eq!(self.context(slot), expected[..slot.start as usize], "the context is the row's own");
+        }
+        let sample = slot.sample.as_ref()?;
+        if self.broken.contains(&sample.seed) {
+            return Some(RowOutcome { request: slot.request, result: Err(RowError::NotANumber) });
+        }
+        let output = self.outputs.entry(slot.request).or_default();
+        assert_eq!(output.len(), sample.output_index as usize, "no token is sampled twice");
+        let token = Self::token(sample.seed, output.len());
+        output.push(token);
+        let is_last = output.len() as u64 == sample.generation.output_max.0;
+        let end = match token.0 {
+            0..5 => Some(End::Stop),
+            _ => is_last.then_some(End::Length),
+        };
+        let text = format!("{} ", token.0);
+        Some(RowOutcome { request: slot.request, result: Ok(Sampled { token, text, end }) })
+    }
+}
