@@ -2,8 +2,22 @@
 //!
 //! Nothing here knows of weights, devices or schedules.
 
+mod decode;
+mod encode;
+#[cfg(test)]
+mod model_tests;
+mod model_text;
+mod strftime;
+mod template;
+
 use base::TokenId;
 use base::text::ByteText;
+
+pub use model_text::{ModelText, TextFiles};
+
+/// The files' names, for errors.
+const TOKENIZER_FILE: &str = "tokenizer.json";
+const TOKENIZER_CONFIG_FILE: &str = "tokenizer_config.json";
 
 /// Incremental decoding: tokens one by one to text that is final.
 ///
@@ -27,6 +41,10 @@ pub trait TokenText: Send + Sync {
 pub struct DecodeState {
     /// Bytes that are not yet whole characters.
     pub(crate) pending: Vec<u8>,
+    /// How many characters may still be stripped from the front of the output.
+    pub(crate) strip_left: usize,
+    /// Whether a piece has been decoded; the first is special to some tokenizers.
+    pub(crate) is_started: bool,
 }
 
 /// Takes the whole characters, and the replacement of broken ones, from the front of `pending`.

@@ -1,0 +1,197 @@
+//! [`ModelText`]: all that one checkpoint's text files say, behind the traits that other crates use.
+
+use base::{ChatTemplate, Piece, Role, TextError, TokenId, Tokenizer};
+use serde_json::Value;
+
+use crate::checkpoint::CheckpointError;
+use crate::checkpoint::generation::SpecialIds;
+use crate::text::decode::Decoding;
+use crate::text::encode::Encoder;
+use crate::text::template::Template;
+use crate::text::{DecodeState, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, TokenText};
+
+/// The contents of a checkpoint's text files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TextFiles<'a> {
+    /// tokenizer.json.
+    pub tokenizer: &'a str,
+    /// tokenizer_config.json.
+    pub tokenizer_config: Option<&'a str>,
+    /// chat_template.jinja, or the template of chat_template.json; wins over tokenizer_config.json.
+    pub chat_template: Option<&'a str>,
+}
+
+/// A checkpoint's tokenizer and chat template.
+#[derive(Debug)]
+pub struct ModelText {
+    encoder: Encoder,
+    decoding: Decoding,
+    template: Option<Template>,
+    prompt_start: Vec<TokenId>,
+    /// What the first token of `prompt_start` is called in the template.
+    begin: Option<String>,
+    ends: Vec<TokenId>,
+}
+
+impl ModelText {
+    /// Reads the files of a model with `vocab` token ids and these special ones. `now` (unix seconds)
+    /// is the date that the template may ask for; without it such templates use their own fixed date.
+    pub fn new(
+        files: TextFiles<'_>,
+        vocab: u32,
+        ids: &SpecialIds,
+        now: Option<u64>,
+    ) -> Result<Self, CheckpointError> {
+        let encoder = Encoder::new(files.tokenizer, vocab)?;
+        let decoding = Decoding::of(encoder.tokenizer())?;
+        let settings: Value = match files.tokenizer_config {
+            Some(text) => serde_json::from_str(text)
+                .map_err(|error| CheckpointError::malformed(TOKENIZER_CONFIG_FILE, error))?,
+            None => Value::Null,
+        };
+        let name_of = |id: Option<&u32>| id.and_then(|id| encoder.tokenizer().id_to_token(*id));
+        let begin = token_name(&settings["bos_token"]).or_else(|| name_of(ids.begin.as_ref()));
+        let end = token_name(&settings["eos_token"]);
+        let id_of = |name: &String| encoder.tokenizer().token_to_id(name);
+        let mut ends: Vec<u32> = ids.ends.iter().copied().chain(end.as_ref().and_then(id_of)).collect();
+        ends.retain(|id| *id < vocab);
+        ends.sort_unstable();
+        ends.dedup();
+        let begin_id = begin.as_ref().and_then(id_of);
+        let prompt_start: Vec<TokenId> = prompt_start(encoder.tokenizer(), &settings, begin_id)?
+            .into_iter()
+            .filter(|id| *id < vocab)
+            .map(TokenId)
+            .collect();
+        let source = match files.chat_template {
+            Some(text) => Some(text.to_owned()),
+            None => template_in(&settings["chat_template"])?,
+        };
+        let end = end.or_else(|| name_of(ends.first())).unwrap_or_default();
+        let template = source
+            .map(|source| Template::new(&source, begin.clone().unwrap_or_default(), end, now))
+            .transpose()?;
+        let begin = begin.filter(|_| prompt_start.first().is_some_and(|id| Some(id.0) == begin_id));
+        let ends = ends.into_iter().map(TokenId).collect();
+        Ok(Self { encoder, decoding, template, prompt_start, begin, ends })
+    }
+
+    /// Whether the checkpoint brings a chat template.
+    pub fn has_chat_template(&self) -> bool {
+        self.template.is_some()
+    }
+
+    /// Tokens that end an answer: the union of what all files name.
+    pub fn ends(&self) -> &[TokenId] {
+        &self.ends
+    }
+}
+
+impl Tokenizer for ModelText {
+    fn encode_markup(&self, text: &str) -> Vec<TokenId> {
+        self.encoder.markup(text)
+    }
+
+    fn encode_data(&self, text: &str) -> Vec<TokenId> {
+        self.encoder.data(text)
+    }
+
+    fn decode(&self, tokens: &[TokenId]) -> String {
+        let mut state = self.start();
+        let mut text: String = tokens.iter().map(|token| self.push(&mut state, *token)).collect();
+        text += &self.flush(&mut state);
+        text
+    }
+
+    fn vocab_size(&self) -> u32 {
+        self.encoder.vocab()
+    }
+
+    fn prompt_start(&self) -> Vec<TokenId> {
+        self.prompt_start.clone()
+    }
+}
+
+impl ChatTemplate for ModelText {
+    fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+        let Some(template) = &self.template else {
+            let plain = (0..roles.len()).flat_map(|i| [Piece::Content(i), Piece::Markup("\n".to_owned())]);
+            return Ok(plain.collect());
+        };
+        let mut pieces = template.frame(roles)?;
+        // `prompt_start` begins every prompt already; a template that writes the token too would double it.
+        if let (Some(begin), Some(Piece::Markup(first))) = (&self.begin, pieces.first_mut())
+            && let Some(rest) = first.strip_prefix(begin.as_str())
+        {
+            *first = rest.to_owned();
+            if first.is_empty() {
+                pieces.remove(0);
+            }
+        }
+        Ok(pieces)
+    }
+}
+
+impl TokenText for ModelText {
+    fn start(&self) -> DecodeState {
+        self.decoding.start()
+    }
+
+    fn push(&self, state: &mut DecodeState, token: TokenId) -> String {
+        // A special token, or the padding of the embedding, has no text.
+        self.encoder.piece(token).map_or(String::new(), |piece| self.decoding.push(state, &piece))
+    }
+
+    fn flush(&self, state: &mut DecodeState) -> String {
+        self.decoding.flush(state)
+    }
+}
+
+/// A special token's text: a string, or an object that holds it.
+fn token_name(value: &Value) -> Option<String> {
+    value.as_str().or_else(|| value["content"].as_str()).filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// The template in tokenizer_config.json: a string, or a list of named ones with a `default`.
+fn template_in(value: &Value) -> Result<Option<String>, CheckpointError> {
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(text.clone())),
+        Value::Array(named) => {
+            let default = named.iter().find(|entry| entry["name"] == "default").or(named.first());
+            Ok(default.and_then(|entry| entry["template"].as_str()).map(str::to_owned))
+        }
+        _ => {
+            let reason = "must be a string or a list of named templates";
+            Err(CheckpointError::field(TOKENIZER_CONFIG_FILE, "chat_template", reason))
+        }
+    }
+}
+
+/// Ids that begin a prompt. `add_bos_token` decides where it stands; else what the tokenizer's own
+/// post-processor puts in front; else the class's default.
+fn prompt_start(
+    tokenizer: &tokenizers::Tokenizer,
+    settings: &Value,
+    begin: Option<u32>,
+) -> Result<Vec<u32>, CheckpointError> {
+    match settings["add_bos_token"].as_bool() {
+        Some(false) => return Ok(Vec::new()),
+        Some(true) if begin.is_some() => return Ok(begin.into_iter().collect()),
+        Some(true) | None => {}
+    }
+    let encode = |with_special| {
+        let encoding = tokenizer.encode_fast("a", with_special);
+        encoding
+            .map(|e| e.get_ids().to_vec())
+            .map_err(|error| CheckpointError::malformed(TOKENIZER_FILE, error))
+    };
+    let (plain, whole) = (encode(false)?, encode(true)?);
+    let added = whole.windows(plain.len().max(1)).position(|window| window == plain).unwrap_or(0);
+    if added > 0 {
+        return Ok(whole[..added].to_vec());
+    }
+    let class = settings["tokenizer_class"].as_str().unwrap_or_default();
+    let is_default = tokenizer.get_post_processor().is_none() && class.starts_with("LlamaTokenizer");
+    Ok(if is_default { begin.into_iter().collect() } else { Vec::new() })
+}
