@@ -10,7 +10,7 @@ use super::{at, open, second_tenant};
 
 const NEW_KEY: NewKey<'static> = NewKey { tenant: DEFAULT_TENANT, name: "laptop", expires: None };
 
-pub async fn a_key_is_shown_once_and_found_by_its_hash(url: String) {
+pub(crate) async fn a_key_is_shown_once_and_found_by_its_hash(url: String) {
     let store = open(&url).await;
     let created = store.create_key(NEW_KEY, at(1)).await.expect("created");
     assert!(
@@ -45,7 +45,7 @@ pub async fn a_key_is_shown_once_and_found_by_its_hash(url: String) {
     assert!(matches!(orphan, Err(Error::Missing("tenant"))), "{orphan:?}");
 }
 
-pub async fn revoked_expired_and_unknown_keys_are_told_apart(url: String) {
+pub(crate) async fn revoked_expired_and_unknown_keys_are_told_apart(url: String) {
     let store = open(&url).await;
     let short = store.create_key(NewKey { expires: Some(at(10)), ..NEW_KEY }, at(0)).await.expect("created");
     let revoked = store.create_key(NEW_KEY, at(0)).await.expect("created");
@@ -59,7 +59,7 @@ pub async fn revoked_expired_and_unknown_keys_are_told_apart(url: String) {
     }
 }
 
-pub async fn revoking_twice_keeps_the_first_date(url: String) {
+pub(crate) async fn revoking_twice_keeps_the_first_date(url: String) {
     let store = open(&url).await;
     let key = store.create_key(NEW_KEY, at(0)).await.expect("created").info;
     assert!(store.revoke_key(key.id, at(5)).await.expect("revoked"));
@@ -82,7 +82,7 @@ fn used(day: u64, tenant: TenantId, prompt: u64) -> UsageRow {
     }
 }
 
-pub async fn usage_adds_up_and_is_read_by_range(url: String) {
+pub(crate) async fn usage_adds_up_and_is_read_by_range(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
     store
@@ -106,7 +106,7 @@ pub async fn usage_adds_up_and_is_read_by_range(url: String) {
     assert!(store.usage(None, 9..=9).await.expect("read").is_empty(), "all or none");
 }
 
-pub async fn usage_from_many_tasks_loses_nothing(url: String) {
+pub(crate) async fn usage_from_many_tasks_loses_nothing(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
     let tasks: Vec<_> = (0..16u64)
@@ -144,7 +144,7 @@ async fn known(store: &Store, tenant: TenantId, numbers: std::ops::Range<u32>, n
     numbers.zip(found).filter_map(|(number, value)| value.map(|_| number)).collect()
 }
 
-pub async fn results_come_back_in_the_order_asked(url: String) {
+pub(crate) async fn results_come_back_in_the_order_asked(url: String) {
     let store = open(&url).await;
     store.put_results(DEFAULT_TENANT, &results(0..3), ResultLimits::default(), at(0)).await.expect("kept");
     let changed = NewResult { key: key(1), value: "\"new\"".into() };
@@ -160,7 +160,7 @@ pub async fn results_come_back_in_the_order_asked(url: String) {
     assert!(known(&store, DEFAULT_TENANT, 5..6, 3).await.is_empty(), "too long to keep");
 }
 
-pub async fn a_tenant_never_sees_anothers_results(url: String) {
+pub(crate) async fn a_tenant_never_sees_anothers_results(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
     store.put_results(DEFAULT_TENANT, &results(0..2), ResultLimits::default(), at(0)).await.expect("kept");
@@ -175,7 +175,7 @@ pub async fn a_tenant_never_sees_anothers_results(url: String) {
     assert_eq!(known(&store, DEFAULT_TENANT, 0..2, 1).await, [0, 1]);
 }
 
-pub async fn results_expire(url: String) {
+pub(crate) async fn results_expire(url: String) {
     let store = open(&url).await;
     let limits = ResultLimits { lifetime: Millis(10_000), ..Default::default() };
     store.put_results(DEFAULT_TENANT, &results(0..1), limits, at(0)).await.expect("kept");
@@ -185,7 +185,7 @@ pub async fn results_expire(url: String) {
     assert!(known(&store, DEFAULT_TENANT, 0..1, 5).await.is_empty(), "the next put swept it out");
 }
 
-pub async fn a_tenants_least_recently_used_results_go_first(url: String) {
+pub(crate) async fn a_tenants_least_recently_used_results_go_first(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
     let limits = ResultLimits { tenant_rows_max: 3, ..Default::default() };
@@ -203,7 +203,7 @@ pub async fn a_tenants_least_recently_used_results_go_first(url: String) {
     assert_eq!(known(&store, zeta, 0..3, 102).await, [0, 1, 2], "another tenant's bound is its own");
 }
 
-pub async fn the_total_bound_holds_over_all_tenants(url: String) {
+pub(crate) async fn the_total_bound_holds_over_all_tenants(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
     let limits = ResultLimits { rows_max: 4, ..Default::default() };
@@ -213,13 +213,13 @@ pub async fn the_total_bound_holds_over_all_tenants(url: String) {
     assert_eq!(known(&store, zeta, 0..3, 2).await.len(), 1);
 }
 
-pub async fn a_batch_longer_than_a_statement_takes_is_kept_whole(url: String) {
+pub(crate) async fn a_batch_longer_than_a_statement_takes_is_kept_whole(url: String) {
     let store = open(&url).await;
     store.put_results(DEFAULT_TENANT, &results(0..600), ResultLimits::default(), at(0)).await.expect("kept");
     assert_eq!(known(&store, DEFAULT_TENANT, 0..600, 100).await.len(), 600);
 }
 
-pub async fn two_stores_on_one_database_see_each_others_writes(url: String) {
+pub(crate) async fn two_stores_on_one_database_see_each_others_writes(url: String) {
     let (one, two) = (open(&url).await, open(&url).await);
     let key = one.create_key(NEW_KEY, at(0)).await.expect("created");
     assert!(matches!(two.find_key(&key.plaintext, at(1)).await, Ok(KeyLookup::Valid { .. })));
@@ -242,7 +242,7 @@ pub async fn two_stores_on_one_database_see_each_others_writes(url: String) {
     assert_eq!(known(&one, DEFAULT_TENANT, 0..2_000, 3).await.len(), 40);
 }
 
-pub async fn opening_again_migrates_nothing_and_loses_nothing(url: String) {
+pub(crate) async fn opening_again_migrates_nothing_and_loses_nothing(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
     store.close().await;
@@ -254,7 +254,7 @@ pub async fn opening_again_migrates_nothing_and_loses_nothing(url: String) {
     assert_eq!(again.tenant_named("zeta").await.expect("asked").map(|tenant| tenant.id), Some(zeta));
 }
 
-pub async fn many_stores_open_a_fresh_database_at_once(url: String) {
+pub(crate) async fn many_stores_open_a_fresh_database_at_once(url: String) {
     let opening: Vec<_> = (0..6)
         .map(|_| {
             let url = url.clone();
@@ -266,7 +266,7 @@ pub async fn many_stores_open_a_fresh_database_at_once(url: String) {
     }
 }
 
-pub async fn tenants_have_unique_names_and_ids_never_used_again(url: String) {
+pub(crate) async fn tenants_have_unique_names_and_ids_never_used_again(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
     let taken = store.create_tenant("zeta", 1.0, at(1)).await;
@@ -278,7 +278,7 @@ pub async fn tenants_have_unique_names_and_ids_never_used_again(url: String) {
     assert!(matches!(store.set_weight(TenantId(99), 1.0).await, Err(Error::Missing("tenant"))));
 }
 
-pub async fn calibration_is_kept_per_revision_and_machine(url: String) {
+pub(crate) async fn calibration_is_kept_per_revision_and_machine(url: String) {
     let store = open(&url).await;
     store.put_calibration("r1", "m1", "{\"a\":1}", at(0)).await.expect("kept");
     store.put_calibration("r1", "m1", "{\"a\":2}", at(1)).await.expect("kept");
@@ -287,7 +287,7 @@ pub async fn calibration_is_kept_per_revision_and_machine(url: String) {
     assert_eq!(store.calibration("r2", "m1").await.expect("read"), None);
 }
 
-pub async fn a_database_of_a_newer_program_is_refused(url: String) {
+pub(crate) async fn a_database_of_a_newer_program_is_refused(url: String) {
     open(&url).await.close().await;
     let pool = sqlx::AnyPool::connect(&url).await.expect("connects");
     sqlx::query("INSERT INTO schema_version (version) VALUES (999)").execute(&pool).await.expect("written");

@@ -1,7 +1,7 @@
 //! What a store promises, whatever database is under it. Each case gets the address of a fresh database.
 
-pub mod cases;
-pub mod tickets;
+pub(crate) mod cases;
+pub(crate) mod tickets;
 
 use base::{Millis, TenantId};
 use store::{Lease, NewTicket, Store, StoreOptions, TicketRow, UnixMillis};
@@ -38,33 +38,33 @@ macro_rules! for_each_case {
 }
 
 /// A store that gives up soon, so that a test of failure does not take long.
-pub async fn open(url: &str) -> Store {
+pub(crate) async fn open(url: &str) -> Store {
     let options =
         StoreOptions { acquire_ms_max: Millis(20_000), call_ms_max: Millis(30_000), ..Default::default() };
     Store::open_with(url, options).await.expect("the store opens")
 }
 
 /// An instant some seconds after an arbitrary start.
-pub fn at(seconds: u64) -> UnixMillis {
+pub(crate) fn at(seconds: u64) -> UnixMillis {
     UnixMillis(1_700_000_000_000 + seconds * 1_000)
 }
 
 /// A second tenant.
-pub async fn second_tenant(store: &Store) -> TenantId {
+pub(crate) async fn second_tenant(store: &Store) -> TenantId {
     store.create_tenant("zeta", 2.0, at(0)).await.expect("a new name").id
 }
 
 /// A lease.
-pub fn lease(holder: &str, until: u64) -> Lease {
+pub(crate) fn lease(holder: &str, until: u64) -> Lease {
     Lease { holder: holder.to_owned(), until: at(until) }
 }
 
 /// A ticket that expires after 1,000 seconds.
-pub fn ticket<'a>(id: &'a str, tenant: TenantId, lease: &'a Lease) -> NewTicket<'a> {
+pub(crate) fn ticket<'a>(id: &'a str, tenant: TenantId, lease: &'a Lease) -> NewTicket<'a> {
     NewTicket { id, tenant, kind: "relquery", request: r#"{"rows":3}"#, expires: at(1_000), lease }
 }
 
 /// A finished row.
-pub fn row(row: u32, result: &str) -> TicketRow {
+pub(crate) fn row(row: u32, result: &str) -> TicketRow {
     TicketRow { row, result: result.to_owned() }
 }

@@ -12,7 +12,7 @@ const CHILD_URL: &str = "STORE_TEST_CHILD_URL";
 /// What the child prints when the store has acknowledged everything.
 const ACKNOWLEDGED: &str = "acknowledged";
 
-pub async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
+pub(crate) async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
     let store = open(&url).await;
     let lease = lease("a", 60);
     store.create_ticket(ticket("rq-1", DEFAULT_TENANT, &lease), at(0)).await.expect("made");
@@ -37,7 +37,7 @@ pub async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
     assert_eq!((read.state, read.summary.as_deref()), (TicketState::Completed, Some("{\"usage\":{}}")));
 }
 
-pub async fn another_tenant_can_neither_read_nor_delete_a_ticket(url: String) {
+pub(crate) async fn another_tenant_can_neither_read_nor_delete_a_ticket(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
     let lease = lease("a", 60);
@@ -48,7 +48,7 @@ pub async fn another_tenant_can_neither_read_nor_delete_a_ticket(url: String) {
     assert!(!store.delete_ticket(DEFAULT_TENANT, "rq-1").await.expect("asked again"));
 }
 
-pub async fn deleted_and_expired_tickets_take_no_more_rows(url: String) {
+pub(crate) async fn deleted_and_expired_tickets_take_no_more_rows(url: String) {
     let store = open(&url).await;
     let lease = lease("a", 60);
     for id in ["rq-1", "rq-2"] {
@@ -65,7 +65,7 @@ pub async fn deleted_and_expired_tickets_take_no_more_rows(url: String) {
     }
 }
 
-pub async fn a_restarted_gateway_claims_its_own_tickets_and_others_wait_for_the_lease(url: String) {
+pub(crate) async fn a_restarted_gateway_claims_its_own_tickets_and_others_wait_for_the_lease(url: String) {
     let store = open(&url).await;
     let first = lease("a", 60);
     for (second, id) in ["rq-3", "rq-1", "rq-2", "done"].into_iter().enumerate() {
@@ -118,7 +118,7 @@ fn a_child_that_is_killed_after_its_acknowledgement() {
     });
 }
 
-pub async fn an_acknowledged_ticket_survives_kill_dash_nine(url: String) {
+pub(crate) async fn an_acknowledged_ticket_survives_kill_dash_nine(url: String) {
     let mut child = Command::new(std::env::current_exe().expect("this test"))
         .args(["suite::tickets::a_child_that_is_killed_after_its_acknowledgement", "--exact", "--nocapture"])
         .env(CHILD_URL, &url)

@@ -1,0 +1,82 @@
+//! The suite on a real Postgres that the test starts itself, and what happens when it goes away.
+
+mod suite;
+mod support;
+
+use base::Millis;
+use store::{DEFAULT_TENANT, KeyLookup, NewKey, Store, StoreOptions};
+use suite::{at, cases, tickets};
+use support::Server;
+
+macro_rules! on_postgres {
+    ($($module:ident::$case:ident),* $(,)?) => {
+        /// One server for all cases, a database for each.
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn the_whole_suite_holds_on_postgres() {
+            let Some(server) = Server::start() else { return };
+            $(
+                eprintln!("{}", stringify!($case));
+                // Postgres cuts names at 63 bytes; the cases differ before that.
+                let name = stringify!($case).get(..50).unwrap_or(stringify!($case));
+                $module::$case(server.create_database(name).await).await;
+            )*
+        }
+    };
+}
+for_each_case!(on_postgres);
+
+/// Options that give up soon.
+const IMPATIENT: StoreOptions =
+    StoreOptions { connections_max: 4, acquire_ms_max: Millis(300), call_ms_max: Millis(1_000) };
+
+#[tokio::test]
+async fn a_server_that_crashes_gives_transient_errors_and_then_everything_works_again() {
+    let Some(server) = Server::start() else { return };
+    let url = server.create_database("away").await;
+    let store = Store::open_with(&url, StoreOptions { call_ms_max: Millis(20_000), ..IMPATIENT })
+        .await
+        .expect("opens");
+    let new = NewKey { tenant: DEFAULT_TENANT, name: "k", expires: None };
+    let key = store.create_key(new.clone(), at(0)).await.expect("created");
+    let lease = suite::lease("a", 60);
+    store.create_ticket(suite::ticket("rq-1", DEFAULT_TENANT, &lease), at(0)).await.expect("made");
+    store.append_rows("rq-1", &[suite::row(0, "1")]).await.expect("appended");
+
+    server.crash();
+    for attempt in 0..3 {
+        let error = store.find_key(&key.plaintext, at(1)).await.expect_err("the server is away");
+        assert!(error.is_transient(), "attempt {attempt}: {error}");
+        let error = store.append_rows("rq-1", &[suite::row(1, "1")]).await.expect_err("the server is away");
+        assert!(error.is_transient(), "attempt {attempt}: {error}");
+    }
+    let error = Store::open_with(&url, IMPATIENT).await.expect_err("the server is away");
+    assert!(error.is_transient(), "{error}");
+
+    server.resume();
+    assert!(matches!(store.find_key(&key.plaintext, at(1)).await, Ok(KeyLookup::Valid { .. })));
+    store.append_rows("rq-1", &[suite::row(2, "1")]).await.expect("appended");
+    let ticket = store.ticket(DEFAULT_TENANT, "rq-1", at(2)).await.expect("read").expect("there");
+    assert_eq!(
+        ticket.rows,
+        [suite::row(0, "1"), suite::row(2, "1")],
+        "what was acknowledged, and nothing else"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_gives_an_error_and_no_hang() {
+    let Some(server) = Server::start() else { return };
+    let url = server.create_database("stuck").await;
+    let store = Store::open_with(&url, IMPATIENT).await.expect("opens");
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    let mut holding = other.begin().await.expect("begins");
+    sqlx::query("LOCK TABLE tenants IN ACCESS EXCLUSIVE MODE").execute(&mut *holding).await.expect("locks");
+
+    for _ in 0..2 {
+        let error = store.tenants().await.expect_err("locked");
+        assert!(error.is_transient(), "{error}");
+    }
+    store.ping().await.expect("other connections still serve");
+    holding.rollback().await.expect("unlocks");
+    assert_eq!(store.tenants().await.expect("listed").len(), 1);
+}
