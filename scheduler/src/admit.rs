@@ -100,6 +100,11 @@ impl Admission {
         }
     }
 
+    /// Counts these blocks as computed by the end of the step.
+    pub(crate) fn promise(&mut self, keys: &[BlockKey]) {
+        self.promised.extend(keys);
+    }
+
     /// Takes the row if it fits.
     pub(crate) fn offer(
         &mut self,

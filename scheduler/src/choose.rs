@@ -69,7 +69,9 @@ impl Scheduler {
         if prefill.is_empty() && decoding == 0 && self.running_rows == 0 {
             budget.room = self.ledger.available();
         }
-        prefill.extend(self.admission(false, budget).rows);
+        let mut admission = Admission::new(budget);
+        self.promise(&mut admission, &prefill);
+        prefill.extend(self.offer_waiting(admission, false).rows);
         let reason = if prefill.is_empty() { Reason::NoRoom } else { Reason::Mixed };
         Choice { reason, prefill, decodes: true }
     }
@@ -148,13 +150,29 @@ impl Scheduler {
 
     /// Offers waiting rows in key order until one does not fit; `alone`: of the first relQuery only.
     fn admission(&mut self, alone: bool, budget: Budget) -> Admission {
+        self.offer_waiting(Admission::new(budget), alone)
+    }
+
+    /// What half-prefilled rows will have computed by the end of the step can be hit in it.
+    fn promise(&mut self, admission: &mut Admission, halves: &[Admitted]) {
+        for half in halves {
+            let Some(relquery) = self.relqueries.get_mut(&half.relquery) else { continue };
+            let scope = relquery.scope;
+            let row = relquery.row_mut(half.index);
+            let content = if self.config.publish_generated { row.total() } else { row.prompt_len() };
+            let filled = content.min(row.computed + half.take) / self.config.block_tokens;
+            row.make_keys(&self.hasher, scope, filled, self.config.block_tokens);
+            admission.promise(&row.keys()[..filled as usize]);
+        }
+    }
+
+    fn offer_waiting(&mut self, mut admission: Admission, alone: bool) -> Admission {
         let view = View {
             ledger: &self.ledger,
             hasher: &self.hasher,
             block_tokens: self.config.block_tokens,
             publish_generated: self.config.publish_generated,
         };
-        let mut admission = Admission::new(budget);
         'relqueries: for key in self.waiting.iter().take(if alone { 1 } else { usize::MAX }) {
             let Some(relquery) = self.relqueries.get_mut(&key.id) else { continue };
             let scope = relquery.scope;

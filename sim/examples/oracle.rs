@@ -1,0 +1,103 @@
+//! Replays reference traces and compares with reference results:
+//! `cargo run -p sim --example oracle -- DIR`, where DIR holds `NAME.json` and `NAME.expected.json`.
+
+#![expect(clippy::print_stdout, reason = "a report is its purpose")]
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use base::TokenCount;
+use scheduler::{CostModel, Policy};
+use serde_json::Value;
+use sim::{ReplayConfig, Trace, replay};
+
+/// Names of the reference, the policy each is, and what a mixed step hides.
+const NAMES: [(&str, Policy, u64); 7] = [
+    ("vllm", Policy::Fcfs, 1_000),
+    ("sarathi-512 hide=0", Policy::Sarathi, 0),
+    ("sarathi-512 hide=1", Policy::Sarathi, 1_000),
+    ("vllm-sp", Policy::StaticPriority, 1_000),
+    ("relserve", Policy::RelServe, 1_000),
+    ("relserve-pp", Policy::RelServePrefill, 1_000),
+    ("relserve-dp", Policy::RelServeDecode, 1_000),
+];
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let directory = std::env::args().nth(1).ok_or("usage: oracle DIR")?;
+    let mut names: Vec<PathBuf> = std::fs::read_dir(directory)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.to_string_lossy().ends_with(".expected.json"))
+        .collect();
+    names.sort();
+    let mut is_equal = true;
+    for expected in names {
+        is_equal &= compare(&expected)?;
+    }
+    Ok(if is_equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints one line per policy; says whether all end times agree to a microsecond.
+fn compare(expected: &Path) -> Result<bool, Box<dyn Error>> {
+    let trace = PathBuf::from(expected.to_string_lossy().replace(".expected.json", ".json"));
+    let trace = Trace::parse(&std::fs::read_to_string(trace)?)?;
+    let expected: Value = serde_json::from_str(&std::fs::read_to_string(expected)?)?;
+    let config = config(&expected);
+    let mut is_equal = true;
+    let thresholds = [("relserve thr=0.5", Policy::RelServe, 1_000)];
+    for (name, policy, hide_permille) in NAMES.into_iter().chain(thresholds) {
+        let Some(reference) = expected["policies"].get(name) else { continue };
+        let mut config = ReplayConfig { hide_permille, ..config.clone() };
+        if name.contains("thr=") {
+            config.scheduler.unit_waiting_ms_max = Some(base::Millis(500));
+        }
+        let got = replay(&trace, policy, &config)?;
+        let wanted: Vec<f64> =
+            reference["t_done"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+        let worst = got.t_done.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        let mean = reference["summary"]["mean"].as_f64().unwrap_or(f64::NAN);
+        let verdict = if worst <= 1e-6 { "equal" } else { "DIFFERS" };
+        println!(
+            "{:10} {name:20} mean {:9.6} reference {mean:9.6}, worst end {worst:.6} s: {verdict}",
+            trace.name, got.summary.mean
+        );
+        if worst > 1e-6 {
+            first_difference(reference, &got);
+        }
+        is_equal &= worst <= 1e-6;
+    }
+    Ok(is_equal)
+}
+
+fn config(expected: &Value) -> ReplayConfig {
+    let nanos =
+        |name: &str| base::Nanos((expected["cost"][name].as_f64().unwrap_or(0.0) * 1e9).round() as u64);
+    let number = |name: &str| expected["cfg"][name].as_u64().unwrap_or(0);
+    let mut config = ReplayConfig {
+        cost: CostModel {
+            prefill_per_token: nanos("a_p"),
+            prefill_base: nanos("b_p"),
+            decode_per_sequence: nanos("a_d"),
+            decode_base: nanos("b_d"),
+        },
+        ..ReplayConfig::default()
+    };
+    config.scheduler.kv_blocks = number("cap") as u32;
+    config.scheduler.step_tokens_max = TokenCount(number("mnbt"));
+    config.scheduler.sequences_max = number("mns") as u32;
+    let watermark = expected["cfg"]["watermark"].as_f64().unwrap_or(0.0);
+    config.scheduler.watermark_permille = (watermark * 1_000.0).round() as u32;
+    config
+}
+
+/// Where the steps part, if the reference lists them.
+fn first_difference(reference: &Value, got: &sim::Replay) {
+    let Some(iterations) = reference["iterations"].as_array() else { return };
+    for (i, (wanted, one)) in iterations.iter().zip(&got.iterations).enumerate() {
+        let (uncached, decoding) = (wanted[2].as_u64(), wanted[3].as_u64());
+        if (uncached, decoding) != (Some(one.uncached.0), Some(one.decoding)) {
+            println!("  step {i}: reference {wanted}, ours {one:?}");
+            return;
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What a replay comes to: latencies, their parts, counts. Floating point lives here, in reports only.
+
+use base::{Nanos, Periods, Time, TokenCount};
+use serde::Serialize;
+
+/// One model step as it ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Iteration {
+    /// When it began.
+    pub start: Time,
+    /// How long it took.
+    pub duration: Nanos,
+    /// Prompt tokens computed.
+    pub uncached: TokenCount,
+    /// Rows that decoded.
+    pub decoding: u64,
+}
+
+/// Latencies of relQueries, in seconds. Percentiles interpolate between order statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// How many relQueries.
+    pub n: usize,
+    /// Mean latency.
+    pub mean: f64,
+    /// Median latency.
+    pub p50: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+    /// End of the last one.
+    pub makespan: f64,
+    /// Mean waiting time (RelServe, Eq. 2).
+    pub waiting: f64,
+    /// Mean core running time.
+    pub core: f64,
+    /// Mean tail running time.
+    pub tail: f64,
+    /// Share of prompt tokens that the prefix cache supplied.
+    pub hit: f64,
+    /// Mean rows of an iteration that decodes.
+    pub dbatch: f64,
+}
+
+/// What was done, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Iterations.
+    pub iters: u64,
+    /// Of those, prefills only.
+    pub prefill_iters: u64,
+    /// Decodes only.
+    pub decode_iters: u64,
+    /// Both.
+    pub mixed_iters: u64,
+    /// Rows that lost their memory.
+    pub preempts: u64,
+    /// Prompt tokens computed.
+    pub uncached: u64,
+    /// Prompt tokens asked for.
+    pub prompt: u64,
+    /// Tokens decoded.
+    pub decode_tokens: u64,
+}
+
+impl Counts {
+    /// Adds iterations up; `prompt` and `preempts` come from the scheduler.
+    pub fn of(iterations: &[Iteration], prompt: u64, preempts: u64) -> Self {
+        let mut counts = Self { prompt, preempts, ..Self::default() };
+        for iteration in iterations {
+            counts.iters += 1;
+            match (iteration.uncached.0, iteration.decoding) {
+                (_, 0) => counts.prefill_iters += 1,
+                (0, _) => counts.decode_iters += 1,
+                _ => counts.mixed_iters += 1,
+            }
+            counts.uncached += iteration.uncached.0;
+            counts.decode_tokens += iteration.decoding;
+        }
+        counts
+    }
+}
+
+impl Summary {
+    /// Of these latencies; `makespan` is the end of the last one.
+    pub fn of(periods: &[Periods], makespan: Time, counts: &Counts) -> Self {
+        let mut latencies: Vec<f64> = periods.iter().map(|periods| periods.total().as_seconds()).collect();
+        latencies.sort_by(f64::total_cmp);
+        let part = |part: fn(&Periods) -> Nanos| mean(periods.iter().map(|one| part(one).as_seconds()));
+        let decodes = counts.decode_iters + counts.mixed_iters;
+        Self {
+            n: latencies.len(),
+            mean: mean(latencies.iter().copied()),
+            p50: percentile(&latencies, 0.50),
+            p95: percentile(&latencies, 0.95),
+            p99: percentile(&latencies, 0.99),
+            max: percentile(&latencies, 1.0),
+            makespan: makespan.since(Time(0)).as_seconds(),
+            waiting: part(|periods| periods.waiting),
+            core: part(|periods| periods.core),
+            tail: part(|periods| periods.tail),
+            hit: 1.0 - counts.uncached as f64 / counts.prompt.max(1) as f64,
+            dbatch: counts.decode_tokens as f64 / decodes.max(1) as f64,
+        }
+    }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let n = values.len();
+    if n == 0 { 0.0 } else { values.sum::<f64>() / n as f64 }
+}
+
+/// The value at position `q * (n - 1)` of a sorted list, interpolated.
+fn percentile(sorted: &[f64], q: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let position = q * last as f64;
+    let below = position.floor() as usize;
+    let above = (below + 1).min(last);
+    sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_interpolate() {
+        let sorted = [1.0, 2.0, 4.0];
+        assert_eq!(percentile(&sorted, 0.5), 2.0);
+        assert_eq!(percentile(&sorted, 0.75), 3.0);
+        assert_eq!(percentile(&sorted, 1.0), 4.0);
+        assert_eq!(percentile(&[], 0.5), 0.0);
+    }
+}

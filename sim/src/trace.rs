@@ -1,0 +1,208 @@
+//! The trace format `relserve-trace/1`: relQueries as lengths. Tokens are made up so that exactly the
+//! segments the trace calls shared are equal.
+
+use std::sync::Arc;
+
+use base::{
+    Generation, RelQueryId, ServiceClass, Span, SpanKind, Submission, TenantId, Time, TokenCount, TokenId,
+    WorkItem,
+};
+use serde::{Deserialize, Serialize};
+
+/// A trace that is not one.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// Not the JSON expected.
+    #[error("not a trace: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Another format.
+    #[error("the schema is `{0}`, not `relserve-trace/1`")]
+    Schema(String),
+    /// A number that cannot be.
+    #[error("relQuery {relquery}: {reason}")]
+    Invalid {
+        /// The relQuery.
+        relquery: u64,
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+/// A trace: what arrives when, in lengths.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trace {
+    /// `relserve-trace/1`.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Prompt prefixes.
+    pub templates: Vec<Template>,
+    /// What arrives, by time and id.
+    pub relqueries: Vec<TraceRelQuery>,
+}
+
+/// A prompt prefix that every row of every relQuery with this template shares.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Template {
+    /// Its id.
+    pub id: u64,
+    /// Its length in tokens.
+    pub tokens: u64,
+}
+
+/// One relQuery of a trace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceRelQuery {
+    /// Its id.
+    pub rel_id: u64,
+    /// Whose it is.
+    pub tenant: String,
+    /// When it arrives, in seconds.
+    pub arrival: f64,
+    /// Its prefix.
+    pub template_id: u64,
+    /// OL(R).
+    pub ol: u64,
+    /// Lengths of the values that several of its rows share.
+    pub groups: Vec<u64>,
+    /// `[group or -1, unique tokens, true output tokens]` per row.
+    pub rows: Vec<[i64; 3]>,
+}
+
+/// What a simulation needs of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct Lowered {
+    /// The relQueries, in file order.
+    pub submissions: Vec<Submission>,
+    /// True output length of each row, by its seed.
+    pub lengths: Vec<(u64, u64)>,
+}
+
+/// Hands out segments: a segment is one token id repeated, so different ones differ in their first token.
+#[derive(Default)]
+struct Segments(u32);
+
+impl Segments {
+    fn next(&mut self) -> TokenId {
+        self.0 += 1;
+        TokenId(self.0)
+    }
+}
+
+impl Trace {
+    /// Reads a trace.
+    pub fn parse(json: &str) -> Result<Self, TraceError> {
+        let trace: Self = serde_json::from_str(json)?;
+        match trace.schema.as_str() {
+            "relserve-trace/1" => Ok(trace),
+            other => Err(TraceError::Schema(other.to_owned())),
+        }
+    }
+
+    /// Turns lengths into submissions.
+    pub fn lower(&self) -> Result<Lowered, TraceError> {
+        let mut segments = Segments::default();
+        let templates: Vec<(Template, TokenId)> =
+            self.templates.iter().map(|template| (*template, segments.next())).collect();
+        let mut lowered = Lowered::default();
+        for relquery in &self.relqueries {
+            relquery.lower(&templates, &mut segments, &mut lowered)?;
+        }
+        Ok(lowered)
+    }
+}
+
+impl TraceRelQuery {
+    fn lower(
+        &self,
+        templates: &[(Template, TokenId)],
+        segments: &mut Segments,
+        lowered: &mut Lowered,
+    ) -> Result<(), TraceError> {
+        let invalid = |reason| TraceError::Invalid { relquery: self.rel_id, reason };
+        let template = templates.iter().find(|(template, _)| template.id == self.template_id);
+        let (template, template_token) = template.ok_or_else(|| invalid("unknown template"))?;
+        if !self.arrival.is_finite() || self.arrival < 0.0 {
+            return Err(invalid("the arrival is not a time"));
+        }
+        let groups: Vec<TokenId> = self.groups.iter().map(|_| segments.next()).collect();
+        let output_max = TokenCount(self.ol);
+        let generation = Arc::new(Generation { output_max, ..Generation::default() });
+        let mut items = Vec::with_capacity(self.rows.len());
+        for (row, [group, unique, out]) in self.rows.iter().enumerate() {
+            let mut prompt = Prompt::default();
+            prompt.push(SpanKind::Template, template.tokens, *template_token);
+            if let Ok(group) = usize::try_from(*group) {
+                let tokens = self.groups.get(group).ok_or_else(|| invalid("unknown group"))?;
+                prompt.push(SpanKind::Field, *tokens, groups[group]);
+            }
+            let unique = u64::try_from(*unique).map_err(|_| invalid("a negative length"))?;
+            prompt.push(SpanKind::Field, unique, segments.next());
+            let seed = lowered.lengths.len() as u64;
+            let out = u64::try_from(*out).map_err(|_| invalid("a negative length"))?;
+            lowered.lengths.push((seed, out));
+            items.push(prompt.into_item(row as u32, &generation, seed));
+        }
+        lowered.submissions.push(Submission {
+            id: RelQueryId(self.rel_id),
+            tenant: TenantId(0),
+            scope: 0,
+            class: ServiceClass::Interactive,
+            arrival: Time((self.arrival * 1e9).round() as u64),
+            items,
+        });
+        Ok(())
+    }
+}
+
+/// A prompt in the making.
+#[derive(Default)]
+struct Prompt {
+    tokens: Vec<TokenId>,
+    spans: Vec<Span>,
+}
+
+impl Prompt {
+    fn push(&mut self, kind: SpanKind, tokens: u64, token: TokenId) {
+        self.tokens.extend(std::iter::repeat_n(token, tokens as usize));
+        self.spans.push(Span { kind, tokens: TokenCount(tokens) });
+    }
+
+    fn into_item(self, row: u32, generation: &Arc<Generation>, seed: u64) -> WorkItem {
+        WorkItem {
+            row,
+            prompt: self.tokens.into(),
+            spans: self.spans.into(),
+            generation: Arc::clone(generation),
+            seed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_share_what_the_trace_says_and_no_more() {
+        let json = r#"{"schema":"relserve-trace/1","name":"t","templates":[{"id":4,"tokens":2}],
+            "relqueries":[{"rel_id":1,"tenant":"a","arrival":0.25,"template_id":4,"ol":3,"groups":[2],
+            "rows":[[0,1,1],[0,1,2],[-1,3,3]]}]}"#;
+        let lowered = Trace::parse(json).and_then(|trace| trace.lower()).expect("a trace");
+        let submission = &lowered.submissions[0];
+        assert_eq!(submission.arrival, Time(250_000_000));
+        let prompts: Vec<&[TokenId]> = submission.items.iter().map(|item| &*item.prompt).collect();
+        assert_eq!(prompts[0][..4], prompts[1][..4]);
+        assert_ne!(prompts[0][4], prompts[1][4]);
+        assert_eq!(prompts[0][..2], prompts[2][..2]);
+        assert_ne!(prompts[0][2], prompts[2][2]);
+        assert_eq!(lowered.lengths, [(0, 1), (1, 2), (2, 3)]);
+    }
+
+    #[test]
+    fn what_is_not_a_trace_is_refused() {
+        assert!(matches!(Trace::parse("{}"), Err(TraceError::Json(_))));
+        let other = r#"{"schema":"other/1","name":"t","templates":[],"relqueries":[]}"#;
+        assert!(matches!(Trace::parse(other), Err(TraceError::Schema(_))));
+    }
+}
