@@ -1,5 +1,7 @@
 //! Text in and out of tokens, as traits, so that `ir` can lower plans without knowing a tokenizer.
 
+use serde::{Deserialize, Serialize};
+
 use crate::TokenId;
 
 /// Text and tokens of one model.
@@ -17,7 +19,8 @@ pub trait Tokenizer: Send + Sync {
 }
 
 /// Who speaks in a conversation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Instructions of the operator.
     System,
