@@ -1,1 +1,23 @@
-//! (under construction)
+//! The span tree of relQueries: plans, rewrite rules, and lowering to work items.
+//!
+//! Everything a user can send becomes one [`Plan`]; [`rewrite()`] gives an equal and cheaper one;
+//! [`lower()`] turns it into the scheduler's work items. Pure functions over plain data: this crate
+//! must not know clocks, threads, HTTP, tensors or how a step is scheduled.
+
+pub mod catalogue;
+mod cell;
+mod error;
+mod explain;
+mod lower;
+mod plan;
+pub mod rewrite;
+mod shape;
+mod template;
+
+pub use cell::Cell;
+pub use error::{IrError, RowProblem};
+pub use explain::explain;
+pub use lower::{LowerOptions, Lowered, RowAnswer, lower};
+pub use plan::{Plan, Row, Table};
+pub use rewrite::{Rules, rewrite};
+pub use template::{Template, TemplateError, TemplatePart};

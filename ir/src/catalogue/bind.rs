@@ -1,0 +1,395 @@
+//! Binding: a function and its arguments give a template with one field left, and the cell for it.
+
+use std::collections::BTreeMap;
+
+use base::TokenCount;
+use serde_json::Value;
+
+use super::{Answer, AnswerKind, CallError, Function, Parameter, ParameterKind};
+use crate::{Cell, Template, TemplatePart};
+
+/// Most labels, tags or example pairs of a call.
+const ITEMS_MAX: usize = 100;
+/// Most characters of a label or tag.
+const LABEL_CHARS_MAX: usize = 200;
+/// Most characters of an argument that the calls of a relQuery share.
+const SHARED_CHARS_MAX: usize = 20_000;
+/// Largest number either way: it must fit the few output tokens of a rating.
+const NUMBER_MAX: i64 = 999;
+
+/// What a caller gives for one argument.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Argument {
+    /// One cell.
+    Cell(Cell),
+    /// A list of cells.
+    List(Vec<Cell>),
+    /// A range: rows of cells.
+    Range(Vec<Vec<Cell>>),
+}
+
+/// A call, bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundCall {
+    /// What it has in common with other rows of its relQuery. Equal: may run together.
+    pub shared: SharedCall,
+    /// Its own cell, for the template's one field.
+    pub row: Cell,
+}
+
+/// What the rows of a coalesced relQuery have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SharedCall {
+    /// The function.
+    pub function: String,
+    /// The prompt, all but the row filled in.
+    pub template: Template,
+    /// Most output tokens.
+    pub output_max: TokenCount,
+    /// How the answers are read.
+    pub answer: Answer,
+}
+
+impl SharedCall {
+    /// The one column of the relQuery's table.
+    pub fn columns(&self) -> Vec<String> {
+        self.template.fields().into_iter().map(str::to_owned).collect()
+    }
+}
+
+impl Argument {
+    /// The argument a JSON value stands for: a scalar, an array of scalars, or an array of those.
+    /// `None` for anything else.
+    pub fn from_json(value: &Value) -> Option<Self> {
+        let cells = |values: &[Value]| values.iter().map(Cell::from_json).collect::<Option<Vec<_>>>();
+        match value {
+            Value::Array(items) if !items.is_empty() && items.iter().all(Value::is_array) => {
+                let rows = items.iter().filter_map(Value::as_array).map(|row| cells(row));
+                Some(Self::Range(rows.collect::<Option<_>>()?))
+            }
+            Value::Array(items) => Some(Self::List(cells(items)?)),
+            scalar => Some(Self::Cell(Cell::from_json(scalar)?)),
+        }
+    }
+
+    fn is_absent(&self) -> bool {
+        matches!(self, Self::Cell(Cell::Null))
+    }
+}
+
+/// The arguments of a call, checked.
+#[derive(Default)]
+struct Checked {
+    /// Text of each argument given or defaulted.
+    texts: BTreeMap<String, String>,
+    /// Items of the list argument.
+    items: Vec<String>,
+    /// Numbers by name.
+    numbers: BTreeMap<String, i64>,
+}
+
+impl Function {
+    /// Checks the arguments of a call and binds them.
+    pub fn bind(&self, arguments: &[Argument]) -> Result<BoundCall, CallError> {
+        let limit = self.parameters.len();
+        if arguments.len() > limit {
+            let function = self.name.clone();
+            return Err(CallError::TooManyArguments { function, found: arguments.len(), limit });
+        }
+        let mut checked = Checked::default();
+        let mut cells = BTreeMap::new();
+        for (i, parameter) in self.parameters.iter().enumerate() {
+            let given = arguments.get(i).filter(|argument| !argument.is_absent());
+            if let Some(Argument::Cell(cell)) = given {
+                cells.insert(parameter.name.as_str(), cell.clone());
+            }
+            self.check(parameter, given, &mut checked)?;
+        }
+        self.check_scale(&checked)?;
+        let (template, row) = self.fill(&checked, &cells)?;
+        let shared = SharedCall {
+            function: self.name.clone(),
+            template,
+            output_max: self.output_max_for(&checked),
+            answer: self.answer_for(checked),
+        };
+        Ok(BoundCall { shared, row })
+    }
+
+    fn fail<T>(&self, argument: &str, reason: impl Into<String>) -> Result<T, CallError> {
+        let (function, argument) = (self.name.clone(), argument.to_owned());
+        Err(CallError::Argument { function, argument, reason: reason.into() })
+    }
+
+    fn check(
+        &self,
+        parameter: &Parameter,
+        given: Option<&Argument>,
+        checked: &mut Checked,
+    ) -> Result<(), CallError> {
+        let name = parameter.name.as_str();
+        let text = match (given, parameter.kind) {
+            (None, _) if !parameter.optional => return self.fail(name, "is missing"),
+            (None, kind) => {
+                let Some(default) = parameter.default.clone() else { return Ok(()) };
+                if kind == ParameterKind::Number {
+                    let number = self.number(name, &Cell::Number(default.clone()))?;
+                    checked.numbers.insert(name.to_owned(), number);
+                }
+                default
+            }
+            (Some(Argument::Cell(cell)), ParameterKind::Text) => {
+                if cell.is_blank() && !parameter.optional {
+                    return self.fail(name, "is empty");
+                }
+                cell.text().into_owned()
+            }
+            (Some(_), ParameterKind::Text) => return self.fail(name, "must be one cell, not a range"),
+            (Some(Argument::Cell(cell)), ParameterKind::Number) => {
+                let number = self.number(name, cell)?;
+                checked.numbers.insert(name.to_owned(), number);
+                number.to_string()
+            }
+            (Some(_), ParameterKind::Number) => return self.fail(name, "must be one number, not a range"),
+            (Some(argument), ParameterKind::List) => {
+                checked.items = self.list(name, argument)?;
+                checked.items.join(", ")
+            }
+            (Some(argument), ParameterKind::Pairs) => self.pairs(name, argument)?,
+        };
+        checked.texts.insert(name.to_owned(), text);
+        Ok(())
+    }
+
+    fn number(&self, name: &str, cell: &Cell) -> Result<i64, CallError> {
+        let text = cell.text();
+        // A sheet's number arrives as 5.0 where its client knows doubles only.
+        match text.trim().trim_end_matches(".0").parse::<i64>() {
+            Ok(number) if number.abs() <= NUMBER_MAX => Ok(number),
+            Ok(_) => self.fail(name, format!("must be between -{NUMBER_MAX} and {NUMBER_MAX}")),
+            Err(_) => self.fail(name, "must be a whole number"),
+        }
+    }
+
+    fn list(&self, name: &str, argument: &Argument) -> Result<Vec<String>, CallError> {
+        let cells: Vec<Cell> = match argument {
+            Argument::Cell(cell) => cell.text().split([',', '\n']).map(Cell::from).collect(),
+            Argument::List(cells) => cells.clone(),
+            Argument::Range(rows) => rows.concat(),
+        };
+        // Blank cells of a range are no labels: people select a bit more than they filled.
+        let items: Vec<String> =
+            cells.iter().filter(|cell| !cell.is_blank()).map(|cell| cell.text().trim().to_owned()).collect();
+        if items.is_empty() || items.len() > ITEMS_MAX {
+            return self.fail(name, format!("must have 1 to {ITEMS_MAX} items, has {}", items.len()));
+        }
+        let mut seen = BTreeMap::new();
+        for item in &items {
+            if item.chars().count() > LABEL_CHARS_MAX {
+                return self.fail(name, format!("has an item of more than {LABEL_CHARS_MAX} characters"));
+            }
+            if let Some(first) = seen.insert(item.to_lowercase(), item) {
+                return self.fail(name, format!("has `{item}` twice (the other is `{first}`)"));
+            }
+        }
+        Ok(items)
+    }
+
+    fn pairs(&self, name: &str, argument: &Argument) -> Result<String, CallError> {
+        let Argument::Range(rows) = argument else {
+            return self.fail(name, "must be a range of two columns");
+        };
+        if rows.is_empty() || rows.len() > ITEMS_MAX {
+            return self.fail(name, format!("must have 1 to {ITEMS_MAX} rows, has {}", rows.len()));
+        }
+        let mut lines = Vec::with_capacity(rows.len());
+        for (row, number) in rows.iter().zip(1..) {
+            let [input, output] = row.as_slice() else {
+                return self.fail(name, format!("must have two columns, row {number} has {}", row.len()));
+            };
+            lines.push(format!("{} -> {}", input.text().trim(), output.text().trim()));
+        }
+        Ok(lines.join("\n"))
+    }
+
+    /// Ranges that arguments must form together.
+    fn check_scale(&self, checked: &Checked) -> Result<(), CallError> {
+        let number = |name: &str| checked.numbers.get(name).copied();
+        if let (Some(low), Some(high)) = (number("low"), number("high"))
+            && low >= high
+        {
+            return self.fail("high", format!("must be above `low`, got {low} to {high}"));
+        }
+        match number("count") {
+            Some(count) if !(1..=ITEMS_MAX as i64).contains(&count) => {
+                self.fail("count", format!("must be between 1 and {ITEMS_MAX}, got {count}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fills in all but the row: the last argument of the template that the caller gave.
+    fn fill(&self, checked: &Checked, cells: &BTreeMap<&str, Cell>) -> Result<(Template, Cell), CallError> {
+        let fields = self.template.fields();
+        let is_text = |name: &str| {
+            self.parameters
+                .iter()
+                .any(|parameter| parameter.name == name && parameter.kind == ParameterKind::Text)
+        };
+        let own = fields.iter().rev().find_map(|name| {
+            cells.get(name).filter(|cell| is_text(name) && !cell.is_blank()).map(|cell| (*name, cell.clone()))
+        });
+        let Some((own_name, row)) = own else {
+            return self.fail(fields.first().copied().unwrap_or_default(), "is empty");
+        };
+        let mut filled = Template::default();
+        for part in self.template.parts() {
+            match part {
+                TemplatePart::Text(text) => filled.push_text(text),
+                TemplatePart::Field(name) if name == own_name => filled.push_field(name),
+                TemplatePart::Field(name) => {
+                    let text = checked.texts.get(name).map_or("", String::as_str);
+                    if text.chars().count() > SHARED_CHARS_MAX {
+                        return self.fail(name, format!("has more than {SHARED_CHARS_MAX} characters"));
+                    }
+                    filled.push_text(text);
+                }
+            }
+        }
+        filled.trim_end();
+        Ok((filled, row))
+    }
+
+    fn output_max_for(&self, checked: &Checked) -> TokenCount {
+        match (self.output_max_per_item, checked.numbers.get("count")) {
+            (Some(each), Some(count)) => self.output_max.max(each * count.unsigned_abs()),
+            _ => self.output_max,
+        }
+    }
+
+    fn answer_for(&self, checked: Checked) -> Answer {
+        let number = |name: &str, otherwise| checked.numbers.get(name).copied().unwrap_or(otherwise);
+        match self.answer {
+            AnswerKind::Text => Answer::Text,
+            AnswerKind::Label => Answer::Label { labels: checked.items },
+            AnswerKind::Lines => Answer::Lines {
+                count_max: usize::try_from(number("count", ITEMS_MAX as i64)).unwrap_or(ITEMS_MAX),
+            },
+            AnswerKind::Integer => {
+                Answer::Integer { low: number("low", -NUMBER_MAX), high: number("high", NUMBER_MAX) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Catalogue;
+    use super::*;
+
+    fn bind(function: &str, arguments: Value) -> Result<BoundCall, CallError> {
+        let arguments: Vec<Argument> = arguments
+            .as_array()
+            .expect("arguments are an array")
+            .iter()
+            .map(|value| Argument::from_json(value).expect("arguments are cells and ranges"))
+            .collect();
+        Catalogue::built_in().bind(function, &arguments)
+    }
+
+    fn check(function: &str, arguments: Value, template: &str, row: &str) {
+        let bound = bind(function, arguments).expect("the call is good");
+        assert_eq!((bound.shared.template.to_string().as_str(), bound.row.text().as_ref()), (template, row));
+    }
+
+    fn refuse(function: &str, arguments: Value, error: &str) {
+        assert_eq!(bind(function, arguments).expect_err("the call is bad").to_string(), error);
+    }
+
+    #[test]
+    fn every_function_leaves_one_field_for_the_row() {
+        check(
+            "classify",
+            json!(["great {film}", [["good"], ["b{a}d"], [null]]]),
+            "Classify the text. Answer with one of these labels: good, b{{a}}d.\n\nText: {text}",
+            "great {film}",
+        );
+        check("ask", json!(["Which colour?", "sky"]), "Which colour?\n\n{context}", "sky");
+        check("ask", json!(["Which colour?"]), "{prompt}", "Which colour?");
+        check("ask", json!(["Which colour?", ""]), "{prompt}", "Which colour?");
+        check(
+            "summarize",
+            json!(["long"]),
+            "Summarize the text in one short sentence.\n\nText: {text}",
+            "long",
+        );
+        check(
+            "fill",
+            json!([[["a", 1], ["b", 2]], "c"]),
+            "Continue the pattern.\n\na -> 1\nb -> 2\n{input} ->",
+            "c",
+        );
+        check("list", json!(["fruits", 3.0]), "List 3 items, one a line: {prompt}", "fruits");
+        check(
+            "rate",
+            json!(["fine", null, 0, 10]),
+            "Rate the text by how positive it is. Answer with one integer from 0 to 10.\n\nText: {text}",
+            "fine",
+        );
+        check(
+            "tag",
+            json!(["x", "red, blue"]),
+            "Tag the text. Answer with all fitting tags, separated by commas. Tags: red, blue.\n\nText: {text}",
+            "x",
+        );
+    }
+
+    #[test]
+    fn calls_that_differ_in_the_row_alone_share_a_template() {
+        let shared =
+            |text: &str, labels: Value| bind("classify", json!([text, labels])).expect("good").shared;
+        assert_eq!(shared("a", json!(["x", "y"])), shared("b", json!([["x", "y"]])));
+        assert_ne!(shared("a", json!(["x", "y"])), shared("a", json!(["y", "x"])));
+    }
+
+    #[test]
+    fn more_items_may_be_longer() {
+        let output_max = |count: u32| bind("list", json!(["a", count])).expect("good").shared.output_max;
+        assert_eq!(output_max(5), TokenCount(64));
+        assert!(output_max(50) >= TokenCount(500));
+    }
+
+    #[test]
+    fn bad_arguments_are_named_with_their_limit() {
+        refuse("classify", json!(["a"]), "classify: argument `labels` is missing");
+        refuse("classify", json!(["a", []]), "classify: argument `labels` must have 1 to 100 items, has 0");
+        refuse(
+            "classify",
+            json!(["a", ["x", "X"]]),
+            "classify: argument `labels` has `X` twice (the other is `x`)",
+        );
+        refuse(
+            "classify",
+            json!(["a", ["x".repeat(201)]]),
+            "classify: argument `labels` has an item of more than 200 characters",
+        );
+        refuse(
+            "classify",
+            json!([["a", "b"], ["x"]]),
+            "classify: argument `text` must be one cell, not a range",
+        );
+        refuse("translate", json!(["", "French"]), "translate: argument `text` is empty");
+        refuse("translate", json!(["a", "French", 1]), "translate: takes at most 2 arguments, got 3");
+        refuse("rate", json!(["a", null, 5, 5]), "rate: argument `high` must be above `low`, got 5 to 5");
+        refuse("rate", json!(["a", null, 1.5]), "rate: argument `low` must be a whole number");
+        refuse("rate", json!(["a", null, 1, 10000]), "rate: argument `high` must be between -999 and 999");
+        refuse("list", json!(["a", 0]), "list: argument `count` must be between 1 and 100, got 0");
+        refuse(
+            "fill",
+            json!([[["a", "b", "c"]], "d"]),
+            "fill: argument `examples` must have two columns, row 1 has 3",
+        );
+    }
+}

@@ -1,0 +1,114 @@
+//! What a plan comes down to when it runs exactly: sections of text and fields over one table.
+//!
+//! `Plus` and `Cross` run in the order they are written, which is one of the orders they allow and
+//! needs no approximation. What cannot be expressed so (a generation inside a prompt, a table inside
+//! a table) is refused by name.
+
+use base::{Generation, Role};
+
+use crate::template::unknown_column;
+use crate::{IrError, Plan, Table};
+
+/// A prompt's sections and the table they are filled from.
+pub(crate) struct Shape<'a> {
+    /// Messages; or one section without a role, a raw prompt.
+    pub(crate) sections: Vec<Section<'a>>,
+    /// `None`: one row without cells.
+    pub(crate) table: Option<&'a Table>,
+    /// How every row is answered.
+    pub(crate) generation: &'a Generation,
+}
+
+/// A message, or a raw prompt.
+pub(crate) struct Section<'a> {
+    /// Who speaks; `None` in a raw prompt.
+    pub(crate) role: Option<Role>,
+    /// Its content.
+    pub(crate) parts: Vec<Part<'a>>,
+}
+
+/// A part of a section's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    /// Text of the template.
+    Text(&'a str),
+    /// The cell at this position of the row.
+    Field(usize),
+}
+
+impl Section<'_> {
+    /// Whether every row has the same content.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::Text(_)))
+    }
+}
+
+impl<'a> Shape<'a> {
+    /// The shape of a plan.
+    pub(crate) fn of(plan: &'a Plan) -> Result<Self, IrError> {
+        let mut walk = Walk::default();
+        walk.enter(plan)?;
+        let generation = walk.generation.ok_or(IrError::NoGenerate)?;
+        let raw = walk.sections.iter().filter(|section| section.role.is_none()).count();
+        if raw > 0 && raw < walk.sections.len() {
+            return Err(IrError::MixedPrompt);
+        }
+        Ok(Self { sections: walk.sections, table: walk.table, generation })
+    }
+}
+
+/// The state of a walk in reading order.
+#[derive(Default)]
+struct Walk<'a> {
+    sections: Vec<Section<'a>>,
+    table: Option<&'a Table>,
+    generation: Option<&'a Generation>,
+    in_message: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn enter(&mut self, plan: &'a Plan) -> Result<(), IrError> {
+        match plan {
+            Plan::Text(text) => self.push(Part::Text(text)),
+            Plan::Field(name) => {
+                let columns = self.table.map_or(&[][..], |table| &table.columns);
+                let position = columns.iter().position(|column| column == name);
+                self.push(Part::Field(position.ok_or_else(|| unknown_column(name, columns))?));
+            }
+            Plan::Message(role, content) => {
+                if self.in_message {
+                    return Err(IrError::Unsupported("a message inside a message"));
+                }
+                self.sections.push(Section { role: Some(*role), parts: Vec::new() });
+                self.in_message = true;
+                self.enter(content)?;
+                self.in_message = false;
+            }
+            Plan::Seq(children) | Plan::Plus(children) | Plan::Cross(children) => {
+                for child in children {
+                    self.enter(child)?;
+                }
+            }
+            Plan::Generate { input, generation } => {
+                if self.generation.replace(generation).is_some() {
+                    return Err(IrError::Unsupported("more than one `generate`"));
+                }
+                self.enter(input)?;
+            }
+            Plan::Map { template, rows } => {
+                if self.table.replace(rows).is_some() {
+                    return Err(IrError::Unsupported("more than one `map`"));
+                }
+                self.enter(template)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, part: Part<'a>) {
+        match self.sections.last_mut() {
+            Some(section) if self.in_message || section.role.is_none() => section.parts.push(part),
+            _ => self.sections.push(Section { role: None, parts: vec![part] }),
+        }
+    }
+}
