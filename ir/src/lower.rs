@@ -8,7 +8,8 @@
 use std::sync::Arc;
 
 use base::{
-    Bytes, ChatTemplate, Generation, Piece, Span, SpanKind, TokenCount, TokenId, Tokenizer, WorkItem,
+    Bytes, ChatTemplate, Generation, Piece, Span, SpanKind, TextError, TokenCount, TokenId, Tokenizer,
+    WorkItem,
 };
 
 use crate::shape::{Part, Section, Shape};
@@ -152,7 +153,11 @@ impl<'a> Frame<'a> {
             for piece in chat.ok_or(IrError::NoChatTemplate)?.frame(&roles)? {
                 match piece {
                     Piece::Markup(text) => frame.push_fixed(tokenizer.encode_markup(&text)),
-                    Piece::Content(i) => frame.push_section(&shape.sections[i]),
+                    Piece::Content(i) => {
+                        let missing =
+                            || TextError::Template(format!("it names message {i}, which is not there"));
+                        frame.push_section(shape.sections.get(i).ok_or_else(missing)?);
+                    }
                 }
             }
         }
