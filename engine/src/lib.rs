@@ -4,4 +4,5 @@
 //! [`base::StepOutcome`] goes out.
 
 pub mod checkpoint;
+pub mod hub;
 pub mod text;

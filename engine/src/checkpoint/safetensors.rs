@@ -74,16 +74,9 @@ impl Safetensors {
             source.add(SINGLE_FILE.to_owned(), map(folder, SINGLE_FILE)?)?;
             return Ok(source);
         }
-        let text = read_text(folder, INDEX_FILE)?;
-        let index: Index =
-            serde_json::from_str(&text).map_err(|error| CheckpointError::malformed(INDEX_FILE, error))?;
-        let shards: BTreeSet<&String> = index.weight_map.values().collect();
-        for shard in shards {
-            if !is_plain_name(shard) {
-                let reason = format!("`{shard}` must be the name of a file in the same folder");
-                return Err(CheckpointError::field(INDEX_FILE, "weight_map", reason));
-            }
-            source.add(shard.clone(), map(folder, shard)?)?;
+        let index = read_index(folder)?;
+        for shard in shards(&index)? {
+            source.add(shard.to_owned(), map(folder, shard)?)?;
         }
         for (name, shard) in &index.weight_map {
             let entry = source.entries.get(name).filter(|entry| source.files[entry.storage].0 == *shard);
@@ -93,6 +86,12 @@ impl Safetensors {
             }
         }
         Ok(source)
+    }
+
+    /// The files that the index in a folder names, sorted.
+    pub fn shards(folder: &Path) -> Result<Vec<String>, CheckpointError> {
+        let index = read_index(folder)?;
+        Ok(shards(&index)?.into_iter().map(str::to_owned).collect())
     }
 
     /// Reads weights from memory; `name` is used in errors.
@@ -163,6 +162,24 @@ impl WeightSource for Safetensors {
 
     fn names(&self) -> Vec<String> {
         self.entries.keys().cloned().collect()
+    }
+}
+
+/// Reads the index of a folder.
+fn read_index(folder: &Path) -> Result<Index, CheckpointError> {
+    let text = read_text(folder, INDEX_FILE)?;
+    serde_json::from_str(&text).map_err(|error| CheckpointError::malformed(INDEX_FILE, error))
+}
+
+/// The files an index names, each of which must lie beside it.
+fn shards(index: &Index) -> Result<BTreeSet<&str>, CheckpointError> {
+    let shards: BTreeSet<&str> = index.weight_map.values().map(String::as_str).collect();
+    match shards.iter().find(|shard| !is_plain_name(shard)) {
+        Some(shard) => {
+            let reason = format!("`{shard}` must be the name of a file in the same folder");
+            Err(CheckpointError::field(INDEX_FILE, "weight_map", reason))
+        }
+        None => Ok(shards),
     }
 }
 

@@ -1,0 +1,180 @@
+//! Pulls from a hub of the test's own, on the loopback address.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::checkpoint::Synthetic;
+use crate::checkpoint::config::Family;
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// A hub with one model, `org/model`.
+struct Hub {
+    endpoint: String,
+    /// Requests so far: path and first byte of the range.
+    log: Arc<Mutex<Vec<(String, u64)>>>,
+    /// A file of which the next answer breaks off half way.
+    breaks: Arc<Mutex<Option<String>>>,
+}
+
+impl Hub {
+    fn with(files: BTreeMap<String, Vec<u8>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let hub = Self { endpoint, log: Arc::default(), breaks: Arc::default() };
+        let (log, breaks) = (hub.log.clone(), hub.breaks.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                // A client that goes away early is its own affair.
+                let _ = stream.and_then(|stream| answer(stream, &files, &log, &breaks));
+            }
+        });
+        hub
+    }
+
+    fn request(&self) -> PullRequest {
+        PullRequest { endpoint: self.endpoint.clone(), ..PullRequest::new("org/model") }
+    }
+}
+
+/// Answers one request and closes.
+fn answer(
+    mut stream: TcpStream,
+    files: &BTreeMap<String, Vec<u8>>,
+    log: &Mutex<Vec<(String, u64)>>,
+    breaks: &Mutex<Option<String>>,
+) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let path = lines.next().transpose()?.unwrap_or_default().split(' ').nth(1).unwrap_or_default().to_owned();
+    let (mut start, mut end) = (0, None);
+    for line in lines {
+        let line = line?.to_lowercase();
+        if let Some((from, to)) = line.strip_prefix("range: bytes=").and_then(|range| range.split_once('-')) {
+            (start, end) = (from.parse().unwrap_or(0), to.parse::<u64>().ok());
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    log.lock().expect("no panic").push((path.clone(), start));
+    let info = "/api/models/org/model/revision/";
+    if path == format!("{info}main") || path == format!("{info}{COMMIT}") {
+        let names: Vec<_> = files.keys().map(|name| serde_json::json!({ "rfilename": name })).collect();
+        let body = serde_json::json!({ "sha": COMMIT, "siblings": names }).to_string();
+        return write!(
+            stream,
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+    }
+    let name = path.strip_prefix(&format!("/org/model/resolve/{COMMIT}/")).unwrap_or_default();
+    let Some(content) = files.get(name) else {
+        return write!(stream, "HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    };
+    let last = end.map_or(content.len(), |end| end as usize + 1);
+    let body = &content[start as usize..last];
+    write!(
+        stream,
+        "HTTP/1.1 206 Partial Content\r\nConnection: close\r\nETag: \"etag-{name}\"\r\nX-Repo-Commit: {COMMIT}\r\n\
+         Content-Range: bytes {start}-{}/{}\r\nContent-Length: {}\r\n\r\n",
+        last - 1,
+        content.len(),
+        body.len()
+    )?;
+    let is_whole = end.is_some() || breaks.lock().expect("no panic").take_if(|file| file == name).is_none();
+    stream.write_all(if is_whole { body } else { &body[..body.len() / 2] })
+}
+
+/// The files of a synthetic checkpoint.
+fn files(shards: usize) -> BTreeMap<String, Vec<u8>> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    Synthetic { shards, ..Synthetic::tiny(Family::Qwen2, 1) }
+        .write(folder.path())
+        .expect("it can be written");
+    let entries =
+        std::fs::read_dir(folder.path()).expect("it is there").map(|entry| entry.expect("readable"));
+    entries
+        .map(|entry| {
+            let name = entry.file_name().into_string().expect("ASCII");
+            (name, std::fs::read(entry.path()).expect("readable"))
+        })
+        .collect()
+}
+
+#[test]
+fn a_pull_brings_the_files_a_load_needs_and_no_others() {
+    for shards in [1, 3] {
+        let mut published = files(shards);
+        published.insert("README.md".to_owned(), b"not needed".to_vec());
+        published.insert("pytorch_model.bin".to_owned(), b"not needed".to_vec());
+        let hub = Hub::with(published.clone());
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let into = folder.path().join("made/by/pull");
+        let mut totals = BTreeMap::new();
+        let commit = pull(&hub.request(), &into, &mut |progress| {
+            totals.insert(progress.file.to_owned(), (progress.done, progress.total));
+        });
+        assert_eq!(commit.expect("it succeeds"), COMMIT);
+        for (name, content) in &published {
+            let is_needed = !matches!(name.as_str(), "README.md" | "pytorch_model.bin");
+            let fetched = std::fs::read(into.join(name)).ok();
+            assert_eq!(fetched.as_ref(), is_needed.then_some(content), "{name}");
+            let size = content.len() as u64;
+            assert_eq!(totals.get(name), is_needed.then_some(&(size, size)), "{name}");
+        }
+        // Once more: nothing is fetched but the answer to what there is.
+        let before = hub.log.lock().expect("no panic").len();
+        pull(&hub.request(), &into, &mut |_| panic!("nothing is fetched")).expect("it succeeds");
+        assert_eq!(hub.log.lock().expect("no panic").len(), before + 1);
+    }
+}
+
+#[test]
+fn a_broken_pull_goes_on_where_it_stopped() {
+    let published = files(1);
+    let size = published["model.safetensors"].len() as u64;
+    let hub = Hub::with(published);
+    *hub.breaks.lock().expect("no panic") = Some("model.safetensors".to_owned());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let error = pull(&hub.request(), folder.path(), &mut |_| {}).expect_err("it broke off");
+    assert!(matches!(error, HubError::Unreachable { .. }), "{error}");
+    assert!(!folder.path().join("model.safetensors").exists(), "half a file is not offered as a whole one");
+    pull(&hub.request(), folder.path(), &mut |_| {}).expect("the second try succeeds");
+    let log = hub.log.lock().expect("no panic");
+    let (path, start) = log.last().expect("requests were made");
+    assert!(path.ends_with("model.safetensors") && *start == size / 2, "{path} from {start} of {size}");
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_before_it_is_fetched() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for lacking in ["tokenizer.json", "config.json", "model.safetensors"] {
+        let mut published = files(1);
+        published.remove(lacking);
+        let hub = Hub::with(published);
+        let error = pull(&hub.request(), folder.path(), &mut |_| {}).expect_err("refused");
+        assert!(matches!(&error, HubError::MissingFile { file, .. } if file == lacking), "{error}");
+    }
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let error =
+        |request: &PullRequest| pull(request, folder.path(), &mut |_| {}).expect_err("it fails").to_string();
+    for name in ["model", "a/b/c", "../x/y", "a/..", "a/", "/b", "a b/c", "a/b?c"] {
+        assert!(error(&PullRequest::new(name)).contains("must be ORG/NAME"), "{name}");
+    }
+    let hub = Hub::with(files(1));
+    let unknown = error(&PullRequest { revision: "gone".to_owned(), ..hub.request() });
+    assert!(unknown.contains("404 for org/model at gone: there is no such model or revision"), "{unknown}");
+    // A port that was free a moment ago: nobody listens.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));
+    drop(listener);
+    let unreachable = error(&PullRequest { endpoint: endpoint.clone(), ..PullRequest::new("org/model") });
+    assert!(unreachable.starts_with(&format!("cannot reach {endpoint}: ")), "{unreachable}");
+}
