@@ -5,4 +5,5 @@
 
 pub mod checkpoint;
 pub mod hub;
+pub mod opened;
 pub mod text;
