@@ -6,8 +6,25 @@ mod common;
 use std::collections::BTreeMap;
 
 use base::{RelQueryId, Time, TokenCount};
-use common::{Draws, Memory, item, submission};
-use scheduler::{CostModel, Event, Policy, Scheduler, SchedulerConfig};
+use common::{Memory, item, submission};
+use scheduler::{CostModel, Event, Policy, Scheduler, SchedulerConfig, Stats};
+
+/// A seeded source of numbers (splitmix64).
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
 
 /// What the outside knows of each row: whether its end has been told.
 #[derive(Default)]
@@ -164,7 +181,8 @@ impl World {
     }
 }
 
-fn run(seed: u64, policy: Policy) {
+/// Runs a world to its end; what it went through.
+fn run(seed: u64, policy: Policy) -> Stats {
     let mut world = World::new(seed, policy);
     for turn in 0..150 {
         let now = Time(turn * 1_000_000);
@@ -195,15 +213,24 @@ fn run(seed: u64, policy: Policy) {
     world.books.note(events);
     assert!(world.books.open.values().all(|ended| *ended), "a row never ended");
     assert!(world.books.relqueries.values().all(|done| *done), "a relQuery was never done");
-    assert_eq!(world.scheduler.stats().kv_used_blocks, 0);
+    let stats = world.scheduler.stats();
+    assert_eq!(stats.kv_used_blocks, 0);
+    stats
 }
 
 #[test]
 fn every_row_ends_once_and_no_block_is_lost_whatever_happens() {
     for policy in Policy::ALL {
+        let (mut preemptions, mut hits) = (0, 0);
         for seed in 0..60 {
-            run(seed, policy);
+            let stats = run(seed, policy);
+            preemptions += stats.preemptions;
+            hits += stats.prefix_hit_tokens;
         }
+        assert!(
+            preemptions > 10 && hits > 1_000,
+            "{policy}: {preemptions} preemptions, {hits} hits: too easy"
+        );
     }
 }
 

@@ -1,5 +1,4 @@
-//! A memory model of an executor, and a seeded source of numbers: what the scheduler's promises are
-//! tested against.
+//! A memory model of an executor: what the scheduler's promises are tested against.
 //!
 //! The model keeps, for every position of every block, a hash of the token there and of all tokens
 //! before it. A slot whose context does not hold exactly its request's own tokens is a wrong answer in
@@ -12,23 +11,6 @@ use base::{
     BatchPlan, End, Generation, Nanos, RelQueryId, RequestId, RowError, RowOutcome, Sampled, ServiceClass,
     Slot, Span, SpanKind, StepOutcome, Submission, TenantId, Time, TokenCount, TokenId, WorkItem,
 };
-
-/// A seeded source of numbers (splitmix64).
-pub(crate) struct Draws(pub(crate) u64);
-
-impl Draws {
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// A row of these tokens.
 pub(crate) fn item(row: u32, prompt: Vec<u32>, output_max: u64, seed: u64) -> WorkItem {

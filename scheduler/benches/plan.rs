@@ -1,0 +1,146 @@
+//! Time of one step's `plan` and `apply` with many rows waiting:
+//! `cargo bench -p scheduler --bench plan`. The goal is under 1 % of a 25 ms decode step.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base::{
+    BatchPlan, End, Generation, Nanos, RelQueryId, RowOutcome, Sampled, ServiceClass, Span, SpanKind,
+    StepOutcome, Submission, TenantId, Time, TokenCount, TokenId, WorkItem,
+};
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use scheduler::{CostModel, Policy, Scheduler, SchedulerConfig};
+
+/// Rows of a relQuery; the paper's largest.
+const ROWS: u64 = 100;
+/// Prompt tokens: a template and a value of its own.
+const TEMPLATE: u64 = 60;
+const VALUE: u64 = 140;
+/// Output tokens of a row, and its limit.
+const OUTPUT: u32 = 20;
+const OUTPUT_MAX: u64 = 50;
+/// Rows that run at a time.
+const RUNNING: u64 = 64;
+
+fn submission(id: u64, rows: u64) -> Submission {
+    let generation = Arc::new(Generation { output_max: TokenCount(OUTPUT_MAX), ..Generation::default() });
+    let spans: Arc<[Span]> = Arc::from([
+        Span { kind: SpanKind::Template, tokens: TokenCount(TEMPLATE) },
+        Span { kind: SpanKind::Field, tokens: TokenCount(VALUE) },
+    ]);
+    let items = (0..rows)
+        .map(|row| {
+            let template = (0..TEMPLATE).map(|i| TokenId((id % 20 * 1_000 + i) as u32));
+            let value = (0..VALUE).map(|i| TokenId((id * 100_000 + row * 1_000 + i) as u32));
+            WorkItem {
+                row: row as u32,
+                prompt: template.chain(value).collect(),
+                spans: Arc::clone(&spans),
+                generation: Arc::clone(&generation),
+                seed: id * 1_000 + row,
+            }
+        })
+        .collect();
+    Submission {
+        id: RelQueryId(id),
+        tenant: TenantId(1),
+        scope: 1,
+        class: ServiceClass::Interactive,
+        arrival: Time(id),
+        items,
+    }
+}
+
+fn outcome(plan: &BatchPlan) -> StepOutcome {
+    let rows = plan
+        .slots
+        .iter()
+        .filter(|slot| slot.sample.is_some())
+        .map(|slot| {
+            let index = slot.sample.as_ref().map_or(0, |sample| sample.output_index);
+            let end = (index + 1 >= OUTPUT).then_some(End::Stop);
+            let sampled = Sampled { token: TokenId(1), text: String::new(), end };
+            RowOutcome { request: slot.request, result: Ok(sampled) }
+        })
+        .collect();
+    StepOutcome { step: plan.step, elapsed: Nanos(25_000_000), rows }
+}
+
+/// A scheduler in its stride: all seats taken, `waiting` rows behind them. Rows end and new ones are
+/// admitted as it goes on, so that a step is a prefill or a decode as the policy has it.
+fn loaded(policy: Policy, waiting: u64, relquery_rows: u64) -> Scheduler {
+    let config = SchedulerConfig {
+        policy,
+        sequences_max: RUNNING as u32,
+        kv_blocks: 2_048,
+        rows_max: 1_000_000,
+        relqueries_max: 1_000_000,
+        ..SchedulerConfig::default()
+    };
+    let mut scheduler = Scheduler::new(config, CostModel::default()).expect("a valid configuration");
+    let rows = waiting + RUNNING;
+    for id in 0..rows.div_ceil(relquery_rows) {
+        let rows = relquery_rows.min(rows - id * relquery_rows);
+        scheduler.submit(submission(id + 1, rows)).expect("the queue is large enough");
+    }
+    let mut now = Time(1_000_000);
+    for _ in 0..5 {
+        step(&mut scheduler, &mut now);
+    }
+    scheduler
+}
+
+/// One step.
+fn step(scheduler: &mut Scheduler, now: &mut Time) {
+    if let Some(plan) = scheduler.plan(*now) {
+        let outcome = outcome(&plan);
+        *now = *now + outcome.elapsed;
+        scheduler.apply(&outcome, *now);
+    }
+}
+
+/// Steps after which a run starts from the loaded state again.
+const STRETCH: u64 = 12;
+
+/// Time of `steps` steps, loading not counted.
+fn time(loaded: &Scheduler, steps: u64) -> Duration {
+    let mut total = Duration::ZERO;
+    let mut left = steps;
+    while left > 0 {
+        let (mut scheduler, mut now) = (loaded.clone(), Time(2_000_000_000));
+        let stretch = left.min(STRETCH);
+        for _ in 0..stretch {
+            let start = Instant::now();
+            let plan = black_box(scheduler.plan(now));
+            total += start.elapsed();
+            let Some(plan) = plan else { break };
+            let outcome = outcome(&plan);
+            now = now + outcome.elapsed;
+            let start = Instant::now();
+            black_box(scheduler.apply(&outcome, now));
+            total += start.elapsed();
+        }
+        left -= stretch;
+    }
+    total
+}
+
+fn plan_and_apply(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("step");
+    group.sample_size(10);
+    for policy in Policy::ALL {
+        for waiting in [10, 1_000, 10_000] {
+            let loaded = loaded(policy, waiting, ROWS);
+            let id = BenchmarkId::new(policy.name(), waiting);
+            group.bench_function(id, |bencher| bencher.iter_custom(|steps| time(&loaded, steps)));
+        }
+    }
+    let loaded = loaded(Policy::RelServe, 10_000, 10_064);
+    let id = BenchmarkId::new("relserve, one relQuery", 10_000);
+    group.bench_function(id, |bencher| bencher.iter_custom(|steps| time(&loaded, steps)));
+    group.finish();
+}
+
+criterion_group!(benches, plan_and_apply);
+criterion_main!(benches);
