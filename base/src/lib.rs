@@ -10,7 +10,10 @@ pub mod units;
 pub mod work;
 
 pub use ids::{BlockId, RelQueryId, RequestId, StepId, TenantId, TokenId};
-pub use step::{BatchKind, BatchPlan, End, ExecError, Executor, RowError, RowOutcome, Run, SampleSpec, Sampled, Slot, StepOutcome};
+pub use step::{
+    BatchKind, BatchPlan, End, ExecError, Executor, RowError, RowOutcome, Run, SampleSpec, Sampled, Slot,
+    StepOutcome,
+};
 pub use text::{ChatTemplate, Piece, Role, TextError, Tokenizer};
 pub use units::{Bytes, Millis, Nanos, Time, TokenCount};
 pub use work::{Generation, Periods, ServiceClass, Span, SpanKind, Submission, WorkItem};

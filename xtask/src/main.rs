@@ -1,2 +1,95 @@
-//! (under construction)
-fn main() {}
+//! Developer commands: each is a short list of programs to run, so that nobody has to remember flags.
+//!
+//! It knows no crate of ours; it only starts `cargo` and what `cargo` built.
+
+use std::process::{Command, ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// Developer commands of RelServe.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Format, lints, tests with tidy, licences (where cargo-deny is installed).
+    Check,
+    /// Every benchmark.
+    Bench,
+    /// The simulator against recorded traces: `sim DIR`.
+    Sim(Arguments),
+    /// One trace under several policies, side by side; arguments go to `loadgen compare`.
+    Compare(Arguments),
+    /// Starts the server with its built-in model; arguments go to `relserve serve`.
+    Demo(Arguments),
+}
+
+/// Arguments that are passed on.
+#[derive(clap::Args)]
+struct Arguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+/// A program that did not start or did not succeed.
+struct Failed(String);
+
+fn main() -> ExitCode {
+    match perform(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failed(what)) => {
+            eprintln!("failed: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(task: Task) -> Result<(), Failed> {
+    match task {
+        Task::Check => check(),
+        Task::Bench => cargo("bench --workspace --benches", &[]),
+        Task::Sim(with) => cargo("run --release --package sim --example oracle --", &with.rest),
+        Task::Compare(with) => {
+            cargo("build --release --package gateway --package loadgen", &[])?;
+            cargo("run --release --package loadgen -- compare", &with.rest)
+        }
+        Task::Demo(with) => cargo("run --release --package gateway --bin relserve -- serve", &with.rest),
+    }
+}
+
+fn check() -> Result<(), Failed> {
+    cargo("fmt --all --check", &[])?;
+    cargo("clippy --workspace --all-targets -- -D warnings", &[])?;
+    if has("nextest") {
+        cargo("test --workspace --doc --quiet", &[])?;
+        cargo("nextest run --workspace", &[])?;
+    } else {
+        cargo("test --workspace", &[])?;
+    }
+    if has("deny") {
+        cargo("deny --offline check licenses bans sources", &[])
+    } else {
+        eprintln!("skipped: cargo-deny is not installed (`cargo install cargo-deny`)");
+        Ok(())
+    }
+}
+
+/// Whether a cargo subcommand is installed.
+fn has(subcommand: &str) -> bool {
+    Command::new("cargo").args([subcommand, "--version"]).output().is_ok_and(|output| output.status.success())
+}
+
+fn cargo(words: &str, rest: &[String]) -> Result<(), Failed> {
+    let shown = format!("cargo {words} {}", rest.join(" "));
+    eprintln!("+ {shown}");
+    let status = Command::new("cargo").args(words.split(' ')).args(rest).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failed(format!("{shown} ({status})"))),
+        Err(error) => Err(Failed(format!("{shown} ({error})"))),
+    }
+}

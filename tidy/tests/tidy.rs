@@ -1,0 +1,22 @@
+//! Style as tests: import directions, module documentation, forbidden words, who may read the clock and
+//! the environment, sizes. STYLE.md says why; a rule that is wrong is changed in the commit that breaks it.
+
+#[path = "rules/dashboards.rs"]
+mod dashboards;
+#[path = "rules/docs.rs"]
+mod docs;
+#[path = "rules/edges.rs"]
+mod edges;
+#[path = "rules/imports.rs"]
+mod imports;
+#[path = "rules/size.rs"]
+mod size;
+#[path = "rules/tree.rs"]
+mod tree;
+#[path = "rules/words.rs"]
+mod words;
+
+/// Fails with all findings at once.
+fn report(rule: &str, findings: &[String]) {
+    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}
