@@ -27,7 +27,8 @@ fn names_are_found_without_their_suffixes() {
 fn dashboards_name_real_metrics() {
     let files = files();
     let is_source = |file: &&File| file.path.starts_with("gateway/src/metrics");
-    let known: BTreeSet<String> = files.iter().filter(is_source).flat_map(|file| metrics(&file.text)).collect();
+    let known: BTreeSet<String> =
+        files.iter().filter(is_source).flat_map(|file| metrics(&file.text)).collect();
     let is_dashboard =
         |file: &&File| file.path.starts_with("dashboards/") && !file.path.starts_with("dashboards/web/");
     let mut findings = Vec::new();

@@ -18,7 +18,8 @@ const CLOCK: [&str; 5] = [
 fn check(rule: &str, calls: &[&str], allowed: &[&str]) {
     let is_checked = |file: &&File| {
         let path = file.path.as_str();
-        let is_product = !file.is_beside_the_code() && !path.starts_with("xtask/") && !path.starts_with("tidy/");
+        let is_product =
+            !file.is_beside_the_code() && !path.starts_with("xtask/") && !path.starts_with("tidy/");
         is_product && !allowed.iter().any(|start| path.starts_with(start))
     };
     let files = rust_files();
