@@ -13,6 +13,15 @@ use tokenizers::{
 use crate::checkpoint::CheckpointError;
 use crate::text::TOKENIZER_FILE;
 
+/// Where SentencePiece tokenizers, and some others, put a space in front of text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LeadingSpace {
+    /// At the start of a prompt.
+    at_start: bool,
+    /// After every special token.
+    after_special: bool,
+}
+
 /// Encodes fragments of prompts. Fragments are put side by side, so none gets the space that some
 /// tokenizers put in front of a text: what is said here is what the model reads.
 #[derive(Debug)]
@@ -23,8 +32,8 @@ pub(crate) struct Encoder {
     added: BTreeMap<u32, Option<String>>,
     /// Rows of the embedding; ids above are never yielded.
     vocab: u32,
-    /// Whether the model is used to a space before text that follows a special token.
-    has_space_after_special: bool,
+    /// Where the model is used to a space that no text holds.
+    leading_space: LeadingSpace,
 }
 
 impl Encoder {
@@ -35,13 +44,13 @@ impl Encoder {
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(bad)?;
         let added = added_pieces(&tokenizer); // before the normalizer changes, which some pieces went through
-        let has_space_after_special = remove_leading_space(&mut tokenizer)?;
+        let leading_space = remove_leading_space(&mut tokenizer)?;
         let largest = tokenizer.get_vocab(false).into_values().max().unwrap_or(0);
         if largest >= vocab {
             let reason = format!("holds token id {largest}, but config.json gives the model {vocab} ids");
             return Err(CheckpointError::field(TOKENIZER_FILE, "model.vocab", reason));
         }
-        let encoder = Self { tokenizer, added, vocab, has_space_after_special };
+        let encoder = Self { tokenizer, added, vocab, leading_space };
         encoder.plain("The 1 ä\n漢 \u{1f600}").map_err(bad)?; // a vocabulary with holes fails here, not in a row
         Ok(encoder)
     }
@@ -64,6 +73,11 @@ impl Encoder {
         }
     }
 
+    /// The space that the model is used to at the start of a prompt, if it is.
+    pub(crate) fn start(&self) -> Vec<TokenId> {
+        if self.leading_space.at_start { self.data(" ") } else { Vec::new() }
+    }
+
     /// Tokens of markup: every added token that is written in it is recognised.
     pub(crate) fn markup(&self, text: &str) -> Vec<TokenId> {
         let parts =
@@ -73,7 +87,7 @@ impl Encoder {
         for (part, _, special) in parts.get_splits(OffsetReferential::Original, OffsetType::None) {
             if let Some(tokens) = special {
                 ids.extend(tokens.iter().map(|token| token.id));
-            } else if is_after_special && self.has_space_after_special {
+            } else if is_after_special && self.leading_space.after_special {
                 ids.extend(self.data_ids(&format!(" {part}")));
             } else {
                 ids.extend(self.data_ids(part));
@@ -138,27 +152,26 @@ fn added_pieces(tokenizer: &Tokenizer) -> BTreeMap<u32, Option<String>> {
     vocabulary.get_added_tokens_decoder().keys().map(|id| (*id, piece(*id))).collect()
 }
 
-/// Takes out the steps that put a space in front of every text; whether they did so after special
-/// tokens too.
-fn remove_leading_space(tokenizer: &mut Tokenizer) -> Result<bool, CheckpointError> {
+/// Takes out the steps that put a space in front of every text, and says where they did.
+fn remove_leading_space(tokenizer: &mut Tokenizer) -> Result<LeadingSpace, CheckpointError> {
     let bad = |error: &dyn std::fmt::Display| CheckpointError::malformed(TOKENIZER_FILE, error);
-    let mut is_everywhere = false;
+    let mut space = LeadingSpace::default();
     if let Some(normalizer) = tokenizer.get_normalizer() {
         let mut value = serde_json::to_value(normalizer).map_err(|error| bad(&error))?;
         if remove_prepend(&mut value) {
-            is_everywhere = true;
+            space = LeadingSpace { at_start: true, after_special: true };
             let normalizer: NormalizerWrapper = serde_json::from_value(value).map_err(|error| bad(&error))?;
             tokenizer.with_normalizer(Some(normalizer)).map_err(|error| bad(&error))?;
         }
     }
     if let Some(pre_tokenizer) = tokenizer.get_pre_tokenizer() {
         let mut value = serde_json::to_value(pre_tokenizer).map_err(|error| bad(&error))?;
-        is_everywhere |= remove_prefix_space(&mut value);
+        remove_prefix_space(&mut value, &mut space);
         let pre_tokenizer: PreTokenizerWrapper =
             serde_json::from_value(value).map_err(|error| bad(&error))?;
         tokenizer.with_pre_tokenizer(Some(pre_tokenizer));
     }
-    Ok(is_everywhere)
+    Ok(space)
 }
 
 /// Removes `Prepend` from a normalizer; whether there was one.
@@ -167,27 +180,27 @@ fn remove_prepend(normalizer: &mut Value) -> bool {
         *normalizer = json!({ "type": "Sequence", "normalizers": [] });
         return true;
     }
-    let Some(inner) = normalizer.get_mut("normalizers").and_then(Value::as_array_mut) else { return false };
-    let before = inner.len();
-    inner.retain(|step| step["type"] != "Prepend");
-    let nested = inner.iter_mut().map(remove_prepend).fold(false, |any, removed| any | removed);
-    nested || inner.len() < before
+    let inner = normalizer.get_mut("normalizers").and_then(Value::as_array_mut);
+    inner.into_iter().flatten().fold(false, |any, step| remove_prepend(step) | any)
 }
 
-/// Switches off the prefix of `Metaspace` and `ByteLevel`; whether it stood after special tokens too.
-fn remove_prefix_space(pre_tokenizer: &mut Value) -> bool {
+/// Switches off the prefix of `Metaspace` and `ByteLevel`, and notes where it stood.
+fn remove_prefix_space(pre_tokenizer: &mut Value, space: &mut LeadingSpace) {
     if let Some(inner) = pre_tokenizer.get_mut("pretokenizers").and_then(Value::as_array_mut) {
-        return inner.iter_mut().map(remove_prefix_space).fold(false, |any, removed| any | removed);
+        inner.iter_mut().for_each(|inner| remove_prefix_space(inner, space));
+        return;
     }
     match pre_tokenizer["type"].as_str() {
         Some("Metaspace") => {
             let scheme = std::mem::replace(&mut pre_tokenizer["prepend_scheme"], json!("never"));
-            scheme == "always"
+            space.at_start |= scheme != "never";
+            space.after_special |= scheme == "always";
         }
         Some("ByteLevel") => {
-            let had = std::mem::replace(&mut pre_tokenizer["add_prefix_space"], json!(false));
-            had == json!(true)
+            let had = std::mem::replace(&mut pre_tokenizer["add_prefix_space"], json!(false)) == true;
+            space.at_start |= had;
+            space.after_special |= had;
         }
-        _ => false,
+        _ => {}
     }
 }

@@ -230,16 +230,17 @@ fn a_prompt_starts_with_one_bos_where_the_files_say_so() {
     let class = json!({ "bos_token": bos, "tokenizer_class": "LlamaTokenizerFast" });
     assert_eq!(begin(class, Value::Null), [END_OF_TEXT]);
 
-    // The template writes it too: still one.
+    // In a chat the template writes it, or does not; without a template the plain form has it.
     let template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}!";
     let settings = json!({ "bos_token": bos, "add_bos_token": true, "chat_template": template });
-    let text = configured(&settings, Value::Null, None);
-    let frame = text.frame(&[Role::User]).expect("a frame");
-    assert_eq!(frame, [Piece::Content(0), Piece::Markup("!".into())]);
-    // Without `add_bos_token` it is the template's to write.
-    let settings = json!({ "bos_token": bos, "add_bos_token": false, "chat_template": template });
     let frame = configured(&settings, Value::Null, None).frame(&[Role::User]).expect("a frame");
-    assert_eq!(frame[0], Piece::Markup(bos.into()));
+    assert_eq!(frame, [markup(bos), Piece::Content(0), markup("!")]);
+    let settings = json!({ "bos_token": bos, "add_bos_token": true });
+    let frame = configured(&settings, Value::Null, None).frame(&[Role::User]).expect("a frame");
+    assert_eq!(frame, [markup(bos), Piece::Content(0), markup("\n")]);
+    // SentencePiece prompts start with a space.
+    let text = &CASES[1].text;
+    assert_eq!(text.prompt_start(), text.encode_data(" "));
 }
 
 #[test]

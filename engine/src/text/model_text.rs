@@ -28,7 +28,7 @@ pub struct ModelText {
     decoding: Decoding,
     template: Option<Template>,
     prompt_start: Vec<TokenId>,
-    /// What the first token of `prompt_start` is called in the template.
+    /// How the special token that starts prompts is written, where one does.
     begin: Option<String>,
     ends: Vec<TokenId>,
 }
@@ -58,11 +58,11 @@ impl ModelText {
         ends.sort_unstable();
         ends.dedup();
         let begin_id = begin.as_ref().and_then(id_of);
-        let prompt_start: Vec<TokenId> = prompt_start(encoder.tokenizer(), &settings, begin_id)?
-            .into_iter()
-            .filter(|id| *id < vocab)
-            .map(TokenId)
-            .collect();
+        let starts = prompt_start(encoder.tokenizer(), &settings, begin_id)?;
+        let mut prompt_start: Vec<TokenId> =
+            starts.into_iter().filter(|id| *id < vocab).map(TokenId).collect();
+        let starts_with = prompt_start.first().map(|id| id.0);
+        prompt_start.extend(encoder.start());
         let source = match files.chat_template {
             Some(text) => Some(text.to_owned()),
             None => template_in(&settings["chat_template"])?,
@@ -71,7 +71,7 @@ impl ModelText {
         let template = source
             .map(|source| Template::new(&source, begin.clone().unwrap_or_default(), end, now))
             .transpose()?;
-        let begin = begin.filter(|_| prompt_start.first().is_some_and(|id| Some(id.0) == begin_id));
+        let begin = begin.filter(|_| begin_id.is_some() && begin_id == starts_with);
         let ends = ends.into_iter().map(TokenId).collect();
         Ok(Self { encoder, decoding, template, prompt_start, begin, ends })
     }
@@ -114,21 +114,12 @@ impl Tokenizer for ModelText {
 
 impl ChatTemplate for ModelText {
     fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
-        let Some(template) = &self.template else {
-            let plain = (0..roles.len()).flat_map(|i| [Piece::Content(i), Piece::Markup("\n".to_owned())]);
-            return Ok(plain.collect());
-        };
-        let mut pieces = template.frame(roles)?;
-        // `prompt_start` begins every prompt already; a template that writes the token too would double it.
-        if let (Some(begin), Some(Piece::Markup(first))) = (&self.begin, pieces.first_mut())
-            && let Some(rest) = first.strip_prefix(begin.as_str())
-        {
-            *first = rest.to_owned();
-            if first.is_empty() {
-                pieces.remove(0);
-            }
+        if let Some(template) = &self.template {
+            return template.frame(roles); // which writes its own BOS, where it wants one
         }
-        Ok(pieces)
+        let begin = self.begin.iter().cloned().map(Piece::Markup);
+        let lines = (0..roles.len()).flat_map(|i| [Piece::Content(i), Piece::Markup("\n".to_owned())]);
+        Ok(begin.chain(lines).collect())
     }
 }
 
