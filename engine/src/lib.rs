@@ -3,7 +3,15 @@
 //! It knows nothing of relQueries, tenants or HTTP: a [`base::BatchPlan`] comes in, a
 //! [`base::StepOutcome`] goes out.
 
+mod attention;
 pub mod checkpoint;
+pub mod decoder;
+pub mod device;
+pub mod executor;
 pub mod hub;
 pub mod opened;
+pub mod pool;
+mod rope;
+mod sample;
+mod stop;
 pub mod text;

@@ -1,0 +1,118 @@
+//! Attention over runs (DESIGN 4): partial attention per run, merged by log-sum-exp.
+//!
+//! Keys lie rotated in their run's own numbering; a run read `shift` positions further on is read by
+//! rotating the query by `position - shift`: (R(p-s)q)·(R(j)k) = (R(p)q)·(R(s+j)k). A run that several slots
+//! of a step have is one [`plan::Part`]: their queries are stacked and it is read once, as a matrix product.
+
+mod merge;
+mod partial;
+pub(crate) mod plan;
+
+use rayon::prelude::*;
+
+use crate::device::Cpu;
+use crate::pool::KvPool;
+use crate::rope::Angles;
+use plan::{AttentionPlan, Part};
+
+/// Heads of a layer and what a query may see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heads {
+    /// Query heads.
+    pub(crate) queries: usize,
+    /// Key-value heads; divides `queries`.
+    pub(crate) kv: usize,
+    /// Width of a head.
+    pub(crate) dim: usize,
+    /// Most positions back that a query sees, itself included.
+    pub(crate) window: Option<usize>,
+}
+
+impl Heads {
+    /// Query heads that share a key-value head.
+    pub(crate) fn group(&self) -> usize {
+        self.queries / self.kv
+    }
+}
+
+/// Query rows (token and head) of one task; a multiple of every kernel's rows.
+const TILE_ROWS: usize = 24;
+
+/// One task: some query rows of one key-value head over one part.
+struct Task<'a> {
+    part: &'a Part,
+    kv_head: usize,
+    first_row: usize,
+    /// `[rows, stride]`: unnormalised output, then maximum and sum of its exponentials.
+    partial: &'a mut [f32],
+}
+
+/// What attention of one layer reads.
+pub(crate) struct Layer<'a> {
+    /// The device.
+    pub(crate) cpu: &'a Cpu,
+    /// Extents of the heads.
+    pub(crate) heads: Heads,
+    /// Keys and values, those of this step included.
+    pub(crate) pool: &'a KvPool,
+    /// The layer's number.
+    pub(crate) layer: usize,
+    /// What the step's slots attend to.
+    pub(crate) plan: &'a AttentionPlan,
+    /// Angles of the plan's rows.
+    pub(crate) angles: &'a Angles,
+    /// Queries before rotation: token `t`, head `h` at `t * query_stride + h * dim`.
+    pub(crate) queries: &'a [f32],
+    /// Elements from one token's queries to the next.
+    pub(crate) query_stride: usize,
+}
+
+impl Layer<'_> {
+    /// Elements of a partial result's row: a head in whole vectors, a maximum and a sum.
+    fn stride(&self) -> usize {
+        self.pool.shape().head_lanes() + 2
+    }
+
+    /// `out[t, h * dim ..] = softmax(q k / sqrt(dim)) v` over all that token `t` may see.
+    pub(crate) fn run(&self, out: &mut [f32], partials: &mut Vec<f32>) {
+        let (stride, group) = (self.stride(), self.heads.group());
+        let size = self.plan.rows() * self.heads.queries * stride;
+        partials.resize(size.max(partials.len()), 0.0);
+        self.tasks(&mut partials[..size]).into_par_iter().for_each_init(
+            || partial::Scratch::new(self.heads.dim),
+            |scratch, task| partial::compute(self, task, scratch),
+        );
+        let partials = &partials[..size];
+        let width = self.heads.queries * self.heads.dim;
+        out.par_chunks_exact_mut(width).enumerate().with_min_len(4).for_each(|(token, out)| {
+            for (head, out) in out.chunks_exact_mut(self.heads.dim).enumerate() {
+                let rows = self.plan.rows_of(token).map(|(part, row)| {
+                    let first = part.first_row * self.heads.queries;
+                    let row = (head / group) * part.rows * group + row * group + head % group;
+                    &partials[(first + row) * stride..][..stride]
+                });
+                merge::merge(rows, out);
+            }
+        });
+    }
+
+    /// Cuts the step's work into tasks, each with its own piece of `partials`: part, head, row.
+    fn tasks<'a>(&'a self, mut partials: &'a mut [f32]) -> Vec<Task<'a>> {
+        let mut tasks = Vec::new();
+        for part in &self.plan.parts {
+            let rows = part.rows * self.heads.group();
+            for kv_head in 0..self.heads.kv {
+                for first_row in (0..rows).step_by(TILE_ROWS) {
+                    let count = TILE_ROWS.min(rows - first_row);
+                    let (partial, rest) = partials.split_at_mut(count * self.stride());
+                    partials = rest;
+                    tasks.push(Task { part, kv_head, first_row, partial });
+                }
+            }
+        }
+        tasks
+    }
+}
+
+#[cfg(test)]
+mod tests;

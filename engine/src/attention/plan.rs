@@ -1,0 +1,206 @@
+//! What the slots of a step attend to, stacked: equal runs of different slots become one part.
+
+use std::collections::HashMap;
+
+use base::{Run, Slot};
+
+use crate::rope::{Angles, Rope};
+
+/// Runs longer than this are cut for small stacks of queries, so that all threads find work.
+const SPLIT_TOKENS: usize = 512;
+
+/// A stack of at most this many tokens' queries has its runs cut.
+const SPLIT_ROWS_MAX: usize = 32;
+
+/// Consecutive cached positions that some slots of the step read.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// The blocks' indices.
+    pub(crate) blocks: Vec<usize>,
+    /// Where in the first block the part begins.
+    pub(crate) first_lane: usize,
+    /// Its length.
+    pub(crate) tokens: usize,
+    /// Position of its first token as it is read.
+    pub(crate) position: usize,
+    /// Whether it is a slot's own input: a query sees it up to its own position.
+    pub(crate) is_causal: bool,
+    /// Whose queries read it.
+    pub(crate) members: Vec<Member>,
+    /// Tokens of all members.
+    pub(crate) rows: usize,
+    /// Tokens of all members of the parts before it.
+    pub(crate) first_row: usize,
+}
+
+/// A slot as a reader of a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    /// The slot's first token in the step.
+    pub(crate) token: usize,
+    /// Its tokens.
+    pub(crate) tokens: usize,
+    /// Position of the first.
+    pub(crate) position: usize,
+    /// The angle row of the first as it reads this part.
+    pub(crate) angle: usize,
+    /// Its first row in the part's stack.
+    pub(crate) row: usize,
+}
+
+/// The parts of a step, and who reads which.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AttentionPlan {
+    /// The parts.
+    pub(crate) parts: Vec<Part>,
+    /// Per slot: the parts it reads, each with the slot's first row there.
+    readers: Vec<Vec<(usize, usize)>>,
+    /// Per token: its slot, and its number in the slot.
+    tokens: Vec<(usize, usize)>,
+}
+
+impl AttentionPlan {
+    /// Plans a step's slots, which must have been checked; adds the angle rows of shifted runs to `angles`,
+    /// which holds one row per token already.
+    ///
+    /// `is_stacked` false keeps equal runs of different slots apart: tests compare the two.
+    pub(crate) fn new(
+        slots: &[Slot],
+        block_tokens: usize,
+        rope: Option<&Rope>,
+        angles: &mut Angles,
+        is_stacked: bool,
+    ) -> Self {
+        let mut builder = Builder { plan: Self::default(), shared: HashMap::new(), block_tokens, is_stacked };
+        let mut angle_rows = slots.iter().map(|slot| slot.input.len()).sum();
+        let mut token = 0;
+        for (number, slot) in slots.iter().enumerate() {
+            builder.plan.readers.push(Vec::new());
+            let mut by_shift = HashMap::from([(0, token)]);
+            let mut position = 0;
+            for run in &slot.context {
+                let angle = *by_shift.entry(run.shift).or_insert_with(|| {
+                    let first = angle_rows;
+                    if let Some(rope) = rope {
+                        for i in 0..slot.input.len() {
+                            rope.push(slot.start as usize + i - run.shift as usize, angles);
+                        }
+                    }
+                    angle_rows += slot.input.len();
+                    first
+                });
+                builder.read_run(number, slot, run, position, (token, angle));
+                position += run.tokens.0 as usize;
+            }
+            builder.read_own(number, slot, token);
+            builder.plan.tokens.extend((0..slot.input.len()).map(|i| (number, i)));
+            token += slot.input.len();
+        }
+        builder.finish()
+    }
+
+    /// Query rows of all parts, per head.
+    pub(crate) fn rows(&self) -> usize {
+        self.parts.last().map_or(0, |part| part.first_row + part.rows)
+    }
+
+    /// The parts that token `token` reads, each with the token's row there.
+    pub(crate) fn rows_of(&self, token: usize) -> impl Iterator<Item = (&Part, usize)> + Clone {
+        let (slot, offset) = self.tokens[token];
+        self.readers[slot].iter().map(move |(part, row)| (&self.parts[*part], row + offset))
+    }
+}
+
+struct Builder<'a> {
+    plan: AttentionPlan,
+    /// First part of a run, by its content.
+    shared: HashMap<&'a Run, usize>,
+    block_tokens: usize,
+    is_stacked: bool,
+}
+
+impl<'a> Builder<'a> {
+    fn read_run(
+        &mut self,
+        number: usize,
+        slot: &Slot,
+        run: &'a Run,
+        position: usize,
+        (token, angle): (usize, usize),
+    ) {
+        let next = self.plan.parts.len();
+        let part = if self.is_stacked { *self.shared.entry(run).or_insert(next) } else { next };
+        if part == next {
+            self.plan.parts.push(Part {
+                blocks: run.blocks.iter().map(|block| block.0 as usize).collect(),
+                first_lane: 0,
+                tokens: run.tokens.0 as usize,
+                position,
+                is_causal: false,
+                members: Vec::new(),
+                rows: 0,
+                first_row: 0,
+            });
+        }
+        self.join(number, slot, part, (token, angle));
+    }
+
+    fn read_own(&mut self, number: usize, slot: &Slot, token: usize) {
+        let (skipped, first_lane) =
+            (slot.write_offset as usize / self.block_tokens, slot.write_offset as usize % self.block_tokens);
+        let used = (first_lane + slot.input.len()).div_ceil(self.block_tokens);
+        self.plan.parts.push(Part {
+            blocks: slot.write_blocks[skipped..skipped + used].iter().map(|block| block.0 as usize).collect(),
+            first_lane,
+            tokens: slot.input.len(),
+            position: slot.start as usize,
+            is_causal: true,
+            members: Vec::new(),
+            rows: 0,
+            first_row: 0,
+        });
+        self.join(number, slot, self.plan.parts.len() - 1, (token, token));
+    }
+
+    fn join(&mut self, number: usize, slot: &Slot, part: usize, (token, angle): (usize, usize)) {
+        let stack = &mut self.plan.parts[part];
+        let member =
+            Member { token, tokens: slot.input.len(), position: slot.start as usize, angle, row: stack.rows };
+        stack.rows += member.tokens;
+        stack.members.push(member);
+        self.plan.readers[number].push((part, member.row));
+    }
+
+    /// Cuts long runs of small stacks and numbers the rows.
+    fn finish(mut self) -> AttentionPlan {
+        let blocks_per_cut = (SPLIT_TOKENS / self.block_tokens).max(1);
+        let whole = std::mem::take(&mut self.plan.parts);
+        let mut pieces_of: Vec<std::ops::Range<usize>> = Vec::with_capacity(whole.len());
+        for part in whole {
+            let first = self.plan.parts.len();
+            if part.is_causal || part.rows > SPLIT_ROWS_MAX || part.blocks.len() <= blocks_per_cut {
+                self.plan.parts.push(part);
+            } else {
+                for (piece, blocks) in part.blocks.chunks(blocks_per_cut).enumerate() {
+                    let skipped = piece * blocks_per_cut * self.block_tokens;
+                    let tokens = (blocks.len() * self.block_tokens).min(part.tokens - skipped);
+                    let position = part.position + skipped;
+                    self.plan.parts.push(Part { blocks: blocks.to_vec(), tokens, position, ..part.clone() });
+                }
+            }
+            pieces_of.push(first..self.plan.parts.len());
+        }
+        let mut first_row = 0;
+        for part in &mut self.plan.parts {
+            part.first_row = first_row;
+            first_row += part.rows;
+        }
+        for reads in &mut self.plan.readers {
+            *reads = reads
+                .iter()
+                .flat_map(|(part, row)| pieces_of[*part].clone().map(move |piece| (piece, *row)))
+                .collect();
+        }
+        self.plan
+    }
+}

@@ -1,0 +1,133 @@
+//! Weights of a checkpoint into a decoder, every shape checked against the configuration.
+
+use std::sync::Arc;
+
+use super::{Decoder, DecoderLayer};
+use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
+use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
+use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
+use crate::device::cpu::Norm;
+use crate::device::{Cpu, Matrix};
+use crate::rope::Rope;
+
+/// How to load.
+pub struct LoadOptions {
+    /// The device that is to run the model.
+    pub cpu: Arc<Cpu>,
+    /// What weights are kept as; `None`: as they are stored.
+    pub dtype: Option<Dtype>,
+}
+
+struct Loader<'a> {
+    config: &'a ModelConfig,
+    source: &'a dyn WeightSource,
+    options: LoadOptions,
+}
+
+impl Decoder {
+    /// Reads and packs all weights that `config` asks for.
+    pub fn load(
+        config: &ModelConfig,
+        source: &dyn WeightSource,
+        options: LoadOptions,
+    ) -> Result<Self, CheckpointError> {
+        let loader = Loader { config, source, options };
+        let names = model_names(config.family);
+        let (vocab, width, hidden) = (config.vocab, config.embedding, config.hidden);
+        let has_projections = width != hidden;
+        let project = |name: &str, shape: [usize; 2]| {
+            has_projections.then(|| loader.matrix(&[(name, shape)], false)).transpose()
+        };
+        let head = if config.tied_head { &names.embedding } else { &names.head };
+        let (rope, positions) = match config.position {
+            Position::Rotary { theta, scaling } => (Some(Rope::new(config.head_dim, theta, scaling)), None),
+            Position::Learned { offset } => {
+                let shape = [config.context_max + offset as usize, hidden];
+                (None, Some(loader.tensor(&weight(&names.positions), &shape)?.to_f32()))
+            }
+        };
+        Ok(Self {
+            rope,
+            positions,
+            embedding: (!config.tied_head)
+                .then(|| loader.matrix(&[(&names.embedding, [vocab, width])], false))
+                .transpose()?,
+            project_in: project(&names.project_in, [hidden, width])?,
+            project_out: project(&names.project_out, [width, hidden])?,
+            layers: (0..config.layers)
+                .map(|layer| loader.layer(&layer_names(config.family, layer)))
+                .collect::<Result<_, _>>()?,
+            final_norm: config
+                .final_norm
+                .then(|| loader.norm(&names.final_norm, config.norm, hidden))
+                .transpose()?,
+            head: loader.matrix(&[(head, [vocab, width])], false)?,
+            cpu: Arc::clone(&loader.options.cpu),
+            config: config.clone(),
+        })
+    }
+}
+
+impl Loader<'_> {
+    fn layer(&self, names: &LayerNames) -> Result<DecoderLayer, CheckpointError> {
+        let config = self.config;
+        let (hidden, middle, dim) = (config.hidden, config.intermediate, config.head_dim);
+        let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
+        let head_norm = |name: &str| {
+            let kind = match config.norm {
+                NormKind::Rms { epsilon } | NormKind::Layer { epsilon } => NormKind::Rms { epsilon },
+            };
+            config.qk_norm.then(|| self.norm(name, kind, dim)).transpose()
+        };
+        let qkv = [(&*names.q, [queries, hidden]), (&names.k, [keys, hidden]), (&names.v, [keys, hidden])];
+        let up = (&*names.up, [middle, hidden]);
+        let up = match (config.mlp, &names.gate) {
+            (Mlp::GatedSilu, Some(gate)) => vec![(&**gate, [middle, hidden]), up],
+            _ => vec![up],
+        };
+        Ok(DecoderLayer {
+            attn_norm: self.norm(&names.attn_norm, config.norm, hidden)?,
+            qkv: self.matrix(&qkv, config.qkv_bias)?,
+            q_norm: head_norm(&names.q_norm)?,
+            k_norm: head_norm(&names.k_norm)?,
+            out: self.matrix(&[(&names.o, [hidden, queries])], config.out_bias)?,
+            mlp_norm: self.norm(&names.mlp_norm, config.norm, hidden)?,
+            up: self.matrix(&up, config.mlp_bias)?,
+            down: self.matrix(&[(&names.down, [hidden, middle])], config.mlp_bias)?,
+        })
+    }
+
+    /// Linear layers stacked by outputs, each `[outputs, inputs]`.
+    fn matrix(&self, modules: &[(&str, [usize; 2])], has_bias: bool) -> Result<Matrix, CheckpointError> {
+        let mut parts = Vec::with_capacity(modules.len());
+        let mut stacked = Vec::new();
+        for (module, shape) in modules {
+            parts.push(self.tensor(&weight(module), shape)?);
+            if has_bias {
+                stacked.extend(self.tensor(&bias(module), &shape[..1])?.to_f32());
+            }
+        }
+        Ok(self.options.cpu.pack(&parts, has_bias.then_some(stacked), self.options.dtype))
+    }
+
+    fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<Norm, CheckpointError> {
+        let weight = self.tensor(&weight(module), &[width])?.to_f32();
+        let bias = match kind {
+            NormKind::Rms { .. } => Vec::new(),
+            NormKind::Layer { .. } => self.tensor(&bias(module), &[width])?.to_f32(),
+        };
+        Ok(Norm { kind, weight, bias })
+    }
+
+    fn tensor(&self, name: &str, shape: &[usize]) -> Result<RawTensor<'_>, CheckpointError> {
+        let tensor = self.source.tensor(name)?;
+        if tensor.shape != shape {
+            return Err(CheckpointError::WrongShape {
+                name: name.to_owned(),
+                found: tensor.shape,
+                expected: shape.to_vec(),
+            });
+        }
+        Ok(tensor)
+    }
+}

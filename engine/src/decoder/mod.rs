@@ -1,0 +1,352 @@
+//! The one transformer: every family is this decoder with other values of [`ModelConfig`].
+//!
+//! It computes flat batches, `[tokens, hidden]`, of slots whose blocks are given; it must not know requests,
+//! text or where blocks come from.
+
+mod load;
+
+use std::sync::Arc;
+
+use base::Slot;
+
+use crate::attention::plan::AttentionPlan;
+use crate::attention::{Heads, Layer as Attention};
+use crate::checkpoint::ModelConfig;
+use crate::checkpoint::config::{Mlp, Position};
+use crate::device::cpu::Norm;
+use crate::device::{Cpu, Matrix, Scratch};
+use crate::pool::{Cell, KvPool};
+use crate::rope::{Angles, Rope};
+
+pub use load::LoadOptions;
+
+/// A model with its weights, ready to run.
+pub struct Decoder {
+    config: ModelConfig,
+    cpu: Arc<Cpu>,
+    rope: Option<Rope>,
+    /// `[vocab, embedding]`; `None` where the head is used instead.
+    embedding: Option<Matrix>,
+    /// Learned positions `[positions, hidden]`.
+    positions: Option<Vec<f32>>,
+    project_in: Option<Matrix>,
+    project_out: Option<Matrix>,
+    layers: Vec<DecoderLayer>,
+    final_norm: Option<Norm>,
+    /// `[vocab, embedding]`
+    head: Matrix,
+}
+
+/// One layer's weights.
+struct DecoderLayer {
+    attn_norm: Norm,
+    /// Queries, keys and values in one product: `[(heads + 2 kv_heads) head_dim, hidden]`.
+    qkv: Matrix,
+    q_norm: Option<Norm>,
+    k_norm: Option<Norm>,
+    /// `[hidden, heads head_dim]`
+    out: Matrix,
+    mlp_norm: Norm,
+    /// Gate and, behind it, up in one product: `[2 intermediate, hidden]`; a plain block's `[intermediate, hidden]`.
+    up: Matrix,
+    /// `[hidden, intermediate]`
+    down: Matrix,
+}
+
+/// Memory of a step, reused by the next.
+#[derive(Default)]
+pub struct Workspace {
+    x: Vec<f32>,
+    normed: Vec<f32>,
+    qkv: Vec<f32>,
+    attended: Vec<f32>,
+    wide: Vec<f32>,
+    inner: Vec<f32>,
+    partials: Vec<f32>,
+    scratch: Scratch,
+    angles: Angles,
+    /// Whether equal runs of different slots are kept apart; tests compare the two.
+    pub(crate) is_unstacked: bool,
+}
+
+/// The first `len` elements of a buffer that grows where it must; their values are whatever was there.
+fn sized(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    if buffer.len() < len {
+        buffer.resize(len, 0.0);
+    }
+    &mut buffer[..len]
+}
+
+/// What a step computes, flattened.
+struct Step {
+    /// Per token: where its keys and values go.
+    cells: Vec<Cell>,
+    /// Tokens whose last hidden state is wanted, in slot order.
+    sampled: Vec<usize>,
+    plan: AttentionPlan,
+}
+
+impl Decoder {
+    /// Its configuration.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The device it runs on.
+    pub fn cpu(&self) -> &Arc<Cpu> {
+        &self.cpu
+    }
+
+    /// Bytes of weights that one step reads, whatever its batch.
+    pub fn step_bytes(&self) -> usize {
+        let layer = |layer: &DecoderLayer| {
+            [&layer.qkv, &layer.out, &layer.up, &layer.down].into_iter().map(Matrix::bytes).sum::<usize>()
+        };
+        self.layers.iter().map(layer).sum::<usize>() + self.head.bytes()
+    }
+
+    /// Computes `slots`, writing their keys and values to `pool`, and gives back the hidden states from which the
+    /// sampling slots' logits follow: `[sampling slots, embedding]`, for [`Self::logits`].
+    ///
+    /// The slots must have been checked against pool, vocabulary and context (the executor does).
+    pub fn forward(&self, pool: &mut KvPool, slots: &[Slot], work: &mut Workspace) -> Vec<f32> {
+        self.cpu.run(|| self.compute(pool, slots, work))
+    }
+
+    /// Logits `[rows, vocab]` of hidden states `[rows, embedding]`.
+    pub fn logits(&self, hidden: &[f32], work: &mut Workspace) -> Vec<f32> {
+        let rows = hidden.len() / self.config.embedding;
+        let mut logits = vec![0.0; rows * self.config.vocab];
+        self.cpu.run(|| self.cpu.linear(hidden, &self.head, &mut logits, &mut work.scratch));
+        logits
+    }
+
+    fn compute(&self, pool: &mut KvPool, slots: &[Slot], work: &mut Workspace) -> Vec<f32> {
+        let step = self.flatten(pool.shape().block_tokens, slots, work);
+        self.embed(slots, work);
+        let mut tokens = step.cells.len();
+        for (number, layer) in self.layers.iter().enumerate() {
+            self.write_keys_and_values(layer, number, pool, &step.cells, work);
+            let is_last = number + 1 == self.layers.len();
+            if !(is_last && step.sampled.is_empty()) {
+                self.attend(number, pool, &step, work);
+            }
+            if is_last {
+                // Nothing reads the other tokens beyond their keys and values.
+                keep_rows(&mut work.x, self.config.hidden, &step.sampled);
+                keep_rows(&mut work.attended, self.attention_width(), &step.sampled);
+                tokens = step.sampled.len();
+            }
+            self.finish_layer(layer, tokens, work);
+        }
+        self.finish(tokens, work)
+    }
+
+    /// Positions, cells, angles and the attention plan of a step.
+    fn flatten(&self, block_tokens: usize, slots: &[Slot], work: &mut Workspace) -> Step {
+        work.angles.clear();
+        let (mut cells, mut sampled) = (Vec::new(), Vec::new());
+        for slot in slots {
+            for i in 0..slot.input.len() {
+                let at = slot.write_offset as usize + i;
+                let block = slot.write_blocks[at / block_tokens].0 as usize;
+                cells.push(Cell { block, lane: at % block_tokens });
+                if let Some(rope) = &self.rope {
+                    rope.push(slot.start as usize + i, &mut work.angles);
+                }
+            }
+            if slot.sample.is_some() {
+                sampled.push(cells.len() - 1);
+            }
+        }
+        let rope = self.rope.as_ref();
+        let plan = AttentionPlan::new(slots, block_tokens, rope, &mut work.angles, !work.is_unstacked);
+        Step { cells, sampled, plan }
+    }
+
+    /// `work.x` = embeddings `[tokens, hidden]`, with learned positions.
+    fn embed(&self, slots: &[Slot], work: &mut Workspace) {
+        let (hidden, width) = (self.config.hidden, self.config.embedding);
+        let tokens: usize = slots.iter().map(|slot| slot.input.len()).sum();
+        let table = self.embedding.as_ref().unwrap_or(&self.head);
+        let embedded = sized(&mut work.wide, tokens * width);
+        let inputs = slots.iter().flat_map(|slot| &slot.input);
+        for (token, row) in inputs.zip(embedded.chunks_exact_mut(width)) {
+            table.row(token.0 as usize, row);
+        }
+        let x = sized(&mut work.x, tokens * hidden);
+        match &self.project_in {
+            Some(project) => self.cpu.linear(embedded, project, x, &mut work.scratch),
+            None => x.copy_from_slice(embedded),
+        }
+        if let (Some(table), Position::Learned { offset }) = (&self.positions, self.config.position) {
+            let positions = slots.iter().flat_map(|slot| (slot.start as usize..).take(slot.input.len()));
+            for (position, row) in positions.zip(x.chunks_exact_mut(hidden)) {
+                self.cpu.add(row, &table[(position + offset as usize) * hidden..][..hidden]);
+            }
+        }
+    }
+
+    /// Computes queries, keys and values of all tokens and writes the layer's keys and values: all of them,
+    /// before any attention, since slots may read what others of the step write.
+    fn write_keys_and_values(
+        &self,
+        layer: &DecoderLayer,
+        number: usize,
+        pool: &mut KvPool,
+        cells: &[Cell],
+        work: &mut Workspace,
+    ) {
+        let Workspace { x, normed, qkv, scratch, angles, .. } = work;
+        let (config, tokens) = (&self.config, cells.len());
+        let x = &x[..tokens * config.hidden]; // [tokens, hidden]
+        let input = self.block_input(&layer.attn_norm, x, normed);
+        let width = layer.qkv.outputs();
+        let qkv = sized(qkv, tokens * width); // [tokens, queries | keys | values]
+        self.cpu.linear(input, &layer.qkv, qkv, scratch);
+        let (dim, key_at) = (config.head_dim, config.heads * config.head_dim);
+        let value_at = key_at + config.kv_heads * dim;
+        if let (Some(q_norm), Some(k_norm)) = (&layer.q_norm, &layer.k_norm) {
+            for row in qkv.chunks_exact_mut(width) {
+                let (queries, keys) = row[..value_at].split_at_mut(key_at);
+                queries.chunks_exact_mut(dim).for_each(|head| q_norm.apply(head));
+                keys.chunks_exact_mut(dim).for_each(|head| k_norm.apply(head));
+            }
+        }
+        pool.write(number, cells, |head, token, key, value| {
+            let row = &qkv[token * width..][..width];
+            angles.rotate(token, &row[key_at + head * dim..][..dim], |d, x| key[d] = x);
+            value.copy_from_slice(&row[value_at + head * dim..][..dim]);
+        });
+    }
+
+    /// `work.attended` = attention of all tokens, `[tokens, heads head_dim]`.
+    fn attend(&self, number: usize, pool: &KvPool, step: &Step, work: &mut Workspace) {
+        let config = &self.config;
+        let heads = Heads {
+            queries: config.heads,
+            kv: config.kv_heads,
+            dim: config.head_dim,
+            window: config.sliding_window,
+        };
+        let attention = Attention {
+            cpu: &self.cpu,
+            heads,
+            pool,
+            layer: number,
+            plan: &step.plan,
+            angles: &work.angles,
+            queries: &work.qkv,
+            query_stride: (config.heads + 2 * config.kv_heads) * config.head_dim,
+        };
+        let attended = sized(&mut work.attended, step.cells.len() * self.attention_width());
+        attention.run(attended, &mut work.partials);
+    }
+
+    /// The rest of a layer, over the first `tokens` rows of `work`: output projection, then the feed-forward block.
+    fn finish_layer(&self, layer: &DecoderLayer, tokens: usize, work: &mut Workspace) {
+        let Workspace { x, normed, attended, wide, inner, scratch, .. } = work;
+        let (hidden, middle) = (self.config.hidden, self.config.intermediate);
+        let x = &mut x[..tokens * hidden]; // [tokens, hidden]
+        let attended = sized(attended, tokens * self.attention_width()); // [tokens, heads head_dim]
+        let added = sized(inner, tokens * hidden); // [tokens, hidden]
+        self.cpu.linear(attended, &layer.out, added, scratch);
+        self.cpu.add(x, added);
+        self.block_output(&layer.attn_norm, x, normed);
+
+        let input = self.block_input(&layer.mlp_norm, x, normed);
+        let up = sized(wide, tokens * layer.up.outputs()); // [tokens, gate | up] or [tokens, intermediate]
+        self.cpu.linear(input, &layer.up, up, scratch);
+        let active = match self.config.mlp {
+            Mlp::GatedSilu => {
+                let gated = sized(inner, tokens * middle); // [tokens, intermediate]
+                self.cpu.silu_mul(up, middle, gated);
+                gated
+            }
+            Mlp::PlainRelu => {
+                self.cpu.relu(up);
+                up
+            }
+        };
+        let added = sized(normed, tokens * hidden); // [tokens, hidden]; the block's input is used up
+        self.cpu.linear(active, &layer.down, added, scratch);
+        self.cpu.add(x, added);
+        self.block_output(&layer.mlp_norm, x, normed);
+    }
+
+    /// What a block reads: the normalised stream, or the stream itself where blocks normalise behind.
+    fn block_input<'a>(&self, norm: &Norm, x: &'a [f32], normed: &'a mut Vec<f32>) -> &'a [f32] {
+        if !self.config.norm_first {
+            return x;
+        }
+        let normed = sized(normed, x.len());
+        self.cpu.norm(x, norm, normed);
+        normed
+    }
+
+    /// Normalises the stream behind a block, where the model does.
+    fn block_output(&self, norm: &Norm, x: &mut [f32], normed: &mut Vec<f32>) {
+        if !self.config.norm_first {
+            let normed = sized(normed, x.len());
+            self.cpu.norm(x, norm, normed);
+            x.copy_from_slice(normed);
+        }
+    }
+
+    /// Final normalisation and projection: `[tokens, embedding]`.
+    fn finish(&self, tokens: usize, work: &mut Workspace) -> Vec<f32> {
+        let x = &work.x[..tokens * self.config.hidden];
+        let mut hidden = x.to_vec();
+        if let Some(norm) = &self.final_norm {
+            self.cpu.norm(x, norm, &mut hidden);
+        }
+        match &self.project_out {
+            Some(project) => {
+                let mut out = vec![0.0; tokens * self.config.embedding];
+                self.cpu.linear(&hidden, project, &mut out, &mut work.scratch);
+                out
+            }
+            None => hidden,
+        }
+    }
+
+    fn attention_width(&self) -> usize {
+        self.config.heads * self.config.head_dim
+    }
+}
+
+/// Moves the rows numbered `kept` (ascending) to the front.
+fn keep_rows(buffer: &mut [f32], width: usize, kept: &[usize]) {
+    for (to, from) in kept.iter().enumerate() {
+        buffer.copy_within(from * width..(from + 1) * width, to * width);
+    }
+}
+
+/// A small configuration for this crate's unit tests.
+#[cfg(test)]
+pub(crate) fn tests_config() -> ModelConfig {
+    use crate::checkpoint::config::{Family, Norm, RopeScaling};
+    ModelConfig {
+        family: Family::Llama,
+        vocab: 61,
+        hidden: 32,
+        embedding: 32,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 8,
+        intermediate: 48,
+        norm: Norm::Rms { epsilon: 1e-5 },
+        norm_first: true,
+        final_norm: true,
+        position: Position::Rotary { theta: 10_000.0, scaling: RopeScaling::None },
+        mlp: Mlp::GatedSilu,
+        qkv_bias: false,
+        out_bias: false,
+        mlp_bias: false,
+        qk_norm: false,
+        tied_head: true,
+        context_max: 256,
+        sliding_window: None,
+    }
+}

@@ -1,0 +1,69 @@
+//! The tile in 512-bit vectors: at most 12 rows of two vectors, 24 of the 32 registers as sums.
+
+#[cfg(target_arch = "x86_64")]
+mod kernels {
+    use std::arch::x86_64::*;
+
+    use super::super::tile::tile_kernels;
+
+    /// Singles in a vector.
+    const WIDTH: usize = 16;
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn zero() -> __m512 {
+        _mm512_setzero_ps()
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn splat(value: f32) -> __m512 {
+        _mm512_set1_ps(value)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn fma(a: __m512, b: __m512, sum: __m512) -> __m512 {
+        _mm512_fmadd_ps(a, b, sum)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn load_f32(from: *const f32) -> __m512 {
+        // SAFETY: the caller vouches for `WIDTH` elements.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn load_f16(from: *const half::f16) -> __m512 {
+        // SAFETY: the caller vouches for `WIDTH` elements.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn load_bf16(from: *const half::bf16) -> __m512 {
+        // SAFETY: the caller vouches for `WIDTH` elements. A bf16 is the upper half of a single.
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn store(to: *mut f32, value: __m512) {
+        // SAFETY: the caller vouches for `WIDTH` elements.
+        unsafe { _mm512_storeu_ps(to, value) }
+    }
+
+    tile_kernels!("avx512f", [1 2 3 4 5 6 7 8 9 10 11 12]);
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+use super::portable::{
+    packed as packed_f32, packed as packed_f16, packed as packed_bf16, scores as scores_f32,
+};
+#[cfg(target_arch = "x86_64")]
+pub(super) use kernels::{packed_bf16, packed_f16, packed_f32, scores_f32};

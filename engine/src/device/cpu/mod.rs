@@ -1,0 +1,65 @@
+//! The CPU: one thread pool, kernels chosen once by what the processor can do.
+//!
+//! Every product is the same small tile, `c[m, n] += a[m, k] * b[k, n]` with `n` in vector lanes, so there
+//! is no horizontal sum anywhere and an output does not depend on what else is in the batch. Weights are
+//! packed for it once; keys and values lie in the pool as it wants them.
+
+mod avx2;
+mod avx512;
+mod isa;
+mod matrix;
+mod portable;
+mod rows;
+mod softmax;
+mod tile;
+
+pub use isa::Isa;
+pub use matrix::{Matrix, Scratch};
+pub use rows::Norm;
+pub(crate) use softmax::soften;
+pub(crate) use tile::{LANES, SCORE_STRIDE, row_blocks, tile_packed, tile_scores};
+
+use rayon::ThreadPool;
+
+/// A CPU with its own threads.
+pub struct Cpu {
+    pub(crate) isa: Isa,
+    pool: ThreadPool,
+}
+
+impl Cpu {
+    /// A device of `threads` threads (`None`: as many as there are cores) with the best kernels of this machine.
+    pub fn new(threads: Option<usize>) -> std::io::Result<Self> {
+        Self::with_isa(threads, Isa::detect())
+    }
+
+    /// A device with given kernels, where the machine has them; tests compare kernels with it.
+    pub fn with_isa(threads: Option<usize>, isa: Isa) -> std::io::Result<Self> {
+        let isa = if isa.is_available() { isa } else { Isa::detect() };
+        let threads = match threads {
+            Some(threads) => threads.max(1),
+            None => std::thread::available_parallelism()?.get(),
+        };
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|index| format!("engine-{index}"))
+            .build()
+            .map_err(std::io::Error::other)?;
+        Ok(Self { isa, pool })
+    }
+
+    /// Runs `work` on this device's threads: parallel operations inside it use them all.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.pool.install(work)
+    }
+
+    /// The kernels in use.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+}

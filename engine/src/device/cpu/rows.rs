@@ -1,0 +1,129 @@
+//! Operations on each row of activations by itself: normalisation, activation functions, sums.
+
+use rayon::prelude::*;
+
+use super::{Cpu, softmax};
+use crate::checkpoint::config::Norm as NormKind;
+
+/// Rows that a task takes at least: less is not worth waking a thread for.
+const ROWS_PER_TASK: usize = 8;
+
+/// A normalisation with its weights.
+pub struct Norm {
+    /// Which.
+    pub kind: NormKind,
+    /// One factor per feature.
+    pub weight: Vec<f32>,
+    /// One summand per feature; empty where the kind has none.
+    pub bias: Vec<f32>,
+}
+
+impl Norm {
+    /// Normalises one row in place.
+    pub fn apply(&self, row: &mut [f32]) {
+        let width = row.len() as f32;
+        match self.kind {
+            NormKind::Rms { epsilon } => {
+                let scale = 1.0 / (sum(row, |x| x * x) / width + epsilon).sqrt();
+                for (x, weight) in row.iter_mut().zip(&self.weight) {
+                    *x = *x * scale * weight;
+                }
+            }
+            NormKind::Layer { epsilon } => {
+                let mean = sum(row, |x| x) / width;
+                let variance = sum(row, |x| (x - mean) * (x - mean)) / width;
+                let scale = 1.0 / (variance + epsilon).sqrt();
+                for ((x, weight), bias) in row.iter_mut().zip(&self.weight).zip(&self.bias) {
+                    *x = (*x - mean) * scale * weight + bias;
+                }
+            }
+        }
+    }
+}
+
+/// The sum of `f` over a row, in 16 running sums so that it becomes vectors.
+fn sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let mut sums = [0.0f32; 16];
+    let (chunks, rest) = row.as_chunks::<16>();
+    for chunk in chunks {
+        for (sum, x) in sums.iter_mut().zip(chunk) {
+            *sum += f(*x);
+        }
+    }
+    sums.into_iter().sum::<f32>() + rest.iter().map(|x| f(*x)).sum::<f32>()
+}
+
+impl Cpu {
+    /// `out = norm(x)`, row by row.
+    pub fn norm(&self, x: &[f32], norm: &Norm, out: &mut [f32]) {
+        let width = norm.weight.len();
+        let rows = x.par_chunks_exact(width).zip(out.par_chunks_exact_mut(width));
+        rows.with_min_len(ROWS_PER_TASK).for_each(|(x, out)| {
+            out.copy_from_slice(x);
+            norm.apply(out);
+        });
+    }
+
+    /// `out[t, i] = silu(x[t, i]) * x[t, width + i]`: rows of `x` are a gate and, behind it, what it gates.
+    pub fn silu_mul(&self, x: &[f32], width: usize, out: &mut [f32]) {
+        let rows = x.par_chunks_exact(2 * width).zip(out.par_chunks_exact_mut(width));
+        rows.with_min_len(ROWS_PER_TASK).for_each(|(x, out)| {
+            let (gate, up) = x.split_at(width);
+            softmax::silu_mul(self.isa, gate, up, out);
+        });
+    }
+
+    /// `x = max(x, 0)`; what is not a number stays so.
+    pub fn relu(&self, x: &mut [f32]) {
+        x.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x });
+    }
+
+    /// `x += y`.
+    pub fn add(&self, x: &mut [f32], y: &[f32]) {
+        x.iter_mut().zip(y).for_each(|(x, y)| *x += *y);
+    }
+
+    /// Each logit becomes `e^((logit - base) * scale)`.
+    pub fn exp(&self, logits: &mut [f32], base: f32, scale: f32) {
+        softmax::exp_all(self.isa, logits, base, scale);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normalisations_equal_their_definitions() {
+        let row: Vec<f32> = (0..37).map(|i| (i as f32 * 0.7).cos() + 0.3).collect();
+        let weight: Vec<f32> = (0..37).map(|i| 1.0 + i as f32 / 100.0).collect();
+        let bias: Vec<f32> = (0..37).map(|i| i as f32 / 50.0).collect();
+        let mean = row.iter().sum::<f32>() / 37.0;
+        let square = row.iter().map(|x| x * x).sum::<f32>() / 37.0;
+        for (kind, exact) in [
+            (
+                NormKind::Rms { epsilon: 1e-5 },
+                Box::new(|i: usize| row[i] / (square + 1e-5).sqrt() * weight[i]) as Box<dyn Fn(usize) -> f32>,
+            ),
+            (
+                NormKind::Layer { epsilon: 1e-5 },
+                Box::new(|i: usize| {
+                    (row[i] - mean) / (square - mean * mean + 1e-5).sqrt() * weight[i] + bias[i]
+                }),
+            ),
+        ] {
+            let mut out = row.clone();
+            Norm { kind, weight: weight.clone(), bias: bias.clone() }.apply(&mut out);
+            assert!((0..37).all(|i| (out[i] - exact(i)).abs() < 1e-5), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn gates_equal_their_definition() {
+        let cpu = Cpu::new(Some(1)).expect("threads start");
+        let x: Vec<f32> = (0..20).map(|i| i as f32 - 9.5).collect();
+        let mut out = [0.0; 10];
+        cpu.silu_mul(&x, 10, &mut out);
+        assert!((0..10).all(|i| (out[i] - x[i] / (1.0 + (-x[i]).exp()) * x[10 + i]).abs() < 1e-4));
+    }
+}

@@ -1,0 +1,158 @@
+//! The local executor: a batch plan through the decoder to sampled tokens and their text.
+//!
+//! It keeps the text of rows that are not yet retired, and nothing else of a request. It trusts nothing in a
+//! plan: what contradicts pool, vocabulary or context is refused before anything is written.
+
+mod check;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use base::{
+    BatchPlan, Bytes, End, ExecError, Executor, Nanos, RequestId, RowOutcome, SampleSpec, Sampled,
+    StepOutcome, TokenId,
+};
+use rayon::prelude::*;
+
+use crate::decoder::{Decoder, Workspace};
+use crate::pool::{KvPool, PoolError, PoolShape};
+use crate::sample::sample;
+use crate::stop::StopText;
+use crate::text::{DecodeState, TokenText};
+
+/// Rows whose logits are in memory together: bounds them at a vocabulary's width each.
+const LOGIT_ROWS_MAX: usize = 64;
+
+/// Size of the KV pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Positions of a block.
+    pub block_tokens: u32,
+    /// Memory for keys and values.
+    pub kv_bytes: Bytes,
+}
+
+/// Runs batch plans on this machine.
+pub struct LocalExecutor {
+    decoder: Decoder,
+    pool: KvPool,
+    text: Arc<dyn TokenText>,
+    ends: Vec<TokenId>,
+    work: Workspace,
+    outputs: HashMap<RequestId, Output>,
+}
+
+/// The text of one row so far.
+#[derive(Default)]
+struct Output {
+    decode: DecodeState,
+    stop: StopText,
+}
+
+impl LocalExecutor {
+    /// An executor of `decoder`; `ends` are the model's own end tokens. Allocates the pool.
+    pub fn new(
+        decoder: Decoder,
+        text: Arc<dyn TokenText>,
+        ends: Vec<TokenId>,
+        settings: PoolSettings,
+    ) -> Result<Self, PoolError> {
+        let shape = PoolShape::fit(decoder.config(), settings.block_tokens, settings.kv_bytes)?;
+        Ok(Self {
+            decoder,
+            pool: KvPool::new(shape),
+            text,
+            ends,
+            work: Workspace::default(),
+            outputs: HashMap::new(),
+        })
+    }
+
+    /// Extents of its pool.
+    pub fn pool_shape(&self) -> PoolShape {
+        self.pool.shape()
+    }
+
+    /// Its decoder.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    /// Rows whose text it keeps.
+    pub fn rows_kept(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// Samples from hidden states `[rows, embedding]`, in order.
+    fn sample(&mut self, hidden: &[f32], specs: &[(RequestId, &SampleSpec)]) -> Vec<RowOutcome> {
+        let config = self.decoder.config();
+        let (width, vocab) = (config.embedding, config.vocab);
+        let mut rows = Vec::with_capacity(specs.len());
+        for (hidden, specs) in hidden.chunks(LOGIT_ROWS_MAX * width).zip(specs.chunks(LOGIT_ROWS_MAX)) {
+            let mut logits = self.decoder.logits(hidden, &mut self.work);
+            let cpu = self.decoder.cpu();
+            let tokens: Vec<_> = cpu.run(|| {
+                let draws = logits.par_chunks_exact_mut(vocab).zip(specs.par_iter());
+                draws
+                    .map(|(logits, (_, spec))| {
+                        sample(cpu, logits, &spec.generation, (spec.seed, spec.output_index))
+                    })
+                    .collect()
+            });
+            for ((request, spec), token) in specs.iter().zip(tokens) {
+                let result = token.map(|token| self.emit(*request, spec, token));
+                rows.push(RowOutcome { request: *request, result });
+            }
+        }
+        rows
+    }
+
+    /// A token's text, and whether the row ends with it.
+    fn emit(&mut self, request: RequestId, spec: &SampleSpec, token: TokenId) -> Sampled {
+        let generation = &spec.generation;
+        let output = self
+            .outputs
+            .entry(request)
+            .or_insert_with(|| Output { decode: self.text.start(), stop: StopText::default() });
+        let is_end =
+            (!generation.ignore_end && self.ends.contains(&token)) || generation.stop_tokens.contains(&token);
+        let mut end = is_end.then_some(End::Stop);
+        let mut text = String::new();
+        if !is_end {
+            let released = output.stop.push(&self.text.push(&mut output.decode, token), &generation.stop);
+            text = released.text;
+            if released.is_stopped {
+                return Sampled { token, text, end: Some(End::Stop) };
+            }
+            if u64::from(spec.output_index) + 1 >= generation.output_max.0 {
+                end = Some(End::Length);
+            }
+        }
+        if end.is_some() {
+            let released = output.stop.push(&self.text.flush(&mut output.decode), &generation.stop);
+            text += &released.text;
+            if released.is_stopped {
+                end = Some(End::Stop);
+            }
+            text += &output.stop.flush();
+        }
+        Sampled { token, text, end }
+    }
+}
+
+impl Executor for LocalExecutor {
+    fn step(&mut self, plan: &BatchPlan) -> Result<StepOutcome, ExecError> {
+        let start = Instant::now();
+        for request in &plan.retired {
+            self.outputs.remove(request);
+        }
+        check::check(plan, self.decoder.config(), self.pool.shape()).map_err(ExecError::BadPlan)?;
+        let hidden = self.decoder.forward(&mut self.pool, &plan.slots, &mut self.work);
+        let specs: Vec<(RequestId, &SampleSpec)> =
+            plan.slots.iter().filter_map(|slot| Some((slot.request, slot.sample.as_ref()?))).collect();
+        let rows = self.sample(&hidden, &specs);
+        let elapsed = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        Ok(StepOutcome { step: plan.step, elapsed, rows })
+    }
+}

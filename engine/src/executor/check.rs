@@ -1,0 +1,91 @@
+//! Whether a plan can be run at all: after this, nothing indexes out of bounds.
+
+use std::collections::HashSet;
+
+use base::{BatchPlan, BlockId, Run, Slot};
+
+use crate::checkpoint::ModelConfig;
+use crate::checkpoint::config::Position;
+use crate::pool::PoolShape;
+
+/// What is wrong with `plan`, if anything.
+pub(super) fn check(plan: &BatchPlan, config: &ModelConfig, shape: PoolShape) -> Result<(), String> {
+    if plan.slots.is_empty() {
+        return Err("the plan has no slots".into());
+    }
+    let mut requests = HashSet::new();
+    let mut written = HashSet::new();
+    for slot in &plan.slots {
+        let fail = |reason: String| Err(format!("request {}: {reason}", slot.request));
+        if !requests.insert(slot.request) {
+            return fail("it has two slots".into());
+        }
+        if let Err(reason) = check_slot(slot, config, shape) {
+            return fail(reason);
+        }
+        for i in 0..slot.input.len() {
+            let at = slot.write_offset as usize + i;
+            let block = slot.write_blocks[at / shape.block_tokens];
+            if !written.insert((block, at % shape.block_tokens)) {
+                return fail(format!("block {block} position {} is written twice", at % shape.block_tokens));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_slot(slot: &Slot, config: &ModelConfig, shape: PoolShape) -> Result<(), String> {
+    if slot.input.is_empty() {
+        return Err("its input is empty".into());
+    }
+    let end = (slot.start as usize).saturating_add(slot.input.len());
+    if end > config.context_max {
+        return Err(format!("it reaches position {end}, the model has {}", config.context_max));
+    }
+    if let Some(token) = slot.input.iter().find(|token| token.0 as usize >= config.vocab) {
+        return Err(format!("token {token} is not in the vocabulary of {}", config.vocab));
+    }
+    check_blocks(&slot.write_blocks, shape)?;
+    let room = slot.write_blocks.len() * shape.block_tokens;
+    if slot.write_offset as usize >= shape.block_tokens {
+        return Err(format!("write offset {} is beyond the first block", slot.write_offset));
+    }
+    if slot.write_offset as usize + slot.input.len() > room {
+        return Err(format!(
+            "{} tokens at offset {} do not fit in {room} positions",
+            slot.input.len(),
+            slot.write_offset
+        ));
+    }
+    let mut position = 0;
+    for run in &slot.context {
+        check_run(run, position, config, shape)?;
+        position += run.tokens.0;
+    }
+    if position != u64::from(slot.start) {
+        return Err(format!("it starts at {} after a context of {position} tokens", slot.start));
+    }
+    Ok(())
+}
+
+fn check_run(run: &Run, position: u64, config: &ModelConfig, shape: PoolShape) -> Result<(), String> {
+    check_blocks(&run.blocks, shape)?;
+    let tokens = usize::try_from(run.tokens.0).unwrap_or(usize::MAX);
+    if tokens == 0 || tokens.div_ceil(shape.block_tokens) != run.blocks.len() {
+        return Err(format!("a run of {tokens} tokens has {} blocks", run.blocks.len()));
+    }
+    if run.shift != 0 && matches!(config.position, Position::Learned { .. }) {
+        return Err("learned positions cannot be shifted".into());
+    }
+    if u64::from(run.shift) > position {
+        return Err(format!("a run at position {position} is shifted by {}", run.shift));
+    }
+    Ok(())
+}
+
+fn check_blocks(blocks: &[BlockId], shape: PoolShape) -> Result<(), String> {
+    match blocks.iter().find(|block| block.0 as usize >= shape.blocks) {
+        Some(block) => Err(format!("block {block} is not in the pool of {}", shape.blocks)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,144 @@
+//! Rotary position embedding: the angles of a position, and the rotation of one head.
+//!
+//! RoFormer (arXiv 2104.09864), Eq. 34, with pairs `(i, i + head_dim / 2)` as Hugging Face stores them.
+
+use crate::checkpoint::config::RopeScaling;
+
+/// Rotary frequencies of a model.
+#[derive(Clone, Debug)]
+pub(crate) struct Rope {
+    /// Radians per position, one per pair.
+    frequencies: Vec<f32>,
+}
+
+/// Cosines and sines of some positions, one row each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Angles {
+    /// Pairs per row; 0 where the model does not rotate.
+    pairs: usize,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+impl Rope {
+    /// Frequencies `theta^(-2i / head_dim)`, rescaled.
+    pub(crate) fn new(head_dim: usize, theta: f32, scaling: RopeScaling) -> Self {
+        let exponent = |pair: usize| -2.0 * pair as f64 / head_dim as f64;
+        let frequencies = (0..head_dim / 2)
+            .map(|pair| scale(f64::from(theta).powf(exponent(pair)), scaling) as f32)
+            .collect();
+        Self { frequencies }
+    }
+
+    /// Adds a row for `position` to `angles` (in double precision: positions reach far).
+    pub(crate) fn push(&self, position: usize, angles: &mut Angles) {
+        angles.pairs = self.frequencies.len();
+        for frequency in &self.frequencies {
+            let (sin, cos) = (position as f64 * f64::from(*frequency)).sin_cos();
+            angles.cos.push(cos as f32);
+            angles.sin.push(sin as f32);
+        }
+    }
+}
+
+/// The frequency after `rope_scaling`; the Llama 3 case as in Hugging Face's `_compute_llama3_parameters`.
+fn scale(frequency: f64, scaling: RopeScaling) -> f64 {
+    match scaling {
+        RopeScaling::None => frequency,
+        RopeScaling::Linear { factor } => frequency / f64::from(factor),
+        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+            let (factor, low, high) =
+                (f64::from(factor), f64::from(low_freq_factor), f64::from(high_freq_factor));
+            let turns = f64::from(original_context) * frequency / std::f64::consts::TAU;
+            if turns < low {
+                frequency / factor
+            } else if turns > high {
+                frequency
+            } else {
+                let smooth = (turns - low) / (high - low);
+                (1.0 - smooth) * frequency / factor + smooth * frequency
+            }
+        }
+    }
+}
+
+impl Angles {
+    /// Forgets all rows.
+    pub(crate) fn clear(&mut self) {
+        self.cos.clear();
+        self.sin.clear();
+        self.pairs = 0;
+    }
+
+    /// Rotates `head` by row `row` and hands each element with its index to `put`.
+    #[inline]
+    pub(crate) fn rotate(&self, row: usize, head: &[f32], mut put: impl FnMut(usize, f32)) {
+        let half = self.pairs;
+        if half == 0 {
+            head.iter().enumerate().for_each(|(i, x)| put(i, *x));
+            return;
+        }
+        let (cos, sin) = (&self.cos[row * half..][..half], &self.sin[row * half..][..half]);
+        let (first, second) = head.split_at(half);
+        for (pair, ((x, y), (cos, sin))) in first.iter().zip(second).zip(cos.iter().zip(sin)).enumerate() {
+            put(pair, x * cos - y * sin);
+            put(half + pair, y * cos + x * sin);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rotated(rope: &Rope, position: usize, head: &[f32]) -> Vec<f32> {
+        let mut angles = Angles::default();
+        rope.push(position, &mut angles);
+        let mut out = vec![0.0; head.len()];
+        angles.rotate(0, head, |i, x| out[i] = x);
+        out
+    }
+
+    #[test]
+    fn a_rotated_query_and_key_depend_on_their_distance_only() {
+        let llama3 = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_context: 64,
+        };
+        for scaling in [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }, llama3] {
+            let rope = Rope::new(16, 10_000.0, scaling);
+            let q: Vec<f32> = (0..16).map(|i| (i as f32).sin()).collect();
+            let k: Vec<f32> = (0..16).map(|i| (i as f32 * 1.3).cos()).collect();
+            let score = |p: usize, j: usize| -> f32 {
+                rotated(&rope, p, &q).iter().zip(rotated(&rope, j, &k)).map(|(a, b)| a * b).sum()
+            };
+            for (p, j, shift) in [(20, 3, 7), (500, 100, 60), (5000, 4000, 999)] {
+                assert!((score(p + shift, j + shift) - score(p, j)).abs() < 1e-5);
+            }
+            assert_eq!(rotated(&rope, 0, &q), q);
+        }
+    }
+
+    #[test]
+    fn llama3_scaling_keeps_high_frequencies_and_divides_low_ones() {
+        let scaling = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_context: 8192,
+        };
+        let (plain, scaled) =
+            (Rope::new(64, 500_000.0, RopeScaling::None), Rope::new(64, 500_000.0, scaling));
+        assert_eq!(plain.frequencies[0], scaled.frequencies[0]);
+        assert!((plain.frequencies[31] / scaled.frequencies[31] - 8.0).abs() < 1e-5);
+        assert!(
+            plain
+                .frequencies
+                .iter()
+                .zip(&scaled.frequencies)
+                .all(|(p, s)| *p / *s >= 1.0 && *p / *s <= 8.0001)
+        );
+    }
+}

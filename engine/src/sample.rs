@@ -1,0 +1,177 @@
+//! Logits to a token: greedy, or drawn by temperature, top-k and top-p with a counter-based generator.
+
+use base::{Generation, RowError, TokenId};
+
+use crate::device::Cpu;
+
+/// The token that `logits` give at output position `index` of a row seeded `seed`.
+///
+/// `logits` are used up. Which token is drawn depends on `(logits, seed, index)` alone, so a row that is
+/// recomputed draws the same tokens.
+pub(crate) fn sample(
+    cpu: &Cpu,
+    logits: &mut [f32],
+    generation: &Generation,
+    (seed, index): (u64, u32),
+) -> Result<TokenId, RowError> {
+    if logits.iter().any(|logit| !logit.is_finite()) {
+        return Err(RowError::NotANumber);
+    }
+    let (best, max) = argmax(logits);
+    if generation.temperature <= 0.0 || generation.top_k == Some(1) {
+        return Ok(TokenId(best as u32));
+    }
+    cpu.exp(logits, max, 1.0 / generation.temperature); // now weights, the largest 1
+    let draw = uniform(seed, index);
+    let token = match (generation.top_k, generation.top_p) {
+        (None, 1.0) => pick(logits.iter().copied().enumerate(), draw),
+        (top_k, top_p) => {
+            let kept = nucleus(logits, top_k, top_p);
+            pick(kept.iter().map(|token| (*token, logits[*token])), draw)
+        }
+    };
+    Ok(TokenId(token.unwrap_or(best) as u32))
+}
+
+/// The highest logit's token, the lowest of equals, and the logit.
+fn argmax(logits: &[f32]) -> (usize, f32) {
+    logits.iter().enumerate().fold((0, f32::NEG_INFINITY), |(best, max), (token, logit)| {
+        if *logit > max { (token, *logit) } else { (best, max) }
+    })
+}
+
+/// Most likely tokens first (the lowest of equals first): the `top_k` first of all, and of them the fewest whose
+/// share of their sum reaches `top_p`.
+fn nucleus(weights: &[f32], top_k: Option<u32>, top_p: f32) -> Vec<usize> {
+    let k = top_k.map_or(weights.len(), |k| k as usize).clamp(1, weights.len());
+    let by_weight = |a: &usize, b: &usize| weights[*b].total_cmp(&weights[*a]).then(a.cmp(b));
+    let mut tokens: Vec<usize> = if k == weights.len() {
+        // Tokens below this weight sum to less than the share that top_p leaves out.
+        let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
+        let floor = ((1.0 - f64::from(top_p)) * total / weights.len() as f64) as f32;
+        (0..weights.len()).filter(|token| weights[*token] >= floor).collect()
+    } else {
+        let mut tokens: Vec<usize> = (0..weights.len()).collect();
+        tokens.select_nth_unstable_by(k - 1, by_weight);
+        tokens.truncate(k);
+        tokens
+    };
+    tokens.sort_unstable_by(by_weight);
+    let total: f64 = match top_k {
+        Some(_) if k < weights.len() => tokens.iter().map(|token| f64::from(weights[*token])).sum(),
+        _ => weights.iter().map(|weight| f64::from(*weight)).sum(),
+    };
+    let mut sum = 0.0;
+    let kept = tokens.iter().position(|token| {
+        sum += f64::from(weights[*token]);
+        sum >= f64::from(top_p) * total
+    });
+    if let Some(last) = kept {
+        tokens.truncate(last + 1);
+    }
+    tokens
+}
+
+/// The token at which the running sum of weights passes `draw` of their total.
+fn pick(weights: impl Iterator<Item = (usize, f32)> + Clone, draw: f64) -> Option<usize> {
+    let total: f64 = weights.clone().map(|(_, weight)| f64::from(weight)).sum();
+    let mut sum = 0.0;
+    let mut last = None;
+    for (token, weight) in weights {
+        sum += f64::from(weight);
+        if weight > 0.0 {
+            last = Some(token);
+        }
+        if sum > draw * total {
+            return last;
+        }
+    }
+    last
+}
+
+/// A number in [0, 1) for output `index` of the row seeded `seed`: SplitMix64 (Steele et al., OOPSLA 2014) as a hash.
+fn uniform(seed: u64, index: u32) -> f64 {
+    const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mix = |z: u64| {
+        let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    };
+    let bits = mix(mix(seed.wrapping_add(GOLDEN)).wrapping_add(GOLDEN.wrapping_mul(u64::from(index) + 1)));
+    (bits >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpu() -> Cpu {
+        Cpu::new(Some(1)).expect("a thread starts")
+    }
+
+    /// How often each token is drawn over `draws` output positions.
+    fn counts(logits: &[f32], generation: &Generation, draws: u32) -> Vec<u32> {
+        let cpu = cpu();
+        let mut counts = vec![0; logits.len()];
+        for index in 0..draws {
+            let token =
+                sample(&cpu, &mut logits.to_vec(), generation, (11, index)).expect("the logits are finite");
+            counts[token.0 as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn greedy_takes_the_lowest_of_equals() {
+        let greedy = Generation::default();
+        let token = sample(&cpu(), &mut [0.5, 2.0, 2.0, -1.0], &greedy, (1, 0));
+        assert_eq!(token, Ok(TokenId(1)));
+    }
+
+    #[test]
+    fn logits_that_are_not_numbers_fail_the_row() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let token = sample(&cpu(), &mut [0.5, bad], &Generation::default(), (1, 0));
+            assert_eq!(token, Err(RowError::NotANumber));
+        }
+    }
+
+    #[test]
+    fn draws_follow_the_softmax_at_the_temperature() {
+        let logits = [1.0f32, 0.0, 2.0, -30.0];
+        let warm = Generation { temperature: 2.0, ..Generation::default() };
+        let found = counts(&logits, &warm, 20_000);
+        let total: f64 = logits.iter().map(|l| f64::from(*l / 2.0).exp()).sum();
+        for (count, logit) in found.iter().zip(logits) {
+            let expected = f64::from(logit / 2.0).exp() / total;
+            assert!((f64::from(*count) / 20_000.0 - expected).abs() < 0.012, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn top_k_and_top_p_cut_the_tail() {
+        let logits = [0.0f32, 1.0, 3.0, 2.9, -1.0];
+        let top_k = Generation { temperature: 1.0, top_k: Some(2), ..Generation::default() };
+        let drawn = |generation: &Generation| -> Vec<bool> {
+            counts(&logits, generation, 2_000).iter().map(|count| *count > 0).collect()
+        };
+        assert_eq!(drawn(&top_k), [false, false, true, true, false]);
+        let top_p = Generation { temperature: 1.0, top_p: 0.95, ..Generation::default() };
+        assert_eq!(drawn(&top_p), [false, true, true, true, false]);
+        let both = Generation { temperature: 1.0, top_p: 0.5, top_k: Some(2), ..Generation::default() };
+        assert_eq!(drawn(&both), [false, false, true, false, false]);
+        let all = Generation { temperature: 1.0, top_k: Some(9), top_p: 0.999_999, ..Generation::default() };
+        assert_eq!(drawn(&all), [true; 5]);
+    }
+
+    #[test]
+    fn a_draw_depends_on_seed_and_output_position_alone() {
+        assert_eq!(uniform(5, 3).to_bits(), uniform(5, 3).to_bits());
+        let mut seen: Vec<u64> = (0..40).map(|i| uniform(i / 8, (i % 8) as u32).to_bits()).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 40);
+        let mean = (0..4000).map(|i| uniform(9, i)).sum::<f64>() / 4000.0;
+        assert!((mean - 0.5).abs() < 0.02);
+    }
+}

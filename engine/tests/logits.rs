@@ -1,0 +1,119 @@
+//! Every family's logits equal an independent implementation's.
+
+mod common;
+
+use common::{Bare, Blocks, Row, decoder, difference, reference, tokens};
+use engine::checkpoint::Dtype;
+use engine::checkpoint::config::{Family, Position, RopeScaling};
+use engine::checkpoint::synthetic::Synthetic;
+
+/// Largest difference from the reference, in units of the largest logit: single-precision rounding.
+const TOLERANCE: f32 = 1e-4;
+
+/// Compares logits after a prompt of more than one block, then after each of several decode steps.
+fn check(model: &Synthetic) {
+    let weights = model.weights();
+    let mut bare = Bare::new(decoder(model, &weights), 16);
+    let mut blocks = Blocks::default();
+    let mut row = Row::new(1, tokens(model.seed, 37), 64, 16, &mut blocks);
+    for _ in 0..14 {
+        let slot = if row.tokens.len() == row.prompt { row.slot(0..row.prompt) } else { row.decode() };
+        let found = bare.logits(&[slot]).remove(0);
+        let ids: Vec<u32> = row.tokens.iter().map(|token| token.0).collect();
+        let expected = reference::logits(&model.config, &weights, &ids);
+        let apart = difference(&found, &expected);
+        assert!(
+            apart < TOLERANCE,
+            "{:?} {:?}, {} tokens: {apart}",
+            model.config.family,
+            model.dtype,
+            ids.len()
+        );
+        row.tokens.extend(tokens(ids.len() as u64, 1));
+    }
+}
+
+#[test]
+fn each_family_in_each_type_equals_its_reference() {
+    for family in [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt] {
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            check(&Synthetic { dtype, ..Synthetic::tiny(family, 5) });
+        }
+    }
+}
+
+#[test]
+fn a_tied_head_equals_its_reference() {
+    for family in [Family::Llama, Family::Qwen2, Family::Qwen3] {
+        let mut model = Synthetic::tiny(family, 6);
+        model.config.tied_head = true;
+        check(&model);
+    }
+}
+
+#[test]
+fn llama3_rope_scaling_equals_its_reference() {
+    let mut model = Synthetic::tiny(Family::Llama, 7);
+    model.config.hidden = 64;
+    model.config.embedding = 64;
+    model.config.head_dim = 16;
+    let scaling = RopeScaling::Llama3 {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_context: 32,
+    };
+    model.config.position = Position::Rotary { theta: 10_000.0, scaling };
+    check(&model);
+}
+
+#[test]
+fn a_sliding_window_equals_its_reference() {
+    let mut model = Synthetic::tiny(Family::Mistral, 8);
+    for window in [5, 16, 23] {
+        model.config.sliding_window = Some(window);
+        let weights = model.weights();
+        let mut bare = Bare::new(decoder(&model, &weights), 8);
+        let prompt = tokens(9, 60);
+        let ids: Vec<u32> = prompt.iter().map(|token| token.0).collect();
+        let row = Row::new(1, prompt, 60, 8, &mut Blocks::default());
+        let expected = reference::logits(&model.config, &weights, &ids);
+        let whole = bare.logits(&[row.slot(0..60)]).remove(0);
+        assert!(difference(&whole, &expected) < TOLERANCE);
+        // The same in two chunks: the second sees a cached run through its window.
+        bare.logits(&[row.slot(0..41)]);
+        let chunked = bare.logits(&[row.slot(41..60)]).remove(0);
+        assert!(difference(&chunked, &expected) < TOLERANCE);
+    }
+}
+
+#[test]
+fn opt_350m_projects_in_and_out_and_normalises_behind_its_blocks() {
+    let mut model = Synthetic::tiny(Family::Opt, 10);
+    model.config.embedding = 16;
+    model.config.norm_first = false;
+    model.config.final_norm = false;
+    for dtype in [Dtype::F32, Dtype::F16] {
+        check(&Synthetic { dtype, ..model.clone() });
+    }
+}
+
+#[test]
+fn heads_and_blocks_of_odd_sizes_equal_the_reference() {
+    let mut model = Synthetic::tiny(Family::Mistral, 12);
+    model.config.heads = 6;
+    model.config.kv_heads = 2;
+    model.config.head_dim = 20;
+    model.config.intermediate = 37;
+    let weights = model.weights();
+    for block_tokens in [1, 5, 16, 33, 128] {
+        let mut bare = Bare::new(decoder(&model, &weights), block_tokens);
+        let prompt = tokens(3, 50);
+        let ids: Vec<u32> = prompt.iter().map(|token| token.0).collect();
+        let row = Row::new(1, prompt, 50, block_tokens as usize, &mut Blocks::default());
+        bare.logits(&[row.slot(0..31)]);
+        let found = bare.logits(&[row.slot(31..50)]).remove(0);
+        let expected = reference::logits(&model.config, &weights, &ids);
+        assert!(difference(&found, &expected) < TOLERANCE, "blocks of {block_tokens}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Greedy tokens do not depend on how a row was computed: cached, chunked, shared, alone or in a batch.
+
+mod common;
+
+use base::TokenId;
+use common::{Blocks, Row, advance, decode_all, executor, tokens};
+use engine::checkpoint::Dtype;
+use engine::checkpoint::config::Family;
+use engine::checkpoint::synthetic::Synthetic;
+
+const BLOCK: usize = 16;
+const OUTPUTS: usize = 8;
+/// Whole blocks of the template.
+const SHARED: usize = 3;
+
+/// Prompts that share a template and go on differently.
+fn prompts() -> Vec<Vec<TokenId>> {
+    let template = tokens(1, SHARED * BLOCK);
+    (0..5).map(|row| [template.clone(), tokens(row + 2, 9 + 7 * row as usize)].concat()).collect()
+}
+
+/// What each row gives alone, whole and without any reuse.
+fn expected(model: &Synthetic) -> Vec<Vec<TokenId>> {
+    let alone = |(id, prompt): (usize, Vec<TokenId>)| {
+        let mut executor = executor(model, BLOCK as u32);
+        let mut rows = [Row::new(id as u64, prompt, 128, BLOCK, &mut Blocks::default())];
+        let slot = rows[0].slot(0..rows[0].prompt);
+        advance(&mut executor, &mut rows, vec![slot]);
+        decode_all(&mut executor, &mut rows, OUTPUTS).remove(0)
+    };
+    prompts().into_iter().enumerate().map(alone).collect()
+}
+
+/// Rows whose template lies in the first row's blocks.
+fn sharing_rows(blocks: &mut Blocks) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for (id, prompt) in prompts().into_iter().enumerate() {
+        let row = Row::new(id as u64, prompt, 128, BLOCK, blocks);
+        let row = match rows.first() {
+            Some(first) => row.sharing(first, SHARED),
+            None => Row { cuts: vec![SHARED], ..row },
+        };
+        rows.push(row);
+    }
+    rows
+}
+
+fn models() -> Vec<Synthetic> {
+    let families = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
+    families.map(|family| Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 21) }).into()
+}
+
+#[test]
+fn a_batch_gives_what_its_rows_give_alone() {
+    for model in models() {
+        let (mut executor, mut blocks) = (executor(&model, BLOCK as u32), Blocks::default());
+        let row = |(id, prompt): (usize, Vec<TokenId>)| Row::new(id as u64, prompt, 128, BLOCK, &mut blocks);
+        let mut rows: Vec<Row> = prompts().into_iter().enumerate().map(row).collect();
+        let slots = rows.iter().map(|row| row.slot(0..row.prompt)).collect();
+        advance(&mut executor, &mut rows, slots);
+        assert_eq!(
+            decode_all(&mut executor, &mut rows, OUTPUTS),
+            expected(&model),
+            "{:?}",
+            model.config.family
+        );
+    }
+}
+
+#[test]
+fn a_prefix_hit_changes_nothing() {
+    for model in models() {
+        let (mut executor, mut blocks) = (executor(&model, BLOCK as u32), Blocks::default());
+        let mut rows = sharing_rows(&mut blocks);
+        let first = rows[0].slot(0..rows[0].prompt);
+        advance(&mut executor, &mut rows, vec![first]);
+        let hits = rows[1..].iter().map(|row| row.slot(SHARED * BLOCK..row.prompt)).collect();
+        advance(&mut executor, &mut rows, hits);
+        assert_eq!(
+            decode_all(&mut executor, &mut rows, OUTPUTS),
+            expected(&model),
+            "{:?}",
+            model.config.family
+        );
+    }
+}
+
+#[test]
+fn chunked_prefill_mixed_with_decode_changes_nothing() {
+    for model in models() {
+        let (mut executor, mut blocks) = (executor(&model, BLOCK as u32), Blocks::default());
+        let row = |(id, prompt): (usize, Vec<TokenId>)| Row::new(id as u64, prompt, 128, BLOCK, &mut blocks);
+        let mut rows: Vec<Row> = prompts().into_iter().enumerate().map(row).collect();
+        let mut computed = [0; 5];
+        // Row after row is prefilled 11 tokens at a time, while those before it decode.
+        while computed.iter().zip(&rows).any(|(computed, row)| *computed < row.prompt) {
+            let mut slots = Vec::new();
+            for (computed, row) in computed.iter_mut().zip(&rows) {
+                if *computed < row.prompt {
+                    let end = (*computed + 11).min(row.prompt);
+                    slots.push(row.slot(*computed..end));
+                    *computed = end;
+                    break;
+                } else if row.tokens.len() < row.prompt + OUTPUTS {
+                    slots.push(row.decode());
+                }
+            }
+            advance(&mut executor, &mut rows, slots);
+        }
+        assert_eq!(
+            decode_all(&mut executor, &mut rows, OUTPUTS),
+            expected(&model),
+            "{:?}",
+            model.config.family
+        );
+    }
+}
+
+#[test]
+fn trie_prefill_computes_a_template_once_in_the_step_that_uses_it() {
+    for model in models() {
+        let (mut executor, mut blocks) = (executor(&model, BLOCK as u32), Blocks::default());
+        let mut rows = sharing_rows(&mut blocks);
+        // The slot that writes the template stands last: readers come before it in the batch.
+        let mut slots: Vec<_> = rows[1..].iter().map(|row| row.slot(SHARED * BLOCK..row.prompt)).collect();
+        slots.push(rows[0].slot(0..rows[0].prompt));
+        advance(&mut executor, &mut rows, slots);
+        assert_eq!(
+            decode_all(&mut executor, &mut rows, OUTPUTS),
+            expected(&model),
+            "{:?}",
+            model.config.family
+        );
+    }
+}
