@@ -57,9 +57,10 @@ pub(crate) fn take_characters(pending: &mut Vec<u8>) -> String {
         let invalid = chunk.invalid();
         text.push_str(chunk.valid());
         done += chunk.valid().len();
-        let is_cut_short = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
-        if is_cut_short {
-            break; // only the last chunk can be: the next token may complete it
+        let is_last = done + invalid.len() == pending.len();
+        let is_incomplete = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
+        if is_last && is_incomplete {
+            break; // the next token may complete it; elsewhere what follows has broken it for good
         }
         if !invalid.is_empty() {
             text.push(char::REPLACEMENT_CHARACTER);
@@ -93,6 +94,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_broken_character_holds_back_nothing_that_follows_it() {
+        let mut state = ByteText.start();
+        let texts = [0xE3, 0x33, 0x34].map(|byte| ByteText.push(&mut state, TokenId(byte)));
+        assert_eq!(texts, ["", "\u{FFFD}3", "4"]);
+    }
 
     proptest! {
         #[test]
