@@ -1,1 +1,60 @@
-//! (under construction)
+//! A black-box load generator for relQuery servers.
+//!
+//! It sends what a client would send and believes what a client would see; it shares no wire types with the
+//! server, so a broken wire fails a run. What is sent when is decided purely by a seed ([`arrival`],
+//! [`workload`]); [`client`] and [`run`] are the only modules that touch a network or a clock.
+
+pub mod arrival;
+pub mod client;
+pub mod compare;
+pub mod html;
+pub mod plot;
+pub mod random;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod scenario;
+pub mod server;
+pub mod single;
+pub mod sse;
+pub mod table;
+pub mod workload;
+
+/// Why a run could not be made. What goes wrong with one relQuery is in its record, not here.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The scenario is not usable.
+    #[error("scenario: `{field}`: {reason}")]
+    Scenario {
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file cannot be read or written.
+    #[error("`{path}`: {reason}")]
+    File {
+        /// The file.
+        path: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The server to be compared did not start, or ended early.
+    #[error("server under policy `{policy}`: {reason}")]
+    Server {
+        /// The policy it was started with.
+        policy: String,
+        /// What went wrong, with the server's last words.
+        reason: String,
+    },
+    /// The HTTP client cannot be set up.
+    #[error("HTTP client: {0}")]
+    Client(String),
+}
+
+impl Error {
+    /// An error about a file.
+    pub fn file(path: &std::path::Path, reason: impl std::fmt::Display) -> Self {
+        Self::File { path: path.display().to_string(), reason: reason.to_string() }
+    }
+}

@@ -1,2 +1,152 @@
-//! (under construction)
-fn main() {}
+//! The command line: `loadgen run` and `loadgen compare`.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use loadgen::Error;
+use loadgen::client::Target;
+use loadgen::compare::{Plan, compare};
+use loadgen::html::{Run, page};
+use loadgen::report::{Summary, table};
+use loadgen::run::{Mode, run};
+use loadgen::scenario::Scenario;
+use loadgen::single::{Endpoint, first_model};
+use loadgen::table::Table;
+use loadgen::workload::{RelQuery, trace};
+
+/// A black-box load generator for relQuery servers.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Send a scenario to a running server.
+    Run {
+        /// The scenario's TOML file.
+        scenario: PathBuf,
+        /// The server, `http://HOST:PORT`.
+        #[arg(long)]
+        url: String,
+        /// The API key, if the server wants one.
+        #[arg(long)]
+        key: Option<String>,
+        /// One request per relQuery, or one per row to any OpenAI-compatible server.
+        #[arg(long, value_enum, default_value = "relquery")]
+        mode: ModeName,
+        /// Where single rows go.
+        #[arg(long, value_enum, default_value = "chat")]
+        endpoint: Endpoint,
+        /// Mean arrivals per second, instead of the scenario's.
+        #[arg(long)]
+        rate: Option<f64>,
+        /// Where requests.jsonl, summary.json and report.html go.
+        #[arg(long, default_value = "loadgen-out")]
+        out: PathBuf,
+    },
+    /// Start the server under several policies, one after another, and replay the same trace to each.
+    Compare {
+        /// The scenario's TOML file.
+        scenario: PathBuf,
+        /// The server's program.
+        #[arg(long)]
+        server: PathBuf,
+        /// Further arguments of the server, in one string; split at white space.
+        #[arg(long, default_value = "", allow_hyphen_values = true)]
+        server_args: String,
+        /// The policies.
+        #[arg(long, value_delimiter = ',', default_value = "fcfs,static-priority,relserve")]
+        policies: Vec<String>,
+        /// Mean arrivals per second, instead of the scenario's.
+        #[arg(long)]
+        rate: Option<f64>,
+        /// Where the records, comparison.json and report.html go.
+        #[arg(long, default_value = "loadgen-out")]
+        out: PathBuf,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ModeName {
+    Relquery,
+    Single,
+}
+
+#[tokio::main]
+async fn main() -> std::process::ExitCode {
+    match act(Arguments::parse().command).await {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("loadgen: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+async fn act(command: Action) -> Result<(), Error> {
+    match command {
+        Action::Run { scenario: path, url, key, mode, endpoint, rate, out } => {
+            let (scenario, trace) = load(&path, rate)?;
+            let target = Target::new(&url, key, Duration::from_millis(scenario.timeout_ms))?;
+            let mode = match (mode, &scenario.model) {
+                (ModeName::Relquery, _) => Mode::RelQuery,
+                (ModeName::Single, Some(model)) => Mode::Single { endpoint, model: model.clone() },
+                (ModeName::Single, None) => {
+                    Mode::Single { endpoint, model: first_model(&target).await.map_err(Error::Client)? }
+                }
+            };
+            let name = if mode == Mode::RelQuery { "relquery" } else { "single" };
+            std::fs::create_dir_all(&out).map_err(|error| Error::file(&out, error))?;
+            let records = run(target, &scenario, mode, &trace, &out.join("requests.jsonl")).await?;
+            let summary = Summary::of(name, &records);
+            say(&summary.text());
+            write_json(&out.join("summary.json"), &summary)?;
+            write(&out.join("report.html"), &page("loadgen", &[Run { summary, records }], &[]))
+        }
+        Action::Compare { scenario: path, server, server_args, policies, rate, out } => {
+            let (scenario, trace) = load(&path, rate)?;
+            let arguments: Vec<String> = server_args.split_whitespace().map(str::to_owned).collect();
+            let plan = Plan { program: &server, arguments: &arguments, policies: &policies, out: &out };
+            let (runs, cost) = compare(&plan, &scenario, &trace).await?;
+            let summaries: Vec<&Summary> = runs.iter().map(|run| &run.summary).collect();
+            write_json(
+                &out.join("comparison.json"),
+                &serde_json::json!({ "runs": summaries, "cost": cost }),
+            )?;
+            write(&out.join("report.html"), &page("loadgen: policies on one trace", &runs, &[]))?;
+            let summaries: Vec<Summary> = runs.into_iter().map(|run| run.summary).collect();
+            say(&table(&summaries, &[]));
+            Ok(())
+        }
+    }
+}
+
+/// The scenario of a file, and its trace.
+fn load(path: &Path, rate: Option<f64>) -> Result<(Scenario, Vec<RelQuery>), Error> {
+    let mut scenario = Scenario::load(path)?;
+    scenario.rate_per_s = rate.unwrap_or(scenario.rate_per_s);
+    scenario.validate()?;
+    let tables: Vec<Table> =
+        scenario.tables.iter().map(|spec| Table::load(spec, scenario.seed)).collect::<Result<_, _>>()?;
+    let trace = trace(&scenario, &tables);
+    Ok((scenario, trace))
+}
+
+/// Prints; a reader that has gone (a closed pipe) is no error.
+fn say(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Error::file(path, error))?;
+    write(path, &(text + "\n"))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    std::fs::write(path, text).map_err(|error| Error::file(path, error))
+}

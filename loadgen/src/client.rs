@@ -1,0 +1,216 @@
+//! Sends a relQuery as one streamed request to a relQuery server.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::record::{Outcome, Periods, Tokens};
+use crate::scenario::Scenario;
+use crate::sse::{Event, Parser};
+use crate::workload::RelQuery;
+
+/// Where to send, and as whom.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The client, with its connections.
+    pub http: reqwest::Client,
+    /// The server, `http://HOST:PORT`.
+    pub url: String,
+    /// The API key, if the server wants one.
+    pub key: Option<String>,
+}
+
+/// Longest error text that a record keeps, in characters.
+const ERROR_CHARS_MAX: usize = 300;
+
+impl Target {
+    /// A target whose requests are given up after `timeout`.
+    pub fn new(url: &str, key: Option<String>, timeout: Duration) -> Result<Self, Error> {
+        // The second call of a process finds it installed, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .timeout(timeout)
+            .connect_timeout(timeout.min(Duration::from_secs(10)))
+            .no_proxy()
+            .build()
+            .map_err(|error| Error::Client(error.to_string()))?;
+        Ok(Self { http, url: url.trim_end_matches('/').to_owned(), key })
+    }
+
+    /// A POST of JSON.
+    pub fn post(&self, path: &str, body: &Value) -> reqwest::RequestBuilder {
+        self.authorized(self.http.post(format!("{}{path}", self.url)).json(body))
+    }
+
+    /// A GET.
+    pub fn get(&self, path: &str) -> reqwest::RequestBuilder {
+        self.authorized(self.http.get(format!("{}{path}", self.url)))
+    }
+
+    fn authorized(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        match &self.key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        }
+    }
+}
+
+/// The body of `POST /v1/relqueries`.
+pub fn body(scenario: &Scenario, relquery: &RelQuery) -> Value {
+    let mut body = json!({
+        "template": relquery.template,
+        "columns": relquery.columns,
+        "rows": relquery.rows,
+        "max_tokens": relquery.max_tokens,
+        "ignore_eos": relquery.ignore_eos,
+        "temperature": scenario.temperature,
+        "seed": scenario.seed,
+        "cache": scenario.cache,
+        "stream": true,
+    });
+    if let Some(model) = &scenario.model {
+        body["model"] = json!(model);
+    }
+    if let Some(chat) = scenario.chat {
+        body["chat"] = json!(chat);
+    }
+    body
+}
+
+/// Sends a relQuery and follows its rows; also says when the first row came. Never fails: what goes wrong is
+/// the outcome.
+pub async fn send(target: &Target, scenario: &Scenario, relquery: &RelQuery) -> (Outcome, Option<Instant>) {
+    let mut first_row = None;
+    let outcome = match target.post("/v1/relqueries", &body(scenario, relquery)).send().await {
+        Ok(response) if response.status().is_success() => follow(response, relquery, &mut first_row).await,
+        Ok(response) => refused(response).await,
+        Err(error) => Outcome::failed(chain(&error)),
+    };
+    (outcome, first_row)
+}
+
+/// Reads the event stream to its end.
+async fn follow(
+    response: reqwest::Response,
+    relquery: &RelQuery,
+    first_row: &mut Option<Instant>,
+) -> Outcome {
+    let mut parser = Parser::default();
+    let mut answered = Answered { seen: vec![false; relquery.rows.len()], outcome: Outcome::default() };
+    let mut bytes = response.bytes_stream();
+    while let Some(piece) = bytes.next().await {
+        let events = match piece
+            .map_err(|error| chain(&error))
+            .and_then(|piece| parser.push(&piece).map_err(|error| error.to_string()))
+        {
+            Ok(events) => events,
+            Err(reason) => return answered.fail(reason),
+        };
+        for event in events {
+            if event.name == "row" && first_row.is_none() {
+                *first_row = Some(Instant::now());
+            }
+            match answered.take(&event) {
+                Ok(false) => {}
+                Ok(true) => return answered.outcome,
+                Err(reason) => return answered.fail(reason),
+            }
+        }
+    }
+    answered.fail("the stream ended without a `done` event".into())
+}
+
+/// The rows so far.
+struct Answered {
+    seen: Vec<bool>,
+    outcome: Outcome,
+}
+
+impl Answered {
+    fn fail(mut self, reason: String) -> Outcome {
+        self.outcome.error = Some(cut(&reason));
+        self.outcome
+    }
+
+    /// Takes an event in; `true` when it was the last, an error where it breaks what was promised.
+    fn take(&mut self, event: &Event) -> Result<bool, String> {
+        let data: Value = serde_json::from_str(&event.data)
+            .map_err(|error| format!("a `{}` event is not JSON: {error}", event.name))?;
+        match event.name.as_str() {
+            "row" => self.row(&data).map(|()| false),
+            "done" => self.done(&data).map(|()| true),
+            "error" => Err(error_message(&data)),
+            // Events of a later version mean nothing here.
+            _ => Ok(false),
+        }
+    }
+
+    fn row(&mut self, data: &Value) -> Result<(), String> {
+        let index = data["index"].as_u64().ok_or("a row has no `index`")?;
+        let seen = usize::try_from(index).ok().and_then(|index| self.seen.get_mut(index));
+        let seen = seen.ok_or_else(|| format!("row {index} was never asked"))?;
+        if std::mem::replace(seen, true) {
+            return Err(format!("row {index} came twice"));
+        }
+        if data["text"].is_string() {
+            self.outcome.rows_done += 1;
+        } else if data.get("error").is_some_and(|error| !error.is_null()) {
+            self.outcome.rows_failed += 1;
+        } else {
+            return Err(format!("row {index} has neither `text` nor `error`"));
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, data: &Value) -> Result<(), String> {
+        let timing = &data["timing"];
+        let ms = |name: &str| timing[name].as_f64();
+        self.outcome.periods = ms("waiting_ms")
+            .zip(ms("core_ms"))
+            .zip(ms("tail_ms"))
+            .map(|((waiting_ms, core_ms), tail_ms)| Periods { waiting_ms, core_ms, tail_ms });
+        self.outcome.tokens = tokens(&data["usage"]);
+        if data["status"] != "completed" {
+            return Err(format!("the relQuery ended as {}", data["status"]));
+        }
+        match self.seen.iter().position(|seen| !seen) {
+            Some(missing) => Err(format!("done, but row {missing} never came")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The `usage` object of OpenAI's API and of relQueries.
+pub fn tokens(usage: &Value) -> Tokens {
+    Tokens {
+        prompt: usage["prompt_tokens"].as_u64(),
+        cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64(),
+        computed: usage["computed_tokens"].as_u64(),
+        output: usage["completion_tokens"].as_u64(),
+    }
+}
+
+/// The outcome of a response that is not a success.
+pub async fn refused(response: reqwest::Response) -> Outcome {
+    let status = response.status();
+    let text = response.text().await.unwrap_or_default();
+    let said = serde_json::from_str(&text).map(|data| error_message(&data)).unwrap_or(text);
+    Outcome::failed(cut(&format!("HTTP {}: {said}", status.as_u16())))
+}
+
+/// The message of an OpenAI error object.
+fn error_message(data: &Value) -> String {
+    data["error"]["message"].as_str().map_or_else(|| data.to_string(), str::to_owned)
+}
+
+/// An error with its causes: reqwest's own text hides them.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    cut(&causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(ERROR_CHARS_MAX).collect()
+}

@@ -1,0 +1,105 @@
+//! One run: sends a trace on time, whatever the server does, and records each relQuery as it ends.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::Error;
+use crate::client::{self, Target};
+use crate::record::{Outcome, Record, write_line};
+use crate::scenario::Scenario;
+use crate::single::{self, Endpoint};
+use crate::workload::RelQuery;
+
+/// How rows are sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Each relQuery is one request.
+    RelQuery,
+    /// Each row is one request, naming this model.
+    Single {
+        /// The route.
+        endpoint: Endpoint,
+        /// The model.
+        model: String,
+    },
+}
+
+/// What all sending tasks share.
+struct Shared {
+    target: Target,
+    scenario: Scenario,
+    mode: Mode,
+    in_flight: Arc<Semaphore>,
+    start: Instant,
+}
+
+/// Sends the trace and gives its records in the order of arrival; each is appended to `lines` as it ends.
+pub async fn run(
+    target: Target,
+    scenario: &Scenario,
+    mode: Mode,
+    trace: &[RelQuery],
+    lines: &Path,
+) -> Result<Vec<Record>, Error> {
+    let mut file = std::fs::File::create(lines).map_err(|error| Error::file(lines, error))?;
+    let shared = Arc::new(Shared {
+        target,
+        scenario: scenario.clone(),
+        mode,
+        in_flight: Arc::new(Semaphore::new(scenario.requests_in_flight_max as usize)),
+        start: Instant::now(),
+    });
+    // Unbounded in name: it never holds more than the trace's own length.
+    let (done, mut ended) = mpsc::unbounded_channel();
+    let sender = tokio::spawn(dispatch(shared, trace.to_vec(), done));
+    let mut records = Vec::with_capacity(trace.len());
+    while let Some(record) = ended.recv().await {
+        write_line(&mut file, &record)?;
+        records.push(record);
+    }
+    sender.await.map_err(|error| Error::Client(error.to_string()))?;
+    records.sort_by_key(|record| record.index);
+    Ok(records)
+}
+
+/// Starts every relQuery at its time. An open loop: never waits for an answer.
+async fn dispatch(shared: Arc<Shared>, trace: Vec<RelQuery>, done: mpsc::UnboundedSender<Record>) {
+    for relquery in trace {
+        tokio::time::sleep_until((shared.start + relquery.arrival).into()).await;
+        let (shared, done) = (Arc::clone(&shared), done.clone());
+        tokio::spawn(async move {
+            let record = attempt(&shared, &relquery).await;
+            // The receiver is gone only where the run was given up.
+            let _ = done.send(record);
+        });
+    }
+}
+
+/// Sends one relQuery, if there is room for it.
+async fn attempt(shared: &Shared, relquery: &RelQuery) -> Record {
+    let requests = match shared.mode {
+        Mode::RelQuery => 1,
+        Mode::Single { .. } => u32::try_from(relquery.rows.len()).unwrap_or(u32::MAX),
+    };
+    let Ok(_room) = shared.in_flight.try_acquire_many(requests) else {
+        let limit = shared.scenario.requests_in_flight_max;
+        let reason = format!("not sent: `requests_in_flight_max` ({limit}) is reached");
+        return Record::new(relquery, Outcome::failed(reason), None, 0.0);
+    };
+    let (outcome, first) = match &shared.mode {
+        Mode::RelQuery => client::send(&shared.target, &shared.scenario, relquery).await,
+        Mode::Single { endpoint, model } => {
+            single::send(&shared.target, *endpoint, model, &shared.scenario, relquery).await
+        }
+    };
+    let due = shared.start + relquery.arrival;
+    let since_due = |instant: Instant| ms(instant.saturating_duration_since(due));
+    Record::new(relquery, outcome, first.map(since_due), since_due(Instant::now()))
+}
+
+fn ms(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}

@@ -1,0 +1,130 @@
+//! Starts and stops the server to be compared, as an operator would: by its command line and its signals.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::Error;
+use crate::client::Target;
+
+/// What the server prints before its first key, on standard output.
+const KEY_LINE: &str = "API key: ";
+/// How long a server may take to load its model, and to stop.
+const START_MAX: Duration = Duration::from_secs(300);
+const STOP_MAX: Duration = Duration::from_secs(60);
+/// Pause between two questions whether the server is ready.
+const POLL: Duration = Duration::from_millis(100);
+/// How much of the server's log an error repeats, in bytes from its end.
+const LAST_WORDS: usize = 2_000;
+
+/// A running server with a directory of its own. Killed when dropped.
+pub struct Server {
+    child: Child,
+    policy: String,
+    /// Its data and its log; removed with it.
+    dir: tempfile::TempDir,
+    /// Where to send.
+    pub target: Target,
+}
+
+impl Server {
+    /// Starts `program serve` under a policy on a free loopback port and waits until it is ready.
+    pub async fn start(
+        program: &Path,
+        arguments: &[String],
+        policy: &str,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
+        let fail = |reason: String| Error::Server { policy: policy.to_owned(), reason };
+        let dir = tempfile::tempdir().map_err(|error| fail(error.to_string()))?;
+        let port = free_port().map_err(|error| fail(error.to_string()))?;
+        let log = std::fs::File::create(dir.path().join("log")).map_err(|error| fail(error.to_string()))?;
+        let child = Command::new(program)
+            .arg("serve")
+            .args(["--listen", &format!("127.0.0.1:{port}"), "--policy", policy, "--data-dir"])
+            .arg(dir.path().join("data"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| fail(format!("{}: {error}", program.display())))?;
+        let target = Target::new(&format!("http://127.0.0.1:{port}"), None, timeout)?;
+        let mut server = Self { child, policy: policy.to_owned(), dir, target };
+        match tokio::time::timeout(START_MAX, server.wait_until_ready()).await {
+            Ok(ready) => ready?,
+            Err(_) => return Err(server.error(format!("not ready within {} s", START_MAX.as_secs()))),
+        }
+        Ok(server)
+    }
+
+    /// Reads the key, then asks until the answer is yes.
+    async fn wait_until_ready(&mut self) -> Result<(), Error> {
+        let stdout = self.child.stdout.take().ok_or_else(|| self.error("no standard output".into()))?;
+        let mut lines = BufReader::new(stdout).lines();
+        loop {
+            match lines.next_line().await {
+                Ok(Some(line)) => {
+                    if let Some((_, key)) = line.split_once(KEY_LINE) {
+                        self.target.key = key.split_whitespace().next().map(str::to_owned);
+                        break;
+                    }
+                }
+                Ok(None) => return Err(self.error("it ended, or printed no line `API key: ...`".into())),
+                Err(error) => return Err(self.error(error.to_string())),
+            }
+        }
+        // Whatever it prints from now on is read and dropped, so that it never waits for a reader.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(self.error(format!("it ended: {status}")));
+            }
+            let asked = self.target.get("/readyz").send().await;
+            if asked.is_ok_and(|response| response.status().is_success()) {
+                return Ok(());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// What the server says of its cost model, if it does: the field `cost` of `GET /v1/scheduler`.
+    pub async fn cost(&self) -> Option<serde_json::Value> {
+        let response = self.target.get("/v1/scheduler").send().await.ok()?;
+        let state: serde_json::Value = response.error_for_status().ok()?.json().await.ok()?;
+        state.get("cost").filter(|cost| cost.is_object()).cloned()
+    }
+
+    /// Asks the server to end (SIGTERM) and waits; kills it where it does not.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        if let Some(id) = self.child.id() {
+            // The shell's own `kill`: a signal without unsafe code.
+            let asked =
+                Command::new("/bin/sh").args(["-c", "kill -TERM \"$0\"", &id.to_string()]).status().await;
+            if !asked.is_ok_and(|status| status.success()) {
+                return Err(self.error("it cannot be signalled".into()));
+            }
+        }
+        match tokio::time::timeout(STOP_MAX, self.child.wait()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(self.error(error.to_string())),
+            Err(_) => Err(self.error(format!("it did not end within {} s of SIGTERM", STOP_MAX.as_secs()))),
+        }
+    }
+
+    /// An error with the end of the server's log.
+    fn error(&self, reason: String) -> Error {
+        let log = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
+        let end = String::from_utf8_lossy(&log[log.len().saturating_sub(LAST_WORDS)..]).into_owned();
+        Error::Server { policy: self.policy.clone(), reason: format!("{reason}\n{end}") }
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> std::io::Result<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}

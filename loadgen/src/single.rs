@@ -1,0 +1,115 @@
+//! Sends each row of a relQuery as one request to any OpenAI-compatible server: what clients do that know
+//! nothing of relQueries. The relQuery's latency is its last row's.
+
+use std::time::Instant;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use serde_json::{Value, json};
+
+use crate::client::{Target, chain, refused, tokens};
+use crate::record::{Outcome, Tokens};
+use crate::scenario::Scenario;
+use crate::workload::RelQuery;
+
+/// Which OpenAI route takes the rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Endpoint {
+    /// `/v1/chat/completions`, the prompt as one user message.
+    #[default]
+    Chat,
+    /// `/v1/completions`, the prompt as it is.
+    Completions,
+}
+
+impl Endpoint {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/v1/chat/completions",
+            Self::Completions => "/v1/completions",
+        }
+    }
+}
+
+/// The body of one row's request. `ignore_eos` is vLLM's extension, understood by most local servers.
+pub fn body(
+    endpoint: Endpoint,
+    model: &str,
+    scenario: &Scenario,
+    relquery: &RelQuery,
+    row: &[String],
+) -> Value {
+    let mut body = json!({
+        "model": model,
+        "max_tokens": relquery.max_tokens,
+        "temperature": scenario.temperature,
+        "seed": scenario.seed,
+    });
+    let prompt = relquery.prompt(row);
+    match endpoint {
+        Endpoint::Chat => body["messages"] = json!([{"role": "user", "content": prompt}]),
+        Endpoint::Completions => body["prompt"] = json!(prompt),
+    }
+    if relquery.ignore_eos {
+        body["ignore_eos"] = json!(true);
+    }
+    body
+}
+
+/// The first model that the server lists.
+pub async fn first_model(target: &Target) -> Result<String, String> {
+    let response = target.get("/v1/models").send().await.map_err(|error| chain(&error))?;
+    let status = response.status();
+    let list: Value = response.json().await.map_err(|error| chain(&error))?;
+    list["data"][0]["id"]
+        .as_str()
+        .map(str::to_owned)
+        .ok_or_else(|| format!("/v1/models answered {status} and names no model"))
+}
+
+/// Sends all rows at once and waits for all; also says when the first answer came.
+pub async fn send(
+    target: &Target,
+    endpoint: Endpoint,
+    model: &str,
+    scenario: &Scenario,
+    relquery: &RelQuery,
+) -> (Outcome, Option<Instant>) {
+    let mut rows: FuturesUnordered<_> = relquery
+        .rows
+        .iter()
+        .map(|row| one(target, endpoint, body(endpoint, model, scenario, relquery, row)))
+        .collect();
+    let (mut outcome, mut first) = (Outcome { tokens: Tokens::NONE_YET, ..Outcome::default() }, None);
+    let mut trouble = None;
+    while let Some(row) = rows.next().await {
+        match row {
+            Ok(used) => {
+                outcome.rows_done += 1;
+                outcome.tokens = outcome.tokens.plus(used);
+                first.get_or_insert_with(Instant::now);
+            }
+            Err(reason) => {
+                outcome.rows_failed += 1;
+                trouble.get_or_insert(reason);
+            }
+        }
+    }
+    if outcome.rows_done == 0 {
+        outcome.error = trouble;
+    }
+    (outcome, first)
+}
+
+/// One row: its tokens, or why it failed.
+async fn one(target: &Target, endpoint: Endpoint, body: Value) -> Result<Tokens, String> {
+    let response = target.post(endpoint.path(), &body).send().await.map_err(|error| chain(&error))?;
+    if !response.status().is_success() {
+        return Err(refused(response).await.error.unwrap_or_default());
+    }
+    let reply: Value = response.json().await.map_err(|error| chain(&error))?;
+    let choice = &reply["choices"][0];
+    if !choice["message"]["content"].is_string() && !choice["text"].is_string() {
+        return Err("the reply has no text".into());
+    }
+    Ok(tokens(&reply["usage"]))
+}

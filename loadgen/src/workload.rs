@@ -1,0 +1,149 @@
+//! From tables to relQueries: which rows, which question, how long the answers. Pure.
+
+use std::time::Duration;
+
+use crate::arrival::poisson;
+use crate::random::Random;
+use crate::scenario::{Lengths, Scenario};
+use crate::table::Table;
+
+/// One relQuery of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RelQuery {
+    /// Its number, from 0, in order of arrival.
+    pub index: u32,
+    /// When it is sent, counted from the start.
+    pub arrival: Duration,
+    /// The task's name.
+    pub task: String,
+    /// The table's name.
+    pub table: String,
+    /// The prompt template; `{name}` stands for a cell.
+    pub template: String,
+    /// The columns that the template names.
+    pub columns: Vec<String>,
+    /// The rows' cells, in the columns' order.
+    pub rows: Vec<Vec<String>>,
+    /// Longest answer of a row, in tokens.
+    pub max_tokens: u32,
+    /// Whether every row is exactly that long.
+    pub ignore_eos: bool,
+}
+
+impl RelQuery {
+    /// A row's prompt, filled by the client (single mode).
+    pub fn prompt(&self, row: &[String]) -> String {
+        let mut text =
+            String::with_capacity(self.template.len() + row.iter().map(String::len).sum::<usize>());
+        let mut rest = self.template.as_str();
+        while let Some(brace) = rest.find(['{', '}']) {
+            text.push_str(&rest[..brace]);
+            let tail = &rest[brace..];
+            if tail.starts_with("{{") || tail.starts_with("}}") {
+                text.push_str(&tail[..1]);
+                rest = &tail[2..];
+                continue;
+            }
+            let end = tail.find('}').expect("templates are made by this module and close what they open");
+            let name = &tail[1..end];
+            let column =
+                self.columns.iter().position(|column| column == name).expect("names its own columns");
+            text.push_str(&row[column]);
+            rest = &tail[end + 1..];
+        }
+        text.push_str(rest);
+        text
+    }
+}
+
+/// The relQueries of a scenario over its tables, in order of arrival. The same seed gives the same trace.
+pub fn trace(scenario: &Scenario, tables: &[Table]) -> Vec<RelQuery> {
+    let mut sizes = Random::new(scenario.seed, "sizes");
+    let mut kinds = Random::new(scenario.seed, "kinds");
+    let mut places = Random::new(scenario.seed, "places");
+    let mut lengths = Random::new(scenario.seed, "lengths");
+    let arrivals = poisson(scenario.seed, scenario.rate_per_s, scenario.relqueries);
+    (0u32..)
+        .zip(arrivals)
+        .map(|(index, arrival)| {
+            let task = kinds.pick(&scenario.tasks).expect("a valid scenario has tasks");
+            let table = kinds.pick(tables).expect("a valid scenario has tables");
+            let count = sizes.between(scenario.rows_min.into(), scenario.rows_max.into()) as usize;
+            let first = places.between(0, table.rows.len() as u64 - 1) as usize;
+            let rows = table.rows.iter().cycle().skip(first).take(count).cloned().collect();
+            let drawn = lengths.between(task.output_min.into(), task.output_max.into());
+            let (max_tokens, ignore_eos) = match scenario.lengths {
+                Lengths::Drawn => (u32::try_from(drawn).expect("between two u32"), true),
+                Lengths::Limit => (task.output_max, true),
+                Lengths::Free => (task.output_max, false),
+            };
+            RelQuery {
+                index,
+                arrival,
+                task: task.name.clone(),
+                table: table.name.clone(),
+                template: template(&task.instruction, &table.columns),
+                columns: table.columns.clone(),
+                rows,
+                max_tokens,
+                ignore_eos,
+            }
+        })
+        .collect()
+}
+
+/// The question, then every field under its name. What is the same in all rows comes first.
+fn template(instruction: &str, columns: &[String]) -> String {
+    let fields: Vec<String> = columns.iter().map(|column| format!("{column}: {{{column}}}")).collect();
+    format!("{}\n\n{}\n", instruction.replace('{', "{{").replace('}', "}}"), fields.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::TableSpec;
+
+    fn make(seed: u64, lengths: Lengths) -> Vec<RelQuery> {
+        let scenario = Scenario { seed, lengths, relqueries: 400, ..Scenario::default() };
+        let spec = TableSpec { rows: 50, ..TableSpec::default() };
+        trace(&scenario, &[Table::load(&spec, seed).expect("generated")])
+    }
+
+    #[test]
+    fn a_trace_covers_all_sizes_and_tasks_and_depends_on_the_seed_alone() {
+        let trace = make(1, Lengths::Drawn);
+        assert_eq!(trace, make(1, Lengths::Drawn));
+        assert_ne!(trace, make(2, Lengths::Drawn));
+        let sizes: Vec<usize> = trace.iter().map(|relquery| relquery.rows.len()).collect();
+        assert!(sizes.iter().all(|size| (1..=100).contains(size)));
+        let mean = sizes.iter().sum::<usize>() as f64 / sizes.len() as f64;
+        assert!((40.0..61.0).contains(&mean), "{mean}");
+        for task in ["filter", "classify", "rate", "summarize", "open"] {
+            let share = trace.iter().filter(|relquery| relquery.task == task).count();
+            assert!((50..110).contains(&share), "{task}: {share}");
+        }
+    }
+
+    #[test]
+    fn lengths_are_drawn_limited_or_left_to_the_model() {
+        let drawn = make(1, Lengths::Drawn);
+        let open: Vec<u32> = drawn.iter().filter(|r| r.task == "open").map(|r| r.max_tokens).collect();
+        assert!(open.iter().all(|length| (1..=100).contains(length)));
+        assert!(open.iter().max() > Some(&80) && open.iter().min() < Some(&20), "{open:?}");
+        let limit = make(1, Lengths::Limit);
+        assert!(limit.iter().all(|r| r.ignore_eos && (r.task != "open" || r.max_tokens == 100)));
+        assert!(make(1, Lengths::Free).iter().all(|r| !r.ignore_eos));
+        let rows = |trace: &[RelQuery]| trace.iter().map(|r| r.rows.clone()).collect::<Vec<_>>();
+        assert_eq!(rows(&drawn), rows(&limit), "the lengths' stream is its own");
+    }
+
+    #[test]
+    fn a_prompt_is_the_template_filled_once() {
+        let columns = vec!["a".to_owned(), "b".to_owned()];
+        let mut relquery = make(1, Lengths::Drawn).swap_remove(0);
+        relquery.template = template("Say {so}:", &columns);
+        relquery.columns = columns;
+        let row = ["{b}".to_owned(), "}x{".to_owned()];
+        assert_eq!(relquery.prompt(&row), "Say {so}:\n\na: {b}\nb: }x{\n");
+    }
+}

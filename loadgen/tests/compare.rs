@@ -1,0 +1,114 @@
+//! The comparison against a stand-in for the server: this test binary itself, started through a script.
+
+mod support;
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use support::{Reply, Request, serve, sound_stream};
+
+/// Carries the command line to the stand-in.
+const FAKE_ARGUMENTS: &str = "LOADGEN_TEST_FAKE_ARGUMENTS";
+
+/// The stand-in: serves what it was told to, until it is signalled. In any other run of the test binary there
+/// is nothing to do.
+#[test]
+fn the_stand_in_for_the_server() {
+    let Ok(line) = std::env::var(FAKE_ARGUMENTS) else { return };
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let after = |flag: &str| words.iter().position(|word| *word == flag).map(|at| words[at + 1].to_owned());
+    assert_eq!(words[0], "serve");
+    let policy = after("--policy").expect("told");
+    assert!(after("--data-dir").is_some());
+    assert!(words.contains(&"--extra"), "the further arguments came: {line}");
+    if policy == "broken" {
+        eprintln!("no such policy");
+        std::process::exit(3);
+    }
+    let waiting_ms = if policy == "fcfs" { 40.0 } else { 10.0 };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind(after("--listen").expect("told")).await.expect("free");
+        std::io::stdout().write_all(b"\nAPI key: rs-secret (shown once)\n").expect("a reader");
+        let answer = move |request: &Request| {
+            assert!(request.head.contains("authorization: bearer rs-secret"), "{}", request.head);
+            match request.path.as_str() {
+                "/readyz" => Reply::json(200, serde_json::json!({})),
+                "/v1/scheduler" => Reply::json(200, serde_json::json!({"cost": {"prefill_base": 5}})),
+                _ => Reply::events(sound_stream(request, waiting_ms)),
+            }
+        };
+        serve(listener, Arc::new(answer)).await;
+    });
+}
+
+/// A program that is this binary in the stand-in's role.
+fn program(dir: &Path) -> PathBuf {
+    let path = dir.join("relserve");
+    let test = std::env::current_exe().expect("this test");
+    let script = format!(
+        "#!/bin/sh\n{FAKE_ARGUMENTS}=\"$*\" exec '{}' --exact the_stand_in_for_the_server --nocapture\n",
+        test.display()
+    );
+    std::fs::write(&path, script).expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    path
+}
+
+fn loadgen(dir: &Path, policies: &str) -> std::process::Output {
+    let scenario = dir.join("s.toml");
+    std::fs::write(&scenario, "relqueries = 8\nrate_per_s = 500.0\nrows_max = 4\n").expect("written");
+    Command::new(env!("CARGO_BIN_EXE_loadgen"))
+        .arg("compare")
+        .arg(scenario)
+        .args(["--policies", policies, "--server-args", "--extra yes", "--server"])
+        .arg(program(dir))
+        .arg("--out")
+        .arg(dir.join("out"))
+        .output()
+        .expect("runs")
+}
+
+#[test]
+fn one_command_compares_policies_on_one_trace_in_one_table() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = loadgen(dir.path(), "fcfs,relserve");
+    let (said, trouble) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{trouble}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(
+        lines[1].starts_with("fcfs") && lines[1].contains(" 40.0 ") && lines[1].contains("1.000"),
+        "{said}"
+    );
+    assert!(lines[2].starts_with("relserve") && lines[2].contains(" 10.0 "), "{said}");
+
+    let out = dir.path().join("out");
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).expect(name);
+    let told: serde_json::Value = serde_json::from_str(&read("comparison.json")).expect("JSON");
+    assert_eq!(told["cost"]["prefill_base"], 5);
+    assert_eq!(told["runs"][1]["completed"], 8);
+    assert!(read("report.html").contains("relserve"));
+    let rows = |policy: &str| {
+        let lines = read(&format!("{policy}/requests.jsonl"));
+        let mut rows: Vec<(u64, u64)> = lines
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"))
+            .map(|record| (record["index"].as_u64().expect("told"), record["rows"].as_u64().expect("told")))
+            .collect();
+        rows.sort_unstable();
+        rows
+    };
+    assert_eq!(rows("fcfs"), rows("relserve"), "the same trace");
+}
+
+#[test]
+fn a_server_that_does_not_start_is_named_with_its_last_words() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = loadgen(dir.path(), "broken");
+    assert!(!output.status.success());
+    let trouble = String::from_utf8_lossy(&output.stderr);
+    assert!(trouble.contains("`broken`") && trouble.contains("no such policy"), "{trouble}");
+}
