@@ -119,24 +119,32 @@ fn row_seed(seed: u64, row: u32) -> u64 {
 
 /// A prompt, all that rows have in common tokenized.
 struct Frame<'a> {
-    chunks: Vec<Chunk<'a>>,
+    chunks: Vec<Chunk>,
     tokenizer: &'a dyn Tokenizer,
     options: &'a LowerOptions,
 }
 
 /// A part of a frame.
-enum Chunk<'a> {
+enum Chunk {
     /// Tokens that all rows share.
     Fixed(Vec<TokenId>),
     /// A section to fill, and the tokens of the text before its first and after its last field.
-    Filled { section: &'a Section<'a>, head: Vec<TokenId>, tail: Vec<TokenId> },
+    Filled { parts: Vec<Content>, head: Vec<TokenId>, tail: Vec<TokenId> },
     /// The last section, blank for every row.
     Blank,
 }
 
+/// A part of a section to fill; texts are never adjacent.
+enum Content {
+    /// The same for all rows.
+    Text(String),
+    /// The cell at this position of the row.
+    Field(usize),
+}
+
 impl<'a> Frame<'a> {
     fn new(
-        shape: &'a Shape<'a>,
+        shape: &Shape<'_>,
         tokenizer: &'a dyn Tokenizer,
         chat: Option<&dyn ChatTemplate>,
         options: &'a LowerOptions,
@@ -147,19 +155,30 @@ impl<'a> Frame<'a> {
             // Only raw prompts start with BOS here: a chat template writes its own.
             frame.push_fixed(tokenizer.prompt_start());
             for section in &shape.sections {
-                frame.push_section(section);
+                frame.push_section("", section);
             }
         } else {
+            let mut lead = String::new();
             for piece in chat.ok_or(IrError::NoChatTemplate)?.frame(&roles)? {
                 match piece {
-                    Piece::Markup(text) => frame.push_fixed(tokenizer.encode_markup(&text)),
+                    Piece::Markup(text) => {
+                        frame.push_markup(&lead);
+                        lead = text;
+                    }
                     Piece::Content(i) => {
                         let missing =
                             || TextError::Template(format!("it names message {i}, which is not there"));
-                        frame.push_section(shape.sections.get(i).ok_or_else(missing)?);
+                        let section = shape.sections.get(i).ok_or_else(missing)?;
+                        // White space before a content joins its first token in every client that
+                        // tokenizes the rendered text whole, so it goes with the content.
+                        let markup = lead.trim_end();
+                        frame.push_markup(markup);
+                        frame.push_section(&lead[markup.len()..], section);
+                        lead.clear();
                     }
                 }
             }
+            frame.push_markup(&lead);
         }
         let blank = |section: &Section<'_>| section.is_fixed() && is_blank(&fixed_text(section));
         if shape.sections.last().is_none_or(blank) {
@@ -175,17 +194,28 @@ impl<'a> Frame<'a> {
         }
     }
 
-    fn push_section(&mut self, section: &'a Section<'a>) {
-        if section.is_fixed() {
-            self.push_fixed(self.tokenizer.encode_data(&fixed_text(section)));
-            return;
+    fn push_markup(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.push_fixed(self.tokenizer.encode_markup(text));
         }
-        let text = |part: Option<&Part<'_>>| match part {
-            Some(Part::Text(text)) => self.tokenizer.encode_data(text),
+    }
+
+    /// A section, after white space that goes with it.
+    fn push_section(&mut self, lead: &str, section: &Section<'_>) {
+        let parts = contents(lead, section);
+        if section.is_fixed() {
+            let tokens = match parts.first() {
+                Some(Content::Text(text)) => self.tokenizer.encode_data(text),
+                _ => Vec::new(),
+            };
+            return self.push_fixed(tokens);
+        }
+        let outer = |part: Option<&Content>| match part {
+            Some(Content::Text(text)) => self.tokenizer.encode_data(text),
             _ => Vec::new(),
         };
-        let (head, tail) = (text(section.parts.first()), text(section.parts.last()));
-        self.chunks.push(Chunk::Filled { section, head, tail });
+        let (head, tail) = (outer(parts.first()), outer(parts.last()));
+        self.chunks.push(Chunk::Filled { parts, head, tail });
     }
 
     /// Fills and tokenizes one row.
@@ -207,8 +237,8 @@ impl<'a> Frame<'a> {
                     spans.push(SpanKind::Template, tokens.len());
                     prompt.extend(tokens);
                 }
-                Chunk::Filled { section, head, tail } => {
-                    let filled = Filled::new(section, row);
+                Chunk::Filled { parts, head, tail } => {
+                    let filled = Filled::new(parts, row);
                     self.check_text(&filled.text, Some(position) == last_filled)?;
                     let tokens = self.tokenizer.encode_data(&filled.text);
                     filled.spans(&tokens, head, tail, &mut spans);
@@ -244,6 +274,20 @@ fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
 
+/// A section's parts after `lead`, neighbouring texts joined.
+fn contents(lead: &str, section: &Section<'_>) -> Vec<Content> {
+    let mut contents: Vec<Content> = Vec::with_capacity(section.parts.len() + 1);
+    for part in std::iter::once(&Part::Text(lead)).chain(&section.parts) {
+        match (contents.last_mut(), part) {
+            (_, Part::Text("")) => {}
+            (Some(Content::Text(last)), Part::Text(text)) => last.push_str(text),
+            (_, Part::Text(text)) => contents.push(Content::Text((*text).to_owned())),
+            (_, Part::Field(column)) => contents.push(Content::Field(*column)),
+        }
+    }
+    contents
+}
+
 fn fixed_text(section: &Section<'_>) -> String {
     let texts = section.parts.iter().map(|part| match part {
         Part::Text(text) => *text,
@@ -259,15 +303,15 @@ struct Filled {
 }
 
 impl Filled {
-    fn new(section: &Section<'_>, row: &Row) -> Self {
-        let mut filled = Self { text: String::new(), ends: Vec::with_capacity(section.parts.len()) };
-        for part in &section.parts {
+    fn new(parts: &[Content], row: &Row) -> Self {
+        let mut filled = Self { text: String::new(), ends: Vec::with_capacity(parts.len()) };
+        for part in parts {
             let kind = match part {
-                Part::Text(text) => {
+                Content::Text(text) => {
                     filled.text.push_str(text);
                     SpanKind::Template
                 }
-                Part::Field(column) => {
+                Content::Field(column) => {
                     filled.text.push_str(&row.cells[*column].text());
                     SpanKind::Field
                 }
@@ -360,6 +404,58 @@ mod tests {
         use SpanKind::{Field, Template};
         assert_eq!(spans, [(Template, 4), (Field, 2), (Template, 5), (Field, 1), (Template, 1)]);
         assert_eq!(lowered.items[1].spans.len(), 1);
+    }
+
+    /// Tokens are words that take the space before them, as byte-pair tokenizers have them.
+    struct Words;
+
+    impl Tokenizer for Words {
+        fn encode_markup(&self, text: &str) -> Vec<TokenId> {
+            self.encode_data(text)
+        }
+        fn encode_data(&self, text: &str) -> Vec<TokenId> {
+            text.split_inclusive(|_: char| true)
+                .fold(Vec::<String>::new(), |mut words, character| {
+                    match words.last_mut() {
+                        Some(last) if !character.starts_with([' ', '>']) => last.push_str(character),
+                        _ => words.push(character.to_owned()),
+                    }
+                    words
+                })
+                .iter()
+                .map(|word| TokenId(word.bytes().fold(7, |id, byte| id * 31 % 1_000_003 + u32::from(byte))))
+                .collect()
+        }
+        fn decode(&self, _: &[TokenId]) -> String {
+            String::new()
+        }
+        fn vocab_size(&self) -> u32 {
+            1_000_300
+        }
+        fn prompt_start(&self) -> Vec<TokenId> {
+            Vec::new()
+        }
+    }
+
+    /// Writes a space before every content.
+    struct Spaced;
+
+    impl ChatTemplate for Spaced {
+        fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+            let pieces = (0..roles.len()).flat_map(|i| [Piece::Markup("<s> ".into()), Piece::Content(i)]);
+            Ok(pieces.chain([Piece::Markup("<a>".into())]).collect())
+        }
+    }
+
+    #[test]
+    fn a_space_before_a_content_joins_its_first_token() {
+        let plan = relquery("Say {a} now", &[&["so"]], true);
+        let lowered = lower(&plan, &Words, Some(&Spaced), &LowerOptions::default()).expect("it lowers");
+        let whole: Vec<TokenId> = ["<s", ">", " Be", " brief.", "<s", ">", " Say", " so", " now", "<a", ">"]
+            .iter()
+            .map(|word| Words.encode_data(word)[0])
+            .collect();
+        assert_eq!(lowered.items[0].prompt.as_ref(), whole);
     }
 
     #[test]
