@@ -25,9 +25,7 @@ impl Scheduler {
         if self.flight.is_some() || self.rows == 0 {
             return None;
         }
-        let updated = std::mem::take(&mut self.decision.updated);
-        self.decision = Decision { now, updated, ..Decision::default() };
-        self.decision.updated.clear();
+        self.decision = Decision { now, ..Decision::default() };
         self.update_priorities(now);
         self.decision.front = self.waiting.first().copied();
         self.decision.first_running = self.running.first().copied();

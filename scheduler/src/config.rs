@@ -55,6 +55,11 @@ impl Policy {
         matches!(self, Self::RelServe | Self::RelServePrefill | Self::RelServeDecode)
     }
 
+    /// Whether a prompt may be computed in several steps.
+    pub fn cuts_prompts(self) -> bool {
+        self == Self::Sarathi
+    }
+
     /// Whether the service class and a priority come before the arrival in the key.
     pub fn is_prioritised(self) -> bool {
         !matches!(self, Self::Fcfs | Self::Sarathi)

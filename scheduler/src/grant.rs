@@ -197,7 +197,11 @@ impl Scheduler {
             }
         }
         row.computed = start;
-        let end = start.saturating_add(take).min(row.total());
+        // Only a policy that continues chunks may make one; hits may be fewer than admission saw.
+        let end = match self.config.policy.cuts_prompts() {
+            true => start.saturating_add(take).min(row.total()),
+            false => row.total(),
+        };
         self.counters.prompt_tokens += u64::from(row.total());
         self.counters.prefix_hit_tokens += u64::from(start);
         self.publish(relquery, index, start, end, published);

@@ -19,11 +19,14 @@ impl Scheduler {
         let mut touched = Vec::new();
         for slot in &flight.slots {
             let result = if slot.samples { find(&mut results, outcome, slot) } else { None };
+            if slot.samples && !matches!(result, Some(Ok(_))) {
+                self.disown(&flight, slot);
+            }
             let Some((id, index)) = self.requests.get(&slot.request).copied() else { continue };
             touched.push(id);
             self.advance(id, index, slot, now, &mut events);
             if slot.samples {
-                self.take_result(id, index, slot, result, &flight, &mut events);
+                self.take_result(id, index, result, &mut events);
             }
         }
         self.close_all(&touched, now, &mut events);
@@ -102,23 +105,25 @@ impl Scheduler {
         }
     }
 
+    /// What a failed row wrote may be as broken as its logits: nobody shall hit it, even if the row
+    /// was called off meanwhile.
+    fn disown(&mut self, flight: &Flight, slot: &FlightSlot) {
+        for (_, block) in flight.published.iter().filter(|(owner, _)| *owner == slot.request) {
+            self.ledger.unpublish(*block);
+        }
+    }
+
     /// The slot's token, or its failure.
     fn take_result(
         &mut self,
         id: RelQueryId,
         index: u32,
-        slot: &FlightSlot,
         result: Option<&Result<Sampled, RowError>>,
-        flight: &Flight,
         events: &mut Vec<Event>,
     ) {
         let sampled = match result {
             Some(Ok(sampled)) => sampled,
             failed => {
-                // What this row wrote may be as broken as its logits: nobody shall hit it.
-                for (_, block) in flight.published.iter().filter(|(owner, _)| *owner == slot.request) {
-                    self.ledger.unpublish(*block);
-                }
                 let missing = || RowError::Failed("the executor returned nothing for this row".to_owned());
                 let error = failed.and_then(|result| result.as_ref().err()).cloned().unwrap_or_else(missing);
                 return self.fail(id, index, error, events);

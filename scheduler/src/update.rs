@@ -22,6 +22,7 @@ impl Scheduler {
         let running: Vec<RelQueryId> = self.running.iter().map(|key| key.id).collect();
         for id in running {
             self.update_priority(id);
+            self.note_priority(id);
         }
         self.mark_starving(now);
     }
@@ -49,8 +50,13 @@ impl Scheduler {
             }
         };
         relquery.priority = Some(priority.0);
-        self.decision.updated.push((id, priority));
         self.place(id);
+    }
+
+    /// Remembers a new priority for whoever asks why the step is what it is.
+    fn note_priority(&mut self, id: RelQueryId) {
+        let priority = self.relqueries.get(&id).and_then(|relquery| relquery.priority);
+        self.decision.updated.extend(priority.map(|priority| (id, Nanos(priority))));
     }
 
     /// Priority zero, from now on, for each relQuery past its deadline (Eq. 13).
@@ -66,6 +72,7 @@ impl Scheduler {
             if relquery.started.is_none_or(|started| started > due) && relquery.waiting_len() > 0 {
                 relquery.is_starving = true;
                 self.update_priority(id);
+                self.note_priority(id);
             }
         }
     }

@@ -155,6 +155,16 @@ fn a_broken_row_fails_alone_and_what_it_wrote_is_never_hit() {
 }
 
 #[test]
+fn what_a_broken_row_wrote_is_not_hit_even_if_it_was_cancelled_in_flight() {
+    let mut scheduler = scheduler(config(Policy::Fcfs));
+    let (mut memory, plan) = start(&mut scheduler, rows(1, 20, 3, 5, 1));
+    memory.broken.push(1);
+    assert!(scheduler.cancel(RelQueryId(1)));
+    scheduler.apply(&memory.step(&plan), Time(2));
+    assert_eq!(scheduler.stats().kv_cached_blocks, 0);
+}
+
+#[test]
 fn a_cancel_frees_everything_once_whenever_it_comes() {
     let mut scheduler = scheduler(config(Policy::RelServe));
     assert!(!scheduler.cancel(RelQueryId(1)), "unknown");
