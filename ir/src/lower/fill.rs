@@ -1,0 +1,96 @@
+//! Filling: a section's text in one row, and which of its tokens came out of cells.
+
+use base::{Span, SpanKind, TokenCount, TokenId};
+
+use crate::Row;
+use crate::shape::{Part, Section};
+
+/// A part of a section to fill; texts are never adjacent.
+pub(super) enum Content {
+    /// The same for all rows.
+    Text(String),
+    /// The cell at this position of the row.
+    Field(usize),
+}
+
+/// A section's parts after `lead`, neighbouring texts joined.
+pub(super) fn contents(lead: &str, section: &Section<'_>) -> Vec<Content> {
+    let mut contents: Vec<Content> = Vec::with_capacity(section.parts.len() + 1);
+    for part in std::iter::once(&Part::Text(lead)).chain(&section.parts) {
+        match (contents.last_mut(), part) {
+            (_, Part::Text("")) => {}
+            (Some(Content::Text(last)), Part::Text(text)) => last.push_str(text),
+            (_, Part::Text(text)) => contents.push(Content::Text((*text).to_owned())),
+            (_, Part::Field(column)) => contents.push(Content::Field(*column)),
+        }
+    }
+    contents
+}
+
+/// A section's text in one row, and where each of its parts ends (bytes).
+pub(super) struct Filled {
+    /// The text.
+    pub(super) text: String,
+    ends: Vec<(SpanKind, usize)>,
+}
+
+impl Filled {
+    /// Fills a section's parts from a row.
+    pub(super) fn new(parts: &[Content], row: &Row) -> Self {
+        let mut filled = Self { text: String::new(), ends: Vec::with_capacity(parts.len()) };
+        for part in parts {
+            let kind = match part {
+                Content::Text(text) => {
+                    filled.text.push_str(text);
+                    SpanKind::Template
+                }
+                Content::Field(column) => {
+                    filled.text.push_str(&row.cells[*column].text());
+                    SpanKind::Field
+                }
+            };
+            filled.ends.push((kind, filled.text.len()));
+        }
+        filled
+    }
+
+    /// Cuts the section's tokens at the parts' borders. The outer borders are exact: the tokens
+    /// shared with `head` and `tail`, the outer texts tokenized alone. Borders between fields lie where
+    /// the bytes' share puts them; a token that joins both sides has no better place.
+    pub(super) fn spans(&self, tokens: &[TokenId], head: &[TokenId], tail: &[TokenId], spans: &mut Spans) {
+        let lead = tokens.iter().zip(head).take_while(|(a, b)| a == b).count();
+        let rest = &tokens[lead..];
+        let trail = rest.iter().rev().zip(tail.iter().rev()).take_while(|(a, b)| a == b).count();
+        let middle = rest.len() - trail;
+        let is_text = |end: Option<&(SpanKind, usize)>| matches!(end, Some((SpanKind::Template, _)));
+        let first = usize::from(is_text(self.ends.first()));
+        let last = self.ends.len() - usize::from(is_text(self.ends.last()));
+        let from = if first == 1 { self.ends[0].1 } else { 0 };
+        let to = if last == 0 { from } else { self.ends[last - 1].1 };
+        spans.push(SpanKind::Template, lead);
+        let mut placed = 0;
+        for (i, (kind, end)) in self.ends[first..last].iter().enumerate() {
+            let is_end = first + i + 1 == last;
+            let share = if is_end { middle } else { middle * (end - from) / (to - from).max(1) };
+            spans.push(*kind, share - placed);
+            placed = share;
+        }
+        spans.push(SpanKind::Template, trail);
+    }
+}
+
+/// Spans so far; neighbours of one kind are one span, empty ones are none.
+#[derive(Default)]
+pub(super) struct Spans(pub(super) Vec<Span>);
+
+impl Spans {
+    /// Appends a span.
+    pub(super) fn push(&mut self, kind: SpanKind, tokens: usize) {
+        let tokens = TokenCount(tokens as u64);
+        match self.0.last_mut() {
+            _ if tokens == TokenCount(0) => {}
+            Some(last) if last.kind == kind => last.tokens += tokens,
+            _ => self.0.push(Span { kind, tokens }),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Lowering: a plan and a tokenizer give the scheduler's work items.
+//!
+//! A section (a message, or a raw prompt) is filled first and tokenized whole, as data: characters
+//! join across the border of template and cell as they would in any client, and nothing a cell holds
+//! can become a special token. Only the chat template's own text is markup. Sections that are equal
+//! for all rows are tokenized once. Rows are independent of each other: one bad row fails alone.
+
+mod fill;
+mod frame;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use base::{Bytes, ChatTemplate, TokenCount, Tokenizer, WorkItem};
+
+use crate::shape::Shape;
+use crate::{IrError, Plan, Row, RowProblem};
+use frame::Frame;
+
+/// What lowering needs to know beside the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LowerOptions {
+    /// Most tokens of a prompt and its output together.
+    pub context_max: TokenCount,
+    /// Most bytes of a filled section: a bound on the work before the tokens are known.
+    pub section_bytes_max: Bytes,
+    /// The relQuery's seed; each row derives its own.
+    pub seed: u64,
+    /// Number of the first input row: not 0 where rows join a relQuery that has some.
+    pub first_row: u32,
+}
+
+impl Default for LowerOptions {
+    fn default() -> Self {
+        Self { context_max: TokenCount(4_096), section_bytes_max: Bytes(1 << 20), seed: 0, first_row: 0 }
+    }
+}
+
+/// Who answers an input row: the work item with this row number; or why it cannot be answered.
+pub type RowAnswer = Result<u32, RowProblem>;
+
+/// A plan, ready to be scheduled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lowered {
+    /// The rows to run, in the plan's order. Empty where no row can run.
+    pub items: Vec<WorkItem>,
+    /// For every input row, in input order, who answers it.
+    pub answers: Vec<RowAnswer>,
+}
+
+/// Lowers a plan. An item's row number is `first_row` plus the first input row it answers.
+pub fn lower(
+    plan: &Plan,
+    tokenizer: &dyn Tokenizer,
+    chat: Option<&dyn ChatTemplate>,
+    options: &LowerOptions,
+) -> Result<Lowered, IrError> {
+    let shape = Shape::of(plan)?;
+    let lone = [Row { cells: Vec::new(), answers: vec![0] }];
+    let (rows, columns) = match shape.table {
+        Some(table) => (table.rows.as_slice(), table.columns.len()),
+        None => (lone.as_slice(), 0),
+    };
+    let frame = Frame::new(&shape, tokenizer, chat, options)?;
+    let generation = Arc::new(shape.generation.clone());
+    let mut items = Vec::with_capacity(rows.len());
+    let mut answers = vec![None; answer_count(rows, options)?];
+    for row in rows {
+        let first = row.answers.first().copied().unwrap_or_default();
+        let number = options.first_row + first;
+        let answer = frame.row(row, columns, &generation).map(|(prompt, spans)| {
+            let seed = row_seed(options.seed, number);
+            let generation = Arc::clone(&generation);
+            items.push(WorkItem {
+                row: number,
+                prompt: prompt.into(),
+                spans: spans.into(),
+                generation,
+                seed,
+            });
+            number
+        });
+        for input in &row.answers {
+            answers[*input as usize] = Some(answer.clone());
+        }
+    }
+    let answers = answers.into_iter().map(|answer| answer.expect("answer_count saw every row")).collect();
+    Ok(Lowered { items, answers })
+}
+
+/// The number of input rows, each of which is answered exactly once.
+fn answer_count(rows: &[Row], options: &LowerOptions) -> Result<usize, IrError> {
+    let mut inputs: Vec<u32> = rows.iter().flat_map(|row| row.answers.iter().copied()).collect();
+    inputs.sort_unstable();
+    for (input, expected) in inputs.iter().zip(0..) {
+        if *input != expected {
+            let times = inputs.iter().filter(|other| **other == expected).count();
+            let (row, times) = if *input < expected { (*input, 2) } else { (expected, times) };
+            return Err(IrError::RowMap { row, times });
+        }
+    }
+    if let Some(row) = rows.iter().position(|row| row.answers.is_empty()) {
+        return Err(IrError::RowMap { row: u32::try_from(row).unwrap_or(u32::MAX), times: 0 });
+    }
+    let limit = u32::MAX - options.first_row;
+    if u32::try_from(inputs.len()).is_ok_and(|count| count <= limit) {
+        Ok(inputs.len())
+    } else {
+        Err(IrError::TooManyRows { rows: inputs.len(), limit })
+    }
+}
+
+/// A row's seed: the splitmix64 finaliser (Steele, Lea, Flood 2014) over the relQuery's seed and the
+/// row's number, so that a row draws the same tokens wherever it runs.
+fn row_seed(seed: u64, row: u32) -> u64 {
+    let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(row) + 1));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
