@@ -37,7 +37,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(if is_equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints one line per policy; says whether all end times agree to a microsecond.
+/// Prints one line per policy; says whether end times, summary and counts agree to a microsecond.
 fn compare(expected: &Path) -> Result<bool, Box<dyn Error>> {
     let trace = PathBuf::from(expected.to_string_lossy().replace(".expected.json", ".json"));
     let trace = Trace::parse(&std::fs::read_to_string(trace)?)?;
@@ -64,9 +64,27 @@ fn compare(expected: &Path) -> Result<bool, Box<dyn Error>> {
         if worst > 1e-6 {
             first_difference(reference, &got);
         }
+        for (name, ours) in
+            [("counts", serde_json::to_value(got.counts)?), ("summary", serde_json::to_value(got.summary)?)]
+        {
+            is_equal &= is_close(name, &ours, &reference[name]);
+        }
         is_equal &= worst <= 1e-6;
     }
     Ok(is_equal)
+}
+
+/// Whether all numbers of one object agree to a microsecond (the reference rounds).
+fn is_close(name: &str, ours: &Value, reference: &Value) -> bool {
+    let mut is_close = true;
+    for (field, value) in ours.as_object().into_iter().flatten() {
+        let (got, wanted) = (value.as_f64(), reference[field].as_f64());
+        if !got.zip(wanted).is_some_and(|(got, wanted)| (got - wanted).abs() <= 2e-6) {
+            println!("  {name}.{field}: {got:?}, reference {wanted:?}");
+            is_close = false;
+        }
+    }
+    is_close
 }
 
 fn config(expected: &Value) -> ReplayConfig {

@@ -5,6 +5,7 @@
 
 pub mod executor;
 pub mod replay;
+pub mod report;
 pub mod summary;
 pub mod trace;
 pub mod workload;
@@ -12,6 +13,7 @@ pub mod world;
 
 pub use executor::SimExecutor;
 pub use replay::{Replay, ReplayConfig, SimError, replay};
+pub use report::results;
 pub use summary::{Counts, Iteration, Summary};
 pub use trace::{Trace, TraceError};
 pub use workload::{Shape, paper_like};
