@@ -17,6 +17,19 @@ pub enum Family {
     Opt,
 }
 
+impl Family {
+    /// The word used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+            Self::Mistral => "mistral",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+            Self::Opt => "opt",
+        }
+    }
+}
+
 /// A layer's normalisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Norm {

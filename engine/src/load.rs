@@ -1,0 +1,155 @@
+//! A checkpoint to an [`Engine`]: text, weights on the device, a KV pool of a sensible size.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::{Bytes, TokenCount};
+
+use crate::checkpoint::config::Family;
+use crate::checkpoint::generation::GenerationDefaults;
+use crate::checkpoint::names::{model_names, weight};
+use crate::checkpoint::shapes::parameters;
+use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, WeightSource};
+use crate::decoder::{Decoder, LoadOptions};
+use crate::device::Cpu;
+use crate::executor::{LocalExecutor, PoolSettings};
+use crate::memory;
+use crate::opened::{ModelFiles, Opened};
+use crate::pool::{PoolError, PoolShape};
+use crate::settings::EngineConfig;
+use crate::text::ModelText;
+
+/// What the rest of the system may know of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelInfo {
+    /// What it is called.
+    pub name: String,
+    /// Its family.
+    pub family: Family,
+    /// Number of weights.
+    pub parameters: u64,
+    /// Most tokens of one request: prompt and answer.
+    pub context_max: TokenCount,
+    /// Number of token ids.
+    pub vocab: u32,
+    /// Changes with every file, and every setting, that decides an answer.
+    pub revision: u128,
+    /// Blocks of the KV pool.
+    pub kv_blocks: u32,
+    /// Positions of a block.
+    pub block_tokens: u32,
+    /// What weights are kept as.
+    pub dtype: Dtype,
+    /// How its makers sample it.
+    pub defaults: GenerationDefaults,
+}
+
+/// A model that is ready to run.
+pub struct Engine {
+    /// Runs batch plans.
+    pub executor: LocalExecutor,
+    /// Its tokenizer and chat template.
+    pub text: Arc<ModelText>,
+    /// What it is.
+    pub info: ModelInfo,
+}
+
+/// Why there is no engine.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A setting.
+    #[error("`{field}` {reason}")]
+    Config {
+        /// The setting.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The KV pool.
+    #[error("the KV pool cannot be made: {0}")]
+    Pool(#[from] PoolError),
+    /// The threads.
+    #[error("the engine's threads cannot be started: {0}")]
+    Threads(std::io::Error),
+}
+
+/// Loads a Hugging Face folder.
+pub fn load_dir(folder: &Path, config: &EngineConfig) -> Result<Engine, EngineError> {
+    check(config)?;
+    assemble(Opened::folder(folder, config.template_date)?, config)
+}
+
+/// Loads a model that is in memory.
+pub fn load_bytes(files: ModelFiles<'_>, config: &EngineConfig) -> Result<Engine, EngineError> {
+    check(config)?;
+    assemble(Opened::bytes(files, config.template_date)?, config)
+}
+
+fn check(config: &EngineConfig) -> Result<(), EngineError> {
+    config.validate().map_err(|(field, reason)| EngineError::Config { field, reason })
+}
+
+/// Packs the weights and makes the pool.
+fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError> {
+    let Opened { name, config: model, weights, text, defaults, revision } = opened;
+    let cpu = Arc::new(Cpu::new(config.threads).map_err(EngineError::Threads)?);
+    let stored = stored_dtype(&model, &weights)?;
+    let dtype = config.dtype.unwrap_or(stored);
+    let decoder = Decoder::load(&model, &weights, LoadOptions { cpu, dtype: config.dtype })?;
+    drop(weights);
+    let text = Arc::new(text);
+    let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: kv_bytes(&model, config)? };
+    let executor = LocalExecutor::new(decoder, text.clone(), text.ends().to_vec(), settings)?;
+    let info = ModelInfo {
+        name,
+        family: model.family,
+        parameters: parameters(&model),
+        context_max: TokenCount(model.context_max as u64),
+        vocab: u32::try_from(model.vocab).expect("read_config bounds every extent"),
+        revision: revision ^ rounding_mark(stored, dtype),
+        kv_blocks: u32::try_from(executor.pool_shape().blocks).expect("the pool has at most u32::MAX blocks"),
+        block_tokens: config.block_tokens,
+        dtype,
+        defaults,
+    };
+    tracing::info!(model = %info.name, parameters = info.parameters, kv_blocks = info.kv_blocks, "model loaded");
+    Ok(Engine { executor, text, info })
+}
+
+/// The type most of the weights are stored in: the embedding's.
+fn stored_dtype(model: &ModelConfig, weights: &dyn WeightSource) -> Result<Dtype, CheckpointError> {
+    let name = weight(&model_names(model.family).embedding);
+    Ok(weights.tensor(&name)?.dtype)
+}
+
+/// Sets the revision apart where weights are kept in another type than they are stored: they round to
+/// other answers.
+fn rounding_mark(stored: Dtype, kept: Dtype) -> u128 {
+    match (stored == kept, kept) {
+        (true, _) => 0,
+        (false, Dtype::F32) => 1,
+        (false, Dtype::F16) => 2,
+        (false, Dtype::Bf16) => 3,
+    }
+}
+
+/// Memory for the KV pool: what is configured, but no more than `sequences_max` requests of full length
+/// could fill, nor than nine tenths of what the machine has left after the weights.
+fn kv_bytes(model: &ModelConfig, config: &EngineConfig) -> Result<Bytes, EngineError> {
+    let wanted = config.kv_bytes.0;
+    let blocks = PoolShape::fit(model, config.block_tokens, config.kv_bytes)?.blocks as u128;
+    let per_sequence = model.context_max.div_ceil(config.block_tokens as usize) as u128;
+    let useful = blocks.min(per_sequence * u128::from(config.sequences_max));
+    let useful = (u128::from(wanted) * useful).div_ceil(blocks) as u64; // at most `wanted`
+    let room = memory::available().map_or(useful, |available| available.0 / 10 * 9);
+    if room < useful {
+        tracing::warn!(kv_bytes = room, wanted = useful, "the KV pool is cut to the memory that is left");
+    }
+    Ok(Bytes(useful.min(room)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Whole checkpoints loaded and run.
+
+use std::borrow::Cow;
+
+use base::{
+    BatchPlan, BlockId, Executor as _, Generation, RequestId, SampleSpec, Slot, StepId, TokenId,
+    Tokenizer as _,
+};
+
+use super::*;
+use crate::checkpoint::{Synthetic, synthetic_text};
+
+const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
+
+fn small() -> EngineConfig {
+    EngineConfig { threads: Some(1), kv_bytes: Bytes(1 << 20), ..EngineConfig::default() }
+}
+
+fn written(synthetic: &Synthetic) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    synthetic.write(folder.path()).expect("it can be written");
+    folder
+}
+
+/// The token a model gives after `prompt`, greedily.
+fn next_token(engine: &mut Engine, prompt: &str) -> TokenId {
+    let input = engine.text.encode_data(prompt);
+    let blocks = input.len().div_ceil(engine.info.block_tokens as usize) as u32;
+    let sample = SampleSpec { generation: Arc::new(Generation::default()), seed: 0, output_index: 0 };
+    let slot = Slot {
+        request: RequestId(1),
+        start: 0,
+        input,
+        context: Vec::new(),
+        write_blocks: (0..blocks).map(BlockId).collect(),
+        write_offset: 0,
+        sample: Some(sample),
+        is_prefill: true,
+    };
+    let plan = BatchPlan { step: StepId(1), slots: vec![slot], retired: Vec::new() };
+    let outcome = engine.executor.step(&plan).expect("the step runs");
+    outcome.rows[0].result.as_ref().expect("the row is well").token
+}
+
+#[test]
+fn every_family_loads_from_a_folder_and_from_memory_and_answers_alike() {
+    for family in FAMILIES {
+        let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 7) };
+        let folder = written(&synthetic);
+        let mut from_folder = load_dir(folder.path(), &small()).expect("a valid folder");
+        let files = ModelFiles {
+            name: "embedded",
+            config: &synthetic.config_json(),
+            tokenizer: &synthetic_text::tokenizer_json(),
+            tokenizer_config: Some(&synthetic_text::tokenizer_config_json()),
+            generation_config: Some(&synthetic.generation_json()),
+            chat_template: None,
+            weights: Cow::Owned(synthetic.weight_bytes().expect("bytes")),
+        };
+        let mut from_memory = load_bytes(files, &small()).expect("valid files");
+        let info = &from_folder.info;
+        assert_eq!((info.family, info.dtype, info.context_max), (family, Dtype::Bf16, TokenCount(256)));
+        assert_eq!(info.revision, from_memory.info.revision);
+        assert_eq!(from_memory.info.name, "embedded");
+        assert!(from_folder.text.has_chat_template());
+        let prompt = "the thing and the other thing";
+        assert_eq!(next_token(&mut from_folder, prompt), next_token(&mut from_memory, prompt));
+    }
+}
+
+#[test]
+fn the_pool_is_no_larger_than_its_requests_could_fill() {
+    let folder = written(&Synthetic::tiny(Family::Qwen3, 1));
+    let blocks = |config: &EngineConfig| load_dir(folder.path(), config).expect("valid").info.kv_blocks;
+    let two = EngineConfig { kv_bytes: Bytes(1 << 24), sequences_max: 2, ..small() };
+    let two = blocks(&two);
+    assert!((32..=33).contains(&two), "two requests of 256 tokens are 32 blocks of 16, found {two}");
+    assert!(blocks(&EngineConfig { kv_bytes: Bytes(1 << 17), ..small() }) < blocks(&small()));
+}
+
+#[test]
+fn another_weight_type_is_another_revision() {
+    let folder = written(&Synthetic::tiny(Family::Llama, 1));
+    let load = |dtype| load_dir(folder.path(), &EngineConfig { dtype, ..small() }).expect("valid").info;
+    let (stored, same, rounded) = (load(None), load(Some(Dtype::F32)), load(Some(Dtype::Bf16)));
+    assert_eq!((stored.dtype, stored.revision), (same.dtype, same.revision));
+    assert_eq!(rounded.dtype, Dtype::Bf16);
+    assert_ne!(rounded.revision, stored.revision);
+}
+
+#[test]
+fn a_broken_checkpoint_or_setting_gives_no_engine_and_says_why() {
+    let error = |folder: &Path, config: &EngineConfig| match load_dir(folder, config) {
+        Ok(_) => panic!("it must be refused"),
+        Err(error) => error.to_string(),
+    };
+    let folder = written(&Synthetic::tiny(Family::Llama, 1));
+    assert_eq!(
+        error(folder.path(), &EngineConfig { block_tokens: 0, ..small() }),
+        "`engine.block_tokens` must be positive"
+    );
+    assert_eq!(
+        error(folder.path(), &EngineConfig { threads: Some(0), ..small() }),
+        "`engine.threads` must be positive"
+    );
+    assert!(error(folder.path(), &EngineConfig { kv_bytes: Bytes(1), ..small() }).contains("kv_bytes"));
+    let weights = folder.path().join("model.safetensors");
+    let bytes = std::fs::read(&weights).expect("it was written");
+    std::fs::remove_file(&weights).expect("it was written");
+    std::fs::write(&weights, &bytes[..bytes.len() - 100]).expect("it can be written");
+    assert!(error(folder.path(), &small()).starts_with("model.safetensors: tensor "));
+    assert!(error(&folder.path().join("absent"), &small()).contains("config.json"));
+}
+
+#[test]
+fn settings_are_read_strictly() {
+    let read = |text: &str| serde_json::from_str::<EngineConfig>(text);
+    assert_eq!(read("{}").expect("all defaults"), EngineConfig::default());
+    assert_eq!(read(r#"{"dtype": "bf16"}"#).expect("valid").dtype, Some(Dtype::Bf16));
+    assert!(read(r#"{"thread": 2}"#).is_err());
+}

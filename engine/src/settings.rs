@@ -1,0 +1,56 @@
+//! What an operator may choose about the engine.
+
+use base::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint::Dtype;
+
+/// The `[engine]` section of the configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EngineConfig {
+    /// Threads that compute; absent: one per core.
+    pub threads: Option<usize>,
+    /// Most memory for keys and values. Less is taken where the model cannot use it or the machine
+    /// does not have it.
+    pub kv_bytes: Bytes,
+    /// Positions of a KV block: the unit of sharing.
+    pub block_tokens: u32,
+    /// What weights are kept as; absent: as they are stored.
+    pub dtype: Option<Dtype>,
+    /// Requests that may be in the KV pool at their full length at once; more blocks than those take
+    /// are not made.
+    pub sequences_max: u32,
+    /// The date that a chat template may ask for, in unix seconds; absent: the template's own fixed
+    /// date, so that prompts stay the same from day to day and caches keep their worth.
+    pub template_date: Option<u64>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            threads: None,
+            kv_bytes: Bytes(1 << 30),
+            block_tokens: 16,
+            dtype: None,
+            sequences_max: 256,
+            template_date: None,
+        }
+    }
+}
+
+impl EngineConfig {
+    /// Rejects values with which nothing could run; the error names the field.
+    pub fn validate(&self) -> Result<(), (&'static str, String)> {
+        if self.threads == Some(0) {
+            return Err(("engine.threads", "must be positive".to_owned()));
+        }
+        if self.block_tokens == 0 {
+            return Err(("engine.block_tokens", "must be positive".to_owned()));
+        }
+        if self.sequences_max == 0 {
+            return Err(("engine.sequences_max", "must be positive".to_owned()));
+        }
+        Ok(())
+    }
+}
