@@ -23,14 +23,14 @@ pub struct Plan<'a> {
     pub out: &'a Path,
 }
 
-/// Each policy's run, and the cost model that the last server told (JSON as it came).
+/// Each policy's run, and what the last server told of its scheduler (JSON as it came).
 pub async fn compare(
     plan: &Plan<'_>,
     scenario: &Scenario,
     trace: &[RelQuery],
 ) -> Result<(Vec<Run>, Option<serde_json::Value>), Error> {
     let mut runs = Vec::new();
-    let mut cost = None;
+    let mut scheduler = None;
     for policy in plan.policies {
         let dir = plan.out.join(policy);
         std::fs::create_dir_all(&dir).map_err(|error| Error::file(&dir, error))?;
@@ -38,9 +38,9 @@ pub async fn compare(
         let server = Server::start(plan.program, plan.arguments, policy, timeout).await?;
         let lines = dir.join("requests.jsonl");
         let records = run(server.target.clone(), scenario, Mode::RelQuery, trace, &lines).await?;
-        cost = server.cost().await.or(cost);
+        scheduler = server.scheduler().await.or(scheduler);
         server.stop().await?;
         runs.push(Run { summary: Summary::of(policy, &records), records });
     }
-    Ok((runs, cost))
+    Ok((runs, scheduler))
 }

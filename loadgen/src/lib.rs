@@ -11,6 +11,7 @@ pub mod html;
 pub mod plot;
 pub mod random;
 pub mod record;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod scenario;

@@ -9,6 +9,7 @@ use loadgen::Error;
 use loadgen::client::Target;
 use loadgen::compare::{Plan, compare};
 use loadgen::html::{Run, page};
+use loadgen::replay::predict;
 use loadgen::report::{Summary, table};
 use loadgen::run::{Mode, run};
 use loadgen::scenario::Scenario;
@@ -112,15 +113,20 @@ async fn act(command: Action) -> Result<(), Error> {
             let (scenario, trace) = load(&path, rate)?;
             let arguments: Vec<String> = server_args.split_whitespace().map(str::to_owned).collect();
             let plan = Plan { program: &server, arguments: &arguments, policies: &policies, out: &out };
-            let (runs, cost) = compare(&plan, &scenario, &trace).await?;
-            let summaries: Vec<&Summary> = runs.iter().map(|run| &run.summary).collect();
-            write_json(
-                &out.join("comparison.json"),
-                &serde_json::json!({ "runs": summaries, "cost": cost }),
-            )?;
-            write(&out.join("report.html"), &page("loadgen: policies on one trace", &runs, &[]))?;
+            let (runs, scheduler) = compare(&plan, &scenario, &trace).await?;
+            let predicted = match (&scheduler, runs.first()) {
+                (Some(state), Some(first)) => predict(&trace, &first.records, state, &policies),
+                _ => vec![None; runs.len()],
+            };
+            write(&out.join("report.html"), &page("loadgen: policies on one trace", &runs, &predicted))?;
             let summaries: Vec<Summary> = runs.into_iter().map(|run| run.summary).collect();
-            say(&table(&summaries, &[]));
+            let told = serde_json::json!({
+                "runs": summaries,
+                "simulated_ratios": predicted,
+                "scheduler": scheduler,
+            });
+            write_json(&out.join("comparison.json"), &told)?;
+            say(&table(&summaries, &predicted));
             Ok(())
         }
     }

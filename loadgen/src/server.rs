@@ -92,11 +92,11 @@ impl Server {
         }
     }
 
-    /// What the server says of its cost model, if it does: the field `cost` of `GET /v1/scheduler`.
-    pub async fn cost(&self) -> Option<serde_json::Value> {
+    /// What the server says of its scheduler, if it does: `GET /v1/scheduler` with a field `cost`.
+    pub async fn scheduler(&self) -> Option<serde_json::Value> {
         let response = self.target.get("/v1/scheduler").send().await.ok()?;
         let state: serde_json::Value = response.error_for_status().ok()?.json().await.ok()?;
-        state.get("cost").filter(|cost| cost.is_object()).cloned()
+        state["cost"].is_object().then_some(state)
     }
 
     /// Asks the server to end (SIGTERM) and waits; kills it where it does not.

@@ -37,7 +37,13 @@ fn the_stand_in_for_the_server() {
             assert!(request.head.contains("authorization: bearer rs-secret"), "{}", request.head);
             match request.path.as_str() {
                 "/readyz" => Reply::json(200, serde_json::json!({})),
-                "/v1/scheduler" => Reply::json(200, serde_json::json!({"cost": {"prefill_base": 5}})),
+                "/v1/scheduler" => {
+                    let cost = serde_json::json!({
+                        "prefill_ns_per_token": 100_000, "prefill_ns": 1_000_000,
+                        "decode_ns_per_sequence": 100_000, "decode_ns": 2_000_000,
+                    });
+                    Reply::json(200, serde_json::json!({ "cost": cost }))
+                }
                 _ => Reply::events(sound_stream(request, waiting_ms)),
             }
         };
@@ -88,7 +94,9 @@ fn one_command_compares_policies_on_one_trace_in_one_table() {
     let out = dir.path().join("out");
     let read = |name: &str| std::fs::read_to_string(out.join(name)).expect(name);
     let told: serde_json::Value = serde_json::from_str(&read("comparison.json")).expect("JSON");
-    assert_eq!(told["cost"]["prefill_base"], 5);
+    assert_eq!(told["scheduler"]["cost"]["prefill_ns"], 1_000_000);
+    assert_eq!(told["simulated_ratios"][0], 1.0);
+    assert!(lines[0].ends_with("simulated") && told["simulated_ratios"][1].is_number(), "{told}");
     assert_eq!(told["runs"][1]["completed"], 8);
     assert!(read("report.html").contains("relserve"));
     let rows = |policy: &str| {
