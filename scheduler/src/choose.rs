@@ -30,7 +30,7 @@ impl Scheduler {
         self.decision.front = self.waiting.first().copied();
         self.decision.first_running = self.running.first().copied();
         let choice = match self.config.policy {
-            Policy::Fcfs | Policy::StaticPriority => self.prefill_first(),
+            Policy::Fcfs | Policy::StaticPriority | Policy::StaticPriorityWeak => self.prefill_first(),
             Policy::Sarathi => self.mixed(),
             Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => self.arranged(),
         };
@@ -42,9 +42,27 @@ impl Scheduler {
     fn prefill_first(&mut self) -> Choice {
         let admission = self.admission(false, self.prefill_budget());
         if admission.rows.is_empty() {
+            if self.config.policy == Policy::StaticPriorityWeak {
+                self.evict_for_front();
+            }
             return self.decode_all();
         }
         Choice { reason: Reason::PrefillFirst, prefill: admission.rows, decodes: false }
+    }
+
+    /// Running rows of strictly lower priority give way until the first waiting row fits. Strictly, and
+    /// by the number alone: rows of equal priority would take turns in evicting each other.
+    fn evict_for_front(&mut self) {
+        let Some(front) = self.waiting.first().copied() else { return };
+        while let Some(last) = self.running.last().copied() {
+            if (last.class, last.priority) <= (front.class, front.priority) {
+                return;
+            }
+            self.preempt(last.id);
+            if !self.admission(true, self.prefill_budget()).rows.is_empty() {
+                return;
+            }
+        }
     }
 
     /// Sarathi's rule: everything that runs decodes; what is left of the chunk goes to prompts.
@@ -223,12 +241,17 @@ impl Scheduler {
     fn make_decode_room(&mut self) {
         while self.decode_need() > self.ledger.available() {
             let Some(id) = self.running.last().map(|key| key.id) else { return };
-            let Some(index) = self.relqueries[&id].running.last().copied() else { return };
-            self.take_back(id, index);
-            self.counters.preemptions += 1;
-            self.decision.preempted.extend(self.relqueries[&id].row(index).request);
-            self.place(id);
+            self.preempt(id);
         }
+    }
+
+    /// The last row of a running relQuery gives its blocks up.
+    fn preempt(&mut self, id: RelQueryId) {
+        let Some(index) = self.relqueries[&id].running.last().copied() else { return };
+        self.take_back(id, index);
+        self.counters.preemptions += 1;
+        self.decision.preempted.extend(self.relqueries[&id].row(index).request);
+        self.place(id);
     }
 
     /// Releases a row's blocks and puts it in front of its relQuery's waiting rows.

@@ -15,6 +15,10 @@ pub enum Policy {
     Sarathi,
     /// A fixed priority per relQuery from its token counts, prefill first (the paper's vLLM-SP).
     StaticPriority,
+    /// The same with raw token counts as the priority, and running rows of strictly lower priority
+    /// give way to the first waiting one: the reading under which the paper's margin over its
+    /// baseline comes closest.
+    StaticPriorityWeak,
     /// RelServe: priorities updated every iteration, adaptive choice of prefill or decode.
     #[default]
     #[serde(rename = "relserve")]
@@ -28,7 +32,8 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Every policy, in the order reports list them.
+    /// Every policy of the comparison, in the order reports list them; the weak reading of the static
+    /// one is a variant of it.
     pub const ALL: [Self; 6] = [
         Self::Fcfs,
         Self::Sarathi,
@@ -44,6 +49,7 @@ impl Policy {
             Self::Fcfs => "fcfs",
             Self::Sarathi => "sarathi",
             Self::StaticPriority => "static-priority",
+            Self::StaticPriorityWeak => "static-priority-weak",
             Self::RelServe => "relserve",
             Self::RelServePrefill => "relserve-pp",
             Self::RelServeDecode => "relserve-dp",

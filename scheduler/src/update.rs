@@ -37,6 +37,9 @@ impl Scheduler {
                 let prompt = TokenCount(relquery.prompt_submitted);
                 static_priority(cost, prompt, TokenCount(relquery.output_submitted))
             }
+            Policy::StaticPriorityWeak => {
+                Nanos(relquery.prompt_submitted.saturating_add(relquery.output_submitted))
+            }
             _ if relquery.is_starving => Nanos(0),
             _ => {
                 let view = View {

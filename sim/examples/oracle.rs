@@ -13,11 +13,12 @@ use serde_json::Value;
 use sim::{ReplayConfig, Trace, replay};
 
 /// Names of the reference, the policy each is, and what a mixed step hides.
-const NAMES: [(&str, Policy, u64); 7] = [
+const NAMES: [(&str, Policy, u64); 8] = [
     ("vllm", Policy::Fcfs, 1_000),
     ("sarathi-512 hide=0", Policy::Sarathi, 0),
     ("sarathi-512 hide=1", Policy::Sarathi, 1_000),
     ("vllm-sp", Policy::StaticPriority, 1_000),
+    ("vllm-sp weak", Policy::StaticPriorityWeak, 1_000),
     ("relserve", Policy::RelServe, 1_000),
     ("relserve-pp", Policy::RelServePrefill, 1_000),
     ("relserve-dp", Policy::RelServeDecode, 1_000),

@@ -35,7 +35,9 @@ pub struct World<E> {
     pub scheduler: Scheduler,
     executor: E,
     now: Time,
+    /// What is to come, by time and then in the order it was scheduled.
     actions: BTreeMap<(Time, u64), Action>,
+    scheduled: u64,
     failing: BTreeSet<StepId>,
     checks: bool,
     iterations: Vec<Iteration>,
@@ -52,6 +54,7 @@ impl<E: Executor> World<E> {
             executor,
             now: Time(0),
             actions: BTreeMap::new(),
+            scheduled: 0,
             failing: BTreeSet::new(),
             checks: false,
             iterations: Vec::new(),
@@ -82,9 +85,8 @@ impl<E: Executor> World<E> {
     }
 
     fn schedule(&mut self, at: Time, action: Action) {
-        let order = self.actions.len() as u64 + self.iterations.len() as u64;
-        let order = order + self.actions.last_key_value().map_or(0, |((_, last), _)| last + 1);
-        self.actions.insert((at, order), action);
+        self.actions.insert((at, self.scheduled), action);
+        self.scheduled += 1;
     }
 
     /// Runs until nothing is left to do; an error is a broken promise of the scheduler.
