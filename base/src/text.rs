@@ -14,7 +14,8 @@ pub trait Tokenizer: Send + Sync {
     fn decode(&self, tokens: &[TokenId]) -> String;
     /// Number of token ids the model has; every id is below it.
     fn vocab_size(&self) -> u32;
-    /// Tokens that start every prompt (a BOS token, where the model has one).
+    /// Tokens that start a raw prompt (a BOS token, where the model has one). A chat template writes
+    /// its own: nothing goes before [`ChatTemplate::frame`]'s pieces.
     fn prompt_start(&self) -> Vec<TokenId>;
 }
 
