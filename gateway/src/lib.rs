@@ -1,1 +1,33 @@
-//! (under construction)
+//! The edge: HTTP in, relQueries to the loop thread, answers out.
+//!
+//! [`app::start`] runs everything; the `relserve` command and the tests start the same app. The life of a
+//! request: `routes` reads it, `wire` checks its fields, [`prepare`] turns it into work items, [`service`]
+//! answers what is known and hands the rest to the [`driver`], which owns scheduler and executor; answers
+//! appear on a [`board`] that replies and streams read.
+
+pub mod account;
+pub mod app;
+pub mod auth;
+pub mod board;
+pub mod body;
+pub mod calibrate;
+pub mod clock;
+pub mod config;
+pub mod cors;
+pub mod driver;
+pub mod error;
+pub mod flush;
+pub mod health;
+pub mod intake;
+pub mod json;
+pub mod metrics;
+pub mod model;
+pub mod openapi;
+pub mod prepare;
+pub mod registry;
+pub mod results;
+pub mod routes;
+pub mod service;
+pub mod stream;
+pub mod tickets;
+pub mod wire;

@@ -1,0 +1,57 @@
+//! Requests and tokens, added up in memory by tenant and route, and written to the store in batches.
+//!
+//! Bounded by tenants times routes. Must not know where the sums are stored.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use base::TenantId;
+
+use crate::board::Usage;
+
+/// What a sum is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Account {
+    /// Who.
+    pub tenant: TenantId,
+    /// Through which route.
+    pub route: &'static str,
+}
+
+/// What was used since the sums were last taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Calls.
+    pub requests: u64,
+    /// Rows that ran.
+    pub rows: u64,
+    /// Their tokens.
+    pub usage: Usage,
+}
+
+/// The sums.
+#[derive(Debug, Default)]
+pub struct Accounts(Mutex<BTreeMap<Account, Spent>>);
+
+impl Accounts {
+    /// Adds to a sum.
+    pub fn add(&self, account: Account, more: Spent) {
+        let mut sums = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let spent = sums.entry(account).or_default();
+        spent.requests += more.requests;
+        spent.rows += more.rows;
+        spent.usage += more.usage;
+    }
+
+    /// Takes the sums, to be written.
+    pub fn take(&self) -> BTreeMap<Account, Spent> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
+
+    /// Puts sums back that could not be written.
+    pub fn put_back(&self, sums: BTreeMap<Account, Spent>) {
+        for (account, spent) in sums {
+            self.add(account, spent);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Routes and state. The `relserve` command and the tests start this same app.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use actix_web::web::{self, Data};
+use actix_web::{HttpServer, middleware};
+use base::Executor;
+use scheduler::{CostModel, Scheduler};
+use store::Store;
+use tokio::sync::watch;
+
+use crate::account::Accounts;
+use crate::auth::Remembered;
+use crate::board::Status;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::driver::{Coalescing, Driver, Ids, Shared, View};
+use crate::error::ApiError;
+use crate::health::Pulse;
+use crate::intake::Intake;
+use crate::metrics::Metrics;
+use crate::model::Model;
+use crate::registry::{Kept, Registry};
+use crate::results::Results;
+use crate::{cors, flush, routes, service, tickets};
+
+/// What handlers share.
+pub struct App {
+    /// The configuration.
+    pub config: Config,
+    /// The model.
+    pub model: Model,
+    /// What survives a restart.
+    pub store: Store,
+    /// What the loop shares.
+    pub shared: Arc<Shared>,
+    /// Boards by id.
+    pub registry: Registry,
+    /// Verdicts about keys.
+    pub remembered: Remembered,
+    is_draining: AtomicBool,
+}
+
+impl App {
+    /// Whether new work is refused because the server ends.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    /// The scheduler's last word about itself.
+    pub fn view(&self) -> View {
+        self.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+}
+
+/// What runs the model.
+pub struct Backend {
+    /// Runs steps.
+    pub executor: Box<dyn Executor>,
+    /// What is known of the model.
+    pub model: Model,
+    /// What its steps cost.
+    pub cost: CostModel,
+}
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    /// The scheduler's configuration together with the model.
+    #[error(transparent)]
+    Scheduler(#[from] scheduler::ConfigError),
+    /// The listener.
+    #[error("cannot listen on {address}: {cause}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        cause: std::io::Error,
+    },
+    /// The loop thread.
+    #[error("cannot start the loop thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A running server.
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its state.
+    pub app: Data<App>,
+    server: ServerHandle,
+    loop_thread: Option<std::thread::JoinHandle<()>>,
+    stop_flush: watch::Sender<bool>,
+    flushed: tokio::task::JoinHandle<()>,
+}
+
+/// Starts the loop, the writer and the listener.
+pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Running, StartError> {
+    config.validate()?;
+    let Backend { executor, model, cost } = backend;
+    let mut scheduling = config.scheduler.clone();
+    scheduling.kv_blocks = model.kv_blocks;
+    scheduling.block_tokens = model.block_tokens;
+    let scheduler = Scheduler::new(scheduling, cost)?;
+    let shared = Arc::new(shared(&config, &model, cost));
+    let app = Data::new(App {
+        registry: Registry::new(Kept {
+            boards: config.limits.finished_max,
+            rows: config.limits.finished_rows_max,
+        }),
+        remembered: Remembered::default(),
+        is_draining: AtomicBool::new(false),
+        shared: Arc::clone(&shared),
+        store,
+        model,
+        config,
+    });
+    let coalescing =
+        Coalescing { age_max: app.config.coalesce.age_ms_max.into(), rows_max: app.config.coalesce.rows_max };
+    let (address, server) = listen(&app)?;
+    let driver = Driver::new(scheduler, executor, shared, coalescing);
+    let loop_thread = std::thread::Builder::new()
+        .name("relserve-loop".into())
+        .spawn(move || driver.run())
+        .map_err(StartError::Thread)?;
+    let (stop_flush, stopped) = watch::channel(false);
+    let flushed = tokio::spawn(flush::run(app.clone(), stopped));
+    tickets::resume(&app).await;
+    Ok(Running { address, app, server, loop_thread: Some(loop_thread), stop_flush, flushed })
+}
+
+fn shared(config: &Config, model: &Model, cost: CostModel) -> Shared {
+    let clock = Clock::start();
+    let entries = if config.cache.enabled { config.cache.memory_entries_max } else { 0 };
+    Shared {
+        intake: Intake::new(config.limits.queue_rows_max),
+        pulse: Pulse::default(),
+        metrics: Metrics::new(&model.name),
+        results: Results::new(entries),
+        accounts: Accounts::default(),
+        view: Mutex::new(View { cost, ..View::default() }),
+        ids: Ids::starting_at(clock.unix_ms()),
+        clock,
+    }
+}
+
+/// Binds the listener and starts to serve.
+fn listen(app: &Data<App>) -> Result<(SocketAddr, ServerHandle), StartError> {
+    let settings = &app.config.server;
+    let failed = |cause| StartError::Listen { address: settings.listen, cause };
+    let write_max = Duration::from_millis(settings.write_ms_max.0);
+    let state = app.clone();
+    let server = HttpServer::new(move || {
+        actix_web::App::new()
+            .app_data(state.clone())
+            .wrap(middleware::from_fn(cors::answer))
+            .configure(routes::configure)
+            .default_service(web::to(routes::not_found))
+    })
+    .workers(settings.workers)
+    .max_connections(settings.connections_max)
+    .client_request_timeout(Duration::from_millis(settings.header_ms_max.0))
+    .keep_alive(Duration::from_millis(settings.idle_ms_max.0))
+    // A client that closes its writing half is taken for gone, which is how its cancellation is noticed.
+    .h1_allow_half_closed(false)
+    .on_connect(move |io, _| {
+        if let Some(stream) = io.downcast_ref::<tokio::net::TcpStream>() {
+            give_up_after(stream, write_max);
+        }
+    })
+    .disable_signals()
+    .shutdown_timeout(SHUTDOWN_SECONDS)
+    .bind(settings.listen)
+    .map_err(failed)?;
+    let address = server.addrs().first().copied().ok_or_else(|| failed(std::io::ErrorKind::Other.into()))?;
+    let server = server.run();
+    let handle = server.handle();
+    tokio::spawn(server);
+    Ok((address, handle))
+}
+
+/// Time for connections to take their last bytes, after the drain.
+const SHUTDOWN_SECONDS: u64 = 3;
+
+/// Has the kernel drop a client that takes no bytes for `span`.
+fn give_up_after(stream: &tokio::net::TcpStream, span: Duration) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = socket2::SockRef::from(&stream.as_fd()).set_tcp_user_timeout(Some(span)) {
+        tracing::debug!(%error, "no write timeout on this connection");
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (stream, span);
+}
+
+impl Running {
+    /// Stops taking work, lets running relQueries finish until `drain_ms_max` or until `now` resolves, ends
+    /// the rest with an error, writes what is unwritten, and closes.
+    pub async fn drain(mut self, now: impl Future<Output = ()>) {
+        self.app.is_draining.store(true, Ordering::Release);
+        let patience = Duration::from_millis(self.app.config.server.drain_ms_max.0);
+        let running = self.app.registry.running();
+        let all = futures_util::future::join_all(running.iter().map(|board| service::finished(board)));
+        tokio::select! {
+            _ = all => {}
+            () = tokio::time::sleep(patience) => {}
+            () = now => {}
+        }
+        let at = self.app.shared.clock.now();
+        for board in self.app.registry.running() {
+            if board.end(Status::Failed(ApiError::ShuttingDown), at) {
+                self.app.shared.intake.leave(board);
+            }
+        }
+        self.server.stop(true).await;
+        self.app.shared.intake.stop();
+        if let Some(thread) = self.loop_thread.take() {
+            // The loop ends after the step in flight.
+            let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                tracing::error!("the loop thread did not end well");
+            }
+        }
+        // The writer sees the end of the loop's last rows.
+        self.stop_flush.send_replace(true);
+        if self.flushed.await.is_err() {
+            tracing::error!("the writer did not end well");
+        }
+    }
+}

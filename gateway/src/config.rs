@@ -1,0 +1,446 @@
+//! The whole configuration: one TOML file, a struct per concern, a default for everything.
+//!
+//! The only module that reads files of settings and the environment. `${NAME}` inside a string is
+//! replaced by that environment variable, so that secrets stay out of the file. Unknown fields are
+//! refused and [`Config::validate`] names the field that would not work.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use base::{Bytes, Millis};
+use scheduler::SchedulerConfig;
+use serde::{Deserialize, Serialize};
+
+/// Why the server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {path}: {cause}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        cause: std::io::Error,
+    },
+    /// The file is not the TOML it must be.
+    #[error("the configuration is not valid: {0}")]
+    Parse(String),
+    /// A `${NAME}` without a variable.
+    #[error("`{field}` refers to the environment variable {name}, which is not set")]
+    NoVariable {
+        /// The field that refers to it.
+        field: String,
+        /// The variable.
+        name: String,
+    },
+    /// A value that cannot work.
+    #[error("configuration `{field}`: {reason}")]
+    Invalid {
+        /// The field.
+        field: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Everything `relserve serve` can be told.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The listener and its clients' patience.
+    pub server: ServerConfig,
+    /// Who may call.
+    pub auth: AuthConfig,
+    /// Bounds of what one request and all of them may ask.
+    pub limits: LimitsConfig,
+    /// What is served.
+    pub model: ModelConfig,
+    /// How steps are planned.
+    pub scheduler: SchedulerConfig,
+    /// What survives a restart.
+    pub store: StoreConfig,
+    /// Answers kept for the next recalculation.
+    pub cache: CacheConfig,
+    /// When single cell calls join an open relQuery.
+    pub coalesce: CoalesceConfig,
+}
+
+/// The listener and its clients' patience.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Address and port; loopback by default.
+    pub listen: SocketAddr,
+    /// Threads that serve connections.
+    pub workers: usize,
+    /// Open connections per worker; more wait in the kernel's backlog.
+    pub connections_max: usize,
+    /// Time for a request's head to arrive; slower clients get a 408.
+    pub header_ms_max: Millis,
+    /// Time for a request's body to arrive; slower clients get a 408.
+    pub body_ms_max: Millis,
+    /// Web origins whose pages may call this server (`*` for all); add-ins that run in a browser need it.
+    pub cors_origins: Vec<String>,
+    /// Idle time after which a kept-alive connection closes.
+    pub idle_ms_max: Millis,
+    /// Time for which the kernel keeps bytes that a client does not take, before it drops the client.
+    pub write_ms_max: Millis,
+    /// Silence in an event stream after which a comment is sent, so that proxies keep it open.
+    pub keep_alive_ms: Millis,
+    /// After SIGTERM, time for running relQueries to finish; the rest get an error.
+    pub drain_ms_max: Millis,
+    /// `/healthz` fails when there is work and no step has finished for this long.
+    pub stuck_ms_max: Millis,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            workers: 2,
+            connections_max: 10_000,
+            header_ms_max: Millis(10_000),
+            body_ms_max: Millis(60_000),
+            cors_origins: Vec::new(),
+            idle_ms_max: Millis(75_000),
+            write_ms_max: Millis(60_000),
+            keep_alive_ms: Millis(15_000),
+            drain_ms_max: Millis(30_000),
+            stuck_ms_max: Millis(30_000),
+        }
+    }
+}
+
+/// Who may call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthMode {
+    /// Every call carries an API key.
+    #[default]
+    Keys,
+    /// Nobody is asked: one tenant for all. Only sensible on loopback.
+    None,
+}
+
+/// Keys and how long a verdict about one is remembered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuthConfig {
+    /// Who may call.
+    pub mode: AuthMode,
+    /// A revoked key stops working within this time.
+    pub remember_ms: Millis,
+}
+
+impl Default for AuthConfig {
+    fn default() -> Self {
+        Self { mode: AuthMode::Keys, remember_ms: Millis(2_000) }
+    }
+}
+
+/// Bounds of what one request and all of them may ask.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Bytes of a request body.
+    pub body_bytes_max: Bytes,
+    /// Rows of one relQuery, or calls of one cells request.
+    pub rows_max: usize,
+    /// Columns of a table.
+    pub columns_max: usize,
+    /// Bytes of one cell.
+    pub cell_bytes_max: Bytes,
+    /// Bytes of a template.
+    pub template_bytes_max: Bytes,
+    /// Output tokens of one row.
+    pub output_tokens_max: u64,
+    /// Stop strings of a request.
+    pub stops_max: usize,
+    /// Unfinished rows of all tenants together; more get a 429.
+    pub queue_rows_max: u64,
+    /// Finished relQueries kept in memory for `GET`.
+    pub finished_max: usize,
+    /// Rows of those, together.
+    pub finished_rows_max: usize,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            body_bytes_max: Bytes(16 << 20),
+            rows_max: 20_000,
+            columns_max: 256,
+            cell_bytes_max: Bytes(256 << 10),
+            template_bytes_max: Bytes(64 << 10),
+            output_tokens_max: 16_384,
+            stops_max: 16,
+            queue_rows_max: 50_000,
+            finished_max: 512,
+            finished_rows_max: 200_000,
+        }
+    }
+}
+
+/// What is served.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelConfig {
+    /// A Hugging Face folder; without it the built-in demo model runs.
+    pub dir: Option<PathBuf>,
+    /// The name clients see; by default the checkpoint's own.
+    pub name: Option<String>,
+    /// Measure the executor at start even when a measurement for this model and machine is stored.
+    pub recalibrate: bool,
+}
+
+/// What survives a restart.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreConfig {
+    /// Where files live that the server writes.
+    pub data_dir: PathBuf,
+    /// `sqlite://...` or `postgres://...`; by default a SQLite file in `data_dir`.
+    pub database: Option<String>,
+    /// Time between two writes of usage, cached answers and the like.
+    pub flush_ms: Millis,
+    /// How long a ticket can be fetched.
+    pub ticket_ms_max: Millis,
+    /// This gateway's name among those that share a database; the same after a restart.
+    pub node: String,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::from("relserve-data"),
+            database: None,
+            flush_ms: Millis(500),
+            ticket_ms_max: Millis(24 * 3_600_000),
+            node: "relserve".into(),
+        }
+    }
+}
+
+impl StoreConfig {
+    /// The database's address.
+    pub fn url(&self) -> String {
+        match &self.database {
+            Some(url) => url.clone(),
+            None => format!("sqlite://{}", self.data_dir.join("relserve.db").display()),
+        }
+    }
+}
+
+/// Answers kept for the next recalculation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CacheConfig {
+    /// Whether answers are kept at all.
+    pub enabled: bool,
+    /// Answers in memory, in front of the database.
+    pub memory_entries_max: usize,
+    /// Answers of one tenant in the database.
+    pub tenant_entries_max: u64,
+    /// Answers of all tenants in the database.
+    pub entries_max: u64,
+    /// An answer's lifetime.
+    pub lifetime_ms: Millis,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            memory_entries_max: 50_000,
+            tenant_entries_max: 50_000,
+            entries_max: 200_000,
+            lifetime_ms: Millis(30 * 24 * 3_600_000),
+        }
+    }
+}
+
+/// When single cell calls join an open relQuery: it has the same tenant and template, is unfinished, young
+/// and small enough. Bounds keep an endless stream of calls from riding on the first one's place in the queue.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CoalesceConfig {
+    /// Age of a relQuery after which nothing joins it; 0 switches coalescing off.
+    pub age_ms_max: Millis,
+    /// Rows of a relQuery above which nothing joins it.
+    pub rows_max: usize,
+}
+
+impl Default for CoalesceConfig {
+    fn default() -> Self {
+        Self { age_ms_max: Millis(2_000), rows_max: 1_000 }
+    }
+}
+
+impl Config {
+    /// Reads a file; `variable` looks up the environment.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|cause| ConfigError::Read { path: path.to_owned(), cause })?;
+        Self::parse(&text, &|name| std::env::var(name).ok())
+    }
+
+    /// Parses the file's text; `variable` looks up the environment.
+    pub fn parse(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let mut table: toml::Table =
+            toml::from_str(text).map_err(|error| ConfigError::Parse(error.to_string()))?;
+        // The typed parse of the raw text first: its errors carry lines. Its strings may still hold references.
+        if !text.contains("${") {
+            return toml::from_str(text).map_err(|error| ConfigError::Parse(error.to_string()));
+        }
+        for (field, value) in &mut table {
+            expand(field, value, variable)?;
+        }
+        table.try_into().map_err(|error: toml::de::Error| ConfigError::Parse(error.to_string()))
+    }
+
+    /// Refuses what could not work, and names the field.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let positive: &[(&str, u64)] = &[
+            ("server.workers", self.server.workers as u64),
+            ("server.connections_max", self.server.connections_max as u64),
+            ("server.header_ms_max", self.server.header_ms_max.0),
+            ("server.body_ms_max", self.server.body_ms_max.0),
+            ("server.keep_alive_ms", self.server.keep_alive_ms.0),
+            ("server.stuck_ms_max", self.server.stuck_ms_max.0),
+            ("limits.body_bytes_max", self.limits.body_bytes_max.0),
+            ("limits.rows_max", self.limits.rows_max as u64),
+            ("limits.columns_max", self.limits.columns_max as u64),
+            ("limits.cell_bytes_max", self.limits.cell_bytes_max.0),
+            ("limits.template_bytes_max", self.limits.template_bytes_max.0),
+            ("limits.output_tokens_max", self.limits.output_tokens_max),
+            ("limits.queue_rows_max", self.limits.queue_rows_max),
+            ("store.flush_ms", self.store.flush_ms.0),
+        ];
+        for (field, value) in positive {
+            if *value == 0 {
+                return Err(invalid(field, "must be positive"));
+            }
+        }
+        if let Some(url) = &self.store.database
+            && !["sqlite:", "postgres:", "postgresql:"].iter().any(|scheme| url.starts_with(scheme))
+        {
+            return Err(invalid("store.database", "must start with sqlite: or postgres:"));
+        }
+        self.scheduler.validate().map_err(|error| invalid("scheduler", &error.to_string()))
+    }
+
+    /// What the operator should know before anyone else does.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.server.listen.ip().is_loopback() {
+            warnings.push(format!(
+                "listening on {}, beyond loopback, without TLS: put a TLS proxy in front",
+                self.server.listen
+            ));
+            if self.auth.mode == AuthMode::None {
+                warnings.push("auth.mode is \"none\": anyone who reaches this address can use it".into());
+            }
+        }
+        warnings
+    }
+}
+
+/// An error that names a field.
+fn invalid(field: &str, reason: &str) -> ConfigError {
+    ConfigError::Invalid { field: field.into(), reason: reason.into() }
+}
+
+/// Replaces `${NAME}` in all strings under a value.
+fn expand(
+    field: &str,
+    value: &mut toml::Value,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), ConfigError> {
+    match value {
+        toml::Value::String(text) => *text = expand_text(field, text, variable)?,
+        toml::Value::Array(items) => {
+            for item in items {
+                expand(field, item, variable)?;
+            }
+        }
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                expand(&format!("{field}.{key}"), value, variable)?;
+            }
+        }
+        toml::Value::Integer(_)
+        | toml::Value::Float(_)
+        | toml::Value::Boolean(_)
+        | toml::Value::Datetime(_) => {}
+    }
+    Ok(())
+}
+
+/// Replaces `${NAME}` in one string; what comes out of a variable is not expanded again.
+fn expand_text(
+    field: &str,
+    text: &str,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<String, ConfigError> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        out.push_str(before);
+        let Some((name, tail)) = after.split_once('}') else {
+            return Err(invalid(field, "has `${` without `}`"));
+        };
+        match variable(name) {
+            Some(value) => out.push_str(&value),
+            None => return Err(ConfigError::NoVariable { field: field.into(), name: name.into() }),
+        }
+        rest = tail;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, &|name| (name == "DB_PASSWORD").then(|| "s3${x}".into()))
+    }
+
+    fn refused(text: &str, part: &str) {
+        let error = match parse(text).and_then(|config| config.validate()) {
+            Ok(()) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains(part), "{error:?} lacks {part:?}");
+    }
+
+    #[test]
+    fn an_empty_file_is_a_valid_configuration_on_loopback() {
+        let config = parse("").expect("defaults");
+        config.validate().expect("defaults are valid");
+        assert!(config.warnings().is_empty());
+    }
+
+    #[test]
+    fn a_secret_comes_from_the_environment_and_is_not_expanded_twice() {
+        let config = parse("[store]\ndatabase = \"postgres://u:${DB_PASSWORD}@h/d\"").expect("valid");
+        assert_eq!(config.store.url(), "postgres://u:s3${x}@h/d");
+        refused("[store]\ndatabase = \"postgres://${NOPE}\"", "store.database");
+        refused("[store]\ndatabase = \"postgres://${NOPE}\"", "NOPE");
+    }
+
+    #[test]
+    fn a_wrong_field_is_named() {
+        refused("[server]\nlisen = \"127.0.0.1:1\"", "lisen");
+        refused("[limits]\nrows_max = 0", "limits.rows_max");
+        refused("[store]\ndatabase = \"mysql://x\"", "store.database");
+        refused("[server]\nlisten = \"nowhere\"", "line 2");
+    }
+
+    #[test]
+    fn an_open_address_without_keys_is_warned_about() {
+        let config = parse("[server]\nlisten = \"0.0.0.0:8080\"\n[auth]\nmode = \"none\"").expect("valid");
+        assert_eq!(config.warnings().len(), 2);
+    }
+}

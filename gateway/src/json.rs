@@ -1,0 +1,237 @@
+//! Strict JSON: what the edge accepts before any field is looked at.
+//!
+//! `serde_json` refuses deep nesting, lone surrogates and invalid UTF-8 with a position. This module
+//! adds what it lets pass (a key twice in one object, a NUL in a string) and reads fields one by one, so that
+//! every error names the field. It must not know what the fields mean.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::error::ApiError;
+
+/// Parses a body that must be one JSON object.
+pub fn object(body: &[u8]) -> Result<Fields, ApiError> {
+    match value(body)? {
+        Value::Object(map) => Ok(Fields { path: String::new(), map }),
+        _ => Err(ApiError::Malformed("the body must be an object".into())),
+    }
+}
+
+/// Parses strict JSON.
+pub fn value(body: &[u8]) -> Result<Value, ApiError> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Err(ApiError::Malformed("the body is empty".into()));
+    }
+    match serde_json::from_slice::<Strict>(body) {
+        Ok(strict) => Ok(strict.0),
+        Err(error) => Err(ApiError::Malformed(error.to_string())),
+    }
+}
+
+/// A JSON value without duplicate keys and NUL characters.
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictVisitor).map(Strict)
+    }
+}
+
+struct StrictVisitor;
+
+/// Refuses the one character that databases and C strings cannot hold.
+fn no_nul<E: de::Error>(text: &str) -> Result<&str, E> {
+    if text.contains('\0') { Err(E::custom("a string holds a NUL character")) } else { Ok(text) }
+}
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number is not finite"))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        no_nul(value).map(|text| Value::String(text.to_owned()))
+    }
+
+    fn visit_string<E: de::Error>(self, value: String) -> Result<Value, E> {
+        no_nul::<E>(&value)?;
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(Strict(value)) = items.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            no_nul::<A::Error>(&key)?;
+            let Strict(value) = entries.next_value()?;
+            if map.contains_key(&key) {
+                return Err(de::Error::custom(format_args!("the key `{key}` stands twice in one object")));
+            }
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// The fields of an object, taken one by one; what is left over can be refused.
+pub struct Fields {
+    path: String,
+    map: Map<String, Value>,
+}
+
+impl Fields {
+    /// The fields of a nested object.
+    pub fn nested(path: impl Into<String>, value: Value) -> Result<Self, ApiError> {
+        let path = path.into();
+        match value {
+            Value::Object(map) => Ok(Self { path: format!("{path}."), map }),
+            _ => Err(ApiError::invalid(path, "must be an object")),
+        }
+    }
+
+    /// The full name of a field.
+    pub fn name(&self, field: &str) -> String {
+        format!("{}{field}", self.path)
+    }
+
+    /// An error about a field.
+    pub fn bad<T>(&self, field: &str, reason: impl Into<String>) -> Result<T, ApiError> {
+        Err(ApiError::invalid(self.name(field), reason))
+    }
+
+    /// Takes a field; `null` counts as absent.
+    pub fn take(&mut self, field: &str) -> Option<Value> {
+        self.map.remove(field).filter(|value| !value.is_null())
+    }
+
+    /// Takes a field that must be there.
+    pub fn require(&mut self, field: &str) -> Result<Value, ApiError> {
+        match self.take(field) {
+            Some(value) => Ok(value),
+            None => self.bad(field, "is required"),
+        }
+    }
+
+    /// Takes a string.
+    pub fn string(&mut self, field: &str) -> Result<Option<String>, ApiError> {
+        match self.take(field) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => self.bad(field, "must be a string"),
+        }
+    }
+
+    /// Takes true or false.
+    pub fn bool(&mut self, field: &str) -> Result<Option<bool>, ApiError> {
+        match self.take(field) {
+            None => Ok(None),
+            Some(Value::Bool(value)) => Ok(Some(value)),
+            Some(_) => self.bad(field, "must be true or false"),
+        }
+    }
+
+    /// Takes an integer of `min..=max`.
+    pub fn integer(&mut self, field: &str, min: u64, max: u64) -> Result<Option<u64>, ApiError> {
+        let Some(value) = self.take(field) else { return Ok(None) };
+        match value.as_u64().filter(|number| (min..=max).contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => self.bad(field, format!("must be an integer from {min} to {max}")),
+        }
+    }
+
+    /// Takes a finite number that `accept` accepts; `range` says in words which those are.
+    pub fn number(
+        &mut self,
+        field: &str,
+        range: &str,
+        accept: impl Fn(f64) -> bool,
+    ) -> Result<Option<f64>, ApiError> {
+        let Some(value) = self.take(field) else { return Ok(None) };
+        match value.as_f64().filter(|number| number.is_finite() && accept(*number)) {
+            Some(number) => Ok(Some(number)),
+            None => self.bad(field, format!("must be a number {range}")),
+        }
+    }
+
+    /// Takes an array.
+    pub fn array(&mut self, field: &str) -> Result<Option<Vec<Value>>, ApiError> {
+        match self.take(field) {
+            None => Ok(None),
+            Some(Value::Array(items)) => Ok(Some(items)),
+            Some(_) => self.bad(field, "must be an array"),
+        }
+    }
+
+    /// Refuses fields that nobody took.
+    pub fn finish(self) -> Result<(), ApiError> {
+        match self.map.iter().find(|(_, value)| !value.is_null()) {
+            Some((key, _)) => self.bad(key, "is not a field of this request"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(body: &[u8], part: &str) {
+        let error = value(body).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(part), "{error:?} lacks {part:?}");
+    }
+
+    #[test]
+    fn what_json_parsers_disagree_about_is_refused_with_its_position() {
+        refused(b"", "empty");
+        refused(b"{\"a\":1,\n\"a\":2}", "line 2");
+        refused(b"{\"a\":{\"b\":1,\"b\":2}}", "`b` stands twice");
+        refused(b"[\"\\u0000\"]", "NUL");
+        refused(b"[\"\\ud800\"]", "column");
+        refused(b"[\"\xff\"]", "column");
+        refused(b"[1e999]", "out of range");
+        refused(b"[NaN]", "column");
+        refused("[".repeat(10_000).as_bytes(), "recursion limit");
+        refused(b"{} x", "trailing");
+    }
+
+    #[test]
+    fn a_field_out_of_range_is_named() {
+        let mut fields = object(br#"{"seed":18446744073709551616,"n":-1,"x":"y"}"#).expect("an object");
+        assert!(
+            matches!(fields.integer("seed", 0, u64::MAX), Err(ApiError::Invalid { field, .. }) if field == "seed")
+        );
+        assert!(matches!(fields.integer("n", 0, 9), Err(ApiError::Invalid { field, .. }) if field == "n"));
+        assert!(matches!(fields.finish(), Err(ApiError::Invalid { field, .. }) if field == "x"));
+    }
+}

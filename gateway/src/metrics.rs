@@ -1,0 +1,316 @@
+//! Every metric, named once.
+//!
+//! The `metrics` crate with its Prometheus recorder, held as handles in a struct instead of installed
+//! globally: two servers in one process (tests) do not share counts, and a name that is not here does not
+//! exist. `vllm:` names stand for what both servers have, so dashboards made for vLLM work.
+
+use base::{BatchKind, BatchPlan, End, Nanos};
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use scheduler::Stats;
+
+use crate::board::{State, Status, Usage};
+
+/// Upper bounds of latency buckets, seconds. Finer at the low end than vLLM's, whose smallest is 0.3 s.
+const LATENCY_SECONDS: [f64; 18] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+/// Upper bounds of scheduler time per step, seconds.
+const SCHEDULER_SECONDS: [f64; 10] = [1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 1e-2, 1e-1];
+/// Upper bounds of step time, seconds.
+const STEP_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+/// Handles of every metric.
+pub struct Metrics {
+    handle: PrometheusHandle,
+    /// Steps by kind: prefill, decode, mixed.
+    steps: [Counter; 3],
+    /// Steps that failed whole.
+    pub step_failures: Counter,
+    scheduler_seconds: Histogram,
+    step_seconds: Histogram,
+    latency: Histogram,
+    waiting: Histogram,
+    core: Histogram,
+    tail: Histogram,
+    relqueries_completed: Counter,
+    relqueries_cancelled: Counter,
+    relqueries_failed: Counter,
+    rows_stop: Counter,
+    rows_length: Counter,
+    /// Rows that failed.
+    pub rows_failed: Counter,
+    /// Rows that nobody wanted any more.
+    pub rows_cancelled: Counter,
+    /// Rows that got their answer from a row in flight.
+    pub rows_shared: Counter,
+    /// Rows that joined an open relQuery.
+    pub rows_coalesced: Counter,
+    /// Rows answered from the result cache.
+    pub cache_hits: Counter,
+    /// Rows looked up there in vain.
+    pub cache_misses: Counter,
+    /// Clients that went away before their answer.
+    pub disconnects: Counter,
+    /// Requests refused for a full queue.
+    pub overloaded: Counter,
+    /// Replies cut short by their deadline.
+    pub partial: Counter,
+    prompt_tokens: Counter,
+    computed_tokens: Counter,
+    output_tokens: Counter,
+    queue_rows: Gauge,
+    running_rows: Gauge,
+    kv_blocks: [Gauge; 3],
+    prefix_queries: Counter,
+    prefix_hits: Counter,
+    preemptions: Counter,
+    vllm: Vllm,
+}
+
+/// What vLLM exports under these names too.
+struct Vllm {
+    running: Gauge,
+    waiting: Gauge,
+    kv_usage: Gauge,
+    prefix_queries: Counter,
+    prefix_hits: Counter,
+    preemptions: Counter,
+    prompt_tokens: Counter,
+    generation_tokens: Counter,
+    success: [Counter; 2],
+    e2e: Histogram,
+    queue_time: Histogram,
+}
+
+/// Registers metrics with one recorder.
+struct Registry<'a> {
+    recorder: &'a PrometheusRecorder,
+    model: String,
+}
+
+impl Registry<'_> {
+    fn key(&self, name: &'static str, labels: &[(&'static str, &'static str)]) -> Key {
+        let mut labels: Vec<Label> =
+            labels.iter().map(|(key, value)| Label::from_static_parts(key, value)).collect();
+        if name.starts_with("vllm:") {
+            labels.push(Label::new("model_name", self.model.clone()));
+            labels.push(Label::from_static_parts("engine", "0"));
+        }
+        Key::from_parts(name, labels)
+    }
+
+    fn counter(&self, name: &'static str, help: &'static str) -> Counter {
+        self.counter_of(name, &[], help)
+    }
+
+    fn counter_of(
+        &self,
+        name: &'static str,
+        labels: &[(&'static str, &'static str)],
+        help: &'static str,
+    ) -> Counter {
+        self.recorder.describe_counter(name.into(), None, help.into());
+        let counter = self.recorder.register_counter(&self.key(name, labels), &METADATA);
+        // Shows the series at 0: a rate over a counter that appears with its first event misses that event.
+        counter.absolute(0);
+        counter
+    }
+
+    fn gauge(
+        &self,
+        name: &'static str,
+        labels: &[(&'static str, &'static str)],
+        help: &'static str,
+    ) -> Gauge {
+        self.recorder.describe_gauge(name.into(), None, help.into());
+        self.recorder.register_gauge(&self.key(name, labels), &METADATA)
+    }
+
+    fn histogram(&self, name: &'static str, help: &'static str) -> Histogram {
+        self.recorder.describe_histogram(name.into(), None, help.into());
+        self.recorder.register_histogram(&self.key(name, &[]), &METADATA)
+    }
+}
+
+const METADATA: Metadata<'static> = Metadata::new("relserve", Level::INFO, None);
+
+impl Metrics {
+    /// Registers everything.
+    pub fn new(model: &str) -> Self {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets(&LATENCY_SECONDS)
+            .and_then(|builder| {
+                let name = Matcher::Full("relserve_scheduler_seconds".into());
+                builder.set_buckets_for_metric(name, &SCHEDULER_SECONDS)
+            })
+            .and_then(|builder| {
+                builder.set_buckets_for_metric(Matcher::Full("relserve_step_seconds".into()), &STEP_SECONDS)
+            })
+            .expect("the bucket lists are not empty")
+            .build_recorder();
+        Self::register(&recorder, &Registry { recorder: &recorder, model: model.to_owned() })
+    }
+
+    fn register(recorder: &PrometheusRecorder, r: &Registry<'_>) -> Self {
+        let steps = |kind| r.counter_of("relserve_steps_total", &[("kind", kind)], "Model steps by kind");
+        let ended =
+            |how| r.counter_of("relserve_relqueries_total", &[("status", how)], "RelQueries that ended");
+        let rows = |how| r.counter_of("relserve_rows_total", &[("outcome", how)], "Rows by outcome");
+        let lookups =
+            |how| r.counter_of("relserve_cache_rows_total", &[("result", how)], "Result cache lookups");
+        let kv = |state| r.gauge("relserve_kv_blocks", &[("state", state)], "KV blocks by state");
+        Self {
+            handle: recorder.handle(),
+            steps: [steps("prefill"), steps("decode"), steps("mixed")],
+            step_failures: r.counter("relserve_step_failures_total", "Steps that failed whole"),
+            scheduler_seconds: r.histogram("relserve_scheduler_seconds", "Time to plan and apply one step"),
+            step_seconds: r.histogram("relserve_step_seconds", "Time the executor took for one step"),
+            latency: r.histogram("relserve_relquery_seconds", "Latency of relQueries"),
+            waiting: r
+                .histogram("relserve_relquery_waiting_seconds", "Arrival to the start of the first prefill"),
+            core: r.histogram(
+                "relserve_relquery_core_seconds",
+                "Start of the first to the end of the last prefill",
+            ),
+            tail: r.histogram("relserve_relquery_tail_seconds", "End of the last prefill to the last token"),
+            relqueries_completed: ended("completed"),
+            relqueries_cancelled: ended("cancelled"),
+            relqueries_failed: ended("failed"),
+            rows_stop: rows("stop"),
+            rows_length: rows("length"),
+            rows_failed: rows("failed"),
+            rows_cancelled: rows("cancelled"),
+            rows_shared: r.counter("relserve_rows_shared_total", "Rows answered by a row in flight"),
+            rows_coalesced: r.counter("relserve_rows_coalesced_total", "Rows that joined an open relQuery"),
+            cache_hits: lookups("hit"),
+            cache_misses: lookups("miss"),
+            disconnects: r.counter("relserve_disconnects_total", "Clients gone before their answer"),
+            overloaded: r.counter("relserve_overloaded_total", "Requests refused for a full queue"),
+            partial: r.counter("relserve_partial_replies_total", "Replies cut short by their deadline"),
+            prompt_tokens: r.counter("relserve_prompt_tokens_total", "Prompt tokens of finished rows"),
+            computed_tokens: r.counter("relserve_computed_tokens_total", "Prompt tokens computed"),
+            output_tokens: r.counter("relserve_output_tokens_total", "Output tokens of finished rows"),
+            queue_rows: r.gauge("relserve_queue_rows", &[], "Rows that wait"),
+            running_rows: r.gauge("relserve_running_rows", &[], "Rows that hold KV memory"),
+            kv_blocks: [kv("used"), kv("cached"), kv("free")],
+            prefix_queries: r.counter("relserve_prefix_query_tokens_total", "Prompt tokens looked up"),
+            prefix_hits: r
+                .counter("relserve_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache"),
+            preemptions: r.counter("relserve_preemptions_total", "Rows preempted for want of blocks"),
+            vllm: Vllm::register(r),
+        }
+    }
+
+    /// The text of `/metrics`.
+    pub fn render(&self) -> String {
+        self.handle.render()
+    }
+
+    /// Folds recorded samples into buckets, so that they do not pile up between scrapes.
+    pub fn fold(&self) {
+        self.handle.run_upkeep();
+    }
+
+    /// A step was planned, run and applied.
+    pub fn step(&self, plan: &BatchPlan, scheduling: Nanos, running: Nanos) {
+        let kind = match plan.kind() {
+            BatchKind::Prefill => 0,
+            BatchKind::Decode => 1,
+            BatchKind::Mixed => 2,
+        };
+        self.steps[kind].increment(1);
+        self.scheduler_seconds.record(scheduling.as_seconds());
+        self.step_seconds.record(running.as_seconds());
+    }
+
+    /// A row finished.
+    pub fn row_done(&self, end: End, usage: Usage) {
+        match end {
+            End::Stop => {
+                self.rows_stop.increment(1);
+                self.vllm.success[0].increment(1);
+            }
+            End::Length => {
+                self.rows_length.increment(1);
+                self.vllm.success[1].increment(1);
+            }
+        }
+        self.prompt_tokens.increment(usage.prompt.0);
+        self.computed_tokens.increment(usage.computed.0);
+        self.output_tokens.increment(usage.output.0);
+        self.vllm.prompt_tokens.increment(usage.prompt.0);
+        self.vllm.generation_tokens.increment(usage.output.0);
+    }
+
+    /// A relQuery ended.
+    pub fn relquery_done(&self, state: &State) {
+        match &state.status {
+            Status::Running => return,
+            Status::Cancelled => return self.relqueries_cancelled.increment(1),
+            Status::Failed(_) => return self.relqueries_failed.increment(1),
+            Status::Completed => self.relqueries_completed.increment(1),
+        }
+        let Some(periods) = state.periods else { return };
+        self.latency.record(periods.total().as_seconds());
+        self.waiting.record(periods.waiting.as_seconds());
+        self.core.record(periods.core.as_seconds());
+        self.tail.record(periods.tail.as_seconds());
+        self.vllm.e2e.record(periods.total().as_seconds());
+        self.vllm.queue_time.record(periods.waiting.as_seconds());
+    }
+
+    /// The scheduler's counts.
+    pub fn look(&self, stats: &Stats) {
+        self.queue_rows.set(f64::from(stats.rows_waiting));
+        self.running_rows.set(f64::from(stats.rows_running));
+        let blocks = [stats.kv_used_blocks, stats.kv_cached_blocks, stats.kv_free_blocks];
+        for (gauge, count) in self.kv_blocks.iter().zip(blocks) {
+            gauge.set(f64::from(count));
+        }
+        self.prefix_queries.absolute(stats.prompt_tokens);
+        self.prefix_hits.absolute(stats.prefix_hit_tokens);
+        self.preemptions.absolute(stats.preemptions);
+        self.vllm.running.set(f64::from(stats.rows_running));
+        self.vllm.waiting.set(f64::from(stats.rows_waiting));
+        self.vllm.kv_usage.set(f64::from(stats.kv_used_blocks) / f64::from(stats.kv_total_blocks.max(1)));
+        self.vllm.prefix_queries.absolute(stats.prompt_tokens);
+        self.vllm.prefix_hits.absolute(stats.prefix_hit_tokens);
+        self.vllm.preemptions.absolute(stats.preemptions);
+    }
+}
+
+impl Vllm {
+    fn register(r: &Registry<'_>) -> Self {
+        let success = |reason| {
+            let labels = [("finished_reason", reason)];
+            r.counter_of("vllm:request_success_total", &labels, "Rows finished")
+        };
+        Self {
+            running: r.gauge("vllm:num_requests_running", &[], "Rows that hold KV memory"),
+            waiting: r.gauge("vllm:num_requests_waiting", &[], "Rows that wait"),
+            kv_usage: r.gauge("vllm:kv_cache_usage_perc", &[], "Share of KV blocks in use; 1 is all"),
+            prefix_queries: r.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up"),
+            prefix_hits: r.counter("vllm:prefix_cache_hits_total", "Prompt tokens found"),
+            preemptions: r.counter("vllm:num_preemptions_total", "Rows preempted"),
+            prompt_tokens: r.counter("vllm:prompt_tokens_total", "Prompt tokens"),
+            generation_tokens: r.counter("vllm:generation_tokens_total", "Output tokens"),
+            success: [success("stop"), success("length")],
+            e2e: r.histogram("vllm:e2e_request_latency_seconds", "Latency of relQueries"),
+            queue_time: r.histogram("vllm:request_queue_time_seconds", "Arrival to the first prefill"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_visible_before_its_first_event_and_two_servers_do_not_share_it() {
+        let (first, second) = (Metrics::new("demo"), Metrics::new("demo"));
+        first.disconnects.increment(3);
+        assert!(first.render().contains("relserve_disconnects_total 3"));
+        assert!(second.render().contains("relserve_disconnects_total 0"));
+        assert!(second.render().contains("vllm:num_preemptions_total{model_name=\"demo\",engine=\"0\"} 0"));
+    }
+}

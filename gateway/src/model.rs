@@ -1,0 +1,57 @@
+//! What the gateway knows of the model it serves: names, limits, and text to tokens and back.
+//!
+//! Made from the engine's checkpoint or by a test; the rest of the gateway never asks which.
+
+use std::sync::Arc;
+
+use base::{ChatTemplate, TokenCount, Tokenizer};
+
+/// Text and tokens of a model, chat template included.
+pub trait Text: Tokenizer + ChatTemplate {}
+
+impl<T: Tokenizer + ChatTemplate> Text for T {}
+
+/// How a checkpoint wants to be sampled where the caller does not say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Defaults {
+    /// Temperature.
+    pub temperature: f32,
+    /// Nucleus.
+    pub top_p: f32,
+    /// Most likely tokens kept.
+    pub top_k: Option<u32>,
+}
+
+/// The served model.
+#[derive(Clone)]
+pub struct Model {
+    /// The name clients see.
+    pub name: String,
+    /// Family and size, for people.
+    pub description: String,
+    /// Text to tokens and back.
+    pub text: Arc<dyn Text>,
+    /// Whether the checkpoint brings a chat template.
+    pub has_chat: bool,
+    /// Longest prompt and output together.
+    pub context_max: TokenCount,
+    /// Token ids are below this.
+    pub vocab: u32,
+    /// Identity of weights and tokenizer; every cache is keyed by it.
+    pub revision: u128,
+    /// Blocks of the KV pool.
+    pub kv_blocks: u32,
+    /// Positions of a block.
+    pub block_tokens: u32,
+    /// Sampling where the caller does not say.
+    pub defaults: Defaults,
+    /// When it was loaded, unix seconds.
+    pub created: u64,
+}
+
+impl Model {
+    /// Tokens of the whole KV pool.
+    pub fn kv_tokens(&self) -> u64 {
+        u64::from(self.kv_blocks) * u64::from(self.block_tokens)
+    }
+}

@@ -1,0 +1,39 @@
+//! The OpenAPI document, made from the handlers and wire types themselves.
+
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+
+use crate::routes::{cells, ops, relqueries};
+
+/// The document.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "RelServe", description = "A backend for LLM spreadsheet functions and dashboard columns."),
+    paths(
+        relqueries::create,
+        relqueries::read,
+        relqueries::delete,
+        cells::create,
+        cells::read,
+        cells::delete,
+        ops::healthz,
+        ops::readyz,
+        ops::metrics,
+        ops::scheduler,
+        ops::catalogue,
+        ops::usage,
+    ),
+    modifiers(&Keys)
+)]
+pub struct Document;
+
+/// Adds how a key is sent.
+struct Keys;
+
+impl Modify for Keys {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+        let components = document.components.get_or_insert_with(Default::default);
+        components.add_security_scheme("key", scheme);
+    }
+}

@@ -1,0 +1,341 @@
+//! From a request's fields to work: read, build the span tree, rewrite, lower.
+//!
+//! Pure but for randomness where the caller gives no seed; slow for large tables, so handlers call it off
+//! their thread. A row that cannot run fails alone; where no row can run, its error is the request's.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Bytes, ChatTemplate, Generation, Millis, TokenCount, Tokenizer, WorkItem};
+use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
+use ir::{Cell, LowerOptions, Lowered, Plan, Row, RowProblem, Rules, Table, Template};
+use serde_json::Value;
+use store::ResultKey;
+
+use crate::app::App;
+use crate::board::Kind;
+use crate::config::{Config, LimitsConfig};
+use crate::error::ApiError;
+use crate::intake::{CellKey, JobRow, Part};
+use crate::json::Fields;
+use crate::model::Model;
+use crate::service::Prepared;
+use crate::wire::cells::{Call, CellsRequest};
+use crate::wire::relquery::{RelQueryRequest, RowIn};
+use crate::wire::sampling::Sampling;
+
+/// A request, ready to run, and how its client wants the reply.
+#[derive(Debug)]
+pub struct Asked {
+    /// What to run.
+    pub work: Prepared,
+    /// As events.
+    pub stream: bool,
+    /// When a partial reply goes out.
+    pub deadline: Option<Millis>,
+}
+
+/// What a lowering needs of the server.
+#[derive(Clone, Copy)]
+pub struct Lowering<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// The configuration.
+    pub config: &'a Config,
+    /// How outputs are produced.
+    pub sampling: &'a Sampling,
+    /// Whether answers may be shared and cached.
+    pub cache: bool,
+    /// Rules that are off.
+    pub order_rows: bool,
+}
+
+/// `/v1/relqueries`.
+pub fn relquery(app: &App, fields: Fields) -> Result<Asked, ApiError> {
+    let request = RelQueryRequest::read(fields, &app.config.limits, &app.model)?;
+    let template = Template::parse(&request.template)
+        .map_err(|error| ApiError::invalid("template", error.to_string()))?;
+    let columns = match &request.columns {
+        Some(columns) => columns.clone(),
+        None => template.fields().into_iter().map(str::to_owned).collect(),
+    };
+    template.check_columns(&columns).map_err(|error| ApiError::invalid("template", error.to_string()))?;
+    let mut rows = Rows::default();
+    for (index, row) in (0..).zip(&request.rows) {
+        match row_cells(index, row, &columns, &app.config.limits) {
+            Ok(cells) => rows.push(index, cells),
+            Err(error) => rows.failed.push((index, error)),
+        }
+    }
+    let chat = request.chat.unwrap_or(app.model.has_chat);
+    if chat && !app.model.has_chat {
+        return Err(ApiError::invalid("chat", "the model has no chat template"));
+    }
+    let lowering = Lowering {
+        model: &app.model,
+        config: &app.config,
+        sampling: &request.sampling,
+        cache: request.cache,
+        order_rows: request.order_rows,
+    };
+    let plan = |table| {
+        let generation = (*request.sampling.generation).clone();
+        Plan::relquery(&template, request.system.as_deref(), chat, table, generation)
+    };
+    let (part, failed) = rows.lower(columns, plan, lowering)?;
+    let total = request.rows.len();
+    let work = Prepared {
+        kind: Kind::RelQuery,
+        route: "relqueries",
+        class: request.class,
+        rows: total,
+        failed: some_can_run(total, failed)?,
+        parts: vec![part],
+    };
+    Ok(Asked { work, stream: request.stream, deadline: request.deadline })
+}
+
+/// `/v1/cells`: calls that differ in their own cell alone are rows of one relQuery.
+pub fn cells(app: &App, fields: Fields) -> Result<Asked, ApiError> {
+    let request = CellsRequest::read(fields, &app.config.limits, &app.model)?;
+    let mut failed = Vec::new();
+    let mut answers = Vec::with_capacity(request.calls.len());
+    let mut groups: Vec<(SharedCall, Rows)> = Vec::new();
+    let mut group_of: HashMap<SharedCall, usize> = HashMap::new();
+    let total = request.calls.len();
+    for (index, call) in (0..).zip(request.calls) {
+        match call.and_then(|call| bind(index, &call, &app.config.limits)) {
+            Ok(BoundCall { shared, row }) => {
+                answers.push(shared.answer.clone());
+                let group = *group_of.entry(shared).or_insert_with_key(|shared| {
+                    groups.push((shared.clone(), Rows::default()));
+                    groups.len() - 1
+                });
+                groups[group].1.push(index, vec![row]);
+            }
+            Err(error) => {
+                answers.push(Answer::Text);
+                failed.push((index, error));
+            }
+        }
+    }
+    let mut parts = Vec::with_capacity(groups.len());
+    for (shared, rows) in groups {
+        let (part, bad) = cell_part(app, &shared, rows, request.cache)?;
+        failed.extend(bad);
+        parts.push(part);
+    }
+    let work = Prepared {
+        kind: Kind::Cells(answers.into()),
+        route: "cells",
+        class: base::ServiceClass::Interactive,
+        rows: total,
+        failed,
+        parts,
+    };
+    Ok(Asked { work, stream: request.stream, deadline: request.deadline })
+}
+
+/// Binds a call to its function.
+fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<BoundCall, ApiError> {
+    let field = || format!("calls[{index}]");
+    let mut arguments = Vec::with_capacity(call.args.len());
+    for (number, value) in call.args.iter().enumerate() {
+        let place = || format!("calls[{index}].args[{number}]");
+        let Some(argument) = Argument::from_json(value) else {
+            return Err(ApiError::invalid(place(), "must be a cell, a list of cells or a range of cells"));
+        };
+        let bytes: usize = match &argument {
+            Argument::Cell(cell) => cell.text().len(),
+            Argument::List(cells) => cells.iter().map(|cell| cell.text().len()).sum(),
+            Argument::Range(rows) => rows.iter().flatten().map(|cell| cell.text().len()).sum(),
+        };
+        if bytes as u64 > limits.cell_bytes_max.0 {
+            let limit = format!("{} bytes", limits.cell_bytes_max.0);
+            return Err(ApiError::TooLarge { what: format!("`{}` of {bytes} bytes", place()), limit });
+        }
+        arguments.push(argument);
+    }
+    Catalogue::built_in()
+        .bind(&call.function, &arguments)
+        .map_err(|error| ApiError::invalid(field(), error.to_string()))
+}
+
+/// The rows of one function with one set of shared arguments.
+fn cell_part(
+    app: &App,
+    shared: &SharedCall,
+    rows: Rows,
+    cache: bool,
+) -> Result<(Part, Vec<(u32, ApiError)>), ApiError> {
+    let output_max = TokenCount(shared.output_max.0.min(app.config.limits.output_tokens_max));
+    let generation = Generation { output_max, ..Generation::default() };
+    let sampling = Sampling { generation: Arc::new(generation.clone()), seed: None };
+    let lowering =
+        Lowering { model: &app.model, config: &app.config, sampling: &sampling, cache, order_rows: true };
+    let plan = |table| Plan::relquery(&shared.template, None, app.model.has_chat, table, generation);
+    let (mut part, failed) = rows.lower(shared.columns(), plan, lowering)?;
+    let template = shared.template.to_string();
+    part.open = Some(ResultKey::of(&[shared.function.as_bytes(), template.as_bytes()]).0);
+    Ok((part, failed))
+}
+
+/// Refuses a request none of whose rows can run.
+pub fn some_can_run(rows: usize, failed: Vec<(u32, ApiError)>) -> Result<Vec<(u32, ApiError)>, ApiError> {
+    if failed.len() < rows {
+        return Ok(failed);
+    }
+    Err(failed.into_iter().next().map_or(ApiError::Internal, |(_, error)| error))
+}
+
+/// Rows of a table on their way to work items; numbers are those of the board.
+#[derive(Debug, Default)]
+pub struct Rows {
+    numbers: Vec<u32>,
+    cells: Vec<Vec<Cell>>,
+    failed: Vec<(u32, ApiError)>,
+}
+
+impl Rows {
+    /// A row that can be filled.
+    pub fn push(&mut self, number: u32, cells: Vec<Cell>) {
+        self.numbers.push(number);
+        self.cells.push(cells);
+    }
+
+    /// Builds the plan, rewrites it and lowers it. Returns the rows to run and those that cannot.
+    pub fn lower(
+        self,
+        columns: Vec<String>,
+        plan: impl FnOnce(Table) -> Result<Plan, ir::IrError>,
+        lowering: Lowering<'_>,
+    ) -> Result<(Part, Vec<(u32, ApiError)>), ApiError> {
+        let Self { numbers, cells, mut failed } = self;
+        let rows = (0..).zip(cells).map(|(row, cells)| Row { cells, answers: vec![row] }).collect();
+        let plan = plan(Table { columns, rows }).map_err(plan_error)?;
+        let mut rules = Rules::all();
+        if !lowering.order_rows {
+            rules = rules.without("order_rows");
+        }
+        let (plan, _) = ir::rewrite(plan, &rules);
+        let seed = lowering.sampling.seed.unwrap_or_else(rand::random);
+        let Lowered { items, answers } = lower_plan(&plan, lowering, seed)?;
+        let mut job: Vec<JobRow> = items.into_iter().map(|item| job_row(item, lowering)).collect();
+        let mut place_of = HashMap::with_capacity(job.len());
+        for (place, row) in job.iter().enumerate() {
+            place_of.insert(row.item.row, place);
+        }
+        for (number, answer) in numbers.iter().zip(answers) {
+            match answer {
+                Ok(item) => match place_of.get(&item) {
+                    Some(place) => job[*place].targets.push(*number),
+                    None => failed.push((*number, ApiError::Internal)),
+                },
+                Err(problem) => failed.push((*number, row_error(*number, &problem, lowering.model))),
+            }
+        }
+        Ok((Part { open: None, rows: job }, failed))
+    }
+}
+
+/// Lowers with the model's text and limits.
+pub fn lower_plan(plan: &Plan, lowering: Lowering<'_>, seed: u64) -> Result<Lowered, ApiError> {
+    let Lowering { model, config, .. } = lowering;
+    let options = LowerOptions {
+        context_max: TokenCount(model.context_max.0.min(model.kv_tokens())),
+        section_bytes_max: Bytes(config.limits.body_bytes_max.0),
+        seed,
+        ..LowerOptions::default()
+    };
+    let tokenizer: &dyn Tokenizer = &*model.text;
+    let chat: Option<&dyn ChatTemplate> = if model.has_chat { Some(&*model.text) } else { None };
+    ir::lower(plan, tokenizer, chat, &options).map_err(plan_error)
+}
+
+/// A row to run, with the key of its answer where the answer is the same every time.
+pub fn job_row(item: WorkItem, lowering: Lowering<'_>) -> JobRow {
+    let key = (lowering.cache && lowering.sampling.is_deterministic())
+        .then(|| cell_key(&item, lowering.model.revision));
+    JobRow { targets: Vec::new(), item, key }
+}
+
+/// Identity of an answer: all that decides it.
+fn cell_key(item: &WorkItem, revision: u128) -> CellKey {
+    let prompt: Vec<u8> = item.prompt.iter().flat_map(|token| token.0.to_le_bytes()).collect();
+    let generation = serde_json::to_vec(&*item.generation).expect("a generation is plain data");
+    // A greedy answer does not depend on the seed.
+    let seed = if item.generation.temperature == 0.0 { 0 } else { item.seed };
+    ResultKey::of(&[&revision.to_le_bytes(), &prompt, &generation, &seed.to_le_bytes()]).0
+}
+
+/// The cells of one row, in the order of the columns.
+fn row_cells(
+    index: u32,
+    row: &RowIn,
+    columns: &[String],
+    limits: &LimitsConfig,
+) -> Result<Vec<Cell>, ApiError> {
+    match row {
+        RowIn::List(values) if values.len() != columns.len() => Err(ApiError::invalid(
+            format!("rows[{index}]"),
+            format!("has {} cells, the table has {} columns", values.len(), columns.len()),
+        )),
+        RowIn::List(values) => {
+            values.iter().zip(columns).map(|(value, name)| cell(index, name, value, limits)).collect()
+        }
+        RowIn::Named(map) => {
+            let one = |name: &String| match map.get(name) {
+                Some(value) => cell(index, name, value, limits),
+                None => Err(ApiError::invalid(format!("rows[{index}]"), format!("has no `{name}`"))),
+            };
+            columns.iter().map(one).collect()
+        }
+    }
+}
+
+/// One cell, within its limit.
+fn cell(index: u32, name: &str, value: &Value, limits: &LimitsConfig) -> Result<Cell, ApiError> {
+    let field = || format!("rows[{index}].{name}");
+    let Some(cell) = Cell::from_json(value) else {
+        return Err(ApiError::invalid(field(), "must be a string, a number, a boolean or null"));
+    };
+    let bytes = cell.text().len() as u64;
+    if bytes > limits.cell_bytes_max.0 {
+        let limit = format!("{} bytes", limits.cell_bytes_max.0);
+        return Err(ApiError::TooLarge { what: format!("`{}` of {bytes} bytes", field()), limit });
+    }
+    Ok(cell)
+}
+
+/// A plan that cannot be run, in the caller's terms.
+pub fn plan_error(error: ir::IrError) -> ApiError {
+    match error {
+        ir::IrError::Template(error) => ApiError::invalid("template", error.to_string()),
+        ir::IrError::NoChatTemplate => ApiError::invalid("chat", "the model has no chat template"),
+        ir::IrError::Text(error) => ApiError::invalid("messages", error.to_string()),
+        ir::IrError::TooManyRows { .. } => ApiError::invalid("rows", error.to_string()),
+        ir::IrError::MixedPrompt
+        | ir::IrError::Unsupported(_)
+        | ir::IrError::NoGenerate
+        | ir::IrError::RowMap { .. } => crate::error::internal(error),
+    }
+}
+
+/// What is wrong with one row, in the caller's terms.
+pub fn row_error(index: u32, problem: &RowProblem, model: &Model) -> ApiError {
+    match problem {
+        RowProblem::CellCount { .. } | RowProblem::EmptyPrompt => {
+            ApiError::invalid(format!("rows[{index}]"), problem.to_string())
+        }
+        RowProblem::TooManyBytes { limit, .. } => ApiError::TooLarge {
+            what: format!("the prompt of rows[{index}]"),
+            limit: format!("{} bytes", limit.0),
+        },
+        RowProblem::TooLong { prompt, output_max, context } => ApiError::TooLong {
+            prompt: prompt.0,
+            output: output_max.0,
+            what: if model.kv_tokens() < model.context_max.0 { "KV pool" } else { "context" },
+            limit: context.0,
+        },
+    }
+}

@@ -1,0 +1,100 @@
+//! `/v1/cells`: a batch of cell-function calls, each with its own value or error.
+
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use serde_json::json;
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::board::{Board, Row};
+use crate::error::ApiError;
+use crate::prepare::{self, Asked};
+use crate::routes::relqueries::{answered, call_off, look_up};
+use crate::routes::{ask, only_get_delete, only_post};
+use crate::service::{self, Resumed};
+use crate::stream::{self, Show, event};
+use crate::wire::cells::{CellReply, CellsReply};
+use crate::wire::relquery::Shape;
+
+/// Prefix of public ids.
+const PREFIX: &str = "cl-";
+
+/// The routes.
+pub fn configure(routes: &mut ServiceConfig) {
+    routes
+        .service(web::resource("/v1/cells").route(web::post().to(create)).default_service(web::to(only_post)))
+        .service(
+            web::resource("/v1/cells/{id}")
+                .route(web::get().to(read))
+                .route(web::delete().to(delete))
+                .default_service(web::to(only_get_delete)),
+        );
+}
+
+/// Runs cell-function calls; `GET /v1/catalogue` lists the functions.
+#[utoipa::path(
+    post, path = "/v1/cells", tag = "cells",
+    request_body(content = Object, description = "calls: [{function, args}], deadline_ms, cache, stream"),
+    responses(
+        (status = 200, body = CellsReply),
+        (status = 400, body = crate::error::ErrorBody),
+        (status = 429, body = crate::error::ErrorBody),
+    ),
+    security(("key" = []))
+)]
+pub async fn create(
+    app: Data<App>,
+    caller: Caller,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (Asked { work, stream, deadline }, body) = ask(&app, &request, payload, prepare::cells).await?;
+    let claim = service::submit(&app, caller, work, Resumed::default()).await?;
+    if stream {
+        let events = stream::rows(app, claim, Cells, deadline, body);
+        return Ok(HttpResponse::Ok()
+            .insert_header((CONTENT_TYPE, "text/event-stream"))
+            .insert_header((CACHE_CONTROL, "no-store"))
+            .streaming(events));
+    }
+    let board = answered(&app, claim, deadline, &body).await?;
+    let shape = Shape { rows: true, partial: true };
+    Ok(HttpResponse::Ok().json(CellsReply::new(&board, &app.model, shape)))
+}
+
+/// The events of a batch of cells.
+struct Cells;
+
+impl Show for Cells {
+    fn row(&self, board: &Board, index: u32, row: &Row) -> String {
+        event("cell", &CellReply { index: Some(index), ..CellReply::new(board, index, row) })
+    }
+
+    fn done(&self, app: &App, board: &Board, partial: bool) -> String {
+        event("done", &CellsReply::new(board, &app.model, Shape { rows: false, partial }))
+    }
+}
+
+/// A batch of cells as it stands.
+#[utoipa::path(
+    get, path = "/v1/cells/{id}", tag = "cells", params(("id" = String, Path)),
+    responses((status = 200, body = CellsReply), (status = 404, body = crate::error::ErrorBody)),
+    security(("key" = []))
+)]
+pub async fn read(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+    let board = look_up(&app, caller, PREFIX, &id).await?;
+    let shape = Shape { rows: true, partial: false };
+    Ok(HttpResponse::Ok().json(CellsReply::new(&board, &app.model, shape)))
+}
+
+/// Calls a batch of cells off.
+#[utoipa::path(
+    delete, path = "/v1/cells/{id}", tag = "cells", params(("id" = String, Path)),
+    responses((status = 200), (status = 404, body = crate::error::ErrorBody)),
+    security(("key" = []))
+)]
+pub async fn delete(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+    let cancelled = call_off(&app, caller, PREFIX, &id).await?;
+    Ok(HttpResponse::Ok().json(json!({ "id": *id, "object": "cells.deleted", "cancelled": cancelled })))
+}

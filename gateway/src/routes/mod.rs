@@ -1,0 +1,62 @@
+//! Handlers, one file per public API: extract, call, convert.
+
+pub mod cells;
+pub mod ops;
+pub mod relqueries;
+
+use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+
+use crate::app::App;
+use crate::body;
+use crate::error::{ApiError, internal};
+use crate::prepare::Asked;
+
+/// All routes. A known path with another method is a 405 that names the methods.
+pub fn configure(routes: &mut ServiceConfig) {
+    relqueries::configure(routes);
+    cells::configure(routes);
+    ops::configure(routes);
+}
+
+/// A resource that answers GET.
+pub(crate) fn get_only<F, Args>(path: &'static str, handler: F) -> actix_web::Resource
+where
+    F: actix_web::Handler<Args>,
+    Args: actix_web::FromRequest + 'static,
+    F::Output: actix_web::Responder + 'static,
+{
+    web::resource(path).route(web::get().to(handler)).default_service(web::to(only_get))
+}
+
+async fn only_get() -> Result<HttpResponse, ApiError> {
+    Err(ApiError::MethodNotAllowed("GET"))
+}
+
+/// The answer to a known path with a wrong method, where POST is right.
+pub(crate) async fn only_post() -> Result<HttpResponse, ApiError> {
+    Err(ApiError::MethodNotAllowed("POST"))
+}
+
+/// The answer to a known path with a wrong method, where GET and DELETE are right.
+pub(crate) async fn only_get_delete() -> Result<HttpResponse, ApiError> {
+    Err(ApiError::MethodNotAllowed("GET, DELETE"))
+}
+
+/// The answer to a path that is none.
+pub async fn not_found(request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    Err(ApiError::NotFound(format!("`{}`", request.path())))
+}
+
+/// Reads a body and prepares its work off the connection's thread: large tables take a while.
+pub(crate) async fn ask(
+    app: &Data<App>,
+    request: &HttpRequest,
+    payload: Payload,
+    prepare: fn(&App, crate::json::Fields) -> Result<Asked, ApiError>,
+) -> Result<(Asked, Bytes), ApiError> {
+    let bytes = body::read(request.headers(), payload, &app.config).await?;
+    let (state, copy) = (app.clone(), bytes.clone());
+    let work = web::block(move || crate::json::object(&copy).and_then(|fields| prepare(&state, fields)));
+    Ok((work.await.map_err(internal)??, bytes))
+}

@@ -1,0 +1,192 @@
+//! What operators and tools ask: health, metrics, the scheduler's mind, usage, the page, the API document.
+
+use actix_web::HttpResponse;
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use actix_web::web::{Data, Query, ServiceConfig};
+use ir::catalogue::{AnswerKind, Catalogue, Function, Parameter, ParameterKind};
+use serde::Deserialize;
+use serde_json::json;
+use store::UnixMillis;
+use utoipa::OpenApi;
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::openapi::Document;
+use crate::routes::get_only;
+use crate::service::stored;
+
+/// The page, shipped inside the program.
+const PAGE: &str = include_str!("../../../dashboards/web/index.html");
+/// The page loads nothing from anywhere and talks to this server only.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                           connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// Days of usage that are shown where the caller does not say.
+const USAGE_DAYS: u64 = 30;
+/// Most days that can be asked for.
+const USAGE_DAYS_MAX: u64 = 400;
+
+/// The routes.
+pub fn configure(routes: &mut ServiceConfig) {
+    routes
+        .service(get_only("/", page))
+        .service(get_only("/healthz", healthz))
+        .service(get_only("/readyz", readyz))
+        .service(get_only("/metrics", metrics))
+        .service(get_only("/openapi.json", document))
+        .service(get_only("/v1/scheduler", scheduler))
+        .service(get_only("/v1/catalogue", catalogue))
+        .service(get_only("/v1/usage", usage));
+}
+
+async fn page() -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((CONTENT_TYPE, "text/html; charset=utf-8"))
+        .insert_header((CONTENT_SECURITY_POLICY, PAGE_POLICY))
+        .insert_header((CACHE_CONTROL, "no-cache"))
+        .body(PAGE)
+}
+
+/// Whether steps finish while there is work.
+#[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = 200), (status = 503)))]
+pub async fn healthz(app: Data<App>) -> HttpResponse {
+    let pulse = &app.shared.pulse;
+    let stuck_max = app.config.server.stuck_ms_max.into();
+    let healthy = pulse.is_healthy(app.shared.clock.now(), stuck_max);
+    let body = json!({
+        "status": if healthy { "ok" } else if pulse.is_dead() { "dead" } else { "stuck" },
+        "steps": pulse.steps(),
+    });
+    if healthy { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().json(body) }
+}
+
+/// Whether new work is taken.
+#[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200), (status = 503)))]
+pub async fn readyz(app: Data<App>) -> HttpResponse {
+    let (ready, status) = match (app.shared.pulse.is_dead(), app.is_draining()) {
+        (true, _) => (false, "dead"),
+        (_, true) => (false, "draining"),
+        _ => (true, "ready"),
+    };
+    let body = json!({ "status": status });
+    if ready { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().json(body) }
+}
+
+/// Prometheus text.
+#[utoipa::path(get, path = "/metrics", tag = "operation", responses((status = 200, body = String)))]
+pub async fn metrics(app: Data<App>) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"))
+        .body(app.shared.metrics.render())
+}
+
+async fn document() -> HttpResponse {
+    HttpResponse::Ok().json(Document::openapi())
+}
+
+/// The policy, the fitted cost model, counts, and the last decision in words.
+#[utoipa::path(
+    get, path = "/v1/scheduler", tag = "operation", responses((status = 200)), security(("key" = []))
+)]
+pub async fn scheduler(app: Data<App>, _: Caller) -> HttpResponse {
+    let view = app.view();
+    let stats = view.stats;
+    HttpResponse::Ok().json(json!({
+        "policy": app.config.scheduler.policy,
+        "cost": {
+            "prefill_ns_per_token": view.cost.prefill_per_token.0,
+            "prefill_ns": view.cost.prefill_base.0,
+            "decode_ns_per_sequence": view.cost.decode_per_sequence.0,
+            "decode_ns": view.cost.decode_base.0,
+        },
+        "relqueries": {
+            "held": stats.relqueries,
+            "waiting": stats.relqueries_waiting,
+            "running": stats.relqueries_running,
+        },
+        "rows": { "waiting": stats.rows_waiting, "running": stats.rows_running },
+        "kv_blocks": {
+            "total": stats.kv_total_blocks,
+            "used": stats.kv_used_blocks,
+            "cached": stats.kv_cached_blocks,
+            "free": stats.kv_free_blocks,
+        },
+        "steps": stats.steps,
+        "prompt_tokens": stats.prompt_tokens,
+        "prefix_hit_tokens": stats.prefix_hit_tokens,
+        "output_tokens": stats.output_tokens,
+        "preemptions": stats.preemptions,
+        "last_decision": view.decision,
+    }))
+}
+
+/// The cell functions: what each takes and how its answer is read.
+#[utoipa::path(get, path = "/v1/catalogue", tag = "cells", responses((status = 200)))]
+pub async fn catalogue() -> HttpResponse {
+    let parameter = |parameter: &Parameter| {
+        json!({
+            "name": parameter.name,
+            "kind": match parameter.kind {
+                ParameterKind::Text => "text",
+                ParameterKind::List => "list",
+                ParameterKind::Pairs => "pairs",
+                ParameterKind::Number => "number",
+            },
+            "optional": parameter.optional,
+            "default": parameter.default,
+        })
+    };
+    let function = |function: &Function| {
+        json!({
+            "name": function.name,
+            "summary": function.summary,
+            "parameters": function.parameters.iter().map(parameter).collect::<Vec<_>>(),
+            "template": function.template.to_string(),
+            "max_tokens": function.output_max.0,
+            "answer": match function.answer {
+                AnswerKind::Text => "text",
+                AnswerKind::Label => "label",
+                AnswerKind::Lines => "lines",
+                AnswerKind::Integer => "integer",
+            },
+        })
+    };
+    let data: Vec<_> = Catalogue::built_in().functions().map(function).collect();
+    HttpResponse::Ok().json(json!({ "object": "list", "data": data }))
+}
+
+/// The query of `/v1/usage`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Days {
+    days: Option<u64>,
+}
+
+/// What the caller's tenant has used, by day, model and route.
+#[utoipa::path(
+    get, path = "/v1/usage", tag = "operation", params(("days" = Option<u64>, Query)),
+    responses((status = 200)), security(("key" = []))
+)]
+pub async fn usage(app: Data<App>, caller: Caller, query: Query<Days>) -> Result<HttpResponse, ApiError> {
+    let days = query.days.unwrap_or(USAGE_DAYS);
+    if !(1..=USAGE_DAYS_MAX).contains(&days) {
+        return Err(ApiError::invalid("days", format!("must be from 1 to {USAGE_DAYS_MAX}")));
+    }
+    let today = UnixMillis(app.shared.clock.unix_ms()).day();
+    let rows = stored(app.store.usage(Some(caller.tenant), (today + 1).saturating_sub(days)..=today).await)?;
+    let entry = |row: &store::UsageRow| {
+        json!({
+            "day": row.key.day,
+            "model": row.key.model,
+            "route": row.key.route,
+            "requests": row.used.requests,
+            "rows": row.used.rows,
+            "prompt_tokens": row.used.prompt.0,
+            "cached_tokens": row.used.cached.0,
+            "computed_tokens": row.used.computed.0,
+            "completion_tokens": row.used.output.0,
+        })
+    };
+    let data: Vec<_> = rows.iter().map(entry).collect();
+    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
+}

@@ -1,0 +1,168 @@
+//! `/v1/relqueries`: run a template over rows, look at a run, call it off.
+
+use std::sync::Arc;
+
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use base::RelQueryId;
+use serde_json::json;
+use store::{TicketState, UnixMillis};
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::board::{Board, Row, Status};
+use crate::error::{ApiError, internal};
+use crate::prepare::{self, Asked};
+use crate::routes::{ask, only_get_delete, only_post};
+use crate::service::{self, Claim, Resumed, stored};
+use crate::stream::{self, Show, event};
+use crate::tickets;
+use crate::wire::relquery::{RelQueryReply, RowReply, Shape, parse_id};
+
+/// Prefix of public ids.
+const PREFIX: &str = "rq-";
+
+/// The routes.
+pub fn configure(routes: &mut ServiceConfig) {
+    routes
+        .service(
+            web::resource("/v1/relqueries").route(web::post().to(create)).default_service(web::to(only_post)),
+        )
+        .service(
+            web::resource("/v1/relqueries/{id}")
+                .route(web::get().to(read))
+                .route(web::delete().to(delete))
+                .default_service(web::to(only_get_delete)),
+        );
+}
+
+/// Runs a template over rows.
+#[utoipa::path(
+    post, path = "/v1/relqueries", tag = "relqueries",
+    request_body(content = Object, description = "template, rows, columns, system, max_tokens, temperature, top_p, \
+        top_k, seed, stop, ignore_eos, chat, order, cache, class, stream, deadline_ms"),
+    responses(
+        (status = 200, body = RelQueryReply),
+        (status = 400, body = crate::error::ErrorBody),
+        (status = 429, body = crate::error::ErrorBody),
+    ),
+    security(("key" = []))
+)]
+pub async fn create(
+    app: Data<App>,
+    caller: Caller,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (Asked { work, stream, deadline }, body) = ask(&app, &request, payload, prepare::relquery).await?;
+    let claim = service::submit(&app, caller, work, Resumed::default()).await?;
+    if stream {
+        let events = stream::rows(app, claim, Rows, deadline, body);
+        return Ok(HttpResponse::Ok()
+            .insert_header((CONTENT_TYPE, "text/event-stream"))
+            .insert_header((CACHE_CONTROL, "no-store"))
+            .streaming(events));
+    }
+    let board = answered(&app, claim, deadline, &body).await?;
+    let now = app.shared.clock.now();
+    let shape = Shape { rows: true, partial: true };
+    Ok(HttpResponse::Ok().json(RelQueryReply::new(&board, &app.model, now, shape)))
+}
+
+/// Waits for a claim's end or its deadline, after which a ticket carries on.
+pub(crate) async fn answered(
+    app: &Data<App>,
+    claim: Claim,
+    deadline: Option<base::Millis>,
+    body: &[u8],
+) -> Result<Arc<Board>, ApiError> {
+    if !claim.wait(deadline).await {
+        return tickets::make(app, claim, body).await;
+    }
+    let board = Arc::clone(claim.board());
+    let status = board.read().status.clone();
+    match status {
+        Status::Failed(error) => Err(error),
+        Status::Running | Status::Completed | Status::Cancelled => Ok(board),
+    }
+}
+
+/// The events of a relQuery.
+struct Rows;
+
+impl Show for Rows {
+    fn row(&self, _: &Board, index: u32, row: &Row) -> String {
+        event("row", &RowReply::new(index, row))
+    }
+
+    fn done(&self, app: &App, board: &Board, partial: bool) -> String {
+        let shape = Shape { rows: false, partial };
+        event("done", &RelQueryReply::new(board, &app.model, app.shared.clock.now(), shape))
+    }
+}
+
+/// A relQuery as it stands.
+#[utoipa::path(
+    get, path = "/v1/relqueries/{id}", tag = "relqueries", params(("id" = String, Path)),
+    responses((status = 200, body = RelQueryReply), (status = 404, body = crate::error::ErrorBody)),
+    security(("key" = []))
+)]
+pub async fn read(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+    let board = look_up(&app, caller, PREFIX, &id).await?;
+    let shape = Shape { rows: true, partial: false };
+    let now = app.shared.clock.now();
+    Ok(HttpResponse::Ok().json(RelQueryReply::new(&board, &app.model, now, shape)))
+}
+
+/// Calls a relQuery off.
+#[utoipa::path(
+    delete, path = "/v1/relqueries/{id}", tag = "relqueries", params(("id" = String, Path)),
+    responses((status = 200), (status = 404, body = crate::error::ErrorBody)),
+    security(("key" = []))
+)]
+pub async fn delete(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+    let cancelled = call_off(&app, caller, PREFIX, &id).await?;
+    let reply = json!({ "id": *id, "object": "relquery.deleted", "cancelled": cancelled });
+    Ok(HttpResponse::Ok().json(reply))
+}
+
+/// The caller's board of a public id: the one in memory, or what its ticket left.
+pub(crate) async fn look_up(
+    app: &Data<App>,
+    caller: Caller,
+    prefix: &str,
+    id: &str,
+) -> Result<Arc<Board>, ApiError> {
+    if let Some(board) = find(app, caller, prefix, id) {
+        return Ok(board);
+    }
+    let ticket = find_ticket(app, caller, id).await?;
+    let state = app.clone();
+    web::block(move || tickets::board_of(&state, &ticket)).await.map_err(internal)?
+}
+
+/// The caller's board of a public id, while it is in memory.
+fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<Arc<Board>> {
+    let number: RelQueryId = parse_id(prefix, id)?;
+    app.registry.get(caller.tenant, number).filter(|board| crate::wire::relquery::public_id(board) == id)
+}
+
+/// The caller's ticket in the store.
+async fn find_ticket(app: &App, caller: Caller, id: &str) -> Result<store::Ticket, ApiError> {
+    let now = UnixMillis(app.shared.clock.unix_ms());
+    let ticket = stored(app.store.ticket(caller.tenant, id, now).await)?;
+    ticket.ok_or_else(|| ApiError::NotFound(format!("`{id}`")))
+}
+
+/// Cancels what runs under a public id; false where it was over.
+pub(crate) async fn call_off(app: &App, caller: Caller, prefix: &str, id: &str) -> Result<bool, ApiError> {
+    if let Some(board) = find(app, caller, prefix, id) {
+        return Ok(service::cancel(app, &board));
+    }
+    let ticket = find_ticket(app, caller, id).await?;
+    if ticket.state != TicketState::Running {
+        return Ok(false);
+    }
+    stored(app.store.finish_ticket(id, TicketState::Cancelled, None).await)
+}

@@ -1,0 +1,251 @@
+//! One relQuery's life at the edge: look answers up, hand the rest to the loop, own the board until it ends.
+//!
+//! A [`Claim`] is that ownership: dropping it (a client gone, a handler cancelled) cancels what nobody else
+//! waits for; turning it into a ticket lets the work go on. Must not know HTTP or wire shapes.
+
+use std::sync::Arc;
+
+use actix_web::web::Data;
+use base::{End, Millis, RelQueryId, ServiceClass, TokenCount};
+use serde_json::{Value, json};
+use store::{ResultKey, UnixMillis};
+
+use crate::account::{Account, Spent};
+use crate::app::App;
+use crate::auth::Caller;
+use crate::board::{Board, Kind, RowState, Source, Status, Usage};
+use crate::error::{ApiError, internal};
+use crate::intake::{CellKey, Full, Job, JobRow, Part};
+use crate::results::Answer;
+
+/// A request, checked and lowered, ready to run.
+#[derive(Debug)]
+pub struct Prepared {
+    /// How its rows are shown.
+    pub kind: Kind,
+    /// Where it came in.
+    pub route: &'static str,
+    /// Who waits.
+    pub class: ServiceClass,
+    /// Rows of the board.
+    pub rows: usize,
+    /// Rows that cannot run.
+    pub failed: Vec<(u32, ApiError)>,
+    /// Rows to run.
+    pub parts: Vec<Part>,
+}
+
+/// The identity of new work, or of work that a restart interrupted.
+#[derive(Debug, Default)]
+pub struct Resumed {
+    /// The id it had.
+    pub id: Option<RelQueryId>,
+    /// Its rows that were finished.
+    pub rows: Vec<(u32, String, RowState)>,
+}
+
+/// Starts a request: answers what is known, submits the rest.
+pub async fn submit(
+    app: &Data<App>,
+    caller: Caller,
+    prepared: Prepared,
+    resumed: Resumed,
+) -> Result<Claim, ApiError> {
+    if app.is_draining() {
+        return Err(ApiError::ShuttingDown);
+    }
+    if app.shared.pulse.is_dead() {
+        return Err(ApiError::Dead);
+    }
+    let Prepared { kind, route, class, rows, failed, mut parts } = prepared;
+    let now = app.shared.clock.now();
+    let id = resumed.id.unwrap_or_else(|| app.shared.ids.next());
+    let board = Board::new(id, caller.tenant, kind, rows, (app.shared.clock.unix_ms(), now));
+    for (index, text, state) in resumed.rows {
+        board.answer(index, &text, state, now);
+    }
+    for (index, error) in failed {
+        board.settle(index, RowState::Failed(error), now);
+    }
+    drop_settled(&board, &mut parts);
+    answer_from_cache(app, caller, &board, &mut parts).await;
+    let account = Account { tenant: caller.tenant, route };
+    app.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
+    app.registry.insert(&board);
+    let claim = Claim { app: app.clone(), board: Arc::clone(&board), is_armed: true };
+    let job = Job { board, account, scope: caller.scope, class, parts };
+    if job.rows() > 0
+        && let Err(full) = app.shared.intake.submit(job)
+    {
+        claim.refuse();
+        return Err(overloaded(app, full));
+    }
+    Ok(claim)
+}
+
+/// Rows that are answered already need not run.
+fn drop_settled(board: &Board, parts: &mut Vec<Part>) {
+    let state = board.read();
+    for part in parts.iter_mut() {
+        part.rows.retain_mut(|row| {
+            row.targets.retain(|index| state.rows[*index as usize].state == RowState::Pending);
+            !row.targets.is_empty()
+        });
+    }
+    parts.retain(|part| !part.rows.is_empty());
+}
+
+/// Answers rows out of the tenant's result cache, memory first.
+async fn answer_from_cache(app: &App, caller: Caller, board: &Board, parts: &mut Vec<Part>) {
+    if !app.config.cache.enabled {
+        return;
+    }
+    let wanted: Vec<CellKey> = parts.iter().flat_map(|part| &part.rows).filter_map(|row| row.key).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let unknown: Vec<ResultKey> = wanted
+        .iter()
+        .filter(|key| app.shared.results.get(caller.tenant, key).is_none())
+        .map(|key| ResultKey(*key))
+        .collect();
+    let now = UnixMillis(app.shared.clock.unix_ms());
+    // A cache that cannot be read is a slower server, not a broken one.
+    let stored = match app.store.results(caller.tenant, &unknown, now).await {
+        Ok(stored) => stored,
+        Err(error) => {
+            tracing::warn!(%error, "the result cache cannot be read");
+            Vec::new()
+        }
+    };
+    for (key, value) in unknown.iter().zip(stored) {
+        if let Some(answer) = value.and_then(|value| parse_answer(&value)) {
+            app.shared.results.put_stored(caller.tenant, key.0, answer);
+        }
+    }
+    let now = app.shared.clock.now();
+    let hit = |row: &JobRow| row.key.and_then(|key| app.shared.results.get(caller.tenant, &key));
+    for part in parts.iter_mut() {
+        part.rows.retain(|row| {
+            let Some(answer) = hit(row) else {
+                app.shared.metrics.cache_misses.increment(u64::from(row.key.is_some()));
+                return true;
+            };
+            app.shared.metrics.cache_hits.increment(1);
+            for index in &row.targets {
+                let Answer { prompt, output, end, .. } = answer;
+                let usage = Usage { prompt, cached: prompt, computed: TokenCount(0), output };
+                let state = RowState::Done { end, usage, source: Source::Cache };
+                board.answer(*index, &answer.text, state, now);
+            }
+            false
+        });
+    }
+    parts.retain(|part| !part.rows.is_empty());
+}
+
+/// An answer as the stored cache keeps it.
+pub fn render_answer(answer: &Answer) -> String {
+    let stop = answer.end == End::Stop;
+    json!({ "text": *answer.text, "stop": stop, "prompt": answer.prompt.0, "output": answer.output.0 })
+        .to_string()
+}
+
+fn parse_answer(value: &str) -> Option<Answer> {
+    let value: Value = serde_json::from_str(value).ok()?;
+    Some(Answer {
+        text: value["text"].as_str()?.into(),
+        end: if value["stop"].as_bool()? { End::Stop } else { End::Length },
+        prompt: TokenCount(value["prompt"].as_u64()?),
+        output: TokenCount(value["output"].as_u64()?),
+    })
+}
+
+fn overloaded(app: &App, full: Full) -> ApiError {
+    app.shared.metrics.overloaded.increment(1);
+    // Rows leave at some rate; half the queue gone is a fair time to come back. Without a measured rate: a second.
+    let elapsed = app.shared.clock.now().0 / 1_000_000_000;
+    let rate = app.shared.pulse.rows() / elapsed.max(1);
+    let seconds = if rate == 0 { 1 } else { (full.rows / 2 / rate).clamp(1, 60) };
+    ApiError::Overloaded { rows: full.rows, limit: full.limit, retry_after: Millis(seconds * 1_000) }
+}
+
+/// Ownership of a running board.
+pub struct Claim {
+    app: Data<App>,
+    board: Arc<Board>,
+    is_armed: bool,
+}
+
+impl Claim {
+    /// The board.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// Waits until the board is over, or `deadline` has passed. True: it is over.
+    pub async fn wait(&self, deadline: Option<Millis>) -> bool {
+        let over = finished(&self.board);
+        match deadline {
+            None => {
+                over.await;
+                true
+            }
+            Some(Millis(ms)) => {
+                tokio::time::timeout(std::time::Duration::from_millis(ms), over).await.is_ok()
+            }
+        }
+    }
+
+    /// Lets the work go on without its client; the result is fetched by id.
+    pub fn release(mut self) -> Arc<Board> {
+        self.is_armed = false;
+        Arc::clone(&self.board)
+    }
+
+    /// The loop did not take it.
+    fn refuse(mut self) {
+        self.is_armed = false;
+        self.board.end(Status::Cancelled, self.app.shared.clock.now());
+        self.app.registry.remove(self.board.id);
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.is_armed {
+            return;
+        }
+        if cancel(&self.app, &self.board) {
+            self.app.shared.metrics.disconnects.increment(1);
+        } else {
+            self.app.registry.ended(&self.board);
+        }
+    }
+}
+
+/// Ends a board that still runs; its rows stop within two steps. False: it was over.
+pub fn cancel(app: &App, board: &Arc<Board>) -> bool {
+    let was_running = board.end(Status::Cancelled, app.shared.clock.now());
+    if was_running {
+        app.shared.intake.leave(Arc::clone(board));
+        app.registry.ended(board);
+    }
+    was_running
+}
+
+/// Resolves when the board is over.
+pub async fn finished(board: &Board) {
+    let mut version = board.follow();
+    while !board.read().is_over() {
+        // The sender lives in the board, so it cannot be gone.
+        if version.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What keeps a store error from a client.
+pub fn stored<T>(result: Result<T, store::Error>) -> Result<T, ApiError> {
+    result.map_err(internal)
+}

@@ -1,0 +1,123 @@
+//! Server-sent events of a board.
+//!
+//! A stream reads the board at its client's pace (it is polled when the socket takes more), so nothing queues
+//! up for a slow client. It ends with `done`, or with `error` and no `done`; never silently. Dropping it
+//! drops the claim, which cancels the work.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use actix_web::web::{Bytes, Data};
+use base::Millis;
+use futures_util::Stream;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::app::App;
+use crate::board::{Board, Row, Status};
+use crate::error::ApiError;
+use crate::service::Claim;
+use crate::tickets;
+
+/// Rows put into one chunk at most: the board is locked meanwhile.
+const ROWS_PER_CHUNK: usize = 64;
+
+/// One event.
+pub fn event(name: &str, data: &impl Serialize) -> String {
+    let data = serde_json::to_string(data).expect("wire types have string keys and serialize");
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
+/// How a kind of board is shown in a stream.
+pub trait Show: 'static {
+    /// The event of a row that finished.
+    fn row(&self, board: &Board, index: u32, row: &Row) -> String;
+    /// The last event; `partial` when the deadline cut it short.
+    fn done(&self, app: &App, board: &Board, partial: bool) -> String;
+}
+
+struct Reader<S> {
+    app: Data<App>,
+    claim: Option<Claim>,
+    version: watch::Receiver<u64>,
+    show: S,
+    sent: usize,
+    deadline: Option<Instant>,
+    /// The request's body, for a ticket.
+    request: Bytes,
+}
+
+/// The events of a claim, rows in the order in which they finish.
+pub fn rows(
+    app: Data<App>,
+    claim: Claim,
+    show: impl Show,
+    deadline: Option<Millis>,
+    request: Bytes,
+) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let version = claim.board().follow();
+    let deadline = deadline.map(|ms| Instant::now() + Duration::from_millis(ms.0));
+    let reader = Reader { app, claim: Some(claim), version, show, sent: 0, deadline, request };
+    futures_util::stream::unfold(reader, |mut reader| async move {
+        let chunk = reader.next().await?;
+        Some((Ok(Bytes::from(chunk)), reader))
+    })
+}
+
+impl<S: Show> Reader<S> {
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            let claim = self.claim.as_ref()?;
+            self.version.mark_unchanged();
+            let (chunk, ended) = news(&self.app, &self.show, claim.board(), &mut self.sent);
+            if ended {
+                self.claim = None;
+            }
+            if !chunk.is_empty() {
+                return Some(chunk);
+            }
+            let silence = Duration::from_millis(self.app.config.server.keep_alive_ms.0);
+            let until = Instant::now() + silence;
+            let wake = self.deadline.map_or(until, |deadline| deadline.min(until));
+            let changed = tokio::time::timeout_at(wake, self.version.changed()).await;
+            if changed.is_err() {
+                match self.deadline {
+                    Some(deadline) if deadline <= Instant::now() => return self.cut_short().await,
+                    _ => return Some(": waiting\n\n".into()),
+                }
+            }
+        }
+    }
+
+    /// The deadline has passed: the work goes on for a ticket, the stream ends.
+    async fn cut_short(&mut self) -> Option<String> {
+        let claim = self.claim.take()?;
+        let mut out = String::new();
+        match tickets::make(&self.app, claim, &self.request).await {
+            Ok(board) => out.push_str(&self.show.done(&self.app, &board, true)),
+            Err(error) => out.push_str(&event("error", &error.body())),
+        }
+        Some(out)
+    }
+}
+
+/// What is on the board after the `sent` first rows that finished, and whether that was the end.
+fn news(app: &App, show: &impl Show, board: &Board, sent: &mut usize) -> (String, bool) {
+    let mut out = String::new();
+    let state = board.read();
+    let until = state.finished.len().min(*sent + ROWS_PER_CHUNK);
+    for index in &state.finished[*sent..until] {
+        out.push_str(&show.row(board, *index, &state.rows[*index as usize]));
+    }
+    *sent = until;
+    let status = if until == state.finished.len() { state.status.clone() } else { Status::Running };
+    drop(state);
+    match &status {
+        Status::Running => {}
+        Status::Completed => out.push_str(&show.done(app, board, false)),
+        Status::Cancelled => out.push_str(&event("error", &ApiError::Cancelled.body())),
+        Status::Failed(error) => out.push_str(&event("error", &error.body())),
+    }
+    (out, status != Status::Running)
+}

@@ -1,0 +1,162 @@
+//! `/v1/cells` on the wire: calls in, values or errors out, in the same order.
+
+use base::Millis;
+use ir::catalogue::AnswerValue;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::board::{Board, Kind, Row, RowState, Status};
+use crate::config::LimitsConfig;
+use crate::error::{ApiError, ErrorObject};
+use crate::json::Fields;
+use crate::model::Model;
+use crate::wire::relquery::{Progress, Shape, check_model, deadline, progress, public_id, status_word};
+use crate::wire::usage::UsageReply;
+
+/// One call as it was sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// The function's name.
+    pub function: String,
+    /// Its arguments, in order.
+    pub args: Vec<Value>,
+}
+
+/// A batch of cell calls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellsRequest {
+    /// The calls; one that makes no sense fails alone.
+    pub calls: Vec<Result<Call, ApiError>>,
+    /// When a partial reply goes out.
+    pub deadline: Option<Millis>,
+    /// Whether answers may come from and go to the result cache.
+    pub cache: bool,
+    /// Whether cells stream.
+    pub stream: bool,
+}
+
+impl CellsRequest {
+    /// Reads and checks the fields.
+    pub fn read(mut fields: Fields, limits: &LimitsConfig, model: &Model) -> Result<Self, ApiError> {
+        check_model(&mut fields, model)?;
+        let Some(items) = fields.array("calls")? else { return fields.bad("calls", "is required") };
+        if items.is_empty() {
+            return fields.bad("calls", "must have at least one call");
+        }
+        if items.len() > limits.rows_max {
+            let limit = format!("{} calls", limits.rows_max);
+            return Err(ApiError::TooLarge { what: "`calls`".into(), limit });
+        }
+        let calls = items.into_iter().enumerate().map(|(index, item)| call(index, item)).collect();
+        let request = Self {
+            calls,
+            deadline: deadline(&mut fields)?,
+            cache: fields.bool("cache")?.unwrap_or(true),
+            stream: fields.bool("stream")?.unwrap_or(false),
+        };
+        fields.finish()?;
+        Ok(request)
+    }
+}
+
+fn call(index: usize, item: Value) -> Result<Call, ApiError> {
+    let mut fields = Fields::nested(format!("calls[{index}]"), item)?;
+    let Some(function) = fields.string("function")? else {
+        return fields.bad("function", "is required");
+    };
+    let args = fields.array("args")?.unwrap_or_default();
+    fields.finish()?;
+    Ok(Call { function, args })
+}
+
+/// One cell on the wire: a value, an error, or pending.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+pub struct CellReply {
+    /// Its place among the calls; only in a stream, where the order is that of finishing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// Text, an array of texts (`list`), or an integer (`rate`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorObject>,
+    /// Set while it is unfinished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending: Option<bool>,
+}
+
+impl CellReply {
+    /// The cell of a board's row.
+    pub fn new(board: &Board, index: u32, row: &Row) -> Self {
+        match &row.state {
+            RowState::Pending => Self { pending: Some(true), ..Self::default() },
+            RowState::Failed(error) => Self { error: Some(error.body().error), ..Self::default() },
+            RowState::Done { .. } => match value(&board.kind, index, &row.text) {
+                Ok(value) => Self { value: Some(value), ..Self::default() },
+                Err(error) => Self { error: Some(error.body().error), ..Self::default() },
+            },
+        }
+    }
+}
+
+/// The value that a call's text stands for.
+fn value(kind: &Kind, index: u32, text: &str) -> Result<Value, ApiError> {
+    let Kind::Cells(answers) = kind else { return Ok(text.into()) };
+    match answers[index as usize].read(text) {
+        Ok(AnswerValue::Text(text)) => Ok(text.into()),
+        Ok(AnswerValue::List(items)) => Ok(items.into()),
+        Ok(AnswerValue::Integer(number)) => Ok(number.into()),
+        Err(error) => Err(ApiError::Row(error.to_string())),
+    }
+}
+
+/// A batch of cells on the wire.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct CellsReply {
+    /// Its id.
+    pub id: String,
+    /// Always `cells`.
+    pub object: &'static str,
+    /// `running`, `completed`, `partial`, `cancelled` or `failed`.
+    pub status: &'static str,
+    /// The model.
+    pub model: String,
+    /// The cells in the order of the calls; absent at the end of a stream, which sent them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cells: Option<Vec<CellReply>>,
+    /// How far it is.
+    pub progress: Progress,
+    /// Where the rest will be, when the deadline cut the reply short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    /// Tokens.
+    pub usage: UsageReply,
+    /// What ended it, when the server gave it up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorObject>,
+}
+
+impl CellsReply {
+    /// A board as it stands.
+    pub fn new(board: &Board, model: &Model, shape: Shape) -> Self {
+        let state = board.read();
+        let is_partial = shape.partial && !state.is_over();
+        let cells = || (0..).zip(&state.rows).map(|(index, row)| CellReply::new(board, index, row)).collect();
+        Self {
+            id: public_id(board),
+            object: "cells",
+            status: status_word(&state, shape.partial),
+            model: model.name.clone(),
+            cells: shape.rows.then(cells),
+            progress: progress(&state),
+            ticket: is_partial.then(|| public_id(board)),
+            usage: UsageReply::from(&*state),
+            error: match &state.status {
+                Status::Failed(error) => Some(error.body().error),
+                Status::Running | Status::Completed | Status::Cancelled => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! `/v1/relqueries` on the wire.
+
+use base::{Millis, ServiceClass};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::board::{Board, Row, RowState, State, Status};
+use crate::config::LimitsConfig;
+use crate::error::{ApiError, ErrorObject};
+use crate::json::Fields;
+use crate::model::Model;
+use crate::wire::sampling::{Absent, Sampling};
+use crate::wire::usage::UsageReply;
+
+/// One row of the table as it was sent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowIn {
+    /// Cells in the order of the columns.
+    List(Vec<Value>),
+    /// Cells by column name.
+    Named(Map<String, Value>),
+}
+
+/// A relQuery as a client asks for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RelQueryRequest {
+    /// The template, with `{column}` where a cell goes.
+    pub template: String,
+    /// Instructions before it.
+    pub system: Option<String>,
+    /// Names of the columns, where the rows are lists.
+    pub columns: Option<Vec<String>>,
+    /// The table.
+    pub rows: Vec<RowIn>,
+    /// How outputs are produced.
+    pub sampling: Sampling,
+    /// Whether the chat template frames the prompt; absent: when the model has one.
+    pub chat: Option<bool>,
+    /// Whether rows may run in any order.
+    pub order_rows: bool,
+    /// Whether answers may come from and go to the result cache.
+    pub cache: bool,
+    /// Who waits.
+    pub class: ServiceClass,
+    /// Whether rows stream.
+    pub stream: bool,
+    /// When a partial reply goes out.
+    pub deadline: Option<Millis>,
+}
+
+impl RelQueryRequest {
+    /// Reads and checks the fields.
+    pub fn read(mut fields: Fields, limits: &LimitsConfig, model: &Model) -> Result<Self, ApiError> {
+        check_model(&mut fields, model)?;
+        let template = text(&mut fields, "template", limits)?;
+        let Some(template) = template else { return fields.bad("template", "is required") };
+        let request = Self {
+            template,
+            system: text(&mut fields, "system", limits)?,
+            columns: columns(&mut fields, limits)?,
+            rows: rows(&mut fields, limits)?,
+            sampling: Sampling::read(&mut fields, limits, model, Absent::default(), &["max_tokens"])?,
+            chat: fields.bool("chat")?,
+            order_rows: order(&mut fields)?,
+            cache: fields.bool("cache")?.unwrap_or(true),
+            class: class(&mut fields)?,
+            stream: fields.bool("stream")?.unwrap_or(false),
+            deadline: deadline(&mut fields)?,
+        };
+        fields.finish()?;
+        Ok(request)
+    }
+}
+
+/// Refuses a model that is not the one served.
+pub fn check_model(fields: &mut Fields, model: &Model) -> Result<(), ApiError> {
+    match fields.string("model")? {
+        Some(name) if name != model.name => Err(ApiError::ModelNotFound(name)),
+        _ => Ok(()),
+    }
+}
+
+/// `deadline_ms`: at least a millisecond, at most a day.
+pub fn deadline(fields: &mut Fields) -> Result<Option<Millis>, ApiError> {
+    Ok(fields.integer("deadline_ms", 1, 86_400_000)?.map(Millis))
+}
+
+fn text(fields: &mut Fields, name: &str, limits: &LimitsConfig) -> Result<Option<String>, ApiError> {
+    let text = fields.string(name)?;
+    if text.as_ref().is_some_and(|text| text.len() as u64 > limits.template_bytes_max.0) {
+        let limit = format!("{} bytes", limits.template_bytes_max.0);
+        return Err(ApiError::TooLarge { what: format!("`{}`", fields.name(name)), limit });
+    }
+    Ok(text)
+}
+
+fn columns(fields: &mut Fields, limits: &LimitsConfig) -> Result<Option<Vec<String>>, ApiError> {
+    let Some(items) = fields.array("columns")? else { return Ok(None) };
+    if items.len() > limits.columns_max {
+        return fields.bad("columns", format!("has more than {} names", limits.columns_max));
+    }
+    let mut names: Vec<String> = Vec::with_capacity(items.len());
+    for item in items {
+        match item {
+            Value::String(name) if names.contains(&name) => {
+                return fields.bad("columns", format!("names `{name}` twice"));
+            }
+            Value::String(name) => names.push(name),
+            _ => return fields.bad("columns", "must be an array of strings"),
+        }
+    }
+    Ok(Some(names))
+}
+
+fn rows(fields: &mut Fields, limits: &LimitsConfig) -> Result<Vec<RowIn>, ApiError> {
+    let Some(items) = fields.array("rows")? else { return fields.bad("rows", "is required") };
+    if items.is_empty() {
+        return fields.bad("rows", "must have at least one row");
+    }
+    if items.len() > limits.rows_max {
+        return Err(ApiError::TooLarge { what: "`rows`".into(), limit: format!("{} rows", limits.rows_max) });
+    }
+    let row = |(index, item): (usize, Value)| match item {
+        Value::Array(cells) if cells.len() > limits.columns_max => {
+            fields.bad(&format!("rows[{index}]"), format!("has more than {} cells", limits.columns_max))
+        }
+        Value::Array(cells) => Ok(RowIn::List(cells)),
+        Value::Object(cells) if cells.len() > limits.columns_max => {
+            fields.bad(&format!("rows[{index}]"), format!("has more than {} cells", limits.columns_max))
+        }
+        Value::Object(cells) => Ok(RowIn::Named(cells)),
+        _ => fields.bad(&format!("rows[{index}]"), "must be an array or an object"),
+    };
+    items.into_iter().enumerate().map(row).collect()
+}
+
+fn order(fields: &mut Fields) -> Result<bool, ApiError> {
+    match fields.string("order")?.as_deref() {
+        None | Some("rows") => Ok(true),
+        Some("exact") => Ok(false),
+        Some(_) => fields.bad("order", "must be `rows` or `exact`"),
+    }
+}
+
+fn class(fields: &mut Fields) -> Result<ServiceClass, ApiError> {
+    match fields.string("class")?.as_deref() {
+        None | Some("interactive") => Ok(ServiceClass::Interactive),
+        Some("dashboard") => Ok(ServiceClass::Dashboard),
+        Some("bulk") => Ok(ServiceClass::Bulk),
+        Some(_) => fields.bad("class", "must be `interactive`, `dashboard` or `bulk`"),
+    }
+}
+
+/// A cell's text: what it was, with `null` as the empty text.
+pub fn cell_text(cell: &Value, limits: &LimitsConfig) -> Result<String, String> {
+    let text = match cell {
+        Value::Null => String::new(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.clone(),
+        Value::Array(_) | Value::Object(_) => {
+            return Err("must be a string, a number, a boolean or null".into());
+        }
+    };
+    if text.len() as u64 > limits.cell_bytes_max.0 {
+        return Err(format!("has {} bytes, the limit is {}", text.len(), limits.cell_bytes_max.0));
+    }
+    Ok(text)
+}
+
+/// The public spelling of an id.
+pub fn public_id(board: &Board) -> String {
+    match board.kind {
+        crate::board::Kind::RelQuery => format!("rq-{}", board.id),
+        crate::board::Kind::Cells(_) => format!("cl-{}", board.id),
+    }
+}
+
+/// The number in a public id.
+pub fn parse_id(prefix: &str, id: &str) -> Option<base::RelQueryId> {
+    let digits = id.strip_prefix(prefix)?;
+    let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_plain.then(|| digits.parse().ok().map(base::RelQueryId)).flatten()
+}
+
+/// One row on the wire.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct RowReply {
+    /// Its place in the input.
+    pub index: u32,
+    /// Its output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// `stop` or `length`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<&'static str>,
+    /// Its tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageReply>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorObject>,
+    /// Set while it is unfinished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending: Option<bool>,
+}
+
+impl RowReply {
+    /// The row at `index`.
+    pub fn new(index: u32, row: &Row) -> Self {
+        let empty = Self { index, text: None, finish_reason: None, usage: None, error: None, pending: None };
+        match &row.state {
+            RowState::Pending => Self { pending: Some(true), ..empty },
+            RowState::Failed(error) => Self { error: Some(error.body().error), ..empty },
+            RowState::Done { end, usage, .. } => Self {
+                text: Some(row.text.clone()),
+                finish_reason: Some(finish_reason(*end)),
+                usage: Some((*usage).into()),
+                ..empty
+            },
+        }
+    }
+}
+
+/// OpenAI's word for why an output ended.
+pub fn finish_reason(end: base::End) -> &'static str {
+    match end {
+        base::End::Stop => "stop",
+        base::End::Length => "length",
+    }
+}
+
+/// How far a relQuery is.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct Progress {
+    /// Rows.
+    pub total: usize,
+    /// Rows with an answer.
+    pub done: usize,
+    /// Rows that failed.
+    pub failed: usize,
+}
+
+/// Where the time went (RelServe, Eq. 2).
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct Timing {
+    /// Arrival to the start of the first prefill.
+    pub waiting_ms: f64,
+    /// To the end of the last prefill.
+    pub core_ms: f64,
+    /// To the last token.
+    pub tail_ms: f64,
+    /// All of it; so far, while it runs.
+    pub total_ms: f64,
+}
+
+/// A relQuery on the wire.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct RelQueryReply {
+    /// Its id.
+    pub id: String,
+    /// Always `relquery`.
+    pub object: &'static str,
+    /// `running`, `completed`, `partial`, `cancelled` or `failed`.
+    pub status: &'static str,
+    /// The model.
+    pub model: String,
+    /// When it came, unix seconds.
+    pub created: u64,
+    /// The rows in input order; absent at the end of a stream, which sent them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<Vec<RowReply>>,
+    /// How far it is.
+    pub progress: Progress,
+    /// Where the rest will be, when the deadline cut the reply short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    /// Tokens.
+    pub usage: UsageReply,
+    /// Where the time went.
+    pub timing: Timing,
+    /// What ended it, when the server gave it up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorObject>,
+}
+
+/// What is cut out of a reply, or put into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// With the rows.
+    pub rows: bool,
+    /// Its deadline has passed: `partial` instead of `running`, with a ticket.
+    pub partial: bool,
+}
+
+/// The status word of a board.
+pub fn status_word(state: &State, partial: bool) -> &'static str {
+    match &state.status {
+        Status::Running if partial => "partial",
+        Status::Running => "running",
+        Status::Completed => "completed",
+        Status::Cancelled => "cancelled",
+        Status::Failed(_) => "failed",
+    }
+}
+
+impl RelQueryReply {
+    /// A board as it stands.
+    pub fn new(board: &Board, model: &Model, now: base::Time, shape: Shape) -> Self {
+        let state = board.read();
+        let is_partial = shape.partial && !state.is_over();
+        let rows = || (0..).zip(&state.rows).map(|(index, row)| RowReply::new(index, row)).collect();
+        Self {
+            id: public_id(board),
+            object: "relquery",
+            status: status_word(&state, shape.partial),
+            model: model.name.clone(),
+            created: board.created_ms / 1_000,
+            rows: shape.rows.then(rows),
+            progress: progress(&state),
+            ticket: is_partial.then(|| public_id(board)),
+            usage: UsageReply::from(&*state),
+            timing: timing(board, &state, now),
+            error: match &state.status {
+                Status::Failed(error) => Some(error.body().error),
+                Status::Running | Status::Completed | Status::Cancelled => None,
+            },
+        }
+    }
+}
+
+/// Counts of a board.
+pub fn progress(state: &State) -> Progress {
+    Progress { total: state.rows.len(), done: state.finished.len() - state.failed, failed: state.failed }
+}
+
+fn timing(board: &Board, state: &State, now: base::Time) -> Timing {
+    let ms = |span: base::Nanos| span.0 as f64 / 1e6;
+    let periods = state.periods.unwrap_or_default();
+    Timing {
+        waiting_ms: ms(periods.waiting),
+        core_ms: ms(periods.core),
+        tail_ms: ms(periods.tail),
+        total_ms: ms(board.age(state, now)),
+    }
+}

@@ -1,0 +1,106 @@
+//! Sampling fields, which all text routes share: read, checked and named one by one.
+
+use std::sync::Arc;
+
+use base::{Generation, TokenCount};
+use serde_json::Value;
+
+use crate::config::LimitsConfig;
+use crate::error::ApiError;
+use crate::json::Fields;
+use crate::model::Model;
+
+/// Longest stop string.
+const STOP_BYTES_MAX: usize = 256;
+
+/// What a route takes where the caller does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct Absent {
+    /// `max_tokens`.
+    pub max_tokens: u64,
+    /// `temperature`.
+    pub temperature: f32,
+    /// `top_p`.
+    pub top_p: f32,
+    /// `top_k`.
+    pub top_k: Option<u32>,
+}
+
+impl Default for Absent {
+    /// What relQueries and cells take: short and greedy.
+    fn default() -> Self {
+        Self { max_tokens: 16, temperature: 0.0, top_p: 1.0, top_k: None }
+    }
+}
+
+/// How to produce outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// For the executor.
+    pub generation: Arc<Generation>,
+    /// The caller's seed.
+    pub seed: Option<u64>,
+}
+
+impl Sampling {
+    /// Whether the same prompt gives the same answer every time.
+    pub fn is_deterministic(&self) -> bool {
+        self.generation.temperature == 0.0 || self.seed.is_some()
+    }
+
+    /// Takes the fields of the request. `max_tokens` may also be called by the names in `limit_names`.
+    pub fn read(
+        fields: &mut Fields,
+        limits: &LimitsConfig,
+        model: &Model,
+        absent: Absent,
+        limit_names: &[&str],
+    ) -> Result<Self, ApiError> {
+        let mut output_max = absent.max_tokens.min(limits.output_tokens_max);
+        for name in limit_names {
+            if let Some(tokens) = fields.integer(name, 1, limits.output_tokens_max)? {
+                output_max = tokens;
+            }
+        }
+        let temperature = fields.number("temperature", "from 0 to 2", |t| (0.0..=2.0).contains(&t))?;
+        let top_p = fields.number("top_p", "above 0 and at most 1", |p| p > 0.0 && p <= 1.0)?;
+        let top_k = fields.integer("top_k", 1, u64::from(model.vocab))?;
+        let generation = Generation {
+            output_max: TokenCount(output_max),
+            // The smallest f32 above 0 rather than 0: a tiny p is legal and must not become an illegal one.
+            top_p: top_p.map_or(absent.top_p, |p| (p as f32).max(f32::MIN_POSITIVE)),
+            temperature: temperature.map_or(absent.temperature, |t| t as f32),
+            top_k: top_k.and_then(|k| u32::try_from(k).ok()).or(absent.top_k),
+            stop: stops(fields, limits)?,
+            stop_tokens: Vec::new(),
+            ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
+        };
+        Ok(Self { generation: Arc::new(generation), seed: seed(fields)? })
+    }
+}
+
+/// `seed`: any 64-bit integer, signed or not.
+fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
+    let Some(value) = fields.take("seed") else { return Ok(None) };
+    match value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned)) {
+        Some(seed) => Ok(Some(seed)),
+        None => fields.bad("seed", "must be an integer of 64 bits"),
+    }
+}
+
+/// `stop`: a string or an array of strings.
+fn stops(fields: &mut Fields, limits: &LimitsConfig) -> Result<Vec<String>, ApiError> {
+    let items = match fields.take("stop") {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(items)) => items,
+        Some(one) => vec![one],
+    };
+    if items.len() > limits.stops_max {
+        return fields.bad("stop", format!("has more than {} strings", limits.stops_max));
+    }
+    let text = |item: Value| match item {
+        Value::String(text) if !text.is_empty() && text.len() <= STOP_BYTES_MAX => Ok(text),
+        _ => fields.bad("stop", format!("must be strings of 1 to {STOP_BYTES_MAX} bytes")),
+    };
+    items.into_iter().map(text).collect()
+}

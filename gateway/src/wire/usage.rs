@@ -1,0 +1,58 @@
+//! Token counts on the wire, in every reply; OpenAI's names where it has them.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::board::{State, Usage};
+
+/// Prompt tokens that cost nothing.
+#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
+pub struct PromptDetails {
+    /// Prompt tokens that were not computed for this answer.
+    pub cached_tokens: u64,
+}
+
+/// Tokens of a row or a request.
+#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
+pub struct UsageReply {
+    /// Prompt tokens.
+    pub prompt_tokens: u64,
+    /// Output tokens.
+    pub completion_tokens: u64,
+    /// Both.
+    pub total_tokens: u64,
+    /// Prompt tokens really computed.
+    pub computed_tokens: u64,
+    /// Of the prompt tokens, those that were not.
+    pub prompt_tokens_details: PromptDetails,
+    /// Rows answered from the result cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows_from_cache: Option<u64>,
+    /// Rows that shared another row's run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows_deduplicated: Option<u64>,
+}
+
+impl From<Usage> for UsageReply {
+    fn from(usage: Usage) -> Self {
+        Self {
+            prompt_tokens: usage.prompt.0,
+            completion_tokens: usage.output.0,
+            total_tokens: usage.prompt.0 + usage.output.0,
+            computed_tokens: usage.computed.0,
+            prompt_tokens_details: PromptDetails { cached_tokens: usage.cached.0 },
+            rows_from_cache: None,
+            rows_deduplicated: None,
+        }
+    }
+}
+
+impl From<&State> for UsageReply {
+    fn from(state: &State) -> Self {
+        Self {
+            rows_from_cache: Some(state.from_cache as u64),
+            rows_deduplicated: Some(state.deduplicated as u64),
+            ..Self::from(state.usage)
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What the gateway's tests share: a server on a real socket over a model that is a table lookup.
+
+pub mod client;
+pub mod double;
+
+use std::sync::Arc;
+
+use base::text::ByteText;
+use base::{Millis, TokenCount};
+use gateway::app::{Backend, Running, start};
+use gateway::config::Config;
+use gateway::model::{Defaults, Model};
+use scheduler::CostModel;
+use store::{NewKey, Store, UnixMillis};
+
+use client::{Client, Reply};
+use double::{Double, Gate};
+
+/// A running server, its key, and the gate in front of its executor.
+pub struct Server {
+    /// The server.
+    pub running: Running,
+    /// A client with a key of the default tenant.
+    pub client: Client,
+    /// Lets steps through.
+    pub gate: Arc<Gate>,
+}
+
+/// A model of bytes.
+pub fn model() -> Model {
+    Model {
+        name: "double".into(),
+        description: "a table lookup".into(),
+        text: Arc::new(ByteText),
+        has_chat: false,
+        context_max: TokenCount(2_048),
+        vocab: 257,
+        revision: 7,
+        kv_blocks: 1_024,
+        block_tokens: 16,
+        defaults: Defaults { temperature: 1.0, top_p: 1.0, top_k: None },
+        created: 0,
+    }
+}
+
+/// The defaults on a free port.
+pub fn config() -> Config {
+    let mut config = Config::default();
+    config.server.listen = ([127, 0, 0, 1], 0).into();
+    config.server.workers = 1;
+    config.store.flush_ms = Millis(20);
+    config
+}
+
+/// Starts a server with an empty store of its own, all steps allowed.
+pub async fn serve() -> Server {
+    serve_with(config(), model()).await
+}
+
+/// Starts a server with this configuration and model.
+pub async fn serve_with(config: Config, model: Model) -> Server {
+    serve_on(config, model, Store::open("sqlite::memory:").await.unwrap()).await
+}
+
+/// Starts a server on a store.
+pub async fn serve_on(config: Config, model: Model, store: Store) -> Server {
+    let gate = Arc::new(Gate::open());
+    let executor = Box::new(Double::new(Arc::clone(&gate), model.block_tokens));
+    let key = key_of(&store, store::DEFAULT_TENANT).await;
+    let backend = Backend { executor, model, cost: CostModel::default() };
+    let running = start(config, backend, store).await.unwrap();
+    let client = Client { address: running.address, key: Some(key) };
+    Server { running, client, gate }
+}
+
+/// A new key of a tenant.
+pub async fn key_of(store: &Store, tenant: base::TenantId) -> String {
+    let new = NewKey { tenant, name: "test", expires: None };
+    store.create_key(new, UnixMillis(1)).await.unwrap().plaintext
+}
+
+impl Server {
+    /// Posts a relQuery.
+    pub async fn relquery(&self, body: serde_json::Value) -> Reply {
+        self.client.post("/v1/relqueries", &body).await
+    }
+
+    /// Waits until the server shows what is expected; gives up only where it never would.
+    pub async fn until(&self, what: &str, mut seen: impl FnMut(&Self) -> bool) {
+        let wait = async {
+            while !seen(self) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let hang = std::time::Duration::from_secs(60);
+        assert!(tokio::time::timeout(hang, wait).await.is_ok(), "never: {what}");
+    }
+
+    /// Whether nothing is held any more: no row, no block.
+    pub fn is_free(&self) -> bool {
+        let stats = self.running.app.view().stats;
+        self.running.app.shared.intake.unfinished() == 0 && stats.relqueries == 0 && stats.kv_used_blocks == 0
+    }
+}
