@@ -55,6 +55,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// What is served.
     pub model: ModelConfig,
+    /// How the local engine runs it.
+    pub engine: engine::EngineConfig,
     /// How steps are planned.
     pub scheduler: SchedulerConfig,
     /// What survives a restart.
@@ -326,6 +328,7 @@ impl Config {
         {
             return Err(invalid("store.database", "must start with sqlite: or postgres:"));
         }
+        self.engine.validate().map_err(|(field, reason)| invalid(field, &reason))?;
         self.scheduler.validate().map_err(|error| invalid("scheduler", &error.to_string()))
     }
 
@@ -343,6 +346,16 @@ impl Config {
         }
         warnings
     }
+}
+
+/// A token for private models on a hub, from the variable that its own tools read.
+pub fn hub_token() -> Option<String> {
+    std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty())
+}
+
+/// What is logged: `RELSERVE_LOG`, in the syntax of `tracing_subscriber::EnvFilter`.
+pub fn log_filter() -> String {
+    std::env::var("RELSERVE_LOG").unwrap_or_else(|_| "info".into())
 }
 
 /// An error that names a field.

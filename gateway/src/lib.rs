@@ -8,9 +8,11 @@
 pub mod account;
 pub mod app;
 pub mod auth;
+pub mod backend;
 pub mod board;
 pub mod body;
 pub mod calibrate;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod cors;

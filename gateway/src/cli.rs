@@ -1,0 +1,277 @@
+//! The `relserve` command: serve, keys, pull, model info.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use base::{Millis, TenantId};
+use clap::{Args, Parser, Subcommand};
+use scheduler::Policy;
+use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::clock::Clock;
+use crate::config::{AuthMode, Config};
+use crate::{app, backend};
+
+/// What went wrong, for a person at a terminal.
+type Failure = Box<dyn std::error::Error>;
+
+/// A self-hosted backend for LLM spreadsheet functions and dashboard columns.
+#[derive(Debug, Parser)]
+#[command(name = "relserve", version)]
+pub struct Cli {
+    /// The configuration file (TOML).
+    #[arg(long, global = true)]
+    config: Option<PathBuf>,
+    /// Where the server writes its files.
+    #[arg(long, global = true)]
+    data_dir: Option<PathBuf>,
+    /// `sqlite://...` or `postgres://...`.
+    #[arg(long, global = true)]
+    database: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serves a model.
+    Serve(Serve),
+    /// API keys.
+    #[command(subcommand)]
+    Key(Key),
+    /// Fetches a model from a hub into a folder.
+    Pull {
+        /// ORG/NAME.
+        repo: String,
+        /// The folder; by default NAME under the data folder's `models`.
+        #[arg(long)]
+        into: Option<PathBuf>,
+        /// The hub.
+        #[arg(long)]
+        endpoint: Option<String>,
+        /// Branch, tag or commit.
+        #[arg(long)]
+        revision: Option<String>,
+    },
+    /// Says what a model folder holds.
+    ModelInfo {
+        /// The folder.
+        dir: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Address and port.
+    #[arg(long)]
+    listen: Option<SocketAddr>,
+    /// A Hugging Face folder.
+    #[arg(long)]
+    model: Option<PathBuf>,
+    /// fcfs, sarathi, static-priority, relserve, relserve-pp or relserve-dp.
+    #[arg(long, value_parser = policy)]
+    policy: Option<Policy>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Key {
+    /// Makes a key and prints it, once.
+    Create {
+        /// What to call it.
+        name: String,
+        /// The tenant's name; made where there is none of that name.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Days until it expires.
+        #[arg(long)]
+        days: Option<u64>,
+    },
+    /// Lists keys.
+    List,
+    /// Revokes a key by its number.
+    Revoke {
+        /// The number that `list` shows.
+        id: u64,
+    },
+}
+
+fn policy(name: &str) -> Result<Policy, String> {
+    let known: Vec<&str> = Policy::ALL.iter().map(|policy| policy.name()).collect();
+    let found = Policy::ALL.into_iter().find(|policy| policy.name() == name);
+    found.ok_or_else(|| format!("must be one of {}", known.join(", ")))
+}
+
+/// Prints what the command was asked for.
+macro_rules! say {
+    ($($arg:tt)*) => {{
+        use std::io::Write;
+        // Nobody listens any more: nothing is left to do about it.
+        let _ = writeln!(std::io::stdout(), $($arg)*);
+    }};
+}
+
+impl Cli {
+    /// The configuration: defaults, the file, then flags.
+    pub fn configuration(&self) -> Result<Config, Failure> {
+        let mut config = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        if let Some(folder) = &self.data_dir {
+            config.store.data_dir.clone_from(folder);
+        }
+        if let Some(url) = &self.database {
+            config.store.database = Some(url.clone());
+        }
+        if let Command::Serve(flags) = &self.command {
+            config.server.listen = flags.listen.unwrap_or(config.server.listen);
+            config.scheduler.policy = flags.policy.unwrap_or(config.scheduler.policy);
+            if let Some(folder) = &flags.model {
+                config.model.dir = Some(folder.clone());
+            }
+        }
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Runs the command.
+    pub async fn run(self) -> Result<(), Failure> {
+        let config = self.configuration()?;
+        match self.command {
+            Command::Serve(_) => serve(config).await,
+            Command::Key(key) => keys(key, &open(&config).await?).await,
+            Command::Pull { repo, into, endpoint, revision } => {
+                let folder = into.unwrap_or_else(|| {
+                    let name = repo.rsplit('/').next().unwrap_or(&repo);
+                    config.store.data_dir.join("models").join(name)
+                });
+                pull(repo, folder, endpoint, revision)
+            }
+            Command::ModelInfo { dir } => {
+                let mut config = config;
+                config.model.dir = dir.or(config.model.dir);
+                let model = backend::model_of(&backend::load(&config)?, &config, Clock::start());
+                say!("{}: {}", model.name, model.description);
+                say!("context {}, vocabulary {}", model.context_max, model.vocab);
+                say!("chat template: {}", if model.has_chat { "yes" } else { "no" });
+                say!("KV pool: {} blocks of {} tokens", model.kv_blocks, model.block_tokens);
+                say!("revision {:032x}", model.revision);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Opens the store, making its folder where it is missing.
+async fn open(config: &Config) -> Result<Store, Failure> {
+    if config.store.database.is_none() {
+        std::fs::create_dir_all(&config.store.data_dir)?;
+    }
+    Ok(Store::open(&config.store.url()).await?)
+}
+
+async fn serve(config: Config) -> Result<(), Failure> {
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let store = open(&config).await?;
+    let clock = Clock::start();
+    let engine = backend::load(&config)?;
+    let backend = backend::ready(engine, &config, &store, clock).await?;
+    let first_key = first_key(&config, &store, clock).await?;
+    let model = backend.model.name.clone();
+    // Signals are caught before the address is announced: whoever reads it may stop the server.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let running = app::start(config, backend, store).await?;
+    announce(&running, &model, first_key.as_deref());
+    tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
+    tracing::info!("draining; a second signal ends at once");
+    running
+        .drain(async {
+            tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
+        })
+        .await;
+    Ok(())
+}
+
+/// Makes the first key of a new database.
+async fn first_key(config: &Config, store: &Store, clock: Clock) -> Result<Option<String>, Failure> {
+    if config.auth.mode == AuthMode::None || !store.keys(None).await?.is_empty() {
+        return Ok(None);
+    }
+    let new = NewKey { tenant: DEFAULT_TENANT, name: "first", expires: None };
+    Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?.plaintext))
+}
+
+fn announce(running: &app::Running, model: &str, key: Option<&str>) {
+    say!("RelServe serves {model} on http://{}", running.address);
+    if let Some(key) = key {
+        say!("API key: {key}");
+        say!("(shown this once; `relserve key create NAME` makes more)");
+    }
+    let key = key.unwrap_or("$RELSERVE_KEY");
+    say!(
+        "Try: curl -N http://{}/v1/relqueries -H 'Authorization: Bearer {key}' \
+         -H 'Content-Type: application/json' -d '{{\"template\": \"Classify the text. Answer with one of these \
+         labels: positive, negative.\\n\\nText: {{text}}\", \"rows\": [[\"A wonderful film.\"], [\"Two lost hours.\"]], \
+         \"stream\": true}}'",
+        running.address
+    );
+}
+
+async fn keys(command: Key, store: &Store) -> Result<(), Failure> {
+    let now = UnixMillis(Clock::start().unix_ms());
+    match command {
+        Key::Create { name, tenant, days } => {
+            let tenant = tenant_of(store, tenant, now).await?;
+            let expires = days.map(|days| now.after(Millis(days.saturating_mul(86_400_000))));
+            let created = store.create_key(NewKey { tenant, name: &name, expires }, now).await?;
+            say!("API key: {}", created.plaintext);
+            say!("number {}, tenant {}; shown this once", created.info.id, created.info.tenant);
+        }
+        Key::List => {
+            for key in store.keys(None).await? {
+                let state = if key.revoked.is_some() { "revoked" } else { "valid" };
+                say!("{}\t{}...\ttenant {}\t{state}\t{}", key.id, key.shown, key.tenant, key.name);
+            }
+        }
+        Key::Revoke { id } => {
+            if !store.revoke_key(id, now).await? {
+                return Err(format!("there is no key {id}").into());
+            }
+            say!("revoked {id}; running servers notice within seconds");
+        }
+    }
+    Ok(())
+}
+
+async fn tenant_of(store: &Store, name: Option<String>, now: UnixMillis) -> Result<TenantId, Failure> {
+    let Some(name) = name else { return Ok(DEFAULT_TENANT) };
+    match store.tenant_named(&name).await? {
+        Some(tenant) => Ok(tenant.id),
+        None => Ok(store.create_tenant(&name, 1.0, now).await?.id),
+    }
+}
+
+fn pull(
+    repo: String,
+    folder: PathBuf,
+    endpoint: Option<String>,
+    revision: Option<String>,
+) -> Result<(), Failure> {
+    let mut request = engine::hub::PullRequest::new(repo);
+    request.token = crate::config::hub_token();
+    request.endpoint = endpoint.unwrap_or(request.endpoint);
+    request.revision = revision.unwrap_or(request.revision);
+    let mut last = String::new();
+    let commit = engine::hub::pull(&request, &folder, &mut |progress| {
+        if progress.file != last {
+            last = progress.file.to_owned();
+            say!("{} ({} bytes)", progress.file, progress.total);
+        }
+    })?;
+    say!("{} is in {}; serve it with: relserve serve --model {}", commit, folder.display(), folder.display());
+    Ok(())
+}
