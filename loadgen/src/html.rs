@@ -135,7 +135,7 @@ fn period_bars(runs: &[Run]) -> String {
     for (line, run) in runs.iter().enumerate() {
         let top = line as f64 * PITCH;
         // Long names would leave the picture: the key and the table have them whole.
-        let name: String = run.summary.name.chars().take(10).collect();
+        let name: String = run.summary.name.chars().take(16).collect();
         plot.name(top + 17.0, &name);
         let mut from = 0.0;
         for ((period, colour), part) in PERIODS.iter().zip(means(run).unwrap_or_default()) {

@@ -81,7 +81,9 @@ enum ModeName {
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
     match act(Arguments::parse().command).await {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(true) => std::process::ExitCode::SUCCESS,
+        // The records say what failed; a script should notice.
+        Ok(false) => std::process::ExitCode::from(2),
         Err(error) => {
             eprintln!("loadgen: {error}");
             std::process::ExitCode::FAILURE
@@ -89,7 +91,8 @@ async fn main() -> std::process::ExitCode {
     }
 }
 
-async fn act(command: Action) -> Result<(), Error> {
+/// Does what was asked; `false` where a relQuery or a row failed.
+async fn act(command: Action) -> Result<bool, Error> {
     match command {
         Action::Run { scenario: path, url, key, mode, endpoint, rate, out } => {
             let (scenario, trace) = load(&path, rate)?;
@@ -107,7 +110,9 @@ async fn act(command: Action) -> Result<(), Error> {
             let summary = Summary::of(name, &records);
             say(&summary.text());
             write_json(&out.join("summary.json"), &summary)?;
-            write(&out.join("report.html"), &page("loadgen", &[Run { summary, records }], &[]))
+            let sound = summary.is_sound();
+            write(&out.join("report.html"), &page("loadgen", &[Run { summary, records }], &[]))?;
+            Ok(sound)
         }
         Action::Compare { scenario: path, server, server_args, policies, rate, out } => {
             let (scenario, trace) = load(&path, rate)?;
@@ -127,7 +132,7 @@ async fn act(command: Action) -> Result<(), Error> {
             });
             write_json(&out.join("comparison.json"), &told)?;
             say(&table(&summaries, &predicted));
-            Ok(())
+            Ok(summaries.iter().all(Summary::is_sound))
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// Size of a plot and of the space its labels take, in SVG units.
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 340.0;
-const LEFT: f64 = 70.0;
+const LEFT: f64 = 110.0;
 const BOTTOM: f64 = 46.0;
 const TOP: f64 = 12.0;
 const RIGHT: f64 = 16.0;

@@ -115,6 +115,11 @@ impl Summary {
         }
     }
 
+    /// Whether every relQuery and every row was answered.
+    pub fn is_sound(&self) -> bool {
+        self.completed == self.relqueries && self.rows_failed == 0
+    }
+
     /// A few lines for a terminal.
     pub fn text(&self) -> String {
         let count = |tokens: Option<u64>| tokens.map_or("?".into(), |tokens| tokens.to_string());
@@ -186,7 +191,7 @@ pub fn table(runs: &[Summary], predicted: &[Option<f64>]) -> String {
             text += &predicted.map_or(format!("{:>11}", "-"), |ratio| format!("{ratio:>11.3}"));
         }
         text.push('\n');
-        if run.completed < run.relqueries || run.rows_failed > 0 {
+        if !run.is_sound() {
             let missing = run.relqueries - run.completed;
             text +=
                 &format!("  ! {missing} relQueries and {} rows failed: {:?}\n", run.rows_failed, run.errors);

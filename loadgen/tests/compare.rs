@@ -120,3 +120,27 @@ fn a_server_that_does_not_start_is_named_with_its_last_words() {
     let trouble = String::from_utf8_lossy(&output.stderr);
     assert!(trouble.contains("`broken`") && trouble.contains("no such policy"), "{trouble}");
 }
+
+#[test]
+fn a_run_against_nothing_leaves_its_records_and_says_so_by_its_exit_code() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let scenario = dir.path().join("s.toml");
+    std::fs::write(&scenario, "relqueries = 3\nrate_per_s = 500.0\n").expect("written");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let out = dir.path().join("out");
+    let output = Command::new(env!("CARGO_BIN_EXE_loadgen"))
+        .arg("run")
+        .arg(&scenario)
+        .args(["--url", &format!("http://{}", port.expect("a free port")), "--out"])
+        .arg(&out)
+        .output()
+        .expect("runs");
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("0 of 3 relQueries"));
+    for (name, word) in
+        [("requests.jsonl", "refused"), ("summary.json", "\"completed\": 0"), ("report.html", "<svg")]
+    {
+        let text = std::fs::read_to_string(out.join(name)).expect(name);
+        assert!(text.contains(word), "{name}: {text}");
+    }
+}
