@@ -9,7 +9,9 @@ pub(crate) fn available() -> Option<Bytes> {
     let machine = read("/proc/meminfo").and_then(|text| meminfo_available(&text));
     let limit = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse::<u64>().ok());
     let used = read("/sys/fs/cgroup/memory.current").and_then(|text| text.trim().parse::<u64>().ok());
-    let group = limit.zip(used).map(|(limit, used)| limit.saturating_sub(used));
+    let cached = read("/sys/fs/cgroup/memory.stat").and_then(|text| stat_file(&text)).unwrap_or(0);
+    // Cached files count as used, mapped weights among them, but give way when memory is asked for.
+    let group = limit.zip(used).map(|(limit, used)| limit.saturating_sub(used.saturating_sub(cached)));
     machine.into_iter().chain(group).min().map(Bytes)
 }
 
@@ -19,14 +21,21 @@ fn meminfo_available(text: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
 }
 
+/// `file` of a control group's memory.stat: bytes of cached files.
+fn stat_file(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("file "))?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn available_memory_is_read_in_kibibytes() {
+    fn the_systems_own_files_are_read_in_their_units() {
         assert_eq!(meminfo_available("MemTotal: 9 kB\nMemAvailable:   16 kB\n"), Some(16_384));
         assert_eq!(meminfo_available("MemTotal: 9 kB\n"), None);
         assert_eq!(meminfo_available("MemAvailable: many kB"), None);
+        assert_eq!(stat_file("anon 5\nfile 7\nfile_mapped 3\n"), Some(7));
+        assert_eq!(stat_file("anon 5\n"), None);
     }
 }
