@@ -8,6 +8,7 @@ mod load;
 use std::sync::Arc;
 
 use base::Slot;
+use rayon::prelude::*;
 
 use crate::attention::plan::AttentionPlan;
 use crate::attention::{Heads, Layer as Attention};
@@ -65,8 +66,6 @@ pub struct Workspace {
     partials: Vec<f32>,
     scratch: Scratch,
     angles: Angles,
-    /// Whether equal runs of different slots are kept apart; tests compare the two.
-    pub(crate) is_unstacked: bool,
 }
 
 /// The first `len` elements of a buffer that grows where it must; their values are whatever was there.
@@ -160,7 +159,7 @@ impl Decoder {
             }
         }
         let rope = self.rope.as_ref();
-        let plan = AttentionPlan::new(slots, block_tokens, rope, &mut work.angles, !work.is_unstacked);
+        let plan = AttentionPlan::new(slots, block_tokens, rope, &mut work.angles, true);
         Step { cells, sampled, plan }
     }
 
@@ -170,10 +169,10 @@ impl Decoder {
         let tokens: usize = slots.iter().map(|slot| slot.input.len()).sum();
         let table = self.embedding.as_ref().unwrap_or(&self.head);
         let embedded = sized(&mut work.wide, tokens * width);
-        let inputs = slots.iter().flat_map(|slot| &slot.input);
-        for (token, row) in inputs.zip(embedded.chunks_exact_mut(width)) {
-            table.row(token.0 as usize, row);
-        }
+        let inputs: Vec<usize> =
+            slots.iter().flat_map(|slot| &slot.input).map(|token| token.0 as usize).collect();
+        let rows = embedded.par_chunks_exact_mut(width).zip(inputs).with_min_len(16);
+        rows.for_each(|(row, token)| table.row(token, row));
         let x = sized(&mut work.x, tokens * hidden);
         match &self.project_in {
             Some(project) => self.cpu.linear(embedded, project, x, &mut work.scratch),

@@ -1,0 +1,215 @@
+//! Steps of a 125M-parameter Llama with random weights, against this machine's own limits.
+//!
+//! `cargo bench -p engine` prints, per case, the fraction of its limit: decode against reading all weights once
+//! at the measured memory-read rate, prefill against its multiplications at the measured f32 product rate
+//! (the `gemm` crate's on a large square), whichever of the two takes longer.
+#![expect(clippy::print_stdout, reason = "the fractions are the bench's result")]
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base::{BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Slot, TokenCount, TokenId};
+use criterion::{Criterion, criterion_group, criterion_main};
+use engine::checkpoint::Dtype;
+use engine::checkpoint::config::Family;
+use engine::checkpoint::synthetic::Synthetic;
+use engine::decoder::{Decoder, LoadOptions, Workspace};
+use engine::device::Cpu;
+use engine::pool::{KvPool, PoolShape};
+use rayon::prelude::*;
+
+const BLOCK: usize = 16;
+
+/// What the machine can do at most.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Bytes per second.
+    read: f64,
+    /// Operations per second, a multiplication and an addition counted as two.
+    product: f64,
+}
+
+/// The shortest of some runs, in seconds.
+fn best(runs: usize, mut run: impl FnMut()) -> f64 {
+    let mut best = f64::INFINITY;
+    for _ in 0..runs {
+        let start = Instant::now();
+        run();
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    best
+}
+
+impl Limits {
+    fn measure(cpu: &Cpu) -> Self {
+        let memory = vec![1u64; 64 << 20]; // far beyond any cache
+        let sum = |chunk: &[u64]| chunk.iter().fold(0u64, |sum, x| sum.wrapping_add(*x));
+        let seconds = cpu.run(|| {
+            best(5, || {
+                black_box(memory.par_chunks(1 << 20).map(sum).reduce(|| 0, u64::wrapping_add));
+            })
+        });
+        let read = (memory.len() * 8) as f64 / seconds;
+        let n = 1536;
+        let (a, b, mut c) = (vec![1.0f32; n * n], vec![1.0f32; n * n], vec![0.0f32; n * n]);
+        let parallelism = gemm::Parallelism::Rayon(cpu.threads());
+        let step = n as isize;
+        let seconds = cpu.run(|| {
+            best(5, || {
+                // SAFETY: three buffers of n * n elements, row-major.
+                unsafe {
+                    gemm::gemm(
+                        n,
+                        n,
+                        n,
+                        c.as_mut_ptr(),
+                        1,
+                        step,
+                        false,
+                        a.as_ptr(),
+                        1,
+                        step,
+                        b.as_ptr(),
+                        1,
+                        step,
+                        0.0,
+                        1.0,
+                        false,
+                        false,
+                        false,
+                        parallelism,
+                    );
+                }
+            })
+        });
+        black_box(&c);
+        Self { read, product: 2.0 * (n * n * n) as f64 / seconds }
+    }
+}
+
+/// The shape that the bench runs.
+fn model(dtype: Dtype) -> Synthetic {
+    let mut model = Synthetic { dtype, ..Synthetic::tiny(Family::Llama, 1) };
+    let config = &mut model.config;
+    (config.vocab, config.hidden, config.embedding, config.intermediate) = (32_000, 768, 768, 2048);
+    (config.layers, config.heads, config.kv_heads, config.head_dim) = (12, 12, 12, 64);
+    config.context_max = 4096;
+    model
+}
+
+/// A slot of `count` tokens after `runs`, writing to fresh blocks.
+fn slot(id: usize, count: usize, runs: &[Run], next: &mut u32) -> Slot {
+    let blocks = count.div_ceil(BLOCK) as u32;
+    let write_blocks = (*next..*next + blocks).map(BlockId).collect();
+    *next += blocks;
+    let generation = Arc::new(Generation::default());
+    Slot {
+        request: RequestId(id as u64),
+        start: runs.iter().map(|run| run.tokens.0 as u32).sum(),
+        input: (0..count).map(|i| TokenId(((id * 31 + i * 7) % 32_000) as u32)).collect(),
+        context: runs.to_vec(),
+        write_blocks,
+        write_offset: 0,
+        sample: Some(SampleSpec { generation, seed: 0, output_index: 0 }),
+        is_prefill: count > 1,
+    }
+}
+
+/// A run of fresh, already written blocks.
+fn run(tokens: usize, next: &mut u32) -> Run {
+    let blocks = (tokens / BLOCK) as u32;
+    *next += blocks;
+    Run {
+        blocks: (*next - blocks..*next).map(BlockId).collect(),
+        tokens: TokenCount(tokens as u64),
+        shift: 0,
+    }
+}
+
+/// Batches by name: slots, and whether memory or products are the expected limit.
+fn cases() -> Vec<(String, Vec<Slot>)> {
+    let mut cases = Vec::new();
+    for rows in [1, 4, 8, 16, 32] {
+        let mut next = 0;
+        let template = run(128, &mut next);
+        let decode = |id| {
+            let tail = run(32, &mut next);
+            slot(id, 1, &[template.clone(), tail], &mut next)
+        };
+        cases.push((format!("decode {rows} rows, shared 128 + own 32"), (0..rows).map(decode).collect()));
+    }
+    for tokens in [64, 512] {
+        cases.push((format!("prefill {tokens}"), vec![slot(0, tokens, &[], &mut 0)]));
+    }
+    let mut next = 0;
+    let template = run(128, &mut next);
+    let mut slots = vec![slot(0, 128, &[], &mut 0)];
+    slots.extend((1..17).map(|id| slot(id, 24, std::slice::from_ref(&template), &mut next)));
+    cases.push(("trie prefill, 16 rows of 24 on a new template of 128".into(), slots));
+    cases
+}
+
+fn steps(criterion: &mut Criterion) {
+    let cpu = Arc::new(Cpu::new(None).expect("threads start"));
+    let limits = Limits::measure(&cpu);
+    println!(
+        "{:?}, {} threads: reads {:.1} GB/s, f32 products {:.0} GFLOP/s",
+        cpu.isa(),
+        cpu.threads(),
+        limits.read / 1e9,
+        limits.product / 1e9
+    );
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        let model = model(dtype);
+        let options = LoadOptions { cpu: Arc::clone(&cpu), dtype: None };
+        let decoder =
+            Decoder::load(&model.config, &model.weights(), options).expect("the weights are complete");
+        let shape =
+            PoolShape::fit(&model.config, BLOCK as u32, Bytes(1 << 30)).expect("a gigabyte holds blocks");
+        let (mut pool, mut work) = (KvPool::new(shape), Workspace::default());
+        for (name, slots) in cases() {
+            let fastest = Cell::new(Duration::MAX);
+            criterion.bench_function(&format!("{}, {name}", dtype.name()), |bencher| {
+                bencher.iter_custom(|iterations| {
+                    let start = Instant::now();
+                    for _ in 0..iterations {
+                        let one = Instant::now();
+                        let hidden = decoder.forward(&mut pool, &slots, &mut work);
+                        black_box(decoder.logits(&hidden, &mut work));
+                        fastest.set(fastest.get().min(one.elapsed()));
+                    }
+                    start.elapsed()
+                });
+            });
+            report(&decoder, &model, limits, &slots, fastest.get());
+        }
+    }
+}
+
+/// Prints how near a step comes to its limit.
+fn report(decoder: &Decoder, model: &Synthetic, limits: Limits, slots: &[Slot], fastest: Duration) {
+    let c = &model.config;
+    let layer = 4 * c.hidden * c.hidden + 3 * c.hidden * c.intermediate;
+    let tokens: usize = slots.iter().map(|slot| slot.input.len()).sum();
+    let products = 2.0 * (tokens * layer * c.layers + slots.len() * c.hidden * c.vocab) as f64;
+    let (reading, multiplying) = (decoder.step_bytes() as f64 / limits.read, products / limits.product);
+    let (limit, word) =
+        if reading > multiplying { (reading, "memory-read") } else { (multiplying, "f32 product") };
+    let seconds = fastest.as_secs_f64();
+    println!(
+        "    {:.2} ms for {tokens} tokens ({:.0} tokens/s): {:.0} % of the {word} limit of {:.2} ms",
+        seconds * 1e3,
+        tokens as f64 / seconds,
+        100.0 * limit / seconds,
+        limit * 1e3
+    );
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
+    targets = steps
+}
+criterion_main!(benches);
