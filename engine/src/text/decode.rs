@@ -12,8 +12,8 @@ use crate::text::{DecodeState, TOKENIZER_FILE, take_characters, take_rest};
 /// How the pieces of a vocabulary become text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decoding {
-    /// Characters stand for bytes (GPT-2, Llama 3, Qwen, OPT).
-    ByteLevel,
+    /// Characters stand for bytes (GPT-2, Llama 3, Qwen, OPT); the demo model strips a leading space.
+    ByteLevel { strip: Option<(char, usize)> },
     /// SentencePiece by steps (Llama 2, Mistral): replacements, `<0x..>` bytes, a leading space lost.
     Pieces { replacements: Vec<(String, String)>, has_bytes: bool, strip: Option<(char, usize)> },
     /// SentencePiece in one step: `mark` is a space, and nothing in the first piece where `loses_first`.
@@ -32,7 +32,11 @@ impl Decoding {
         flatten(&value, &mut steps);
         let kinds: Vec<&str> = steps.iter().map(|step| step["type"].as_str().unwrap_or("?")).collect();
         match kinds[..] {
-            ["ByteLevel"] => Ok(Self::ByteLevel),
+            ["ByteLevel"] => Ok(Self::ByteLevel { strip: None }),
+            // The byte-level step joins its pieces, so stripping acts on the whole output.
+            ["ByteLevel", "Strip"] if strip_of(steps[1]).is_some() => {
+                Ok(Self::ByteLevel { strip: strip_of(steps[1]) })
+            }
             ["Metaspace"] => Ok(Self::Metaspace {
                 mark: one_char(&steps[0]["replacement"]).unwrap_or('\u{2581}'),
                 loses_first: steps[0]["prepend_scheme"] != "never",
@@ -55,10 +59,7 @@ impl Decoding {
                 }
                 "ByteFallback" if !has_bytes && !is_fused => has_bytes = true,
                 "Fuse" if strip.is_none() => is_fused = true,
-                "Strip" if is_fused && strip.is_none() && step["stop"] == 0 => {
-                    strip =
-                        Some((one_char(&step["content"])?, usize::try_from(step["start"].as_u64()?).ok()?));
-                }
+                "Strip" if is_fused && strip.is_none() => strip = Some(strip_of(step)?),
                 _ => return None,
             }
         }
@@ -68,7 +69,9 @@ impl Decoding {
     /// The state before the first token.
     pub(crate) fn start(&self) -> DecodeState {
         let strip_left = match self {
-            Self::Pieces { strip: Some((_, count)), .. } => *count,
+            Self::Pieces { strip: Some((_, count)), .. } | Self::ByteLevel { strip: Some((_, count)) } => {
+                *count
+            }
             _ => 0,
         };
         DecodeState { pending: Vec::new(), strip_left, is_started: false }
@@ -78,12 +81,13 @@ impl Decoding {
     pub(crate) fn push(&self, state: &mut DecodeState, piece: &str) -> String {
         let is_first = !std::mem::replace(&mut state.is_started, true);
         match self {
-            Self::ByteLevel => {
+            Self::ByteLevel { .. } => {
                 match piece.chars().map(byte_of).collect::<Option<Vec<u8>>>() {
                     Some(bytes) => state.pending.extend(bytes),
                     None => state.pending.extend(piece.as_bytes()), // an added token, written as it is
                 }
-                take_characters(&mut state.pending)
+                let text = take_characters(&mut state.pending);
+                self.strip(state, text)
             }
             Self::Pieces { replacements, has_bytes, .. } => {
                 let mut piece = piece.to_owned();
@@ -116,13 +120,21 @@ impl Decoding {
                 let text = take_byte_run(&mut state.pending);
                 self.strip(state, text)
             }
-            Self::ByteLevel | Self::Metaspace { .. } | Self::Words => take_rest(&mut state.pending),
+            Self::ByteLevel { .. } => {
+                let text = take_rest(&mut state.pending);
+                self.strip(state, text)
+            }
+            Self::Metaspace { .. } | Self::Words => take_rest(&mut state.pending),
         }
     }
 
     /// Removes what is left to be stripped from the front of the whole output.
     fn strip(&self, state: &mut DecodeState, text: String) -> String {
-        let Self::Pieces { strip: Some((content, _)), .. } = self else { return text };
+        let (Self::Pieces { strip: Some((content, _)), .. } | Self::ByteLevel { strip: Some((content, _)) }) =
+            self
+        else {
+            return text;
+        };
         let mut rest = text.as_str();
         while state.strip_left > 0 && !rest.is_empty() {
             match rest.strip_prefix(*content) {
@@ -166,6 +178,12 @@ fn flatten<'a>(decoder: &'a Value, steps: &mut Vec<&'a Value>) {
         Some(inner) => inner.iter().for_each(|decoder| flatten(decoder, steps)),
         None => steps.push(decoder),
     }
+}
+
+/// What a `Strip` step removes from the front; a step that also strips the end cannot be followed.
+fn strip_of(step: &Value) -> Option<(char, usize)> {
+    let count = usize::try_from(step["start"].as_u64()?).ok()?;
+    Some((one_char(&step["content"])?, count)).filter(|_| step["stop"] == 0)
 }
 
 /// The character of a one-character string.
