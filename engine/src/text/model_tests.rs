@@ -116,11 +116,11 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         json!({ "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true });
     vec![
         byte_level(),
-        stripped_byte_level(),
         legacy(),
         metaspace(llama_decoder()),
         metaspace(old_decoder),
         metaspace(Value::Null),
+        stripped_byte_level(),
     ]
 });
 
