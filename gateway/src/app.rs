@@ -161,6 +161,10 @@ fn listen(app: &Data<App>) -> Result<(SocketAddr, ServerHandle), StartError> {
     let server = HttpServer::new(move || {
         actix_web::App::new()
             .app_data(state.clone())
+            .app_data(
+                web::QueryConfig::default()
+                    .error_handler(|error, _| ApiError::invalid("query", error.to_string()).into()),
+            )
             .wrap(middleware::from_fn(cors::answer))
             .configure(routes::configure)
             .default_service(web::to(routes::not_found))

@@ -323,6 +323,10 @@ impl Config {
                 return Err(invalid(field, "must be positive"));
             }
         }
+        // The HTTP library reads its clock twice a second: a shorter time would refuse quick clients too.
+        if self.server.header_ms_max.0 < 1_000 {
+            return Err(invalid("server.header_ms_max", "must be at least 1000"));
+        }
         if let Some(url) = &self.store.database
             && !["sqlite:", "postgres:", "postgresql:"].iter().any(|scheme| url.starts_with(scheme))
         {

@@ -347,6 +347,7 @@ impl Driver {
     /// Nobody reads a board any more: rows that nobody else wants are cancelled.
     fn leave(&mut self, board: &Arc<Board>) {
         let Some((_, places)) = self.boards.remove(&board.id) else { return };
+        self.shared.metrics.relquery_done(&board.read());
         for (id, number) in places {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
             let Some(row) = flight.rows.get_mut(&number) else { continue };
@@ -466,7 +467,8 @@ impl Driver {
     fn wake_readers(&mut self) {
         for (id, board) in self.touched.drain() {
             let state = board.read();
-            if state.is_over() {
+            // A board that was ended early still has rows in flight: its `Leave` is on the way and takes them out.
+            if state.status == Status::Completed {
                 self.boards.remove(&id);
                 self.shared.metrics.relquery_done(&state);
             }

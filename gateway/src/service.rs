@@ -72,6 +72,9 @@ pub async fn submit(
     let account = Account { tenant: caller.tenant, route };
     app.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
     app.registry.insert(&board);
+    if board.read().is_over() {
+        app.shared.metrics.relquery_done(&board.read());
+    }
     let claim = Claim { app: app.clone(), board: Arc::clone(&board), is_armed: true };
     let job = Job { board, account, scope: caller.scope, class, parts };
     if job.rows() > 0

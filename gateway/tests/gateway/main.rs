@@ -1,5 +1,14 @@
 //! The gateway over real sockets, one file per promise. One binary, because linking is what takes long.
 #![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(unreachable_pub, reason = "a test binary exports nothing; `pub` is for its own modules")]
 
+mod bad_input;
+mod cells;
 mod common;
+mod disconnect;
+mod operation;
+mod overload;
 mod relqueries;
+mod shutdown;
+mod tenancy;
+mod tickets;

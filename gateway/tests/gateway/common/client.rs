@@ -137,11 +137,25 @@ impl Client {
     }
 }
 
-/// Reads a connection to its end.
+/// Reads a reply: to the end of the body it declares, or of the connection.
 pub async fn finish(mut stream: TcpStream) -> Reply {
     let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).await.expect("the server ends the reply");
+    while !is_whole(&bytes) {
+        let mut buffer = [0; 16_384];
+        match stream.read(&mut buffer).await.expect("the server ends the reply") {
+            0 => break,
+            count => bytes.extend_from_slice(&buffer[..count]),
+        }
+    }
     Reply::parse(&bytes)
+}
+
+/// Whether a reply's declared body has arrived.
+fn is_whole(bytes: &[u8]) -> bool {
+    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+    let declared = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+    declared.is_some_and(|length| bytes.len() >= end + 4 + length)
 }
 
 /// Reads a stream until `part` has arrived.

@@ -88,12 +88,21 @@ impl Server {
     /// Waits until the server shows what is expected; gives up only where it never would.
     pub async fn until(&self, what: &str, mut seen: impl FnMut(&Self) -> bool) {
         let wait = async {
+            // A look every millisecond: a busy wait would take the core that the server needs.
+            let mut looks = tokio::time::interval(std::time::Duration::from_millis(1));
             while !seen(self) {
-                tokio::task::yield_now().await;
+                looks.tick().await;
             }
         };
         let hang = std::time::Duration::from_secs(60);
         assert!(tokio::time::timeout(hang, wait).await.is_ok(), "never: {what}");
+    }
+
+    /// The value of a metric without labels (or with these labels).
+    pub fn metric(&self, name: &str) -> f64 {
+        let text = self.running.app.shared.metrics.render();
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+        text.lines().find_map(value).unwrap_or_else(|| panic!("no metric {name}"))
     }
 
     /// Whether nothing is held any more: no row, no block.

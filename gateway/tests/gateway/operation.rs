@@ -1,0 +1,103 @@
+//! What operators see.
+
+use base::{Millis, Nanos};
+use serde_json::json;
+
+use crate::common::{config, model, serve, serve_with};
+
+#[actix_web::test]
+async fn a_panic_of_the_executor_turns_health_red_and_answers_everyone() {
+    let server = serve().await;
+    server.gate.panic();
+    let body = json!({"template": "Say {w}", "rows": [["x"]]});
+    let reply = server.relquery(body.clone()).await;
+    assert_eq!(reply.status, 503);
+    assert_eq!(reply.json()["error"]["code"], "executor_dead");
+    assert_eq!(server.client.get("/healthz").await.status, 503);
+    assert_eq!(server.client.get("/readyz").await.status, 503);
+    assert_eq!(server.relquery(body).await.status, 503);
+}
+
+#[actix_web::test]
+async fn health_is_progress_and_not_presence() {
+    let mut config = config();
+    config.server.stuck_ms_max = Millis(1);
+    let server = serve_with(config, model()).await;
+    assert_eq!(server.client.get("/healthz").await.json()["status"], "ok");
+    server.gate.shut();
+    let _stuck =
+        server.client.begin("/v1/relqueries", &json!({"template": "Say {w}", "rows": [["x"]]})).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    let app = server.running.app.clone();
+    let since = app.shared.clock.now();
+    server.until("time passes", |_| app.shared.clock.now().since(since) > Nanos(2_000_000)).await;
+    let reply = server.client.get("/healthz").await;
+    assert_eq!((reply.status, reply.json()["status"].as_str()), (503, Some("stuck")));
+    server.gate.release();
+    server.until("it ends", |server| server.is_free()).await;
+    assert_eq!(server.client.get("/healthz").await.status, 200);
+}
+
+#[actix_web::test]
+async fn metrics_have_our_names_and_vllms() {
+    let server = serve().await;
+    server.relquery(json!({"template": "Say {w}", "rows": [["x"], ["y"]]})).await;
+    server.until("it is counted", |server| server.metric("relserve_relquery_seconds_count") == 1.0).await;
+    assert_eq!(server.metric("relserve_rows_total{outcome=\"stop\"}"), 2.0);
+    assert_eq!(server.metric("relserve_cache_rows_total{result=\"miss\"}"), 2.0);
+    let text = server.client.get("/metrics").await.body;
+    for name in [
+        "relserve_relquery_waiting_seconds_bucket",
+        "relserve_relquery_core_seconds_bucket",
+        "relserve_relquery_tail_seconds_bucket",
+        "relserve_scheduler_seconds_bucket",
+        "relserve_steps_total{kind=\"decode\"}",
+        "relserve_kv_blocks{state=\"free\"}",
+        "vllm:num_requests_running{model_name=\"double\"",
+        "vllm:kv_cache_usage_perc",
+        "vllm:prefix_cache_hits_total",
+        "vllm:request_success_total{finished_reason=\"stop\"",
+    ] {
+        assert!(text.contains(name), "{name} is missing");
+    }
+}
+
+#[actix_web::test]
+async fn the_scheduler_says_what_it_thinks() {
+    let server = serve().await;
+    server.relquery(json!({"template": "Say {w}", "rows": [["x"]]})).await;
+    let reply = server.client.get("/v1/scheduler").await.json();
+    assert_eq!(reply["policy"], "relserve");
+    assert!(reply["cost"]["prefill_ns_per_token"].is_u64());
+    assert!(reply["last_decision"].as_str().unwrap().contains("step"));
+}
+
+#[actix_web::test]
+async fn the_document_and_the_page_come_with_the_program() {
+    let server = serve().await;
+    let document = server.client.get("/openapi.json").await.json();
+    assert!(document["paths"]["/v1/relqueries"]["post"].is_object());
+    assert!(document["paths"]["/v1/cells"]["post"].is_object());
+    let page = server.client.get("/").await;
+    assert!(page.body.contains("<title>RelServe</title>"));
+    assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
+    assert!(!page.body.contains("src=\"http") && !page.body.contains("href=\"http"));
+}
+
+#[actix_web::test]
+async fn only_named_origins_get_cross_origin_answers() {
+    let mut config = config();
+    config.server.cors_origins = vec!["https://addin.example".into()];
+    let server = serve_with(config, model()).await;
+    let preflight = |origin: &str| {
+        format!(
+            "OPTIONS /v1/cells HTTP/1.1\r\nHost: t\r\nConnection: close\r\nOrigin: {origin}\r\n\
+             Access-Control-Request-Method: POST\r\n\r\n"
+        )
+    };
+    let allowed = server.client.raw(preflight("https://addin.example").as_bytes()).await;
+    assert_eq!(allowed.status, 204);
+    assert_eq!(allowed.header("access-control-allow-origin"), Some("https://addin.example"));
+    let foreign = server.client.raw(preflight("https://evil.example").as_bytes()).await;
+    assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (405, None));
+}

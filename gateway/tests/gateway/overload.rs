@@ -1,0 +1,59 @@
+//! More work than the queue takes.
+
+use base::Millis;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+
+use crate::common::client::finish;
+use crate::common::{config, model, serve_with};
+
+#[actix_web::test]
+async fn a_full_queue_is_a_429_that_says_when_and_recovers() {
+    let mut config = config();
+    config.limits.queue_rows_max = 4;
+    let server = serve_with(config, model()).await;
+    server.gate.shut();
+    let rows = |count: usize| (0..count).map(|i| json!([format!("{count}-{i}")])).collect::<Vec<_>>();
+    let admitted =
+        server.client.begin("/v1/relqueries", &json!({"template": "Say {w}", "rows": rows(4)})).await;
+    server.until("it is in", |server| server.running.app.shared.intake.unfinished() == 4).await;
+    let refused = server.relquery(json!({"template": "Say {w}", "rows": rows(1)})).await;
+    assert_eq!(refused.status, 429);
+    assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    assert_eq!(refused.json()["error"]["code"], "queue_full");
+    assert!(refused.error().contains('4'));
+    assert_eq!(server.metric("relserve_overloaded_total"), 1.0);
+    server.gate.release();
+    assert_eq!(finish(admitted).await.json()["progress"]["done"], 4);
+    let again = server.relquery(json!({"template": "Say {w}", "rows": rows(1)})).await;
+    assert_eq!(again.status, 200, "no restart is needed");
+    let never = server.relquery(json!({"template": "Say {w}", "rows": rows(5)})).await;
+    assert_eq!(never.status, 429);
+}
+
+#[actix_web::test]
+async fn connections_that_say_nothing_or_dawdle_are_closed() {
+    let mut config = config();
+    config.server.header_ms_max = Millis(1_000);
+    let server = serve_with(config, model()).await;
+    for bytes in [&b""[..], b"POST /v1/relqueries HTTP/1.1\r\nHost: te"] {
+        let mut connection = server.client.send(bytes).await;
+        let mut reply = Vec::new();
+        connection.read_to_end(&mut reply).await.unwrap();
+        assert!(reply.is_empty() || reply.starts_with(b"HTTP/1.1 408"));
+    }
+    assert_eq!(server.client.get("/healthz").await.status, 200);
+}
+
+#[actix_web::test]
+async fn a_body_that_does_not_arrive_is_given_up() {
+    let mut config = config();
+    config.server.body_ms_max = Millis(50);
+    let server = serve_with(config, model()).await;
+    let mut slow = server.client.request("POST", "/v1/relqueries", "application/json", &[b' '; 1_000]);
+    slow.truncate(slow.len() - 500);
+    let reply = server.client.raw(&slow).await;
+    assert_eq!(reply.status, 408);
+    assert!(reply.error().contains("in time"));
+    assert_eq!(server.client.get("/healthz").await.status, 200);
+}

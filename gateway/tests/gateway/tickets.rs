@@ -1,0 +1,92 @@
+//! Deadlines: a partial reply now, the rest under a ticket, restarts included.
+
+use base::Millis;
+use serde_json::json;
+use store::Store;
+
+use crate::common::{config, model, serve, serve_on};
+
+#[actix_web::test]
+async fn a_deadline_gives_what_is_there_and_a_ticket_for_the_rest() {
+    for stream in [false, true] {
+        let server = serve().await;
+        server.gate.shut();
+        let body =
+            json!({"template": "Say {w}", "rows": [["a"], ["b"]], "deadline_ms": 30, "stream": stream});
+        let reply = server.relquery(body).await;
+        let json = if stream { reply.events().last().unwrap().1.clone() } else { reply.json() };
+        assert_eq!(json["status"], "partial");
+        assert_eq!(json["ticket"], json["id"]);
+        if !stream {
+            assert_eq!(json["rows"][1], json!({"index": 1, "pending": true}));
+        }
+        server.gate.release();
+        server.until("the work goes on", |server| server.is_free()).await;
+        let path = format!("/v1/relqueries/{}", json["ticket"].as_str().unwrap());
+        let whole = server.client.get(&path).await.json();
+        assert_eq!(
+            (whole["status"].as_str(), whole["rows"][1]["text"].as_str()),
+            (Some("completed"), Some("b"))
+        );
+    }
+}
+
+#[actix_web::test]
+async fn a_ticket_is_finished_after_a_restart_without_repeating_rows() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let mut config = config();
+    config.server.drain_ms_max = Millis(0);
+    config.cache.enabled = false;
+    let first = serve_on(config.clone(), model(), store.clone()).await;
+    first.gate.shut();
+    let rows = json!([["a"], ["bbbbbbbbbb"]]);
+    let body = json!({"template": "Say {w}", "rows": rows, "deadline_ms": 30});
+    let reply = first.relquery(body).await.json();
+    assert_eq!(reply["status"], "partial");
+    let id = reply["ticket"].as_str().unwrap().to_owned();
+    // The short row ends, the long one does not.
+    first.gate.allow(4);
+    let board = first.running.app.registry.running()[0].clone();
+    first.until("a row ends", |_| board.read().finished.len() == 1).await;
+    let mut written = 0;
+    while written == 0 {
+        let ticket = store.ticket(store::DEFAULT_TENANT, &id, store::UnixMillis(1)).await.unwrap().unwrap();
+        written = ticket.rows.len();
+    }
+    let gate = first.gate.clone();
+    let app = first.running.app.clone();
+    let release = async {
+        let mut looks = tokio::time::interval(std::time::Duration::from_millis(1));
+        while app.registry.running().len() == 1 {
+            looks.tick().await;
+        }
+        gate.release();
+    };
+    tokio::join!(first.running.drain(std::future::pending()), release);
+    let second = serve_on(config, model(), store.clone()).await;
+    second.until("it ends", |server| server.is_free() && server.gate.passed() > 0).await;
+    let path = format!("/v1/relqueries/{id}");
+    let whole = second.client.get(&path).await.json();
+    assert_eq!(whole["status"], "completed");
+    assert_eq!(
+        (whole["rows"][0]["text"].as_str(), whole["rows"][1]["text"].as_str()),
+        (Some("a"), Some("bbbbbbbbbb"))
+    );
+    assert_eq!(second.gate.computed(), "Say bbbbbbbbbb".len() as u64, "only the unfinished row ran");
+}
+
+#[actix_web::test]
+async fn cells_have_tickets_too() {
+    let server = serve().await;
+    server.gate.shut();
+    let calls = json!([{"function": "rate", "args": ["a 3"]}, {"function": "oops", "args": []}]);
+    let reply = server.client.post("/v1/cells", &json!({"calls": calls, "deadline_ms": 30})).await.json();
+    assert_eq!(reply["status"], "partial");
+    assert_eq!(reply["cells"][0], json!({"pending": true}));
+    assert!(reply["cells"][1]["error"].is_object());
+    let path = format!("/v1/cells/{}", reply["ticket"].as_str().unwrap());
+    assert_eq!(server.client.delete(&path).await.json()["cancelled"], true);
+    server.gate.release();
+    server.until("everything is free", |server| server.is_free()).await;
+    assert_eq!(server.client.get(&path).await.json()["status"], "cancelled");
+}
