@@ -68,6 +68,8 @@ pub enum RowState {
 pub struct Row {
     /// Its output so far.
     pub text: String,
+    /// Pieces of output so far: tokens, while the row runs.
+    pub pieces: u64,
     /// How far it is.
     pub state: RowState,
 }
@@ -111,6 +113,14 @@ pub struct State {
 }
 
 impl State {
+    /// Tokens spent so far: of the finished rows, and what the others have put out.
+    pub fn spent(&self) -> Usage {
+        let mut spent = self.usage;
+        let unfinished = self.rows.iter().filter(|row| row.state == RowState::Pending);
+        spent.output += TokenCount(unfinished.map(|row| row.pieces).sum());
+        spent
+    }
+
     /// Whether nothing will change any more.
     pub fn is_over(&self) -> bool {
         self.status != Status::Running
@@ -196,7 +206,7 @@ impl Board {
         (created_ms, arrival): (u64, Time),
     ) -> Arc<Self> {
         let state = State {
-            rows: vec![Row { text: String::new(), state: RowState::Pending }; rows],
+            rows: vec![Row { text: String::new(), pieces: 0, state: RowState::Pending }; rows],
             finished: Vec::new(),
             failed: 0,
             status: Status::Running,
@@ -242,7 +252,9 @@ impl Board {
             state.last_prefill = Some(now);
         }
         if !state.is_over() {
-            state.rows[index as usize].text.push_str(text);
+            let row = &mut state.rows[index as usize];
+            row.text.push_str(text);
+            row.pieces += 1;
         }
     }
 

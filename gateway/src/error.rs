@@ -76,6 +76,9 @@ pub enum ApiError {
     /// The work was cancelled by its owner.
     #[error("the relQuery was cancelled")]
     Cancelled,
+    /// The caller's deadline passed first; the work was stopped.
+    #[error("the deadline passed before the answer was complete")]
+    Deadline,
     /// The server drains.
     #[error("the server is shutting down")]
     ShuttingDown,
@@ -111,6 +114,7 @@ impl ApiError {
             | Self::BodyTimeout => "invalid_request_error",
             Self::Overloaded { .. } => "rate_limit_exceeded",
             Self::Cancelled => "cancelled",
+            Self::Deadline => "timeout",
             Self::ShuttingDown | Self::Dead => "service_unavailable",
             Self::Row(_) | Self::Internal => "server_error",
         }
@@ -126,6 +130,7 @@ impl ApiError {
             Self::Malformed(_) => Some("malformed_json"),
             Self::TooLarge { .. } => Some("too_large"),
             Self::Cancelled => Some("cancelled"),
+            Self::Deadline => Some("deadline_exceeded"),
             Self::ShuttingDown => Some("shutting_down"),
             Self::Dead => Some("executor_dead"),
             Self::Row(_) => Some("row_failed"),
@@ -153,6 +158,7 @@ impl ApiError {
             | Self::BodyTimeout
             | Self::Overloaded { .. }
             | Self::Cancelled
+            | Self::Deadline
             | Self::ShuttingDown
             | Self::Dead
             | Self::Row(_)
@@ -206,6 +212,7 @@ impl ResponseError for ApiError {
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::Overloaded { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Cancelled => StatusCode::CONFLICT,
+            Self::Deadline => StatusCode::GATEWAY_TIMEOUT,
             Self::ShuttingDown | Self::Dead => StatusCode::SERVICE_UNAVAILABLE,
             Self::Row(_) | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -235,6 +242,7 @@ impl ResponseError for ApiError {
             | Self::NotFound(_)
             | Self::ModelNotFound(_)
             | Self::Cancelled
+            | Self::Deadline
             | Self::Dead
             | Self::Row(_)
             | Self::Internal => {}

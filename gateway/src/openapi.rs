@@ -3,7 +3,7 @@
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::routes::{cells, ops, relqueries};
+use crate::routes::{cells, openai, ops, relqueries};
 
 /// The document.
 #[derive(OpenApi)]
@@ -16,6 +16,10 @@ use crate::routes::{cells, ops, relqueries};
         cells::create,
         cells::read,
         cells::delete,
+        openai::models,
+        openai::model,
+        openai::completions,
+        openai::chat_completions,
         ops::healthz,
         ops::readyz,
         ops::metrics,

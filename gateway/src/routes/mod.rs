@@ -1,6 +1,7 @@
 //! Handlers, one file per public API: extract, call, convert.
 
 pub mod cells;
+pub mod openai;
 pub mod ops;
 pub mod relqueries;
 
@@ -10,12 +11,12 @@ use actix_web::{HttpRequest, HttpResponse};
 use crate::app::App;
 use crate::body;
 use crate::error::{ApiError, internal};
-use crate::prepare::Asked;
 
 /// All routes. A known path with another method is a 405 that names the methods.
 pub fn configure(routes: &mut ServiceConfig) {
     relqueries::configure(routes);
     cells::configure(routes);
+    openai::configure(routes);
     ops::configure(routes);
 }
 
@@ -49,12 +50,12 @@ pub async fn not_found(request: HttpRequest) -> Result<HttpResponse, ApiError> {
 }
 
 /// Reads a body and prepares its work off the connection's thread: large tables take a while.
-pub(crate) async fn ask(
+pub(crate) async fn ask<T: Send + 'static>(
     app: &Data<App>,
     request: &HttpRequest,
     payload: Payload,
-    prepare: fn(&App, crate::json::Fields) -> Result<Asked, ApiError>,
-) -> Result<(Asked, Bytes), ApiError> {
+    prepare: fn(&App, crate::json::Fields) -> Result<T, ApiError>,
+) -> Result<(T, Bytes), ApiError> {
     let bytes = body::read(request.headers(), payload, &app.config).await?;
     let (state, copy) = (app.clone(), bytes.clone());
     let work = web::block(move || crate::json::object(&copy).and_then(|fields| prepare(&state, fields)));

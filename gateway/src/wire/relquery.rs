@@ -143,7 +143,8 @@ fn order(fields: &mut Fields) -> Result<bool, ApiError> {
     }
 }
 
-fn class(fields: &mut Fields) -> Result<ServiceClass, ApiError> {
+/// `class`: who waits; a person by default.
+pub fn class(fields: &mut Fields) -> Result<ServiceClass, ApiError> {
     match fields.string("class")?.as_deref() {
         None | Some("interactive") => Ok(ServiceClass::Interactive),
         Some("dashboard") => Ok(ServiceClass::Dashboard),

@@ -1,0 +1,143 @@
+//! The OpenAI set: `/v1/models`, `/v1/completions`, `/v1/chat/completions`.
+//!
+//! A completion is a relQuery with one row per prompt; what it says streams from the same board. Errors are
+//! those of the whole request, because this API has none per prompt.
+
+mod lower;
+mod stream;
+
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use serde_json::json;
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::board::State;
+use crate::error::{ApiError, ErrorBody};
+use crate::routes::{ask, get_only, only_post};
+use crate::service::{self, Resumed};
+use crate::wire::openai::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
+use crate::wire::usage::UsageReply;
+use lower::Asked;
+
+/// The routes. A model's name may hold slashes.
+pub fn configure(routes: &mut ServiceConfig) {
+    routes
+        .service(get_only("/v1/models", models))
+        .service(get_only("/v1/models/{id:.+}", model))
+        .service(
+            web::resource("/v1/completions")
+                .route(web::post().to(completions))
+                .default_service(web::to(only_post)),
+        )
+        .service(
+            web::resource("/v1/chat/completions")
+                .route(web::post().to(chat_completions))
+                .default_service(web::to(only_post)),
+        );
+}
+
+/// The models that can be called.
+#[utoipa::path(
+    get, path = "/v1/models", tag = "openai",
+    responses((status = 200, body = ModelList), (status = 401, body = ErrorBody)), security(("key" = []))
+)]
+pub async fn models(app: Data<App>, _: Caller) -> HttpResponse {
+    HttpResponse::Ok().json(ModelList { object: "list", data: vec![ModelObject::new(&app.model)] })
+}
+
+/// A model by its name.
+#[utoipa::path(
+    get, path = "/v1/models/{id}", tag = "openai", params(("id" = String, Path)),
+    responses((status = 200, body = ModelObject), (status = 404, body = ErrorBody)), security(("key" = []))
+)]
+pub async fn model(app: Data<App>, _: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+    if *id != app.model.name {
+        return Err(ApiError::ModelNotFound(id.into_inner()));
+    }
+    Ok(HttpResponse::Ok().json(ModelObject::new(&app.model)))
+}
+
+/// Completes prompts: text (taken as data: nothing in it becomes a special token) or token ids.
+#[utoipa::path(
+    post, path = "/v1/completions", tag = "openai",
+    request_body(content = Object, description = "model, prompt, max_tokens (default 16), temperature, top_p, top_k, \
+        seed, stop, stream, stream_options.include_usage; beyond OpenAI: ignore_eos, class, cache, deadline_ms. \
+        What is not supported is refused by name unless it changes nothing."),
+    responses(
+        (status = 200, body = Reply<CompletionChoice>),
+        (status = 400, body = ErrorBody),
+        (status = 401, body = ErrorBody),
+        (status = 404, body = ErrorBody),
+        (status = 429, body = ErrorBody),
+        (status = 504, body = ErrorBody),
+    ),
+    security(("key" = []))
+)]
+pub async fn completions(
+    app: Data<App>,
+    caller: Caller,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (asked, _) = ask(&app, &request, payload, lower::completion).await?;
+    answer(app, caller, asked).await
+}
+
+/// Answers a conversation.
+#[utoipa::path(
+    post, path = "/v1/chat/completions", tag = "openai",
+    request_body(content = Object, description = "model, messages (system, developer, user, assistant; text only), \
+        max_completion_tokens or max_tokens (default: what the context leaves), temperature, top_p, top_k, seed, stop, \
+        stream, stream_options.include_usage; beyond OpenAI: ignore_eos, class, cache, deadline_ms. \
+        What is not supported is refused by name unless it changes nothing."),
+    responses(
+        (status = 200, body = Reply<ChatChoice>),
+        (status = 400, body = ErrorBody),
+        (status = 401, body = ErrorBody),
+        (status = 404, body = ErrorBody),
+        (status = 429, body = ErrorBody),
+        (status = 504, body = ErrorBody),
+    ),
+    security(("key" = []))
+)]
+pub async fn chat_completions(
+    app: Data<App>,
+    caller: Caller,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (asked, _) = ask(&app, &request, payload, lower::chat).await?;
+    answer(app, caller, asked).await
+}
+
+/// Runs what was asked and answers in its shape. Dropping this future (the client is gone) cancels the work.
+async fn answer(app: Data<App>, caller: Caller, asked: Asked) -> Result<HttpResponse, ApiError> {
+    let claim = service::submit(&app, caller, asked.work, Resumed::default()).await?;
+    let envelope = Envelope::new(asked.api, claim.board(), &app.model);
+    if asked.stream {
+        let events = stream::chunks(app, claim, envelope, asked.include_usage, asked.deadline);
+        return Ok(HttpResponse::Ok()
+            .insert_header((CONTENT_TYPE, "text/event-stream"))
+            .insert_header((CACHE_CONTROL, "no-store"))
+            .streaming(events));
+    }
+    if !claim.wait(asked.deadline).await {
+        service::cancel(&app, claim.board());
+        return Ok(HttpResponse::GatewayTimeout().json(too_late(&claim.board().read())));
+    }
+    let state = claim.board().read();
+    let reply = match asked.api {
+        Api::Completion => HttpResponse::Ok().json(envelope.completion(&state)?),
+        Api::Chat => HttpResponse::Ok().json(envelope.chat(&state)?),
+    };
+    Ok(reply)
+}
+
+/// The error of a deadline, with the tokens that were spent until then.
+fn too_late(state: &State) -> serde_json::Value {
+    let mut body = json!(ApiError::Deadline.body());
+    body["usage"] = json!(UsageReply::from(state.spent()));
+    body
+}

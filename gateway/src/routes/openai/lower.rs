@@ -1,0 +1,143 @@
+//! From a request's fields to work: prompts become work items, one row each.
+
+use std::sync::Arc;
+
+use base::{Generation, Millis, Span, SpanKind, TokenCount, TokenId, WorkItem};
+use ir::{Plan, RowProblem};
+
+use crate::app::App;
+use crate::board::Kind;
+use crate::error::{ApiError, internal};
+use crate::intake::{JobRow, Part};
+use crate::json::Fields;
+use crate::prepare::{Lowering, job_row, lower_plan, row_error};
+use crate::service::Prepared;
+use crate::wire::openai::{Api, ChatRequest, Common, CompletionRequest, Prompt};
+
+/// Output tokens of a completion whose request does not say, as OpenAI has it.
+const COMPLETION_TOKENS: u64 = 16;
+
+/// A request, ready to run, and how its client wants the reply.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// The route.
+    pub(super) api: Api,
+    /// What to run.
+    pub(super) work: Prepared,
+    /// As chunks.
+    pub(super) stream: bool,
+    /// With a last chunk of usage.
+    pub(super) include_usage: bool,
+    /// When the work is given up.
+    pub(super) deadline: Option<Millis>,
+}
+
+/// A body of `/v1/completions`.
+pub(super) fn completion(app: &App, fields: Fields) -> Result<Asked, ApiError> {
+    let CompletionRequest { common, prompts } =
+        CompletionRequest::read(fields, &app.config.limits, &app.model)?;
+    let lowering = lowering(app, &common);
+    let output_max = common.max_tokens.unwrap_or(COMPLETION_TOKENS.min(app.config.limits.output_tokens_max));
+    let generation =
+        Generation { output_max: TokenCount(output_max), ..(*common.sampling.generation).clone() };
+    let generation = Arc::new(generation);
+    let items = prompts.into_iter().map(|prompt| match prompt {
+        Prompt::Text(text) => lower(&Plan::prompt(text, (*generation).clone()), lowering, "prompt"),
+        Prompt::Tokens(tokens) => take_tokens(tokens, &generation, lowering),
+    });
+    let items: Result<Vec<WorkItem>, ApiError> = items.collect();
+    Ok(asked(Api::Completion, "completions", &common, items?, lowering))
+}
+
+/// A body of `/v1/chat/completions`.
+pub(super) fn chat(app: &App, fields: Fields) -> Result<Asked, ApiError> {
+    let ChatRequest { common, messages } = ChatRequest::read(fields, &app.config.limits, &app.model)?;
+    if !app.model.has_chat {
+        return Err(ApiError::invalid("messages", "the model has no chat template: use /v1/completions"));
+    }
+    let lowering = lowering(app, &common);
+    // Where the request does not say, room for one token is asked first and the rest of the context is given.
+    let least = TokenCount(common.max_tokens.unwrap_or(1));
+    let generation = Generation { output_max: least, ..(*common.sampling.generation).clone() };
+    let messages = messages.into_iter().map(|message| (message.role, message.content)).collect();
+    let mut item = lower(&Plan::conversation(messages, generation), lowering, "messages")?;
+    if common.max_tokens.is_none() {
+        let room = context_max(lowering).saturating_sub(item.prompt.len() as u64);
+        let output_max = TokenCount(room.min(app.config.limits.output_tokens_max));
+        item.generation = Arc::new(Generation { output_max, ..(*item.generation).clone() });
+    }
+    Ok(asked(Api::Chat, "chat", &common, vec![item], lowering))
+}
+
+fn lowering<'a>(app: &'a App, common: &'a Common) -> Lowering<'a> {
+    Lowering {
+        model: &app.model,
+        config: &app.config,
+        sampling: &common.sampling,
+        cache: common.cache,
+        order_rows: true,
+    }
+}
+
+/// Most tokens of a prompt and its output together.
+fn context_max(lowering: Lowering<'_>) -> u64 {
+    lowering.model.context_max.0.min(lowering.model.kv_tokens())
+}
+
+/// Lowers a plan of one row.
+fn lower(plan: &Plan, lowering: Lowering<'_>, field: &str) -> Result<WorkItem, ApiError> {
+    let lowered = lower_plan(plan, lowering, 0)?;
+    match lowered.answers.first() {
+        Some(Err(RowProblem::EmptyPrompt)) => Err(ApiError::invalid(field, "must hold some text")),
+        Some(Err(problem)) => Err(row_error(0, problem, lowering.model)),
+        Some(Ok(_)) | None => {
+            lowered.items.into_iter().next().ok_or_else(|| internal("a plan of one row gave no item"))
+        }
+    }
+}
+
+/// A prompt of tokens, as it is.
+fn take_tokens(
+    tokens: Vec<TokenId>,
+    generation: &Arc<Generation>,
+    lowering: Lowering<'_>,
+) -> Result<WorkItem, ApiError> {
+    let (prompt, context) = (TokenCount(tokens.len() as u64), TokenCount(context_max(lowering)));
+    let output_max = generation.output_max;
+    if prompt.0.saturating_add(output_max.0) > context.0 {
+        let problem = RowProblem::TooLong { prompt, output_max, context };
+        return Err(row_error(0, &problem, lowering.model));
+    }
+    Ok(WorkItem {
+        row: 0,
+        prompt: tokens.into(),
+        spans: [Span { kind: SpanKind::Template, tokens: prompt }].into(),
+        generation: Arc::clone(generation),
+        seed: 0,
+    })
+}
+
+/// Puts items together. The first prompt's seed is the caller's; the others' follow from it.
+fn asked(
+    api: Api,
+    route: &'static str,
+    common: &Common,
+    items: Vec<WorkItem>,
+    lowering: Lowering<'_>,
+) -> Asked {
+    let seed = common.sampling.seed.unwrap_or_else(rand::random);
+    let row = |(index, item): (u32, WorkItem)| {
+        let item = WorkItem { row: index, seed: seed.wrapping_add(u64::from(index)), ..item };
+        JobRow { targets: vec![index], ..job_row(item, lowering) }
+    };
+    let rows: Vec<JobRow> = (0..).zip(items).map(row).collect();
+    let work = Prepared {
+        kind: Kind::RelQuery,
+        route,
+        class: common.class,
+        rows: rows.len(),
+        failed: Vec::new(),
+        parts: vec![Part { open: None, rows }],
+    };
+    Asked { api, work, stream: common.stream, include_usage: common.include_usage, deadline: common.deadline }
+}

@@ -1,0 +1,100 @@
+//! A claim as server-sent events: `data: {chunk}` ... `data: [DONE]`.
+//!
+//! Like the relQuery stream it reads the board at its client's pace, so nothing queues up for a slow one. An
+//! error after the first byte is an event of its own, after which the stream closes without `[DONE]`.
+//! Dropping it drops the claim, which cancels the work.
+
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::time::Duration;
+
+use actix_web::web::{Bytes, Data};
+use base::{Millis, Nanos, Time};
+use futures_util::Stream;
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::too_late;
+use crate::app::App;
+use crate::service::{self, Claim};
+use crate::wire::openai::{Chunker, Envelope, Look};
+
+struct Reader {
+    app: Data<App>,
+    claim: Option<Claim>,
+    version: watch::Receiver<u64>,
+    chunker: Chunker,
+    deadline: Option<Time>,
+}
+
+/// The chunks of a claim.
+pub(super) fn chunks(
+    app: Data<App>,
+    claim: Claim,
+    envelope: Envelope,
+    include_usage: bool,
+    deadline: Option<Millis>,
+) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let version = claim.board().follow();
+    let rows = claim.board().read().rows.len();
+    let chunker = Chunker::new(envelope, rows, include_usage);
+    let deadline = deadline.map(|span| app.shared.clock.now() + span.into());
+    let reader = Reader { app, claim: Some(claim), version, chunker, deadline };
+    futures_util::stream::unfold(reader, |mut reader| async move {
+        let events = reader.next().await?;
+        Some((Ok(Bytes::from(events)), reader))
+    })
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            let claim = self.claim.as_ref()?;
+            self.version.mark_unchanged();
+            let look = self.chunker.look(&claim.board().read());
+            let events = events(&look);
+            if look.end.is_some() {
+                self.claim = None;
+            }
+            if !events.is_empty() {
+                return Some(events);
+            }
+            let silence = Nanos::from(self.app.config.server.keep_alive_ms);
+            let left = self.left().map_or(silence, |left| left.min(silence));
+            if tokio::time::timeout(Duration::from_nanos(left.0), self.version.changed()).await.is_ok() {
+                continue;
+            }
+            if self.left() != Some(Nanos(0)) {
+                return Some(": waiting\n\n".into());
+            }
+            let claim = self.claim.take()?;
+            service::cancel(&self.app, claim.board());
+            return Some(event(&too_late(&claim.board().read()).to_string()));
+        }
+    }
+
+    /// Time to the deadline.
+    fn left(&self) -> Option<Nanos> {
+        let now = self.app.shared.clock.now();
+        self.deadline.map(|deadline| deadline.since(now))
+    }
+}
+
+/// One event.
+fn event(data: &str) -> String {
+    format!("data: {data}\n\n")
+}
+
+/// What one look found, as events.
+fn events(look: &Look) -> String {
+    let mut out = String::new();
+    for chunk in &look.chunks {
+        write!(out, "data: {chunk}\n\n").expect("a String takes any text");
+    }
+    match &look.end {
+        None => {}
+        Some(Ok(())) => out.push_str(&event("[DONE]")),
+        Some(Err(error)) => out.push_str(&event(&json!(error.body()).to_string())),
+    }
+    out
+}

@@ -1,0 +1,209 @@
+//! The OpenAI shapes of `/v1/completions` and `/v1/chat/completions`, converted by hand.
+//!
+//! A request is read field by field: what the engine cannot do is refused with a 400 that names the
+//! field, never dropped in silence, so an answer is always the answer to what was asked. Fields that
+//! change nothing (`user`, a penalty of 0) are accepted. Must not know sockets.
+
+mod chat;
+mod chunks;
+mod completion;
+mod neutral;
+mod reply;
+
+pub use chat::{ChatRequest, Message};
+pub use chunks::{Chunker, Look};
+pub use completion::{CompletionRequest, Prompt};
+pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
+
+use base::{Millis, ServiceClass};
+
+use crate::config::LimitsConfig;
+use crate::error::ApiError;
+use crate::json::Fields;
+use crate::model::Model;
+use crate::wire::relquery::{check_model, class, deadline};
+use crate::wire::sampling::{Absent, Sampling};
+
+/// What both routes take beside their prompts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Common {
+    /// How to generate; its output limit is a placeholder where the request names none.
+    pub sampling: Sampling,
+    /// The output limit, where the request names one.
+    pub max_tokens: Option<u64>,
+    /// Chunks as they come, or one reply.
+    pub stream: bool,
+    /// Whether a stream ends with a chunk of usage.
+    pub include_usage: bool,
+    /// Who waits (our extension).
+    pub class: ServiceClass,
+    /// Whether a known answer may be given, and this one kept (our extension; off by default, because
+    /// clients of this API measure the model).
+    pub cache: bool,
+    /// Time after which the work is stopped and the request fails (our extension).
+    pub deadline: Option<Millis>,
+}
+
+impl Common {
+    /// Takes the common fields; `limit_names` are the names of the output limit on this route.
+    fn take(
+        fields: &mut Fields,
+        limits: &LimitsConfig,
+        model: &Model,
+        limit_names: &[&str],
+    ) -> Result<Self, ApiError> {
+        check_model(fields, model)?;
+        let max_tokens = take_max_tokens(fields, limits, limit_names)?;
+        let absent = Absent {
+            max_tokens: max_tokens.unwrap_or(limits.output_tokens_max),
+            temperature: model.defaults.temperature,
+            top_p: model.defaults.top_p,
+            top_k: model.defaults.top_k,
+        };
+        let sampling = Sampling::read(fields, limits, model, absent, &[])?;
+        let stream = fields.bool("stream")?.unwrap_or(false);
+        Ok(Self {
+            sampling,
+            max_tokens,
+            stream,
+            include_usage: take_stream_options(fields, stream)?,
+            class: class(fields)?,
+            cache: fields.bool("cache")?.unwrap_or(false),
+            deadline: deadline(fields)?,
+        })
+    }
+}
+
+/// Takes the output limit under all its names, which must agree.
+fn take_max_tokens(
+    fields: &mut Fields,
+    limits: &LimitsConfig,
+    names: &[&str],
+) -> Result<Option<u64>, ApiError> {
+    let mut max_tokens = None;
+    for name in names {
+        let limit = fields.integer(name, 1, limits.output_tokens_max)?;
+        if limit.is_some() && max_tokens.is_some() && limit != max_tokens {
+            return fields.bad(name, format!("contradicts `{}`", names[0]));
+        }
+        max_tokens = max_tokens.or(limit);
+    }
+    Ok(max_tokens)
+}
+
+/// Takes `stream_options`: whether a stream ends with a chunk of usage.
+fn take_stream_options(fields: &mut Fields, stream: bool) -> Result<bool, ApiError> {
+    let Some(value) = fields.take("stream_options") else { return Ok(false) };
+    if !stream {
+        return fields.bad("stream_options", "is only allowed when `stream` is true");
+    }
+    let mut options = Fields::nested("stream_options", value)?;
+    let include_usage = options.bool("include_usage")?.unwrap_or(false);
+    // Padding against observers of encrypted traffic: a wish about the transport, not about the answer.
+    options.bool("include_obfuscation")?;
+    if options.bool("continuous_usage_stats")? == Some(true) {
+        return options.bad("continuous_usage_stats", "is not supported; the last chunk has the usage");
+    }
+    options.finish()?;
+    Ok(include_usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use base::TokenCount;
+    use base::text::ByteText;
+
+    use super::*;
+    use crate::json;
+    use crate::model::Defaults;
+
+    /// A model of 257 tokens that likes to be sampled warmly.
+    pub(super) fn model() -> Model {
+        Model {
+            name: "m".into(),
+            description: "bytes".into(),
+            text: Arc::new(ByteText),
+            has_chat: true,
+            context_max: TokenCount(64),
+            vocab: 257,
+            revision: 7,
+            kv_blocks: 16,
+            block_tokens: 16,
+            defaults: Defaults { temperature: 0.7, top_p: 0.9, top_k: Some(40) },
+            created: 1,
+        }
+    }
+
+    fn take(body: &str) -> Result<Common, ApiError> {
+        let mut fields = json::object(body.as_bytes()).expect("an object");
+        let limits = LimitsConfig { output_tokens_max: 100, ..LimitsConfig::default() };
+        Common::take(&mut fields, &limits, &model(), &["max_tokens", "max_completion_tokens"])
+    }
+
+    fn refused(name: &str, value: &str) {
+        match take(&format!("{{\"{name}\":{value}}}")) {
+            Err(ApiError::Invalid { field, .. }) => assert_eq!(field, name),
+            other => panic!("{name} = {value} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_value_out_of_range_is_refused_by_name() {
+        for (name, values) in [
+            ("temperature", &["-0.1", "2.1", "1e300", "\"1\"", "true"][..]),
+            ("top_p", &["0", "-1", "1.0001", "[]"]),
+            ("top_k", &["-2", "258", "1.5", "9223372036854775808"]),
+            ("seed", &["18446744073709551616", "-9223372036854775809", "1.5", "\"7\""]),
+            ("max_tokens", &["0", "-1", "101", "9223372036854775808", "1.5", "\"5\""]),
+            ("max_completion_tokens", &["0", "101", "9223372036854775808"]),
+            ("stop", &["\"\"", "[1]", "{}", "[\"a\",\"\"]"]),
+            ("ignore_eos", &["1"]),
+            ("stream", &["\"yes\"", "1"]),
+            ("class", &["\"urgent\"", "1"]),
+            ("deadline_ms", &["0", "-5", "1e300"]),
+        ] {
+            for value in values {
+                refused(name, value);
+            }
+        }
+        refused("stop", &format!("[{}\"x\"]", "\"x\",".repeat(LimitsConfig::default().stops_max)));
+    }
+
+    #[test]
+    fn the_ends_of_every_range_are_accepted_and_defaults_are_the_models() {
+        let low = take(r#"{"temperature":0,"top_p":1e-60,"seed":-9223372036854775808,"top_k":1}"#);
+        let low = low.expect("valid").sampling;
+        assert_eq!(low.seed, Some(1 << 63));
+        assert!(low.generation.top_p > 0.0, "it did not vanish in f32");
+        let high = take(r#"{"temperature":2,"top_p":1,"top_k":257,"seed":18446744073709551615,"stop":"x"}"#);
+        let high = high.expect("valid").sampling;
+        assert_eq!((high.seed, high.generation.top_k), (Some(u64::MAX), Some(257)));
+        let open = take("{}").expect("valid");
+        let generation = &open.sampling.generation;
+        assert_eq!((generation.temperature, generation.top_p, generation.top_k), (0.7, 0.9, Some(40)));
+        assert_eq!((open.max_tokens, open.stream, open.cache), (None, false, false));
+    }
+
+    #[test]
+    fn both_names_of_the_output_limit_must_agree() {
+        assert_eq!(take(r#"{"max_completion_tokens":6}"#).expect("valid").max_tokens, Some(6));
+        assert!(take(r#"{"max_tokens":5,"max_completion_tokens":5}"#).is_ok());
+        assert!(take(r#"{"max_tokens":5,"max_completion_tokens":6}"#).is_err());
+    }
+
+    #[test]
+    fn stream_options_need_a_stream() {
+        let usage = |body| take(body).map(|common| common.include_usage);
+        assert_eq!(usage(r#"{"stream":true,"stream_options":{"include_usage":true}}"#), Ok(true));
+        assert_eq!(usage(r#"{"stream":true,"stream_options":null}"#), Ok(false));
+        refused("stream_options", "{\"include_usage\":true}");
+        assert!(usage(r#"{"stream":true,"stream_options":{"x":1}}"#).is_err());
+    }
+
+    #[test]
+    fn another_model_is_not_found() {
+        assert_eq!(take(r#"{"model":"gpt-4o"}"#), Err(ApiError::ModelNotFound("gpt-4o".into())));
+    }
+}

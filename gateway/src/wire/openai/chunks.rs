@@ -1,0 +1,226 @@
+//! A board as a stream of OpenAI chunks: what is new since the last look.
+//!
+//! Pure: it reads a state and remembers how much of it was sent, so a client at any pace gets every
+//! byte once, and one that is slow gets fewer, larger chunks instead of a backlog.
+
+use serde::Serialize;
+
+use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, verdict};
+use crate::board::{Row, RowState, State};
+use crate::error::{ApiError, internal};
+use crate::wire::relquery::finish_reason;
+use crate::wire::usage::UsageReply;
+
+/// How much of a row was sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    opened: bool,
+    bytes: usize,
+    ended: bool,
+}
+
+/// Turns states of one board into chunks.
+#[derive(Debug)]
+pub struct Chunker {
+    envelope: Envelope,
+    include_usage: bool,
+    sent: Vec<Sent>,
+}
+
+/// What one look found.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Chunks, as JSON.
+    pub chunks: Vec<String>,
+    /// Whether that was all: success, or the error that ends the stream.
+    pub end: Option<Result<(), ApiError>>,
+}
+
+/// News of one row.
+struct News<'a> {
+    index: u32,
+    opens: bool,
+    text: &'a str,
+    finish_reason: Option<&'static str>,
+}
+
+impl Chunker {
+    /// For a board of `rows` rows.
+    pub fn new(envelope: Envelope, rows: usize, include_usage: bool) -> Self {
+        Self { envelope, include_usage, sent: vec![Sent::default(); rows] }
+    }
+
+    /// What is new.
+    pub fn look(&mut self, state: &State) -> Look {
+        let mut chunks = Vec::new();
+        let mut sent = std::mem::take(&mut self.sent);
+        for ((index, row), sent) in (0..).zip(&state.rows).zip(&mut sent) {
+            if let Some(news) = news(index, row, sent) {
+                self.chunk(&news, &mut chunks);
+            }
+        }
+        self.sent = sent;
+        let end = match verdict(state) {
+            Err(error) => Some(Err(error)),
+            Ok(()) if state.is_over() => {
+                if self.include_usage {
+                    chunks.push(self.last(state));
+                }
+                Some(Ok(()))
+            }
+            Ok(()) => None,
+        };
+        Look { chunks, end }
+    }
+
+    /// Writes the news of one row: an opening, text, an end, whichever there are.
+    fn chunk(&self, news: &News<'_>, chunks: &mut Vec<String>) {
+        let usage = self.include_usage.then_some(None);
+        match self.envelope.api {
+            Api::Completion => {
+                let choice = CompletionChoice {
+                    index: news.index,
+                    text: news.text.to_owned(),
+                    logprobs: (),
+                    finish_reason: news.finish_reason,
+                };
+                chunks.push(json(&self.envelope.wrap("text_completion", vec![choice], usage)));
+            }
+            Api::Chat => {
+                let mut push = |delta, finish_reason| {
+                    let choice = ChatChoice {
+                        index: news.index,
+                        message: None,
+                        delta: Some(delta),
+                        logprobs: (),
+                        finish_reason,
+                    };
+                    chunks.push(json(&self.envelope.wrap("chat.completion.chunk", vec![choice], usage)));
+                };
+                if news.opens {
+                    push(Delta { role: Some("assistant"), content: Some(String::new()) }, None);
+                }
+                if !news.text.is_empty() {
+                    push(Delta { role: None, content: Some(news.text.to_owned()) }, None);
+                }
+                if news.finish_reason.is_some() {
+                    push(Delta::default(), news.finish_reason);
+                }
+            }
+        }
+    }
+
+    /// The chunk of usage: no choices.
+    fn last(&self, state: &State) -> String {
+        let usage = Some(Some(UsageReply::from(state.usage)));
+        match self.envelope.api {
+            Api::Completion => {
+                json(&self.envelope.wrap::<CompletionChoice>("text_completion", Vec::new(), usage))
+            }
+            Api::Chat => json(&self.envelope.wrap::<ChatChoice>("chat.completion.chunk", Vec::new(), usage)),
+        }
+    }
+}
+
+/// What is new of a row, and remembers that it was told.
+fn news<'a>(index: u32, row: &'a Row, sent: &mut Sent) -> Option<News<'a>> {
+    if sent.ended {
+        return None;
+    }
+    let finish_reason = match row.state {
+        RowState::Done { end, .. } => Some(finish_reason(end)),
+        RowState::Pending => None,
+        // The stream ends with the row's error.
+        RowState::Failed(_) => return None,
+    };
+    // Text only grows, by whole characters; were it ever replaced, nothing is better than a panic.
+    let text = row.text.get(sent.bytes..).unwrap_or_default();
+    if text.is_empty() && finish_reason.is_none() {
+        return None;
+    }
+    let opens = !std::mem::replace(&mut sent.opened, true);
+    sent.bytes = row.text.len();
+    sent.ended = finish_reason.is_some();
+    Some(News { index, opens, text, finish_reason })
+}
+
+/// An object as one line.
+fn json<T: Serialize>(object: &T) -> String {
+    // Plain data: serialising it cannot fail; if it did, the client must see an error, not an empty line.
+    serde_json::to_string(object)
+        .unwrap_or_else(|cause| serde_json::json!(internal(cause).body()).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{End, RelQueryId, TenantId, Time, TokenCount};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::board::{Board, Kind, Source, Status, Usage};
+    use crate::wire::openai::tests::model;
+
+    fn done() -> RowState {
+        let usage = Usage { output: TokenCount(3), ..Usage::default() };
+        RowState::Done { end: End::Length, usage, source: Source::Model }
+    }
+
+    fn values(look: &Look) -> Vec<Value> {
+        look.chunks.iter().map(|chunk| serde_json::from_str(chunk).expect("JSON")).collect()
+    }
+
+    #[test]
+    fn every_byte_is_sent_once_whatever_the_readers_pace() {
+        let board = Board::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, (0, Time(0)));
+        let envelope = Envelope::new(Api::Chat, &board, &model());
+        let mut chunker = Chunker::new(envelope, 1, true);
+        assert_eq!(chunker.look(&board.read()), Look { chunks: Vec::new(), end: None });
+        board.token(0, "é", true, Time(1));
+        let first = values(&chunker.look(&board.read()));
+        assert_eq!(first[0]["choices"][0]["delta"]["role"], "assistant");
+        assert_eq!(first[1]["choices"][0]["delta"]["content"], "é");
+        assert_eq!(first[1]["usage"], Value::Null);
+        assert!(chunker.look(&board.read()).chunks.is_empty(), "nothing new");
+        board.token(0, "b", false, Time(2));
+        board.token(0, "c", false, Time(3));
+        board.settle(0, done(), Time(3));
+        let last = chunker.look(&board.read());
+        assert_eq!(last.end, Some(Ok(())));
+        let last = values(&last);
+        assert_eq!(last[0]["choices"][0]["delta"]["content"], "bc");
+        assert_eq!(last[1]["choices"][0]["finish_reason"], "length");
+        assert_eq!(last[2]["choices"], serde_json::json!([]));
+        assert_eq!(last[2]["usage"]["completion_tokens"], 3);
+        assert_eq!(last.len(), 3);
+    }
+
+    #[test]
+    fn usage_is_absent_where_nobody_asked() {
+        let board = Board::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 2, (0, Time(0)));
+        let envelope = Envelope::new(Api::Completion, &board, &model());
+        let mut chunker = Chunker::new(envelope, 2, false);
+        board.token(1, "x", true, Time(1));
+        board.settle(1, done(), Time(2));
+        board.settle(0, done(), Time(2));
+        let look = chunker.look(&board.read());
+        let chunks = values(&look);
+        assert_eq!((chunks.len(), look.end), (2, Some(Ok(()))));
+        assert!(chunks.iter().all(|chunk| chunk.get("usage").is_none()));
+        assert_eq!(chunks[1]["choices"][0]["text"], "x");
+    }
+
+    #[test]
+    fn trouble_ends_the_stream_with_its_error() {
+        for (status, error) in [
+            (Status::Failed(ApiError::ShuttingDown), ApiError::ShuttingDown),
+            (Status::Cancelled, ApiError::Cancelled),
+        ] {
+            let board = Board::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, (0, Time(0)));
+            let mut chunker = Chunker::new(Envelope::new(Api::Completion, &board, &model()), 1, true);
+            board.token(0, "so far", true, Time(1));
+            board.end(status, Time(2));
+            let look = chunker.look(&board.read());
+            assert_eq!((look.chunks.len(), look.end), (1, Some(Err(error))));
+        }
+    }
+}

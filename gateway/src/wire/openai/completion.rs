@@ -1,0 +1,116 @@
+//! The request of `/v1/completions`.
+
+use base::TokenId;
+use serde_json::Value;
+
+use super::Common;
+use super::neutral::{self, Place};
+use crate::config::LimitsConfig;
+use crate::error::ApiError;
+use crate::json::Fields;
+use crate::model::Model;
+
+/// A prompt to complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// Text; special tokens written in it are recognised, as everywhere in this API.
+    Text(String),
+    /// Tokens, taken as they are.
+    Tokens(Vec<TokenId>),
+}
+
+/// A body of `/v1/completions`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompletionRequest {
+    /// What both routes take.
+    pub common: Common,
+    /// The prompts; one choice each. Never empty.
+    pub prompts: Vec<Prompt>,
+}
+
+impl CompletionRequest {
+    /// Reads and checks the fields.
+    pub fn read(mut fields: Fields, limits: &LimitsConfig, model: &Model) -> Result<Self, ApiError> {
+        let common = Common::take(&mut fields, limits, model, &["max_tokens"])?;
+        let prompts = take_prompts(&mut fields, limits.rows_max, model.vocab)?;
+        neutral::finish(fields, Place::Completion)?;
+        Ok(Self { common, prompts })
+    }
+}
+
+/// Takes `prompt`: a string, an array of strings, an array of tokens, or an array of those.
+fn take_prompts(fields: &mut Fields, prompts_max: usize, vocab: u32) -> Result<Vec<Prompt>, ApiError> {
+    let items = match fields.require("prompt")? {
+        Value::Array(items) if items.first().is_some_and(Value::is_number) => vec![Value::Array(items)],
+        Value::Array(items) => items,
+        one => vec![one],
+    };
+    if items.is_empty() {
+        return fields.bad("prompt", "must not be empty");
+    }
+    if items.len() > prompts_max {
+        return fields
+            .bad("prompt", format!("has {} prompts; at most {prompts_max} are allowed", items.len()));
+    }
+    items.into_iter().map(|item| prompt(fields, item, vocab)).collect()
+}
+
+/// One prompt.
+fn prompt(fields: &Fields, value: Value, vocab: u32) -> Result<Prompt, ApiError> {
+    match value {
+        Value::String(text) if text.is_empty() => fields.bad("prompt", "must not be empty"),
+        Value::String(text) => Ok(Prompt::Text(text)),
+        Value::Array(items) if items.is_empty() => fields.bad("prompt", "must not be empty"),
+        Value::Array(items) => match items.iter().map(|item| token(item, vocab)).collect() {
+            Some(tokens) => Ok(Prompt::Tokens(tokens)),
+            None => {
+                fields.bad("prompt", format!("must hold token ids from 0 to {}", vocab.saturating_sub(1)))
+            }
+        },
+        _ => fields.bad("prompt", "must be a string, an array of strings, or arrays of token ids"),
+    }
+}
+
+/// A token id of the vocabulary.
+fn token(value: &Value, vocab: u32) -> Option<TokenId> {
+    let id = u32::try_from(value.as_u64()?).ok()?;
+    (id < vocab).then_some(TokenId(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json;
+    use crate::wire::openai::tests::model;
+
+    fn read(prompt: &str) -> Result<CompletionRequest, ApiError> {
+        let fields = json::object(format!("{{\"model\":\"m\",\"prompt\":{prompt}}}").as_bytes());
+        let limits = LimitsConfig { rows_max: 2, ..LimitsConfig::default() };
+        CompletionRequest::read(fields.expect("an object"), &limits, &model())
+    }
+
+    #[test]
+    fn the_four_forms_of_a_prompt_are_read() {
+        let text = |text: &str| Prompt::Text(text.into());
+        let tokens = |ids: &[u32]| Prompt::Tokens(ids.iter().map(|id| TokenId(*id)).collect());
+        for (json, prompts) in [
+            (r#""a""#, vec![text("a")]),
+            (r#"["a","b"]"#, vec![text("a"), text("b")]),
+            ("[0,256]", vec![tokens(&[0, 256])]),
+            ("[[1],[2,3]]", vec![tokens(&[1]), tokens(&[2, 3])]),
+        ] {
+            assert_eq!(read(json).expect("valid").prompts, prompts);
+        }
+    }
+
+    #[test]
+    fn a_prompt_the_engine_could_not_take_is_refused_by_name() {
+        let many = r#"["a","b","c"]"#;
+        for json in ["\"\"", "[]", "[[]]", "[-1]", "[257]", "[1,\"a\"]", "{}", "7", "[1.5]", many, "[null]"] {
+            match read(json) {
+                Err(ApiError::Invalid { field, .. }) => assert_eq!(field, "prompt", "{json}"),
+                other => panic!("{json} gave {other:?}"),
+            }
+        }
+    }
+}

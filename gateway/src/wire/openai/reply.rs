@@ -1,0 +1,291 @@
+//! The replies of the OpenAI routes, whole ones and chunks.
+
+use base::End;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::board::{Board, RowState, State, Status};
+use crate::error::ApiError;
+use crate::model::Model;
+use crate::wire::relquery::finish_reason;
+use crate::wire::usage::UsageReply;
+
+/// Which of the two routes is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Api {
+    /// `/v1/completions`.
+    Completion,
+    /// `/v1/chat/completions`.
+    Chat,
+}
+
+/// What all objects of one request have in common.
+#[derive(Clone, Debug)]
+pub struct Envelope {
+    /// The route.
+    pub api: Api,
+    id: String,
+    created: u64,
+    model: String,
+    fingerprint: String,
+}
+
+/// A reply or a chunk, by its kind of choice.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Reply<C: ToSchema> {
+    /// `cmpl-...` or `chatcmpl-...`.
+    pub id: String,
+    /// What this is.
+    pub object: &'static str,
+    /// When the request came, unix seconds.
+    pub created: u64,
+    /// The model.
+    pub model: String,
+    /// Weights and tokenizer: equal seeds give equal answers under equal fingerprints.
+    pub system_fingerprint: String,
+    /// One per prompt; in a chunk, those that went on.
+    pub choices: Vec<C>,
+    /// Tokens. In a stream only when asked for, and null but in the last chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<UsageReply>)]
+    pub usage: Option<Option<UsageReply>>,
+}
+
+/// A choice of `/v1/completions`.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct CompletionChoice {
+    /// The prompt's number.
+    pub index: u32,
+    /// The output, or its next piece.
+    pub text: String,
+    /// Not supported.
+    #[schema(value_type = Option<Object>)]
+    pub logprobs: (),
+    /// `stop` or `length`, at the end.
+    pub finish_reason: Option<&'static str>,
+}
+
+/// A choice of `/v1/chat/completions`: whole (`message`) or a piece (`delta`).
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ChatChoice {
+    /// Always 0.
+    pub index: u32,
+    /// The answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<AssistantMessage>,
+    /// Its next piece.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delta: Option<Delta>,
+    /// Not supported.
+    #[schema(value_type = Option<Object>)]
+    pub logprobs: (),
+    /// `stop` or `length`, at the end.
+    pub finish_reason: Option<&'static str>,
+}
+
+/// A whole answer.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AssistantMessage {
+    /// Always `assistant`.
+    pub role: &'static str,
+    /// What it says.
+    pub content: String,
+    /// Always null.
+    #[schema(value_type = Option<String>)]
+    pub refusal: (),
+}
+
+/// A piece of an answer.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+pub struct Delta {
+    /// `assistant`, in the first piece.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    /// Text; absent in the last piece.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+}
+
+/// A model that can be called.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ModelObject {
+    /// Its name.
+    pub id: String,
+    /// Always `model`.
+    pub object: &'static str,
+    /// When it was loaded, unix seconds.
+    pub created: u64,
+    /// Always `relserve`.
+    pub owned_by: &'static str,
+    /// Longest prompt and output together (vLLM's name for it).
+    pub max_model_len: u64,
+}
+
+/// The models that can be called.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ModelList {
+    /// Always `list`.
+    pub object: &'static str,
+    /// The models.
+    pub data: Vec<ModelObject>,
+}
+
+impl ModelObject {
+    /// The served model.
+    pub fn new(model: &Model) -> Self {
+        Self {
+            id: model.name.clone(),
+            object: "model",
+            created: model.created,
+            owned_by: "relserve",
+            max_model_len: model.context_max.0,
+        }
+    }
+}
+
+impl Envelope {
+    /// For one request.
+    pub fn new(api: Api, board: &Board, model: &Model) -> Self {
+        let prefix = match api {
+            Api::Completion => "cmpl",
+            Api::Chat => "chatcmpl",
+        };
+        Self {
+            api,
+            id: format!("{prefix}-{}", board.id),
+            created: board.created_ms / 1_000,
+            model: model.name.clone(),
+            fingerprint: format!("rs-{:012x}", model.revision & 0xffff_ffff_ffff),
+        }
+    }
+
+    /// Puts choices into the envelope.
+    pub(super) fn wrap<C: ToSchema>(
+        &self,
+        object: &'static str,
+        choices: Vec<C>,
+        usage: Option<Option<UsageReply>>,
+    ) -> Reply<C> {
+        Reply {
+            id: self.id.clone(),
+            object,
+            created: self.created,
+            model: self.model.clone(),
+            system_fingerprint: self.fingerprint.clone(),
+            choices,
+            usage,
+        }
+    }
+
+    /// The whole reply of `/v1/completions`, once nothing changes any more.
+    pub fn completion(&self, state: &State) -> Result<Reply<CompletionChoice>, ApiError> {
+        let choices = finished(state)?.map(|(index, text, end)| CompletionChoice {
+            index,
+            text: text.to_owned(),
+            logprobs: (),
+            finish_reason: Some(finish_reason(end)),
+        });
+        Ok(self.wrap("text_completion", choices.collect(), Some(Some(state.usage.into()))))
+    }
+
+    /// The whole reply of `/v1/chat/completions`, once nothing changes any more.
+    pub fn chat(&self, state: &State) -> Result<Reply<ChatChoice>, ApiError> {
+        let choices = finished(state)?.map(|(index, text, end)| ChatChoice {
+            index,
+            message: Some(AssistantMessage { role: "assistant", content: text.to_owned(), refusal: () }),
+            delta: None,
+            logprobs: (),
+            finish_reason: Some(finish_reason(end)),
+        });
+        Ok(self.wrap("chat.completion", choices.collect(), Some(Some(state.usage.into()))))
+    }
+}
+
+/// What a request comes to as a whole: this API has no errors per prompt.
+pub(super) fn verdict(state: &State) -> Result<(), ApiError> {
+    match &state.status {
+        Status::Failed(error) => return Err(error.clone()),
+        Status::Cancelled => return Err(ApiError::Cancelled),
+        Status::Running | Status::Completed => {}
+    }
+    let error = state.rows.iter().find_map(|row| match &row.state {
+        RowState::Failed(error) => Some(error.clone()),
+        RowState::Pending | RowState::Done { .. } => None,
+    });
+    error.map_or(Ok(()), Err)
+}
+
+/// All rows of a request that succeeded.
+fn finished(state: &State) -> Result<impl Iterator<Item = (u32, &str, End)>, ApiError> {
+    verdict(state)?;
+    Ok((0..).zip(&state.rows).filter_map(|(index, row)| match row.state {
+        RowState::Done { end, .. } => Some((index, row.text.as_str(), end)),
+        RowState::Pending | RowState::Failed(_) => None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{RelQueryId, TenantId, Time, TokenCount};
+    use serde_json::json;
+
+    use super::*;
+    use crate::board::{Kind, Source, Usage};
+    use crate::wire::openai::tests::model;
+
+    fn done(prompt: u64, output: u64) -> RowState {
+        let usage = Usage {
+            prompt: TokenCount(prompt),
+            cached: TokenCount(2),
+            computed: TokenCount(prompt - 2),
+            output: TokenCount(output),
+        };
+        RowState::Done { end: End::Stop, usage, source: Source::Model }
+    }
+
+    #[test]
+    fn whole_replies_have_openais_shape() {
+        let board = Board::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 1, (5_999, Time(0)));
+        board.token(0, "hi", true, Time(1));
+        board.settle(0, done(7, 2), Time(2));
+        let envelope = Envelope::new(Api::Completion, &board, &model());
+        let reply = envelope.completion(&board.read()).expect("it succeeded");
+        let usage = json!({
+            "prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9, "computed_tokens": 5,
+            "prompt_tokens_details": {"cached_tokens": 2}
+        });
+        assert_eq!(
+            serde_json::to_value(reply).expect("plain data"),
+            json!({
+                "id": "cmpl-9", "object": "text_completion", "created": 5, "model": "m",
+                "system_fingerprint": "rs-000000000007",
+                "choices": [{"index": 0, "text": "hi", "logprobs": null, "finish_reason": "stop"}],
+                "usage": usage,
+            })
+        );
+        let envelope = Envelope::new(Api::Chat, &board, &model());
+        let reply = envelope.chat(&board.read()).expect("it succeeded");
+        assert_eq!(
+            serde_json::to_value(reply).expect("plain data"),
+            json!({
+                "id": "chatcmpl-9", "object": "chat.completion", "created": 5, "model": "m",
+                "system_fingerprint": "rs-000000000007",
+                "choices": [{
+                    "index": 0, "message": {"role": "assistant", "content": "hi", "refusal": null},
+                    "logprobs": null, "finish_reason": "stop"
+                }],
+                "usage": usage,
+            })
+        );
+    }
+
+    #[test]
+    fn one_failed_prompt_fails_the_request() {
+        let board = Board::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 2, (0, Time(0)));
+        board.settle(0, done(7, 2), Time(2));
+        board.settle(1, RowState::Failed(ApiError::Row("NaN".into())), Time(3));
+        let envelope = Envelope::new(Api::Completion, &board, &model());
+        let error = envelope.completion(&board.read()).expect_err("a row failed");
+        assert_eq!(error, ApiError::Row("NaN".into()));
+    }
+}
