@@ -67,6 +67,9 @@ pub struct View {
     pub decision: String,
 }
 
+/// A row in flight: its relQuery of the scheduler and its number there.
+type Spot = (RelQueryId, u32);
+
 /// Who gets a row's answer.
 struct Target {
     board: Arc<Board>,
@@ -117,9 +120,9 @@ pub struct Driver {
     coalescing: Coalescing,
     flights: HashMap<RelQueryId, Flight>,
     open: HashMap<(TenantId, OpenKey), RelQueryId>,
-    in_flight: HashMap<(TenantId, CellKey), (RelQueryId, u32)>,
+    in_flight: HashMap<(TenantId, CellKey), Spot>,
     /// Where the unfinished rows of each live board run.
-    boards: HashMap<RelQueryId, (Arc<Board>, Vec<(RelQueryId, u32)>)>,
+    boards: HashMap<RelQueryId, (Arc<Board>, Vec<Spot>)>,
     /// Boards to wake once this round's events are all written.
     touched: HashMap<RelQueryId, Arc<Board>>,
 }
@@ -418,9 +421,7 @@ impl Driver {
         row.text.push_str(text);
         for target in &row.targets {
             target.board.token(target.index, text, row.tokens == 1, now);
-            if !self.touched.contains_key(&target.board.id) {
-                self.touched.insert(target.board.id, Arc::clone(&target.board));
-            }
+            self.touched.entry(target.board.id).or_insert_with(|| Arc::clone(&target.board));
         }
     }
 

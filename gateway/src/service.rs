@@ -169,7 +169,7 @@ fn overloaded(app: &App, full: Full) -> ApiError {
     // Rows leave at some rate; half the queue gone is a fair time to come back. Without a measured rate: a second.
     let elapsed = app.shared.clock.now().0 / 1_000_000_000;
     let rate = app.shared.pulse.rows() / elapsed.max(1);
-    let seconds = if rate == 0 { 1 } else { (full.rows / 2 / rate).clamp(1, 60) };
+    let seconds = (full.rows / 2).checked_div(rate).unwrap_or(1).clamp(1, 60);
     ApiError::Overloaded { rows: full.rows, limit: full.limit, retry_after: Millis(seconds * 1_000) }
 }
 

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod cells;
+mod checkpoint;
 mod common;
 mod disconnect;
 mod operation;
