@@ -10,6 +10,7 @@ use crate::app::Backend;
 use crate::calibrate;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::demo;
 use crate::model::{Defaults, Model};
 
 /// Why there is no model.
@@ -21,16 +22,20 @@ pub enum BackendError {
     /// The executor cannot even be measured.
     #[error("the model does not run: {0}")]
     Executor(#[from] base::ExecError),
-    /// None was named.
-    #[error("no model: give one with --model DIR (`relserve pull ORG/NAME` fetches one)")]
-    NoModel,
 }
 
-/// Loads the configured model.
+/// Loads the configured model; the built-in demo model where none is named.
 pub fn load(config: &Config) -> Result<engine::Engine, BackendError> {
     match &config.model.dir {
         Some(folder) => load_dir(folder, config),
-        None => Err(BackendError::NoModel),
+        None => {
+            tracing::warn!(
+                model = demo::NAME,
+                "serving the built-in demo model, for labels, ratings and yes-no questions only; \
+                 name a real one with --model DIR (`relserve pull ORG/NAME` fetches one)"
+            );
+            Ok(engine::load_bytes(demo::files(), &config.engine)?)
+        }
     }
 }
 

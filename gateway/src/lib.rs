@@ -16,6 +16,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod cors;
+pub mod demo;
 pub mod driver;
 pub mod error;
 pub mod flush;
