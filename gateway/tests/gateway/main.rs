@@ -9,6 +9,7 @@ mod common;
 mod disconnect;
 mod operation;
 mod overload;
+mod python_client;
 mod refusals;
 mod relqueries;
 mod shutdown;

@@ -1,0 +1,209 @@
+"""The official Python client against a running server, as its users would call it.
+
+Needs RELSERVE_BASE_URL (ending in /v1) and RELSERVE_API_KEY; run.sh starts a server and sets them.
+No test judges what the model says, only that the API keeps its promises about it.
+"""
+
+import asyncio
+import os
+import unittest
+
+import openai
+
+BASE_URL = os.environ["RELSERVE_BASE_URL"]
+API_KEY = os.environ["RELSERVE_API_KEY"]
+MESSAGES = [
+    {"role": "system", "content": "Answer with one word."},
+    {"role": "user", "content": "Is this review positive or negative? I loved every minute of it."},
+]
+
+
+def client(key=API_KEY):
+    """A client that shows every error at once."""
+    return openai.OpenAI(base_url=BASE_URL, api_key=key, max_retries=0, timeout=60)
+
+
+class Case(unittest.TestCase):
+    """What all tests need: a client and the name of the served model."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.client = client()
+        cls.model = cls.client.models.list().data[0].id
+
+    def chat(self, **changes):
+        """A short greedy chat; `changes` replace or add arguments."""
+        arguments = {"model": self.model, "messages": MESSAGES, "temperature": 0, "max_tokens": 8}
+        return self.client.chat.completions.create(**(arguments | changes))
+
+    def complete(self, prompt, **changes):
+        """A short greedy completion."""
+        arguments = {"model": self.model, "prompt": prompt, "temperature": 0, "max_tokens": 8}
+        return self.client.completions.create(**(arguments | changes))
+
+    def assert_usage_adds_up(self, usage):
+        """The three counts agree and no more is cached than was sent."""
+        self.assertGreater(usage.prompt_tokens, 0)
+        self.assertEqual(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens)
+        self.assertLessEqual(usage.prompt_tokens_details.cached_tokens, usage.prompt_tokens)
+
+
+class Models(Case):
+    def test_the_served_model_is_listed_and_found_by_name(self):
+        found = self.client.models.retrieve(self.model)
+        self.assertEqual((found.id, found.object), (self.model, "model"))
+        self.assertGreater(found.created, 0)
+
+    def test_another_model_is_not_found(self):
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.client.models.retrieve("no-such-model")
+        self.assertEqual(caught.exception.code, "model_not_found")
+
+
+class Chat(Case):
+    def test_a_chat_is_answered_with_its_usage(self):
+        reply = self.chat()
+        self.assertEqual((reply.object, reply.model), ("chat.completion", self.model))
+        self.assertEqual(len(reply.choices), 1)
+        self.assertEqual(reply.choices[0].message.role, "assistant")
+        self.assertIn(reply.choices[0].finish_reason, ("stop", "length"))
+        self.assertLessEqual(reply.usage.completion_tokens, 8)
+        self.assert_usage_adds_up(reply.usage)
+
+    def test_a_greedy_chat_is_answered_the_same_each_time(self):
+        self.assertEqual(self.chat().choices[0].message.content, self.chat().choices[0].message.content)
+
+    def test_a_seed_makes_a_warm_chat_repeatable(self):
+        first, second = (self.chat(temperature=1.5, seed=7, max_tokens=16) for _ in range(2))
+        self.assertEqual(first.choices[0].message.content, second.choices[0].message.content)
+
+    def test_the_output_limit_is_kept_to_the_token(self):
+        reply = self.chat(max_tokens=5, extra_body={"ignore_eos": True})
+        self.assertEqual((reply.usage.completion_tokens, reply.choices[0].finish_reason), (5, "length"))
+        reply = self.chat(
+            max_tokens=openai.omit, max_completion_tokens=3, extra_body={"ignore_eos": True}
+        )
+        self.assertEqual(reply.usage.completion_tokens, 3)
+
+    def test_text_parts_are_one_text(self):
+        text = MESSAGES[1]["content"]
+        parts = [{"type": "text", "text": text[:9]}, {"type": "text", "text": text[9:]}]
+        split = self.chat(messages=[MESSAGES[0], {"role": "user", "content": parts}])
+        self.assertEqual(split.usage.prompt_tokens, self.chat().usage.prompt_tokens)
+
+    def test_a_stream_says_what_the_reply_says_and_ends_with_usage(self):
+        whole = self.chat()
+        text, reasons, usages, roles = "", [], [], []
+        for chunk in self.chat(stream=True, stream_options={"include_usage": True}):
+            self.assertEqual(chunk.object, "chat.completion.chunk")
+            usages.append(chunk.usage)
+            for choice in chunk.choices:
+                text += choice.delta.content or ""
+                roles.append(choice.delta.role)
+                reasons.append(choice.finish_reason)
+        self.assertEqual(text, whole.choices[0].message.content)
+        self.assertEqual(roles[0], "assistant")
+        self.assertEqual([reason for reason in reasons if reason], [whole.choices[0].finish_reason])
+        self.assertEqual(reasons[-1], whole.choices[0].finish_reason)
+        self.assertTrue(all(usage is None for usage in usages[:-1]))
+        self.assertEqual(usages[-1].total_tokens, whole.usage.total_tokens)
+        self.assert_usage_adds_up(usages[-1])
+
+    def test_a_stream_without_the_wish_has_no_usage(self):
+        chunks = list(self.chat(stream=True))
+        self.assertTrue(all(chunk.usage is None and chunk.choices for chunk in chunks))
+
+    def test_many_streams_at_once_say_what_each_says_alone(self):
+        questions = [f"Is the number {n} odd or even?" for n in range(8)]
+        alone = [self.chat(messages=[{"role": "user", "content": q}]).choices[0] for q in questions]
+
+        async def one(asynchronous, question):
+            messages = [{"role": "user", "content": question}]
+            stream = await asynchronous.chat.completions.create(
+                model=self.model, messages=messages, temperature=0, max_tokens=8, stream=True
+            )
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+        async def all_at_once():
+            async with openai.AsyncOpenAI(base_url=BASE_URL, api_key=API_KEY, max_retries=0) as many:
+                return await asyncio.gather(*(one(many, question) for question in questions))
+
+        self.assertEqual(asyncio.run(all_at_once()), [choice.message.content for choice in alone])
+
+    def test_a_client_that_leaves_a_stream_early_leaves_the_server_well(self):
+        with self.chat(stream=True, max_tokens=64, extra_body={"ignore_eos": True}) as stream:
+            next(iter(stream))
+        self.assertEqual(len(self.chat().choices), 1)
+
+
+class Completions(Case):
+    def test_a_prompt_is_completed_with_its_usage(self):
+        reply = self.complete("Once upon a time")
+        self.assertEqual(reply.object, "text_completion")
+        self.assertIn(reply.choices[0].finish_reason, ("stop", "length"))
+        self.assert_usage_adds_up(reply.usage)
+
+    def test_several_prompts_are_answered_in_their_order(self):
+        prompts = ["One, two,", "A, B,", "One, two,"]
+        together = self.complete(prompts)
+        alone = [self.complete(prompt).choices[0].text for prompt in prompts]
+        self.assertEqual([choice.index for choice in together.choices], [0, 1, 2])
+        self.assertEqual([choice.text for choice in together.choices], alone)
+
+    def test_a_prompt_of_tokens_is_taken_as_it_is(self):
+        reply = self.complete([1, 2, 3, 4])
+        self.assertEqual(reply.usage.prompt_tokens, 4)
+
+    def test_a_stream_of_several_prompts_says_what_the_reply_says(self):
+        prompts = ["One, two,", "A, B,"]
+        texts = {0: "", 1: ""}
+        for chunk in self.complete(prompts, stream=True):
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+        self.assertEqual(list(texts.values()), [choice.text for choice in self.complete(prompts).choices])
+
+
+class Errors(Case):
+    def refused(self, kind, param, call, **changes):
+        """The call fails with this class of error, blaming this field."""
+        with self.assertRaises(kind) as caught:
+            call(**changes)
+        self.assertEqual(caught.exception.param, param)
+        self.assertTrue(caught.exception.message)
+        return caught.exception
+
+    def test_a_wrong_key_is_refused(self):
+        with self.assertRaises(openai.AuthenticationError) as caught:
+            client("rs-wrong").models.list()
+        self.assertEqual(caught.exception.code, "invalid_api_key")
+
+    def test_an_unknown_model_is_not_found(self):
+        error = self.refused(openai.NotFoundError, "model", self.chat, model="gpt-4o")
+        self.assertEqual(error.code, "model_not_found")
+
+    def test_a_bad_field_is_named(self):
+        bad = openai.BadRequestError
+        self.refused(bad, "temperature", self.chat, temperature=3)
+        self.refused(bad, "top_p", self.chat, top_p=0)
+        self.refused(bad, "n", self.chat, n=2)
+        self.refused(bad, "max_tokens", self.chat, max_tokens=0)
+        self.refused(bad, "logprobs", self.chat, logprobs=True)
+        self.refused(bad, "messages", self.chat, messages=[])
+        self.refused(bad, "messages[0].role", self.chat, messages=[{"role": "x", "content": "a"}])
+        self.refused(bad, "response_format.type", self.chat, response_format={"type": "json_object"})
+        self.refused(bad, "prompt", self.complete, prompt="")
+        self.refused(bad, "prompt", self.complete, prompt=[1, 10**9])
+
+    def test_a_bad_field_is_refused_before_a_stream_begins(self):
+        self.refused(openai.BadRequestError, "temperature", self.chat, temperature=-1, stream=True)
+
+    def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(self):
+        limit = self.client.models.retrieve(self.model).model_extra["max_model_len"]
+        error = self.refused(openai.BadRequestError, "max_tokens", self.complete, prompt=[1] * limit)
+        self.assertEqual(error.code, "context_length_exceeded")
+        self.assertIn(str(limit), error.message)
+        self.assertIn("8 output", error.message)
+
+
+if __name__ == "__main__":
+    unittest.main()
