@@ -1,7 +1,7 @@
 """Trains RelServe's demo model: a few-million-parameter Llama that answers closed cell functions.
 
     python -m venv venv && venv/bin/pip install -r requirements.txt
-    venv/bin/python train.py --steps 3000            # data, tokenizer, training, export into this folder
+    venv/bin/python train.py --steps 10000           # data, tokenizer, training, export into this folder
     venv/bin/python evaluate.py                      # held-out accuracy, from the exported files alone
 
 Data: generated texts (words.py, sentiment.py, topics.py, records.py) and the human-rated sentences of the
