@@ -238,12 +238,22 @@ impl Rows {
     }
 }
 
+/// Bytes of the longest token there is: published vocabularies stay below it.
+const TOKEN_BYTES_MAX: u64 = 256;
+
+/// Bytes above which a prompt cannot fit the context, whatever its tokens: it is refused before anybody spends
+/// seconds on tokenizing it.
+pub fn prompt_bytes_max(model: &Model, config: &Config) -> Bytes {
+    let context = model.context_max.0.min(model.kv_tokens());
+    Bytes(context.saturating_mul(TOKEN_BYTES_MAX).min(config.limits.body_bytes_max.0))
+}
+
 /// Lowers with the model's text and limits.
 pub fn lower_plan(plan: &Plan, lowering: Lowering<'_>, seed: u64) -> Result<Lowered, ApiError> {
     let Lowering { model, config, .. } = lowering;
     let options = LowerOptions {
         context_max: TokenCount(model.context_max.0.min(model.kv_tokens())),
-        section_bytes_max: Bytes(config.limits.body_bytes_max.0),
+        section_bytes_max: prompt_bytes_max(model, config),
         seed,
         ..LowerOptions::default()
     };

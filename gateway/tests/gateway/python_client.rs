@@ -1,4 +1,4 @@
-//! The official Python client against the real program and the demo model.
+//! The official Python client against the real program and its built-in model.
 //!
 //! `tests/python/run.sh` does the work. It needs `python3` and, unless `.venv` is there already (`./test` makes
 //! it), the package index.
@@ -11,8 +11,6 @@ fn the_official_python_client_is_served() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let output = Command::new(root.join("tests/python/run.sh"))
         .arg(env!("CARGO_BIN_EXE_relserve"))
-        .arg("--model")
-        .arg(root.join("models/demo"))
         .output()
         .expect("bash is there");
     let said = String::from_utf8_lossy(&output.stderr);

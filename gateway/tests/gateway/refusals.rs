@@ -180,6 +180,23 @@ async fn a_prompt_that_cannot_fit_is_refused_at_admission_with_both_numbers() {
 
 // Case 4.
 #[actix_web::test]
+async fn text_that_cannot_fit_is_refused_before_it_is_tokenized() {
+    let server = chatty().await;
+    let long = "x".repeat(2_048 * 256 + 1);
+    let message = refused(&server, COMPLETIONS, json!({"prompt": long}), "prompt").await;
+    assert!(message.contains("524289 bytes") && message.contains("2048 tokens"), "{message}");
+    let halves =
+        json!([{"role": "user", "content": long[..300_000]}, {"role": "user", "content": long[300_000..]}]);
+    refused(&server, CHAT, json!({"messages": halves}), "messages").await;
+    let rows =
+        json!({"template": "{word}{word}{word}", "rows": [["x".repeat(200_000)], ["yes"]], "max_tokens": 9});
+    let reply = served(&server, RELQUERIES, rows).await;
+    assert_eq!(reply["rows"][0]["error"]["code"], "too_large");
+    assert_eq!(reply["progress"]["done"], 1);
+}
+
+// Case 4.
+#[actix_web::test]
 async fn a_prompt_beyond_the_whole_kv_pool_is_refused_at_admission() {
     let server = serve_with(config(), Model { kv_blocks: 4, ..model() }).await;
     let message =

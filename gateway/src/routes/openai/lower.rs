@@ -10,7 +10,7 @@ use crate::board::Kind;
 use crate::error::{ApiError, internal};
 use crate::intake::{JobRow, Part};
 use crate::json::Fields;
-use crate::prepare::{Lowering, job_row, lower_plan, row_error};
+use crate::prepare::{Lowering, job_row, lower_plan, prompt_bytes_max, row_error};
 use crate::service::Prepared;
 use crate::wire::openai::{Api, ChatRequest, Common, CompletionRequest, Prompt};
 
@@ -42,7 +42,10 @@ pub(super) fn completion(app: &App, fields: Fields) -> Result<Asked, ApiError> {
         Generation { output_max: TokenCount(output_max), ..(*common.sampling.generation).clone() };
     let generation = Arc::new(generation);
     let items = prompts.into_iter().map(|prompt| match prompt {
-        Prompt::Text(text) => lower(&Plan::prompt(text, (*generation).clone()), lowering, "prompt"),
+        Prompt::Text(text) => {
+            check_bytes(text.len(), lowering, "prompt")?;
+            lower(&Plan::prompt(text, (*generation).clone()), lowering, "prompt")
+        }
         Prompt::Tokens(tokens) => take_tokens(tokens, &generation, lowering),
     });
     let items: Result<Vec<WorkItem>, ApiError> = items.collect();
@@ -59,6 +62,7 @@ pub(super) fn chat(app: &App, fields: Fields) -> Result<Asked, ApiError> {
     // Where the request does not say, room for one token is asked first and the rest of the context is given.
     let least = TokenCount(common.max_tokens.unwrap_or(1));
     let generation = Generation { output_max: least, ..(*common.sampling.generation).clone() };
+    check_bytes(messages.iter().map(|message| message.content.len()).sum(), lowering, "messages")?;
     let messages = messages.into_iter().map(|message| (message.role, message.content)).collect();
     let mut item = lower(&Plan::conversation(messages, generation), lowering, "messages")?;
     if common.max_tokens.is_none() {
@@ -82,6 +86,17 @@ fn lowering<'a>(app: &'a App, common: &'a Common) -> Lowering<'a> {
 /// Most tokens of a prompt and its output together.
 fn context_max(lowering: Lowering<'_>) -> u64 {
     lowering.model.context_max.0.min(lowering.model.kv_tokens())
+}
+
+/// Refuses text that cannot fit before it is tokenized.
+fn check_bytes(found: usize, lowering: Lowering<'_>, field: &str) -> Result<(), ApiError> {
+    let limit = prompt_bytes_max(lowering.model, lowering.config).0;
+    if found as u64 <= limit {
+        return Ok(());
+    }
+    let context = context_max(lowering);
+    let reason = format!("has {found} bytes: more than {limit} cannot fit the context of {context} tokens");
+    Err(ApiError::invalid(field, reason))
 }
 
 /// Lowers a plan of one row.
