@@ -195,6 +195,15 @@ async fn text_that_cannot_fit_is_refused_before_it_is_tokenized() {
     assert_eq!(reply["progress"]["done"], 1);
 }
 
+// Case 4. Filled, the template would take two gigabytes.
+#[actix_web::test]
+async fn a_template_that_repeats_a_large_cell_is_refused_before_it_is_filled() {
+    let server = serve().await;
+    let body = json!({"template": "{word}".repeat(10_000), "rows": [["x".repeat(200_000)]]});
+    let reply = server.client.post(RELQUERIES, &body).await;
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (413, &json!("too_large")), "{}", reply.body);
+}
+
 // Case 4.
 #[actix_web::test]
 async fn a_prompt_beyond_the_whole_kv_pool_is_refused_at_admission() {

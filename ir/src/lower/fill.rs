@@ -1,6 +1,6 @@
 //! Filling: a section's text in one row, and which of its tokens came out of cells.
 
-use base::{Span, SpanKind, TokenCount, TokenId};
+use base::{Bytes, Span, SpanKind, TokenCount, TokenId};
 
 use crate::Row;
 use crate::shape::{Part, Section};
@@ -35,6 +35,16 @@ pub(super) struct Filled {
 }
 
 impl Filled {
+    /// Bytes of the text that [`Filled::new`] would build: a template that repeats a large cell is refused before
+    /// its text takes the memory.
+    pub(super) fn bytes(parts: &[Content], row: &Row) -> Bytes {
+        let bytes = parts.iter().map(|part| match part {
+            Content::Text(text) => text.len(),
+            Content::Field(column) => row.cells[*column].text().len(),
+        });
+        Bytes(bytes.map(|bytes| bytes as u64).sum())
+    }
+
     /// Fills a section's parts from a row.
     pub(super) fn new(parts: &[Content], row: &Row) -> Self {
         let mut filled = Self { text: String::new(), ends: Vec::with_capacity(parts.len()) };

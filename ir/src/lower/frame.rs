@@ -123,8 +123,11 @@ impl<'a> Frame<'a> {
                     prompt.extend(tokens);
                 }
                 Chunk::Filled { parts, head, tail } => {
+                    self.check_bytes(Filled::bytes(parts, row))?;
                     let filled = Filled::new(parts, row);
-                    self.check_text(&filled.text, Some(position) == last_filled)?;
+                    if Some(position) == last_filled && is_blank(&filled.text) {
+                        return Err(RowProblem::EmptyPrompt);
+                    }
                     let tokens = self.tokenizer.encode_data(&filled.text);
                     filled.spans(&tokens, head, tail, &mut spans);
                     prompt.extend(tokens);
@@ -135,11 +138,8 @@ impl<'a> Frame<'a> {
         Ok((prompt, spans.0))
     }
 
-    fn check_text(&self, text: &str, is_last: bool) -> Result<(), RowProblem> {
-        if is_last && is_blank(text) {
-            return Err(RowProblem::EmptyPrompt);
-        }
-        let (found, limit) = (Bytes(text.len() as u64), self.options.section_bytes_max);
+    fn check_bytes(&self, found: Bytes) -> Result<(), RowProblem> {
+        let limit = self.options.section_bytes_max;
         if found > limit { Err(RowProblem::TooManyBytes { found, limit }) } else { Ok(()) }
     }
 
