@@ -37,6 +37,8 @@ pub struct Cli {
 enum Command {
     /// Serves a model.
     Serve(Serve),
+    /// Prints the configuration in force, every default included, as TOML.
+    Config,
     /// API keys.
     #[command(subcommand)]
     Key(Key),
@@ -140,6 +142,7 @@ impl Cli {
         let config = self.configuration()?;
         match self.command {
             Command::Serve(_) => serve(config).await,
+            Command::Config => print_configuration(config),
             Command::Key(key) => keys(key, &open(&config).await?).await,
             Command::Pull { repo, into, endpoint, revision } => {
                 let folder = into.unwrap_or_else(|| {
@@ -161,6 +164,15 @@ impl Cli {
             }
         }
     }
+}
+
+/// The configuration as a file could hold it; a database URL may carry a password and is left out.
+fn print_configuration(mut config: Config) -> Result<(), Failure> {
+    if config.store.database.take().is_some() {
+        say!("# store.database is set and not shown");
+    }
+    say!("{}", toml::to_string_pretty(&config)?);
+    Ok(())
 }
 
 /// Opens the store, making its folder where it is missing.
