@@ -14,6 +14,6 @@ pub use step::{
     BatchKind, BatchPlan, End, ExecError, Executor, RowError, RowOutcome, Run, SampleSpec, Sampled, Slot,
     StepOutcome,
 };
-pub use text::{ChatTemplate, Piece, Role, TextError, Tokenizer};
+pub use text::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, Tokenizer};
 pub use units::{Bytes, Millis, Nanos, Time, TokenCount};
 pub use work::{Generation, Periods, ServiceClass, Span, SpanKind, Submission, WorkItem};

@@ -5,18 +5,76 @@ use serde::{Deserialize, Serialize};
 use crate::TokenId;
 
 /// Text and tokens of one model.
+///
+/// A prompt is special tokens and the *stretches* of text between them. Characters of a stretch join into tokens
+/// wherever they come from, template or cell; none joins across a special token. So a prompt whose stretches are
+/// encoded whole has the tokens that every other client gives the rendered prompt, and only what
+/// [`Tokenizer::split_markup`] finds in the template's own text is ever a special token.
 pub trait Tokenizer: Send + Sync {
-    /// Tokens of markup: special tokens written in `text` are recognised.
-    fn encode_markup(&self, text: &str) -> Vec<TokenId>;
-    /// Tokens of data: nothing in `text` can become a special token.
+    /// Cuts markup at the special tokens that are written in it.
+    fn split_markup(&self, text: &str) -> Vec<MarkupPart>;
+    /// Tokens of a whole stretch, none where it is empty. Nothing in `text` can become a special token. Where the model is used to a space
+    /// that no text holds (SentencePiece), it is in front.
+    fn encode_stretch(&self, after: After, text: &str) -> Vec<TokenId>;
+    /// Tokens of text somewhere inside a stretch: nothing becomes a special token, nothing is put in front.
     fn encode_data(&self, text: &str) -> Vec<TokenId>;
     /// Text of tokens; special tokens give nothing, broken UTF-8 gives replacement characters.
     fn decode(&self, tokens: &[TokenId]) -> String;
     /// Number of token ids the model has; every id is below it.
     fn vocab_size(&self) -> u32;
-    /// Tokens that start a raw prompt (a BOS token, where the model has one). A chat template writes
-    /// its own: nothing goes before [`ChatTemplate::frame`]'s pieces.
+    /// Special tokens that start a raw prompt (BOS, where the model has one); its stretch is [`After::Nothing`] all
+    /// the same. A chat template writes its own: nothing goes before [`ChatTemplate::frame`]'s pieces.
     fn prompt_start(&self) -> Vec<TokenId>;
+
+    /// Tokens of a prompt that is markup alone.
+    fn encode_markup(&self, text: &str) -> Vec<TokenId> {
+        self.encode_framed(&[Piece::Markup(text.to_owned())], &[])
+    }
+
+    /// Tokens of a framed conversation with these contents; one that is missing is empty.
+    fn encode_framed(&self, pieces: &[Piece], contents: &[&str]) -> Vec<TokenId> {
+        let (mut tokens, mut stretch, mut after) = (Vec::new(), String::new(), After::Nothing);
+        for piece in pieces {
+            let markup = match piece {
+                Piece::Markup(text) => self.split_markup(text),
+                Piece::Content(i) => {
+                    stretch += contents.get(*i).copied().unwrap_or_default();
+                    Vec::new()
+                }
+            };
+            for part in markup {
+                match part {
+                    MarkupPart::Text(text) => stretch += &text,
+                    MarkupPart::Special(token) => {
+                        tokens.extend(self.encode_stretch(after, &stretch));
+                        tokens.push(token);
+                        stretch.clear();
+                        after = After::Special;
+                    }
+                }
+            }
+        }
+        tokens.extend(self.encode_stretch(after, &stretch));
+        tokens
+    }
+}
+
+/// A part of markup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MarkupPart {
+    /// A special token.
+    Special(TokenId),
+    /// Text before, between or after special tokens; never empty, never two in a row.
+    Text(String),
+}
+
+/// What a stretch of text stands behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// The start of the prompt.
+    Nothing,
+    /// A special token of the template.
+    Special,
 }
 
 /// Who speaks in a conversation.
@@ -75,15 +133,21 @@ impl ByteText {
 }
 
 impl Tokenizer for ByteText {
-    fn encode_markup(&self, text: &str) -> Vec<TokenId> {
-        let mut tokens = Vec::new();
+    fn split_markup(&self, text: &str) -> Vec<MarkupPart> {
+        let mut parts = Vec::new();
         for (i, part) in text.split("<end>").enumerate() {
             if i > 0 {
-                tokens.push(Self::END);
+                parts.push(MarkupPart::Special(Self::END));
             }
-            tokens.extend(self.encode_data(part));
+            if !part.is_empty() {
+                parts.push(MarkupPart::Text(part.to_owned()));
+            }
         }
-        tokens
+        parts
+    }
+
+    fn encode_stretch(&self, _: After, text: &str) -> Vec<TokenId> {
+        self.encode_data(text)
     }
 
     fn encode_data(&self, text: &str) -> Vec<TokenId> {
@@ -126,5 +190,9 @@ mod tests {
         assert_eq!(ByteText.encode_markup("a<end>"), vec![TokenId(97), ByteText::END]);
         assert!(!ByteText.encode_data("a<end>").contains(&ByteText::END));
         assert_eq!(ByteText.decode(&ByteText.encode_data("a<end>é")), "a<end>é");
+        let frame = ByteText.frame(&[Role::User]).expect("every conversation has a frame");
+        let tokens = ByteText.encode_framed(&frame, &["<end>"]);
+        assert_eq!(tokens.iter().filter(|token| **token == ByteText::END).count(), 1, "the template's own");
+        assert_eq!(ByteText.decode(&tokens), "[user]<end>[assistant]");
     }
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{
-    BatchPlan, BlockId, ChatTemplate as _, Executor as _, Generation, Piece, RequestId, Role, Run,
-    SampleSpec, Slot, StepId, TokenCount, TokenId, Tokenizer as _,
+    BatchPlan, BlockId, ChatTemplate as _, Executor as _, Generation, RequestId, Role, Run, SampleSpec, Slot,
+    StepId, TokenCount, TokenId, Tokenizer as _,
 };
 use engine::{Engine, EngineConfig, load_dir};
 
@@ -19,21 +19,10 @@ fn demo() -> Engine {
     load_dir(&repository().join("models/demo"), &config).expect("the demo model loads")
 }
 
-/// The prompt of one user message: the template's white space joins the content, as a client's would.
+/// The prompt of one user message.
 fn prompt(engine: &Engine, content: &str) -> Vec<TokenId> {
-    let mut tokens = Vec::new();
-    let mut lead = String::new();
-    for piece in engine.text.frame(&[Role::User]).expect("the template takes a user's turn") {
-        match piece {
-            Piece::Markup(text) => {
-                let markup = text.trim_end();
-                tokens.extend(engine.text.encode_markup(markup));
-                lead = text[markup.len()..].to_owned();
-            }
-            Piece::Content(_) => tokens.extend(engine.text.encode_data(&format!("{lead}{content}"))),
-        }
-    }
-    tokens
+    let frame = engine.text.frame(&[Role::User]).expect("the template takes a user's turn");
+    engine.text.encode_framed(&frame, &[content])
 }
 
 /// The greedy answer, one request alone in the pool.

@@ -1,9 +1,9 @@
-//! Text to tokens, in two ways: markup, where special tokens are recognised, and data, where nothing
-//! that a cell holds can become one.
+//! Text to tokens: markup is cut at its special tokens; the stretches of text between them are encoded as data,
+//! where nothing that a cell holds can become one.
 
 use std::collections::BTreeMap;
 
-use base::TokenId;
+use base::{After, MarkupPart, TokenId};
 use serde_json::{Value, json};
 use tokenizers::{
     Model, Normalizer, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
@@ -13,27 +13,29 @@ use tokenizers::{
 use crate::checkpoint::CheckpointError;
 use crate::text::TOKENIZER_FILE;
 
-/// Where SentencePiece tokenizers, and some others, put a space in front of text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct LeadingSpace {
-    /// At the start of a prompt.
-    at_start: bool,
-    /// After every special token.
-    after_special: bool,
+/// What happens to text before the model sees words.
+#[derive(Debug)]
+struct Steps {
+    normalizer: Option<NormalizerWrapper>,
+    pre_tokenizer: Option<PreTokenizerWrapper>,
 }
 
-/// Encodes fragments of prompts. Fragments are put side by side, so none gets the space that some
-/// tokenizers put in front of a text: what is said here is what the model reads.
+/// Encodes stretches of prompts and text inside them.
 #[derive(Debug)]
 pub(crate) struct Encoder {
+    /// The checkpoint's, but that no step puts a space in front of text.
     tokenizer: Tokenizer,
+    /// The steps that it came with: what the start of a prompt goes through.
+    at_start: Steps,
+    /// What text inside a stretch goes through.
+    inside: Steps,
+    /// Whether [`Encoder::at_start`] is also what follows a special token.
+    is_start_after_special: bool,
     /// Added tokens, which no data may yield, and the pieces they are decoded from: `None` for special
     /// ones, which have no text.
     added: BTreeMap<u32, Option<String>>,
     /// Rows of the embedding; ids above are never yielded.
     vocab: u32,
-    /// Where the model is used to a space that no text holds.
-    leading_space: LeadingSpace,
 }
 
 impl Encoder {
@@ -44,14 +46,16 @@ impl Encoder {
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(bad)?;
         let added = added_pieces(&tokenizer); // before the normalizer changes, which some pieces went through
-        let leading_space = remove_leading_space(&mut tokenizer)?;
+        let at_start = Steps::of(&tokenizer);
+        let is_start_after_special = remove_leading_space(&mut tokenizer)?;
+        let inside = Steps::of(&tokenizer);
         let largest = tokenizer.get_vocab(false).into_values().max().unwrap_or(0);
         if largest >= vocab {
             let reason = format!("holds token id {largest}, but config.json gives the model {vocab} ids");
             return Err(CheckpointError::field(TOKENIZER_FILE, "model.vocab", reason));
         }
-        let encoder = Self { tokenizer, added, vocab, leading_space };
-        encoder.plain("The 1 ä\n漢 \u{1f600}").map_err(bad)?; // a vocabulary with holes fails here, not in a row
+        let encoder = Self { tokenizer, at_start, inside, is_start_after_special, added, vocab };
+        encoder.plain(&encoder.at_start, "The 1 ä\n漢 \u{1f600}").map_err(bad)?; // a vocabulary with holes fails here, not in a row
         Ok(encoder)
     }
 
@@ -73,41 +77,44 @@ impl Encoder {
         }
     }
 
-    /// The space that the model is used to at the start of a prompt, if it is.
-    pub(crate) fn start(&self) -> Vec<TokenId> {
-        if self.leading_space.at_start { self.data(" ") } else { Vec::new() }
-    }
-
-    /// Tokens of markup: every added token that is written in it is recognised.
-    pub(crate) fn markup(&self, text: &str) -> Vec<TokenId> {
+    /// Cuts markup at the added tokens that are written in it, special or not.
+    pub(crate) fn split(&self, markup: &str) -> Vec<MarkupPart> {
         let parts =
-            self.tokenizer.get_added_vocabulary().extract_and_normalize(None::<&NormalizerWrapper>, text);
-        let mut ids = Vec::new();
-        let mut is_after_special = false;
+            self.tokenizer.get_added_vocabulary().extract_and_normalize(None::<&NormalizerWrapper>, markup);
+        let mut found = Vec::new();
         for (part, _, special) in parts.get_splits(OffsetReferential::Original, OffsetType::None) {
-            if let Some(tokens) = special {
-                ids.extend(tokens.iter().map(|token| token.id));
-            } else if is_after_special && self.leading_space.after_special {
-                ids.extend(self.data_ids(&format!(" {part}")));
-            } else {
-                ids.extend(self.data_ids(part));
+            match special {
+                Some(tokens) => {
+                    let ids = tokens.iter().map(|token| token.id).collect();
+                    found.extend(self.known(ids).into_iter().map(MarkupPart::Special));
+                }
+                None => found.push(MarkupPart::Text(part.to_owned())),
             }
-            is_after_special = special.is_some();
         }
-        self.known(ids)
+        found
     }
 
-    /// Tokens of data: none of them is an added token, special or not.
+    /// Tokens of a whole stretch, none of them an added token. Its space in front, where the model is used to one,
+    /// is put there by the steps that the checkpoint came with, so it is there exactly when theirs is.
+    pub(crate) fn stretch(&self, after: After, text: &str) -> Vec<TokenId> {
+        if text.is_empty() {
+            return Vec::new(); // some pre-tokenizers would put their space in front of nothing
+        }
+        let is_start = after == After::Nothing || self.is_start_after_special;
+        self.known(self.data_ids(if is_start { &self.at_start } else { &self.inside }, text))
+    }
+
+    /// Tokens of text inside a stretch, none of them an added token, special or not.
     pub(crate) fn data(&self, text: &str) -> Vec<TokenId> {
-        self.known(self.data_ids(text))
+        self.known(self.data_ids(&self.inside, text))
     }
 
     /// Ids of data. The added vocabulary is not consulted. A model's own vocabulary may still merge its
     /// way to a reserved id (`</s>` from letters): such text is halved until it cannot; a character that
     /// has no other token than a reserved one (an unknown one, in a vocabulary without bytes) is lost.
-    fn data_ids(&self, text: &str) -> Vec<u32> {
-        let ids = self.plain(text).unwrap_or_else(|error| {
-            tracing::error!(%error, "the tokenizer failed on a fragment, which is left out");
+    fn data_ids(&self, steps: &Steps, text: &str) -> Vec<u32> {
+        let ids = self.plain(steps, text).unwrap_or_else(|error| {
+            tracing::error!(%error, "the tokenizer failed on a stretch of text, which is left out");
             Vec::new()
         });
         if !ids.iter().any(|id| self.added.contains_key(id)) {
@@ -119,18 +126,18 @@ impl Encoder {
         }
         let (middle, _) = text.char_indices().nth(characters / 2).expect("the middle is before the end");
         let (left, right) = text.split_at(middle);
-        let mut ids = self.data_ids(left);
-        ids.extend(self.data_ids(right));
+        let mut ids = self.data_ids(steps, left);
+        ids.extend(self.data_ids(&self.inside, right));
         ids
     }
 
     /// Normalises, cuts into words and runs the model, without the added vocabulary.
-    fn plain(&self, text: &str) -> tokenizers::Result<Vec<u32>> {
+    fn plain(&self, steps: &Steps, text: &str) -> tokenizers::Result<Vec<u32>> {
         let mut parts = PreTokenizedString::from(text);
-        if let Some(normalizer) = self.tokenizer.get_normalizer() {
+        if let Some(normalizer) = &steps.normalizer {
             parts.normalize(|part| normalizer.normalize(part))?;
         }
-        if let Some(pre_tokenizer) = self.tokenizer.get_pre_tokenizer() {
+        if let Some(pre_tokenizer) = &steps.pre_tokenizer {
             pre_tokenizer.pre_tokenize(&mut parts)?;
         }
         let model = self.tokenizer.get_model();
@@ -152,29 +159,38 @@ fn added_pieces(tokenizer: &Tokenizer) -> BTreeMap<u32, Option<String>> {
     vocabulary.get_added_tokens_decoder().keys().map(|id| (*id, piece(*id))).collect()
 }
 
-/// Takes out the steps that put a space in front of every text, and says where they did.
-fn remove_leading_space(tokenizer: &mut Tokenizer) -> Result<LeadingSpace, CheckpointError> {
+impl Steps {
+    fn of(tokenizer: &Tokenizer) -> Self {
+        Self {
+            normalizer: tokenizer.get_normalizer().cloned(),
+            pre_tokenizer: tokenizer.get_pre_tokenizer().cloned(),
+        }
+    }
+}
+
+/// Takes out the steps that put a space in front of every text; whether they did so after special tokens too.
+fn remove_leading_space(tokenizer: &mut Tokenizer) -> Result<bool, CheckpointError> {
     let bad = |error: &dyn std::fmt::Display| CheckpointError::malformed(TOKENIZER_FILE, error);
-    let mut space = LeadingSpace::default();
+    let mut is_after_special = false;
     if let Some(normalizer) = tokenizer.get_normalizer() {
         let mut value = serde_json::to_value(normalizer).map_err(|error| bad(&error))?;
         if remove_prepend(&mut value) {
-            space = LeadingSpace { at_start: true, after_special: true };
+            is_after_special = true;
             let normalizer: NormalizerWrapper = serde_json::from_value(value).map_err(|error| bad(&error))?;
             tokenizer.with_normalizer(Some(normalizer)).map_err(|error| bad(&error))?;
         }
     }
     if let Some(pre_tokenizer) = tokenizer.get_pre_tokenizer() {
         let mut value = serde_json::to_value(pre_tokenizer).map_err(|error| bad(&error))?;
-        remove_prefix_space(&mut value, &mut space);
+        is_after_special |= remove_prefix_space(&mut value);
         let pre_tokenizer: PreTokenizerWrapper =
             serde_json::from_value(value).map_err(|error| bad(&error))?;
         tokenizer.with_pre_tokenizer(Some(pre_tokenizer));
     }
-    Ok(space)
+    Ok(is_after_special)
 }
 
-/// Removes `Prepend` from a normalizer; whether there was one.
+/// Removes `Prepend` from a normalizer; whether there was one. It acts on every stretch.
 fn remove_prepend(normalizer: &mut Value) -> bool {
     if normalizer["type"] == "Prepend" {
         *normalizer = json!({ "type": "Sequence", "normalizers": [] });
@@ -184,23 +200,17 @@ fn remove_prepend(normalizer: &mut Value) -> bool {
     inner.into_iter().flatten().fold(false, |any, step| remove_prepend(step) | any)
 }
 
-/// Switches off the prefix of `Metaspace` and `ByteLevel`, and notes where it stood.
-fn remove_prefix_space(pre_tokenizer: &mut Value, space: &mut LeadingSpace) {
+/// Switches off the prefix of `Metaspace` and `ByteLevel`; whether it stood in front of every stretch, not of a
+/// prompt's first alone (`Metaspace` with the scheme `first`).
+fn remove_prefix_space(pre_tokenizer: &mut Value) -> bool {
     if let Some(inner) = pre_tokenizer.get_mut("pretokenizers").and_then(Value::as_array_mut) {
-        inner.iter_mut().for_each(|inner| remove_prefix_space(inner, space));
-        return;
+        return inner.iter_mut().fold(false, |any, inner| remove_prefix_space(inner) | any);
     }
     match pre_tokenizer["type"].as_str() {
         Some("Metaspace") => {
-            let scheme = std::mem::replace(&mut pre_tokenizer["prepend_scheme"], json!("never"));
-            space.at_start |= scheme != "never";
-            space.after_special |= scheme == "always";
+            std::mem::replace(&mut pre_tokenizer["prepend_scheme"], json!("never")) == "always"
         }
-        Some("ByteLevel") => {
-            let had = std::mem::replace(&mut pre_tokenizer["add_prefix_space"], json!(false)) == true;
-            space.at_start |= had;
-            space.after_special |= had;
-        }
-        _ => {}
+        Some("ByteLevel") => std::mem::replace(&mut pre_tokenizer["add_prefix_space"], json!(false)) == true,
+        _ => false,
     }
 }

@@ -5,6 +5,8 @@
 mod decode;
 mod encode;
 #[cfg(test)]
+mod join_tests;
+#[cfg(test)]
 mod model_tests;
 mod model_text;
 mod strftime;

@@ -12,14 +12,14 @@ use crate::checkpoint::generation::SpecialIds;
 use crate::checkpoint::synthetic_text::{self, END_OF_TEXT, IM_END, IM_START};
 
 /// A tokenizer.json and the text made of it.
-struct Case {
-    reference: tokenizers::Tokenizer,
-    text: ModelText,
+pub(super) struct Case {
+    pub(super) reference: tokenizers::Tokenizer,
+    pub(super) text: ModelText,
     /// Every id of an added token.
-    added: Vec<u32>,
+    pub(super) added: Vec<u32>,
 }
 
-fn case(json: String) -> Case {
+pub(super) fn case(json: String) -> Case {
     let reference: tokenizers::Tokenizer = json.parse().expect("a valid tokenizer");
     let vocab = reference.get_vocab_size(true) as u32 + 5; // an embedding with padding
     let files = TextFiles { tokenizer: &json, ..TextFiles::default() };
@@ -36,7 +36,7 @@ fn added(id: u32, content: &str, special: bool, strips: bool) -> Value {
 }
 
 /// The synthetic tokenizer with added tokens that are not special, one of which eats spaces.
-fn byte_level() -> Case {
+pub(super) fn byte_level() -> Case {
     let mut json: Value = serde_json::from_str(&synthetic_text::tokenizer_json()).expect("JSON");
     let tokens = json["added_tokens"].as_array_mut().expect("a list");
     tokens.push(added(IM_END + 1, "<tool_call>", false, false));
@@ -54,7 +54,7 @@ fn stripped_byte_level() -> Case {
 }
 
 /// A SentencePiece-like tokenizer whose merges can spell its own end token.
-fn sentence_pieces(normalizer: Value, pre_tokenizer: Value, decoder: Value) -> Case {
+fn sentence_pieces(normalizer: Value, pre_tokenizer: Value, decoder: Value) -> Value {
     let mut pieces: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
     pieces.extend((0..=255).map(|byte| format!("<0x{byte:02X}>")));
     pieces.extend("\u{2581}abcdehlostw</>".chars().map(String::from));
@@ -66,13 +66,15 @@ fn sentence_pieces(normalizer: Value, pre_tokenizer: Value, decoder: Value) -> C
         ("l", "o"),
         ("h", "e"),
         ("\u{2581}", "\u{2581}"),
+        ("\u{2581}", "he"),
+        ("lo", "\u{2581}"),
     ];
     pieces.extend(merges[..2].iter().chain(&merges[3..]).map(|(left, right)| format!("{left}{right}")));
     let vocab: serde_json::Map<String, Value> =
         pieces.iter().enumerate().map(|(id, piece)| (piece.clone(), json!(id))).collect();
     let merges: Vec<Value> = merges.iter().map(|(left, right)| json!([left, right])).collect();
     let next = pieces.len() as u32;
-    let json = json!({
+    json!({
         "version": "1.0", "truncation": { "direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0 },
         "padding": null, "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "post_processor": null,
         "decoder": decoder,
@@ -83,11 +85,10 @@ fn sentence_pieces(normalizer: Value, pre_tokenizer: Value, decoder: Value) -> C
         "model": {
             "type": "BPE", "vocab": vocab, "merges": merges, "unk_token": "<unk>", "byte_fallback": true, "fuse_unk": true,
         },
-    });
-    case(json.to_string())
+    })
 }
 
-fn llama_decoder() -> Value {
+pub(super) fn llama_decoder() -> Value {
     json!({ "type": "Sequence", "decoders": [
         { "type": "Replace", "pattern": { "String": "\u{2581}" }, "content": " " }, { "type": "ByteFallback" },
         { "type": "Fuse" }, { "type": "Strip", "content": " ", "start": 1, "stop": 0 },
@@ -95,7 +96,7 @@ fn llama_decoder() -> Value {
 }
 
 /// Llama 2's steps.
-fn legacy() -> Case {
+pub(super) fn legacy_json() -> Value {
     let normalizer = json!({ "type": "Sequence", "normalizers": [
         { "type": "Prepend", "prepend": "\u{2581}" },
         { "type": "Replace", "pattern": { "String": " " }, "content": "\u{2581}" },
@@ -103,11 +104,15 @@ fn legacy() -> Case {
     sentence_pieces(normalizer, Value::Null, llama_decoder())
 }
 
+pub(super) fn legacy() -> Case {
+    case(legacy_json().to_string())
+}
+
 /// The newer form of the same.
-fn metaspace(decoder: Value) -> Case {
-    let scheme =
-        json!({ "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "first", "split": false });
-    sentence_pieces(Value::Null, scheme, decoder)
+pub(super) fn metaspace(scheme: &str, split: bool, decoder: Value) -> Case {
+    let steps =
+        json!({ "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": scheme, "split": split });
+    case(sentence_pieces(Value::Null, steps, decoder).to_string())
 }
 
 /// Kinds of tokenizers. The decoders of the two before the last know no bytes.
@@ -117,14 +122,14 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
     vec![
         byte_level(),
         legacy(),
-        metaspace(llama_decoder()),
-        metaspace(old_decoder),
-        metaspace(Value::Null),
+        metaspace("first", false, llama_decoder()),
+        metaspace("first", false, old_decoder),
+        metaspace("first", false, Value::Null),
         stripped_byte_level(),
     ]
 });
 
-fn ids(tokens: &[TokenId]) -> Vec<u32> {
+pub(super) fn ids(tokens: &[TokenId]) -> Vec<u32> {
     tokens.iter().map(|token| token.0).collect()
 }
 
@@ -183,12 +188,12 @@ fn markup_recognises_special_tokens_and_adds_none() {
     assert_eq!(ids(&case.text.encode_markup("<|im_end|>\n")), [IM_END, 10]);
     assert_eq!(ids(&case.text.encode_markup("x<tool_call>")), [u32::from(b'x'), IM_END + 1]);
     assert!(case.text.encode_markup("").is_empty());
-    // SentencePiece models expect a space after a special token, and get it only there.
+    // SentencePiece models expect a space in front of every stretch, and get it only there.
     let case = legacy();
     let a = |text: &str| ids(&case.text.encode_markup(text));
     assert_eq!(a("<s>a"), [vec![1], ids(&case.text.encode_data(" a"))].concat());
-    assert_eq!(a("a"), ids(&case.text.encode_data("a")));
-    assert_ne!(a("a"), ids(&case.text.encode_data(" a")));
+    assert_eq!(a("a"), ids(&case.text.encode_data(" a")));
+    assert_ne!(a("a"), ids(&case.text.encode_data("a")));
 }
 
 #[test]
@@ -254,9 +259,8 @@ fn a_prompt_starts_with_one_bos_where_the_files_say_so() {
     let settings = json!({ "bos_token": bos, "add_bos_token": true });
     let frame = configured(&settings, Value::Null, None).frame(&[Role::User]).expect("a frame");
     assert_eq!(frame, [markup(bos), Piece::Content(0), markup("\n")]);
-    // SentencePiece prompts start with a space.
-    let text = &CASES[1].text;
-    assert_eq!(text.prompt_start(), text.encode_data(" "));
+    // The space that SentencePiece prompts start with is part of their text.
+    assert!(CASES[1].text.prompt_start().is_empty());
 }
 
 #[test]

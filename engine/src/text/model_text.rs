@@ -1,6 +1,6 @@
 //! [`ModelText`]: all that one checkpoint's text files say, behind the traits that other crates use.
 
-use base::{ChatTemplate, Piece, Role, TextError, TokenId, Tokenizer};
+use base::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, TokenId, Tokenizer};
 use serde_json::Value;
 
 use crate::checkpoint::CheckpointError;
@@ -59,10 +59,8 @@ impl ModelText {
         ends.dedup();
         let begin_id = begin.as_ref().and_then(id_of);
         let starts = prompt_start(encoder.tokenizer(), &settings, begin_id)?;
-        let mut prompt_start: Vec<TokenId> =
-            starts.into_iter().filter(|id| *id < vocab).map(TokenId).collect();
+        let prompt_start: Vec<TokenId> = starts.into_iter().filter(|id| *id < vocab).map(TokenId).collect();
         let starts_with = prompt_start.first().map(|id| id.0);
-        prompt_start.extend(encoder.start());
         let source = match files.chat_template {
             Some(text) => Some(text.to_owned()),
             None => template_in(&settings["chat_template"])?,
@@ -88,8 +86,12 @@ impl ModelText {
 }
 
 impl Tokenizer for ModelText {
-    fn encode_markup(&self, text: &str) -> Vec<TokenId> {
-        self.encoder.markup(text)
+    fn split_markup(&self, text: &str) -> Vec<MarkupPart> {
+        self.encoder.split(text)
+    }
+
+    fn encode_stretch(&self, after: After, text: &str) -> Vec<TokenId> {
+        self.encoder.stretch(after, text)
     }
 
     fn encode_data(&self, text: &str) -> Vec<TokenId> {

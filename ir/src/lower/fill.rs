@@ -1,11 +1,11 @@
-//! Filling: a section's text in one row, and which of its tokens came out of cells.
+//! Filling: a stretch's text in one row, and which of its tokens came out of cells.
 
 use base::{Bytes, Span, SpanKind, TokenCount, TokenId};
 
 use crate::Row;
 use crate::shape::{Part, Section};
 
-/// A part of a section to fill; texts are never adjacent.
+/// A part of a stretch to fill; texts are never adjacent.
 pub(super) enum Content {
     /// The same for all rows.
     Text(String),
@@ -13,21 +13,47 @@ pub(super) enum Content {
     Field(usize),
 }
 
-/// A section's parts after `lead`, neighbouring texts joined.
-pub(super) fn contents(lead: &str, section: &Section<'_>) -> Vec<Content> {
-    let mut contents: Vec<Content> = Vec::with_capacity(section.parts.len() + 1);
-    for part in std::iter::once(&Part::Text(lead)).chain(&section.parts) {
-        match (contents.last_mut(), part) {
-            (_, Part::Text("")) => {}
-            (Some(Content::Text(last)), Part::Text(text)) => last.push_str(text),
-            (_, Part::Text(text)) => contents.push(Content::Text((*text).to_owned())),
-            (_, Part::Field(column)) => contents.push(Content::Field(*column)),
+impl Content {
+    /// The text, where it is the same for all rows.
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Field(_) => None,
         }
+    }
+}
+
+/// Appends a part, neighbouring texts joined.
+pub(super) fn push(contents: &mut Vec<Content>, part: Content) {
+    match (contents.last_mut(), part) {
+        (Some(Content::Text(last)), Content::Text(text)) => last.push_str(&text),
+        (_, Content::Text(text)) if text.is_empty() => {}
+        (_, part) => contents.push(part),
+    }
+}
+
+/// A section's parts.
+pub(super) fn contents(section: &Section<'_>) -> Vec<Content> {
+    let mut contents = Vec::with_capacity(section.parts.len());
+    for part in &section.parts {
+        let part = match part {
+            Part::Text(text) => Content::Text((*text).to_owned()),
+            Part::Field(column) => Content::Field(*column),
+        };
+        push(&mut contents, part);
     }
     contents
 }
 
-/// A section's text in one row, and where each of its parts ends (bytes).
+/// Whether nothing but white space, which asks nothing, fills the parts.
+pub(super) fn is_blank(parts: &[Content], row: &Row) -> bool {
+    parts.iter().all(|part| match part {
+        Content::Text(text) => text.trim().is_empty(),
+        Content::Field(column) => row.cells[*column].text().trim().is_empty(),
+    })
+}
+
+/// A stretch's text in one row, and where each of its parts ends (bytes).
 pub(super) struct Filled {
     /// The text.
     pub(super) text: String,
@@ -45,7 +71,7 @@ impl Filled {
         Bytes(bytes.map(|bytes| bytes as u64).sum())
     }
 
-    /// Fills a section's parts from a row.
+    /// Fills a stretch's parts from a row.
     pub(super) fn new(parts: &[Content], row: &Row) -> Self {
         let mut filled = Self { text: String::new(), ends: Vec::with_capacity(parts.len()) };
         for part in parts {
@@ -64,7 +90,7 @@ impl Filled {
         filled
     }
 
-    /// Cuts the section's tokens at the parts' borders. The outer borders are exact: the tokens
+    /// Cuts the stretch's tokens at the parts' borders. The outer borders are exact: the tokens
     /// shared with `head` and `tail`, the outer texts tokenized alone. Borders between fields lie where
     /// the bytes' share puts them; a token that joins both sides has no better place.
     pub(super) fn spans(&self, tokens: &[TokenId], head: &[TokenId], tail: &[TokenId], spans: &mut Spans) {

@@ -1,17 +1,23 @@
 //! The frame: what all rows of a plan have in common, tokenized once, with places for the rest.
+//!
+//! A prompt is cut at the special tokens of the chat template's own text. Between two of them lies a stretch of
+//! text, of template and cells alike, which is tokenized whole: so a row has the tokens of its rendered prompt.
 
 use base::{
-    Bytes, ChatTemplate, Generation, Piece, Span, SpanKind, TextError, TokenCount, TokenId, Tokenizer,
+    After, Bytes, ChatTemplate, Generation, MarkupPart, Piece, Span, SpanKind, TextError, TokenCount,
+    TokenId, Tokenizer,
 };
 
 use super::LowerOptions;
-use super::fill::{Content, Filled, Spans, contents};
-use crate::shape::{Part, Section, Shape};
+use super::fill::{Content, Filled, Spans, contents, is_blank, push};
+use crate::shape::{Section, Shape};
 use crate::{IrError, Row, RowProblem};
 
 /// A prompt, all that rows have in common tokenized.
 pub(super) struct Frame<'a> {
     chunks: Vec<Chunk>,
+    /// Sections that may not be blank: the last, and the last that has a field.
+    asked: [Vec<Content>; 2],
     tokenizer: &'a dyn Tokenizer,
     options: &'a LowerOptions,
 }
@@ -20,10 +26,8 @@ pub(super) struct Frame<'a> {
 enum Chunk {
     /// Tokens that all rows share.
     Fixed(Vec<TokenId>),
-    /// A section to fill, and the tokens of the text before its first and after its last field.
-    Filled { parts: Vec<Content>, head: Vec<TokenId>, tail: Vec<TokenId> },
-    /// The last section, blank for every row.
-    Blank,
+    /// A stretch to fill, and the tokens of its text before the first and after the last field.
+    Filled { after: After, parts: Vec<Content>, head: Vec<TokenId>, tail: Vec<TokenId> },
 }
 
 impl<'a> Frame<'a> {
@@ -34,73 +38,30 @@ impl<'a> Frame<'a> {
         chat: Option<&dyn ChatTemplate>,
         options: &'a LowerOptions,
     ) -> Result<Self, IrError> {
-        let mut frame = Self { chunks: Vec::new(), tokenizer, options };
+        let mut builder =
+            Builder { chunks: Vec::new(), after: After::Nothing, stretch: Vec::new(), tokenizer };
         let roles: Vec<_> = shape.sections.iter().filter_map(|section| section.role).collect();
         if roles.is_empty() {
             // Only raw prompts start with BOS here: a chat template writes its own.
-            frame.push_fixed(tokenizer.prompt_start());
-            for section in &shape.sections {
-                frame.push_section("", section);
-            }
+            builder.push_fixed(tokenizer.prompt_start());
+            shape.sections.iter().for_each(|section| builder.push_section(section));
         } else {
-            let mut lead = String::new();
             for piece in chat.ok_or(IrError::NoChatTemplate)?.frame(&roles)? {
                 match piece {
-                    Piece::Markup(text) => {
-                        frame.push_markup(&lead);
-                        lead = text;
-                    }
+                    Piece::Markup(text) => builder.push_markup(&text),
                     Piece::Content(i) => {
                         let missing =
                             || TextError::Template(format!("it names message {i}, which is not there"));
-                        let section = shape.sections.get(i).ok_or_else(missing)?;
-                        // White space before a content joins its first token in every client that
-                        // tokenizes the rendered text whole, so it goes with the content.
-                        let markup = lead.trim_end();
-                        frame.push_markup(markup);
-                        frame.push_section(&lead[markup.len()..], section);
-                        lead.clear();
+                        builder.push_section(shape.sections.get(i).ok_or_else(missing)?);
                     }
                 }
             }
-            frame.push_markup(&lead);
         }
-        let blank = |section: &Section<'_>| section.is_fixed() && is_blank(&fixed_text(section));
-        if shape.sections.last().is_none_or(blank) {
-            frame.chunks.push(Chunk::Blank);
-        }
-        Ok(frame)
-    }
-
-    fn push_fixed(&mut self, tokens: Vec<TokenId>) {
-        match self.chunks.last_mut() {
-            Some(Chunk::Fixed(last)) => last.extend(tokens),
-            _ => self.chunks.push(Chunk::Fixed(tokens)),
-        }
-    }
-
-    fn push_markup(&mut self, text: &str) {
-        if !text.is_empty() {
-            self.push_fixed(self.tokenizer.encode_markup(text));
-        }
-    }
-
-    /// A section, after white space that goes with it.
-    fn push_section(&mut self, lead: &str, section: &Section<'_>) {
-        let parts = contents(lead, section);
-        if section.is_fixed() {
-            let tokens = match parts.first() {
-                Some(Content::Text(text)) => self.tokenizer.encode_data(text),
-                _ => Vec::new(),
-            };
-            return self.push_fixed(tokens);
-        }
-        let outer = |part: Option<&Content>| match part {
-            Some(Content::Text(text)) => self.tokenizer.encode_data(text),
-            _ => Vec::new(),
-        };
-        let (head, tail) = (outer(parts.first()), outer(parts.last()));
-        self.chunks.push(Chunk::Filled { parts, head, tail });
+        builder.end_stretch();
+        let filled = shape.sections.iter().rfind(|section| !section.is_fixed());
+        let asked = [shape.sections.last(), filled.or(shape.sections.last())];
+        let asked = asked.map(|section| section.map_or(Vec::new(), contents));
+        Ok(Self { chunks: builder.chunks, asked, tokenizer, options })
     }
 
     /// Fills and tokenizes one row.
@@ -113,22 +74,20 @@ impl<'a> Frame<'a> {
         if row.cells.len() != columns {
             return Err(RowProblem::CellCount { found: row.cells.len(), expected: columns });
         }
+        if self.asked.iter().any(|section| is_blank(section, row)) {
+            return Err(RowProblem::EmptyPrompt);
+        }
         let (mut prompt, mut spans) = (Vec::new(), Spans::default());
-        let last_filled = self.chunks.iter().rposition(|chunk| matches!(chunk, Chunk::Filled { .. }));
-        for (position, chunk) in self.chunks.iter().enumerate() {
+        for chunk in &self.chunks {
             match chunk {
-                Chunk::Blank => return Err(RowProblem::EmptyPrompt),
                 Chunk::Fixed(tokens) => {
                     spans.push(SpanKind::Template, tokens.len());
                     prompt.extend(tokens);
                 }
-                Chunk::Filled { parts, head, tail } => {
+                Chunk::Filled { after, parts, head, tail } => {
                     self.check_bytes(Filled::bytes(parts, row))?;
                     let filled = Filled::new(parts, row);
-                    if Some(position) == last_filled && is_blank(&filled.text) {
-                        return Err(RowProblem::EmptyPrompt);
-                    }
-                    let tokens = self.tokenizer.encode_data(&filled.text);
+                    let tokens = self.tokenizer.encode_stretch(*after, &filled.text);
                     filled.spans(&tokens, head, tail, &mut spans);
                     prompt.extend(tokens);
                 }
@@ -154,15 +113,53 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// White space alone asks nothing.
-fn is_blank(text: &str) -> bool {
-    text.trim().is_empty()
+/// A frame in the making.
+struct Builder<'a> {
+    chunks: Vec<Chunk>,
+    /// What the stretch stands behind.
+    after: After,
+    /// The stretch so far.
+    stretch: Vec<Content>,
+    tokenizer: &'a dyn Tokenizer,
 }
 
-fn fixed_text(section: &Section<'_>) -> String {
-    let texts = section.parts.iter().map(|part| match part {
-        Part::Text(text) => *text,
-        Part::Field(_) => "",
-    });
-    texts.collect()
+impl Builder<'_> {
+    fn push_fixed(&mut self, tokens: Vec<TokenId>) {
+        match self.chunks.last_mut() {
+            Some(Chunk::Fixed(last)) => last.extend(tokens),
+            _ => self.chunks.push(Chunk::Fixed(tokens)),
+        }
+    }
+
+    fn push_markup(&mut self, text: &str) {
+        for part in self.tokenizer.split_markup(text) {
+            match part {
+                MarkupPart::Text(text) => push(&mut self.stretch, Content::Text(text)),
+                MarkupPart::Special(token) => {
+                    self.end_stretch();
+                    self.push_fixed(vec![token]);
+                    self.after = After::Special;
+                }
+            }
+        }
+    }
+
+    fn push_section(&mut self, section: &Section<'_>) {
+        contents(section).into_iter().for_each(|part| push(&mut self.stretch, part));
+    }
+
+    /// Tokenizes what is known of the stretch.
+    fn end_stretch(&mut self) {
+        let (parts, after) = (std::mem::take(&mut self.stretch), self.after);
+        match &parts[..] {
+            [] => {}
+            [Content::Text(text)] => self.push_fixed(self.tokenizer.encode_stretch(after, text)),
+            [first, ..] => {
+                let head = first.text().map(|text| self.tokenizer.encode_stretch(after, text));
+                let tail = parts.last().and_then(Content::text).map(|text| self.tokenizer.encode_data(text));
+                let (head, tail) = (head.unwrap_or_default(), tail.unwrap_or_default());
+                self.chunks.push(Chunk::Filled { after, parts, head, tail });
+            }
+        }
+    }
 }

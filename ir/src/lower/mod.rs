@@ -1,9 +1,10 @@
 //! Lowering: a plan and a tokenizer give the scheduler's work items.
 //!
-//! A section (a message, or a raw prompt) is filled first and tokenized whole, as data: characters
-//! join across the border of template and cell as they would in any client, and nothing a cell holds
-//! can become a special token. Only the chat template's own text is markup. Sections that are equal
-//! for all rows are tokenized once. Rows are independent of each other: one bad row fails alone.
+//! All text between two special tokens of the chat template (all of a raw prompt) is filled first and
+//! tokenized whole, as data: characters join across the borders of template and cell as they would in
+//! any client, and nothing a cell holds can become a special token. Only the chat template's own text
+//! is searched for those. What is equal for all rows is tokenized once, up to its special tokens. Rows
+//! are independent of each other: one bad row fails alone.
 
 mod fill;
 mod frame;
@@ -23,7 +24,7 @@ use frame::Frame;
 pub struct LowerOptions {
     /// Most tokens of a prompt and its output together.
     pub context_max: TokenCount,
-    /// Most bytes of a filled section: a bound on the work before the tokens are known.
+    /// Most bytes of filled text between two special tokens: a bound on the work before the tokens are known.
     pub section_bytes_max: Bytes,
     /// The relQuery's seed; each row derives its own.
     pub seed: u64,

@@ -2,7 +2,8 @@
 
 use base::text::ByteText;
 use base::{
-    ChatTemplate, Generation, Piece, Role, SpanKind, TextError, TokenCount, TokenId, Tokenizer, WorkItem,
+    After, ChatTemplate, Generation, MarkupPart, Piece, Role, SpanKind, TextError, TokenCount, TokenId,
+    Tokenizer, WorkItem,
 };
 
 use super::*;
@@ -46,25 +47,47 @@ fn spans_add_up_and_mark_the_cell() {
     assert_eq!(lowered.items[1].spans.len(), 1);
 }
 
-/// Tokens are words that take the space before them, as byte-pair tokenizers have them.
+/// Tokens are words with the space before them, as SentencePiece has them: a hidden space goes before a stretch
+/// that does not begin with one, and `<..>` in markup is a special token.
 struct Words;
 
+impl Words {
+    fn id(word: &str) -> TokenId {
+        TokenId(word.bytes().fold(7, |id, byte| id * 31 % 1_000_003 + u32::from(byte)))
+    }
+
+    fn words(text: &str) -> Vec<TokenId> {
+        let mut words: Vec<String> = Vec::new();
+        for character in text.chars() {
+            match words.last_mut() {
+                Some(last) if character != ' ' => last.push(character),
+                _ => words.push(character.into()),
+            }
+        }
+        words.iter().map(|word| Self::id(word)).collect()
+    }
+}
+
 impl Tokenizer for Words {
-    fn encode_markup(&self, text: &str) -> Vec<TokenId> {
-        self.encode_data(text)
+    fn split_markup(&self, text: &str) -> Vec<MarkupPart> {
+        let mut parts = Vec::new();
+        for (i, part) in text.split_inclusive('>').enumerate() {
+            let (text, special) =
+                part.split_once('<').map_or((part, None), |(text, name)| (text, Some(name)));
+            parts.extend((!text.is_empty()).then(|| MarkupPart::Text(text.to_owned())));
+            parts.extend(special.map(|name| MarkupPart::Special(Self::id(&format!("<{name}")))));
+            assert!(i < 9 && part.matches('<').count() < 2, "the tests' templates are this simple");
+        }
+        parts
+    }
+    fn encode_stretch(&self, after: After, text: &str) -> Vec<TokenId> {
+        match after {
+            After::Nothing if !text.is_empty() && !text.starts_with(' ') => Self::words(&format!(" {text}")),
+            After::Nothing | After::Special => Self::words(text),
+        }
     }
     fn encode_data(&self, text: &str) -> Vec<TokenId> {
-        text.split_inclusive(|_: char| true)
-            .fold(Vec::<String>::new(), |mut words, character| {
-                match words.last_mut() {
-                    Some(last) if !character.starts_with([' ', '>']) => last.push_str(character),
-                    _ => words.push(character.to_owned()),
-                }
-                words
-            })
-            .iter()
-            .map(|word| TokenId(word.bytes().fold(7, |id, byte| id * 31 % 1_000_003 + u32::from(byte))))
-            .collect()
+        Self::words(text)
     }
     fn decode(&self, _: &[TokenId]) -> String {
         String::new()
@@ -73,29 +96,56 @@ impl Tokenizer for Words {
         1_000_300
     }
     fn prompt_start(&self) -> Vec<TokenId> {
-        Vec::new()
+        vec![Self::id("<s>")]
     }
 }
 
-/// Writes a space before every content.
-struct Spaced;
+/// Llama 2's manner: a content has text on both sides, and special tokens only around the turn.
+struct Turns(&'static str);
 
-impl ChatTemplate for Spaced {
+impl ChatTemplate for Turns {
     fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
-        let pieces = (0..roles.len()).flat_map(|i| [Piece::Markup("<s> ".into()), Piece::Content(i)]);
-        Ok(pieces.chain([Piece::Markup("<a>".into())]).collect())
+        let mut pieces = vec![Piece::Markup(format!("{}[I] ", self.0))];
+        for i in 0..roles.len() {
+            pieces.extend([Piece::Content(i), Piece::Markup(format!("{i} "))]);
+        }
+        pieces.push(Piece::Markup("[/I]<e>now:".into()));
+        Ok(pieces)
     }
 }
 
 #[test]
-fn a_space_before_a_content_joins_its_first_token() {
-    let plan = relquery("Say {a} now", &[&["so"]], true);
-    let lowered = lower(&plan, &Words, Some(&Spaced), &LowerOptions::default()).expect("it lowers");
-    let whole: Vec<TokenId> = ["<s", ">", " Be", " brief.", "<s", ">", " Say", " so", " now", "<a", ">"]
-        .iter()
-        .map(|word| Words.encode_data(word)[0])
-        .collect();
-    assert_eq!(lowered.items[0].prompt.as_ref(), whole);
+fn a_row_has_the_tokens_of_its_rendered_prompt() {
+    let rows: &[&[&str]] = &[&["so", "x"], &["", "."], &["<e> <s>", "a  b "]];
+    for (bos, template) in
+        [("<s>", "Say {a} now{b}"), ("", "{a}, {b}"), ("<s>", "{a}{b}"), ("", " {a} and {b} ")]
+    {
+        let plan = relquery(template, rows, true);
+        let lowered = lower(&plan, &Words, Some(&Turns(bos)), &LowerOptions::default()).expect("it lowers");
+        for (row, answer) in rows.iter().zip(&lowered.answers) {
+            let content = template.replace("{a}", row[0]).replace("{b}", row[1]);
+            let text = format!("[I] Be brief.0 {content}1 [/I]");
+            let after = if bos.is_empty() { After::Nothing } else { After::Special };
+            let mut whole: Vec<TokenId> = Words.split_markup(bos).iter().map(|_| Words::id("<s>")).collect();
+            whole.extend(Words.encode_stretch(after, &text));
+            whole.extend([Words::id("<e>"), Words::id("now:")]);
+            let frame = Turns(bos).frame(&[Role::System, Role::User]).expect("a frame");
+            assert_eq!(Words.encode_framed(&frame, &["Be brief.", &content]), whole);
+            let item = lowered.items.iter().find(|item| Ok(item.row) == *answer);
+            assert_eq!(item.expect("the row runs").prompt.as_ref(), whole, "{template} {row:?}");
+        }
+    }
+}
+
+#[test]
+fn a_raw_prompt_is_one_text_after_bos() {
+    let plan = relquery("{a}, {b}", &[&["Hello", "you"], &[" so", "<e>"]], false);
+    let lowered = lower(&plan, &Words, None, &LowerOptions::default()).expect("it lowers");
+    for (item, words) in lowered.items.iter().zip([["<s>", " Hello,", " you"], ["<s>", " so,", " <e>"]]) {
+        assert_eq!(item.prompt.as_ref(), words.map(Words::id));
+        let spans: u64 = item.spans.iter().map(|span| span.tokens.0).sum();
+        assert_eq!(spans, 3);
+    }
 }
 
 #[test]
