@@ -87,7 +87,7 @@ impl LocalExecutor {
     /// Samples from hidden states `[rows, embedding]`, in order.
     fn sample(&mut self, hidden: &[f32], specs: &[(RequestId, &SampleSpec)]) -> Vec<RowOutcome> {
         let config = self.decoder.config();
-        let (width, vocab) = (config.embedding, config.vocab);
+        let (width, vocab, ids_end) = (config.embedding, config.vocab, self.text.ids_end() as usize);
         let mut rows = Vec::with_capacity(specs.len());
         for (hidden, specs) in hidden.chunks(LOGIT_ROWS_MAX * width).zip(specs.chunks(LOGIT_ROWS_MAX)) {
             let mut logits = self.decoder.logits(hidden, &mut self.work);
@@ -96,7 +96,7 @@ impl LocalExecutor {
                 let draws = logits.par_chunks_exact_mut(vocab).zip(specs.par_iter());
                 draws
                     .map(|(logits, (_, spec))| {
-                        sample(cpu, logits, &spec.generation, (spec.seed, spec.output_index))
+                        sample(cpu, logits, ids_end, &spec.generation, (spec.seed, spec.output_index))
                     })
                     .collect()
             });

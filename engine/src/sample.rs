@@ -6,17 +6,20 @@ use crate::device::Cpu;
 
 /// The token that `logits` give at output position `index` of a row seeded `seed`.
 ///
-/// `logits` are used up. Which token is drawn depends on `(logits, seed, index)` alone, so a row that is
-/// recomputed draws the same tokens.
+/// `logits` are used up; those from `ids_end` on are padding, and never drawn. Which token is drawn depends on
+/// `(logits, seed, index)` alone, so a row that is recomputed draws the same tokens.
 pub(crate) fn sample(
     cpu: &Cpu,
     logits: &mut [f32],
+    ids_end: usize,
     generation: &Generation,
     (seed, index): (u64, u32),
 ) -> Result<TokenId, RowError> {
     if logits.iter().any(|logit| !logit.is_finite()) {
         return Err(RowError::NotANumber);
     }
+    let ids_end = ids_end.min(logits.len());
+    let logits = &mut logits[..ids_end];
     let (best, max) = argmax(logits);
     if generation.temperature <= 0.0 || generation.top_k == Some(1) {
         return Ok(TokenId(best as u32));
@@ -112,10 +115,11 @@ mod tests {
     /// How often each token is drawn over `draws` output positions.
     fn counts(logits: &[f32], generation: &Generation, draws: u32) -> Vec<u32> {
         let cpu = cpu();
-        let mut counts = vec![0; logits.len()];
+        let ids_end = logits.len();
+        let mut counts = vec![0; ids_end];
         for index in 0..draws {
-            let token =
-                sample(&cpu, &mut logits.to_vec(), generation, (11, index)).expect("the logits are finite");
+            let token = sample(&cpu, &mut logits.to_vec(), ids_end, generation, (11, index))
+                .expect("the logits are finite");
             counts[token.0 as usize] += 1;
         }
         counts
@@ -124,15 +128,34 @@ mod tests {
     #[test]
     fn greedy_takes_the_lowest_of_equals() {
         let greedy = Generation::default();
-        let token = sample(&cpu(), &mut [0.5, 2.0, 2.0, -1.0], &greedy, (1, 0));
+        let token = sample(&cpu(), &mut [0.5, 2.0, 2.0, -1.0], 4, &greedy, (1, 0));
         assert_eq!(token, Ok(TokenId(1)));
     }
 
     #[test]
     fn logits_that_are_not_numbers_fail_the_row() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let token = sample(&cpu(), &mut [0.5, bad], &Generation::default(), (1, 0));
-            assert_eq!(token, Err(RowError::NotANumber));
+            for ids_end in [1, 2] {
+                let token = sample(&cpu(), &mut [0.5, bad], ids_end, &Generation::default(), (1, 0));
+                assert_eq!(token, Err(RowError::NotANumber), "in the padding too: the row's numbers are off");
+            }
+        }
+    }
+
+    #[test]
+    fn padding_is_never_drawn() {
+        let logits = [0.0, 0.5, 9.0, 8.0];
+        let draw = |generation: &Generation, index| {
+            sample(&cpu(), &mut logits.clone(), 2, generation, (3, index)).expect("the logits are finite")
+        };
+        assert_eq!(draw(&Generation::default(), 0), TokenId(1));
+        let warm = Generation { temperature: 1.5, ..Generation::default() };
+        let cut = Generation { top_p: 0.99, top_k: Some(4), ..warm.clone() };
+        for generation in [warm, cut] {
+            let mut drawn: Vec<u32> = (0..50).map(|index| draw(&generation, index).0).collect();
+            drawn.sort_unstable();
+            drawn.dedup();
+            assert_eq!(drawn, [0, 1]);
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::text::ByteText;
 use base::{
     BlockId, Bytes, End, ExecError, Executor as _, Generation, RequestId, RowError, Sampled, Slot,
-    TokenCount, TokenId,
+    TokenCount, TokenId, Tokenizer as _,
 };
 use common::{Blocks, Row, advance, decode_all, decoder, executor, executor_of, plan, step, tokens};
 use engine::checkpoint::config::Family;
@@ -187,6 +187,15 @@ fn stop_tokens_and_end_tokens_end_the_row_without_text() {
     };
     assert_eq!(run(false).map(|(end, _)| end), Some(Some(End::Stop)));
     assert_eq!(run(true), None);
+}
+
+#[test]
+fn ids_that_only_pad_the_vocabulary_are_never_sampled() {
+    assert!(model().config.vocab as u32 > ByteText.vocab_size() + 40, "a fifth of the vocabulary is padding");
+    let hot = Generation { temperature: 1e6, ignore_end: true, ..warm() };
+    let (sampled, _) = generate(hot);
+    assert_eq!(sampled.len(), 40);
+    assert!(sampled.iter().all(|one| one.token.0 < ByteText.vocab_size()));
 }
 
 #[test]

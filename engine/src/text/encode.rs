@@ -36,6 +36,8 @@ pub(crate) struct Encoder {
     added: BTreeMap<u32, Option<String>>,
     /// Rows of the embedding; ids above are never yielded.
     vocab: u32,
+    /// The largest id below that which is a token; rows above it are padding.
+    largest: u32,
 }
 
 impl Encoder {
@@ -54,7 +56,8 @@ impl Encoder {
             let reason = format!("holds token id {largest}, but config.json gives the model {vocab} ids");
             return Err(CheckpointError::field(TOKENIZER_FILE, "model.vocab", reason));
         }
-        let encoder = Self { tokenizer, at_start, inside, is_start_after_special, added, vocab };
+        let largest = added.range(..vocab).next_back().map_or(largest, |(id, _)| largest.max(*id));
+        let encoder = Self { largest, tokenizer, at_start, inside, is_start_after_special, added, vocab };
         encoder.plain(&encoder.at_start, "The 1 ä\n漢 \u{1f600}").map_err(bad)?; // a vocabulary with holes fails here, not in a row
         Ok(encoder)
     }
@@ -67,6 +70,11 @@ impl Encoder {
     /// Number of ids of the model.
     pub(crate) fn vocab(&self) -> u32 {
         self.vocab
+    }
+
+    /// The largest id that is a token.
+    pub(crate) fn largest(&self) -> u32 {
+        self.largest
     }
 
     /// What a token is decoded from; `None` where it has no text.

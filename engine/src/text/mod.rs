@@ -12,8 +12,8 @@ mod model_text;
 mod strftime;
 mod template;
 
-use base::TokenId;
 use base::text::ByteText;
+use base::{TokenId, Tokenizer as _};
 
 pub use model_text::{ModelText, TextFiles};
 
@@ -36,6 +36,9 @@ pub trait TokenText: Send + Sync {
 
     /// Text that was held back; call once, after the last token.
     fn flush(&self, state: &mut DecodeState) -> String;
+
+    /// Ids from this one on are no tokens: embeddings are padded to round sizes, and nothing trains the rest.
+    fn ids_end(&self) -> u32;
 }
 
 /// Where the decoding of one output stands.
@@ -88,11 +91,14 @@ impl TokenText for ByteText {
     fn flush(&self, state: &mut DecodeState) -> String {
         take_rest(&mut state.pending)
     }
+
+    fn ids_end(&self) -> u32 {
+        self.vocab_size()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use base::Tokenizer as _;
     use proptest::prelude::*;
 
     use super::*;

@@ -271,6 +271,17 @@ fn ends_are_the_union_of_all_files_and_exist() {
     );
 }
 
+#[test]
+fn the_embeddings_padding_is_no_token() {
+    let text = &byte_level().text; // whose embedding is padded by five, after an added token
+    assert_eq!((text.ids_end(), text.vocab_size()), (IM_END + 3, IM_END + 8));
+    let json = synthetic_text::tokenizer_json();
+    let files = TextFiles { tokenizer: &json, ..TextFiles::default() };
+    let ids = SpecialIds { begin: None, ends: vec![318] };
+    let text = ModelText::new(files, 320, &ids, None).expect("a valid checkpoint");
+    assert_eq!(text.ids_end(), 319, "an end that only the configuration names can still be drawn");
+}
+
 fn framed(template: &str, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
     configured(
         &json!({ "chat_template": template, "bos_token": "<b>", "eos_token": "<e>" }),

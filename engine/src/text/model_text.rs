@@ -138,6 +138,11 @@ impl TokenText for ModelText {
     fn flush(&self, state: &mut DecodeState) -> String {
         self.decoding.flush(state)
     }
+
+    fn ids_end(&self) -> u32 {
+        let last_end = self.ends.last().map_or(0, |end| end.0);
+        self.encoder.largest().max(last_end) + 1
+    }
 }
 
 /// A special token's text: a string, or an object that holds it.
