@@ -7,6 +7,7 @@
 mod merge;
 mod partial;
 pub(crate) mod plan;
+mod tiles;
 
 use rayon::prelude::*;
 
@@ -38,6 +39,11 @@ impl Heads {
 /// Query rows (token and head) of one task; a multiple of every kernel's rows.
 const TILE_ROWS: usize = 24;
 
+/// Memory for partial results: a step of more is computed in tiles of its tokens, each of which reads its runs
+/// again. One token's (heads x parts x stride) may take more. At 32 heads of 128 a tile has about 4,000 rows of a
+/// token and a part, enough work for all threads at each reading.
+pub(crate) const PARTIAL_BYTES_MAX: usize = 64 << 20;
+
 /// One task: some query rows of one key-value head over one part.
 struct Task<'a> {
     part: &'a Part,
@@ -65,6 +71,8 @@ pub(crate) struct Layer<'a> {
     pub(crate) queries: &'a [f32],
     /// Elements from one token's queries to the next.
     pub(crate) query_stride: usize,
+    /// [`PARTIAL_BYTES_MAX`]; tests have less.
+    pub(crate) partial_bytes_max: usize,
 }
 
 impl Layer<'_> {
@@ -75,10 +83,19 @@ impl Layer<'_> {
 
     /// `out[t, h * dim ..] = softmax(q k / sqrt(dim)) v` over all that token `t` may see.
     pub(crate) fn run(&self, out: &mut [f32], partials: &mut Vec<f32>) {
+        let width = self.heads.queries * self.heads.dim;
+        let row_bytes = self.heads.queries * self.stride() * size_of::<f32>();
+        for (tokens, plan) in self.plan.tiles(self.partial_bytes_max / row_bytes) {
+            self.run_tile(&plan, &mut out[tokens.start * width..tokens.end * width], partials);
+        }
+    }
+
+    /// Attention of a tile's tokens.
+    fn run_tile(&self, plan: &AttentionPlan, out: &mut [f32], partials: &mut Vec<f32>) {
         let (stride, group) = (self.stride(), self.heads.group());
-        let size = self.plan.rows() * self.heads.queries * stride;
+        let size = plan.rows() * self.heads.queries * stride;
         partials.resize(size.max(partials.len()), 0.0);
-        self.tasks(&mut partials[..size]).into_par_iter().for_each_init(
+        self.tasks(plan, &mut partials[..size]).into_par_iter().for_each_init(
             || partial::Scratch::new(self.heads.dim),
             |scratch, task| partial::compute(self, task, scratch),
         );
@@ -86,7 +103,7 @@ impl Layer<'_> {
         let width = self.heads.queries * self.heads.dim;
         out.par_chunks_exact_mut(width).enumerate().with_min_len(4).for_each(|(token, out)| {
             for (head, out) in out.chunks_exact_mut(self.heads.dim).enumerate() {
-                let rows = self.plan.rows_of(token).map(|(part, row)| {
+                let rows = plan.rows_of(token).map(|(part, row)| {
                     let first = part.first_row * self.heads.queries;
                     let row = (head / group) * part.rows * group + row * group + head % group;
                     &partials[(first + row) * stride..][..stride]
@@ -96,10 +113,10 @@ impl Layer<'_> {
         });
     }
 
-    /// Cuts the step's work into tasks, each with its own piece of `partials`: part, head, row.
-    fn tasks<'a>(&'a self, mut partials: &'a mut [f32]) -> Vec<Task<'a>> {
+    /// Cuts a tile's work into tasks, each with its own piece of `partials`: part, head, row.
+    fn tasks<'a>(&self, plan: &'a AttentionPlan, mut partials: &'a mut [f32]) -> Vec<Task<'a>> {
         let mut tasks = Vec::new();
-        for part in &self.plan.parts {
+        for part in &plan.parts {
             let rows = part.rows * self.heads.group();
             for kv_head in 0..self.heads.kv {
                 for first_row in (0..rows).step_by(TILE_ROWS) {

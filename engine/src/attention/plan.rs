@@ -54,9 +54,9 @@ pub(crate) struct AttentionPlan {
     /// The parts.
     pub(crate) parts: Vec<Part>,
     /// Per slot: the parts it reads, each with the slot's first row there.
-    readers: Vec<Vec<(usize, usize)>>,
+    pub(super) readers: Vec<Vec<(usize, usize)>>,
     /// Per token: its slot, and its number in the slot.
-    tokens: Vec<(usize, usize)>,
+    pub(super) tokens: Vec<(usize, usize)>,
 }
 
 impl AttentionPlan {

@@ -3,7 +3,7 @@
 use base::{BlockId, RequestId, Run, Slot, TokenCount, TokenId};
 
 use super::plan::AttentionPlan;
-use super::{Heads, Layer};
+use super::{Heads, Layer, PARTIAL_BYTES_MAX};
 use crate::checkpoint::config::RopeScaling;
 use crate::device::{Cpu, Isa};
 use crate::pool::{Cell, KvPool, PoolShape};
@@ -60,6 +60,18 @@ fn rotate(rope: &Rope, position: usize, vector: &[f32]) -> Vec<f32> {
 
 /// Runs attention of `slots`: keys are written rotated at each run's own numbering.
 fn attend(isa: Isa, slots: &[Slot], rope: &Rope, window: Option<usize>, is_stacked: bool) -> Vec<f32> {
+    attend_in(PARTIAL_BYTES_MAX, isa, slots, rope, window, is_stacked).0
+}
+
+/// The same with this much memory for partial results; and how many of their bytes it used.
+fn attend_in(
+    partial_bytes_max: usize,
+    isa: Isa,
+    slots: &[Slot],
+    rope: &Rope,
+    window: Option<usize>,
+    is_stacked: bool,
+) -> (Vec<f32>, usize) {
     let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
     let mut pool = KvPool::new(PoolShape {
         layers: 1,
@@ -100,10 +112,11 @@ fn attend(isa: Isa, slots: &[Slot], rope: &Rope, window: Option<usize>, is_stack
         angles: &angles,
         queries: &queries,
         query_stride: WIDTH,
+        partial_bytes_max,
     };
-    let mut out = vec![f32::NAN; tokens * WIDTH];
-    layer.run(&mut out, &mut Vec::new());
-    out
+    let (mut out, mut partials) = (vec![f32::NAN; tokens * WIDTH], Vec::new());
+    layer.run(&mut out, &mut partials);
+    (out, partials.len() * size_of::<f32>())
 }
 
 /// The same by definition: every key at the position where it is read.
@@ -188,6 +201,28 @@ fn stacked_runs_give_what_each_slot_gives_by_itself() {
         |is_stacked| AttentionPlan::new(&slots(), BLOCK, Some(rope), &mut Angles::default(), is_stacked);
     let readers = |plan: &AttentionPlan| plan.parts.iter().map(|part| part.members.len()).max();
     assert_eq!((readers(&plan(true)), readers(&plan(false))), (Some(4), Some(1)));
+}
+
+#[test]
+fn tiles_bound_the_memory_and_change_no_bit() {
+    for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available()) {
+        for (rope, window) in ropes().iter().zip([None, Some(5), Some(13)]) {
+            let mut slots = slots();
+            slots.push(slot(vec![run(&[0, 1], 8, 0), run(&[50, 51], 6, 3)], 11, 44, 1));
+            let in_bytes = |bytes| attend_in(bytes, isa, &slots, rope, window, true);
+            let (whole, all) = in_bytes(usize::MAX);
+            assert!(apart(&whole, &direct(&slots, rope, window)) < 1e-5);
+            let most_parts = 3;
+            let rows: usize = slots.iter().map(|slot| (slot.context.len() + 1) * slot.input.len()).sum();
+            let row_bytes = all / rows;
+            for rows_max in [0, 1, 3, 7, 20, rows - 1, rows] {
+                let (tiled, bytes) = in_bytes(rows_max * row_bytes);
+                assert!(bytes <= rows_max.max(most_parts) * row_bytes, "{bytes} bytes for {rows_max} rows");
+                let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&tiled), bits(&whole), "{isa:?}, {rows_max} rows at once");
+            }
+        }
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use base::Slot;
 use rayon::prelude::*;
 
 use crate::attention::plan::AttentionPlan;
-use crate::attention::{Heads, Layer as Attention};
+use crate::attention::{Heads, Layer as Attention, PARTIAL_BYTES_MAX};
 use crate::checkpoint::ModelConfig;
 use crate::checkpoint::config::{Mlp, Position};
 use crate::device::cpu::Norm;
@@ -237,6 +237,7 @@ impl Decoder {
             angles: &work.angles,
             queries: &work.qkv,
             query_stride: (config.heads + 2 * config.kv_heads) * config.head_dim,
+            partial_bytes_max: PARTIAL_BYTES_MAX,
         };
         let attended = sized(&mut work.attended, step.cells.len() * self.attention_width());
         attention.run(attended, &mut work.partials);
