@@ -178,7 +178,9 @@ fn print_configuration(mut config: Config) -> Result<(), Failure> {
 /// Opens the store, making its folder where it is missing.
 async fn open(config: &Config) -> Result<Store, Failure> {
     if config.store.database.is_none() {
-        std::fs::create_dir_all(&config.store.data_dir)?;
+        let folder = &config.store.data_dir;
+        std::fs::create_dir_all(folder)
+            .map_err(|error| format!("cannot make the data folder {}: {error}", folder.display()))?;
     }
     Ok(Store::open(&config.store.url()).await?)
 }
@@ -191,12 +193,14 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let clock = Clock::start();
     let engine = backend::load(&config)?;
     let backend = backend::ready(engine, &config, &store, clock).await?;
-    let first_key = first_key(&config, &store, clock).await?;
+    let mode = config.auth.mode;
     let model = backend.model.name.clone();
     // Signals are caught before the address is announced: whoever reads it may stop the server.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let running = app::start(config, backend, store).await?;
+    // Last, when nothing can fail any more: a key that is made but not shown is lost.
+    let first_key = first_key(mode, &running.app.store, clock).await?;
     announce(&running, &model, first_key.as_deref());
     tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
     tracing::info!("draining; a second signal ends at once");
@@ -209,8 +213,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
 }
 
 /// Makes the first key of a new database.
-async fn first_key(config: &Config, store: &Store, clock: Clock) -> Result<Option<String>, Failure> {
-    if config.auth.mode == AuthMode::None || !store.keys(None).await?.is_empty() {
+async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option<String>, Failure> {
+    if mode == AuthMode::None || !store.keys(None).await?.is_empty() {
         return Ok(None);
     }
     let new = NewKey { tenant: DEFAULT_TENANT, name: "first", expires: None };
