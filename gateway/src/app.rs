@@ -132,8 +132,8 @@ pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Run
         .spawn(move || driver.run())
         .map_err(StartError::Thread)?;
     let (stop_flush, stopped) = watch::channel(false);
-    let flushed = tokio::spawn(flush::run(app.clone(), stopped));
-    tickets::resume(&app).await;
+    let is_left = tickets::resume(&app, &tickets::lease(&app)).await;
+    let flushed = tokio::spawn(flush::run(app.clone(), stopped, is_left));
     Ok(Running { address, app, server, loop_thread: Some(loop_thread), stop_flush, flushed })
 }
 

@@ -21,7 +21,9 @@ const ANSWERS_PER_WRITE: usize = 1_000;
 const ROUNDS_PER_LEASE: u64 = 20;
 
 /// Writes every `store.flush_ms`, and once more when told to stop.
-pub async fn run(app: Data<App>, mut stop: watch::Receiver<bool>) {
+///
+/// `is_left`: the start could not resume all tickets.
+pub async fn run(app: Data<App>, mut stop: watch::Receiver<bool>, mut is_left: bool) {
     let period = Duration::from_millis(app.config.store.flush_ms.0);
     let mut round = 0_u64;
     loop {
@@ -32,11 +34,14 @@ pub async fn run(app: Data<App>, mut stop: watch::Receiver<bool>) {
         app.shared.metrics.fold();
         round += 1;
         if round.is_multiple_of(ROUNDS_PER_LEASE) {
-            if let Err(error) = app.store.renew_tickets(&tickets::lease(&app)).await {
+            // Tickets that had to wait are not renewed, so that the next claim finds them too. Those that run
+            // are claimed along with them, which changes nothing.
+            let lease = tickets::lease(&app);
+            if !is_left && let Err(error) = app.store.renew_tickets(&lease).await {
                 tracing::warn!(%error, "leases were not renewed");
             }
             if !is_last {
-                tickets::resume(&app).await;
+                is_left = tickets::resume(&app, &lease).await;
             }
         }
         if is_last || round.is_multiple_of(10 * ROUNDS_PER_LEASE) {

@@ -110,33 +110,53 @@ fn new_rows(board: &Board, written: usize) -> (Vec<TicketRow>, Status) {
 }
 
 /// Claims unfinished tickets (after a restart, or of a gateway that is gone) and goes on with them.
-pub async fn resume(app: &Data<App>) {
+///
+/// One lease for all claims: what it has claimed it does not claim again, so the next claim gets the next
+/// tickets. True: some could not start yet and are left as they are, for a later lease.
+pub async fn resume(app: &Data<App>, lease: &Lease) -> bool {
+    let mut resumed = 0;
     loop {
         let now = UnixMillis(app.shared.clock.unix_ms());
-        let claimed = match app.store.claim_tickets(&lease(app), CLAIMED_MAX, now).await {
+        let claimed = match app.store.claim_tickets(lease, CLAIMED_MAX, now).await {
             Ok(claimed) => claimed,
-            Err(error) => return tracing::error!(%error, "unfinished tickets cannot be claimed"),
+            Err(error) => {
+                tracing::error!(%error, "unfinished tickets cannot be claimed");
+                return true;
+            }
         };
-        let mut resumed = 0;
+        if claimed.is_empty() {
+            break;
+        }
         for ticket in claimed {
             let id = ticket.id.clone();
             match resume_one(app, ticket).await {
                 Ok(true) => resumed += 1,
                 Ok(false) => {}
-                Err(error) => {
-                    tracing::warn!(ticket = id, %error, "a ticket cannot be resumed");
-                    let summary = json!({ "error": error.body().error }).to_string();
-                    let ended = app.store.finish_ticket(&id, TicketState::Failed, Some(&summary)).await;
-                    if let Err(error) = ended {
-                        tracing::error!(%error, ticket = id, "the end of a ticket was not written");
-                    }
+                // Not the ticket's fault: what its client was promised is kept for a better time. Where not
+                // even an empty queue has room for it, no time is better.
+                Err(
+                    error
+                    @ (ApiError::Overloaded { rows: 1.., .. } | ApiError::ShuttingDown | ApiError::Dead),
+                ) => {
+                    tracing::info!(ticket = id, resumed, %error, "tickets wait to be resumed");
+                    return true;
                 }
+                Err(error) => fail(app, &id, &error).await,
             }
         }
-        if resumed == 0 {
-            return;
-        }
+    }
+    if resumed > 0 {
         tracing::info!(resumed, "unfinished tickets resumed");
+    }
+    false
+}
+
+/// Ends a ticket that no server can resume, such as one of a model that is not served any more.
+async fn fail(app: &App, id: &str, error: &ApiError) {
+    tracing::warn!(ticket = id, %error, "a ticket cannot be resumed");
+    let summary = json!({ "error": error.body().error }).to_string();
+    if let Err(error) = app.store.finish_ticket(id, TicketState::Failed, Some(&summary)).await {
+        tracing::error!(%error, ticket = id, "the end of a ticket was not written");
     }
 }
 
@@ -164,7 +184,8 @@ async fn resume_one(app: &Data<App>, ticket: Ticket) -> Result<bool, ApiError> {
 fn parse_row(row: &TicketRow) -> Option<(u32, String, RowState)> {
     let value: Value = serde_json::from_str(&row.result).ok()?;
     if let Some(message) = value["error"]["message"].as_str() {
-        return Some((row.row, String::new(), RowState::Failed(ApiError::Row(message.to_owned()))));
+        let error = parse_error(message, value["error"]["param"].as_str());
+        return Some((row.row, String::new(), RowState::Failed(error)));
     }
     let count = |path: &Value| path.as_u64().map(TokenCount);
     let usage = &value["usage"];
@@ -179,6 +200,17 @@ fn parse_row(row: &TicketRow) -> Option<(u32, String, RowState)> {
         source: Source::Model,
     };
     Some((row.row, value["text"].as_str()?.to_owned(), state))
+}
+
+/// A row's error as it was shown, so that it is shown the same again.
+fn parse_error(message: &str, param: Option<&str>) -> ApiError {
+    let invalid = param.and_then(|field| {
+        let reason = message.strip_prefix(&format!("invalid `{field}`: "))?;
+        Some(ApiError::Invalid { field: field.to_owned(), reason: reason.to_owned() })
+    });
+    invalid.unwrap_or_else(|| {
+        ApiError::Row(message.strip_prefix("the row failed: ").unwrap_or(message).to_owned())
+    })
 }
 
 /// A ticket that is not in memory, as a reply: its rows put back on a board.
@@ -208,4 +240,19 @@ pub fn board_of(app: &App, ticket: &Ticket) -> Result<Arc<Board>, ApiError> {
         }
     }
     Ok(board)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_error_reads_as_it_did_however_often_it_is_stored() {
+        let invalid = ApiError::Invalid { field: "calls[2]".into(), reason: "rate: no".into() };
+        for error in [invalid, ApiError::Row("NaN logits".into())] {
+            let shown = error.body().error;
+            let again = parse_error(&shown.message, shown.param.as_deref()).body().error;
+            assert_eq!(json!(again), json!(shown));
+        }
+    }
 }

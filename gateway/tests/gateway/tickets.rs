@@ -2,7 +2,7 @@
 
 use base::Millis;
 use serde_json::json;
-use store::Store;
+use store::{Lease, NewTicket, Store, UnixMillis};
 
 use crate::common::{config, model, serve, serve_on};
 
@@ -50,7 +50,7 @@ async fn a_ticket_is_finished_after_a_restart_without_repeating_rows() {
     first.until("a row ends", |_| board.read().finished.len() == 1).await;
     let mut written = 0;
     while written == 0 {
-        let ticket = store.ticket(store::DEFAULT_TENANT, &id, store::UnixMillis(1)).await.unwrap().unwrap();
+        let ticket = store.ticket(store::DEFAULT_TENANT, &id, UnixMillis(1)).await.unwrap().unwrap();
         written = ticket.rows.len();
     }
     let gate = first.gate.clone();
@@ -73,6 +73,57 @@ async fn a_ticket_is_finished_after_a_restart_without_repeating_rows() {
         (Some("a"), Some("bbbbbbbbbb"))
     );
     assert_eq!(second.gate.computed(), "Say bbbbbbbbbb".len() as u64, "only the unfinished row ran");
+}
+
+/// Tickets that a gateway of this name left unfinished.
+async fn leave_tickets(store: &Store, count: u64, holder: &str) {
+    let lease = Lease { holder: holder.to_owned(), until: UnixMillis(2) };
+    for number in 1..=count {
+        let request = json!({"template": "Say {w}", "rows": [[format!("word {number}")]]}).to_string();
+        let ticket = NewTicket {
+            id: &format!("rq-{number}"),
+            tenant: store::DEFAULT_TENANT,
+            kind: "relquery",
+            request: &request,
+            expires: UnixMillis(i64::MAX as u64),
+            lease: &lease,
+        };
+        store.create_ticket(ticket, UnixMillis(1)).await.unwrap();
+    }
+}
+
+#[actix_web::test]
+async fn a_restart_resumes_all_tickets_however_many() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let config = config();
+    leave_tickets(&store, 150, &config.store.node).await;
+    let server = serve_on(config, model(), store.clone()).await;
+    let known =
+        |number: u64| server.running.app.registry.get(store::DEFAULT_TENANT, base::RelQueryId(number));
+    assert!((1..=150).all(|number| known(number).is_some()), "the start itself resumes them");
+    server.until("they end", |server| server.is_free()).await;
+}
+
+#[actix_web::test]
+async fn a_ticket_that_finds_the_queue_full_is_kept_and_resumed_later() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let mut config = config();
+    config.limits.queue_rows_max = 1;
+    config.store.flush_ms = Millis(1);
+    leave_tickets(&store, 2, &config.store.node).await;
+    let server = serve_on(config, model(), store.clone()).await;
+    let mut looks = tokio::time::interval(std::time::Duration::from_millis(1));
+    for number in 1..=2 {
+        let whole = loop {
+            looks.tick().await;
+            let reply = server.client.get(&format!("/v1/relqueries/rq-{number}")).await.json();
+            if reply["status"] != "running" {
+                break reply;
+            }
+        };
+        assert_eq!(whole["status"], "completed");
+        assert_eq!(whole["rows"][0]["text"], number.to_string());
+    }
 }
 
 #[actix_web::test]
