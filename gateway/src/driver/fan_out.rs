@@ -1,0 +1,111 @@
+//! What goes out: each event of the scheduler is written to the boards it concerns, and their readers are woken once.
+
+use std::sync::Arc;
+
+use base::{End, RelQueryId, Time, TokenCount};
+use scheduler::Event;
+
+use super::{Driver, RowFlight};
+use crate::account::{Account, Spent};
+use crate::board::{RowState, Source, Status, Usage};
+use crate::error::ApiError;
+use crate::results::Answer;
+
+impl Driver {
+    /// Writes one event to the boards it concerns.
+    pub(super) fn event(&mut self, event: Event, now: Time) {
+        match event {
+            Event::Started { relquery, row } => {
+                let row = self.flights.get(&relquery).and_then(|flight| flight.rows.get(&row));
+                for target in row.into_iter().flat_map(|row| &row.targets) {
+                    target.board.started(now);
+                }
+            }
+            Event::Token { relquery, row, text, .. } => self.token(relquery, row, &text, now),
+            Event::RowDone { relquery, row, end, usage } => self.row_done(relquery, row, end, usage, now),
+            Event::RowFailed { relquery, row, error, usage } => {
+                let Some((account, flight)) = self.finish_row(relquery, row) else { return };
+                self.spend(account, usage_of(usage));
+                self.shared.metrics.rows_failed.increment(1);
+                for target in flight.targets {
+                    let state = RowState::Failed(ApiError::Row(error.to_string()));
+                    target.board.settle(target.index, state, now);
+                    self.touched.insert(target.board.id, target.board);
+                }
+            }
+            Event::RelQueryDone { relquery, periods, .. } => {
+                if let Some(owner) = self.close(relquery).and_then(|flight| flight.owner) {
+                    owner.set_periods(periods);
+                }
+            }
+        }
+    }
+
+    fn token(&mut self, id: RelQueryId, number: u32, text: &str, now: Time) {
+        let row = self.flights.get_mut(&id).and_then(|flight| flight.rows.get_mut(&number));
+        let Some(row) = row else { return };
+        row.tokens += 1;
+        row.text.push_str(text);
+        for target in &row.targets {
+            target.board.token(target.index, text, row.tokens == 1, now);
+            self.touched.entry(target.board.id).or_insert_with(|| Arc::clone(&target.board));
+        }
+    }
+
+    fn row_done(&mut self, id: RelQueryId, number: u32, end: End, usage: scheduler::Usage, now: Time) {
+        let Some((account, row)) = self.finish_row(id, number) else { return };
+        let usage = usage_of(usage);
+        self.spend(account, usage);
+        self.shared.metrics.row_done(end, usage);
+        if let Some(key) = row.key {
+            let answer =
+                Answer { text: row.text.as_str().into(), end, prompt: usage.prompt, output: usage.output };
+            self.shared.results.put(account.tenant, key, answer);
+        }
+        for target in row.targets {
+            let usage = match target.source {
+                Source::Model => usage,
+                Source::Shared | Source::Cache => {
+                    Usage { cached: usage.prompt, computed: TokenCount(0), ..usage }
+                }
+            };
+            let state = RowState::Done { end, usage, source: target.source };
+            target.board.settle(target.index, state, now);
+            self.touched.insert(target.board.id, target.board);
+        }
+    }
+
+    fn spend(&self, account: Account, usage: Usage) {
+        self.shared.accounts.add(account, Spent { requests: 0, rows: 1, usage });
+    }
+
+    /// Takes a row that ended out of the books.
+    fn finish_row(&mut self, id: RelQueryId, number: u32) -> Option<(Account, RowFlight)> {
+        let flight = self.flights.get_mut(&id)?;
+        let row = flight.rows.remove(&number)?;
+        if let Some(key) = row.key {
+            self.in_flight.remove(&(flight.account.tenant, key));
+        }
+        self.shared.intake.finished(1);
+        self.shared.pulse.row();
+        Some((flight.account, row))
+    }
+
+    /// Wakes the readers of all boards that changed, once.
+    pub(super) fn wake_readers(&mut self) {
+        for (id, board) in self.touched.drain() {
+            let state = board.read();
+            // A board that was ended early still has rows in flight: its `Leave` is on the way and takes them out.
+            if state.status == Status::Completed {
+                self.boards.remove(&id);
+                self.shared.metrics.relquery_done(&state);
+            }
+            drop(state);
+            board.notify();
+        }
+    }
+}
+
+fn usage_of(usage: scheduler::Usage) -> Usage {
+    Usage { prompt: usage.prompt, cached: usage.cached, computed: usage.computed, output: usage.output }
+}
