@@ -26,8 +26,9 @@ use crate::intake::Intake;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::registry::{Kept, Registry};
+use crate::repeats::Repeats;
 use crate::results::Results;
-use crate::{cors, flush, routes, service, tickets};
+use crate::{claim, cors, flush, routes, tickets};
 
 /// What handlers share.
 pub struct App {
@@ -43,6 +44,8 @@ pub struct App {
     pub registry: Registry,
     /// Verdicts about keys.
     pub remembered: Remembered,
+    /// Idempotency keys.
+    pub repeats: Arc<Repeats>,
     is_draining: AtomicBool,
 }
 
@@ -117,6 +120,7 @@ pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Run
             rows: config.limits.finished_rows_max,
         }),
         remembered: Remembered::default(),
+        repeats: Arc::new(Repeats::new(config.limits.idempotency_keys_max, config.store.ticket_ms_max)),
         is_draining: AtomicBool::new(false),
         shared: Arc::clone(&shared),
         store,
@@ -211,7 +215,7 @@ impl Running {
         self.app.is_draining.store(true, Ordering::Release);
         let patience = Duration::from_millis(self.app.config.server.drain_ms_max.0);
         let running = self.app.registry.running();
-        let all = futures_util::future::join_all(running.iter().map(|board| service::finished(board)));
+        let all = futures_util::future::join_all(running.iter().map(|board| claim::finished(board)));
         tokio::select! {
             _ = all => {}
             () = tokio::time::sleep(patience) => {}

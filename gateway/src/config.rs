@@ -164,6 +164,8 @@ pub struct LimitsConfig {
     pub finished_max: usize,
     /// Rows of those, together.
     pub finished_rows_max: usize,
+    /// Idempotency keys remembered of one tenant.
+    pub idempotency_keys_max: usize,
 }
 
 impl Default for LimitsConfig {
@@ -179,6 +181,7 @@ impl Default for LimitsConfig {
             queue_rows_max: 50_000,
             finished_max: 512,
             finished_rows_max: 200_000,
+            idempotency_keys_max: 10_000,
         }
     }
 }
@@ -316,6 +319,7 @@ impl Config {
             ("limits.template_bytes_max", self.limits.template_bytes_max.0),
             ("limits.output_tokens_max", self.limits.output_tokens_max),
             ("limits.queue_rows_max", self.limits.queue_rows_max),
+            ("limits.idempotency_keys_max", self.limits.idempotency_keys_max as u64),
             ("store.flush_ms", self.store.flush_ms.0),
         ];
         for (field, value) in positive {

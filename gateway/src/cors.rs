@@ -28,7 +28,7 @@ pub async fn answer<B: MessageBody + 'static>(
     if let Some(origin) = allowed {
         let fixed: [(HeaderName, &'static str); 4] = [
             (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE"),
-            (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type"),
+            (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, idempotency-key"),
             (header::ACCESS_CONTROL_MAX_AGE, "600"),
             (header::VARY, "origin"),
         ];

@@ -60,6 +60,9 @@ pub enum ApiError {
     /// The path exists, but not with this method.
     #[error("method not allowed here; allowed: {0}")]
     MethodNotAllowed(&'static str),
+    /// A header that names one request for good came with another.
+    #[error("`{0}` was used with another request before; send a new value with a new request")]
+    KeyReused(&'static str),
     /// The body took too long to arrive.
     #[error("the request body did not arrive in time")]
     BodyTimeout,
@@ -111,6 +114,7 @@ impl ApiError {
             | Self::NotFound(_)
             | Self::ModelNotFound(_)
             | Self::MethodNotAllowed(_)
+            | Self::KeyReused(_)
             | Self::BodyTimeout => "invalid_request_error",
             Self::Overloaded { .. } => "rate_limit_exceeded",
             Self::Cancelled => "cancelled",
@@ -129,6 +133,7 @@ impl ApiError {
             Self::Overloaded { .. } => Some("queue_full"),
             Self::Malformed(_) => Some("malformed_json"),
             Self::TooLarge { .. } => Some("too_large"),
+            Self::KeyReused(_) => Some("idempotency_key_reused"),
             Self::Cancelled => Some("cancelled"),
             Self::Deadline => Some("deadline_exceeded"),
             Self::ShuttingDown => Some("shutting_down"),
@@ -149,6 +154,7 @@ impl ApiError {
             Self::Invalid { field, .. } => Some(field.clone()),
             Self::TooLong { .. } => Some("max_tokens".into()),
             Self::ModelNotFound(_) => Some("model".into()),
+            Self::KeyReused(header) => Some((*header).into()),
             Self::Unauthorized
             | Self::Malformed(_)
             | Self::TooLarge { .. }
@@ -211,7 +217,7 @@ impl ResponseError for ApiError {
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::Overloaded { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Cancelled => StatusCode::CONFLICT,
+            Self::Cancelled | Self::KeyReused(_) => StatusCode::CONFLICT,
             Self::Deadline => StatusCode::GATEWAY_TIMEOUT,
             Self::ShuttingDown | Self::Dead => StatusCode::SERVICE_UNAVAILABLE,
             Self::Row(_) | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -241,6 +247,7 @@ impl ResponseError for ApiError {
             | Self::MediaType
             | Self::NotFound(_)
             | Self::ModelNotFound(_)
+            | Self::KeyReused(_)
             | Self::Cancelled
             | Self::Deadline
             | Self::Dead

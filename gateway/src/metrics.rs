@@ -51,6 +51,8 @@ pub struct Metrics {
     pub cache_misses: Counter,
     /// Clients that went away before their answer.
     pub disconnects: Counter,
+    /// Requests that joined what their idempotency key had begun.
+    pub repeats: Counter,
     /// Requests refused for a full queue.
     pub overloaded: Counter,
     /// Replies cut short by their deadline.
@@ -185,6 +187,7 @@ impl Metrics {
             cache_hits: lookups("hit"),
             cache_misses: lookups("miss"),
             disconnects: r.counter("relserve_disconnects_total", "Clients gone before their answer"),
+            repeats: r.counter("relserve_repeats_total", "Requests that joined an earlier one by their key"),
             overloaded: r.counter("relserve_overloaded_total", "Requests refused for a full queue"),
             partial: r.counter("relserve_partial_replies_total", "Replies cut short by their deadline"),
             prompt_tokens: r.counter("relserve_prompt_tokens_total", "Prompt tokens of finished rows"),

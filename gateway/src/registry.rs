@@ -1,6 +1,6 @@
 //! Boards by id, for `GET` and `DELETE`: the running ones, and a bounded number of ended ones.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{RelQueryId, TenantId};
@@ -20,6 +20,8 @@ pub struct Kept {
 struct Inner {
     boards: BTreeMap<RelQueryId, Arc<Board>>,
     ended: VecDeque<(RelQueryId, usize)>,
+    /// The same ids: a board may be said to have ended by a `DELETE` and by its last reader.
+    ended_ids: BTreeSet<RelQueryId>,
     ended_rows: usize,
 }
 
@@ -49,7 +51,7 @@ impl Registry {
     pub fn ended(&self, board: &Board) {
         let rows = board.read().rows.len();
         let mut inner = self.inner();
-        if !inner.boards.contains_key(&board.id) {
+        if !inner.boards.contains_key(&board.id) || !inner.ended_ids.insert(board.id) {
             return;
         }
         inner.ended.push_back((board.id, rows));
@@ -57,6 +59,7 @@ impl Registry {
         while inner.ended.len() > self.kept.boards || inner.ended_rows > self.kept.rows {
             let Some((id, rows)) = inner.ended.pop_front() else { break };
             inner.ended_rows -= rows;
+            inner.ended_ids.remove(&id);
             inner.boards.remove(&id);
         }
     }
@@ -97,8 +100,10 @@ mod tests {
         for board in &boards {
             board.end(Status::Completed, Time(1));
             registry.ended(board);
+            registry.ended(board);
         }
         assert!(registry.get(TenantId(1), RelQueryId(1)).is_none(), "the oldest has left");
+        assert!(registry.get(TenantId(1), RelQueryId(2)).is_some(), "said twice, counted once");
         assert!(registry.get(TenantId(1), RelQueryId(3)).is_some());
         assert!(registry.get(TenantId(2), RelQueryId(3)).is_none(), "another tenant's");
     }

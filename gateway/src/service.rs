@@ -1,7 +1,5 @@
-//! One relQuery's life at the edge: look answers up, hand the rest to the loop, own the board until it ends.
-//!
-//! A [`Claim`] is that ownership: dropping it (a client gone, a handler cancelled) cancels what nobody else
-//! waits for; turning it into a ticket lets the work go on. Must not know HTTP or wire shapes.
+//! The start of a relQuery at the edge: look answers up, hand the rest to the loop, give out the [`Claim`] that
+//! keeps it running. Must not know HTTP or wire shapes.
 
 use std::sync::Arc;
 
@@ -13,7 +11,8 @@ use store::{ResultKey, UnixMillis};
 use crate::account::{Account, Spent};
 use crate::app::App;
 use crate::auth::Caller;
-use crate::board::{Board, Kind, RowState, Source, Status, Usage};
+use crate::board::{Board, Kind, RowState, Source, Usage};
+use crate::claim::Claim;
 use crate::error::{ApiError, internal};
 use crate::intake::{CellKey, Full, Job, JobRow, Part};
 use crate::results::Answer;
@@ -75,7 +74,7 @@ pub async fn submit(
     if board.read().is_over() {
         app.shared.metrics.relquery_done(&board.read());
     }
-    let claim = Claim { app: app.clone(), board: Arc::clone(&board), is_armed: true };
+    let claim = Claim::new(app, Arc::clone(&board));
     let job = Job { board, account, scope: caller.scope, class, parts };
     if job.rows() > 0
         && let Err(full) = app.shared.intake.submit(job)
@@ -171,81 +170,6 @@ fn overloaded(app: &App, full: Full) -> ApiError {
     let rate = app.shared.pulse.rows() / elapsed.max(1);
     let seconds = (full.rows / 2).checked_div(rate).unwrap_or(1).clamp(1, 60);
     ApiError::Overloaded { rows: full.rows, limit: full.limit, retry_after: Millis(seconds * 1_000) }
-}
-
-/// Ownership of a running board.
-pub struct Claim {
-    app: Data<App>,
-    board: Arc<Board>,
-    is_armed: bool,
-}
-
-impl Claim {
-    /// The board.
-    pub fn board(&self) -> &Arc<Board> {
-        &self.board
-    }
-
-    /// Waits until the board is over, or `deadline` has passed. True: it is over.
-    pub async fn wait(&self, deadline: Option<Millis>) -> bool {
-        let over = finished(&self.board);
-        match deadline {
-            None => {
-                over.await;
-                true
-            }
-            Some(Millis(ms)) => {
-                tokio::time::timeout(std::time::Duration::from_millis(ms), over).await.is_ok()
-            }
-        }
-    }
-
-    /// Lets the work go on without its client; the result is fetched by id.
-    pub fn release(mut self) -> Arc<Board> {
-        self.is_armed = false;
-        Arc::clone(&self.board)
-    }
-
-    /// The loop did not take it.
-    fn refuse(mut self) {
-        self.is_armed = false;
-        self.board.end(Status::Cancelled, self.app.shared.clock.now());
-        self.app.registry.remove(self.board.id);
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if !self.is_armed {
-            return;
-        }
-        if cancel(&self.app, &self.board) {
-            self.app.shared.metrics.disconnects.increment(1);
-        } else {
-            self.app.registry.ended(&self.board);
-        }
-    }
-}
-
-/// Ends a board that still runs; its rows stop within two steps. False: it was over.
-pub fn cancel(app: &App, board: &Arc<Board>) -> bool {
-    let was_running = board.end(Status::Cancelled, app.shared.clock.now());
-    if was_running {
-        app.shared.intake.leave(Arc::clone(board));
-        app.registry.ended(board);
-    }
-    was_running
-}
-
-/// Resolves when the board is over.
-pub async fn finished(board: &Board) {
-    let mut version = board.follow();
-    while !board.read().is_over() {
-        // The sender lives in the board, so it cannot be gone.
-        if version.changed().await.is_err() {
-            return;
-        }
-    }
 }
 
 /// What keeps a store error from a client.

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use crate::app::App;
 use crate::board::{Board, Row, Status};
+use crate::claim::Claim;
 use crate::error::ApiError;
-use crate::service::Claim;
 use crate::tickets;
 
 /// Rows put into one chunk at most: the board is locked meanwhile.

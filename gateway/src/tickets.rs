@@ -14,10 +14,11 @@ use store::{Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::board::{Board, Kind, RowState, Source, Status, Usage};
+use crate::claim::Claim;
 use crate::error::ApiError;
 use crate::json as strict;
 use crate::prepare::{self, Asked};
-use crate::service::{self, Claim, Resumed, stored};
+use crate::service::{self, Resumed, stored};
 use crate::wire::relquery::{self, RelQueryReply, RowReply, Shape};
 
 /// Rows appended in one write.
@@ -35,7 +36,12 @@ pub fn lease(app: &App) -> Lease {
 
 /// Turns a claim into a ticket: written down, followed to its end.
 pub async fn make(app: &Data<App>, claim: Claim, request: &[u8]) -> Result<Arc<Board>, ApiError> {
+    // Several clients may wait for one board: the first whose deadline passes makes the ticket.
+    let _turn = claim.hold().ticketing.lock().await;
     let board = claim.board();
+    if claim.is_released() {
+        return Ok(Arc::clone(board));
+    }
     let id = relquery::public_id(board);
     let now = UnixMillis(app.shared.clock.unix_ms());
     let request = String::from_utf8_lossy(request);

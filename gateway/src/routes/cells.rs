@@ -9,10 +9,10 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::board::{Board, Row};
 use crate::error::ApiError;
-use crate::prepare::{self, Asked};
+use crate::prepare;
 use crate::routes::relqueries::{answered, call_off, look_up};
-use crate::routes::{ask, only_get_delete, only_post};
-use crate::service::{self, Resumed};
+use crate::routes::start::{Started, start};
+use crate::routes::{only_get_delete, only_post};
 use crate::stream::{self, Show, event};
 use crate::wire::cells::{CellReply, CellsReply};
 use crate::wire::relquery::Shape;
@@ -39,8 +39,12 @@ pub fn configure(routes: &mut ServiceConfig) {
     responses(
         (status = 200, body = CellsReply),
         (status = 400, body = crate::error::ErrorBody),
+        (status = 409, body = crate::error::ErrorBody, description = "the idempotency key names another request"),
         (status = 429, body = crate::error::ErrorBody),
     ),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Names this request for good: sent again \
+        with the same body, it gets the same run and its answers, also while that is under way. Forgotten with the \
+        answers, after a restart, and when every client left before the end.")),
     security(("key" = []))
 )]
 pub async fn create(
@@ -49,8 +53,9 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (Asked { work, stream, deadline }, body) = ask(&app, &request, payload, prepare::cells).await?;
-    let claim = service::submit(&app, caller, work, Resumed::default()).await?;
+    let asked = (&request, payload);
+    let Started { claim, stream, deadline, body } =
+        start(&app, caller, asked, PREFIX, prepare::cells).await?;
     if stream {
         let events = stream::rows(app, claim, Cells, deadline, body);
         return Ok(HttpResponse::Ok()

@@ -4,6 +4,7 @@ pub mod cells;
 pub mod openai;
 pub mod ops;
 pub mod relqueries;
+pub(crate) mod start;
 
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
@@ -49,15 +50,32 @@ pub async fn not_found(request: HttpRequest) -> Result<HttpResponse, ApiError> {
     Err(ApiError::NotFound(format!("`{}`", request.path())))
 }
 
-/// Reads a body and prepares its work off the connection's thread: large tables take a while.
+/// What turns a request's fields into work.
+pub(crate) type Prepare<T> = fn(&App, crate::json::Fields) -> Result<T, ApiError>;
+
+/// Reads a body and prepares its work.
 pub(crate) async fn ask<T: Send + 'static>(
     app: &Data<App>,
     request: &HttpRequest,
     payload: Payload,
-    prepare: fn(&App, crate::json::Fields) -> Result<T, ApiError>,
-) -> Result<(T, Bytes), ApiError> {
-    let bytes = body::read(request.headers(), payload, &app.config).await?;
-    let (state, copy) = (app.clone(), bytes.clone());
-    let work = web::block(move || crate::json::object(&copy).and_then(|fields| prepare(&state, fields)));
-    Ok((work.await.map_err(internal)??, bytes))
+    prepare: Prepare<T>,
+) -> Result<T, ApiError> {
+    let bytes = read_body(app, request, payload).await?;
+    lower(app, &bytes, prepare).await
+}
+
+/// Reads a body.
+pub(crate) async fn read_body(app: &App, request: &HttpRequest, payload: Payload) -> Result<Bytes, ApiError> {
+    body::read(request.headers(), payload, &app.config).await
+}
+
+/// Prepares a body's work off the connection's thread: large tables take a while.
+pub(crate) async fn lower<T: Send + 'static>(
+    app: &Data<App>,
+    body: &Bytes,
+    prepare: Prepare<T>,
+) -> Result<T, ApiError> {
+    let (state, body) = (app.clone(), body.clone());
+    let work = web::block(move || crate::json::object(&body).and_then(|fields| prepare(&state, fields)));
+    work.await.map_err(internal)?
 }

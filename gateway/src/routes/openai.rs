@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::board::State;
+use crate::claim;
 use crate::error::{ApiError, ErrorBody};
 use crate::routes::{ask, get_only, only_post};
 use crate::service::{self, Resumed};
@@ -81,7 +82,7 @@ pub async fn completions(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (asked, _) = ask(&app, &request, payload, lower::completion).await?;
+    let asked = ask(&app, &request, payload, lower::completion).await?;
     answer(app, caller, asked).await
 }
 
@@ -108,7 +109,7 @@ pub async fn chat_completions(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (asked, _) = ask(&app, &request, payload, lower::chat).await?;
+    let asked = ask(&app, &request, payload, lower::chat).await?;
     answer(app, caller, asked).await
 }
 
@@ -124,7 +125,7 @@ async fn answer(app: Data<App>, caller: Caller, asked: Asked) -> Result<HttpResp
             .streaming(events));
     }
     if !claim.wait(asked.deadline).await {
-        service::cancel(&app, claim.board());
+        claim::cancel(&app, claim.board());
         return Ok(HttpResponse::GatewayTimeout().json(too_late(&claim.board().read())));
     }
     let state = claim.board().read();

@@ -12,10 +12,12 @@ use store::{TicketState, UnixMillis};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::board::{Board, Row, Status};
+use crate::claim::{self, Claim};
 use crate::error::{ApiError, internal};
-use crate::prepare::{self, Asked};
-use crate::routes::{ask, only_get_delete, only_post};
-use crate::service::{self, Claim, Resumed, stored};
+use crate::prepare;
+use crate::routes::start::{Started, start};
+use crate::routes::{only_get_delete, only_post};
+use crate::service::stored;
 use crate::stream::{self, Show, event};
 use crate::tickets;
 use crate::wire::relquery::{RelQueryReply, RowReply, Shape, parse_id};
@@ -45,8 +47,12 @@ pub fn configure(routes: &mut ServiceConfig) {
     responses(
         (status = 200, body = RelQueryReply),
         (status = 400, body = crate::error::ErrorBody),
+        (status = 409, body = crate::error::ErrorBody, description = "the idempotency key names another request"),
         (status = 429, body = crate::error::ErrorBody),
     ),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Names this request for good: sent again \
+        with the same body, it gets the same run and its answers, also while that is under way. Forgotten with the \
+        answers, after a restart, and when every client left before the end.")),
     security(("key" = []))
 )]
 pub async fn create(
@@ -55,8 +61,9 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (Asked { work, stream, deadline }, body) = ask(&app, &request, payload, prepare::relquery).await?;
-    let claim = service::submit(&app, caller, work, Resumed::default()).await?;
+    let asked = (&request, payload);
+    let Started { claim, stream, deadline, body } =
+        start(&app, caller, asked, PREFIX, prepare::relquery).await?;
     if stream {
         let events = stream::rows(app, claim, Rows, deadline, body);
         return Ok(HttpResponse::Ok()
@@ -158,7 +165,7 @@ async fn find_ticket(app: &App, caller: Caller, id: &str) -> Result<store::Ticke
 /// Cancels what runs under a public id; false where it was over.
 pub(crate) async fn call_off(app: &App, caller: Caller, prefix: &str, id: &str) -> Result<bool, ApiError> {
     if let Some(board) = find(app, caller, prefix, id) {
-        return Ok(service::cancel(app, &board));
+        return Ok(claim::cancel(app, &board));
     }
     let ticket = find_ticket(app, caller, id).await?;
     if ticket.state != TicketState::Running {

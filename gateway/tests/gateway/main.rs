@@ -9,10 +9,14 @@ mod common;
 mod disconnect;
 mod operation;
 mod overload;
+mod postgres;
 mod python_client;
 mod refusals;
 mod relqueries;
+mod repeats;
 mod shutdown;
 mod streams;
+#[path = "../../../store/tests/support/mod.rs"]
+mod support;
 mod tenancy;
 mod tickets;

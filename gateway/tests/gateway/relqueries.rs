@@ -84,7 +84,7 @@ async fn equal_rows_run_once_and_a_recalculation_runs_nothing() {
 
 #[actix_web::test]
 async fn a_cached_answer_survives_a_restart() {
-    let store = store::Store::open("sqlite::memory:").await.unwrap();
+    let (_dir, store) = crate::common::lasting_store().await;
     let serve_on = |store| crate::common::serve_on(crate::common::config(), crate::common::model(), store);
     let body = json!({"template": "Say {w}", "rows": [["a"], ["b"]]});
     let first = serve_on(store.clone()).await;

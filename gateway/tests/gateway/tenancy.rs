@@ -54,7 +54,7 @@ async fn tenants_share_no_answer_no_block_and_no_id() {
 
 #[actix_web::test]
 async fn usage_is_added_up_by_tenant_and_route() {
-    let store = Store::open("sqlite::memory:").await.unwrap();
+    let (_dir, store) = crate::common::lasting_store().await;
     let server = serve_on(config(), model(), store.clone()).await;
     let reply = server.relquery(json!({"template": "Say {w}", "rows": [["x"], ["y"]]})).await.json();
     let client = server.client.clone();

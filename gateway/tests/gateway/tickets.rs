@@ -4,7 +4,7 @@ use base::Millis;
 use serde_json::json;
 use store::{Lease, NewTicket, Store, UnixMillis};
 
-use crate::common::{config, model, serve, serve_on};
+use crate::common::{Server, config, model, serve, serve_on};
 
 #[actix_web::test]
 async fn a_deadline_gives_what_is_there_and_a_ticket_for_the_rest() {
@@ -31,13 +31,8 @@ async fn a_deadline_gives_what_is_there_and_a_ticket_for_the_rest() {
     }
 }
 
-#[actix_web::test]
-async fn a_ticket_is_finished_after_a_restart_without_repeating_rows() {
-    let store = Store::open("sqlite::memory:").await.unwrap();
-    let mut config = config();
-    config.server.drain_ms_max = Millis(0);
-    config.cache.enabled = false;
-    let first = serve_on(config.clone(), model(), store.clone()).await;
+/// Has a server end one of a ticket's two rows (`a` and `bbbbbbbbbb`), and ends the server. Returns the ticket.
+pub async fn leave_half_done(first: Server, store: &Store) -> String {
     first.gate.shut();
     let rows = json!([["a"], ["bbbbbbbbbb"]]);
     let body = json!({"template": "Say {w}", "rows": rows, "deadline_ms": 30});
@@ -63,6 +58,17 @@ async fn a_ticket_is_finished_after_a_restart_without_repeating_rows() {
         gate.release();
     };
     tokio::join!(first.running.drain(std::future::pending()), release);
+    id
+}
+
+#[actix_web::test]
+async fn a_ticket_is_finished_after_a_restart_without_repeating_rows() {
+    let (_dir, store) = crate::common::lasting_store().await;
+    let mut config = config();
+    config.server.drain_ms_max = Millis(0);
+    config.cache.enabled = false;
+    let first = serve_on(config.clone(), model(), store.clone()).await;
+    let id = leave_half_done(first, &store).await;
     let second = serve_on(config, model(), store.clone()).await;
     second.until("it ends", |server| server.is_free() && server.gate.passed() > 0).await;
     let path = format!("/v1/relqueries/{id}");

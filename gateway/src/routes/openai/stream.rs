@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::too_late;
 use crate::app::App;
-use crate::service::{self, Claim};
+use crate::claim::{self, Claim};
 use crate::wire::openai::{Chunker, Envelope, Look};
 
 struct Reader {
@@ -68,7 +68,7 @@ impl Reader {
                 return Some(": waiting\n\n".into());
             }
             let claim = self.claim.take()?;
-            service::cancel(&self.app, claim.board());
+            claim::cancel(&self.app, claim.board());
             return Some(event(&too_late(&claim.board().read()).to_string()));
         }
     }

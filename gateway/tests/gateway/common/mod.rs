@@ -73,6 +73,14 @@ pub async fn serve_on(config: Config, model: Model, store: Store) -> Server {
     Server { running, client, gate }
 }
 
+/// A store that a second server can open after the first one's end. A file: a store in memory lives in its one
+/// connection, which goes when a worker's runtime ends while it gives the connection back.
+pub async fn lasting_store() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}", dir.path().join("test.db").display())).await.unwrap();
+    (dir, store)
+}
+
 /// A new key of a tenant.
 pub async fn key_of(store: &Store, tenant: base::TenantId) -> String {
     let new = NewKey { tenant, name: "test", expires: None };

@@ -1,0 +1,118 @@
+//! How a request that makes a relQuery begins: prepared and submitted, or, with an `Idempotency-Key` that
+//! this tenant has sent with the same body before, joined to what that began.
+
+use actix_web::HttpRequest;
+use actix_web::http::header::HeaderMap;
+use actix_web::web::{Bytes, Data, Payload};
+use sha2::{Digest as _, Sha256};
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::claim::Claim;
+use crate::error::ApiError;
+use crate::prepare::Asked;
+use crate::repeats::{Digest, First, Turn};
+use crate::routes::{Prepare, lower, read_body};
+use crate::service::{self, Resumed};
+use crate::wire::relquery::public_id;
+
+use super::relqueries::look_up;
+
+/// The header.
+const HEADER: &str = "Idempotency-Key";
+/// Its longest value.
+const KEY_BYTES_MAX: usize = 255;
+
+/// A relQuery under way, and how its client wants the reply.
+pub(crate) struct Started {
+    /// Its board, owned.
+    pub(crate) claim: Claim,
+    /// As events.
+    pub(crate) stream: bool,
+    /// When a partial reply goes out.
+    pub(crate) deadline: Option<base::Millis>,
+    /// The request's body, for a ticket.
+    pub(crate) body: Bytes,
+}
+
+/// Begins or rejoins the work of a request. `prefix` is that of the route's public ids.
+pub(crate) async fn start(
+    app: &Data<App>,
+    caller: Caller,
+    (request, payload): (&HttpRequest, Payload),
+    prefix: &str,
+    prepare: Prepare<Asked>,
+) -> Result<Started, ApiError> {
+    let key = key_of(request.headers())?;
+    let body = read_body(app, request, payload).await?;
+    let Some(key) = key else { return begin(app, caller, body, prepare).await };
+    let digest = digest_of(request.path(), &body);
+    let now = app.shared.clock.now();
+    let turn = app.repeats.turn(caller.tenant, key, digest, now).await;
+    let mut turn = turn.map_err(|_| ApiError::KeyReused(HEADER))?;
+    if let Some(started) = rejoin(app, caller, &turn, prefix, &body).await? {
+        app.shared.metrics.repeats.increment(1);
+        return Ok(started);
+    }
+    turn.set(None);
+    let started = begin(app, caller, body, prepare).await?;
+    turn.set(Some(First {
+        id: public_id(started.claim.board()),
+        hold: started.claim.hold().clone(),
+        stream: started.stream,
+        deadline: started.deadline,
+    }));
+    Ok(started)
+}
+
+/// Prepares and submits.
+async fn begin(
+    app: &Data<App>,
+    caller: Caller,
+    body: Bytes,
+    prepare: Prepare<Asked>,
+) -> Result<Started, ApiError> {
+    let Asked { work, stream, deadline } = lower(app, &body, prepare).await?;
+    let claim = service::submit(app, caller, work, Resumed::default()).await?;
+    Ok(Started { claim, stream, deadline, body })
+}
+
+/// Joins what the key began. `None` where there is nothing to join: the key is new, nobody waited for the first
+/// request any more and it was cancelled, or its answer is not kept any more.
+async fn rejoin(
+    app: &Data<App>,
+    caller: Caller,
+    turn: &Turn,
+    prefix: &str,
+    body: &Bytes,
+) -> Result<Option<Started>, ApiError> {
+    let Some(first) = turn.first() else { return Ok(None) };
+    let board = match look_up(app, caller, prefix, &first.id).await {
+        Ok(board) => board,
+        Err(ApiError::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let &First { stream, deadline, .. } = first;
+    let claim = first.hold.join(app, board);
+    Ok(claim.map(|claim| Started { claim, stream, deadline, body: body.clone() }))
+}
+
+/// The key, where the request has one.
+fn key_of(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+    let mut values = headers.get_all(HEADER);
+    let Some(value) = values.next() else { return Ok(None) };
+    let key = value.to_str().ok().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));
+    match key {
+        Some(key) if values.next().is_none() => Ok(Some(key)),
+        _ => {
+            let reason = format!("must be one value of 1 to {KEY_BYTES_MAX} visible ASCII characters");
+            Err(ApiError::invalid(HEADER, reason))
+        }
+    }
+}
+
+/// Identity of a request: its path and the bytes of its body.
+fn digest_of(path: &str, body: &[u8]) -> Digest {
+    // A path holds no NUL.
+    Sha256::new().chain_update(path).chain_update([0]).chain_update(body).finalize().into()
+}

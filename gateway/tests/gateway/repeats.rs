@@ -1,0 +1,238 @@
+//! `Idempotency-Key`: a repeated request is the same run, whether that is over or under way.
+
+use base::Millis;
+use serde_json::{Value, json};
+use store::{Store, UnixMillis};
+
+use crate::common::client::{Client, Reply, finish, read_until};
+use crate::common::{Server, config, key_of, model, serve, serve_on, serve_with};
+
+const RELQUERIES: &str = "/v1/relqueries";
+const CELLS: &str = "/v1/cells";
+
+/// A good body of a route that runs anew each time it is asked.
+fn body(path: &str) -> Value {
+    match path {
+        RELQUERIES => json!({"template": "Say {w}", "rows": [["a"], ["b"]], "cache": false}),
+        _ => json!({"calls": [{"function": "ask", "args": ["yes"]}], "cache": false}),
+    }
+}
+
+/// The bytes of a request with an idempotency key.
+fn keyed(client: &Client, path: &str, key: &str, body: &Value) -> Vec<u8> {
+    let bytes = client.request("POST", path, "application/json", body.to_string().as_bytes());
+    let text = String::from_utf8(bytes).unwrap();
+    text.replacen("\r\n", &format!("\r\nIdempotency-Key: {key}\r\n"), 1).into_bytes()
+}
+
+/// Posts with an idempotency key.
+async fn post(client: &Client, path: &str, key: &str, body: &Value) -> Reply {
+    client.raw(&keyed(client, path, key, body)).await
+}
+
+/// Waits until so many repeats have joined.
+async fn joined(server: &Server, repeats: f64) {
+    server.until("repeats join", |server| server.metric("relserve_repeats_total") == repeats).await;
+}
+
+#[actix_web::test]
+async fn a_repeated_request_gets_the_first_ones_id_and_answers_without_a_step() {
+    let server = serve().await;
+    for path in [RELQUERIES, CELLS] {
+        let first = post(&server.client, path, path, &body(path)).await;
+        assert_eq!(first.status, 200, "{}", first.body);
+        let steps = server.gate.passed();
+        let second = post(&server.client, path, path, &body(path)).await;
+        assert_eq!(second.json(), first.json());
+        assert_eq!(server.gate.passed(), steps, "no step ran");
+        let another = format!("another of {path}");
+        let other = post(&server.client, path, &another, &body(path)).await.json();
+        assert_ne!(other["id"], first.json()["id"]);
+        assert!(server.gate.passed() > steps, "another key is another run");
+    }
+}
+
+#[actix_web::test]
+async fn a_request_repeated_while_the_first_runs_joins_it() {
+    for stream in [false, true] {
+        let server = serve().await;
+        server.gate.shut();
+        let mut body = body(RELQUERIES);
+        body["stream"] = json!(stream);
+        let request = keyed(&server.client, RELQUERIES, "k", &body);
+        let first = server.client.send(&request).await;
+        server.until("a step waits", |server| server.gate.passed() == 1).await;
+        let second = server.client.send(&request).await;
+        joined(&server, 1.0).await;
+        assert_eq!(server.running.app.registry.running().len(), 1);
+        server.gate.release();
+        let (first, second) = (finish(first).await, finish(second).await);
+        if stream {
+            assert_eq!(first.events().len(), 3, "two rows and the end");
+            let ids = |reply: &Reply| reply.events().last().unwrap().1["id"].clone();
+            assert_eq!(ids(&first), ids(&second));
+            assert_eq!(first.events()[..2], second.events()[..2]);
+        } else {
+            assert_eq!(first.json()["id"], second.json()["id"]);
+            assert_eq!(first.json()["rows"], second.json()["rows"]);
+        }
+        assert_eq!(server.gate.computed(), 2 * "Say a".len() as u64, "each row ran once");
+        server.until("all is free", |server| server.is_free()).await;
+    }
+}
+
+#[actix_web::test]
+async fn many_equal_requests_at_once_run_once() {
+    let server = serve().await;
+    let request = keyed(&server.client, RELQUERIES, "k", &body(RELQUERIES));
+    let replies = futures_util::future::join_all((0..16).map(|_| server.client.raw(&request))).await;
+    let ids: Vec<Value> = replies.iter().map(|reply| reply.json()["id"].clone()).collect();
+    assert!(ids.iter().all(|id| *id == ids[0] && id.is_string()), "{ids:?}");
+    assert_eq!(server.gate.computed(), 2 * "Say a".len() as u64, "each row ran once");
+}
+
+#[actix_web::test]
+async fn a_key_used_with_another_request_is_a_conflict_that_names_the_header() {
+    let server = serve().await;
+    let first = post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await.json();
+    let mut other = body(RELQUERIES);
+    other["rows"] = json!([["c"]]);
+    for (path, body) in [(RELQUERIES, other), (CELLS, body(CELLS))] {
+        let reply = post(&server.client, path, "k", &body).await;
+        assert_eq!(reply.status, 409, "{}", reply.body);
+        assert!(reply.error().contains("Idempotency-Key"), "{}", reply.body);
+        assert_eq!(reply.json()["error"]["param"], "Idempotency-Key");
+        assert_eq!(reply.json()["error"]["code"], "idempotency_key_reused");
+    }
+    assert_eq!(post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await.json(), first);
+}
+
+#[actix_web::test]
+async fn a_key_is_one_value_of_bounded_length() {
+    let server = serve().await;
+    let good = "k".repeat(255);
+    assert_eq!(post(&server.client, CELLS, &good, &body(CELLS)).await.status, 200);
+    for bad in ["k".repeat(256), String::new(), "ö".into(), "a\r\nIdempotency-Key: b".into()] {
+        let reply = post(&server.client, CELLS, &bad, &body(CELLS)).await;
+        assert_eq!(reply.status, 400, "{bad:?}: {}", reply.body);
+        assert_eq!(reply.json()["error"]["param"], "Idempotency-Key", "{}", reply.error());
+    }
+}
+
+#[actix_web::test]
+async fn a_request_that_could_not_begin_leaves_its_key_free() {
+    let mut config = config();
+    config.limits.queue_rows_max = 2;
+    let server = serve_with(config, model()).await;
+    let bad = json!({"template": "Say {w", "rows": [["a"]]});
+    let mut large = body(RELQUERIES);
+    large["rows"] = json!([["a"], ["b"], ["c"]]);
+    for (body, status) in [(bad, 400), (large, 429), (body(RELQUERIES), 200)] {
+        assert_eq!(post(&server.client, RELQUERIES, "k", &body).await.status, status);
+    }
+}
+
+#[actix_web::test]
+async fn tenants_share_no_keys() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let server = serve_on(config(), model(), store.clone()).await;
+    let tenant = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
+    let other = server.client.with_key(&key_of(&store, tenant).await);
+    let first = post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await.json();
+    let second = post(&other, RELQUERIES, "k", &body(RELQUERIES)).await.json();
+    assert_ne!(first["id"], second["id"]);
+    assert_eq!(post(&other, CELLS, "k", &body(CELLS)).await.status, 409);
+}
+
+#[actix_web::test]
+async fn work_ends_with_the_last_client_that_waits_and_a_repeat_begins_anew() {
+    let server = serve().await;
+    server.gate.shut();
+    let mut body = body(RELQUERIES);
+    body["stream"] = json!(true);
+    let request = keyed(&server.client, RELQUERIES, "k", &body);
+    let mut first = server.client.send(&request).await;
+    read_until(&mut first, "\r\n\r\n").await;
+    let mut second = server.client.send(&request).await;
+    read_until(&mut second, "\r\n\r\n").await;
+    joined(&server, 1.0).await;
+    drop(first);
+    let board = server.running.app.registry.running()[0].clone();
+    // The step that follows shows the first client's leaving to the connection's thread.
+    server.gate.allow(1);
+    server.until("a step passes", |server| server.gate.passed() == 2).await;
+    assert!(!board.read().is_over(), "the second still waits");
+    drop(second);
+    server.until("nobody waits", |_| board.read().is_over()).await;
+    assert_eq!(server.metric("relserve_disconnects_total"), 1.0);
+    server.gate.release();
+    let third = server.client.raw(&request).await;
+    assert_eq!(third.events().last().unwrap().0, "done");
+    assert_eq!(server.metric("relserve_repeats_total"), 1.0, "the third joined nothing");
+}
+
+#[actix_web::test]
+async fn two_clients_whose_deadlines_pass_share_one_ticket() {
+    let server = serve().await;
+    server.gate.shut();
+    let mut body = body(RELQUERIES);
+    body["deadline_ms"] = json!(30);
+    let request = keyed(&server.client, RELQUERIES, "k", &body);
+    let (first, second) = tokio::join!(server.client.raw(&request), server.client.raw(&request));
+    let third = server.client.raw(&request).await;
+    for reply in [&first, &second, &third] {
+        assert_eq!((reply.status, &reply.json()["status"]), (200, &json!("partial")), "{}", reply.body);
+        assert_eq!(reply.json()["ticket"], first.json()["id"]);
+    }
+    assert_eq!(server.metric("relserve_partial_replies_total"), 1.0);
+    server.gate.release();
+    server.until("the work goes on", |server| server.is_free()).await;
+    let fourth = server.client.raw(&request).await.json();
+    assert_eq!((&fourth["status"], &fourth["id"]), (&json!("completed"), &first.json()["id"]));
+    assert_eq!(fourth["rows"][1]["text"], "b");
+}
+
+#[actix_web::test]
+async fn a_relquery_that_was_called_off_stays_called_off() {
+    let server = serve().await;
+    server.gate.shut();
+    let request = keyed(&server.client, RELQUERIES, "k", &body(RELQUERIES));
+    let first = server.client.send(&request).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    let id = gateway::wire::relquery::public_id(&server.running.app.registry.running()[0]);
+    server.client.delete(&format!("{RELQUERIES}/{id}")).await;
+    server.gate.release();
+    let first = finish(first).await.json();
+    assert_eq!((&first["status"], &first["id"]), (&json!("cancelled"), &json!(id)));
+    assert_eq!(server.client.raw(&request).await.json()["id"], json!(id));
+}
+
+#[actix_web::test]
+async fn a_key_is_forgotten_with_its_answer_and_by_a_restart() {
+    let (_dir, store) = crate::common::lasting_store().await;
+    let mut config = config();
+    config.limits.finished_max = 1;
+    let server = serve_on(config.clone(), model(), store.clone()).await;
+    let body = json!({"template": "Say {w}", "rows": [["a"], ["b"]]});
+    let first = post(&server.client, RELQUERIES, "k", &body).await.json();
+    post(&server.client, CELLS, "other", &self::body(CELLS)).await;
+    let second = post(&server.client, RELQUERIES, "k", &body).await.json();
+    assert_ne!(second["id"], first["id"], "its answer was not kept any more");
+    assert_eq!(second["usage"]["rows_from_cache"], 2, "but its cells were");
+    server.running.drain(std::future::pending()).await;
+    let server = serve_on(config, model(), store).await;
+    let third = post(&server.client, RELQUERIES, "k", &body).await.json();
+    assert_ne!(third["id"], second["id"]);
+    assert_eq!(third["usage"]["rows_from_cache"], 2);
+    assert_eq!(server.gate.passed(), 0, "no step ran");
+}
+
+#[actix_web::test]
+async fn a_key_lives_as_long_as_a_ticket() {
+    let mut config = config();
+    config.store.ticket_ms_max = Millis(0);
+    let server = serve_with(config, model()).await;
+    let first = post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await.json();
+    let second = post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await.json();
+    assert_ne!(first["id"], second["id"]);
+}
