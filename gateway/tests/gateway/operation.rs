@@ -101,3 +101,19 @@ async fn only_named_origins_get_cross_origin_answers() {
     let foreign = server.client.raw(preflight("https://evil.example").as_bytes()).await;
     assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (405, None));
 }
+
+#[test]
+fn a_first_start_that_cannot_listen_makes_no_key_that_nobody_sees() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let relserve = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_relserve"));
+        command.arg("--data-dir").arg(folder.path()).args(arguments).output().unwrap()
+    };
+    let start = relserve(&["serve", "--listen", &address]);
+    assert!(!start.status.success());
+    assert!(String::from_utf8_lossy(&start.stderr).contains(&address), "the address is named");
+    let list = relserve(&["key", "list"]);
+    assert!(list.status.success() && list.stdout.is_empty(), "{list:?}");
+}
