@@ -77,6 +77,8 @@ pub enum Message {
 pub struct Full {
     /// Unfinished rows.
     pub rows: u64,
+    /// Rows that wanted in.
+    pub asked: u64,
     /// The bound.
     pub limit: u64,
 }
@@ -111,7 +113,7 @@ impl Intake {
         let mut inbox = self.inbox();
         let unfinished = self.unfinished.load(Ordering::Acquire);
         if unfinished.saturating_add(rows) > self.rows_max {
-            return Err(Full { rows: unfinished, limit: self.rows_max });
+            return Err(Full { rows: unfinished, asked: rows, limit: self.rows_max });
         }
         self.unfinished.fetch_add(rows, Ordering::AcqRel);
         inbox.push_back(Message::Submit(job));

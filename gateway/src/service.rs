@@ -164,6 +164,11 @@ fn parse_answer(value: &str) -> Option<Answer> {
 }
 
 fn overloaded(app: &App, full: Full) -> ApiError {
+    // An empty queue would not take it either: telling it to come back would be a lie.
+    if full.asked > full.limit {
+        let limit = format!("{} rows, the whole queue (limits.queue_rows_max)", full.limit);
+        return ApiError::TooLarge { what: format!("a request of {} rows", full.asked), limit };
+    }
     app.shared.metrics.overloaded.increment(1);
     // Rows leave at some rate; half the queue gone is a fair time to come back. Without a measured rate: a second.
     let elapsed = app.shared.clock.now().0 / 1_000_000_000;

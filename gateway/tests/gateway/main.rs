@@ -10,6 +10,7 @@ mod disconnect;
 mod operation;
 mod overload;
 mod postgres;
+mod program;
 mod python_client;
 mod refusals;
 mod relqueries;

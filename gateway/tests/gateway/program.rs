@@ -1,0 +1,43 @@
+//! The real program as an operator starts and stops it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// Starts `relserve serve` with its built-in model and waits for the last line it says.
+fn start(folder: &std::path::Path) -> (Child, Vec<String>) {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_relserve"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = Vec::new();
+    for line in BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok) {
+        let is_last = line.starts_with("Try: ");
+        said.push(line);
+        if is_last {
+            break;
+        }
+    }
+    (server, said)
+}
+
+/// Asks it to stop, as a supervisor does.
+fn terminate(mut server: Child) -> ExitStatus {
+    let sent = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    server.wait().unwrap()
+}
+
+#[test]
+fn a_first_start_shows_a_key_once_and_sigterm_ends_it_with_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = |said: &[String]| said.iter().filter(|line| line.starts_with("API key: rs-")).count();
+    let (server, said) = start(folder.path());
+    assert_eq!(keys(&said), 1, "{said:?}");
+    assert_eq!(terminate(server).code(), Some(0));
+    let (server, said) = start(folder.path());
+    assert_eq!(keys(&said), 0, "{said:?}");
+    assert_eq!(terminate(server).code(), Some(0));
+}
