@@ -12,27 +12,8 @@ use tokio::sync::watch;
 
 use crate::error::ApiError;
 
-/// Tokens of a row or of many.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Prompt tokens.
-    pub prompt: TokenCount,
-    /// Of those, tokens that were not computed for this row: prefix cache, shared template, or a whole cached answer.
-    pub cached: TokenCount,
-    /// Of those, tokens that this row really computed.
-    pub computed: TokenCount,
-    /// Output tokens.
-    pub output: TokenCount,
-}
-
-impl std::ops::AddAssign for Usage {
-    fn add_assign(&mut self, other: Self) {
-        self.prompt += other.prompt;
-        self.cached += other.cached;
-        self.computed += other.computed;
-        self.output += other.output;
-    }
-}
+/// Tokens of a row or of many, as the scheduler counts them; of a whole cached answer all prompt tokens are cached.
+pub use scheduler::Usage;
 
 /// Where a row's answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

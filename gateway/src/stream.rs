@@ -7,6 +7,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use actix_web::HttpResponse;
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::{Bytes, Data};
 use base::Millis;
 use futures_util::Stream;
@@ -27,6 +29,14 @@ const ROWS_PER_CHUNK: usize = 64;
 pub fn event(name: &str, data: &impl Serialize) -> String {
     let data = serde_json::to_string(data).expect("wire types have string keys and serialize");
     format!("event: {name}\ndata: {data}\n\n")
+}
+
+/// The reply that carries a stream of events.
+pub fn reply(events: impl Stream<Item = Result<Bytes, Infallible>> + 'static) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((CONTENT_TYPE, "text/event-stream"))
+        .insert_header((CACHE_CONTROL, "no-store"))
+        .streaming(events)
 }
 
 /// How a kind of board is shown in a stream.

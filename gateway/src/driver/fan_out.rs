@@ -25,7 +25,7 @@ impl Driver {
             Event::RowDone { relquery, row, end, usage } => self.row_done(relquery, row, end, usage, now),
             Event::RowFailed { relquery, row, error, usage } => {
                 let Some((account, flight)) = self.finish_row(relquery, row) else { return };
-                self.spend(account, usage_of(usage));
+                self.spend(account, usage);
                 self.shared.metrics.rows_failed.increment(1);
                 for target in flight.targets {
                     let state = RowState::Failed(ApiError::Row(error.to_string()));
@@ -52,9 +52,8 @@ impl Driver {
         }
     }
 
-    fn row_done(&mut self, id: RelQueryId, number: u32, end: End, usage: scheduler::Usage, now: Time) {
+    fn row_done(&mut self, id: RelQueryId, number: u32, end: End, usage: Usage, now: Time) {
         let Some((account, row)) = self.finish_row(id, number) else { return };
-        let usage = usage_of(usage);
         self.spend(account, usage);
         self.shared.metrics.row_done(end, usage);
         if let Some(key) = row.key {
@@ -104,8 +103,4 @@ impl Driver {
             board.notify();
         }
     }
-}
-
-fn usage_of(usage: scheduler::Usage) -> Usage {
-    Usage { prompt: usage.prompt, cached: usage.cached, computed: usage.computed, output: usage.output }
 }

@@ -1,6 +1,5 @@
 //! `/v1/cells`: a batch of cell-function calls, each with its own value or error.
 
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
@@ -57,11 +56,7 @@ pub async fn create(
     let Started { claim, stream, deadline, body } =
         start(&app, caller, asked, PREFIX, prepare::cells).await?;
     if stream {
-        let events = stream::rows(app, claim, Cells, deadline, body);
-        return Ok(HttpResponse::Ok()
-            .insert_header((CONTENT_TYPE, "text/event-stream"))
-            .insert_header((CACHE_CONTROL, "no-store"))
-            .streaming(events));
+        return Ok(stream::reply(stream::rows(app, claim, Cells, deadline, body)));
     }
     let board = answered(&app, claim, deadline, &body).await?;
     let shape = Shape { rows: true, partial: true };

@@ -6,7 +6,6 @@
 mod lower;
 mod stream;
 
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
@@ -118,11 +117,13 @@ async fn answer(app: Data<App>, caller: Caller, asked: Asked) -> Result<HttpResp
     let claim = service::submit(&app, caller, asked.work, Resumed::default()).await?;
     let envelope = Envelope::new(asked.api, claim.board(), &app.model);
     if asked.stream {
-        let events = stream::chunks(app, claim, envelope, asked.include_usage, asked.deadline);
-        return Ok(HttpResponse::Ok()
-            .insert_header((CONTENT_TYPE, "text/event-stream"))
-            .insert_header((CACHE_CONTROL, "no-store"))
-            .streaming(events));
+        return Ok(crate::stream::reply(stream::chunks(
+            app,
+            claim,
+            envelope,
+            asked.include_usage,
+            asked.deadline,
+        )));
     }
     if !claim.wait(asked.deadline).await {
         claim::cancel(&app, claim.board());

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use base::RelQueryId;
@@ -65,11 +64,7 @@ pub async fn create(
     let Started { claim, stream, deadline, body } =
         start(&app, caller, asked, PREFIX, prepare::relquery).await?;
     if stream {
-        let events = stream::rows(app, claim, Rows, deadline, body);
-        return Ok(HttpResponse::Ok()
-            .insert_header((CONTENT_TYPE, "text/event-stream"))
-            .insert_header((CACHE_CONTROL, "no-store"))
-            .streaming(events));
+        return Ok(stream::reply(stream::rows(app, claim, Rows, deadline, body)));
     }
     let board = answered(&app, claim, deadline, &body).await?;
     let now = app.shared.clock.now();
