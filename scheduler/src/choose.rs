@@ -6,7 +6,7 @@ use crate::Scheduler;
 use crate::admit::{Admission, Admitted, Budget, View};
 use crate::arrange::{Candidate, Delta, running_loss, waiting_gain};
 use crate::config::Policy;
-use crate::decision::{Decision, Reason};
+use crate::decision::{Decision, Phase, Reason};
 use crate::row::RowState;
 
 /// What a step does.
@@ -22,11 +22,18 @@ impl Scheduler {
     /// Decides the next step, or `None` when there is nothing to do or a step is in flight. Granted
     /// blocks and published prefixes are final unless the step is aborted.
     pub fn plan(&mut self, now: Time) -> Option<BatchPlan> {
+        self.plan_in_phases(now, &mut |_| ())
+    }
+
+    /// [`plan`](Self::plan), telling `over` when each of its phases is over: the scheduler reads no clock,
+    /// but its owner may, and so learns what each phase costs (RelServe, Table 6).
+    pub fn plan_in_phases(&mut self, now: Time, over: &mut dyn FnMut(Phase)) -> Option<BatchPlan> {
         if self.flight.is_some() || self.rows == 0 {
             return None;
         }
         self.decision = Decision { now, ..Decision::default() };
         self.update_priorities(now);
+        over(Phase::Updated);
         self.decision.front = self.waiting.first().copied();
         self.decision.first_running = self.running.first().copied();
         let choice = match self.config.policy {
@@ -35,7 +42,10 @@ impl Scheduler {
             Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => self.arranged(),
         };
         self.decision.reason = choice.reason;
-        self.carry_out(choice, now)
+        over(Phase::Chosen);
+        let plan = self.carry_out(choice, now);
+        over(Phase::Granted);
+        plan
     }
 
     /// vLLM's rule: prefill whatever can be admitted, across relQueries; else decode.

@@ -5,6 +5,17 @@ use base::{Nanos, RelQueryId, RequestId, StepId, Time, TokenCount};
 use crate::arrange::Delta;
 use crate::priority::Key;
 
+/// What planning a step consists of, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Priorities are up to date (RelServe: the dynamic priority updater).
+    Updated,
+    /// The candidates are built and one is chosen (RelServe: the adaptive batch arranger).
+    Chosen,
+    /// Blocks are granted and the plan is written.
+    Granted,
+}
+
 /// Why a step prefills, decodes or does both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reason {

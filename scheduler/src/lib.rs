@@ -36,7 +36,7 @@ mod update;
 
 pub use config::{ConfigError, Policy, SchedulerConfig};
 pub use cost::{CostModel, Sample};
-pub use decision::{Decision, Reason};
+pub use decision::{Decision, Phase, Reason};
 pub use event::{Event, Refused, Stats, Usage};
 
 use cost::Refit;

@@ -3,18 +3,23 @@
 //! The scheduler in here is the one that serves; only time and the model are made up. It must not know
 //! HTTP or tensors, and it never reads a clock: a replay is a function of its trace and configuration.
 
+pub mod course;
 pub mod executor;
 pub mod replay;
 pub mod report;
 pub mod summary;
 pub mod trace;
+pub mod watch;
 pub mod workload;
 pub mod world;
 
+pub use course::{Course, Gain};
 pub use executor::SimExecutor;
-pub use replay::{Replay, ReplayConfig, SimError, replay};
+pub use replay::{Replay, ReplayConfig, SimError, replay, replay_watched};
 pub use report::results;
+pub use scheduler::{Phase, Policy};
 pub use summary::{Counts, Iteration, Summary};
 pub use trace::{Trace, TraceError};
+pub use watch::{Mark, Unwatched, Watch};
 pub use workload::{Shape, paper_like};
 pub use world::{Finished, World};

@@ -4,9 +4,11 @@ use base::{RelQueryId, TokenCount};
 use scheduler::{ConfigError, CostModel, Policy, Scheduler, SchedulerConfig};
 use serde::Serialize;
 
+use crate::course::{Course, Courses};
 use crate::executor::SimExecutor;
 use crate::summary::{Counts, Iteration, Summary};
 use crate::trace::{Trace, TraceError};
+use crate::watch::{Unwatched, Watch};
 use crate::world::World;
 
 /// Why a replay gave nothing.
@@ -76,10 +78,23 @@ pub struct Replay {
     /// The steps.
     #[serde(skip)]
     pub iterations: Vec<Iteration>,
+    /// How each relQuery went, in file order.
+    #[serde(skip)]
+    pub courses: Vec<Course>,
 }
 
 /// Replays a trace under a policy.
 pub fn replay(trace: &Trace, policy: Policy, config: &ReplayConfig) -> Result<Replay, SimError> {
+    replay_watched(trace, policy, config, &mut Unwatched)
+}
+
+/// [`replay`] before a watcher.
+pub fn replay_watched(
+    trace: &Trace,
+    policy: Policy,
+    config: &ReplayConfig,
+    watch: &mut dyn Watch,
+) -> Result<Replay, SimError> {
     let lowered = trace.lower()?;
     let settings = SchedulerConfig { policy, ..config.scheduler.clone() };
     let mut executor = SimExecutor::new(config.cost, config.hide_permille);
@@ -88,10 +103,11 @@ pub fn replay(trace: &Trace, policy: Policy, config: &ReplayConfig) -> Result<Re
     }
     let mut world = World::new(Scheduler::new(settings, config.cost)?, executor);
     let ids: Vec<RelQueryId> = lowered.submissions.iter().map(|submission| submission.id).collect();
+    let courses = Courses::of(&lowered.submissions);
     for submission in lowered.submissions {
         world.submit(submission);
     }
-    world.run_until_idle().map_err(SimError::Broken)?;
+    world.run_watched(watch).map_err(SimError::Broken)?;
     if let Some((relquery, reason)) = world.refused().first().cloned() {
         return Err(SimError::Refused { relquery, reason });
     }
@@ -105,5 +121,6 @@ pub fn replay(trace: &Trace, policy: Policy, config: &ReplayConfig) -> Result<Re
     let stats = world.scheduler.stats();
     let counts = Counts::of(world.iterations(), stats.prompt_tokens, stats.preemptions);
     let summary = Summary::of(&periods, world.now(), &counts);
-    Ok(Replay { policy, summary, counts, t_done, iterations: world.iterations().to_vec() })
+    let courses = courses.follow(world.events(), world.finished());
+    Ok(Replay { policy, summary, counts, t_done, iterations: world.iterations().to_vec(), courses })
 }

@@ -6,6 +6,7 @@ use base::{Executor, Nanos, Periods, RelQueryId, StepId, Submission, Time};
 use scheduler::{Event, Refused, Scheduler, Usage};
 
 use crate::summary::Iteration;
+use crate::watch::{Mark, Unwatched, Watch};
 
 /// Something that happens at a time of the trace's choosing.
 #[derive(Clone, Debug)]
@@ -91,10 +92,18 @@ impl<E: Executor> World<E> {
 
     /// Runs until nothing is left to do; an error is a broken promise of the scheduler.
     pub fn run_until_idle(&mut self) -> Result<(), String> {
+        self.run_watched(&mut Unwatched)
+    }
+
+    /// [`run_until_idle`](Self::run_until_idle) before a watcher.
+    pub fn run_watched(&mut self, watch: &mut dyn Watch) -> Result<(), String> {
         loop {
-            self.let_happen();
-            if let Some(plan) = self.scheduler.plan(self.now) {
-                self.run_step(&plan)?;
+            self.let_happen(watch);
+            watch.mark(Mark::PlanBegins);
+            if let Some(plan) =
+                self.scheduler.plan_in_phases(self.now, &mut |phase| watch.mark(Mark::Planned(phase)))
+            {
+                self.run_step(&plan, watch)?;
             } else if !self.scheduler.is_idle() {
                 return Err("rows wait and nothing is planned".into());
             } else if let Some(((at, _), _)) = self.actions.first_key_value() {
@@ -106,12 +115,15 @@ impl<E: Executor> World<E> {
     }
 
     /// Everything due by now.
-    fn let_happen(&mut self) {
+    fn let_happen(&mut self, watch: &mut dyn Watch) {
         while let Some(entry) = self.actions.first_entry().filter(|entry| entry.key().0 <= self.now) {
             match entry.remove() {
                 Action::Submit(submission) => {
                     let id = submission.id;
-                    if let Err(refused) = self.scheduler.submit(*submission) {
+                    watch.mark(Mark::SubmitBegins);
+                    let taken = self.scheduler.submit(*submission);
+                    watch.mark(Mark::Submitted);
+                    if let Err(refused) = taken {
                         self.refused.push((id, refused));
                     }
                 }
@@ -122,7 +134,7 @@ impl<E: Executor> World<E> {
         }
     }
 
-    fn run_step(&mut self, plan: &base::BatchPlan) -> Result<(), String> {
+    fn run_step(&mut self, plan: &base::BatchPlan, watch: &mut dyn Watch) -> Result<(), String> {
         let start = self.now;
         let events = if self.failing.remove(&plan.step) {
             self.now = self.now + FAILURE;
@@ -136,7 +148,10 @@ impl<E: Executor> World<E> {
                 uncached: plan.prefill_tokens(),
                 decoding: plan.decode_sequences(),
             });
-            self.scheduler.apply(&outcome, self.now)
+            watch.mark(Mark::ApplyBegins);
+            let events = self.scheduler.apply(&outcome, self.now);
+            watch.mark(Mark::Applied);
+            events
         };
         for event in events {
             if let Event::RelQueryDone { relquery, periods, usage } = event {

@@ -1,0 +1,69 @@
+//! What someone outside may see of a run while it goes: marks before and after each call to the scheduler.
+//!
+//! The world reads no clock; a watcher that has one learns from the marks what the scheduler's parts cost
+//! in real time, beside the virtual time that the run takes.
+
+use scheduler::Phase;
+
+/// A place that a run comes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mark {
+    /// A relQuery is about to be submitted.
+    SubmitBegins,
+    /// It was taken or refused.
+    Submitted,
+    /// A step is about to be planned.
+    PlanBegins,
+    /// A phase of planning is over.
+    Planned(Phase),
+    /// A step's outcome is about to be applied.
+    ApplyBegins,
+    /// It was applied.
+    Applied,
+}
+
+/// Someone who watches a run.
+pub trait Watch {
+    /// The run has come to `mark`.
+    fn mark(&mut self, mark: Mark);
+}
+
+/// Nobody.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unwatched;
+
+impl Watch for Unwatched {
+    fn mark(&mut self, _: Mark) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use scheduler::Policy;
+
+    use super::*;
+    use crate::replay::{ReplayConfig, replay, replay_watched};
+    use crate::workload::{Shape, paper_like};
+
+    /// Counts the marks.
+    #[derive(Default)]
+    struct Counter(std::collections::HashMap<Mark, u64>);
+
+    impl Watch for Counter {
+        fn mark(&mut self, mark: Mark) {
+            *self.0.entry(mark).or_default() += 1;
+        }
+    }
+
+    #[test]
+    fn every_step_comes_by_every_mark_and_watching_changes_nothing() {
+        let trace = paper_like(5, Shape { relqueries: 6, rows_max: 9, ..Shape::default() });
+        let config = ReplayConfig::default();
+        let mut counter = Counter::default();
+        let watched = replay_watched(&trace, Policy::RelServe, &config, &mut counter).expect("a replay");
+        assert_eq!(watched, replay(&trace, Policy::RelServe, &config).expect("a replay"));
+        assert_eq!(counter.0[&Mark::Submitted], 6);
+        for mark in [Mark::Planned(Phase::Updated), Mark::Planned(Phase::Granted), Mark::Applied] {
+            assert_eq!(counter.0[&mark], watched.counts.iters, "{mark:?}");
+        }
+    }
+}
