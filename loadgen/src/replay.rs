@@ -45,10 +45,9 @@ fn machine(state: &Value) -> Option<ReplayConfig> {
         "prefill_base": cost["prefill_ns"],
         "decode_per_sequence": cost["decode_ns_per_sequence"],
         "decode_base": cost["decode_ns"],
+        "mixed_hidden": cost["mixed_hidden_ns"].as_i64().unwrap_or(0),
     });
-    // A CPU computes what a mixed step adds; nothing hides behind reads of memory.
-    let mut config =
-        ReplayConfig { cost: serde_json::from_value(cost).ok()?, hide_permille: 0, ..Default::default() };
+    let mut config = ReplayConfig { cost: serde_json::from_value(cost).ok()?, ..Default::default() };
     // The server's own defaults, but for what no longer matters without a real engine.
     config.scheduler = Default::default();
     config.scheduler.rows_max = u32::MAX;

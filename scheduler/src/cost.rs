@@ -6,10 +6,12 @@
 use base::{Nanos, TokenCount};
 use serde::{Deserialize, Serialize};
 
-/// Estimated device time of a prefill batch and of one decode step (RelServe, Eq. 9).
+/// Estimated device time of a prefill batch and of one decode step (RelServe, Eq. 9), and of a step
+/// that does both (no equation of the paper: its engine never mixes).
 ///
 /// ```text
 /// prefill = a_p * utok + b_p        decode = a_d * req + b_d
+/// mixed   = a_d * req + b_d + max(0, a_p * utok - H)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,6 +24,10 @@ pub struct CostModel {
     pub decode_per_sequence: Nanos,
     /// `b_d`: ns per decode step.
     pub decode_base: Nanos,
+    /// `H`: ns of prompt work that a mixed step hides behind its decodes. Below `-b_p`, a mixed step
+    /// takes longer than a prefill and a decode apart.
+    #[serde(default)]
+    pub mixed_hidden: i64,
 }
 
 impl Default for CostModel {
@@ -32,11 +38,12 @@ impl Default for CostModel {
             prefill_base: Nanos(10_000_000),
             decode_per_sequence: Nanos(450_000),
             decode_base: Nanos(25_000_000),
+            mixed_hidden: 15_000_000,
         }
     }
 }
 
-/// A measured step of one kind.
+/// A measured step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample {
     /// A prefill step.
@@ -48,6 +55,15 @@ pub enum Sample {
     },
     /// A decode step.
     Decode {
+        /// Rows extended.
+        sequences: u64,
+        /// How long it took.
+        elapsed: Nanos,
+    },
+    /// A step that does both.
+    Mixed {
+        /// Prompt tokens computed.
+        tokens: TokenCount,
         /// Rows extended.
         sequences: u64,
         /// How long it took.
@@ -66,14 +82,53 @@ impl CostModel {
         line(self.decode_per_sequence, self.decode_base, sequences)
     }
 
-    /// The model of least squares through `samples`. A kind with no sample keeps the default; slopes
-    /// and intercepts are never negative, whatever the samples say.
+    /// The duration of a step of `uncached` prompt tokens and `sequences` decodes; either may be 0.
+    pub fn mixed(&self, uncached: TokenCount, sequences: u64) -> Nanos {
+        match (uncached.0, sequences) {
+            (_, 0) => self.prefill(uncached),
+            (0, _) => self.decode(sequences),
+            _ => {
+                let prompts = i128::from(self.prefill_per_token.0) * i128::from(uncached.0);
+                let seen = (prompts - i128::from(self.mixed_hidden)).max(0);
+                Nanos(self.decode(sequences).0.saturating_add(u64::try_from(seen).unwrap_or(u64::MAX)))
+            }
+        }
+    }
+
+    /// The same engine, of whose difference `b_d - b_p` a mixed step hides `permille` thousandths
+    /// (1000: the roofline; 0: nothing).
+    pub fn hiding(self, permille: u64) -> Self {
+        let slack = self.decode_base.saturating_sub(self.prefill_base).0;
+        let hidden = u128::from(slack) * u128::from(permille) / 1_000;
+        Self { mixed_hidden: i64::try_from(hidden).unwrap_or(i64::MAX), ..self }
+    }
+
+    /// `H / (b_d - b_p)` in thousandths, for reports; `None` where a decode step has no more overhead
+    /// than a prefill.
+    pub fn hide_permille(&self) -> Option<i64> {
+        let slack = self.decode_base.0.checked_sub(self.prefill_base.0).filter(|slack| *slack > 0)?;
+        i64::try_from(i128::from(self.mixed_hidden) * 1_000 / i128::from(slack)).ok()
+    }
+
+    /// What one mixed step takes less than a prefill and a decode apart, when its prompts are long: ns,
+    /// negative where mixing costs.
+    pub fn mixing_saves(&self) -> i64 {
+        i64::try_from(self.prefill_base.0).unwrap_or(i64::MAX).saturating_add(self.mixed_hidden)
+    }
+
+    /// The model of least squares through `samples`, in their order. A line with no sample keeps the
+    /// default, and without mixed steps `H` is 0; slopes and intercepts are never negative, whatever the
+    /// samples say.
     pub fn fit(samples: &[Sample]) -> Self {
         let mut fitter = Refit::empty();
         for sample in samples {
             fitter.add(*sample);
         }
-        fitter.solve(Self::default())
+        let lines = fitter.solve(Self { mixed_hidden: 0, ..Self::default() });
+        for sample in samples {
+            fitter.add_mixed(*sample, &lines);
+        }
+        fitter.solve(lines)
     }
 }
 
@@ -99,6 +154,8 @@ const Y_MAX: i128 = 600 * 1_000_000_000;
 const WINDOW: i128 = 512;
 /// How far from its estimate a step may pull the line: an outlier counts as this many times the estimate.
 const PULL_MAX: i128 = 4;
+/// Mixed steps over which `H` follows the engine.
+const MIXED_WINDOW: i128 = 16;
 /// Weight, in samples, of the model one starts from.
 const PRIOR: u64 = 32;
 
@@ -143,16 +200,18 @@ impl Sums {
 pub struct Refit {
     prefill: Sums,
     decode: Sums,
+    /// `H` so far, ns; `None` before the first mixed step.
+    hidden: Option<i128>,
 }
 
 impl Refit {
     fn empty() -> Self {
-        Self { prefill: Sums::default(), decode: Sums::default() }
+        Self { prefill: Sums::default(), decode: Sums::default(), hidden: None }
     }
 
     /// Starts from a model that counts as some tens of samples.
     pub fn new(model: &CostModel) -> Self {
-        let mut refit = Self::empty();
+        let mut refit = Self { hidden: Some(i128::from(model.mixed_hidden)), ..Self::empty() };
         for i in 1..=PRIOR {
             refit.prefill.add(i * 32, i128::from(model.prefill(TokenCount(i * 32)).0));
             refit.decode.add(i, i128::from(model.decode(i).0));
@@ -164,11 +223,29 @@ impl Refit {
         match sample {
             Sample::Prefill { tokens, elapsed } => self.prefill.add(tokens.0, i128::from(elapsed.0)),
             Sample::Decode { sequences, elapsed } => self.decode.add(sequences, i128::from(elapsed.0)),
+            Sample::Mixed { .. } => {}
+        }
+    }
+
+    /// Moves `H` towards what a mixed step shows of it. One whose prompts vanish behind its decodes
+    /// only shows that `H` is at least as large as they are.
+    fn add_mixed(&mut self, sample: Sample, lines: &CostModel) {
+        let Sample::Mixed { tokens, sequences, elapsed } = sample else { return };
+        let decode = i128::from(lines.decode(sequences).0);
+        let prompts = i128::from(lines.prefill_per_token.0) * i128::from(tokens.0).min(X_MAX);
+        let apart = decode + prompts;
+        let seen = i128::from(elapsed.0).clamp(apart / PULL_MAX, apart.saturating_mul(PULL_MAX));
+        let shown = apart - seen;
+        let hidden = self.hidden.unwrap_or(shown);
+        let is_bound = seen <= decode;
+        if !is_bound || shown > hidden {
+            self.hidden = Some(hidden + (shown - hidden) / MIXED_WINDOW);
         }
     }
 
     /// Takes a measured step in and gives the model that follows from it.
     pub fn observe(&mut self, sample: Sample, model: CostModel) -> CostModel {
+        self.add_mixed(sample, &model);
         let (sums, estimate, x, elapsed) = match sample {
             Sample::Prefill { tokens, elapsed } => {
                 (&mut self.prefill, model.prefill(tokens), tokens.0, elapsed)
@@ -176,6 +253,7 @@ impl Refit {
             Sample::Decode { sequences, elapsed } => {
                 (&mut self.decode, model.decode(sequences), sequences, elapsed)
             }
+            Sample::Mixed { .. } => return self.solve(model),
         };
         let estimate = i128::from(estimate.0).max(1);
         sums.add(x, i128::from(elapsed.0).clamp(estimate / PULL_MAX, estimate * PULL_MAX));
@@ -192,6 +270,9 @@ impl Refit {
         }
         if let Some((slope, base)) = self.decode.solve() {
             (model.decode_per_sequence, model.decode_base) = (slope, base);
+        }
+        if let Some(hidden) = self.hidden {
+            model.mixed_hidden = hidden.clamp(-Y_MAX, Y_MAX) as i64;
         }
         model
     }
@@ -216,6 +297,7 @@ mod tests {
             prefill_base: Nanos(900),
             decode_per_sequence: Nanos(5),
             decode_base: Nanos(300),
+            mixed_hidden: 0,
         };
         let mut samples = Vec::new();
         for i in [1, 5, 20, 100, 400] {
@@ -226,6 +308,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_mixed_step_hides_is_found_and_followed() {
+        let truth = CostModel::default().hiding(400);
+        assert_eq!(truth.mixed_hidden, 6_000_000);
+        let start = truth.hiding(1_000);
+        let mut refit = Refit::new(&start);
+        let mut model = start;
+        for i in 0..400 {
+            let (tokens, sequences) = (TokenCount(32 + 8 * (i % 50)), 1 + i % 30);
+            let elapsed = truth.mixed(tokens, sequences);
+            model = refit.observe(Sample::Mixed { tokens, sequences, elapsed }, model);
+        }
+        assert!((model.mixed_hidden - truth.mixed_hidden).abs() < 200_000, "{model:?}");
+        assert_eq!(model.prefill(TokenCount(7)), truth.prefill(TokenCount(7)));
+        // An engine on which mixing costs: a prefill and a decode apart would take less.
+        let costly = Sample::Mixed { tokens: TokenCount(100), sequences: 1, elapsed: Nanos(75_450_000) };
+        for _ in 0..200 {
+            model = refit.observe(costly, model);
+        }
+        assert!(model.mixing_saves() < 0, "{model:?}");
+    }
+
+    #[test]
     fn garbage_gives_no_negative_slope_and_no_overflow() {
         let falling = CostModel::fit(&[prefill(1, 1_000), prefill(100, 10)]);
         assert_eq!(falling.prefill_per_token, Nanos(0));
@@ -233,7 +337,7 @@ mod tests {
         assert_eq!(steep.prefill_base, Nanos(0));
         let broken = CostModel::fit(&[decode(u64::MAX, u64::MAX), decode(0, 0), decode(0, u64::MAX)]);
         assert!(broken.decode(u64::MAX) <= Nanos::MAX);
-        assert_eq!(CostModel::fit(&[]), CostModel::default());
+        assert_eq!(CostModel::fit(&[]), CostModel::default().hiding(0));
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Scheduler {
         events
     }
 
-    /// The model follows the engine, from steps of one kind; a mixed one cannot be told apart.
+    /// The model follows the engine.
     fn observe(&mut self, flight: &Flight, elapsed: Nanos) {
         if !self.config.refit {
             return;
@@ -74,7 +74,7 @@ impl Scheduler {
         let sample = match (tokens.0, decodes) {
             (_, 0) => Sample::Prefill { tokens, elapsed },
             (0, _) => Sample::Decode { sequences: decodes, elapsed },
-            _ => return,
+            _ => Sample::Mixed { tokens, sequences: decodes, elapsed },
         };
         self.cost = self.refit.observe(sample, self.cost);
     }

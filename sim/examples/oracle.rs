@@ -48,7 +48,7 @@ fn compare(expected: &Path) -> Result<bool, Box<dyn Error>> {
     let thresholds = [("relserve thr=0.5", Policy::RelServe, 1_000)];
     for (name, policy, hide_permille) in NAMES.into_iter().chain(thresholds) {
         let Some(reference) = expected["policies"].get(name) else { continue };
-        let mut config = ReplayConfig { hide_permille, ..config.clone() };
+        let mut config = ReplayConfig { cost: config.cost.hiding(hide_permille), ..config.clone() };
         if name.contains("thr=") {
             config.scheduler.unit_waiting_ms_max = Some(base::Millis(500));
         }
@@ -98,6 +98,7 @@ fn config(expected: &Value) -> ReplayConfig {
             prefill_base: nanos("b_p"),
             decode_per_sequence: nanos("a_d"),
             decode_base: nanos("b_d"),
+            ..CostModel::default()
         },
         ..ReplayConfig::default()
     };

@@ -40,8 +40,6 @@ pub struct ReplayConfig {
     pub scheduler: SchedulerConfig,
     /// How fast the machine is; the scheduler knows it exactly.
     pub cost: CostModel,
-    /// How much of `b_d - b_p` a mixed step hides, in thousandths.
-    pub hide_permille: u64,
 }
 
 impl Default for ReplayConfig {
@@ -60,7 +58,7 @@ impl Default for ReplayConfig {
             refit: false,
             ..SchedulerConfig::default()
         };
-        Self { scheduler, cost: CostModel::default(), hide_permille: 1_000 }
+        Self { scheduler, cost: CostModel::default() }
     }
 }
 
@@ -97,7 +95,7 @@ pub fn replay_watched(
 ) -> Result<Replay, SimError> {
     let lowered = trace.lower()?;
     let settings = SchedulerConfig { policy, ..config.scheduler.clone() };
-    let mut executor = SimExecutor::new(config.cost, config.hide_permille);
+    let mut executor = SimExecutor::new(config.cost);
     for (seed, length) in lowered.lengths {
         executor.set_length(seed, length);
     }

@@ -35,7 +35,7 @@ pub fn results(trace: &Trace, config: &ReplayConfig, replays: &[(String, Replay)
 
 fn policy(replay: &Replay, config: &ReplayConfig) -> Value {
     let mut value = json!({
-        "hide": config.hide_permille as f64 / 1_000.0,
+        "hide": config.cost.hide_permille().map(|permille| permille as f64 / 1_000.0),
         "summary": replay.summary,
         "counts": replay.counts,
         "t_done": replay.t_done,

@@ -8,7 +8,7 @@ fn world(policy: Policy) -> (World<SimExecutor>, Vec<RelQueryId>) {
     let config = ReplayConfig::default();
     let trace = paper_like(5, Shape { relqueries: 12, rows_max: 20, rate: 4.0, ..Shape::default() });
     let lowered = trace.lower().expect("a trace");
-    let mut executor = SimExecutor::new(config.cost, 1_000);
+    let mut executor = SimExecutor::new(config.cost);
     for (seed, length) in lowered.lengths {
         executor.set_length(seed, length);
     }

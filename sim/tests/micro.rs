@@ -18,7 +18,8 @@ type Step = (u64, u64, u64);
 
 fn check(policy: Policy, hide_permille: u64, steps: &[Step], t_done: [f64; 2]) {
     let trace = Trace::parse(MICRO).expect("the trace above");
-    let config = ReplayConfig { hide_permille, ..ReplayConfig::default() };
+    let cost = scheduler::CostModel::default().hiding(hide_permille);
+    let config = ReplayConfig { cost, ..ReplayConfig::default() };
     let got = replay(&trace, policy, &config).expect("a replay");
     let got_steps: Vec<Step> =
         got.iterations.iter().map(|one| (one.uncached.0, one.decoding, one.duration.0 / 1_000)).collect();

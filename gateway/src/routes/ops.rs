@@ -98,6 +98,7 @@ pub async fn scheduler(app: Data<App>, _: Caller) -> HttpResponse {
             "prefill_ns": view.cost.prefill_base.0,
             "decode_ns_per_sequence": view.cost.decode_per_sequence.0,
             "decode_ns": view.cost.decode_base.0,
+            "mixed_hidden_ns": view.cost.mixed_hidden,
         },
         "relqueries": {
             "held": stats.relqueries,
