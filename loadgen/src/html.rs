@@ -1,6 +1,6 @@
 //! The report: one self-contained HTML page, no script, nothing loaded from anywhere.
 
-use crate::plot::{Plot, colour, escape};
+use crate::plot::{Plot, STYLE, colour, escape};
 use crate::record::Record;
 use crate::report::{Summary, table};
 
@@ -12,9 +12,8 @@ pub struct Run {
     pub records: Vec<Record>,
 }
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;\
-color:#222;background:#fff}svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:#555}\
-.grid{stroke:#ddd}pre{overflow-x:auto;background:#f5f5f5;padding:1em;font-size:13px}\
+const PAGE_STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;\
+color:#222;background:#fff}svg{width:100%;height:auto}pre{overflow-x:auto;background:#f5f5f5;padding:1em;font-size:13px}\
 .key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}h2{margin-top:2em}\
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}svg text{fill:#aaa}.grid{stroke:#333}\
 pre{background:#222}}";
@@ -38,9 +37,14 @@ pub fn page(title: &str, runs: &[Run], predicted: &[Option<f64>]) -> String {
     for run in runs {
         body += &format!("<h2>Timeline: {}</h2>{}{}", escape(&run.summary.name), period_key(), timeline(run));
     }
+    document(title, &body)
+}
+
+/// A page around `body`.
+pub fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{}</title><style>{STYLE}</style><body>{body}</body></html>\n",
+         content=\"width=device-width\"><title>{}</title><style>{STYLE}{PAGE_STYLE}</style><body>{body}</body></html>\n",
         escape(title)
     )
 }

@@ -5,6 +5,7 @@
 //! [`workload`]); [`client`] and [`run`] are the only modules that touch a network or a clock.
 
 pub mod arrival;
+pub mod chart;
 pub mod client;
 pub mod compare;
 pub mod html;

@@ -1,9 +1,12 @@
 //! Plots as inline SVG: axes, lines, bars, points. Pure; colours come from the page's style sheet.
+//!
+//! A plot fills an area of its picture. A picture of one plot is finished here; one of several panels, with
+//! a legend, is put together in [`crate::chart`].
 
 use std::fmt::Write as _;
 
-/// Size of a plot and of the space its labels take, in SVG units.
-const WIDTH: f64 = 860.0;
+/// Size of a picture of one plot and of the space its labels take, in SVG units.
+pub const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 110.0;
 const BOTTOM: f64 = 46.0;
@@ -11,6 +14,9 @@ const TOP: f64 = 12.0;
 const RIGHT: f64 = 16.0;
 /// Colours of series, told apart by most eyes (Okabe and Ito).
 pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
+/// How text and grid look, in a page and in a file of its own.
+pub const STYLE: &str = "svg text{font:12px system-ui,sans-serif;fill:#555}svg .strong{font-weight:600}\
+.grid{stroke:#ddd}.rule{stroke:#c00;stroke-dasharray:6 4}svg .ruled{fill:#c00}";
 
 /// The colour of a series.
 pub fn colour(series: usize) -> &'static str {
@@ -26,122 +32,208 @@ pub fn escape(text: &str) -> String {
         .replace('\'', "&#39;")
 }
 
-/// A plot under construction: linear axes from 0.
+/// What the x axis counts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Across {
+    /// Numbers, from the first to the second.
+    Numbers(f64, f64),
+    /// Things by name: the i-th stands at `i + 0.5`. An empty name is no tick.
+    Names(Vec<String>),
+}
+
+impl Across {
+    fn range(&self) -> (f64, f64) {
+        match self {
+            Self::Numbers(from, to) if from.is_finite() && to.is_finite() && from < to => (*from, *to),
+            Self::Numbers(..) => (0.0, 1.0),
+            Self::Names(names) => (0.0, names.len().max(1) as f64),
+        }
+    }
+
+    fn ticks(&self) -> Vec<(f64, String)> {
+        let (from, to) = self.range();
+        match self {
+            Self::Numbers(..) => ticks(from, to).into_iter().map(|value| (value, short(value))).collect(),
+            Self::Names(names) => {
+                let places = names.iter().enumerate().filter(|(_, name)| !name.is_empty());
+                places.map(|(i, name)| (i as f64 + 0.5, name.clone())).collect()
+            }
+        }
+    }
+}
+
+/// The rectangle between a plot's axes, in SVG units.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Area {
+    /// Its left edge.
+    pub left: f64,
+    /// Its upper edge.
+    pub top: f64,
+    /// Its right edge.
+    pub right: f64,
+    /// Its lower edge.
+    pub bottom: f64,
+}
+
+/// A plot under construction: linear axes, the y axis from 0.
 pub struct Plot {
     body: String,
-    x_max: f64,
+    area: Area,
+    x: (f64, f64),
     y_max: f64,
     height: f64,
 }
 
 impl Plot {
-    /// Axes up to the largest values, with labels.
+    /// Axes from 0 up to the largest values, with labels.
     pub fn new(x_max: f64, y_max: f64, x_label: &str, y_label: &str) -> Self {
         let mut plot = Self::bare(x_max, y_max, HEIGHT, x_label);
-        for tick in ticks(plot.y_max) {
-            let y = plot.y(tick);
-            let label = short(tick);
-            _ = write!(
-                plot.body,
-                r#"<line class="grid" x1="{LEFT}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/><text x="{:.1}" y="{:.1}" text-anchor="end">{label}</text>"#,
-                WIDTH - RIGHT,
-                LEFT - 6.0,
-                y + 4.0
-            );
-        }
-        let middle = TOP + (HEIGHT - TOP - BOTTOM) / 2.0;
-        _ = write!(
-            plot.body,
-            r#"<text transform="translate(14 {middle:.1}) rotate(-90)" text-anchor="middle">{}</text>"#,
-            escape(y_label)
-        );
+        plot.y_axis(y_label, 14.0);
         plot
     }
 
     /// An x axis alone, for bars that name themselves.
     pub fn bare(x_max: f64, y_max: f64, height: f64, x_label: &str) -> Self {
-        let sound = |value: f64| if value.is_finite() && value > 0.0 { value } else { 1.0 };
-        let mut plot = Self { body: String::new(), x_max: sound(x_max), y_max: sound(y_max), height };
-        let base = height - BOTTOM;
-        for tick in ticks(plot.x_max) {
-            let x = plot.x(tick);
-            _ = write!(
-                plot.body,
-                r#"<line class="grid" x1="{x:.1}" x2="{x:.1}" y1="{TOP}" y2="{base:.1}"/><text x="{x:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-                base + 16.0,
-                short(tick)
-            );
-        }
-        _ = write!(
-            plot.body,
-            r#"<text x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-            LEFT + (WIDTH - LEFT - RIGHT) / 2.0,
-            height - 8.0,
-            escape(x_label)
-        );
+        let area = Area { left: LEFT, top: TOP, right: WIDTH - RIGHT, bottom: height - BOTTOM };
+        let across = Across::Numbers(0.0, x_max);
+        let mut plot = Self::empty(area, &across, y_max, height);
+        plot.x_axis(&across, x_label);
         plot
     }
 
+    /// Axes around an area of a larger picture.
+    pub fn within(area: Area, across: &Across, y_max: f64, x_label: &str, y_label: &str) -> Self {
+        let mut plot = Self::empty(area, across, y_max, area.bottom + BOTTOM);
+        plot.x_axis(across, x_label);
+        plot.y_axis(y_label, area.left - 40.0);
+        plot
+    }
+
+    fn empty(area: Area, across: &Across, y_max: f64, height: f64) -> Self {
+        let y_max = if y_max.is_finite() && y_max > 0.0 { y_max } else { 1.0 };
+        Self { body: String::new(), area, x: across.range(), y_max, height }
+    }
+
+    fn x_axis(&mut self, across: &Across, label: &str) {
+        let Area { left, top, right, bottom } = self.area;
+        let named = matches!(across, Across::Names(_));
+        for (value, text) in across.ticks() {
+            let x = self.x(value);
+            if !named {
+                self.put(format_args!(
+                    r#"<line class="grid" x1="{x:.1}" x2="{x:.1}" y1="{top}" y2="{bottom:.1}"/>"#
+                ));
+            }
+            self.text((x, bottom + 16.0), "middle", "", &text);
+        }
+        if named {
+            self.put(format_args!(
+                r#"<line class="grid" x1="{left:.1}" x2="{right:.1}" y1="{bottom:.1}" y2="{bottom:.1}"/>"#
+            ));
+        }
+        self.text((left + (right - left) / 2.0, bottom + 38.0), "middle", "", label);
+    }
+
+    fn y_axis(&mut self, label: &str, label_x: f64) {
+        let Area { left, top, right, bottom } = self.area;
+        for tick in ticks(0.0, self.y_max) {
+            let y = self.y(tick);
+            self.put(format_args!(
+                r#"<line class="grid" x1="{left}" x2="{right:.1}" y1="{y:.1}" y2="{y:.1}"/>"#
+            ));
+            self.text((left - 6.0, y + 4.0), "end", "", &short(tick));
+        }
+        let middle = top + (bottom - top) / 2.0;
+        self.put(format_args!(
+            r#"<text transform="translate({label_x:.1} {middle:.1}) rotate(-90)" text-anchor="middle">{}</text>"#,
+            escape(label)
+        ));
+    }
+
+    fn put(&mut self, what: std::fmt::Arguments<'_>) {
+        self.body.write_fmt(what).expect("a string takes what is written to it");
+    }
+
     fn x(&self, value: f64) -> f64 {
-        LEFT + (value / self.x_max).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
+        let (from, to) = self.x;
+        self.area.left + ((value - from) / (to - from)).clamp(0.0, 1.0) * (self.area.right - self.area.left)
     }
 
     fn y(&self, value: f64) -> f64 {
-        self.height - BOTTOM - (value / self.y_max).clamp(0.0, 1.0) * (self.height - BOTTOM - TOP)
+        self.area.bottom - (value / self.y_max).clamp(0.0, 1.0) * (self.area.bottom - self.area.top)
+    }
+
+    /// Text at a place of the picture (SVG units), of a class of the style sheet.
+    pub fn text(&mut self, (x, y): (f64, f64), anchor: &str, class: &str, text: &str) {
+        let class = if class.is_empty() { String::new() } else { format!(r#" class="{class}""#) };
+        self.put(format_args!(
+            r#"<text{class} x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{}</text>"#,
+            escape(text)
+        ));
     }
 
     /// A line through points in data units.
     pub fn line(&mut self, points: &[(f64, f64)], colour: &str) {
         let path: Vec<String> =
             points.iter().map(|(x, y)| format!("{:.1},{:.1}", self.x(*x), self.y(*y))).collect();
-        _ = write!(
-            self.body,
+        self.put(format_args!(
             r#"<polyline fill="none" stroke="{colour}" stroke-width="2" points="{}"/>"#,
             path.join(" ")
-        );
+        ));
     }
 
     /// A point with a tooltip.
     pub fn point(&mut self, x: f64, y: f64, colour: &str, tip: &str) {
         let (x, y) = (self.x(x), self.y(y));
-        _ = write!(
-            self.body,
+        self.put(format_args!(
             r#"<circle cx="{x:.1}" cy="{y:.1}" r="3.5" fill="{colour}" fill-opacity="0.7"><title>{}</title></circle>"#,
             escape(tip)
-        );
+        ));
     }
 
     /// A horizontal bar from `x` to `x + length` (data units) at `top` (SVG units below the upper edge).
     pub fn bar(&mut self, (x, length): (f64, f64), (top, thickness): (f64, f64), colour: &str, tip: &str) {
         let (from, to) = (self.x(x), self.x(x + length));
-        _ = write!(
-            self.body,
-            r#"<rect x="{from:.1}" y="{:.1}" width="{:.2}" height="{thickness:.1}" fill="{colour}"><title>{}</title></rect>"#,
-            TOP + top,
-            (to - from).max(0.3),
+        self.rectangle((from, self.area.top + top), ((to - from).max(0.3), thickness), colour, tip);
+    }
+
+    /// An upright bar over `x..x + width` from `y` to `y + height`, in data units.
+    pub fn column(&mut self, (x, width): (f64, f64), (y, height): (f64, f64), colour: &str, tip: &str) {
+        let (left, right) = (self.x(x), self.x(x + width));
+        let (low, high) = (self.y(y), self.y(y + height));
+        self.rectangle((left, high), (right - left, low - high), colour, tip);
+    }
+
+    fn rectangle(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str, tip: &str) {
+        self.put(format_args!(
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.2}" height="{height:.1}" fill="{colour}"><title>{}</title></rect>"#,
             escape(tip)
-        );
+        ));
+    }
+
+    /// A dashed line at `y` (data units) that says what it stands for.
+    pub fn rule(&mut self, y: f64, text: &str) {
+        let Area { left, top, right, .. } = self.area;
+        let y = self.y(y);
+        self.put(format_args!(
+            r#"<line class="rule" x1="{left:.1}" x2="{right:.1}" y1="{y:.1}" y2="{y:.1}"/>"#
+        ));
+        self.text((right - 4.0, (y - 5.0).max(top + 10.0)), "end", "ruled", text);
     }
 
     /// Text left of the axis, for a bar at `top`.
     pub fn name(&mut self, top: f64, text: &str) {
-        _ = write!(
-            self.body,
-            r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
-            LEFT - 6.0,
-            TOP + top,
-            escape(text)
-        );
+        self.text((self.area.left - 6.0, self.area.top + top), "end", "", text);
     }
 
     /// The finished picture; `title` is what a screen reader says.
     pub fn finish(self, title: &str) -> String {
-        format!(
-            r#"<svg role="img" viewBox="0 0 {WIDTH} {:.0}"><title>{}</title>{}</svg>"#,
-            self.height,
-            escape(title),
-            self.body
-        )
+        picture((WIDTH, self.height), title, &self.body)
+    }
+
+    /// What was drawn, for a picture that has more in it.
+    pub fn into_body(self) -> String {
+        self.body
     }
 
     /// Height of a plot that has room for `inner` SVG units between its axes.
@@ -150,13 +242,22 @@ impl Plot {
     }
 }
 
-/// Round values from 0 to `max`: four to ten of them.
-fn ticks(max: f64) -> Vec<f64> {
-    let raw = max / 5.0;
+/// A picture of what was drawn.
+pub fn picture((width, height): (f64, f64), title: &str, body: &str) -> String {
+    format!(
+        r#"<svg role="img" viewBox="0 0 {width:.0} {height:.0}"><title>{}</title>{body}</svg>"#,
+        escape(title)
+    )
+}
+
+/// Round values between `from` and `to`: four to ten of them.
+fn ticks(from: f64, to: f64) -> Vec<f64> {
+    let raw = (to - from) / 5.0;
     let power = 10f64.powf(raw.log10().floor());
     let step =
         [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|m| m * power).find(|step| *step >= raw).unwrap_or(raw);
-    (0..=10).map(|i| f64::from(i) * step).take_while(|tick| *tick <= max * 1.000_001).collect()
+    let first = (from / step - 1e-6).ceil();
+    (0..=10).map(|i| (first + f64::from(i)) * step).take_while(|tick| *tick <= to + step * 1e-6).collect()
 }
 
 /// A number for an axis.
@@ -171,10 +272,12 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_cover_the_axis() {
-        assert_eq!(ticks(10.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(ticks(1.0).len(), 6);
+        assert_eq!(ticks(0.0, 10.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(ticks(0.0, 1.0).len(), 6);
+        let texts: Vec<String> = ticks(0.5, 1.0).into_iter().map(short).collect();
+        assert_eq!(texts, ["0.5", "0.6", "0.7", "0.8", "0.9", "1"]);
         for max in [0.003, 7.0, 99.0, 123_456.0] {
-            let ticks = ticks(max);
+            let ticks = ticks(0.0, max);
             assert!(
                 (4..=11).contains(&ticks.len()) && ticks.last() > Some(&(max * 0.74)),
                 "{max}: {ticks:?}"
@@ -187,6 +290,8 @@ mod tests {
         let mut plot = Plot::new(f64::NAN, 0.0, "<x>", "y");
         plot.point(f64::INFINITY, -3.0, colour(9), "\"<script>\"");
         plot.line(&[(0.0, 0.0), (1.0, 1.0)], colour(0));
+        plot.column((0.2, 0.1), (0.0, f64::INFINITY), colour(1), "&");
+        plot.rule(7.0, "<r>");
         let svg = plot.finish("a & b");
         assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("<script>"), "{svg}");
         assert!(svg.contains("a &amp; b") && svg.contains("&lt;x&gt;"));
