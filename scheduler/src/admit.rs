@@ -72,6 +72,8 @@ pub(crate) struct Budget {
     pub(crate) room: u32,
     /// Whether a prompt may be cut to fit; if not, the first row is taken even if it is larger.
     pub(crate) cuts: bool,
+    /// Of the tokens, those that cost nothing: a row that is not worth its tokens may have them.
+    pub(crate) free: u64,
 }
 
 /// A batch in the making.
@@ -79,6 +81,8 @@ pub(crate) struct Admission {
     pub(crate) rows: Vec<Admitted>,
     /// Uncached tokens of it.
     pub(crate) tokens: u64,
+    /// Whether memory is what the first row that did not fit lacked.
+    pub(crate) lacks_room: bool,
     budget: Budget,
     /// Blocks it needs.
     need: u32,
@@ -93,6 +97,7 @@ impl Admission {
         Self {
             rows: Vec::new(),
             tokens: 0,
+            lacks_room: false,
             budget,
             need: 0,
             promised: HashSet::default(),
@@ -105,17 +110,19 @@ impl Admission {
         self.promised.extend(keys);
     }
 
-    /// Takes the row if it fits.
+    /// Takes the row if it fits and, where it is given, computes at most `worth` tokens or what is free.
     pub(crate) fn offer(
         &mut self,
         view: &View<'_>,
-        relquery: RelQueryId,
-        scope: u128,
+        relquery: (RelQueryId, u128),
         index: u32,
         row: &mut Row,
+        worth: Option<u64>,
     ) -> bool {
+        let (relquery, scope) = relquery;
         let left = self.budget.tokens.saturating_sub(self.tokens);
-        if self.rows.len() as u32 >= self.budget.seats || left == 0 || self.need >= self.budget.room {
+        self.lacks_room = self.need >= self.budget.room;
+        if self.rows.len() as u32 >= self.budget.seats || left == 0 || self.lacks_room {
             return false;
         }
         let mut unheld = Vec::new();
@@ -128,13 +135,23 @@ impl Admission {
         let promised = keys[resident as usize..].iter().take_while(|key| self.promised.contains(key)).count();
         let hits = resident + promised as u32;
         let uncached = row.total() - hits * view.block_tokens;
+        let left = match worth {
+            Some(worth) if u64::from(uncached) > worth => {
+                left.min(self.budget.free.saturating_sub(self.tokens))
+            }
+            _ => left,
+        };
+        if left == 0 {
+            return false;
+        }
         let take = match self.budget.cuts {
             true => uncached.min(u32::try_from(left).unwrap_or(u32::MAX)),
             false if u64::from(uncached) > left && !self.rows.is_empty() => return false,
             false => uncached,
         };
         let need = row.total().div_ceil(view.block_tokens) - hits + unheld.len() as u32;
-        if self.need + need > self.budget.room {
+        self.lacks_room = self.need + need > self.budget.room;
+        if self.lacks_room {
             return false;
         }
         self.promised.extend(&keys[hits as usize..]);

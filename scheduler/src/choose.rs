@@ -9,6 +9,20 @@ use crate::config::Policy;
 use crate::decision::{Decision, Phase, Reason};
 use crate::row::RowState;
 
+/// A waiting relQuery whose rows are offered to a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    pub(crate) id: RelQueryId,
+    /// Most tokens that one of its rows is worth; absent: any number.
+    pub(crate) row_tokens_max: Option<u64>,
+}
+
+impl Offer {
+    pub(crate) fn unlimited(id: RelQueryId) -> Self {
+        Self { id, row_tokens_max: None }
+    }
+}
+
 /// What a step does.
 pub(crate) struct Choice {
     pub(crate) reason: Reason,
@@ -38,8 +52,9 @@ impl Scheduler {
         self.decision.first_running = self.running.first().copied();
         let choice = match self.config.policy {
             Policy::Fcfs | Policy::StaticPriority | Policy::StaticPriorityWeak => self.prefill_first(),
-            Policy::Sarathi => self.mixed(),
+            Policy::Sarathi => self.mixed(self.config.chunk_tokens.0, &self.offers(false)),
             Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => self.arranged(),
+            Policy::Ours => self.ours(),
         };
         self.decision.reason = choice.reason;
         over(Phase::Chosen);
@@ -75,12 +90,12 @@ impl Scheduler {
         }
     }
 
-    /// Sarathi's rule: everything that runs decodes; what is left of the chunk goes to prompts.
-    fn mixed(&mut self) -> Choice {
+    /// Sarathi's rule: everything that runs decodes; what is left of `tokens` goes to prompts, first to
+    /// those that are cut, then to the rows that are offered.
+    pub(crate) fn mixed(&mut self, tokens: u64, offers: &[Offer]) -> Choice {
         self.make_decode_room();
-        let mut budget = self.prefill_budget();
         let decoding = self.decode_rows();
-        let mut left = self.config.chunk_tokens.0.saturating_sub(u64::from(decoding));
+        let mut left = tokens.saturating_sub(u64::from(decoding));
         let mut prefill = Vec::new();
         for (relquery, index, remaining) in self.half_prefilled() {
             let take = remaining.min(u32::try_from(left).unwrap_or(u32::MAX));
@@ -89,15 +104,17 @@ impl Scheduler {
                 left -= u64::from(take);
             }
         }
-        budget.tokens = left;
-        budget.cuts = true;
-        budget.room = budget.room.saturating_sub(self.decode_need());
-        if prefill.is_empty() && decoding == 0 && self.running_rows == 0 {
-            budget.room = self.ledger.available();
-        }
+        let budget = self.prefill_budget();
+        let taken: u64 = prefill.iter().map(|half| u64::from(half.take)).sum();
+        let free = u64::try_from(self.cost.mixed_hidden).unwrap_or(0) / self.cost.prefill_per_token.0.max(1);
+        let room = match self.running_rows {
+            0 => self.ledger.available(),
+            _ => budget.room.saturating_sub(self.decode_need()),
+        };
+        let budget = Budget { tokens: left, cuts: true, room, free: free.saturating_sub(taken), ..budget };
         let mut admission = Admission::new(budget);
         self.promise(&mut admission, &prefill);
-        prefill.extend(self.offer_waiting(admission, false).rows);
+        prefill.extend(self.offer_waiting(admission, offers).rows);
         let reason = if prefill.is_empty() { Reason::NoRoom } else { Reason::Mixed };
         Choice { reason, prefill, decodes: true }
     }
@@ -147,7 +164,7 @@ impl Scheduler {
 
     /// Decodes because nothing can be prefilled. If nothing runs either, the memory an admission
     /// leaves free is given up: a row that fits the pool must be able to run.
-    fn decode_all(&mut self) -> Choice {
+    pub(crate) fn decode_all(&mut self) -> Choice {
         if self.waiting.is_empty() {
             return self.decode_because(Reason::NothingWaits);
         }
@@ -165,18 +182,25 @@ impl Scheduler {
     }
 
     /// What a prefill step may use.
-    fn prefill_budget(&self) -> Budget {
+    pub(crate) fn prefill_budget(&self) -> Budget {
         Budget {
             seats: self.config.sequences_max.saturating_sub(self.running_rows),
             tokens: self.config.step_tokens_max.0,
             room: self.ledger.available().saturating_sub(self.config.watermark_blocks()),
             cuts: false,
+            free: 0,
         }
     }
 
     /// Offers waiting rows in key order until one does not fit; `alone`: of the first relQuery only.
     fn admission(&mut self, alone: bool, budget: Budget) -> Admission {
-        self.offer_waiting(Admission::new(budget), alone)
+        self.offer_waiting(Admission::new(budget), &self.offers(alone))
+    }
+
+    /// Waiting relQueries in key order: as many as there are rows in a step, for each gives one or ends it.
+    fn offers(&self, alone: bool) -> Vec<Offer> {
+        let most = if alone { 1 } else { self.config.sequences_max as usize };
+        self.waiting.iter().take(most).map(|key| Offer::unlimited(key.id)).collect()
     }
 
     /// What half-prefilled rows will have computed by the end of the step can be hit in it.
@@ -192,19 +216,21 @@ impl Scheduler {
         }
     }
 
-    fn offer_waiting(&mut self, mut admission: Admission, alone: bool) -> Admission {
+    /// Offers the rows of waiting relQueries in order until one does not fit.
+    pub(crate) fn offer_waiting(&mut self, mut admission: Admission, offers: &[Offer]) -> Admission {
         let view = View {
             ledger: &self.ledger,
             hasher: &self.hasher,
             block_tokens: self.config.block_tokens,
             publish_generated: self.config.publish_generated,
         };
-        'relqueries: for key in self.waiting.iter().take(if alone { 1 } else { usize::MAX }) {
-            let Some(relquery) = self.relqueries.get_mut(&key.id) else { continue };
+        'relqueries: for Offer { id, row_tokens_max } in offers {
+            let Some(relquery) = self.relqueries.get_mut(id) else { continue };
             let scope = relquery.scope;
             for position in 0..relquery.waiting_len() {
                 let Some(index) = relquery.waiting_at(position) else { break };
-                if !admission.offer(&view, key.id, scope, index, relquery.row_mut(index)) {
+                let row = relquery.row_mut(index);
+                if !admission.offer(&view, (*id, scope), index, row, *row_tokens_max) {
                     break 'relqueries;
                 }
             }
@@ -223,7 +249,7 @@ impl Scheduler {
     }
 
     /// Rows whose prompt is partly computed, and how many tokens are missing.
-    fn half_prefilled(&self) -> Vec<(RelQueryId, u32, u32)> {
+    pub(crate) fn half_prefilled(&self) -> Vec<(RelQueryId, u32, u32)> {
         let rows = self.running_rows().map(|(id, index)| (id, index, self.relqueries[&id].row(index)));
         rows.filter(|(_, _, row)| row.state == RowState::Prefilling)
             .map(|(id, index, row)| (id, index, row.total() - row.computed))

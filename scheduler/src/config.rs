@@ -4,6 +4,8 @@
 use base::{Millis, TokenCount};
 use serde::{Deserialize, Serialize};
 
+use crate::ours::OursConfig;
+
 /// The order in which relQueries are served. All policies run on the same machine (admission,
 /// ledger, preemption), so that a comparison compares orders and nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,18 +31,21 @@ pub enum Policy {
     /// RelServe's ablation: decode first in the transitional case.
     #[serde(rename = "relserve-dp")]
     RelServeDecode,
+    /// Mixed steps under remaining marginal work: see [`crate::ours`].
+    Ours,
 }
 
 impl Policy {
     /// Every policy of the comparison, in the order reports list them; the weak reading of the static
     /// one is a variant of it.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Fcfs,
         Self::Sarathi,
         Self::StaticPriority,
         Self::RelServe,
         Self::RelServePrefill,
         Self::RelServeDecode,
+        Self::Ours,
     ];
 
     /// The name used in configuration and reports.
@@ -53,6 +58,7 @@ impl Policy {
             Self::RelServe => "relserve",
             Self::RelServePrefill => "relserve-pp",
             Self::RelServeDecode => "relserve-dp",
+            Self::Ours => "ours",
         }
     }
 
@@ -63,7 +69,7 @@ impl Policy {
 
     /// Whether a prompt may be computed in several steps.
     pub fn cuts_prompts(self) -> bool {
-        self == Self::Sarathi
+        matches!(self, Self::Sarathi | Self::Ours)
     }
 
     /// Whether the service class and a priority come before the arrival in the key.
@@ -108,6 +114,8 @@ pub struct SchedulerConfig {
     pub unit_waiting_ms_max: Option<Millis>,
     /// Whether full blocks of generated tokens enter the prefix cache too.
     pub publish_generated: bool,
+    /// Settings of policy `ours`.
+    pub ours: OursConfig,
     /// Whether measured steps refit the cost model.
     pub refit: bool,
     /// Key of the block hash. Any value is right; a secret one keeps outsiders from making collisions.
@@ -130,6 +138,7 @@ impl Default for SchedulerConfig {
             sample_rows: 8,
             unit_waiting_ms_max: None,
             publish_generated: true,
+            ours: OursConfig::default(),
             refit: true,
             prefix_hash_key: [0x7265_6c53_6572_7665, 0x6b76_2d62_6c6f_636b],
         }

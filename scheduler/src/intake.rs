@@ -11,7 +11,7 @@ use crate::relquery::RelQuery;
 impl Scheduler {
     /// Takes a relQuery, or nothing of it.
     pub fn submit(&mut self, submission: Submission) -> Result<(), Refused> {
-        let Submission { id, tenant: _, scope, class, arrival, items } = submission;
+        let id = submission.id;
         if self.relqueries.contains_key(&id) {
             return Err(Refused::Duplicate(id));
         }
@@ -19,9 +19,9 @@ impl Scheduler {
         if self.relqueries.len() as u32 >= limit {
             return Err(Refused::TooManyRelQueries { relqueries: self.relqueries.len() as u32, limit });
         }
-        self.check(None, &items)?;
-        self.relqueries.insert(id, RelQuery::new(id, scope, class, arrival));
-        self.add(id, items);
+        self.check(None, &submission.items)?;
+        self.relqueries.insert(id, RelQuery::new(&submission));
+        self.add(id, submission.items);
         Ok(())
     }
 
@@ -116,6 +116,7 @@ impl Scheduler {
             relquery.push(item);
         }
         self.set_deadline(id);
+        self.prepare_ours(id);
         self.update_priority(id);
     }
 
@@ -144,6 +145,9 @@ impl Scheduler {
         }
         if let Some(key) = relquery.running_key {
             self.running.remove(&key);
+        }
+        if let Some(key) = relquery.age_key {
+            self.by_age.remove(&key);
         }
         if let Some(due) = relquery.deadline {
             self.deadlines.remove(&(due, id));

@@ -26,6 +26,7 @@ mod grant;
 mod intake;
 pub mod kv;
 pub mod miss_ratio;
+pub mod ours;
 pub mod priority;
 mod relquery;
 mod row;
@@ -38,10 +39,12 @@ pub use config::{ConfigError, Policy, SchedulerConfig};
 pub use cost::{CostModel, Sample};
 pub use decision::{Decision, Phase, Reason};
 pub use event::{Event, Refused, Stats, Usage};
+pub use ours::{OursConfig, Steps};
 
 use cost::Refit;
 use grant::Flight;
 use kv::{Hasher, Ledger};
+use ours::lengths::Lengths;
 use priority::Key;
 use relquery::RelQuery;
 
@@ -59,6 +62,10 @@ pub struct Scheduler {
     /// RelQueries with waiting rows, and those with rows that hold KV.
     waiting: BTreeSet<Key>,
     running: BTreeSet<Key>,
+    /// RelQueries with waiting rows by arrival; kept for policy `ours` only.
+    by_age: BTreeSet<(Time, RelQueryId)>,
+    /// Output lengths by kind of relQuery.
+    lengths: Lengths,
     /// When relQueries that have not started become starving.
     deadlines: BTreeSet<(Time, RelQueryId)>,
     next_request: u64,
@@ -99,6 +106,8 @@ impl Scheduler {
             requests: BTreeMap::new(),
             waiting: BTreeSet::new(),
             running: BTreeSet::new(),
+            by_age: BTreeSet::new(),
+            lengths: Lengths::default(),
             deadlines: BTreeSet::new(),
             next_request: 1,
             next_step: 1,

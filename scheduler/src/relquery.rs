@@ -6,9 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Periods, RelQueryId, ServiceClass, Time, WorkItem};
+use base::{Periods, RelQueryId, ServiceClass, Submission, Time, TokenId, WorkItem};
 
 use crate::event::Usage;
+use crate::ours::lengths::{Ended, Kind};
+use crate::ours::sharing;
 use crate::priority::Key;
 use crate::row::Row;
 
@@ -28,6 +30,8 @@ pub(crate) struct RelQuery {
     head: usize,
     /// `fresh_tokens[i]`: prompt tokens of `fresh[..i]`.
     fresh_tokens: Vec<u64>,
+    /// The same of the tokens that none of the rows before supplies; counted for policy `ours` only.
+    fresh_novel: Vec<u64>,
     /// Rows that were admitted and taken back.
     pub(crate) requeued: BTreeSet<u32>,
     /// Rows that hold KV.
@@ -51,13 +55,19 @@ pub(crate) struct RelQuery {
     pub(crate) prefilled: Option<Time>,
     /// The tokens of its ended rows.
     pub(crate) ended: Usage,
+    /// What relQueries it is like, and the rows that ended by themselves.
+    pub(crate) kind: Kind,
+    pub(crate) finished: Ended,
     /// Where it stands in the scheduler's sets; `None` where it is not in one.
     pub(crate) waiting_key: Option<Key>,
     pub(crate) running_key: Option<Key>,
+    pub(crate) age_key: Option<(Time, RelQueryId)>,
 }
 
 impl RelQuery {
-    pub(crate) fn new(id: RelQueryId, scope: u128, class: ServiceClass, arrival: Time) -> Self {
+    /// A relQuery without rows yet, with the identity of `submission`.
+    pub(crate) fn new(submission: &Submission) -> Self {
+        let Submission { id, scope, class, arrival, .. } = *submission;
         Self {
             id,
             scope,
@@ -68,6 +78,7 @@ impl RelQuery {
             fresh: Vec::new(),
             head: 0,
             fresh_tokens: vec![0],
+            fresh_novel: Vec::new(),
             requeued: BTreeSet::new(),
             running: BTreeSet::new(),
             output_max: 0,
@@ -80,8 +91,11 @@ impl RelQuery {
             started: None,
             prefilled: None,
             ended: Usage::default(),
+            kind: 0,
+            finished: Ended::default(),
             waiting_key: None,
             running_key: None,
+            age_key: None,
         }
     }
 
@@ -136,6 +150,11 @@ impl RelQuery {
         self.fresh.len() - self.head
     }
 
+    /// The never admitted row that is taken first.
+    pub(crate) fn fresh_head(&self) -> Option<u32> {
+        self.fresh.get(self.head).copied()
+    }
+
     /// How many rows wait.
     pub(crate) fn waiting_len(&self) -> usize {
         self.requeued.len() + self.fresh_len()
@@ -157,6 +176,36 @@ impl RelQuery {
     /// Cumulative prompt tokens of the never admitted rows: the first entry is the offset.
     pub(crate) fn fresh_tokens(&self) -> &[u64] {
         &self.fresh_tokens[self.head..]
+    }
+
+    /// Counts what each never admitted row adds to those before it, after sorting them if `grouped`.
+    pub(crate) fn share(&mut self, grouped: bool, block_tokens: u32) {
+        let rows = &self.rows;
+        let prompt = |index: u32| -> &[TokenId] {
+            &rows[index as usize].as_deref().expect("fresh rows have not ended").item.prompt
+        };
+        self.fresh.drain(..self.head);
+        self.head = 0;
+        if grouped {
+            sharing::group(&mut self.fresh, prompt);
+        }
+        self.fresh_tokens.clear();
+        self.fresh_novel.clear();
+        self.fresh_tokens.push(0);
+        self.fresh_novel.push(0);
+        let (mut tokens, mut novel, mut before) = (0, 0, None);
+        for index in &self.fresh {
+            let row = prompt(*index);
+            tokens += row.len() as u64;
+            novel += sharing::novel(before.replace(row), row, block_tokens);
+            self.fresh_tokens.push(tokens);
+            self.fresh_novel.push(novel);
+        }
+    }
+
+    /// Cumulative tokens that no row before supplies; empty unless [`RelQuery::share`] counted them.
+    pub(crate) fn fresh_novel(&self) -> &[u64] {
+        self.fresh_novel.get(self.head..).unwrap_or_default()
     }
 
     /// Moves a waiting row among the running ones.
@@ -184,18 +233,17 @@ impl RelQuery {
         row
     }
 
-    /// Removes a never admitted row; what is left is counted anew (a cancelled row is rare).
+    /// Removes a never admitted row; what is left is counted anew (a cancelled row is rare). What the
+    /// rows add to each other stays as it was for those before it, and is an upper bound behind it.
     fn take_fresh(&mut self, index: u32) {
-        self.fresh.drain(..self.head);
-        self.head = 0;
-        self.fresh.retain(|other| *other != index);
-        self.fresh_tokens.clear();
-        self.fresh_tokens.push(0);
-        let mut sum = 0;
-        for index in &self.fresh {
-            let row = self.rows[*index as usize].as_deref().expect("fresh rows have not ended");
-            sum += u64::from(row.prompt_len());
-            self.fresh_tokens.push(sum);
+        let Some(at) = self.fresh[self.head..].iter().position(|other| *other == index) else { return };
+        let at = self.head + at;
+        self.fresh.remove(at);
+        for sums in [&mut self.fresh_tokens, &mut self.fresh_novel] {
+            if let Some(row) = sums.get(at + 1).map(|sum| sum - sums[at]) {
+                sums.remove(at + 1);
+                sums[at + 1..].iter_mut().for_each(|sum| *sum -= row);
+            }
         }
     }
 

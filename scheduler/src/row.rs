@@ -60,6 +60,11 @@ impl Row {
         }
     }
 
+    /// Whether its prompt is computed.
+    pub(crate) fn is_running(&self) -> bool {
+        self.state == RowState::Running
+    }
+
     pub(crate) fn prompt_len(&self) -> u32 {
         self.item.prompt.len() as u32
     }

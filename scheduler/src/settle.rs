@@ -140,6 +140,8 @@ impl Scheduler {
         let (token, text) = (sampled.token, sampled.text.clone());
         events.push(Event::Token { relquery: id, row: number, token, text });
         if let Some(end) = sampled.end.or(is_full.then_some(End::Length)) {
+            relquery.finished.add(usage.output.0);
+            self.lengths.add(relquery.kind, usage.output.0);
             events.push(Event::RowDone { relquery: id, row: number, end, usage });
             self.remove_row(id, index);
         }

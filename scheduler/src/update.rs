@@ -16,7 +16,7 @@ impl Scheduler {
     /// Gives each relQuery that runs its priority anew (Eq. 8). One whose rows all wait keeps its own
     /// (Eq. 12), which it got when it arrived. Then the ones that waited too long go first (Eq. 13).
     pub(crate) fn update_priorities(&mut self, now: Time) {
-        if !self.config.policy.is_dynamic() {
+        if !self.config.policy.is_dynamic() && self.config.policy != Policy::Ours {
             return;
         }
         let running: Vec<RelQueryId> = self.running.iter().map(|key| key.id).collect();
@@ -40,6 +40,7 @@ impl Scheduler {
             Policy::StaticPriorityWeak => {
                 Nanos(relquery.prompt_submitted.saturating_add(relquery.output_submitted))
             }
+            Policy::Ours => self.ours_priority(id),
             _ if relquery.is_starving => Nanos(0),
             _ => {
                 let view = View {
@@ -52,7 +53,9 @@ impl Scheduler {
                 estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config))
             }
         };
-        relquery.priority = Some(priority.0);
+        if let Some(relquery) = self.relqueries.get_mut(&id) {
+            relquery.priority = Some(priority.0);
+        }
         self.place(id);
     }
 
@@ -118,11 +121,19 @@ impl Scheduler {
                 *current = wanted;
             }
         }
+        let age = (self.config.policy == Policy::Ours && waits).then_some((relquery.arrival, id));
+        if relquery.age_key != age {
+            if let Some(old) = relquery.age_key {
+                self.by_age.remove(&old);
+            }
+            self.by_age.extend(age);
+            relquery.age_key = age;
+        }
     }
 }
 
 /// Eq. 11 over waiting rows: a running row has no prompt left to miss (DESIGN 9).
-fn miss_ratio(view: &View<'_>, relquery: &mut RelQuery, samples: usize) -> MissRatio {
+pub(crate) fn miss_ratio(view: &View<'_>, relquery: &mut RelQuery, samples: usize) -> MissRatio {
     let scope = relquery.scope;
     let positions = sample_positions(relquery.waiting_len(), samples);
     let counts = positions.filter_map(|position| {
@@ -135,7 +146,7 @@ fn miss_ratio(view: &View<'_>, relquery: &mut RelQuery, samples: usize) -> MissR
 }
 
 /// Algorithm 1 for what is left of a relQuery.
-fn remaining_batches(
+pub(crate) fn remaining_batches(
     relquery: &RelQuery,
     ratio: MissRatio,
     config: &SchedulerConfig,

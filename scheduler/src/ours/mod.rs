@@ -1,0 +1,119 @@
+//! Policy `ours`: what a product deploys after the study of the published policies.
+//!
+//! Three things make it better than RelServe's own. Everything that runs decodes in every step and
+//! prompts ride along (`step`), so nobody waits for a phase to end. RelQueries are ordered by the work
+//! they still add to a shared machine (`work`), with output lengths learned from rows that ended
+//! (`lengths`) and shared beginnings counted once (`sharing`). And age counts, so that nothing
+//! starves (`config::OursConfig::age_permille`, `oldest_every`). Each part can be switched off.
+
+pub mod config;
+pub mod lengths;
+pub(crate) mod sharing;
+mod step;
+pub mod work;
+
+use base::{Nanos, RelQueryId, SpanKind, TokenId};
+
+pub use config::{OursConfig, Steps};
+
+use crate::Scheduler;
+use crate::admit::View;
+use crate::config::Policy;
+use crate::priority::estimate;
+use crate::relquery::RelQuery;
+use crate::update::{miss_ratio, remaining_batches};
+use lengths::Expected;
+use work::{Capacity, Work, marginal_work};
+
+impl Scheduler {
+    /// Orders and counts rows that were just added.
+    pub(crate) fn prepare_ours(&mut self, id: RelQueryId) {
+        if self.config.policy != Policy::Ours {
+            return;
+        }
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        relquery.share(self.config.ours.grouped_rows, self.config.block_tokens);
+        let Some(first) = relquery.fresh_head() else { return };
+        let item = &relquery.row(first).item;
+        let template = item.spans.first().filter(|span| span.kind == SpanKind::Template);
+        let template = template.map_or(0, |span| span.tokens.0 as usize);
+        let key = self.hasher.block(relquery.scope, None, &item.prompt[..template]);
+        let limit = TokenId(relquery.output_max as u32);
+        relquery.kind = self.hasher.block(relquery.scope, Some(key), &[limit]).0;
+    }
+
+    /// The number that orders relQueries: the work that is left, and a share of the time of arrival in
+    /// place of an age, which orders alike and never has to be brought up to date.
+    pub(crate) fn ours_priority(&mut self, id: RelQueryId) -> Nanos {
+        let expected = self.expected(id);
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return Nanos(0) };
+        let view = View {
+            ledger: &self.ledger,
+            hasher: &self.hasher,
+            block_tokens: self.config.block_tokens,
+            publish_generated: self.config.publish_generated,
+        };
+        let settings = &self.config.ours;
+        let work = if settings.marginal_key {
+            let prompt = fresh_prompt(&view, relquery, settings.exact_sharing, self.config.sample_rows);
+            let work = remaining_work(relquery, prompt, expected);
+            let capacity = Capacity {
+                kv_tokens: self.config.kv_tokens(),
+                sequences: u64::from(self.config.sequences_max),
+            };
+            marginal_work(&self.cost, &work, capacity)
+        } else {
+            let ratio = miss_ratio(&view, relquery, self.config.sample_rows as usize);
+            estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config))
+        };
+        let age = u128::from(relquery.arrival.0) * u128::from(settings.age_permille) / 1_000;
+        Nanos(work.0.saturating_add(u64::try_from(age).unwrap_or(u64::MAX)))
+    }
+
+    /// How long a row of the relQuery is expected to be.
+    fn expected(&self, id: RelQueryId) -> Expected {
+        let Some(relquery) = self.relqueries.get(&id) else { return Expected::limit(0) };
+        if self.config.ours.learned_lengths {
+            Expected::of(relquery.output_max, relquery.finished, self.lengths.of(relquery.kind))
+        } else {
+            Expected::limit(relquery.output_max)
+        }
+    }
+}
+
+/// Prompt tokens that the never admitted rows will compute.
+fn fresh_prompt(view: &View<'_>, relquery: &mut RelQuery, exact: bool, samples: u32) -> u64 {
+    let scope = relquery.scope;
+    let tokens = relquery.fresh_tokens();
+    let total = tokens[tokens.len() - 1] - tokens[0];
+    let novel = relquery.fresh_novel();
+    if !exact || novel.len() < 2 {
+        let ratio = miss_ratio(view, relquery, samples as usize);
+        return (u128::from(total) * u128::from(ratio.missed()) / u128::from(ratio.total())) as u64;
+    }
+    // The cache is asked for the first one; it supplies the others with what they share with it.
+    let (first, all) = (novel[1] - novel[0], novel[novel.len() - 1] - novel[0]);
+    let index = relquery.fresh_head().expect("there is one");
+    let uncached = view.uncached(scope, relquery.row_mut(index));
+    all - first + u64::from(uncached).min(first)
+}
+
+/// The work that is left of a relQuery of which never admitted rows will compute `prompt` tokens.
+fn remaining_work(relquery: &RelQuery, prompt: u64, expected: Expected) -> Work {
+    let mut work = Work { prompt, ..Work::default() };
+    let rows = relquery.fresh_len() as u64;
+    let output = expected.remaining(0, relquery.output_max);
+    work.output += rows * output;
+    work.held_output += u128::from(output) * (u128::from(prompt) + u128::from(rows * output / 2));
+    for index in relquery.requeued.iter().chain(&relquery.running) {
+        let row = relquery.row(*index);
+        let generated = row.generated.len() as u64;
+        let output = expected.remaining(generated, row.output_max());
+        // A waiting row has computed nothing.
+        let missing = if row.is_running() { 0 } else { u64::from(row.total() - row.computed) };
+        work.prompt += missing;
+        work.output += output;
+        work.held_output += u128::from(output) * u128::from(row.private_tokens() + generated + output / 2);
+    }
+    work
+}
