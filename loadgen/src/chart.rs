@@ -67,6 +67,8 @@ pub struct Panel {
     pub x_label: String,
     /// Label and unit of the y axis.
     pub y_label: String,
+    /// Where the y axis begins; bars want 0.
+    pub y_from: f64,
     /// What it shows.
     pub marks: Marks,
     /// Dashed lines to compare with, and what they stand for.
@@ -155,7 +157,7 @@ impl Panel {
 
     /// The largest value, rules included, with a little air above.
     fn y_max(&self) -> f64 {
-        let marks: Vec<f64> = match &self.marks {
+        let values: Vec<f64> = match &self.marks {
             Marks::Lines(lines) => {
                 lines.iter().flat_map(|(_, points)| points.iter().map(|(_, y)| *y)).collect()
             }
@@ -164,11 +166,13 @@ impl Panel {
             }
         };
         let rules = self.rules.iter().map(|(y, _)| *y);
-        marks.into_iter().chain(rules).filter(|y| y.is_finite()).fold(0.0, f64::max) * 1.06
+        let most = values.into_iter().chain(rules).filter(|y| y.is_finite()).fold(0.0, f64::max);
+        self.y_from + (most - self.y_from) * 1.06
     }
 
     fn draw(&self, area: Area) -> String {
-        let mut plot = Plot::within(area, &self.across, self.y_max(), &self.x_label, &self.y_label);
+        let mut plot =
+            Plot::within(area, &self.across, (self.y_from, self.y_max()), &self.x_label, &self.y_label);
         plot.text(
             (area.left + (area.right - area.left) / 2.0, area.top - 9.0),
             "middle",
@@ -179,8 +183,10 @@ impl Panel {
             Marks::Lines(lines) => self.draw_lines(&mut plot, lines),
             Marks::Stacks { parts, groups } => draw_stacks(&mut plot, area, parts, groups),
         }
+        // The highest says its name above itself and the others below, so that two that are close stay legible.
+        let highest = self.rules.iter().map(|(y, _)| *y).fold(f64::MIN, f64::max);
         for (y, text) in &self.rules {
-            plot.rule(*y, text);
+            plot.rule(*y, text, *y == highest);
         }
         plot.into_body()
     }
@@ -232,6 +238,7 @@ mod tests {
             across,
             x_label: "load (1/s)".into(),
             y_label: "latency (s)".into(),
+            y_from: 0.0,
             marks,
             rules: vec![(2.0, "paper: 2.0".into())],
         }

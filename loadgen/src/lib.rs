@@ -14,6 +14,7 @@ pub mod random;
 pub mod record;
 pub mod replay;
 pub mod report;
+pub mod reproduce;
 pub mod run;
 pub mod scenario;
 pub mod server;
@@ -49,6 +50,9 @@ pub enum Error {
         /// What went wrong, with the server's last words.
         reason: String,
     },
+    /// A replay in virtual time failed.
+    #[error("simulation: {0}")]
+    Simulation(String),
     /// The HTTP client cannot be set up.
     #[error("HTTP client: {0}")]
     Client(String),

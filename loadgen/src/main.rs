@@ -1,4 +1,4 @@
-//! The command line: `loadgen run` and `loadgen compare`.
+//! The command line: `loadgen run`, `loadgen compare` and `loadgen reproduce`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use loadgen::compare::{Plan, compare};
 use loadgen::html::{Run, page};
 use loadgen::replay::predict;
 use loadgen::report::{Summary, table};
+use loadgen::reproduce::page::markdown;
+use loadgen::reproduce::{Scope, reproduce};
 use loadgen::run::{Mode, run};
 use loadgen::scenario::Scenario;
 use loadgen::single::{Endpoint, first_model};
@@ -68,6 +70,15 @@ enum Action {
         rate: Option<f64>,
         /// Where the records, comparison.json and report.html go.
         #[arg(long, default_value = "loadgen-out")]
+        out: PathBuf,
+    },
+    /// Regenerate the figures and tables of the RelServe paper in virtual time, with its claims beside ours.
+    Reproduce {
+        /// One seed and three loads instead of three and six.
+        #[arg(long)]
+        quick: bool,
+        /// Where reproduction.html, figures.json, summary.md and the SVG files go.
+        #[arg(long, default_value = "reproduction")]
         out: PathBuf,
     },
 }
@@ -133,6 +144,13 @@ async fn act(command: Action) -> Result<bool, Error> {
             write_json(&out.join("comparison.json"), &told)?;
             say(&table(&summaries, &predicted));
             Ok(summaries.iter().all(Summary::is_sound))
+        }
+        Action::Reproduce { quick, out } => {
+            let scope = if quick { Scope::quick() } else { Scope::paper() };
+            let figures = reproduce(&scope, &out)?;
+            say(&markdown(&figures));
+            say(&format!("\n{}\n", out.join("reproduction.html").display()));
+            Ok(true)
         }
     }
 }

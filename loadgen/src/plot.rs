@@ -16,7 +16,7 @@ const RIGHT: f64 = 16.0;
 pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 /// How text and grid look, in a page and in a file of its own.
 pub const STYLE: &str = "svg text{font:12px system-ui,sans-serif;fill:#555}svg .strong{font-weight:600}\
-.grid{stroke:#ddd}.rule{stroke:#c00;stroke-dasharray:6 4}svg .ruled{fill:#c00}";
+.grid{stroke:#ddd}.rule{stroke:#c00;stroke-dasharray:6 4}svg .ruled{fill:#c00;font-weight:600;paint-order:stroke;stroke:#fff;stroke-width:4px}";
 
 /// The colour of a series.
 pub fn colour(series: usize) -> &'static str {
@@ -75,12 +75,12 @@ pub struct Area {
     pub bottom: f64,
 }
 
-/// A plot under construction: linear axes, the y axis from 0.
+/// A plot under construction, with linear axes.
 pub struct Plot {
     body: String,
     area: Area,
     x: (f64, f64),
-    y_max: f64,
+    y: (f64, f64),
     height: f64,
 }
 
@@ -96,22 +96,23 @@ impl Plot {
     pub fn bare(x_max: f64, y_max: f64, height: f64, x_label: &str) -> Self {
         let area = Area { left: LEFT, top: TOP, right: WIDTH - RIGHT, bottom: height - BOTTOM };
         let across = Across::Numbers(0.0, x_max);
-        let mut plot = Self::empty(area, &across, y_max, height);
+        let mut plot = Self::empty(area, &across, (0.0, y_max), height);
         plot.x_axis(&across, x_label);
         plot
     }
 
     /// Axes around an area of a larger picture.
-    pub fn within(area: Area, across: &Across, y_max: f64, x_label: &str, y_label: &str) -> Self {
-        let mut plot = Self::empty(area, across, y_max, area.bottom + BOTTOM);
+    pub fn within(area: Area, across: &Across, y: (f64, f64), x_label: &str, y_label: &str) -> Self {
+        let mut plot = Self::empty(area, across, y, area.bottom + BOTTOM);
         plot.x_axis(across, x_label);
         plot.y_axis(y_label, area.left - 40.0);
         plot
     }
 
-    fn empty(area: Area, across: &Across, y_max: f64, height: f64) -> Self {
-        let y_max = if y_max.is_finite() && y_max > 0.0 { y_max } else { 1.0 };
-        Self { body: String::new(), area, x: across.range(), y_max, height }
+    fn empty(area: Area, across: &Across, (y_min, y_max): (f64, f64), height: f64) -> Self {
+        let is_sound = y_min.is_finite() && y_max.is_finite() && y_min < y_max;
+        let y = if is_sound { (y_min, y_max) } else { (0.0, 1.0) };
+        Self { body: String::new(), area, x: across.range(), y, height }
     }
 
     fn x_axis(&mut self, across: &Across, label: &str) {
@@ -136,7 +137,7 @@ impl Plot {
 
     fn y_axis(&mut self, label: &str, label_x: f64) {
         let Area { left, top, right, bottom } = self.area;
-        for tick in ticks(0.0, self.y_max) {
+        for tick in ticks(self.y.0, self.y.1) {
             let y = self.y(tick);
             self.put(format_args!(
                 r#"<line class="grid" x1="{left}" x2="{right:.1}" y1="{y:.1}" y2="{y:.1}"/>"#
@@ -160,7 +161,8 @@ impl Plot {
     }
 
     fn y(&self, value: f64) -> f64 {
-        self.area.bottom - (value / self.y_max).clamp(0.0, 1.0) * (self.area.bottom - self.area.top)
+        let (from, to) = self.y;
+        self.area.bottom - ((value - from) / (to - from)).clamp(0.0, 1.0) * (self.area.bottom - self.area.top)
     }
 
     /// Text at a place of the picture (SVG units), of a class of the style sheet.
@@ -211,14 +213,15 @@ impl Plot {
         ));
     }
 
-    /// A dashed line at `y` (data units) that says what it stands for.
-    pub fn rule(&mut self, y: f64, text: &str) {
+    /// A dashed line at `y` (data units) that says what it stands for, above it or below.
+    pub fn rule(&mut self, y: f64, text: &str, above: bool) {
         let Area { left, top, right, .. } = self.area;
         let y = self.y(y);
         self.put(format_args!(
             r#"<line class="rule" x1="{left:.1}" x2="{right:.1}" y1="{y:.1}" y2="{y:.1}"/>"#
         ));
-        self.text((right - 4.0, (y - 5.0).max(top + 10.0)), "end", "ruled", text);
+        let beside = if above { y - 6.0 } else { y + 15.0 };
+        self.text((right - 4.0, beside.max(top + 10.0)), "end", "ruled", text);
     }
 
     /// Text left of the axis, for a bar at `top`.
@@ -291,7 +294,7 @@ mod tests {
         plot.point(f64::INFINITY, -3.0, colour(9), "\"<script>\"");
         plot.line(&[(0.0, 0.0), (1.0, 1.0)], colour(0));
         plot.column((0.2, 0.1), (0.0, f64::INFINITY), colour(1), "&");
-        plot.rule(7.0, "<r>");
+        plot.rule(7.0, "<r>", true);
         let svg = plot.finish("a & b");
         assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("<script>"), "{svg}");
         assert!(svg.contains("a &amp; b") && svg.contains("&lt;x&gt;"));

@@ -24,6 +24,8 @@ enum Task {
     Sim(Arguments),
     /// One trace under several policies, side by side; arguments go to `loadgen compare`.
     Compare(Arguments),
+    /// The figures of the RelServe paper from the simulator, its claims beside ours: `[--quick] [--out DIR]`.
+    Reproduce(Arguments),
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
     Demo(Arguments),
 }
@@ -57,6 +59,7 @@ fn perform(task: Task) -> Result<(), Failed> {
             cargo("build --release --package gateway --package loadgen", &[])?;
             cargo("run --release --package loadgen -- compare", &with.rest)
         }
+        Task::Reproduce(with) => cargo("run --release --package loadgen -- reproduce", &with.rest),
         Task::Demo(with) => cargo("run --release --package gateway --bin relserve -- serve", &with.rest),
     }
 }

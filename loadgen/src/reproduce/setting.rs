@@ -1,0 +1,174 @@
+//! What can be replayed: machines, datasets, loads, and the policies as the paper's figures name them.
+
+use base::Millis;
+use sim::{Policy, ReplayConfig, Shape, Trace, paper_like};
+
+/// A policy on an engine, as a line of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Line {
+    /// Its name in figures and tables.
+    pub name: &'static str,
+    /// Its name in the JSON.
+    pub key: &'static str,
+    /// What orders the work.
+    pub policy: Policy,
+    /// How much of `b_d - b_p` a mixed step hides, in thousandths; no matter where steps never mix.
+    pub hide_permille: u64,
+    /// Its colour.
+    pub colour: &'static str,
+}
+
+const fn line(name: &'static str, key: &'static str, policy: Policy, colour: &'static str) -> Line {
+    Line { name, key, policy, hide_permille: 0, colour }
+}
+
+/// First come, first served, prefill first.
+pub const VLLM: Line = line("vLLM", "vllm", Policy::Fcfs, "#0072b2");
+/// First come, first served, chunks beside decodes, on an engine that hides nothing of a chunk.
+pub const SARATHI: Line = line("Sarathi", "sarathi", Policy::Sarathi, "#56b4e9");
+/// The same where a chunk hides behind the decodes as the roofline says.
+pub const SARATHI_HIDDEN: Line = Line {
+    name: "Sarathi, hide 1",
+    key: "sarathi-hide-1",
+    hide_permille: 1_000,
+    colour: "#7a8fa6",
+    ..SARATHI
+};
+/// Static priority with a key that is linear in time.
+pub const STATIC: Line = line("vLLM-SP (linear)", "vllm-sp", Policy::StaticPriority, "#d55e00");
+/// Static priority with raw token counts as the key, evicting.
+pub const STATIC_WEAK: Line =
+    line("vLLM-SP (token sums, evicting)", "vllm-sp-weak", Policy::StaticPriorityWeak, "#e69f00");
+/// The paper's policy.
+pub const RELSERVE: Line = line("RelServe", "relserve", Policy::RelServe, "#009e73");
+/// Its ablation: prefill first.
+pub const PREFILL_FIRST: Line = line("RelServe (PP)", "relserve-pp", Policy::RelServePrefill, "#cc79a7");
+/// Its ablation: decode first.
+pub const DECODE_FIRST: Line = line("RelServe (DP)", "relserve-dp", Policy::RelServeDecode, "#e69f00");
+/// The product's own policy, where a mixed step hides nothing.
+pub const OURS: Line = line("ours", "ours", Policy::Ours, "#cc79a7");
+/// The same where a chunk hides behind the decodes.
+pub const OURS_HIDDEN: Line =
+    Line { name: "ours, hide 1", key: "ours-hide-1", hide_permille: 1_000, colour: "#7b1f56", ..OURS };
+
+/// A model on its GPUs (the paper's Table 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// OPT-13B on one A100.
+    Opt13b,
+}
+
+impl Machine {
+    /// All, in the order of the paper.
+    pub const ALL: [Self; 1] = [Self::Opt13b];
+
+    /// Its name in figures.
+    pub fn name(self) -> &'static str {
+        "OPT-13B"
+    }
+
+    /// The loads of its figures in hundredths of a relQuery per second, ascending.
+    pub fn loads(self) -> [u32; 6] {
+        [50, 60, 70, 80, 90, 100]
+    }
+
+    /// The machine, hiding as much as `line` says.
+    fn config(self, line: Line) -> ReplayConfig {
+        let config = ReplayConfig::default();
+        ReplayConfig { cost: config.cost.hiding(line.hide_permille), ..config }
+    }
+}
+
+/// A dataset (the paper's Table 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dataset {
+    /// Amazon.
+    Amazon,
+    /// Rotten Tomatoes.
+    Rotten,
+    /// RateBeer.
+    Beer,
+    /// PDMX.
+    Pdmx,
+}
+
+impl Dataset {
+    /// All, in the order of the paper.
+    pub const ALL: [Self; 4] = [Self::Amazon, Self::Rotten, Self::Beer, Self::Pdmx];
+
+    /// Its name in figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Amazon => "Amazon",
+            Self::Rotten => "Rotten",
+            Self::Beer => "Beer",
+            Self::Pdmx => "PDMX",
+        }
+    }
+}
+
+/// One setting, to be replayed with several seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Case {
+    /// The machine.
+    pub machine: Machine,
+    /// The dataset.
+    pub dataset: Dataset,
+    /// RelQueries per second, in hundredths.
+    pub load: u32,
+    /// The policy.
+    pub line: Line,
+    /// The starvation threshold (RelServe, Eq. 13).
+    pub unit_waiting_max: Option<Millis>,
+}
+
+impl Case {
+    /// A setting without a starvation threshold.
+    pub fn new(machine: Machine, dataset: Dataset, load: u32, line: Line) -> Self {
+        Self { machine, dataset, load, line, unit_waiting_max: None }
+    }
+
+    /// RelQueries per second.
+    pub fn rate(&self) -> f64 {
+        rate(self.load)
+    }
+
+    /// The workload of a seed: the same for all policies.
+    pub fn trace(&self, size: Size, seed: u64) -> Trace {
+        let row_tokens = match self.dataset {
+            Dataset::Amazon => 175,
+            Dataset::Rotten => 155,
+            Dataset::Beer => 115,
+            Dataset::Pdmx => 100,
+        };
+        let shape =
+            Shape { relqueries: size.relqueries, rows_max: size.rows_max, rate: self.rate(), row_tokens };
+        paper_like(seed, shape)
+    }
+
+    /// The machine under this setting.
+    pub fn config(&self) -> ReplayConfig {
+        let mut config = self.machine.config(self.line);
+        config.scheduler.unit_waiting_ms_max = self.unit_waiting_max;
+        config
+    }
+}
+
+/// A load as relQueries per second.
+pub fn rate(load: u32) -> f64 {
+    f64::from(load) / 100.0
+}
+
+/// How large a trace is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Size {
+    /// How many relQueries.
+    pub relqueries: usize,
+    /// Most rows of one.
+    pub rows_max: u64,
+}
+
+impl Size {
+    /// The paper's: 100 relQueries of 1..100 rows.
+    pub const PAPER: Self = Self { relqueries: 100, rows_max: 100 };
+}
