@@ -221,7 +221,7 @@ fn draw_stacks(plot: &mut Plot, area: Area, parts: &[Key], groups: &[Vec<Bar>]) 
             let fits = LETTER * bar.name.chars().count() as f64 <= width * group_width + LETTER;
             if fits && bars.len() > 1 {
                 let middle = area.left + (x + width / 2.0) * group_width;
-                plot.text((middle, area.bottom + 28.0), "middle", "", &bar.name);
+                plot.text((middle, area.bottom + 32.0), "middle", "", &bar.name);
             }
         }
     }

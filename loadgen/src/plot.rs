@@ -263,8 +263,11 @@ fn ticks(from: f64, to: f64) -> Vec<f64> {
     (0..=10).map(|i| (first + f64::from(i)) * step).take_while(|tick| *tick <= to + step * 1e-6).collect()
 }
 
-/// A number for an axis.
+/// A number for an axis, in at most five letters.
 fn short(value: f64) -> String {
+    if value >= 10_000.0 {
+        return format!("{}k", short(value / 1_000.0));
+    }
     let text = if value >= 100.0 || value == 0.0 { format!("{value:.0}") } else { format!("{value:.3}") };
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
@@ -278,6 +281,7 @@ mod tests {
         assert_eq!(ticks(0.0, 10.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(ticks(0.0, 1.0).len(), 6);
         let texts: Vec<String> = ticks(0.5, 1.0).into_iter().map(short).collect();
+        assert_eq!(short(22_500.0), "22.5k");
         assert_eq!(texts, ["0.5", "0.6", "0.7", "0.8", "0.9", "1"]);
         for max in [0.003, 7.0, 99.0, 123_456.0] {
             let ticks = ticks(0.0, max);

@@ -12,6 +12,7 @@ pub mod motivation;
 pub mod overhead;
 pub mod page;
 pub mod run;
+pub mod sensitivity;
 pub mod setting;
 pub mod starvation;
 
@@ -72,6 +73,7 @@ pub fn figures(scope: &Scope) -> Result<Vec<Figure>, Error> {
         arrangement::cases(scope),
         breakdown::cases(scope),
         starvation::cases(scope),
+        sensitivity::cases(scope),
     ];
     let results = Results::of(&cases.concat(), scope.seeds, scope.size)?;
     // Afterwards, when nothing else runs here: it times.
@@ -82,6 +84,7 @@ pub fn figures(scope: &Scope) -> Result<Vec<Figure>, Error> {
     figures.push(breakdown::figure(scope, &results));
     figures.push(starvation::figure(scope, &results));
     figures.push(overhead::figure(scope, &overhead));
+    figures.push(sensitivity::figure(scope, &results));
     Ok(figures)
 }
 

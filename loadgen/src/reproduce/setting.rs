@@ -120,12 +120,14 @@ pub struct Case {
     pub line: Line,
     /// The starvation threshold (RelServe, Eq. 13).
     pub unit_waiting_max: Option<Millis>,
+    /// KV memory in tokens, where it is not the machine's own.
+    pub kv_tokens: Option<u32>,
 }
 
 impl Case {
     /// A setting without a starvation threshold.
     pub fn new(machine: Machine, dataset: Dataset, load: u32, line: Line) -> Self {
-        Self { machine, dataset, load, line, unit_waiting_max: None }
+        Self { machine, dataset, load, line, unit_waiting_max: None, kv_tokens: None }
     }
 
     /// RelQueries per second.
@@ -150,6 +152,9 @@ impl Case {
     pub fn config(&self) -> ReplayConfig {
         let mut config = self.machine.config(self.line);
         config.scheduler.unit_waiting_ms_max = self.unit_waiting_max;
+        if let Some(tokens) = self.kv_tokens {
+            config.scheduler.kv_blocks = tokens / config.scheduler.block_tokens;
+        }
         config
     }
 }
