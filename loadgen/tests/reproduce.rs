@@ -5,8 +5,17 @@ use loadgen::reproduce::{Scope, reproduce};
 use serde_json::Value;
 
 /// The figures and tables that one command regenerates.
-const IDS: [&str; 8] =
-    ["figure-03", "figure-04", "figure-05", "figure-09", "figure-10", "figure-11", "figure-12", "table-06"];
+const IDS: [&str; 9] = [
+    "figure-03",
+    "figure-04",
+    "figure-05",
+    "figure-09",
+    "figure-10",
+    "figure-11",
+    "figure-12",
+    "table-06",
+    "sensitivity",
+];
 
 fn tiny() -> Scope {
     Scope {
