@@ -12,7 +12,9 @@ const PANEL_BOTTOM: f64 = 50.0;
 /// Least width of a panel among several, and the heights of one alone and of one among several.
 const PANEL_WIDTH_MIN: f64 = 290.0;
 const HEIGHT_ALONE: f64 = 340.0;
-const HEIGHT_AMONG: f64 = 250.0;
+const HEIGHT_AMONG: f64 = 280.0;
+/// Height of a line of notes.
+const NOTE_LINE: f64 = 15.0;
 /// Height of a line of the legend, and about how wide a letter is.
 const LEGEND_LINE: f64 = 20.0;
 const LETTER: f64 = 7.0;
@@ -61,6 +63,8 @@ pub enum Marks {
 pub struct Panel {
     /// What stands above it.
     pub title: String,
+    /// What stands in its upper left corner, line by line.
+    pub notes: Vec<String>,
     /// The x axis.
     pub across: Across,
     /// Label and unit of the x axis.
@@ -155,8 +159,8 @@ impl Panel {
         }
     }
 
-    /// The largest value, rules included, with a little air above.
-    fn y_max(&self) -> f64 {
+    /// The largest value, rules included, with a little air above and room for the notes.
+    fn y_max(&self, height: f64) -> f64 {
         let values: Vec<f64> = match &self.marks {
             Marks::Lines(lines) => {
                 lines.iter().flat_map(|(_, points)| points.iter().map(|(_, y)| *y)).collect()
@@ -167,12 +171,13 @@ impl Panel {
         };
         let rules = self.rules.iter().map(|(y, _)| *y);
         let most = values.into_iter().chain(rules).filter(|y| y.is_finite()).fold(0.0, f64::max);
-        self.y_from + (most - self.y_from) * 1.06
+        let free = 0.05 + NOTE_LINE * self.notes.len() as f64 / height;
+        self.y_from + (most - self.y_from) / (1.0 - free.min(0.5))
     }
 
     fn draw(&self, area: Area) -> String {
-        let mut plot =
-            Plot::within(area, &self.across, (self.y_from, self.y_max()), &self.x_label, &self.y_label);
+        let y = (self.y_from, self.y_max(area.bottom - area.top));
+        let mut plot = Plot::within(area, &self.across, y, &self.x_label, &self.y_label);
         plot.text(
             (area.left + (area.right - area.left) / 2.0, area.top - 9.0),
             "middle",
@@ -187,6 +192,9 @@ impl Panel {
         let highest = self.rules.iter().map(|(y, _)| *y).fold(f64::MIN, f64::max);
         for (y, text) in &self.rules {
             plot.rule(*y, text, *y == highest);
+        }
+        for (i, note) in self.notes.iter().enumerate() {
+            plot.text((area.left + 8.0, area.top + 13.0 + NOTE_LINE * i as f64), "start", "note", note);
         }
         plot.into_body()
     }
@@ -235,6 +243,7 @@ mod tests {
     fn panel(marks: Marks, across: Across) -> Panel {
         Panel {
             title: "a < b".into(),
+            notes: vec!["ours: 2.1".into()],
             across,
             x_label: "load (1/s)".into(),
             y_label: "latency (s)".into(),
@@ -263,7 +272,7 @@ mod tests {
         let svg = chart.svg();
         assert_eq!(svg.matches(">vLLM</text>").count(), 1, "the legend names a line once");
         assert_eq!(svg.matches("<title>").count(), 1 + 8 + 12, "the picture, the points, the parts");
-        assert_eq!(svg.matches(">paper: 2.0<").count(), 3);
+        assert_eq!((svg.matches(">paper: 2.0<").count(), svg.matches(">ours: 2.1<").count()), (3, 3));
         assert!(svg.contains("a &lt; b") && !svg.contains("NaN"));
         let file = chart.file();
         assert!(file.starts_with("<svg") && file.contains("xmlns=") && file.contains("<style>"));

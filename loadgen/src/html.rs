@@ -16,7 +16,7 @@ const PAGE_STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:960p
 color:#222;background:#fff}svg{width:100%;height:auto}pre{overflow-x:auto;background:#f5f5f5;padding:1em;font-size:13px}\
 .key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}h2{margin-top:2em}\
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}svg text{fill:#aaa}.grid{stroke:#333}\
-pre{background:#222}}";
+svg .ruled,svg .note{stroke:#181818}pre{background:#222}}";
 
 /// Colours of the three periods, in the timeline and the bars.
 const PERIODS: [(&str, &str); 3] = [("waiting", "#999999"), ("core", "#0072b2"), ("tail", "#e69f00")];

@@ -16,7 +16,8 @@ const RIGHT: f64 = 16.0;
 pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 /// How text and grid look, in a page and in a file of its own.
 pub const STYLE: &str = "svg text{font:12px system-ui,sans-serif;fill:#555}svg .strong{font-weight:600}\
-.grid{stroke:#ddd}.rule{stroke:#c00;stroke-dasharray:6 4}svg .ruled{fill:#c00;font-weight:600;paint-order:stroke;stroke:#fff;stroke-width:4px}";
+.grid{stroke:#ddd}.rule{stroke:#c00;stroke-dasharray:6 4}svg .ruled{fill:#c00;font-weight:600;paint-order:stroke;stroke:#fff;stroke-width:4px}\
+svg .note{font-size:11px;paint-order:stroke;stroke:#fff;stroke-width:3px}";
 
 /// The colour of a series.
 pub fn colour(series: usize) -> &'static str {

@@ -57,14 +57,19 @@ fn panel(scope: &Scope, results: &Results, at: (Machine, Dataset)) -> Panel {
         let points = loads.iter().map(|load| (rate(*load), normalised(results, at, *load, line)));
         (Key::new(line.name, line.colour), points.collect())
     };
+    let lines = LINES.map(line).to_vec();
+    let least = lines.iter().flat_map(|(_, points): &(Key, Vec<(f64, f64)>)| points).map(|(_, y)| *y);
+    let least = least.fold(1.0, f64::min);
     let first = loads.first().copied().unwrap_or_default();
     Panel {
         title: format!("{} · {}", at.0.name(), at.1.name()),
+        notes: Vec::new(),
         across: Across::Numbers(rate(first), rate(scope.largest(at.0))),
         x_label: "load (relQueries/s)".into(),
         y_label: "latency / RelServe's".into(),
-        y_from: 0.8,
-        marks: Marks::Lines(LINES.map(line).to_vec()),
+        // All that matters is near 1.
+        y_from: (least * 10.0 - 1.0).floor().max(0.0) / 10.0,
+        marks: Marks::Lines(lines),
         rules: Vec::new(),
     }
 }

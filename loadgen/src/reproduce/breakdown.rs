@@ -48,6 +48,7 @@ pub fn figure(scope: &Scope, results: &Results) -> Figure {
     };
     let panel = Panel {
         title: "OPT-13B · Beer".into(),
+        notes: Vec::new(),
         across: Across::Names(loads.iter().map(|load| format!("{:.1}/s", rate(*load))).collect()),
         x_label: String::new(),
         y_label: "mean latency (s)".into(),

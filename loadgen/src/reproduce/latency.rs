@@ -61,6 +61,15 @@ impl Grid<'_> {
         let first = loads.first().copied().unwrap_or_default();
         Panel {
             title: format!("{} · {}", panel.0.name(), panel.1.name()),
+            notes: vec![
+                "at the largest load, / RelServe:".into(),
+                format!("vLLM {:.2} (paper 2.3-3.1)", self.factor(panel, VLLM)),
+                format!(
+                    "vLLM-SP {:.2} or {:.2} (paper 1.4-2.2)",
+                    self.factor(panel, STATIC),
+                    self.factor(panel, STATIC_WEAK)
+                ),
+            ],
             across: Across::Numbers(rate(first), rate(self.scope.largest(panel.0))),
             x_label: "load (relQueries/s)".into(),
             y_label: "mean latency (s)".into(),

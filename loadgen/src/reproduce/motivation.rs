@@ -40,6 +40,7 @@ fn bars(title: &str, y_label: &str, parts: Vec<Key>, bars: Vec<Bar>, rules: Vec<
     let groups = bars.into_iter().map(|bar| vec![bar]).collect();
     let panel = Panel {
         title: String::new(),
+        notes: Vec::new(),
         across,
         x_label: "relQuery, in the order of arrival".into(),
         y_label: y_label.into(),

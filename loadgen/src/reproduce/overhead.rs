@@ -16,7 +16,7 @@ use crate::plot::Across;
 use crate::reproduce::Scope;
 use crate::reproduce::figure::{Claim, Figure, Table};
 use crate::reproduce::run::mean;
-use crate::reproduce::setting::{Case, Dataset, Machine, RELSERVE, rate};
+use crate::reproduce::setting::{Case, Dataset, Line, Machine, OURS, RELSERVE, rate};
 
 /// The published rows: load in hundredths, DPU, ABA, E2E in seconds.
 const PAPER: [(u32, f64, f64, f64); 6] = [
@@ -45,6 +45,8 @@ impl Watch for Stopwatch {
 /// What one load costs, means over the seeds, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overhead {
+    /// The policy.
+    pub line: Line,
     /// RelQueries per second, in hundredths.
     pub load: u32,
     /// The priority updater, and the first priorities: all of `submit`.
@@ -59,39 +61,46 @@ pub struct Overhead {
     pub steps: f64,
 }
 
-/// Times every load of OPT-13B and Beer under RelServe, one replay at a time.
+/// Times every load of OPT-13B and Beer, one replay at a time: RelServe's first, then those of our own policy.
 pub fn measure(scope: &Scope) -> Result<Vec<Overhead>, Error> {
-    let once = |load: u32, seed: u64| -> Result<Overhead, Error> {
-        let case = Case::new(Machine::Opt13b, Dataset::Beer, load, RELSERVE);
-        let mut watch = Stopwatch { last: Instant::now(), spent: HashMap::new() };
-        let replay =
-            replay_watched(&case.trace(scope.size, seed), case.line.policy, &case.config(), &mut watch)
-                .map_err(|error| Error::Simulation(error.to_string()))?;
-        let spent = |marks: &[Mark]| {
-            marks.iter().filter_map(|mark| watch.spent.get(mark)).map(Duration::as_secs_f64).sum::<f64>()
-        };
-        Ok(Overhead {
-            load,
-            updater: spent(&[Mark::Planned(Phase::Updated), Mark::Submitted]),
-            arranger: spent(&[Mark::Planned(Phase::Chosen)]),
-            rest: spent(&[Mark::Planned(Phase::Granted), Mark::Applied]),
-            end_to_end: replay.summary.makespan,
-            steps: replay.counts.iters as f64,
-        })
+    let loads = scope.loads(Machine::Opt13b);
+    let all = [RELSERVE, OURS].into_iter().flat_map(|line| loads.iter().map(move |load| (line, *load)));
+    all.map(|(line, load)| mean_of_seeds(scope, line, load)).collect()
+}
+
+fn mean_of_seeds(scope: &Scope, line: Line, load: u32) -> Result<Overhead, Error> {
+    let runs: Vec<Overhead> =
+        (1..=scope.seeds).map(|seed| once(scope, line, load, seed)).collect::<Result<_, _>>()?;
+    let mean = |what: fn(&Overhead) -> f64| mean(runs.iter().map(what));
+    Ok(Overhead {
+        line,
+        load,
+        updater: mean(|run| run.updater),
+        arranger: mean(|run| run.arranger),
+        rest: mean(|run| run.rest),
+        end_to_end: mean(|run| run.end_to_end),
+        steps: mean(|run| run.steps),
+    })
+}
+
+fn once(scope: &Scope, line: Line, load: u32, seed: u64) -> Result<Overhead, Error> {
+    let case = Case::new(Machine::Opt13b, Dataset::Beer, load, line);
+    let trace = case.trace(scope.size, seed);
+    let mut watch = Stopwatch { last: Instant::now(), spent: HashMap::new() };
+    let replay = replay_watched(&trace, line.policy, &case.config(), &mut watch)
+        .map_err(|error| Error::Simulation(error.to_string()))?;
+    let spent = |marks: &[Mark]| {
+        marks.iter().filter_map(|mark| watch.spent.get(mark)).map(Duration::as_secs_f64).sum::<f64>()
     };
-    let of_load = |load: u32| -> Result<Overhead, Error> {
-        let runs: Vec<Overhead> = (1..=scope.seeds).map(|seed| once(load, seed)).collect::<Result<_, _>>()?;
-        let mean = |what: fn(&Overhead) -> f64| mean(runs.iter().map(what));
-        Ok(Overhead {
-            load,
-            updater: mean(|run| run.updater),
-            arranger: mean(|run| run.arranger),
-            rest: mean(|run| run.rest),
-            end_to_end: mean(|run| run.end_to_end),
-            steps: mean(|run| run.steps),
-        })
-    };
-    scope.loads(Machine::Opt13b).into_iter().map(of_load).collect()
+    Ok(Overhead {
+        line,
+        load,
+        updater: spent(&[Mark::Planned(Phase::Updated), Mark::Submitted]),
+        arranger: spent(&[Mark::Planned(Phase::Chosen)]),
+        rest: spent(&[Mark::Planned(Phase::Granted), Mark::Applied]),
+        end_to_end: replay.summary.makespan,
+        steps: replay.counts.iters as f64,
+    })
 }
 
 /// The published row of a load.
@@ -101,6 +110,9 @@ fn published(load: u32) -> Option<(f64, f64, f64)> {
 
 /// The table, with a chart of the shares.
 pub fn figure(scope: &Scope, measured: &[Overhead]) -> Figure {
+    let (relserve, all): (Vec<Overhead>, &[Overhead]) =
+        (measured.iter().filter(|one| one.line == RELSERVE).copied().collect(), measured);
+    let measured = relserve.as_slice();
     let line = |name: &str, colour, part: &dyn Fn(&Overhead) -> Option<f64>| {
         let points = measured.iter().filter_map(|one| Some((rate(one.load), part(one)?)));
         (Key::new(name, colour), points.collect())
@@ -110,6 +122,7 @@ pub fn figure(scope: &Scope, measured: &[Overhead]) -> Figure {
     let loads = scope.loads(Machine::Opt13b);
     let panel = |title: &str, y_label: &str, lines| Panel {
         title: title.into(),
+        notes: Vec::new(),
         across: Across::Numbers(
             loads.first().map_or(0.0, |load| rate(*load)),
             rate(scope.largest(Machine::Opt13b)),
@@ -142,12 +155,12 @@ pub fn figure(scope: &Scope, measured: &[Overhead]) -> Figure {
             columns: 2,
         },
         claims: claims(measured),
-        tables: vec![table(measured)],
+        tables: vec![table(all)],
         data: json!(
-            measured
+            all
                 .iter()
                 .map(|one| json!({
-                    "load": rate(one.load), "dpu_s": one.updater, "aba_s": one.arranger, "rest_s": one.rest,
+                    "policy": one.line.key, "load": rate(one.load), "dpu_s": one.updater, "aba_s": one.arranger, "rest_s": one.rest,
                     "e2e_s": one.end_to_end, "steps": one.steps,
                 }))
                 .collect::<Vec<_>>()
@@ -186,6 +199,7 @@ fn claims(measured: &[Overhead]) -> Vec<Claim> {
 
 fn table(measured: &[Overhead]) -> Table {
     let header = [
+        "policy",
         "load",
         "DPU (s)",
         "paper",
@@ -198,10 +212,12 @@ fn table(measured: &[Overhead]) -> Table {
     ];
     let row = |one: &Overhead| {
         let paper = |part: fn((f64, f64, f64)) -> f64| {
-            published(one.load).map_or_else(|| "-".to_owned(), |row| format!("{}", part(row)))
+            let row = published(one.load).filter(|_| one.line == RELSERVE);
+            row.map_or_else(|| "-".to_owned(), |row| format!("{}", part(row)))
         };
         let all = one.updater + one.arranger + one.rest;
         vec![
+            one.line.name.to_owned(),
             format!("{:.1}/s", rate(one.load)),
             format!("{:.4}", one.updater),
             paper(|row| row.0),

@@ -40,6 +40,7 @@ pub fn figure(scope: &Scope, results: &Results) -> Figure {
     };
     let panel = Panel {
         title: "OPT-13B · Rotten · largest load".into(),
+        notes: Vec::new(),
         across: Across::Names(CAPACITIES.map(|capacity| format!("{}k", capacity / 1_000)).to_vec()),
         x_label: "KV memory (tokens)".into(),
         y_label: "mean latency / RelServe's".into(),

@@ -77,6 +77,7 @@ pub fn figure(scope: &Scope, results: &Results) -> Figure {
         };
         Panel {
             title: title.into(),
+            notes: Vec::new(),
             across: Across::Names(THRESHOLDS.map(name).to_vec()),
             x_label: "threshold (s of waiting per row)".into(),
             y_label: "latency (s)".into(),
