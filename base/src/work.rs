@@ -94,12 +94,16 @@ pub struct Submission {
     pub id: RelQueryId,
     /// Whose it is.
     pub tenant: TenantId,
+    /// The tenant's share of the machine relative to others, in thousandths; 1000 is usual.
+    pub weight: u32,
     /// Prefix-cache namespace: only equal scopes ever share a block (model revision and tenant salt).
     pub scope: u128,
     /// Who waits.
     pub class: ServiceClass,
     /// When it arrived.
     pub arrival: Time,
+    /// When its answer is no longer waited for.
+    pub deadline: Option<Time>,
     /// Its rows. Never empty.
     pub items: Vec<WorkItem>,
 }

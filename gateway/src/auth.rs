@@ -1,4 +1,4 @@
-//! Who calls: API key -> tenant.
+//! Who calls: API key -> tenant and its weight.
 //!
 //! Keys are looked up by hash in the store; a verdict is remembered for `auth.remember_ms`, which bounds how
 //! long a revoked key still works. The prefix-cache scope comes from here too, so that no client can choose it.
@@ -23,17 +23,43 @@ const REMEMBERED_MAX: usize = 10_000;
 /// Longest key that is looked up at all.
 const KEY_BYTES_MAX: usize = 256;
 
+/// What a key says of its holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Its weight, in thousandths.
+    pub weight: u32,
+}
+
+impl Member {
+    /// A tenant of the usual weight.
+    pub fn usual(tenant: TenantId) -> Self {
+        Self { tenant, weight: 1_000 }
+    }
+
+    /// A tenant of the store.
+    pub fn of(tenant: &store::Tenant) -> Self {
+        Self { tenant: tenant.id, weight: thousandths(tenant.weight) }
+    }
+}
+
+/// A stored weight as the scheduler takes it: a thousandth at least, for nobody is shut out by a weight.
+fn thousandths(weight: f64) -> u32 {
+    (weight * 1_000.0).round().clamp(1.0, 1e9) as u32
+}
+
 /// Verdicts about keys, by hash of the key.
 #[derive(Debug, Default)]
-pub struct Remembered(Mutex<HashMap<[u8; 32], (TenantId, Time)>>);
+pub struct Remembered(Mutex<HashMap<[u8; 32], (Member, Time)>>);
 
 impl Remembered {
-    fn get(&self, hash: &[u8; 32], now: Time, lifetime: Nanos) -> Option<TenantId> {
+    fn get(&self, hash: &[u8; 32], now: Time, lifetime: Nanos) -> Option<Member> {
         let verdicts = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         verdicts.get(hash).filter(|(_, since)| now.since(*since) < lifetime).map(|(tenant, _)| *tenant)
     }
 
-    fn put(&self, hash: [u8; 32], tenant: TenantId, now: Time) {
+    fn put(&self, hash: [u8; 32], tenant: Member, now: Time) {
         let mut verdicts = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if verdicts.len() >= REMEMBERED_MAX {
             verdicts.clear();
@@ -47,20 +73,22 @@ impl Remembered {
 pub struct Caller {
     /// The tenant.
     pub tenant: TenantId,
+    /// Its share of the machine relative to others, in thousandths.
+    pub weight: u32,
     /// Its prefix-cache namespace.
     pub scope: u128,
 }
 
 impl Caller {
     /// The caller of a tenant, on a model revision.
-    pub fn of(tenant: TenantId, revision: u128) -> Self {
+    pub fn of(Member { tenant, weight }: Member, revision: u128) -> Self {
         let digest = Sha256::new()
             .chain_update(b"relserve prefix scope")
             .chain_update(revision.to_le_bytes())
             .chain_update(tenant.0.to_le_bytes())
             .finalize();
         let half: [u8; 16] = digest[..16].try_into().expect("a SHA-256 has 32 bytes");
-        Self { tenant, scope: u128::from_le_bytes(half) }
+        Self { tenant, weight, scope: u128::from_le_bytes(half) }
     }
 }
 
@@ -73,9 +101,9 @@ fn bearer(request: &HttpRequest) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && fits).then(|| key.to_owned())
 }
 
-async fn authenticate(app: &App, key: Option<String>) -> Result<TenantId, ApiError> {
+async fn authenticate(app: &App, key: Option<String>) -> Result<Member, ApiError> {
     if app.config.auth.mode == AuthMode::None {
-        return Ok(DEFAULT_TENANT);
+        return Ok(Member::usual(DEFAULT_TENANT));
     }
     let key = key.ok_or(ApiError::Unauthorized)?;
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
@@ -84,9 +112,10 @@ async fn authenticate(app: &App, key: Option<String>) -> Result<TenantId, ApiErr
         return Ok(tenant);
     }
     match app.store.find_key(&key, UnixMillis(app.shared.clock.unix_ms())).await.map_err(internal)? {
-        KeyLookup::Valid { key, .. } => {
-            app.remembered.put(hash, key.tenant, now);
-            Ok(key.tenant)
+        KeyLookup::Valid { key, weight, .. } => {
+            let member = Member { tenant: key.tenant, weight: thousandths(weight) };
+            app.remembered.put(hash, member, now);
+            Ok(member)
         }
         KeyLookup::Revoked | KeyLookup::Expired | KeyLookup::Unknown => Err(ApiError::Unauthorized),
     }
@@ -101,8 +130,8 @@ impl FromRequest for Caller {
         let key = bearer(request);
         Box::pin(async move {
             let app = app.ok_or_else(|| internal("no application state"))?;
-            let tenant = authenticate(&app, key).await?;
-            Ok(Self::of(tenant, app.model.revision))
+            let member = authenticate(&app, key).await?;
+            Ok(Self::of(member, app.model.revision))
         })
     }
 }
@@ -113,7 +142,7 @@ mod tests {
 
     #[test]
     fn tenants_and_revisions_have_scopes_of_their_own() {
-        let scope = |tenant, revision| Caller::of(TenantId(tenant), revision).scope;
+        let scope = |tenant, revision| Caller::of(Member::usual(TenantId(tenant)), revision).scope;
         assert_ne!(scope(1, 1), scope(2, 1));
         assert_ne!(scope(1, 1), scope(1, 2));
         assert_eq!(scope(1, 1), scope(1, 1));
@@ -122,8 +151,9 @@ mod tests {
     #[test]
     fn a_verdict_is_forgotten_after_its_lifetime() {
         let remembered = Remembered::default();
-        remembered.put([1; 32], TenantId(4), Time(100));
-        assert_eq!(remembered.get(&[1; 32], Time(109), Nanos(10)), Some(TenantId(4)));
+        let member = Member::usual(TenantId(4));
+        remembered.put([1; 32], member, Time(100));
+        assert_eq!(remembered.get(&[1; 32], Time(109), Nanos(10)), Some(member));
         assert_eq!(remembered.get(&[1; 32], Time(110), Nanos(10)), None);
     }
 }

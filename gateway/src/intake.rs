@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use base::{ServiceClass, WorkItem};
+use base::{ServiceClass, Time, WorkItem};
 
 use crate::account::Account;
 use crate::board::Board;
@@ -26,10 +26,14 @@ pub struct Job {
     pub board: Arc<Board>,
     /// Who pays.
     pub account: Account,
+    /// Their share of the machine, in thousandths.
+    pub weight: u32,
     /// Prefix-cache namespace.
     pub scope: u128,
     /// Who waits.
     pub class: ServiceClass,
+    /// When its answer is no longer waited for.
+    pub deadline: Option<Time>,
     /// Its rows by template; each part is one relQuery of the scheduler, or joins an open one.
     pub parts: Vec<Part>,
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Bytes, ChatTemplate, Generation, Millis, TokenCount, Tokenizer, WorkItem};
+use base::{Bytes, ChatTemplate, Generation, TokenCount, Tokenizer, WorkItem};
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
 use ir::{Cell, LowerOptions, Lowered, Plan, Row, RowProblem, Rules, Table, Template};
 use serde_json::Value;
@@ -31,8 +31,6 @@ pub struct Asked {
     pub work: Prepared,
     /// As events.
     pub stream: bool,
-    /// When a partial reply goes out.
-    pub deadline: Option<Millis>,
 }
 
 /// What a lowering needs of the server.
@@ -90,9 +88,10 @@ pub fn relquery(app: &App, fields: Fields) -> Result<Asked, ApiError> {
         class: request.class,
         rows: total,
         failed: some_can_run(total, failed)?,
+        deadline: request.deadline,
         parts: vec![part],
     };
-    Ok(Asked { work, stream: request.stream, deadline: request.deadline })
+    Ok(Asked { work, stream: request.stream })
 }
 
 /// `/v1/cells`: calls that differ in their own cell alone are rows of one relQuery.
@@ -131,9 +130,10 @@ pub fn cells(app: &App, fields: Fields) -> Result<Asked, ApiError> {
         class: base::ServiceClass::Interactive,
         rows: total,
         failed,
+        deadline: request.deadline,
         parts,
     };
-    Ok(Asked { work, stream: request.stream, deadline: request.deadline })
+    Ok(Asked { work, stream: request.stream })
 }
 
 /// Binds a call to its function.

@@ -30,6 +30,8 @@ pub struct Prepared {
     pub rows: usize,
     /// Rows that cannot run.
     pub failed: Vec<(u32, ApiError)>,
+    /// When a partial reply goes out: the scheduler hurries before it.
+    pub deadline: Option<Millis>,
     /// Rows to run.
     pub parts: Vec<Part>,
 }
@@ -56,7 +58,7 @@ pub async fn submit(
     if app.shared.pulse.is_dead() {
         return Err(ApiError::Dead);
     }
-    let Prepared { kind, route, class, rows, failed, mut parts } = prepared;
+    let Prepared { kind, route, class, rows, failed, deadline, mut parts } = prepared;
     let now = app.shared.clock.now();
     let id = resumed.id.unwrap_or_else(|| app.shared.ids.next());
     let board = Board::new(id, caller.tenant, kind, rows, (app.shared.clock.unix_ms(), now));
@@ -75,7 +77,8 @@ pub async fn submit(
         app.shared.metrics.relquery_done(&board.read());
     }
     let claim = Claim::new(app, Arc::clone(&board));
-    let job = Job { board, account, scope: caller.scope, class, parts };
+    let deadline = deadline.map(|span| now + span.into());
+    let job = Job { board, account, weight: caller.weight, scope: caller.scope, class, deadline, parts };
     if job.rows() > 0
         && let Err(full) = app.shared.intake.submit(job)
     {

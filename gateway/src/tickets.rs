@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use store::{Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
 
 use crate::app::App;
-use crate::auth::Caller;
+use crate::auth::{Caller, Member};
 use crate::board::{Board, Kind, RowState, Source, Status, Usage};
 use crate::claim::Claim;
-use crate::error::ApiError;
+use crate::error::{ApiError, internal};
 use crate::json as strict;
 use crate::prepare::{self, Asked};
 use crate::service::{self, Resumed, stored};
@@ -173,7 +173,10 @@ async fn resume_one(app: &Data<App>, ticket: Ticket) -> Result<bool, ApiError> {
     if app.registry.get(ticket.tenant, id).is_some() {
         return Ok(false);
     }
-    let caller = Caller::of(ticket.tenant, app.model.revision);
+    let tenants = app.store.tenants().await.map_err(internal)?;
+    let tenant = tenants.into_iter().find(|tenant| tenant.id == ticket.tenant);
+    let member = tenant.map_or(Member::usual(ticket.tenant), |tenant| Member::of(&tenant));
+    let caller = Caller::of(member, app.model.revision);
     let fields = strict::object(ticket.request.as_bytes())?;
     let prepared = match ticket.kind.as_str() {
         "cells" => prepare::cells(app, fields)?,
@@ -181,7 +184,9 @@ async fn resume_one(app: &Data<App>, ticket: Ticket) -> Result<bool, ApiError> {
     };
     let rows: Vec<_> = ticket.rows.iter().filter_map(parse_row).collect();
     let written = rows.len();
-    let claim = service::submit(app, caller, prepared.work, Resumed { id: Some(id), rows }).await?;
+    // Its client left with the deadline.
+    let work = service::Prepared { deadline: None, ..prepared.work };
+    let claim = service::submit(app, caller, work, Resumed { id: Some(id), rows }).await?;
     tokio::spawn(follow(app.clone(), claim.release(), written));
     Ok(true)
 }

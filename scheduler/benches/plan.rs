@@ -45,9 +45,11 @@ fn submission(id: u64, rows: u64) -> Submission {
     Submission {
         id: RelQueryId(id),
         tenant: TenantId(1),
+        weight: 1_000,
         scope: 1,
         class: ServiceClass::Interactive,
         arrival: Time(id),
+        deadline: None,
         items,
     }
 }

@@ -52,6 +52,19 @@ impl View<'_> {
     }
 }
 
+/// Why a row is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// All rows of a step are taken.
+    Seat,
+    /// All tokens of the step are.
+    Tokens,
+    /// All memory is.
+    Room,
+    /// It would delay others by more than its joining gains.
+    Worth,
+}
+
 /// A row that fits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admitted {
@@ -81,8 +94,8 @@ pub(crate) struct Admission {
     pub(crate) rows: Vec<Admitted>,
     /// Uncached tokens of it.
     pub(crate) tokens: u64,
-    /// Whether memory is what the first row that did not fit lacked.
-    pub(crate) lacks_room: bool,
+    /// What the first row that was not taken lacked.
+    pub(crate) lack: Option<Lack>,
     budget: Budget,
     /// Blocks it needs.
     need: u32,
@@ -97,7 +110,7 @@ impl Admission {
         Self {
             rows: Vec::new(),
             tokens: 0,
-            lacks_room: false,
+            lack: None,
             budget,
             need: 0,
             promised: HashSet::default(),
@@ -119,11 +132,27 @@ impl Admission {
         row: &mut Row,
         worth: Option<u64>,
     ) -> bool {
-        let (relquery, scope) = relquery;
+        self.lack = self.take(view, relquery, index, row, worth).err();
+        self.lack.is_none()
+    }
+
+    fn take(
+        &mut self,
+        view: &View<'_>,
+        (relquery, scope): (RelQueryId, u128),
+        index: u32,
+        row: &mut Row,
+        worth: Option<u64>,
+    ) -> Result<(), Lack> {
         let left = self.budget.tokens.saturating_sub(self.tokens);
-        self.lacks_room = self.need >= self.budget.room;
-        if self.rows.len() as u32 >= self.budget.seats || left == 0 || self.lacks_room {
-            return false;
+        if self.rows.len() as u32 >= self.budget.seats {
+            return Err(Lack::Seat);
+        }
+        if self.need >= self.budget.room {
+            return Err(Lack::Room);
+        }
+        if left == 0 {
+            return Err(Lack::Tokens);
         }
         let mut unheld = Vec::new();
         let resident = view.resident(scope, row, |block| {
@@ -142,23 +171,22 @@ impl Admission {
             _ => left,
         };
         if left == 0 {
-            return false;
+            return Err(Lack::Worth);
         }
         let take = match self.budget.cuts {
             true => uncached.min(u32::try_from(left).unwrap_or(u32::MAX)),
-            false if u64::from(uncached) > left && !self.rows.is_empty() => return false,
+            false if u64::from(uncached) > left && !self.rows.is_empty() => return Err(Lack::Tokens),
             false => uncached,
         };
         let need = row.total().div_ceil(view.block_tokens) - hits + unheld.len() as u32;
-        self.lacks_room = self.need + need > self.budget.room;
-        if self.lacks_room {
-            return false;
+        if self.need + need > self.budget.room {
+            return Err(Lack::Room);
         }
         self.promised.extend(&keys[hits as usize..]);
         self.pinned.extend(unheld);
         self.need += need;
         self.tokens += u64::from(take);
         self.rows.push(Admitted { relquery, index, take });
-        true
+        Ok(())
     }
 }

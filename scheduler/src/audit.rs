@@ -1,9 +1,17 @@
 //! Counts for metrics, and the invariants that hold between any two calls.
 
+use base::{Nanos, TenantId};
+
 use crate::Scheduler;
+use crate::config::Policy;
 use crate::event::Stats;
 
 impl Scheduler {
+    /// How far a tenant is served ahead of the least served one that waits: machine time at its weight.
+    pub fn tenant_lead(&self, tenant: TenantId) -> Nanos {
+        self.tenants.lead(tenant)
+    }
+
     /// How full it is, and what it has done.
     pub fn stats(&self) -> Stats {
         let ledger = &self.ledger;
@@ -69,6 +77,9 @@ impl Scheduler {
         }
         if running > self.config.sequences_max {
             return Err(format!("{running} rows run at a time"));
+        }
+        if self.config.policy == Policy::Ours {
+            self.tenants.check(self.waiting.len())?;
         }
         self.ledger.check(&held)
     }

@@ -193,7 +193,7 @@ impl Scheduler {
     }
 
     /// Offers waiting rows in key order until one does not fit; `alone`: of the first relQuery only.
-    fn admission(&mut self, alone: bool, budget: Budget) -> Admission {
+    pub(crate) fn admission(&mut self, alone: bool, budget: Budget) -> Admission {
         self.offer_waiting(Admission::new(budget), &self.offers(alone))
     }
 
@@ -264,7 +264,7 @@ impl Scheduler {
     }
 
     /// Blocks that a decode of all running rows needs.
-    fn decode_need(&self) -> u32 {
+    pub(crate) fn decode_need(&self) -> u32 {
         let rows = self.running_rows().map(|(id, index)| self.relqueries[&id].row(index));
         rows.filter(|row| {
             row.state == RowState::Running
@@ -282,7 +282,7 @@ impl Scheduler {
     }
 
     /// The last row of a running relQuery gives its blocks up.
-    fn preempt(&mut self, id: RelQueryId) {
+    pub(crate) fn preempt(&mut self, id: RelQueryId) {
         let Some(index) = self.relqueries[&id].running.last().copied() else { return };
         self.take_back(id, index);
         self.counters.preemptions += 1;

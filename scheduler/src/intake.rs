@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use base::{RelQueryId, Submission, Time, TokenCount, WorkItem};
 
 use crate::Scheduler;
+use crate::config::Policy;
 use crate::event::{Event, Refused, Usage};
 use crate::relquery::RelQuery;
 
@@ -21,6 +22,9 @@ impl Scheduler {
         }
         self.check(None, &submission.items)?;
         self.relqueries.insert(id, RelQuery::new(&submission));
+        if self.config.policy == Policy::Ours {
+            self.tenants.join(submission.tenant, submission.weight);
+        }
         self.add(id, submission.items);
         Ok(())
     }
@@ -142,6 +146,10 @@ impl Scheduler {
         let relquery = self.relqueries.remove(&id)?;
         if let Some(key) = relquery.waiting_key {
             self.waiting.remove(&key);
+            self.tenants.place(relquery.tenant, Some(key), None);
+        }
+        if self.config.policy == Policy::Ours {
+            self.tenants.leave(relquery.tenant);
         }
         if let Some(key) = relquery.running_key {
             self.running.remove(&key);

@@ -33,20 +33,22 @@ mod row;
 mod runs;
 mod settle;
 pub mod starvation;
+mod tenants;
 mod update;
 
 pub use config::{ConfigError, Policy, SchedulerConfig};
 pub use cost::{CostModel, Sample};
 pub use decision::{Decision, Phase, Reason};
 pub use event::{Event, Refused, Stats, Usage};
-pub use ours::{OursConfig, Steps};
+pub use ours::{Gain, OursConfig, Steps};
 
 use cost::Refit;
 use grant::Flight;
 use kv::{Hasher, Ledger};
 use ours::lengths::Lengths;
 use priority::Key;
-use relquery::RelQuery;
+use relquery::{AgeKey, RelQuery};
+use tenants::Tenants;
 
 /// The scheduler of one executor.
 #[derive(Clone, Debug)]
@@ -62,8 +64,10 @@ pub struct Scheduler {
     /// RelQueries with waiting rows, and those with rows that hold KV.
     waiting: BTreeSet<Key>,
     running: BTreeSet<Key>,
-    /// RelQueries with waiting rows by arrival; kept for policy `ours` only.
-    by_age: BTreeSet<(Time, RelQueryId)>,
+    /// RelQueries with waiting rows by class and arrival; kept for policy `ours` only.
+    by_age: BTreeSet<AgeKey>,
+    /// Shares of the machine; counted for policy `ours` only.
+    tenants: Tenants,
     /// Output lengths by kind of relQuery.
     lengths: Lengths,
     /// When relQueries that have not started become starving.
@@ -107,6 +111,7 @@ impl Scheduler {
             waiting: BTreeSet::new(),
             running: BTreeSet::new(),
             by_age: BTreeSet::new(),
+            tenants: Tenants::default(),
             lengths: Lengths::default(),
             deadlines: BTreeSet::new(),
             next_request: 1,

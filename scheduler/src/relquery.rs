@@ -6,21 +6,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Periods, RelQueryId, ServiceClass, Submission, Time, TokenId, WorkItem};
+use base::{Periods, RelQueryId, ServiceClass, Submission, TenantId, Time, TokenId, WorkItem};
 
 use crate::event::Usage;
+use crate::ours::alarm::Alarms;
 use crate::ours::lengths::{Ended, Kind};
 use crate::ours::sharing;
 use crate::priority::Key;
 use crate::row::Row;
 
+/// The order of age: who waits, since when.
+pub(crate) type AgeKey = (ServiceClass, Time, RelQueryId);
+
 /// One relQuery.
 #[derive(Clone, Debug)]
 pub(crate) struct RelQuery {
     pub(crate) id: RelQueryId,
+    pub(crate) tenant: TenantId,
     pub(crate) scope: u128,
+    /// As submitted, and as it counts now.
+    pub(crate) submitted_class: ServiceClass,
     pub(crate) class: ServiceClass,
     pub(crate) arrival: Time,
+    /// When nobody waits for it any longer.
+    pub(crate) due: Option<Time>,
     /// Rows by index; `None` once a row has ended.
     rows: Vec<Option<Box<Row>>>,
     /// Index by row number, of rows that have not ended.
@@ -43,11 +52,12 @@ pub(crate) struct RelQuery {
     /// Prompt tokens and output limits of all of them: what a static priority is made of.
     pub(crate) prompt_submitted: u64,
     pub(crate) output_submitted: u64,
-    /// From when on it is starving, while that is still to come.
+    /// When time alone changes its place next: it starves (Eq. 13), or one of its alarms rings.
     pub(crate) deadline: Option<Time>,
+    pub(crate) alarms: Alarms,
     /// Prio(R), in ns; `None` until first computed.
     pub(crate) priority: Option<u64>,
-    /// Whether its priority is zero for having waited too long (Eq. 13).
+    /// Whether its priority is zero, for having waited too long (Eq. 13) or being urgent.
     pub(crate) is_starving: bool,
     /// Start of its first prefill.
     pub(crate) started: Option<Time>,
@@ -61,18 +71,21 @@ pub(crate) struct RelQuery {
     /// Where it stands in the scheduler's sets; `None` where it is not in one.
     pub(crate) waiting_key: Option<Key>,
     pub(crate) running_key: Option<Key>,
-    pub(crate) age_key: Option<(Time, RelQueryId)>,
+    pub(crate) age_key: Option<AgeKey>,
 }
 
 impl RelQuery {
     /// A relQuery without rows yet, with the identity of `submission`.
     pub(crate) fn new(submission: &Submission) -> Self {
-        let Submission { id, scope, class, arrival, .. } = *submission;
+        let Submission { id, tenant, scope, class, arrival, deadline: due, .. } = *submission;
         Self {
             id,
+            tenant,
             scope,
+            submitted_class: class,
             class,
             arrival,
+            due,
             rows: Vec::new(),
             by_row: BTreeMap::new(),
             fresh: Vec::new(),
@@ -86,6 +99,7 @@ impl RelQuery {
             prompt_submitted: 0,
             output_submitted: 0,
             deadline: None,
+            alarms: Alarms::default(),
             priority: None,
             is_starving: false,
             started: None,

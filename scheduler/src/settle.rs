@@ -3,6 +3,7 @@
 use base::{End, Nanos, RelQueryId, RowError, RowOutcome, Sampled, StepId, StepOutcome, Time, TokenCount};
 
 use crate::Scheduler;
+use crate::config::Policy;
 use crate::cost::Sample;
 use crate::event::Event;
 use crate::grant::{Flight, FlightSlot};
@@ -15,6 +16,7 @@ impl Scheduler {
         let mut events = self.drain_events(now);
         let Some(flight) = self.flight.take_if(|flight| flight.step == outcome.step) else { return events };
         self.observe(&flight, outcome.elapsed);
+        self.charge(&flight);
         let mut results = outcome.rows.iter();
         let mut touched = Vec::new();
         for slot in &flight.slots {
@@ -77,6 +79,23 @@ impl Scheduler {
             _ => Sample::Mixed { tokens, sequences: decodes, elapsed },
         };
         self.cost = self.refit.observe(sample, self.cost);
+    }
+
+    /// Each tenant pays for its rows: their prompts, their sequences, and their part of the step's base.
+    fn charge(&mut self, flight: &Flight) {
+        if self.config.policy != Policy::Ours {
+            return;
+        }
+        let slots = flight.slots.len() as u64;
+        let base = self.cost.decode_base.0.max(self.cost.prefill_base.0) / slots.max(1);
+        for slot in &flight.slots {
+            let Some((id, _)) = self.requests.get(&slot.request) else { continue };
+            let own = match slot.is_prefill {
+                true => self.cost.prefill_per_token.0.saturating_mul(u64::from(slot.end - slot.start)),
+                false => self.cost.decode_per_sequence.0,
+            };
+            self.tenants.charge(self.relqueries[id].tenant, Nanos(base.saturating_add(own)));
+        }
     }
 
     /// The slot's input is in the pool now.

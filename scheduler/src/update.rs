@@ -19,12 +19,17 @@ impl Scheduler {
         if !self.config.policy.is_dynamic() && self.config.policy != Policy::Ours {
             return;
         }
+        if self.config.policy == Policy::Ours {
+            self.ring_alarms(now);
+        }
         let running: Vec<RelQueryId> = self.running.iter().map(|key| key.id).collect();
         for id in running {
             self.update_priority(id);
             self.note_priority(id);
         }
-        self.mark_starving(now);
+        if self.config.policy.is_dynamic() {
+            self.mark_starving(now);
+        }
     }
 
     /// Computes the priority of one relQuery and puts it where it belongs.
@@ -105,6 +110,8 @@ impl Scheduler {
         let priority = Nanos(relquery.priority.unwrap_or(0));
         let key = Key::new(self.config.policy, relquery.class, priority, relquery.arrival, id);
         let (waits, runs) = (relquery.waiting_len() > 0, !relquery.running.is_empty());
+        let tenant = relquery.tenant;
+        let old = relquery.waiting_key;
         let places = [
             (&mut relquery.waiting_key, &mut self.waiting, waits),
             (&mut relquery.running_key, &mut self.running, runs),
@@ -121,7 +128,11 @@ impl Scheduler {
                 *current = wanted;
             }
         }
-        let age = (self.config.policy == Policy::Ours && waits).then_some((relquery.arrival, id));
+        if self.config.policy == Policy::Ours && old != relquery.waiting_key {
+            self.tenants.place(tenant, old, relquery.waiting_key);
+        }
+        let age =
+            (self.config.policy == Policy::Ours && waits).then_some((relquery.class, relquery.arrival, id));
         if relquery.age_key != age {
             if let Some(old) = relquery.age_key {
                 self.by_age.remove(&old);

@@ -146,9 +146,11 @@ impl TraceRelQuery {
         lowered.submissions.push(Submission {
             id: RelQueryId(self.rel_id),
             tenant: TenantId(0),
+            weight: 1_000,
             scope: 0,
             class: ServiceClass::Interactive,
             arrival: Time((self.arrival * 1e9).round() as u64),
+            deadline: None,
             items,
         });
         Ok(())

@@ -24,7 +24,7 @@ impl Driver {
     pub(super) fn submit(&mut self, job: Job) {
         let now = self.shared.clock.now();
         self.shared.pulse.busy(now);
-        let Job { board, account, scope, class, parts } = job;
+        let Job { board, account, weight, scope, class, deadline, parts } = job;
         let tenant = account.tenant;
         if self.shared.pulse.is_dead() {
             self.shared.intake.finished(parts.iter().map(|part| part.rows.len() as u64).sum());
@@ -40,7 +40,8 @@ impl Driver {
             let open = open.map(|key| (tenant, key));
             let joined = open.and_then(|key| self.open_flight(key, now));
             let id = joined.unwrap_or_else(|| self.shared.ids.next());
-            let empty = Submission { id, tenant, scope, class, arrival: board.arrival, items: Vec::new() };
+            let (arrival, items) = (board.arrival, Vec::new());
+            let empty = Submission { id, tenant, weight, scope, class, arrival, deadline, items };
             let place = Place { account, open: open.map(|(_, key)| key), join: joined.is_some() };
             self.launch(&board, empty, place, fresh);
         }

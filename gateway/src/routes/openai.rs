@@ -114,18 +114,13 @@ pub async fn chat_completions(
 
 /// Runs what was asked and answers in its shape. Dropping this future (the client is gone) cancels the work.
 async fn answer(app: Data<App>, caller: Caller, asked: Asked) -> Result<HttpResponse, ApiError> {
+    let deadline = asked.work.deadline;
     let claim = service::submit(&app, caller, asked.work, Resumed::default()).await?;
     let envelope = Envelope::new(asked.api, claim.board(), &app.model);
     if asked.stream {
-        return Ok(crate::stream::reply(stream::chunks(
-            app,
-            claim,
-            envelope,
-            asked.include_usage,
-            asked.deadline,
-        )));
+        return Ok(crate::stream::reply(stream::chunks(app, claim, envelope, asked.include_usage, deadline)));
     }
-    if !claim.wait(asked.deadline).await {
+    if !claim.wait(deadline).await {
         claim::cancel(&app, claim.board());
         return Ok(HttpResponse::GatewayTimeout().json(too_late(&claim.board().read())));
     }

@@ -1,6 +1,6 @@
 //! The parts of policy `ours`, each of which can be switched off to see what it gives.
 
-use base::TokenCount;
+use base::{Millis, TokenCount};
 use serde::{Deserialize, Serialize};
 
 /// How prompts and decodes share steps.
@@ -14,6 +14,26 @@ pub enum Steps {
     Mixed,
     /// A step prefills or decodes.
     TwoPhase,
+}
+
+/// Weight of what waiting relQueries gain by a row that joins the batch, against what relQueries ahead
+/// of it lose. What later arrivals gain is not counted, so it is well above 1; where prompts ride free
+/// the batch fills by itself, and less has to be paid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gain {
+    /// Where a mixed step hides nothing.
+    pub bare: u32,
+    /// Where it hides all it can; between the two by the share it hides.
+    pub hidden: u32,
+    /// A row of a lower class than one that runs counts this many times less.
+    pub lower_class: u32,
+}
+
+impl Default for Gain {
+    fn default() -> Self {
+        Self { bare: 16, hidden: 2, lower_class: 4 }
+    }
 }
 
 /// Settings of policy `ours`.
@@ -32,15 +52,22 @@ pub struct OursConfig {
     pub exact_sharing: bool,
     /// Take rows with equal beginnings one after the other; off: as submitted.
     pub grouped_rows: bool,
-    /// Weight of what waiting relQueries gain by a row that joins the batch, against what relQueries
-    /// ahead of it lose; absent: rows join as long as they fit.
-    pub gain: Option<u32>,
+    /// When rows may join the batch of relQueries ahead of them; absent: as long as they fit.
+    pub gain: Option<Gain>,
     /// How much a ns of waiting counts against a ns of work, in thousandths; 0: not at all.
     pub age_permille: u32,
     /// Every so many steps the relQuery that arrived first goes first; absent: never.
     pub oldest_every: Option<u32>,
     /// Two-phase: fewest prompt tokens worth a prefill step while memory is what limits it.
     pub prefill_tokens_min: TokenCount,
+    /// How far, in time of the machine at its weight, a tenant may be served ahead of another that waits.
+    pub tenant_lag_ms_max: Millis,
+    /// Waiting after which a relQuery of class `dashboard` counts as interactive.
+    pub dashboard_wait_ms_max: Millis,
+    /// The same of class `bulk`.
+    pub bulk_wait_ms_max: Millis,
+    /// Rows of a lower class give their memory up for one of a higher class that finds none.
+    pub evict_lower_class: bool,
 }
 
 impl Default for OursConfig {
@@ -51,10 +78,14 @@ impl Default for OursConfig {
             learned_lengths: true,
             exact_sharing: true,
             grouped_rows: true,
-            gain: Some(16),
+            gain: Some(Gain::default()),
             age_permille: 20,
             oldest_every: None,
             prefill_tokens_min: TokenCount(1_000),
+            tenant_lag_ms_max: Millis(5_000),
+            dashboard_wait_ms_max: Millis(60_000),
+            bulk_wait_ms_max: Millis(3_600_000),
+            evict_lower_class: false,
         }
     }
 }

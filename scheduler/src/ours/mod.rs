@@ -6,6 +6,7 @@
 //! (`lengths`) and shared beginnings counted once (`sharing`). And age counts, so that nothing
 //! starves (`config::OursConfig::age_permille`, `oldest_every`). Each part can be switched off.
 
+pub(crate) mod alarm;
 pub mod config;
 pub mod lengths;
 pub(crate) mod sharing;
@@ -14,11 +15,12 @@ pub mod work;
 
 use base::{Nanos, RelQueryId, SpanKind, TokenId};
 
-pub use config::{OursConfig, Steps};
+pub use config::{Gain, OursConfig, Steps};
 
 use crate::Scheduler;
 use crate::admit::View;
 use crate::config::Policy;
+use crate::miss_ratio::MissRatio;
 use crate::priority::estimate;
 use crate::relquery::RelQuery;
 use crate::update::{miss_ratio, remaining_batches};
@@ -40,6 +42,8 @@ impl Scheduler {
         let key = self.hasher.block(relquery.scope, None, &item.prompt[..template]);
         let limit = TokenId(relquery.output_max as u32);
         relquery.kind = self.hasher.block(relquery.scope, Some(key), &[limit]).0;
+        let alone = estimate(&self.cost, &remaining_batches(relquery, MissRatio::ALL, &self.config));
+        self.set_alarms(id, alone);
     }
 
     /// The number that orders relQueries: the work that is left, and a share of the time of arrival in
@@ -47,6 +51,9 @@ impl Scheduler {
     pub(crate) fn ours_priority(&mut self, id: RelQueryId) -> Nanos {
         let expected = self.expected(id);
         let Some(relquery) = self.relqueries.get_mut(&id) else { return Nanos(0) };
+        if relquery.is_starving {
+            return Nanos(0);
+        }
         let view = View {
             ledger: &self.ledger,
             hasher: &self.hasher,

@@ -1,12 +1,23 @@
 //! The step of policy `ours`: everything that runs decodes, prompts ride along.
 
-use base::RelQueryId;
+use base::{Nanos, RelQueryId};
 
 use crate::Scheduler;
-use crate::admit::{Admission, Admitted};
+use crate::admit::{Admission, Admitted, Budget, Lack};
 use crate::choose::{Choice, Offer};
 use crate::decision::Reason;
-use crate::ours::Steps;
+use crate::ours::{Gain, Steps};
+use crate::priority::Key;
+
+/// Old relQueries of tenants ahead of their share that are passed over.
+const OLDEST_LOOKED_AT: usize = 64;
+
+/// [`Gain`] in thousandths, for rows of the same and of a lower class.
+#[derive(Clone, Copy)]
+struct GainPermille {
+    same: u64,
+    lower: u64,
+}
 
 impl Scheduler {
     /// Decides the step.
@@ -16,8 +27,32 @@ impl Scheduler {
             Steps::Mixed => true,
             Steps::TwoPhase => false,
         };
+        if self.config.ours.evict_lower_class {
+            self.evict_lower_class();
+        }
         let offers = self.ranked(mixes);
         if mixes { self.mixed(self.config.step_tokens_max.0, &offers) } else { self.two_phase(&offers) }
+    }
+
+    /// Rows of a lower class give their memory up until those of the first waiting relQuery fit that a
+    /// step can take: twice as many each time, for an offer of all rows costs more than a spared row.
+    fn evict_lower_class(&mut self) {
+        let Some(front) = self.waiting.first().copied() else { return };
+        let is_lower = |last: &&Key| last.class > front.class;
+        let mut rows = 1;
+        while self.running.last().as_ref().is_some_and(is_lower) {
+            let budget = self.prefill_budget();
+            let room = budget.room.saturating_sub(self.decode_need());
+            let admission = self.admission(true, Budget { room, cuts: true, ..budget });
+            if !matches!(admission.lack, Some(Lack::Room | Lack::Seat)) {
+                return;
+            }
+            for _ in 0..rows {
+                let Some(last) = self.running.last().filter(is_lower) else { return };
+                self.preempt(last.id);
+            }
+            rows *= 2;
+        }
     }
 
     /// Prefills across relQueries, else decodes. While memory is what limits it, a small prefill is not
@@ -32,7 +67,9 @@ impl Scheduler {
         }
         let admission = self.offer_waiting(Admission::new(self.prefill_budget()), offers);
         let is_small = admission.tokens < self.config.ours.prefill_tokens_min.0;
-        if admission.rows.is_empty() || (is_small && admission.lacks_room && self.running_rows > 0) {
+        if admission.rows.is_empty()
+            || (is_small && admission.lack == Some(Lack::Room) && self.running_rows > 0)
+        {
             return self.decode_all();
         }
         Choice { reason: Reason::PrefillFirst, prefill: admission.rows, decodes: false }
@@ -41,27 +78,50 @@ impl Scheduler {
     /// Waiting relQueries in the order they are offered, each with the most tokens one of its rows may
     /// compute beyond what rides free.
     fn ranked(&self, mixes: bool) -> Vec<Offer> {
-        let is_oldest_turn = self
-            .config
-            .ours
-            .oldest_every
-            .is_some_and(|every| self.next_step.is_multiple_of(u64::from(every)));
-        let oldest = self.by_age.first().map(|(_, id)| *id).filter(|_| is_oldest_turn);
-        let mut running = self.running.iter().peekable();
-        let (mut ahead, mut behind) = (0, self.waiting.len() as u64);
+        let oldest = self.oldest_in_turn();
+        let most = self.config.sequences_max as usize;
+        let lag = Nanos::from(self.config.ours.tenant_lag_ms_max);
+        let by_share = self.tenants.order(lag, most);
+        let keys = by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect());
+        let running: Vec<Key> = self.running.iter().copied().collect();
+        let gain = self.config.ours.gain.filter(|_| mixes).map(|gain| self.gain_permille(gain));
+        let mut behind = self.waiting.len() as u64;
         let mut offers: Vec<Offer> = oldest.map(Offer::unlimited).into_iter().collect();
-        for key in self.waiting.iter().take(self.config.sequences_max as usize) {
-            while running.next_if(|other| *other < key).is_some() {
-                ahead += 1;
-            }
+        for key in keys {
+            let ahead = running.partition_point(|other| *other < key) as u64;
             if Some(key.id) != oldest {
-                let gain = self.config.ours.gain.filter(|_| mixes && ahead > 0);
-                let row_tokens_max = gain.map(|gain| self.worth(key.id, gain, ahead, behind));
+                let gain = gain.filter(|_| ahead > 0);
+                let is_lower = running.first().is_some_and(|first| key.class > first.class);
+                let row_tokens_max = gain.map(|gain| {
+                    let permille = if is_lower { gain.lower } else { gain.same };
+                    self.worth(key.id, permille, ahead, behind)
+                });
                 offers.push(Offer { id: key.id, row_tokens_max });
             }
             behind -= 1;
         }
         offers
+    }
+
+    /// In every so many steps, the relQuery of the first class that arrived first, of a tenant within its
+    /// share if there is one near the front.
+    fn oldest_in_turn(&self) -> Option<RelQueryId> {
+        let every = u64::from(self.config.ours.oldest_every?);
+        if !self.next_step.is_multiple_of(every) {
+            return None;
+        }
+        let lag = Nanos::from(self.config.ours.tenant_lag_ms_max);
+        let (class, _, first) = *self.by_age.first()?;
+        let mut oldest = self.by_age.iter().take_while(|key| key.0 == class).take(OLDEST_LOOKED_AT);
+        let within = oldest.find(|(_, _, id)| self.tenants.lead(self.relqueries[id].tenant) <= lag);
+        Some(within.map_or(first, |(_, _, id)| *id))
+    }
+
+    /// The weights as they are on this engine.
+    fn gain_permille(&self, gain: Gain) -> GainPermille {
+        let hide = self.cost.hide_permille().unwrap_or(0).clamp(0, 1_000).unsigned_abs();
+        let same = u64::from(gain.bare) * (1_000 - hide) + u64::from(gain.hidden) * hide;
+        GainPermille { same, lower: same / u64::from(gain.lower_class.max(1)) }
     }
 
     /// Most prompt tokens for which a row that joins the batch is worth them:
@@ -72,11 +132,11 @@ impl Scheduler {
     ///
     /// `k` output tokens expected of it, `N` rows of a full batch, `ahead` relQueries that run and come
     /// before it, `behind` relQueries that wait and do not, itself included.
-    fn worth(&self, id: RelQueryId, gain: u32, ahead: u64, behind: u64) -> u64 {
+    fn worth(&self, id: RelQueryId, gain_permille: u64, ahead: u64, behind: u64) -> u64 {
         let output = self.expected(id).remaining(0, self.relqueries[&id].output_max);
         let rows = u128::from(self.running_rows.max(1));
         let base = u128::from(self.cost.decode_base.0) * u128::from(output);
-        let gained = u128::from(gain) * u128::from(behind) * base / rows;
+        let gained = u128::from(gain_permille) * u128::from(behind) * base / rows / 1_000;
         let lost = u128::from(ahead) * u128::from(self.cost.decode_per_sequence.0) * u128::from(output);
         let per_token = u128::from(ahead) * u128::from(self.cost.prefill_per_token.0.max(1));
         u64::try_from(gained.saturating_sub(lost) / per_token).unwrap_or(u64::MAX)

@@ -29,9 +29,11 @@ pub(crate) fn submission(id: u64, arrival: u64, items: Vec<WorkItem>) -> Submiss
     Submission {
         id: RelQueryId(id),
         tenant: TenantId(1),
+        weight: 1_000,
         scope: 7,
         class: ServiceClass::Interactive,
         arrival: Time(arrival),
+        deadline: None,
         items,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{Generation, Millis, Span, SpanKind, TokenCount, TokenId, WorkItem};
+use base::{Generation, Span, SpanKind, TokenCount, TokenId, WorkItem};
 use ir::{Plan, RowProblem};
 
 use crate::app::App;
@@ -28,8 +28,6 @@ pub(super) struct Asked {
     pub(super) stream: bool,
     /// With a last chunk of usage.
     pub(super) include_usage: bool,
-    /// When the work is given up.
-    pub(super) deadline: Option<Millis>,
 }
 
 /// A body of `/v1/completions`.
@@ -152,7 +150,8 @@ fn asked(
         class: common.class,
         rows: rows.len(),
         failed: Vec::new(),
+        deadline: common.deadline,
         parts: vec![Part { open: None, rows }],
     };
-    Asked { api, work, stream: common.stream, include_usage: common.include_usage, deadline: common.deadline }
+    Asked { api, work, stream: common.stream, include_usage: common.include_usage }
 }

@@ -1,0 +1,210 @@
+//! Fair shares between tenants with bounded lag (virtual token counters, arXiv 2401.00588, in machine
+//! time instead of tokens).
+//!
+//! Each tenant has a counter of the machine time it was served, divided by its weight. While rows of
+//! several tenants wait, those that are ahead of the least served one by more than the lag go last. The
+//! order by work decides within the lag, so a tenant that asks for its share or less never notices, and
+//! a flood delays others by no more than the lag and its share explain.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use base::{Nanos, TenantId};
+
+use crate::priority::Key;
+
+/// Machine time per weight: ns times a thousand.
+type Service = u128;
+
+/// One tenant.
+#[derive(Clone, Debug)]
+struct Tenant {
+    /// Thousandths.
+    weight: u32,
+    service: Service,
+    /// RelQueries held.
+    held: u32,
+    /// Those with waiting rows.
+    waiting: BTreeSet<Key>,
+}
+
+/// Idle tenants whose counters are remembered.
+const IDLE_MAX: usize = 4_096;
+
+/// All tenants that hold relQueries or are still ahead of others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tenants {
+    by_id: BTreeMap<TenantId, Tenant>,
+    /// Those with waiting rows, least served first.
+    active: BTreeSet<(Service, TenantId)>,
+}
+
+impl Tenants {
+    /// A relQuery arrives. A tenant that was idle cannot have saved up: it starts where the least served
+    /// waiting one stands, or where it stood if that is further.
+    pub(crate) fn join(&mut self, id: TenantId, weight: u32) {
+        let least = self.active.first().map_or(0, |(service, _)| *service);
+        let fresh = Tenant { weight, service: least, held: 0, waiting: BTreeSet::new() };
+        let tenant = self.by_id.entry(id).or_insert(fresh);
+        if tenant.held == 0 {
+            tenant.service = tenant.service.max(least);
+        }
+        tenant.weight = weight.max(1);
+        tenant.held += 1;
+    }
+
+    /// A relQuery is done.
+    pub(crate) fn leave(&mut self, id: TenantId) {
+        let Some(tenant) = self.by_id.get_mut(&id) else { return };
+        tenant.held -= 1;
+        if self.by_id.len() > IDLE_MAX || self.active.is_empty() {
+            let least = self.active.first().map_or(Service::MAX, |(service, _)| *service);
+            self.by_id.retain(|_, tenant| tenant.held > 0 || tenant.service > least);
+        }
+    }
+
+    /// The place of a relQuery among the waiting ones has changed.
+    pub(crate) fn place(&mut self, id: TenantId, old: Option<Key>, new: Option<Key>) {
+        let Some(tenant) = self.by_id.get_mut(&id) else { return };
+        if let Some(old) = old {
+            tenant.waiting.remove(&old);
+        }
+        tenant.waiting.extend(new);
+        let place = (tenant.service, id);
+        if tenant.waiting.is_empty() {
+            self.active.remove(&place);
+        } else {
+            self.active.insert(place);
+        }
+    }
+
+    /// The tenant was served for this long.
+    pub(crate) fn charge(&mut self, id: TenantId, time: Nanos) {
+        let Some(tenant) = self.by_id.get_mut(&id) else { return };
+        let was_active = self.active.remove(&(tenant.service, id));
+        tenant.service += u128::from(time.0) * 1_000_000 / u128::from(tenant.weight);
+        if was_active {
+            self.active.insert((tenant.service, id));
+        }
+    }
+
+    /// The first `most` waiting relQueries, in each class those of tenants within `lag` of the least served
+    /// one before the others; `None` where all are within it and the order by key is the whole truth.
+    pub(crate) fn order(&self, lag: Nanos, most: usize) -> Option<Vec<Key>> {
+        let (least, (last, _)) = (self.active.first()?.0, self.active.last()?);
+        let bound = least + u128::from(lag.0) * 1_000;
+        if *last <= bound {
+            return None;
+        }
+        let first_ahead = (bound + 1, TenantId(0));
+        let mut keys = self.merge(self.active.range(..first_ahead), most);
+        keys.extend(self.merge(self.active.range(first_ahead..), most));
+        // A class comes before another whoever asks.
+        keys.sort_by_key(|key| key.class);
+        keys.truncate(most);
+        Some(keys)
+    }
+
+    /// The first keys of several tenants.
+    fn merge<'a>(&'a self, tenants: impl Iterator<Item = &'a (Service, TenantId)>, most: usize) -> Vec<Key> {
+        let mut queues: Vec<_> =
+            tenants.filter_map(|(_, id)| self.by_id.get(id)).map(|tenant| tenant.waiting.iter()).collect();
+        let mut heads: BinaryHeap<Reverse<(Key, usize)>> = BinaryHeap::new();
+        for (number, queue) in queues.iter_mut().enumerate() {
+            heads.extend(queue.next().map(|key| Reverse((*key, number))));
+        }
+        let mut keys = Vec::new();
+        while let Some(Reverse((key, number))) = heads.pop().filter(|_| keys.len() < most) {
+            keys.push(key);
+            heads.extend(queues[number].next().map(|key| Reverse((*key, number))));
+        }
+        keys
+    }
+
+    /// How far ahead of the least served waiting tenant this one is, ns of the machine at its weight.
+    pub(crate) fn lead(&self, id: TenantId) -> Nanos {
+        let (Some(tenant), Some((least, _))) = (self.by_id.get(&id), self.active.first()) else {
+            return Nanos(0);
+        };
+        Nanos(u64::try_from(tenant.service.saturating_sub(*least) / 1_000).unwrap_or(u64::MAX))
+    }
+
+    /// The sets agree with each other; `waiting` relQueries wait.
+    pub(crate) fn check(&self, waiting: usize) -> Result<(), String> {
+        let listed: usize = self.by_id.values().map(|tenant| tenant.waiting.len()).sum();
+        if listed != waiting {
+            return Err(format!("tenants list {listed} waiting relQueries of {waiting}"));
+        }
+        let active = self.by_id.iter().filter(|(_, tenant)| !tenant.waiting.is_empty());
+        let places: BTreeSet<_> = active.map(|(id, tenant)| (tenant.service, *id)).collect();
+        if places != self.active {
+            return Err("the waiting tenants are not those in order".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{RelQueryId, ServiceClass, Time};
+
+    use super::*;
+
+    fn key(priority: u64) -> Key {
+        Key { class: ServiceClass::Interactive, priority, arrival: Time(0), id: RelQueryId(priority) }
+    }
+
+    fn order(tenants: &Tenants, lag: u64) -> Option<Vec<u64>> {
+        Some(tenants.order(Nanos(lag), 10)?.iter().map(|key| key.priority).collect())
+    }
+
+    #[test]
+    fn a_tenant_ahead_by_more_than_the_lag_goes_last() {
+        let mut tenants = Tenants::default();
+        let (flood, other) = (TenantId(1), TenantId(2));
+        for priority in [1, 2, 3] {
+            tenants.join(flood, 1_000);
+            tenants.place(flood, None, Some(key(priority)));
+        }
+        tenants.join(other, 1_000);
+        tenants.place(other, None, Some(key(9)));
+        tenants.charge(flood, Nanos(100));
+        assert_eq!(order(&tenants, 100), None, "within the lag, work decides");
+        tenants.charge(flood, Nanos(1));
+        assert_eq!(order(&tenants, 100), Some(vec![9, 1, 2, 3]));
+        assert_eq!(tenants.lead(flood), Nanos(101));
+        tenants.charge(other, Nanos(1));
+        assert_eq!(order(&tenants, 100), None);
+        assert_eq!(tenants.check(4), Ok(()));
+    }
+
+    #[test]
+    fn weights_scale_what_service_counts() {
+        let mut tenants = Tenants::default();
+        let (heavy, light) = (TenantId(1), TenantId(2));
+        tenants.join(heavy, 3_000);
+        tenants.place(heavy, None, Some(key(1)));
+        tenants.join(light, 1_000);
+        tenants.place(light, None, Some(key(2)));
+        tenants.charge(heavy, Nanos(300));
+        assert_eq!(tenants.lead(heavy), Nanos(100));
+    }
+
+    #[test]
+    fn an_idle_tenant_saves_nothing_up_and_a_leader_keeps_its_lead() {
+        let mut tenants = Tenants::default();
+        let (busy, idle) = (TenantId(1), TenantId(2));
+        tenants.join(busy, 1_000);
+        tenants.place(busy, None, Some(key(1)));
+        tenants.charge(busy, Nanos(5_000));
+        tenants.join(idle, 1_000);
+        tenants.place(idle, None, Some(key(2)));
+        assert_eq!(tenants.lead(busy), Nanos(0), "they start level");
+        tenants.charge(busy, Nanos(700));
+        tenants.place(busy, Some(key(1)), None);
+        tenants.leave(busy);
+        tenants.join(busy, 1_000);
+        tenants.place(busy, None, Some(key(3)));
+        assert_eq!(tenants.lead(busy), Nanos(700));
+    }
+}

@@ -1,0 +1,236 @@
+//! What policy `ours` promises beside a short mean: classes, deadlines, shares and an end to waiting.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use base::{Millis, RelQueryId, ServiceClass, Submission, TenantId, Time};
+use common::{Memory, item, submission};
+use scheduler::{CostModel, Event, OursConfig, Policy, Scheduler, SchedulerConfig, Steps};
+
+/// A scheduler with a memory behind it, in steps of one ms.
+struct Desk {
+    scheduler: Scheduler,
+    memory: Memory,
+    now: u64,
+    done: BTreeMap<RelQueryId, u64>,
+}
+
+const STEP: u64 = 1_000_000;
+
+impl Desk {
+    fn new(ours: OursConfig, sequences_max: u32) -> Self {
+        let config = SchedulerConfig {
+            policy: Policy::Ours,
+            ours,
+            sequences_max,
+            kv_blocks: 400,
+            block_tokens: 4,
+            refit: false,
+            ..SchedulerConfig::default()
+        };
+        let scheduler = Scheduler::new(config, CostModel::default()).expect("a valid configuration");
+        Self { scheduler, memory: Memory::new(4), now: 0, done: BTreeMap::new() }
+    }
+
+    /// Submits `rows` rows of ten tokens each; `change` sets what is special.
+    fn submit(&mut self, id: u64, rows: u32, change: impl FnOnce(Submission) -> Submission) {
+        let prompt = |row: u32| (0..10).map(|i| (id as u32 * 1_000 + row * 10 + i) % 9_973).collect();
+        let items: Vec<_> =
+            (0..rows).map(|row| item(row, prompt(row), 8, id * 1_000 + u64::from(row))).collect();
+        self.memory.know(&items);
+        self.scheduler.submit(change(submission(id, self.now, items))).expect("room");
+    }
+
+    fn step(&mut self) -> bool {
+        let Some(plan) = self.scheduler.plan(Time(self.now)) else { return false };
+        self.now += STEP;
+        let events = self.scheduler.apply(&self.memory.step(&plan), Time(self.now));
+        for event in events {
+            if let Event::RelQueryDone { relquery, .. } = event {
+                self.done.insert(relquery, self.now);
+            }
+        }
+        self.scheduler.check_invariants().expect("the books balance");
+        true
+    }
+
+    fn finish(&mut self) {
+        while self.step() {}
+        assert!(self.scheduler.is_idle());
+    }
+
+    fn end(&self, id: u64) -> u64 {
+        self.done[&RelQueryId(id)]
+    }
+}
+
+/// Work alone decides: no share, no age.
+fn bare() -> OursConfig {
+    OursConfig { age_permille: 0, tenant_lag_ms_max: Millis(u64::MAX / 1_000_000), ..OursConfig::default() }
+}
+
+#[test]
+fn a_step_decodes_what_runs_and_prefills_what_waits() {
+    let mut desk = Desk::new(bare(), 16);
+    desk.submit(1, 4, |one| one);
+    desk.step();
+    desk.submit(2, 4, |one| one);
+    let plan = desk.scheduler.plan(Time(desk.now)).expect("work");
+    assert_eq!(plan.decode_sequences() + plan.slots.iter().filter(|slot| slot.is_prefill).count() as u64, 8);
+}
+
+#[test]
+fn an_engine_on_which_mixing_costs_gets_two_phases_and_cut_prompts_are_completed() {
+    let cost = CostModel { mixed_hidden: -20_000_000, ..CostModel::default() };
+    let config = SchedulerConfig { policy: Policy::Ours, refit: false, ..SchedulerConfig::default() };
+    for steps in [Steps::Adaptive, Steps::TwoPhase] {
+        let ours = OursConfig { steps, ..OursConfig::default() };
+        let cost = if steps == Steps::Adaptive { cost } else { CostModel::default() };
+        let mut scheduler =
+            Scheduler::new(SchedulerConfig { ours, ..config.clone() }, cost).expect("a valid configuration");
+        let mut memory = Memory::new(16);
+        let items: Vec<_> = (0..90).map(|row| item(row, vec![row; 50], 6, u64::from(row))).collect();
+        memory.know(&items);
+        scheduler.submit(submission(1, 0, items)).expect("room");
+        let mut now = 0;
+        while let Some(plan) = scheduler.plan(Time(now)) {
+            assert_ne!(plan.kind(), base::BatchKind::Mixed);
+            now += STEP;
+            scheduler.apply(&memory.step(&plan), Time(now));
+        }
+        assert!(scheduler.is_idle());
+    }
+}
+
+#[test]
+fn a_lower_class_fills_what_is_left() {
+    let mut desk = Desk::new(bare(), 8);
+    desk.submit(1, 40, |one| Submission { class: ServiceClass::Bulk, ..one });
+    desk.submit(2, 60, |one| one);
+    desk.submit(3, 8, |one| Submission { class: ServiceClass::Dashboard, ..one });
+    desk.finish();
+    assert!(desk.end(2) < desk.end(3) && desk.end(3) < desk.end(1));
+}
+
+#[test]
+fn a_lower_class_rises_when_it_has_waited_long() {
+    let wait = Millis(30);
+    let mut desk = Desk::new(OursConfig { bulk_wait_ms_max: wait, ..bare() }, 4);
+    desk.submit(1, 2, |one| Submission { class: ServiceClass::Bulk, ..one });
+    for id in 2..40 {
+        desk.submit(id, 4, |one| one);
+        desk.step();
+        desk.step();
+    }
+    desk.finish();
+    let after = (2..40).filter(|id| desk.end(*id) > desk.end(1)).count();
+    assert!(desk.end(1) > 30 * STEP && after > 5, "done at {}, {after} after it", desk.end(1));
+}
+
+#[test]
+fn rows_of_a_lower_class_give_their_memory_up_where_that_is_set() {
+    for evicts in [false, true] {
+        let mut desk = Desk::new(OursConfig { evict_lower_class: evicts, ..bare() }, 4);
+        desk.submit(1, 20, |one| Submission { class: ServiceClass::Bulk, ..one });
+        desk.step();
+        desk.submit(2, 4, |one| one);
+        desk.step();
+        assert_eq!(desk.scheduler.stats().preemptions > 0, evicts);
+        desk.finish();
+    }
+}
+
+#[test]
+fn a_deadline_brings_a_large_relquery_forward() {
+    let small = |desk: &mut Desk| {
+        for id in 10..40 {
+            desk.submit(id, 3, |one| one);
+            desk.step();
+        }
+        desk.finish();
+    };
+    let mut desk = Desk::new(bare(), 4);
+    desk.submit(1, 12, |one| one);
+    small(&mut desk);
+    let without = desk.end(1);
+    let mut desk = Desk::new(bare(), 4);
+    desk.submit(1, 12, |one| Submission { deadline: Some(Time(600 * STEP)), ..one });
+    small(&mut desk);
+    assert!(desk.end(1) < without, "{} with a deadline, {without} without", desk.end(1));
+}
+
+#[test]
+fn the_oldest_goes_first_in_its_turn() {
+    let mut desk = Desk::new(OursConfig { oldest_every: Some(4), gain: None, ..bare() }, 4);
+    desk.submit(1, 30, |one| one);
+    let mut next = 2;
+    while !desk.done.contains_key(&RelQueryId(1)) {
+        desk.submit(next, 2, |one| one);
+        desk.step();
+        next += 1;
+        assert!(next < 2_000, "a flood of small relQueries starves the large one");
+    }
+    let mut starved = Desk::new(OursConfig { gain: None, ..bare() }, 4);
+    starved.submit(1, 30, |one| one);
+    for id in 2..next + 100 {
+        starved.submit(id, 2, |one| one);
+        starved.step();
+    }
+    assert!(!starved.done.contains_key(&RelQueryId(1)), "without its turn it waits for ever");
+}
+
+/// Mean end of tenant 2's relQueries, one every 40 steps, while tenant 1 floods or does nothing.
+fn others_latency(flood: bool, lag: Millis) -> u64 {
+    let mut desk = Desk::new(OursConfig { tenant_lag_ms_max: lag, gain: None, ..bare() }, 4);
+    let mut arrivals = BTreeMap::new();
+    for turn in 0..1_200_u64 {
+        if flood {
+            desk.submit(10_000 + turn, 2, |one| one);
+        }
+        if turn % 40 == 0 {
+            desk.submit(turn + 1, 6, |one| Submission { tenant: TenantId(2), ..one });
+            arrivals.insert(turn + 1, desk.now);
+        }
+        if !desk.step() {
+            desk.now += STEP;
+        }
+    }
+    desk.finish();
+    let sum: u64 = arrivals.iter().map(|(id, arrival)| desk.end(*id) - arrival).sum();
+    sum / arrivals.len() as u64
+}
+
+#[test]
+fn a_flood_raises_anothers_latency_by_no_more_than_its_share_explains() {
+    let alone = others_latency(false, Millis(100));
+    let shared = others_latency(true, Millis(100));
+    let unfair = others_latency(true, Millis(1_000_000_000));
+    // With half the machine, twice the time; rows of the flood that hold seats end first.
+    assert!(shared < 3 * alone, "{shared} ns beside a flood, {alone} ns alone");
+    assert!(unfair > 4 * shared, "{unfair} ns without shares: the flood is none");
+}
+
+#[test]
+fn every_part_can_be_switched_off() {
+    let on = OursConfig::default();
+    let variants = [
+        OursConfig { marginal_key: false, ..on.clone() },
+        OursConfig { learned_lengths: false, ..on.clone() },
+        OursConfig { exact_sharing: false, ..on.clone() },
+        OursConfig { grouped_rows: false, ..on.clone() },
+        OursConfig { gain: None, ..on.clone() },
+        OursConfig { age_permille: 0, ..on.clone() },
+        OursConfig { steps: Steps::TwoPhase, ..on.clone() },
+        OursConfig { oldest_every: Some(1), ..on },
+    ];
+    for ours in variants {
+        let mut desk = Desk::new(ours, 6);
+        for id in 1..12 {
+            desk.submit(id, 1 + id as u32 % 7, |one| one);
+            desk.step();
+        }
+        desk.finish();
+        assert_eq!(desk.done.len(), 11);
+    }
+}
