@@ -5,6 +5,7 @@
 
 pub mod course;
 pub mod executor;
+pub mod machine;
 pub mod replay;
 pub mod report;
 pub mod summary;
@@ -15,6 +16,7 @@ pub mod world;
 
 pub use course::{Course, Gain};
 pub use executor::SimExecutor;
+pub use machine::{Fitted, Machine, MachineError};
 pub use replay::{Replay, ReplayConfig, SimError, replay, replay_watched};
 pub use report::results;
 pub use scheduler::{Phase, Policy};
