@@ -4,8 +4,10 @@
 //! HTTP or tensors, and it never reads a clock: a replay is a function of its trace and configuration.
 
 pub mod course;
+pub mod draws;
 pub mod executor;
 pub mod machine;
+pub mod paper;
 pub mod replay;
 pub mod report;
 pub mod summary;
@@ -17,6 +19,7 @@ pub mod world;
 pub use course::{Course, Gain};
 pub use executor::SimExecutor;
 pub use machine::{Fitted, Machine, MachineError};
+pub use paper::{Dataset, Workload, generate};
 pub use replay::{Replay, ReplayConfig, SimError, replay, replay_watched};
 pub use report::results;
 pub use scheduler::{Phase, Policy};

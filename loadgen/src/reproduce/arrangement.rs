@@ -126,16 +126,13 @@ fn claims(scope: &Scope, results: &Results) -> Vec<Claim> {
             .and(&format!("PP {:.2}×, DP {:.2}× over all loads", here(PREFILL_FIRST), here(DECODE_FIRST)))
             .see("The arranger")
     };
-    for machine in &scope.machines {
-        match machine {
-            Machine::Opt13b => claims.push(compare(
-                *machine,
-                Dataset::Amazon,
-                "PP beats DP on Amazon with OPT-13B",
-                PREFILL_FIRST,
-                DECODE_FIRST,
-            )),
-        }
+    if scope.machines.contains(&Machine::Opt13b) {
+        let paper = "PP beats DP on Amazon with OPT-13B";
+        claims.push(compare(Machine::Opt13b, Dataset::Amazon, paper, PREFILL_FIRST, DECODE_FIRST));
+    }
+    if scope.machines.contains(&Machine::Llama70b) {
+        let paper = "DP beats PP on PDMX with Llama2-70B";
+        claims.push(compare(Machine::Llama70b, Dataset::Pdmx, paper, DECODE_FIRST, PREFILL_FIRST));
     }
     claims
 }

@@ -1,7 +1,8 @@
 //! What can be replayed: machines, datasets, loads, and the policies as the paper's figures name them.
 
 use base::Millis;
-use sim::{Policy, ReplayConfig, Shape, Trace, paper_like};
+pub use sim::{Dataset, Machine};
+use sim::{Policy, ReplayConfig, Trace, Workload, generate};
 
 /// A policy on an engine, as a line of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,62 +52,6 @@ pub const OURS: Line = line("ours", "ours", Policy::Ours, "#cc79a7");
 pub const OURS_HIDDEN: Line =
     Line { name: "ours, hide 1", key: "ours-hide-1", hide_permille: 1_000, colour: "#7b1f56", ..OURS };
 
-/// A model on its GPUs (the paper's Table 3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Machine {
-    /// OPT-13B on one A100.
-    Opt13b,
-}
-
-impl Machine {
-    /// All, in the order of the paper.
-    pub const ALL: [Self; 1] = [Self::Opt13b];
-
-    /// Its name in figures.
-    pub fn name(self) -> &'static str {
-        "OPT-13B"
-    }
-
-    /// The loads of its figures in hundredths of a relQuery per second, ascending.
-    pub fn loads(self) -> [u32; 6] {
-        [50, 60, 70, 80, 90, 100]
-    }
-
-    /// The machine, hiding as much as `line` says.
-    fn config(self, line: Line) -> ReplayConfig {
-        let config = ReplayConfig::default();
-        ReplayConfig { cost: config.cost.hiding(line.hide_permille), ..config }
-    }
-}
-
-/// A dataset (the paper's Table 4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dataset {
-    /// Amazon.
-    Amazon,
-    /// Rotten Tomatoes.
-    Rotten,
-    /// RateBeer.
-    Beer,
-    /// PDMX.
-    Pdmx,
-}
-
-impl Dataset {
-    /// All, in the order of the paper.
-    pub const ALL: [Self; 4] = [Self::Amazon, Self::Rotten, Self::Beer, Self::Pdmx];
-
-    /// Its name in figures.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Amazon => "Amazon",
-            Self::Rotten => "Rotten",
-            Self::Beer => "Beer",
-            Self::Pdmx => "PDMX",
-        }
-    }
-}
-
 /// One setting, to be replayed with several seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Case {
@@ -137,20 +82,13 @@ impl Case {
 
     /// The workload of a seed: the same for all policies.
     pub fn trace(&self, size: Size, seed: u64) -> Trace {
-        let row_tokens = match self.dataset {
-            Dataset::Amazon => 175,
-            Dataset::Rotten => 155,
-            Dataset::Beer => 115,
-            Dataset::Pdmx => 100,
-        };
-        let shape =
-            Shape { relqueries: size.relqueries, rows_max: size.rows_max, rate: self.rate(), row_tokens };
-        paper_like(seed, shape)
+        let workload = Workload::new(self.dataset, self.rate(), seed);
+        generate(&Workload { relqueries: size.relqueries, rows_max: size.rows_max, ..workload })
     }
 
     /// The machine under this setting.
     pub fn config(&self) -> ReplayConfig {
-        let mut config = self.machine.config(self.line);
+        let mut config = self.machine.config(self.line.hide_permille);
         config.scheduler.unit_waiting_ms_max = self.unit_waiting_max;
         if let Some(tokens) = self.kv_tokens {
             config.scheduler.kv_blocks = tokens / config.scheduler.block_tokens;
