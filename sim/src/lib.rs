@@ -24,7 +24,7 @@ pub use replay::{Replay, ReplayConfig, SimError, replay, replay_watched};
 pub use report::results;
 pub use scheduler::{Phase, Policy};
 pub use summary::{Counts, Iteration, Summary};
-pub use trace::{Trace, TraceError};
+pub use trace::{Template, Trace, TraceError, TraceRelQuery};
 pub use watch::{Mark, Unwatched, Watch};
 pub use workload::{Shape, paper_like};
 pub use world::{Finished, World};
