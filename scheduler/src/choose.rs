@@ -52,7 +52,7 @@ impl Scheduler {
         self.decision.first_running = self.running.first().copied();
         let choice = match self.config.policy {
             Policy::Fcfs | Policy::StaticPriority | Policy::StaticPriorityWeak => self.prefill_first(),
-            Policy::Sarathi => self.mixed(self.config.chunk_tokens.0, &self.offers(false)),
+            Policy::Sarathi => self.mixed(self.config.chunk_tokens.0, |scheduler| scheduler.offers(false)),
             Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => self.arranged(),
             Policy::Ours => self.ours(),
         };
@@ -91,9 +91,11 @@ impl Scheduler {
     }
 
     /// Sarathi's rule: everything that runs decodes; what is left of `tokens` goes to prompts, first to
-    /// those that are cut, then to the rows that are offered.
-    pub(crate) fn mixed(&mut self, tokens: u64, offers: &[Offer]) -> Choice {
+    /// those that are cut, then to the rows of `offers`. These are asked for once the decodes have their
+    /// room: a row preempted for it waits before those that come after it.
+    pub(crate) fn mixed(&mut self, tokens: u64, offers: impl FnOnce(&Self) -> Vec<Offer>) -> Choice {
         self.make_decode_room();
+        let offers = offers(self);
         let decoding = self.decode_rows();
         let mut left = tokens.saturating_sub(u64::from(decoding));
         let mut prefill = Vec::new();
@@ -114,7 +116,7 @@ impl Scheduler {
         let budget = Budget { tokens: left, cuts: true, room, free: free.saturating_sub(taken), ..budget };
         let mut admission = Admission::new(budget);
         self.promise(&mut admission, &prefill);
-        prefill.extend(self.offer_waiting(admission, offers).rows);
+        prefill.extend(self.offer_waiting(admission, &offers).rows);
         let reason = if prefill.is_empty() { Reason::NoRoom } else { Reason::Mixed };
         Choice { reason, prefill, decodes: true }
     }

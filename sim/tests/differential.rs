@@ -127,6 +127,16 @@ fn every_relquery_ends_when_the_independent_simulator_says() {
     assert!(preempts > 1_000, "memory was never short: {preempts} preemptions");
 }
 
+/// Found by this comparison: what a mixed step offers was listed before it made room for its decodes.
+#[test]
+fn a_row_preempted_by_a_mixed_step_waits_before_those_that_come_after_it() {
+    let (trace, machine) = draw(Family::Shortage, 47);
+    let sarathi = &cases()[1];
+    assert_eq!(sarathi.ours, scheduler::Policy::Sarathi);
+    let (got, expected) = both(sarathi, &trace, machine);
+    assert_eq!(difference(&trace.name, &got, &expected), None);
+}
+
 /// The rules hold a prompt that is there already for nothing. A pool of blocks cannot: the last token must be
 /// computed to sample from, and it is written into a block of the row's own. So ends may differ where whole
 /// prompts repeat under shortage; means stay near.

@@ -30,8 +30,10 @@ impl Scheduler {
         if self.config.ours.evict_lower_class {
             self.evict_lower_class();
         }
-        let offers = self.ranked(mixes);
-        if mixes { self.mixed(self.config.step_tokens_max.0, &offers) } else { self.two_phase(&offers) }
+        match mixes {
+            true => self.mixed(self.config.step_tokens_max.0, |scheduler| scheduler.ranked(true)),
+            false => self.two_phase(&self.ranked(false)),
+        }
     }
 
     /// Rows of a lower class give their memory up until those of the first waiting relQuery fit that a

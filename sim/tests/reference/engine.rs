@@ -190,6 +190,7 @@ impl Engine {
     /// Takes a row's memory away; it is computed again later, before its relQuery's other waiting rows.
     pub(crate) fn preempt(&mut self, (rel, row): Name) {
         self.running.retain(|name| *name != (rel, row));
+        self.halves.retain(|(name, _)| *name != (rel, row));
         let one = &mut self.rels[rel].rows[row];
         self.memory.release(&one.path, one.slots);
         one.slots = 0;
@@ -197,9 +198,11 @@ impl Engine {
         self.preempts += 1;
     }
 
-    /// The running row that goes first when memory is short.
+    /// The row that goes first when memory is short: of those that run, and of those half-prefilled, which
+    /// hold memory as well.
     pub(crate) fn last_running(&self) -> Option<Name> {
-        self.running.iter().copied().max_by_key(|name| (self.key(name.0), name.1))
+        let halves = self.halves.iter().map(|half| half.0);
+        self.running.iter().copied().chain(halves).max_by_key(|name| (self.key(name.0), name.1))
     }
 
     /// Preempts until every row left has room for one more token.

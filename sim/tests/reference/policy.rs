@@ -54,7 +54,7 @@ impl Engine {
         if let Some(front) = waiting.first().filter(|_| evicts) {
             while self.admissible(&[*front], &self.whole()).is_empty() {
                 let Some(last) = self.last_running() else { break };
-                if self.key(last.0) <= self.key(*front) {
+                if self.key(last.0).0 <= self.key(*front).0 {
                     break;
                 }
                 self.preempt(last);
