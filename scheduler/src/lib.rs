@@ -141,6 +141,12 @@ impl Scheduler {
         self.flight.as_ref().map(|flight| flight.step)
     }
 
+    /// Whose row a request of a plan is, and its number; `None` once it has ended.
+    pub fn row_of(&self, request: RequestId) -> Option<(RelQueryId, u32)> {
+        let (id, index) = *self.requests.get(&request)?;
+        Some((id, self.relqueries.get(&id)?.row(index).item.row))
+    }
+
     /// Whether no row is held.
     pub fn is_idle(&self) -> bool {
         self.rows == 0

@@ -65,6 +65,23 @@ impl Scheduler {
         events
     }
 
+    /// The executor lost its memory, and with it all that was ever computed: nothing of it is hit again,
+    /// and rows that run are computed anew, keeping the tokens they have. A step in flight has failed
+    /// too: it is aborted first. Says whether that was so; else nothing happens.
+    pub fn forget_memory(&mut self) -> bool {
+        if self.flight.is_some() {
+            return false;
+        }
+        let rows: Vec<_> = self.running_rows().collect();
+        for (id, index) in rows.iter().rev() {
+            self.take_back(*id, *index);
+            self.counters.preemptions += 1;
+        }
+        self.place_all(rows.iter().map(|(id, _)| *id));
+        self.ledger.forget_all();
+        true
+    }
+
     /// The model follows the engine.
     fn observe(&mut self, flight: &Flight, elapsed: Nanos) {
         if !self.config.refit {

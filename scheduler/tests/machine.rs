@@ -171,7 +171,12 @@ impl World {
             self.check();
         }
         let events = if faults && self.draws.one_in(8) {
-            self.scheduler.abort_step(plan.step, "injected", now)
+            let events = self.scheduler.abort_step(plan.step, "injected", now);
+            if self.draws.one_in(3) {
+                assert!(self.scheduler.forget_memory());
+                self.memory.cells.clear();
+            }
+            events
         } else {
             let outcome = self.memory.step(&plan);
             self.scheduler.apply(&outcome, now)

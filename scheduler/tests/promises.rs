@@ -121,6 +121,30 @@ fn a_failed_step_unpublishes_its_prefix_and_its_rows_start_again() {
 }
 
 #[test]
+fn after_a_lost_memory_nothing_is_hit_and_running_rows_keep_their_tokens() {
+    for policy in Policy::ALL {
+        let mut scheduler = scheduler(config(policy));
+        let (mut memory, plan) = start(&mut scheduler, rows(3, 20, 3, 9, 1));
+        let mut events = scheduler.apply(&memory.step(&plan), Time(2));
+        let decode = scheduler.plan(Time(3)).expect("rows run");
+        assert!(!scheduler.forget_memory(), "{policy}: a step is in flight");
+        scheduler.abort_step(decode.step, "the replica is gone", Time(4));
+        assert!(scheduler.forget_memory(), "{policy}");
+        // The model of the executor fails the test if a slot reads what is not there.
+        memory.cells.clear();
+        scheduler.check_invariants().expect("the books balance");
+        assert_eq!(scheduler.stats().kv_free_blocks, 64, "{policy}");
+        let request = decode.slots[0].request;
+        assert_eq!(scheduler.row_of(request), Some((RelQueryId(1), 0)), "{policy}");
+        let (rest, _) = finish(&mut scheduler, &mut memory);
+        events.extend(rest);
+        let tokens = events.iter().filter(|event| matches!(event, Event::Token { .. })).count() as u64;
+        assert_eq!(usage(&events).output.0, tokens, "{policy}: no token is told twice");
+        assert_eq!(scheduler.row_of(request), None, "{policy}");
+    }
+}
+
+#[test]
 fn a_row_that_is_part_of_too_many_failed_steps_fails() {
     let mut scheduler = scheduler(config(Policy::Fcfs));
     scheduler.submit(submission(1, 0, rows(1, 4, 1, 5, 1))).expect("room");

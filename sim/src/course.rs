@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Periods, RelQueryId, Submission, Time, TokenCount};
+use base::{Periods, RelQueryId, Submission, Time, TokenCount, WorkItem};
 use scheduler::{Event, Usage};
 
 use crate::world::Finished;
@@ -71,6 +71,14 @@ impl Courses {
         });
         let order = submissions.iter().map(|submission| (submission.id, submission.arrival));
         Self { order: order.collect(), prompts: rows.collect() }
+    }
+
+    /// Learns of rows that come later, too.
+    pub fn and<'a>(mut self, late: impl Iterator<Item = (RelQueryId, &'a [WorkItem])>) -> Self {
+        for (id, items) in late {
+            self.prompts.extend(items.iter().map(|item| ((id, item.row), item.prompt.len() as u64)));
+        }
+        self
     }
 
     /// The courses, in the order of submission, of the relQueries that ended.

@@ -1,12 +1,15 @@
 //! One trace under one policy.
 
+use std::collections::BTreeMap;
+
 use base::{RelQueryId, TokenCount};
-use scheduler::{ConfigError, CostModel, Policy, Scheduler, SchedulerConfig};
+use scheduler::{ConfigError, CostModel, Event, Policy, Refused, Scheduler, SchedulerConfig};
 use serde::Serialize;
 
 use crate::course::{Course, Courses};
 use crate::executor::SimExecutor;
-use crate::summary::{Counts, Iteration, Summary};
+use crate::faults::{Deed, FaultError, FaultPlan};
+use crate::summary::{Counts, Iteration, Summary, by_tenant};
 use crate::trace::{Trace, TraceError};
 use crate::watch::{Unwatched, Watch};
 use crate::world::World;
@@ -17,6 +20,9 @@ pub enum SimError {
     /// The trace cannot be used.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// The faults cannot be used with the trace.
+    #[error(transparent)]
+    Fault(#[from] FaultError),
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -26,7 +32,7 @@ pub enum SimError {
         /// The relQuery.
         relquery: RelQueryId,
         /// Why.
-        reason: scheduler::Refused,
+        reason: Refused,
     },
     /// The scheduler broke a promise.
     #[error("the scheduler broke a promise: {0}")]
@@ -67,12 +73,18 @@ impl Default for ReplayConfig {
 pub struct Replay {
     /// The policy.
     pub policy: Policy,
-    /// Latencies.
+    /// Latencies of the relQueries that were not called off.
     pub summary: Summary,
+    /// The same for each tenant, by name.
+    pub tenants: BTreeMap<String, Summary>,
     /// Counts.
     pub counts: Counts,
-    /// End of each relQuery in seconds, in file order.
+    /// End of each relQuery in seconds, in file order; of one that was called off, when that was.
     pub t_done: Vec<f64>,
+    /// Those that were called off.
+    pub cancelled: Vec<RelQueryId>,
+    /// Rows that failed.
+    pub failed_rows: u64,
     /// The steps.
     #[serde(skip)]
     pub iterations: Vec<Iteration>,
@@ -93,32 +105,92 @@ pub fn replay_watched(
     config: &ReplayConfig,
     watch: &mut dyn Watch,
 ) -> Result<Replay, SimError> {
-    let lowered = trace.lower()?;
+    replay_with_faults(trace, policy, config, &FaultPlan::default(), watch)
+}
+
+/// Iterations list their relQueries up to this many of them; beyond, the lists say little and weigh much.
+const LISTED_MAX: usize = 20;
+
+/// [`replay_watched`] while things go wrong.
+pub fn replay_with_faults(
+    trace: &Trace,
+    policy: Policy,
+    config: &ReplayConfig,
+    faults: &FaultPlan,
+    watch: &mut dyn Watch,
+) -> Result<Replay, SimError> {
+    faults.check(trace)?;
+    let (lowered, deeds) = faults.lower(trace)?;
     let settings = SchedulerConfig { policy, ..config.scheduler.clone() };
     let mut executor = SimExecutor::new(config.cost);
     for (seed, length) in lowered.lengths {
         executor.set_length(seed, length);
     }
     let mut world = World::new(Scheduler::new(settings, config.cost)?, executor);
+    world.trouble(faults.trouble());
+    if trace.relqueries.len() <= LISTED_MAX {
+        world.list_members();
+    }
     let ids: Vec<RelQueryId> = lowered.submissions.iter().map(|submission| submission.id).collect();
-    let courses = Courses::of(&lowered.submissions);
+    let late = deeds.iter().filter_map(|(_, deed)| match deed {
+        Deed::Extend(id, items) => Some((*id, items.as_slice())),
+        Deed::Cancel(_) | Deed::CancelRow(..) => None,
+    });
+    let courses = Courses::of(&lowered.submissions).and(late);
     for submission in lowered.submissions {
         world.submit(submission);
     }
+    for (at, deed) in deeds {
+        match deed {
+            Deed::Cancel(id) => world.cancel_at(at, id),
+            Deed::CancelRow(id, row) => world.cancel_row_at(at, id, row),
+            Deed::Extend(id, items) => world.extend_at(at, id, items),
+        }
+    }
     world.run_watched(watch).map_err(SimError::Broken)?;
-    if let Some((relquery, reason)) = world.refused().first().cloned() {
+    outcome(trace, policy, &ids, &world, courses)
+}
+
+/// What a world that has come to rest came to.
+fn outcome(
+    trace: &Trace,
+    policy: Policy,
+    ids: &[RelQueryId],
+    world: &World<SimExecutor>,
+    courses: Courses,
+) -> Result<Replay, SimError> {
+    // Rows that come too late for their relQuery are nobody's fault.
+    let refused = world.refused().iter().find(|(_, reason)| !matches!(reason, Refused::Unknown(_)));
+    if let Some((relquery, reason)) = refused.cloned() {
         return Err(SimError::Refused { relquery, reason });
     }
-    let lost = |id| SimError::Broken(format!("relQuery {id} never ended"));
-    let (mut periods, mut t_done) = (Vec::new(), Vec::new());
-    for id in ids {
-        let finished = world.finished().get(&id).ok_or_else(|| lost(id))?;
-        periods.push(finished.periods);
-        t_done.push(finished.at.0 as f64 / 1e9);
+    let (mut finished, mut t_done, mut cancelled) = (Vec::new(), Vec::new(), Vec::new());
+    for (id, relquery) in ids.iter().zip(&trace.relqueries) {
+        let end = if let Some(end) = world.finished().get(id) {
+            finished.push((relquery.tenant.as_str(), *end));
+            end.at
+        } else if let Some(at) = world.cancelled().get(id) {
+            cancelled.push(*id);
+            *at
+        } else {
+            return Err(SimError::Broken(format!("relQuery {id} never ended")));
+        };
+        t_done.push(end.0 as f64 / 1e9);
     }
     let stats = world.scheduler.stats();
     let counts = Counts::of(world.iterations(), stats.prompt_tokens, stats.preemptions);
-    let summary = Summary::of(&periods, world.now(), &counts);
-    let courses = courses.follow(world.events(), world.finished());
-    Ok(Replay { policy, summary, counts, t_done, iterations: world.iterations().to_vec(), courses })
+    let last = finished.iter().map(|(_, end)| end.at).max().unwrap_or_default();
+    let periods: Vec<_> = finished.iter().map(|(_, end)| end.periods).collect();
+    let failed = world.events().iter().filter(|(_, event)| matches!(event, Event::RowFailed { .. }));
+    Ok(Replay {
+        policy,
+        summary: Summary::of(&periods, last, &counts),
+        tenants: by_tenant(&finished, world.events()),
+        counts,
+        t_done,
+        cancelled,
+        failed_rows: failed.count() as u64,
+        iterations: world.iterations().to_vec(),
+        courses: courses.follow(world.events(), world.finished()),
+    })
 }

@@ -1,12 +1,11 @@
 //! The result format `relserve-expected/1`: a trace's replays side by side, as JSON.
 
+use scheduler::Policy;
 use serde_json::{Value, json};
 
 use crate::replay::{Replay, ReplayConfig};
+use crate::summary::Iteration;
 use crate::trace::Trace;
-
-/// Iterations are listed up to this many relQueries; beyond, the list says little and weighs much.
-const LISTED_MAX: usize = 20;
 
 /// The results of a trace, each under its name, with the constants they were made with.
 pub fn results(trace: &Trace, config: &ReplayConfig, replays: &[(String, Replay)]) -> Value {
@@ -38,21 +37,54 @@ fn policy(replay: &Replay, config: &ReplayConfig) -> Value {
         "hide": config.cost.hide_permille().map(|permille| permille as f64 / 1_000.0),
         "summary": replay.summary,
         "counts": replay.counts,
+        "tenants": replay.tenants,
         "t_done": replay.t_done,
     });
-    if replay.t_done.len() <= LISTED_MAX {
-        let iterations = replay.iterations.iter().map(|one| {
-            json!([one.start.0 as f64 / 1e9, one.duration.as_seconds(), one.uncached.0, one.decoding])
-        });
-        value["iterations"] = iterations.collect();
+    if !replay.cancelled.is_empty() || replay.failed_rows > 0 {
+        value["cancelled"] = json!(replay.cancelled);
+        value["failed_rows"] = json!(replay.failed_rows);
+    }
+    let is_listed = replay.iterations.iter().all(|one| one.members.is_some());
+    if is_listed {
+        value["iterations"] = replay.iterations.iter().map(iteration).collect();
     }
     value
 }
 
+/// `[start, duration, uncached prompt tokens, decoding rows, whose rows finished their prompt, whose
+/// decoded]`.
+fn iteration(one: &Iteration) -> Value {
+    let members = one.members.clone().unwrap_or_default();
+    json!([
+        one.start.0 as f64 / 1e9,
+        one.duration.as_seconds(),
+        one.uncached.0,
+        one.decoding,
+        members.prefilled,
+        members.decoded
+    ])
+}
+
+/// The name that the reference results have for a policy: what it imitates, its chunk where it cuts
+/// prompts, and what a mixed step hides where it mixes.
+pub fn reference_name(policy: Policy, config: &ReplayConfig) -> String {
+    let hide = config.cost.hide_permille().map_or(0.0, |permille| permille as f64 / 1_000.0);
+    let name = match policy {
+        Policy::Fcfs => "vllm".to_owned(),
+        Policy::Sarathi => format!("sarathi-{} hide={hide}", config.scheduler.chunk_tokens.0),
+        Policy::StaticPriority => "vllm-sp".to_owned(),
+        Policy::StaticPriorityWeak => "vllm-sp weak".to_owned(),
+        Policy::Ours => format!("ours hide={hide}"),
+        Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => policy.name().to_owned(),
+    };
+    match config.scheduler.unit_waiting_ms_max {
+        Some(threshold) if policy.is_dynamic() => format!("{name} thr={}", threshold.0 as f64 / 1_000.0),
+        _ => name,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use scheduler::Policy;
-
     use super::*;
     use crate::replay::replay;
     use crate::workload::{Shape, paper_like};

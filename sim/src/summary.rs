@@ -1,10 +1,24 @@
 //! What a replay comes to: latencies, their parts, counts. Floating point lives here, in reports only.
 
-use base::{Nanos, Periods, Time, TokenCount};
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{Nanos, Periods, RelQueryId, Time, TokenCount};
+use scheduler::Event;
 use serde::Serialize;
 
+use crate::world::Finished;
+
+/// Whose rows an iteration was made of, each relQuery once, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Those of which a row finished its prompt.
+    pub prefilled: Vec<RelQueryId>,
+    /// Those of which a row decoded.
+    pub decoded: Vec<RelQueryId>,
+}
+
 /// One model step as it ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Iteration {
     /// When it began.
     pub start: Time,
@@ -14,6 +28,8 @@ pub struct Iteration {
     pub uncached: TokenCount,
     /// Rows that decoded.
     pub decoding: u64,
+    /// Whose they were, where a world lists that.
+    pub members: Option<Members>,
 }
 
 /// Latencies of relQueries, in seconds. Percentiles interpolate between order statistics.
@@ -106,6 +122,44 @@ impl Summary {
             dbatch: counts.decode_tokens as f64 / decodes.max(1) as f64,
         }
     }
+}
+
+/// A summary of each tenant's relQueries.
+///
+/// What the machine does for several at once is counted as far as it is theirs: `hit` by what their rows
+/// were charged, `dbatch` by the tokens they got per step in which they got one, first tokens aside.
+pub fn by_tenant(finished: &[(&str, Finished)], events: &[(Time, Event)]) -> BTreeMap<String, Summary> {
+    let mut ends: BTreeMap<&str, Vec<Finished>> = BTreeMap::new();
+    for (tenant, end) in finished {
+        ends.entry(tenant).or_default().push(*end);
+    }
+    let tenants: BTreeMap<RelQueryId, &str> =
+        finished.iter().map(|(tenant, end)| (end.relquery, *tenant)).collect();
+    let mut decodes: BTreeMap<&str, (u64, BTreeSet<Time>)> = BTreeMap::new();
+    let mut begun = BTreeSet::new();
+    for (at, event) in events {
+        let Event::Token { relquery, row, .. } = event else { continue };
+        let Some(tenant) = tenants.get(relquery) else { continue };
+        if !begun.insert((*relquery, *row)) {
+            let (tokens, steps) = decodes.entry(tenant).or_default();
+            *tokens += 1;
+            steps.insert(*at);
+        }
+    }
+    let summary = |(tenant, ends): (&str, Vec<Finished>)| {
+        let (decode_tokens, steps) = decodes.remove(tenant).unwrap_or_default();
+        let counts = Counts {
+            prompt: ends.iter().map(|end| end.usage.prompt.0).sum(),
+            uncached: ends.iter().map(|end| end.usage.computed.0).sum(),
+            decode_tokens,
+            decode_iters: steps.len() as u64,
+            ..Counts::default()
+        };
+        let periods: Vec<Periods> = ends.iter().map(|end| end.periods).collect();
+        let last = ends.iter().map(|end| end.at).max().unwrap_or_default();
+        (tenant.to_owned(), Summary::of(&periods, last, &counts))
+    };
+    ends.into_iter().map(summary).collect()
 }
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {

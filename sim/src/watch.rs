@@ -3,7 +3,7 @@
 //! The world reads no clock; a watcher that has one learns from the marks what the scheduler's parts cost
 //! in real time, beside the virtual time that the run takes.
 
-use scheduler::Phase;
+use scheduler::{Decision, Phase};
 
 /// A place that a run comes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +26,9 @@ pub enum Mark {
 pub trait Watch {
     /// The run has come to `mark`.
     fn mark(&mut self, mark: Mark);
+
+    /// A step is planned, for these reasons.
+    fn planned(&mut self, _decision: &Decision) {}
 }
 
 /// Nobody.

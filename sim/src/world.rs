@@ -1,11 +1,15 @@
 //! A scheduler, an executor and a virtual clock: what happens when, until nothing is left to do.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use base::{Executor, Nanos, Periods, RelQueryId, StepId, Submission, Time};
+use base::{
+    BatchPlan, Executor, Periods, RelQueryId, RequestId, RowError, StepId, StepOutcome, Submission, Time,
+    WorkItem,
+};
 use scheduler::{Event, Refused, Scheduler, Usage};
 
-use crate::summary::Iteration;
+use crate::summary::{Iteration, Members};
+use crate::trouble::{Fate, Trouble};
 use crate::watch::{Mark, Unwatched, Watch};
 
 /// Something that happens at a time of the trace's choosing.
@@ -13,11 +17,15 @@ use crate::watch::{Mark, Unwatched, Watch};
 enum Action {
     Submit(Box<Submission>),
     Cancel(RelQueryId),
+    CancelRow(RelQueryId, u32),
+    Extend(RelQueryId, Vec<WorkItem>),
 }
 
 /// How a relQuery ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
+    /// Which.
+    pub relquery: RelQueryId,
     /// When.
     pub at: Time,
     /// Its latency in three parts.
@@ -25,9 +33,6 @@ pub struct Finished {
     /// Its tokens.
     pub usage: Usage,
 }
-
-/// How long a step takes that fails.
-const FAILURE: Nanos = Nanos(1_000_000);
 
 /// The world.
 #[derive(Debug)]
@@ -39,11 +44,13 @@ pub struct World<E> {
     /// What is to come, by time and then in the order it was scheduled.
     actions: BTreeMap<(Time, u64), Action>,
     scheduled: u64,
-    failing: BTreeSet<StepId>,
+    trouble: Trouble,
     checks: bool,
+    lists_members: bool,
     iterations: Vec<Iteration>,
     events: Vec<(Time, Event)>,
     finished: BTreeMap<RelQueryId, Finished>,
+    cancelled: BTreeMap<RelQueryId, Time>,
     refused: Vec<(RelQueryId, Refused)>,
 }
 
@@ -56,11 +63,13 @@ impl<E: Executor> World<E> {
             now: Time(0),
             actions: BTreeMap::new(),
             scheduled: 0,
-            failing: BTreeSet::new(),
+            trouble: Trouble::default(),
             checks: false,
+            lists_members: false,
             iterations: Vec::new(),
             events: Vec::new(),
             finished: BTreeMap::new(),
+            cancelled: BTreeMap::new(),
             refused: Vec::new(),
         }
     }
@@ -68,6 +77,16 @@ impl<E: Executor> World<E> {
     /// Checks the scheduler's invariants after every step from now on; slow.
     pub fn check_every_step(&mut self) {
         self.checks = true;
+    }
+
+    /// Lists from now on whose rows each iteration prefilled and decoded.
+    pub fn list_members(&mut self) {
+        self.lists_members = true;
+    }
+
+    /// Lets steps run into this.
+    pub fn trouble(&mut self, trouble: Trouble) {
+        self.trouble = trouble;
     }
 
     /// Lets a relQuery arrive at the time it says.
@@ -80,9 +99,19 @@ impl<E: Executor> World<E> {
         self.schedule(at, Action::Cancel(id));
     }
 
+    /// Lets a row be cancelled.
+    pub fn cancel_row_at(&mut self, at: Time, id: RelQueryId, row: u32) {
+        self.schedule(at, Action::CancelRow(id, row));
+    }
+
+    /// Lets rows be added.
+    pub fn extend_at(&mut self, at: Time, id: RelQueryId, items: Vec<WorkItem>) {
+        self.schedule(at, Action::Extend(id, items));
+    }
+
     /// Lets a step fail whole.
     pub fn fail_step(&mut self, step: StepId) {
-        self.failing.insert(step);
+        self.trouble.fail_step(step);
     }
 
     fn schedule(&mut self, at: Time, action: Action) {
@@ -103,6 +132,7 @@ impl<E: Executor> World<E> {
             if let Some(plan) =
                 self.scheduler.plan_in_phases(self.now, &mut |phase| watch.mark(Mark::Planned(phase)))
             {
+                watch.planned(self.scheduler.last_decision());
                 self.run_step(&plan, watch)?;
             } else if !self.scheduler.is_idle() {
                 return Err("rows wait and nothing is planned".into());
@@ -116,6 +146,9 @@ impl<E: Executor> World<E> {
 
     /// Everything due by now.
     fn let_happen(&mut self, watch: &mut dyn Watch) {
+        if self.trouble.outage_passed(self.now) {
+            self.scheduler.forget_memory();
+        }
         while let Some(entry) = self.actions.first_entry().filter(|entry| entry.key().0 <= self.now) {
             match entry.remove() {
                 Action::Submit(submission) => {
@@ -128,38 +161,109 @@ impl<E: Executor> World<E> {
                     }
                 }
                 Action::Cancel(id) => {
-                    self.scheduler.cancel(id);
+                    if self.scheduler.cancel(id) {
+                        self.cancelled.insert(id, self.now);
+                    }
+                }
+                Action::CancelRow(id, row) => {
+                    self.scheduler.cancel_row(id, row);
+                }
+                Action::Extend(id, items) => {
+                    if let Err(refused) = self.scheduler.extend(id, items) {
+                        self.refused.push((id, refused));
+                    }
                 }
             }
         }
+        // A relQuery whose last row was called off ends even if nothing runs any more.
+        if self.scheduler.is_idle() {
+            let events = self.scheduler.drain_events(self.now);
+            self.note(events);
+        }
     }
 
-    fn run_step(&mut self, plan: &base::BatchPlan, watch: &mut dyn Watch) -> Result<(), String> {
+    fn run_step(&mut self, plan: &BatchPlan, watch: &mut dyn Watch) -> Result<(), String> {
         let start = self.now;
-        let events = if self.failing.remove(&plan.step) {
-            self.now = self.now + FAILURE;
-            self.scheduler.abort_step(plan.step, "a fault of the simulation", self.now)
-        } else {
-            let outcome = self.executor.step(plan).map_err(|error| error.to_string())?;
-            self.now = self.now + outcome.elapsed;
-            self.iterations.push(Iteration {
-                start,
-                duration: outcome.elapsed,
-                uncached: plan.prefill_tokens(),
-                decoding: plan.decode_sequences(),
-            });
-            watch.mark(Mark::ApplyBegins);
-            let events = self.scheduler.apply(&outcome, self.now);
-            watch.mark(Mark::Applied);
-            events
+        let mut ran = None;
+        let fate = match self.trouble.strikes(plan.step, start) {
+            Some(fate) => fate,
+            None => {
+                let outcome = self.executor.step(plan).map_err(|error| error.to_string())?;
+                let fate = self.trouble.fate(start, outcome.elapsed);
+                ran = Some(outcome);
+                fate
+            }
         };
+        let events = match (fate, ran) {
+            (Fate::Runs(end), Some(outcome)) => {
+                self.now = end;
+                self.apply(plan, start, outcome, watch)
+            }
+            (Fate::Runs(end) | Fate::Fails(end) | Fate::Lost(end), _) => {
+                self.now = end;
+                let events = self.scheduler.abort_step(plan.step, "a fault of the simulation", end);
+                if matches!(fate, Fate::Lost(_)) {
+                    self.scheduler.forget_memory();
+                }
+                events
+            }
+        };
+        self.note(events);
+        if self.checks { self.scheduler.check_invariants() } else { Ok(()) }
+    }
+
+    /// A step that ran: counted, and told to the scheduler.
+    fn apply(
+        &mut self,
+        plan: &BatchPlan,
+        start: Time,
+        mut outcome: StepOutcome,
+        watch: &mut dyn Watch,
+    ) -> Vec<Event> {
+        outcome.elapsed = self.now.since(start);
+        if self.trouble.breaks_rows() {
+            for row in &mut outcome.rows {
+                let whose = self.scheduler.row_of(row.request);
+                if whose.is_some_and(|(id, row)| self.trouble.breaks(id, row)) {
+                    row.result = Err(RowError::NotANumber);
+                }
+            }
+        }
+        self.iterations.push(Iteration {
+            start,
+            duration: outcome.elapsed,
+            uncached: plan.prefill_tokens(),
+            decoding: plan.decode_sequences(),
+            members: self.lists_members.then(|| self.members(plan)),
+        });
+        watch.mark(Mark::ApplyBegins);
+        let events = self.scheduler.apply(&outcome, self.now);
+        watch.mark(Mark::Applied);
+        events
+    }
+
+    /// Whose rows finish their prompt in this step, and whose decode.
+    fn members(&self, plan: &BatchPlan) -> Members {
+        let relquery = |request: RequestId| self.scheduler.row_of(request).map(|(id, _)| id);
+        let list = |is_prefill: bool| {
+            let slots =
+                plan.slots.iter().filter(|slot| slot.is_prefill == is_prefill && slot.sample.is_some());
+            let mut ids: Vec<RelQueryId> = slots.filter_map(|slot| relquery(slot.request)).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            ids
+        };
+        Members { prefilled: list(true), decoded: list(false) }
+    }
+
+    /// Keeps what the scheduler said.
+    fn note(&mut self, events: Vec<Event>) {
         for event in events {
             if let Event::RelQueryDone { relquery, periods, usage } = event {
-                self.finished.insert(relquery, Finished { at: self.now, periods, usage });
+                self.finished.insert(relquery, Finished { relquery, at: self.now, periods, usage });
             }
             self.events.push((self.now, event));
         }
-        if self.checks { self.scheduler.check_invariants() } else { Ok(()) }
     }
 
     /// The time.
@@ -182,7 +286,12 @@ impl<E: Executor> World<E> {
         &self.finished
     }
 
-    /// The relQueries that were not taken, and why.
+    /// The relQueries that were called off, and when.
+    pub fn cancelled(&self) -> &BTreeMap<RelQueryId, Time> {
+        &self.cancelled
+    }
+
+    /// The relQueries and late rows that were not taken, and why.
     pub fn refused(&self) -> &[(RelQueryId, Refused)] {
         &self.refused
     }

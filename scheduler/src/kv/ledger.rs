@@ -135,6 +135,13 @@ impl Ledger {
         }
     }
 
+    /// Takes every content back: the memory behind the pool was lost.
+    pub fn forget_all(&mut self) {
+        for number in 0..self.total() {
+            self.unpublish(BlockId(number));
+        }
+    }
+
     /// Adds a block at the young end of the cached list.
     fn link(&mut self, block: BlockId) {
         let older = self.youngest;

@@ -42,7 +42,8 @@ pub(crate) fn submission(id: u64, arrival: u64, items: Vec<WorkItem>) -> Submiss
 #[derive(Default)]
 pub(crate) struct Memory {
     block_tokens: usize,
-    cells: BTreeMap<u32, Vec<u64>>,
+    /// What lies in each block that was written.
+    pub(crate) cells: BTreeMap<u32, Vec<u64>>,
     /// Prompts by seed, and outputs so far by request.
     prompts: BTreeMap<u64, Arc<[TokenId]>>,
     outputs: BTreeMap<RequestId, Vec<TokenId>>,
