@@ -41,6 +41,8 @@ pub(crate) struct Row {
     pub(crate) usage: Usage,
     /// Whether its first prefill has run.
     pub(crate) has_started: bool,
+    /// Prompt tokens that were in the pool at some time, computed or supplied.
+    pub(crate) reached: u32,
 }
 
 impl Row {
@@ -57,6 +59,7 @@ impl Row {
             failures: 0,
             usage: Usage::default(),
             has_started: false,
+            reached: 0,
         }
     }
 

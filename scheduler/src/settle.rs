@@ -133,10 +133,12 @@ impl Scheduler {
         let prompt = row.prompt_len();
         let computed = slot.end.min(prompt).saturating_sub(slot.start);
         row.usage.computed += TokenCount(u64::from(computed));
+        // Of a cut prompt that was taken back, the cache may supply more than it had computed.
+        row.usage.cached += TokenCount(u64::from(slot.start.min(prompt).saturating_sub(row.reached)));
+        row.reached = row.reached.max(slot.end.min(prompt));
         if !row.has_started {
             row.has_started = true;
             row.usage.prompt = TokenCount(u64::from(prompt));
-            row.usage.cached = TokenCount(u64::from(slot.start));
             events.push(Event::Started { relquery: id, row: row.item.row });
         }
     }

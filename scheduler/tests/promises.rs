@@ -178,6 +178,25 @@ fn a_broken_row_fails_alone_and_what_it_wrote_is_never_hit() {
     assert_eq!(scheduler.plan(Time(9)).expect("work").prefill_tokens(), TokenCount(23));
 }
 
+/// Found by the seeded worlds, as more prompt tokens in a step than a step may have.
+#[test]
+fn what_was_built_on_a_broken_row_does_not_keep_a_content_from_being_shared_again() {
+    let mut scheduler = scheduler(config(Policy::Fcfs));
+    let mut memory = Memory::new(4);
+    let items = rows(2, 20, 12, 5, 1);
+    let prompt = items[1].prompt.clone();
+    memory.know(&items);
+    memory.broken.push(1);
+    scheduler.submit(submission(1, 0, items)).expect("room");
+    finish(&mut scheduler, &mut memory);
+    let again: Vec<_> =
+        (0..2).map(|row| WorkItem { prompt: prompt.clone(), ..item(row, vec![1], 5, 9) }).collect();
+    memory.know(&again);
+    scheduler.submit(submission(2, 0, again)).expect("room");
+    // The second computes its last block only: the first supplies the rest in the same step.
+    assert_eq!(scheduler.plan(Time(9)).expect("work").prefill_tokens(), TokenCount(32 + 4));
+}
+
 #[test]
 fn what_a_broken_row_wrote_is_not_hit_even_if_it_was_cancelled_in_flight() {
     let mut scheduler = scheduler(config(Policy::Fcfs));

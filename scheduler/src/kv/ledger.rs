@@ -115,7 +115,8 @@ impl Ledger {
         }
     }
 
-    /// Makes the block's content hittable. A content that is known already stays where it is.
+    /// Makes the block's content hittable. A content that is known already stays where it is, unless it
+    /// cannot be reached any more.
     pub(crate) fn publish(
         &mut self,
         block: BlockId,
@@ -124,6 +125,9 @@ impl Ledger {
         key: BlockKey,
         tokens: &[TokenId],
     ) -> Publication {
+        if let Some(orphan) = self.index.orphan(scope, parent, key, tokens) {
+            self.unpublish(orphan);
+        }
         self.index.publish(block, scope, parent, key, tokens)
     }
 

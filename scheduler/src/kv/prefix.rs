@@ -149,6 +149,21 @@ impl PrefixIndex {
         same.then_some((block, published.link))
     }
 
+    /// The block with this content after a parent that is gone: a failed row's, whose neighbours built on
+    /// it. Nothing finds it, and it would keep the content from being published again.
+    pub(crate) fn orphan(
+        &self,
+        scope: u128,
+        parent: Link,
+        key: BlockKey,
+        tokens: &[TokenId],
+    ) -> Option<BlockId> {
+        let block = *self.by_key.get(&key)?;
+        let published = self.by_block[block.0 as usize].as_ref()?;
+        let same = published.scope == scope && *published.tokens == *tokens;
+        (same && published.parent != parent).then_some(block)
+    }
+
     pub(crate) fn publish(
         &mut self,
         block: BlockId,
