@@ -3,6 +3,7 @@
 //! The scheduler in here is the one that serves; only time and the model are made up. It must not know
 //! HTTP or tensors, and it never reads a clock: a replay is a function of its trace and configuration.
 
+pub mod chaos;
 pub mod course;
 pub mod draws;
 pub mod executor;

@@ -1,0 +1,335 @@
+//! Deterministic simulation: a seed draws a small world in which everything happens that may happen to a
+//! scheduler, and after each step every promise is checked.
+//!
+//! Policies with their settings, tables, arrivals (ties among them), rows added and called off, steps and
+//! rows that fail, poisonous rows, answers that are missing or belong to another step, too little memory,
+//! tenants, classes, deadlines, a clock that stands still or jumps: `setup` draws it, `memory` checks what
+//! slots read, `books` what the outside is told, `arrivals` brings and calls off, and this file runs it. A world is a function of
+//! its seed and reads no clock, so a failing seed is a bug report.
+
+mod arrivals;
+mod books;
+mod draws;
+mod memory;
+mod promises;
+mod setup;
+
+use base::{BatchPlan, End, Nanos, RelQueryId, RowError, RowOutcome, Sampled, Slot, StepOutcome, Time};
+use scheduler::{Event, Scheduler};
+
+use books::{Books, OUTAGE, POISON};
+use draws::Draws;
+use memory::{Memory, token};
+use setup::Setup;
+
+/// What worlds went through; sums over several show whether they were hard enough.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Steps planned.
+    pub steps: u64,
+    /// Steps that failed whole.
+    pub failed_steps: u64,
+    /// Rows that ended well, and rows that failed.
+    pub rows_done: u64,
+    /// Rows that ended with an error.
+    pub rows_failed: u64,
+    /// Rows whose blocks were taken for others.
+    pub preemptions: u64,
+    /// Prompt tokens that the prefix cache supplied.
+    pub hits: u64,
+    /// Submissions that were refused.
+    pub refused: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.steps += other.steps;
+        self.failed_steps += other.failed_steps;
+        self.rows_done += other.rows_done;
+        self.rows_failed += other.rows_failed;
+        self.preemptions += other.preemptions;
+        self.hits += other.hits;
+        self.refused += other.refused;
+    }
+}
+
+/// Runs the world of a seed to its end. `tell` hears every decision if it is given; the error is the
+/// first broken promise.
+pub fn run_seed(seed: u64, tell: Option<&mut dyn FnMut(&str)>) -> Result<Tally, String> {
+    let mut world = World::new(seed, tell)?;
+    for _ in 0..world.setup.turns {
+        world.turn()?;
+    }
+    world.work_off()?;
+    Ok(world.tally())
+}
+
+struct World<'a> {
+    draws: Draws,
+    setup: Setup,
+    scheduler: Scheduler,
+    memory: Memory,
+    books: Books,
+    now: Time,
+    next_id: u64,
+    next_seed: u64,
+    tally: Tally,
+    /// The outcome of an earlier step.
+    stray: Option<StepOutcome>,
+    /// A shape of relQuery that arrives again and again.
+    favourite: Option<Vec<Vec<u32>>>,
+    tell: Option<&'a mut dyn FnMut(&str)>,
+}
+
+impl<'a> World<'a> {
+    fn new(seed: u64, tell: Option<&'a mut dyn FnMut(&str)>) -> Result<Self, String> {
+        let mut draws = Draws::new(seed);
+        let setup = Setup::draw(&mut draws);
+        let scheduler =
+            Scheduler::new(setup.config.clone(), setup.cost).map_err(|error| error.to_string())?;
+        let memory = Memory::new(setup.config.kv_blocks, setup.config.block_tokens);
+        let mut world = Self {
+            draws,
+            scheduler,
+            memory,
+            books: Books::default(),
+            now: Time(0),
+            next_id: 1,
+            next_seed: 1,
+            tally: Tally::default(),
+            stray: None,
+            favourite: None,
+            tell,
+            setup,
+        };
+        let setup = world.setup.clone();
+        world.say(|| format!("{setup:#?}"));
+        Ok(world)
+    }
+
+    fn say(&mut self, line: impl FnOnce() -> String) {
+        if let Some(tell) = &mut self.tell {
+            tell(&line());
+        }
+    }
+
+    /// One turn: time passes or not, things happen, a step is planned, more happens, the step ends somehow.
+    fn turn(&mut self) -> Result<(), String> {
+        self.pass_time();
+        if self.draws.one_in(self.setup.rates.arrivals) {
+            self.arrive();
+        }
+        if self.draws.one_in(self.setup.rates.extends) {
+            self.extend();
+        }
+        if self.draws.one_in(self.setup.rates.cancels) {
+            self.cancel()?;
+        }
+        self.step(true)
+    }
+
+    fn pass_time(&mut self) {
+        let still = if self.setup.ties { 5 } else { 2 };
+        if !self.draws.one_in(still) && self.setup.ties {
+            return;
+        }
+        let pass = match self.draws.below(20) {
+            0 => self.draws.below(20_000_000_000),
+            1..10 => self.draws.below(60_000_000),
+            _ => 1_000_000,
+        };
+        self.now = self.now + Nanos(pass);
+    }
+
+    /// Plans a step and lets it end.
+    fn step(&mut self, wild: bool) -> Result<(), String> {
+        let plan = self.scheduler.plan(self.now);
+        self.scheduler.check_invariants()?;
+        let Some(plan) = plan else {
+            let events = self.scheduler.drain_events(self.now);
+            self.note(&events)?;
+            return match self.scheduler.is_idle() {
+                true => Ok(()),
+                false => Err("rows wait, nothing runs and nothing is planned".into()),
+            };
+        };
+        self.tally.steps += 1;
+        let decision = self.tell.is_some().then(|| self.scheduler.last_decision().to_string());
+        self.say(|| {
+            format!("{:?} {}, {} slots", plan.kind(), decision.unwrap_or_default(), plan.slots.len())
+        });
+        promises::check_plan(&plan, &self.scheduler)?;
+        if self.scheduler.plan(self.now).is_some() {
+            return Err("two steps at a time".into());
+        }
+        self.memory.run(&plan)?;
+        if wild {
+            self.meanwhile()?;
+        }
+        self.settle(&plan, wild)?;
+        self.scheduler.check_invariants()
+    }
+
+    /// What happens while a step is in flight.
+    fn meanwhile(&mut self) -> Result<(), String> {
+        let rates = self.setup.rates;
+        if self.draws.one_in(4 * rates.arrivals) {
+            self.arrive();
+        }
+        if self.draws.one_in(rates.cancels) {
+            self.cancel()?;
+        }
+        if self.draws.one_in(rates.strays) {
+            let before = self.scheduler.stats();
+            let Some(stray) = self.stray.take() else { return Ok(()) };
+            let events = match self.draws.one_in(2) {
+                true => self.scheduler.apply(&stray, self.now),
+                false => self.scheduler.abort_step(stray.step, "late", self.now),
+            };
+            let is_quiet = events.iter().all(|event| matches!(event, Event::RelQueryDone { .. }));
+            let after = self.scheduler.stats();
+            if !is_quiet
+                || (after.output_tokens, after.kv_free_blocks)
+                    != (before.output_tokens, before.kv_free_blocks)
+            {
+                return Err(format!("the outcome of step {} counted later on", stray.step));
+            }
+            self.note(&events)?;
+        }
+        Ok(())
+    }
+
+    /// The step in flight ends: whole, with failed rows, or not at all.
+    fn settle(&mut self, plan: &BatchPlan, wild: bool) -> Result<(), String> {
+        let reason = match self.is_poisoned(plan) {
+            true => Some(POISON),
+            false => (wild && self.draws.one_in(self.setup.rates.aborts)).then_some(OUTAGE),
+        };
+        let events = if let Some(reason) = reason {
+            self.say(|| format!("  fails: {reason}"));
+            self.tally.failed_steps += 1;
+            self.memory.spoil(plan);
+            let events = self.scheduler.abort_step(plan.step, reason, self.now);
+            if reason == OUTAGE && self.draws.one_in(4) {
+                self.lose_memory()?;
+            }
+            events
+        } else {
+            let outcome = self.outcome(plan, wild);
+            let events = self.scheduler.apply(&outcome, self.now);
+            self.stray = Some(outcome);
+            events
+        };
+        let started = self.note(&events)?;
+        if promises::starvation_bound(self.setup.config.policy) == promises::Bound::InOrder
+            && self.tally.failed_steps == 0
+        {
+            self.books.check_in_order(&started, self.tally.steps)?;
+        }
+        Ok(())
+    }
+
+    /// The executor comes back with nothing in its memory.
+    fn lose_memory(&mut self) -> Result<(), String> {
+        self.say(|| "  and the memory is lost".into());
+        self.memory.spoil_all();
+        match self.scheduler.forget_memory() {
+            true => Ok(()),
+            false => Err("no step is in flight, and the lost memory is not forgotten".into()),
+        }
+    }
+
+    fn is_poisoned(&mut self, plan: &BatchPlan) -> bool {
+        plan.slots.iter().any(|slot| {
+            let seed = self.memory.seed(slot.request);
+            seed.and_then(|seed| self.books.row(seed)).is_some_and(|row| row.is_poison)
+        })
+    }
+
+    /// What the executor says of a plan that it ran.
+    fn outcome(&mut self, plan: &BatchPlan, wild: bool) -> StepOutcome {
+        let mut rows = Vec::new();
+        for slot in &plan.slots {
+            rows.extend(self.sampled(plan, slot, wild));
+        }
+        if self.draws.one_in(8) {
+            rows.reverse();
+        }
+        let elapsed = match self.draws.below(30) {
+            0 => Nanos(0),
+            1 => Nanos(self.draws.below(u64::MAX)),
+            _ => self.setup.cost.mixed(plan.prefill_tokens(), plan.decode_sequences()),
+        };
+        if !self.setup.ties && elapsed.0 < 1 << 40 {
+            self.now = self.now + elapsed;
+        }
+        StepOutcome { step: plan.step, elapsed, rows }
+    }
+
+    fn sampled(&mut self, plan: &BatchPlan, slot: &Slot, wild: bool) -> Option<RowOutcome> {
+        let sample = slot.sample.as_ref()?;
+        let index = u64::from(sample.output_index);
+        // A row that was called off meanwhile is none of the books' any longer.
+        let row = self.books.row(sample.seed);
+        let is_broken = row.as_ref().is_some_and(|row| row.is_broken) && index > sample.seed % 3;
+        let is_missed = wild && self.draws.one_in(self.setup.rates.missing);
+        if let Some(row) = row.filter(|_| is_missed) {
+            row.was_missed = true;
+        }
+        if is_missed || is_broken {
+            self.memory.spoil_unshared(plan, slot);
+        }
+        if is_missed {
+            return None;
+        }
+        if is_broken {
+            return Some(RowOutcome { request: slot.request, result: Err(RowError::NotANumber) });
+        }
+        let is_last = index + 1 == sample.generation.output_max.0;
+        let end = if is_last {
+            Some(End::Length)
+        } else {
+            self.draws.one_in(self.setup.rates.stops).then_some(End::Stop)
+        };
+        let sampled = Sampled { token: token(sample.seed, index as usize), text: String::new(), end };
+        Some(RowOutcome { request: slot.request, result: Ok(sampled) })
+    }
+
+    fn note(&mut self, events: &[Event]) -> Result<Vec<RelQueryId>, String> {
+        self.books.note(events)
+    }
+
+    /// Nothing arrives and nothing but poison goes wrong any more: everything ends, in steps that the
+    /// work explains.
+    fn work_off(&mut self) -> Result<(), String> {
+        let cuts = self.setup.config.policy.cuts_prompts();
+        let failed = self.tally.failed_steps;
+        let bound = self.tally.steps + self.books.steps_explained(cuts);
+        while !self.scheduler.is_idle() {
+            self.step(false)?;
+            self.now = self.now + Nanos(1_000_000);
+            let failed = self.tally.failed_steps - failed;
+            if self.tally.steps > bound + failed {
+                return Err(format!("step {}: the work left explained {bound}", self.tally.steps));
+            }
+        }
+        let events = self.scheduler.drain_events(self.now);
+        self.note(&events)?;
+        match (self.books.open.is_empty(), self.scheduler.stats().kv_used_blocks) {
+            (true, 0) => self.scheduler.check_invariants(),
+            (false, _) => Err("a relQuery was never done".into()),
+            (true, blocks) => Err(format!("{blocks} blocks are held for nobody")),
+        }
+    }
+
+    fn tally(&self) -> Tally {
+        let stats = self.scheduler.stats();
+        Tally {
+            rows_done: self.books.rows_done,
+            rows_failed: self.books.rows_failed,
+            preemptions: stats.preemptions,
+            hits: stats.prefix_hit_tokens,
+            ..self.tally
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What a plan must look like, and what each policy promises about waiting.
+
+use std::collections::BTreeSet;
+
+use base::{BatchKind, BatchPlan};
+use scheduler::{OursConfig, Policy, Scheduler, SchedulerConfig, Steps};
+
+/// How far a policy lets others go before a relQuery that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// No row starts while one of an earlier relQuery has not.
+    InOrder,
+    /// It states none that holds whatever arrives.
+    None,
+}
+
+/// The table of those promises. A policy that states a bound gets its line here, and its check where
+/// this is asked.
+pub(super) fn starvation_bound(policy: Policy) -> Bound {
+    match policy {
+        Policy::Fcfs | Policy::Sarathi => Bound::InOrder,
+        Policy::StaticPriority
+        | Policy::StaticPriorityWeak
+        | Policy::RelServe
+        | Policy::RelServePrefill
+        | Policy::RelServeDecode
+        | Policy::Ours => Bound::None,
+    }
+}
+
+/// Whether steps of the policy prefill and decode at once.
+fn mixes(config: &SchedulerConfig) -> bool {
+    match (config.policy, &config.ours) {
+        (Policy::Sarathi, _) => true,
+        (Policy::Ours, OursConfig { steps, .. }) => *steps != Steps::TwoPhase,
+        _ => false,
+    }
+}
+
+/// A plan has work, no request twice, nobody who was retired, and keeps to its limits.
+pub(super) fn check_plan(plan: &BatchPlan, scheduler: &Scheduler) -> Result<(), String> {
+    let config = scheduler.config();
+    let requests: BTreeSet<_> = plan.slots.iter().map(|slot| slot.request).collect();
+    if requests.is_empty() || requests.len() < plan.slots.len() {
+        return Err("a plan is empty or names a request twice".into());
+    }
+    if plan.retired.iter().any(|request| requests.contains(request)) {
+        return Err("a plan names a retired request".into());
+    }
+    if plan.slots.len() > config.sequences_max as usize {
+        return Err(format!("{} slots in a step", plan.slots.len()));
+    }
+    if plan.kind() == BatchKind::Mixed && !mixes(config) {
+        return Err("a policy of two phases mixes them".into());
+    }
+    let prefills = plan.slots.iter().filter(|slot| slot.is_prefill).count();
+    let (tokens, decodes) = (plan.prefill_tokens().0, plan.decode_sequences());
+    let (limit, used) = match config.policy {
+        Policy::Sarathi => (config.chunk_tokens.0, tokens + decodes),
+        Policy::Ours if mixes(config) => (config.step_tokens_max.0, tokens + decodes),
+        _ => (config.step_tokens_max.0, tokens),
+    };
+    // A row larger than a step goes alone.
+    let is_larger = prefills == 1 && config.policy != Policy::Sarathi;
+    if prefills > 0 && used > limit && !is_larger {
+        return Err(format!("{used} tokens in a step of {limit}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! Seeded worlds by the thousand, millions of steps: see `sim::chaos`.
+
+use sim::chaos::{Tally, run_seed};
+
+/// Says how to see a failing seed again, even where the scheduler panics.
+struct Replay(u64);
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("replay with a trace: cargo run -p sim --example seed -- {}", self.0);
+        }
+    }
+}
+
+/// Seeds of one test.
+const SEEDS: u64 = 7_500;
+
+/// Runs the `part`-th stretch of seeds.
+fn run(part: u64) {
+    let mut sum = Tally::default();
+    for seed in part * SEEDS..(part + 1) * SEEDS {
+        let _replay = Replay(seed);
+        match run_seed(seed, None) {
+            Ok(tally) => sum += tally,
+            Err(wrong) => panic!("seed {seed}: {wrong}"),
+        }
+    }
+    eprintln!("{sum:?}");
+    let Tally { steps, failed_steps, rows_done, rows_failed, preemptions, hits, refused } = sum;
+    let least = [steps / 300, failed_steps, rows_done / 20, rows_failed, preemptions, hits / 10, refused];
+    assert!(least.into_iter().all(|count| count > 500), "the worlds are too easy: {sum:?}");
+}
+
+macro_rules! stretches {
+    ($($name:ident = $part:expr;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                run($part);
+            }
+        )*
+    };
+}
+
+stretches! {
+    every_promise_holds_after_each_step_of_the_first_worlds = 0;
+    every_promise_holds_after_each_step_of_the_second_worlds = 1;
+    every_promise_holds_after_each_step_of_the_third_worlds = 2;
+    every_promise_holds_after_each_step_of_the_fourth_worlds = 3;
+}
+
+#[test]
+fn a_world_is_a_function_of_its_seed() {
+    let trace = |seed| {
+        let mut lines = Vec::new();
+        let ended = run_seed(seed, Some(&mut |line: &str| lines.push(line.to_owned())));
+        (ended, lines)
+    };
+    assert_eq!(trace(5), trace(5));
+    assert!(trace(5).1.len() > 10);
+}
