@@ -1,4 +1,4 @@
-//! The `relserve` command: serve, keys, pull, model info.
+//! The `relserve` command: serve, keys, pull, sim, model info.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::clock::Clock;
 use crate::config::{AuthMode, Config};
+use crate::simulate::Simulate;
 use crate::{app, backend};
 
 /// What went wrong, for a person at a terminal.
@@ -56,6 +57,8 @@ enum Command {
         #[arg(long)]
         revision: Option<String>,
     },
+    /// Replays a trace under several policies in virtual time.
+    Sim(Box<Simulate>),
     /// Says what a model folder holds.
     ModelInfo {
         /// The folder.
@@ -143,6 +146,10 @@ impl Cli {
         match self.command {
             Command::Serve(_) => serve(config).await,
             Command::Config => print_configuration(config),
+            Command::Sim(simulate) => {
+                say!("{}", simulate.run()?);
+                Ok(())
+            }
             Command::Key(key) => keys(key, &open(&config).await?).await,
             Command::Pull { repo, into, endpoint, revision } => {
                 let folder = into.unwrap_or_else(|| {

@@ -33,6 +33,7 @@ pub mod repeats;
 pub mod results;
 pub mod routes;
 pub mod service;
+pub mod simulate;
 pub mod stream;
 pub mod tickets;
 pub mod wire;

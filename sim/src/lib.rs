@@ -4,6 +4,7 @@
 //! HTTP or tensors, and it never reads a clock: a replay is a function of its trace and configuration.
 
 pub mod chaos;
+pub mod comparison;
 pub mod course;
 pub mod draws;
 pub mod executor;
@@ -12,6 +13,7 @@ pub mod machine;
 pub mod paper;
 pub mod replay;
 pub mod report;
+pub mod settings;
 pub mod summary;
 pub mod trace;
 pub mod trouble;
@@ -19,6 +21,7 @@ pub mod watch;
 pub mod workload;
 pub mod world;
 
+pub use comparison::Comparison;
 pub use course::{Course, Gain};
 pub use executor::SimExecutor;
 pub use faults::{Fault, FaultError, FaultPlan};
@@ -27,6 +30,7 @@ pub use paper::{Dataset, Workload, generate};
 pub use replay::{Replay, ReplayConfig, SimError, replay, replay_watched, replay_with_faults};
 pub use report::{reference_name, results};
 pub use scheduler::{Phase, Policy};
+pub use settings::{SettingError, policies, set};
 pub use summary::{Counts, Iteration, Members, Summary};
 pub use trace::{Template, Trace, TraceError, TraceRelQuery};
 pub use watch::{Mark, Unwatched, Watch};

@@ -16,6 +16,7 @@ mod refusals;
 mod relqueries;
 mod repeats;
 mod shutdown;
+mod simulate;
 mod streams;
 #[path = "../../../store/tests/support/mod.rs"]
 mod support;

@@ -1,0 +1,183 @@
+//! One trace under several policies, as a table and as results: what `relserve sim` prints.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use scheduler::{Decision, Policy};
+use serde_json::Value;
+
+use crate::faults::FaultPlan;
+use crate::replay::{Replay, ReplayConfig, SimError, replay_with_faults};
+use crate::report::{reference_name, results};
+use crate::summary::Summary;
+use crate::trace::Trace;
+use crate::watch::{Mark, Watch};
+
+/// Replays of a trace side by side.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    replays: Vec<Replay>,
+    explained: Vec<(Policy, Vec<String>)>,
+}
+
+/// Writes the decisions of some steps down.
+struct Explain {
+    steps: RangeInclusive<u64>,
+    lines: Vec<String>,
+}
+
+impl Watch for Explain {
+    fn mark(&mut self, _: Mark) {}
+
+    fn planned(&mut self, decision: &Decision) {
+        if decision.step.is_some_and(|step| self.steps.contains(&step.0)) {
+            self.lines.push(format!("{:10.6} s  {decision}", decision.now.0 as f64 / 1e9));
+        }
+    }
+}
+
+impl Comparison {
+    /// Replays the trace under each policy; the decisions of the steps `explain` are kept as text.
+    pub fn of(
+        trace: &Trace,
+        policies: &[Policy],
+        config: &ReplayConfig,
+        faults: &FaultPlan,
+        explain: Option<RangeInclusive<u64>>,
+    ) -> Result<Self, SimError> {
+        let (mut replays, mut explained) = (Vec::new(), Vec::new());
+        // Steps are numbered from 1.
+        let steps = explain.unwrap_or(0..=0);
+        for policy in policies {
+            let mut watch = Explain { steps: steps.clone(), lines: Vec::new() };
+            replays.push(replay_with_faults(trace, *policy, config, faults, &mut watch)?);
+            if !watch.lines.is_empty() {
+                explained.push((*policy, watch.lines));
+            }
+        }
+        Ok(Self { replays, explained })
+    }
+
+    /// The replays, in the order of the policies.
+    pub fn replays(&self) -> &[Replay] {
+        &self.replays
+    }
+
+    /// The results in the format `relserve-expected/1`.
+    pub fn results(&self, trace: &Trace, config: &ReplayConfig) -> Value {
+        let named = |replay: &Replay| (reference_name(replay.policy, config), replay.clone());
+        results(trace, config, &self.replays.iter().map(named).collect::<Vec<_>>())
+    }
+
+    /// How many times longer the mean latency under `policy` is.
+    fn ratio(&self, policy: Policy, mean: f64) -> String {
+        let found = self.replays.iter().find(|replay| replay.policy == policy);
+        let found = found.filter(|_| mean > 0.0);
+        found.map_or_else(|| "-".to_owned(), |replay| format!("{:.2}", replay.summary.mean / mean))
+    }
+
+    /// A line per policy.
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:20}", "policy")?;
+        for name in ["mean s", "p50", "p99", "max", "x relserve", "x fcfs", "hit", "waiting", "core", "tail"]
+        {
+            write!(f, " {name:>10}")?;
+        }
+        writeln!(f)?;
+        for replay in &self.replays {
+            let sum = &replay.summary;
+            write!(f, "{:20}", replay.policy.name())?;
+            write!(f, " {:10.3} {:10.3} {:10.3} {:10.3}", sum.mean, sum.p50, sum.p99, sum.max)?;
+            let ratio = |policy| self.ratio(policy, sum.mean);
+            write!(f, " {:>10} {:>10}", ratio(Policy::RelServe), ratio(Policy::Fcfs))?;
+            writeln!(f, " {:10.3} {:10.3} {:10.3} {:10.3}", sum.hit, sum.waiting, sum.core, sum.tail)?;
+        }
+        writeln!(f, "x: mean latency under that policy over this one's; above 1 is better")
+    }
+
+    /// A line per tenant and policy.
+    fn tenants(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\n{:20} {:12}", "tenant", "policy")?;
+        for name in ["relQueries", "mean s", "p50", "p99", "max", "waiting", "core", "tail"] {
+            write!(f, " {name:>10}")?;
+        }
+        writeln!(f)?;
+        let names = self.replays.iter().flat_map(|replay| replay.tenants.keys());
+        let names: std::collections::BTreeSet<&String> = names.collect();
+        for name in names {
+            for replay in &self.replays {
+                let Some(sum) = replay.tenants.get(name) else { continue };
+                write!(f, "{name:20} {:12}", replay.policy.name())?;
+                let Summary { n, mean, p50, p99, max, waiting, core, tail, .. } = sum;
+                write!(f, " {n:10} {mean:10.3} {p50:10.3} {p99:10.3} {max:10.3}")?;
+                writeln!(f, " {waiting:10.3} {core:10.3} {tail:10.3}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (policy, lines) in &self.explained {
+            writeln!(f, "{policy}:")?;
+            for line in lines {
+                writeln!(f, "{line}")?;
+            }
+            writeln!(f)?;
+        }
+        self.table(f)?;
+        if self.replays.iter().any(|replay| replay.tenants.len() > 1) {
+            self.tenants(f)?;
+        }
+        for replay in &self.replays {
+            let (cancelled, failed) = (replay.cancelled.len(), replay.failed_rows);
+            if cancelled > 0 || failed > 0 {
+                writeln!(f, "{}: {cancelled} relQueries called off, {failed} rows failed", replay.policy)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::Fault;
+    use crate::paper::{Dataset, Workload, generate};
+
+    fn trace() -> Trace {
+        let mut trace = generate(&Workload { relqueries: 5, ..Workload::new(Dataset::Beer, 2.0, 3) });
+        trace.relqueries[2].tenant = "other".into();
+        trace
+    }
+
+    #[test]
+    fn a_comparison_reads_as_tables_and_as_reasons() {
+        let (trace, config) = (trace(), ReplayConfig::default());
+        let cancel = FaultPlan { faults: vec![Fault::Cancel { at: trace.relqueries[4].arrival, rel_id: 4 }] };
+        let policies = [Policy::Fcfs, Policy::RelServe];
+        let both = Comparison::of(&trace, &policies, &config, &cancel, Some(1..=2)).expect("replays");
+        let text = both.to_string();
+        let count = |start: &str| text.lines().filter(|line| line.trim_start().starts_with(start)).count();
+        assert_eq!((count("fcfs "), count("relserve ")), (1, 1), "{text}");
+        assert_eq!(count("other "), 2, "a line per tenant and policy: {text}");
+        assert_eq!(text.matches(" s  step 1: ").count(), 2, "{text}");
+        assert_eq!(text.matches(" s  step 3: ").count(), 0, "{text}");
+        assert!(text.contains("fcfs: 1 relQueries called off, 0 rows failed"), "{text}");
+        assert!(text.contains("      1.00"), "{text}");
+    }
+
+    #[test]
+    fn results_carry_the_names_of_the_reference() {
+        let (trace, config) = (trace(), ReplayConfig::default());
+        let both = [Policy::Fcfs, Policy::Sarathi];
+        let both = Comparison::of(&trace, &both, &config, &FaultPlan::default(), None).expect("replays");
+        let json = both.results(&trace, &config);
+        let names: Vec<&String> = json["policies"].as_object().expect("an object").keys().collect();
+        assert_eq!(names, ["sarathi-512 hide=1", "vllm"]);
+        assert_eq!(json["policies"]["vllm"]["tenants"]["other"]["n"], 1);
+        let first = &json["policies"]["vllm"]["iterations"][0];
+        assert_eq!(first[4].as_array().map(Vec::len), Some(1), "{first}");
+    }
+}

@@ -1,0 +1,134 @@
+//! Settings by name, as a command line has them: policies, and any field of the scheduler's
+//! configuration by its dotted path. It must not know where the text comes from.
+
+use scheduler::{Policy, SchedulerConfig};
+use serde_json::Value;
+
+/// A setting that cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// Not `key=value`.
+    #[error("`{0}` is not of the form key=value")]
+    Form(String),
+    /// No such field.
+    #[error("`{key}` is no setting; there are {known}")]
+    Unknown {
+        /// As written.
+        key: String,
+        /// The fields at that place.
+        known: String,
+    },
+    /// A value that the field cannot have.
+    #[error("`{key}` cannot be {value}: {reason}")]
+    Value {
+        /// The field.
+        key: String,
+        /// As written.
+        value: String,
+        /// Why not.
+        reason: String,
+    },
+    /// No such policy.
+    #[error("policy `{name}` is not one of {known}")]
+    Policy {
+        /// As written.
+        name: String,
+        /// The policies.
+        known: String,
+    },
+}
+
+/// Sets one field: `sequences_max=64`, `ours.age_permille=50`, `unit_waiting_ms_max=null`. Values are JSON;
+/// what is not is taken as a word.
+pub fn set(config: &mut SchedulerConfig, assignment: &str) -> Result<(), SettingError> {
+    let form = || SettingError::Form(assignment.to_owned());
+    let (key, text) = assignment.split_once('=').ok_or_else(form)?;
+    let (key, text) = (key.trim(), text.trim());
+    let reason = |error: &dyn std::fmt::Display| SettingError::Value {
+        key: key.to_owned(),
+        value: text.to_owned(),
+        reason: error.to_string(),
+    };
+    let mut whole = serde_json::to_value(&*config).map_err(|error| reason(&error))?;
+    let mut place = &mut whole;
+    for name in key.split('.') {
+        let known = place.as_object().map(|fields| fields.keys().cloned().collect::<Vec<_>>().join(", "));
+        let unknown = || SettingError::Unknown {
+            key: key.to_owned(),
+            known: known.clone().unwrap_or_else(|| "no fields in it".to_owned()),
+        };
+        place = place.as_object_mut().and_then(|fields| fields.get_mut(name)).ok_or_else(unknown)?;
+    }
+    *place = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
+    let changed: SchedulerConfig = serde_json::from_value(whole).map_err(|error| reason(&error))?;
+    changed.validate().map_err(|error| reason(&error))?;
+    *config = changed;
+    Ok(())
+}
+
+/// `all`, or names with commas between them; those of the reference results are known too.
+pub fn policies(names: &str) -> Result<Vec<Policy>, SettingError> {
+    if names == "all" {
+        return Ok(Policy::ALL.to_vec());
+    }
+    names.split(',').map(|name| policy(name.trim())).collect()
+}
+
+fn policy(name: &str) -> Result<Policy, SettingError> {
+    let all = || Policy::ALL.into_iter().chain([Policy::StaticPriorityWeak]);
+    let alias = match name {
+        "vllm" => "fcfs",
+        "vllm-sp" => "static-priority",
+        "vllm-sp-weak" => "static-priority-weak",
+        name => name,
+    };
+    all().find(|policy| policy.name() == alias).ok_or_else(|| SettingError::Policy {
+        name: name.to_owned(),
+        known: all().map(Policy::name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(assignment: &str, expected: Result<(), &str>) {
+        let mut config = SchedulerConfig::default();
+        let got = set(&mut config, assignment).map_err(|error| error.to_string());
+        match expected {
+            Ok(()) => assert_eq!(got, Ok(()), "{assignment}"),
+            Err(part) => {
+                assert!(got.as_ref().is_err_and(|error| error.contains(part)), "{assignment}: {got:?}");
+                assert_eq!(config, SchedulerConfig::default(), "nothing is set by halves");
+            }
+        }
+    }
+
+    #[test]
+    fn any_field_can_be_set_and_a_wrong_one_is_named() {
+        let mut config = SchedulerConfig::default();
+        set(&mut config, "sequences_max=64").expect("a field");
+        set(&mut config, "unit_waiting_ms_max = 500").expect("a field");
+        set(&mut config, "ours.marginal_key=false").expect("a field of a field");
+        assert_eq!(config.sequences_max, 64);
+        assert_eq!(config.unit_waiting_ms_max, Some(base::Millis(500)));
+        assert!(!config.ours.marginal_key);
+        check("unit_waiting_ms_max=null", Ok(()));
+        check("sequences_max", Err("not of the form key=value"));
+        check("sequence_max=1", Err("there are attempts_max, block_tokens"));
+        check("ours.nonsense=1", Err("`ours.nonsense` is no setting; there are"));
+        check("sequences_max.deeper=1", Err("no fields in it"));
+        check("sequences_max=many", Err("`sequences_max` cannot be many"));
+        check("sequences_max=-1", Err("invalid value: integer `-1`"));
+        check("watermark_permille=1000", Err("must be below 1000"));
+    }
+
+    #[test]
+    fn policies_are_known_by_both_names() {
+        assert_eq!(policies("all"), Ok(Policy::ALL.to_vec()));
+        assert_eq!(policies("ours, vllm"), Ok(vec![Policy::Ours, Policy::Fcfs]));
+        assert_eq!(policies("static-priority-weak"), Ok(vec![Policy::StaticPriorityWeak]));
+        let error = policies("ours,best").expect_err("no such policy").to_string();
+        assert!(error.starts_with("policy `best` is not one of fcfs, sarathi"), "{error}");
+    }
+}
