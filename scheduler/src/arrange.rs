@@ -5,6 +5,7 @@
 use base::{Nanos, TokenCount};
 
 use crate::cost::CostModel;
+use crate::readings::DeltaReading;
 
 /// The candidate prefill batch `p`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +25,18 @@ pub struct Delta {
     pub running: u64,
     /// What waiting relQueries gain (Eq. 16).
     pub waiting: u64,
+    /// Whether the gain is taken off or added.
+    pub reading: DeltaReading,
 }
 
 impl Delta {
-    /// `running - waiting` (Eq. 17, with the sign of Figure 8; DESIGN 9).
+    /// `running - waiting` (Eq. 17, with the sign of Figure 8; DESIGN 9), or the sum as printed.
     pub fn total(&self) -> i128 {
-        i128::from(self.running) - i128::from(self.waiting)
+        let (running, waiting) = (i128::from(self.running), i128::from(self.waiting));
+        match self.reading {
+            DeltaReading::Figure8 => running - waiting,
+            DeltaReading::AsPrinted => running + waiting,
+        }
     }
 
     /// Whether prefilling first lowers the mean latency.
@@ -73,8 +80,11 @@ mod tests {
         let delta = Delta {
             running: running_loss(&cost, candidate, std::iter::once(5)).0,
             waiting: waiting_gain(&cost, candidate, 1, 5).0,
+            reading: DeltaReading::Figure8,
         };
         assert_eq!(delta.total(), -98_500_000);
         assert!(delta.favours_prefill());
+        let printed = Delta { reading: DeltaReading::AsPrinted, ..delta };
+        assert_eq!(printed.total(), 151_500_000);
     }
 }

@@ -159,6 +159,7 @@ impl Scheduler {
         let delta = Delta {
             running: running_loss(&self.cost, candidate, running()).0,
             waiting: waiting_gain(&self.cost, candidate, self.waiting.len() as u64, running_max).0,
+            reading: self.config.readings.delta,
         };
         self.decision.delta = Some(delta);
         if delta.favours_prefill() { Reason::TransitionPrefill } else { Reason::TransitionDecode }

@@ -5,6 +5,7 @@ use base::{Millis, TokenCount};
 use serde::{Deserialize, Serialize};
 
 use crate::ours::OursConfig;
+use crate::readings::Readings;
 
 /// The order in which relQueries are served. All policies run on the same machine (admission,
 /// ledger, preemption), so that a comparison compares orders and nothing else.
@@ -114,6 +115,8 @@ pub struct SchedulerConfig {
     pub unit_waiting_ms_max: Option<Millis>,
     /// Whether full blocks of generated tokens enter the prefix cache too.
     pub publish_generated: bool,
+    /// How the paper is read, by the policies that are its own.
+    pub readings: Readings,
     /// Settings of policy `ours`.
     pub ours: OursConfig,
     /// Whether measured steps refit the cost model.
@@ -138,6 +141,7 @@ impl Default for SchedulerConfig {
             sample_rows: 8,
             unit_waiting_ms_max: None,
             publish_generated: true,
+            readings: Readings::default(),
             ours: OursConfig::default(),
             refit: true,
             prefix_hash_key: [0x7265_6c53_6572_7665, 0x6b76_2d62_6c6f_636b],

@@ -4,6 +4,7 @@ use base::{Nanos, RelQueryId, RequestId, StepId, Time, TokenCount};
 
 use crate::arrange::Delta;
 use crate::priority::Key;
+use crate::readings::DeltaReading;
 
 /// What planning a step consists of, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,7 +104,8 @@ impl std::fmt::Display for Decision {
         }
         if let Some(delta) = self.delta {
             let (loss, gain) = (Nanos(delta.running).as_seconds(), Nanos(delta.waiting).as_seconds());
-            write!(f, "; delta = {loss:.6} - {gain:.6} s")?;
+            let sign = if delta.reading == DeltaReading::Figure8 { '-' } else { '+' };
+            write!(f, "; delta = {loss:.6} {sign} {gain:.6} s")?;
         }
         if !self.preempted.is_empty() {
             write!(f, "; preempted {} rows", self.preempted.len())?;
@@ -121,7 +123,7 @@ mod tests {
         let decision = Decision {
             step: Some(StepId(4)),
             reason: Reason::TransitionPrefill,
-            delta: Some(Delta { running: 26_500_000, waiting: 125_000_000 }),
+            delta: Some(Delta { running: 26_500_000, waiting: 125_000_000, reading: DeltaReading::Figure8 }),
             ..Decision::default()
         };
         assert_eq!(

@@ -4,11 +4,14 @@
 //! each by itself, nothing empty is counted, a row decodes `OL - 1` times (its prefill gives the first
 //! token) and a running row `OL - generated` times, and a row over a limit is taken alone.
 //!
+//! [`DecompositionReading::AsPrinted`] leaves the errata in, to measure them.
+//!
 //! The cache miss ratio makes token counts fractions; all counts here are scaled by its denominator
 //! and stay integers. Rows that never ran come as cumulative sums: a group or batch boundary is a
 //! binary search, so the cost grows with the number of batches and not of rows.
 
 use crate::miss_ratio::MissRatio;
+use crate::readings::DecompositionReading;
 
 /// What is left of a relQuery.
 #[derive(Clone, Copy, Debug)]
@@ -91,11 +94,14 @@ struct Builder {
     steps_sum: u64,
     batch_rows: u64,
     batch_tokens: u128,
+    is_printed: bool,
     out: Batches,
 }
 
 impl Builder {
-    fn new(ratio: MissRatio, limits: Limits, running: Running) -> Self {
+    fn new(ratio: MissRatio, limits: Limits, running: Running, reading: DecompositionReading) -> Self {
+        let is_printed = reading == DecompositionReading::AsPrinted;
+        let running = if is_printed { Running::default() } else { running };
         let scale = u128::from(ratio.total());
         Self {
             ratio: u128::from(ratio.missed()),
@@ -108,6 +114,7 @@ impl Builder {
             steps_sum: running.steps_sum,
             batch_rows: 0,
             batch_tokens: 0,
+            is_printed,
             out: Batches {
                 prefill_batches: 0,
                 prefill_tokens: Tokens { scaled: 0, scale: ratio.total() },
@@ -153,10 +160,28 @@ impl Builder {
 
     /// Decodes the group to its end.
     fn close_group(&mut self) {
+        if self.is_printed && self.batch_rows == 0 {
+            self.out.prefill_batches += 1;
+        }
         self.close_batch();
         self.out.decode_steps += self.steps_max;
         self.out.decode_sequences += self.steps_sum;
-        (self.group_rows, self.group_tokens, self.steps_max, self.steps_sum) = (0, 0, 0, 0);
+        (self.group_rows, self.steps_max, self.steps_sum) = (0, 0, 0);
+        if !self.is_printed {
+            self.group_tokens = 0;
+        }
+    }
+
+    /// Lines 12-15: the group that is open when no row is left.
+    fn close_last(&mut self) {
+        if self.batch_rows > 0 || !self.is_printed {
+            self.close_group();
+        }
+    }
+
+    /// Decode steps of a row with so many tokens generated.
+    fn steps(&self, output_max: u64, generated: u64) -> u64 {
+        if self.is_printed { output_max } else { output_max.saturating_sub(generated + 1) }
     }
 
     /// Adds rows that never ran, as many at a time as the open group and batch take.
@@ -178,16 +203,21 @@ impl Builder {
     }
 }
 
-/// Algorithm 1, corrected: the batches that the rest of a relQuery needs.
-pub fn decompose(remaining: Remaining<'_>, ratio: MissRatio, limits: Limits) -> Batches {
-    let mut builder = Builder::new(ratio, limits, remaining.running);
+/// Algorithm 1: the batches that the rest of a relQuery needs.
+pub fn decompose(
+    remaining: Remaining<'_>,
+    ratio: MissRatio,
+    limits: Limits,
+    reading: DecompositionReading,
+) -> Batches {
+    let mut builder = Builder::new(ratio, limits, remaining.running, reading);
     for (tokens, generated) in remaining.requeued {
         let uncached = builder.uncached(*tokens);
         builder.make_room(uncached);
-        builder.add(1, uncached, remaining.output_max.saturating_sub(generated + 1));
+        builder.add(1, uncached, builder.steps(remaining.output_max, *generated));
     }
-    builder.add_fresh(remaining.fresh, remaining.output_max.saturating_sub(1));
-    builder.close_group();
+    builder.add_fresh(remaining.fresh, builder.steps(remaining.output_max, 0));
+    builder.close_last();
     builder.out
 }
 
@@ -199,6 +229,7 @@ mod tests {
     use crate::cost::CostModel;
     use crate::priority::estimate;
 
+    const CORRECTED: DecompositionReading = DecompositionReading::Corrected;
     const LIMITS: Limits = Limits { kv_tokens: 10_000, sequences: 256, step_tokens: 2_048 };
 
     fn ratio(missed: u64, total: u64) -> MissRatio {
@@ -214,12 +245,14 @@ mod tests {
             Remaining { running, requeued: &[], fresh: &[0], output_max: 5 },
             MissRatio::ALL,
             LIMITS,
+            CORRECTED,
         );
         assert_eq!(estimate(&CostModel::default(), &first), Nanos(105_400_000));
         let second = decompose(
             Remaining { running: Running::default(), requeued: &[], fresh: &[0, 100, 200], output_max: 10 },
             ratio(60, 100),
             LIMITS,
+            CORRECTED,
         );
         assert_eq!(estimate(&CostModel::default(), &second), Nanos(255_100_000));
     }
@@ -235,22 +268,44 @@ mod tests {
             },
             MissRatio::ALL,
             LIMITS,
+            CORRECTED,
         );
         // Groups: the row taken back; the row over the pool; the small one.
         assert_eq!(batches.prefill_batches, 3);
         assert_eq!(batches.decode_steps, 1 + 2 + 2);
     }
 
+    #[test]
+    fn as_printed_each_row_after_the_first_overflow_is_a_group_and_running_rows_count_for_nothing() {
+        let running = Running { rows: 1, steps_max: 7, steps_sum: 7, held: 9 };
+        let limits = Limits { kv_tokens: 100, ..LIMITS };
+        let printed =
+            |remaining| decompose(remaining, MissRatio::ALL, limits, DecompositionReading::AsPrinted);
+        let waiting = Remaining { running, requeued: &[], fresh: &[0, 60, 120, 130, 140], output_max: 5 };
+        let batches = printed(waiting);
+        assert_eq!((batches.prefill_batches, batches.decode_steps, batches.decode_sequences), (4, 20, 20));
+        let batches = printed(Remaining { fresh: &[0], ..waiting });
+        assert_eq!((batches.prefill_batches, batches.decode_steps, batches.decode_sequences), (0, 0, 0));
+        let batches = decompose(waiting, MissRatio::ALL, limits, CORRECTED);
+        // The running row and the first; the three others.
+        assert_eq!((batches.prefill_batches, batches.decode_steps, batches.decode_sequences), (2, 11, 23));
+    }
+
     /// Algorithm 1 row by row, as the text has it.
-    fn row_by_row(remaining: Remaining<'_>, ratio: MissRatio, limits: Limits) -> Batches {
-        let mut builder = Builder::new(ratio, limits, remaining.running);
+    fn row_by_row(
+        remaining: Remaining<'_>,
+        ratio: MissRatio,
+        limits: Limits,
+        reading: DecompositionReading,
+    ) -> Batches {
+        let mut builder = Builder::new(ratio, limits, remaining.running, reading);
         let fresh = remaining.fresh.windows(2).map(|pair| (pair[1] - pair[0], 0));
         for (tokens, generated) in remaining.requeued.iter().copied().chain(fresh) {
             let uncached = builder.uncached(tokens);
             builder.make_room(uncached);
-            builder.add(1, uncached, remaining.output_max.saturating_sub(generated + 1));
+            builder.add(1, uncached, builder.steps(remaining.output_max, generated));
         }
-        builder.close_group();
+        builder.close_last();
         builder.out
     }
 
@@ -277,7 +332,10 @@ mod tests {
                 step_tokens: 100 + draw(900),
             };
             let ratio = ratio(1 + draw(300), 300);
-            assert_eq!(decompose(remaining, ratio, limits), row_by_row(remaining, ratio, limits));
+            for reading in [CORRECTED, DecompositionReading::AsPrinted] {
+                let loops = row_by_row(remaining, ratio, limits, reading);
+                assert_eq!(decompose(remaining, ratio, limits, reading), loops);
+            }
         }
     }
 }

@@ -28,6 +28,7 @@ pub mod kv;
 pub mod miss_ratio;
 pub mod ours;
 pub mod priority;
+pub mod readings;
 mod relquery;
 mod row;
 mod runs;
@@ -41,6 +42,7 @@ pub use cost::{CostModel, Sample};
 pub use decision::{Decision, Phase, Reason};
 pub use event::{Event, Refused, Stats, Usage};
 pub use ours::{Gain, OursConfig, Steps};
+pub use readings::{DecompositionReading, DeltaReading, PriorityReading, Readings};
 
 use cost::Refit;
 use grant::Flight;

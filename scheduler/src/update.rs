@@ -8,6 +8,7 @@ use crate::config::{Policy, SchedulerConfig};
 use crate::decompose::{Limits, Remaining, Running, decompose};
 use crate::miss_ratio::{MissRatio, sample_positions};
 use crate::priority::{Key, estimate, static_priority};
+use crate::readings::{DecompositionReading, PriorityReading};
 use crate::relquery::RelQuery;
 use crate::row::RowState;
 use crate::starvation::deadline;
@@ -22,7 +23,10 @@ impl Scheduler {
         if self.config.policy == Policy::Ours {
             self.ring_alarms(now);
         }
-        let running: Vec<RelQueryId> = self.running.iter().map(|key| key.id).collect();
+        let is_frozen =
+            self.config.policy.is_dynamic() && self.config.readings.priorities == PriorityReading::Frozen;
+        let running = self.running.iter().filter(|_| !is_frozen);
+        let running: Vec<RelQueryId> = running.map(|key| key.id).collect();
         for id in running {
             self.update_priority(id);
             self.note_priority(id);
@@ -191,5 +195,9 @@ pub(crate) fn remaining_batches(
         sequences: u64::from(config.sequences_max),
         step_tokens: config.step_tokens_max.0,
     };
-    decompose(remaining, ratio, limits)
+    let reading = match config.policy.is_dynamic() {
+        true => config.readings.decomposition,
+        false => DecompositionReading::Corrected,
+    };
+    decompose(remaining, ratio, limits, reading)
 }

@@ -8,21 +8,32 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use base::TokenCount;
-use scheduler::{CostModel, Policy};
+use scheduler::{CostModel, DecompositionReading, DeltaReading, Policy, PriorityReading, Readings};
 use serde_json::Value;
+use sim::report::reference_name;
 use sim::{ReplayConfig, Trace, replay};
 
-/// Names of the reference, the policy each is, and what a mixed step hides.
-const NAMES: [(&str, Policy, u64); 8] = [
-    ("vllm", Policy::Fcfs, 1_000),
-    ("sarathi-512 hide=0", Policy::Sarathi, 0),
-    ("sarathi-512 hide=1", Policy::Sarathi, 1_000),
-    ("vllm-sp", Policy::StaticPriority, 1_000),
-    ("vllm-sp weak", Policy::StaticPriorityWeak, 1_000),
-    ("relserve", Policy::RelServe, 1_000),
-    ("relserve-pp", Policy::RelServePrefill, 1_000),
-    ("relserve-dp", Policy::RelServeDecode, 1_000),
-];
+/// What the reference has results of, on a machine.
+fn cases(machine: &ReplayConfig) -> Vec<(Policy, ReplayConfig)> {
+    let hiding = |permille| ReplayConfig { cost: machine.cost.hiding(permille), ..machine.clone() };
+    let usual = hiding(1_000);
+    let reading = |readings| {
+        let mut config = usual.clone();
+        config.scheduler.readings = readings;
+        (Policy::RelServe, config)
+    };
+    let mut cases: Vec<(Policy, ReplayConfig)> =
+        Policy::ALL.into_iter().map(|policy| (policy, usual.clone())).collect();
+    cases.push((Policy::Sarathi, hiding(0)));
+    cases.push((Policy::StaticPriorityWeak, usual.clone()));
+    cases.push(reading(Readings { delta: DeltaReading::AsPrinted, ..Readings::default() }));
+    cases.push(reading(Readings { decomposition: DecompositionReading::AsPrinted, ..Readings::default() }));
+    cases.push(reading(Readings { priorities: PriorityReading::Frozen, ..Readings::default() }));
+    let mut impatient = usual.clone();
+    impatient.scheduler.unit_waiting_ms_max = Some(base::Millis(500));
+    cases.push((Policy::RelServe, impatient));
+    cases
+}
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let directory = std::env::args().nth(1).ok_or("usage: oracle DIR")?;
@@ -45,13 +56,9 @@ fn compare(expected: &Path) -> Result<bool, Box<dyn Error>> {
     let expected: Value = serde_json::from_str(&std::fs::read_to_string(expected)?)?;
     let config = config(&expected);
     let mut is_equal = true;
-    let thresholds = [("relserve thr=0.5", Policy::RelServe, 1_000)];
-    for (name, policy, hide_permille) in NAMES.into_iter().chain(thresholds) {
-        let Some(reference) = expected["policies"].get(name) else { continue };
-        let mut config = ReplayConfig { cost: config.cost.hiding(hide_permille), ..config.clone() };
-        if name.contains("thr=") {
-            config.scheduler.unit_waiting_ms_max = Some(base::Millis(500));
-        }
+    for (policy, config) in cases(&config) {
+        let name = reference_name(policy, &config);
+        let Some(reference) = expected["policies"].get(&name) else { continue };
         let got = replay(&trace, policy, &config)?;
         let wanted: Vec<f64> =
             reference["t_done"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
@@ -59,7 +66,7 @@ fn compare(expected: &Path) -> Result<bool, Box<dyn Error>> {
         let mean = reference["summary"]["mean"].as_f64().unwrap_or(f64::NAN);
         let verdict = if worst <= 1e-6 { "equal" } else { "DIFFERS" };
         println!(
-            "{:10} {name:20} mean {:9.6} reference {mean:9.6}, worst end {worst:.6} s: {verdict}",
+            "{:10} {name:24} mean {:9.6} reference {mean:9.6}, worst end {worst:.6} s: {verdict}",
             trace.name, got.summary.mean
         );
         if worst > 1e-6 {

@@ -1,6 +1,6 @@
 //! The result format `relserve-expected/1`: a trace's replays side by side, as JSON.
 
-use scheduler::Policy;
+use scheduler::{DecompositionReading, DeltaReading, Policy, PriorityReading, Readings};
 use serde_json::{Value, json};
 
 use crate::replay::{Replay, ReplayConfig};
@@ -77,10 +77,16 @@ pub fn reference_name(policy: Policy, config: &ReplayConfig) -> String {
         Policy::Ours => format!("ours hide={hide}"),
         Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => policy.name().to_owned(),
     };
-    match config.scheduler.unit_waiting_ms_max {
-        Some(threshold) if policy.is_dynamic() => format!("{name} thr={}", threshold.0 as f64 / 1_000.0),
-        _ => name,
+    if !policy.is_dynamic() {
+        return name;
     }
+    let Readings { delta, decomposition, priorities } = config.scheduler.readings;
+    let sign = (delta == DeltaReading::AsPrinted).then(|| " sign as printed".to_owned());
+    let algorithm = (decomposition == DecompositionReading::AsPrinted).then(|| " alg1 as printed".to_owned());
+    let frozen = (priorities == PriorityReading::Frozen).then(|| " no dpu".to_owned());
+    let threshold = config.scheduler.unit_waiting_ms_max;
+    let threshold = threshold.map(|threshold| format!(" thr={}", threshold.0 as f64 / 1_000.0));
+    [Some(name), sign, algorithm, frozen, threshold].into_iter().flatten().collect()
 }
 
 #[cfg(test)]

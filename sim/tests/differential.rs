@@ -6,11 +6,11 @@ mod reference;
 use base::{Millis, Nanos, TokenCount};
 use reference::traces::{Family, by_hand, draw};
 use reference::{Machine, Outcome, Policy, RELSERVE, Transition, Variant};
-use scheduler::CostModel;
+use scheduler::{CostModel, DecompositionReading, DeltaReading, PriorityReading, Readings};
 use sim::{Replay, ReplayConfig, Trace, replay};
 
 /// Traces of each family.
-const SEEDS: u64 = 10;
+const SEEDS: u64 = 6;
 
 /// A policy under both its names, and what changes in the machine and the configuration.
 struct Case {
@@ -18,13 +18,26 @@ struct Case {
     reference: Policy,
     hide_permille: u64,
     unit_waiting_ms_max: Option<Millis>,
+    readings: Readings,
 }
 
 fn cases() -> Vec<Case> {
     use scheduler::Policy as Ours;
-    let case = |ours, reference| Case { ours, reference, hide_permille: 1_000, unit_waiting_ms_max: None };
+    let case = |ours, reference| Case {
+        ours,
+        reference,
+        hide_permille: 1_000,
+        unit_waiting_ms_max: None,
+        readings: Readings::default(),
+    };
     let transition = |transition| Policy::RelServe(Variant { transition, ..RELSERVE });
     let starving = Policy::RelServe(Variant { starves_after: Some(50_000_000), ..RELSERVE });
+    let sign = Readings { delta: DeltaReading::AsPrinted, ..Readings::default() };
+    let algorithm = Readings { decomposition: DecompositionReading::AsPrinted, ..Readings::default() };
+    let frozen = Readings { priorities: PriorityReading::Frozen, ..Readings::default() };
+    let frozen_prefill =
+        Policy::RelServe(Variant { transition: Transition::Prefill, is_frozen: true, ..RELSERVE });
+    let relserve = |variant| case(Ours::RelServe, Policy::RelServe(variant));
     vec![
         case(Ours::Fcfs, Policy::Vllm),
         case(Ours::Sarathi, Policy::Sarathi),
@@ -35,6 +48,10 @@ fn cases() -> Vec<Case> {
         case(Ours::RelServePrefill, transition(Transition::Prefill)),
         case(Ours::RelServeDecode, transition(Transition::Decode)),
         Case { unit_waiting_ms_max: Some(Millis(50)), ..case(Ours::RelServe, starving) },
+        Case { readings: sign, ..relserve(Variant { sign_as_printed: true, ..RELSERVE }) },
+        Case { readings: algorithm, ..relserve(Variant { decomposition_as_printed: true, ..RELSERVE }) },
+        Case { readings: frozen, ..relserve(Variant { is_frozen: true, ..RELSERVE }) },
+        Case { readings: frozen, ..case(Ours::RelServePrefill, frozen_prefill) },
     ]
 }
 
@@ -56,6 +73,7 @@ fn config(machine: &Machine, case: &Case) -> ReplayConfig {
     config.scheduler.sequences_max = machine.mns as u32;
     config.scheduler.watermark_permille = machine.watermark_permille as u32;
     config.scheduler.unit_waiting_ms_max = case.unit_waiting_ms_max;
+    config.scheduler.readings = case.readings;
     config
 }
 
