@@ -99,9 +99,11 @@ fn lengths(trace: &[RelQuery], records: &[Record]) -> Option<Trace> {
             ol: u64::from(relquery.max_tokens),
             groups: Vec::new(),
             rows: vec![[-1, i64::try_from(own).ok()?, i64::try_from(output).ok()?]; relquery.rows.len()],
+            ..TraceRelQuery::default()
         });
     }
-    Some(Trace { schema: "relserve-trace/1".into(), name: "loadgen".into(), templates, relqueries })
+    let (schema, name) = ("relserve-trace/1".into(), "loadgen".into());
+    Some(Trace { schema, name, templates, relqueries, ..Trace::default() })
 }
 
 /// How much of a prompt's characters stand before its first cell.

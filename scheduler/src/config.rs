@@ -23,7 +23,6 @@ pub enum Policy {
     /// baseline comes closest.
     StaticPriorityWeak,
     /// RelServe: priorities updated every iteration, adaptive choice of prefill or decode.
-    #[default]
     #[serde(rename = "relserve")]
     RelServe,
     /// RelServe's ablation: prefill first in the transitional case.
@@ -33,6 +32,7 @@ pub enum Policy {
     #[serde(rename = "relserve-dp")]
     RelServeDecode,
     /// Mixed steps under remaining marginal work: see [`crate::ours`].
+    #[default]
     Ours,
 }
 
@@ -73,7 +73,7 @@ impl Policy {
         matches!(self, Self::Sarathi | Self::Ours)
     }
 
-    /// Whether the service class and a priority come before the arrival in the key.
+    /// Whether a priority comes before the arrival in the key.
     pub fn is_prioritised(self) -> bool {
         !matches!(self, Self::Fcfs | Self::Sarathi)
     }

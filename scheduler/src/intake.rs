@@ -154,9 +154,6 @@ impl Scheduler {
         if let Some(key) = relquery.running_key {
             self.running.remove(&key);
         }
-        if let Some(key) = relquery.age_key {
-            self.by_age.remove(&key);
-        }
         if let Some(due) = relquery.deadline {
             self.deadlines.remove(&(due, id));
         }

@@ -49,7 +49,7 @@ use grant::Flight;
 use kv::{Hasher, Ledger};
 use ours::lengths::Lengths;
 use priority::Key;
-use relquery::{AgeKey, RelQuery};
+use relquery::RelQuery;
 use tenants::Tenants;
 
 /// The scheduler of one executor.
@@ -66,8 +66,6 @@ pub struct Scheduler {
     /// RelQueries with waiting rows, and those with rows that hold KV.
     waiting: BTreeSet<Key>,
     running: BTreeSet<Key>,
-    /// RelQueries with waiting rows by class and arrival; kept for policy `ours` only.
-    by_age: BTreeSet<AgeKey>,
     /// Shares of the machine; counted for policy `ours` only.
     tenants: Tenants,
     /// Output lengths by kind of relQuery.
@@ -112,7 +110,6 @@ impl Scheduler {
             requests: BTreeMap::new(),
             waiting: BTreeSet::new(),
             running: BTreeSet::new(),
-            by_age: BTreeSet::new(),
             tenants: Tenants::default(),
             lengths: Lengths::default(),
             deadlines: BTreeSet::new(),

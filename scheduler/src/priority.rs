@@ -12,7 +12,7 @@ use crate::decompose::Batches;
 /// (RelServe's Eq. 14 compares numbers alone; DESIGN 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Who waits; always `Interactive` under the first-come policies, which know no class.
+    /// Who waits; always `Interactive` but under policy `ours`: the published ones know no classes.
     pub class: ServiceClass,
     /// Prio(R) in ns; 0 under the first-come policies.
     pub priority: u64,
@@ -31,11 +31,9 @@ impl Key {
         arrival: Time,
         id: RelQueryId,
     ) -> Self {
-        if policy.is_prioritised() {
-            Self { class, priority: priority.0, arrival, id }
-        } else {
-            Self { class: ServiceClass::Interactive, priority: 0, arrival, id }
-        }
+        let class = if policy == Policy::Ours { class } else { ServiceClass::Interactive };
+        let priority = if policy.is_prioritised() { priority.0 } else { 0 };
+        Self { class, priority, arrival, id }
     }
 }
 
@@ -88,7 +86,7 @@ mod tests {
     #[test]
     fn keys_are_ordered_by_class_then_priority_then_arrival_then_id() {
         let key = |class, priority, arrival, id| {
-            Key::new(Policy::RelServe, class, Nanos(priority), Time(arrival), RelQueryId(id))
+            Key::new(Policy::Ours, class, Nanos(priority), Time(arrival), RelQueryId(id))
         };
         let first = key(ServiceClass::Interactive, 9, 9, 9);
         assert!(first < key(ServiceClass::Bulk, 0, 0, 0));

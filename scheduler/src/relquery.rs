@@ -15,9 +15,6 @@ use crate::ours::sharing;
 use crate::priority::Key;
 use crate::row::Row;
 
-/// The order of age: who waits, since when.
-pub(crate) type AgeKey = (ServiceClass, Time, RelQueryId);
-
 /// One relQuery.
 #[derive(Clone, Debug)]
 pub(crate) struct RelQuery {
@@ -71,7 +68,6 @@ pub(crate) struct RelQuery {
     /// Where it stands in the scheduler's sets; `None` where it is not in one.
     pub(crate) waiting_key: Option<Key>,
     pub(crate) running_key: Option<Key>,
-    pub(crate) age_key: Option<AgeKey>,
 }
 
 impl RelQuery {
@@ -109,7 +105,6 @@ impl RelQuery {
             finished: Ended::default(),
             waiting_key: None,
             running_key: None,
-            age_key: None,
         }
     }
 

@@ -135,15 +135,6 @@ impl Scheduler {
         if self.config.policy == Policy::Ours && old != relquery.waiting_key {
             self.tenants.place(tenant, old, relquery.waiting_key);
         }
-        let age =
-            (self.config.policy == Policy::Ours && waits).then_some((relquery.class, relquery.arrival, id));
-        if relquery.age_key != age {
-            if let Some(old) = relquery.age_key {
-                self.by_age.remove(&old);
-            }
-            self.by_age.extend(age);
-            relquery.age_key = age;
-        }
     }
 }
 

@@ -67,7 +67,7 @@ impl Desk {
 
 /// Work alone decides: no share, no age.
 fn bare() -> OursConfig {
-    OursConfig { age_permille: 0, tenant_lag_ms_max: Millis(u64::MAX / 1_000_000), ..OursConfig::default() }
+    OursConfig { age_half_ms: None, tenant_lag_ms_max: Millis(u64::MAX / 1_000_000), ..OursConfig::default() }
 }
 
 #[test]
@@ -161,23 +161,22 @@ fn a_deadline_brings_a_large_relquery_forward() {
 }
 
 #[test]
-fn the_oldest_goes_first_in_its_turn() {
-    let mut desk = Desk::new(OursConfig { oldest_every: Some(4), gain: None, ..bare() }, 4);
-    desk.submit(1, 30, |one| one);
-    let mut next = 2;
-    while !desk.done.contains_key(&RelQueryId(1)) {
-        desk.submit(next, 2, |one| one);
-        desk.step();
-        next += 1;
-        assert!(next < 2_000, "a flood of small relQueries starves the large one");
-    }
-    let mut starved = Desk::new(OursConfig { gain: None, ..bare() }, 4);
-    starved.submit(1, 30, |one| one);
-    for id in 2..next + 100 {
-        starved.submit(id, 2, |one| one);
-        starved.step();
-    }
-    assert!(!starved.done.contains_key(&RelQueryId(1)), "without its turn it waits for ever");
+fn a_large_relquery_is_overtaken_for_a_while_and_not_for_ever() {
+    let flooded = |age_half_ms| {
+        let mut desk = Desk::new(OursConfig { age_half_ms, gain: None, ..bare() }, 4);
+        desk.submit(1, 30, |one| one);
+        for id in 2..3_000 {
+            desk.submit(id, 2, |one| one);
+            desk.step();
+            if let Some(end) = desk.done.get(&RelQueryId(1)) {
+                return Some(*end);
+            }
+        }
+        None
+    };
+    let (soon, late) = (flooded(Some(Millis(50))), flooded(Some(Millis(200))));
+    assert!(soon.is_some() && soon < late && late.is_some(), "{soon:?}, {late:?}");
+    assert_eq!(flooded(None), None, "without age a flood of small relQueries starves it");
 }
 
 /// Mean end of tenant 2's relQueries, one every 40 steps, while tenant 1 floods or does nothing.
@@ -220,9 +219,8 @@ fn every_part_can_be_switched_off() {
         OursConfig { exact_sharing: false, ..on.clone() },
         OursConfig { grouped_rows: false, ..on.clone() },
         OursConfig { gain: None, ..on.clone() },
-        OursConfig { age_permille: 0, ..on.clone() },
-        OursConfig { steps: Steps::TwoPhase, ..on.clone() },
-        OursConfig { oldest_every: Some(1), ..on },
+        OursConfig { age_half_ms: None, ..on.clone() },
+        OursConfig { steps: Steps::TwoPhase, ..on },
     ];
     for ours in variants {
         let mut desk = Desk::new(ours, 6);

@@ -110,12 +110,12 @@ impl Courses {
 mod tests {
     use scheduler::Policy;
 
+    use crate::paper::{Workload, generate};
     use crate::replay::{ReplayConfig, replay};
-    use crate::workload::{Shape, paper_like};
 
     #[test]
     fn a_course_adds_up_to_the_prompts_the_outputs_and_the_latency() {
-        let trace = paper_like(3, Shape { relqueries: 12, rows_max: 20, ..Shape::default() });
+        let trace = generate(&Workload { seed: 3, relqueries: 12, rows: (1, 20), ..Workload::default() });
         let replay = replay(&trace, Policy::Fcfs, &ReplayConfig::default()).expect("a replay");
         assert_eq!(replay.courses.len(), 12);
         for (course, t_done) in replay.courses.iter().zip(&replay.t_done) {

@@ -3,6 +3,7 @@
 //! The scheduler in here is the one that serves; only time and the model are made up. It must not know
 //! HTTP or tensors, and it never reads a clock: a replay is a function of its trace and configuration.
 
+pub mod ablation;
 pub mod chaos;
 pub mod comparison;
 pub mod course;
@@ -18,7 +19,6 @@ pub mod summary;
 pub mod trace;
 pub mod trouble;
 pub mod watch;
-pub mod workload;
 pub mod world;
 
 pub use comparison::Comparison;
@@ -26,7 +26,7 @@ pub use course::{Course, Gain};
 pub use executor::SimExecutor;
 pub use faults::{Fault, FaultError, FaultPlan};
 pub use machine::{Fitted, Machine, MachineError};
-pub use paper::{Dataset, Workload, generate};
+pub use paper::{Dataset, Offline, Workload, generate};
 pub use replay::{Replay, ReplayConfig, SimError, replay, replay_watched, replay_with_faults};
 pub use report::{reference_name, results};
 pub use scheduler::{Phase, Policy};
@@ -34,5 +34,4 @@ pub use settings::{SettingError, policies, set};
 pub use summary::{Counts, Iteration, Members, Summary};
 pub use trace::{Template, Trace, TraceError, TraceRelQuery};
 pub use watch::{Mark, Unwatched, Watch};
-pub use workload::{Shape, paper_like};
 pub use world::{Finished, World};

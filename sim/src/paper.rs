@@ -6,11 +6,15 @@
 //! task's template, and in six of ten relQueries the first attribute repeats over five rows on average, half
 //! of the time in shuffled row order. Everything varies by relQuery and by row.
 
+use base::ServiceClass;
+use serde::{Deserialize, Serialize};
+
 use crate::draws::Draws;
 use crate::trace::{Template, Trace, TraceRelQuery};
 
 /// A dataset of the paper (Table 4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Dataset {
     /// Product descriptions and comments.
     Amazon,
@@ -36,6 +40,11 @@ impl Dataset {
         }
     }
 
+    /// The dataset of this name, in any case.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dataset| dataset.name().eq_ignore_ascii_case(name))
+    }
+
     /// Mean tokens of a prompt and of an output (Table 4).
     pub fn mean_tokens(self) -> (f64, f64) {
         match self {
@@ -49,17 +58,18 @@ impl Dataset {
 
 /// A task type: its output limit (section 5.1) and the tokens of its template.
 struct Task {
+    name: &'static str,
     output_max: u64,
     template: u64,
 }
 
 /// Filtering, classification, rating, summarisation, open questions.
 const TASKS: [Task; 5] = [
-    Task { output_max: 5, template: 41 },
-    Task { output_max: 10, template: 46 },
-    Task { output_max: 5, template: 43 },
-    Task { output_max: 50, template: 52 },
-    Task { output_max: 100, template: 40 },
+    Task { name: "filter", output_max: 5, template: 41 },
+    Task { name: "classify", output_max: 10, template: 46 },
+    Task { name: "rate", output_max: 5, template: 43 },
+    Task { name: "summarize", output_max: 50, template: 52 },
+    Task { name: "open", output_max: 100, template: 40 },
 ];
 /// Mean outputs of the three short tasks.
 const SHORT_OUTPUTS: [f64; 3] = [2.9, 5.0, 2.9];
@@ -87,16 +97,41 @@ pub struct Workload {
     pub rate: f64,
     /// How many relQueries.
     pub relqueries: usize,
-    /// Most rows of one.
-    pub rows_max: u64,
+    /// Fewest and most rows of one.
+    pub rows: (u64, u64),
+    /// A second tenant beside, until the last arrival of the first.
+    pub offline: Option<Offline>,
     /// What makes one trace differ from another.
     pub seed: u64,
+}
+
+/// A second tenant, of class `bulk`, with large relQueries at fixed times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offline {
+    /// Seconds between two of them.
+    pub every: f64,
+    /// Fewest and most rows of one.
+    pub rows: (u64, u64),
+}
+
+impl Default for Offline {
+    /// Beside an interactive tenant, well over what one A100 can do for OPT-13B.
+    fn default() -> Self {
+        Self { every: 30.0, rows: (300, 900) }
+    }
+}
+
+impl Default for Workload {
+    /// The paper's on Rotten at its largest load.
+    fn default() -> Self {
+        Self::new(Dataset::Rotten, 1.0, 0)
+    }
 }
 
 impl Workload {
     /// The paper's: 100 relQueries of 1..100 rows.
     pub fn new(dataset: Dataset, rate: f64, seed: u64) -> Self {
-        Self { dataset, rate, relqueries: 100, rows_max: 100, seed }
+        Self { dataset, rate, relqueries: 100, rows: (1, 100), offline: None, seed }
     }
 }
 
@@ -109,13 +144,26 @@ pub fn generate(workload: &Workload) -> Trace {
     let mut arrival = 0.0;
     let relqueries = (0..workload.relqueries as u64).map(|rel_id| {
         arrival += gaps.exponential() / workload.rate;
-        draw_relquery(&mut draws, workload, rel_id, arrival)
+        draw_relquery(&mut draws, workload, workload.rows, rel_id, arrival)
     });
-    let relqueries = relqueries.collect();
+    let mut relqueries: Vec<_> = relqueries.collect();
+    if let Some(offline) = workload.offline {
+        let times = (0_u32..).map(|i| f64::from(i) * offline.every).take_while(|at| *at < arrival);
+        for (rel_id, at) in (workload.relqueries as u64..).zip(times) {
+            let drawn = draw_relquery(&mut draws, workload, offline.rows, rel_id, at);
+            let class = Some(ServiceClass::Bulk);
+            relqueries.push(TraceRelQuery { tenant: "offline".into(), class, ..drawn });
+        }
+        relqueries.sort_by(|a, b| a.arrival.total_cmp(&b.arrival).then(a.rel_id.cmp(&b.rel_id)));
+    }
     let templates = TASKS.iter().zip(0..).map(|(task, id)| Template { id, tokens: task.template });
     Trace {
         schema: "relserve-trace/1".into(),
         name: format!("{}-{:.2}-{}", workload.dataset.name(), workload.rate, workload.seed),
+        note: None,
+        dataset: Some(workload.dataset.name().to_lowercase()),
+        rate: Some(workload.rate),
+        seed: Some(workload.seed),
         templates: templates.collect(),
         relqueries,
     }
@@ -132,10 +180,16 @@ fn mean_output(dataset: Dataset, task: usize) -> f64 {
     if task == 3 { long / 3.0 } else { long * 2.0 / 3.0 }
 }
 
-fn draw_relquery(draws: &mut Draws, workload: &Workload, rel_id: u64, arrival: f64) -> TraceRelQuery {
+fn draw_relquery(
+    draws: &mut Draws,
+    workload: &Workload,
+    (fewest, most): (u64, u64),
+    rel_id: u64,
+    arrival: f64,
+) -> TraceRelQuery {
     let place = draws.between(0, TASKS.len() as u64 - 1) as usize;
     let task = &TASKS[place];
-    let count = draws.between(1, workload.rows_max);
+    let count = draws.between(fewest, most);
     let (prompt, _) = workload.dataset.mean_tokens();
     let mean_template = TASKS.iter().map(|task| task.template).sum::<u64>() as f64 / TASKS.len() as f64;
     let body = (prompt - mean_template) * draws.log_normal(RELQUERY_SPREAD);
@@ -151,7 +205,10 @@ fn draw_relquery(draws: &mut Draws, workload: &Workload, rel_id: u64, arrival: f
     });
     TraceRelQuery {
         rel_id,
-        tenant: "a".into(),
+        tenant: "online".into(),
+        weight: None,
+        task: Some(task.name.into()),
+        class: None,
         rows: rows.collect(),
         arrival: (arrival * 1e6).round() / 1e6,
         template_id: place as u64,

@@ -92,12 +92,12 @@ pub fn reference_name(policy: Policy, config: &ReplayConfig) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::paper::{Workload, generate};
     use crate::replay::replay;
-    use crate::workload::{Shape, paper_like};
 
     #[test]
     fn results_name_their_constants_and_every_end() {
-        let trace = paper_like(1, Shape { relqueries: 3, rows_max: 4, ..Shape::default() });
+        let trace = generate(&Workload { seed: 1, relqueries: 3, rows: (1, 4), ..Workload::default() });
         let config = ReplayConfig::default();
         let once = replay(&trace, Policy::RelServe, &config).expect("a replay");
         let json = results(&trace, &config, &[("relserve".to_owned(), once.clone())]);

@@ -104,22 +104,30 @@ impl Summary {
     /// Of these latencies; `makespan` is the end of the last one.
     pub fn of(periods: &[Periods], makespan: Time, counts: &Counts) -> Self {
         let mut latencies: Vec<f64> = periods.iter().map(|periods| periods.total().as_seconds()).collect();
-        latencies.sort_by(f64::total_cmp);
         let part = |part: fn(&Periods) -> Nanos| mean(periods.iter().map(|one| part(one).as_seconds()));
         let decodes = counts.decode_iters + counts.mixed_iters;
         Self {
-            n: latencies.len(),
-            mean: mean(latencies.iter().copied()),
-            p50: percentile(&latencies, 0.50),
-            p95: percentile(&latencies, 0.95),
-            p99: percentile(&latencies, 0.99),
-            max: percentile(&latencies, 1.0),
             makespan: makespan.since(Time(0)).as_seconds(),
             waiting: part(|periods| periods.waiting),
             core: part(|periods| periods.core),
             tail: part(|periods| periods.tail),
             hit: 1.0 - counts.uncached as f64 / counts.prompt.max(1) as f64,
             dbatch: counts.decode_tokens as f64 / decodes.max(1) as f64,
+            ..Self::of_latencies(&mut latencies)
+        }
+    }
+
+    /// Mean and percentiles alone, of latencies in seconds, which are sorted.
+    pub fn of_latencies(latencies: &mut [f64]) -> Self {
+        latencies.sort_by(f64::total_cmp);
+        Self {
+            n: latencies.len(),
+            mean: mean(latencies.iter().copied()),
+            p50: percentile(latencies, 0.50),
+            p95: percentile(latencies, 0.95),
+            p99: percentile(latencies, 0.99),
+            max: percentile(latencies, 1.0),
+            ..Self::default()
         }
     }
 }

@@ -29,12 +29,24 @@ pub enum TraceError {
 }
 
 /// A trace: what arrives when, in lengths.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
     /// `relserve-trace/1`.
     pub schema: String,
     /// Its name.
     pub name: String,
+    /// Whatever its maker says of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The dataset whose lengths it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<String>,
+    /// RelQueries per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// What it was drawn from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// Prompt prefixes.
     pub templates: Vec<Template>,
     /// What arrives, by time and id.
@@ -51,12 +63,21 @@ pub struct Template {
 }
 
 /// One relQuery of a trace.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceRelQuery {
     /// Its id.
     pub rel_id: u64,
     /// Whose it is.
     pub tenant: String,
+    /// The tenant's weight; 1 where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+    /// What kind of task it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// Who waits; interactive where it is not said. Policies of the paper know no classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<ServiceClass>,
     /// When it arrives, in seconds.
     pub arrival: f64,
     /// Its prefix.
@@ -74,6 +95,8 @@ pub struct TraceRelQuery {
 pub struct Lowered {
     /// The relQueries, in file order.
     pub submissions: Vec<Submission>,
+    /// Names of the tenants, by their number.
+    pub tenants: Vec<String>,
     /// True output length of each row, by its seed.
     pub lengths: Vec<(u64, u64)>,
 }
@@ -106,7 +129,12 @@ impl Trace {
             self.templates.iter().map(|template| (*template, segments.next())).collect();
         let mut lowered = Lowered::default();
         for relquery in &self.relqueries {
-            relquery.lower(&templates, &mut segments, &mut lowered)?;
+            let number = lowered.tenants.iter().position(|name| *name == relquery.tenant);
+            let number = number.unwrap_or_else(|| {
+                lowered.tenants.push(relquery.tenant.clone());
+                lowered.tenants.len() - 1
+            });
+            relquery.lower(TenantId(number as u64), &templates, &mut segments, &mut lowered)?;
         }
         Ok(lowered)
     }
@@ -115,6 +143,7 @@ impl Trace {
 impl TraceRelQuery {
     fn lower(
         &self,
+        tenant: TenantId,
         templates: &[(Template, TokenId)],
         segments: &mut Segments,
         lowered: &mut Lowered,
@@ -125,6 +154,11 @@ impl TraceRelQuery {
         if !self.arrival.is_finite() || self.arrival < 0.0 {
             return Err(invalid("the arrival is not a time"));
         }
+        let weight = self.weight.unwrap_or(1.0);
+        if !(0.001..=1e6).contains(&weight) {
+            return Err(invalid("the weight is not in 0.001 to 1000000"));
+        }
+        let weight = (weight * 1_000.0).round() as u32;
         let groups: Vec<TokenId> = self.groups.iter().map(|_| segments.next()).collect();
         let output_max = TokenCount(self.ol);
         let generation = Arc::new(Generation { output_max, ..Generation::default() });
@@ -145,10 +179,10 @@ impl TraceRelQuery {
         }
         lowered.submissions.push(Submission {
             id: RelQueryId(self.rel_id),
-            tenant: TenantId(0),
-            weight: 1_000,
+            tenant,
+            weight,
             scope: 0,
-            class: ServiceClass::Interactive,
+            class: self.class.unwrap_or_default(),
             arrival: Time((self.arrival * 1e9).round() as u64),
             deadline: None,
             items,

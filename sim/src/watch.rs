@@ -44,8 +44,8 @@ mod tests {
     use scheduler::Policy;
 
     use super::*;
+    use crate::paper::{Workload, generate};
     use crate::replay::{ReplayConfig, replay, replay_watched};
-    use crate::workload::{Shape, paper_like};
 
     /// Counts the marks.
     #[derive(Default)]
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn every_step_comes_by_every_mark_and_watching_changes_nothing() {
-        let trace = paper_like(5, Shape { relqueries: 6, rows_max: 9, ..Shape::default() });
+        let trace = generate(&Workload { seed: 5, relqueries: 6, rows: (1, 9), ..Workload::default() });
         let config = ReplayConfig::default();
         let mut counter = Counter::default();
         let watched = replay_watched(&trace, Policy::RelServe, &config, &mut counter).expect("a replay");

@@ -8,7 +8,7 @@ use sim::{
 };
 
 fn trace() -> Trace {
-    generate(&Workload { relqueries: 12, rows_max: 20, ..Workload::new(Dataset::Rotten, 4.0, 5) })
+    generate(&Workload { relqueries: 12, rows: (1, 20), ..Workload::new(Dataset::Rotten, 4.0, 5) })
 }
 
 fn config() -> ReplayConfig {

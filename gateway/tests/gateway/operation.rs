@@ -67,7 +67,7 @@ async fn the_scheduler_says_what_it_thinks() {
     let server = serve().await;
     server.relquery(json!({"template": "Say {w}", "rows": [["x"]]})).await;
     let reply = server.client.get("/v1/scheduler").await.json();
-    assert_eq!(reply["policy"], "relserve");
+    assert_eq!(reply["policy"], "ours");
     assert!(reply["cost"]["prefill_ns_per_token"].is_u64());
     assert!(reply["last_decision"].as_str().unwrap().contains("step"));
 }

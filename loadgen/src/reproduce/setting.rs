@@ -83,7 +83,7 @@ impl Case {
     /// The workload of a seed: the same for all policies.
     pub fn trace(&self, size: Size, seed: u64) -> Trace {
         let workload = Workload::new(self.dataset, self.rate(), seed);
-        generate(&Workload { relqueries: size.relqueries, rows_max: size.rows_max, ..workload })
+        generate(&Workload { relqueries: size.relqueries, rows: (1, size.rows_max), ..workload })
     }
 
     /// The machine under this setting.

@@ -32,7 +32,7 @@ pub struct Gain {
 
 impl Default for Gain {
     fn default() -> Self {
-        Self { bare: 16, hidden: 2, lower_class: 4 }
+        Self { bare: 14, hidden: 1, lower_class: 8 }
     }
 }
 
@@ -54,10 +54,9 @@ pub struct OursConfig {
     pub grouped_rows: bool,
     /// When rows may join the batch of relQueries ahead of them; absent: as long as they fit.
     pub gain: Option<Gain>,
-    /// How much a ns of waiting counts against a ns of work, in thousandths; 0: not at all.
-    pub age_permille: u32,
-    /// Every so many steps the relQuery that arrived first goes first; absent: never.
-    pub oldest_every: Option<u32>,
+    /// Waiting that makes a relQuery's work count half; absent: age does not count. The less, the
+    /// shorter the longest waits and the longer the mean.
+    pub age_half_ms: Option<Millis>,
     /// Two-phase: fewest prompt tokens worth a prefill step while memory is what limits it.
     pub prefill_tokens_min: TokenCount,
     /// How far, in time of the machine at its weight, a tenant may be served ahead of another that waits.
@@ -79,8 +78,7 @@ impl Default for OursConfig {
             exact_sharing: true,
             grouped_rows: true,
             gain: Some(Gain::default()),
-            age_permille: 20,
-            oldest_every: None,
+            age_half_ms: Some(Millis(120_000)),
             prefill_tokens_min: TokenCount(1_000),
             tenant_lag_ms_max: Millis(5_000),
             dashboard_wait_ms_max: Millis(60_000),

@@ -3,9 +3,10 @@
 //! Three things make it better than RelServe's own. Everything that runs decodes in every step and
 //! prompts ride along (`step`), so nobody waits for a phase to end. RelQueries are ordered by the work
 //! they still add to a shared machine (`work`), with output lengths learned from rows that ended
-//! (`lengths`) and shared beginnings counted once (`sharing`). And age counts, so that nothing
-//! starves (`config::OursConfig::age_permille`, `oldest_every`). Each part can be switched off.
+//! (`lengths`) and shared beginnings counted once (`sharing`). And age counts (`age`), so that nothing
+//! starves. Each part can be switched off.
 
+pub mod age;
 pub(crate) mod alarm;
 pub mod config;
 pub mod lengths;
@@ -24,6 +25,7 @@ use crate::miss_ratio::MissRatio;
 use crate::priority::estimate;
 use crate::relquery::RelQuery;
 use crate::update::{miss_ratio, remaining_batches};
+use age::aged;
 use lengths::Expected;
 use work::{Capacity, Work, marginal_work};
 
@@ -46,8 +48,7 @@ impl Scheduler {
         self.set_alarms(id, alone);
     }
 
-    /// The number that orders relQueries: the work that is left, and a share of the time of arrival in
-    /// place of an age, which orders alike and never has to be brought up to date.
+    /// The number that orders relQueries: the work that is left, and since when it waits.
     pub(crate) fn ours_priority(&mut self, id: RelQueryId) -> Nanos {
         let expected = self.expected(id);
         let Some(relquery) = self.relqueries.get_mut(&id) else { return Nanos(0) };
@@ -73,8 +74,7 @@ impl Scheduler {
             let ratio = miss_ratio(&view, relquery, self.config.sample_rows as usize);
             estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config))
         };
-        let age = u128::from(relquery.arrival.0) * u128::from(settings.age_permille) / 1_000;
-        Nanos(work.0.saturating_add(u64::try_from(age).unwrap_or(u64::MAX)))
+        aged(work, relquery.arrival, settings.age_half_ms)
     }
 
     /// How long a row of the relQuery is expected to be.

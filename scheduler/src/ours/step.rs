@@ -9,9 +9,6 @@ use crate::decision::Reason;
 use crate::ours::{Gain, Steps};
 use crate::priority::Key;
 
-/// Old relQueries of tenants ahead of their share that are passed over.
-const OLDEST_LOOKED_AT: usize = 64;
-
 /// [`Gain`] in thousandths, for rows of the same and of a lower class.
 #[derive(Clone, Copy)]
 struct GainPermille {
@@ -80,7 +77,6 @@ impl Scheduler {
     /// Waiting relQueries in the order they are offered, each with the most tokens one of its rows may
     /// compute beyond what rides free.
     fn ranked(&self, mixes: bool) -> Vec<Offer> {
-        let oldest = self.oldest_in_turn();
         let most = self.config.sequences_max as usize;
         let lag = Nanos::from(self.config.ours.tenant_lag_ms_max);
         let by_share = self.tenants.order(lag, most);
@@ -88,35 +84,19 @@ impl Scheduler {
         let running: Vec<Key> = self.running.iter().copied().collect();
         let gain = self.config.ours.gain.filter(|_| mixes).map(|gain| self.gain_permille(gain));
         let mut behind = self.waiting.len() as u64;
-        let mut offers: Vec<Offer> = oldest.map(Offer::unlimited).into_iter().collect();
+        let mut offers = Vec::with_capacity(keys.len());
         for key in keys {
             let ahead = running.partition_point(|other| *other < key) as u64;
-            if Some(key.id) != oldest {
-                let gain = gain.filter(|_| ahead > 0);
-                let is_lower = running.first().is_some_and(|first| key.class > first.class);
-                let row_tokens_max = gain.map(|gain| {
-                    let permille = if is_lower { gain.lower } else { gain.same };
-                    self.worth(key.id, permille, ahead, behind)
-                });
-                offers.push(Offer { id: key.id, row_tokens_max });
-            }
+            let gain = gain.filter(|_| ahead > 0);
+            let is_lower = running.first().is_some_and(|first| key.class > first.class);
+            let row_tokens_max = gain.map(|gain| {
+                let permille = if is_lower { gain.lower } else { gain.same };
+                self.worth(key.id, permille, ahead, behind)
+            });
+            offers.push(Offer { id: key.id, row_tokens_max });
             behind -= 1;
         }
         offers
-    }
-
-    /// In every so many steps, the relQuery of the first class that arrived first, of a tenant within its
-    /// share if there is one near the front.
-    fn oldest_in_turn(&self) -> Option<RelQueryId> {
-        let every = u64::from(self.config.ours.oldest_every?);
-        if !self.next_step.is_multiple_of(every) {
-            return None;
-        }
-        let lag = Nanos::from(self.config.ours.tenant_lag_ms_max);
-        let (class, _, first) = *self.by_age.first()?;
-        let mut oldest = self.by_age.iter().take_while(|key| key.0 == class).take(OLDEST_LOOKED_AT);
-        let within = oldest.find(|(_, _, id)| self.tenants.lead(self.relqueries[id].tenant) <= lag);
-        Some(within.map_or(first, |(_, _, id)| *id))
     }
 
     /// The weights as they are on this engine.

@@ -122,6 +122,7 @@ pub(crate) fn draw(family: Family, seed: u64) -> (Trace, Machine) {
         name: format!("{family:?} {seed}"),
         templates,
         relqueries,
+        ..Trace::default()
     };
     (trace, machine)
 }
@@ -150,6 +151,7 @@ fn draw_relquery(dice: &mut Dice, ranges: &Ranges, rows_max: u64) -> TraceRelQue
         ol,
         groups,
         rows,
+        ..TraceRelQuery::default()
     }
 }
 
@@ -163,11 +165,13 @@ pub(crate) fn by_hand() -> Trace {
         ol,
         groups: Vec::new(),
         rows: rows.to_vec(),
+        ..TraceRelQuery::default()
     };
     Trace {
         schema: "relserve-trace/1".into(),
         name: "by hand".into(),
         templates: vec![Template { id: 0, tokens: 40 }],
         relqueries: vec![relquery(0, 0.0, 5, &[[-1, 100, 3]; 3]), relquery(1, 0.01, 10, &[[-1, 60, 2]; 2])],
+        ..Trace::default()
     }
 }
