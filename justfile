@@ -9,5 +9,7 @@ bench:
     cargo xtask bench
 compare *arguments:
     cargo xtask compare {{arguments}}
+reproduce *arguments:
+    cargo xtask reproduce {{arguments}}
 run *arguments:
     ./run {{arguments}}

@@ -17,6 +17,9 @@ const IDS: [&str; 9] = [
     "sensitivity",
 ];
 
+/// Where differences are explained.
+const DOCUMENT: &str = include_str!("../../docs/REPRODUCTION.md");
+
 fn tiny() -> Scope {
     Scope {
         seeds: 1,
@@ -56,6 +59,8 @@ fn one_command_draws_every_figure_and_their_numbers_agree() {
         for claim in &figure.claims {
             assert!(claim.value.is_some_and(f64::is_finite), "{claim:?}");
             assert!(summary.contains(&claim.ours), "{claim:?}");
+            let is_explained = |section| DOCUMENT.lines().any(|line| line == format!("## {section}"));
+            assert!(claim.see.is_none_or(is_explained), "no section of the document: {claim:?}");
         }
     }
     assert_eq!(page.matches("<svg").count(), IDS.len());

@@ -48,7 +48,7 @@ impl Machine {
     pub fn loads(self) -> [u32; 6] {
         match self {
             Self::Opt13b | Self::Qwen32b => [50, 60, 70, 80, 90, 100],
-            Self::Llama70b => [40, 50, 60, 70, 80, 90],
+            Self::Llama70b => [20, 30, 45, 60, 75, 90],
         }
     }
 

@@ -102,7 +102,7 @@ fn claims(scope: &Scope, results: &Results) -> Vec<Claim> {
             "RelServe has the lowest latency in all settings",
             lowest,
             points.len(),
-            "lowest or within 1 %",
+            "settings: lowest or within 1 %",
         )
         .and(&format!(
             "strictly in {strictly}; PP {:.2}×, DP {:.2}× on average",
@@ -122,7 +122,7 @@ fn claims(scope: &Scope, results: &Results) -> Vec<Claim> {
             let at = |line| normalised(results, (machine, dataset), **load, line);
             at(better) <= at(worse)
         });
-        Claim::so_in(paper, count.count(), loads.len(), "so at loads:")
+        Claim::so_in(paper, count.count(), loads.len(), "loads")
             .and(&format!("PP {:.2}×, DP {:.2}× over all loads", here(PREFILL_FIRST), here(DECODE_FIRST)))
             .see("The arranger")
     };

@@ -92,7 +92,7 @@ fn claims(scope: &Scope, results: &Results) -> Vec<Claim> {
             paper,
             factors.iter().filter(|x| **x >= 1.05).count(),
             2,
-            "shorter (5 %) than under readings of SP:",
+            "readings of vLLM-SP: at least 5 % shorter",
         )
         .and(&said(period))
         .see("Where the time goes")

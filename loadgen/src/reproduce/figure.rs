@@ -68,7 +68,8 @@ impl Claim {
             (false, true) => Verdict::InPart,
             (false, false) => Verdict::Fails,
         };
-        let text = if ours >= 100.0 { format!("{ours:.0}") } else { format!("{ours:.1}") };
+        let decimals = if ours >= 100.0 { 0 } else { usize::from(ours < 10.0) + 1 };
+        let text = format!("{ours:.decimals$}");
         let ours_text = format!("{text}{unit}");
         Self { paper: paper.to_owned(), ours: ours_text, value: Some(ours), verdict, see: None }
     }
@@ -83,7 +84,7 @@ impl Claim {
         let value = Some(count as f64 / total.max(1) as f64);
         Self {
             paper: paper.to_owned(),
-            ours: format!("{what} in {count} of {total}"),
+            ours: format!("{count} of {total} {what}"),
             value,
             verdict,
             see: None,

@@ -182,7 +182,7 @@ fn claims(measured: &[Overhead]) -> Vec<Claim> {
             "DPU and ABA take less than 1 % of the service",
             below,
             measured.len(),
-            "below 1 % at loads:",
+            "loads: below 1 %",
         )
         .and(&format!("at most {most:.3} %"))
         .see("Overhead"),
@@ -190,7 +190,7 @@ fn claims(measured: &[Overhead]) -> Vec<Claim> {
             "the service lasts 202.2 s at 0.5/s down to 146.7 s at 1.0/s",
             near.iter().filter(|off| **off <= 0.1).count(),
             near.len(),
-            "within 10 % at loads:",
+            "loads: within 10 %",
         )
         .and(&format!("at most {:.0} % off", 100.0 * farthest))
         .see("Overhead"),

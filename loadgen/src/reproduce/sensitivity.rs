@@ -1,4 +1,5 @@
-//! Beside the figures: how the ratios depend on what the paper does not print, the size of the KV memory.
+//! Beside the figures: how the ratios depend on what the paper does not print, the size of the KV memory and how
+//! far above capacity its largest load is.
 
 use serde_json::{Value, json};
 
@@ -8,68 +9,118 @@ use crate::reproduce::Scope;
 use crate::reproduce::figure::{Claim, Figure, Table};
 use crate::reproduce::run::Results;
 use crate::reproduce::setting::{
-    Case, Dataset, Line, Machine, OURS, OURS_HIDDEN, PREFILL_FIRST, RELSERVE, STATIC, STATIC_WEAK, VLLM,
+    Case, Dataset, Line, Machine, OURS, RELSERVE, STATIC, STATIC_WEAK, VLLM, rate,
 };
 
-const LINES: [Line; 6] = [VLLM, STATIC, STATIC_WEAK, PREFILL_FIRST, OURS, OURS_HIDDEN];
+const LINES: [Line; 4] = [VLLM, STATIC, STATIC_WEAK, OURS];
 /// KV memory in tokens: from well below to well above what the rows of a full step hold.
 const CAPACITIES: [u32; 5] = [6_000, 10_000, 16_000, 32_000, 100_000];
+/// Loads as percentages of the figure's largest.
+const LOADS: [u32; 5] = [100, 125, 150, 200, 300];
 
-fn case(scope: &Scope, capacity: u32, line: Line) -> Case {
-    let load = scope.largest(Machine::Opt13b);
-    Case { kv_tokens: Some(capacity), ..Case::new(Machine::Opt13b, Dataset::Rotten, load, line) }
+/// Something that is varied on one machine.
+struct Sweep {
+    machine: Machine,
+    title: String,
+    x_label: &'static str,
+    /// A value of it, and the setting without a policy.
+    points: Vec<(String, Case)>,
+}
+
+/// The sweeps of the smallest and the largest machine.
+fn sweeps(scope: &Scope) -> Vec<Sweep> {
+    let machines = [Machine::Opt13b, Machine::Llama70b];
+    let machines = machines.into_iter().filter(|machine| scope.machines.contains(machine));
+    machines.flat_map(|machine| [capacities(scope, machine), loads(scope, machine)]).collect()
+}
+
+fn capacities(scope: &Scope, machine: Machine) -> Sweep {
+    let case = Case::new(machine, Dataset::Rotten, scope.largest(machine), RELSERVE);
+    let point = |tokens: u32| (format!("{}k", tokens / 1_000), Case { kv_tokens: Some(tokens), ..case });
+    Sweep {
+        machine,
+        title: format!("{} · Rotten · {:.1}/s", machine.name(), case.rate()),
+        x_label: "KV memory (tokens)",
+        points: CAPACITIES.map(point).to_vec(),
+    }
+}
+
+fn loads(scope: &Scope, machine: Machine) -> Sweep {
+    let point = |percent: u32| {
+        let load = scope.largest(machine) * percent / 100;
+        (format!("{:.2}", rate(load)), Case::new(machine, Dataset::Rotten, load, RELSERVE))
+    };
+    let tokens = machine.config(0).scheduler.kv_tokens();
+    Sweep {
+        machine,
+        title: format!("{} · Rotten · KV memory of {tokens} tokens", machine.name()),
+        x_label: "load (relQueries/s)",
+        points: LOADS.map(point).to_vec(),
+    }
 }
 
 /// What is to be replayed.
 pub fn cases(scope: &Scope) -> Vec<Case> {
-    let lines = || LINES.into_iter().chain([RELSERVE]);
-    CAPACITIES.into_iter().flat_map(|capacity| lines().map(move |line| case(scope, capacity, line))).collect()
+    let points = sweeps(scope).into_iter().flat_map(|sweep| sweep.points);
+    let with = |(_, case): (String, Case)| {
+        LINES.into_iter().chain([RELSERVE]).map(move |line| Case { line, ..case })
+    };
+    points.flat_map(with).collect()
 }
 
-/// The latency of `line` as a multiple of RelServe's.
-fn factor(scope: &Scope, results: &Results, capacity: u32, line: Line) -> f64 {
-    results.latency(&case(scope, capacity, line)) / results.latency(&case(scope, capacity, RELSERVE))
+/// The latency of `line` as a multiple of RelServe's, point by point.
+fn factors(results: &Results, sweep: &Sweep, line: Line) -> Vec<f64> {
+    let factor = |case: &Case| {
+        results.latency(&Case { line, ..*case }) / results.latency(&Case { line: RELSERVE, ..*case })
+    };
+    sweep.points.iter().map(|(_, case)| factor(case)).collect()
 }
 
 /// The figure.
 pub fn figure(scope: &Scope, results: &Results) -> Figure {
-    let line = |line: Line| {
-        let at =
-            |(place, capacity): (usize, &u32)| (place as f64 + 0.5, factor(scope, results, *capacity, line));
-        (Key::new(line.name, line.colour), CAPACITIES.iter().enumerate().map(at).collect())
-    };
-    let panel = Panel {
-        title: "OPT-13B · Rotten · largest load".into(),
-        notes: Vec::new(),
-        across: Across::Names(CAPACITIES.map(|capacity| format!("{}k", capacity / 1_000)).to_vec()),
-        x_label: "KV memory (tokens)".into(),
-        y_label: "mean latency / RelServe's".into(),
-        y_from: 0.0,
-        marks: Marks::Lines(LINES.map(line).to_vec()),
-        rules: vec![(2.3, "paper, vLLM: 2.3 at least".into()), (1.4, "paper, vLLM-SP: 1.4 at least".into())],
-    };
-    let over = |line: Line| CAPACITIES.map(|capacity| factor(scope, results, capacity, line)).to_vec();
-    let data = LINES.iter().map(|line| (line.key.to_owned(), json!(over(*line))));
+    let sweeps = sweeps(scope);
     Figure {
         id: "sensitivity",
-        title: "Sensitivity: the ratios by size of the KV memory",
-        setting: "OPT-13B, Rotten, the largest load. The paper does not print how many tokens of KV memory its engine had; \
-                  everything else is as in Figure 9."
+        title: "Sensitivity: the ratios by KV memory and by load",
+        setting: "Rotten. Left at the largest load of Figure 9, which has 10k tokens of KV memory for OPT-13B, right at the \
+                  machine's own memory. The paper prints neither its engine's KV memory nor the capacity that its loads \
+                  compare with."
             .to_owned(),
-        chart: Chart { title: "Ratios by size of the KV memory".into(), panels: vec![panel], columns: 1 },
-        claims: claims(&over),
-        tables: vec![table(&over)],
-        data: json!({
-            "kv_tokens": CAPACITIES,
-            "times_relserve": data.collect::<serde_json::Map<String, Value>>(),
-        }),
+        chart: Chart {
+            title: "Ratios by size of the KV memory and by load".into(),
+            panels: sweeps.iter().map(|sweep| panel(results, sweep)).collect(),
+            columns: 2,
+        },
+        claims: claims(results, &sweeps),
+        tables: sweeps.iter().map(|sweep| table(results, sweep)).collect(),
+        data: json!(sweeps.iter().map(|sweep| data(results, sweep)).collect::<Vec<Value>>()),
     }
 }
 
-fn claims(over: &dyn Fn(Line) -> Vec<f64>) -> Vec<Claim> {
+fn panel(results: &Results, sweep: &Sweep) -> Panel {
+    let line = |line: Line| {
+        let factors = factors(results, sweep, line).into_iter().enumerate();
+        let points = factors.map(|(place, factor)| (place as f64 + 0.5, factor));
+        (Key::new(line.name, line.colour), points.collect())
+    };
+    Panel {
+        title: sweep.title.clone(),
+        notes: Vec::new(),
+        across: Across::Names(sweep.points.iter().map(|(name, _)| name.clone()).collect()),
+        x_label: sweep.x_label.into(),
+        y_label: "latency / RelServe's".into(),
+        y_from: 0.0,
+        marks: Marks::Lines(LINES.map(line).to_vec()),
+        rules: vec![(2.3, "paper, vLLM: 2.3 to 3.1".into()), (1.4, "paper, vLLM-SP: 1.4 to 2.2".into())],
+    }
+}
+
+fn claims(results: &Results, sweeps: &[Sweep]) -> Vec<Claim> {
     let claim = |line: Line, paper: &str, least: f64, see| {
-        let count = over(line).iter().filter(|factor| **factor >= least - 0.05).count();
-        Claim::so_in(paper, count, CAPACITIES.len(), "so at sizes of the KV memory:").see(see)
+        let all: Vec<f64> = sweeps.iter().flat_map(|sweep| factors(results, sweep, line)).collect();
+        let count = all.iter().filter(|factor| **factor >= least - 0.05).count();
+        let most = all.iter().copied().fold(0.0, f64::max);
+        Claim::so_in(paper, count, all.len(), "points").and(&format!("at most {most:.2}×")).see(see)
     };
     vec![
         claim(VLLM, "at least 2.3 times lower than vLLM", 2.3, "Ratio to FCFS"),
@@ -83,13 +134,26 @@ fn claims(over: &dyn Fn(Line) -> Vec<f64>) -> Vec<Claim> {
     ]
 }
 
-fn table(over: &dyn Fn(Line) -> Vec<f64>) -> Table {
-    let sizes = CAPACITIES.iter().map(|capacity| format!("{capacity} tokens"));
-    let header = std::iter::once("policy".to_owned()).chain(sizes).collect();
+fn data(results: &Results, sweep: &Sweep) -> Value {
+    let lines = LINES.iter().map(|line| (line.key.to_owned(), json!(factors(results, sweep, *line))));
+    json!({
+        "machine": sweep.machine.name(),
+        "varied": sweep.x_label,
+        "values": sweep.points.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        "times_relserve": lines.collect::<serde_json::Map<String, Value>>(),
+    })
+}
+
+fn table(results: &Results, sweep: &Sweep) -> Table {
+    let values = sweep.points.iter().map(|(name, _)| name.clone());
     let row = |line: Line| {
-        let cells = over(line).into_iter().map(|factor| format!("{factor:.2}"));
+        let cells = factors(results, sweep, line).into_iter().map(|factor| format!("{factor:.2}"));
         std::iter::once(line.name.to_owned()).chain(cells).collect()
     };
-    let caption = "Mean latency as a multiple of RelServe's".into();
-    Table { caption, header, rows: LINES.map(row).to_vec(), is_open: true }
+    Table {
+        caption: format!("{}: mean latency as a multiple of RelServe's, by {}", sweep.title, sweep.x_label),
+        header: std::iter::once("policy".to_owned()).chain(values).collect(),
+        rows: LINES.map(row).to_vec(),
+        is_open: false,
+    }
 }
