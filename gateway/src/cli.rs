@@ -74,7 +74,7 @@ struct Serve {
     /// A Hugging Face folder.
     #[arg(long)]
     model: Option<PathBuf>,
-    /// fcfs, sarathi, static-priority, relserve, relserve-pp or relserve-dp.
+    /// fcfs, sarathi, static-priority, relserve, relserve-pp, relserve-dp or ours.
     #[arg(long, value_parser = policy)]
     policy: Option<Policy>,
 }

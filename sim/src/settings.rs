@@ -38,7 +38,7 @@ pub enum SettingError {
     },
 }
 
-/// Sets one field: `sequences_max=64`, `ours.age_permille=50`, `unit_waiting_ms_max=null`. Values are JSON;
+/// Sets one field: `sequences_max=64`, `ours.marginal_key=false`, `unit_waiting_ms_max=null`. Values are JSON;
 /// what is not is taken as a word.
 pub fn set(config: &mut SchedulerConfig, assignment: &str) -> Result<(), SettingError> {
     let form = || SettingError::Form(assignment.to_owned());

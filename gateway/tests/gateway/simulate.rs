@@ -53,13 +53,23 @@ fn a_trace_is_replayed_under_the_policies_and_its_results_are_written() {
 #[test]
 fn a_workload_is_drawn_saved_and_replayed_from_its_file_alike() {
     let folder = tempfile::tempdir().unwrap();
-    let drawn =
-        ["--workload", "paper", "--dataset", "beer", "--relqueries", "4", "--save-trace", "drawn.json"];
+    let drawn = [
+        "--workload",
+        "paper",
+        "--dataset",
+        "beer",
+        "--relqueries",
+        "4",
+        "--offline",
+        "--save-trace",
+        "drawn.json",
+    ];
     let more =
         ["--policy", "relserve", "--machine", "llama2-70b-4xa100", "--hide", "0", "--faults", "seed:3"];
     let text = said(&sim(folder.path(), &[&drawn[..], &more[..]].concat()));
     assert!(text.contains("llama2-70b-4xa100 (an estimate)"), "{text}");
     assert!(text.contains("hide 0.00; 20 faults"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("offline  ")), "a second tenant: {text}");
     let again = said(&sim(folder.path(), &[&["drawn.json"][..], &more[..]].concat()));
     assert_eq!(again, text);
 }
