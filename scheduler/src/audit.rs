@@ -1,5 +1,7 @@
 //! Counts for metrics, and the invariants that hold between any two calls.
 
+use std::collections::BTreeSet;
+
 use base::{Nanos, TenantId};
 
 use crate::Scheduler;
@@ -77,6 +79,12 @@ impl Scheduler {
         }
         if running > self.config.sequences_max {
             return Err(format!("{running} rows run at a time"));
+        }
+        if !self.suspects.is_empty() {
+            let open: BTreeSet<_> = self.requests.values().copied().collect();
+            if self.suspects.rows().any(|row| !open.contains(&row)) {
+                return Err("a row under suspicion has ended".into());
+            }
         }
         if self.config.policy == Policy::Ours {
             self.tenants.check(self.waiting.len())?;

@@ -50,12 +50,12 @@ impl Scheduler {
         over(Phase::Updated);
         self.decision.front = self.waiting.first().copied();
         self.decision.first_running = self.running.first().copied();
-        let choice = match self.config.policy {
+        let choice = self.trial().unwrap_or_else(|| match self.config.policy {
             Policy::Fcfs | Policy::StaticPriority | Policy::StaticPriorityWeak => self.prefill_first(),
             Policy::Sarathi => self.mixed(self.config.chunk_tokens.0, |scheduler| scheduler.offers(false)),
             Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => self.arranged(),
             Policy::Ours => self.ours(),
-        };
+        });
         self.decision.reason = choice.reason;
         over(Phase::Chosen);
         let plan = self.carry_out(choice, now);
@@ -96,7 +96,7 @@ impl Scheduler {
     pub(crate) fn mixed(&mut self, tokens: u64, offers: impl FnOnce(&Self) -> Vec<Offer>) -> Choice {
         self.make_decode_room();
         let offers = offers(self);
-        let decoding = self.decode_rows();
+        let decoding = self.decoding_rows().len() as u32;
         let mut left = tokens.saturating_sub(u64::from(decoding));
         let mut prefill = Vec::new();
         for (relquery, index, remaining) in self.half_prefilled() {
@@ -207,11 +207,22 @@ impl Scheduler {
     }
 
     /// What half-prefilled rows will have computed by the end of the step can be hit in it.
-    fn promise(&mut self, admission: &mut Admission, halves: &[Admitted]) {
+    pub(crate) fn promise(&mut self, admission: &mut Admission, halves: &[Admitted]) {
+        let view = View {
+            ledger: &self.ledger,
+            hasher: &self.hasher,
+            block_tokens: self.config.block_tokens,
+            publish_generated: self.config.publish_generated,
+        };
         for half in halves {
             let Some(relquery) = self.relqueries.get_mut(&half.relquery) else { continue };
             let scope = relquery.scope;
             let row = relquery.row_mut(half.index);
+            // What it stands on may be gone with a row that failed: then nobody reaches what it adds.
+            let resident = view.resident(scope, row, |_| ());
+            if resident < view.hittable(row).min(row.computed / self.config.block_tokens) {
+                continue;
+            }
             let content = if self.config.publish_generated { row.total() } else { row.prompt_len() };
             let filled = content.min(row.computed + half.take) / self.config.block_tokens;
             row.make_keys(&self.hasher, scope, filled, self.config.block_tokens);
@@ -259,21 +270,23 @@ impl Scheduler {
             .collect()
     }
 
-    /// How many rows can decode.
-    fn decode_rows(&self) -> u32 {
-        self.running_rows()
-            .filter(|(id, index)| self.relqueries[id].row(*index).state == RowState::Running)
-            .count() as u32
+    /// Rows that a decode extends: all whose prompt is computed, or those of them that are tried.
+    pub(crate) fn decoding_rows(&self) -> Vec<(RelQueryId, u32)> {
+        let decodes =
+            |(id, index): &(RelQueryId, u32)| self.relqueries[id].row(*index).state == RowState::Running;
+        if self.suspects.is_empty() {
+            self.running_rows().filter(decodes).collect()
+        } else {
+            self.suspects.group().filter(decodes).collect()
+        }
     }
 
-    /// Blocks that a decode of all running rows needs.
+    /// Blocks that a decode of all those rows needs.
     pub(crate) fn decode_need(&self) -> u32 {
-        let rows = self.running_rows().map(|(id, index)| self.relqueries[&id].row(index));
-        rows.filter(|row| {
-            row.state == RowState::Running
-                && (row.computed / self.config.block_tokens) as usize >= row.blocks.len()
-        })
-        .count() as u32
+        let rows = self.decoding_rows();
+        let rows = rows.iter().map(|(id, index)| self.relqueries[id].row(*index));
+        rows.filter(|row| (row.computed / self.config.block_tokens) as usize >= row.blocks.len()).count()
+            as u32
     }
 
     /// Preempts rows until all that still run can decode: the last row of the last relQuery first.
@@ -286,7 +299,12 @@ impl Scheduler {
 
     /// The last row of a running relQuery gives its blocks up.
     pub(crate) fn preempt(&mut self, id: RelQueryId) {
-        let Some(index) = self.relqueries[&id].running.last().copied() else { return };
+        let last = self.relqueries[&id].running.last().copied();
+        last.into_iter().for_each(|index| self.preempt_row((id, index)));
+    }
+
+    /// A running row gives its blocks up.
+    pub(crate) fn preempt_row(&mut self, (id, index): (RelQueryId, u32)) {
         self.take_back(id, index);
         self.counters.preemptions += 1;
         self.decision.preempted.extend(self.relqueries[&id].row(index).request);

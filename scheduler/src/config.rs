@@ -107,7 +107,8 @@ pub struct SchedulerConfig {
     pub rows_max: u32,
     /// Most relQueries held.
     pub relqueries_max: u32,
-    /// How often a row may be part of a step that failed whole before the row fails.
+    /// How often a step of one row alone may fail whole before the row fails. Rows of larger steps that
+    /// failed are tried in smaller ones first.
     pub attempts_max: u32,
     /// Rows sampled for the cache miss ratio (RelServe, Eq. 11).
     pub sample_rows: u32,

@@ -33,6 +33,8 @@ pub enum Reason {
     NoRoom,
     /// A mixed policy does both.
     Mixed,
+    /// Rows of a failed step are tried in smaller groups.
+    Trial,
     /// The first waiting relQuery goes before all that run (RelServe: preemption).
     Overtakes,
     /// The first relQuery both waits and runs (RelServe: internal).
@@ -51,6 +53,7 @@ impl std::fmt::Display for Reason {
             Self::NothingRuns => "nothing runs",
             Self::NothingWaits => "nothing waits",
             Self::NoRoom => "the first waiting row finds no room",
+            Self::Trial => "tries rows of a failed step again",
             Self::Mixed => "decodes with a chunk of prompts",
             Self::Overtakes => "preemption: the first waiting relQuery goes before all that run",
             Self::Internal => "internal: the first relQuery still has prompts",

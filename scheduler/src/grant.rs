@@ -139,14 +139,10 @@ impl Scheduler {
         }
     }
 
-    /// All running rows decode; each may need a block for the token it got last.
+    /// The rows that decode; each may need a block for the token it got last.
     fn draft_decodes(&mut self, drafts: &mut Vec<Draft>, published: &mut Vec<(RequestId, BlockId)>) {
-        let rows: Vec<(RelQueryId, u32)> = self.running_rows().collect();
-        for (relquery, index) in rows {
+        for (relquery, index) in self.decoding_rows() {
             let row = self.relqueries.get_mut(&relquery).expect("it runs").row_mut(index);
-            if row.state != RowState::Running {
-                continue;
-            }
             if (row.computed / self.config.block_tokens) as usize >= row.blocks.len() {
                 // Room was made before; a row that finds none all the same waits for the next step.
                 let Some(block) = self.ledger.grant() else { continue };

@@ -129,6 +129,7 @@ impl Scheduler {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let is_running = relquery.running.contains(&index);
         let row = relquery.take(index);
+        self.suspects.clear((id, index));
         relquery.ended += row.usage;
         for block in row.blocks.iter().rev() {
             self.ledger.release(*block);

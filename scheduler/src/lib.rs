@@ -34,6 +34,7 @@ mod row;
 mod runs;
 mod settle;
 pub mod starvation;
+mod suspects;
 mod tenants;
 mod update;
 
@@ -50,6 +51,7 @@ use kv::{Hasher, Ledger};
 use ours::lengths::Lengths;
 use priority::Key;
 use relquery::RelQuery;
+use suspects::Suspects;
 use tenants::Tenants;
 
 /// The scheduler of one executor.
@@ -76,6 +78,8 @@ pub struct Scheduler {
     next_step: u64,
     /// The step that has been planned and not settled.
     flight: Option<Flight>,
+    /// Rows of steps that failed whole.
+    suspects: Suspects,
     /// Requests that ended since the last plan.
     retired: Vec<RequestId>,
     /// RelQueries whose last row was cancelled: they are done, and someone must hear it.
@@ -116,6 +120,7 @@ impl Scheduler {
             next_request: 1,
             next_step: 1,
             flight: None,
+            suspects: Suspects::default(),
             retired: Vec::new(),
             emptied: Vec::new(),
             rows: 0,

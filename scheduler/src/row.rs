@@ -36,7 +36,7 @@ pub(crate) struct Row {
     pub(crate) links: Vec<Link>,
     /// Keys of the leading full blocks, made when first needed.
     keys: Vec<BlockKey>,
-    /// Failed steps in a row.
+    /// Steps of it alone that failed, since its last token.
     pub(crate) failures: u32,
     pub(crate) usage: Usage,
     /// Whether its first prefill has run.

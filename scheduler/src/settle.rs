@@ -36,7 +36,7 @@ impl Scheduler {
     }
 
     /// A step that failed whole: nothing it promised is there. New rows wait again, running ones keep
-    /// their place; a row that failed too often in a row fails for good.
+    /// their place; all are suspect (see `suspects`), and a row that failed alone too often fails for good.
     pub fn abort_step(&mut self, step: StepId, reason: &str, now: Time) -> Vec<Event> {
         let mut events = self.drain_events(now);
         let Some(flight) = self.flight.take_if(|flight| flight.step == step) else { return events };
@@ -53,7 +53,8 @@ impl Scheduler {
             let row = relquery.row_mut(index);
             // Publications of this step are void, so links to them are.
             row.links.truncate((slot.start / self.config.block_tokens) as usize);
-            row.failures += 1;
+            row.failures += u32::from(flight.slots.len() == 1);
+            self.suspects.accuse((id, index), flight.slots.len() as u32);
             if row.failures >= self.config.attempts_max {
                 let error = RowError::Failed(reason.to_owned());
                 self.fail(id, index, error, &mut events);
@@ -123,9 +124,10 @@ impl Scheduler {
         }
         let row = relquery.row_mut(index);
         row.computed = slot.end;
-        row.failures = 0;
         if slot.samples {
             row.state = RowState::Running;
+            row.failures = 0;
+            self.suspects.clear((id, index));
         }
         if !slot.is_prefill {
             return;

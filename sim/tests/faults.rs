@@ -69,9 +69,8 @@ fn a_failed_step_costs_its_time_and_nothing_else() {
 }
 
 #[test]
-fn steps_that_fail_three_times_fail_their_rows_and_end_their_relquery() {
-    let faults =
-        vec![Fault::FailedStep { at: 0.0 }, Fault::FailedStep { at: 1e-6 }, Fault::FailedStep { at: 2e-6 }];
+fn steps_that_fail_until_a_row_is_alone_and_then_three_times_fail_it_and_end_its_relquery() {
+    let faults = (0..40).map(|step| Fault::FailedStep { at: f64::from(step) * 1e-6 }).collect();
     let (failed, _) = both(Policy::Fcfs, faults);
     assert!(failed.failed_rows > 0);
     assert_eq!(failed.summary.n, 12);

@@ -273,7 +273,8 @@ async fn an_error_after_the_first_byte_is_an_event_and_then_the_end() {
 #[actix_web::test]
 async fn a_row_that_fails_is_an_error_where_rows_have_none_of_their_own() {
     let server = serve().await;
-    let attempts = u64::from(SchedulerConfig::default().attempts_max);
+    // One step of all rows fails, then those of the first row alone.
+    let attempts = 1 + u64::from(SchedulerConfig::default().attempts_max);
     for stream in [false, true] {
         server.gate.fail(attempts);
         let reply = server.client.post(COMPLETIONS, &endless(COMPLETIONS, stream, 5)).await;

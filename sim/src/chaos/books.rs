@@ -17,6 +17,8 @@ pub(super) struct Row {
     pub(super) is_poison: bool,
     /// Its sampling fails.
     pub(super) is_broken: bool,
+    /// Steps of it alone that failed.
+    pub(super) alone: u32,
     /// The executor once forgot to answer for it.
     pub(super) was_missed: bool,
     /// Steps planned when it was taken.
@@ -40,6 +42,8 @@ pub(super) const OUTAGE: &str = "outage";
 /// Everything that is open.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books {
+    /// How often a step of one row alone must fail before the row does.
+    pub(super) attempts_max: u32,
     pub(super) open: BTreeMap<RelQueryId, Open>,
     pub(super) rows_done: u64,
     pub(super) rows_failed: u64,
@@ -64,6 +68,7 @@ impl Books {
                 prompt: item.prompt.len() as u64,
                 is_poison,
                 is_broken,
+                alone: 0,
                 was_missed: false,
                 added,
                 has_started: false,
@@ -147,8 +152,10 @@ impl Books {
             Event::RowFailed { error, .. } => {
                 let deserved = match error {
                     RowError::NotANumber => row.is_broken,
-                    RowError::Failed(reason) if reason == POISON => row.is_poison,
-                    RowError::Failed(reason) if reason == OUTAGE => true,
+                    RowError::Failed(reason) if reason == POISON => {
+                        row.is_poison && row.alone >= self.attempts_max
+                    }
+                    RowError::Failed(reason) if reason == OUTAGE => row.alone >= self.attempts_max,
                     RowError::Failed(_) => row.was_missed,
                 };
                 if !deserved {

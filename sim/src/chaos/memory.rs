@@ -59,23 +59,22 @@ impl Memory {
         }
     }
 
-    /// The seed of the row a request belongs to, once a slot of it has sampled.
+    /// Says whose request it is.
+    pub(super) fn introduce(&mut self, request: RequestId, seed: u64) -> Result<(), String> {
+        match *self.seeds.entry(request).or_insert(seed) == seed {
+            true => Ok(()),
+            false => Err(format!("request {request} changed its row")),
+        }
+    }
+
+    /// The seed of the row a request belongs to.
     pub(super) fn seed(&self, request: RequestId) -> Option<u64> {
         self.seeds.get(&request).copied()
     }
 
     /// Runs a plan: all writes, then the check of all reads.
     pub(super) fn run(&mut self, plan: &BatchPlan) -> Result<(), String> {
-        for request in &plan.retired {
-            self.seeds.remove(request);
-        }
         for slot in &plan.slots {
-            if let Some(sample) = &slot.sample {
-                let known = *self.seeds.entry(slot.request).or_insert(sample.seed);
-                if known != sample.seed {
-                    return Err(format!("request {} changed its row", slot.request));
-                }
-            }
             self.write(slot)?;
         }
         plan.slots.iter().try_for_each(|slot| self.check(slot))
@@ -117,14 +116,15 @@ impl Memory {
         if length != u64::from(slot.start) || !slot.context.iter().all(is_whole) {
             return Err(format!("request {}: the context does not end where the input starts", slot.request));
         }
-        // A cut prompt says whose it is with its last chunk, whose context is all that came before.
-        let Some(seed) = self.seed(slot.request) else { return Ok(()) };
+        let seed = self.seed(slot.request).ok_or("a request nobody introduced")?;
         let (start, end) = (slot.start as usize, slot.start as usize + slot.input.len());
         let text = self.texts.get_mut(&seed).ok_or("a row nobody submitted")?;
         text.extend(seed, end);
-        let outputs = slot.sample.as_ref().map(|sample| sample.output_index as usize);
-        if outputs.is_some_and(|outputs| text.prompt.len() + outputs != end) {
-            return Err(format!("request {}: output {outputs:?} after position {end}", slot.request));
+        let is_off = slot.sample.as_ref().is_some_and(|sample| {
+            sample.seed != seed || text.prompt.len() + sample.output_index as usize != end
+        });
+        if is_off {
+            return Err(format!("request {}: a sample of another row or output", slot.request));
         }
         let text = &self.texts[&seed];
         if !self.context(slot).eq(text.chain[..start].iter().copied()) {

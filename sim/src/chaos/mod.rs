@@ -92,7 +92,7 @@ impl<'a> World<'a> {
             draws,
             scheduler,
             memory,
-            books: Books::default(),
+            books: Books { attempts_max: setup.config.attempts_max, ..Books::default() },
             now: Time(0),
             next_id: 1,
             next_seed: 1,
@@ -154,13 +154,22 @@ impl<'a> World<'a> {
             };
         };
         self.tally.steps += 1;
-        let decision = self.tell.is_some().then(|| self.scheduler.last_decision().to_string());
-        self.say(|| {
-            format!("{:?} {}, {} slots", plan.kind(), decision.unwrap_or_default(), plan.slots.len())
-        });
+        if let Some(tell) = &mut self.tell {
+            tell(&format!("{:?} {}", plan.kind(), self.scheduler.last_decision()));
+            for slot in &plan.slots {
+                let row = self.scheduler.row_of(slot.request).map(|(id, row)| format!("{id} row {row}"));
+                let (start, tokens) = (slot.start, slot.input.len());
+                tell(&format!("  {}: {tokens} tokens from {start}", row.unwrap_or_default()));
+            }
+        }
         promises::check_plan(&plan, &self.scheduler)?;
         if self.scheduler.plan(self.now).is_some() {
             return Err("two steps at a time".into());
+        }
+        for slot in &plan.slots {
+            let (id, row) = self.scheduler.row_of(slot.request).ok_or("a slot of no row")?;
+            let row = self.books.open.get(&id).and_then(|open| open.rows.get(&row));
+            self.memory.introduce(slot.request, row.ok_or("a slot of a row nobody submitted")?.seed)?;
         }
         self.memory.run(&plan)?;
         if wild {
@@ -209,6 +218,12 @@ impl<'a> World<'a> {
             self.say(|| format!("  fails: {reason}"));
             self.tally.failed_steps += 1;
             self.memory.spoil(plan);
+            if let [slot] = &plan.slots[..] {
+                let seed = self.memory.seed(slot.request);
+                if let Some(row) = seed.and_then(|seed| self.books.row(seed)) {
+                    row.alone += 1;
+                }
+            }
             let events = self.scheduler.abort_step(plan.step, reason, self.now);
             if reason == OUTAGE && self.draws.one_in(4) {
                 self.lose_memory()?;

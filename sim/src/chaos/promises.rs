@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use base::{BatchKind, BatchPlan};
-use scheduler::{OursConfig, Policy, Scheduler, SchedulerConfig, Steps};
+use scheduler::{OursConfig, Policy, Reason, Scheduler, SchedulerConfig, Steps};
 
 /// How far a policy lets others go before a relQuery that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ fn mixes(config: &SchedulerConfig) -> bool {
 /// A plan has work, no request twice, nobody who was retired, and keeps to its limits.
 pub(super) fn check_plan(plan: &BatchPlan, scheduler: &Scheduler) -> Result<(), String> {
     let config = scheduler.config();
+    // Some rows of a failed step run, others were taken back: they are tried together.
+    let is_trial = scheduler.last_decision().reason == Reason::Trial;
     let requests: BTreeSet<_> = plan.slots.iter().map(|slot| slot.request).collect();
     if requests.is_empty() || requests.len() < plan.slots.len() {
         return Err("a plan is empty or names a request twice".into());
@@ -50,7 +52,7 @@ pub(super) fn check_plan(plan: &BatchPlan, scheduler: &Scheduler) -> Result<(), 
     if plan.slots.len() > config.sequences_max as usize {
         return Err(format!("{} slots in a step", plan.slots.len()));
     }
-    if plan.kind() == BatchKind::Mixed && !mixes(config) {
+    if plan.kind() == BatchKind::Mixed && !mixes(config) && !is_trial {
         return Err("a policy of two phases mixes them".into());
     }
     let prefills = plan.slots.iter().filter(|slot| slot.is_prefill).count();

@@ -1,7 +1,10 @@
 //! What kind of world a seed is: limits, policy with its settings, machine, and what goes wrong in it.
 
 use base::{Millis, TokenCount};
-use scheduler::{CostModel, Gain, OursConfig, Policy, SchedulerConfig, Steps};
+use scheduler::{
+    CostModel, DecompositionReading, DeltaReading, Gain, OursConfig, Policy, PriorityReading, Readings,
+    SchedulerConfig, Steps,
+};
 
 use super::draws::Draws;
 
@@ -99,6 +102,11 @@ fn config(draws: &mut Draws) -> SchedulerConfig {
         unit_waiting_ms_max: draws.one_in(2).then(|| Millis(draws.below(40))),
         publish_generated: draws.one_in(2),
         refit: draws.one_in(2),
+        readings: Readings {
+            delta: draws.pick(&[DeltaReading::Figure8, DeltaReading::AsPrinted]),
+            decomposition: draws.pick(&[DecompositionReading::Corrected, DecompositionReading::AsPrinted]),
+            priorities: draws.pick(&[PriorityReading::Updated, PriorityReading::Frozen]),
+        },
         ours: ours(draws),
         ..SchedulerConfig::default()
     }
@@ -138,7 +146,7 @@ fn rates(draws: &mut Draws) -> Rates {
         cancels: draws.pick(&[0, 5, 15]),
         aborts: draws.pick(&[0, 0, 4, 12]),
         broken: draws.pick(&[0, 6, 30]),
-        poison: 0,
+        poison: draws.pick(&[0, 0, 10, 40]),
         missing: draws.pick(&[0, 0, 40]),
         ..peaceful
     }

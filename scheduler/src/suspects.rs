@@ -1,0 +1,151 @@
+//! Rows of steps that failed whole: one of them may be poison, with which every step fails.
+//!
+//! They are tried again before anything else runs, in groups that halve with each failure, so that a
+//! poisonous row is alone after log2(n) failed steps and its neighbours go free; then it has
+//! `attempts_max` attempts of its own. A row is cleared by its next token. Pure books: it must not know
+//! what a row is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::RelQueryId;
+
+use crate::Scheduler;
+use crate::admit::{Admission, Admitted, Budget, View};
+use crate::choose::Choice;
+use crate::config::Policy;
+use crate::decision::Reason;
+use crate::row::RowState;
+
+/// A row: its relQuery and its index there.
+pub(crate) type RowAt = (RelQueryId, u32);
+
+/// The rows under suspicion, each with the most rows it may share a step with, itself included.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Suspects {
+    limits: BTreeMap<RowAt, u32>,
+    order: BTreeSet<(u32, RowAt)>,
+}
+
+impl Suspects {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.limits.is_empty()
+    }
+
+    /// A step of `slots` rows failed, this one among them.
+    pub(crate) fn accuse(&mut self, row: RowAt, slots: u32) {
+        self.clear(row);
+        let limit = slots.div_ceil(2);
+        self.limits.insert(row, limit);
+        self.order.insert((limit, row));
+    }
+
+    /// Nothing is held against the row any longer.
+    pub(crate) fn clear(&mut self, row: RowAt) {
+        if let Some(limit) = self.limits.remove(&row) {
+            self.order.remove(&(limit, row));
+        }
+    }
+
+    /// The rows that are tried next: the most suspect ones, as many as those may be together.
+    pub(crate) fn group(&self) -> impl Iterator<Item = RowAt> + '_ {
+        let limit = self.order.first().map_or(0, |(limit, _)| *limit);
+        self.order.iter().take(limit as usize).map(|(_, row)| *row)
+    }
+
+    /// The rows under suspicion.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = RowAt> + '_ {
+        self.limits.keys().copied()
+    }
+}
+
+impl Scheduler {
+    /// The step that tries suspects, while there are any: those that run go on, those that were taken back
+    /// are admitted. Where they find no room, rows that are not tried give theirs up.
+    pub(crate) fn trial(&mut self) -> Option<Choice> {
+        let group: Vec<RowAt> = self.suspects.group().collect();
+        if group.is_empty() {
+            return None;
+        }
+        loop {
+            let prefill = self.trial_prefill(&group);
+            let decodes = !self.decoding_rows().is_empty();
+            if self.decode_need() <= self.ledger.available() && (decodes || !prefill.is_empty()) {
+                return Some(Choice { reason: Reason::Trial, prefill, decodes });
+            }
+            let others = self.running_rows().filter(|row| !group.contains(row));
+            // A row that runs alone fits, so this ends.
+            let last = others.last().or_else(|| self.running_rows().last())?;
+            self.preempt_row(last);
+        }
+    }
+
+    /// What the group's rows that do not decode compute, as far as there is room.
+    fn trial_prefill(&mut self, group: &[RowAt]) -> Vec<Admitted> {
+        let decoding = self.decoding_rows().len() as u64;
+        let tokens = match self.config.policy {
+            Policy::Sarathi => self.config.chunk_tokens.0,
+            _ => self.config.step_tokens_max.0,
+        };
+        let mut left = tokens.saturating_sub(decoding);
+        let mut prefill = Vec::new();
+        for (relquery, index) in group.iter().copied() {
+            let row = self.relqueries[&relquery].row(index);
+            if row.state == RowState::Prefilling && left > 0 {
+                let missing = u64::from(row.total() - row.computed);
+                let take = u32::try_from(missing.min(left)).expect("what is missing is a u32");
+                prefill.push(Admitted { relquery, index, take });
+                left -= u64::from(take);
+            }
+        }
+        let budget = self.prefill_budget();
+        let room = match self.running_rows {
+            0 => self.ledger.available(),
+            _ => budget.room.saturating_sub(self.decode_need()),
+        };
+        let cuts = self.config.policy.cuts_prompts();
+        let mut admission = Admission::new(Budget { tokens: left, room, cuts, ..budget });
+        self.promise(&mut admission, &prefill);
+        let view = View {
+            ledger: &self.ledger,
+            hasher: &self.hasher,
+            block_tokens: self.config.block_tokens,
+            publish_generated: self.config.publish_generated,
+        };
+        for (id, index) in group.iter().copied() {
+            let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
+            let scope = relquery.scope;
+            let row = relquery.row_mut(index);
+            if row.state == RowState::Waiting && !admission.offer(&view, (id, scope), index, row, None) {
+                break;
+            }
+        }
+        prefill.extend(admission.rows);
+        prefill
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(index: u32) -> RowAt {
+        (RelQueryId(1), index)
+    }
+
+    #[test]
+    fn a_group_halves_until_the_last_one_is_alone() {
+        let mut suspects = Suspects::default();
+        let mut group: Vec<RowAt> = (0..64).map(row).collect();
+        let mut failed = 0;
+        while group.len() > 1 {
+            group.iter().for_each(|row| suspects.accuse(*row, group.len() as u32));
+            failed += 1;
+            group = suspects.group().collect();
+        }
+        assert_eq!((failed, group), (6, vec![row(0)]));
+        suspects.clear(row(0));
+        assert_eq!(suspects.group().collect::<Vec<_>>(), [row(1)], "its last neighbour is next");
+        (1..64).for_each(|index| suspects.clear(row(index)));
+        assert!(suspects.is_empty());
+    }
+}
