@@ -27,11 +27,13 @@ pub use executor::SimExecutor;
 pub use faults::{Fault, FaultError, FaultPlan};
 pub use machine::{Fitted, Machine, MachineError};
 pub use paper::{Dataset, Offline, Workload, generate};
-pub use replay::{Replay, ReplayConfig, SimError, replay, replay_watched, replay_with_faults};
+pub use replay::{
+    Replay, ReplayConfig, SimError, replay, replay_lowered, replay_watched, replay_with_faults,
+};
 pub use report::{reference_name, results};
 pub use scheduler::{Phase, Policy};
 pub use settings::{SettingError, policies, set};
 pub use summary::{Counts, Iteration, Members, Summary};
-pub use trace::{Template, Trace, TraceError, TraceRelQuery};
+pub use trace::{Lowered, Template, Trace, TraceError, TraceRelQuery};
 pub use watch::{Mark, Unwatched, Watch};
 pub use world::{Finished, World};

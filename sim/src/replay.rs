@@ -10,7 +10,7 @@ use crate::course::{Course, Courses};
 use crate::executor::SimExecutor;
 use crate::faults::{Deed, FaultError, FaultPlan};
 use crate::summary::{Counts, Iteration, Summary, by_tenant};
-use crate::trace::{Trace, TraceError};
+use crate::trace::{Lowered, Trace, TraceError};
 use crate::watch::{Unwatched, Watch};
 use crate::world::World;
 
@@ -121,12 +121,7 @@ pub fn replay_with_faults(
 ) -> Result<Replay, SimError> {
     faults.check(trace)?;
     let (lowered, deeds) = faults.lower(trace)?;
-    let settings = SchedulerConfig { policy, ..config.scheduler.clone() };
-    let mut executor = SimExecutor::new(config.cost);
-    for (seed, length) in lowered.lengths {
-        executor.set_length(seed, length);
-    }
-    let mut world = World::new(Scheduler::new(settings, config.cost)?, executor);
+    let mut world = world(&lowered, policy, config)?;
     world.trouble(faults.trouble());
     if trace.relqueries.len() <= LISTED_MAX {
         world.list_members();
@@ -148,14 +143,36 @@ pub fn replay_with_faults(
         }
     }
     world.run_watched(watch).map_err(SimError::Broken)?;
-    outcome(trace, policy, &ids, &world, courses)
+    let tenants: Vec<&str> = trace.relqueries.iter().map(|relquery| relquery.tenant.as_str()).collect();
+    outcome((&ids, &tenants), policy, &world, courses)
 }
 
-/// What a world that has come to rest came to.
+/// Replays submissions that come from elsewhere than a trace, all of one tenant.
+pub fn replay_lowered(lowered: Lowered, policy: Policy, config: &ReplayConfig) -> Result<Replay, SimError> {
+    let mut world = world(&lowered, policy, config)?;
+    let ids: Vec<RelQueryId> = lowered.submissions.iter().map(|submission| submission.id).collect();
+    let courses = Courses::of(&lowered.submissions);
+    for submission in lowered.submissions {
+        world.submit(submission);
+    }
+    world.run_until_idle().map_err(SimError::Broken)?;
+    outcome((&ids, &vec!["all"; ids.len()]), policy, &world, courses)
+}
+
+/// A world at rest whose executor knows the rows' true lengths.
+fn world(lowered: &Lowered, policy: Policy, config: &ReplayConfig) -> Result<World<SimExecutor>, SimError> {
+    let settings = SchedulerConfig { policy, ..config.scheduler.clone() };
+    let mut executor = SimExecutor::new(config.cost);
+    for (seed, length) in &lowered.lengths {
+        executor.set_length(*seed, *length);
+    }
+    Ok(World::new(Scheduler::new(settings, config.cost)?, executor))
+}
+
+/// What a world that has come to rest came to, for relQueries and the tenants whose they are.
 fn outcome(
-    trace: &Trace,
+    (ids, tenants): (&[RelQueryId], &[&str]),
     policy: Policy,
-    ids: &[RelQueryId],
     world: &World<SimExecutor>,
     courses: Courses,
 ) -> Result<Replay, SimError> {
@@ -165,9 +182,9 @@ fn outcome(
         return Err(SimError::Refused { relquery, reason });
     }
     let (mut finished, mut t_done, mut cancelled) = (Vec::new(), Vec::new(), Vec::new());
-    for (id, relquery) in ids.iter().zip(&trace.relqueries) {
+    for (id, tenant) in ids.iter().zip(tenants) {
         let end = if let Some(end) = world.finished().get(id) {
-            finished.push((relquery.tenant.as_str(), *end));
+            finished.push((*tenant, *end));
             end.at
         } else if let Some(at) = world.cancelled().get(id) {
             cancelled.push(*id);
