@@ -77,7 +77,7 @@ pub async fn ready(
     let cost: CostModel = match kept {
         Some(cost) => cost,
         None => {
-            let cost = calibrate::measure(&mut engine.executor, &model)?;
+            let cost = calibrate::measure(&mut engine.executor, &model)?.cost;
             calibrate::keep(store, &model, cost, clock.unix_ms()).await;
             cost
         }
@@ -85,7 +85,11 @@ pub async fn ready(
     tracing::info!(
         model = model.name,
         prefill_ns_per_token = cost.prefill_per_token.0,
+        prefill_ns = cost.prefill_base.0,
         decode_ns_per_sequence = cost.decode_per_sequence.0,
+        decode_ns = cost.decode_base.0,
+        mixed_hidden_ns = cost.mixed_hidden,
+        hide_permille = cost.hide_permille(),
         kv_blocks = model.kv_blocks,
         "the model is ready"
     );

@@ -1,157 +1,173 @@
 //! Fits the cost model to an executor by running it for a moment before the server starts.
 //!
-//! Synthetic prompts on blocks that nobody uses yet: prefills of growing size, then decode steps of growing
-//! width over them. The median of a few repetitions counts. The result is kept per model revision and
-//! machine; the scheduler refits it while it serves, and the writer keeps that too.
+//! Made-up prompts as long as those of a table's rows, on blocks that nobody uses yet: prefills of growing size,
+//! decode steps of growing width over them, and steps that do both, which show how much of its prompts such a
+//! step hides (`H`). The time is bounded: a slow model is measured at fewer sizes and once each. The result
+//! is kept per model revision and machine; the scheduler refits it while it serves, and the writer keeps that.
 
-use std::sync::Arc;
+mod lab;
 
-use base::{
-    BatchPlan, BlockId, ExecError, Executor, Generation, Nanos, RequestId, Run, SampleSpec, Slot, StepId,
-    TokenCount, TokenId,
-};
+use base::{ExecError, Executor, Nanos, TokenCount};
 use scheduler::{CostModel, Sample};
 use store::{Store, UnixMillis};
 
 use crate::model::Model;
+use lab::Lab;
 
-/// Prompt tokens of the measured prefills; those that do not fit the model are left out.
-const PREFILL_TOKENS: [u32; 4] = [16, 64, 192, 384];
-/// Sequences of the measured decode steps.
-const DECODE_SEQUENCES: [u32; 4] = [1, 4, 8, 16];
-/// Prompt tokens under each measured decode.
-const DECODE_PROMPT: u32 = 16;
-/// Repetitions, of which the median counts.
+/// Prompts of each measured prefill, smallest first; a slow model leaves the last ones out.
+const PREFILL_PROMPTS: [u32; 4] = [1, 2, 4, 8];
+/// Sequences of the measured decode steps, beside the most that there are.
+const DECODE_SEQUENCES: [u32; 4] = [1, 4, 16, 32];
+/// Prompt tokens of the measured mixed steps.
+const MIXED_TOKENS: [u32; 5] = [64, 128, 256, 512, 1_024];
+/// Tokens of a prompt, and so of a decode's context: those of the RelServe paper's rows have 150 to 250.
+const PROMPT: u32 = 192;
+/// Most sequences that hold a context.
+const SEQUENCES_MAX: u32 = 64;
+/// Repetitions, of which the median counts, where there is time.
 const REPETITIONS: usize = 3;
-/// Requests of a calibration are numbered from here, far from the scheduler's.
-const FIRST_REQUEST: u64 = u64::MAX / 2;
+/// Time for prefills, for those and decodes, and for all: the smallest sizes are measured in any case.
+const PREFILL_UNTIL: Nanos = Nanos(1_500_000_000);
+const DECODE_UNTIL: Nanos = Nanos(2_500_000_000);
+const MIXED_UNTIL: Nanos = Nanos(5_000_000_000);
 
-/// Numbers steps and requests of a calibration.
-struct Lab<'a> {
-    executor: &'a mut dyn Executor,
-    block_tokens: u32,
-    vocab: u32,
-    next_step: u64,
-    next_request: u64,
-    retired: Vec<RequestId>,
-    generation: Arc<Generation>,
+/// What a calibration found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calibration {
+    /// The model that the measurements give.
+    pub cost: CostModel,
+    /// The measurements, in their order.
+    pub samples: Vec<Sample>,
 }
 
 /// Measures an executor. The model's KV pool must be unused.
-pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<CostModel, ExecError> {
-    let generation =
-        Generation { output_max: TokenCount(1_000_000), ignore_end: true, ..Generation::default() };
-    let mut lab = Lab {
-        executor,
-        block_tokens: model.block_tokens,
-        vocab: model.vocab,
-        next_step: FIRST_REQUEST,
-        next_request: FIRST_REQUEST,
-        retired: Vec::new(),
-        generation: Arc::new(generation),
-    };
-    let fits = |sequences: u32, tokens: u32| {
-        let blocks = sequences * (tokens + 1).div_ceil(model.block_tokens);
-        blocks <= model.kv_blocks && u64::from(tokens) < model.context_max.0
-    };
+pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration, ExecError> {
+    let mut lab = Lab::new(executor, model, PROMPT);
     let mut samples = Vec::new();
-    for tokens in PREFILL_TOKENS.into_iter().filter(|tokens| fits(1, *tokens)) {
-        let elapsed = lab.median(|lab| {
-            let (elapsed, requests) = lab.prefill(1, tokens)?;
-            lab.retired.extend(requests);
-            Ok(elapsed)
-        })?;
+    // Half of the pool holds contexts, the other half is for what is prefilled beside them.
+    let room = (lab.places() / 2).clamp(1, SEQUENCES_MAX);
+    let aside = lab.places() - room;
+    // A short prompt too: without it a line through few points hardly shows its base.
+    let short = (lab.prompt() / 12).max(1);
+    let sizes = PREFILL_PROMPTS.into_iter().filter(|prompts| *prompts <= room);
+    let prompt = lab.prompt();
+    for tokens in std::iter::once(short).chain(sizes.map(|prompts| prompts * prompt)) {
+        let elapsed = lab.median(PREFILL_UNTIL, |lab| lab.prefill(0, tokens))?;
         samples.push(Sample::Prefill { tokens: TokenCount(u64::from(tokens)), elapsed });
+        if lab.spent() >= PREFILL_UNTIL {
+            break;
+        }
     }
-    for sequences in DECODE_SEQUENCES.into_iter().filter(|sequences| fits(*sequences, DECODE_PROMPT)) {
-        let elapsed = lab.median(|lab| {
-            let (_, requests) = lab.prefill(sequences, DECODE_PROMPT)?;
-            let elapsed = lab.decode(&requests)?;
-            lab.retired.extend(requests);
-            Ok(elapsed)
-        })?;
-        samples.push(Sample::Decode { sequences: u64::from(sequences), elapsed });
+    while lab.held() < room && lab.spent() < PREFILL_UNTIL {
+        let more = (room - lab.held()).min(8);
+        lab.prefill(lab.held(), more * lab.prompt())?;
     }
-    Ok(CostModel::fit(&samples))
+    let width_max = lab.width_max(room);
+    let mut widths: Vec<u32> = DECODE_SEQUENCES.into_iter().filter(|width| *width < width_max).collect();
+    widths.push(width_max);
+    for width in widths {
+        let elapsed = lab.median(DECODE_UNTIL, |lab| lab.decode(width))?;
+        samples.push(Sample::Decode { sequences: u64::from(width), elapsed });
+    }
+    let lines = CostModel::fit(&samples);
+    for tokens in MIXED_TOKENS.into_iter().filter(|tokens| tokens.div_ceil(prompt) <= aside) {
+        let elapsed = lab.median(MIXED_UNTIL, |lab| lab.mixed(width_max, room, tokens))?;
+        let tokens = TokenCount(u64::from(tokens));
+        samples.push(Sample::Mixed { tokens, sequences: u64::from(width_max), elapsed });
+        if lab.spent() >= MIXED_UNTIL {
+            break;
+        }
+    }
+    lab.finish()?;
+    Ok(Calibration { cost: CostModel { mixed_hidden: hidden(&lines, &samples), ..lines }, samples })
 }
 
-impl Lab<'_> {
-    fn median(
-        &mut self,
-        mut run: impl FnMut(&mut Self) -> Result<Nanos, ExecError>,
-    ) -> Result<Nanos, ExecError> {
-        let mut spans = Vec::with_capacity(REPETITIONS);
-        for _ in 0..REPETITIONS {
-            spans.push(run(self)?);
+/// `H` of the mixed steps: `b_d + a_d n + a_p u - t(u, n)`, the median over `u`. A step no longer than its decodes
+/// alone has hidden all of its prompts and shows only that `H` is no smaller.
+fn hidden(lines: &CostModel, samples: &[Sample]) -> i64 {
+    let (mut shown, mut least) = (Vec::new(), None);
+    for sample in samples {
+        let Sample::Mixed { tokens, sequences, elapsed } = sample else { continue };
+        let alone = i128::from(lines.decode(*sequences).0);
+        let apart = alone + i128::from(lines.prefill_per_token.0) * i128::from(tokens.0);
+        let one = apart - i128::from(elapsed.0);
+        if i128::from(elapsed.0) > alone {
+            shown.push(one);
+        } else {
+            least = least.max(Some(one));
         }
-        spans.sort_unstable();
-        Ok(spans[REPETITIONS / 2])
     }
+    shown.sort_unstable();
+    let median = shown.get(shown.len() / 2).copied();
+    // `None` is below every value: a bound counts only where there is one.
+    i64::try_from(median.max(least).unwrap_or(0)).unwrap_or(i64::MAX)
+}
 
-    fn run(&mut self, slots: Vec<Slot>) -> Result<Nanos, ExecError> {
-        self.next_step += 1;
-        let plan =
-            BatchPlan { step: StepId(self.next_step), slots, retired: std::mem::take(&mut self.retired) };
-        self.executor.step(&plan).map(|outcome| outcome.elapsed)
-    }
-
-    /// The blocks of sequence number `index`, each with room for `tokens`.
-    fn blocks(&self, index: u32, tokens: u32) -> Vec<BlockId> {
-        let each = tokens.div_ceil(self.block_tokens);
-        (index * each..(index + 1) * each).map(BlockId).collect()
-    }
-
-    fn sample(&self, output_index: u32) -> Option<SampleSpec> {
-        Some(SampleSpec { generation: Arc::clone(&self.generation), seed: 0, output_index })
-    }
-
-    /// Prefills `sequences` prompts of different tokens in one step.
-    fn prefill(&mut self, sequences: u32, tokens: u32) -> Result<(Nanos, Vec<RequestId>), ExecError> {
-        let mut slots = Vec::new();
-        for index in 0..sequences {
-            self.next_request += 1;
-            let word = |position: u32| TokenId((index * 7 + position * 13) % self.vocab.max(1));
-            let blocks = self.blocks(index, tokens + 1);
-            let blocks = blocks[..tokens.div_ceil(self.block_tokens) as usize].to_vec();
-            slots.push(Slot {
-                request: RequestId(self.next_request),
-                start: 0,
-                input: (0..tokens).map(word).collect(),
-                context: Vec::new(),
-                write_blocks: blocks,
-                write_offset: 0,
-                sample: self.sample(0),
-                is_prefill: true,
-            });
+impl Calibration {
+    /// The measurements beside what the model says of them, and the model, for people.
+    pub fn text(&self) -> String {
+        let ms = |nanos: u64| nanos as f64 / 1e6;
+        let mut text = format!("{:<30}{:>12}{:>12}\n", "step", "measured ms", "model ms");
+        for sample in &self.samples {
+            let (name, elapsed, estimate) = match *sample {
+                Sample::Prefill { tokens, elapsed } => {
+                    (format!("prefill, {} tokens", tokens.0), elapsed, self.cost.prefill(tokens))
+                }
+                Sample::Decode { sequences, elapsed } => {
+                    (format!("decode, {sequences} rows"), elapsed, self.cost.decode(sequences))
+                }
+                Sample::Mixed { tokens, sequences, elapsed } => (
+                    format!("mixed, {} tokens, {sequences} rows", tokens.0),
+                    elapsed,
+                    self.cost.mixed(tokens, sequences),
+                ),
+            };
+            text += &format!("{name:<30}{:>12.3}{:>12.3}\n", ms(elapsed.0), ms(estimate.0));
         }
-        let requests = slots.iter().map(|slot| slot.request).collect();
-        Ok((self.run(slots)?, requests))
+        let CostModel { prefill_per_token, prefill_base, decode_per_sequence, decode_base, mixed_hidden } =
+            self.cost;
+        text += &format!(
+            "prefill = {:.4} ms x tokens + {:.3} ms (R2 {:.4})\n",
+            ms(prefill_per_token.0),
+            ms(prefill_base.0),
+            self.fit_of(|sample| matches!(sample, Sample::Prefill { .. }))
+        );
+        text += &format!(
+            "decode  = {:.4} ms x rows + {:.3} ms (R2 {:.4})\n",
+            ms(decode_per_sequence.0),
+            ms(decode_base.0),
+            self.fit_of(|sample| matches!(sample, Sample::Decode { .. }))
+        );
+        text += &format!("a mixed step hides H = {:.3} ms of its prompts; ", mixed_hidden as f64 / 1e6);
+        text += &match self.cost.hide_permille() {
+            Some(hide) => format!("hide = H / (b_d - b_p) = {:.2}", hide as f64 / 1e3),
+            None => "hide is undefined: a decode step has no more overhead than a prefill".into(),
+        };
+        text += &format!("; it saves {:.3} ms against two steps\n", self.cost.mixing_saves() as f64 / 1e6);
+        text
     }
 
-    /// Extends each request by one token.
-    fn decode(&mut self, requests: &[RequestId]) -> Result<Nanos, ExecError> {
-        let mut slots = Vec::new();
-        for (index, request) in (0..).zip(requests) {
-            let blocks = self.blocks(index, DECODE_PROMPT + 1);
-            let used = DECODE_PROMPT.div_ceil(self.block_tokens) as usize;
-            let offset = DECODE_PROMPT % self.block_tokens;
-            let write = if offset == 0 { blocks[used..=used].to_vec() } else { vec![blocks[used - 1]] };
-            slots.push(Slot {
-                request: *request,
-                start: DECODE_PROMPT,
-                input: vec![TokenId(1 % self.vocab.max(1))],
-                context: vec![Run {
-                    blocks: blocks[..used].into(),
-                    tokens: TokenCount(u64::from(DECODE_PROMPT)),
-                    shift: 0,
-                }],
-                write_blocks: write,
-                write_offset: offset,
-                sample: self.sample(1),
-                is_prefill: false,
-            });
-        }
-        self.run(slots)
+    /// The coefficient of determination over the samples of one kind.
+    fn fit_of(&self, is_kind: fn(&Sample) -> bool) -> f64 {
+        let pairs: Vec<(f64, f64)> = self
+            .samples
+            .iter()
+            .filter(|sample| is_kind(sample))
+            .map(|sample| {
+                let (seen, said) = match *sample {
+                    Sample::Prefill { tokens, elapsed } => (elapsed, self.cost.prefill(tokens)),
+                    Sample::Decode { sequences, elapsed } => (elapsed, self.cost.decode(sequences)),
+                    Sample::Mixed { tokens, sequences, elapsed } => {
+                        (elapsed, self.cost.mixed(tokens, sequences))
+                    }
+                };
+                (seen.0 as f64, said.0 as f64)
+            })
+            .collect();
+        let mean = pairs.iter().map(|(seen, _)| seen).sum::<f64>() / pairs.len().max(1) as f64;
+        let left: f64 = pairs.iter().map(|(seen, said)| (seen - said).powi(2)).sum();
+        let all: f64 = pairs.iter().map(|(seen, _)| (seen - mean).powi(2)).sum();
+        if all > 0.0 { 1.0 - left / all } else { 1.0 }
     }
 }
 
@@ -184,3 +200,6 @@ pub async fn keep(store: &Store, model: &Model, cost: CostModel, unix_ms: u64) {
 fn revision(model: &Model) -> String {
     format!("{:032x}", model.revision)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! The `relserve` command: serve, keys, pull, sim, model info.
+//! The `relserve` command: serve, keys, pull, sim, model info, calibrate.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -62,6 +62,12 @@ enum Command {
     /// Says what a model folder holds.
     ModelInfo {
         /// The folder.
+        dir: Option<PathBuf>,
+    },
+    /// Measures a model on this machine: prefill, decode and mixed steps, the cost model they give, and how
+    /// much of its prompts a mixed step hides.
+    Calibrate {
+        /// The folder; the built-in demo model without it.
         dir: Option<PathBuf>,
     },
 }
@@ -157,6 +163,15 @@ impl Cli {
                     config.store.data_dir.join("models").join(name)
                 });
                 pull(repo, folder, endpoint, revision)
+            }
+            Command::Calibrate { dir } => {
+                let mut config = config;
+                config.model.dir = dir.or(config.model.dir);
+                let mut engine = backend::load(&config)?;
+                let model = backend::model_of(&engine, &config, Clock::start());
+                say!("{}: {}", model.name, model.description);
+                say!("{}", crate::calibrate::measure(&mut engine.executor, &model)?.text());
+                Ok(())
             }
             Command::ModelInfo { dir } => {
                 let mut config = config;

@@ -121,6 +121,8 @@ pub struct Driver {
     boards: HashMap<RelQueryId, (Arc<Board>, Vec<Spot>)>,
     /// Boards to wake once this round's events are all written.
     touched: HashMap<RelQueryId, Arc<Board>>,
+    /// When the last step ended, while steps follow one another.
+    last_end: Option<Time>,
 }
 
 impl Driver {
@@ -141,6 +143,7 @@ impl Driver {
             in_flight: HashMap::new(),
             boards: HashMap::new(),
             touched: HashMap::new(),
+            last_end: None,
         }
     }
 
@@ -168,16 +171,20 @@ impl Driver {
     fn step(&mut self) -> bool {
         let clock = self.shared.clock;
         let planning = clock.now();
-        let Some(plan) = self.scheduler.plan(planning) else { return false };
+        let Some(plan) = self.scheduler.plan(planning) else {
+            self.last_end = None;
+            return false;
+        };
         self.shared.pulse.busy(planning);
         let planned = clock.now();
         let result = std::panic::catch_unwind(AssertUnwindSafe(|| self.executor.step(&plan)));
         let now = clock.now();
         let events = match result {
-            Ok(Ok(outcome)) => self.applied(&outcome, now),
+            Ok(Ok(outcome)) => self.applied(outcome, planning, now),
             Ok(Err(error)) => {
                 tracing::warn!(step = plan.step.0, %error, "a step failed");
                 self.shared.metrics.step_failures.increment(1);
+                self.last_end = None;
                 self.scheduler.abort_step(plan.step, &error.to_string(), now)
             }
             Err(_) => {
@@ -197,8 +204,11 @@ impl Driver {
         true
     }
 
-    fn applied(&mut self, outcome: &StepOutcome, now: Time) -> Vec<Event> {
-        self.scheduler.apply(outcome, now)
+    /// The scheduler's model of the machine is fitted to the time from step to step, not to the executor's
+    /// alone: planning, fan-out and whoever else has the processor are what a step costs as well.
+    fn applied(&mut self, outcome: StepOutcome, planning: Time, now: Time) -> Vec<Event> {
+        let begun = self.last_end.replace(now).unwrap_or(planning);
+        self.scheduler.apply(&StepOutcome { elapsed: now.since(begun), ..outcome }, now)
     }
 
     /// Forgets a relQuery of the scheduler.

@@ -84,7 +84,7 @@ async fn document() -> HttpResponse {
     HttpResponse::Ok().json(Document::openapi())
 }
 
-/// The policy, the fitted cost model, counts, and the last decision in words.
+/// The policy, the fitted cost model, the limits of a step, counts, and the last decision in words.
 #[utoipa::path(
     get, path = "/v1/scheduler", tag = "operation", responses((status = 200)), security(("key" = []))
 )]
@@ -99,7 +99,9 @@ pub async fn scheduler(app: Data<App>, _: Caller) -> HttpResponse {
             "decode_ns_per_sequence": view.cost.decode_per_sequence.0,
             "decode_ns": view.cost.decode_base.0,
             "mixed_hidden_ns": view.cost.mixed_hidden,
+            "hide_permille": view.cost.hide_permille(),
         },
+        "limits": limits(&app),
         "relqueries": {
             "held": stats.relqueries,
             "waiting": stats.relqueries_waiting,
@@ -119,6 +121,24 @@ pub async fn scheduler(app: Data<App>, _: Caller) -> HttpResponse {
         "preemptions": stats.preemptions,
         "last_decision": view.decision,
     }))
+}
+
+/// What bounds a step, under the names of the configuration's section `scheduler`: a simulation can run on it.
+fn limits(app: &App) -> serde_json::Value {
+    let limits = &app.config.scheduler;
+    json!({
+        "step_tokens_max": limits.step_tokens_max,
+        "chunk_tokens": limits.chunk_tokens,
+        "sequences_max": limits.sequences_max,
+        // The pool is the engine's.
+        "kv_blocks": app.model.kv_blocks,
+        "block_tokens": app.model.block_tokens,
+        "watermark_permille": limits.watermark_permille,
+        "sample_rows": limits.sample_rows,
+        "unit_waiting_ms_max": limits.unit_waiting_ms_max,
+        "publish_generated": limits.publish_generated,
+        "ours": limits.ours,
+    })
 }
 
 /// The cell functions: what each takes and how its answer is read.

@@ -69,6 +69,10 @@ async fn the_scheduler_says_what_it_thinks() {
     let reply = server.client.get("/v1/scheduler").await.json();
     assert_eq!(reply["policy"], "ours");
     assert!(reply["cost"]["prefill_ns_per_token"].is_u64());
+    let limits = &reply["limits"];
+    assert_eq!((&limits["step_tokens_max"], &limits["sequences_max"]), (&json!(2_048), &json!(256)));
+    assert_eq!(limits["kv_blocks"], reply["kv_blocks"]["total"]);
+    assert!(limits["ours"].is_object() && limits["block_tokens"].is_u64());
     assert!(reply["last_decision"].as_str().unwrap().contains("step"));
 }
 

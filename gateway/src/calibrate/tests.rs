@@ -1,0 +1,113 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use base::{BatchPlan, StepOutcome};
+
+use super::*;
+
+/// An executor as fast as a cost model says, that refuses plans no engine could run.
+struct Lines {
+    cost: CostModel,
+    blocks: u32,
+    block_tokens: u32,
+    context_max: u64,
+    tokens: u64,
+}
+
+impl Executor for Lines {
+    fn step(&mut self, plan: &BatchPlan) -> Result<StepOutcome, ExecError> {
+        let mut written = HashSet::new();
+        for slot in &plan.slots {
+            let read = slot.context.iter().flat_map(|run| run.blocks.iter());
+            assert!(read.chain(&slot.write_blocks).all(|block| block.0 < self.blocks), "a block that is not");
+            assert!(u64::from(slot.start) + slot.input.len() as u64 <= self.context_max);
+            for at in (slot.write_offset..).take(slot.input.len()) {
+                let block = slot.write_blocks[(at / self.block_tokens) as usize];
+                assert!(written.insert((block, at % self.block_tokens)), "written twice in a step");
+            }
+        }
+        self.tokens += plan.prefill_tokens().0;
+        let elapsed = self.cost.mixed(plan.prefill_tokens(), plan.decode_sequences());
+        Ok(StepOutcome { step: plan.step, elapsed, rows: Vec::new() })
+    }
+}
+
+fn calibrate(cost: CostModel, (blocks, block_tokens, context_max): (u32, u32, u64)) -> (Calibration, u64) {
+    let model = Model {
+        name: "lines".into(),
+        description: "by arithmetic".into(),
+        text: Arc::new(base::text::ByteText),
+        has_chat: false,
+        context_max: TokenCount(context_max),
+        vocab: 257,
+        revision: 1,
+        kv_blocks: blocks,
+        block_tokens,
+        defaults: crate::model::Defaults { temperature: 0.0, top_p: 1.0, top_k: None },
+        created: 0,
+    };
+    let mut executor = Lines { cost, blocks, block_tokens, context_max, tokens: 0 };
+    let calibration = measure(&mut executor, &model).expect("the executor never fails");
+    (calibration, executor.tokens)
+}
+
+/// A model whose steps take some milliseconds.
+fn quick() -> CostModel {
+    CostModel {
+        prefill_per_token: Nanos(20_000),
+        prefill_base: Nanos(1_000_000),
+        decode_per_sequence: Nanos(50_000),
+        decode_base: Nanos(3_000_000),
+        mixed_hidden: 0,
+    }
+}
+
+#[test]
+fn the_lines_and_what_a_mixed_step_hides_are_found() {
+    for hidden in [-700_000, 0, 900_000, 2_000_000] {
+        let cost = CostModel { mixed_hidden: hidden, ..quick() };
+        let (found, _) = calibrate(cost, (4_096, 16, 4_096));
+        assert_eq!(found.cost, cost);
+        let mixed = |sample: &&Sample| matches!(sample, Sample::Mixed { .. });
+        assert_eq!(found.samples.iter().filter(mixed).count(), 5, "{:?}", found.samples);
+    }
+}
+
+#[test]
+fn prompts_that_vanish_behind_the_decodes_show_at_least_their_own_time() {
+    let cost = CostModel { mixed_hidden: 1_000_000_000, ..quick() };
+    let (found, _) = calibrate(cost, (4_096, 16, 4_096));
+    assert_eq!(found.cost.mixed_hidden, 1_024 * 20_000);
+}
+
+#[test]
+fn a_slow_model_is_measured_at_fewer_sizes() {
+    let slow = CostModel { prefill_per_token: Nanos(2_000_000), ..quick() };
+    let (found, tokens) = calibrate(slow, (4_096, 16, 4_096));
+    assert_eq!(found.cost, slow);
+    assert!(tokens * 2 < 9_000, "{} s of prefill", tokens * 2 / 1_000);
+    let (_, tokens) = calibrate(quick(), (4_096, 16, 4_096));
+    assert!(tokens > 12_000, "a quick one at all of them: {tokens}");
+}
+
+#[test]
+fn a_small_pool_and_a_short_context_are_no_obstacle() {
+    for machine in [(1, 16, 64), (2, 16, 256), (8, 16, 40), (64, 1, 4_096), (40, 256, 100), (5_000, 7, 4_096)]
+    {
+        let (found, _) = calibrate(quick(), machine);
+        assert_eq!(found.cost.decode(1), quick().decode(1), "{machine:?}");
+    }
+}
+
+#[test]
+fn the_report_states_the_lines_and_hide() {
+    let (found, _) = calibrate(quick().hiding(400), (4_096, 16, 4_096));
+    let text = found.text();
+    for part in
+        ["prefill = 0.0200 ms x tokens + 1.000 ms (R2 1.0000)", "H = 0.800 ms", "= 0.40", "mixed, 64 tokens"]
+    {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+    let flat = CostModel { decode_base: Nanos(500_000), ..quick() };
+    assert!(calibrate(flat, (4_096, 16, 4_096)).0.text().contains("undefined"));
+}
