@@ -98,7 +98,9 @@ async fn follow(
     first_row: &mut Option<Instant>,
 ) -> Outcome {
     let mut parser = Parser::default();
-    let mut answered = Answered { seen: vec![false; relquery.rows.len()], outcome: Outcome::default() };
+    let rows = relquery.rows.len();
+    let outcome = Outcome { row_tokens: vec![Tokens::default(); rows], ..Outcome::default() };
+    let mut answered = Answered { seen: vec![false; rows], outcome };
     let mut bytes = response.bytes_stream();
     while let Some(piece) = bytes.next().await {
         let events = match piece
@@ -156,6 +158,7 @@ impl Answered {
         }
         if data["text"].is_string() {
             self.outcome.rows_done += 1;
+            self.outcome.row_tokens[index as usize] = tokens(&data["usage"]);
         } else if data.get("error").is_some_and(|error| !error.is_null()) {
             self.outcome.rows_failed += 1;
         } else {

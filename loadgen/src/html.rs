@@ -22,11 +22,11 @@ svg .ruled,svg .note{stroke:#181818}pre{background:#222}}";
 const PERIODS: [(&str, &str); 3] = [("waiting", "#999999"), ("core", "#0072b2"), ("tail", "#e69f00")];
 
 /// The page of one run or of several that replayed the same trace.
-pub fn page(title: &str, runs: &[Run], predicted: &[Option<f64>]) -> String {
+pub fn page(title: &str, runs: &[Run]) -> String {
     let summaries: Vec<Summary> = runs.iter().map(|run| run.summary.clone()).collect();
     let mut body = format!("<h1>{}</h1>", escape(title));
     if runs.len() > 1 {
-        body += &format!("<pre>{}</pre>", escape(&table(&summaries, predicted)));
+        body += &format!("<pre>{}</pre>", escape(&table(&summaries)));
         body += &format!("<h2>Mean latency by period</h2>{}{}", period_key(), period_bars(runs));
     }
     for summary in &summaries {
@@ -153,7 +153,8 @@ fn period_bars(runs: &[Run]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Outcome, Periods, Tokens};
+    use crate::record::{Outcome, Periods};
+    use crate::replay::Simulated;
     use crate::scenario::{Scenario, TableSpec};
     use crate::table::Table;
     use crate::workload::trace;
@@ -166,19 +167,19 @@ mod tests {
             let record = |(i, relquery): (usize, _)| {
                 let periods = (i != 1).then_some(Periods { waiting_ms: 5.0, core_ms: 10.0, tail_ms: 2.0 });
                 let error = (i == 2).then(|| "<b>429</b>".to_owned());
-                let outcome =
-                    Outcome { rows_done: 1, rows_failed: 0, periods, tokens: Tokens::default(), error };
+                let outcome = Outcome { rows_done: 1, periods, error, ..Outcome::default() };
                 Record::new(relquery, outcome, Some(8.0), 17.0)
             };
             let records: Vec<Record> = trace.iter().enumerate().map(record).collect();
-            Run { summary: Summary::of(name, &records), records }
+            let simulated = Some(Simulated { mean_ms: 34.0, hit: 0.0 });
+            Run { summary: Summary { simulated, ..Summary::of(name, &records) }, records }
         };
-        let page = page("A & B", &[run("fcfs"), run("relserve")], &[Some(1.0), Some(0.5)]);
+        let page = page("A & B", &[run("fcfs"), run("relserve")]);
         assert_eq!(page.matches("<svg").count(), 5, "bars, distribution, sizes, two timelines");
         assert!(page.contains("A &amp; B") && page.contains("0.500"));
         for outside in ["http:", "https:", "<script", "src=", "@import", "url(", "<b>429", "NaN"] {
             assert!(!page.contains(outside), "{outside}");
         }
-        assert!(super::page("nothing", &[], &[]).contains("</html>"), "no run is no panic");
+        assert!(super::page("nothing", &[]).contains("</html>"), "no run is no panic");
     }
 }

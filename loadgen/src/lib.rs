@@ -4,12 +4,14 @@
 //! server, so a broken wire fails a run. What is sent when is decided purely by a seed ([`arrival`],
 //! [`workload`]); [`client`] and [`run`] are the only modules that touch a network or a clock.
 
+pub mod agreement;
 pub mod arrival;
 pub mod chart;
 pub mod client;
 pub mod compare;
 pub mod html;
 pub mod plot;
+pub mod pretend;
 pub mod random;
 pub mod record;
 pub mod replay;

@@ -9,7 +9,6 @@ use loadgen::Error;
 use loadgen::client::Target;
 use loadgen::compare::{Plan, compare};
 use loadgen::html::{Run, page};
-use loadgen::replay::predict;
 use loadgen::report::{Summary, table};
 use loadgen::reproduce::page::markdown;
 use loadgen::reproduce::{Scope, reproduce};
@@ -68,6 +67,9 @@ enum Action {
         /// Mean arrivals per second, instead of the scenario's.
         #[arg(long)]
         rate: Option<f64>,
+        /// How often each policy runs, in rounds of all of them; the median run of each is shown.
+        #[arg(long, default_value_t = 1)]
+        repeat: u32,
         /// Where the records, comparison.json and report.html go.
         #[arg(long, default_value = "loadgen-out")]
         out: PathBuf,
@@ -122,27 +124,23 @@ async fn act(command: Action) -> Result<bool, Error> {
             say(&summary.text());
             write_json(&out.join("summary.json"), &summary)?;
             let sound = summary.is_sound();
-            write(&out.join("report.html"), &page("loadgen", &[Run { summary, records }], &[]))?;
+            write(&out.join("report.html"), &page("loadgen", &[Run { summary, records }]))?;
             Ok(sound)
         }
-        Action::Compare { scenario: path, server, server_args, policies, rate, out } => {
+        Action::Compare { scenario: path, server, server_args, policies, rate, repeat, out } => {
             let (scenario, trace) = load(&path, rate)?;
             let arguments: Vec<String> = server_args.split_whitespace().map(str::to_owned).collect();
-            let plan = Plan { program: &server, arguments: &arguments, policies: &policies, out: &out };
-            let (runs, scheduler) = compare(&plan, &scenario, &trace).await?;
-            let predicted = match (&scheduler, runs.first()) {
-                (Some(state), Some(first)) => predict(&trace, &first.records, state, &policies),
-                _ => vec![None; runs.len()],
-            };
-            write(&out.join("report.html"), &page("loadgen: policies on one trace", &runs, &predicted))?;
+            let plan =
+                Plan { program: &server, arguments: &arguments, policies: &policies, repeat, out: &out };
+            let (runs, states): (Vec<Run>, Vec<_>) =
+                compare(&plan, &scenario, &trace).await?.into_iter().unzip();
+            write(&out.join("report.html"), &page("loadgen: policies on one trace", &runs))?;
             let summaries: Vec<Summary> = runs.into_iter().map(|run| run.summary).collect();
-            let told = serde_json::json!({
-                "runs": summaries,
-                "simulated_ratios": predicted,
-                "scheduler": scheduler,
-            });
-            write_json(&out.join("comparison.json"), &told)?;
-            say(&table(&summaries, &predicted));
+            write_json(
+                &out.join("comparison.json"),
+                &serde_json::json!({ "runs": summaries, "schedulers": states }),
+            )?;
+            say(&table(&summaries));
             Ok(summaries.iter().all(Summary::is_sound))
         }
         Action::Reproduce { quick, out } => {

@@ -3,13 +3,13 @@
 
 use std::io::Write;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::workload::RelQuery;
 
 /// The server's own account of a relQuery's latency.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Periods {
     /// Arrival to first prefill, ms.
     pub waiting_ms: f64,
@@ -20,7 +20,7 @@ pub struct Periods {
 }
 
 /// The server's own account of a relQuery's tokens. What the server does not say is absent, not zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
     /// Prompt tokens.
     pub prompt: Option<u64>,
@@ -59,6 +59,8 @@ pub struct Outcome {
     pub periods: Option<Periods>,
     /// The server's tokens.
     pub tokens: Tokens,
+    /// Those of each row, in the rows' order; empty where rows are not told of.
+    pub row_tokens: Vec<Tokens>,
     /// Why the relQuery as a whole failed, if it did.
     pub error: Option<String>,
 }
@@ -71,7 +73,7 @@ impl Outcome {
 }
 
 /// One line of requests.jsonl.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The relQuery's number in the trace.
     pub index: u32,
@@ -94,6 +96,9 @@ pub struct Record {
     pub periods: Option<Periods>,
     /// The server's tokens.
     pub tokens: Tokens,
+    /// Those of each row, in the rows' order; empty where rows are not told of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub row_tokens: Vec<Tokens>,
     /// Rows answered.
     pub rows_done: u32,
     /// Rows that ended in an error.
@@ -116,6 +121,7 @@ impl Record {
             latency_ms: outcome.error.is_none().then_some(elapsed_ms),
             periods: outcome.periods,
             tokens: outcome.tokens,
+            row_tokens: outcome.row_tokens,
             rows_done: outcome.rows_done,
             rows_failed: outcome.rows_failed,
             error: outcome.error,

@@ -1,40 +1,31 @@
 //! What the simulator says of the same trace: the real scheduler in virtual time, on a machine as fast as the
-//! server says it is. A large gap between this ratio and the measured one means that something else than the
-//! order of the work decides.
-//!
-//! An approximation where the client cannot know: a relQuery's rows count as equally long, and the part they
-//! share is as large a share of their tokens as of their characters.
+//! server says it is, under the server's own limits. Where this mean is not the measured one, something else
+//! than the order of the work decides.
 
-use base::TokenCount;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sim::trace::{Template, Trace, TraceRelQuery};
-use sim::{ReplayConfig, replay};
+use sim::{ReplayConfig, replay_lowered};
 
+use crate::pretend;
 use crate::record::Record;
 use crate::workload::RelQuery;
 
-/// The ratio of each policy's simulated mean latency to that of `fcfs` (or of the first policy), from the
-/// tokens that a run's records tell and `state`, the server's `GET /v1/scheduler`. `None` for a policy that the
-/// simulator does not know, and for all where the server told too little.
-pub fn predict(
-    trace: &[RelQuery],
-    records: &[Record],
-    state: &Value,
-    policies: &[String],
-) -> Vec<Option<f64>> {
-    let means: Vec<Option<f64>> = match machine(state).zip(lengths(trace, records)) {
-        None => vec![None; policies.len()],
-        Some((config, trace)) => policies
-            .iter()
-            .map(|policy| {
-                let policy = serde_json::from_value(json!(policy)).ok()?;
-                Some(replay(&trace, policy, &config).ok()?.summary.mean)
-            })
-            .collect(),
-    };
-    let base = policies.iter().position(|policy| policy == "fcfs").unwrap_or(0);
-    let base = means.get(base).copied().flatten().filter(|mean| *mean > 0.0);
-    means.into_iter().map(|mean| Some(mean? / base?)).collect()
+/// A simulated run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Simulated {
+    /// Mean latency, ms.
+    pub mean_ms: f64,
+    /// Share of prompt tokens from the prefix cache.
+    pub hit: f64,
+}
+
+/// What a run of `policy` should have come to, from the tokens that its records tell and `state`, the server's
+/// `GET /v1/scheduler` at its end. `None` for a policy that the simulator does not know and where the server
+/// told too little.
+pub fn predict(trace: &[RelQuery], records: &[Record], state: &Value, policy: &str) -> Option<Simulated> {
+    let policy = serde_json::from_value(json!(policy)).ok()?;
+    let replay = replay_lowered(pretend::lowered(trace, records)?, policy, &machine(state)?).ok()?;
+    Some(Simulated { mean_ms: replay.summary.mean * 1e3, hit: replay.summary.hit })
 }
 
 /// The machine that the server describes: its cost model, and its limits where it tells them.
@@ -47,70 +38,24 @@ fn machine(state: &Value) -> Option<ReplayConfig> {
         "decode_base": cost["decode_ns"],
         "mixed_hidden": cost["mixed_hidden_ns"].as_i64().unwrap_or(0),
     });
-    let mut config = ReplayConfig { cost: serde_json::from_value(cost).ok()?, ..Default::default() };
-    // The server's own defaults, but for what no longer matters without a real engine.
+    let mut config = ReplayConfig { cost: serde_json::from_value(cost).ok()?, ..ReplayConfig::default() };
+    // The scheduler's own defaults, and what the server says of them under the same names.
     config.scheduler = Default::default();
+    let mut limits = serde_json::to_value(&config.scheduler).ok()?;
+    for (name, limit) in limits.as_object_mut()? {
+        if let Some(told) = state["limits"].get(name) {
+            *limit = told.clone();
+        }
+    }
+    if let Some(blocks) = state["kv_blocks"].get("total") {
+        limits["kv_blocks"] = blocks.clone();
+    }
+    config.scheduler = serde_json::from_value(limits).ok()?;
+    // What no longer matters without a real engine.
     config.scheduler.rows_max = u32::MAX;
     config.scheduler.relqueries_max = u32::MAX;
     config.scheduler.refit = false;
-    let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
-    let limits = &state["limits"];
-    if let Some(blocks) = number(&state["kv_blocks"]["total"]) {
-        config.scheduler.kv_blocks = blocks;
-    }
-    if let Some(tokens) = number(&limits["block_tokens"]) {
-        config.scheduler.block_tokens = tokens;
-    }
-    if let Some(sequences) = number(&limits["sequences_max"]) {
-        config.scheduler.sequences_max = sequences;
-    }
-    if let Some(tokens) = limits["step_tokens_max"].as_u64() {
-        config.scheduler.step_tokens_max = TokenCount(tokens);
-    }
     Some(config)
-}
-
-/// The trace as lengths. RelQueries that failed are left out; `None` where one that ended has no token counts.
-fn lengths(trace: &[RelQuery], records: &[Record]) -> Option<Trace> {
-    let mut templates: Vec<Template> = Vec::new();
-    let mut known: Vec<&str> = Vec::new();
-    let mut relqueries = Vec::new();
-    for record in records.iter().filter(|record| record.error.is_none()) {
-        let relquery = trace.get(record.index as usize)?;
-        let rows = relquery.rows.len() as u64;
-        let row_tokens = (record.tokens.prompt? / rows).max(2);
-        let id = known.iter().position(|template| *template == relquery.template).unwrap_or_else(|| {
-            known.push(&relquery.template);
-            let shared = (row_tokens as f64 * shared_part(relquery)) as u64;
-            templates.push(Template { id: templates.len() as u64, tokens: shared.clamp(1, row_tokens - 1) });
-            templates.len() - 1
-        });
-        let template = templates[id];
-        let output = match relquery.ignore_eos {
-            true => u64::from(relquery.max_tokens),
-            false => (record.tokens.output? / rows).max(1),
-        };
-        let own = row_tokens.saturating_sub(template.tokens).max(1);
-        relqueries.push(TraceRelQuery {
-            rel_id: u64::from(record.index),
-            tenant: "loadgen".into(),
-            arrival: record.arrival_ms / 1e3,
-            template_id: template.id,
-            ol: u64::from(relquery.max_tokens),
-            groups: Vec::new(),
-            rows: vec![[-1, i64::try_from(own).ok()?, i64::try_from(output).ok()?]; relquery.rows.len()],
-            ..TraceRelQuery::default()
-        });
-    }
-    let (schema, name) = ("relserve-trace/1".into(), "loadgen".into());
-    Some(Trace { schema, name, templates, relqueries, ..Trace::default() })
-}
-
-/// How much of a prompt's characters stand before its first cell.
-fn shared_part(relquery: &RelQuery) -> f64 {
-    let fixed = relquery.template.find('{').unwrap_or(relquery.template.len());
-    let total: usize = relquery.rows.iter().map(|row| relquery.prompt(row).len()).sum();
-    (fixed * relquery.rows.len()) as f64 / total.max(1) as f64
 }
 
 #[cfg(test)]
@@ -145,24 +90,28 @@ mod tests {
     }
 
     #[test]
-    fn the_simulator_relates_policies_on_the_servers_own_cost_model() {
+    fn the_simulator_runs_policies_on_the_servers_own_cost_model_and_limits() {
         let (trace, records) = busy();
-        let policies = ["relserve", "fcfs", "of another server"].map(str::to_owned);
-        let ratios = predict(&trace, &records, &state(), &policies);
-        assert_eq!((ratios[1], ratios[2]), (Some(1.0), None));
-        let ratio = ratios[0].expect("a policy of the simulator");
+        let of = |state: &Value, policy| predict(&trace, &records, state, policy).map(|run| run.mean_ms);
+        let fcfs = of(&state(), "fcfs").expect("a policy of the simulator");
+        let ratio = of(&state(), "relserve").expect("another") / fcfs;
         assert!(ratio > 0.05 && ratio < 1.0, "under load the order matters: {ratio}");
-        assert_eq!(ratios, predict(&trace, &records, &state(), &policies), "no clock, no chance");
+        assert_eq!(of(&state(), "of another server"), None);
+        assert_eq!(of(&state(), "fcfs"), Some(fcfs), "no clock, no chance");
+        let mut narrow = state();
+        narrow["limits"] = json!({ "sequences_max": 4, "of_a_later_version": true });
+        assert!(of(&narrow, "fcfs") > Some(fcfs * 1.2), "four rows at a time");
+        narrow["limits"] = json!({ "sequences_max": "many" });
+        assert_eq!(of(&narrow, "fcfs"), None);
     }
 
     #[test]
     fn a_server_that_tells_too_little_gives_no_prediction() {
         let (trace, mut records) = busy();
-        let policies = ["fcfs".to_owned()];
-        assert_eq!(predict(&trace, &records, &json!({"cost": {"prefill_ns": 1}}), &policies), [None]);
-        assert_eq!(predict(&trace, &records, &json!(null), &policies), [None]);
+        assert_eq!(predict(&trace, &records, &json!({"cost": {"prefill_ns": 1}}), "fcfs"), None);
+        assert_eq!(predict(&trace, &records, &json!(null), "fcfs"), None);
         records[3].tokens.prompt = None;
-        assert_eq!(predict(&trace, &records, &state(), &policies), [None]);
-        assert_eq!(predict(&trace, &[], &state(), &policies), [None], "nothing measured");
+        assert_eq!(predict(&trace, &records, &state(), "fcfs"), None);
+        assert_eq!(predict(&trace, &[], &state(), "fcfs"), None, "nothing measured");
     }
 }

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
+use crate::agreement::ranking;
 use crate::record::{Record, Tokens};
+use crate::replay::Simulated;
 
 /// A distribution of milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -71,6 +73,12 @@ pub struct Summary {
     pub tokens_per_s: Option<f64>,
     /// The first few different errors.
     pub errors: Vec<String>,
+    /// Plan and apply as a share of the time of steps, by the server's count.
+    pub scheduler_share: Option<f64>,
+    /// What the simulator makes of the same run.
+    pub simulated: Option<Simulated>,
+    /// Mean latency of each repetition, ms, in the order they ran, where there were several; this is the median one.
+    pub repeated_ms: Vec<f64>,
 }
 
 /// Most different errors that a summary lists.
@@ -112,7 +120,21 @@ impl Summary {
             span_s: if span_s.is_finite() { span_s } else { 0.0 },
             tokens_per_s: total.filter(|_| span_s.is_finite() && span_s > 0.0).map(|total| total / span_s),
             errors,
+            scheduler_share: None,
+            simulated: None,
+            repeated_ms: Vec::new(),
         }
+    }
+
+    /// Mean latency, ms.
+    pub fn mean_ms(&self) -> Option<f64> {
+        self.latency_ms.map(|stats| stats.mean)
+    }
+
+    /// The share of prompt tokens that the prefix cache supplied, by the server's count.
+    pub fn hit(&self) -> Option<f64> {
+        let prompt = self.tokens.prompt.filter(|prompt| *prompt > 0)?;
+        Some(self.tokens.cached? as f64 / prompt as f64)
     }
 
     /// Whether every relQuery and every row was answered.
@@ -160,35 +182,22 @@ impl Summary {
     }
 }
 
-/// The one table of a comparison; `predicted` holds the simulator's ratio per run, where there is one.
-pub fn table(runs: &[Summary], predicted: &[Option<f64>]) -> String {
+/// The one table of a comparison, with what the simulator says beside it where there is a prediction.
+pub fn table(runs: &[Summary]) -> String {
     let base = baseline(runs);
-    let with_prediction = predicted.iter().any(Option::is_some);
+    let with_prediction = runs.iter().any(|run| run.simulated.is_some());
     let mut text = format!(
-        "{:<16}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>10}",
-        "policy (ms)", "mean", "p50", "p95", "p99", "max", "waiting", "core", "tail", "to base"
+        "{:<16}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>10}{:>11}",
+        "policy (ms)", "mean", "p50", "p95", "p99", "max", "waiting", "core", "tail", "to base", "plan+apply"
     );
-    text += if with_prediction { "  simulated\n" } else { "\n" };
-    for (run, predicted) in runs.iter().zip(predicted.iter().copied().chain(std::iter::repeat(None))) {
-        let latency = run.latency_ms;
-        let cells = [
-            latency.map(|stats| stats.mean),
-            latency.map(|stats| stats.p50),
-            latency.map(|stats| stats.p95),
-            latency.map(|stats| stats.p99),
-            latency.map(|stats| stats.max),
-            run.periods.map(|periods| periods.waiting_ms),
-            run.periods.map(|periods| periods.core_ms),
-            run.periods.map(|periods| periods.tail_ms),
-        ];
-        text += &format!("{:<16}", run.name);
-        for cell in cells {
-            text += &cell.map_or(format!("{:>11}", "-"), |value| format!("{value:>11.1}"));
-        }
-        let ratio = ratio(run, base);
-        text += &ratio.map_or(format!("{:>10}", "-"), |ratio| format!("{ratio:>10.3}"));
+    if with_prediction {
+        text += &format!("{:>11}{:>9}{:>13}", "simulated", "meas/sim", "hits m/s %");
+    }
+    text.push('\n');
+    for run in runs {
+        text += &line(run, base);
         if with_prediction {
-            text += &predicted.map_or(format!("{:>11}", "-"), |ratio| format!("{ratio:>11.3}"));
+            text += &prediction(run);
         }
         text.push('\n');
         if !run.is_sound() {
@@ -200,7 +209,44 @@ pub fn table(runs: &[Summary], predicted: &[Option<f64>]) -> String {
     if let Some(base) = base {
         text += &format!("base: {}\n", base.name);
     }
+    for run in runs.iter().filter(|run| run.repeated_ms.len() > 1) {
+        let means: Vec<String> = run.repeated_ms.iter().map(|mean| format!("{mean:.1}")).collect();
+        text += &format!("repetitions of {}: {}; the median one is shown\n", run.name, means.join(", "));
+    }
+    if with_prediction {
+        text += &ranking(runs);
+    }
     text
+}
+
+/// What was measured of a run.
+fn line(run: &Summary, base: Option<&Summary>) -> String {
+    let latency = run.latency_ms;
+    let cells = [
+        latency.map(|stats| stats.mean),
+        latency.map(|stats| stats.p50),
+        latency.map(|stats| stats.p95),
+        latency.map(|stats| stats.p99),
+        latency.map(|stats| stats.max),
+        run.periods.map(|periods| periods.waiting_ms),
+        run.periods.map(|periods| periods.core_ms),
+        run.periods.map(|periods| periods.tail_ms),
+    ];
+    let mut text = format!("{:<16}", run.name);
+    for cell in cells {
+        text += &cell.map_or(format!("{:>11}", "-"), |value| format!("{value:>11.1}"));
+    }
+    text += &ratio(run, base).map_or(format!("{:>10}", "-"), |ratio| format!("{ratio:>10.3}"));
+    text += &run.scheduler_share.map_or(format!("{:>11}", "-"), |share| format!("{:>9.3} %", share * 1e2));
+    text
+}
+
+/// What was simulated of it.
+fn prediction(run: &Summary) -> String {
+    let Some(simulated) = run.simulated else { return format!("{:>11}{:>9}{:>13}", "-", "-", "-") };
+    let ratio = run.mean_ms().map_or("-".into(), |mean| format!("{:.3}", mean / simulated.mean_ms));
+    let hits = run.hit().map_or("-".into(), |hit| format!("{:.0}", hit * 1e2));
+    format!("{:>11.1}{ratio:>9}{:>13}", simulated.mean_ms, format!("{hits}/{:.0}", simulated.hit * 1e2))
 }
 
 /// The run that others are compared with: `fcfs`, or the first.
@@ -230,6 +276,7 @@ mod tests {
             latency_ms,
             periods: latency_ms.map(|_| Periods { waiting_ms: 1.0, core_ms: 2.0, tail_ms: 3.0 }),
             tokens: Tokens { prompt: Some(10), cached: Some(4), computed: Some(6), output: Some(2) },
+            row_tokens: Vec::new(),
             rows_done: if latency_ms.is_some() { 2 } else { 0 },
             rows_failed: 0,
             error: latency_ms.is_none().then(|| "HTTP 429: full".into()),
@@ -265,18 +312,24 @@ mod tests {
 
     #[test]
     fn the_table_relates_every_policy_to_fcfs() {
+        let simulated = |mean_ms| Some(Simulated { mean_ms, hit: 0.5 });
         let runs = [
-            Summary::of("relserve", &[record(0, Some(50.0))]),
-            Summary::of("fcfs", &[record(0, Some(200.0))]),
+            Summary {
+                simulated: simulated(40.0),
+                scheduler_share: Some(0.000_5),
+                ..Summary::of("relserve", &[record(0, Some(50.0))])
+            },
+            Summary { simulated: simulated(200.0), ..Summary::of("fcfs", &[record(0, Some(200.0))]) },
         ];
-        let text = table(&runs, &[Some(0.3), Some(1.0)]);
+        let text = table(&runs);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(
-            lines[1].starts_with("relserve") && lines[1].contains("0.250") && lines[1].contains("0.300"),
-            "{text}"
-        );
+        assert!(lines[1].starts_with("relserve"), "{text}");
+        for part in [" 0.250", " 0.050 %", " 40.0 ", " 1.250", " 40/50"] {
+            assert!(lines[1].contains(part), "{part} is missing: {text}");
+        }
         assert!(lines[2].starts_with("fcfs") && lines[2].contains("1.000"), "{text}");
         assert_eq!(lines[3], "base: fcfs");
-        assert!(table(&[Summary::of("fcfs", &[record(0, None)])], &[]).contains("HTTP 429"));
+        assert_eq!(lines[4], "ranking: 1 of 1 pairs of policies in the same order as simulated");
+        assert!(table(&[Summary::of("fcfs", &[record(0, None)])]).contains("HTTP 429"));
     }
 }

@@ -99,6 +99,19 @@ impl Server {
         state["cost"].is_object().then_some(state)
     }
 
+    /// Plan and apply as a share of the executor's time, from the sums of `GET /metrics`; none where the server
+    /// counts no such thing, or nothing yet.
+    pub async fn scheduler_share(&self) -> Option<f64> {
+        let response = self.target.get("/metrics").send().await.ok()?.error_for_status().ok()?;
+        let text = response.text().await.ok()?;
+        let sum = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse::<f64>().ok()
+        };
+        let steps = sum("relserve_step_seconds_sum ").filter(|seconds| *seconds > 0.0)?;
+        Some(sum("relserve_scheduler_seconds_sum ")? / steps)
+    }
+
     /// Asks the server to end (SIGTERM) and waits; kills it where it does not.
     pub async fn stop(mut self) -> Result<(), Error> {
         if let Some(id) = self.child.id() {

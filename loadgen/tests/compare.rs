@@ -37,6 +37,11 @@ fn the_stand_in_for_the_server() {
             assert!(request.head.contains("authorization: bearer rs-secret"), "{}", request.head);
             match request.path.as_str() {
                 "/readyz" => Reply::json(200, serde_json::json!({})),
+                "/metrics" => Reply::events(
+                    "# TYPE relserve_step_seconds histogram\nrelserve_step_seconds_sum 2\n\
+                     relserve_scheduler_seconds_sum 0.002\n"
+                        .into(),
+                ),
                 "/v1/scheduler" => {
                     let cost = serde_json::json!({
                         "prefill_ns_per_token": 100_000, "prefill_ns": 1_000_000,
@@ -94,9 +99,13 @@ fn one_command_compares_policies_on_one_trace_in_one_table() {
     let out = dir.path().join("out");
     let read = |name: &str| std::fs::read_to_string(out.join(name)).expect(name);
     let told: serde_json::Value = serde_json::from_str(&read("comparison.json")).expect("JSON");
-    assert_eq!(told["scheduler"]["cost"]["prefill_ns"], 1_000_000);
-    assert_eq!(told["simulated_ratios"][0], 1.0);
-    assert!(lines[0].ends_with("simulated") && told["simulated_ratios"][1].is_number(), "{told}");
+    assert_eq!(told["schedulers"][0]["cost"]["prefill_ns"], 1_000_000);
+    assert!(lines[0].contains("simulated"), "{said}");
+    for run in 0..2 {
+        assert!(told["runs"][run]["simulated"]["mean_ms"].is_number(), "{told}");
+        assert_eq!(told["runs"][run]["scheduler_share"], 0.001, "{told}");
+    }
+    assert!(said.contains("ranking: "), "{said}");
     assert_eq!(told["runs"][1]["completed"], 8);
     assert!(read("report.html").contains("relserve"));
     let rows = |policy: &str| {
