@@ -1,3 +1,5 @@
+//! The calibration against an executor whose times follow known lines.
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
