@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use base::{BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Slot, TokenCount, TokenId};
 use criterion::{Criterion, criterion_group, criterion_main};
 use engine::checkpoint::Dtype;
-use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::decoder::{Decoder, LoadOptions, Workspace};
 use engine::device::Cpu;
@@ -89,16 +88,6 @@ impl Limits {
     }
 }
 
-/// The shape that the bench runs.
-fn model(dtype: Dtype) -> Synthetic {
-    let mut model = Synthetic { dtype, ..Synthetic::tiny(Family::Llama, 1) };
-    let config = &mut model.config;
-    (config.vocab, config.hidden, config.embedding, config.intermediate) = (32_000, 768, 768, 2048);
-    (config.layers, config.heads, config.kv_heads, config.head_dim) = (12, 12, 12, 64);
-    config.context_max = 4096;
-    model
-}
-
 /// A slot of `count` tokens after `runs`, writing to fresh blocks.
 fn slot(id: usize, count: usize, runs: &[Run], next: &mut u32) -> Slot {
     let blocks = count.div_ceil(BLOCK) as u32;
@@ -162,7 +151,7 @@ fn steps(criterion: &mut Criterion) {
         limits.product / 1e9
     );
     for dtype in [Dtype::F32, Dtype::Bf16] {
-        let model = model(dtype);
+        let model = Synthetic::llama_125m(dtype, 1);
         let options = LoadOptions { cpu: Arc::clone(&cpu), dtype: None };
         let decoder =
             Decoder::load(&model.config, &model.weights(), options).expect("the weights are complete");

@@ -24,6 +24,8 @@ enum Task {
     Sim(Arguments),
     /// One trace under several policies, side by side; arguments go to `loadgen compare`.
     Compare(Arguments),
+    /// A checkpoint with random weights, to measure the server on: `checkpoint llama-125m DIR`.
+    Checkpoint(Arguments),
     /// The figures of the RelServe paper from the simulator, its claims beside ours: `[--quick] [--out DIR]`.
     Reproduce(Arguments),
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
@@ -59,6 +61,7 @@ fn perform(task: Task) -> Result<(), Failed> {
             cargo("build --release --package gateway --package loadgen", &[])?;
             cargo("run --release --package loadgen -- compare", &with.rest)
         }
+        Task::Checkpoint(with) => cargo("run --release --package engine --example checkpoint --", &with.rest),
         Task::Reproduce(with) => cargo("run --release --package loadgen -- reproduce", &with.rest),
         Task::Demo(with) => cargo("run --release --package gateway --bin relserve -- serve", &with.rest),
     }

@@ -59,6 +59,17 @@ impl Synthetic {
         Self { config, dtype: Dtype::F32, shards: 1, seed }
     }
 
+    /// A Llama of 134 million parameters, the usual shape of a "125M" model: what steps of a small model cost, without
+    /// one. The vocabulary is larger than the tokenizer's; ids beyond it are never sampled.
+    pub fn llama_125m(dtype: Dtype, seed: u64) -> Self {
+        let mut model = Self { dtype, ..Self::tiny(Family::Llama, seed) };
+        let config = &mut model.config;
+        (config.vocab, config.hidden, config.embedding, config.intermediate) = (32_000, 768, 768, 2_048);
+        (config.layers, config.heads, config.kv_heads, config.head_dim) = (12, 12, 12, 64);
+        config.context_max = 4_096;
+        model
+    }
+
     /// The text of config.json.
     pub fn config_json(&self) -> String {
         let mut json = match self.config.family {
