@@ -51,12 +51,19 @@ impl Delta {
 /// sum over R in R+ of  [ L_prefill(p) + a_d * req(p) * min(OL(R), OL(p)) ]
 /// ```
 pub fn running_loss(cost: &CostModel, candidate: Candidate, running: impl Iterator<Item = u64>) -> Nanos {
-    let prefill = cost.prefill(candidate.uncached).0;
-    let per_step = cost.decode_per_sequence.0.saturating_mul(candidate.rows);
     let losses = running.map(|output_max| {
-        prefill.saturating_add(per_step.saturating_mul(output_max.min(candidate.output_max)))
+        let (prefill, sequences) = loss(cost, candidate, output_max);
+        prefill.0.saturating_add(sequences.0)
     });
     Nanos(losses.fold(0, u64::saturating_add))
+}
+
+/// One term of Eq. 15: what a running relQuery with this output limit loses to the prefill itself, and to
+/// the sequences it adds to later steps.
+pub fn loss(cost: &CostModel, candidate: Candidate, output_max: u64) -> (Nanos, Nanos) {
+    let per_step = cost.decode_per_sequence.0.saturating_mul(candidate.rows);
+    let sequences = per_step.saturating_mul(output_max.min(candidate.output_max));
+    (cost.prefill(candidate.uncached), Nanos(sequences))
 }
 
 /// What waiting relQueries gain when `p` goes first (RelServe, Eq. 16).

@@ -4,9 +4,10 @@ use base::{BatchPlan, RelQueryId, Time, TokenCount};
 
 use crate::Scheduler;
 use crate::admit::{Admission, Admitted, Budget, View};
-use crate::arrange::{Candidate, Delta, running_loss, waiting_gain};
+use crate::arrange::{Candidate, Delta, loss, running_loss, waiting_gain};
 use crate::config::Policy;
-use crate::decision::{Decision, Phase, Reason};
+use crate::decision::{Decision, Phase, Reason, Told, Trade};
+use crate::explain::Loss;
 use crate::row::RowState;
 
 /// A waiting relQuery whose rows are offered to a step.
@@ -50,6 +51,8 @@ impl Scheduler {
         over(Phase::Updated);
         self.decision.front = self.waiting.first().copied();
         self.decision.first_running = self.running.first().copied();
+        self.decision.running_rows = self.running_rows;
+        self.decision.running_relqueries = self.running.len() as u32;
         let choice = self.trial().unwrap_or_else(|| match self.config.policy {
             Policy::Fcfs | Policy::StaticPriority | Policy::StaticPriorityWeak => self.prefill_first(),
             Policy::Sarathi => self.mixed(self.config.chunk_tokens.0, |scheduler| scheduler.offers(false)),
@@ -57,6 +60,7 @@ impl Scheduler {
             Policy::Ours => self.ours(),
         });
         self.decision.reason = choice.reason;
+        self.note_touched(&choice.prefill);
         over(Phase::Chosen);
         let plan = self.carry_out(choice, now);
         over(Phase::Granted);
@@ -161,7 +165,13 @@ impl Scheduler {
             waiting: waiting_gain(&self.cost, candidate, self.waiting.len() as u64, running_max).0,
             reading: self.config.readings.delta,
         };
+        let losses = Told::of(self.running.iter(), |key| {
+            let (prefill, sequences) = loss(&self.cost, candidate, output_max(key.id));
+            Some(Loss { id: key.id, prefill, sequences })
+        });
+        let steps = candidate.output_max.min(running_max);
         self.decision.delta = Some(delta);
+        self.decision.trade = Some(Trade { losses, waiting: self.waiting.len() as u64, steps });
         if delta.favours_prefill() { Reason::TransitionPrefill } else { Reason::TransitionDecode }
     }
 
@@ -251,6 +261,8 @@ impl Scheduler {
         }
         self.decision.candidate_tokens = Some(TokenCount(admission.tokens));
         self.decision.candidate_rows = admission.rows.len() as u32;
+        let relqueries = admission.rows.chunk_by(|a, b| a.relquery == b.relquery).count();
+        self.decision.candidate_relqueries = relqueries as u32;
         admission
     }
 

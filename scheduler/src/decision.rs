@@ -1,8 +1,11 @@
 //! Why the last step is what it is: plain data for logs, the live view and `explain`.
 
-use base::{Nanos, RelQueryId, RequestId, StepId, Time, TokenCount};
+use base::{Nanos, RequestId, StepId, Time, TokenCount};
+
+use serde::Serialize;
 
 use crate::arrange::Delta;
+use crate::explain::{Loss, TOLD_MAX, Touched};
 use crate::priority::Key;
 use crate::readings::DeltaReading;
 
@@ -63,6 +66,41 @@ impl std::fmt::Display for Reason {
     }
 }
 
+/// The first of a list, and how many more there were: a decision is of a bounded size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Told<T> {
+    /// The first ones.
+    pub told: Vec<T>,
+    /// How many are left out.
+    pub untold: u32,
+}
+
+impl<T> Default for Told<T> {
+    fn default() -> Self {
+        Self { told: Vec::new(), untold: 0 }
+    }
+}
+
+impl<T> Told<T> {
+    /// The first of `all`; of the others only the number, and nothing is computed.
+    pub(crate) fn of<I>(all: impl Iterator<Item = I>, tell: impl FnMut(I) -> Option<T>) -> Self {
+        let mut all = all;
+        let told = all.by_ref().take(TOLD_MAX).filter_map(tell).collect();
+        Self { told, untold: u32::try_from(all.count()).unwrap_or(u32::MAX) }
+    }
+}
+
+/// What [`Delta`] is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trade {
+    /// What each running relQuery loses.
+    pub losses: Told<Loss>,
+    /// relQueries that wait.
+    pub waiting: u64,
+    /// Decode steps that each of them gains.
+    pub steps: u64,
+}
+
 /// The last planning.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
@@ -80,12 +118,20 @@ pub struct Decision {
     pub candidate_tokens: Option<TokenCount>,
     /// Rows of the candidate prefill batch.
     pub candidate_rows: u32,
-    /// Rows that could decode.
+    /// relQueries of the candidate prefill batch.
+    pub candidate_relqueries: u32,
+    /// Rows that ran when the step was planned.
+    pub running_rows: u32,
+    /// relQueries of these.
+    pub running_relqueries: u32,
+    /// Rows that decode.
     pub decode_rows: u32,
     /// The trade-off, in the transitional case.
     pub delta: Option<Delta>,
-    /// Priorities computed anew for this step.
-    pub updated: Vec<(RelQueryId, Nanos)>,
+    /// What the trade-off is made of.
+    pub trade: Option<Trade>,
+    /// The first waiting relQuery, those of the step's prefill, those that run.
+    pub touched: Told<Touched>,
     /// Rows that gave up their blocks.
     pub preempted: Vec<RequestId>,
 }

@@ -247,14 +247,14 @@ mod tests {
             LIMITS,
             CORRECTED,
         );
-        assert_eq!(estimate(&CostModel::default(), &first), Nanos(105_400_000));
+        assert_eq!(estimate(&CostModel::default(), &first, MissRatio::ALL).total(), Nanos(105_400_000));
         let second = decompose(
             Remaining { running: Running::default(), requeued: &[], fresh: &[0, 100, 200], output_max: 10 },
             ratio(60, 100),
             LIMITS,
             CORRECTED,
         );
-        assert_eq!(estimate(&CostModel::default(), &second), Nanos(255_100_000));
+        assert_eq!(estimate(&CostModel::default(), &second, ratio(60, 100)).total(), Nanos(255_100_000));
     }
 
     #[test]

@@ -16,12 +16,14 @@ use base::{RelQueryId, RequestId, StepId, Time};
 mod admit;
 pub mod arrange;
 mod audit;
+pub mod basis;
 mod choose;
 pub mod config;
 pub mod cost;
 pub mod decision;
 pub mod decompose;
 pub mod event;
+pub mod explain;
 mod grant;
 mod intake;
 pub mod kv;
@@ -40,8 +42,9 @@ mod update;
 
 pub use config::{ConfigError, Policy, SchedulerConfig};
 pub use cost::{CostModel, Sample};
-pub use decision::{Decision, Phase, Reason};
+pub use decision::{Decision, Phase, Reason, Told};
 pub use event::{Event, Refused, Stats, Usage};
+pub use explain::Explanation;
 pub use ours::{Gain, OursConfig, Steps};
 pub use readings::{DecompositionReading, DeltaReading, PriorityReading, Readings};
 

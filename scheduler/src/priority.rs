@@ -4,9 +4,11 @@
 
 use base::{Nanos, RelQueryId, ServiceClass, Time, TokenCount};
 
+use crate::basis::Estimate;
 use crate::config::Policy;
 use crate::cost::CostModel;
 use crate::decompose::Batches;
+use crate::miss_ratio::MissRatio;
 
 /// The order of relQueries: smaller goes first. Total and unique, so that no decision hangs on a tie
 /// (RelServe's Eq. 14 compares numbers alone; DESIGN 9).
@@ -59,13 +61,20 @@ pub fn static_priority(cost: &CostModel, prompt: TokenCount, output_max: TokenCo
 /// ```text
 /// PEM(R) = sum over prefill batches of (a_p * utok + b_p) + sum over decode steps of (a_d * req + b_d)
 /// ```
-pub fn estimate(cost: &CostModel, batches: &Batches) -> Nanos {
+pub fn estimate(cost: &CostModel, batches: &Batches, ratio: MissRatio) -> Estimate {
     let tokens = u128::from(cost.prefill_per_token.0) * batches.prefill_tokens.floor_scaled();
     let tokens = tokens / batches.prefill_tokens.denominator();
     let prefill_bases = u128::from(cost.prefill_base.0) * u128::from(batches.prefill_batches);
     let decode_bases = u128::from(cost.decode_base.0) * u128::from(batches.decode_steps);
     let sequences = u128::from(cost.decode_per_sequence.0) * u128::from(batches.decode_sequences);
-    clip(tokens + prefill_bases + decode_bases + sequences)
+    Estimate {
+        prefill_tokens: clip(tokens),
+        prefill_bases: clip(prefill_bases),
+        decode_bases: clip(decode_bases),
+        decode_sequences: clip(sequences),
+        missed: ratio.missed(),
+        sampled: ratio.total(),
+    }
 }
 
 fn clip(value: u128) -> Nanos {

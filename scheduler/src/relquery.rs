@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Periods, RelQueryId, ServiceClass, Submission, TenantId, Time, TokenId, WorkItem};
+use base::{Periods, RelQueryId, ServiceClass, StepId, Submission, TenantId, Time, TokenId, WorkItem};
 
+use crate::basis::Basis;
 use crate::event::Usage;
 use crate::ours::alarm::Alarms;
 use crate::ours::lengths::{Ended, Kind};
@@ -54,6 +55,9 @@ pub(crate) struct RelQuery {
     pub(crate) alarms: Alarms,
     /// Prio(R), in ns; `None` until first computed.
     pub(crate) priority: Option<u64>,
+    /// What it is made of, and the step it was computed for.
+    pub(crate) basis: Basis,
+    pub(crate) priced_for: StepId,
     /// Whether its priority is zero, for having waited too long (Eq. 13) or being urgent.
     pub(crate) is_starving: bool,
     /// Start of its first prefill.
@@ -97,6 +101,8 @@ impl RelQuery {
             deadline: None,
             alarms: Alarms::default(),
             priority: None,
+            basis: Basis::default(),
+            priced_for: StepId(0),
             is_starving: false,
             started: None,
             prefilled: None,

@@ -1,11 +1,14 @@
 //! The dynamic priority updater (RelServe, section 4.2): who gets a new priority, and when.
 
-use base::{Nanos, RelQueryId, Time, TokenCount};
+use base::{Nanos, RelQueryId, StepId, Time, TokenCount};
 
 use crate::Scheduler;
-use crate::admit::View;
+use crate::admit::{Admitted, View};
+use crate::basis::{Basis, Parts};
 use crate::config::{Policy, SchedulerConfig};
+use crate::decision::Told;
 use crate::decompose::{Limits, Remaining, Running, decompose};
+use crate::explain::Touched;
 use crate::miss_ratio::{MissRatio, sample_positions};
 use crate::priority::{Key, estimate, static_priority};
 use crate::readings::{DecompositionReading, PriorityReading};
@@ -29,7 +32,6 @@ impl Scheduler {
         let running: Vec<RelQueryId> = running.map(|key| key.id).collect();
         for id in running {
             self.update_priority(id);
-            self.note_priority(id);
         }
         if self.config.policy.is_dynamic() {
             self.mark_starving(now);
@@ -39,18 +41,20 @@ impl Scheduler {
     /// Computes the priority of one relQuery and puts it where it belongs.
     pub(crate) fn update_priority(&mut self, id: RelQueryId) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
-        let priority = match self.config.policy {
-            Policy::Fcfs | Policy::Sarathi => Nanos(0),
+        let of = |parts| Basis { parts, is_aged: false };
+        let (priority, basis) = match self.config.policy {
+            Policy::Fcfs | Policy::Sarathi => (Nanos(0), Basis::default()),
             Policy::StaticPriority => {
-                let cost = &self.cost;
-                let prompt = TokenCount(relquery.prompt_submitted);
-                static_priority(cost, prompt, TokenCount(relquery.output_submitted))
+                let (prompt, output) = (relquery.prompt_submitted, relquery.output_submitted);
+                let priority = static_priority(&self.cost, TokenCount(prompt), TokenCount(output));
+                (priority, of(Parts::Static { prompt, output }))
             }
             Policy::StaticPriorityWeak => {
-                Nanos(relquery.prompt_submitted.saturating_add(relquery.output_submitted))
+                let (prompt, output) = (relquery.prompt_submitted, relquery.output_submitted);
+                (Nanos(prompt.saturating_add(output)), of(Parts::Static { prompt, output }))
             }
             Policy::Ours => self.ours_priority(id),
-            _ if relquery.is_starving => Nanos(0),
+            _ if relquery.is_starving => (Nanos(0), of(Parts::First)),
             _ => {
                 let view = View {
                     ledger: &self.ledger,
@@ -59,19 +63,39 @@ impl Scheduler {
                     publish_generated: self.config.publish_generated,
                 };
                 let ratio = miss_ratio(&view, relquery, self.config.sample_rows as usize);
-                estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config))
+                let alone = estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config), ratio);
+                (alone.total(), of(Parts::Estimate(alone)))
             }
         };
         if let Some(relquery) = self.relqueries.get_mut(&id) {
             relquery.priority = Some(priority.0);
+            relquery.basis = basis;
+            relquery.priced_for = StepId(self.next_step);
         }
         self.place(id);
     }
 
-    /// Remembers a new priority for whoever asks why the step is what it is.
-    fn note_priority(&mut self, id: RelQueryId) {
-        let priority = self.relqueries.get(&id).and_then(|relquery| relquery.priority);
-        self.decision.updated.extend(priority.map(|priority| (id, Nanos(priority))));
+    /// Remembers, for whoever asks why the step is what it is, what was looked at: the first waiting
+    /// relQuery, those that are prefilled, those that run.
+    pub(crate) fn note_touched(&mut self, prefill: &[Admitted]) {
+        let (front, now) = (self.decision.front.map(|key| key.id), self.decision.now);
+        let runs = |id: &RelQueryId| self.relqueries.get(id).is_some_and(|one| !one.running.is_empty());
+        let groups = prefill.chunk_by(|a, b| a.relquery == b.relquery).map(|rows| rows[0].relquery);
+        let prefilled = groups.filter(|id| Some(*id) != front && !runs(id));
+        let running = self.running.iter().map(|key| key.id).filter(|id| Some(*id) != front);
+        let touched = Told::of(front.into_iter().chain(prefilled).chain(running), |id| {
+            let relquery = self.relqueries.get(&id)?;
+            Some(Touched {
+                id,
+                priority: Nanos(relquery.priority?),
+                basis: relquery.basis,
+                age: now.since(relquery.arrival),
+                is_new: relquery.priced_for == StepId(self.next_step),
+                waits: relquery.waiting_len() > 0,
+                runs: !relquery.running.is_empty(),
+            })
+        });
+        self.decision.touched = touched;
     }
 
     /// Priority zero, from now on, for each relQuery past its deadline (Eq. 13).
@@ -87,7 +111,6 @@ impl Scheduler {
             if relquery.started.is_none_or(|started| started > due) && relquery.waiting_len() > 0 {
                 relquery.is_starving = true;
                 self.update_priority(id);
-                self.note_priority(id);
             }
         }
     }

@@ -20,6 +20,7 @@ pub use config::{Gain, OursConfig, Steps};
 
 use crate::Scheduler;
 use crate::admit::View;
+use crate::basis::{Basis, Parts};
 use crate::config::Policy;
 use crate::miss_ratio::MissRatio;
 use crate::priority::estimate;
@@ -44,16 +45,17 @@ impl Scheduler {
         let key = self.hasher.block(relquery.scope, None, &item.prompt[..template]);
         let limit = TokenId(relquery.output_max as u32);
         relquery.kind = self.hasher.block(relquery.scope, Some(key), &[limit]).0;
-        let alone = estimate(&self.cost, &remaining_batches(relquery, MissRatio::ALL, &self.config));
+        let batches = remaining_batches(relquery, MissRatio::ALL, &self.config);
+        let alone = estimate(&self.cost, &batches, MissRatio::ALL).total();
         self.set_alarms(id, alone);
     }
 
     /// The number that orders relQueries: the work that is left, and since when it waits.
-    pub(crate) fn ours_priority(&mut self, id: RelQueryId) -> Nanos {
+    pub(crate) fn ours_priority(&mut self, id: RelQueryId) -> (Nanos, Basis) {
         let expected = self.expected(id);
-        let Some(relquery) = self.relqueries.get_mut(&id) else { return Nanos(0) };
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return Default::default() };
         if relquery.is_starving {
-            return Nanos(0);
+            return (Nanos(0), Basis { parts: Parts::First, is_aged: false });
         }
         let view = View {
             ledger: &self.ledger,
@@ -62,19 +64,22 @@ impl Scheduler {
             publish_generated: self.config.publish_generated,
         };
         let settings = &self.config.ours;
-        let work = if settings.marginal_key {
+        let (work, parts) = if settings.marginal_key {
             let prompt = fresh_prompt(&view, relquery, settings.exact_sharing, self.config.sample_rows);
             let work = remaining_work(relquery, prompt, expected);
             let capacity = Capacity {
                 kv_tokens: self.config.kv_tokens(),
                 sequences: u64::from(self.config.sequences_max),
             };
-            marginal_work(&self.cost, &work, capacity)
+            let work = marginal_work(&self.cost, &work, capacity);
+            (work.total(), Parts::Work(work))
         } else {
             let ratio = miss_ratio(&view, relquery, self.config.sample_rows as usize);
-            estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config))
+            let alone = estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config), ratio);
+            (alone.total(), Parts::Estimate(alone))
         };
-        aged(work, relquery.arrival, settings.age_half_ms)
+        let is_aged = settings.age_half_ms.is_some();
+        (aged(work, relquery.arrival, settings.age_half_ms), Basis { parts, is_aged })
     }
 
     /// How long a row of the relQuery is expected to be.

@@ -6,6 +6,7 @@
 
 use base::Nanos;
 
+use crate::basis::WorkTime;
 use crate::cost::CostModel;
 
 /// What is left of a relQuery, as sums over its rows.
@@ -33,13 +34,14 @@ pub struct Capacity {
 /// ```text
 /// a_p * prompt + sum over rows of  output(r) * (a_d + b_d * max(held(r) / cap, 1 / mns))
 /// ```
-pub fn marginal_work(cost: &CostModel, work: &Work, capacity: Capacity) -> Nanos {
+pub fn marginal_work(cost: &CostModel, work: &Work, capacity: Capacity) -> WorkTime {
     let prompts = u128::from(cost.prefill_per_token.0) * u128::from(work.prompt);
     let outputs = u128::from(cost.decode_per_sequence.0) * u128::from(work.output);
     let base = u128::from(cost.decode_base.0);
     let by_memory = base * work.held_output / u128::from(capacity.kv_tokens.max(1));
     let by_seats = base * u128::from(work.output) / u128::from(capacity.sequences.max(1));
-    Nanos(u64::try_from(prompts + outputs + by_memory.max(by_seats)).unwrap_or(u64::MAX))
+    let clip = |value| Nanos(u64::try_from(value).unwrap_or(u64::MAX));
+    WorkTime { prompt: clip(prompts), output: clip(outputs), share: clip(by_memory.max(by_seats)) }
 }
 
 #[cfg(test)]
@@ -51,10 +53,10 @@ mod tests {
         // Ten rows of 100 tokens that each decode 20: 1,000 * 0.1 + 200 * 0.45 + 25 * 200 * 110 / 10,000 ms.
         let work = Work { prompt: 1_000, output: 200, held_output: 200 * 110 };
         let capacity = Capacity { kv_tokens: 10_000, sequences: 256 };
-        let got = marginal_work(&CostModel::default(), &work, capacity);
+        let got = marginal_work(&CostModel::default(), &work, capacity).total();
         assert_eq!(got, Nanos(100_000_000 + 90_000_000 + 55_000_000));
         let roomy = Capacity { kv_tokens: u64::MAX, sequences: 256 };
-        let got = marginal_work(&CostModel::default(), &work, roomy);
+        let got = marginal_work(&CostModel::default(), &work, roomy).total();
         assert_eq!(got, Nanos(190_000_000 + 25_000_000 * 200 / 256));
     }
 }
