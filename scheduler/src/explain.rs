@@ -134,7 +134,9 @@ impl Decision {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.step {
-            Some(step) => writeln!(f, "step {step} at {:.6} s: {}", seconds(Nanos(self.now.0)), self.reason)?,
+            Some(step) => {
+                writeln!(f, "step {step}: {}, at {:.6} s", self.reason, seconds(Nanos(self.now.0)))?
+            }
             None => writeln!(f, "{}", self.reason)?,
         }
         let BatchSize { relqueries, rows, uncached } = self.prefill;

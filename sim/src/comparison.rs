@@ -31,7 +31,7 @@ impl Watch for Explain {
 
     fn planned(&mut self, decision: &Decision) {
         if decision.step.is_some_and(|step| self.steps.contains(&step.0)) {
-            self.lines.push(format!("{:10.6} s  {decision}", decision.now.0 as f64 / 1e9));
+            self.lines.push(decision.explain().to_string());
         }
     }
 }
@@ -162,8 +162,9 @@ mod tests {
         let count = |start: &str| text.lines().filter(|line| line.trim_start().starts_with(start)).count();
         assert_eq!((count("fcfs "), count("relserve ")), (1, 1), "{text}");
         assert_eq!(count("other "), 2, "a line per tenant and policy: {text}");
-        assert_eq!(text.matches(" s  step 1: ").count(), 2, "{text}");
-        assert_eq!(text.matches(" s  step 3: ").count(), 0, "{text}");
+        assert_eq!(text.matches("step 1: ").count(), 2, "{text}");
+        assert_eq!(text.matches("step 3: ").count(), 0, "{text}");
+        assert_eq!(text.matches("\n  could decode ").count(), 4, "each step in full: {text}");
         assert!(text.contains("fcfs: 1 relQueries called off, 0 rows failed"), "{text}");
         assert!(text.contains("      1.00"), "{text}");
     }

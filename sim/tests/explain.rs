@@ -1,5 +1,7 @@
 //! What a decision tells about itself, on the trace whose numbers are computed by hand.
 
+use base::Nanos;
+use scheduler::basis::Parts;
 use scheduler::{Decision, Explanation, Policy};
 use sim::{Mark, ReplayConfig, Trace, Watch, Workload, generate, replay_watched};
 
@@ -36,7 +38,7 @@ fn a_transition_is_explained_to_the_last_term() {
     let trace = Trace::parse(TWO).expect("the trace above");
     let second = explained(&trace, Policy::RelServe).swap_remove(1);
     let expected = "\
-step 2 at 0.044000 s: transition: prefilling first lowers the mean latency
+step 2: transition: prefilling first lowers the mean latency, at 0.044000 s
   could prefill 2 rows of 1 relQueries, 120 uncached tokens
   could decode 3 rows of 1 relQueries
   relQuery 1 waits: priority 0.255100 s, computed: prompts 0.012000 + prefills 0.010000 + decode steps 0.225000 \
@@ -77,4 +79,34 @@ fn a_decision_tells_of_sixteen_relqueries_and_counts_the_others() {
         let most = all.iter().map(|one| one.relqueries.untold).max();
         assert!(most > Some(0), "{policy}: never more than sixteen");
     }
+}
+
+#[test]
+fn the_parts_add_up_and_the_choice_follows_from_delta_in_every_step() {
+    let trace = generate(&Workload { seed: 3, relqueries: 30, ..Workload::default() });
+    let (mut priorities, mut transitions) = (0, 0);
+    for policy in Policy::ALL {
+        for step in explained(&trace, policy) {
+            for one in &step.relqueries.told {
+                let sum = match one.basis.parts {
+                    Parts::Arrival | Parts::First => Nanos(0),
+                    // The priority is a time, made of these counts.
+                    Parts::Static { .. } => continue,
+                    Parts::Estimate(parts) => parts.total(),
+                    Parts::Work(parts) => parts.total(),
+                };
+                assert!(one.basis.is_aged || one.priority == sum, "{policy}: {step}");
+                priorities += 1;
+            }
+            let Some(delta) = &step.delta else { continue };
+            let told: u64 = delta.losses.told.iter().map(|loss| loss.prefill.0 + loss.sequences.0).sum();
+            let is_whole = delta.losses.untold == 0;
+            assert!(if is_whole { told == delta.running.0 } else { told < delta.running.0 }, "{step}");
+            let base = ReplayConfig::default().cost.decode_base;
+            assert_eq!(base * (delta.waiting_relqueries * delta.steps), delta.waiting, "{step}");
+            assert_eq!(step.reason.contains("prefilling first"), delta.total < 0, "{step}");
+            transitions += 1;
+        }
+    }
+    assert!(priorities > 1_000 && transitions > 20, "{priorities} priorities, {transitions} transitions");
 }
