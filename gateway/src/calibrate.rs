@@ -1,9 +1,10 @@
 //! Fits the cost model to an executor by running it for a moment before the server starts.
 //!
 //! Made-up prompts as long as those of a table's rows, on blocks that nobody uses yet: prefills of growing size,
-//! decode steps of growing width over them, and steps that do both, which show how much of its prompts such a
-//! step hides (`H`). The time is bounded: a slow model is measured at fewer sizes and once each. The result
-//! is kept per model revision and machine; the scheduler refits it while it serves, and the writer keeps that.
+//! decode steps of growing width over them, and steps that do both beside the same work in two steps, which
+//! show how much of its prompts a mixed step hides (`H`). The time is bounded: a slow model is measured at
+//! fewer sizes and once each. The result is kept per model revision and machine; the scheduler refits it
+//! while it serves, and the writer keeps that.
 
 mod lab;
 
@@ -70,8 +71,14 @@ pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration
         samples.push(Sample::Decode { sequences: u64::from(width), elapsed });
     }
     let lines = CostModel::fit(&samples);
+    let mut hidden = Hidden::default();
     for tokens in MIXED_TOKENS.into_iter().filter(|tokens| tokens.div_ceil(prompt) <= aside) {
-        let elapsed = lab.median(MIXED_UNTIL, |lab| lab.mixed(width_max, room, tokens))?;
+        let elapsed = lab.median(MIXED_UNTIL, |lab| {
+            let apart = (lab.prefill(room, tokens)?, lab.decode(width_max)?);
+            let elapsed = lab.mixed(width_max, room, tokens)?;
+            hidden.add(&lines, apart, elapsed);
+            Ok(elapsed)
+        })?;
         let tokens = TokenCount(u64::from(tokens));
         samples.push(Sample::Mixed { tokens, sequences: u64::from(width_max), elapsed });
         if lab.spent() >= MIXED_UNTIL {
@@ -79,28 +86,39 @@ pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration
         }
     }
     lab.finish()?;
-    Ok(Calibration { cost: CostModel { mixed_hidden: hidden(&lines, &samples), ..lines }, samples })
+    Ok(Calibration { cost: CostModel { mixed_hidden: hidden.median(), ..lines }, samples })
 }
 
-/// `H` of the mixed steps: `b_d + a_d n + a_p u - t(u, n)`, the median over `u`. A step no longer than its decodes
-/// alone has hidden all of its prompts and shows only that `H` is no smaller.
-fn hidden(lines: &CostModel, samples: &[Sample]) -> i64 {
-    let (mut shown, mut least) = (Vec::new(), None);
-    for sample in samples {
-        let Sample::Mixed { tokens, sequences, elapsed } = sample else { continue };
-        let alone = i128::from(lines.decode(*sequences).0);
-        let apart = alone + i128::from(lines.prefill_per_token.0) * i128::from(tokens.0);
-        let one = apart - i128::from(elapsed.0);
-        if i128::from(elapsed.0) > alone {
-            shown.push(one);
+/// What mixed steps showed of `H`, ns.
+#[derive(Default)]
+struct Hidden {
+    shown: Vec<i128>,
+    /// `H` is no smaller.
+    least: Option<i128>,
+}
+
+impl Hidden {
+    /// `H = b_d + a_d n + a_p u - t(u, n)` of a mixed step, its first three terms from a prefill and a decode run
+    /// just before it: long prompts would drown `H` in the error of `a_p`, and a machine with other work on it
+    /// changes its pace. A step no longer than its decode alone has hidden all its prompts and gives a bound.
+    fn add(&mut self, lines: &CostModel, (prefill, decode): (Nanos, Nanos), mixed: Nanos) {
+        let nanos = |span: Nanos| i128::from(span.0);
+        let one = nanos(decode) + nanos(prefill) - nanos(lines.prefill_base) - nanos(mixed);
+        if mixed > decode {
+            self.shown.push(one);
         } else {
-            least = least.max(Some(one));
+            self.least = self.least.max(Some(one));
         }
     }
-    shown.sort_unstable();
-    let median = shown.get(shown.len() / 2).copied();
-    // `None` is below every value: a bound counts only where there is one.
-    i64::try_from(median.max(least).unwrap_or(0)).unwrap_or(i64::MAX)
+
+    /// The median, and no less than the bound.
+    fn median(mut self) -> i64 {
+        self.shown.sort_unstable();
+        let median = self.shown.get(self.shown.len() / 2).copied();
+        // `None` is below every value: a bound counts only where there is one.
+        let hidden = median.max(self.least).unwrap_or(0);
+        i64::try_from(hidden).unwrap_or(i64::MAX)
+    }
 }
 
 impl Calibration {
