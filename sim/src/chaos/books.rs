@@ -183,6 +183,12 @@ impl Books {
         Ok(())
     }
 
+    /// Rows that have not ended.
+    pub(super) fn open_rows(&self) -> u64 {
+        let rows = self.open.values().flat_map(|open| open.rows.values());
+        rows.filter(|row| !row.has_ended).count() as u64
+    }
+
     /// Steps that the open rows explain if each step brings one of them a token, or, where prompts are
     /// cut, computes at least one position of one.
     pub(super) fn steps_explained(&self, cuts: bool) -> u64 {

@@ -318,14 +318,19 @@ impl<'a> World<'a> {
     /// work explains.
     fn work_off(&mut self) -> Result<(), String> {
         let cuts = self.setup.config.policy.cuts_prompts();
-        let failed = self.tally.failed_steps;
         let bound = self.tally.steps + self.books.steps_explained(cuts);
+        // Finding a poisonous row among ten takes four steps, and then it has its attempts.
+        let failed_before = self.tally.failed_steps;
+        let failed_max = self.books.open_rows() * (4 + u64::from(self.setup.config.attempts_max));
         while !self.scheduler.is_idle() {
             self.step(false)?;
             self.now = self.now + Nanos(1_000_000);
-            let failed = self.tally.failed_steps - failed;
-            if self.tally.steps > bound + failed {
-                return Err(format!("step {}: the work left explained {bound}", self.tally.steps));
+            let failed = self.tally.failed_steps - failed_before;
+            if failed > failed_max || self.tally.steps > bound + failed {
+                let steps = self.tally.steps;
+                return Err(format!(
+                    "step {steps}, {failed} failed: the work left explained {bound}, {failed_max}"
+                ));
             }
         }
         let events = self.scheduler.drain_events(self.now);
