@@ -8,7 +8,7 @@ use crate::arrange::{Candidate, Delta, loss, running_loss, waiting_gain};
 use crate::config::Policy;
 use crate::decision::{Decision, Phase, Reason, Told, Trade};
 use crate::explain::Loss;
-use crate::row::RowState;
+use crate::row::{Row, RowState};
 
 /// A waiting relQuery whose rows are offered to a step.
 #[derive(Clone, Copy, Debug)]
@@ -274,31 +274,40 @@ impl Scheduler {
         })
     }
 
+    /// The same, each with its row: a relQuery is looked up once for all its rows.
+    fn running_with_rows(&self) -> impl Iterator<Item = (RelQueryId, u32, &Row)> + '_ {
+        self.running.iter().flat_map(|key| {
+            let relquery = &self.relqueries[&key.id];
+            relquery.running.iter().map(|index| (key.id, *index, relquery.row(*index)))
+        })
+    }
+
     /// Rows whose prompt is partly computed, and how many tokens are missing.
     pub(crate) fn half_prefilled(&self) -> Vec<(RelQueryId, u32, u32)> {
-        let rows = self.running_rows().map(|(id, index)| (id, index, self.relqueries[&id].row(index)));
-        rows.filter(|(_, _, row)| row.state == RowState::Prefilling)
+        self.running_with_rows()
+            .filter(|(_, _, row)| row.state == RowState::Prefilling)
             .map(|(id, index, row)| (id, index, row.total() - row.computed))
             .collect()
     }
 
     /// Rows that a decode extends: all whose prompt is computed, or those of them that are tried.
     pub(crate) fn decoding_rows(&self) -> Vec<(RelQueryId, u32)> {
-        let decodes =
-            |(id, index): &(RelQueryId, u32)| self.relqueries[id].row(*index).state == RowState::Running;
-        if self.suspects.is_empty() {
-            self.running_rows().filter(decodes).collect()
-        } else {
-            self.suspects.group().filter(decodes).collect()
-        }
+        let tried: Option<Vec<_>> = (!self.suspects.is_empty()).then(|| self.suspects.group().collect());
+        self.running_with_rows()
+            .filter(|(_, _, row)| row.state == RowState::Running)
+            .map(|(id, index, _)| (id, index))
+            .filter(|row| tried.as_ref().is_none_or(|tried| tried.contains(row)))
+            .collect()
     }
 
     /// Blocks that a decode of all those rows needs.
     pub(crate) fn decode_need(&self) -> u32 {
-        let rows = self.decoding_rows();
-        let rows = rows.iter().map(|(id, index)| self.relqueries[id].row(*index));
-        rows.filter(|row| (row.computed / self.config.block_tokens) as usize >= row.blocks.len()).count()
-            as u32
+        let tried: Option<Vec<_>> = (!self.suspects.is_empty()).then(|| self.suspects.group().collect());
+        self.running_with_rows()
+            .filter(|(_, _, row)| row.state == RowState::Running)
+            .filter(|(_, _, row)| (row.computed / self.config.block_tokens) as usize >= row.blocks.len())
+            .filter(|(id, index, _)| tried.as_ref().is_none_or(|tried| tried.contains(&(*id, *index))))
+            .count() as u32
     }
 
     /// Preempts rows until all that still run can decode: the last row of the last relQuery first.
