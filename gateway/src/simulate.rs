@@ -13,7 +13,7 @@ use sim::{
 type Failure = Box<dyn std::error::Error>;
 
 /// Replays a trace under several policies in virtual time, and prints a table.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Simulate {
     /// A trace (`relserve-trace/1`).
     #[arg(required_unless_present = "workload")]
@@ -22,7 +22,7 @@ pub struct Simulate {
     #[arg(long, conflicts_with = "trace")]
     workload: Option<Kind>,
     /// Whose lengths it has: amazon, rotten, beer or pdmx.
-    #[arg(long, default_value = "rotten", value_parser = dataset, conflicts_with = "trace")]
+    #[arg(long, default_value = "rotten", conflicts_with = "trace")]
     dataset: Dataset,
     /// Its relQueries per second.
     #[arg(long, default_value_t = 1.0, value_parser = rate, conflicts_with = "trace")]
@@ -41,6 +41,13 @@ pub struct Simulate {
     /// What it is drawn from.
     #[arg(long, default_value_t = 1, conflicts_with = "trace")]
     seed: u64,
+    /// Draws so many, with seeds from that one on, and prints means over all.
+    #[arg(
+        long,
+        value_parser = clap::value_parser!(u64).range(1..=1_000),
+        conflicts_with_all = ["trace", "save_trace", "explain", "out"]
+    )]
+    seeds: Option<u64>,
     /// Writes the trace that was drawn.
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     save_trace: Option<PathBuf>,
@@ -78,11 +85,6 @@ enum Kind {
 
 /// Faults that `seed:N` draws.
 const FAULTS: usize = 20;
-
-fn dataset(name: &str) -> Result<Dataset, String> {
-    let found = Dataset::ALL.into_iter().find(|dataset| dataset.name().eq_ignore_ascii_case(name));
-    found.ok_or_else(|| format!("must be one of {}", Dataset::ALL.map(Dataset::name).join(", ")))
-}
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "must be a number")?;
@@ -131,12 +133,39 @@ impl Simulate {
         }
         let config = self.config()?;
         let faults = self.faults(&trace)?;
-        let policies = sim::policies(&self.policy).map_err(|error| format!("--policy: {error}"))?;
-        let comparison = Comparison::of(&trace, &policies, &config, &faults, self.explain.clone())?;
+        let headline = self.headline(&trace, &config, &faults);
+        if let Some(seeds) = self.seeds {
+            return Ok(format!(
+                "{headline}\nmeans over {seeds} seeds from this one on:\n{}",
+                self.mean(seeds)?
+            ));
+        }
+        let comparison = self.compare(&trace, &config, &faults)?;
         if let Some(path) = &self.out {
             write(path, &comparison.results(&trace, &config))?;
         }
-        Ok(format!("{}\n{comparison}", self.headline(&trace, &config, &faults)))
+        Ok(format!("{headline}\n{comparison}"))
+    }
+
+    fn compare(
+        &self,
+        trace: &Trace,
+        config: &ReplayConfig,
+        faults: &FaultPlan,
+    ) -> Result<Comparison, Failure> {
+        let policies = sim::policies(&self.policy).map_err(|error| format!("--policy: {error}"))?;
+        Ok(Comparison::of(trace, &policies, config, faults, self.explain.clone())?)
+    }
+
+    /// What so many traces come to on average.
+    fn mean(&self, seeds: u64) -> Result<sim::Table, Failure> {
+        let config = self.config()?;
+        let table = |index| {
+            let trace = Self { seed: self.seed.wrapping_add(index), ..self.clone() }.trace()?;
+            Ok(self.compare(&trace, &config, &self.faults(&trace)?)?.table())
+        };
+        let tables = (0..seeds).map(table).collect::<Result<Vec<_>, Failure>>()?;
+        Ok(sim::Table::mean_of(&tables))
     }
 
     fn trace(&self) -> Result<Trace, Failure> {
@@ -218,7 +247,5 @@ mod tests {
         assert_eq!(steps("7"), Ok(7..=7));
         assert_eq!(steps("7..9"), Ok(7..=9));
         assert!(steps("0").is_err() && steps("9..7").is_err() && steps("x").is_err());
-        assert_eq!(dataset("pdmx"), Ok(Dataset::Pdmx));
-        assert_eq!(dataset("imdb"), Err("must be one of Amazon, Rotten, Beer, PDMX".into()));
     }
 }

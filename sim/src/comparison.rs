@@ -1,4 +1,4 @@
-//! One trace under several policies, as a table and as results: what `relserve sim` prints.
+//! One trace under several policies: replays, results, and the reasons of chosen steps.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::faults::FaultPlan;
 use crate::replay::{Replay, ReplayConfig, SimError, replay_with_faults};
 use crate::report::{reference_name, results};
-use crate::summary::Summary;
+use crate::table::Table;
 use crate::trace::Trace;
 use crate::watch::{Mark, Watch};
 
@@ -63,57 +63,15 @@ impl Comparison {
         &self.replays
     }
 
+    /// What it comes to.
+    pub fn table(&self) -> Table {
+        self.replays.iter().collect()
+    }
+
     /// The results in the format `relserve-expected/1`.
     pub fn results(&self, trace: &Trace, config: &ReplayConfig) -> Value {
         let named = |replay: &Replay| (reference_name(replay.policy, config), replay.clone());
         results(trace, config, &self.replays.iter().map(named).collect::<Vec<_>>())
-    }
-
-    /// How many times longer the mean latency under `policy` is.
-    fn ratio(&self, policy: Policy, mean: f64) -> String {
-        let found = self.replays.iter().find(|replay| replay.policy == policy);
-        let found = found.filter(|_| mean > 0.0);
-        found.map_or_else(|| "-".to_owned(), |replay| format!("{:.2}", replay.summary.mean / mean))
-    }
-
-    /// A line per policy.
-    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:20}", "policy")?;
-        for name in ["mean s", "p50", "p99", "max", "x relserve", "x fcfs", "hit", "waiting", "core", "tail"]
-        {
-            write!(f, " {name:>10}")?;
-        }
-        writeln!(f)?;
-        for replay in &self.replays {
-            let sum = &replay.summary;
-            write!(f, "{:20}", replay.policy.name())?;
-            write!(f, " {:10.3} {:10.3} {:10.3} {:10.3}", sum.mean, sum.p50, sum.p99, sum.max)?;
-            let ratio = |policy| self.ratio(policy, sum.mean);
-            write!(f, " {:>10} {:>10}", ratio(Policy::RelServe), ratio(Policy::Fcfs))?;
-            writeln!(f, " {:10.3} {:10.3} {:10.3} {:10.3}", sum.hit, sum.waiting, sum.core, sum.tail)?;
-        }
-        writeln!(f, "x: mean latency under that policy over this one's; above 1 is better")
-    }
-
-    /// A line per tenant and policy.
-    fn tenants(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\n{:20} {:12}", "tenant", "policy")?;
-        for name in ["relQueries", "mean s", "p50", "p99", "max", "waiting", "core", "tail"] {
-            write!(f, " {name:>10}")?;
-        }
-        writeln!(f)?;
-        let names = self.replays.iter().flat_map(|replay| replay.tenants.keys());
-        let names: std::collections::BTreeSet<&String> = names.collect();
-        for name in names {
-            for replay in &self.replays {
-                let Some(sum) = replay.tenants.get(name) else { continue };
-                write!(f, "{name:20} {:12}", replay.policy.name())?;
-                let Summary { n, mean, p50, p99, max, waiting, core, tail, .. } = sum;
-                write!(f, " {n:10} {mean:10.3} {p50:10.3} {p99:10.3} {max:10.3}")?;
-                writeln!(f, " {waiting:10.3} {core:10.3} {tail:10.3}")?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -126,17 +84,7 @@ impl fmt::Display for Comparison {
             }
             writeln!(f)?;
         }
-        self.table(f)?;
-        if self.replays.iter().any(|replay| replay.tenants.len() > 1) {
-            self.tenants(f)?;
-        }
-        for replay in &self.replays {
-            let (cancelled, failed) = (replay.cancelled.len(), replay.failed_rows);
-            if cancelled > 0 || failed > 0 {
-                writeln!(f, "{}: {cancelled} relQueries called off, {failed} rows failed", replay.policy)?;
-            }
-        }
-        Ok(())
+        self.table().fmt(f)
     }
 }
 

@@ -117,6 +117,25 @@ impl Summary {
         }
     }
 
+    /// The mean of several, number by number; `n` counts the relQueries of all.
+    pub fn mean_of(all: &[Self]) -> Self {
+        let of = |number: fn(&Self) -> f64| mean(all.iter().map(number));
+        Self {
+            n: all.iter().map(|one| one.n).sum(),
+            mean: of(|one| one.mean),
+            p50: of(|one| one.p50),
+            p95: of(|one| one.p95),
+            p99: of(|one| one.p99),
+            max: of(|one| one.max),
+            makespan: of(|one| one.makespan),
+            waiting: of(|one| one.waiting),
+            core: of(|one| one.core),
+            tail: of(|one| one.tail),
+            hit: of(|one| one.hit),
+            dbatch: of(|one| one.dbatch),
+        }
+    }
+
     /// Mean and percentiles alone, of latencies in seconds, which are sorted.
     pub fn of_latencies(latencies: &mut [f64]) -> Self {
         latencies.sort_by(f64::total_cmp);

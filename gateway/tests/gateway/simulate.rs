@@ -75,6 +75,26 @@ fn a_workload_is_drawn_saved_and_replayed_from_its_file_alike() {
 }
 
 #[test]
+fn several_seeds_are_averaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let drawn = ["--workload", "paper", "--relqueries", "3", "--policy", "fcfs"];
+    let mean = |more: &[&str]| -> f64 {
+        let text = said(&sim(folder.path(), &[&drawn[..], more].concat()));
+        let line = text.lines().find(|line| line.starts_with("fcfs ")).expect(&text);
+        line.split_whitespace().nth(1).and_then(|mean| mean.parse().ok()).expect(line)
+    };
+    let (one, other) = (mean(&["--seed", "4"]), mean(&["--seed", "5"]));
+    let both = mean(&["--seed", "4", "--seeds", "2"]);
+    assert!((both - (one + other) / 2.0).abs() < 2e-3, "{one} and {other}, together {both}");
+    let complain = |arguments: &[&str]| complaint(folder.path(), arguments);
+    assert!(complain(&["--workload", "paper", "--seeds", "0"]).contains("is not in 1..=1000"));
+    assert!(complain(&["two.json", "--seeds", "2"]).contains("cannot be used with"));
+    assert!(complain(&["--workload", "paper", "--seeds", "2", "--out", "x"]).contains("cannot be used with"));
+    let wrong = complain(&["--workload", "paper", "--dataset", "imdb"]);
+    assert!(wrong.contains("dataset `imdb` is not one of amazon, rotten, beer, pdmx"), "{wrong}");
+}
+
+#[test]
 fn a_measured_machine_and_any_setting_can_be_given_and_a_wrong_one_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let machine = r#"{"name": "mine", "cost": {"prefill_per_token": 1000, "prefill_base": 1000, "decode_per_sequence": 1000,
