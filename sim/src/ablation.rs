@@ -47,13 +47,13 @@ pub fn variants() -> Vec<Variant> {
         ours("- grouped rows", OursConfig { grouped_rows: false, ..on.clone() }),
         ours("- gain rule", OursConfig { gain: None, ..on.clone() }),
         ours("- age", OursConfig { age_half_ms: None, ..on.clone() }),
-        ours("fair: age halves the work in 40 s", fair()),
+        ours("fair: age halves the work in 25 s", fair()),
     ]
 }
 
 /// The fairness switch: the longest wait is no longer than under first come, first served.
 pub fn fair() -> OursConfig {
-    OursConfig { age_half_ms: Some(Millis(40_000)), ..OursConfig::default() }
+    OursConfig { age_half_ms: Some(Millis(25_000)), ..OursConfig::default() }
 }
 
 /// Replays `workload` with seeds `0..seeds` on an engine that hides `hide_permille`.

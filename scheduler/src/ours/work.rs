@@ -32,10 +32,14 @@ pub struct Capacity {
 /// Marginal work of a relQuery, ns.
 ///
 /// ```text
-/// a_p * prompt + sum over rows of  output(r) * (a_d + b_d * max(held(r) / cap, 1 / mns))
+/// a_p * prompt * (1 - hide / 2) + sum over rows of  output(r) * (a_d + b_d * max(held(r) / cap, 1 / mns))
 /// ```
+///
+/// Where mixed steps hide all they can, about half of the prompts of a busy machine rides free.
 pub fn marginal_work(cost: &CostModel, work: &Work, capacity: Capacity) -> WorkTime {
-    let prompts = u128::from(cost.prefill_per_token.0) * u128::from(work.prompt);
+    let hide = cost.hide_permille().unwrap_or(0).clamp(0, 1_000).unsigned_abs();
+    let paid = u128::from(2_000 - hide);
+    let prompts = u128::from(cost.prefill_per_token.0) * u128::from(work.prompt) * paid / 2_000;
     let outputs = u128::from(cost.decode_per_sequence.0) * u128::from(work.output);
     let base = u128::from(cost.decode_base.0);
     let by_memory = base * work.held_output / u128::from(capacity.kv_tokens.max(1));
@@ -53,10 +57,10 @@ mod tests {
         // Ten rows of 100 tokens that each decode 20: 1,000 * 0.1 + 200 * 0.45 + 25 * 200 * 110 / 10,000 ms.
         let work = Work { prompt: 1_000, output: 200, held_output: 200 * 110 };
         let capacity = Capacity { kv_tokens: 10_000, sequences: 256 };
-        let got = marginal_work(&CostModel::default(), &work, capacity).total();
+        let got = marginal_work(&CostModel::default().hiding(0), &work, capacity).total();
         assert_eq!(got, Nanos(100_000_000 + 90_000_000 + 55_000_000));
         let roomy = Capacity { kv_tokens: u64::MAX, sequences: 256 };
         let got = marginal_work(&CostModel::default(), &work, roomy).total();
-        assert_eq!(got, Nanos(190_000_000 + 25_000_000 * 200 / 256));
+        assert_eq!(got, Nanos(140_000_000 + 25_000_000 * 200 / 256), "half of the prompt is hidden");
     }
 }
