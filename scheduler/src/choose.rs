@@ -194,10 +194,15 @@ impl Scheduler {
         Choice { reason, prefill: Vec::new(), decodes: true }
     }
 
+    /// Rows that may still be admitted: no step takes rows of more relQueries than these.
+    pub(crate) fn seats(&self) -> u32 {
+        self.config.sequences_max.saturating_sub(self.running_rows)
+    }
+
     /// What a prefill step may use.
     pub(crate) fn prefill_budget(&self) -> Budget {
         Budget {
-            seats: self.config.sequences_max.saturating_sub(self.running_rows),
+            seats: self.seats(),
             tokens: self.config.step_tokens_max.0,
             room: self.ledger.available().saturating_sub(self.config.watermark_blocks()),
             cuts: false,
@@ -210,9 +215,9 @@ impl Scheduler {
         self.offer_waiting(Admission::new(budget), &self.offers(alone))
     }
 
-    /// Waiting relQueries in key order: as many as there are rows in a step, for each gives one or ends it.
+    /// Waiting relQueries in key order: as many as there are seats, for each takes one or ends the offers.
     fn offers(&self, alone: bool) -> Vec<Offer> {
-        let most = if alone { 1 } else { self.config.sequences_max as usize };
+        let most = if alone { 1 } else { self.seats() as usize };
         self.waiting.iter().take(most).map(|key| Offer::unlimited(key.id)).collect()
     }
 

@@ -77,7 +77,10 @@ impl Scheduler {
     /// Waiting relQueries in the order they are offered, each with the most tokens one of its rows may
     /// compute beyond what rides free.
     fn ranked(&self, mixes: bool) -> Vec<Offer> {
-        let most = self.config.sequences_max as usize;
+        let most = self.seats() as usize;
+        if most == 0 {
+            return Vec::new();
+        }
         let lag = Nanos::from(self.config.ours.tenant_lag_ms_max);
         let by_share = self.tenants.order(lag, most);
         let keys = by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect());
