@@ -32,7 +32,7 @@ pub struct Gain {
 
 impl Default for Gain {
     fn default() -> Self {
-        Self { bare: 14, hidden: 1, lower_class: 8 }
+        Self { bare: 30, hidden: 1, lower_class: 8 }
     }
 }
 

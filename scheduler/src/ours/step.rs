@@ -85,11 +85,11 @@ impl Scheduler {
         let by_share = self.tenants.order(lag, most);
         let keys = by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect());
         let running: Vec<Key> = self.running.iter().copied().collect();
-        let gain = self.config.ours.gain.filter(|_| mixes).map(|gain| self.gain_permille(gain));
+        let gain = self.config.ours.gain.map(|gain| self.gain_permille(gain, mixes));
         let mut behind = self.waiting.len() as u64;
         let mut offers = Vec::with_capacity(keys.len());
-        for key in keys {
-            let ahead = running.partition_point(|other| *other < key) as u64;
+        for (offered, key) in keys.into_iter().enumerate() {
+            let ahead = (running.partition_point(|other| *other < key) + offered) as u64;
             let gain = gain.filter(|_| ahead > 0);
             let is_lower = running.first().is_some_and(|first| key.class > first.class);
             let row_tokens_max = gain.map(|gain| {
@@ -103,8 +103,8 @@ impl Scheduler {
     }
 
     /// The weights as they are on this engine.
-    fn gain_permille(&self, gain: Gain) -> GainPermille {
-        let hide = self.cost.hide_permille().unwrap_or(0).clamp(0, 1_000).unsigned_abs();
+    fn gain_permille(&self, gain: Gain, mixes: bool) -> GainPermille {
+        let hide = self.cost.hide_permille().filter(|_| mixes).unwrap_or(0).clamp(0, 1_000).unsigned_abs();
         let same = u64::from(gain.bare) * (1_000 - hide) + u64::from(gain.hidden) * hide;
         GainPermille { same, lower: same / u64::from(gain.lower_class.max(1)) }
     }
@@ -115,11 +115,13 @@ impl Scheduler {
     /// gain * behind * b_d * k / N  >  ahead * (a_p * u + a_d * k)
     /// ```
     ///
-    /// `k` output tokens expected of it, `N` rows of a full batch, `ahead` relQueries that run and come
-    /// before it, `behind` relQueries that wait and do not, itself included.
+    /// `k` output tokens expected of it; `ahead` relQueries that come before it and run or are offered
+    /// too, `behind` relQueries that wait and do not, itself included. `N`: rows that share its steps in
+    /// any case, those that run or those of its own relQuery; where either is many, joining saves little.
     fn worth(&self, id: RelQueryId, gain_permille: u64, ahead: u64, behind: u64) -> u64 {
-        let output = self.expected(id).remaining(0, self.relqueries[&id].output_max);
-        let rows = u128::from(self.running_rows.max(1));
+        let relquery = &self.relqueries[&id];
+        let output = self.expected(id).remaining(0, relquery.output_max);
+        let rows = u128::from(self.running_rows).max(relquery.fresh_len() as u128).max(1);
         let base = u128::from(self.cost.decode_base.0) * u128::from(output);
         let gained = u128::from(gain_permille) * u128::from(behind) * base / rows / 1_000;
         let lost = u128::from(ahead) * u128::from(self.cost.decode_per_sequence.0) * u128::from(output);
