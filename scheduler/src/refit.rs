@@ -6,125 +6,214 @@
 //! length, so a step counts by the inverse of its estimate; else a few long prefills would decide what a decode
 //! of one row costs.
 //!
-//! Floating point, without fused operations: the same samples give the same model on every machine.
+//! Integers throughout: the same samples give the same model on every machine.
 
-use base::Nanos;
+use base::{Nanos, TokenCount};
 
 use crate::cost::{CostModel, Sample};
 
 /// Largest batch and duration that count; beyond them a measurement is a broken clock.
-const BATCH_MAX: f64 = (1 << 24) as f64;
-const ELAPSED_MAX: f64 = 600e9;
+const BATCH_MAX: u64 = 1 << 20;
+const ELAPSED_MAX: i128 = 600 * 1_000_000_000;
+/// A step's weight times its estimate in ns. Steps under a microsecond count alike.
+const WEIGHT: i128 = 1 << 40;
+const ESTIMATE_MIN: i128 = 1 << 10;
 /// Samples of a kind after which older ones count half: the model follows the engine within as many steps.
-const WINDOW: f64 = 512.0;
+const WINDOW: u64 = 512;
 /// How far from its estimate a step may pull the lines: an outlier counts as this many times the estimate.
-const PULL_MAX: f64 = 4.0;
+const PULL_MAX: i128 = 4;
 /// Weight, in samples of each kind, of the model one starts from.
 const PRIOR: u64 = 32;
-/// Mixed steps change most from machine to machine: one starts from fewer.
+/// Mixed steps differ most from machine to machine: one starts from fewer.
 const PRIOR_MIXED: u64 = 8;
-/// Part of a batch's spread, squared, below which rounding decides.
-const SPREAD_MIN: f64 = 1e-9;
+/// Bits below a sum of squares that rounding may have made of its spread.
+const SPREAD_BITS: u32 = 30;
+/// Bits of a sum such that the difference of two products of sums fits.
+const SUM_BITS: u32 = 62;
 
 /// A step as a point: prompt tokens, sequences, ns.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     kind: usize,
-    tokens: f64,
-    sequences: f64,
-    elapsed: f64,
+    tokens: i128,
+    sequences: i128,
+    elapsed: i128,
 }
 
 const PREFILL: usize = 0;
 const DECODE: usize = 1;
 const MIXED: usize = 2;
+const KINDS: usize = 3;
+
+impl Point {
+    fn new(kind: usize, tokens: u64, sequences: u64, elapsed: Nanos) -> Self {
+        Self {
+            kind,
+            tokens: tokens.min(BATCH_MAX).into(),
+            sequences: sequences.min(BATCH_MAX).into(),
+            elapsed: i128::from(elapsed.0).min(ELAPSED_MAX),
+        }
+    }
+
+    /// What the model says of the step.
+    fn estimate(&self, model: &CostModel) -> i128 {
+        let prompts = i128::from(model.prefill_per_token.0) * self.tokens;
+        let decodes = i128::from(model.decode_per_sequence.0) * self.sequences;
+        let rest = match self.kind {
+            PREFILL => i128::from(model.prefill_base.0) + prompts,
+            DECODE => model.decode_base.0.into(),
+            _ => i128::from(model.decode_base.0) + (prompts - i128::from(model.mixed_hidden)).max(0),
+        };
+        (decodes + rest).max(ESTIMATE_MIN)
+    }
+
+    /// Whether a mixed step lies on its line. One whose prompts vanish behind its decodes for the most part
+    /// shows no more than that `H` is at least what it hides.
+    fn tells_hidden(&self, model: &CostModel) -> bool {
+        let prompts = i128::from(model.prefill_per_token.0) * self.tokens;
+        let decodes = i128::from(model.decode_per_sequence.0) * self.sequences;
+        let seen = self.elapsed - decodes - i128::from(model.decode_base.0);
+        2 * seen >= prompts || prompts - seen > i128::from(model.mixed_hidden)
+    }
+}
 
 impl From<Sample> for Point {
     fn from(sample: Sample) -> Self {
-        let (kind, tokens, sequences, elapsed) = match sample {
-            Sample::Prefill { tokens, elapsed } => (PREFILL, tokens.0, 0, elapsed),
-            Sample::Decode { sequences, elapsed } => (DECODE, 0, sequences, elapsed),
-            Sample::Mixed { tokens, sequences, elapsed } => (MIXED, tokens.0, sequences, elapsed),
-        };
-        Self {
-            kind,
-            tokens: (tokens as f64).min(BATCH_MAX),
-            sequences: (sequences as f64).min(BATCH_MAX),
-            elapsed: (elapsed.0 as f64).min(ELAPSED_MAX),
+        match sample {
+            Sample::Prefill { tokens, elapsed } => Self::new(PREFILL, tokens.0, 0, elapsed),
+            Sample::Decode { sequences, elapsed } => Self::new(DECODE, 0, sequences, elapsed),
+            Sample::Mixed { tokens, sequences, elapsed } => Self::new(MIXED, tokens.0, sequences, elapsed),
         }
     }
 }
 
 /// Weighted sums over the points of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
-    count: f64,
-    weight: f64,
-    tokens: f64,
-    sequences: f64,
-    elapsed: f64,
-    tokens_2: f64,
-    sequences_2: f64,
-    tokens_sequences: f64,
-    tokens_elapsed: f64,
-    sequences_elapsed: f64,
+    count: u64,
+    weight: i128,
+    tokens: i128,
+    sequences: i128,
+    elapsed: i128,
+    products: Products,
+}
+
+/// Sums of products, or what is left of them beside a mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Products {
+    tokens_2: i128,
+    sequences_2: i128,
+    tokens_sequences: i128,
+    tokens_elapsed: i128,
+    sequences_elapsed: i128,
+}
+
+impl Products {
+    /// Each member of this one and the other's.
+    fn zip(self, other: Self, with: impl Fn(i128, i128) -> i128) -> Self {
+        Self {
+            tokens_2: with(self.tokens_2, other.tokens_2),
+            sequences_2: with(self.sequences_2, other.sequences_2),
+            tokens_sequences: with(self.tokens_sequences, other.tokens_sequences),
+            tokens_elapsed: with(self.tokens_elapsed, other.tokens_elapsed),
+            sequences_elapsed: with(self.sequences_elapsed, other.sequences_elapsed),
+        }
+    }
+
+    /// ns per prompt token and per sequence, neither negative; 0 where batches do not differ, beside sums
+    /// of `squares`.
+    fn slopes(self, squares: Self) -> (i128, i128) {
+        let most = [self.tokens_elapsed, self.sequences_elapsed, squares.tokens_2, squares.sequences_2];
+        let bits = most.into_iter().map(|sum| i128::BITS - sum.unsigned_abs().leading_zeros()).max();
+        let shift = bits.unwrap_or(0).saturating_sub(SUM_BITS);
+        let scaled = |sums: Self| sums.zip(sums, |sum, _| sum >> shift);
+        let (spread, squares) = (scaled(self), scaled(squares));
+        let alone = |square: i128, product: i128, whole: i128| {
+            if square > whole >> SPREAD_BITS { divide(product, square).max(0) } else { 0 }
+        };
+        let tokens = alone(spread.tokens_2, spread.tokens_elapsed, squares.tokens_2);
+        let sequences = alone(spread.sequences_2, spread.sequences_elapsed, squares.sequences_2);
+        let Self { tokens_2: tt, sequences_2: ss, tokens_sequences: ts, .. } = spread;
+        let (te, se) = (spread.tokens_elapsed, spread.sequences_elapsed);
+        let determinant = tt * ss - ts * ts;
+        if determinant <= (squares.tokens_2 * squares.sequences_2) >> SPREAD_BITS {
+            return (tokens, sequences);
+        }
+        let both = (divide(te * ss - se * ts, determinant), divide(se * tt - te * ts, determinant));
+        match (both.0 < 0, both.1 < 0) {
+            (true, _) => (0, sequences),
+            (_, true) => (tokens, 0),
+            _ => both,
+        }
+    }
 }
 
 impl Sums {
-    fn add(&mut self, point: &Point, weight: f64) {
+    fn add(&mut self, point: &Point, weight: i128) {
         let Point { tokens, sequences, elapsed, .. } = *point;
-        self.count += 1.0;
+        let products = Products {
+            tokens_2: weight * tokens * tokens,
+            sequences_2: weight * sequences * sequences,
+            tokens_sequences: weight * tokens * sequences,
+            tokens_elapsed: weight * tokens * elapsed,
+            sequences_elapsed: weight * sequences * elapsed,
+        };
+        self.count += 1;
         self.weight += weight;
         self.tokens += weight * tokens;
         self.sequences += weight * sequences;
         self.elapsed += weight * elapsed;
-        self.tokens_2 += weight * tokens * tokens;
-        self.sequences_2 += weight * sequences * sequences;
-        self.tokens_sequences += weight * tokens * sequences;
-        self.tokens_elapsed += weight * tokens * elapsed;
-        self.sequences_elapsed += weight * sequences * elapsed;
+        self.products = self.products.zip(products, |sum, product| sum + product);
     }
 
     fn halve(&mut self) {
-        let Self { count, weight, tokens, sequences, elapsed, .. } = self;
-        for sum in [count, weight, tokens, sequences, elapsed] {
-            *sum /= 2.0;
+        self.count /= 2;
+        for sum in [&mut self.weight, &mut self.tokens, &mut self.sequences, &mut self.elapsed] {
+            *sum /= 2;
         }
-        let Self { tokens_2, sequences_2, tokens_sequences, tokens_elapsed, sequences_elapsed, .. } = self;
-        for sum in [tokens_2, sequences_2, tokens_sequences, tokens_elapsed, sequences_elapsed] {
-            *sum /= 2.0;
-        }
+        self.products = self.products.zip(self.products, |sum, _| sum / 2);
+    }
+
+    /// The products beside those of the mean.
+    fn spread(&self) -> Products {
+        let weight = self.weight.max(1);
+        let of_mean = Products {
+            tokens_2: self.tokens * self.tokens / weight,
+            sequences_2: self.sequences * self.sequences / weight,
+            tokens_sequences: self.tokens * self.sequences / weight,
+            tokens_elapsed: self.tokens * self.elapsed / weight,
+            sequences_elapsed: self.sequences * self.elapsed / weight,
+        };
+        self.products.zip(of_mean, |sum, of_mean| sum - of_mean)
     }
 
     /// The base that fits best with these slopes.
-    fn base(&self, slopes: (f64, f64)) -> f64 {
-        (self.elapsed - slopes.0 * self.tokens - slopes.1 * self.sequences) / self.weight
+    fn base(&self, slopes: (i128, i128)) -> i128 {
+        divide(self.elapsed - slopes.0 * self.tokens - slopes.1 * self.sequences, self.weight.max(1))
     }
 }
 
 /// Follows the engine: least squares over a window that forgets, each step with bounded influence.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refit {
-    kinds: [Sums; 3],
+    kinds: [Sums; KINDS],
 }
 
 impl CostModel {
     /// The model of least squares through `samples`. What no sample tells keeps the default, and without mixed
     /// steps `H` is 0; slopes and bases are never negative, whatever the samples say.
     pub fn fit(samples: &[Sample]) -> Self {
-        let start = Self { mixed_hidden: 0, ..Self::default() };
         let points: Vec<Point> = samples.iter().map(|sample| Point::from(*sample)).collect();
-        let apart = points.iter().filter(|point| point.kind != MIXED);
-        let mut refit = Refit { kinds: Default::default() };
-        for point in apart {
-            refit.kinds[point.kind].add(point, 1.0 / point.elapsed.max(1.0));
+        let mut refit = Refit::default();
+        for point in points.iter().filter(|point| point.kind != MIXED) {
+            refit.kinds[point.kind].add(point, WEIGHT / point.elapsed.max(ESTIMATE_MIN));
         }
-        let mut model = refit.solve(start);
-        // Weights come from estimates, estimates from weights; mixed steps need lines to stand on.
+        let mut model = refit.solve(Self { mixed_hidden: 0, ..Self::default() });
+        // Weights come from estimates and estimates from weights; mixed steps need lines to stand on.
         for _ in 0..4 {
-            refit = Refit { kinds: Default::default() };
+            refit = Refit::default();
             for point in &points {
-                refit.add(point, &model);
+                refit.add(*point, &model);
             }
             model = refit.solve(model);
         }
@@ -135,39 +224,34 @@ impl CostModel {
 impl Refit {
     /// Starts from a model that counts as some tens of samples.
     pub(crate) fn new(model: &CostModel) -> Self {
-        let mut refit = Self { kinds: Default::default() };
-        let at = |kind, tokens: u64, sequences: u64| Point {
-            kind,
-            tokens: tokens as f64,
-            sequences: sequences as f64,
-            elapsed: model.mixed(base::TokenCount(tokens), sequences).0 as f64,
-        };
+        let mut refit = Self::default();
         for i in 1..=PRIOR {
-            refit.add(&at(PREFILL, i * 32, 0), model);
-            refit.add(&at(DECODE, 0, i), model);
+            let (tokens, sequences) = (TokenCount(32 * i), i);
+            refit.add(Point::new(PREFILL, tokens.0, 0, model.prefill(tokens)), model);
+            refit.add(Point::new(DECODE, 0, sequences, model.decode(sequences)), model);
         }
-        let free = free_tokens(model);
+        let free = model.mixed_hidden.max(0).unsigned_abs() / model.prefill_per_token.0.max(1);
         for i in 1..=PRIOR_MIXED {
-            refit.add(&at(MIXED, free * 2 + i * 64, i), model);
+            let (tokens, sequences) = (TokenCount(free.min(BATCH_MAX) * 2 + 64 * i), i);
+            refit.add(Point::new(MIXED, tokens.0, sequences, model.mixed(tokens, sequences)), model);
         }
         refit
     }
 
     /// Takes a measured step in and gives the model that follows from it.
     pub(crate) fn observe(&mut self, sample: Sample, model: CostModel) -> CostModel {
-        let mut point = Point::from(sample);
-        let estimate = estimate(&point, &model);
-        point.elapsed = point.elapsed.clamp(estimate / PULL_MAX, estimate * PULL_MAX);
-        self.add(&point, &model);
+        self.add(Point::from(sample), &model);
         self.solve(model)
     }
 
-    fn add(&mut self, point: &Point, model: &CostModel) {
-        if point.kind == MIXED && !tells_hidden(point, model) {
+    fn add(&mut self, mut point: Point, model: &CostModel) {
+        let estimate = point.estimate(model);
+        point.elapsed = point.elapsed.clamp(estimate / PULL_MAX, estimate.saturating_mul(PULL_MAX));
+        if point.kind == MIXED && !point.tells_hidden(model) {
             return;
         }
         let sums = &mut self.kinds[point.kind];
-        sums.add(point, 1.0 / estimate(point, model));
+        sums.add(&point, (WEIGHT / estimate).max(1));
         if sums.count >= WINDOW {
             sums.halve();
         }
@@ -176,16 +260,16 @@ impl Refit {
     /// Slopes from the spread within each kind, bases from its mean; a kind whose base would be negative is
     /// fitted through the origin.
     fn solve(&self, fallback: CostModel) -> CostModel {
-        let mut has_base = self.kinds.map(|sums| sums.count > 0.0);
-        let known = has_base;
+        let known = self.kinds.map(|sums| sums.count > 0);
+        let mut has_base = known;
         let mut slopes = self.slopes(has_base);
-        for _ in 0..self.kinds.len() {
-            let below = |kind: usize| has_base[kind] && self.kinds[kind].base(slopes) < 0.0;
-            let Some(kind) = (0..self.kinds.len()).find(|kind| below(*kind)) else { break };
+        for _ in 0..KINDS {
+            let below = |kind: &usize| has_base[*kind] && self.kinds[*kind].base(slopes) < 0;
+            let Some(kind) = (0..KINDS).find(below) else { break };
             has_base[kind] = false;
             slopes = self.slopes(has_base);
         }
-        let base = |kind: usize| if has_base[kind] { self.kinds[kind].base(slopes) } else { 0.0 };
+        let base = |kind: usize| if has_base[kind] { self.kinds[kind].base(slopes) } else { 0 };
         let mut model = fallback;
         if known[PREFILL] {
             (model.prefill_per_token, model.prefill_base) = (nanos(slopes.0), nanos(base(PREFILL)));
@@ -194,77 +278,36 @@ impl Refit {
             (model.decode_per_sequence, model.decode_base) = (nanos(slopes.1), nanos(base(DECODE)));
         }
         if known[MIXED] {
-            let hidden = model.decode_base.0 as f64 - base(MIXED);
-            model.mixed_hidden = hidden.round() as i64;
+            let hidden = i128::from(model.decode_base.0) - base(MIXED);
+            model.mixed_hidden = hidden.clamp(-ELAPSED_MAX, ELAPSED_MAX) as i64;
         }
         model
     }
 
-    /// ns per prompt token and per sequence, neither negative; 0 where batches do not differ.
-    fn slopes(&self, has_base: [bool; 3]) -> (f64, f64) {
-        let (mut tt, mut ss, mut ts, mut te, mut se) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        let (mut tokens_2, mut sequences_2) = (0.0, 0.0);
-        for (sums, has_base) in self.kinds.iter().zip(has_base).filter(|(sums, _)| sums.count > 0.0) {
-            let mean = if has_base { 1.0 / sums.weight } else { 0.0 };
-            tt += sums.tokens_2 - sums.tokens * sums.tokens * mean;
-            ss += sums.sequences_2 - sums.sequences * sums.sequences * mean;
-            ts += sums.tokens_sequences - sums.tokens * sums.sequences * mean;
-            te += sums.tokens_elapsed - sums.tokens * sums.elapsed * mean;
-            se += sums.sequences_elapsed - sums.sequences * sums.elapsed * mean;
-            tokens_2 += sums.tokens_2;
-            sequences_2 += sums.sequences_2;
+    /// ns per prompt token and per sequence.
+    fn slopes(&self, has_base: [bool; KINDS]) -> (i128, i128) {
+        let mut spread = Products::default();
+        let mut squares = Products::default();
+        for (sums, has_base) in self.kinds.iter().zip(has_base) {
+            let own = if has_base { sums.spread() } else { sums.products };
+            spread = spread.zip(own, |sum, own| sum + own);
+            squares = squares.zip(sums.products, |sum, own| sum + own);
         }
-        let alone = |spread: f64, with: f64, square: f64| {
-            if spread > square * SPREAD_MIN { (with / spread).max(0.0) } else { 0.0 }
-        };
-        let (t_alone, s_alone) = (alone(tt, te, tokens_2), alone(ss, se, sequences_2));
-        let determinant = tt * ss - ts * ts;
-        if determinant <= tokens_2 * sequences_2 * SPREAD_MIN {
-            return (t_alone, s_alone);
-        }
-        let (t, s) = ((te * ss - se * ts) / determinant, (se * tt - te * ts) / determinant);
-        match (t < 0.0, s < 0.0) {
-            (true, _) => (0.0, s_alone),
-            (_, true) => (t_alone, 0.0),
-            _ => (t, s),
-        }
+        spread.slopes(squares)
     }
 }
 
-/// Prompt tokens that ride free on a mixed step.
-fn free_tokens(model: &CostModel) -> u64 {
-    model.mixed_hidden.max(0).unsigned_abs() / model.prefill_per_token.0.max(1)
+/// To the nearest.
+fn divide(dividend: i128, divisor: i128) -> i128 {
+    (dividend + divisor / 2).div_euclid(divisor)
 }
 
-/// What the model says of a step, at least 1 ns.
-fn estimate(point: &Point, model: &CostModel) -> f64 {
-    let prompts = model.prefill_per_token.0 as f64 * point.tokens;
-    let decodes = model.decode_per_sequence.0 as f64 * point.sequences;
-    let rest = match point.kind {
-        PREFILL => model.prefill_base.0 as f64 + prompts,
-        DECODE => model.decode_base.0 as f64,
-        _ => model.decode_base.0 as f64 + (prompts - model.mixed_hidden as f64).max(0.0),
-    };
-    (decodes + rest).max(1.0)
-}
-
-/// Whether a mixed step lies on its line. One whose prompts vanish behind its decodes for the most part shows no
-/// more than that `H` is at least what it hides.
-fn tells_hidden(point: &Point, model: &CostModel) -> bool {
-    let prompts = model.prefill_per_token.0 as f64 * point.tokens;
-    let decodes = model.decode_base.0 as f64 + model.decode_per_sequence.0 as f64 * point.sequences;
-    let seen = point.elapsed - decodes;
-    seen >= prompts / 2.0 || prompts - seen > model.mixed_hidden as f64
-}
-
-fn nanos(value: f64) -> Nanos {
-    Nanos(value.round().clamp(0.0, ELAPSED_MAX) as u64)
+fn nanos(value: i128) -> Nanos {
+    Nanos(value.clamp(0, ELAPSED_MAX) as u64)
 }
 
 #[cfg(test)]
 mod tests {
-    use base::TokenCount;
-
     use super::*;
 
     fn prefill(tokens: u64, elapsed: u64) -> Sample {
