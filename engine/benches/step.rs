@@ -1,8 +1,9 @@
 //! Steps of a 125M-parameter Llama with random weights, against this machine's own limits.
 //!
 //! `cargo bench -p engine` prints, per case, the fraction of its limit: decode against reading all weights once
-//! at the measured memory-read rate, prefill against its multiplications at the measured f32 product rate
-//! (the `gemm` crate's on a large square), whichever of the two takes longer.
+//! at the measured memory-read rate, prefill against its multiplications at the measured product rate (for
+//! weights that are widened the `gemm` crate's f32 rate on a large square; for pairs of bf16 what the instruction
+//! reaches on registers), whichever of the two takes longer. Each case runs on all kernels, one after another.
 #![expect(clippy::print_stdout, reason = "the fractions are the bench's result")]
 
 use std::cell::Cell;
@@ -15,7 +16,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use engine::checkpoint::Dtype;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::decoder::{Decoder, LoadOptions, Workspace};
-use engine::device::Cpu;
+use engine::device::{Cpu, Isa};
 use engine::pool::{KvPool, PoolShape};
 use rayon::prelude::*;
 
@@ -26,8 +27,10 @@ const BLOCK: usize = 16;
 struct Limits {
     /// Bytes per second.
     read: f64,
-    /// Operations per second, a multiplication and an addition counted as two.
+    /// Operations per second in single precision, a multiplication and an addition counted as two.
     product: f64,
+    /// The same of pairs of bf16, where the machine multiplies them.
+    pairs: Option<f64>,
 }
 
 /// The shortest of some runs, in seconds.
@@ -84,8 +87,43 @@ impl Limits {
             })
         });
         black_box(&c);
-        Self { read, product: 2.0 * (n * n * n) as f64 / seconds }
+        Self { read, product: 2.0 * (n * n * n) as f64 / seconds, pairs: pair_rate(cpu) }
     }
+}
+
+/// Operations per second of the instruction that multiplies pairs of bf16, all threads at it.
+#[cfg(target_arch = "x86_64")]
+fn pair_rate(cpu: &Cpu) -> Option<f64> {
+    use std::arch::x86_64::*;
+
+    const TIMES: usize = 2_000_000;
+    /// Independent sums: more than the instruction's latency can leave idle.
+    const SUMS: usize = 24;
+
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    fn multiply() {
+        let ones = _mm512_cvtne2ps_pbh(_mm512_set1_ps(1.0), _mm512_set1_ps(1.0));
+        let mut sums = [_mm512_setzero_ps(); SUMS];
+        for _ in 0..TIMES {
+            for sum in &mut sums {
+                *sum = _mm512_dpbf16_ps(*sum, ones, ones);
+            }
+        }
+        black_box(sums);
+    }
+
+    if !Isa::Avx512Bf16.is_available() {
+        return None;
+    }
+    // SAFETY: the processor has the instructions.
+    let seconds = cpu.run(|| best(5, || drop(rayon::broadcast(|_| unsafe { multiply() }))));
+    Some((2 * 32 * SUMS * TIMES * cpu.threads()) as f64 / seconds)
+}
+
+/// Operations per second of the instruction that multiplies pairs of bf16: none here.
+#[cfg(not(target_arch = "x86_64"))]
+fn pair_rate(_cpu: &Cpu) -> Option<f64> {
+    None
 }
 
 /// A slot of `count` tokens after `runs`, writing to fresh blocks.
@@ -140,27 +178,56 @@ fn cases() -> Vec<(String, Vec<Slot>)> {
     cases
 }
 
+/// A model on some kernels.
+struct Subject {
+    name: String,
+    decoder: Decoder,
+    /// Operations per second that its products can reach, and of what.
+    product: (f64, &'static str),
+}
+
+/// The kernels that are compared: f32 weights, then bf16 weights widened, then multiplied as they are.
+fn subjects(limits: Limits) -> Vec<Subject> {
+    let widening = Isa::available().filter(|isa| !isa.rounds_activations()).last();
+    let rounding = Isa::available().filter(|isa| isa.rounds_activations());
+    let kernels = widening.into_iter().flat_map(|isa| [(Dtype::F32, isa), (Dtype::Bf16, isa)]);
+    let subject = |(dtype, isa): (Dtype, Isa)| {
+        let cpu = Arc::new(Cpu::with_isa(None, isa).expect("threads start"));
+        let model = Synthetic::llama_125m(dtype, 1);
+        let options = LoadOptions { cpu, dtype: None };
+        let decoder =
+            Decoder::load(&model.config, &model.weights(), options).expect("the weights are complete");
+        let product = match limits.pairs {
+            Some(pairs) if isa.rounds_activations() => (pairs, "bf16 product"),
+            _ => (limits.product, "f32 product"),
+        };
+        Subject { name: format!("{} {isa:?}", dtype.name()), decoder, product }
+    };
+    kernels.chain(rounding.map(|isa| (Dtype::Bf16, isa))).map(subject).collect()
+}
+
 fn steps(criterion: &mut Criterion) {
-    let cpu = Arc::new(Cpu::new(None).expect("threads start"));
+    let cpu = Cpu::new(None).expect("threads start");
     let limits = Limits::measure(&cpu);
     println!(
         "{:?}, {} threads: reads {:.1} GB/s, f32 products {:.0} GFLOP/s",
         cpu.isa(),
         cpu.threads(),
         limits.read / 1e9,
-        limits.product / 1e9
+        limits.product / 1e9,
     );
-    for dtype in [Dtype::F32, Dtype::Bf16] {
-        let model = Synthetic::llama_125m(dtype, 1);
-        let options = LoadOptions { cpu: Arc::clone(&cpu), dtype: None };
-        let decoder =
-            Decoder::load(&model.config, &model.weights(), options).expect("the weights are complete");
-        let shape =
-            PoolShape::fit(&model.config, BLOCK as u32, Bytes(1 << 30)).expect("a gigabyte holds blocks");
-        let (mut pool, mut work) = (KvPool::new(shape), Workspace::default());
-        for (name, slots) in cases() {
+    if let Some(pairs) = limits.pairs {
+        println!("products of bf16 pairs {:.0} GFLOP/s", pairs / 1e9);
+    }
+    let subjects = subjects(limits);
+    let config = Synthetic::llama_125m(Dtype::F32, 1).config;
+    let shape = PoolShape::fit(&config, BLOCK as u32, Bytes(1 << 30)).expect("a gigabyte holds blocks");
+    let (mut pool, mut work) = (KvPool::new(shape), Workspace::default());
+    for (name, slots) in cases() {
+        for subject in &subjects {
+            let decoder = &subject.decoder;
             let fastest = Cell::new(Duration::MAX);
-            criterion.bench_function(&format!("{}, {name}", dtype.name()), |bencher| {
+            criterion.bench_function(&format!("{}, {name}", subject.name), |bencher| {
                 bencher.iter_custom(|iterations| {
                     let start = Instant::now();
                     for _ in 0..iterations {
@@ -172,20 +239,20 @@ fn steps(criterion: &mut Criterion) {
                     start.elapsed()
                 });
             });
-            report(&decoder, &model, limits, &slots, fastest.get());
+            report(subject, limits, &slots, fastest.get());
         }
     }
 }
 
 /// Prints how near a step comes to its limit.
-fn report(decoder: &Decoder, model: &Synthetic, limits: Limits, slots: &[Slot], fastest: Duration) {
-    let c = &model.config;
+fn report(subject: &Subject, limits: Limits, slots: &[Slot], fastest: Duration) {
+    let c = subject.decoder.config();
+    let (rate, word) = subject.product;
     let layer = 4 * c.hidden * c.hidden + 3 * c.hidden * c.intermediate;
     let tokens: usize = slots.iter().map(|slot| slot.input.len()).sum();
     let products = 2.0 * (tokens * layer * c.layers + slots.len() * c.hidden * c.vocab) as f64;
-    let (reading, multiplying) = (decoder.step_bytes() as f64 / limits.read, products / limits.product);
-    let (limit, word) =
-        if reading > multiplying { (reading, "memory-read") } else { (multiplying, "f32 product") };
+    let (reading, multiplying) = (subject.decoder.step_bytes() as f64 / limits.read, products / rate);
+    let (limit, word) = if reading > multiplying { (reading, "memory-read") } else { (multiplying, word) };
     let seconds = fastest.as_secs_f64();
     println!(
         "    {:.2} ms for {tokens} tokens ({:.0} tokens/s): {:.0} % of the {word} limit of {:.2} ms",

@@ -11,7 +11,7 @@ use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::shapes::parameters;
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, WeightSource};
 use crate::decoder::{Decoder, LoadOptions};
-use crate::device::Cpu;
+use crate::device::{Cpu, Isa};
 use crate::executor::{LocalExecutor, PoolSettings};
 use crate::memory;
 use crate::opened::{ModelFiles, Opened};
@@ -95,7 +95,8 @@ fn check(config: &EngineConfig) -> Result<(), EngineError> {
 /// Packs the weights and makes the pool.
 fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError> {
     let Opened { name, config: model, weights, text, defaults, revision } = opened;
-    let cpu = Arc::new(Cpu::new(config.threads).map_err(EngineError::Threads)?);
+    let cpu = Arc::new(device(config)?);
+    let isa = cpu.isa();
     let stored = stored_dtype(&model, &weights)?;
     let dtype = config.dtype.unwrap_or(stored);
     let decoder = Decoder::load(&model, &weights, LoadOptions { cpu, dtype: config.dtype })?;
@@ -109,13 +110,14 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
         parameters: parameters(&model),
         context_max: TokenCount(model.context_max as u64),
         vocab: u32::try_from(model.vocab).expect("read_config bounds every extent"),
-        revision: revision ^ rounding_mark(stored, dtype),
+        revision: revision ^ rounding_mark(stored, dtype, isa.rounds_activations()),
         kv_blocks: u32::try_from(executor.pool_shape().blocks).expect("the pool has at most u32::MAX blocks"),
         block_tokens: config.block_tokens,
         dtype,
         defaults,
     };
-    tracing::info!(model = %info.name, parameters = info.parameters, kv_blocks = info.kv_blocks, "model loaded");
+    let (parameters, kv_blocks) = (info.parameters, info.kv_blocks);
+    tracing::info!(model = %info.name, parameters, kv_blocks, ?isa, "model loaded");
     Ok(Engine { executor, text, info })
 }
 
@@ -125,15 +127,26 @@ fn stored_dtype(model: &ModelConfig, weights: &dyn WeightSource) -> Result<Dtype
     Ok(weights.tensor(&name)?.dtype)
 }
 
-/// Sets the revision apart where weights are kept in another type than they are stored: they round to
-/// other answers.
-fn rounding_mark(stored: Dtype, kept: Dtype) -> u128 {
-    match (stored == kept, kept) {
+/// The threads, with the kernels that are asked for.
+fn device(config: &EngineConfig) -> Result<Cpu, EngineError> {
+    let isa = config.isa.unwrap_or_else(Isa::detect);
+    if !isa.is_available() {
+        let reason = format!("is {isa:?}, which this machine lacks; its best is {:?}", Isa::detect());
+        return Err(EngineError::Config { field: "engine.isa", reason });
+    }
+    Cpu::with_isa(config.threads, isa).map_err(EngineError::Threads)
+}
+
+/// Sets the revision apart where weights are kept in another type than they are stored, or activations are
+/// rounded to meet them: they round to other answers.
+fn rounding_mark(stored: Dtype, kept: Dtype, rounds_activations: bool) -> u128 {
+    let weights = match (stored == kept, kept) {
         (true, _) => 0,
         (false, Dtype::F32) => 1,
         (false, Dtype::F16) => 2,
         (false, Dtype::Bf16) => 3,
-    }
+    };
+    weights | if kept == Dtype::Bf16 && rounds_activations { 4 } else { 0 }
 }
 
 /// Memory for the KV pool: what is configured, but no more than `sequences_max` requests of full length

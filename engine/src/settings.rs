@@ -4,6 +4,7 @@ use base::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Dtype;
+use crate::device::Isa;
 
 /// The `[engine]` section of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,9 @@ pub struct EngineConfig {
     pub block_tokens: u32,
     /// What weights are kept as; absent: as they are stored.
     pub dtype: Option<Dtype>,
+    /// Instructions that products use, a weaker set than the machine has; absent: the best it has.
+    /// Sets from `avx512bf16` on round activations to bf16 where weights are kept as bf16.
+    pub isa: Option<Isa>,
     /// Requests that may be in the KV pool at their full length at once; more blocks than those take
     /// are not made.
     pub sequences_max: u32,
@@ -33,6 +37,7 @@ impl Default for EngineConfig {
             kv_bytes: Bytes(1 << 30),
             block_tokens: 16,
             dtype: None,
+            isa: None,
             sequences_max: 256,
             template_date: None,
         }

@@ -184,7 +184,7 @@ fn ropes() -> [Rope; 3] {
 
 #[test]
 fn attention_over_runs_equals_attention_by_definition_on_every_kernel() {
-    for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available()) {
+    for isa in Isa::available() {
         for rope in ropes() {
             let found = attend(isa, &slots(), &rope, None, true);
             assert!(apart(&found, &direct(&slots(), &rope, None)) < 1e-5, "{isa:?}");
@@ -205,7 +205,7 @@ fn stacked_runs_give_what_each_slot_gives_by_itself() {
 
 #[test]
 fn tiles_bound_the_memory_and_change_no_bit() {
-    for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available()) {
+    for isa in Isa::available() {
         for (rope, window) in ropes().iter().zip([None, Some(5), Some(13)]) {
             let mut slots = slots();
             slots.push(slot(vec![run(&[0, 1], 8, 0), run(&[50, 51], 6, 3)], 11, 44, 1));

@@ -89,6 +89,25 @@ fn another_weight_type_is_another_revision() {
 }
 
 #[test]
+fn kernels_that_round_activations_are_another_revision_and_missing_ones_are_refused() {
+    let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 1) };
+    let folder = written(&synthetic);
+    let load = |isa| load_dir(folder.path(), &EngineConfig { isa: Some(isa), ..small() });
+    let portable = load(Isa::Portable).expect("every machine has it").info.revision;
+    for isa in Isa::ALL {
+        match load(isa) {
+            Ok(engine) => {
+                assert!(isa.is_available() && engine.executor.decoder().cpu().isa() == isa);
+                assert_eq!(engine.info.revision != portable, isa.rounds_activations());
+            }
+            Err(error) => {
+                assert!(!isa.is_available() && error.to_string().starts_with("`engine.isa` is "), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_broken_checkpoint_or_setting_gives_no_engine_and_says_why() {
     let error = |folder: &Path, config: &EngineConfig| match load_dir(folder, config) {
         Ok(_) => panic!("it must be refused"),
@@ -117,5 +136,6 @@ fn settings_are_read_strictly() {
     let read = |text: &str| serde_json::from_str::<EngineConfig>(text);
     assert_eq!(read("{}").expect("all defaults"), EngineConfig::default());
     assert_eq!(read(r#"{"dtype": "bf16"}"#).expect("valid").dtype, Some(Dtype::Bf16));
+    assert_eq!(read(r#"{"isa": "avx512bf16"}"#).expect("valid").isa, Some(Isa::Avx512Bf16));
     assert!(read(r#"{"thread": 2}"#).is_err());
 }

@@ -14,13 +14,23 @@ use base::{
 use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::weights::MapWeights;
 use engine::decoder::{Decoder, LoadOptions, Workspace};
-use engine::device::Cpu;
+use engine::device::{Cpu, Isa};
 use engine::executor::{LocalExecutor, PoolSettings};
 use engine::pool::{KvPool, PoolShape};
 
 /// A decoder of these weights on two threads.
 pub(crate) fn decoder(model: &Synthetic, weights: &MapWeights) -> Decoder {
-    let cpu = Arc::new(Cpu::new(Some(2)).expect("threads start"));
+    decoder_on(Isa::detect(), model, weights)
+}
+
+/// The best kernels of this machine that take activations as they are.
+pub(crate) fn widening() -> Isa {
+    Isa::available().filter(|isa| !isa.rounds_activations()).last().expect("the portable ones do")
+}
+
+/// A decoder of these weights on given kernels.
+pub(crate) fn decoder_on(isa: Isa, model: &Synthetic, weights: &MapWeights) -> Decoder {
+    let cpu = Arc::new(Cpu::with_isa(Some(2), isa).expect("threads start"));
     Decoder::load(&model.config, weights, LoadOptions { cpu, dtype: None }).expect("the weights are complete")
 }
 

@@ -1,7 +1,10 @@
 //! Which instructions the processor has, found at run time.
 
-/// A set of kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+use serde::{Deserialize, Serialize};
+
+/// A set of kernels; each has all that those above it in this list need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Isa {
     /// Plain Rust, and the reference for the others.
     Portable,
@@ -9,12 +12,22 @@ pub enum Isa {
     Avx2,
     /// 512-bit vectors.
     Avx512,
+    /// 512-bit vectors that multiply pairs of bf16: weights kept as bf16 meet activations rounded to bf16.
+    Avx512Bf16,
 }
 
 impl Isa {
+    /// All of them, the best last.
+    pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Bf16];
+
+    /// Those that this machine has, the best last.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|isa| isa.is_available())
+    }
+
     /// The best one that this machine has.
     pub fn detect() -> Self {
-        [Self::Avx512, Self::Avx2].into_iter().find(|isa| isa.is_available()).unwrap_or(Self::Portable)
+        Self::available().last().unwrap_or(Self::Portable)
     }
 
     /// Whether this machine has it.
@@ -29,16 +42,23 @@ impl Isa {
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => Self::Avx2.is_available() && is_x86_feature_detected!("avx512f"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16 => Self::Avx512.is_available() && is_x86_feature_detected!("avx512bf16"),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::Avx512 => false,
+            Self::Avx2 | Self::Avx512 | Self::Avx512Bf16 => false,
         }
+    }
+
+    /// Whether a product with weights kept as bf16 rounds its activations to bf16 too, as a matrix unit does.
+    pub fn rounds_activations(self) -> bool {
+        self >= Self::Avx512Bf16
     }
 
     /// Outputs of a product computed side by side: the width of a packed panel of weights.
     pub fn panel(self) -> usize {
         match self {
             Self::Portable | Self::Avx2 => 16,
-            Self::Avx512 => 32,
+            Self::Avx512 | Self::Avx512Bf16 => 32,
         }
     }
 
@@ -47,7 +67,7 @@ impl Isa {
         match self {
             Self::Portable => 4,
             Self::Avx2 => 6,
-            Self::Avx512 => 12,
+            Self::Avx512 | Self::Avx512Bf16 => 12,
         }
     }
 }

@@ -2,16 +2,21 @@
 //!
 //! Every product is the same small tile, `c[m, n] += a[m, k] * b[k, n]` with `n` in vector lanes, so there
 //! is no horizontal sum anywhere and an output does not depend on what else is in the batch. Weights are
-//! packed for it once; keys and values lie in the pool as it wants them.
+//! packed for it once; keys and values lie in the pool as it wants them. Weights kept as bf16 meet activations
+//! rounded to bf16 where the processor multiplies such pairs, and are widened to single precision where not.
 
 mod avx2;
 mod avx512;
+mod avx512bf16;
 mod isa;
 mod matrix;
+mod pairs;
 mod portable;
+mod product;
 mod rows;
 mod softmax;
 mod tile;
+mod wide;
 
 pub use isa::Isa;
 pub use matrix::{Matrix, Scratch};

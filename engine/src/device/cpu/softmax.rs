@@ -86,7 +86,7 @@ macro_rules! per_isa {
                 Isa::Avx2 => unsafe { avx2($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 => unsafe { avx512($($arg),*) },
+                Isa::Avx512 | Isa::Avx512Bf16 => unsafe { avx512($($arg),*) },
                 _ => $body($($arg),*),
             }
         }
@@ -131,7 +131,7 @@ mod tests {
         let (max, sum) = soften(Isa::Portable, &mut expected, 1.5);
         let exact: f64 = scores.iter().map(|s| f64::from(*s - max).exp()).sum();
         assert!((f64::from(sum) - exact).abs() < 1e-5);
-        for isa in [Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available()) {
+        for isa in Isa::available() {
             let mut found = scores.clone();
             let (isa_max, isa_sum) = soften(isa, &mut found, 1.5);
             assert_eq!(max, isa_max);

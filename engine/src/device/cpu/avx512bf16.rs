@@ -1,0 +1,125 @@
+//! The tile over pairs of bf16 in 512-bit vectors: at most 12 rows of two vectors, 24 of the 32 registers as sums.
+//!
+//! One instruction multiplies 16 outputs' pairs with a pair of activations and adds both products to the sums,
+//! twice the work of a fused multiply-add in single precision.
+
+#[cfg(target_arch = "x86_64")]
+mod kernels {
+    use std::arch::x86_64::*;
+    use std::mem::transmute;
+
+    use half::bf16;
+
+    use super::super::pairs::{DEPTH_BLOCK, PairTile};
+
+    /// Singles, and pairs, in a vector.
+    const WIDTH: usize = 16;
+
+    /// Vectors of a panel.
+    const VECTORS: usize = 2;
+
+    /// `to` = `from`, rounded to nearest even.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 BF16.
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    pub(in crate::device::cpu) unsafe fn round(from: &[f32], to: &mut [bf16]) {
+        assert_eq!(from.len(), to.len());
+        let (vectors, rest) = from.as_chunks::<WIDTH>();
+        let (rounded, rest_rounded) = to.as_chunks_mut::<WIDTH>();
+        for (from, to) in vectors.iter().zip(rounded) {
+            // SAFETY: both have `WIDTH` elements; vectors of 16 bf16 are 16 times 16 bits.
+            unsafe {
+                let narrow = _mm512_cvtneps_pbh(_mm512_loadu_ps(from.as_ptr()));
+                _mm256_storeu_si256(to.as_mut_ptr().cast(), transmute::<__m256bh, __m256i>(narrow));
+            }
+        }
+        for (from, to) in rest.iter().zip(rest_rounded) {
+            *to = bf16::from_f32(*from);
+        }
+    }
+
+    /// Adds a tile's products to its result.
+    ///
+    /// # Safety
+    /// `tile.a` has `rows` rows and `tile.b` has `tile.depth`, `tile.c` holds the result, and the processor has
+    /// AVX-512 BF16.
+    pub(in crate::device::cpu) unsafe fn add(rows: usize, tile: &PairTile<'_>) {
+        assert!(tile.a.len() == rows * DEPTH_BLOCK && tile.b.len() == tile.depth * VECTORS * WIDTH);
+        macro_rules! pick {
+            ($($rows:literal)*) => {
+                match rows {
+                    // SAFETY: passed on from this function's own contract.
+                    $($rows => unsafe { add_rows::<$rows>(tile) },)*
+                    _ => unreachable!("tiles have at most 12 rows"),
+                }
+            };
+        }
+        pick!(1 2 3 4 5 6 7 8 9 10 11 12);
+    }
+
+    /// The bits of 16 pairs as what the instruction takes.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn pairs(bits: __m512i) -> __m512bh {
+        // SAFETY: both are 512 bits, and every pattern is a pair of bf16.
+        unsafe { transmute::<__m512i, __m512bh>(bits) }
+    }
+
+    #[expect(clippy::needless_range_loop, reason = "counted loops unroll and leave the sums in registers")]
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    unsafe fn add_rows<const M: usize>(tile: &PairTile<'_>) {
+        // SAFETY: the caller vouches for the tile's extent.
+        unsafe {
+            let mut sums = [[_mm512_setzero_ps(); VECTORS]; M];
+            for m in 0..M {
+                for v in 0..VECTORS {
+                    sums[m][v] = _mm512_loadu_ps(tile.c.add(m * tile.c_row + v * WIDTH));
+                }
+            }
+            let (mut a, mut b) = (tile.a.as_ptr(), tile.b.as_ptr());
+            for _ in 0..tile.depth {
+                let mut lanes: [__m512bh; VECTORS] = [pairs(_mm512_setzero_si512()); VECTORS];
+                for v in 0..VECTORS {
+                    lanes[v] = pairs(_mm512_loadu_si512(b.add(v * WIDTH).cast()));
+                }
+                for m in 0..M {
+                    let pair = _mm512_set1_epi32(a.add(m * DEPTH_BLOCK).cast::<i32>().read_unaligned());
+                    for v in 0..VECTORS {
+                        sums[m][v] = _mm512_dpbf16_ps(sums[m][v], pairs(pair), lanes[v]);
+                    }
+                }
+                a = a.add(1);
+                b = b.add(VECTORS * WIDTH);
+            }
+            for m in 0..M {
+                for v in 0..VECTORS {
+                    _mm512_storeu_ps(tile.c.add(m * tile.c_row + v * WIDTH), sums[m][v]);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod kernels {
+    use super::super::pairs::PairTile;
+
+    /// Not on this processor.
+    ///
+    /// # Safety
+    /// Never called.
+    pub(in crate::device::cpu) unsafe fn round(_from: &[f32], _to: &mut [half::bf16]) {
+        unreachable!("no device of this processor multiplies pairs")
+    }
+
+    /// Not on this processor.
+    ///
+    /// # Safety
+    /// Never called.
+    pub(in crate::device::cpu) unsafe fn add(_rows: usize, _tile: &PairTile<'_>) {
+        unreachable!("no device of this processor multiplies pairs")
+    }
+}
+
+pub(super) use kernels::{add, round};

@@ -1,0 +1,159 @@
+//! Products against exact sums.
+
+use super::super::pairs::DEPTH_BLOCK as PAIRS_BLOCK;
+use super::super::product::ROW_BLOCKS_PER_TASK;
+use super::super::wide::DEPTH_BLOCK;
+use super::*;
+
+/// A number in -1..1 that depends on `index` alone.
+fn noise(index: usize) -> f32 {
+    let bits = (index as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((bits >> 40) as f32) / 8_388_608.0 - 1.0
+}
+
+fn bytes(dtype: Dtype, values: &[f32]) -> Vec<u8> {
+    match dtype {
+        Dtype::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        Dtype::F16 => values.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect(),
+        Dtype::Bf16 => values.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect(),
+    }
+}
+
+/// A layer of noise and its product with rows of noise.
+struct Case {
+    inputs: usize,
+    weights: Vec<f32>,
+    bias: Vec<f32>,
+    x: Vec<f32>,
+    y: Vec<f32>,
+}
+
+impl Case {
+    fn run(cpu: &Cpu, dtype: Dtype, (rows, inputs, outputs): (usize, usize, usize), has_bias: bool) -> Self {
+        let data = bytes(dtype, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
+        let tensor = RawTensor { dtype, shape: vec![outputs, inputs], data: &data };
+        let weights = tensor.to_f32();
+        let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 77)).collect();
+        let bias: Vec<f32> = (0..outputs).map(|i| if has_bias { noise(i + 7) } else { 0.0 }).collect();
+        let matrix = cpu.pack(&[tensor], has_bias.then(|| bias.clone()), None);
+        let mut y = vec![f32::NAN; rows * outputs];
+        cpu.run(|| cpu.linear(&x, &matrix, &mut y, &mut Scratch::default()));
+        let mut row = vec![0.0; inputs];
+        for output in [0, outputs / 2, outputs - 1] {
+            matrix.row(output, &mut row);
+            assert_eq!(row, weights[output * inputs..][..inputs]);
+        }
+        Self { inputs, weights, bias, x, y }
+    }
+
+    /// The largest difference of an output from its sum over rows `x` in double precision, in units of the sum
+    /// of its products' magnitudes.
+    fn error(&self, x: &[f32]) -> f64 {
+        let mut worst = 0.0f64;
+        let outputs = self.bias.len();
+        for (row, y) in x.chunks_exact(self.inputs).zip(self.y.chunks_exact(outputs)) {
+            for ((weights, bias), y) in self.weights.chunks_exact(self.inputs).zip(&self.bias).zip(y) {
+                let products = || row.iter().zip(weights).map(|(x, w)| f64::from(*x) * f64::from(*w));
+                let exact = products().sum::<f64>() + f64::from(*bias);
+                let size = products().map(f64::abs).sum::<f64>() + f64::from(bias.abs());
+                let error = (f64::from(*y) - exact).abs() / size;
+                worst = if error <= worst { worst } else { error }; // what is not a number is worst
+            }
+        }
+        worst
+    }
+}
+
+/// Compares a product with exact sums over the same rounded weights, and the same rounded activations where the
+/// kernel rounds them; then those over the activations as they are.
+fn check(cpu: &Cpu, dtype: Dtype, shape: (usize, usize, usize), has_bias: bool) {
+    /// Rounding to nearest moves a number by at most half a unit in the last of bf16's eight places.
+    const ROUNDED: f64 = 1.0 / 256.0;
+    // Each step of a sum in single precision rounds by up to 2^-24, up or down.
+    let sums = (2.0 + 2.0 * (shape.1 as f64).sqrt()) / f64::from(1 << 24);
+    let isa = cpu.isa();
+    let case = Case::run(cpu, dtype, shape, has_bias);
+    let is_rounded = dtype == Dtype::Bf16 && isa.rounds_activations();
+    if is_rounded {
+        let rounded: Vec<f32> = case.x.iter().map(|x| half::bf16::from_f32(*x).to_f32()).collect();
+        let error = case.error(&rounded);
+        assert!(error <= sums, "{isa:?} {dtype:?} {shape:?}: {error}");
+    }
+    let error = case.error(&case.x);
+    assert!(error <= if is_rounded { sums + ROUNDED } else { sums }, "{isa:?} {dtype:?} {shape:?}: {error}");
+}
+
+#[test]
+fn products_of_every_kernel_equal_the_exact_sums_on_shape_edges() {
+    for isa in Isa::available() {
+        let cpu = &Cpu::with_isa(Some(2), isa).expect("threads start");
+        for rows in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 25] {
+            for (inputs, outputs) in
+                [(1, 1), (2, 33), (7, 15), (16, 16), (31, 32), (33, 31), (64, 32), (96, 70)]
+            {
+                for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+                    check(cpu, dtype, (rows, inputs, outputs), rows % 2 == 1);
+                }
+            }
+        }
+        check(cpu, Dtype::Bf16, (30, 2 * DEPTH_BLOCK + 5, 45), true);
+        check(cpu, Dtype::F32, (12 * ROW_BLOCKS_PER_TASK + 3, 24, 40), true);
+        check(cpu, Dtype::Bf16, (32 * ROW_BLOCKS_PER_TASK + 3, 24, 40), true);
+        for inputs in [2 * PAIRS_BLOCK - 1, 2 * PAIRS_BLOCK, 2 * PAIRS_BLOCK + 1, 4 * PAIRS_BLOCK + 31] {
+            check(cpu, Dtype::Bf16, (14, inputs, 65), false);
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_alone_and_in_a_batch() {
+    let (rows, inputs, outputs) = (71, 1501, 50);
+    let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 3)).collect();
+    for (isa, dtype) in Isa::available().flat_map(|isa| [(isa, Dtype::Bf16), (isa, Dtype::F32)]) {
+        let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
+        let data = bytes(dtype, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
+        let tensor = RawTensor { dtype, shape: vec![outputs, inputs], data: &data };
+        let matrix = cpu.pack(&[tensor], None, None);
+        let mut scratch = Scratch::default();
+        let (mut together, mut alone) = (vec![0.0; rows * outputs], vec![0.0; outputs]);
+        cpu.linear(&x, &matrix, &mut together, &mut scratch);
+        for (row, expected) in x.chunks_exact(inputs).zip(together.chunks_exact(outputs)) {
+            cpu.linear(row, &matrix, &mut alone, &mut scratch);
+            assert_eq!(alone, expected, "{isa:?} {dtype:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_a_number_stays_in_its_row() {
+    let (inputs, outputs) = (37, 40);
+    for isa in Isa::available() {
+        let cpu = Cpu::with_isa(Some(1), isa).expect("threads start");
+        let data = bytes(Dtype::Bf16, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
+        let tensor = RawTensor { dtype: Dtype::Bf16, shape: vec![outputs, inputs], data: &data };
+        let matrix = cpu.pack(&[tensor], None, None);
+        for (bad, at) in [(f32::NAN, 36), (f32::INFINITY, 5)] {
+            let mut x: Vec<f32> = (0..3 * inputs).map(noise).collect();
+            x[inputs + at] = bad;
+            let mut y = vec![0.0; 3 * outputs];
+            cpu.linear(&x, &matrix, &mut y, &mut Scratch::default());
+            let is_finite: Vec<bool> = y.iter().map(|y| y.is_finite()).collect();
+            let expected: Vec<bool> = (0..3 * outputs).map(|i| i / outputs != 1).collect();
+            assert_eq!(is_finite, expected, "{isa:?}");
+        }
+    }
+}
+
+#[test]
+fn stacked_parts_are_one_matrix() {
+    let cpu = Cpu::new(Some(1)).expect("threads start");
+    let (a, b) = (bytes(Dtype::F32, &[1.0, 2.0]), bytes(Dtype::F16, &[3.0, 4.0, 5.0, 6.0]));
+    let parts = [
+        RawTensor { dtype: Dtype::F32, shape: vec![1, 2], data: &a },
+        RawTensor { dtype: Dtype::F16, shape: vec![2, 2], data: &b },
+    ];
+    let matrix = cpu.pack(&parts, None, None);
+    let mut y = [0.0; 3];
+    cpu.linear(&[1.0, 10.0], &matrix, &mut y, &mut Scratch::default());
+    assert_eq!(y, [21.0, 43.0, 65.0]);
+}

@@ -1,0 +1,133 @@
+//! Products of bf16 with bf16, summed in single precision: what processors have instructions for.
+//!
+//! Both operands lie as pairs along the inputs. A panel of weights is `[pairs, width]`, so that a vector holds
+//! one pair for each of its outputs; rows of activations are rounded to nearest even and lie in blocks of
+//! [`DEPTH_BLOCK`] pairs, `[blocks, rows, DEPTH_BLOCK]`, so that a kernel addresses rows by a constant. Odd inputs
+//! and the last pairs of a panel are filled with zeros.
+//!
+//! Products of two bf16 are exact in single precision; the sums round, and subnormals count as zero.
+
+use half::bf16;
+use rayon::prelude::*;
+
+use super::avx512bf16;
+use super::product::{Kernel, RowBlock};
+
+/// Two inputs next to each other.
+pub(super) type Pair = [bf16; 2];
+
+/// Zero, twice.
+const ZERO: Pair = [bf16::ZERO; 2];
+
+/// Pairs of a row that lie together: with the panel's piece that they meet, what the first-level cache holds.
+pub(super) const DEPTH_BLOCK: usize = 128;
+
+/// Sums are padded to a multiple of so many pairs, the depth of a matrix unit's tile.
+const PAIRS_MULTIPLE: usize = 16;
+
+/// Blocks of pairs that a task rounds at least: less is not worth waking a thread for.
+const BLOCKS_PER_TASK: usize = 64;
+
+/// Pairs of a sum over `inputs`, padding included.
+pub(super) fn pair_count(inputs: usize) -> usize {
+    inputs.div_ceil(2).next_multiple_of(PAIRS_MULTIPLE)
+}
+
+/// Rows `0..rows` of weights, which `read` puts into its buffer, as panels of `width`.
+pub(super) fn pack_panels(
+    rows: usize,
+    inputs: usize,
+    width: usize,
+    read: impl Fn(usize, &mut [f32]) + Sync,
+) -> Vec<Pair> {
+    let pairs = pair_count(inputs);
+    let mut values = vec![ZERO; rows.div_ceil(width) * width * pairs];
+    values.par_chunks_mut(width * pairs).enumerate().for_each(|(number, panel)| {
+        let mut weights = vec![0.0; 2 * pairs]; // beyond the inputs it stays zero
+        for (lane, row) in (number * width..rows.min((number + 1) * width)).enumerate() {
+            read(row, &mut weights[..inputs]);
+            for (to, pair) in panel.chunks_exact_mut(width).zip(weights.as_chunks::<2>().0) {
+                to[lane] = pair.map(bf16::from_f32);
+            }
+        }
+    });
+    values
+}
+
+/// Rounds rows of `inputs` and lays them out as kernels read them.
+pub(super) fn round_rows<'a>(x: &[f32], inputs: usize, packed: &'a mut Vec<Pair>) -> &'a [Pair] {
+    let rows = x.len() / inputs;
+    let blocks = rows * pair_count(inputs).div_ceil(DEPTH_BLOCK);
+    packed.resize((blocks * DEPTH_BLOCK).max(packed.len()), ZERO);
+    let packed = &mut packed[..blocks * DEPTH_BLOCK];
+    packed.par_chunks_exact_mut(DEPTH_BLOCK).enumerate().with_min_len(BLOCKS_PER_TASK).for_each(
+        |(number, block)| {
+            let (first, row) = (number / rows * 2 * DEPTH_BLOCK, number % rows);
+            let from = &x[row * inputs..(row + 1) * inputs][first..];
+            let from = &from[..from.len().min(2 * DEPTH_BLOCK)];
+            let (to, padding) = block.as_flattened_mut().split_at_mut(from.len());
+            // SAFETY: only a device whose processor has these instructions multiplies pairs.
+            unsafe { avx512bf16::round(from, to) };
+            padding.fill(bf16::ZERO);
+        },
+    );
+    packed
+}
+
+/// A product of rounded rows with packed weights.
+pub(super) struct Pairs<'a> {
+    /// How many rows there are.
+    pub(super) rows: usize,
+    /// Length of the sums: [`pair_count`].
+    pub(super) pairs: usize,
+    /// Of a panel.
+    pub(super) width: usize,
+    /// From [`round_rows`].
+    pub(super) activations: &'a [Pair],
+    /// From [`pack_panels`].
+    pub(super) panels: &'a [Pair],
+}
+
+/// Operands of one tile: a few rows by one panel, over a block of pairs.
+pub(super) struct PairTile<'a> {
+    /// Length of the sums.
+    pub(super) depth: usize,
+    /// `[rows, DEPTH_BLOCK]`
+    pub(super) a: &'a [Pair],
+    /// `[depth, width]`
+    pub(super) b: &'a [Pair],
+    /// Result: row `m` at `c + m * c_row`.
+    pub(super) c: *mut f32,
+    /// Elements from one row of `c` to the next.
+    pub(super) c_row: usize,
+}
+
+impl Kernel for Pairs<'_> {
+    fn depth(&self) -> usize {
+        self.pairs
+    }
+
+    fn depth_step(&self, _blocks: usize) -> usize {
+        DEPTH_BLOCK
+    }
+
+    unsafe fn add(
+        &self,
+        (first, count): RowBlock,
+        panel: usize,
+        (depth_first, depth): (usize, usize),
+        c: *mut f32,
+        c_row: usize,
+    ) {
+        let row = depth_first / DEPTH_BLOCK * self.rows + first;
+        let tile = PairTile {
+            depth,
+            a: &self.activations[row * DEPTH_BLOCK..][..count * DEPTH_BLOCK],
+            b: &self.panels[(panel * self.pairs + depth_first) * self.width..][..depth * self.width],
+            c,
+            c_row,
+        };
+        // SAFETY: `a` and `b` were cut to the tile's extent; `c` is this function's own contract.
+        unsafe { avx512bf16::add(count, &tile) };
+    }
+}
