@@ -1,14 +1,16 @@
 //! The words every other crate shares: units, identifiers, work items and the step contract.
 //!
-//! A leaf crate: plain data and two small traits. It must not know HTTP, tensors, storage,
+//! A leaf crate: plain data and a few small traits. It must not know HTTP, tensors, storage,
 //! clocks or threads; everything here can be built in a test by hand.
 
+pub mod constraint;
 pub mod ids;
 pub mod step;
 pub mod text;
 pub mod units;
 pub mod work;
 
+pub use constraint::{Constraint, ConstraintCheck, ConstraintError};
 pub use ids::{BlockId, RelQueryId, RequestId, StepId, TenantId, TokenId};
 pub use step::{
     BatchKind, BatchPlan, End, ExecError, Executor, RowError, RowOutcome, Run, SampleSpec, Sampled, Slot,

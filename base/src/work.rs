@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Nanos, RelQueryId, TenantId, Time, TokenCount, TokenId};
+use crate::{Constraint, Nanos, RelQueryId, TenantId, Time, TokenCount, TokenId};
 
 /// How the output of a request is produced. Shared by the rows of a relQuery.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,8 +21,11 @@ pub struct Generation {
     pub stop: Vec<String>,
     /// Tokens that end the output beside the model's own end tokens.
     pub stop_tokens: Vec<TokenId>,
-    /// Generate through the model's end tokens (benchmarks).
+    /// Generate through the model's end tokens (benchmarks). Without effect under a constraint.
     pub ignore_end: bool,
+    /// The form of the output. It ends the row as soon as nothing is left to decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Constraint>,
 }
 
 impl Default for Generation {
@@ -35,6 +38,7 @@ impl Default for Generation {
             stop: Vec::new(),
             stop_tokens: Vec::new(),
             ignore_end: false,
+            constraint: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The local executor: a batch plan through the decoder to sampled tokens and their text.
 //!
-//! It keeps the text of rows that are not yet retired, and nothing else of a request. It trusts nothing in a
+//! It keeps the text of rows that are not yet retired and where they stand in their constraint, and nothing else
+//! of a request. It trusts nothing in a
 //! plan: what contradicts pool, vocabulary or context is refused before anything is written.
 
 mod check;
@@ -10,14 +11,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use base::{
-    BatchPlan, Bytes, End, ExecError, Executor, Nanos, RequestId, RowOutcome, SampleSpec, Sampled,
-    StepOutcome, TokenId,
+    BatchPlan, Bytes, ConstraintError, End, ExecError, Executor, Nanos, RequestId, RowError, RowOutcome,
+    SampleSpec, Sampled, StepOutcome, TokenId,
 };
 use rayon::prelude::*;
 
+use crate::constraint::{Constraints, Follow, Pushed};
 use crate::decoder::{Decoder, Workspace};
 use crate::pool::{KvPool, PoolError, PoolShape};
-use crate::sample::sample;
+use crate::sample::{forbid, sample};
 use crate::stop::StopText;
 use crate::text::{DecodeState, TokenText};
 
@@ -39,16 +41,20 @@ pub struct LocalExecutor {
     pool: KvPool,
     text: Arc<dyn TokenText>,
     ends: Vec<TokenId>,
+    constraints: Arc<Constraints>,
     work: Workspace,
     outputs: HashMap<RequestId, Output>,
 }
 
-/// The text of one row so far.
-#[derive(Default)]
+/// One row so far: its text, and where it stands in its constraint.
 struct Output {
     decode: DecodeState,
     stop: StopText,
+    follow: Option<Follow>,
 }
+
+/// A sampled token, and what its constraint says to it.
+type Drawn = Result<(TokenId, Pushed), RowError>;
 
 impl LocalExecutor {
     /// An executor of `decoder`; `ends` are the model's own end tokens. Allocates the pool.
@@ -62,6 +68,7 @@ impl LocalExecutor {
         Ok(Self {
             decoder,
             pool: KvPool::new(shape),
+            constraints: Arc::new(Constraints::new(Arc::clone(&text), ends.clone())),
             text,
             ends,
             work: Workspace::default(),
@@ -79,6 +86,11 @@ impl LocalExecutor {
         &self.decoder
     }
 
+    /// What compiles the constraints of its rows.
+    pub fn constraints(&self) -> Arc<Constraints> {
+        Arc::clone(&self.constraints)
+    }
+
     /// Rows whose text it keeps.
     pub fn rows_kept(&self) -> usize {
         self.outputs.len()
@@ -90,33 +102,60 @@ impl LocalExecutor {
         let (width, vocab, ids_end) = (config.embedding, config.vocab, self.text.ids_end() as usize);
         let mut rows = Vec::with_capacity(specs.len());
         for (hidden, specs) in hidden.chunks(LOGIT_ROWS_MAX * width).zip(specs.chunks(LOGIT_ROWS_MAX)) {
+            let mut follows: Vec<_> =
+                specs.iter().map(|(request, spec)| self.follow(*request, spec)).collect();
             let mut logits = self.decoder.logits(hidden, &mut self.work);
             let cpu = self.decoder.cpu();
-            let tokens: Vec<_> = cpu.run(|| {
-                let draws = logits.par_chunks_exact_mut(vocab).zip(specs.par_iter());
-                draws
-                    .map(|(logits, (_, spec))| {
+            let drawn: Vec<Drawn> = cpu.run(|| {
+                let rows = logits.par_chunks_exact_mut(vocab).zip(specs.par_iter()).zip(&mut follows);
+                let draw = |((logits, (_, spec)), follow): ((&mut [f32], &(_, &SampleSpec)), &mut _)| {
+                    draw(logits, spec, follow, |logits, spec| {
                         sample(cpu, logits, ids_end, &spec.generation, (spec.seed, spec.output_index))
                     })
-                    .collect()
+                };
+                rows.map(draw).collect()
             });
-            for ((request, spec), token) in specs.iter().zip(tokens) {
-                let result = token.map(|token| self.emit(*request, spec, token));
+            for (((request, spec), drawn), follow) in specs.iter().zip(drawn).zip(follows) {
+                let result = drawn.map(|(token, pushed)| {
+                    let follow = follow.ok().flatten();
+                    self.emit(*request, spec, (token, pushed), follow)
+                });
                 rows.push(RowOutcome { request: *request, result });
             }
         }
         rows
     }
 
+    /// Where a row stands in its constraint, if it has one; given back by `emit`.
+    fn follow(&mut self, request: RequestId, spec: &SampleSpec) -> Result<Option<Follow>, ConstraintError> {
+        let Some(constraint) = &spec.generation.constraint else { return Ok(None) };
+        match self.outputs.get_mut(&request) {
+            Some(output) => match output.follow.take() {
+                Some(follow) => Ok(Some(follow)),
+                None => Err(ConstraintError("where the row stands in it was lost".into())),
+            },
+            None => self.constraints.start(constraint).map(Some),
+        }
+    }
+
     /// A token's text, and whether the row ends with it.
-    fn emit(&mut self, request: RequestId, spec: &SampleSpec, token: TokenId) -> Sampled {
+    fn emit(
+        &mut self,
+        request: RequestId,
+        spec: &SampleSpec,
+        (token, pushed): (TokenId, Pushed),
+        follow: Option<Follow>,
+    ) -> Sampled {
         let generation = &spec.generation;
-        let output = self
-            .outputs
-            .entry(request)
-            .or_insert_with(|| Output { decode: self.text.start(), stop: StopText::default() });
-        let is_end =
-            (!generation.ignore_end && self.ends.contains(&token)) || generation.stop_tokens.contains(&token);
+        let is_free = follow.is_none();
+        let output = self.outputs.entry(request).or_insert_with(|| Output {
+            decode: self.text.start(),
+            stop: StopText::default(),
+            follow: None,
+        });
+        output.follow = follow;
+        let obeys_end = !generation.ignore_end || !is_free;
+        let is_end = (obeys_end && self.ends.contains(&token)) || generation.stop_tokens.contains(&token);
         let mut end = is_end.then_some(End::Stop);
         let mut text = String::new();
         if !is_end {
@@ -125,7 +164,10 @@ impl LocalExecutor {
             if released.is_stopped {
                 return Sampled { token, text, end: Some(End::Stop) };
             }
-            if u64::from(spec.output_index) + 1 >= generation.output_max.0 {
+            if let Pushed::Ended(forced) = pushed {
+                output.decode.pending.extend(forced);
+                end = Some(End::Stop);
+            } else if u64::from(spec.output_index) + 1 >= generation.output_max.0 {
                 end = Some(End::Length);
             }
         }
@@ -139,6 +181,23 @@ impl LocalExecutor {
         }
         Sampled { token, text, end }
     }
+}
+
+/// Draws a token among those that the row's constraint allows, and tells the constraint.
+fn draw(
+    logits: &mut [f32],
+    spec: &SampleSpec,
+    follow: &mut Result<Option<Follow>, ConstraintError>,
+    sample: impl FnOnce(&mut [f32], &SampleSpec) -> Result<TokenId, RowError>,
+) -> Drawn {
+    let failed = |error: ConstraintError| RowError::Failed(format!("its constraint cannot be kept: {error}"));
+    let Some(follow) = follow.as_mut().map_err(|error| failed(error.clone()))? else {
+        return Ok((sample(logits, spec)?, Pushed::Open));
+    };
+    let allowed = follow.allowed().map_err(failed)?;
+    forbid(logits, |token| (token.0 as usize) < allowed.len() && allowed.is_allowed(token.0));
+    let token = sample(logits, spec)?;
+    Ok((token, follow.push(token).map_err(failed)?))
 }
 
 impl Executor for LocalExecutor {

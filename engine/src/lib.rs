@@ -5,6 +5,7 @@
 
 mod attention;
 pub mod checkpoint;
+mod constraint;
 pub mod decoder;
 pub mod device;
 pub mod executor;
@@ -20,6 +21,7 @@ mod stop;
 pub mod text;
 
 pub use checkpoint::generation::GenerationDefaults;
+pub use constraint::Constraints;
 pub use executor::LocalExecutor;
 pub use load::{Engine, EngineError, ModelInfo, load_bytes, load_dir};
 pub use opened::ModelFiles;

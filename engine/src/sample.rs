@@ -36,6 +36,15 @@ pub(crate) fn sample(
     Ok(TokenId(token.unwrap_or(best) as u32))
 }
 
+/// Makes sure that only allowed tokens can be drawn. What is not a number stays so: the row shall fail by it.
+pub(crate) fn forbid(logits: &mut [f32], allows: impl Fn(TokenId) -> bool) {
+    for (token, logit) in (0..).zip(logits) {
+        if logit.is_finite() && !allows(TokenId(token)) {
+            *logit = f32::MIN;
+        }
+    }
+}
+
 /// The highest logit's token, the lowest of equals, and the logit.
 fn argmax(logits: &[f32]) -> (usize, f32) {
     logits.iter().enumerate().fold((0, f32::NEG_INFINITY), |(best, max), (token, logit)| {

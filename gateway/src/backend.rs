@@ -51,6 +51,7 @@ pub fn model_of(engine: &engine::Engine, config: &Config, clock: Clock) -> Model
         description: format!("{:?}, {} parameters, {:?}", info.family, info.parameters, info.dtype),
         text: Arc::clone(&engine.text) as Arc<dyn crate::model::Text>,
         has_chat: engine.text.has_chat_template(),
+        constraints: Some(engine.executor.constraints()),
         context_max: info.context_max,
         vocab: info.vocab,
         revision: info.revision,

@@ -158,6 +158,10 @@ pub struct LimitsConfig {
     pub output_tokens_max: u64,
     /// Stop strings of a request.
     pub stops_max: usize,
+    /// Texts that a constraint may offer to choose from.
+    pub choices_max: usize,
+    /// Bytes of a constraint: its texts, its pattern or its schema.
+    pub constraint_bytes_max: Bytes,
     /// Unfinished rows of all tenants together; more get a 429.
     pub queue_rows_max: u64,
     /// Finished relQueries kept in memory for `GET`.
@@ -178,6 +182,8 @@ impl Default for LimitsConfig {
             template_bytes_max: Bytes(64 << 10),
             output_tokens_max: 16_384,
             stops_max: 16,
+            choices_max: 1_000,
+            constraint_bytes_max: Bytes(64 << 10),
             queue_rows_max: 50_000,
             finished_max: 512,
             finished_rows_max: 200_000,

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Bytes, ChatTemplate, Generation, TokenCount, Tokenizer, WorkItem};
+use base::{Bytes, ChatTemplate, Constraint, Generation, TokenCount, Tokenizer, WorkItem};
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
 use ir::{Cell, LowerOptions, Lowered, Plan, Row, RowProblem, Rules, Table, Template};
 use serde_json::Value;
@@ -169,15 +169,33 @@ fn cell_part(
     cache: bool,
 ) -> Result<(Part, Vec<(u32, ApiError)>), ApiError> {
     let output_max = TokenCount(shared.output_max.0.min(app.config.limits.output_tokens_max));
-    let generation = Generation { output_max, ..Generation::default() };
+    let constraint = constraint_of(&shared.answer, &app.model);
+    let generation = Generation { output_max, constraint, ..Generation::default() };
     let sampling = Sampling { generation: Arc::new(generation.clone()), seed: None };
     let lowering =
         Lowering { model: &app.model, config: &app.config, sampling: &sampling, cache, order_rows: true };
     let plan = |table| Plan::relquery(&shared.template, None, app.model.has_chat, table, generation);
     let (mut part, failed) = rows.lower(shared.columns(), plan, lowering)?;
     let template = shared.template.to_string();
-    part.open = Some(ResultKey::of(&[shared.function.as_bytes(), template.as_bytes()]).0);
+    let answer = serde_json::to_vec(&sampling.generation.constraint).expect("a constraint is plain data");
+    part.open = Some(ResultKey::of(&[shared.function.as_bytes(), template.as_bytes(), &answer]).0);
     Ok((part, failed))
+}
+
+/// The constraint that makes answers readable, where the model's executor can keep to it.
+fn constraint_of(answer: &Answer, model: &Model) -> Option<Constraint> {
+    let constraint = match answer {
+        Answer::Text | Answer::Lines { .. } => return None,
+        Answer::Label { labels } => Constraint::Choice(labels.clone()),
+        Answer::Integer { low, high } => Constraint::Integer { low: *low, high: *high },
+    };
+    match model.constraints.as_ref()?.check(&constraint) {
+        Ok(()) => Some(constraint),
+        Err(error) => {
+            tracing::warn!(%error, "the answers of a cell function are not constrained");
+            None
+        }
+    }
 }
 
 /// Refuses a request none of whose rows can run.

@@ -5,6 +5,7 @@ No test judges what the model says, only that the API keeps its promises about i
 """
 
 import asyncio
+import json
 import os
 import unittest
 
@@ -163,6 +164,26 @@ class Completions(Case):
         self.assertEqual(list(texts.values()), [choice.text for choice in self.complete(prompts).choices])
 
 
+class Constraints(Case):
+    def test_an_answer_fits_its_json_schema(self):
+        labels = ["positive", "negative"]
+        schema = {
+            "type": "object",
+            "properties": {"label": {"enum": labels}},
+            "required": ["label"],
+            "additionalProperties": False,
+        }
+        form = {"type": "json_schema", "json_schema": {"name": "label", "strict": True, "schema": schema}}
+        reply = self.chat(response_format=form, max_tokens=40)
+        self.assertIn(json.loads(reply.choices[0].message.content)["label"], labels)
+
+    def test_an_answer_is_one_of_the_choices(self):
+        labels = ["good", "good enough"]
+        reply = self.chat(extra_body={"guided_choice": labels}, max_tokens=40)
+        self.assertIn(reply.choices[0].message.content, labels)
+        self.assertEqual(reply.choices[0].finish_reason, "stop")
+
+
 class Errors(Case):
     def refused(self, kind, param, call, **changes):
         """The call fails with this class of error, blaming this field."""
@@ -190,7 +211,8 @@ class Errors(Case):
         self.refused(bad, "logprobs", self.chat, logprobs=True)
         self.refused(bad, "messages", self.chat, messages=[])
         self.refused(bad, "messages[0].role", self.chat, messages=[{"role": "x", "content": "a"}])
-        self.refused(bad, "response_format.type", self.chat, response_format={"type": "json_object"})
+        self.refused(bad, "response_format.type", self.chat, response_format={"type": "grammar"})
+        self.refused(bad, "guided_regex", self.chat, extra_body={"guided_regex": "("})
         self.refused(bad, "prompt", self.complete, prompt="")
         self.refused(bad, "prompt", self.complete, prompt=[1, 10**9])
 

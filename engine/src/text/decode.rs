@@ -82,7 +82,7 @@ impl Decoding {
         let is_first = !std::mem::replace(&mut state.is_started, true);
         match self {
             Self::ByteLevel { .. } => {
-                match piece.chars().map(byte_of).collect::<Option<Vec<u8>>>() {
+                match byte_level(piece) {
                     Some(bytes) => state.pending.extend(bytes),
                     None => state.pending.extend(piece.as_bytes()), // an added token, written as it is
                 }
@@ -90,10 +90,7 @@ impl Decoding {
                 self.strip(state, text)
             }
             Self::Pieces { replacements, has_bytes, .. } => {
-                let mut piece = piece.to_owned();
-                for (from, to) in replacements {
-                    piece = piece.replace(from, to);
-                }
+                let piece = replace(piece, replacements);
                 if let Some(byte) = fallback_byte(&piece).filter(|_| *has_bytes) {
                     state.pending.push(byte);
                     return String::new();
@@ -128,6 +125,33 @@ impl Decoding {
         }
     }
 
+    /// The bytes that `piece` stands for behind others.
+    pub(crate) fn bytes(&self, piece: &str) -> Vec<u8> {
+        match self {
+            Self::ByteLevel { .. } => byte_level(piece).unwrap_or_else(|| piece.as_bytes().to_vec()),
+            Self::Pieces { replacements, has_bytes, .. } => {
+                let piece = replace(piece, replacements);
+                match fallback_byte(&piece).filter(|_| *has_bytes) {
+                    Some(byte) => vec![byte],
+                    None => piece.into_bytes(),
+                }
+            }
+            Self::Metaspace { mark, .. } => piece.replace(*mark, " ").into_bytes(),
+            Self::Words => format!(" {piece}").into_bytes(),
+        }
+    }
+
+    /// Whether a space in front of an output is lost.
+    pub(crate) fn drops_leading_space(&self) -> bool {
+        match self {
+            Self::Pieces { strip, .. } | Self::ByteLevel { strip } => {
+                matches!(strip, Some((' ', count)) if *count > 0)
+            }
+            Self::Metaspace { loses_first, .. } => *loses_first,
+            Self::Words => true,
+        }
+    }
+
     /// Removes what is left to be stripped from the front of the whole output.
     fn strip(&self, state: &mut DecodeState, text: String) -> String {
         let (Self::Pieces { strip: Some((content, _)), .. } | Self::ByteLevel { strip: Some((content, _)) }) =
@@ -144,6 +168,16 @@ impl Decoding {
         }
         rest.to_owned()
     }
+}
+
+/// The bytes of a byte-level piece; `None` for an added token, which is written as it is.
+fn byte_level(piece: &str) -> Option<Vec<u8>> {
+    piece.chars().map(byte_of).collect()
+}
+
+/// A piece after all replacements.
+fn replace(piece: &str, replacements: &[(String, String)]) -> String {
+    replacements.iter().fold(piece.to_owned(), |piece, (from, to)| piece.replace(from, to))
 }
 
 /// A run of fallback bytes as text. One broken byte makes the whole run replacement characters, one

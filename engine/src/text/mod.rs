@@ -37,6 +37,14 @@ pub trait TokenText: Send + Sync {
     /// Text that was held back; call once, after the last token.
     fn flush(&self, state: &mut DecodeState) -> String;
 
+    /// The bytes a token stands for inside an output; `None` where it has no text.
+    fn bytes(&self, token: TokenId) -> Option<Vec<u8>>;
+
+    /// Whether a space in front of an output is not part of its text.
+    fn drops_leading_space(&self) -> bool {
+        false
+    }
+
     /// Ids from this one on are no tokens: embeddings are padded to round sizes, and nothing trains the rest.
     fn ids_end(&self) -> u32;
 }
@@ -90,6 +98,10 @@ impl TokenText for ByteText {
 
     fn flush(&self, state: &mut DecodeState) -> String {
         take_rest(&mut state.pending)
+    }
+
+    fn bytes(&self, token: TokenId) -> Option<Vec<u8>> {
+        u8::try_from(token.0).ok().map(|byte| vec![byte])
     }
 
     fn ids_end(&self) -> u32 {

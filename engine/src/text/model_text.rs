@@ -139,6 +139,14 @@ impl TokenText for ModelText {
         self.decoding.flush(state)
     }
 
+    fn bytes(&self, token: TokenId) -> Option<Vec<u8>> {
+        self.encoder.piece(token).map(|piece| self.decoding.bytes(&piece))
+    }
+
+    fn drops_leading_space(&self) -> bool {
+        self.decoding.drops_leading_space()
+    }
+
     fn ids_end(&self) -> u32 {
         let last_end = self.ends.last().map_or(0, |end| end.0);
         self.encoder.largest().max(last_end) + 1

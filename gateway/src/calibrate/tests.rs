@@ -40,6 +40,7 @@ fn calibrate(cost: CostModel, (blocks, block_tokens, context_max): (u32, u32, u6
         description: "by arithmetic".into(),
         text: Arc::new(base::text::ByteText),
         has_chat: false,
+        constraints: None,
         context_max: TokenCount(context_max),
         vocab: 257,
         revision: 1,

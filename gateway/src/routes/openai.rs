@@ -63,7 +63,8 @@ pub async fn model(app: Data<App>, _: Caller, id: Path<String>) -> Result<HttpRe
 #[utoipa::path(
     post, path = "/v1/completions", tag = "openai",
     request_body(content = Object, description = "model, prompt, max_tokens (default 16), temperature, top_p, top_k, \
-        seed, stop, stream, stream_options.include_usage; beyond OpenAI: ignore_eos, class, cache, deadline_ms. \
+        seed, stop, stream, stream_options.include_usage; beyond OpenAI: response_format, structured_outputs, guided_choice, \
+        guided_regex, guided_json, constraint, ignore_eos, class, cache, deadline_ms. \
         What is not supported is refused by name unless it changes nothing."),
     responses(
         (status = 200, body = Reply<CompletionChoice>),
@@ -90,7 +91,8 @@ pub async fn completions(
     post, path = "/v1/chat/completions", tag = "openai",
     request_body(content = Object, description = "model, messages (system, developer, user, assistant; text only), \
         max_completion_tokens or max_tokens (default: what the context leaves), temperature, top_p, top_k, seed, stop, \
-        stream, stream_options.include_usage; beyond OpenAI: ignore_eos, class, cache, deadline_ms. \
+        response_format (json_object, json_schema), stream, stream_options.include_usage; beyond OpenAI: structured_outputs, \
+        guided_choice, guided_regex, guided_json, constraint, ignore_eos, class, cache, deadline_ms. \
         What is not supported is refused by name unless it changes nothing."),
     responses(
         (status = 200, body = Reply<ChatChoice>),

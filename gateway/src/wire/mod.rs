@@ -2,6 +2,7 @@
 //! side changes alone.
 
 pub mod cells;
+pub mod constraint;
 pub mod openai;
 pub mod relquery;
 pub mod sampling;

@@ -7,6 +7,7 @@
 mod chat;
 mod chunks;
 mod completion;
+mod constrained;
 mod neutral;
 mod reply;
 
@@ -14,6 +15,8 @@ pub use chat::{ChatRequest, Message};
 pub use chunks::{Chunker, Look};
 pub use completion::{CompletionRequest, Prompt};
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
+
+use std::sync::Arc;
 
 use base::{Millis, ServiceClass};
 
@@ -60,7 +63,9 @@ impl Common {
             top_p: model.defaults.top_p,
             top_k: model.defaults.top_k,
         };
-        let sampling = Sampling::read(fields, limits, model, absent, &[])?;
+        let mut sampling = Sampling::read(fields, limits, model, absent, &[])?;
+        let generation = Arc::make_mut(&mut sampling.generation);
+        generation.constraint = constrained::take(fields, generation.constraint.take(), limits, model)?;
         let stream = fields.bool("stream")?.unwrap_or(false);
         Ok(Self {
             sampling,
@@ -110,8 +115,6 @@ fn take_stream_options(fields: &mut Fields, stream: bool) -> Result<bool, ApiErr
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use base::TokenCount;
     use base::text::ByteText;
 
@@ -126,6 +129,7 @@ mod tests {
             description: "bytes".into(),
             text: Arc::new(ByteText),
             has_chat: true,
+            constraints: None,
             context_max: TokenCount(64),
             vocab: 257,
             revision: 7,

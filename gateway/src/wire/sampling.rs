@@ -9,6 +9,7 @@ use crate::config::LimitsConfig;
 use crate::error::ApiError;
 use crate::json::Fields;
 use crate::model::Model;
+use crate::wire::constraint;
 
 /// Longest stop string.
 const STOP_BYTES_MAX: usize = 256;
@@ -74,6 +75,7 @@ impl Sampling {
             stop: stops(fields, limits)?,
             stop_tokens: Vec::new(),
             ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
+            constraint: constraint::take(fields, limits, model)?,
         };
         Ok(Self { generation: Arc::new(generation), seed: seed(fields)? })
     }

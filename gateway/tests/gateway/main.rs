@@ -6,6 +6,7 @@ mod bad_input;
 mod cells;
 mod checkpoint;
 mod common;
+mod constraints;
 mod disconnect;
 mod operation;
 mod overload;

@@ -281,7 +281,7 @@ async fn an_output_limit_of_zero_or_beyond_all_bounds_is_refused_and_none_has_a_
     }
 }
 
-// Case 8. Constraints are not supported yet, so however wild, they are refused before anything compiles them.
+// Case 8. What runs this model keeps to no constraint, so however wild, it is refused before anything compiles it.
 #[actix_web::test]
 async fn a_constraint_is_refused_by_name_and_others_are_served() {
     let server = chatty().await;
@@ -295,9 +295,9 @@ async fn a_constraint_is_refused_by_name_and_others_are_served() {
     for path in [COMPLETIONS, CHAT] {
         refused(&server, path, json!({"guided_regex": regex}), "guided_regex").await;
         let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
-        let message =
-            refused(&server, path, json!({"response_format": format}), "response_format.type").await;
-        assert!(message.contains("not supported yet"), "{message}");
+        let field = "response_format.json_schema.schema";
+        let message = refused(&server, path, json!({"response_format": format}), field).await;
+        assert!(message.contains("cannot hold outputs to a constraint"), "{message}");
         served(&server, path, json!({})).await;
     }
 }

@@ -27,8 +27,8 @@ enum Neutral {
     Never(&'static str),
 }
 
-/// Why constraints are refused.
-const CONSTRAINT: &str = "constrained output is not supported yet";
+/// Why constraints in other words are refused.
+const CONSTRAINT: &str = "is not supported; use a choice, a regex or a JSON schema";
 
 /// Fields of both routes.
 const COMMON: &[(&str, Neutral)] = &[
@@ -52,13 +52,7 @@ const COMMON: &[(&str, Neutral)] = &[
     ("top_logprobs", Neutral::Number(0.0)),
     ("prompt_logprobs", Neutral::Never("log probabilities are not supported")),
     ("allowed_token_ids", Neutral::Never(CONSTRAINT)),
-    ("guided_json", Neutral::Never(CONSTRAINT)),
-    ("guided_regex", Neutral::Never(CONSTRAINT)),
-    ("guided_choice", Neutral::Never(CONSTRAINT)),
     ("guided_grammar", Neutral::Never(CONSTRAINT)),
-    ("structured_outputs", Neutral::Never(CONSTRAINT)),
-    ("regex", Neutral::Never(CONSTRAINT)),
-    ("json_schema", Neutral::Never(CONSTRAINT)),
     ("skip_special_tokens", Neutral::True),
     ("spaces_between_special_tokens", Neutral::True),
     ("include_stop_str_in_output", Neutral::False),
@@ -120,9 +114,6 @@ pub(super) fn finish(mut fields: Fields, place: Place) -> Result<(), ApiError> {
         Place::Chat => &[COMMON, CHAT],
         Place::Message => &[MESSAGE],
     };
-    if place != Place::Message {
-        take_response_format(&mut fields)?;
-    }
     for (name, neutral) in tables.iter().flat_map(|table| table.iter()) {
         if let Some(value) = fields.take(name)
             && let Err(reason) = neutral.check(&value)
@@ -131,17 +122,6 @@ pub(super) fn finish(mut fields: Fields, place: Place) -> Result<(), ApiError> {
         }
     }
     fields.finish()
-}
-
-/// Takes `response_format`, which may only ask for text.
-fn take_response_format(fields: &mut Fields) -> Result<(), ApiError> {
-    let Some(value) = fields.take("response_format") else { return Ok(()) };
-    let mut format = Fields::nested("response_format", value)?;
-    match format.string("type")?.as_deref() {
-        Some("text") => format.finish(),
-        Some(_) => format.bad("type", format!("must be text: {CONSTRAINT}")),
-        None => format.bad("type", "is required"),
-    }
 }
 
 impl Neutral {
@@ -197,7 +177,7 @@ mod tests {
     fn a_field_is_accepted_exactly_where_it_changes_nothing() {
         check(Place::Chat, r#"{"user":"u","metadata":{"a":"b"},"presence_penalty":0,"n":1}"#, None);
         check(Place::Chat, r#"{"logprobs":false,"tools":[],"tool_choice":"auto","store":false}"#, None);
-        check(Place::Chat, r#"{"response_format":{"type":"text"},"modalities":["text"]}"#, None);
+        check(Place::Chat, r#"{"modalities":["text"]}"#, None);
         check(Place::Completion, r#"{"logit_bias":{},"best_of":1,"echo":false,"suffix":""}"#, None);
         check(Place::Message, r#"{"refusal":null,"tool_calls":[],"audio":null}"#, None);
         for (place, body, blamed) in [
@@ -209,8 +189,7 @@ mod tests {
             (Place::Chat, r#"{"top_logprobs":20}"#, "top_logprobs"),
             (Place::Chat, r#"{"presence_penalty":0.5}"#, "presence_penalty"),
             (Place::Chat, r#"{"logit_bias":{"-1":5}}"#, "logit_bias"),
-            (Place::Chat, r#"{"response_format":{"type":"json_object"}}"#, "response_format.type"),
-            (Place::Chat, r#"{"guided_regex":"(a+)+$"}"#, "guided_regex"),
+            (Place::Chat, r#"{"guided_grammar":"start: x"}"#, "guided_grammar"),
             (Place::Chat, r#"{"tools":[{"type":"function"}]}"#, "tools"),
             (Place::Chat, r#"{"top_n_sigma":1}"#, "top_n_sigma"),
             (Place::Message, r#"{"name":"bob"}"#, "name"),

@@ -33,6 +33,7 @@ pub fn model() -> Model {
         description: "a table lookup".into(),
         text: Arc::new(ByteText),
         has_chat: false,
+        constraints: None,
         context_max: TokenCount(2_048),
         vocab: 257,
         revision: 7,

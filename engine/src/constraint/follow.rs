@@ -1,0 +1,73 @@
+//! One row's way through a compiled constraint.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use base::{ConstraintError, TokenId};
+use llguidance::toktrie::SimpleVob;
+use llguidance::{TokenParser, panic_utils};
+
+use super::reason;
+
+/// Where a row stands in its constraint.
+pub(crate) struct Follow {
+    parser: TokenParser,
+    /// What the first token may be: the same for all rows of the constraint.
+    first: Option<Arc<SimpleVob>>,
+}
+
+/// What a token did to its row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// More is to be decided.
+    Open,
+    /// Nothing is: these bytes follow, and the output is complete.
+    Ended(Vec<u8>),
+}
+
+impl Follow {
+    /// The start of a constraint.
+    pub(super) fn new(mut parser: TokenParser) -> Result<Self, ConstraintError> {
+        let first = allowed(&mut parser)?;
+        Ok(Self { parser, first: Some(Arc::new(first)) })
+    }
+
+    /// The same place for another row. Rows share no caches, so that none waits for, or breaks with, another.
+    pub(super) fn fresh(&self) -> Self {
+        Self { parser: self.parser.deep_clone(), first: self.first.clone() }
+    }
+
+    /// The tokens that may come next, end tokens among them where the output may end here. Never none.
+    pub(crate) fn allowed(&mut self) -> Result<Arc<SimpleVob>, ConstraintError> {
+        match &self.first {
+            Some(first) => Ok(Arc::clone(first)),
+            None => allowed(&mut self.parser).map(Arc::new),
+        }
+    }
+
+    /// Takes the token that came, one of those that may.
+    pub(crate) fn push(&mut self, token: TokenId) -> Result<Pushed, ConstraintError> {
+        self.first = None;
+        let parser = &mut self.parser;
+        let pushed = panic_utils::catch_unwind(AssertUnwindSafe(|| {
+            parser.consume_token(token.0)?;
+            if parser.check_stop()? {
+                return Ok(Pushed::Ended(Vec::new()));
+            }
+            let forced = parser.force_bytes();
+            let is_complete = parser.parser.is_accepting() && !parser.parser.can_advance();
+            Ok(if is_complete { Pushed::Ended(forced) } else { Pushed::Open })
+        }));
+        pushed.map_err(|error| reason(&error))
+    }
+}
+
+/// The tokens that may come next.
+fn allowed(parser: &mut TokenParser) -> Result<SimpleVob, ConstraintError> {
+    let mask = panic_utils::catch_unwind(AssertUnwindSafe(|| parser.compute_mask()));
+    match mask {
+        Ok(mask) if !mask.is_zero() => Ok(mask),
+        Ok(_) => Err(ConstraintError("no token of the model continues the constraint".into())),
+        Err(error) => Err(reason(&error)),
+    }
+}

@@ -1,0 +1,71 @@
+//! A constraint in the words of llguidance: its variant of the Lark grammar notation.
+
+use base::{Constraint, ConstraintError};
+use llguidance::api::TopLevelGrammar;
+use llguidance::{JsonCompileOptions, regex_to_lark};
+use serde_json::{Value, json};
+
+/// The grammar of a constraint. With `leading_space`, one space may stand in front, which decoding drops again:
+/// models with such a tokenizer write it, and would choose among odd tokens without.
+pub(super) fn grammar(
+    constraint: &Constraint,
+    leading_space: bool,
+) -> Result<TopLevelGrammar, ConstraintError> {
+    let space = if leading_space { "(\" \")?" } else { "" };
+    let text = match constraint {
+        Constraint::Choice(texts) => {
+            let quoted: Vec<String> = texts.iter().flat_map(|text| forms(text, leading_space)).collect();
+            format!("start: ANSWER\nANSWER: {}\n", quoted.join(" | "))
+        }
+        Constraint::Regex(pattern) => {
+            format!("start: ANSWER\nANSWER: {space} /{}/\n", regex_to_lark(unanchored(pattern), ""))
+        }
+        Constraint::Integer { low, high } => {
+            json_grammar(space, json!({ "type": "integer", "minimum": low, "maximum": high }))?
+        }
+        Constraint::JsonSchema(schema) => {
+            let schema = serde_json::from_str(schema).map_err(|error| super::reason(&error))?;
+            json_grammar(space, schema)?
+        }
+    };
+    Ok(TopLevelGrammar::from_lark(text))
+}
+
+/// The ways to write a text that decode to it, quoted.
+fn forms(text: &str, leading_space: bool) -> Vec<String> {
+    let quote = |text: String| Value::from(text).to_string();
+    match leading_space {
+        false => vec![quote(text.to_owned())],
+        // Its own space would be the one that is dropped.
+        true if text.starts_with(' ') => vec![quote(format!(" {text}"))],
+        true => vec![quote(text.to_owned()), quote(format!(" {text}"))],
+    }
+}
+
+/// The pattern without anchors at its ends, where it has them: it holds for the whole text anyway.
+fn unanchored(pattern: &str) -> &str {
+    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+    match pattern.strip_suffix('$') {
+        // An odd number of backslashes makes the last one part of `\$`.
+        Some(rest) if (rest.len() - rest.trim_end_matches('\\').len()).is_multiple_of(2) => rest,
+        _ => pattern,
+    }
+}
+
+/// The grammar of a schema. White space is fixed: a weak model would go on with it for ever, and the more is
+/// forced, the less is computed.
+fn json_grammar(space: &str, schema: Value) -> Result<String, ConstraintError> {
+    let mut schema = match schema {
+        Value::Object(_) => schema,
+        Value::Bool(true) => json!({}),
+        _ => return Err(ConstraintError("a JSON schema must be an object".into())),
+    };
+    let options = JsonCompileOptions {
+        item_separator: ", ".into(),
+        key_separator: ": ".into(),
+        whitespace_flexible: false,
+        ..JsonCompileOptions::default()
+    };
+    options.apply_to(&mut schema);
+    Ok(format!("start: {space} answer\nanswer: %json {schema}\n"))
+}

@@ -1,0 +1,136 @@
+//! Outputs held to a form: constraints compiled to token masks over the model's vocabulary (DESIGN 6).
+//!
+//! The grammars and masks are those of llguidance; here stand what it is asked, its bounds, a small cache, and
+//! when a row is over: as soon as nothing is left to decide. Knows nothing of logits, batches or HTTP.
+
+mod follow;
+mod grammar;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use base::{Constraint, ConstraintCheck, ConstraintError, TokenId};
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{ParserFactory, panic_utils};
+
+pub(crate) use follow::{Follow, Pushed};
+
+use crate::text::TokenText;
+
+/// Compiled constraints kept; the oldest leaves.
+const KEPT_MAX: usize = 64;
+/// Nodes of the expressions a constraint starts with: bounds the time to compile it (50 a microsecond).
+const START_NODES_MAX: u64 = 1_000_000;
+/// Work of a lexer for one mask, in nodes.
+const MASK_NODES_MAX: u64 = 200_000;
+/// States of a lexer, of 1 to 2 kB each.
+const STATES_MAX: usize = 8_000;
+/// Symbols of a grammar.
+const SYMBOLS_MAX: usize = 100_000;
+/// A token of this byte marks special tokens to llguidance; no text holds it.
+const MARKER: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
+
+/// Compiles constraints for one model, and keeps what it has compiled.
+pub struct Constraints {
+    text: Arc<dyn TokenText>,
+    ends: Vec<TokenId>,
+    /// Made with the first constraint: it sorts the whole vocabulary.
+    factory: OnceLock<Result<ParserFactory, ConstraintError>>,
+    kept: Mutex<Kept>,
+}
+
+/// The compiled constraints, oldest first.
+#[derive(Default)]
+struct Kept {
+    compiled: HashMap<Constraint, Arc<Follow>>,
+    order: VecDeque<Constraint>,
+}
+
+impl Constraints {
+    /// Constraints on the outputs of a model with these end tokens.
+    pub fn new(text: Arc<dyn TokenText>, ends: Vec<TokenId>) -> Self {
+        Self { text, ends, factory: OnceLock::new(), kept: Mutex::default() }
+    }
+
+    /// A row's way through a constraint, at its start.
+    pub(crate) fn start(&self, constraint: &Constraint) -> Result<Follow, ConstraintError> {
+        Ok(self.compiled(constraint)?.fresh())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The compiled constraint. Two threads that ask for a new one may both compile it.
+    fn compiled(&self, constraint: &Constraint) -> Result<Arc<Follow>, ConstraintError> {
+        if let Some(known) = self.kept().compiled.get(constraint) {
+            return Ok(Arc::clone(known));
+        }
+        let compiled = Arc::new(self.compile(constraint)?);
+        let mut kept = self.kept();
+        if kept.compiled.insert(constraint.clone(), Arc::clone(&compiled)).is_none() {
+            kept.order.push_back(constraint.clone());
+        }
+        while kept.order.len() > KEPT_MAX {
+            if let Some(oldest) = kept.order.pop_front() {
+                kept.compiled.remove(&oldest);
+            }
+        }
+        Ok(compiled)
+    }
+
+    fn compile(&self, constraint: &Constraint) -> Result<Follow, ConstraintError> {
+        let grammar = grammar::grammar(constraint, self.text.drops_leading_space())?;
+        let factory = self.factory.get_or_init(|| self.make_factory()).as_ref().map_err(Clone::clone)?;
+        let mut parser = factory.create_parser(grammar).map_err(|error| reason(&error))?;
+        parser.start_without_prompt();
+        Follow::new(parser)
+    }
+
+    fn make_factory(&self) -> Result<ParserFactory, ConstraintError> {
+        let Some(end) = self.ends.first() else {
+            return Err(ConstraintError("the model has no end token".into()));
+        };
+        let ids_end = self.text.ids_end();
+        let words: Vec<Vec<u8>> = (0..ids_end).map(|id| self.word(TokenId(id))).collect();
+        let made = panic_utils::catch_unwind(AssertUnwindSafe(|| {
+            let ends: Vec<u32> = self.ends.iter().map(|end| end.0).collect();
+            let trie = TokTrie::from(&TokRxInfo::new(ids_end, end.0), &words).with_eos_tokens(&ends);
+            // Forced text ends rows here, and is never fed back: how it would be cut into tokens does not matter.
+            let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+            let mut factory = ParserFactory::new_simple(&env)?;
+            factory.quiet();
+            let limits = factory.limits_mut();
+            limits.initial_lexer_fuel = START_NODES_MAX;
+            limits.step_lexer_fuel = MASK_NODES_MAX;
+            limits.max_lexer_states = STATES_MAX;
+            limits.max_grammar_size = SYMBOLS_MAX;
+            limits.verbose_errors = false;
+            Ok(factory)
+        }));
+        made.map_err(|error| reason(&error))
+    }
+
+    /// The bytes of a token as a grammar sees it; none for end tokens and what no text can hold.
+    fn word(&self, token: TokenId) -> Vec<u8> {
+        let bytes = if self.ends.contains(&token) { None } else { self.text.bytes(token) };
+        bytes.filter(|bytes| !bytes.contains(&MARKER)).unwrap_or_default()
+    }
+}
+
+impl ConstraintCheck for Constraints {
+    fn check(&self, constraint: &Constraint) -> Result<(), ConstraintError> {
+        self.compiled(constraint).map(|_| ())
+    }
+}
+
+/// The first line of a reason, shortened: llguidance may add its state, and a trace of a panic it caught.
+fn reason(error: &impl std::fmt::Display) -> ConstraintError {
+    const CHARS_MAX: usize = 300;
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default().trim_end_matches("<non-verbose/>");
+    ConstraintError(line.chars().take(CHARS_MAX).collect())
+}

@@ -1,0 +1,220 @@
+//! Constraints over the real tokenizer of the demo model, followed by writers that want a text or nothing at all.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::opened::Opened;
+
+/// Tokens after which an output counts as endless.
+const TOKENS_MAX: usize = 400;
+
+fn constraints() -> &'static Constraints {
+    static DEMO: OnceLock<Constraints> = OnceLock::new();
+    DEMO.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
+        let text = Opened::folder(&folder, None).expect("the demo model opens").text;
+        let ends = text.ends().to_vec();
+        Constraints::new(Arc::new(text), ends)
+    })
+}
+
+fn choice(texts: &[&str]) -> Constraint {
+    Constraint::Choice(texts.iter().map(|text| (*text).to_owned()).collect())
+}
+
+/// What a row wrote: the tokens it sampled, and its text.
+type Written = (usize, String);
+
+/// Writes with `pick`, which gets the text so far and the tokens that may follow. `None`: it finds none.
+fn write(
+    constraint: &Constraint,
+    mut pick: impl FnMut(&[u8], &[TokenId]) -> Option<TokenId>,
+) -> Option<Written> {
+    let constraints = constraints();
+    let mut follow = constraints.start(constraint).expect("it compiles");
+    let mut state = constraints.text.start();
+    let (mut bytes, mut text) = (Vec::new(), String::new());
+    for count in 1..TOKENS_MAX {
+        let allowed: Vec<TokenId> =
+            follow.allowed().expect("something may follow").to_list().into_iter().map(TokenId).collect();
+        let token = pick(&bytes, &allowed)?;
+        assert!(allowed.contains(&token), "{token}");
+        let is_end = constraints.ends.contains(&token);
+        let forced = match follow.push(token).expect("it was allowed") {
+            Pushed::Ended(forced) => Some(forced),
+            Pushed::Open => is_end.then(Vec::new),
+        };
+        bytes.extend(constraints.text.bytes(token).filter(|_| !is_end).unwrap_or_default());
+        text += &constraints.text.push(&mut state, token);
+        if let Some(forced) = forced {
+            state.pending.extend(forced);
+            return Some((count, text + &constraints.text.flush(&mut state)));
+        }
+    }
+    panic!("endless: {text}");
+}
+
+/// Writes what it wants with the longest tokens, and ends where that is all.
+fn want(constraint: &Constraint, wanted: &str) -> Option<Written> {
+    let constraints = constraints();
+    write(constraint, |bytes, allowed| {
+        let Some(rest) = wanted.as_bytes().strip_prefix(bytes) else { return None };
+        if rest.is_empty() {
+            return allowed.iter().copied().find(|token| constraints.ends.contains(token));
+        }
+        let fits = |token: &TokenId| {
+            constraints.text.bytes(*token).filter(|bytes| !bytes.is_empty() && rest.starts_with(bytes))
+        };
+        let fitting = allowed.iter().filter_map(|token| Some((fits(token)?.len(), *token)));
+        fitting.max().map(|(_, token)| token)
+    })
+}
+
+/// Whether the text can be written as it is wanted.
+fn writes(constraint: &Constraint, wanted: &str) -> bool {
+    want(constraint, wanted).is_some_and(|(_, text)| text == wanted)
+}
+
+#[test]
+fn a_choice_that_its_first_token_decides_is_one_token() {
+    let labels = choice(&["positive", "negative", "no opinion"]);
+    assert_eq!(want(&labels, " positive"), Some((1, "positive".into())));
+    assert_eq!(want(&labels, "negative").map(|(_, text)| text), Some("negative".into()));
+    // The first letter tells it from the others: the rest is forced.
+    assert_eq!(want(&labels, "p").map(|(count, text)| (count, text)), Some((1, "positive".into())));
+    assert_eq!(want(&labels, "no").map(|(count, _)| count), Some(1));
+    assert!(!writes(&labels, "neutral"), "it is no label");
+}
+
+#[test]
+fn a_choice_may_begin_another() {
+    let labels = choice(&["good", "good enough", "très bien", "好", "a, b"]);
+    for label in ["good", "good enough", "très bien", "好", "a, b"] {
+        assert_eq!(want(&labels, label).map(|(_, text)| text).as_deref(), Some(label));
+    }
+    let (count, _) = want(&labels, " good").expect("a label");
+    assert!(count > 1, "`good` might go on: only an end token decides");
+    assert_eq!(
+        want(&labels, " 好").map(|(_, text)| text).as_deref(),
+        Some("好"),
+        "the space is not part of it"
+    );
+}
+
+#[test]
+fn quotes_slashes_and_pattern_characters_of_a_choice_stand_for_themselves() {
+    let labels = choice(&["a.*b", "\"x\"", "c\\d", "n/a", "line\nbreak", "[ok]"]);
+    for label in ["a.*b", "\"x\"", "c\\d", "n/a", "line\nbreak", "[ok]"] {
+        assert_eq!(want(&labels, label).map(|(_, text)| text).as_deref(), Some(label));
+    }
+    assert!(!writes(&labels, "axxb"));
+}
+
+#[test]
+fn an_integer_stays_in_its_range_and_ends_when_no_digit_can_follow() {
+    let range = Constraint::Integer { low: -5, high: 12 };
+    for number in -5..=12i64 {
+        let wanted = number.to_string();
+        assert_eq!(want(&range, &wanted).map(|(_, text)| text), Some(wanted));
+    }
+    for wanted in ["-6", "13", "20", "1.5", "007", ""] {
+        assert!(!writes(&range, wanted), "{wanted}");
+    }
+    assert_eq!(want(&range, "7").map(|(count, _)| count), Some(1), "no digit can follow");
+    assert_eq!(want(&range, "1").map(|(count, _)| count), Some(2), "10, 11 or 12 might");
+}
+
+#[test]
+fn a_pattern_holds_for_the_whole_text() {
+    for pattern in ["[a-c]{2}/[0-9]+", "^[a-c]{2}/[0-9]+$"] {
+        let pattern = Constraint::Regex(pattern.into());
+        assert_eq!(want(&pattern, "ab/17").map(|(_, text)| text).as_deref(), Some("ab/17"));
+        assert!(!writes(&pattern, "xab/17"));
+        assert!(!writes(&pattern, "ab/"));
+    }
+    let price = Constraint::Regex(r"\$".into());
+    assert_eq!(want(&price, "$").map(|(_, text)| text).as_deref(), Some("$"));
+}
+
+const SCHEMA: &str = r#"{"type":"object","properties":{"label":{"enum":["good","bad"]},"score":{"type":"integer",
+    "minimum":1,"maximum":5},"why":{"type":"string","maxLength":20}},"required":["label","score"],
+    "additionalProperties":false}"#;
+
+#[test]
+fn json_fits_its_schema_and_its_forced_end_is_not_sampled() {
+    let schema = Constraint::JsonSchema(SCHEMA.into());
+    let answer = r#"{"label": "good", "score": 4}"#;
+    assert_eq!(want(&schema, answer).map(|(_, text)| text).as_deref(), Some(answer));
+    assert!(!writes(&schema, r#"{"label": "fine"}"#));
+    let decided = r#"{"label": "good", "score": 4, "why": "it is"#;
+    assert!(!writes(&schema, decided), "the string might go on");
+    let pair = Constraint::JsonSchema(
+        r#"{"type":"array","items":{"enum":["x","y"]},"minItems":1,"maxItems":1}"#.into(),
+    );
+    let (_, text) = want(&pair, r#"["y"#).expect("the rest is forced");
+    assert_eq!(text, r#"["y"]"#);
+}
+
+#[test]
+fn what_cannot_be_compiled_is_refused_with_its_reason() {
+    let refused = |constraint: Constraint| match constraints().check(&constraint) {
+        Err(error) => error.to_string(),
+        Ok(()) => panic!("{constraint:?}"),
+    };
+    for constraint in [
+        Constraint::Regex("(".into()),
+        Constraint::Regex("(?=a)b".into()),
+        Constraint::JsonSchema("[]".into()),
+        Constraint::JsonSchema("{".into()),
+        Constraint::JsonSchema(r#"{"type":"strange"}"#.into()),
+        Constraint::JsonSchema(r#"{"$ref":"https://example.org/schema.json"}"#.into()),
+        Constraint::JsonSchema(r#"{"type":"integer","minimum":5,"maximum":1}"#.into()),
+    ] {
+        let reason = refused(constraint.clone());
+        assert!(
+            !reason.is_empty() && reason.len() < 1_300 && !reason.contains('\n'),
+            "{constraint:?}: {reason}"
+        );
+    }
+    let none = Constraints::new(Arc::new(base::text::ByteText), Vec::new());
+    assert_eq!(none.check(&choice(&["a"])), Err(ConstraintError("the model has no end token".into())));
+}
+
+#[test]
+fn only_so_many_compiled_constraints_are_kept() {
+    let constraints = Constraints::new(Arc::new(base::text::ByteText), vec![base::text::ByteText::END]);
+    for number in 0..KEPT_MAX + 9 {
+        constraints.check(&choice(&[&number.to_string()])).expect("it compiles");
+    }
+    let kept = constraints.kept();
+    assert_eq!((kept.compiled.len(), kept.order.len()), (KEPT_MAX, KEPT_MAX));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn whatever_the_model_wants_it_writes_a_choice(
+        texts in prop::collection::btree_set("[ab\u{e9}\u{597d} \"]{0,3}[a-c]", 1..6),
+        draws in prop::collection::vec(any::<prop::sample::Index>(), TOKENS_MAX),
+    ) {
+        let constraint = Constraint::Choice(texts.iter().cloned().collect());
+        let mut draws = draws.into_iter();
+        let (_, text) = write(&constraint, |_, allowed| Some(*draws.next()?.get(allowed))).expect("it picks");
+        prop_assert!(texts.contains(&text), "{:?} is none of {:?}", text, texts);
+    }
+
+    #[test]
+    fn whatever_the_model_wants_it_writes_json(
+        draws in prop::collection::vec(any::<prop::sample::Index>(), TOKENS_MAX),
+    ) {
+        let mut draws = draws.into_iter();
+        let schema = Constraint::JsonSchema(SCHEMA.into());
+        let (_, text) = write(&schema, |_, allowed| Some(*draws.next()?.get(allowed))).expect("it picks");
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        prop_assert!(["good", "bad"].contains(&value["label"].as_str().unwrap_or_default()), "{}", text);
+        prop_assert!((1..=5).contains(&value["score"].as_i64().unwrap_or_default()), "{}", text);
+    }
+}

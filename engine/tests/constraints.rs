@@ -1,0 +1,164 @@
+//! Constrained rows through the executor, on the shipped demo model: answers keep to their form, end early, and
+//! leave their neighbours alone.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::{
+    ChatTemplate as _, Constraint, Generation, Role, RowError, Sampled, Slot, TokenCount, TokenId,
+    Tokenizer as _,
+};
+use common::{Blocks, Row, step};
+use engine::{Engine, EngineConfig, load_dir};
+
+fn demo() -> Engine {
+    let config = EngineConfig { threads: Some(2), ..EngineConfig::default() };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
+    load_dir(&folder, &config).expect("the demo model loads")
+}
+
+/// A greedy row that asks the model to classify a text.
+fn row(engine: &Engine, id: u64, text: &str, constraint: Option<Constraint>, blocks: &mut Blocks) -> Row {
+    let content =
+        format!("Classify the text. Answer with one of these labels: positive, negative.\n\nText: {text}");
+    let frame = engine.text.frame(&[Role::User]).expect("the template takes a user's turn");
+    let prompt: Vec<TokenId> = engine.text.encode_framed(&frame, &[&content]);
+    let generation = Generation { output_max: TokenCount(60), constraint, ..Generation::default() };
+    let block = engine.info.block_tokens as usize;
+    Row { generation: Arc::new(generation), ..Row::new(id, prompt, 240, block, blocks) }
+}
+
+fn choice(texts: &[&str]) -> Option<Constraint> {
+    Some(Constraint::Choice(texts.iter().map(|text| (*text).to_owned()).collect()))
+}
+
+/// What became of a row: its tokens and text, or why it failed.
+type Outcome = Result<(Vec<TokenId>, String), RowError>;
+
+/// Runs rows together to their ends.
+fn run(engine: &mut Engine, rows: &mut [Row]) -> Vec<Outcome> {
+    let mut outcomes: Vec<Outcome> = vec![Ok((Vec::new(), String::new())); rows.len()];
+    let mut live: Vec<usize> = (0..rows.len()).collect();
+    while !live.is_empty() {
+        let slots: Vec<Slot> = live
+            .iter()
+            .map(|at| {
+                let row = &rows[*at];
+                let from = if row.tokens.len() == row.prompt { 0 } else { row.tokens.len() - 1 };
+                row.slot(from..row.tokens.len())
+            })
+            .collect();
+        let results = step(&mut engine.executor, slots);
+        let mut next = Vec::new();
+        for (at, result) in live.into_iter().zip(results) {
+            match result {
+                Err(error) => outcomes[at] = Err(error),
+                Ok(Sampled { token, text, end }) => {
+                    rows[at].tokens.push(token);
+                    if let Ok((tokens, written)) = &mut outcomes[at] {
+                        tokens.push(token);
+                        written.push_str(&text);
+                    }
+                    if end.is_none() {
+                        next.push(at);
+                    }
+                }
+            }
+        }
+        live = next;
+    }
+    outcomes
+}
+
+#[test]
+fn a_label_costs_one_prefill_and_no_decode_step() {
+    let mut engine = demo();
+    let mut blocks = Blocks::default();
+    let labels = || choice(&["positive", "negative"]);
+    let mut rows = [
+        row(&engine, 1, "a wonderful film, I loved it", labels(), &mut blocks),
+        row(&engine, 2, "dull, boring and far too long", labels(), &mut blocks),
+        row(
+            &engine,
+            3,
+            "dull, boring and far too long",
+            choice(&["certainly positive", "not positive"]),
+            &mut blocks,
+        ),
+    ];
+    let outcomes = run(&mut engine, &mut rows);
+    let texts: Vec<&str> =
+        outcomes.iter().map(|outcome| outcome.as_ref().expect("a label").1.as_str()).collect();
+    assert_eq!(texts[..2], ["positive", "negative"]);
+    assert!(["certainly positive", "not positive"].contains(&texts[2]), "{texts:?}");
+    for outcome in outcomes {
+        assert_eq!(outcome.expect("a label").0.len(), 1, "the first token decides; the rest is not computed");
+    }
+}
+
+#[test]
+fn constrained_rows_leave_the_others_their_tokens_and_fail_alone() {
+    let mut engine = demo();
+    let mut outcomes = |constraints: [Option<Constraint>; 2], id: u64| {
+        let mut blocks = Blocks::default();
+        let mut rows = [
+            row(&engine, id, "a wonderful film, I loved it", None, &mut blocks),
+            row(&engine, id + 1, "a wonderful film, I loved it", constraints[0].clone(), &mut blocks),
+            row(&engine, id + 2, "dull, boring and far too long", constraints[1].clone(), &mut blocks),
+            row(&engine, id + 3, "dull, boring and far too long", None, &mut blocks),
+        ];
+        run(&mut engine, &mut rows)
+    };
+    let free = outcomes([None, None], 1);
+    let broken = Some(Constraint::Regex("(".into()));
+    let mixed = outcomes([choice(&["negative", "negative, mostly"]), broken], 11);
+    assert_eq!((&free[0], &free[3]), (&mixed[0], &mixed[3]));
+    let text = &mixed[1].as_ref().expect("a label").1;
+    assert!(["negative", "negative, mostly"].contains(&text.as_str()), "{text}");
+    assert!(
+        matches!(&mixed[2], Err(RowError::Failed(reason)) if reason.contains("constraint")),
+        "{:?}",
+        mixed[2]
+    );
+    assert_eq!(engine.executor.rows_kept(), 7, "a row that failed with its first token leaves nothing");
+}
+
+#[test]
+fn json_parses_and_warm_rows_keep_to_their_form_too() {
+    let mut engine = demo();
+    let mut blocks = Blocks::default();
+    let schema = r#"{"type":"object","properties":{"label":{"enum":["positive","negative"]},
+        "score":{"type":"integer","minimum":-3,"maximum":3}},"required":["label","score"],"additionalProperties":false}"#;
+    let forms = [
+        Constraint::JsonSchema(schema.into()),
+        Constraint::Integer { low: -20, high: 20 },
+        Constraint::Regex("(yes|no), [a-z]{1,6}".into()),
+    ];
+    let mut rows: Vec<Row> = Vec::new();
+    for seed in 0..8 {
+        for (number, form) in (0..).zip(&forms) {
+            let mut row = row(&engine, seed * 8 + number, "not bad", Some(form.clone()), &mut blocks);
+            // The last would never end by itself.
+            let warm = Generation {
+                temperature: 1.5,
+                top_p: 0.98,
+                ignore_end: seed == 7,
+                ..(*row.generation).clone()
+            };
+            row.generation = Arc::new(warm);
+            rows.push(row);
+        }
+    }
+    let outcomes = run(&mut engine, &mut rows);
+    for chunk in outcomes.chunks(3) {
+        let texts: Vec<&str> =
+            chunk.iter().map(|outcome| outcome.as_ref().expect("an answer").1.as_str()).collect();
+        let value: serde_json::Value = serde_json::from_str(texts[0]).expect("JSON");
+        assert!((-3..=3).contains(&value["score"].as_i64().expect("a number")), "{}", texts[0]);
+        assert!((-20..=20).contains(&texts[1].parse::<i64>().expect("an integer")), "{}", texts[1]);
+        let word = texts[2].strip_prefix("yes, ").or(texts[2].strip_prefix("no, ")).expect("yes or no");
+        assert!(!word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase()), "{}", texts[2]);
+    }
+}

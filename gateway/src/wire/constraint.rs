@@ -1,0 +1,120 @@
+//! Constraints on the wire: what an output must look like, in our own words.
+//!
+//! `{"choice": [..]}`, `{"integer": {"min": 1, "max": 5}}`, `{"regex": ".."}` or `{"json_schema": {..}}`. Other
+//! dialects read their own fields and end in the same checks. Must not know how a constraint is kept to.
+
+use base::Constraint;
+use serde_json::Value;
+
+use crate::config::LimitsConfig;
+use crate::error::ApiError;
+use crate::json::Fields;
+use crate::model::Model;
+
+/// Our name of the field.
+const FIELD: &str = "constraint";
+
+/// Takes `constraint`.
+pub fn take(
+    fields: &mut Fields,
+    limits: &LimitsConfig,
+    model: &Model,
+) -> Result<Option<Constraint>, ApiError> {
+    let Some(value) = fields.take(FIELD) else { return Ok(None) };
+    let path = fields.name(FIELD);
+    let mut inner = Fields::nested(path.clone(), value)?;
+    let mut found = Vec::new();
+    if let Some(value) = inner.take("choice") {
+        found.push(("choice", choice(&inner.name("choice"), value, limits)?));
+    }
+    if let Some(value) = inner.take("integer") {
+        found.push(("integer", integer(&inner.name("integer"), value)?));
+    }
+    if let Some(value) = inner.take("regex") {
+        found.push(("regex", regex(&inner.name("regex"), value)?));
+    }
+    if let Some(value) = inner.take("json_schema") {
+        found.push(("json_schema", schema(&inner.name("json_schema"), &value)?));
+    }
+    let constraint = match (found.pop(), found.is_empty()) {
+        (Some((name, constraint)), true) => checked(&inner.name(name), constraint, limits, model)?,
+        _ => {
+            return Err(ApiError::invalid(path, "must have one of choice, integer, regex and json_schema"));
+        }
+    };
+    inner.finish()?;
+    Ok(Some(constraint))
+}
+
+/// Refuses a constraint that is too large, or that this model's executor cannot keep to.
+pub fn checked(
+    field: &str,
+    constraint: Constraint,
+    limits: &LimitsConfig,
+    model: &Model,
+) -> Result<Constraint, ApiError> {
+    let bytes = match &constraint {
+        Constraint::Choice(texts) => texts.iter().map(String::len).sum(),
+        Constraint::Integer { .. } => 0,
+        Constraint::Regex(text) | Constraint::JsonSchema(text) => text.len(),
+    };
+    if bytes as u64 > limits.constraint_bytes_max.0 {
+        let limit = limits.constraint_bytes_max.0;
+        return Err(ApiError::invalid(field, format!("has {bytes} bytes; at most {limit} are allowed")));
+    }
+    let Some(check) = &model.constraints else {
+        return Err(ApiError::invalid(field, "what runs this model cannot hold outputs to a constraint"));
+    };
+    match check.check(&constraint) {
+        Ok(()) => Ok(constraint),
+        Err(error) => Err(ApiError::invalid(field, error.to_string())),
+    }
+}
+
+/// Texts to choose from.
+pub fn choice(field: &str, value: Value, limits: &LimitsConfig) -> Result<Constraint, ApiError> {
+    let bad = |reason: String| Err(ApiError::invalid(field, reason));
+    let Value::Array(items) = value else { return bad("must be an array of strings".into()) };
+    if items.is_empty() || items.len() > limits.choices_max {
+        return bad(format!("must have 1 to {} texts, has {}", limits.choices_max, items.len()));
+    }
+    let mut texts = Vec::with_capacity(items.len());
+    for item in items {
+        match item {
+            Value::String(text) if !text.is_empty() => texts.push(text),
+            _ => return bad("must hold texts that are not empty".into()),
+        }
+    }
+    Ok(Constraint::Choice(texts))
+}
+
+/// A range of integers.
+fn integer(field: &str, value: Value) -> Result<Constraint, ApiError> {
+    let mut fields = Fields::nested(field, value)?;
+    let mut bound = |name: &str| match fields.require(name)?.as_i64() {
+        Some(number) => Ok(number),
+        None => fields.bad(name, "must be an integer of 64 bits"),
+    };
+    let (low, high) = (bound("min")?, bound("max")?);
+    if low > high {
+        return fields.bad("max", format!("must not be below `min`, got {low} to {high}"));
+    }
+    fields.finish()?;
+    Ok(Constraint::Integer { low, high })
+}
+
+/// A regular expression.
+pub fn regex(field: &str, value: Value) -> Result<Constraint, ApiError> {
+    match value {
+        Value::String(pattern) if !pattern.is_empty() => Ok(Constraint::Regex(pattern)),
+        _ => Err(ApiError::invalid(field, "must be a string that is not empty")),
+    }
+}
+
+/// A JSON Schema.
+pub fn schema(field: &str, value: &Value) -> Result<Constraint, ApiError> {
+    match value {
+        Value::Object(_) => Ok(Constraint::JsonSchema(value.to_string())),
+        _ => Err(ApiError::invalid(field, "must be a JSON schema, an object")),
+    }
+}

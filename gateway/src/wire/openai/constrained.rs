@@ -1,0 +1,125 @@
+//! Constraints in the words of OpenAI (`response_format`), of vLLM (`guided_*`, `structured_outputs`) and of
+//! SGLang (`regex`, `json_schema`). At most one may be asked for.
+
+use base::Constraint;
+use serde_json::{Value, json};
+
+use crate::config::LimitsConfig;
+use crate::error::ApiError;
+use crate::json::{self, Fields};
+use crate::model::Model;
+use crate::wire::constraint::{checked, choice, regex, schema};
+
+/// Where each may stand at the top of a body.
+const NAMES: [(&str, Form); 6] = [
+    ("guided_choice", Form::Choice),
+    ("guided_regex", Form::Regex),
+    ("guided_json", Form::Json),
+    ("structured_outputs", Form::Any),
+    ("regex", Form::Regex),
+    ("json_schema", Form::Json),
+];
+
+/// What a field holds.
+#[derive(Clone, Copy)]
+enum Form {
+    Choice,
+    Regex,
+    /// A schema, or the text of one.
+    Json,
+    /// An object with one of the others.
+    Any,
+}
+
+/// A constraint and the full name of the field that asked for it.
+type Named = (String, Constraint);
+
+/// Takes the constraint of a body, in whichever dialect. `already` was taken in our own.
+pub(super) fn take(
+    fields: &mut Fields,
+    already: Option<Constraint>,
+    limits: &LimitsConfig,
+    model: &Model,
+) -> Result<Option<Constraint>, ApiError> {
+    let mut found: Vec<Named> = take_response_format(fields)?.into_iter().collect();
+    for (name, form) in NAMES {
+        if let Some(value) = fields.take(name) {
+            found.extend(read(fields.name(name), form, value, limits)?);
+        }
+    }
+    let Some((field, constraint)) = found.pop() else { return Ok(already) };
+    if already.is_some() || !found.is_empty() {
+        return Err(ApiError::invalid(field, "only one constraint can be kept to"));
+    }
+    checked(&field, constraint, limits, model).map(Some)
+}
+
+/// Takes `response_format`.
+fn take_response_format(fields: &mut Fields) -> Result<Option<Named>, ApiError> {
+    let Some(value) = fields.take("response_format") else { return Ok(None) };
+    let mut format = Fields::nested("response_format", value)?;
+    let constraint = match format.string("type")?.as_deref() {
+        Some("text") => None,
+        Some("json_object") => Some((format.name("type"), any_object())),
+        Some("json_schema") => {
+            let value = format.require("json_schema")?;
+            let mut inner = Fields::nested(format.name("json_schema"), value)?;
+            inner.string("name")?;
+            inner.string("description")?;
+            inner.bool("strict")?; // a schema is always kept to
+            let (field, value) = (inner.name("schema"), inner.take("schema"));
+            inner.finish()?;
+            let constraint = value.map_or_else(|| Ok(any_object()), |value| schema(&field, &value))?;
+            Some((field, constraint))
+        }
+        Some(_) => return format.bad("type", "must be text, json_object or json_schema"),
+        None => return format.bad("type", "is required"),
+    };
+    format.finish()?;
+    Ok(constraint)
+}
+
+/// Any JSON object.
+fn any_object() -> Constraint {
+    Constraint::JsonSchema(json!({ "type": "object" }).to_string())
+}
+
+/// Reads one field.
+fn read(field: String, form: Form, value: Value, limits: &LimitsConfig) -> Result<Option<Named>, ApiError> {
+    let constraint = match (form, value) {
+        (Form::Choice, value) => choice(&field, value, limits)?,
+        (Form::Regex, value) => regex(&field, value)?,
+        (Form::Json, Value::String(text)) => match json::value(text.as_bytes()) {
+            Ok(value) => schema(&field, &value)?,
+            Err(error) => return Err(ApiError::invalid(field, error.to_string())),
+        },
+        (Form::Json, value) => schema(&field, &value)?,
+        (Form::Any, value) => return structured(field, value, limits),
+    };
+    Ok(Some((field, constraint)))
+}
+
+/// Reads `structured_outputs`.
+fn structured(field: String, value: Value, limits: &LimitsConfig) -> Result<Option<Named>, ApiError> {
+    let mut inner = Fields::nested(field, value)?;
+    let mut found = Vec::new();
+    for (name, form) in [("choice", Form::Choice), ("regex", Form::Regex), ("json", Form::Json)] {
+        if let Some(value) = inner.take(name) {
+            found.extend(read(inner.name(name), form, value, limits)?);
+        }
+    }
+    if inner.bool("json_object")? == Some(true) {
+        found.push((inner.name("json_object"), any_object()));
+    }
+    for name in ["grammar", "structural_tag"] {
+        if inner.take(name).is_some() {
+            return inner.bad(name, "is not supported; use choice, regex or json");
+        }
+    }
+    inner.finish()?;
+    let last = found.pop();
+    match (last, found.is_empty()) {
+        (Some((field, _)), false) => Err(ApiError::invalid(field, "only one constraint can be kept to")),
+        (last, _) => Ok(last),
+    }
+}

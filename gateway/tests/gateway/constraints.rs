@@ -1,0 +1,171 @@
+//! Constrained outputs over the built-in demo model and the real engine: every dialect, early end, refusals.
+
+use base::{Bytes, Nanos};
+use gateway::app::{Backend, Running, start};
+use gateway::backend;
+use gateway::clock::Clock;
+use scheduler::CostModel;
+use serde_json::{Value, json};
+use store::{DEFAULT_TENANT, Store};
+
+use crate::common::client::Client;
+use crate::common::{config, key_of};
+
+/// The demo model behind a socket. Its cost is no measurement: these tests look at answers.
+async fn serve_demo() -> (Running, Client) {
+    let mut config = config();
+    config.engine.threads = Some(1);
+    config.engine.kv_bytes = Bytes(8 << 20);
+    let engine = backend::load(&config).unwrap();
+    let model = backend::model_of(&engine, &config, Clock::start());
+    let cost =
+        CostModel { decode_base: Nanos(1_000_000), prefill_base: Nanos(1_000_000), ..CostModel::default() };
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let key = key_of(&store, DEFAULT_TENANT).await;
+    let running =
+        start(config, Backend { executor: Box::new(engine.executor), model, cost }, store).await.unwrap();
+    let client = Client { address: running.address, key: Some(key) };
+    (running, client)
+}
+
+/// How many steps of this kind have run.
+fn steps(running: &Running, kind: &str) -> u64 {
+    let text = running.app.shared.metrics.render();
+    let name = format!("relserve_steps_total{{kind=\"{kind}\"}} ");
+    text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)
+}
+
+async fn posted(client: &Client, path: &str, body: Value) -> Value {
+    let reply = client.post(path, &body).await;
+    assert_eq!(reply.status, 200, "{body}: {}", reply.body);
+    reply.json()
+}
+
+/// A relQuery of two reviews under a constraint.
+fn reviews(constraint: Value) -> Value {
+    let rows = [["A wonderful film, I loved it."], ["Dull, boring and far too long."]];
+    json!({"template": "Classify the text. Answer with one of these labels: positive, negative.\n\nText: {text}",
+        "rows": rows, "max_tokens": 60, "constraint": constraint})
+}
+
+#[actix_web::test]
+async fn a_column_of_labels_takes_no_decode_step() {
+    let (running, client) = serve_demo().await;
+    let reply = posted(&client, "/v1/relqueries", reviews(json!({"choice": ["positive", "negative"]}))).await;
+    assert_eq!(
+        (&reply["rows"][0]["text"], &reply["rows"][1]["text"]),
+        (&json!("positive"), &json!("negative"))
+    );
+    assert_eq!(reply["rows"][0]["finish_reason"], "stop");
+    assert_eq!(reply["rows"][0]["usage"]["completion_tokens"], 1);
+    let calls = json!({"calls": [
+        {"function": "classify", "args": ["It broke after a day.", ["Praise for it", "Complaint about it"]]},
+        {"function": "rate", "args": ["It broke after a day."]}]});
+    let cells = posted(&client, "/v1/cells", calls).await;
+    let label = cells["cells"][0]["value"].as_str().unwrap();
+    assert!(["Praise for it", "Complaint about it"].contains(&label), "{cells}");
+    assert!((1..=5).contains(&cells["cells"][1]["value"].as_i64().unwrap()), "{cells}");
+    assert!(steps(&running, "prefill") > 0);
+    assert_eq!((steps(&running, "decode"), steps(&running, "mixed")), (0, 0));
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
+async fn an_answer_is_cached_under_its_constraint() {
+    let (running, client) = serve_demo().await;
+    let ask = async |constraint: Value| posted(&client, "/v1/relqueries", reviews(constraint)).await;
+    let first = ask(json!({"choice": ["positive", "negative"]})).await;
+    let other = ask(json!({"choice": ["yes", "no"]})).await;
+    let again = ask(json!({"choice": ["positive", "negative"]})).await;
+    assert_eq!(other["usage"]["rows_from_cache"], 0);
+    assert!(["yes", "no"].contains(&other["rows"][0]["text"].as_str().unwrap()), "{other}");
+    assert_eq!(again["usage"]["rows_from_cache"], 2);
+    assert_eq!(first["rows"][0]["text"], again["rows"][0]["text"]);
+    running.drain(std::future::pending()).await;
+}
+
+const SCHEMA: &str = r#"{"type":"object","properties":{"label":{"enum":["good","bad"]},"score":{"type":"integer",
+    "minimum":1,"maximum":5}},"required":["label","score"],"additionalProperties":false}"#;
+
+#[actix_web::test]
+async fn every_dialect_of_a_constraint_is_kept_to() {
+    let (running, client) = serve_demo().await;
+    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+    let is_json = |text: &str| {
+        let value: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{text}"));
+        ["good", "bad"].contains(&value["label"].as_str().unwrap()) && value["score"].is_i64()
+    };
+    let is_choice = |text: &str| ["good", "good enough"].contains(&text);
+    let is_match = |text: &str| text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+    type Check<'a> = &'a dyn Fn(&str) -> bool;
+    let cases: [(Value, Check<'_>); 10] = [
+        (json!({"guided_choice": ["good", "good enough"]}), &is_choice),
+        (json!({"structured_outputs": {"choice": ["good", "good enough"]}}), &is_choice),
+        (json!({"constraint": {"choice": ["good", "good enough"]}}), &is_choice),
+        (json!({"guided_regex": "[0-9]{3}"}), &is_match),
+        (json!({"regex": "[0-9]{3}"}), &is_match),
+        (json!({"structured_outputs": {"regex": "[0-9]{3}"}}), &is_match),
+        (json!({"guided_json": schema}), &is_json),
+        (json!({"guided_json": SCHEMA}), &is_json),
+        (json!({"structured_outputs": {"json": schema}}), &is_json),
+        (
+            json!({"response_format": {"type": "json_schema", "json_schema":
+            {"name": "answer", "strict": true, "schema": schema}}}),
+            &is_json,
+        ),
+    ];
+    for (fields, check) in cases {
+        let mut body = json!({"model": "relserve-demo", "max_tokens": 64, "temperature": 1.0, "seed": 3});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let mut chat = body.clone();
+        chat["messages"] = json!([{"role": "user", "content": "How was it?"}]);
+        let reply = posted(&client, "/v1/chat/completions", chat).await;
+        let text = reply["choices"][0]["message"]["content"].as_str().unwrap();
+        assert!(check(text), "{fields}: {text}");
+        body["prompt"] = json!("It was");
+        let reply = posted(&client, "/v1/completions", body).await;
+        let text = reply["choices"][0]["text"].as_str().unwrap();
+        assert!(check(text), "{fields}: {text}");
+    }
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
+async fn a_bad_constraint_is_refused_by_name_with_its_limit() {
+    let (running, client) = serve_demo().await;
+    let many: Vec<String> = (0..1_001).map(|number| number.to_string()).collect();
+    let deep = (0..3_000).fold(String::from("a"), |inner, _| format!("({inner})*"));
+    let cases = [
+        (json!({}), "constraint", "one of choice"),
+        (json!({"choice": ["a"], "regex": "a"}), "constraint", "one of choice"),
+        (json!([]), "constraint", "must be an object"),
+        (json!({"choice": []}), "constraint.choice", "1 to 1000"),
+        (json!({"choice": many}), "constraint.choice", "1 to 1000"),
+        (json!({"choice": ["a", ""]}), "constraint.choice", "not empty"),
+        (json!({"choice": ["x".repeat(70_000)]}), "constraint.choice", "at most 65536"),
+        (json!({"integer": {"min": 5, "max": 1}}), "constraint.integer.max", "must not be below"),
+        (json!({"integer": {"min": 5}}), "constraint.integer.max", "required"),
+        (json!({"regex": "("}), "constraint.regex", ""),
+        (json!({"regex": deep}), "constraint.regex", ""),
+        (json!({"json_schema": "{}"}), "constraint.json_schema", "must be a JSON schema"),
+        (json!({"json_schema": {"type": "strange"}}), "constraint.json_schema", ""),
+        (json!({"grammar": "start: x"}), "constraint", "one of choice"),
+    ];
+    for (constraint, field, part) in cases {
+        let reply = client.post("/v1/relqueries", &reviews(constraint)).await;
+        assert_eq!(reply.status, 400, "{field}: {}", reply.body);
+        assert_eq!(reply.json()["error"]["param"], field, "{}", reply.body);
+        assert!(reply.error().contains(part), "{}", reply.body);
+    }
+    let both = json!({"prompt": "a", "guided_regex": "a", "response_format": {"type": "json_object"}});
+    let reply = client.post("/v1/completions", &both).await;
+    assert_eq!(
+        (reply.status, reply.json()["error"]["param"].as_str()),
+        (400, Some("guided_regex")),
+        "{}",
+        reply.body
+    );
+    let reply = posted(&client, "/v1/relqueries", reviews(json!({"choice": ["positive", "negative"]}))).await;
+    assert_eq!(reply["rows"][0]["text"], "positive", "the server is well");
+    running.drain(std::future::pending()).await;
+}
