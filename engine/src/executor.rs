@@ -1,8 +1,8 @@
 //! The local executor: a batch plan through the decoder to sampled tokens and their text.
 //!
-//! It keeps the text of rows that are not yet retired and where they stand in their constraint, and nothing else
-//! of a request. It trusts nothing in a
-//! plan: what contradicts pool, vocabulary or context is refused before anything is written.
+//! It keeps the text of rows that are not yet retired and where they stand in their constraint, nothing else of a
+//! request. It trusts nothing in a plan: what contradicts pool, vocabulary or context is refused before anything
+//! is written.
 
 mod check;
 
