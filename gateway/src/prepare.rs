@@ -99,15 +99,15 @@ pub fn cells(app: &App, fields: Fields) -> Result<Asked, ApiError> {
     let request = CellsRequest::read(fields, &app.config.limits, &app.model)?;
     let mut failed = Vec::new();
     let mut answers = Vec::with_capacity(request.calls.len());
-    let mut groups: Vec<(SharedCall, Rows)> = Vec::new();
-    let mut group_of: HashMap<SharedCall, usize> = HashMap::new();
+    let mut groups: Vec<(Group, Rows)> = Vec::new();
+    let mut group_of: HashMap<Group, usize> = HashMap::new();
     let total = request.calls.len();
     for (index, call) in (0..).zip(request.calls) {
         match call.and_then(|call| bind(index, &call, &app.config.limits)) {
-            Ok(BoundCall { shared, row }) => {
-                answers.push(shared.answer.clone());
-                let group = *group_of.entry(shared).or_insert_with_key(|shared| {
-                    groups.push((shared.clone(), Rows::default()));
+            Ok((group, row)) => {
+                answers.push(group.0.answer.clone());
+                let group = *group_of.entry(group).or_insert_with_key(|group| {
+                    groups.push((group.clone(), Rows::default()));
                     groups.len() - 1
                 });
                 groups[group].1.push(index, vec![row]);
@@ -119,8 +119,8 @@ pub fn cells(app: &App, fields: Fields) -> Result<Asked, ApiError> {
         }
     }
     let mut parts = Vec::with_capacity(groups.len());
-    for (shared, rows) in groups {
-        let (part, bad) = cell_part(app, &shared, rows, request.cache)?;
+    for (group, rows) in groups {
+        let (part, bad) = cell_part(app, group, rows, request.cache)?;
         failed.extend(bad);
         parts.push(part);
     }
@@ -136,8 +136,11 @@ pub fn cells(app: &App, fields: Fields) -> Result<Asked, ApiError> {
     Ok(Asked { work, stream: request.stream })
 }
 
+/// What the calls of one relQuery share, and the constraint they came with.
+type Group = (SharedCall, Option<Constraint>);
+
 /// Binds a call to its function.
-fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<BoundCall, ApiError> {
+fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(Group, Cell), ApiError> {
     let field = || format!("calls[{index}]");
     let mut arguments = Vec::with_capacity(call.args.len());
     for (number, value) in call.args.iter().enumerate() {
@@ -156,20 +159,25 @@ fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<BoundCall, Api
         }
         arguments.push(argument);
     }
-    Catalogue::built_in()
-        .bind(&call.function, &arguments)
-        .map_err(|error| ApiError::invalid(field(), error.to_string()))
+    let bound = Catalogue::built_in().bind(&call.function, &arguments);
+    let BoundCall { shared, row } = bound.map_err(|error| ApiError::invalid(field(), error.to_string()))?;
+    if call.constraint.is_some() && shared.answer != Answer::Text {
+        let reason =
+            format!("is only for functions that answer with text; `{}` has its own", shared.function);
+        return Err(ApiError::invalid(format!("calls[{index}].constraint"), reason));
+    }
+    Ok(((shared, call.constraint.clone()), row))
 }
 
 /// The rows of one function with one set of shared arguments.
 fn cell_part(
     app: &App,
-    shared: &SharedCall,
+    (shared, constraint): Group,
     rows: Rows,
     cache: bool,
 ) -> Result<(Part, Vec<(u32, ApiError)>), ApiError> {
     let output_max = TokenCount(shared.output_max.0.min(app.config.limits.output_tokens_max));
-    let constraint = constraint_of(&shared.answer, &app.model);
+    let constraint = constraint.or_else(|| constraint_of(&shared.answer, &app.model));
     let generation = Generation { output_max, constraint, ..Generation::default() };
     let sampling = Sampling { generation: Arc::new(generation.clone()), seed: None };
     let lowering =

@@ -183,6 +183,35 @@ fn what_cannot_be_compiled_is_refused_with_its_reason() {
 }
 
 #[test]
+fn a_wild_constraint_fails_its_own_row_at_worst() {
+    let nested =
+        r##"{"type":"object","properties":{"b":{"$ref":"#"},"a":"##.repeat(50) + "{}" + &"}}".repeat(50);
+    let long = r#"{"type":"array","items":{"type":"string","maxLength":100000},"maxItems":100000}"#;
+    let wild = [
+        Constraint::JsonSchema(nested),
+        Constraint::JsonSchema(long.into()),
+        Constraint::Regex("[ab]*a[ab]{300}".into()),
+        Constraint::Regex("(.*a.{12}|.*b.{13}|.*c.{14})".into()),
+        Constraint::Regex("((a{1,1000}){1,1000}){1,1000}".into()),
+        Constraint::Regex("(a+)+$".into()),
+        Constraint::Choice((0..1_000).map(|number| format!("label {number}")).collect()),
+    ];
+    for constraint in wild {
+        let mut follow = constraints().start(&constraint).expect("it compiles");
+        for step in 0..40u32 {
+            let Ok(allowed) = follow.allowed() else { break };
+            let tokens = allowed.to_list();
+            let token = TokenId(tokens[step.wrapping_mul(2_654_435_761) as usize % tokens.len()]);
+            let is_end = constraints().ends.contains(&token);
+            if is_end || !matches!(follow.push(token), Ok(Pushed::Open)) {
+                break;
+            }
+        }
+    }
+    assert_eq!(want(&choice(&["well", "ill"]), "well").map(|(_, text)| text).as_deref(), Some("well"));
+}
+
+#[test]
 fn only_so_many_compiled_constraints_are_kept() {
     let constraints = Constraints::new(Arc::new(base::text::ByteText), vec![base::text::ByteText::END]);
     for number in 0..KEPT_MAX + 9 {

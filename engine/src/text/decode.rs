@@ -237,4 +237,31 @@ mod tests {
         assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
         assert_eq!((byte_of('Ġ'), byte_of('Ċ'), byte_of(' ')), (Some(b' '), Some(b'\n'), None));
     }
+
+    #[test]
+    fn the_bytes_of_pieces_are_their_text_behind_a_space_that_is_lost() {
+        let replacements = vec![("\u{2581}".to_owned(), " ".to_owned())];
+        let strip = Some((' ', 1));
+        let cases = [
+            (Decoding::ByteLevel { strip }, ["\u{120}good", "\u{120}enough", "\u{c3}", "\u{a9}"]),
+            (
+                Decoding::Pieces { replacements, has_bytes: true, strip },
+                ["\u{2581}good", "\u{2581}x", "<0xC3>", "<0xA9>"],
+            ),
+            (
+                Decoding::Metaspace { mark: '\u{2581}', loses_first: true },
+                ["\u{2581}good", "\u{2581}x", "y", "\u{e9}"],
+            ),
+            (Decoding::Words, ["good", "enough", "a", "b"]),
+        ];
+        for (decoding, pieces) in cases {
+            assert!(decoding.drops_leading_space(), "{decoding:?}");
+            let bytes: Vec<u8> = pieces.iter().flat_map(|piece| decoding.bytes(piece)).collect();
+            let mut state = decoding.start();
+            let mut text: String = pieces.iter().map(|piece| decoding.push(&mut state, piece)).collect();
+            text += &decoding.flush(&mut state);
+            assert_eq!(format!(" {text}").into_bytes(), bytes, "{decoding:?}");
+        }
+        assert!(!Decoding::ByteLevel { strip: None }.drops_leading_space());
+    }
 }

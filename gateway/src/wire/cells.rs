@@ -1,6 +1,6 @@
 //! `/v1/cells` on the wire: calls in, values or errors out, in the same order.
 
-use base::Millis;
+use base::{Constraint, Millis};
 use ir::catalogue::AnswerValue;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,6 +11,7 @@ use crate::config::LimitsConfig;
 use crate::error::{ApiError, ErrorObject};
 use crate::json::Fields;
 use crate::model::Model;
+use crate::wire::constraint;
 use crate::wire::relquery::{Progress, Shape, check_model, deadline, progress, public_id, status_word};
 use crate::wire::usage::UsageReply;
 
@@ -21,6 +22,8 @@ pub struct Call {
     pub function: String,
     /// Its arguments, in order.
     pub args: Vec<Value>,
+    /// What its answer must look like, for functions that answer with text.
+    pub constraint: Option<Constraint>,
 }
 
 /// A batch of cell calls.
@@ -48,7 +51,8 @@ impl CellsRequest {
             let limit = format!("{} calls", limits.rows_max);
             return Err(ApiError::TooLarge { what: "`calls`".into(), limit });
         }
-        let calls = items.into_iter().enumerate().map(|(index, item)| call(index, item)).collect();
+        let one = |(index, item)| call(index, item, limits, model);
+        let calls = items.into_iter().enumerate().map(one).collect();
         let request = Self {
             calls,
             deadline: deadline(&mut fields)?,
@@ -60,14 +64,15 @@ impl CellsRequest {
     }
 }
 
-fn call(index: usize, item: Value) -> Result<Call, ApiError> {
+fn call(index: usize, item: Value, limits: &LimitsConfig, model: &Model) -> Result<Call, ApiError> {
     let mut fields = Fields::nested(format!("calls[{index}]"), item)?;
     let Some(function) = fields.string("function")? else {
         return fields.bad("function", "is required");
     };
     let args = fields.array("args")?.unwrap_or_default();
+    let constraint = constraint::take(&mut fields, limits, model)?;
     fields.finish()?;
-    Ok(Call { function, args })
+    Ok(Call { function, args, constraint })
 }
 
 /// One cell on the wire: a value, an error, or pending.

@@ -71,6 +71,28 @@ async fn a_column_of_labels_takes_no_decode_step() {
 }
 
 #[actix_web::test]
+async fn a_cell_that_answers_with_text_may_bring_its_own_constraint() {
+    let (running, client) = serve_demo().await;
+    let ask = |constraint: Value| json!({"function": "ask", "args": ["Is this good?", "It is."], "constraint": constraint});
+    let calls = json!([
+        ask(json!({"choice": ["yes", "no"]})),
+        ask(json!({"choice": ["ja", "nein"]})),
+        ask(json!({"regex": "("})),
+        {"function": "classify", "args": ["Fine.", ["good", "bad"]], "constraint": {"choice": ["good", "bad"]}},
+    ]);
+    let reply = posted(&client, "/v1/cells", json!({"calls": calls})).await;
+    let cells = &reply["cells"];
+    assert!(["yes", "no"].contains(&cells[0]["value"].as_str().unwrap()), "{reply}");
+    assert!(
+        ["ja", "nein"].contains(&cells[1]["value"].as_str().unwrap()),
+        "the same prompt, another form: {reply}"
+    );
+    assert_eq!(cells[2]["error"]["param"], "calls[2].constraint.regex");
+    assert_eq!(cells[3]["error"]["param"], "calls[3].constraint");
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
 async fn an_answer_is_cached_under_its_constraint() {
     let (running, client) = serve_demo().await;
     let ask = async |constraint: Value| posted(&client, "/v1/relqueries", reviews(constraint)).await;
