@@ -1,4 +1,4 @@
-//! The `relserve` command: serve, keys, pull, sim, model info, calibrate.
+//! The `relserve` command: serve, keys, pull, sim, model info, calibrate, bench.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -67,6 +67,18 @@ enum Command {
     /// Measures a model on this machine: prefill, decode and mixed steps, the cost model they give, and how
     /// much of its prompts a mixed step hides.
     Calibrate {
+        /// The folder; the built-in demo model without it.
+        dir: Option<PathBuf>,
+    },
+    /// Measures speed as a fraction of what this machine can do.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// The engine on a model: prefill, decode and a whole relQuery. On an otherwise idle machine.
+    Engine {
         /// The folder; the built-in demo model without it.
         dir: Option<PathBuf>,
     },
@@ -171,6 +183,15 @@ impl Cli {
                 let model = backend::model_of(&engine, &config, Clock::start());
                 say!("{}: {}", model.name, model.description);
                 say!("{}", crate::calibrate::measure(&mut engine.executor, &model)?.text());
+                Ok(())
+            }
+            Command::Bench(Bench::Engine { dir }) => {
+                let mut config = config;
+                config.model.dir = dir.or(config.model.dir);
+                let mut engine = backend::load(&config)?;
+                let model = backend::model_of(&engine, &config, Clock::start());
+                say!("{}: {}", model.name, model.description);
+                say!("{}", crate::bench::measure(&mut engine, &config.scheduler)?);
                 Ok(())
             }
             Command::ModelInfo { dir } => {

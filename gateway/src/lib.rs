@@ -9,6 +9,7 @@ pub mod account;
 pub mod app;
 pub mod auth;
 pub mod backend;
+pub mod bench;
 pub mod board;
 pub mod body;
 pub mod calibrate;

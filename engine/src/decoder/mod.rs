@@ -98,10 +98,20 @@ impl Decoder {
 
     /// Bytes of weights that one step reads, whatever its batch.
     pub fn step_bytes(&self) -> usize {
-        let layer = |layer: &DecoderLayer| {
-            [&layer.qkv, &layer.out, &layer.up, &layer.down].into_iter().map(Matrix::bytes).sum::<usize>()
-        };
-        self.layers.iter().map(layer).sum::<usize>() + self.head.bytes()
+        self.layer_matrices().map(Matrix::bytes).sum::<usize>() + self.head.bytes()
+    }
+
+    /// Operations of a step's products with weights, a multiplication and an addition counted as two:
+    /// `tokens` tokens through all layers, and logits for `sampled` of them. The last layer's products for
+    /// tokens that do not sample are counted, though the decoder leaves some of them out.
+    pub fn step_operations(&self, tokens: usize, sampled: usize) -> f64 {
+        let weights = |matrix: &Matrix| matrix.inputs() as f64 * matrix.outputs() as f64;
+        let layers: f64 = self.layer_matrices().map(weights).sum();
+        2.0 * (layers * tokens as f64 + weights(&self.head) * sampled as f64)
+    }
+
+    fn layer_matrices(&self) -> impl Iterator<Item = &Matrix> {
+        self.layers.iter().flat_map(|layer| [&layer.qkv, &layer.out, &layer.up, &layer.down])
     }
 
     /// Computes `slots`, writing their keys and values to `pool`, and gives back the hidden states from which the

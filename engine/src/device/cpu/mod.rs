@@ -9,6 +9,7 @@ mod avx2;
 mod avx512;
 mod avx512bf16;
 mod isa;
+mod limits;
 mod matrix;
 mod pairs;
 mod portable;
@@ -19,6 +20,7 @@ mod tile;
 mod wide;
 
 pub use isa::Isa;
+pub use limits::Limits;
 pub use matrix::{Matrix, Scratch};
 pub use rows::Norm;
 pub(crate) use softmax::soften;

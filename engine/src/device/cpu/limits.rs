@@ -1,0 +1,174 @@
+//! What this machine can do at most: the yardsticks of which a speed is given as a fraction.
+//!
+//! Rates on registers, not of somebody's matrix product: no product can be faster. It must not know models.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+
+use super::{Cpu, Isa};
+
+/// Runs of each measurement; the shortest counts, for others only ever make it longer.
+const RUNS: usize = 5;
+
+/// Words read by a run: far beyond any cache.
+const WORDS: usize = 64 << 20;
+
+/// What the threads of a device reach together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes read from memory per second.
+    pub read: f64,
+    /// Operations per second in single precision, a multiplication and an addition counted as two.
+    pub single: f64,
+    /// The same on pairs of bf16; `None` where the device's kernels have no such instruction.
+    pub bf16: Option<f64>,
+}
+
+impl Limits {
+    /// Measures them: about a second, on an idle machine.
+    pub fn measure(cpu: &Cpu) -> Self {
+        let isa = cpu.isa();
+        let rate = |operations: f64, kernel: fn()| {
+            let seconds = cpu.run(|| best(|| drop(rayon::broadcast(|_| kernel()))));
+            operations * cpu.threads() as f64 / seconds
+        };
+        let (lanes, kernel) = kernels::single(isa);
+        let single = rate(2.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel);
+        let bf16 = kernels::pairs(isa)
+            .map(|(lanes, kernel)| rate(4.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel));
+        Self { read: read_rate(cpu), single, bf16 }
+    }
+}
+
+fn read_rate(cpu: &Cpu) -> f64 {
+    let memory = vec![1u64; WORDS];
+    let sum = |chunk: &[u64]| chunk.iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+    let seconds = cpu.run(|| {
+        best(|| {
+            black_box(memory.par_chunks(1 << 20).map(sum).reduce(|| 0, u64::wrapping_add));
+        })
+    });
+    size_of_val(&memory[..]) as f64 / seconds
+}
+
+/// The shortest of some runs, in seconds.
+fn best(mut run: impl FnMut()) -> f64 {
+    let times = (0..RUNS).map(|_| {
+        let start = Instant::now();
+        run();
+        start.elapsed()
+    });
+    times.min().unwrap_or(Duration::MAX).as_secs_f64()
+}
+
+#[cfg(target_arch = "x86_64")]
+mod kernels {
+    use std::arch::x86_64::*;
+    use std::hint::black_box;
+
+    use super::Isa;
+
+    /// Rounds of a kernel.
+    pub(super) const TIMES: usize = 1_000_000;
+    /// Sums that do not wait for one another: more than the instructions' latency leaves idle.
+    pub(super) const SUMS: usize = 12;
+
+    /// Lanes and the loop of the widest multiplication in single precision.
+    pub(super) fn single(isa: Isa) -> (usize, fn()) {
+        match isa {
+            // SAFETY: a device has only kernels that its processor has (`Cpu::with_isa`).
+            Isa::Avx512 | Isa::Avx512Bf16 => (16, || unsafe { single_512() }),
+            // SAFETY: as above.
+            Isa::Avx2 => (8, || unsafe { single_256() }),
+            Isa::Portable => (4, super::portable),
+        }
+    }
+
+    /// Lanes of pairs, and the loop, where there is an instruction for them.
+    pub(super) fn pairs(isa: Isa) -> Option<(usize, fn())> {
+        // SAFETY: as above.
+        isa.rounds_activations().then_some((16, || unsafe { pairs_512() }))
+    }
+
+    #[target_feature(enable = "avx512f")]
+    fn single_512() {
+        let one = _mm512_set1_ps(black_box(1.0));
+        let mut sums = [_mm512_setzero_ps(); SUMS];
+        for _ in 0..TIMES {
+            for sum in &mut sums {
+                *sum = _mm512_fmadd_ps(one, one, *sum);
+            }
+        }
+        black_box(sums);
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    fn single_256() {
+        let one = _mm256_set1_ps(black_box(1.0));
+        let mut sums = [_mm256_setzero_ps(); SUMS];
+        for _ in 0..TIMES {
+            for sum in &mut sums {
+                *sum = _mm256_fmadd_ps(one, one, *sum);
+            }
+        }
+        black_box(sums);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    fn pairs_512() {
+        let one = _mm512_set1_ps(black_box(1.0));
+        let ones = _mm512_cvtne2ps_pbh(one, one);
+        let mut sums = [_mm512_setzero_ps(); SUMS];
+        for _ in 0..TIMES {
+            for sum in &mut sums {
+                *sum = _mm512_dpbf16_ps(*sum, ones, ones);
+            }
+        }
+        black_box(sums);
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod kernels {
+    use super::Isa;
+
+    pub(super) const TIMES: usize = 1_000_000;
+    pub(super) const SUMS: usize = 12;
+
+    pub(super) fn single(_isa: Isa) -> (usize, fn()) {
+        (4, super::portable)
+    }
+
+    pub(super) fn pairs(_isa: Isa) -> Option<(usize, fn())> {
+        None
+    }
+}
+
+/// What the compiler makes of four lanes.
+fn portable() {
+    let one = black_box(1.0f32);
+    let mut sums = [[0.0f32; 4]; kernels::SUMS];
+    for _ in 0..kernels::TIMES {
+        for sum in sums.as_flattened_mut() {
+            *sum += one * one;
+        }
+    }
+    black_box(sums);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_of_this_machine_has_limits() {
+        for isa in Isa::available() {
+            let cpu = Cpu::with_isa(Some(1), isa).expect("threads start");
+            let limits = Limits::measure(&cpu);
+            assert!(limits.read > 0.0 && limits.single > 0.0, "{isa:?} {limits:?}");
+            assert_eq!(limits.bf16.is_some(), isa.rounds_activations(), "{isa:?}");
+        }
+    }
+}
