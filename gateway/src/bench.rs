@@ -6,7 +6,6 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Instant;
 
 use base::{
     ExecError, Executor, Generation, Nanos, RelQueryId, ServiceClass, Span, SpanKind, Submission, TenantId,
@@ -16,6 +15,8 @@ use engine::checkpoint::Dtype;
 use engine::device::Limits;
 use engine::{Engine, LocalExecutor};
 use scheduler::{ConfigError, CostModel, Refused, Scheduler, SchedulerConfig};
+
+use crate::clock::Clock;
 
 /// How often a case runs; the median counts.
 const ROUNDS: u64 = 5;
@@ -70,7 +71,7 @@ struct Lab<'a> {
     limits: Limits,
     /// Operations per second of the products that this model's weights take.
     products: f64,
-    start: Instant,
+    clock: Clock,
     next: u64,
 }
 
@@ -103,7 +104,7 @@ pub fn measure(engine: &mut Engine, settings: &SchedulerConfig) -> Result<String
         executor: &mut engine.executor,
         limits,
         products: pairs.unwrap_or(limits.single),
-        start: Instant::now(),
+        clock: Clock::start(),
         next: 0,
     };
     let _ = write!(text, "\n{:<44}{:>10}{:>12}{:>10}{:>10}\n", "", "ms", "tokens/s", "limit ms", "of limit");
@@ -140,9 +141,9 @@ impl Lab<'_> {
     fn line(&mut self, case: &Case, vocab: u32) -> Result<String, BenchError> {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
-            let begin = Instant::now();
+            let begin = self.clock.now();
             let ran = self.run(case, vocab)?;
-            let whole = begin.elapsed().as_secs_f64();
+            let whole = (self.clock.now().0 - begin.0) as f64 / 1e9;
             let wanted = |step: &&Ran| match case.part {
                 Part::Prefill => !step.is_decode,
                 Part::Decode => step.is_decode,
@@ -172,10 +173,10 @@ impl Lab<'_> {
     /// Runs a case's rows as one relQuery that shares nothing with any before.
     fn run(&mut self, case: &Case, vocab: u32) -> Result<Vec<Ran>, BenchError> {
         self.next += 1;
-        let arrival = self.now();
+        let arrival = self.clock.now();
         self.scheduler.submit(submission(case, vocab, self.next, arrival))?;
         let mut ran = Vec::new();
-        while let Some(plan) = self.scheduler.plan(self.now()) {
+        while let Some(plan) = self.scheduler.plan(self.clock.now()) {
             let outcome = self.executor.step(&plan)?;
             ran.push(Ran {
                 tokens: plan.slots.iter().map(|slot| slot.input.len()).sum(),
@@ -183,13 +184,9 @@ impl Lab<'_> {
                 is_decode: plan.slots.iter().all(|slot| !slot.is_prefill),
                 elapsed: outcome.elapsed,
             });
-            self.scheduler.apply(&outcome, self.now());
+            self.scheduler.apply(&outcome, self.clock.now());
         }
         Ok(ran)
-    }
-
-    fn now(&self) -> Time {
-        Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 }
 
