@@ -1,6 +1,12 @@
 //! Steps of a 125M-parameter Llama with random weights, against this machine's own limits.
 //!
-//! `cargo bench -p engine` prints, per case, the fraction of its limit: decode against reading all weights once
+//! Build without the checks of pointers that a debug build makes at every step of a kernel, which halve its speed:
+//!
+//! ```text
+//! cargo bench -p engine --bench step --profile dev --config profile.dev.package.engine.debug-assertions=false
+//! ```
+//!
+//! It prints, per case, the fraction of its limit: decode against reading all weights once
 //! at the measured memory-read rate, prefill against its multiplications at the measured product rate (for
 //! weights that are widened the `gemm` crate's f32 rate on a large square; for pairs of bf16 what the instruction
 //! reaches on registers), whichever of the two takes longer. Each case runs on all kernels, one after another.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::amx;
+
 /// A set of kernels; each has all that those above it in this list need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -14,11 +16,13 @@ pub enum Isa {
     Avx512,
     /// 512-bit vectors that multiply pairs of bf16: weights kept as bf16 meet activations rounded to bf16.
     Avx512Bf16,
+    /// The same pairs on a matrix unit.
+    Amx,
 }
 
 impl Isa {
     /// All of them, the best last.
-    pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Bf16];
+    pub const ALL: [Self; 5] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Bf16, Self::Amx];
 
     /// Those that this machine has, the best last.
     pub fn available() -> impl Iterator<Item = Self> {
@@ -44,6 +48,7 @@ impl Isa {
             Self::Avx512 => Self::Avx2.is_available() && is_x86_feature_detected!("avx512f"),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Bf16 => Self::Avx512.is_available() && is_x86_feature_detected!("avx512bf16"),
+            Self::Amx => Self::Avx512Bf16.is_available() && amx::is_available(),
             #[cfg(not(target_arch = "x86_64"))]
             Self::Avx2 | Self::Avx512 | Self::Avx512Bf16 => false,
         }
@@ -58,16 +63,16 @@ impl Isa {
     pub fn panel(self) -> usize {
         match self {
             Self::Portable | Self::Avx2 => 16,
-            Self::Avx512 | Self::Avx512Bf16 => 32,
+            Self::Avx512 | Self::Avx512Bf16 | Self::Amx => 32,
         }
     }
 
-    /// Most rows of one tile: what the registers hold as accumulators beside weights.
+    /// Most rows of one tile of vectors: what the registers hold as accumulators beside weights.
     pub fn rows_max(self) -> usize {
         match self {
             Self::Portable => 4,
             Self::Avx2 => 6,
-            Self::Avx512 | Self::Avx512Bf16 => 12,
+            Self::Avx512 | Self::Avx512Bf16 | Self::Amx => 12,
         }
     }
 }

@@ -139,15 +139,19 @@ impl Cpu {
         if rows == 0 {
             return;
         }
-        let blocks: Vec<RowBlock> = row_blocks(rows, self.isa.rows_max()).collect();
+        let rows_max = match &weights.values {
+            Values::Bf16Pairs(_) => pairs::rows_max(self.isa),
+            _ => self.isa.rows_max(),
+        };
+        let blocks: Vec<RowBlock> = row_blocks(rows, rows_max).collect();
         match &weights.values {
             Values::F32(values) => wide_product(x, weights, values, &blocks, y, scratch),
             Values::F16(values) => wide_product(x, weights, values, &blocks, y, scratch),
             Values::Bf16(values) => wide_product(x, weights, values, &blocks, y, scratch),
             Values::Bf16Pairs(panels) => {
-                let activations = pairs::round_rows(x, weights.inputs, &mut scratch.rounded);
+                let activations = pairs::round_rows(self.isa, x, weights.inputs, &mut scratch.rounded);
                 let (pairs, width) = (pairs::pair_count(weights.inputs), self.isa.panel());
-                let kernel = Pairs { rows, pairs, width, activations, panels };
+                let kernel = Pairs { isa: self.isa, rows, pairs, width, activations, panels };
                 multiply(&kernel, &blocks, weights.outputs_of(), y);
             }
         }

@@ -5,12 +5,15 @@
 //! packed for it once; keys and values lie in the pool as it wants them. Weights kept as bf16 meet activations
 //! rounded to bf16 where the processor multiplies such pairs, and are widened to single precision where not.
 
+mod amx;
 mod avx2;
 mod avx512;
 mod avx512bf16;
+mod emulated;
 mod isa;
 mod limits;
 mod matrix;
+mod matrix_unit;
 mod pairs;
 mod portable;
 mod product;

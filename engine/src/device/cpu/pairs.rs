@@ -10,8 +10,9 @@
 use half::bf16;
 use rayon::prelude::*;
 
-use super::avx512bf16;
+use super::amx::Amx;
 use super::product::{Kernel, RowBlock};
+use super::{Isa, avx512bf16, matrix_unit};
 
 /// Two inputs next to each other.
 pub(super) type Pair = [bf16; 2];
@@ -27,6 +28,11 @@ const PAIRS_MULTIPLE: usize = 16;
 
 /// Blocks of pairs that a task rounds at least: less is not worth waking a thread for.
 const BLOCKS_PER_TASK: usize = 64;
+
+/// Most rows of a block.
+pub(super) fn rows_max(isa: Isa) -> usize {
+    if isa == Isa::Amx { matrix_unit::ROWS_MAX } else { isa.rows_max() }
+}
 
 /// Pairs of a sum over `inputs`, padding included.
 pub(super) fn pair_count(inputs: usize) -> usize {
@@ -55,7 +61,7 @@ pub(super) fn pack_panels(
 }
 
 /// Rounds rows of `inputs` and lays them out as kernels read them.
-pub(super) fn round_rows<'a>(x: &[f32], inputs: usize, packed: &'a mut Vec<Pair>) -> &'a [Pair] {
+pub(super) fn round_rows<'a>(isa: Isa, x: &[f32], inputs: usize, packed: &'a mut Vec<Pair>) -> &'a [Pair] {
     let rows = x.len() / inputs;
     let blocks = rows * pair_count(inputs).div_ceil(DEPTH_BLOCK);
     packed.resize((blocks * DEPTH_BLOCK).max(packed.len()), ZERO);
@@ -66,8 +72,12 @@ pub(super) fn round_rows<'a>(x: &[f32], inputs: usize, packed: &'a mut Vec<Pair>
             let from = &x[row * inputs..(row + 1) * inputs][first..];
             let from = &from[..from.len().min(2 * DEPTH_BLOCK)];
             let (to, padding) = block.as_flattened_mut().split_at_mut(from.len());
-            // SAFETY: only a device whose processor has these instructions multiplies pairs.
-            unsafe { avx512bf16::round(from, to) };
+            if isa.rounds_activations() {
+                // SAFETY: a `Cpu` holds available kernels only, and these have the instructions.
+                unsafe { avx512bf16::round(from, to) };
+            } else {
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_f32(*from));
+            }
             padding.fill(bf16::ZERO);
         },
     );
@@ -76,6 +86,8 @@ pub(super) fn round_rows<'a>(x: &[f32], inputs: usize, packed: &'a mut Vec<Pair>
 
 /// A product of rounded rows with packed weights.
 pub(super) struct Pairs<'a> {
+    /// Its instructions.
+    pub(super) isa: Isa,
     /// How many rows there are.
     pub(super) rows: usize,
     /// Length of the sums: [`pair_count`].
@@ -111,23 +123,35 @@ impl Kernel for Pairs<'_> {
         DEPTH_BLOCK
     }
 
-    unsafe fn add(
+    unsafe fn add(&self, block: RowBlock, panel: usize, depth: (usize, usize), c: *mut f32, c_row: usize) {
+        let tile = self.tile(block, panel, depth, c, c_row);
+        // SAFETY: `a` and `b` were cut to the tile's extent; `c` is this function's own contract.
+        unsafe {
+            match self.isa {
+                Isa::Amx => matrix_unit::add(&mut Amx::default(), block.1, &tile),
+                _ => avx512bf16::add(block.1, &tile),
+            }
+        }
+    }
+}
+
+impl Pairs<'_> {
+    /// The operands of a row block and a piece of a panel.
+    pub(super) fn tile(
         &self,
         (first, count): RowBlock,
         panel: usize,
         (depth_first, depth): (usize, usize),
         c: *mut f32,
         c_row: usize,
-    ) {
+    ) -> PairTile<'_> {
         let row = depth_first / DEPTH_BLOCK * self.rows + first;
-        let tile = PairTile {
+        PairTile {
             depth,
             a: &self.activations[row * DEPTH_BLOCK..][..count * DEPTH_BLOCK],
             b: &self.panels[(panel * self.pairs + depth_first) * self.width..][..depth * self.width],
             c,
             c_row,
-        };
-        // SAFETY: `a` and `b` were cut to the tile's extent; `c` is this function's own contract.
-        unsafe { avx512bf16::add(count, &tile) };
+        }
     }
 }

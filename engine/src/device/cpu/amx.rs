@@ -1,0 +1,141 @@
+//! The matrix unit of Intel's processors (AMX), by its instructions; the intrinsics are not stable yet.
+//!
+//! It has never been run: no machine of this project's had the unit. So it is used only where one product on it
+//! has the very bits that its software twin gives.
+//!
+//! Tiles are state of a thread that the compiler does not know, so each kernel configures them before it uses
+//! them and leaves none behind.
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod unit {
+    use std::arch::asm;
+    use std::arch::x86_64::__cpuid_count;
+    use std::sync::OnceLock;
+
+    use super::super::emulated::Emulated;
+    use super::super::matrix_unit::{ROW_BYTES, Unit, agrees_with};
+
+    /// Whether the processor has the unit for bf16 and this process is allowed its state.
+    ///
+    /// CPUID leaf 7, EDX: bit 22 is AMX-BF16, bit 24 AMX-TILE. Linux gives the tiles' 8 KiB of state to a process
+    /// that asks for it once (arch_prctl(2), ARCH_REQ_XCOMP_PERM).
+    pub(in crate::device::cpu) fn is_available() -> bool {
+        static AVAILABLE: OnceLock<bool> = OnceLock::new();
+        *AVAILABLE.get_or_init(|| {
+            let features = __cpuid_count(7, 0).edx;
+            let is_present = features & (1 << 22) != 0 && features & (1 << 24) != 0;
+            // SAFETY: the processor has the unit and the kernel lets this process use it.
+            is_present && ask_for_tiles() && unsafe { agrees_with(Amx::default(), Emulated::default()) }
+        })
+    }
+
+    /// Asks the kernel for the tiles' state.
+    fn ask_for_tiles() -> bool {
+        const ARCH_PRCTL: i64 = 158;
+        const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+        const XFEATURE_XTILEDATA: u64 = 18;
+        let result: i64;
+        // SAFETY: the call reads no memory and changes nothing but what this process may use; a kernel that does
+        // not know it answers with an error.
+        unsafe {
+            asm!(
+                "syscall",
+                inlateout("rax") ARCH_PRCTL => result,
+                in("rdi") ARCH_REQ_XCOMP_PERM,
+                in("rsi") XFEATURE_XTILEDATA,
+                lateout("rcx") _,
+                lateout("r11") _,
+                options(nostack)
+            );
+        }
+        result == 0
+    }
+
+    /// What `ldtilecfg` reads.
+    #[repr(C, align(64))]
+    struct Config {
+        palette: u8,
+        start_row: u8,
+        reserved: [u8; 14],
+        /// Bytes of each tile's rows; sixteen entries, of which eight count.
+        row_bytes: [u16; 16],
+        /// Rows of each tile; likewise.
+        rows: [u8; 16],
+    }
+
+    /// The unit itself; configured from [`Unit::configure`] until it is dropped.
+    #[derive(Default)]
+    pub(in crate::device::cpu) struct Amx(());
+
+    impl Drop for Amx {
+        fn drop(&mut self) {
+            // SAFETY: whoever made it vouched for the unit.
+            unsafe { asm!("tilerelease", options(nostack, nomem)) };
+        }
+    }
+
+    impl Unit for Amx {
+        unsafe fn configure(&mut self, rows: [u8; 8]) {
+            let mut config =
+                Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+            for (tile, rows) in rows.into_iter().enumerate().filter(|(_, rows)| *rows > 0) {
+                config.row_bytes[tile] = ROW_BYTES as u16;
+                config.rows[tile] = rows;
+            }
+            // SAFETY: it reads the 64 bytes of `config`.
+            unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
+        }
+
+        unsafe fn load<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
+            // SAFETY: passed on from this function's own contract.
+            unsafe {
+                asm!(
+                    "tileloadd tmm{t}, [{from} + {row}*1]",
+                    t = const T,
+                    from = in(reg) from,
+                    row = in(reg) row_bytes,
+                    options(nostack, readonly)
+                );
+            }
+        }
+
+        unsafe fn multiply<const SUMS: usize, const A: usize, const B: usize>(&mut self) {
+            // SAFETY: it touches no memory.
+            unsafe {
+                asm!(
+                    "tdpbf16ps tmm{sums}, tmm{a}, tmm{b}",
+                    sums = const SUMS,
+                    a = const A,
+                    b = const B,
+                    options(nostack, nomem)
+                );
+            }
+        }
+
+        unsafe fn store<const T: usize>(&mut self, to: *mut u8, row_bytes: usize) {
+            // SAFETY: passed on from this function's own contract.
+            unsafe {
+                asm!(
+                    "tilestored [{to} + {row}*1], tmm{t}",
+                    t = const T,
+                    to = in(reg) to,
+                    row = in(reg) row_bytes,
+                    options(nostack)
+                );
+            }
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+mod unit {
+    /// Stands where the unit cannot be.
+    pub(in crate::device::cpu) use super::super::emulated::Emulated as Amx;
+
+    /// Not on this machine.
+    pub(in crate::device::cpu) fn is_available() -> bool {
+        false
+    }
+}
+
+pub(super) use unit::{Amx, is_available};
