@@ -79,7 +79,7 @@ mod kernels {
     pub(super) fn single(isa: Isa) -> (usize, fn()) {
         match isa {
             // SAFETY: a device has only kernels that its processor has (`Cpu::with_isa`).
-            Isa::Avx512 | Isa::Avx512Bf16 => (16, || unsafe { single_512() }),
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => (16, || unsafe { single_512() }),
             // SAFETY: as above.
             Isa::Avx2 => (8, || unsafe { single_256() }),
             Isa::Portable => (4, super::portable),
