@@ -6,6 +6,8 @@ pub mod config;
 pub mod error;
 pub(crate) mod fields;
 pub mod generation;
+pub mod ggml;
+pub mod gguf;
 pub mod names;
 pub mod read_config;
 pub(crate) mod read_rope;
@@ -17,6 +19,7 @@ pub mod weights;
 
 pub use config::ModelConfig;
 pub use error::CheckpointError;
+pub use gguf::Gguf;
 pub use read_config::read_config;
 pub use safetensors::Safetensors;
 pub use synthetic::Synthetic;

@@ -45,13 +45,16 @@ struct Entry {
 
 /// The bytes of a file.
 #[derive(Debug)]
-enum Storage {
+pub(crate) enum Storage {
+    /// Pages of a file.
     Mapped(memmap2::Mmap),
+    /// A buffer.
     Memory(Cow<'static, [u8]>),
 }
 
 impl Storage {
-    fn bytes(&self) -> &[u8] {
+    /// All of them.
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Mapped(map) => map,
             Self::Memory(bytes) => bytes,
@@ -71,12 +74,12 @@ impl Safetensors {
     pub fn open(folder: &Path) -> Result<Self, CheckpointError> {
         let mut source = Self { files: Vec::new(), entries: BTreeMap::new() };
         if !folder.join(INDEX_FILE).is_file() {
-            source.add(SINGLE_FILE.to_owned(), map(folder, SINGLE_FILE)?)?;
+            source.add(SINGLE_FILE.to_owned(), map(&folder.join(SINGLE_FILE))?)?;
             return Ok(source);
         }
         let index = read_index(folder)?;
         for shard in shards(&index)? {
-            source.add(shard.to_owned(), map(folder, shard)?)?;
+            source.add(shard.to_owned(), map(&folder.join(shard))?)?;
         }
         for (name, shard) in &index.weight_map {
             let entry = source.entries.get(name).filter(|entry| source.files[entry.storage].0 == *shard);
@@ -211,11 +214,10 @@ fn is_plain_name(name: &str) -> bool {
     matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name)
 }
 
-/// Maps a file of `folder`: the only way not to hold the weights twice.
-fn map(folder: &Path, name: &str) -> Result<Storage, CheckpointError> {
-    let path = folder.join(name);
-    let io = |source| CheckpointError::Io { file: path.clone(), source };
-    let file = File::open(&path).map_err(io)?;
+/// Maps a file: the only way not to hold the weights twice.
+pub(crate) fn map(path: &Path) -> Result<Storage, CheckpointError> {
+    let io = |source| CheckpointError::Io { file: path.to_owned(), source };
+    let file = File::open(path).map_err(io)?;
     if file.metadata().map_err(io)?.len() == 0 {
         return Ok(Storage::Memory(Cow::Borrowed(&[]))); // an empty range cannot be mapped
     }
