@@ -196,11 +196,11 @@ impl Driver {
         };
         self.shared.pulse.step(now);
         let applied = clock.now();
+        self.shared.metrics.step(&plan, planned.since(planning) + applied.since(now), now.since(planned));
         for event in events {
             self.event(event, now);
         }
         self.wake_readers();
-        self.shared.metrics.step(&plan, planned.since(planning) + applied.since(now), now.since(planned));
         true
     }
 

@@ -123,7 +123,8 @@ mod tests {
         let both = [Policy::Fcfs, Policy::Sarathi];
         let both = Comparison::of(&trace, &both, &config, &FaultPlan::default(), None).expect("replays");
         let json = both.results(&trace, &config);
-        let names: Vec<&String> = json["policies"].as_object().expect("an object").keys().collect();
+        let mut names: Vec<&String> = json["policies"].as_object().expect("an object").keys().collect();
+        names.sort_unstable();
         assert_eq!(names, ["sarathi-512 hide=1", "vllm"]);
         assert_eq!(json["policies"]["vllm"]["tenants"]["other"]["n"], 1);
         let first = &json["policies"]["vllm"]["iterations"][0];

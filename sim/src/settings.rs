@@ -2,7 +2,7 @@
 //! configuration by its dotted path. It must not know where the text comes from.
 
 use scheduler::{Policy, SchedulerConfig};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A setting that cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +52,7 @@ pub fn set(config: &mut SchedulerConfig, assignment: &str) -> Result<(), Setting
     let mut whole = serde_json::to_value(&*config).map_err(|error| reason(&error))?;
     let mut place = &mut whole;
     for name in key.split('.') {
-        let known = place.as_object().map(|fields| fields.keys().cloned().collect::<Vec<_>>().join(", "));
+        let known = place.as_object().map(listed);
         let unknown = || SettingError::Unknown {
             key: key.to_owned(),
             known: known.clone().unwrap_or_else(|| "no fields in it".to_owned()),
@@ -64,6 +64,13 @@ pub fn set(config: &mut SchedulerConfig, assignment: &str) -> Result<(), Setting
     changed.validate().map_err(|error| reason(&error))?;
     *config = changed;
     Ok(())
+}
+
+/// The names of fields, sorted here: how `serde_json` orders a map depends on which crates are built with it.
+fn listed(fields: &Map<String, Value>) -> String {
+    let mut names: Vec<&str> = fields.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    names.join(", ")
 }
 
 /// `all`, or names with commas between them; those of the reference results are known too.

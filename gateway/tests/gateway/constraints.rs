@@ -58,15 +58,20 @@ async fn a_column_of_labels_takes_no_decode_step() {
     );
     assert_eq!(reply["rows"][0]["finish_reason"], "stop");
     assert_eq!(reply["rows"][0]["usage"]["completion_tokens"], 1);
-    let calls = json!({"calls": [
-        {"function": "classify", "args": ["It broke after a day.", ["Praise for it", "Complaint about it"]]},
-        {"function": "rate", "args": ["It broke after a day."]}]});
-    let cells = posted(&client, "/v1/cells", calls).await;
-    let label = cells["cells"][0]["value"].as_str().unwrap();
-    assert!(["Praise for it", "Complaint about it"].contains(&label), "{cells}");
-    assert!((1..=5).contains(&cells["cells"][1]["value"].as_i64().unwrap()), "{cells}");
+    let cell = async |call: Value| {
+        let reply = posted(&client, "/v1/cells", json!({ "calls": [call] })).await;
+        reply["cells"][0]["value"].clone()
+    };
+    let text = "It broke after a day.";
+    let labels = ["Praise for it", "Complaint about it"];
+    let label = cell(json!({"function": "classify", "args": [text, labels]})).await;
+    assert!(labels.contains(&label.as_str().unwrap()), "{label}");
     assert!(steps(&running, "prefill") > 0);
     assert_eq!((steps(&running, "decode"), steps(&running, "mixed")), (0, 0));
+    let rating = cell(json!({"function": "rate", "args": [text]})).await;
+    assert!((1..=5).contains(&rating.as_i64().unwrap()), "{rating}");
+    // The model may write the space in front of the digit as a token of its own.
+    assert!(steps(&running, "decode") <= 1);
     running.drain(std::future::pending()).await;
 }
 
