@@ -17,8 +17,8 @@ use base::{
 use rayon::prelude::*;
 
 use crate::constraint::{Constraints, Follow, Pushed};
-use crate::decoder::{Decoder, Workspace};
-use crate::pool::{KvPool, PoolError, PoolShape};
+use crate::parallel::{Broken, Memory, Ranks};
+use crate::pool::{PoolError, PoolShape};
 use crate::sample::{forbid, sample};
 use crate::stop::StopText;
 use crate::text::{DecodeState, TokenText};
@@ -37,12 +37,12 @@ pub struct PoolSettings {
 
 /// Runs batch plans on this machine.
 pub struct LocalExecutor {
-    decoder: Decoder,
-    pool: KvPool,
+    ranks: Ranks,
+    memory: Vec<Memory>,
+    pool_shape: PoolShape,
     text: Arc<dyn TokenText>,
     ends: Vec<TokenId>,
     constraints: Arc<Constraints>,
-    work: Workspace,
     outputs: HashMap<RequestId, Output>,
 }
 
@@ -57,33 +57,34 @@ struct Output {
 type Drawn = Result<(TokenId, Pushed), RowError>;
 
 impl LocalExecutor {
-    /// An executor of `decoder`; `ends` are the model's own end tokens. Allocates the pool.
+    /// An executor of a model; `ends` are the model's own end tokens. Allocates the pool.
     pub fn new(
-        decoder: Decoder,
+        model: impl Into<Ranks>,
         text: Arc<dyn TokenText>,
         ends: Vec<TokenId>,
         settings: PoolSettings,
     ) -> Result<Self, PoolError> {
-        let shape = PoolShape::fit(decoder.config(), settings.block_tokens, settings.kv_bytes)?;
+        let ranks = model.into();
+        let pool_shape = ranks.pool_shape(settings.block_tokens, settings.kv_bytes)?;
         Ok(Self {
-            decoder,
-            pool: KvPool::new(shape),
+            memory: ranks.memory(pool_shape),
+            pool_shape,
+            ranks,
             constraints: Arc::new(Constraints::new(Arc::clone(&text), ends.clone())),
             text,
             ends,
-            work: Workspace::default(),
             outputs: HashMap::new(),
         })
     }
 
-    /// Extents of its pool.
+    /// Extents of its pool, or of each rank's.
     pub fn pool_shape(&self) -> PoolShape {
-        self.pool.shape()
+        self.pool_shape
     }
 
-    /// Its decoder.
-    pub fn decoder(&self) -> &Decoder {
-        &self.decoder
+    /// The model on its ranks.
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
     }
 
     /// What compiles the constraints of its rows.
@@ -97,15 +98,19 @@ impl LocalExecutor {
     }
 
     /// Samples from hidden states `[rows, embedding]`, in order.
-    fn sample(&mut self, hidden: &[f32], specs: &[(RequestId, &SampleSpec)]) -> Vec<RowOutcome> {
-        let config = self.decoder.config();
+    fn sample(
+        &mut self,
+        hidden: &[f32],
+        specs: &[(RequestId, &SampleSpec)],
+    ) -> Result<Vec<RowOutcome>, Broken> {
+        let config = self.ranks.config();
         let (width, vocab, ids_end) = (config.embedding, config.vocab, self.text.ids_end() as usize);
         let mut rows = Vec::with_capacity(specs.len());
         for (hidden, specs) in hidden.chunks(LOGIT_ROWS_MAX * width).zip(specs.chunks(LOGIT_ROWS_MAX)) {
+            let mut logits = self.ranks.logits(&mut self.memory, hidden)?;
             let mut follows: Vec<_> =
                 specs.iter().map(|(request, spec)| self.follow(*request, spec)).collect();
-            let mut logits = self.decoder.logits(hidden, &mut self.work);
-            let cpu = self.decoder.cpu();
+            let cpu = self.ranks.cpu();
             let drawn: Vec<Drawn> = cpu.run(|| {
                 let rows = logits.par_chunks_exact_mut(vocab).zip(specs.par_iter()).zip(&mut follows);
                 let draw = |((logits, (_, spec)), follow): ((&mut [f32], &(_, &SampleSpec)), &mut _)| {
@@ -123,7 +128,7 @@ impl LocalExecutor {
                 rows.push(RowOutcome { request: *request, result });
             }
         }
-        rows
+        Ok(rows)
     }
 
     /// Where a row stands in its constraint, if it has one; given back by `emit`.
@@ -206,11 +211,12 @@ impl Executor for LocalExecutor {
         for request in &plan.retired {
             self.outputs.remove(request);
         }
-        check::check(plan, self.decoder.config(), self.pool.shape()).map_err(ExecError::BadPlan)?;
-        let hidden = self.decoder.forward(&mut self.pool, &plan.slots, &mut self.work);
+        check::check(plan, self.ranks.config(), self.pool_shape).map_err(ExecError::BadPlan)?;
+        let failed = |broken: Broken| ExecError::Failed(broken.to_string());
+        let hidden = self.ranks.forward(&mut self.memory, &plan.slots).map_err(failed)?;
         let specs: Vec<(RequestId, &SampleSpec)> =
             plan.slots.iter().filter_map(|slot| Some((slot.request, slot.sample.as_ref()?))).collect();
-        let rows = self.sample(&hidden, &specs);
+        let rows = self.sample(&hidden, &specs).map_err(failed)?;
         let elapsed = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Ok(StepOutcome { step: plan.step, elapsed, rows })
     }

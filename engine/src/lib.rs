@@ -13,6 +13,7 @@ pub mod hub;
 mod load;
 mod memory;
 pub mod opened;
+pub mod parallel;
 pub mod pool;
 mod rope;
 mod sample;

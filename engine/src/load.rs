@@ -10,12 +10,12 @@ use crate::checkpoint::generation::GenerationDefaults;
 use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::shapes::parameters;
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, WeightSource};
-use crate::decoder::{Decoder, LoadOptions};
 use crate::device::{Cpu, Isa};
 use crate::executor::{LocalExecutor, PoolSettings};
 use crate::memory;
 use crate::opened::{ModelFiles, Opened};
-use crate::pool::{PoolError, PoolShape};
+use crate::parallel::{Ranks, ShardError};
+use crate::pool::PoolError;
 use crate::settings::EngineConfig;
 use crate::text::ModelText;
 
@@ -76,6 +76,17 @@ pub enum EngineError {
     Threads(std::io::Error),
 }
 
+impl From<ShardError> for EngineError {
+    fn from(error: ShardError) -> Self {
+        match error {
+            ShardError::Checkpoint(error) => Self::Checkpoint(error),
+            ShardError::Uneven { ranks, .. } => {
+                Self::Config { field: "engine.tensor_parallel", reason: format!("is {ranks}, but {error}") }
+            }
+        }
+    }
+}
+
 /// Loads a Hugging Face folder.
 pub fn load_dir(folder: &Path, config: &EngineConfig) -> Result<Engine, EngineError> {
     check(config)?;
@@ -95,29 +106,29 @@ fn check(config: &EngineConfig) -> Result<(), EngineError> {
 /// Packs the weights and makes the pool.
 fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError> {
     let Opened { name, config: model, weights, text, defaults, revision } = opened;
-    let cpu = Arc::new(device(config)?);
-    let isa = cpu.isa();
+    let cpus = devices(config)?;
+    let isa = cpus[0].isa();
     let stored = stored_dtype(&model, &weights)?;
     let dtype = config.dtype.unwrap_or(stored);
-    let decoder = Decoder::load(&model, &weights, LoadOptions { cpu, dtype: config.dtype })?;
+    let ranks = Ranks::load(&model, &weights, &cpus, config.dtype)?;
     drop(weights);
     let text = Arc::new(text);
-    let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: kv_bytes(&model, config)? };
-    let executor = LocalExecutor::new(decoder, text.clone(), text.ends().to_vec(), settings)?;
+    let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: kv_bytes(&ranks, config)? };
+    let executor = LocalExecutor::new(ranks, text.clone(), text.ends().to_vec(), settings)?;
     let info = ModelInfo {
         name,
         family: model.family,
         parameters: parameters(&model),
         context_max: TokenCount(model.context_max as u64),
         vocab: u32::try_from(model.vocab).expect("read_config bounds every extent"),
-        revision: revision ^ rounding_mark(stored, dtype, isa.rounds_activations()),
+        revision: revision ^ rounding_mark(stored, dtype, isa.rounds_activations(), cpus.len()),
         kv_blocks: u32::try_from(executor.pool_shape().blocks).expect("the pool has at most u32::MAX blocks"),
         block_tokens: config.block_tokens,
         dtype,
         defaults,
     };
     let (parameters, kv_blocks) = (info.parameters, info.kv_blocks);
-    tracing::info!(model = %info.name, parameters, kv_blocks, ?isa, "model loaded");
+    tracing::info!(model = %info.name, parameters, kv_blocks, ?isa, ranks = cpus.len(), "model loaded");
     Ok(Engine { executor, text, info })
 }
 
@@ -127,34 +138,43 @@ fn stored_dtype(model: &ModelConfig, weights: &dyn WeightSource) -> Result<Dtype
     Ok(weights.tensor(&name)?.dtype)
 }
 
-/// The threads, with the kernels that are asked for.
-fn device(config: &EngineConfig) -> Result<Cpu, EngineError> {
+/// The threads, with the kernels that are asked for: shared out evenly among ranks, the first ones taking what is left
+/// over.
+fn devices(config: &EngineConfig) -> Result<Vec<Arc<Cpu>>, EngineError> {
     let isa = config.isa.unwrap_or_else(Isa::detect);
     if !isa.is_available() {
         let reason = format!("is {isa:?}, which this machine lacks; its best is {:?}", Isa::detect());
         return Err(EngineError::Config { field: "engine.isa", reason });
     }
-    Cpu::with_isa(config.threads, isa).map_err(EngineError::Threads)
+    let threads = match config.threads {
+        Some(threads) => threads,
+        None => std::thread::available_parallelism().map_err(EngineError::Threads)?.get(),
+    };
+    let ranks = config.tensor_parallel;
+    let share = |rank: usize| (threads / ranks + usize::from(rank < threads % ranks)).max(1);
+    let cpu = |rank| Cpu::with_isa(Some(share(rank)), isa).map(Arc::new).map_err(EngineError::Threads);
+    (0..ranks).map(cpu).collect()
 }
 
 /// Sets the revision apart where weights are kept in another type than they are stored, or activations are
-/// rounded to meet them: they round to other answers.
-fn rounding_mark(stored: Dtype, kept: Dtype, rounds_activations: bool) -> u128 {
+/// rounded to meet them, or sums are split over ranks: they round to other answers.
+fn rounding_mark(stored: Dtype, kept: Dtype, rounds_activations: bool, ranks: usize) -> u128 {
     let weights = match (stored == kept, kept) {
         (true, _) => 0,
         (false, Dtype::F32) => 1,
         (false, Dtype::F16) => 2,
         (false, Dtype::Bf16) => 3,
     };
-    weights | if kept == Dtype::Bf16 && rounds_activations { 4 } else { 0 }
+    let activations = if kept == Dtype::Bf16 && rounds_activations { 4 } else { 0 };
+    weights | activations | ((ranks as u128 - 1) << 8)
 }
 
 /// Memory for the KV pool: what is configured, but no more than `sequences_max` requests of full length
 /// could fill, nor than nine tenths of what the machine has left after the weights.
-fn kv_bytes(model: &ModelConfig, config: &EngineConfig) -> Result<Bytes, EngineError> {
+fn kv_bytes(ranks: &Ranks, config: &EngineConfig) -> Result<Bytes, EngineError> {
     let wanted = config.kv_bytes.0;
-    let blocks = PoolShape::fit(model, config.block_tokens, config.kv_bytes)?.blocks as u128;
-    let per_sequence = model.context_max.div_ceil(config.block_tokens as usize) as u128;
+    let blocks = ranks.pool_shape(config.block_tokens, config.kv_bytes)?.blocks as u128;
+    let per_sequence = ranks.config().context_max.div_ceil(config.block_tokens as usize) as u128;
     let useful = blocks.min(per_sequence * u128::from(config.sequences_max));
     let useful = (u128::from(wanted) * useful).div_ceil(blocks) as u64; // at most `wanted`
     let room = memory::available().map_or(useful, |available| available.0 / 10 * 9);

@@ -12,6 +12,8 @@ use crate::device::Isa;
 pub struct EngineConfig {
     /// Threads that compute; absent: one per core.
     pub threads: Option<usize>,
+    /// Ranks that the model is cut into, each with its share of the threads (at least one) and of the memory.
+    pub tensor_parallel: usize,
     /// Most memory for keys and values. Less is taken where the model cannot use it or the machine
     /// does not have it.
     pub kv_bytes: Bytes,
@@ -34,6 +36,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             threads: None,
+            tensor_parallel: 1,
             kv_bytes: Bytes(1 << 30),
             block_tokens: 16,
             dtype: None,
@@ -49,6 +52,9 @@ impl EngineConfig {
     pub fn validate(&self) -> Result<(), (&'static str, String)> {
         if self.threads == Some(0) {
             return Err(("engine.threads", "must be positive".to_owned()));
+        }
+        if self.tensor_parallel == 0 {
+            return Err(("engine.tensor_parallel", "must be positive".to_owned()));
         }
         if self.block_tokens == 0 {
             return Err(("engine.block_tokens", "must be positive".to_owned()));

@@ -12,7 +12,7 @@ use base::{
     Time, TokenCount, TokenId, WorkItem,
 };
 use engine::checkpoint::Dtype;
-use engine::device::Limits;
+use engine::device::{Cpu, Limits};
 use engine::{Engine, LocalExecutor};
 use scheduler::{ConfigError, CostModel, Refused, Scheduler, SchedulerConfig};
 
@@ -30,6 +30,9 @@ pub enum BenchError {
     /// A step failed.
     #[error("a step failed: {0}")]
     Step(#[from] ExecError),
+    /// No threads to measure the machine with.
+    #[error("threads cannot be started: {0}")]
+    Threads(#[from] std::io::Error),
     /// The scheduler's settings.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -77,7 +80,8 @@ struct Lab<'a> {
 
 /// Measures the machine and `engine` on it; the table.
 pub fn measure(engine: &mut Engine, settings: &SchedulerConfig) -> Result<String, BenchError> {
-    let cpu = Arc::clone(engine.executor.decoder().cpu());
+    let ranks = engine.executor.ranks();
+    let cpu = Cpu::with_isa(Some(ranks.threads()), ranks.cpu().isa())?;
     let limits = Limits::measure(&cpu);
     let pairs = limits.bf16.filter(|_| engine.info.dtype == Dtype::Bf16);
     let mut text = format!(
@@ -165,9 +169,9 @@ impl Lab<'_> {
 
     /// Seconds that a step takes at least.
     fn limit(&self, step: &Ran) -> f64 {
-        let decoder = self.executor.decoder();
-        let reading = decoder.step_bytes() as f64 / self.limits.read;
-        reading.max(decoder.step_operations(step.tokens, step.sampled) / self.products)
+        let model = self.executor.ranks();
+        let reading = model.step_bytes() as f64 / self.limits.read;
+        reading.max(model.step_operations(step.tokens, step.sampled) / self.products)
     }
 
     /// Runs a case's rows as one relQuery that shares nothing with any before.

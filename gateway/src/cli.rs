@@ -92,6 +92,9 @@ struct Serve {
     /// A Hugging Face folder.
     #[arg(long)]
     model: Option<PathBuf>,
+    /// Ranks that the model is cut into (tensor parallelism).
+    #[arg(long, value_name = "RANKS")]
+    tp: Option<usize>,
     /// fcfs, sarathi, static-priority, relserve, relserve-pp, relserve-dp or ours.
     #[arg(long, value_parser = policy)]
     policy: Option<Policy>,
@@ -150,6 +153,7 @@ impl Cli {
         if let Command::Serve(flags) = &self.command {
             config.server.listen = flags.listen.unwrap_or(config.server.listen);
             config.scheduler.policy = flags.policy.unwrap_or(config.scheduler.policy);
+            config.engine.tensor_parallel = flags.tp.unwrap_or(config.engine.tensor_parallel);
             if let Some(folder) = &flags.model {
                 config.model.dir = Some(folder.clone());
             }

@@ -160,7 +160,7 @@ impl WeightSource for Safetensors {
         if bytes != Some(entry.bytes.len()) {
             return Err(bad(format!("{} bytes do not fill shape {:?}", entry.bytes.len(), entry.shape)));
         }
-        Ok(RawTensor { dtype, shape: entry.shape.clone(), data: &storage.bytes()[entry.bytes.clone()] })
+        Ok(RawTensor { dtype, shape: entry.shape.clone(), data: storage.bytes()[entry.bytes.clone()].into() })
     }
 
     fn names(&self) -> Vec<String> {

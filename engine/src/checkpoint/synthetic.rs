@@ -144,18 +144,17 @@ impl Synthetic {
 /// The named tensors as a safetensors file.
 fn serialise(weights: &MapWeights, names: &[String]) -> Result<Vec<u8>, CheckpointError> {
     let bad = |error: safetensors::SafeTensorError| CheckpointError::malformed(SINGLE_FILE, error);
+    let tensors = names.iter().map(|name| Ok((name, weights.tensor(name)?)));
+    let tensors = tensors.collect::<Result<Vec<_>, CheckpointError>>()?;
     let mut views = Vec::new();
-    for name in names {
-        let tensor = weights.tensor(name)?;
+    for (name, tensor) in &tensors {
         let dtype = match tensor.dtype {
             Dtype::F32 => safetensors::Dtype::F32,
             Dtype::F16 => safetensors::Dtype::F16,
             Dtype::Bf16 => safetensors::Dtype::BF16,
         };
-        views.push((
-            name,
-            safetensors::tensor::TensorView::new(dtype, tensor.shape, tensor.data).map_err(bad)?,
-        ));
+        let view = safetensors::tensor::TensorView::new(dtype, tensor.shape.clone(), &tensor.data);
+        views.push((name, view.map_err(bad)?));
     }
     safetensors::serialize(views, None).map_err(bad)
 }

@@ -2,6 +2,7 @@
 //!
 //! A source hands out raw bytes; it must not know which tensors a model needs or what for.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::checkpoint::CheckpointError;
@@ -45,7 +46,7 @@ pub struct RawTensor<'a> {
     /// Extent per dimension, outermost first.
     pub shape: Vec<usize>,
     /// `shape` elements of `dtype`; the length is checked by whoever built this.
-    pub data: &'a [u8],
+    pub data: Cow<'a, [u8]>,
 }
 
 impl RawTensor<'_> {
@@ -109,7 +110,9 @@ impl MapWeights {
 impl WeightSource for MapWeights {
     fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
         match self.tensors.get(name) {
-            Some((dtype, shape, data)) => Ok(RawTensor { dtype: *dtype, shape: shape.clone(), data }),
+            Some((dtype, shape, data)) => {
+                Ok(RawTensor { dtype: *dtype, shape: shape.clone(), data: data.into() })
+            }
             None => Err(CheckpointError::MissingTensor { name: name.to_owned() }),
         }
     }

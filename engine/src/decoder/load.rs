@@ -8,6 +8,7 @@ use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weigh
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
 use crate::device::cpu::Norm;
 use crate::device::{Cpu, Matrix};
+use crate::parallel::{Alone, Collective};
 use crate::rope::Rope;
 
 /// How to load.
@@ -30,6 +31,16 @@ impl Decoder {
         config: &ModelConfig,
         source: &dyn WeightSource,
         options: LoadOptions,
+    ) -> Result<Self, CheckpointError> {
+        Self::load_rank(config, source, options, Box::new(Alone))
+    }
+
+    /// The same for one rank of a model: `config` and `source` are the rank's own.
+    pub(crate) fn load_rank(
+        config: &ModelConfig,
+        source: &dyn WeightSource,
+        options: LoadOptions,
+        collective: Box<dyn Collective>,
     ) -> Result<Self, CheckpointError> {
         let loader = Loader { config, source, options };
         let names = model_names(config.family);
@@ -63,6 +74,7 @@ impl Decoder {
                 .transpose()?,
             head: loader.matrix(&[(head, [vocab, width])], false)?,
             cpu: Arc::clone(&loader.options.cpu),
+            collective,
             config: config.clone(),
         })
     }

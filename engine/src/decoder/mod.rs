@@ -1,7 +1,9 @@
 //! The one transformer: every family is this decoder with other values of [`ModelConfig`].
 //!
 //! It computes flat batches, `[tokens, hidden]`, of slots whose blocks are given; it must not know requests,
-//! text or where blocks come from.
+//! text or where blocks come from. It is a whole model or one rank of it ([`crate::parallel`]): a rank's
+//! configuration has the rank's share of heads, inner width and vocabulary, and its [`Collective`] adds up
+//! what the ranks' shares give.
 
 mod load;
 
@@ -16,15 +18,17 @@ use crate::checkpoint::ModelConfig;
 use crate::checkpoint::config::{Mlp, Position};
 use crate::device::cpu::Norm;
 use crate::device::{Cpu, Matrix, Scratch};
+use crate::parallel::{Broken, Collective};
 use crate::pool::{Cell, KvPool};
 use crate::rope::{Angles, Rope};
 
 pub use load::LoadOptions;
 
-/// A model with its weights, ready to run.
+/// A model, or a rank of one, with its weights, ready to run.
 pub struct Decoder {
     config: ModelConfig,
     cpu: Arc<Cpu>,
+    collective: Box<dyn Collective>,
     rope: Option<Rope>,
     /// `[vocab, embedding]`; `None` where the head is used instead.
     embedding: Option<Matrix>,
@@ -86,7 +90,7 @@ struct Step {
 }
 
 impl Decoder {
-    /// Its configuration.
+    /// Its configuration; a rank's own where it is one.
     pub fn config(&self) -> &ModelConfig {
         &self.config
     }
@@ -94,6 +98,11 @@ impl Decoder {
     /// The device it runs on.
     pub fn cpu(&self) -> &Arc<Cpu> {
         &self.cpu
+    }
+
+    /// Its end of the group of ranks.
+    pub fn collective(&self) -> &dyn Collective {
+        &*self.collective
     }
 
     /// Bytes of weights that one step reads, whatever its batch.
@@ -117,22 +126,38 @@ impl Decoder {
     /// Computes `slots`, writing their keys and values to `pool`, and gives back the hidden states from which the
     /// sampling slots' logits follow: `[sampling slots, embedding]`, for [`Self::logits`].
     ///
-    /// The slots must have been checked against pool, vocabulary and context (the executor does).
-    pub fn forward(&self, pool: &mut KvPool, slots: &[Slot], work: &mut Workspace) -> Vec<f32> {
+    /// The slots must have been checked against pool, vocabulary and context (the executor does). Fails where another
+    /// rank does.
+    pub fn forward(
+        &self,
+        pool: &mut KvPool,
+        slots: &[Slot],
+        work: &mut Workspace,
+    ) -> Result<Vec<f32>, Broken> {
         self.cpu.run(|| self.compute(pool, slots, work))
     }
 
-    /// Logits `[rows, vocab]` of hidden states `[rows, embedding]`.
-    pub fn logits(&self, hidden: &[f32], work: &mut Workspace) -> Vec<f32> {
-        let rows = hidden.len() / self.config.embedding;
-        let mut logits = vec![0.0; rows * self.config.vocab];
-        self.cpu.run(|| self.cpu.linear(hidden, &self.head, &mut logits, &mut work.scratch));
-        logits
+    /// Logits `[rows, vocab]`, of the whole vocabulary, of hidden states `[rows, embedding]`.
+    pub fn logits(&self, hidden: &[f32], work: &mut Workspace) -> Result<Vec<f32>, Broken> {
+        let (rows, vocab) = (hidden.len() / self.config.embedding, self.config.vocab);
+        self.cpu.run(|| {
+            let mut logits = vec![0.0; rows * vocab];
+            self.cpu.linear(hidden, &self.head, &mut logits, &mut work.scratch);
+            let ranks = self.collective.ranks();
+            if ranks == 1 {
+                return Ok(logits);
+            }
+            let mut parts = vec![0.0; ranks * logits.len()]; // [ranks, rows, vocab of a rank]
+            self.collective.all_gather(&logits, &mut parts)?;
+            let part = |row: usize, rank: usize| &parts[(rank * rows + row) * vocab..][..vocab];
+            let parts = (0..rows).flat_map(|row| (0..ranks).map(move |rank| (row, rank)));
+            Ok(parts.flat_map(|(row, rank)| part(row, rank)).copied().collect())
+        })
     }
 
-    fn compute(&self, pool: &mut KvPool, slots: &[Slot], work: &mut Workspace) -> Vec<f32> {
+    fn compute(&self, pool: &mut KvPool, slots: &[Slot], work: &mut Workspace) -> Result<Vec<f32>, Broken> {
         let step = self.flatten(pool.shape().block_tokens, slots, work);
-        self.embed(slots, work);
+        self.embed(slots, work)?;
         let mut tokens = step.cells.len();
         for (number, layer) in self.layers.iter().enumerate() {
             self.write_keys_and_values(layer, number, pool, &step.cells, work);
@@ -146,9 +171,9 @@ impl Decoder {
                 keep_rows(&mut work.attended, self.attention_width(), &step.sampled);
                 tokens = step.sampled.len();
             }
-            self.finish_layer(layer, tokens, work);
+            self.finish_layer(layer, tokens, work)?;
         }
-        self.finish(tokens, work)
+        Ok(self.finish(tokens, work))
     }
 
     /// Positions, cells, angles and the attention plan of a step.
@@ -174,7 +199,7 @@ impl Decoder {
     }
 
     /// `work.x` = embeddings `[tokens, hidden]`, with learned positions.
-    fn embed(&self, slots: &[Slot], work: &mut Workspace) {
+    fn embed(&self, slots: &[Slot], work: &mut Workspace) -> Result<(), Broken> {
         let (hidden, width) = (self.config.hidden, self.config.embedding);
         let tokens: usize = slots.iter().map(|slot| slot.input.len()).sum();
         let table = self.embedding.as_ref().unwrap_or(&self.head);
@@ -182,7 +207,12 @@ impl Decoder {
         let inputs: Vec<usize> =
             slots.iter().flat_map(|slot| &slot.input).map(|token| token.0 as usize).collect();
         let rows = embedded.par_chunks_exact_mut(width).zip(inputs).with_min_len(16);
-        rows.for_each(|(row, token)| table.row(token, row));
+        let first = self.collective.rank() * self.config.vocab;
+        rows.for_each(|(row, token)| match token.checked_sub(first) {
+            Some(token) if token < self.config.vocab => table.row(token, row),
+            _ => row.fill(0.0), // another rank has it
+        });
+        self.collective.all_reduce(embedded)?;
         let x = sized(&mut work.x, tokens * hidden);
         match &self.project_in {
             Some(project) => self.cpu.linear(embedded, project, x, &mut work.scratch),
@@ -194,6 +224,7 @@ impl Decoder {
                 self.cpu.add(row, &table[(position + offset as usize) * hidden..][..hidden]);
             }
         }
+        Ok(())
     }
 
     /// Computes queries, keys and values of all tokens and writes the layer's keys and values: all of them,
@@ -254,13 +285,14 @@ impl Decoder {
     }
 
     /// The rest of a layer, over the first `tokens` rows of `work`: output projection, then the feed-forward block.
-    fn finish_layer(&self, layer: &DecoderLayer, tokens: usize, work: &mut Workspace) {
+    fn finish_layer(&self, layer: &DecoderLayer, tokens: usize, work: &mut Workspace) -> Result<(), Broken> {
         let Workspace { x, normed, attended, wide, inner, scratch, .. } = work;
         let (hidden, middle) = (self.config.hidden, self.config.intermediate);
         let x = &mut x[..tokens * hidden]; // [tokens, hidden]
         let attended = sized(attended, tokens * self.attention_width()); // [tokens, heads head_dim]
         let added = sized(inner, tokens * hidden); // [tokens, hidden]
         self.cpu.linear(attended, &layer.out, added, scratch);
+        self.collective.all_reduce(added)?;
         self.cpu.add(x, added);
         self.block_output(&layer.attn_norm, x, normed);
 
@@ -280,8 +312,10 @@ impl Decoder {
         };
         let added = sized(normed, tokens * hidden); // [tokens, hidden]; the block's input is used up
         self.cpu.linear(active, &layer.down, added, scratch);
+        self.collective.all_reduce(added)?;
         self.cpu.add(x, added);
         self.block_output(&layer.mlp_norm, x, normed);
+        Ok(())
     }
 
     /// What a block reads: the normalised stream, or the stream itself where blocks normalise behind.

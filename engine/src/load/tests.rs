@@ -97,7 +97,7 @@ fn kernels_that_round_activations_are_another_revision_and_missing_ones_are_refu
     for isa in Isa::ALL {
         match load(isa) {
             Ok(engine) => {
-                assert!(isa.is_available() && engine.executor.decoder().cpu().isa() == isa);
+                assert!(isa.is_available() && engine.executor.ranks().cpu().isa() == isa);
                 assert_eq!(engine.info.revision != portable, isa.rounds_activations());
             }
             Err(error) => {
@@ -138,4 +138,38 @@ fn settings_are_read_strictly() {
     assert_eq!(read(r#"{"dtype": "bf16"}"#).expect("valid").dtype, Some(Dtype::Bf16));
     assert_eq!(read(r#"{"isa": "avx512bf16"}"#).expect("valid").isa, Some(Isa::Avx512Bf16));
     assert!(read(r#"{"thread": 2}"#).is_err());
+}
+
+#[test]
+fn ranks_answer_like_one_and_have_a_revision_of_their_own() {
+    for family in FAMILIES {
+        let folder = written(&Synthetic::tiny(family, 9));
+        let load = |tensor_parallel| {
+            let config = EngineConfig { threads: Some(3), tensor_parallel, ..small() };
+            load_dir(folder.path(), &config).expect("the model divides")
+        };
+        let mut engines = [1, 2, 4].map(load);
+        let tokens = engines.each_mut().map(|engine| next_token(engine, "the thing and the other thing"));
+        assert!(tokens[1] == tokens[0] && tokens[2] == tokens[0], "{family:?}: {tokens:?}");
+        let threads = engines.each_ref().map(|engine| engine.executor.ranks().threads());
+        assert_eq!(threads, [3, 3, 4], "each rank has its share of the threads, and at least one");
+        let revisions = engines.each_ref().map(|engine| engine.info.revision);
+        assert!(revisions[0] != revisions[1] && revisions[1] != revisions[2]);
+    }
+}
+
+#[test]
+fn a_model_that_does_not_divide_among_its_ranks_is_refused_by_setting_and_field() {
+    let mut synthetic = Synthetic::tiny(Family::Mistral, 9);
+    (synthetic.config.heads, synthetic.config.kv_heads) = (6, 2);
+    let folder = written(&synthetic);
+    let refused = |tensor_parallel| {
+        let config = EngineConfig { tensor_parallel, ..small() };
+        load_dir(folder.path(), &config).err().expect("refused").to_string()
+    };
+    assert_eq!(
+        refused(4),
+        "`engine.tensor_parallel` is 4, but `num_attention_heads` = 6 cannot be divided among 4 ranks"
+    );
+    assert_eq!(refused(0), "`engine.tensor_parallel` must be positive");
 }

@@ -199,8 +199,9 @@ impl Bare {
 
     /// Logits of the slots that sample, one row each.
     pub(crate) fn logits(&mut self, slots: &[Slot]) -> Vec<Vec<f32>> {
-        let hidden = self.decoder.forward(&mut self.pool, slots, &mut self.work);
-        let logits = self.decoder.logits(&hidden, &mut self.work);
+        let hidden =
+            self.decoder.forward(&mut self.pool, slots, &mut self.work).expect("no other rank fails");
+        let logits = self.decoder.logits(&hidden, &mut self.work).expect("no other rank fails");
         logits.chunks_exact(self.decoder.config().vocab).map(<[f32]>::to_vec).collect()
     }
 }

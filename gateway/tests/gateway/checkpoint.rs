@@ -36,3 +36,38 @@ async fn a_checkpoint_is_measured_once_and_serves_rows() {
     assert_eq!(reply["rows"][1]["usage"]["completion_tokens"], 4);
     running.drain(std::future::pending()).await;
 }
+
+#[actix_web::test]
+async fn a_model_on_two_ranks_serves_the_answers_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    Synthetic::tiny(Family::Qwen2, 7).write(folder.path()).unwrap();
+    let rows: Vec<_> = (0..12).map(|row| json!([format!("row {row}")])).collect();
+    let body = json!({"template": "Say {w}", "rows": rows, "max_tokens": 9, "chat": false});
+    let choice = json!({"template": "Say {w}", "rows": rows, "chat": false,
+        "constraint": {"choice": ["good", "bad", "neither"]}});
+    let mut answers = Vec::new();
+    for ranks in [1, 2] {
+        let mut config = config();
+        config.model.dir = Some(folder.path().to_owned());
+        config.engine.tensor_parallel = ranks;
+        config.engine.threads = Some(2);
+        config.engine.kv_bytes = base::Bytes(4 << 20);
+        let store = Store::open("sqlite::memory:").await.unwrap();
+        let engine = backend::load(&config).unwrap();
+        let backend = backend::ready(engine, &config, &store, Clock::start()).await.unwrap();
+        let key = key_of(&store, DEFAULT_TENANT).await;
+        let running = start(config, backend, store).await.unwrap();
+        let client = Client { address: running.address, key: Some(key) };
+        let mut texts = Vec::new();
+        for body in [&body, &choice] {
+            let reply = client.post("/v1/relqueries", body).await;
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            let reply = reply.json();
+            texts.extend(reply["rows"].as_array().unwrap().iter().map(|row| row["text"].clone()));
+        }
+        answers.push(texts);
+        running.drain(std::future::pending()).await;
+    }
+    assert_eq!(answers[0].len(), 24);
+    assert_eq!(answers[0], answers[1]);
+}

@@ -63,6 +63,14 @@ impl Cpu {
         self.pool.install(work)
     }
 
+    /// Runs `work` on this device's threads and, meanwhile, `beside` on the caller's; returns when both have ended.
+    pub fn run_beside(&self, work: impl FnOnce() + Send, beside: impl FnOnce()) {
+        self.pool.in_place_scope(|scope| {
+            scope.spawn(|_| work());
+            beside();
+        });
+    }
+
     /// The kernels in use.
     pub fn isa(&self) -> Isa {
         self.isa

@@ -31,7 +31,7 @@ struct Case {
 impl Case {
     fn run(cpu: &Cpu, dtype: Dtype, (rows, inputs, outputs): (usize, usize, usize), has_bias: bool) -> Self {
         let data = bytes(dtype, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
-        let tensor = RawTensor { dtype, shape: vec![outputs, inputs], data: &data };
+        let tensor = RawTensor { dtype, shape: vec![outputs, inputs], data: data.as_slice().into() };
         let weights = tensor.to_f32();
         let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 77)).collect();
         let bias: Vec<f32> = (0..outputs).map(|i| if has_bias { noise(i + 7) } else { 0.0 }).collect();
@@ -112,7 +112,7 @@ fn a_row_has_the_same_bits_alone_and_in_a_batch() {
     for (isa, dtype) in Isa::available().flat_map(|isa| [(isa, Dtype::Bf16), (isa, Dtype::F32)]) {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
         let data = bytes(dtype, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
-        let tensor = RawTensor { dtype, shape: vec![outputs, inputs], data: &data };
+        let tensor = RawTensor { dtype, shape: vec![outputs, inputs], data: data.as_slice().into() };
         let matrix = cpu.pack(&[tensor], None, None);
         let mut scratch = Scratch::default();
         let (mut together, mut alone) = (vec![0.0; rows * outputs], vec![0.0; outputs]);
@@ -130,7 +130,8 @@ fn what_is_not_a_number_stays_in_its_row() {
     for isa in Isa::available() {
         let cpu = Cpu::with_isa(Some(1), isa).expect("threads start");
         let data = bytes(Dtype::Bf16, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
-        let tensor = RawTensor { dtype: Dtype::Bf16, shape: vec![outputs, inputs], data: &data };
+        let tensor =
+            RawTensor { dtype: Dtype::Bf16, shape: vec![outputs, inputs], data: data.as_slice().into() };
         let matrix = cpu.pack(&[tensor], None, None);
         for (bad, at) in [(f32::NAN, 36), (f32::INFINITY, 5)] {
             let mut x: Vec<f32> = (0..3 * inputs).map(noise).collect();
@@ -149,8 +150,8 @@ fn stacked_parts_are_one_matrix() {
     let cpu = Cpu::new(Some(1)).expect("threads start");
     let (a, b) = (bytes(Dtype::F32, &[1.0, 2.0]), bytes(Dtype::F16, &[3.0, 4.0, 5.0, 6.0]));
     let parts = [
-        RawTensor { dtype: Dtype::F32, shape: vec![1, 2], data: &a },
-        RawTensor { dtype: Dtype::F16, shape: vec![2, 2], data: &b },
+        RawTensor { dtype: Dtype::F32, shape: vec![1, 2], data: a.as_slice().into() },
+        RawTensor { dtype: Dtype::F16, shape: vec![2, 2], data: b.as_slice().into() },
     ];
     let matrix = cpu.pack(&parts, None, None);
     let mut y = [0.0; 3];

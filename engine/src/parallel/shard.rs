@@ -1,0 +1,218 @@
+//! What one rank holds of a model: a configuration of its own, and its part of every tensor.
+//!
+//! A decoder over these is an ordinary decoder with fewer heads, a narrower feed-forward block and a smaller
+//! vocabulary; only sums and the vocabulary's offset tell it that it is not alone.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::checkpoint::config::Family;
+use crate::checkpoint::names::{bias, layer_names, model_names, weight};
+use crate::checkpoint::{CheckpointError, ModelConfig, RawTensor, WeightSource};
+
+/// A model that cannot be loaded as ranks.
+#[derive(Debug, thiserror::Error)]
+pub enum ShardError {
+    /// The checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// An extent that ranks cannot share.
+    #[error("`{field}` = {count} cannot be divided among {ranks} ranks")]
+    Uneven {
+        /// Its name in config.json.
+        field: &'static str,
+        /// The extent.
+        count: usize,
+        /// How many ranks there should be.
+        ranks: usize,
+    },
+}
+
+/// The `index`-th of `of` equal parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    /// Which.
+    pub(super) index: usize,
+    /// Of how many.
+    pub(super) of: usize,
+}
+
+impl Share {
+    /// Its part of `0..count`, as first and length.
+    fn range(self, count: usize) -> (usize, usize) {
+        let length = count / self.of;
+        (self.index * length, length)
+    }
+
+    /// Which key-value heads this rank has: its part, or, where ranks outnumber heads, the one that its queries read.
+    fn of_kv_heads(self, kv_heads: usize) -> Self {
+        if kv_heads < self.of { Self { index: self.index * kv_heads / self.of, of: kv_heads } } else { self }
+    }
+
+    /// The configuration of a rank of `whole`.
+    pub(super) fn config(self, whole: &ModelConfig) -> Result<ModelConfig, ShardError> {
+        let ranks = self.of;
+        let divide = |field, count: usize| match count % ranks {
+            0 => Ok(count / ranks),
+            _ => Err(ShardError::Uneven { field, count, ranks }),
+        };
+        let inner = if whole.family == Family::Opt { "ffn_dim" } else { "intermediate_size" };
+        let kv_heads = match whole.kv_heads {
+            few if few < ranks && ranks.is_multiple_of(few) => 1, // several ranks have the same one
+            heads => divide("num_key_value_heads", heads)?,
+        };
+        Ok(ModelConfig {
+            heads: divide("num_attention_heads", whole.heads)?,
+            kv_heads,
+            intermediate: divide(inner, whole.intermediate)?,
+            vocab: divide("vocab_size", whole.vocab)?,
+            ..whole.clone()
+        })
+    }
+}
+
+/// How a tensor is cut.
+#[derive(Clone, Copy)]
+enum Cut {
+    /// Along its first dimension: outputs.
+    Outputs(Share),
+    /// Along its second dimension: inputs.
+    Inputs(Share),
+    /// Not cut, and added by rank 0 alone: the bias of a layer whose results are summed over ranks.
+    Once(Share),
+}
+
+/// A rank's view of a checkpoint.
+pub(super) struct ShardSource<'a> {
+    source: &'a dyn WeightSource,
+    /// Tensors that are not here are on every rank whole.
+    cuts: HashMap<String, Cut>,
+}
+
+impl<'a> ShardSource<'a> {
+    /// The part of rank `share` of the tensors of a model of configuration `whole`.
+    pub(super) fn new(source: &'a dyn WeightSource, whole: &ModelConfig, share: Share) -> Self {
+        let mut cuts = HashMap::new();
+        let model = model_names(whole.family);
+        for module in [&model.embedding, &model.head] {
+            cuts.insert(weight(module), Cut::Outputs(share));
+        }
+        let kv = share.of_kv_heads(whole.kv_heads);
+        for layer in 0..whole.layers {
+            let names = layer_names(whole.family, layer);
+            let columns = [(Some(names.q), share), (Some(names.k), kv), (Some(names.v), kv)];
+            for (module, share) in columns.into_iter().chain([(names.gate, share), (Some(names.up), share)]) {
+                for name in module.into_iter().flat_map(|module| [weight(&module), bias(&module)]) {
+                    cuts.insert(name, Cut::Outputs(share));
+                }
+            }
+            for module in [names.o, names.down] {
+                cuts.insert(weight(&module), Cut::Inputs(share));
+                cuts.insert(bias(&module), Cut::Once(share));
+            }
+        }
+        Self { source, cuts }
+    }
+}
+
+impl WeightSource for ShardSource<'_> {
+    fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        let tensor = self.source.tensor(name)?;
+        Ok(match self.cuts.get(name) {
+            Some(cut) => cut.apply(tensor),
+            None => tensor,
+        })
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.source.names()
+    }
+}
+
+impl Cut {
+    /// The part of `tensor`. One that does not divide stays whole: it has not the shape its configuration asks for, and
+    /// is refused for that.
+    fn apply(self, tensor: RawTensor<'_>) -> RawTensor<'_> {
+        let (dimension, share) = match self {
+            Self::Outputs(share) => (0, share),
+            Self::Inputs(share) => (1, share),
+            Self::Once(share) if share.index > 0 => {
+                return RawTensor { data: vec![0; tensor.data.len()].into(), ..tensor };
+            }
+            Self::Once(_) => return tensor,
+        };
+        let Some(extent) = tensor.shape.get(dimension).copied() else { return tensor };
+        if extent == 0 || !extent.is_multiple_of(share.of) {
+            return tensor;
+        }
+        let outer: usize = tensor.shape[..dimension].iter().product();
+        let bytes = tensor.data.len() / outer.max(1); // of one index before the cut dimension
+        let (first, length) = share.range(bytes);
+        let data = match tensor.data {
+            Cow::Borrowed(data) if outer == 1 => Cow::Borrowed(&data[first..first + length]),
+            data => {
+                data.chunks_exact(bytes.max(1)).flat_map(|one| &one[first..first + length]).copied().collect()
+            }
+        };
+        let mut shape = tensor.shape;
+        shape[dimension] = extent / share.of;
+        RawTensor { shape, data, ..tensor }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Dtype;
+    use crate::checkpoint::weights::MapWeights;
+    use crate::decoder::tests_config;
+
+    #[test]
+    fn tensors_are_cut_by_outputs_by_inputs_or_added_once() {
+        let mut weights = MapWeights::default();
+        let layer = "model.layers.0";
+        let count = |n: usize| (0..n).map(|i| i as f32).collect::<Vec<_>>();
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            for (name, shape) in [
+                ("self_attn.q_proj.weight", &[4, 3][..]),
+                ("self_attn.k_proj.weight", &[2, 3]),
+                ("self_attn.o_proj.weight", &[3, 4]),
+                ("self_attn.o_proj.bias", &[3]),
+                ("input_layernorm.weight", &[3]),
+            ] {
+                weights.insert(&format!("{layer}.{name}"), dtype, shape, &count(shape.iter().product()));
+            }
+            let found = |index: usize, name: &str| {
+                let source = ShardSource::new(&weights, &tests_config(), Share { index, of: 4 });
+                let tensor = source.tensor(&format!("{layer}.{name}")).expect("it is there");
+                (tensor.shape.clone(), tensor.to_f32())
+            };
+            assert_eq!(found(2, "self_attn.q_proj.weight"), (vec![1, 3], vec![6.0, 7.0, 8.0]));
+            assert_eq!(found(1, "self_attn.k_proj.weight"), (vec![1, 3], vec![0.0, 1.0, 2.0]));
+            assert_eq!(found(2, "self_attn.k_proj.weight"), (vec![1, 3], vec![3.0, 4.0, 5.0]));
+            assert_eq!(found(1, "self_attn.o_proj.weight"), (vec![3, 1], vec![1.0, 5.0, 9.0]));
+            assert_eq!(found(0, "self_attn.o_proj.bias"), (vec![3], vec![0.0, 1.0, 2.0]));
+            assert_eq!(found(3, "self_attn.o_proj.bias"), (vec![3], vec![0.0; 3]));
+            assert_eq!(found(3, "input_layernorm.weight"), (vec![3], vec![0.0, 1.0, 2.0]));
+        }
+    }
+
+    #[test]
+    fn every_part_together_is_the_model() {
+        let whole = tests_config(); // 4 heads, 2 of keys and values
+        for of in [1, 2, 4] {
+            let config = Share { index: 0, of }.config(&ModelConfig { vocab: 64, ..whole.clone() });
+            let config = config.expect("it divides");
+            assert_eq!((config.heads * of, config.intermediate * of, config.vocab * of), (4, 48, 64));
+            assert_eq!(config.kv_heads, (2 / of).max(1));
+            let kv: Vec<Share> = (0..of).map(|index| Share { index, of }.of_kv_heads(2)).collect();
+            let groups = kv.iter().map(|share| share.range(2)).collect::<Vec<_>>();
+            let expected: &[(usize, usize)] = match of {
+                1 => &[(0, 2)],
+                2 => &[(0, 1), (1, 1)],
+                _ => &[(0, 1), (0, 1), (1, 1), (1, 1)],
+            };
+            assert_eq!(groups, expected);
+        }
+    }
+}

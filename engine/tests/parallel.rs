@@ -1,0 +1,177 @@
+//! A model on two or four ranks answers as it does on one.
+
+mod common;
+
+use std::sync::Arc;
+
+use base::text::ByteText;
+use base::{Bytes, RowError, Slot, TokenId};
+use common::{Blocks, Row, advance, decode_all, difference, step, tokens};
+use engine::checkpoint::config::Family;
+use engine::checkpoint::synthetic::Synthetic;
+use engine::checkpoint::weights::MapWeights;
+use engine::checkpoint::{Dtype, WeightSource as _};
+use engine::device::{Cpu, Isa};
+use engine::executor::{LocalExecutor, PoolSettings};
+use engine::parallel::{Memory, Ranks};
+
+const BLOCK: usize = 16;
+const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
+
+/// Largest difference between numbers of ranks, in units of the largest logit: sums in another order.
+const TOLERANCE: f32 = 1e-5;
+
+/// The same where activations are rounded to bf16: a sum that another order moves across a border of its last
+/// place moves by the whole place, 2^-8.
+const ROUNDED_TOLERANCE: f32 = 2e-2;
+
+/// A model on so many ranks; the second of them has two threads, the others one.
+fn ranks_on(isa: Isa, model: &Synthetic, weights: &MapWeights, count: usize) -> Ranks {
+    let cpu = |rank| Arc::new(Cpu::with_isa(Some(1 + usize::from(rank == 1)), isa).expect("threads start"));
+    let cpus: Vec<Arc<Cpu>> = (0..count).map(cpu).collect();
+    Ranks::load(&model.config, weights, &cpus, None).expect("the model divides")
+}
+
+fn executor(model: &Synthetic, weights: &MapWeights, ranks: usize) -> LocalExecutor {
+    let ranks = ranks_on(Isa::detect(), model, weights, ranks);
+    let settings = PoolSettings { block_tokens: BLOCK as u32, kv_bytes: Bytes(8 << 20) };
+    LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings).expect("the pool fits")
+}
+
+/// Three rows on one template of two blocks, one of them in two chunks, then decode steps of all.
+fn logits(ranks: &Ranks, seed: u64) -> Vec<Vec<f32>> {
+    let shape = ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("the pool fits");
+    let (mut memory, mut blocks): (Vec<Memory>, _) = (ranks.memory(shape), Blocks::default());
+    let prompt = |row: u64| [tokens(seed, 2 * BLOCK), tokens(seed + row, 5 + 9 * row as usize)].concat();
+    let first = Row { cuts: vec![2], ..Row::new(1, prompt(1), 96, BLOCK, &mut blocks) };
+    let mut rows = vec![first.clone()];
+    rows.extend((2..4).map(|id| Row::new(id, prompt(id), 96, BLOCK, &mut blocks).sharing(&first, 2)));
+    let mut found = Vec::new();
+    let mut compute = |slots: &[Slot]| {
+        let hidden = ranks.forward(&mut memory, slots).expect("no rank fails");
+        let logits = ranks.logits(&mut memory, &hidden).expect("no rank fails");
+        found.extend(logits.chunks_exact(ranks.config().vocab).map(<[f32]>::to_vec));
+    };
+    compute(&[rows[0].slot(0..40)]);
+    compute(&[rows[0].slot(40..rows[0].prompt), rows[1].slot(32..50), rows[2].slot(32..rows[2].prompt)]);
+    compute(&[rows[1].slot(50..rows[1].prompt)]);
+    for token in 0..4 {
+        rows.iter_mut().for_each(|row| row.tokens.push(TokenId(7 * token + 3)));
+        compute(&rows.iter().map(Row::decode).collect::<Vec<_>>());
+    }
+    found
+}
+
+/// Compares two and four ranks with one, on this machine's best kernels and the best that do not round.
+fn check(model: &Synthetic) {
+    let rounds = |isa: Isa| isa.rounds_activations() && model.dtype == Dtype::Bf16;
+    let weights = model.weights();
+    for isa in [common::widening(), Isa::detect()] {
+        let expected = logits(&ranks_on(isa, model, &weights, 1), model.seed);
+        let tolerance = if rounds(isa) { ROUNDED_TOLERANCE } else { TOLERANCE };
+        for count in [2, 4] {
+            let ranks = ranks_on(isa, model, &weights, count);
+            let found = logits(&ranks, model.seed);
+            assert_eq!(found.len(), expected.len());
+            for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                let apart = difference(found, expected);
+                let family = model.config.family;
+                assert!(apart < tolerance, "{isa:?} {family:?} on {count} ranks, row {row}: {apart}");
+            }
+            let again = logits(&ranks, model.seed);
+            assert_eq!(found, again, "whoever comes first, sums are the same bits");
+        }
+    }
+}
+
+#[test]
+fn logits_are_those_of_one_rank_to_rounding_in_every_family() {
+    for family in FAMILIES {
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            check(&Synthetic { dtype, ..Synthetic::tiny(family, 61) });
+        }
+    }
+}
+
+#[test]
+fn logits_are_those_of_one_rank_where_the_head_is_tied_the_window_slides_or_opt_projects() {
+    let mut tied = Synthetic::tiny(Family::Qwen2, 62);
+    tied.config.tied_head = true;
+    check(&tied);
+    let mut sliding = Synthetic::tiny(Family::Mistral, 63);
+    sliding.config.sliding_window = Some(23);
+    check(&sliding);
+    let mut projecting = Synthetic::tiny(Family::Opt, 64);
+    projecting.config.embedding = 16;
+    projecting.config.norm_first = false;
+    projecting.config.final_norm = false;
+    check(&projecting);
+    // Twelve heads on twelve of keys and values, three or six to a rank; a width that fills no vector.
+    let mut odd = Synthetic::tiny(Family::Llama, 65);
+    (odd.config.heads, odd.config.kv_heads, odd.config.head_dim) = (12, 12, 20);
+    odd.config.intermediate = 44;
+    check(&odd);
+}
+
+#[test]
+fn a_whole_run_draws_the_tokens_of_one_rank() {
+    for family in FAMILIES {
+        let model = Synthetic::tiny(family, 66);
+        let weights = model.weights();
+        let run = |ranks: usize| {
+            let (mut executor, mut blocks) = (executor(&model, &weights, ranks), Blocks::default());
+            let prompt = |row: u64| [tokens(1, 2 * BLOCK), tokens(row + 2, 9 + 7 * row as usize)].concat();
+            let mut rows: Vec<Row> = Vec::new();
+            for id in 0..5 {
+                let row = Row::new(id, prompt(id), 128, BLOCK, &mut blocks);
+                let row = match rows.first() {
+                    Some(first) => row.sharing(first, 2),
+                    None => Row { cuts: vec![2], ..row },
+                };
+                rows.push(row);
+            }
+            // The template is computed once, in the step that also reads it.
+            let first = rows[0].slot(0..rows[0].prompt);
+            let others = rows[1..].iter().map(|row| row.slot(2 * BLOCK..row.prompt));
+            let slots = std::iter::once(first).chain(others).collect();
+            advance(&mut executor, &mut rows, slots);
+            decode_all(&mut executor, &mut rows, 12)
+        };
+        let expected = run(1);
+        assert_eq!(run(2), expected, "{family:?} on two ranks");
+        assert_eq!(run(4), expected, "{family:?} on four ranks");
+    }
+}
+
+#[test]
+fn logits_that_are_not_numbers_fail_their_row_alone_on_every_rank() {
+    let model = Synthetic::tiny(Family::Llama, 67);
+    let mut weights = model.weights();
+    let name = "model.embed_tokens.weight";
+    let raw = weights.tensor(name).expect("every model has it");
+    let (shape, mut values) = (raw.shape.clone(), raw.to_f32());
+    values[7 * model.config.hidden] = f32::NAN;
+    weights.insert(name, Dtype::F32, &shape, &values);
+    let (mut executor, mut blocks) = (executor(&model, &weights, 2), Blocks::default());
+    let good = Row::new(1, vec![TokenId(3); 20], 40, BLOCK, &mut blocks);
+    let bad = Row::new(2, vec![TokenId(3), TokenId(7), TokenId(3)], 40, BLOCK, &mut blocks);
+    let results = step(&mut executor, [&good, &bad].map(|row| row.slot(0..row.prompt)).to_vec());
+    assert!(results[0].is_ok());
+    assert_eq!(results[1], Err(RowError::NotANumber));
+}
+
+#[test]
+fn ranks_share_the_memory_for_keys_and_values() {
+    let blocks = |family, count| {
+        let model = Synthetic::tiny(family, 68);
+        let ranks = ranks_on(Isa::detect(), &model, &model.weights(), count);
+        ranks.pool_shape(BLOCK as u32, Bytes(1 << 20)).expect("the pool fits").blocks
+    };
+    let (one, two, four) = (blocks(Family::Opt, 1), blocks(Family::Opt, 2), blocks(Family::Opt, 4));
+    assert!(two == one && four == one, "four heads: {one}, {two}, {four}");
+    let (one, two, four) = (blocks(Family::Llama, 1), blocks(Family::Llama, 2), blocks(Family::Llama, 4));
+    assert!(
+        two == one && four == one / 2,
+        "two heads, each of them twice on four ranks: {one}, {two}, {four}"
+    );
+}
