@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use base::{BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Slot, TokenCount, TokenId};
 use criterion::{Criterion, criterion_group, criterion_main};
+use engine::Keep;
 use engine::checkpoint::Dtype;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::decoder::{Decoder, LoadOptions, Workspace};
@@ -200,7 +201,7 @@ fn subjects(limits: Limits) -> Vec<Subject> {
     let subject = |(dtype, isa): (Dtype, Isa)| {
         let cpu = Arc::new(Cpu::with_isa(None, isa).expect("threads start"));
         let model = Synthetic::llama_125m(dtype, 1);
-        let options = LoadOptions { cpu, dtype: None };
+        let options = LoadOptions { cpu, keep: Keep::default() };
         let decoder =
             Decoder::load(&model.config, &model.weights(), options).expect("the weights are complete");
         let product = match limits.pairs {

@@ -16,7 +16,7 @@ use crate::memory;
 use crate::opened::{ModelFiles, Opened};
 use crate::parallel::{Ranks, ShardError};
 use crate::pool::PoolError;
-use crate::settings::EngineConfig;
+use crate::settings::{EngineConfig, Quantize};
 use crate::text::ModelText;
 
 /// What the rest of the system may know of a model.
@@ -40,8 +40,17 @@ pub struct ModelInfo {
     pub block_tokens: u32,
     /// What weights are kept as.
     pub dtype: Dtype,
+    /// What those that products read are kept as instead.
+    pub quantize: Option<Quantize>,
     /// How its makers sample it.
     pub defaults: GenerationDefaults,
+}
+
+impl ModelInfo {
+    /// What most weights are kept as, in a word.
+    pub fn kept_as(&self) -> &'static str {
+        self.quantize.map_or(self.dtype.name(), Quantize::name)
+    }
 }
 
 /// A model that is ready to run.
@@ -110,7 +119,7 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
     let isa = cpus[0].isa();
     let stored = stored_dtype(&model, &weights)?;
     let dtype = config.dtype.unwrap_or(stored);
-    let ranks = Ranks::load(&model, &weights, &cpus, config.dtype)?;
+    let ranks = Ranks::load(&model, &weights, &cpus, config.keep())?;
     drop(weights);
     let text = Arc::new(text);
     let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: kv_bytes(&ranks, config)? };
@@ -121,14 +130,16 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
         parameters: parameters(&model),
         context_max: TokenCount(model.context_max as u64),
         vocab: u32::try_from(model.vocab).expect("read_config bounds every extent"),
-        revision: revision ^ rounding_mark(stored, dtype, isa.rounds_activations(), cpus.len()),
+        revision: revision
+            ^ rounding_mark((stored, dtype), isa.rounds_activations(), config.quantize, cpus.len()),
         kv_blocks: u32::try_from(executor.pool_shape().blocks).expect("the pool has at most u32::MAX blocks"),
         block_tokens: config.block_tokens,
         dtype,
+        quantize: config.quantize,
         defaults,
     };
-    let (parameters, kv_blocks) = (info.parameters, info.kv_blocks);
-    tracing::info!(model = %info.name, parameters, kv_blocks, ?isa, ranks = cpus.len(), "model loaded");
+    let (parameters, kv_blocks, kept) = (info.parameters, info.kv_blocks, info.kept_as());
+    tracing::info!(model = %info.name, parameters, kv_blocks, kept, ?isa, ranks = cpus.len(), "model loaded");
     Ok(Engine { executor, text, info })
 }
 
@@ -158,14 +169,23 @@ fn devices(config: &EngineConfig) -> Result<Vec<Arc<Cpu>>, EngineError> {
 
 /// Sets the revision apart where weights are kept in another type than they are stored, or activations are
 /// rounded to meet them, or sums are split over ranks: they round to other answers.
-fn rounding_mark(stored: Dtype, kept: Dtype, rounds_activations: bool, ranks: usize) -> u128 {
+fn rounding_mark(
+    (stored, kept): (Dtype, Dtype),
+    rounds_activations: bool,
+    quantize: Option<Quantize>,
+    ranks: usize,
+) -> u128 {
     let weights = match (stored == kept, kept) {
         (true, _) => 0,
         (false, Dtype::F32) => 1,
         (false, Dtype::F16) => 2,
         (false, Dtype::Bf16) => 3,
     };
-    let activations = if kept == Dtype::Bf16 && rounds_activations { 4 } else { 0 };
+    let activations = match quantize {
+        Some(Quantize::Q8) => 8,
+        None if kept == Dtype::Bf16 && rounds_activations => 4,
+        None => 0,
+    };
     weights | activations | ((ranks as u128 - 1) << 8)
 }
 

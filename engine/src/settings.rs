@@ -6,6 +6,36 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::Dtype;
 use crate::device::Isa;
 
+/// How weights of layers are kept in fewer bits than they are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Quantize {
+    /// Eight-bit integers in groups of 32 inputs under one scale, 8.5 bits a weight; activations are rounded to such
+    /// integers to meet them.
+    Q8,
+}
+
+impl Quantize {
+    /// All of them.
+    pub const ALL: [Self; 1] = [Self::Q8];
+
+    /// The word used in settings and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Q8 => "q8",
+        }
+    }
+}
+
+/// What weights are kept as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keep {
+    /// Their type; `None`: as they are stored.
+    pub dtype: Option<Dtype>,
+    /// What those that products read are kept as instead.
+    pub quantize: Option<Quantize>,
+}
+
 /// The `[engine]` section of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -21,6 +51,8 @@ pub struct EngineConfig {
     pub block_tokens: u32,
     /// What weights are kept as; absent: as they are stored.
     pub dtype: Option<Dtype>,
+    /// Keeps all weights that products read in fewer bits; `dtype` then is what the others are kept as.
+    pub quantize: Option<Quantize>,
     /// Instructions that products use, a weaker set than the machine has; absent: the best it has.
     /// Sets from `avx512bf16` on round activations to bf16 where weights are kept as bf16.
     pub isa: Option<Isa>,
@@ -40,6 +72,7 @@ impl Default for EngineConfig {
             kv_bytes: Bytes(1 << 30),
             block_tokens: 16,
             dtype: None,
+            quantize: None,
             isa: None,
             sequences_max: 256,
             template_date: None,
@@ -48,6 +81,11 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
+    /// What weights are kept as.
+    pub fn keep(&self) -> Keep {
+        Keep { dtype: self.dtype, quantize: self.quantize }
+    }
+
     /// Rejects values with which nothing could run; the error names the field.
     pub fn validate(&self) -> Result<(), (&'static str, String)> {
         if self.threads == Some(0) {

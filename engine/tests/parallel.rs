@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base::text::ByteText;
 use base::{Bytes, RowError, Slot, TokenId};
 use common::{Blocks, Row, advance, decode_all, difference, step, tokens};
+use engine::Keep;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::weights::MapWeights;
@@ -29,7 +30,7 @@ const ROUNDED_TOLERANCE: f32 = 2e-2;
 fn ranks_on(isa: Isa, model: &Synthetic, weights: &MapWeights, count: usize) -> Ranks {
     let cpu = |rank| Arc::new(Cpu::with_isa(Some(1 + usize::from(rank == 1)), isa).expect("threads start"));
     let cpus: Vec<Arc<Cpu>> = (0..count).map(cpu).collect();
-    Ranks::load(&model.config, weights, &cpus, None).expect("the model divides")
+    Ranks::load(&model.config, weights, &cpus, Keep::default()).expect("the model divides")
 }
 
 fn executor(model: &Synthetic, weights: &MapWeights, ranks: usize) -> LocalExecutor {

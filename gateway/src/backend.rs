@@ -48,7 +48,7 @@ pub fn model_of(engine: &engine::Engine, config: &Config, clock: Clock) -> Model
     let info = &engine.info;
     Model {
         name: config.model.name.clone().unwrap_or_else(|| info.name.clone()),
-        description: format!("{:?}, {} parameters, {:?}", info.family, info.parameters, info.dtype),
+        description: format!("{:?}, {} parameters, {}", info.family, info.parameters, info.kept_as()),
         text: Arc::clone(&engine.text) as Arc<dyn crate::model::Text>,
         has_chat: engine.text.has_chat_template(),
         constraints: Some(engine.executor.constraints()),

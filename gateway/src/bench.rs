@@ -13,7 +13,7 @@ use base::{
 };
 use engine::checkpoint::Dtype;
 use engine::device::{Cpu, Limits};
-use engine::{Engine, LocalExecutor};
+use engine::{Engine, LocalExecutor, Quantize};
 use scheduler::{ConfigError, CostModel, Refused, Scheduler, SchedulerConfig};
 
 use crate::clock::Clock;
@@ -83,7 +83,10 @@ pub fn measure(engine: &mut Engine, settings: &SchedulerConfig) -> Result<String
     let ranks = engine.executor.ranks();
     let cpu = Cpu::with_isa(Some(ranks.threads()), ranks.cpu().isa())?;
     let limits = Limits::measure(&cpu);
-    let pairs = limits.bf16.filter(|_| engine.info.dtype == Dtype::Bf16);
+    let products = match engine.info.quantize {
+        Some(Quantize::Q8) => limits.int8,
+        None => limits.bf16.filter(|_| engine.info.dtype == Dtype::Bf16),
+    };
     let mut text = format!(
         "{:?}, {} threads: reads {:.1} GB/s, products {:.0} GFLOP/s in f32",
         cpu.isa(),
@@ -93,6 +96,9 @@ pub fn measure(engine: &mut Engine, settings: &SchedulerConfig) -> Result<String
     );
     if let Some(rate) = limits.bf16 {
         let _ = write!(text, ", {:.0} in bf16", rate / 1e9);
+    }
+    if let Some(rate) = limits.int8 {
+        let _ = write!(text, ", {:.0} in int8", rate / 1e9);
     }
     let config = SchedulerConfig {
         kv_blocks: engine.info.kv_blocks,
@@ -107,7 +113,7 @@ pub fn measure(engine: &mut Engine, settings: &SchedulerConfig) -> Result<String
         scheduler: Scheduler::new(config, CostModel::default())?,
         executor: &mut engine.executor,
         limits,
-        products: pairs.unwrap_or(limits.single),
+        products: products.unwrap_or(limits.single),
         clock: Clock::start(),
         next: 0,
     };

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use base::{Millis, TenantId};
 use clap::{Args, Parser, Subcommand};
+use engine::Quantize;
 use scheduler::Policy;
 use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
 use tokio::signal::unix::{SignalKind, signal};
@@ -66,10 +67,7 @@ enum Command {
     },
     /// Measures a model on this machine: prefill, decode and mixed steps, the cost model they give, and how
     /// much of its prompts a mixed step hides.
-    Calibrate {
-        /// The folder; the built-in demo model without it.
-        dir: Option<PathBuf>,
-    },
+    Calibrate(Measured),
     /// Measures speed as a fraction of what this machine can do.
     #[command(subcommand)]
     Bench(Bench),
@@ -78,10 +76,39 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Bench {
     /// The engine on a model: prefill, decode and a whole relQuery. On an otherwise idle machine.
-    Engine {
-        /// The folder; the built-in demo model without it.
-        dir: Option<PathBuf>,
-    },
+    Engine(Measured),
+}
+
+/// The model of a measurement.
+#[derive(Debug, Args)]
+struct Measured {
+    /// The folder; the built-in demo model without it.
+    dir: Option<PathBuf>,
+    #[command(flatten)]
+    weights: Weights,
+}
+
+/// How a model's weights are kept.
+#[derive(Debug, Args)]
+struct Weights {
+    /// Keeps weights in fewer bits than they are stored: q8, eight-bit integers.
+    #[arg(long, value_parser = quantize)]
+    quantize: Option<Quantize>,
+}
+
+impl Weights {
+    fn apply(&self, config: &mut Config) {
+        config.engine.quantize = self.quantize.or(config.engine.quantize);
+    }
+}
+
+impl Measured {
+    /// The configuration with this model in it.
+    fn apply(self, mut config: Config) -> Config {
+        self.weights.apply(&mut config);
+        config.model.dir = self.dir.or(config.model.dir);
+        config
+    }
 }
 
 #[derive(Debug, Args)]
@@ -95,6 +122,8 @@ struct Serve {
     /// Ranks that the model is cut into (tensor parallelism).
     #[arg(long, value_name = "RANKS")]
     tp: Option<usize>,
+    #[command(flatten)]
+    weights: Weights,
     /// fcfs, sarathi, static-priority, relserve, relserve-pp, relserve-dp or ours.
     #[arg(long, value_parser = policy)]
     policy: Option<Policy>,
@@ -128,6 +157,12 @@ fn policy(name: &str) -> Result<Policy, String> {
     found.ok_or_else(|| format!("must be one of {}", known.join(", ")))
 }
 
+fn quantize(name: &str) -> Result<Quantize, String> {
+    let known = Quantize::ALL.map(Quantize::name);
+    let found = Quantize::ALL.into_iter().find(|quantize| quantize.name() == name);
+    found.ok_or_else(|| format!("must be one of {}", known.join(", ")))
+}
+
 /// Prints what the command was asked for.
 macro_rules! say {
     ($($arg:tt)*) => {{
@@ -153,6 +188,7 @@ impl Cli {
         if let Command::Serve(flags) = &self.command {
             config.server.listen = flags.listen.unwrap_or(config.server.listen);
             config.scheduler.policy = flags.policy.unwrap_or(config.scheduler.policy);
+            flags.weights.apply(&mut config);
             config.engine.tensor_parallel = flags.tp.unwrap_or(config.engine.tensor_parallel);
             if let Some(folder) = &flags.model {
                 config.model.dir = Some(folder.clone());
@@ -180,18 +216,16 @@ impl Cli {
                 });
                 pull(repo, folder, endpoint, revision)
             }
-            Command::Calibrate { dir } => {
-                let mut config = config;
-                config.model.dir = dir.or(config.model.dir);
+            Command::Calibrate(measured) => {
+                let config = measured.apply(config);
                 let mut engine = backend::load(&config)?;
                 let model = backend::model_of(&engine, &config, Clock::start());
                 say!("{}: {}", model.name, model.description);
                 say!("{}", crate::calibrate::measure(&mut engine.executor, &model)?.text());
                 Ok(())
             }
-            Command::Bench(Bench::Engine { dir }) => {
-                let mut config = config;
-                config.model.dir = dir.or(config.model.dir);
+            Command::Bench(Bench::Engine(measured)) => {
+                let config = measured.apply(config);
                 let mut engine = backend::load(&config)?;
                 let model = backend::model_of(&engine, &config, Clock::start());
                 say!("{}: {}", model.name, model.description);

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use super::{Decoder, DecoderLayer};
 use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
 use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
-use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
+use crate::checkpoint::{CheckpointError, ModelConfig, RawTensor, WeightSource};
 use crate::device::cpu::Norm;
-use crate::device::{Cpu, Matrix};
+use crate::device::{Cpu, Format, Matrix};
 use crate::parallel::{Alone, Collective};
 use crate::rope::Rope;
+use crate::settings::{Keep, Quantize};
 
 /// How to load.
 pub struct LoadOptions {
     /// The device that is to run the model.
     pub cpu: Arc<Cpu>,
-    /// What weights are kept as; `None`: as they are stored.
-    pub dtype: Option<Dtype>,
+    /// What weights are kept as.
+    pub keep: Keep,
 }
 
 struct Loader<'a> {
@@ -61,7 +62,7 @@ impl Decoder {
             rope,
             positions,
             embedding: (!config.tied_head)
-                .then(|| loader.matrix(&[(&names.embedding, [vocab, width])], false))
+                .then(|| loader.stacked(&[(&names.embedding, [vocab, width])], false, None))
                 .transpose()?,
             project_in: project(&names.project_in, [hidden, width])?,
             project_out: project(&names.project_out, [width, hidden])?,
@@ -111,6 +112,16 @@ impl Loader<'_> {
 
     /// Linear layers stacked by outputs, each `[outputs, inputs]`.
     fn matrix(&self, modules: &[(&str, [usize; 2])], has_bias: bool) -> Result<Matrix, CheckpointError> {
+        self.stacked(modules, has_bias, self.options.keep.quantize)
+    }
+
+    /// The same, in fewer bits or not.
+    fn stacked(
+        &self,
+        modules: &[(&str, [usize; 2])],
+        has_bias: bool,
+        quantize: Option<Quantize>,
+    ) -> Result<Matrix, CheckpointError> {
         let mut parts = Vec::with_capacity(modules.len());
         let mut stacked = Vec::new();
         for (module, shape) in modules {
@@ -119,7 +130,11 @@ impl Loader<'_> {
                 stacked.extend(self.tensor(&bias(module), &shape[..1])?.to_f32());
             }
         }
-        Ok(self.options.cpu.pack(&parts, has_bias.then_some(stacked), self.options.dtype))
+        let format = match quantize {
+            Some(Quantize::Q8) => Some(Format::Q8),
+            None => self.options.keep.dtype.map(Format::Plain),
+        };
+        Ok(self.options.cpu.pack(&parts, has_bias.then_some(stacked), format))
     }
 
     fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<Norm, CheckpointError> {

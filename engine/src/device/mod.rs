@@ -5,4 +5,4 @@
 
 pub mod cpu;
 
-pub use cpu::{Cpu, Isa, Limits, Matrix, Scratch};
+pub use cpu::{Cpu, Format, Isa, Limits, Matrix, Scratch};

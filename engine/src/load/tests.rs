@@ -89,6 +89,19 @@ fn another_weight_type_is_another_revision() {
 }
 
 #[test]
+fn weights_in_eight_bits_take_little_more_than_half_of_bf16_and_are_another_revision() {
+    let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 1) };
+    let folder = written(&synthetic);
+    let load = |quantize| load_dir(folder.path(), &EngineConfig { quantize, ..small() }).expect("valid");
+    let (stored, q8) = (load(None), load(Some(Quantize::Q8)));
+    assert_eq!((stored.info.kept_as(), q8.info.kept_as()), ("bf16", "q8"));
+    assert_ne!(stored.info.revision, q8.info.revision);
+    let bytes = |engine: &Engine| engine.executor.ranks().step_bytes() as f64;
+    let share = bytes(&q8) / bytes(&stored);
+    assert!((0.5..0.6).contains(&share), "{share}");
+}
+
+#[test]
 fn kernels_that_round_activations_are_another_revision_and_missing_ones_are_refused() {
     let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 1) };
     let folder = written(&synthetic);
@@ -136,6 +149,7 @@ fn settings_are_read_strictly() {
     let read = |text: &str| serde_json::from_str::<EngineConfig>(text);
     assert_eq!(read("{}").expect("all defaults"), EngineConfig::default());
     assert_eq!(read(r#"{"dtype": "bf16"}"#).expect("valid").dtype, Some(Dtype::Bf16));
+    assert_eq!(read(r#"{"quantize": "q8"}"#).expect("valid").quantize, Some(Quantize::Q8));
     assert_eq!(read(r#"{"isa": "avx512bf16"}"#).expect("valid").isa, Some(Isa::Avx512Bf16));
     assert!(read(r#"{"thread": 2}"#).is_err());
 }

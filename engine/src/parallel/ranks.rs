@@ -10,10 +10,11 @@ use base::{Bytes, Slot};
 use super::shard::{ShardSource, Share};
 use super::shared::Group;
 use super::{Broken, ShardError};
-use crate::checkpoint::{Dtype, ModelConfig, WeightSource};
+use crate::checkpoint::{ModelConfig, WeightSource};
 use crate::decoder::{Decoder, LoadOptions, Workspace};
 use crate::device::Cpu;
 use crate::pool::{KvPool, PoolError, PoolShape};
+use crate::settings::Keep;
 
 /// A model on its ranks.
 pub struct Ranks {
@@ -42,11 +43,11 @@ impl Ranks {
         config: &ModelConfig,
         source: &dyn WeightSource,
         cpus: &[Arc<Cpu>],
-        dtype: Option<Dtype>,
+        keep: Keep,
     ) -> Result<Self, ShardError> {
         let (of, group) = (cpus.len(), Group::new(cpus.len()));
         let load = |index: usize| {
-            let options = LoadOptions { cpu: Arc::clone(&cpus[index]), dtype };
+            let options = LoadOptions { cpu: Arc::clone(&cpus[index]), keep };
             if of == 1 {
                 return Ok(Decoder::load(config, source, options)?);
             }
@@ -175,7 +176,7 @@ mod tests {
         let model = Synthetic::tiny(Family::Llama, 3);
         let cpu = |_| Arc::new(Cpu::new(Some(1)).expect("threads start"));
         let cpus: Vec<Arc<Cpu>> = (0..count).map(cpu).collect();
-        Ranks::load(&model.config, &model.weights(), &cpus, None).expect("the model divides")
+        Ranks::load(&model.config, &model.weights(), &cpus, Keep::default()).expect("the model divides")
     }
 
     #[test]
@@ -217,7 +218,7 @@ mod tests {
             change(&mut model.config);
             let cpus: Vec<_> =
                 (0..ranks).map(|_| Arc::new(Cpu::new(Some(1)).expect("threads start"))).collect();
-            match Ranks::load(&model.config, &model.weights(), &cpus, None) {
+            match Ranks::load(&model.config, &model.weights(), &cpus, Keep::default()) {
                 Err(ShardError::Uneven { field, count, .. }) => (field, count),
                 Err(other) => panic!("{other}"),
                 Ok(_) => panic!("it divides"),

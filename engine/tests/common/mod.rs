@@ -11,6 +11,7 @@ use base::{
     BatchPlan, BlockId, Bytes, Executor as _, Generation, RequestId, RowError, Run, SampleSpec, Sampled,
     Slot, StepId, TokenCount, TokenId,
 };
+use engine::Keep;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::weights::MapWeights;
 use engine::decoder::{Decoder, LoadOptions, Workspace};
@@ -31,7 +32,8 @@ pub(crate) fn widening() -> Isa {
 /// A decoder of these weights on given kernels.
 pub(crate) fn decoder_on(isa: Isa, model: &Synthetic, weights: &MapWeights) -> Decoder {
     let cpu = Arc::new(Cpu::with_isa(Some(2), isa).expect("threads start"));
-    Decoder::load(&model.config, weights, LoadOptions { cpu, dtype: None }).expect("the weights are complete")
+    Decoder::load(&model.config, weights, LoadOptions { cpu, keep: Keep::default() })
+        .expect("the weights are complete")
 }
 
 /// An executor of `model` over bytes as text, with `ByteText::END` as the model's end token.

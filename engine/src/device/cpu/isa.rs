@@ -14,6 +14,8 @@ pub enum Isa {
     Avx2,
     /// 512-bit vectors.
     Avx512,
+    /// 512-bit vectors that multiply eight-bit integers, four at a time.
+    Avx512Vnni,
     /// 512-bit vectors that multiply pairs of bf16: weights kept as bf16 meet activations rounded to bf16.
     Avx512Bf16,
     /// The same pairs on a matrix unit.
@@ -22,7 +24,8 @@ pub enum Isa {
 
 impl Isa {
     /// All of them, the best last.
-    pub const ALL: [Self; 5] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Bf16, Self::Amx];
+    pub const ALL: [Self; 6] =
+        [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Vnni, Self::Avx512Bf16, Self::Amx];
 
     /// Those that this machine has, the best last.
     pub fn available() -> impl Iterator<Item = Self> {
@@ -47,10 +50,12 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => Self::Avx2.is_available() && is_x86_feature_detected!("avx512f"),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Bf16 => Self::Avx512.is_available() && is_x86_feature_detected!("avx512bf16"),
+            Self::Avx512Vnni => Self::Avx512.is_available() && is_x86_feature_detected!("avx512vnni"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16 => Self::Avx512Vnni.is_available() && is_x86_feature_detected!("avx512bf16"),
             Self::Amx => Self::Avx512Bf16.is_available() && amx::is_available(),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::Avx512 | Self::Avx512Bf16 => false,
+            Self::Avx2 | Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 => false,
         }
     }
 
@@ -63,7 +68,7 @@ impl Isa {
     pub fn panel(self) -> usize {
         match self {
             Self::Portable | Self::Avx2 => 16,
-            Self::Avx512 | Self::Avx512Bf16 | Self::Amx => 32,
+            Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx => 32,
         }
     }
 
@@ -72,7 +77,7 @@ impl Isa {
         match self {
             Self::Portable => 4,
             Self::Avx2 => 6,
-            Self::Avx512 | Self::Avx512Bf16 | Self::Amx => 12,
+            Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx => 12,
         }
     }
 }

@@ -24,6 +24,8 @@ pub struct Limits {
     pub single: f64,
     /// The same on pairs of bf16; `None` where the device's kernels have no such instruction.
     pub bf16: Option<f64>,
+    /// The same on eight-bit integers; `None` where the device's kernels have no such instruction.
+    pub int8: Option<f64>,
 }
 
 impl Limits {
@@ -38,7 +40,9 @@ impl Limits {
         let single = rate(2.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel);
         let bf16 = kernels::pairs(isa)
             .map(|(lanes, kernel)| rate(4.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel));
-        Self { read: read_rate(cpu), single, bf16 }
+        let int8 = kernels::bytes(isa)
+            .map(|(lanes, kernel)| rate(8.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel));
+        Self { read: read_rate(cpu), single, bf16, int8 }
     }
 }
 
@@ -79,7 +83,7 @@ mod kernels {
     pub(super) fn single(isa: Isa) -> (usize, fn()) {
         match isa {
             // SAFETY: a device has only kernels that its processor has (`Cpu::with_isa`).
-            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => (16, || unsafe { single_512() }),
+            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => (16, || unsafe { single_512() }),
             // SAFETY: as above.
             Isa::Avx2 => (8, || unsafe { single_256() }),
             Isa::Portable => (4, super::portable),
@@ -90,6 +94,12 @@ mod kernels {
     pub(super) fn pairs(isa: Isa) -> Option<(usize, fn())> {
         // SAFETY: as above.
         isa.rounds_activations().then_some((16, || unsafe { pairs_512() }))
+    }
+
+    /// Lanes of four integers, and the loop, where there is an instruction for them.
+    pub(super) fn bytes(isa: Isa) -> Option<(usize, fn())> {
+        // SAFETY: as above.
+        (isa >= Isa::Avx512Vnni).then_some((16, || unsafe { bytes_512() }))
     }
 
     #[target_feature(enable = "avx512f")]
@@ -128,11 +138,27 @@ mod kernels {
         }
         black_box(sums);
     }
+
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    fn bytes_512() {
+        let ones = _mm512_set1_epi8(black_box(1));
+        let mut sums = [_mm512_setzero_si512(); SUMS];
+        for _ in 0..TIMES {
+            for sum in &mut sums {
+                *sum = _mm512_dpbusd_epi32(*sum, ones, ones);
+            }
+        }
+        black_box(sums);
+    }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 mod kernels {
     use super::Isa;
+
+    pub(super) fn bytes(_isa: Isa) -> Option<(usize, fn())> {
+        None
+    }
 
     pub(super) const TIMES: usize = 1_000_000;
     pub(super) const SUMS: usize = 12;
@@ -169,6 +195,7 @@ mod tests {
             let limits = Limits::measure(&cpu);
             assert!(limits.read > 0.0 && limits.single > 0.0, "{isa:?} {limits:?}");
             assert_eq!(limits.bf16.is_some(), isa.rounds_activations(), "{isa:?}");
+            assert_eq!(limits.int8.is_some(), isa >= Isa::Avx512Vnni, "{isa:?}");
         }
     }
 }

@@ -1,11 +1,21 @@
 //! Linear layers: a weight matrix packed once for the kernels of its device, and the product with it.
 
+use super::groups::{self, Group, Groups};
 use super::pairs::{self, Pair, Pairs};
 use super::product::{Outputs, RowBlock, multiply};
 use super::tile::{Element, row_blocks};
 use super::wide::{self, Wide};
 use super::{Cpu, Isa};
 use crate::checkpoint::{Dtype, RawTensor};
+
+/// What weights are kept as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Numbers of their own.
+    Plain(Dtype),
+    /// Eight-bit integers in groups under one scale; activations are rounded to such to meet them.
+    Q8,
+}
 
 /// Packed weights in the element type they are kept in.
 enum Values {
@@ -14,6 +24,8 @@ enum Values {
     Bf16(Vec<half::bf16>),
     /// bf16 for kernels that multiply them as they are.
     Bf16Pairs(Vec<Pair>),
+    /// Panels of groups of eight-bit integers.
+    Q8(Vec<u8>),
 }
 
 /// The weights of a linear layer, `[outputs, inputs]`, packed; with its bias, where it has one.
@@ -31,6 +43,7 @@ pub struct Matrix {
 pub struct Scratch {
     packed: Vec<f32>,
     rounded: Vec<Pair>,
+    quantised: Vec<Group>,
 }
 
 impl Matrix {
@@ -51,6 +64,7 @@ impl Matrix {
             Values::F16(values) => size_of_val(&values[..]),
             Values::Bf16(values) => size_of_val(&values[..]),
             Values::Bf16Pairs(values) => size_of_val(&values[..]),
+            Values::Q8(values) => values.len(),
         }
     }
 
@@ -68,6 +82,10 @@ impl Matrix {
                 for (two, pair) in row.chunks_mut(2).zip(column.iter().step_by(width)) {
                     two.iter_mut().zip(pair).for_each(|(value, weight)| *value = weight.to_f32());
                 }
+            }
+            Values::Q8(values) => {
+                let bytes = groups::group_count(self.inputs) * groups::group_bytes(width);
+                groups::unpack(&values[panel * bytes..][..bytes], (lane, width), row);
             }
         }
     }
@@ -104,8 +122,8 @@ fn fill<W>(row: &mut [f32], words: &[W], value: impl Fn(&W) -> f32) {
 impl Cpu {
     /// Packs the matrices `parts`, stacked by outputs: each `[outputs, inputs]`, with equal inputs.
     ///
-    /// They are kept as `dtype`; `None` keeps the type they all have, or else single precision.
-    pub fn pack(&self, parts: &[RawTensor<'_>], bias: Option<Vec<f32>>, dtype: Option<Dtype>) -> Matrix {
+    /// They are kept as `format`; `None` keeps the type they all have, or else single precision.
+    pub fn pack(&self, parts: &[RawTensor<'_>], bias: Option<Vec<f32>>, format: Option<Format>) -> Matrix {
         let inputs = parts[0].shape[1];
         assert!(
             parts.iter().all(|part| part.shape[1] == inputs && part.elements() == part.shape[0] * inputs)
@@ -118,20 +136,22 @@ impl Cpu {
         let read = |row: usize, weights: &mut [f32]| read_row(rows[row].0, rows[row].1, weights);
         let (outputs, isa) = (rows.len(), self.isa);
         let width = isa.panel();
-        let values = self.run(|| match dtype.unwrap_or(kept) {
-            Dtype::F32 => Values::F32(wide::pack_panels(outputs, inputs, width, read)),
-            Dtype::F16 => Values::F16(wide::pack_panels(outputs, inputs, width, read)),
-            Dtype::Bf16 if isa.rounds_activations() => {
+        let values = self.run(|| match format.unwrap_or(Format::Plain(kept)) {
+            Format::Plain(Dtype::F32) => Values::F32(wide::pack_panels(outputs, inputs, width, read)),
+            Format::Plain(Dtype::F16) => Values::F16(wide::pack_panels(outputs, inputs, width, read)),
+            Format::Plain(Dtype::Bf16) if isa.rounds_activations() => {
                 Values::Bf16Pairs(pairs::pack_panels(outputs, inputs, width, read))
             }
-            Dtype::Bf16 => Values::Bf16(wide::pack_panels(outputs, inputs, width, read)),
+            Format::Plain(Dtype::Bf16) => Values::Bf16(wide::pack_panels(outputs, inputs, width, read)),
+            Format::Q8 => Values::Q8(groups::pack_panels(outputs, inputs, width, read)),
         });
         Matrix { outputs, inputs, isa, values, bias }
     }
 
     /// `y[t, o] = sum over i of x[t, i] * weights[o, i] (+ bias[o])`, for as many rows `t` as `x` has.
     ///
-    /// Where [`Isa::rounds_activations`], rows are rounded to bf16 for weights that are kept as bf16.
+    /// Where [`Isa::rounds_activations`], rows are rounded to bf16 for weights that are kept as bf16; for weights kept
+    /// as eight-bit integers they are rounded to such everywhere.
     pub fn linear(&self, x: &[f32], weights: &Matrix, y: &mut [f32], scratch: &mut Scratch) {
         let rows = x.len() / weights.inputs;
         assert!(x.len() == rows * weights.inputs && y.len() == rows * weights.outputs);
@@ -141,6 +161,7 @@ impl Cpu {
         }
         let rows_max = match &weights.values {
             Values::Bf16Pairs(_) => pairs::rows_max(self.isa),
+            Values::Q8(_) => groups::rows_max(self.isa),
             _ => self.isa.rows_max(),
         };
         let blocks: Vec<RowBlock> = row_blocks(rows, rows_max).collect();
@@ -152,6 +173,12 @@ impl Cpu {
                 let activations = pairs::round_rows(self.isa, x, weights.inputs, &mut scratch.rounded);
                 let (pairs, width) = (pairs::pair_count(weights.inputs), self.isa.panel());
                 let kernel = Pairs { isa: self.isa, rows, pairs, width, activations, panels };
+                multiply(&kernel, &blocks, weights.outputs_of(), y);
+            }
+            Values::Q8(panels) => {
+                let activations = groups::quantise_rows(self.isa, x, weights.inputs, &mut scratch.quantised);
+                let (groups, width) = (groups::group_count(weights.inputs), self.isa.panel());
+                let kernel = Groups { isa: self.isa, rows, groups, width, activations, panels };
                 multiply(&kernel, &blocks, weights.outputs_of(), y);
             }
         }

@@ -3,13 +3,17 @@
 //! Every product is the same small tile, `c[m, n] += a[m, k] * b[k, n]` with `n` in vector lanes, so there
 //! is no horizontal sum anywhere and an output does not depend on what else is in the batch. Weights are
 //! packed for it once; keys and values lie in the pool as it wants them. Weights kept as bf16 meet activations
-//! rounded to bf16 where the processor multiplies such pairs, and are widened to single precision where not.
+//! rounded to bf16 where the processor multiplies such pairs, and are widened to single precision where not. Weights
+//! kept as eight-bit integers meet activations rounded to such integers, on every processor.
 
 mod amx;
 mod avx2;
+mod avx2bytes;
 mod avx512;
 mod avx512bf16;
+mod avx512vnni;
 mod emulated;
+mod groups;
 mod isa;
 mod limits;
 mod matrix;
@@ -24,7 +28,7 @@ mod wide;
 
 pub use isa::Isa;
 pub use limits::Limits;
-pub use matrix::{Matrix, Scratch};
+pub use matrix::{Format, Matrix, Scratch};
 pub use rows::Norm;
 pub(crate) use softmax::soften;
 pub(crate) use tile::{LANES, SCORE_STRIDE, row_blocks, tile_packed, tile_scores};

@@ -63,7 +63,9 @@ macro_rules! element {
                     match isa {
                         Isa::Portable => portable::packed(rows, columns, tile),
                         Isa::Avx2 => avx2::$kernel(rows, columns, tile),
-                        Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => avx512::$kernel(rows, columns, tile),
+                        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
+                            avx512::$kernel(rows, columns, tile)
+                        }
                     }
                 }
             }
@@ -136,7 +138,9 @@ pub(crate) fn tile_scores(
             match isa {
                 Isa::Portable => portable::scores(rows, width, &tile),
                 Isa::Avx2 => avx2::scores_f32(rows, width, &tile),
-                Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => avx512::scores_f32(rows, width, &tile),
+                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
+                    avx512::scores_f32(rows, width, &tile)
+                }
             }
         }
     }

@@ -109,17 +109,19 @@ fn products_of_every_kernel_equal_the_exact_sums_on_shape_edges() {
 fn a_row_has_the_same_bits_alone_and_in_a_batch() {
     let (rows, inputs, outputs) = (71, 1501, 50);
     let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 3)).collect();
-    for (isa, dtype) in Isa::available().flat_map(|isa| [(isa, Dtype::Bf16), (isa, Dtype::F32)]) {
+    let formats = [Format::Plain(Dtype::Bf16), Format::Plain(Dtype::F32), Format::Q8];
+    for (isa, format) in Isa::available().flat_map(|isa| formats.map(|format| (isa, format))) {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
-        let data = bytes(dtype, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
-        let tensor = RawTensor { dtype, shape: vec![outputs, inputs], data: data.as_slice().into() };
-        let matrix = cpu.pack(&[tensor], None, None);
+        let data = bytes(Dtype::F32, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
+        let tensor =
+            RawTensor { dtype: Dtype::F32, shape: vec![outputs, inputs], data: data.as_slice().into() };
+        let matrix = cpu.pack(&[tensor], None, Some(format));
         let mut scratch = Scratch::default();
         let (mut together, mut alone) = (vec![0.0; rows * outputs], vec![0.0; outputs]);
         cpu.linear(&x, &matrix, &mut together, &mut scratch);
         for (row, expected) in x.chunks_exact(inputs).zip(together.chunks_exact(outputs)) {
             cpu.linear(row, &matrix, &mut alone, &mut scratch);
-            assert_eq!(alone, expected, "{isa:?} {dtype:?}");
+            assert_eq!(alone, expected, "{isa:?} {format:?}");
         }
     }
 }
@@ -127,12 +129,12 @@ fn a_row_has_the_same_bits_alone_and_in_a_batch() {
 #[test]
 fn what_is_not_a_number_stays_in_its_row() {
     let (inputs, outputs) = (37, 40);
-    for isa in Isa::available() {
+    for (isa, format) in Isa::available().flat_map(|isa| [(isa, None), (isa, Some(Format::Q8))]) {
         let cpu = Cpu::with_isa(Some(1), isa).expect("threads start");
         let data = bytes(Dtype::Bf16, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
         let tensor =
             RawTensor { dtype: Dtype::Bf16, shape: vec![outputs, inputs], data: data.as_slice().into() };
-        let matrix = cpu.pack(&[tensor], None, None);
+        let matrix = cpu.pack(&[tensor], None, format);
         for (bad, at) in [(f32::NAN, 36), (f32::INFINITY, 5)] {
             let mut x: Vec<f32> = (0..3 * inputs).map(noise).collect();
             x[inputs + at] = bad;
@@ -140,7 +142,41 @@ fn what_is_not_a_number_stays_in_its_row() {
             cpu.linear(&x, &matrix, &mut y, &mut Scratch::default());
             let is_finite: Vec<bool> = y.iter().map(|y| y.is_finite()).collect();
             let expected: Vec<bool> = (0..3 * outputs).map(|i| i / outputs != 1).collect();
-            assert_eq!(is_finite, expected, "{isa:?}");
+            assert_eq!(is_finite, expected, "{isa:?} {format:?}");
+        }
+    }
+}
+
+#[test]
+fn weights_kept_as_integers_are_looked_up_and_multiplied_to_an_eight_bit_rounding() {
+    /// Half a step of 127 on either side, and the product of both.
+    const ROUNDED: f64 = 1.02 / 127.0;
+    let (rows, inputs, outputs) = (5, 100, 45);
+    let data = bytes(Dtype::F32, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
+    let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 77)).collect();
+    let bias: Vec<f32> = (0..outputs).map(|i| noise(i + 7)).collect();
+    for isa in Isa::available() {
+        let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
+        let tensor =
+            RawTensor { dtype: Dtype::F32, shape: vec![outputs, inputs], data: data.as_slice().into() };
+        let weights = tensor.to_f32();
+        let matrix = cpu.pack(&[tensor], Some(bias.clone()), Some(Format::Q8));
+        let mut row = vec![0.0; inputs];
+        for output in 0..outputs {
+            matrix.row(output, &mut row);
+            let apart = row.iter().zip(&weights[output * inputs..]).map(|(a, b)| (a - b).abs());
+            assert!(apart.fold(0.0, f32::max) <= 0.6 / 127.0, "{isa:?} {output}");
+        }
+        let mut y = vec![f32::NAN; rows * outputs];
+        cpu.linear(&x, &matrix, &mut y, &mut Scratch::default());
+        for (i, found) in y.iter().enumerate() {
+            let (x, w) = (&x[i / outputs * inputs..][..inputs], &weights[i % outputs * inputs..][..inputs]);
+            let exact: f64 = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+            // Every number is below 1: each product moves by at most the roundings of its two sides.
+            let room =
+                x.iter().zip(w).map(|(x, w)| f64::from(x.abs() + w.abs())).sum::<f64>() * ROUNDED / 2.0;
+            let error = (f64::from(*found) - exact - f64::from(bias[i % outputs])).abs();
+            assert!(error <= room + inputs as f64 * ROUNDED * ROUNDED, "{isa:?} {i}: {error}");
         }
     }
 }
