@@ -15,13 +15,17 @@ fn named(name: &str) -> Option<Synthetic> {
     match name {
         "llama-tiny" => Some(Synthetic::tiny(Family::Llama, 1)),
         "llama-125m" => Some(Synthetic::llama_125m(Dtype::F32, 1)),
+        "llama-125m-bf16" => Some(Synthetic::llama_125m(Dtype::Bf16, 1)),
+        "qwen2.5-0.5b" => Some(Synthetic::qwen2_5_05b(Dtype::Bf16, 1)),
         _ => None,
     }
 }
 
 /// Writes the checkpoint that the arguments name.
 fn write(arguments: &[String]) -> Result<(), String> {
-    let [name, folder] = arguments else { return Err("usage: checkpoint llama-125m|llama-tiny DIR".into()) };
+    let [name, folder] = arguments else {
+        return Err("usage: checkpoint qwen2.5-0.5b|llama-125m-bf16|llama-125m|llama-tiny DIR".into());
+    };
     let model = named(name).ok_or_else(|| format!("there is no shape `{name}`"))?;
     let folder = Path::new(folder);
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -18,8 +18,6 @@ use scheduler::{ConfigError, CostModel, Refused, Scheduler, SchedulerConfig};
 
 use crate::clock::Clock;
 
-/// How often a case runs; the median counts.
-const ROUNDS: u64 = 5;
 /// The lengths of the relQuery: its template, and its rows' own tokens from..to.
 const TEMPLATE: usize = 150;
 const OWN: std::ops::Range<usize> = 60..100;
@@ -78,8 +76,23 @@ struct Lab<'a> {
     next: u64,
 }
 
+/// What to measure.
+#[derive(Debug, clap::Args)]
+pub struct Choice {
+    /// Only the cases whose names begin like this: `--only "decode, 100"`.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// How often a case runs; the median counts.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    rounds: u64,
+}
+
 /// Measures the machine and `engine` on it; the table.
-pub fn measure(engine: &mut Engine, settings: &SchedulerConfig) -> Result<String, BenchError> {
+pub fn measure(
+    engine: &mut Engine,
+    settings: &SchedulerConfig,
+    choice: &Choice,
+) -> Result<String, BenchError> {
     let ranks = engine.executor.ranks();
     let cpu = Cpu::with_isa(Some(ranks.threads()), ranks.cpu().isa())?;
     let limits = Limits::measure(&cpu);
@@ -118,14 +131,14 @@ pub fn measure(engine: &mut Engine, settings: &SchedulerConfig) -> Result<String
         next: 0,
     };
     let _ = write!(text, "\n{:<44}{:>10}{:>12}{:>10}{:>10}\n", "", "ms", "tokens/s", "limit ms", "of limit");
-    for case in cases() {
+    for case in cases().iter().filter(|case| case.name.starts_with(&choice.only)) {
         let row = case.shared + case.own.end + case.output as usize;
         let all = case.shared + case.rows * (case.own.end + case.output as usize);
         if row > context || all > room {
             let _ = writeln!(text, "{:<44}  does not fit: context {context}, KV pool {room}", case.name);
             continue;
         }
-        text += &lab.line(&case, vocab)?;
+        text += &lab.line(case, vocab, choice.rounds)?;
     }
     Ok(text)
 }
@@ -148,9 +161,9 @@ fn cases() -> Vec<Case> {
 
 impl Lab<'_> {
     /// A line of the table: the median round.
-    fn line(&mut self, case: &Case, vocab: u32) -> Result<String, BenchError> {
+    fn line(&mut self, case: &Case, vocab: u32, count: u64) -> Result<String, BenchError> {
         let mut rounds = Vec::new();
-        for _ in 0..ROUNDS {
+        for _ in 0..count {
             let begin = self.clock.now();
             let ran = self.run(case, vocab)?;
             let whole = (self.clock.now().0 - begin.0) as f64 / 1e9;
@@ -244,7 +257,8 @@ mod tests {
     fn every_case_of_the_demo_model_is_a_fraction_of_a_limit_or_does_not_fit() {
         let config = Config::default();
         let mut engine = crate::backend::load(&config).expect("the demo model loads");
-        let text = measure(&mut engine, &config.scheduler).expect("steps succeed");
+        let text = measure(&mut engine, &config.scheduler, &Choice { only: String::new(), rounds: 3 })
+            .expect("steps succeed");
         assert!(text.contains("GFLOP/s in f32"), "{text}");
         assert_eq!(text.lines().count(), 2 + cases().len(), "{text}");
         for line in text.lines().skip(2) {

@@ -76,7 +76,12 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Bench {
     /// The engine on a model: prefill, decode and a whole relQuery. On an otherwise idle machine.
-    Engine(Measured),
+    Engine {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        choice: crate::bench::Choice,
+    },
 }
 
 /// The model of a measurement.
@@ -224,12 +229,12 @@ impl Cli {
                 say!("{}", crate::calibrate::measure(&mut engine.executor, &model)?.text());
                 Ok(())
             }
-            Command::Bench(Bench::Engine(measured)) => {
+            Command::Bench(Bench::Engine { measured, choice }) => {
                 let config = measured.apply(config);
                 let mut engine = backend::load(&config)?;
                 let model = backend::model_of(&engine, &config, Clock::start());
                 say!("{}: {}", model.name, model.description);
-                say!("{}", crate::bench::measure(&mut engine, &config.scheduler)?);
+                say!("{}", crate::bench::measure(&mut engine, &config.scheduler, &choice)?);
                 Ok(())
             }
             Command::ModelInfo { dir } => {

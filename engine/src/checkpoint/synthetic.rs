@@ -70,6 +70,17 @@ impl Synthetic {
         model
     }
 
+    /// The shape of Qwen2.5-0.5B: 494 million parameters, 136 of them in a vocabulary that is tied.
+    pub fn qwen2_5_05b(dtype: Dtype, seed: u64) -> Self {
+        let mut model = Self { dtype, ..Self::tiny(Family::Qwen2, seed) };
+        let config = &mut model.config;
+        (config.vocab, config.hidden, config.embedding, config.intermediate) = (151_936, 896, 896, 4_864);
+        (config.layers, config.heads, config.kv_heads, config.head_dim) = (24, 14, 2, 64);
+        config.position = Position::Rotary { theta: 1e6, scaling: RopeScaling::None };
+        (config.context_max, config.tied_head) = (32_768, true);
+        model
+    }
+
     /// The text of config.json.
     pub fn config_json(&self) -> String {
         let mut json = match self.config.family {
