@@ -70,6 +70,9 @@ pub fn body(scenario: &Scenario, relquery: &RelQuery) -> Value {
         "cache": scenario.cache,
         "stream": true,
     });
+    if !relquery.choices.is_empty() {
+        body["constraint"] = json!({ "choice": relquery.choices });
+    }
     if let Some(model) = &scenario.model {
         body["model"] = json!(model);
     }
@@ -100,7 +103,7 @@ async fn follow(
     let mut parser = Parser::default();
     let rows = relquery.rows.len();
     let outcome = Outcome { row_tokens: vec![Tokens::default(); rows], ..Outcome::default() };
-    let mut answered = Answered { seen: vec![false; rows], outcome };
+    let mut answered = Answered { relquery, seen: vec![false; rows], outcome };
     let mut bytes = response.bytes_stream();
     while let Some(piece) = bytes.next().await {
         let events = match piece
@@ -125,12 +128,13 @@ async fn follow(
 }
 
 /// The rows so far.
-struct Answered {
+struct Answered<'a> {
+    relquery: &'a RelQuery,
     seen: Vec<bool>,
     outcome: Outcome,
 }
 
-impl Answered {
+impl Answered<'_> {
     fn fail(mut self, reason: String) -> Outcome {
         self.outcome.error = Some(cut(&reason));
         self.outcome
@@ -156,7 +160,10 @@ impl Answered {
         if std::mem::replace(seen, true) {
             return Err(format!("row {index} came twice"));
         }
-        if data["text"].is_string() {
+        if let Some(text) = data["text"].as_str() {
+            if !self.relquery.allows(text) {
+                return Err(format!("row {index} is answered by none of the choices: {text:?}"));
+            }
             self.outcome.rows_done += 1;
             self.outcome.row_tokens[index as usize] = tokens(&data["usage"]);
         } else if data.get("error").is_some_and(|error| !error.is_null()) {

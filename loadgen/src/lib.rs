@@ -12,6 +12,7 @@ pub mod compare;
 pub mod html;
 pub mod plot;
 pub mod pretend;
+pub mod race;
 pub mod random;
 pub mod record;
 pub mod replay;
@@ -44,11 +45,11 @@ pub enum Error {
         /// What went wrong.
         reason: String,
     },
-    /// The server to be compared did not start, or ended early.
-    #[error("server under policy `{policy}`: {reason}")]
+    /// A server that was started to be measured is not ready in time, or ended early.
+    #[error("server `{name}`: {reason}")]
     Server {
-        /// The policy it was started with.
-        policy: String,
+        /// Its name, or the policy it was started with.
+        name: String,
         /// What went wrong, with the server's last words.
         reason: String,
     },

@@ -1,4 +1,4 @@
-//! The command line: `loadgen run`, `loadgen compare` and `loadgen reproduce`.
+//! The command line: `loadgen run`, `loadgen compare`, `loadgen race` and `loadgen reproduce`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use loadgen::Error;
 use loadgen::client::Target;
 use loadgen::compare::{Plan, compare};
 use loadgen::html::{Run, page};
+use loadgen::race::{Contest, Lap, race};
 use loadgen::report::{Summary, table};
 use loadgen::reproduce::page::markdown;
 use loadgen::reproduce::{Scope, reproduce};
@@ -71,6 +72,20 @@ enum Action {
         #[arg(long, default_value_t = 1)]
         repeat: u32,
         /// Where the records, comparison.json and report.html go.
+        #[arg(long, default_value = "loadgen-out")]
+        out: PathBuf,
+    },
+    /// Start servers, each by its own command, one after another, and ask each the same relQueries one at a time.
+    Race {
+        /// The scenario's TOML file; its first relQuery warms a server up.
+        scenario: PathBuf,
+        /// The servers' TOML file.
+        #[arg(long)]
+        servers: PathBuf,
+        /// How often each server runs, in rounds of all of them.
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
+        /// Where race.json goes.
         #[arg(long, default_value = "loadgen-out")]
         out: PathBuf,
     },
@@ -142,6 +157,18 @@ async fn act(command: Action) -> Result<bool, Error> {
             )?;
             say(&table(&summaries));
             Ok(summaries.iter().all(Summary::is_sound))
+        }
+        Action::Race { scenario: path, servers, rounds, out } => {
+            let (scenario, trace) = load(&path, None)?;
+            let contest = Contest::load(&servers)?;
+            std::fs::create_dir_all(&out).map_err(|error| Error::file(&out, error))?;
+            let tell = |lap: &Lap| {
+                eprintln!("round {}, {}: {:.0} ms", lap.round, lap.server, lap.total_ms);
+            };
+            let laps = race(&contest, &scenario, &trace, rounds, tell).await?;
+            write_json(&out.join("race.json"), &laps)?;
+            say(&loadgen::race::table(&contest, &laps));
+            Ok(laps.iter().all(|lap| lap.failed.is_none()))
         }
         Action::Reproduce { quick, out } => {
             let scope = if quick { Scope::quick() } else { Scope::paper() };

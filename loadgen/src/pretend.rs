@@ -184,6 +184,7 @@ mod tests {
             rows: cells.iter().map(|cell| vec![(*cell).to_owned()]).collect(),
             max_tokens: 5,
             ignore_eos: false,
+            choices: Vec::new(),
         }
     }
 

@@ -92,7 +92,8 @@ async fn attempt(shared: &Shared, relquery: &RelQuery) -> Record {
     let (outcome, first) = match &shared.mode {
         Mode::RelQuery => client::send(&shared.target, &shared.scenario, relquery).await,
         Mode::Single { endpoint, model } => {
-            single::send(&shared.target, *endpoint, model, &shared.scenario, relquery).await
+            let route = (*endpoint, single::ChoiceField::default());
+            single::send(&shared.target, route, model, &shared.scenario, relquery).await
         }
     };
     let due = shared.start + relquery.arrival;

@@ -33,6 +33,9 @@ pub struct Task {
     pub output_min: u32,
     /// Longest answer, in tokens.
     pub output_max: u32,
+    /// The answers that are allowed; empty: any text.
+    #[serde(default)]
+    pub choices: Vec<String>,
 }
 
 fn one() -> u32 {
@@ -123,6 +126,7 @@ fn paper_tasks() -> Vec<Task> {
         instruction: instruction.into(),
         output_min: 1,
         output_max,
+        choices: Vec::new(),
     };
     vec![
         task("filter", 5, "Does the row below speak well of its subject? Answer yes or no."),
@@ -228,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_shipped_scenarios_are_sound() {
-        for name in ["paper", "paper-125m", "quick"] {
+        for name in ["paper", "paper-125m", "quick", "race", "race-choice"] {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(format!("{name}.toml"));
             Scenario::load(&path).expect(name);
         }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
 use crate::Error;
 use crate::client::Target;
@@ -20,10 +20,22 @@ const POLL: Duration = Duration::from_millis(100);
 /// How much of the server's log an error repeats, in bytes from its end.
 const LAST_WORDS: usize = 2_000;
 
+/// How a server is started.
+pub struct Launch<'a> {
+    /// Its name in errors.
+    pub name: &'a str,
+    /// Program and arguments; `{port}` stands for a free loopback port, `{dir}` for a directory of its own.
+    pub command: &'a [String],
+    /// What answers 200 when it is ready.
+    pub ready: &'a str,
+    /// Whether it prints its key first.
+    pub prints_key: bool,
+}
+
 /// A running server with a directory of its own. Killed when dropped.
 pub struct Server {
     child: Child,
-    policy: String,
+    name: String,
     /// Its data and its log; removed with it.
     dir: tempfile::TempDir,
     /// Where to send.
@@ -38,45 +50,47 @@ impl Server {
         policy: &str,
         timeout: Duration,
     ) -> Result<Self, Error> {
-        let fail = |reason: String| Error::Server { policy: policy.to_owned(), reason };
+        let own = ["serve", "--listen", "127.0.0.1:{port}", "--policy", policy, "--data-dir", "{dir}/data"];
+        let command = std::iter::once(program.display().to_string());
+        let command: Vec<String> =
+            command.chain(own.map(str::to_owned)).chain(arguments.iter().cloned()).collect();
+        let launch = Launch { name: policy, command: &command, ready: "/readyz", prints_key: true };
+        Self::launch(&launch, timeout).await
+    }
+
+    /// Starts a server and waits until it is ready.
+    pub async fn launch(launch: &Launch<'_>, timeout: Duration) -> Result<Self, Error> {
+        let fail = |reason: String| Error::Server { name: launch.name.to_owned(), reason };
         let dir = tempfile::tempdir().map_err(|error| fail(error.to_string()))?;
         let port = free_port().map_err(|error| fail(error.to_string()))?;
         let log = std::fs::File::create(dir.path().join("log")).map_err(|error| fail(error.to_string()))?;
-        let child = Command::new(program)
-            .arg("serve")
-            .args(["--listen", &format!("127.0.0.1:{port}"), "--policy", policy, "--data-dir"])
-            .arg(dir.path().join("data"))
-            .args(arguments)
+        let place = dir.path().display().to_string();
+        let fill = |word: &String| word.replace("{port}", &port.to_string()).replace("{dir}", &place);
+        let mut words = launch.command.iter().map(fill);
+        let program = words.next().ok_or_else(|| fail("no command".into()))?;
+        let child = Command::new(&program)
+            .args(words)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| fail(format!("{}: {error}", program.display())))?;
+            .map_err(|error| fail(format!("{program}: {error}")))?;
         let target = Target::new(&format!("http://127.0.0.1:{port}"), None, timeout)?;
-        let mut server = Self { child, policy: policy.to_owned(), dir, target };
-        match tokio::time::timeout(START_MAX, server.wait_until_ready()).await {
+        let mut server = Self { child, name: launch.name.to_owned(), dir, target };
+        match tokio::time::timeout(START_MAX, server.wait_until_ready(launch)).await {
             Ok(ready) => ready?,
             Err(_) => return Err(server.error(format!("not ready within {} s", START_MAX.as_secs()))),
         }
         Ok(server)
     }
 
-    /// Reads the key, then asks until the answer is yes.
-    async fn wait_until_ready(&mut self) -> Result<(), Error> {
+    /// Reads the key, where there is one, then asks until the answer is yes.
+    async fn wait_until_ready(&mut self, launch: &Launch<'_>) -> Result<(), Error> {
         let stdout = self.child.stdout.take().ok_or_else(|| self.error("no standard output".into()))?;
         let mut lines = BufReader::new(stdout).lines();
-        loop {
-            match lines.next_line().await {
-                Ok(Some(line)) => {
-                    if let Some((_, key)) = line.split_once(KEY_LINE) {
-                        self.target.key = key.split_whitespace().next().map(str::to_owned);
-                        break;
-                    }
-                }
-                Ok(None) => return Err(self.error("it ended, or printed no line `API key: ...`".into())),
-                Err(error) => return Err(self.error(error.to_string())),
-            }
+        if launch.prints_key {
+            self.target.key = Some(self.read_key(&mut lines).await?);
         }
         // Whatever it prints from now on is read and dropped, so that it never waits for a reader.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
@@ -84,11 +98,27 @@ impl Server {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(self.error(format!("it ended: {status}")));
             }
-            let asked = self.target.get("/readyz").send().await;
+            let asked = self.target.get(launch.ready).send().await;
             if asked.is_ok_and(|response| response.status().is_success()) {
                 return Ok(());
             }
             tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// The key from the line that brings it.
+    async fn read_key(&self, lines: &mut Lines<BufReader<ChildStdout>>) -> Result<String, Error> {
+        loop {
+            match lines.next_line().await {
+                Ok(Some(line)) => {
+                    let key = line.split_once(KEY_LINE).and_then(|(_, key)| key.split_whitespace().next());
+                    if let Some(key) = key {
+                        return Ok(key.to_owned());
+                    }
+                }
+                Ok(None) => return Err(self.error("it ended, or printed no line `API key: ...`".into())),
+                Err(error) => return Err(self.error(error.to_string())),
+            }
         }
     }
 
@@ -133,7 +163,7 @@ impl Server {
     fn error(&self, reason: String) -> Error {
         let log = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
         let end = String::from_utf8_lossy(&log[log.len().saturating_sub(LAST_WORDS)..]).into_owned();
-        Error::Server { policy: self.policy.clone(), reason: format!("{reason}\n{end}") }
+        Error::Server { name: self.name.clone(), reason: format!("{reason}\n{end}") }
     }
 }
 

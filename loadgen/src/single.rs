@@ -30,9 +30,51 @@ impl Endpoint {
     }
 }
 
+/// How a server is told the answers that it may give.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChoiceField {
+    /// `structured_outputs.choice` (vLLM).
+    #[default]
+    StructuredOutputs,
+    /// `grammar` in GBNF (llama.cpp).
+    Gbnf,
+    /// `grammar` with a regular expression (mistral.rs).
+    Regex,
+}
+
+impl ChoiceField {
+    /// Adds the choices to a request.
+    fn add(self, choices: &[String], body: &mut Value) {
+        match self {
+            Self::StructuredOutputs => body["structured_outputs"] = json!({ "choice": choices }),
+            Self::Gbnf => {
+                let quoted: Vec<String> = choices.iter().map(|choice| json!(choice).to_string()).collect();
+                body["grammar"] = json!(format!("root ::= {}", quoted.join(" | ")));
+            }
+            Self::Regex => {
+                let escaped: Vec<String> = choices.iter().map(|choice| escape(choice)).collect();
+                body["grammar"] = json!({ "type": "regex", "value": format!("({})", escaped.join("|")) });
+            }
+        }
+    }
+}
+
+/// A text as a regular expression that matches it alone.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii_punctuation() {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
 /// The body of one row's request. `ignore_eos` is vLLM's extension, understood by most local servers.
 pub fn body(
-    endpoint: Endpoint,
+    (endpoint, choice): (Endpoint, ChoiceField),
     model: &str,
     scenario: &Scenario,
     relquery: &RelQuery,
@@ -52,6 +94,9 @@ pub fn body(
     if relquery.ignore_eos {
         body["ignore_eos"] = json!(true);
     }
+    if !relquery.choices.is_empty() {
+        choice.add(&relquery.choices, &mut body);
+    }
     body
 }
 
@@ -69,7 +114,7 @@ pub async fn first_model(target: &Target) -> Result<String, String> {
 /// Sends all rows at once and waits for all; also says when the first answer came.
 pub async fn send(
     target: &Target,
-    endpoint: Endpoint,
+    route: (Endpoint, ChoiceField),
     model: &str,
     scenario: &Scenario,
     relquery: &RelQuery,
@@ -77,7 +122,7 @@ pub async fn send(
     let mut rows: FuturesUnordered<_> = relquery
         .rows
         .iter()
-        .map(|row| one(target, endpoint, body(endpoint, model, scenario, relquery, row)))
+        .map(|row| one(target, route.0, body(route, model, scenario, relquery, row), relquery))
         .collect();
     let (mut outcome, mut first) = (Outcome { tokens: Tokens::NONE_YET, ..Outcome::default() }, None);
     let mut trouble = None;
@@ -101,15 +146,22 @@ pub async fn send(
 }
 
 /// One row: its tokens, or why it failed.
-async fn one(target: &Target, endpoint: Endpoint, body: Value) -> Result<Tokens, String> {
+async fn one(
+    target: &Target,
+    endpoint: Endpoint,
+    body: Value,
+    relquery: &RelQuery,
+) -> Result<Tokens, String> {
     let response = target.post(endpoint.path(), &body).send().await.map_err(|error| chain(&error))?;
     if !response.status().is_success() {
         return Err(refused(response).await.error.unwrap_or_default());
     }
     let reply: Value = response.json().await.map_err(|error| chain(&error))?;
     let choice = &reply["choices"][0];
-    if !choice["message"]["content"].is_string() && !choice["text"].is_string() {
-        return Err("the reply has no text".into());
+    let text = choice["message"]["content"].as_str().or(choice["text"].as_str());
+    let text = text.ok_or("the reply has no text")?;
+    if !relquery.allows(text) {
+        return Err(format!("the answer is none of the choices: {text:?}"));
     }
     Ok(tokens(&reply["usage"]))
 }

@@ -28,9 +28,16 @@ pub struct RelQuery {
     pub max_tokens: u32,
     /// Whether every row is exactly that long.
     pub ignore_eos: bool,
+    /// The answers that are allowed; empty: any text.
+    pub choices: Vec<String>,
 }
 
 impl RelQuery {
+    /// Whether a row may be answered by `text`.
+    pub fn allows(&self, text: &str) -> bool {
+        self.choices.is_empty() || self.choices.iter().any(|choice| choice == text)
+    }
+
     /// A row's prompt, filled by the client (single mode).
     pub fn prompt(&self, row: &[String]) -> String {
         let mut text =
@@ -87,6 +94,7 @@ pub fn trace(scenario: &Scenario, tables: &[Table]) -> Vec<RelQuery> {
                 rows,
                 max_tokens,
                 ignore_eos,
+                choices: task.choices.clone(),
             }
         })
         .collect()

@@ -24,6 +24,8 @@ enum Task {
     Sim(Arguments),
     /// One trace under several policies, side by side; arguments go to `loadgen compare`.
     Compare(Arguments),
+    /// Servers, ours among them, on the same relQueries: arguments go to `loadgen race`.
+    Race(Arguments),
     /// A checkpoint with random weights, to measure the server on: `checkpoint llama-125m DIR`.
     Checkpoint(Arguments),
     /// The figures of the RelServe paper from the simulator, its claims beside ours: `[--quick] [--out DIR]`.
@@ -60,6 +62,10 @@ fn perform(task: Task) -> Result<(), Failed> {
         Task::Compare(with) => {
             cargo("build --release --package gateway --package loadgen", &[])?;
             cargo("run --release --package loadgen -- compare", &with.rest)
+        }
+        Task::Race(with) => {
+            cargo("build --release --package gateway --package loadgen", &[])?;
+            cargo("run --release --package loadgen -- race", &with.rest)
         }
         Task::Checkpoint(with) => cargo("run --release --package engine --example checkpoint --", &with.rest),
         Task::Reproduce(with) => cargo("run --release --package loadgen -- reproduce", &with.rest),

@@ -1,0 +1,114 @@
+//! The race between stand-ins for servers: this test binary itself, started through a script.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use support::{Reply, Request, serve, sound_stream};
+
+/// Carries the command line to the stand-in: its kind and its port.
+const STAND_IN: &str = "LOADGEN_TEST_RACE_STAND_IN";
+
+/// The stand-in. In any other run of the test binary there is nothing to do.
+#[test]
+fn the_stand_in_for_a_server_of_the_race() {
+    let Ok(line) = std::env::var(STAND_IN) else { return };
+    let (kind, port) = line.split_once(' ').expect("kind and port");
+    let kind = kind.to_owned();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let address = format!("127.0.0.1:{port}");
+        let listener = tokio::net::TcpListener::bind(address).await.expect("free");
+        let answer = move |request: &Request| match request.path.as_str() {
+            "/health" => Reply::json(200, json!({})),
+            "/v1/models" => Reply::json(200, json!({ "data": [{ "id": "m" }] })),
+            "/v1/relqueries" => Reply::events(sound_stream(request, 1.0)),
+            _ => {
+                assert!(request.head.contains("content-type: application/json"), "{}", request.head);
+                Reply::json(200, completion(&kind, &request.body))
+            }
+        };
+        serve(listener, Arc::new(answer)).await;
+    });
+}
+
+/// One chat completion: `good` keeps to a grammar, `stubborn` does not.
+fn completion(kind: &str, body: &Value) -> Value {
+    assert_eq!(body["model"], "m");
+    let text = match (&body["grammar"], kind) {
+        (Value::Null, _) | (_, "stubborn") => "anything",
+        (grammar, _) => {
+            assert_eq!(*grammar, "root ::= \"yes\" | \"no\"");
+            "yes"
+        }
+    };
+    let usage = json!({ "prompt_tokens": 10, "completion_tokens": 2 });
+    json!({ "choices": [{ "message": { "content": text } }], "usage": usage })
+}
+
+fn race(dir: &Path, scenario: &str, kinds: &[(&str, &str)]) -> (bool, String) {
+    let script = dir.join("server");
+    let test = std::env::current_exe().expect("this test");
+    let text = format!(
+        "#!/bin/sh\n{STAND_IN}=\"$*\" exec '{}' --exact the_stand_in_for_a_server_of_the_race --nocapture\n",
+        test.display()
+    );
+    std::fs::write(&script, text).expect("written");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    let server = |(kind, sent): &(&str, &str)| {
+        format!(
+            "[[servers]]\nname = \"{kind}\"\ncommand = [{:?}, \"{kind}\", \"{{port}}\"]\nsent = \"{sent}\"\n\
+             choice = \"gbnf\"\n",
+            script.display().to_string()
+        )
+    };
+    let servers: String = kinds.iter().map(server).collect();
+    std::fs::write(dir.join("servers.toml"), servers).expect("written");
+    std::fs::write(dir.join("s.toml"), scenario).expect("written");
+    let output = Command::new(env!("CARGO_BIN_EXE_loadgen"))
+        .arg("race")
+        .arg(dir.join("s.toml"))
+        .args(["--rounds", "2", "--servers"])
+        .arg(dir.join("servers.toml"))
+        .arg("--out")
+        .arg(dir.join("out"))
+        .output()
+        .expect("runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.success(), said + &String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn servers_of_two_kinds_answer_the_same_relqueries_in_rounds() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let scenario = "relqueries = 3\nrows_min = 4\nrows_max = 4\nlengths = \"limit\"\n";
+    let (is_sound, said) = race(dir.path(), scenario, &[("ours", "rel_query"), ("good", "chat")]);
+    assert!(is_sound, "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[1].starts_with("ours") && lines[1].contains(" 1.00 "), "{said}");
+    assert!(lines[2].starts_with("good") && lines[2].trim_end().ends_with("40        8"), "{said}");
+    let laps = std::fs::read_to_string(dir.path().join("out/race.json")).expect("written");
+    let laps: Vec<Value> = serde_json::from_str(&laps).expect("JSON");
+    let places: Vec<(&str, u64, u64)> = laps
+        .iter()
+        .map(|lap| (lap["server"].as_str(), lap["round"].as_u64(), lap["index"].as_u64()))
+        .map(|(server, round, index)| (server.expect("told"), round.expect("told"), index.expect("told")))
+        .collect();
+    let round = |n| [("ours", n, 1), ("ours", n, 2), ("good", n, 1), ("good", n, 2)];
+    assert_eq!(places, [round(1), round(2)].concat(), "the first relQuery only warms up");
+}
+
+#[test]
+fn an_answer_that_is_none_of_the_choices_fails_the_lap_by_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let scenario = "relqueries = 2\nrows_min = 1\nrows_max = 1\nlengths = \"free\"\n\
+        [[tasks]]\nname = \"t\"\ninstruction = \"Yes?\"\noutput_max = 3\nchoices = [\"yes\", \"no\"]\n";
+    let (is_sound, said) = race(dir.path(), scenario, &[("good", "chat"), ("stubborn", "chat")]);
+    assert!(!is_sound, "{said}");
+    assert!(said.contains("\ngood ") && !said.contains("good                    2 of"), "{said}");
+    assert!(said.contains("2 of 2 failed: the answer is none of the choices: \"anything\""), "{said}");
+}
