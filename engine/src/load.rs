@@ -96,10 +96,10 @@ impl From<ShardError> for EngineError {
     }
 }
 
-/// Loads a Hugging Face folder.
-pub fn load_dir(folder: &Path, config: &EngineConfig) -> Result<Engine, EngineError> {
+/// Loads a Hugging Face folder, or a GGUF file.
+pub fn load_dir(path: &Path, config: &EngineConfig) -> Result<Engine, EngineError> {
     check(config)?;
-    assemble(Opened::folder(folder, config.template_date)?, config)
+    assemble(Opened::path(path, config.template_date)?, config)
 }
 
 /// Loads a model that is in memory.
@@ -146,7 +146,7 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
 /// The type most of the weights are stored in: the embedding's.
 fn stored_dtype(model: &ModelConfig, weights: &dyn WeightSource) -> Result<Dtype, CheckpointError> {
     let name = weight(&model_names(model.family).embedding);
-    Ok(weights.tensor(&name)?.dtype)
+    Ok(weights.layout(&name)?.0)
 }
 
 /// The threads, with the kernels that are asked for: shared out evenly among ranks, the first ones taking what is left

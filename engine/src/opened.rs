@@ -7,10 +7,13 @@ use std::path::Path;
 use serde_json::Value;
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-use crate::checkpoint::generation::{GenerationDefaults, read_generation};
+use crate::checkpoint::generation::{GenerationDefaults, SpecialIds, read_generation};
+use crate::checkpoint::gguf::{self, Gguf, GgufWeights};
 use crate::checkpoint::safetensors::{SINGLE_FILE, read_optional_text, read_text};
 use crate::checkpoint::shapes::check_tensors;
-use crate::checkpoint::{CheckpointError, ModelConfig, Safetensors, read_config};
+use crate::checkpoint::{
+    CheckpointError, Dtype, ModelConfig, RawTensor, Safetensors, WeightSource, read_config,
+};
 use crate::text::{ModelText, TextFiles};
 
 /// Up to this size a file of weights is hashed whole.
@@ -39,15 +42,47 @@ pub struct ModelFiles<'a> {
     pub weights: Cow<'static, [u8]>,
 }
 
+/// The weights of a checkpoint, in the form it came in.
+#[derive(Debug)]
+pub enum Weights {
+    /// A Hugging Face folder's.
+    Safetensors(Safetensors),
+    /// Those of a GGUF file.
+    Gguf(Box<GgufWeights>),
+}
+
+impl Weights {
+    fn source(&self) -> &dyn WeightSource {
+        match self {
+            Self::Safetensors(weights) => weights,
+            Self::Gguf(weights) => &**weights,
+        }
+    }
+}
+
+impl WeightSource for Weights {
+    fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        self.source().tensor(name)
+    }
+
+    fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {
+        self.source().layout(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.source().names()
+    }
+}
+
 /// A checkpoint whose files agree with each other.
 #[derive(Debug)]
 pub struct Opened {
-    /// What the model is called: its folder's name.
+    /// What the model is called: its folder's or file's name.
     pub name: String,
     /// Its shape.
     pub config: ModelConfig,
     /// Its weights, all there and in their shapes.
-    pub weights: Safetensors,
+    pub weights: Weights,
     /// Its tokenizer and chat template.
     pub text: ModelText,
     /// How its makers sample it.
@@ -57,6 +92,36 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// Opens a Hugging Face folder, or a GGUF file. `now`: see [`ModelText::new`].
+    pub fn path(path: &Path, now: Option<u64>) -> Result<Self, CheckpointError> {
+        let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+        if !is_gguf && !path.is_file() {
+            return Self::folder(path, now);
+        }
+        let name = path.file_stem().map_or("model".into(), |name| name.to_string_lossy());
+        Self::gguf(&name, Gguf::open(path)?, now)
+    }
+
+    /// Opens a GGUF file. `now`: see [`ModelText::new`].
+    pub fn gguf(name: &str, gguf: Gguf, now: Option<u64>) -> Result<Self, CheckpointError> {
+        let config = gguf::read_config(&gguf)?;
+        let weights = GgufWeights::new(gguf, &config);
+        check_tensors(&config, &weights)?;
+        let texts = gguf::texts(weights.gguf(), config.vocab)?;
+        let files = TextFiles {
+            tokenizer: &texts.tokenizer,
+            tokenizer_config: Some(&texts.tokenizer_config),
+            chat_template: None,
+        };
+        let text = model_text(files, &config, &texts.ids, now)?;
+        let (bytes, header) = weights.gguf().bytes();
+        let mut hash = SipHasher13::new();
+        add_file(&mut hash, bytes, header); // metadata and texts stand in its header
+        let revision = hash.finish128().as_u128();
+        let (name, defaults) = (name.to_owned(), GenerationDefaults::default());
+        Ok(Self { name, config, weights: Weights::Gguf(weights.into()), text, defaults, revision })
+    }
+
     /// Opens a Hugging Face folder. `now`: see [`ModelText::new`].
     pub fn folder(folder: &Path, now: Option<u64>) -> Result<Self, CheckpointError> {
         let config = read_text(folder, "config.json")?;
@@ -94,11 +159,22 @@ impl Opened {
             tokenizer_config: files.tokenizer_config,
             chat_template: files.chat_template,
         };
-        let vocab = u32::try_from(config.vocab).expect("read_config bounds every extent");
-        let text = ModelText::new(texts, vocab, &ids, now)?;
+        let text = model_text(texts, &config, &ids, now)?;
         let revision = revision(files, &weights);
+        let weights = Weights::Safetensors(weights);
         Ok(Self { name: files.name.to_owned(), config, weights, text, defaults, revision })
     }
+}
+
+/// The texts of a model of this shape.
+fn model_text(
+    files: TextFiles<'_>,
+    config: &ModelConfig,
+    ids: &SpecialIds,
+    now: Option<u64>,
+) -> Result<ModelText, CheckpointError> {
+    let vocab = u32::try_from(config.vocab).expect("read_config bounds every extent");
+    ModelText::new(files, vocab, ids, now)
 }
 
 /// The chat template that stands in a file of its own.
@@ -120,27 +196,33 @@ fn chat_template(folder: &Path) -> Result<Option<String>, CheckpointError> {
 /// bytes of small files, or samples that no training step leaves as they were.
 fn revision(files: &ModelFiles<'_>, weights: &Safetensors) -> u128 {
     let mut hash = SipHasher13::new();
-    let mut add = |bytes: &[u8]| {
-        hash.write_u64(bytes.len() as u64);
-        hash.write(bytes);
-    };
     let texts = [files.tokenizer_config, files.generation_config, files.chat_template];
     for text in [Some(files.config), Some(files.tokenizer)].into_iter().chain(texts) {
-        add(&[u8::from(text.is_some())]);
-        add(text.unwrap_or_default().as_bytes());
+        add(&mut hash, &[u8::from(text.is_some())]);
+        add(&mut hash, text.unwrap_or_default().as_bytes());
     }
     for (_, bytes) in weights.files() {
-        if bytes.len() <= HASHED_WHOLE_MAX {
-            add(bytes);
-            continue;
-        }
-        add(&(bytes.len() as u64).to_le_bytes());
-        add(bytes.get(..header_end(bytes)).unwrap_or_default());
-        for sample in bytes.chunks(SAMPLE_STRIDE) {
-            add(&sample[..sample.len().min(SAMPLE_BYTES)]);
-        }
+        add_file(&mut hash, bytes, header_end(bytes));
     }
     hash.finish128().as_u128()
+}
+
+/// Hashes bytes and their number.
+fn add(hash: &mut SipHasher13, bytes: &[u8]) {
+    hash.write_u64(bytes.len() as u64);
+    hash.write(bytes);
+}
+
+/// Hashes a file of weights: all of a small one, of a large one its header and samples of the rest.
+fn add_file(hash: &mut SipHasher13, bytes: &[u8], header: usize) {
+    if bytes.len() <= HASHED_WHOLE_MAX {
+        return add(hash, bytes);
+    }
+    add(hash, &(bytes.len() as u64).to_le_bytes());
+    add(hash, bytes.get(..header).unwrap_or_default());
+    for sample in bytes.chunks(SAMPLE_STRIDE) {
+        add(hash, &sample[..sample.len().min(SAMPLE_BYTES)]);
+    }
 }
 
 /// Where the header of a safetensors file ends.

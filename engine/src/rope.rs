@@ -30,6 +30,11 @@ impl Rope {
         Self { frequencies }
     }
 
+    /// Divides each frequency by its factor, as llama.cpp does with `rope_freqs.weight`.
+    pub(crate) fn divide(&mut self, factors: &[f32]) {
+        self.frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
+    }
+
     /// Adds a row for `position` to `angles` (in double precision: positions reach far).
     pub(crate) fn push(&self, position: usize, angles: &mut Angles) {
         angles.pairs = self.frequencies.len();
@@ -44,7 +49,7 @@ impl Rope {
 /// The frequency after `rope_scaling`; the Llama 3 case as in Hugging Face's `_compute_llama3_parameters`.
 fn scale(frequency: f64, scaling: RopeScaling) -> f64 {
     match scaling {
-        RopeScaling::None => frequency,
+        RopeScaling::None | RopeScaling::Stored => frequency, // the stored factors follow: `divide`
         RopeScaling::Linear { factor } => frequency / f64::from(factor),
         RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
             let (factor, low, high) =

@@ -60,9 +60,9 @@ enum Command {
     },
     /// Replays a trace under several policies in virtual time.
     Sim(Box<Simulate>),
-    /// Says what a model folder holds.
+    /// Says what a model folder or GGUF file holds.
     ModelInfo {
-        /// The folder.
+        /// The folder or file.
         dir: Option<PathBuf>,
     },
     /// Measures a model on this machine: prefill, decode and mixed steps, the cost model they give, and how
@@ -87,7 +87,7 @@ enum Bench {
 /// The model of a measurement.
 #[derive(Debug, Args)]
 struct Measured {
-    /// The folder; the built-in demo model without it.
+    /// The folder or GGUF file; the built-in demo model without it.
     dir: Option<PathBuf>,
     #[command(flatten)]
     weights: Weights,
@@ -121,7 +121,7 @@ struct Serve {
     /// Address and port.
     #[arg(long)]
     listen: Option<SocketAddr>,
-    /// A Hugging Face folder.
+    /// A Hugging Face folder or a GGUF file.
     #[arg(long)]
     model: Option<PathBuf>,
     /// Ranks that the model is cut into (tensor parallelism).

@@ -196,7 +196,7 @@ impl Default for LimitsConfig {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// A Hugging Face folder; without it the built-in demo model runs.
+    /// A Hugging Face folder or a GGUF file; without it the built-in demo model runs.
     pub dir: Option<PathBuf>,
     /// The name clients see; by default the checkpoint's own.
     pub name: Option<String>,

@@ -66,6 +66,8 @@ pub enum RopeScaling {
         /// Context the model was trained on first.
         original_context: u32,
     },
+    /// Every frequency divided by its own factor, which the weights bring (GGUF: `rope_freqs.weight`).
+    Stored,
 }
 
 /// How positions enter.

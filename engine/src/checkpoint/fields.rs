@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::checkpoint::CheckpointError;
 
 /// Larger extents are a damaged file, and products of a few such numbers still fit 64 bits.
-const EXTENT_MAX: u64 = 1 << 24;
+pub(crate) const EXTENT_MAX: u64 = 1 << 24;
 
 /// An object of a JSON file.
 #[derive(Clone, Copy, Debug)]

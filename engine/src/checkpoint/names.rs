@@ -49,6 +49,8 @@ pub struct ModelNames {
     pub embedding: String,
     /// Learned positions, where there are any.
     pub positions: String,
+    /// Divisors of the rotary frequencies, where they are stored.
+    pub rope_factors: String,
     /// Last normalisation, where there is one.
     pub final_norm: String,
     /// The head; where it is tied, the embedding's tensor is used instead.
@@ -107,6 +109,7 @@ pub fn model_names(family: Family) -> ModelNames {
     ModelNames {
         embedding: at("embed_tokens"),
         positions: at("embed_positions"),
+        rope_factors: at("rope_freqs"),
         final_norm: at(final_norm),
         head: "lm_head".to_owned(),
         project_in: at("project_in"),

@@ -1,6 +1,6 @@
 //! Which tensors a configuration asks for, and how large they are.
 
-use crate::checkpoint::config::{Mlp, ModelConfig, Norm, Position};
+use crate::checkpoint::config::{Mlp, ModelConfig, Norm, Position, RopeScaling};
 use crate::checkpoint::names::{bias, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, WeightSource};
 
@@ -11,6 +11,9 @@ pub fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     tensors.weight(&names.embedding, &[config.vocab, config.embedding]);
     if let Position::Learned { offset } = config.position {
         tensors.weight(&names.positions, &[config.context_max + offset as usize, config.hidden]);
+    }
+    if let Position::Rotary { scaling: RopeScaling::Stored, .. } = config.position {
+        tensors.weight(&names.rope_factors, &[config.head_dim / 2]);
     }
     if config.embedding != config.hidden {
         tensors.weight(&names.project_in, &[config.hidden, config.embedding]);
@@ -86,7 +89,7 @@ pub fn parameters(config: &ModelConfig) -> u64 {
 /// Checks that `weights` holds every tensor that `config` asks for, in its shape.
 pub fn check_tensors(config: &ModelConfig, weights: &dyn WeightSource) -> Result<(), CheckpointError> {
     for (name, expected) in expected_tensors(config) {
-        let found = weights.tensor(&name)?.shape;
+        let (_, found) = weights.layout(&name)?;
         if found != expected {
             return Err(CheckpointError::WrongShape { name, found, expected });
         }

@@ -109,6 +109,7 @@ impl Synthetic {
             let count: usize = shape.iter().product();
             let (middle, spread) = match (shape.as_slice(), name.ends_with(".bias")) {
                 (_, true) => (0.0, 0.1),
+                ([_], false) if name.contains("rope_freqs") => (4.0, 3.0),
                 ([_], false) => (1.0, 0.2),
                 ([.., inputs], false) if name.contains("proj") || name.contains(".fc") => {
                     (0.0, (3.0 / *inputs as f32).sqrt())
@@ -187,6 +188,7 @@ fn rotary_json(config: &ModelConfig) -> Value {
             }),
             config.context_max,
         ),
+        RopeScaling::Stored => unreachable!("config.json cannot say that weights bring the factors"),
     };
     let (architecture, model_type) = match config.family {
         Family::Llama | Family::Opt => ("LlamaForCausalLM", "llama"),

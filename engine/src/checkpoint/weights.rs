@@ -76,6 +76,11 @@ pub trait WeightSource: Sync {
     /// The tensor called `name`; [`CheckpointError::MissingTensor`] where there is none.
     fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError>;
 
+    /// Its type and shape alone, where those cost less than its numbers.
+    fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {
+        self.tensor(name).map(|tensor| (tensor.dtype, tensor.shape))
+    }
+
     /// All names, sorted.
     fn names(&self) -> Vec<String>;
 }

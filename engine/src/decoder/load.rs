@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Decoder, DecoderLayer};
-use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
+use crate::checkpoint::config::{Mlp, Norm as NormKind, Position, RopeScaling};
 use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, ModelConfig, RawTensor, WeightSource};
 use crate::device::cpu::Norm;
@@ -52,7 +52,14 @@ impl Decoder {
         };
         let head = if config.tied_head { &names.embedding } else { &names.head };
         let (rope, positions) = match config.position {
-            Position::Rotary { theta, scaling } => (Some(Rope::new(config.head_dim, theta, scaling)), None),
+            Position::Rotary { theta, scaling } => {
+                let mut rope = Rope::new(config.head_dim, theta, scaling);
+                if scaling == RopeScaling::Stored {
+                    let name = weight(&names.rope_factors);
+                    rope.divide(&loader.tensor(&name, &[config.head_dim / 2])?.to_f32());
+                }
+                (Some(rope), None)
+            }
             Position::Learned { offset } => {
                 let shape = [config.context_max + offset as usize, hidden];
                 (None, Some(loader.tensor(&weight(&names.positions), &shape)?.to_f32()))

@@ -8,6 +8,8 @@ use base::{
 };
 
 use super::*;
+use crate::checkpoint::ggml::BlockFormat;
+use crate::checkpoint::gguf::convert::Conversion;
 use crate::checkpoint::{Synthetic, synthetic_text};
 
 const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
@@ -186,4 +188,37 @@ fn a_model_that_does_not_divide_among_its_ranks_is_refused_by_setting_and_field(
         "`engine.tensor_parallel` is 4, but `num_attention_heads` = 6 cannot be divided among 4 ranks"
     );
     assert_eq!(refused(0), "`engine.tensor_parallel` must be positive");
+}
+
+#[test]
+fn a_gguf_file_loads_where_a_folder_does_and_answers_alike() {
+    let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Qwen2, 8) };
+    let folder = written(&synthetic);
+    let conversion = Conversion {
+        config: &synthetic.config,
+        weights: &synthetic.weights(),
+        format: BlockFormat::Bf16,
+        tokenizer: &synthetic_text::tokenizer_json(),
+        pre: "gpt-2",
+        end: synthetic_text::IM_END,
+        template: Some(synthetic_text::CHAT_TEMPLATE),
+    };
+    let file = folder.path().join("small-bf16.gguf");
+    std::fs::write(&file, conversion.writer().expect("complete").finish()).expect("it can be written");
+    let mut from_folder = load_dir(folder.path(), &small()).expect("a valid folder");
+    let mut from_file = load_dir(&file, &small()).expect("a valid file");
+    let expected = ModelInfo {
+        name: "small-bf16".to_owned(),
+        revision: from_file.info.revision,
+        ..from_folder.info.clone()
+    };
+    assert_eq!(from_file.info, expected);
+    assert_ne!(from_file.info.revision, from_folder.info.revision);
+    assert_eq!(from_file.text.ends(), from_folder.text.ends());
+    assert!(from_file.text.has_chat_template());
+    for prompt in ["the and", "a", "<|im_end|> in the ring"] {
+        assert_eq!(next_token(&mut from_file, prompt), next_token(&mut from_folder, prompt), "{prompt}");
+    }
+    let absent = load_dir(&folder.path().join("absent.gguf"), &small()).err().expect("refused").to_string();
+    assert!(absent.starts_with("cannot read ") && absent.contains("absent.gguf"), "{absent}");
 }

@@ -7,9 +7,10 @@ use candle_core::Device;
 use candle_core::quantized::gguf_file::Content;
 use proptest::prelude::*;
 
+use super::write::GgufWriter;
 use super::*;
 
-const KINDS: [u32; 7] = [0, 1, 2, 8, 12, 14, 30];
+const KINDS: [u32; 11] = [0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 30];
 
 fn text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend((text.len() as u64).to_le_bytes());
@@ -70,8 +71,8 @@ fn a_mapped_file_gives_its_metadata_and_names() {
     std::fs::write(&path, file(8, 1)).expect("it can be written");
     let gguf = Gguf::open(&path).expect("a valid file");
     assert_eq!(gguf.metadata("general.architecture"), Some(&MetaValue::Text("llama".to_owned())));
-    let tokens = ["a", "é"].map(|token| MetaValue::Text(token.to_owned())).to_vec();
-    assert_eq!(gguf.metadata("tokens"), Some(&MetaValue::List(tokens)));
+    assert_eq!(gguf.texts("tokens").expect("a list of strings"), Some(vec!["a", "é"]));
+    assert!(gguf.numbers("tokens").is_err() && gguf.texts("general.architecture").is_err());
     assert_eq!((gguf.names().collect::<Vec<_>>(), gguf.file()), (vec!["w"], "x.gguf"));
     assert!(matches!(gguf.tensor("v"), Err(CheckpointError::MissingTensor { name }) if name == "v"));
 }
@@ -91,6 +92,52 @@ fn an_error_names_the_field() {
     check(&|bytes| bytes.clear(), "x.gguf: field `magic`: needs 4 bytes, 0 are left: truncated");
 }
 
+/// A file of tensors `a` and `b`, 64 numbers each, and what `change` does to their rows in the table.
+fn two_tensors(change: impl Fn(&mut Vec<u8>, usize)) -> Result<Gguf, CheckpointError> {
+    let mut writer = GgufWriter::default();
+    writer.tensor("a", &[64], BlockFormat::F32, &[1.0; 64]);
+    writer.tensor("b", &[64], BlockFormat::F32, &[2.0; 64]);
+    let mut bytes = writer.finish();
+    let row = 8 + 1 + 4 + 8 + 4 + 8; // name, dimensions, one extent, type, offset
+    change(&mut bytes, 24 + row);
+    Gguf::from_bytes("x.gguf", Cow::Owned(bytes))
+}
+
+#[test]
+fn tensors_lie_apart_and_aligned() {
+    let gguf = two_tensors(|_, _| ()).expect("a valid file");
+    let (.., data) = gguf.tensor("b").expect("it is there");
+    assert_eq!(BlockFormat::F32.to_f32(data), [2.0; 64]);
+    for (offset, expected) in [
+        (0_u64, "x.gguf: field `b`: overlaps the tensor `a`"),
+        (224, "x.gguf: field `b`: overlaps the tensor `a`"),
+        (257, "x.gguf: field `b`: its offset 257 is no multiple of the alignment, 32"),
+        (!31, "x.gguf: field `b`: [64] does not fit the 608 bytes of the file: truncated"),
+    ] {
+        let put =
+            |bytes: &mut Vec<u8>, row: usize| bytes[row + 25..][..8].copy_from_slice(&offset.to_le_bytes());
+        assert_eq!(two_tensors(put).expect_err("refused").to_string(), expected);
+    }
+}
+
+#[test]
+fn a_tensor_of_an_unknown_type_is_refused_where_it_is_used() {
+    let gguf = two_tensors(|bytes, row| bytes[row + 21] = 99).expect("the file has another tensor");
+    assert!(gguf.tensor("a").is_ok());
+    let error = gguf.tensor("b").expect_err("its type is not known").to_string();
+    assert!(error.starts_with("x.gguf: field `b`: has the type 99, which is not supported; known are F32, "));
+}
+
+#[test]
+fn an_alignment_is_a_power_of_two() {
+    for (alignment, is_right) in [(64, true), (1, true), (0, false), (48, false), (1 << 17, false)] {
+        let mut writer = GgufWriter::default();
+        writer.unsigned("general.alignment", alignment);
+        let read = Gguf::from_bytes("x.gguf", Cow::Owned(writer.finish()));
+        assert_eq!(read.is_ok(), is_right, "{alignment}");
+    }
+}
+
 #[test]
 fn every_truncation_is_refused() {
     let bytes = file(14, 3);
@@ -103,7 +150,7 @@ fn every_truncation_is_refused() {
 fn read_all(bytes: Vec<u8>) {
     let Ok(gguf) = Gguf::from_bytes("x", Cow::Owned(bytes)) else { return };
     for name in gguf.names() {
-        let (shape, format, data) = gguf.tensor(name).expect("the name is the file's");
+        let Ok((shape, format, data)) = gguf.tensor(name) else { continue }; // of an unknown type
         assert_eq!(format.to_f32(data).len(), shape.iter().product::<usize>());
     }
 }

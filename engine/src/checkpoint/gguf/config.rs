@@ -1,0 +1,166 @@
+//! A file's metadata to [`ModelConfig`].
+//!
+//! Whatever changes the arithmetic and is not supported is an error that names the key or the tensor, as in
+//! config.json: a model that loads gives the answers its makers meant.
+
+use super::Gguf;
+use super::weights::is_known;
+use crate::checkpoint::CheckpointError;
+use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeScaling};
+
+/// `general.architecture` and family. Mistral models call themselves llama.
+const ARCHITECTURES: [(&str, Family); 3] =
+    [("llama", Family::Llama), ("qwen2", Family::Qwen2), ("qwen3", Family::Qwen3)];
+
+/// Keys behind the architecture's name that change the arithmetic in ways this engine does not know. Zero and false
+/// say the same as absence.
+const UNSUPPORTED: [&str; 10] = [
+    "expert_count",
+    "logit_scale",
+    "embedding_scale",
+    "residual_scale",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "attention.scale",
+    "attention.clamp_kqv",
+    "attention.max_alibi_bias",
+    "use_parallel_residual",
+];
+
+/// Base of the frequencies where no key gives it.
+const THETA: f32 = 10_000.0;
+
+/// Reads the shape of the model.
+pub fn read_config(gguf: &Gguf) -> Result<ModelConfig, CheckpointError> {
+    let family = family(gguf)?;
+    refuse_unknown(gguf)?;
+    let key = |part: &str| key(gguf, part);
+    let hidden = gguf.need(&key("embedding_length")?, Gguf::extent)?;
+    let heads = gguf.need(&key("attention.head_count")?, Gguf::extent)?;
+    let kv_heads = gguf.extent(&key("attention.head_count_kv")?)?.unwrap_or(heads);
+    if heads % kv_heads != 0 {
+        let reason = format!("must divide attention.head_count ({heads}), found {kv_heads}");
+        return Err(gguf.error(&key("attention.head_count_kv")?, reason));
+    }
+    let embedding = "token_embd.weight";
+    let vocab = match gguf.shape(embedding) {
+        Some([vocab @ 1..=0xff_ffff, _]) => *vocab,
+        Some(shape) => return Err(gguf.error(embedding, format!("has shape {shape:?}, must be a matrix"))),
+        None => return Err(CheckpointError::MissingTensor { name: embedding.to_owned() }),
+    };
+    let (position, context_max) = rotary(gguf)?;
+    let window = match gguf.metadata(&key("attention.sliding_window")?) {
+        Some(super::MetaValue::Unsigned(0)) => None,
+        _ => gguf.extent(&key("attention.sliding_window")?)?,
+    };
+    let has = |name: &str| gguf.shape(name).is_some();
+    Ok(ModelConfig {
+        family,
+        vocab,
+        hidden,
+        embedding: hidden,
+        layers: gguf.need(&key("block_count")?, Gguf::extent)?,
+        heads,
+        kv_heads,
+        head_dim: head_dim(gguf, hidden, heads)?,
+        intermediate: gguf.need(&key("feed_forward_length")?, Gguf::extent)?,
+        norm: Norm::Rms { epsilon: gguf.need(&key("attention.layer_norm_rms_epsilon")?, Gguf::positive)? },
+        norm_first: true,
+        final_norm: true,
+        position,
+        mlp: Mlp::GatedSilu,
+        qkv_bias: has("blk.0.attn_q.bias"),
+        out_bias: has("blk.0.attn_output.bias"),
+        mlp_bias: has("blk.0.ffn_up.bias"),
+        qk_norm: family == Family::Qwen3,
+        tied_head: !has("output.weight"),
+        context_max,
+        sliding_window: window.filter(|window| *window < context_max),
+    })
+}
+
+/// A key behind the architecture's name.
+fn key(gguf: &Gguf, part: &str) -> Result<String, CheckpointError> {
+    Ok(format!("{}.{part}", gguf.need("general.architecture", Gguf::text)?))
+}
+
+/// Which family the file says it is.
+fn family(gguf: &Gguf) -> Result<Family, CheckpointError> {
+    let field = "general.architecture";
+    let found = gguf.need(field, Gguf::text)?;
+    match ARCHITECTURES.iter().find(|(name, _)| *name == found) {
+        Some((_, family)) => Ok(*family),
+        None => {
+            let known = ARCHITECTURES.map(|(name, _)| name).join(", ");
+            Err(gguf.error(field, format!("`{found}` is not supported; known are {known}")))
+        }
+    }
+}
+
+/// Refuses what would change the answers without being noticed.
+fn refuse_unknown(gguf: &Gguf) -> Result<(), CheckpointError> {
+    use super::MetaValue::{Flag, Float, Signed, Unsigned};
+    for part in UNSUPPORTED {
+        let key = key(gguf, part)?;
+        match gguf.metadata(&key) {
+            None | Some(Unsigned(0) | Signed(0) | Flag(false)) => {}
+            Some(Float(value)) if *value == 0.0 => {}
+            Some(_) => return Err(gguf.error(&key, "is not supported by this engine")),
+        }
+    }
+    if gguf.extent("split.count")?.is_some_and(|count| count > 1) {
+        let reason = "the model is split over several files, which is not supported: merge them";
+        return Err(gguf.error("split.count", reason));
+    }
+    match gguf.names().find(|name| name.starts_with("blk.") && !is_known(name)) {
+        Some(name) => Err(gguf.error(name, "is a tensor that this engine does not know")),
+        None => Ok(()),
+    }
+}
+
+/// The width of a head: queries, keys and values alike, and all of it rotated.
+fn head_dim(gguf: &Gguf, hidden: usize, heads: usize) -> Result<usize, CheckpointError> {
+    let field = key(gguf, "attention.key_length")?;
+    let head_dim = match gguf.extent(&field)? {
+        Some(length) => length,
+        None if hidden.is_multiple_of(heads) => hidden / heads,
+        None => {
+            let reason = format!("must divide embedding_length ({hidden}), found {heads}");
+            return Err(gguf.error(&key(gguf, "attention.head_count")?, reason));
+        }
+    };
+    if head_dim % 2 != 0 {
+        return Err(gguf.error(&field, format!("must be even to be rotated, found {head_dim}")));
+    }
+    for part in ["attention.value_length", "rope.dimension_count"] {
+        let field = key(gguf, part)?;
+        if let Some(other) = gguf.extent(&field)?.filter(|other| *other != head_dim) {
+            let reason = format!("is {other}; only the width of a head, {head_dim}, is supported");
+            return Err(gguf.error(&field, reason));
+        }
+    }
+    Ok(head_dim)
+}
+
+/// Positions and the longest context they serve.
+fn rotary(gguf: &Gguf) -> Result<(Position, usize), CheckpointError> {
+    let trained_context = gguf.need(&key(gguf, "context_length")?, Gguf::extent)?;
+    let theta = gguf.positive(&key(gguf, "rope.freq_base")?)?.unwrap_or(THETA);
+    let kind_key = key(gguf, "rope.scaling.type")?;
+    let kind = gguf.text(&kind_key)?.unwrap_or("none");
+    let is_stored = gguf.shape("rope_freqs.weight").is_some();
+    let (scaling, context_max) = match kind {
+        "none" if is_stored => (RopeScaling::Stored, trained_context),
+        "none" => (RopeScaling::None, trained_context),
+        "linear" if is_stored => {
+            return Err(gguf.error(&kind_key, "`linear` beside `rope_freqs.weight` is not supported"));
+        }
+        // As in config.json: the context that is stated is the trained one, before positions are squeezed.
+        "linear" => {
+            let factor = gguf.need(&key(gguf, "rope.scaling.factor")?, Gguf::positive)?;
+            (RopeScaling::Linear { factor }, (trained_context as f32 * factor) as usize)
+        }
+        other => return Err(gguf.error(&kind_key, format!("`{other}` is not supported"))),
+    };
+    Ok((Position::Rotary { theta, scaling }, context_max.max(1)))
+}

@@ -1,0 +1,164 @@
+//! The tensors of a GGUF file under the names, and in the row order, of the Hugging Face checkpoint it was made of.
+//!
+//! Blocks are turned to bf16, which rounds no more than the finest of them (Q8_0) has rounded already. A
+//! device that multiplies blocks as they are would ask [`Gguf::tensor`] instead.
+
+use std::borrow::Cow;
+
+use half::bf16;
+
+use super::Gguf;
+use crate::checkpoint::config::{Family, ModelConfig};
+use crate::checkpoint::{CheckpointError, Dtype, RawTensor, WeightSource};
+
+/// Modules outside the layers: here and in GGUF.
+const MODEL: [(&str, &str); 4] = [
+    ("model.embed_tokens", "token_embd"),
+    ("model.norm", "output_norm"),
+    ("lm_head", "output"),
+    ("model.rope_freqs", "rope_freqs"),
+];
+
+/// Modules of a layer: behind `model.layers.N.` here, behind `blk.N.` in GGUF.
+const LAYER: [(&str, &str); 11] = [
+    ("input_layernorm", "attn_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+];
+
+/// The tensors of a file.
+#[derive(Debug)]
+pub struct GgufWeights {
+    gguf: Gguf,
+    /// The width of a head whose query and key rows lie as interleaved pairs; `None` where they lie in halves.
+    interleaved: Option<usize>,
+}
+
+impl GgufWeights {
+    /// The weights of `gguf`, whose configuration is `config`.
+    pub fn new(gguf: Gguf, config: &ModelConfig) -> Self {
+        // The converter of arch `llama` permutes queries and keys for ggml's "norm" rotation, which turns
+        // neighbours; the other architectures use "neox", which turns halves, as Hugging Face does.
+        let interleaved = (config.family == Family::Llama).then_some(config.head_dim);
+        Self { gguf, interleaved }
+    }
+
+    /// The file.
+    pub fn gguf(&self) -> &Gguf {
+        &self.gguf
+    }
+
+    /// The row of the file that is row `row` of `name`, for all rows that are not where they should be.
+    fn order(&self, name: &str) -> Option<impl Fn(usize) -> usize + use<>> {
+        let is_rotated = name.contains(".q_proj.") || name.contains(".k_proj.");
+        let width = self.interleaved.filter(|_| is_rotated)?;
+        Some(move |row: usize| {
+            let (head, within) = (row / width, row % width);
+            let (half, pair) = (within / (width / 2), within % (width / 2));
+            head * width + 2 * pair + half
+        })
+    }
+}
+
+/// Whether a tensor of a GGUF file has a name that means something to this engine.
+pub(super) fn is_known(name: &str) -> bool {
+    from_gguf(name).is_some()
+}
+
+/// The GGUF name of a tensor, from its name here.
+pub(super) fn to_gguf(name: &str) -> Option<String> {
+    let (module, kind) = name.rsplit_once('.')?;
+    if let Some((_, theirs)) = MODEL.iter().find(|(ours, _)| *ours == module) {
+        return Some(format!("{theirs}.{kind}"));
+    }
+    let (layer, part) = module.strip_prefix("model.layers.")?.split_once('.')?;
+    let (_, theirs) = LAYER.iter().find(|(ours, _)| *ours == part)?;
+    Some(format!("blk.{layer}.{theirs}.{kind}"))
+}
+
+/// A tensor's name here, from its GGUF name.
+fn from_gguf(name: &str) -> Option<String> {
+    let (module, kind) = name.rsplit_once('.')?;
+    if let Some((ours, _)) = MODEL.iter().find(|(_, theirs)| *theirs == module) {
+        return Some(format!("{ours}.{kind}"));
+    }
+    let (layer, part) = module.strip_prefix("blk.")?.split_once('.')?;
+    let (ours, _) = LAYER.iter().find(|(_, theirs)| *theirs == part)?;
+    Some(format!("model.layers.{layer}.{ours}.{kind}"))
+}
+
+impl WeightSource for GgufWeights {
+    fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        let missing = || CheckpointError::MissingTensor { name: name.to_owned() };
+        let (shape, format, data) = self.gguf.tensor(&to_gguf(name).ok_or_else(missing)?)?;
+        let (dtype, data) = match format.plain() {
+            Some(dtype) => (dtype, Cow::Borrowed(data)),
+            None => {
+                let mut rounded = Vec::with_capacity(data.len() / format.bytes() * format.elements() * 2);
+                // A stretch at a time: the same numbers in single precision would be twice as many bytes again.
+                for stretch in data.chunks(format.bytes() * 1024) {
+                    let values = format.to_f32(stretch);
+                    rounded.extend(values.into_iter().flat_map(|x| bf16::from_f32(x).to_le_bytes()));
+                }
+                (Dtype::Bf16, Cow::Owned(rounded))
+            }
+        };
+        let data = match (self.order(name), shape.first()) {
+            (Some(order), Some(rows)) if *rows > 0 => Cow::Owned(reordered(&data, *rows, order)),
+            _ => data,
+        };
+        Ok(RawTensor { dtype, shape: shape.to_vec(), data })
+    }
+
+    fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {
+        let missing = || CheckpointError::MissingTensor { name: name.to_owned() };
+        let (shape, format, _) = self.gguf.tensor(&to_gguf(name).ok_or_else(missing)?)?;
+        Ok((format.plain().unwrap_or(Dtype::Bf16), shape.to_vec()))
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.gguf.names().filter_map(from_gguf).collect();
+        names.sort();
+        names
+    }
+}
+
+/// Rows in another order. One that points past the end is left out: the shape is not the configuration's, and is
+/// refused for that.
+fn reordered(data: &[u8], rows: usize, source: impl Fn(usize) -> usize) -> Vec<u8> {
+    let width = data.len() / rows;
+    let row = |row: usize| data.get(source(row) * width..(source(row) + 1) * width).unwrap_or_default();
+    (0..rows).flat_map(|index| row(index).iter().copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_goes_to_gguf_and_back() {
+        for (ours, theirs) in [
+            ("model.embed_tokens.weight", "token_embd.weight"),
+            ("lm_head.weight", "output.weight"),
+            ("model.norm.weight", "output_norm.weight"),
+            ("model.layers.17.self_attn.k_proj.bias", "blk.17.attn_k.bias"),
+            ("model.layers.0.self_attn.q_norm.weight", "blk.0.attn_q_norm.weight"),
+            ("model.layers.3.mlp.down_proj.weight", "blk.3.ffn_down.weight"),
+        ] {
+            assert_eq!(to_gguf(ours).as_deref(), Some(theirs));
+            assert_eq!(from_gguf(theirs).as_deref(), Some(ours));
+        }
+        for name in ["", "weight", "blk.0.ffn_gate_exps.weight", "blk.attn_q.weight", "model.layers.0.weight"]
+        {
+            assert_eq!((to_gguf(name), from_gguf(name)), (None, None), "{name}");
+        }
+    }
+}
