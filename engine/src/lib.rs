@@ -5,6 +5,7 @@
 
 mod attention;
 pub mod checkpoint;
+pub mod compare;
 mod constraint;
 pub mod decoder;
 pub mod device;

@@ -1,4 +1,4 @@
-//! The `relserve` command: serve, keys, pull, sim, model info, calibrate, bench.
+//! The `relserve` command: serve, keys, pull, sim, model info, calibrate, bench, eval.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::clock::Clock;
 use crate::config::{AuthMode, Config};
 use crate::simulate::Simulate;
-use crate::{app, backend};
+use crate::{app, backend, eval};
 
 /// What went wrong, for a person at a terminal.
 type Failure = Box<dyn std::error::Error>;
@@ -71,6 +71,22 @@ enum Command {
     /// Measures speed as a fraction of what this machine can do.
     #[command(subcommand)]
     Bench(Bench),
+    /// Measures how good a model's answers are.
+    #[command(subcommand)]
+    Eval(Eval),
+}
+
+#[derive(Debug, Subcommand)]
+enum Eval {
+    /// What keeping weights in fewer bits does: greedy agreement with weights in f32, and how far the distributions
+    /// are.
+    Quant {
+        /// The folder; the built-in demo model without it.
+        dir: Option<PathBuf>,
+        /// A file of prompts, one a line; a small set of labelling prompts without it.
+        #[arg(long)]
+        prompts: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -235,6 +251,14 @@ impl Cli {
                 let model = backend::model_of(&engine, &config, Clock::start());
                 say!("{}: {}", model.name, model.description);
                 say!("{}", crate::bench::measure(&mut engine, &config.scheduler, &choice)?);
+                Ok(())
+            }
+            Command::Eval(Eval::Quant { dir, prompts }) => {
+                let mut config = config;
+                config.model.dir = dir.or(config.model.dir);
+                let prompts = eval::prompts(prompts.as_deref())?;
+                let lines = eval::measure(&config, &prompts)?;
+                say!("{}", eval::text(prompts.len(), &lines));
                 Ok(())
             }
             Command::ModelInfo { dir } => {

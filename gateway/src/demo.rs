@@ -8,6 +8,17 @@ use engine::ModelFiles;
 /// The name clients see.
 pub const NAME: &str = "relserve-demo";
 
+/// The prompts of the model's own tests: its makers' texts, as its cell functions put them.
+pub fn prompts() -> Vec<String> {
+    #[derive(serde::Deserialize)]
+    struct Pair {
+        prompt: String,
+    }
+    let pairs: Vec<Pair> = serde_json::from_str(include_str!("../../models/demo/answers.json"))
+        .expect("a test reads this very file");
+    pairs.into_iter().map(|pair| pair.prompt).collect()
+}
+
 /// The checkpoint's files.
 pub fn files() -> ModelFiles<'static> {
     ModelFiles {

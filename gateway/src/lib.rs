@@ -21,6 +21,7 @@ pub mod cors;
 pub mod demo;
 pub mod driver;
 pub mod error;
+pub mod eval;
 pub mod flush;
 pub mod health;
 pub mod intake;

@@ -1,0 +1,174 @@
+//! `relserve eval quant`: what keeping weights in fewer bits does to a model's answers.
+//!
+//! The checkpoint is loaded in single precision and once more per format; the reference answers the prompts and
+//! every format is asked for the same distributions. No figure is judged here.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use base::{ChatTemplate as _, Role, TokenId, Tokenizer as _};
+use engine::checkpoint::Dtype;
+use engine::compare::{CompareError, Comparison, compare};
+use engine::text::TokenText as _;
+use engine::{Engine, Keep, ModelText, Quantize};
+
+use crate::backend::{self, BackendError};
+use crate::config::Config;
+
+/// What is compared with single precision.
+const FORMATS: [Keep; 2] =
+    [Keep { dtype: Some(Dtype::Bf16), quantize: None }, Keep { dtype: None, quantize: Some(Quantize::Q8) }];
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum EvalError {
+    /// The model.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The prompts, or a step.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    /// The file of prompts.
+    #[error("cannot read {}: {error}", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A file without prompts.
+    #[error("there is no prompt")]
+    NoPrompt,
+    /// The chat template.
+    #[error("the chat template does not take a prompt: {0}")]
+    Template(#[from] base::TextError),
+}
+
+/// A format beside single precision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Its name.
+    pub format: &'static str,
+    /// Bytes of weights that a step reads, per byte in single precision.
+    pub size: f64,
+    /// How far its answers are.
+    pub comparison: Comparison,
+}
+
+/// The prompts of a file, one a line; without one those of the demo model's own tests.
+pub fn prompts(file: Option<&Path>) -> Result<Vec<String>, EvalError> {
+    let prompts: Vec<String> = match file {
+        Some(file) => {
+            let read = std::fs::read_to_string(file);
+            let text = read.map_err(|error| EvalError::File { file: file.to_owned(), error })?;
+            text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+        }
+        None => crate::demo::prompts(),
+    };
+    if prompts.is_empty() { Err(EvalError::NoPrompt) } else { Ok(prompts) }
+}
+
+/// Compares every format of the configured model with single precision.
+pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<Line>, EvalError> {
+    let load = |keep: Keep| -> Result<Engine, BackendError> {
+        let mut config = config.clone();
+        (config.engine.dtype, config.engine.quantize) = (keep.dtype, keep.quantize);
+        config.engine.sequences_max = 1; // its pool is not used
+        backend::load(&config)
+    };
+    let reference = load(Keep { dtype: Some(Dtype::F32), quantize: None })?;
+    let text = &reference.text;
+    let prompts = prompts.iter().map(|prompt| tokens(text, prompt)).collect::<Result<Vec<_>, _>>()?;
+    let ids = (text.ends(), text.ids_end() as usize);
+    let mut lines = Vec::new();
+    for keep in FORMATS {
+        let engine = load(keep)?;
+        let (one, other) = (reference.executor.ranks(), engine.executor.ranks());
+        let comparison = compare((one, other), &prompts, ids)?;
+        let size = other.step_bytes() as f64 / one.step_bytes() as f64;
+        lines.push(Line { format: engine.info.kept_as(), size, comparison });
+    }
+    Ok(lines)
+}
+
+/// A prompt as a user's turn, or plain where the model has no chat template.
+fn tokens(text: &ModelText, prompt: &str) -> Result<Vec<TokenId>, base::TextError> {
+    if !text.has_chat_template() {
+        return Ok(text.encode_data(prompt));
+    }
+    Ok(text.encode_framed(&text.frame(&[Role::User])?, &[prompt]))
+}
+
+/// The table, for people.
+pub fn text(prompts: usize, lines: &[Line]) -> String {
+    let positions = lines.first().map_or(0, |line| line.comparison.positions);
+    let mut text = format!(
+        "{prompts} prompts, {positions} answer tokens, against weights in f32 (KL: divergence of the next token's \
+         distribution, in nats)\n{:<8}{:>12}{:>16}{:>14}{:>14}\n",
+        "weights", "size", "same token", "mean KL", "max KL"
+    );
+    for Line { format, size, comparison } in lines {
+        let (percent, mean) = (comparison.agreement().map(|share| 100.0 * share), comparison.mean());
+        let shown = |value: Option<f64>, places: usize| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.places$}"))
+        };
+        let _ = writeln!(
+            text,
+            "{format:<8}{:>10.1} %{:>14} %{:>14}{:>14.6}",
+            100.0 * size,
+            shown(percent, 2),
+            shown(mean, 6),
+            comparison.divergence_max
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demo_model_in_fewer_bits_answers_nearly_as_in_single_precision() {
+        let prompts = prompts(None).expect("they are shipped");
+        assert!(prompts.len() >= 20);
+        let lines = measure(&Config::default(), &prompts).expect("steps succeed");
+        let table = text(prompts.len(), &lines);
+        for (line, format) in lines.iter().zip(["bf16", "q8"]) {
+            let Comparison { positions, divergence_max, .. } = line.comparison;
+            let (agreement, mean) = (line.comparison.agreement(), line.comparison.mean());
+            assert_eq!(line.format, format);
+            assert!(positions as usize >= 2 * prompts.len(), "{table}");
+            assert!(agreement.is_some_and(|share| share >= 0.98), "{table}");
+            // Found: 0.00006 and 0.0012 in eight bits; a wrong scale or sign is thousands of times that.
+            assert!(mean.is_some_and(|mean| mean < 0.0003) && divergence_max < 0.006, "{table}");
+        }
+        assert!(lines[1].size < 0.6 * lines[0].size, "{table}");
+    }
+
+    #[test]
+    fn the_table_has_a_line_per_format() {
+        let comparison =
+            Comparison { positions: 40, agreeing: 39, divergence: 0.05, divergence_max: 0.012_345_6 };
+        let line = Line { format: "q8", size: 0.265_7, comparison };
+        let none = Line { format: "bf16", size: 0.5, comparison: Comparison::default() };
+        insta::assert_snapshot!(text(7, &[line, none]), @r"
+        7 prompts, 40 answer tokens, against weights in f32 (KL: divergence of the next token's distribution, in nats)
+        weights         size      same token       mean KL        max KL
+        q8            26.6 %         97.50 %      0.001250      0.012346
+        bf16          50.0 %             - %             -      0.000000
+        ");
+    }
+
+    #[test]
+    fn a_file_gives_a_prompt_a_line() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("prompts.txt");
+        std::fs::write(&file, "one\n\n  two words \n").expect("it can be written");
+        assert_eq!(prompts(Some(&file)).expect("two"), ["one", "two words"]);
+        std::fs::write(&file, "\n").expect("it can be written");
+        assert_eq!(prompts(Some(&file)).expect_err("none").to_string(), "there is no prompt");
+        let error = prompts(Some(&folder.path().join("none"))).expect_err("it is not there").to_string();
+        assert!(error.starts_with("cannot read ") && error.contains("none"), "{error}");
+    }
+}
