@@ -49,6 +49,11 @@ impl Target {
         self.authorized(self.http.get(format!("{}{path}", self.url)))
     }
 
+    /// A DELETE.
+    pub fn delete(&self, path: &str) -> reqwest::RequestBuilder {
+        self.authorized(self.http.delete(format!("{}{path}", self.url)))
+    }
+
     fn authorized(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
         match &self.key {
             Some(key) => request.bearer_auth(key),

@@ -2,7 +2,7 @@
 //!
 //! It sends what a client would send and believes what a client would see; it shares no wire types with the
 //! server, so a broken wire fails a run. What is sent when is decided purely by a seed ([`arrival`],
-//! [`workload`]); [`client`] and [`run`] are the only modules that touch a network or a clock.
+//! [`workload`]); [`client`], [`run`] and [`soak`] are the only modules that touch a network or a clock.
 
 pub mod agreement;
 pub mod arrival;
@@ -22,6 +22,7 @@ pub mod run;
 pub mod scenario;
 pub mod server;
 pub mod single;
+pub mod soak;
 pub mod sse;
 pub mod table;
 pub mod workload;

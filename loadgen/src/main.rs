@@ -1,4 +1,4 @@
-//! The command line: `loadgen run`, `loadgen compare`, `loadgen race` and `loadgen reproduce`.
+//! The command line: `loadgen run`, `loadgen compare`, `loadgen race`, `loadgen soak` and `loadgen reproduce`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,16 @@ use loadgen::reproduce::page::markdown;
 use loadgen::reproduce::{Scope, reproduce};
 use loadgen::run::{Mode, run};
 use loadgen::scenario::Scenario;
+use loadgen::server::Server;
 use loadgen::single::{Endpoint, first_model};
+use loadgen::soak::{Soak, soak};
 use loadgen::table::Table;
 use loadgen::workload::{RelQuery, trace};
+
+/// Longest soak.
+const SOAK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a soak waits for one answer.
+const SOAK_REQUEST_MAX: Duration = Duration::from_secs(300);
 
 /// A black-box load generator for relQuery servers.
 #[derive(Parser)]
@@ -88,6 +95,24 @@ enum Action {
         /// Where race.json goes.
         #[arg(long, default_value = "loadgen-out")]
         out: PathBuf,
+    },
+    /// Minutes of random mixed load (answers, cancels, hang-ups, constraints, nonsense), each answer judged.
+    Soak {
+        /// The server's program; it is started, and must end well.
+        #[arg(long)]
+        server: PathBuf,
+        /// Further arguments of the server, in one string; split at white space.
+        #[arg(long, default_value = "", allow_hyphen_values = true)]
+        server_args: String,
+        /// How long.
+        #[arg(long, default_value_t = 10.0)]
+        minutes: f64,
+        /// What is sent.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Clients at once.
+        #[arg(long, default_value_t = 8)]
+        clients: u32,
     },
     /// Regenerate the figures and tables of the RelServe paper in virtual time, with its claims beside ours.
     Reproduce {
@@ -169,6 +194,16 @@ async fn act(command: Action) -> Result<bool, Error> {
             write_json(&out.join("race.json"), &laps)?;
             say(&loadgen::race::table(&contest, &laps));
             Ok(laps.iter().all(|lap| lap.failed.is_none()))
+        }
+        Action::Soak { server, server_args, minutes, seed, clients } => {
+            let arguments: Vec<String> = server_args.split_whitespace().map(str::to_owned).collect();
+            let span = Duration::try_from_secs_f64(minutes * 60.0).unwrap_or(SOAK_MAX).min(SOAK_MAX);
+            let server = Server::start(&server, &arguments, "ours", SOAK_REQUEST_MAX).await?;
+            let tally = soak(&server.target, Soak { span, seed, clients }).await;
+            say(&tally.text());
+            server.stop_well().await?;
+            say("the server ended well\n");
+            Ok(tally.is_sound())
         }
         Action::Reproduce { quick, out } => {
             let scope = if quick { Scope::quick() } else { Scope::paper() };

@@ -1,7 +1,7 @@
 //! Starts and stops the server to be compared, as an operator would: by its command line and its signals.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
@@ -18,7 +18,7 @@ const STOP_MAX: Duration = Duration::from_secs(60);
 /// Pause between two questions whether the server is ready.
 const POLL: Duration = Duration::from_millis(100);
 /// How much of the server's log an error repeats, in bytes from its end.
-const LAST_WORDS: usize = 2_000;
+const LAST_WORDS: usize = 8_000;
 
 /// How a server is started.
 pub struct Launch<'a> {
@@ -144,6 +144,16 @@ impl Server {
 
     /// Asks the server to end (SIGTERM) and waits; kills it where it does not.
     pub async fn stop(mut self) -> Result<(), Error> {
+        self.end().await.map(|_| ())
+    }
+
+    /// The same, and to end with success: a sanitizer speaks up at the end.
+    pub async fn stop_well(mut self) -> Result<(), Error> {
+        let status = self.end().await?;
+        if status.success() { Ok(()) } else { Err(self.error(format!("it ended with {status}"))) }
+    }
+
+    async fn end(&mut self) -> Result<ExitStatus, Error> {
         if let Some(id) = self.child.id() {
             // The shell's own `kill`: a signal without unsafe code.
             let asked =
@@ -153,7 +163,7 @@ impl Server {
             }
         }
         match tokio::time::timeout(STOP_MAX, self.child.wait()).await {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(status)) => Ok(status),
             Ok(Err(error)) => Err(self.error(error.to_string())),
             Err(_) => Err(self.error(format!("it did not end within {} s of SIGTERM", STOP_MAX.as_secs()))),
         }

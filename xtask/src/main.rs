@@ -30,6 +30,9 @@ enum Task {
     Checkpoint(Arguments),
     /// The figures of the RelServe paper from the simulator, its claims beside ours: `[--quick] [--out DIR]`.
     Reproduce(Arguments),
+    /// Ten minutes of random mixed load on a server under AddressSanitizer, after the engine's unit tests under it;
+    /// arguments go to `loadgen soak`.
+    Soak(Arguments),
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
     Demo(Arguments),
 }
@@ -69,8 +72,26 @@ fn perform(task: Task) -> Result<(), Failed> {
         }
         Task::Checkpoint(with) => cargo("run --release --package engine --example checkpoint --", &with.rest),
         Task::Reproduce(with) => cargo("run --release --package loadgen -- reproduce", &with.rest),
+        Task::Soak(with) => soak(&with.rest),
         Task::Demo(with) => cargo("run --release --package gateway --bin relserve -- serve", &with.rest),
     }
+}
+
+/// The target is named so that build scripts and macros, which run in the compiler, go without the sanitizer.
+const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+fn soak(rest: &[String]) -> Result<(), Failed> {
+    let sanitized = |words: &str| {
+        // The compiler's own sanitizer is not stable; its pinned version has the run-time library all the same.
+        let settings = [("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address")];
+        run(&settings, &format!("{words} --target {SANITIZED_TARGET} --target-dir target/sanitized"), &[])
+    };
+    sanitized("test --package engine --lib")?;
+    sanitized("build --package gateway --bin relserve")?;
+    let server = format!("target/sanitized/{SANITIZED_TARGET}/debug/relserve");
+    // The server that loadgen starts inherits this.
+    let leaks = concat!("suppressions=", env!("CARGO_MANIFEST_DIR"), "/leaks.txt:print_suppressions=0");
+    run(&[("LSAN_OPTIONS", leaks)], &format!("run --package loadgen -- soak --server {server}"), rest)
 }
 
 fn check() -> Result<(), Failed> {
@@ -96,9 +117,15 @@ fn has(subcommand: &str) -> bool {
 }
 
 fn cargo(words: &str, rest: &[String]) -> Result<(), Failed> {
+    run(&[], words, rest)
+}
+
+/// Runs cargo with some environment variables set.
+fn run(settings: &[(&str, &str)], words: &str, rest: &[String]) -> Result<(), Failed> {
     let shown = format!("cargo {words} {}", rest.join(" "));
     eprintln!("+ {shown}");
-    let status = Command::new("cargo").args(words.split(' ')).args(rest).status();
+    let status =
+        Command::new("cargo").envs(settings.iter().copied()).args(words.split(' ')).args(rest).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(Failed(format!("{shown} ({status})"))),
