@@ -16,6 +16,12 @@ pub trait Tokenizer: Send + Sync {
     /// Tokens of a whole stretch, none where it is empty. Nothing in `text` can become a special token. Where the model is used to a space
     /// that no text holds (SentencePiece), it is in front.
     fn encode_stretch(&self, after: After, text: &str) -> Vec<TokenId>;
+    /// Tokens of several stretches that all begin with `head`, each as [`Tokenizer::encode_stretch`] gives them; a place
+    /// to share work among them.
+    fn encode_stretches(&self, after: After, head: &str, texts: &[&str]) -> Vec<Vec<TokenId>> {
+        debug_assert!(texts.iter().all(|text| text.starts_with(head)));
+        texts.iter().map(|text| self.encode_stretch(after, text)).collect()
+    }
     /// Tokens of text somewhere inside a stretch: nothing becomes a special token, nothing is put in front.
     fn encode_data(&self, text: &str) -> Vec<TokenId>;
     /// Text of tokens; special tokens give nothing, broken UTF-8 gives replacement characters.

@@ -177,6 +177,7 @@ impl Driver {
         };
         self.shared.pulse.busy(planning);
         let planned = clock.now();
+        let gap = self.last_end.map(|end| planned.since(end));
         let result = std::panic::catch_unwind(AssertUnwindSafe(|| self.executor.step(&plan)));
         let now = clock.now();
         let events = match result {
@@ -196,7 +197,8 @@ impl Driver {
         };
         self.shared.pulse.step(now);
         let applied = clock.now();
-        self.shared.metrics.step(&plan, planned.since(planning) + applied.since(now), now.since(planned));
+        let scheduling = planned.since(planning) + applied.since(now);
+        self.shared.metrics.step(&plan, gap, scheduling, now.since(planned));
         for event in events {
             self.event(event, now);
         }

@@ -26,7 +26,10 @@ pub struct Metrics {
     steps: [Counter; 3],
     /// Steps that failed whole.
     pub step_failures: Counter,
+    /// Reading, rewriting and tokenising a request, off the connection's thread.
+    pub prepare_seconds: Histogram,
     scheduler_seconds: Histogram,
+    gap_seconds: Histogram,
     step_seconds: Histogram,
     latency: Histogram,
     waiting: Histogram,
@@ -146,6 +149,10 @@ impl Metrics {
                 builder.set_buckets_for_metric(name, &SCHEDULER_SECONDS)
             })
             .and_then(|builder| {
+                let name = Matcher::Full("relserve_step_gap_seconds".into());
+                builder.set_buckets_for_metric(name, &SCHEDULER_SECONDS)
+            })
+            .and_then(|builder| {
                 builder.set_buckets_for_metric(Matcher::Full("relserve_step_seconds".into()), &STEP_SECONDS)
             })
             .expect("the bucket lists are not empty")
@@ -166,6 +173,12 @@ impl Metrics {
             steps: [steps("prefill"), steps("decode"), steps("mixed")],
             step_failures: r.counter("relserve_step_failures_total", "Steps that failed whole"),
             scheduler_seconds: r.histogram("relserve_scheduler_seconds", "Time to plan and apply one step"),
+            prepare_seconds: r
+                .histogram("relserve_prepare_seconds", "Time to read, rewrite and tokenise a request"),
+            gap_seconds: r.histogram(
+                "relserve_step_gap_seconds",
+                "Time from a step's end to the start of the step that follows it: what compute threads wait",
+            ),
             step_seconds: r.histogram("relserve_step_seconds", "Time the executor took for one step"),
             latency: r.histogram("relserve_relquery_seconds", "Latency of relQueries"),
             waiting: r
@@ -214,14 +227,17 @@ impl Metrics {
         self.handle.run_upkeep();
     }
 
-    /// A step was planned, run and applied.
-    pub fn step(&self, plan: &BatchPlan, scheduling: Nanos, running: Nanos) {
+    /// A step was planned, run and applied; `gap` after the one before, where it followed at once.
+    pub fn step(&self, plan: &BatchPlan, gap: Option<Nanos>, scheduling: Nanos, running: Nanos) {
         let kind = match plan.kind() {
             BatchKind::Prefill => 0,
             BatchKind::Decode => 1,
             BatchKind::Mixed => 2,
         };
         self.steps[kind].increment(1);
+        if let Some(gap) = gap {
+            self.gap_seconds.record(gap.as_seconds());
+        }
         self.scheduler_seconds.record(scheduling.as_seconds());
         self.step_seconds.record(running.as_seconds());
     }

@@ -11,7 +11,7 @@ use tokenizers::{
 };
 
 use crate::checkpoint::CheckpointError;
-use crate::text::TOKENIZER_FILE;
+use crate::text::{TOKENIZER_FILE, stretches};
 
 /// What happens to text before the model sees words.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(crate) struct Encoder {
     inside: Steps,
     /// Whether [`Encoder::at_start`] is also what follows a special token.
     is_start_after_special: bool,
+    /// Whether the words of a text's beginning do not depend on how it goes on.
+    cuts_words: bool,
     /// Added tokens, which no data may yield, and the pieces they are decoded from: `None` for special
     /// ones, which have no text.
     added: BTreeMap<u32, Option<String>>,
@@ -51,13 +53,15 @@ impl Encoder {
         let at_start = Steps::of(&tokenizer);
         let is_start_after_special = remove_leading_space(&mut tokenizer)?;
         let inside = Steps::of(&tokenizer);
+        let cuts_words = stretches::cuts_words(&tokenizer);
         let largest = tokenizer.get_vocab(false).into_values().max().unwrap_or(0);
         if largest >= vocab {
             let reason = format!("holds token id {largest}, but config.json gives the model {vocab} ids");
             return Err(CheckpointError::field(TOKENIZER_FILE, "model.vocab", reason));
         }
         let largest = added.range(..vocab).next_back().map_or(largest, |(id, _)| largest.max(*id));
-        let encoder = Self { largest, tokenizer, at_start, inside, is_start_after_special, added, vocab };
+        let encoder =
+            Self { largest, tokenizer, at_start, inside, is_start_after_special, cuts_words, added, vocab };
         encoder.plain(&encoder.at_start, "The 1 ä\n漢 \u{1f600}").map_err(bad)?; // a vocabulary with holes fails here, not in a row
         Ok(encoder)
     }
@@ -108,8 +112,26 @@ impl Encoder {
         if text.is_empty() {
             return Vec::new(); // some pre-tokenizers would put their space in front of nothing
         }
-        let is_start = after == After::Nothing || self.is_start_after_special;
-        self.known(self.data_ids(if is_start { &self.at_start } else { &self.inside }, text))
+        self.known(self.data_ids(self.steps(after), text))
+    }
+
+    /// See [`stretches::cuts_words`].
+    pub(super) fn cuts_words(&self) -> bool {
+        self.cuts_words
+    }
+
+    /// Tokens of whole words at the start of a stretch behind `after`, or inside one; `None` where an added token is
+    /// among them.
+    pub(super) fn words(&self, after: Option<After>, text: &str) -> Option<Vec<TokenId>> {
+        let steps = after.map_or(&self.inside, |after| self.steps(after));
+        let ids = self.plain(steps, text).ok()?;
+        let is_data = !ids.iter().any(|id| self.added.contains_key(id));
+        is_data.then(|| self.known(ids))
+    }
+
+    /// What a stretch behind `after` goes through.
+    fn steps(&self, after: After) -> &Steps {
+        if after == After::Nothing || self.is_start_after_special { &self.at_start } else { &self.inside }
     }
 
     /// Tokens of text inside a stretch, none of them an added token, special or not.

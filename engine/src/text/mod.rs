@@ -9,6 +9,7 @@ mod join_tests;
 #[cfg(test)]
 mod model_tests;
 mod model_text;
+mod stretches;
 mod strftime;
 mod template;
 

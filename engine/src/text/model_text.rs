@@ -74,6 +74,12 @@ impl ModelText {
         Ok(Self { encoder, decoding, template, prompt_start, begin, ends })
     }
 
+    /// Its encoder.
+    #[cfg(test)]
+    pub(super) fn encoder(&self) -> &Encoder {
+        &self.encoder
+    }
+
     /// Whether the checkpoint brings a chat template.
     pub fn has_chat_template(&self) -> bool {
         self.template.is_some()
@@ -92,6 +98,10 @@ impl Tokenizer for ModelText {
 
     fn encode_stretch(&self, after: After, text: &str) -> Vec<TokenId> {
         self.encoder.stretch(after, text)
+    }
+
+    fn encode_stretches(&self, after: After, head: &str, texts: &[&str]) -> Vec<Vec<TokenId>> {
+        self.encoder.stretches(after, head, texts)
     }
 
     fn encode_data(&self, text: &str) -> Vec<TokenId> {

@@ -76,6 +76,10 @@ pub(crate) async fn lower<T: Send + 'static>(
     prepare: Prepare<T>,
 ) -> Result<T, ApiError> {
     let (state, body) = (app.clone(), body.clone());
+    let clock = app.shared.clock;
+    let begun = clock.now();
     let work = web::block(move || crate::json::object(&body).and_then(|fields| prepare(&state, fields)));
-    work.await.map_err(internal)?
+    let prepared = work.await.map_err(internal)?;
+    app.shared.metrics.prepare_seconds.record(clock.now().since(begun).as_seconds());
+    prepared
 }

@@ -45,6 +45,13 @@ async fn metrics_have_our_names_and_vllms() {
     server.until("it is counted", |server| server.metric("relserve_relquery_seconds_count") == 1.0).await;
     assert_eq!(server.metric("relserve_rows_total{outcome=\"stop\"}"), 2.0);
     assert_eq!(server.metric("relserve_cache_rows_total{result=\"miss\"}"), 2.0);
+    assert_eq!(server.metric("relserve_prepare_seconds_count"), 1.0);
+    let steps = server.metric("relserve_step_seconds_count");
+    assert_eq!(
+        server.metric("relserve_step_gap_seconds_count"),
+        steps - 1.0,
+        "one relQuery, step after step"
+    );
     let text = server.client.get("/metrics").await.body;
     for name in [
         "relserve_relquery_waiting_seconds_bucket",

@@ -22,6 +22,9 @@ pub(super) struct Frame<'a> {
     options: &'a LowerOptions,
 }
 
+/// A row's tokens and spans.
+pub(super) type Prompt = Result<(Vec<TokenId>, Vec<Span>), RowProblem>;
+
 /// A part of a frame.
 enum Chunk {
     /// Tokens that all rows share.
@@ -64,37 +67,49 @@ impl<'a> Frame<'a> {
         Ok(Self { chunks: builder.chunks, asked, tokenizer, options })
     }
 
-    /// Fills and tokenizes one row.
-    pub(super) fn row(
-        &self,
-        row: &Row,
-        columns: usize,
-        generation: &Generation,
-    ) -> Result<(Vec<TokenId>, Vec<Span>), RowProblem> {
+    /// Fills and tokenizes rows: each one's tokens and spans, or why it has none.
+    pub(super) fn rows(&self, rows: &[Row], columns: usize, generation: &Generation) -> Vec<Prompt> {
+        let begin = |row| self.check(row, columns).map(|()| (Vec::new(), Spans::default()));
+        let mut prompts: Vec<_> = rows.iter().map(begin).collect();
+        for chunk in &self.chunks {
+            let sound =
+                prompts.iter_mut().zip(rows).filter_map(|(prompt, row)| Some((prompt.as_mut().ok()?, row)));
+            match chunk {
+                Chunk::Fixed(tokens) => sound.for_each(|((prompt, spans), _)| {
+                    spans.push(SpanKind::Template, tokens.len());
+                    prompt.extend(tokens);
+                }),
+                Chunk::Filled { after, parts, head, tail } => {
+                    let (sound, filled): (Vec<_>, Vec<_>) =
+                        sound.map(|(prompt, row)| (prompt, Filled::new(parts, row))).unzip();
+                    let begin = parts.first().and_then(Content::text).unwrap_or_default();
+                    let texts: Vec<&str> = filled.iter().map(|filled| filled.text.as_str()).collect();
+                    let encoded = self.tokenizer.encode_stretches(*after, begin, &texts);
+                    for (((prompt, spans), filled), tokens) in sound.into_iter().zip(&filled).zip(encoded) {
+                        filled.spans(&tokens, head, tail, spans);
+                        prompt.extend(tokens);
+                    }
+                }
+            }
+        }
+        let end = |(prompt, spans): (Vec<TokenId>, Spans)| {
+            self.check_length(&prompt, generation).map(|()| (prompt, spans.0))
+        };
+        prompts.into_iter().map(|prompt| prompt.and_then(end)).collect()
+    }
+
+    /// What can be said of a row before its tokens are known.
+    fn check(&self, row: &Row, columns: usize) -> Result<(), RowProblem> {
         if row.cells.len() != columns {
             return Err(RowProblem::CellCount { found: row.cells.len(), expected: columns });
         }
         if self.asked.iter().any(|section| is_blank(section, row)) {
             return Err(RowProblem::EmptyPrompt);
         }
-        let (mut prompt, mut spans) = (Vec::new(), Spans::default());
-        for chunk in &self.chunks {
-            match chunk {
-                Chunk::Fixed(tokens) => {
-                    spans.push(SpanKind::Template, tokens.len());
-                    prompt.extend(tokens);
-                }
-                Chunk::Filled { after, parts, head, tail } => {
-                    self.check_bytes(Filled::bytes(parts, row))?;
-                    let filled = Filled::new(parts, row);
-                    let tokens = self.tokenizer.encode_stretch(*after, &filled.text);
-                    filled.spans(&tokens, head, tail, &mut spans);
-                    prompt.extend(tokens);
-                }
-            }
-        }
-        self.check_length(&prompt, generation)?;
-        Ok((prompt, spans.0))
+        self.chunks.iter().try_for_each(|chunk| match chunk {
+            Chunk::Fixed(_) => Ok(()),
+            Chunk::Filled { parts, .. } => self.check_bytes(Filled::bytes(parts, row)),
+        })
     }
 
     fn check_bytes(&self, found: Bytes) -> Result<(), RowProblem> {

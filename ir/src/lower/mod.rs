@@ -19,6 +19,10 @@ use crate::shape::Shape;
 use crate::{IrError, Plan, Row, RowProblem};
 use frame::Frame;
 
+/// Rows that are filled and tokenized together: enough to share among all threads there are, and their texts are no more
+/// memory than their tokens will be.
+const ROWS_TOGETHER: usize = 256;
+
 /// What lowering needs to know beside the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LowerOptions {
@@ -67,10 +71,11 @@ pub fn lower(
     let generation = Arc::new(shape.generation.clone());
     let mut items = Vec::with_capacity(rows.len());
     let mut answers = vec![None; answer_count(rows, options)?];
-    for row in rows {
+    let prompts = rows.chunks(ROWS_TOGETHER).flat_map(|rows| frame.rows(rows, columns, &generation));
+    for (row, prompt) in rows.iter().zip(prompts) {
         let first = row.answers.first().copied().unwrap_or_default();
         let number = options.first_row + first;
-        let answer = frame.row(row, columns, &generation).map(|(prompt, spans)| {
+        let answer = prompt.map(|(prompt, spans)| {
             let seed = row_seed(options.seed, number);
             let generation = Arc::clone(&generation);
             items.push(WorkItem {
