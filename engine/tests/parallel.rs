@@ -7,7 +7,6 @@ use std::sync::Arc;
 use base::text::ByteText;
 use base::{Bytes, RowError, Slot, TokenId};
 use common::{Blocks, Row, advance, decode_all, difference, step, tokens};
-use engine::Keep;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::weights::MapWeights;
@@ -15,6 +14,7 @@ use engine::checkpoint::{Dtype, WeightSource as _};
 use engine::device::{Cpu, Isa};
 use engine::executor::{LocalExecutor, PoolSettings};
 use engine::parallel::{Memory, Ranks};
+use engine::{Keep, Quantize};
 
 const BLOCK: usize = 16;
 const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
@@ -22,15 +22,19 @@ const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Fa
 /// Largest difference between numbers of ranks, in units of the largest logit: sums in another order.
 const TOLERANCE: f32 = 1e-5;
 
-/// The same where activations are rounded to bf16: a sum that another order moves across a border of its last
+/// The same where activations are rounded, to bf16 or to eight bits: a sum that another order moves across a border of its last
 /// place moves by the whole place, 2^-8.
 const ROUNDED_TOLERANCE: f32 = 2e-2;
 
 /// A model on so many ranks; the second of them has two threads, the others one.
 fn ranks_on(isa: Isa, model: &Synthetic, weights: &MapWeights, count: usize) -> Ranks {
+    ranks_keeping(Keep::default(), isa, model, weights, count)
+}
+
+fn ranks_keeping(keep: Keep, isa: Isa, model: &Synthetic, weights: &MapWeights, count: usize) -> Ranks {
     let cpu = |rank| Arc::new(Cpu::with_isa(Some(1 + usize::from(rank == 1)), isa).expect("threads start"));
     let cpus: Vec<Arc<Cpu>> = (0..count).map(cpu).collect();
-    Ranks::load(&model.config, weights, &cpus, Keep::default()).expect("the model divides")
+    Ranks::load(&model.config, weights, &cpus, keep).expect("the model divides")
 }
 
 fn executor(model: &Synthetic, weights: &MapWeights, ranks: usize) -> LocalExecutor {
@@ -112,6 +116,24 @@ fn logits_are_those_of_one_rank_where_the_head_is_tied_the_window_slides_or_opt_
     (odd.config.heads, odd.config.kv_heads, odd.config.head_dim) = (12, 12, 20);
     odd.config.intermediate = 44;
     check(&odd);
+}
+
+#[test]
+fn weights_of_eight_bits_answer_as_on_one_rank_where_their_groups_are_not_cut() {
+    let mut model = Synthetic::tiny(Family::Qwen2, 69);
+    // Every rank's inputs of the output projection (32) and of the down projection (64) are whole groups.
+    (model.config.head_dim, model.config.intermediate) = (32, 256);
+    let (weights, keep) = (model.weights(), Keep { quantize: Some(Quantize::Q8), ..Keep::default() });
+    for isa in [common::widening(), Isa::detect()] {
+        let on = |count| logits(&ranks_keeping(keep, isa, &model, &weights, count), model.seed);
+        let expected = on(1);
+        for count in [2, 4] {
+            for (found, expected) in on(count).iter().zip(&expected) {
+                let apart = difference(found, expected);
+                assert!(apart < ROUNDED_TOLERANCE, "{isa:?} on {count} ranks: {apart}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -216,8 +216,12 @@ fn a_gguf_file_loads_where_a_folder_does_and_answers_alike() {
     assert_ne!(from_file.info.revision, from_folder.info.revision);
     assert_eq!(from_file.text.ends(), from_folder.text.ends());
     assert!(from_file.text.has_chat_template());
+    let on_two = EngineConfig { tensor_parallel: 2, ..small() };
+    let mut on_two = load_dir(&file, &on_two).expect("it divides");
     for prompt in ["the and", "a", "<|im_end|> in the ring"] {
-        assert_eq!(next_token(&mut from_file, prompt), next_token(&mut from_folder, prompt), "{prompt}");
+        let expected = next_token(&mut from_folder, prompt);
+        assert_eq!(next_token(&mut from_file, prompt), expected, "{prompt}");
+        assert_eq!(next_token(&mut on_two, prompt), expected, "{prompt}, on two ranks");
     }
     let absent = load_dir(&folder.path().join("absent.gguf"), &small()).err().expect("refused").to_string();
     assert!(absent.starts_with("cannot read ") && absent.contains("absent.gguf"), "{absent}");
