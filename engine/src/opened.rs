@@ -107,6 +107,7 @@ impl Opened {
         let config = gguf::read_config(&gguf)?;
         let weights = GgufWeights::new(gguf, &config);
         check_tensors(&config, &weights)?;
+        let defaults = gguf::read_defaults(weights.gguf())?;
         let texts = gguf::texts(weights.gguf(), config.vocab)?;
         let files = TextFiles {
             tokenizer: &texts.tokenizer,
@@ -118,8 +119,14 @@ impl Opened {
         let mut hash = SipHasher13::new();
         add_file(&mut hash, bytes, header); // metadata and texts stand in its header
         let revision = hash.finish128().as_u128();
-        let (name, defaults) = (name.to_owned(), GenerationDefaults::default());
-        Ok(Self { name, config, weights: Weights::Gguf(weights.into()), text, defaults, revision })
+        Ok(Self {
+            name: name.to_owned(),
+            config,
+            weights: Weights::Gguf(weights.into()),
+            text,
+            defaults,
+            revision,
+        })
     }
 
     /// Opens a Hugging Face folder. `now`: see [`ModelText::new`].

@@ -24,7 +24,7 @@ use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::safetensors::{Storage, map};
 use read::Reader;
 
-pub use config::read_config;
+pub use config::{read_config, read_defaults};
 pub use text::{GgufTexts, texts};
 pub use weights::GgufWeights;
 

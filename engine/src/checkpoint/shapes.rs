@@ -4,33 +4,37 @@ use crate::checkpoint::config::{Mlp, ModelConfig, Norm, Position, RopeScaling};
 use crate::checkpoint::names::{bias, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, WeightSource};
 
-/// Name and shape of every tensor that `config` asks for, in the order of use.
-pub fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
+/// Name and shape of every tensor that `config` asks for, in the order of use, one by one: a damaged configuration may
+/// ask for more layers than there is memory for their names.
+pub fn expected_tensors(config: &ModelConfig) -> impl Iterator<Item = (String, Vec<usize>)> {
     let names = model_names(config.family);
-    let mut tensors = Tensors(Vec::new());
-    tensors.weight(&names.embedding, &[config.vocab, config.embedding]);
+    let mut before = Tensors(Vec::new());
+    before.weight(&names.embedding, &[config.vocab, config.embedding]);
     if let Position::Learned { offset } = config.position {
-        tensors.weight(&names.positions, &[config.context_max + offset as usize, config.hidden]);
+        before.weight(&names.positions, &[config.context_max + offset as usize, config.hidden]);
     }
     if let Position::Rotary { scaling: RopeScaling::Stored, .. } = config.position {
-        tensors.weight(&names.rope_factors, &[config.head_dim / 2]);
+        before.weight(&names.rope_factors, &[config.head_dim / 2]);
     }
     if config.embedding != config.hidden {
-        tensors.weight(&names.project_in, &[config.hidden, config.embedding]);
+        before.weight(&names.project_in, &[config.hidden, config.embedding]);
     }
-    for layer in 0..config.layers {
-        layer_tensors(config, layer, &mut tensors);
-    }
+    let mut behind = Tensors(Vec::new());
     if config.final_norm {
-        tensors.norm(config, &names.final_norm, config.hidden);
+        behind.norm(config, &names.final_norm, config.hidden);
     }
     if config.embedding != config.hidden {
-        tensors.weight(&names.project_out, &[config.embedding, config.hidden]);
+        behind.weight(&names.project_out, &[config.embedding, config.hidden]);
     }
     if !config.tied_head {
-        tensors.weight(&names.head, &[config.vocab, config.embedding]);
+        behind.weight(&names.head, &[config.vocab, config.embedding]);
     }
-    tensors.0
+    let layers = (0..config.layers).flat_map(|layer| {
+        let mut tensors = Tensors(Vec::new());
+        layer_tensors(config, layer, &mut tensors);
+        tensors.0
+    });
+    before.0.into_iter().chain(layers).chain(behind.0)
 }
 
 /// The tensors of one layer.
@@ -81,7 +85,6 @@ impl Tensors {
 /// Number of weights of a model; a tied head counts once.
 pub fn parameters(config: &ModelConfig) -> u64 {
     expected_tensors(config)
-        .iter()
         .map(|(_, shape)| shape.iter().map(|extent| *extent as u64).product::<u64>())
         .sum()
 }

@@ -11,6 +11,7 @@ use tokenizers::{
 };
 
 use crate::checkpoint::CheckpointError;
+use crate::checkpoint::fields::parse_object;
 use crate::text::{TOKENIZER_FILE, stretches};
 
 /// What happens to text before the model sees words.
@@ -46,7 +47,7 @@ impl Encoder {
     /// Reads tokenizer.json for a model with `vocab` embeddings.
     pub(crate) fn new(json: &str, vocab: u32) -> Result<Self, CheckpointError> {
         let bad = |error: tokenizers::Error| CheckpointError::malformed(TOKENIZER_FILE, error);
-        let mut tokenizer: Tokenizer = json.parse().map_err(bad)?;
+        let mut tokenizer = parse(json)?;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(bad)?;
         let added = added_pieces(&tokenizer); // before the normalizer changes, which some pieces went through
@@ -178,6 +179,18 @@ impl Encoder {
     /// Ids that have an embedding.
     fn known(&self, ids: Vec<u32>) -> Vec<TokenId> {
         ids.into_iter().filter(|id| *id < self.vocab).map(TokenId).collect()
+    }
+}
+
+/// Reads tokenizer.json. The tokenizers crate panics on some damaged decoders and normalizers (`expect` in its
+/// deserialisers), which must not take the server with it.
+fn parse(json: &str) -> Result<Tokenizer, CheckpointError> {
+    match std::panic::catch_unwind(|| json.parse::<Tokenizer>()) {
+        Ok(read) => read.map_err(|error| CheckpointError::malformed(TOKENIZER_FILE, error)),
+        Err(_) => {
+            parse_object(TOKENIZER_FILE, json)?;
+            Err(CheckpointError::malformed(TOKENIZER_FILE, "a decoder or normalizer in it is damaged"))
+        }
     }
 }
 

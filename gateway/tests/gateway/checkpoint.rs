@@ -1,11 +1,16 @@
 //! The same server over the real engine: a small random checkpoint, measured at the start.
 
+use std::path::{Path, PathBuf};
+
 use engine::checkpoint::config::Family;
+use engine::checkpoint::ggml::BlockFormat;
+use engine::checkpoint::gguf::convert::Conversion;
 use engine::checkpoint::synthetic::Synthetic;
+use engine::opened::Opened;
 use gateway::app::start;
 use gateway::backend;
 use gateway::clock::Clock;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::{DEFAULT_TENANT, Store};
 
 use crate::common::client::Client;
@@ -70,4 +75,73 @@ async fn a_model_on_two_ranks_serves_the_answers_of_one() {
     }
     assert_eq!(answers[0].len(), 24);
     assert_eq!(answers[0], answers[1]);
+}
+
+/// The demo model's folder, and a GGUF file made of it with its matrices as `format`.
+fn demo_file(folder: &Path, format: BlockFormat) -> (PathBuf, PathBuf) {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
+    let opened = Opened::folder(&demo, None).unwrap();
+    let text = |name: &str| std::fs::read_to_string(demo.join(name)).unwrap();
+    let settings: Value = serde_json::from_str(&text("tokenizer_config.json")).unwrap();
+    let conversion = Conversion {
+        config: &opened.config,
+        weights: &opened.weights,
+        format,
+        tokenizer: &text("tokenizer.json"),
+        pre: "smollm",
+        end: 0,
+        template: settings["chat_template"].as_str(),
+    };
+    let file = folder.join(format!("demo-{}.gguf", format.name()));
+    std::fs::write(&file, conversion.writer().unwrap().finish()).unwrap();
+    (demo, file)
+}
+
+/// What the model at `path` answers to three reviews, and what it is called.
+async fn answers(path: &Path) -> (Vec<String>, String) {
+    let mut config = config();
+    config.model.dir = Some(path.to_owned());
+    config.engine.threads = Some(1);
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let backend = backend::ready(backend::load(&config).unwrap(), &config, &store, Clock::start()).await;
+    let key = key_of(&store, DEFAULT_TENANT).await;
+    let running = start(config, backend.unwrap(), store).await.unwrap();
+    let client = Client { address: running.address, key: Some(key) };
+    let template = "Classify the text. Answer with one of these labels: positive, negative.\n\nText: {text}";
+    let rows =
+        [["A wonderful, moving film."], ["Two lost hours of my life."], ["I loved every minute of it."]];
+    let reply =
+        client.post("/v1/relqueries", &json!({"template": template, "rows": rows, "max_tokens": 4})).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let reply = reply.json();
+    running.drain(std::future::pending()).await;
+    let rows = reply["rows"].as_array().unwrap();
+    // A GGUF has no word for the demo tokenizer's stripping of the first space.
+    let texts = rows.iter().map(|row| row["text"].as_str().unwrap().trim_start().to_owned()).collect();
+    (texts, reply["model"].as_str().unwrap().to_owned())
+}
+
+#[actix_web::test]
+async fn a_gguf_file_is_served_as_its_folder_is() {
+    let folder = tempfile::tempdir().unwrap();
+    for format in [BlockFormat::Bf16, BlockFormat::Q8_0] {
+        let (demo, file) = demo_file(folder.path(), format);
+        let (expected, _) = answers(&demo).await;
+        let (found, name) = answers(&file).await;
+        assert_eq!(found, expected, "{format:?}");
+        assert_eq!(name, format!("demo-{}", format.name()));
+        assert!(found.contains(&"positive".to_owned()), "{found:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_served_is_refused_by_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broken.gguf");
+    let mut config = config();
+    config.model.dir = Some(file.clone());
+    let error = || backend::load(&config).err().unwrap().to_string();
+    assert!(error().starts_with("cannot read ") && error().contains("broken.gguf"), "{}", error());
+    std::fs::write(&file, b"GGUF\x03\0\0\0").unwrap();
+    assert_eq!(error(), "broken.gguf: field `tensor_count`: needs 8 bytes, 0 are left: truncated");
 }

@@ -3,10 +3,11 @@
 //! Whatever changes the arithmetic and is not supported is an error that names the key or the tensor, as in
 //! config.json: a model that loads gives the answers its makers meant.
 
-use super::Gguf;
 use super::weights::is_known;
+use super::{Gguf, MetaValue};
 use crate::checkpoint::CheckpointError;
 use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeScaling};
+use crate::checkpoint::generation::GenerationDefaults;
 
 /// `general.architecture` and family. Mistral models call themselves llama.
 const ARCHITECTURES: [(&str, Family); 3] =
@@ -50,7 +51,7 @@ pub fn read_config(gguf: &Gguf) -> Result<ModelConfig, CheckpointError> {
     };
     let (position, context_max) = rotary(gguf)?;
     let window = match gguf.metadata(&key("attention.sliding_window")?) {
-        Some(super::MetaValue::Unsigned(0)) => None,
+        Some(MetaValue::Unsigned(0)) => None,
         _ => gguf.extent(&key("attention.sliding_window")?)?,
     };
     let has = |name: &str| gguf.shape(name).is_some();
@@ -79,6 +80,25 @@ pub fn read_config(gguf: &Gguf) -> Result<ModelConfig, CheckpointError> {
     })
 }
 
+/// How the makers of the model mean it to be sampled, where they say so.
+pub fn read_defaults(gguf: &Gguf) -> Result<GenerationDefaults, CheckpointError> {
+    let number = |name: &str| -> Result<Option<f32>, CheckpointError> {
+        let key = format!("general.sampling.{name}");
+        match gguf.metadata(&key) {
+            Some(MetaValue::Float(0.0) | MetaValue::Signed(0) | MetaValue::Unsigned(0)) => Ok(Some(0.0)),
+            Some(MetaValue::Signed(_) | MetaValue::Unsigned(_)) => {
+                Ok(gguf.extent(&key)?.map(|number| number as f32))
+            }
+            _ => gguf.positive(&key),
+        }
+    };
+    Ok(GenerationDefaults {
+        temperature: number("temp")?,
+        top_p: number("top_p")?.filter(|top_p| *top_p > 0.0 && *top_p < 1.0),
+        top_k: number("top_k")?.filter(|top_k| *top_k >= 1.0).map(|top_k| top_k as u32), // 0 means all tokens
+    })
+}
+
 /// A key behind the architecture's name.
 fn key(gguf: &Gguf, part: &str) -> Result<String, CheckpointError> {
     Ok(format!("{}.{part}", gguf.need("general.architecture", Gguf::text)?))
@@ -99,7 +119,7 @@ fn family(gguf: &Gguf) -> Result<Family, CheckpointError> {
 
 /// Refuses what would change the answers without being noticed.
 fn refuse_unknown(gguf: &Gguf) -> Result<(), CheckpointError> {
-    use super::MetaValue::{Flag, Float, Signed, Unsigned};
+    use MetaValue::{Flag, Float, Signed, Unsigned};
     for part in UNSUPPORTED {
         let key = key(gguf, part)?;
         match gguf.metadata(&key) {

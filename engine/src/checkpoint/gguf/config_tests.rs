@@ -6,6 +6,7 @@ use super::convert::Conversion;
 use super::write::GgufWriter;
 use super::*;
 use crate::checkpoint::config::Family;
+use crate::checkpoint::generation::GenerationDefaults;
 use crate::checkpoint::{Synthetic, synthetic_text};
 use crate::opened::Opened;
 
@@ -139,4 +140,27 @@ fn a_tensor_that_would_go_unnoticed_is_refused() {
     beside.tensor("v.patch_embd.weight", &[4], BlockFormat::F32, &[0.0; 4]);
     let gguf = Gguf::from_bytes("x.gguf", Cow::Owned(beside.finish())).expect("a well-formed file");
     Opened::gguf("x", gguf, None).expect("what stands beside the model is not its own");
+}
+
+#[test]
+fn sampling_defaults_are_read_where_the_file_has_them() {
+    let defaults = |change: &dyn Fn(&mut GgufWriter)| {
+        let mut writer = GgufWriter::default();
+        change(&mut writer);
+        let gguf = Gguf::from_bytes("x.gguf", Cow::Owned(writer.finish())).expect("a well-formed file");
+        read_defaults(&gguf)
+    };
+    assert_eq!(defaults(&|_| ()).expect("none"), GenerationDefaults::default());
+    let found = defaults(&|writer| {
+        writer.float("general.sampling.temp", 0.7);
+        writer.float("general.sampling.top_p", 0.8);
+        writer.unsigned("general.sampling.top_k", 20);
+    });
+    let expected = GenerationDefaults { temperature: Some(0.7), top_p: Some(0.8), top_k: Some(20) };
+    assert_eq!(found.expect("valid"), expected);
+    let greedy = defaults(&|writer| writer.float("general.sampling.temp", 0.0)).expect("valid");
+    assert_eq!(greedy.temperature, Some(0.0));
+    let error =
+        defaults(&|writer| writer.text("general.sampling.temp", "hot")).expect_err("refused").to_string();
+    assert_eq!(error, "x.gguf: field `general.sampling.temp`: must be a positive number");
 }
