@@ -61,7 +61,7 @@ pub struct Slot {
 pub enum BatchKind {
     /// Prompt tokens only.
     Prefill,
-    /// One token each of running requests.
+    /// Running requests, extended by the token that each samples and those that then are forced.
     Decode,
     /// Both.
     Mixed,
@@ -105,9 +105,16 @@ impl BatchPlan {
         TokenCount(self.slots.iter().filter(|slot| slot.is_prefill).map(|slot| slot.input.len() as u64).sum())
     }
 
-    /// Requests that the step extends by one token: `req(d)` of RelServe, Eq. 9.
+    /// Requests that the step extends: `req(d)` of RelServe, Eq. 9.
     pub fn decode_sequences(&self) -> u64 {
         self.slots.iter().filter(|slot| !slot.is_prefill).count() as u64
+    }
+
+    /// Tokens that the step computes beside the last one of each decoding request: forced ones, whose keys and
+    /// values are still missing when the next token is sampled.
+    pub fn decode_extra(&self) -> TokenCount {
+        let decodes = self.slots.iter().filter(|slot| !slot.is_prefill);
+        TokenCount(decodes.map(|slot| slot.input.len() as u64 - 1).sum())
     }
 }
 
@@ -131,16 +138,25 @@ pub enum RowError {
     Failed(String),
 }
 
-/// A sampled token.
+/// What a slot that samples adds to its row's output: the sampled token, and those that its constraint then leaves
+/// no choice about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampled {
-    /// The token.
-    pub token: TokenId,
-    /// Text that is final with this token; empty while a character or a possible stop string is
+    /// The tokens, in order; never empty, and never more than the output may still take. The keys and values of none
+    /// of them are in the pool: the row's next slot computes them all.
+    pub tokens: Vec<TokenId>,
+    /// Text that is final with these tokens; empty while a character or a possible stop string is
     /// incomplete. The concatenation over a row is the row's whole output.
     pub text: String,
-    /// Set with the row's last token.
+    /// Set with the row's last tokens.
     pub end: Option<End>,
+}
+
+impl Sampled {
+    /// A single token.
+    pub fn one(token: TokenId, text: String, end: Option<End>) -> Self {
+        Self { tokens: vec![token], text, end }
+    }
 }
 
 /// What became of one slot that sampled.
@@ -148,7 +164,7 @@ pub struct Sampled {
 pub struct RowOutcome {
     /// The slot's request.
     pub request: RequestId,
-    /// Its token, or why the row failed.
+    /// What it adds to the output, or why the row failed.
     pub result: Result<Sampled, RowError>,
 }
 

@@ -143,7 +143,7 @@ impl LocalExecutor {
         }
     }
 
-    /// A token's text, and whether the row ends with it.
+    /// The text of a token and of those it forces, and whether the row ends with them.
     fn emit(
         &mut self,
         request: RequestId,
@@ -159,20 +159,31 @@ impl LocalExecutor {
             follow: None,
         });
         output.follow = follow;
+        let (forced, rest) = match pushed {
+            Pushed::Open(forced) => (forced, None),
+            Pushed::Ended(rest) => (Vec::new(), Some(rest)),
+        };
+        let left = generation.output_max.0.saturating_sub(u64::from(spec.output_index)).max(1);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
         let obeys_end = !generation.ignore_end || !is_free;
-        let is_end = (obeys_end && self.ends.contains(&token)) || generation.stop_tokens.contains(&token);
-        let mut end = is_end.then_some(End::Stop);
-        let mut text = String::new();
-        if !is_end {
-            let released = output.stop.push(&self.text.push(&mut output.decode, token), &generation.stop);
-            text = released.text;
-            if released.is_stopped {
-                return Sampled { token, text, end: Some(End::Stop) };
-            }
-            if let Pushed::Ended(forced) = pushed {
-                output.decode.pending.extend(forced);
+        let (mut tokens, mut text, mut end) = (Vec::new(), String::new(), None);
+        for token in std::iter::once(token).chain(forced).take(left) {
+            tokens.push(token);
+            if (obeys_end && self.ends.contains(&token)) || generation.stop_tokens.contains(&token) {
                 end = Some(End::Stop);
-            } else if u64::from(spec.output_index) + 1 >= generation.output_max.0 {
+                break;
+            }
+            let released = output.stop.push(&self.text.push(&mut output.decode, token), &generation.stop);
+            text += &released.text;
+            if released.is_stopped {
+                return Sampled { tokens, text, end: Some(End::Stop) };
+            }
+        }
+        if end.is_none() {
+            if let Some(rest) = rest {
+                output.decode.pending.extend(rest);
+                end = Some(End::Stop);
+            } else if tokens.len() == left {
                 end = Some(End::Length);
             }
         }
@@ -184,7 +195,7 @@ impl LocalExecutor {
             }
             text += &output.stop.flush();
         }
-        Sampled { token, text, end }
+        Sampled { tokens, text, end }
     }
 }
 
@@ -197,7 +208,7 @@ fn draw(
 ) -> Drawn {
     let failed = |error: ConstraintError| RowError::Failed(format!("its constraint cannot be kept: {error}"));
     let Some(follow) = follow.as_mut().map_err(|error| failed(error.clone()))? else {
-        return Ok((sample(logits, spec)?, Pushed::Open));
+        return Ok((sample(logits, spec)?, Pushed::Open(Vec::new())));
     };
     let allowed = follow.allowed().map_err(failed)?;
     forbid(logits, |token| (token.0 as usize) < allowed.len() && allowed.is_allowed(token.0));

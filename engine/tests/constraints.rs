@@ -34,31 +34,26 @@ fn choice(texts: &[&str]) -> Option<Constraint> {
     Some(Constraint::Choice(texts.iter().map(|text| (*text).to_owned()).collect()))
 }
 
-/// What became of a row: its tokens and text, or why it failed.
-type Outcome = Result<(Vec<TokenId>, String), RowError>;
+/// What became of a row: the tokens that each step gave it and its text, or why it failed.
+type Outcome = Result<(Vec<Vec<TokenId>>, String), RowError>;
 
 /// Runs rows together to their ends.
 fn run(engine: &mut Engine, rows: &mut [Row]) -> Vec<Outcome> {
     let mut outcomes: Vec<Outcome> = vec![Ok((Vec::new(), String::new())); rows.len()];
     let mut live: Vec<usize> = (0..rows.len()).collect();
+    let mut computed = vec![0; rows.len()];
     while !live.is_empty() {
-        let slots: Vec<Slot> = live
-            .iter()
-            .map(|at| {
-                let row = &rows[*at];
-                let from = if row.tokens.len() == row.prompt { 0 } else { row.tokens.len() - 1 };
-                row.slot(from..row.tokens.len())
-            })
-            .collect();
+        let slots: Vec<Slot> = live.iter().map(|at| rows[*at].rest(computed[*at])).collect();
+        live.iter().for_each(|at| computed[*at] = rows[*at].tokens.len());
         let results = step(&mut engine.executor, slots);
         let mut next = Vec::new();
         for (at, result) in live.into_iter().zip(results) {
             match result {
                 Err(error) => outcomes[at] = Err(error),
-                Ok(Sampled { token, text, end }) => {
-                    rows[at].tokens.push(token);
+                Ok(Sampled { tokens: drawn, text, end }) => {
+                    rows[at].tokens.extend(&drawn);
                     if let Ok((tokens, written)) = &mut outcomes[at] {
-                        tokens.push(token);
+                        tokens.push(drawn);
                         written.push_str(&text);
                     }
                     if end.is_none() {
@@ -161,4 +156,58 @@ fn json_parses_and_warm_rows_keep_to_their_form_too() {
         let word = texts[2].strip_prefix("yes, ").or(texts[2].strip_prefix("no, ")).expect("yes or no");
         assert!(!word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase()), "{}", texts[2]);
     }
+}
+
+#[test]
+fn a_column_of_json_takes_steps_for_what_is_free_and_none_for_what_is_forced() {
+    let mut engine = demo();
+    let mut blocks = Blocks::default();
+    let schema = r#"{"type":"object","properties":{"overall_sentiment":{"enum":["positive","negative"]},
+        "recommended_to_a_friend":{"enum":["yes","no"]}},"required":["overall_sentiment","recommended_to_a_friend"],
+        "additionalProperties":false}"#;
+    let texts = ["a wonderful film, I loved it", "dull, boring and far too long", "not bad", "never again"];
+    let form = Constraint::JsonSchema(schema.into());
+    let mut rows: Vec<Row> =
+        (0..).zip(texts).map(|(id, text)| row(&engine, id, text, Some(form.clone()), &mut blocks)).collect();
+    for outcome in run(&mut engine, &mut rows) {
+        let (steps, text) = outcome.expect("an answer");
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert!(
+            ["yes", "no"].contains(&value["recommended_to_a_friend"].as_str().unwrap_or_default()),
+            "{text}"
+        );
+        let tokens: usize = steps.iter().map(Vec::len).sum();
+        // The brace, a label and an answer are decided; keys, quotes and the rest of a word are not.
+        assert!(steps.len() <= 6, "{} steps for {tokens} tokens: {text}", steps.len());
+        assert!(steps.len() * 3 <= tokens, "{} steps for {tokens} tokens: {text}", steps.len());
+    }
+}
+
+#[test]
+fn a_limit_or_a_stop_string_inside_a_forced_stretch_ends_the_row_there() {
+    let mut engine = demo();
+    let mut blocks = Blocks::default();
+    let schema = r#"{"type":"object","properties":{"overall_sentiment":{"enum":["positive","negative"]}},
+        "required":["overall_sentiment"],"additionalProperties":false}"#;
+    let form = || Some(Constraint::JsonSchema(schema.into()));
+    let short = |row: &Row, output_max, stop: &[&str]| {
+        let stop = stop.iter().map(|text| (*text).to_owned()).collect();
+        let generation = Generation { output_max: TokenCount(output_max), stop, ..(*row.generation).clone() };
+        Arc::new(generation)
+    };
+    let mut rows: Vec<Row> = (0..3).map(|id| row(&engine, id, "not bad", form(), &mut blocks)).collect();
+    rows[1].generation = short(&rows[1], 4, &[]);
+    rows[2].generation = short(&rows[2], 60, &["_senti"]);
+    let outcomes: Vec<_> =
+        run(&mut engine, &mut rows).into_iter().map(|one| one.expect("an answer")).collect();
+    let whole: Vec<TokenId> = outcomes[0].0.concat();
+    assert!(whole.len() > 4);
+    assert_eq!(outcomes[1].0.concat(), whole[..4], "exactly as many tokens as it may have");
+    assert!(outcomes[0].1.starts_with(&outcomes[1].1), "{:?}", outcomes[1].1);
+    assert_eq!(outcomes[2].1, r#"{"overall"#);
+    let stopped = outcomes[2].0.concat();
+    assert!(
+        stopped.len() < whole.len() && whole.starts_with(&stopped),
+        "what follows the stop is not counted"
+    );
 }

@@ -54,7 +54,7 @@ fn answer(engine: &mut Engine, request: u64, content: &str) -> String {
             break;
         }
         done = tokens.len();
-        tokens.push(sampled.token);
+        tokens.extend(sampled.tokens);
     }
     text
 }

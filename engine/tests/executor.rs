@@ -112,7 +112,7 @@ fn generate(generation: Generation) -> (Vec<Sampled>, String) {
         let one = step(&mut executor, vec![row.slot(from..row.tokens.len())])
             .remove(0)
             .expect("logits are numbers");
-        row.tokens.push(one.token);
+        row.tokens.extend(&one.tokens);
         sampled.push(one);
     }
     let text = sampled.iter().map(|one| one.text.as_str()).collect();
@@ -129,7 +129,7 @@ fn a_row_ends_at_its_limit_with_all_its_text() {
     let (sampled, text) = generate(warm());
     assert_eq!(sampled.len(), 40);
     assert_eq!(sampled.last().and_then(|last| last.end), Some(End::Length));
-    let bytes: Vec<u8> = sampled.iter().filter_map(|one| u8::try_from(one.token.0).ok()).collect();
+    let bytes: Vec<u8> = sampled.iter().filter_map(|one| u8::try_from(one.tokens[0].0).ok()).collect();
     assert_eq!(text, String::from_utf8_lossy(&bytes));
 }
 
@@ -156,11 +156,11 @@ fn text_held_back_for_a_stop_string_is_released_at_the_limit() {
 #[test]
 fn stop_tokens_and_end_tokens_end_the_row_without_text() {
     let (sampled, _) = generate(warm());
-    let token = sampled[5].token;
-    let first = sampled.iter().position(|one| one.token == token).expect("it is there");
+    let token = sampled[5].tokens[0];
+    let first = sampled.iter().position(|one| one.tokens == [token]).expect("it is there");
     let (stopped, _) = generate(Generation { stop_tokens: vec![token], ..warm() });
     assert_eq!(
-        (stopped.len(), stopped[first].end, stopped[first].token),
+        (stopped.len(), stopped[first].end, stopped[first].tokens[0]),
         (first + 1, Some(End::Stop), token)
     );
 
@@ -178,7 +178,7 @@ fn stop_tokens_and_end_tokens_end_the_row_without_text() {
             let from = if rows[0].tokens.len() == rows[0].prompt { 0 } else { rows[0].tokens.len() - 1 };
             let slot = rows[0].slot(from..rows[0].tokens.len());
             let one = step(&mut executor, vec![slot]).remove(0).expect("logits are numbers");
-            rows[0].tokens.push(one.token);
+            rows[0].tokens.extend(&one.tokens);
             if one.end.is_some() {
                 return Some((one.end, one.text));
             }
@@ -195,7 +195,7 @@ fn ids_that_only_pad_the_vocabulary_are_never_sampled() {
     let hot = Generation { temperature: 1e6, ignore_end: true, ..warm() };
     let (sampled, _) = generate(hot);
     assert_eq!(sampled.len(), 40);
-    assert!(sampled.iter().all(|one| one.token.0 < ByteText.vocab_size()));
+    assert!(sampled.iter().all(|one| one.tokens[0].0 < ByteText.vocab_size()));
 }
 
 #[test]

@@ -63,6 +63,7 @@ pub struct Metrics {
     prompt_tokens: Counter,
     computed_tokens: Counter,
     output_tokens: Counter,
+    forced_tokens: Counter,
     queue_rows: Gauge,
     running_rows: Gauge,
     kv_blocks: [Gauge; 3],
@@ -206,6 +207,8 @@ impl Metrics {
             prompt_tokens: r.counter("relserve_prompt_tokens_total", "Prompt tokens of finished rows"),
             computed_tokens: r.counter("relserve_computed_tokens_total", "Prompt tokens computed"),
             output_tokens: r.counter("relserve_output_tokens_total", "Output tokens of finished rows"),
+            forced_tokens: r
+                .counter("relserve_forced_tokens_total", "Output tokens that constraints forced, unsampled"),
             queue_rows: r.gauge("relserve_queue_rows", &[], "Rows that wait"),
             running_rows: r.gauge("relserve_running_rows", &[], "Rows that hold KV memory"),
             kv_blocks: [kv("used"), kv("cached"), kv("free")],
@@ -289,6 +292,7 @@ impl Metrics {
         self.prefix_queries.absolute(stats.prompt_tokens);
         self.prefix_hits.absolute(stats.prefix_hit_tokens);
         self.preemptions.absolute(stats.preemptions);
+        self.forced_tokens.absolute(stats.forced_tokens);
         self.vllm.running.set(f64::from(stats.rows_running));
         self.vllm.waiting.set(f64::from(stats.rows_waiting));
         self.vllm.kv_usage.set(f64::from(stats.kv_used_blocks) / f64::from(stats.kv_total_blocks.max(1)));

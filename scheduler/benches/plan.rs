@@ -65,7 +65,7 @@ fn outcome(plan: &BatchPlan) -> StepOutcome {
         .map(|slot| {
             let index = slot.sample.as_ref().map_or(0, |sample| sample.output_index);
             let end = (index + 1 >= OUTPUT).then_some(End::Stop);
-            let sampled = Sampled { token: TokenId(1), text: String::new(), end };
+            let sampled = Sampled::one(TokenId(1), String::new(), end);
             RowOutcome { request: slot.request, result: Ok(sampled) }
         })
         .collect();

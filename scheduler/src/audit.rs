@@ -30,6 +30,7 @@ impl Scheduler {
             prompt_tokens: self.counters.prompt_tokens,
             prefix_hit_tokens: self.counters.prefix_hit_tokens,
             output_tokens: self.counters.output_tokens,
+            forced_tokens: self.counters.forced_tokens,
             steps: self.next_step - 1,
             preemptions: self.counters.preemptions,
         }

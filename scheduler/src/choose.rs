@@ -100,8 +100,7 @@ impl Scheduler {
     pub(crate) fn mixed(&mut self, tokens: u64, offers: impl FnOnce(&Self) -> Vec<Offer>) -> Choice {
         self.make_decode_room();
         let offers = offers(self);
-        let decoding = self.decoding_rows().len() as u32;
-        let mut left = tokens.saturating_sub(u64::from(decoding));
+        let mut left = tokens.saturating_sub(self.decode_tokens());
         let mut prefill = Vec::new();
         for (relquery, index, remaining) in self.half_prefilled() {
             let take = remaining.min(u32::try_from(left).unwrap_or(u32::MAX));
@@ -291,7 +290,7 @@ impl Scheduler {
     pub(crate) fn half_prefilled(&self) -> Vec<(RelQueryId, u32, u32)> {
         self.running_with_rows()
             .filter(|(_, _, row)| row.state == RowState::Prefilling)
-            .map(|(id, index, row)| (id, index, row.total() - row.computed))
+            .map(|(id, index, row)| (id, index, row.missing()))
             .collect()
     }
 
@@ -305,14 +304,20 @@ impl Scheduler {
             .collect()
     }
 
+    /// Tokens that a decode of all those rows computes: one each, and those that were forced.
+    pub(crate) fn decode_tokens(&self) -> u64 {
+        let missing = |(id, index): &(RelQueryId, u32)| u64::from(self.relqueries[id].row(*index).missing());
+        self.decoding_rows().iter().map(missing).sum()
+    }
+
     /// Blocks that a decode of all those rows needs.
     pub(crate) fn decode_need(&self) -> u32 {
         let tried: Option<Vec<_>> = (!self.suspects.is_empty()).then(|| self.suspects.group().collect());
         self.running_with_rows()
             .filter(|(_, _, row)| row.state == RowState::Running)
-            .filter(|(_, _, row)| (row.computed / self.config.block_tokens) as usize >= row.blocks.len())
             .filter(|(id, index, _)| tried.as_ref().is_none_or(|tried| tried.contains(&(*id, *index))))
-            .count() as u32
+            .map(|(_, _, row)| row.blocks_missing(self.config.block_tokens))
+            .sum()
     }
 
     /// Preempts rows until all that still run can decode: the last row of the last relQuery first.

@@ -162,8 +162,10 @@ pub struct Stats {
     pub prompt_tokens: u64,
     /// Of those, tokens that the prefix cache supplied.
     pub prefix_hit_tokens: u64,
-    /// Tokens sampled.
+    /// Tokens of outputs, sampled and forced.
     pub output_tokens: u64,
+    /// Of those, tokens that came with a sampled one because a constraint left no choice.
+    pub forced_tokens: u64,
     /// Steps planned.
     pub steps: u64,
     /// Rows preempted for want of blocks.

@@ -29,6 +29,13 @@ pub(crate) struct FlightSlot {
     pub(crate) is_new: bool,
 }
 
+impl FlightSlot {
+    /// Tokens of a decode that were forced: all but the last sampled one, which every decode computes.
+    pub(crate) fn forced(&self) -> u64 {
+        if self.is_prefill { 0 } else { u64::from(self.end - self.start) - 1 }
+    }
+}
+
 /// The step in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {
@@ -139,16 +146,19 @@ impl Scheduler {
         }
     }
 
-    /// The rows that decode; each may need a block for the token it got last.
+    /// The rows that decode: what they got last, usually one token, is computed. It may need blocks.
     fn draft_decodes(&mut self, drafts: &mut Vec<Draft>, published: &mut Vec<(RequestId, BlockId)>) {
         for (relquery, index) in self.decoding_rows() {
             let row = self.relqueries.get_mut(&relquery).expect("it runs").row_mut(index);
-            if (row.computed / self.config.block_tokens) as usize >= row.blocks.len() {
-                // Room was made before; a row that finds none all the same waits for the next step.
-                let Some(block) = self.ledger.grant() else { continue };
+            let mut missing = row.blocks_missing(self.config.block_tokens);
+            while let Some(block) = (missing > 0).then(|| self.ledger.grant()).flatten() {
                 row.blocks.push(block);
+                missing -= 1;
             }
-            let (start, end) = (row.computed, row.computed + 1);
+            if missing > 0 {
+                continue; // Room was made before; a row that finds none all the same waits for the next step.
+            }
+            let (start, end) = (row.computed, row.total());
             if self.config.publish_generated {
                 self.publish(relquery, index, start, end, published);
             }

@@ -101,6 +101,7 @@ struct Counters {
     prompt_tokens: u64,
     prefix_hit_tokens: u64,
     output_tokens: u64,
+    forced_tokens: u64,
     preemptions: u64,
 }
 

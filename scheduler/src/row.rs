@@ -77,6 +77,16 @@ impl Row {
         self.prompt_len() + self.generated.len() as u32
     }
 
+    /// Tokens whose keys and values are not in the pool.
+    pub(crate) fn missing(&self) -> u32 {
+        self.total() - self.computed
+    }
+
+    /// Blocks that it needs, beside those it holds, to compute them.
+    pub(crate) fn blocks_missing(&self, block_tokens: u32) -> u32 {
+        self.total().div_ceil(block_tokens).saturating_sub(self.blocks.len() as u32)
+    }
+
     pub(crate) fn output_max(&self) -> u64 {
         self.item.generation.output_max.0
     }

@@ -89,8 +89,11 @@ impl Scheduler {
             return;
         }
         let prefills = flight.slots.iter().filter(|slot| slot.is_prefill);
-        let tokens = TokenCount(prefills.map(|slot| u64::from(slot.end - slot.start)).sum());
         let decodes = flight.slots.iter().filter(|slot| !slot.is_prefill).count() as u64;
+        let prompts: u64 = prefills.map(|slot| u64::from(slot.end - slot.start)).sum();
+        // A forced token costs what one of a prompt does: it is computed and not sampled from.
+        let forced: u64 = flight.slots.iter().map(FlightSlot::forced).sum();
+        let tokens = TokenCount(prompts + forced);
         let sample = match (tokens.0, decodes) {
             (_, 0) => Sample::Prefill { tokens, elapsed },
             (0, _) => Sample::Decode { sequences: decodes, elapsed },
@@ -108,9 +111,12 @@ impl Scheduler {
         let base = self.cost.decode_base.0.max(self.cost.prefill_base.0) / slots.max(1);
         for slot in &flight.slots {
             let Some((id, _)) = self.requests.get(&slot.request) else { continue };
+            let per_token = self.cost.prefill_per_token.0;
             let own = match slot.is_prefill {
-                true => self.cost.prefill_per_token.0.saturating_mul(u64::from(slot.end - slot.start)),
-                false => self.cost.decode_per_sequence.0,
+                true => per_token.saturating_mul(u64::from(slot.end - slot.start)),
+                false => {
+                    per_token.saturating_mul(slot.forced()).saturating_add(self.cost.decode_per_sequence.0)
+                }
             };
             self.tenants.charge(self.relqueries[id].tenant, Nanos(base.saturating_add(own)));
         }
@@ -153,7 +159,7 @@ impl Scheduler {
         }
     }
 
-    /// The slot's token, or its failure.
+    /// The slot's tokens, or its failure.
     fn take_result(
         &mut self,
         id: RelQueryId,
@@ -162,7 +168,7 @@ impl Scheduler {
         events: &mut Vec<Event>,
     ) {
         let sampled = match result {
-            Some(Ok(sampled)) => sampled,
+            Some(Ok(sampled)) if !sampled.tokens.is_empty() => sampled,
             failed => {
                 let missing = || RowError::Failed("the executor returned nothing for this row".to_owned());
                 let error = failed.and_then(|result| result.as_ref().err()).cloned().unwrap_or_else(missing);
@@ -171,14 +177,20 @@ impl Scheduler {
         };
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let row = relquery.row_mut(index);
-        row.generated.push(sampled.token);
-        row.usage.output += TokenCount(1);
-        self.counters.output_tokens += 1;
+        // What does not fit is not output; an executor that keeps its word sends no more than fits.
+        let left = usize::try_from(row.output_max()).unwrap_or(usize::MAX) - row.generated.len();
+        let tokens = &sampled.tokens[..sampled.tokens.len().min(left)];
+        row.generated.extend_from_slice(tokens);
+        row.usage.output += TokenCount(tokens.len() as u64);
+        self.counters.output_tokens += tokens.len() as u64;
+        self.counters.forced_tokens += (tokens.len() as u64).saturating_sub(1);
         let number = row.item.row;
         let is_full = row.generated.len() as u64 >= row.output_max();
         let usage = row.usage;
-        let (token, text) = (sampled.token, sampled.text.clone());
-        events.push(Event::Token { relquery: id, row: number, token, text });
+        for (left, token) in (0..tokens.len()).rev().zip(tokens) {
+            let text = if left == 0 { sampled.text.clone() } else { String::new() };
+            events.push(Event::Token { relquery: id, row: number, token: *token, text });
+        }
         if let Some(end) = sampled.end.or(is_full.then_some(End::Length)) {
             relquery.finished.add(usage.output.0);
             self.lengths.add(relquery.kind, usage.output.0);

@@ -81,17 +81,16 @@ impl Scheduler {
 
     /// What the group's rows that do not decode compute, as far as there is room.
     fn trial_prefill(&mut self, group: &[RowAt]) -> Vec<Admitted> {
-        let decoding = self.decoding_rows().len() as u64;
         let tokens = match self.config.policy {
             Policy::Sarathi => self.config.chunk_tokens.0,
             _ => self.config.step_tokens_max.0,
         };
-        let mut left = tokens.saturating_sub(decoding);
+        let mut left = tokens.saturating_sub(self.decode_tokens());
         let mut prefill = Vec::new();
         for (relquery, index) in group.iter().copied() {
             let row = self.relqueries[&relquery].row(index);
             if row.state == RowState::Prefilling && left > 0 {
-                let missing = u64::from(row.total() - row.computed);
+                let missing = u64::from(row.missing());
                 let take = u32::try_from(missing.min(left)).expect("what is missing is a u32");
                 prefill.push(Admitted { relquery, index, take });
                 left -= u64::from(take);

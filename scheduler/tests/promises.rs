@@ -330,3 +330,28 @@ fn a_relquery_that_has_waited_too_long_goes_first() {
     let front = scheduler.last_decision().front.expect("both wait");
     assert_eq!((front.id, front.priority), (RelQueryId(1), 0));
 }
+
+#[test]
+fn forced_tokens_are_computed_with_the_next_sample_counted_and_save_steps() {
+    for policy in Policy::ALL {
+        let run = |forced: usize| {
+            // Room for little more than one row: others are preempted in the middle of their stretches.
+            let mut scheduler = scheduler(SchedulerConfig { kv_blocks: 12, ..config(policy) });
+            let items = rows(3, 8, 3, 20, 1);
+            let mut memory = Memory::new(4);
+            memory.forced = forced;
+            memory.know(&items);
+            scheduler.submit(submission(1, 0, items)).expect("room");
+            let (events, kinds) = finish(&mut scheduler, &mut memory);
+            let told: Vec<Event> =
+                events.into_iter().filter(|event| matches!(event, Event::RowDone { .. })).collect();
+            assert!(scheduler.is_idle(), "{policy}");
+            let tokens = usage(&told).output.0;
+            assert_eq!(scheduler.stats().output_tokens, tokens, "{policy}");
+            (tokens, kinds.len(), scheduler.stats().forced_tokens)
+        };
+        let (plain, forced) = (run(0), run(4));
+        assert_eq!((plain.0, plain.2), (forced.0, 0), "{policy}: the same outputs");
+        assert!(forced.2 * 2 > forced.0 && forced.1 * 2 < plain.1, "{policy}: {plain:?} {forced:?}");
+    }
+}

@@ -36,14 +36,14 @@ impl SimExecutor {
             (false, false) => None,
         };
         let word = (spec.seed.wrapping_mul(31) + output) % 1_000;
-        let sampled = Sampled { token: TokenId(word as u32), text: format!("w{word} "), end };
+        let sampled = Sampled::one(TokenId(word as u32), format!("w{word} "), end);
         Some(RowOutcome { request: slot.request, result: Ok(sampled) })
     }
 }
 
 impl Executor for SimExecutor {
     fn step(&mut self, plan: &BatchPlan) -> Result<StepOutcome, ExecError> {
-        let elapsed = self.cost.mixed(plan.prefill_tokens(), plan.decode_sequences());
+        let elapsed = self.cost.mixed(plan.prefill_tokens() + plan.decode_extra(), plan.decode_sequences());
         let rows = plan.slots.iter().filter_map(|slot| self.sample(slot)).collect();
         Ok(StepOutcome { step: plan.step, elapsed, rows })
     }

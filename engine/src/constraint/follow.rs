@@ -9,6 +9,9 @@ use llguidance::{TokenParser, panic_utils};
 
 use super::reason;
 
+/// Tokens that are forced at once: what a step has to compute of a row is bounded. More wait for the next.
+const FORCED_MAX: usize = 32;
+
 /// Where a row stands in its constraint.
 pub(crate) struct Follow {
     parser: TokenParser,
@@ -19,8 +22,8 @@ pub(crate) struct Follow {
 /// What a token did to its row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// More is to be decided.
-    Open,
+    /// More is to be decided, once these tokens have followed: nothing else may.
+    Open(Vec<TokenId>),
     /// Nothing is: these bytes follow, and the output is complete.
     Ended(Vec<u8>),
 }
@@ -45,8 +48,29 @@ impl Follow {
         }
     }
 
-    /// Takes the token that came, one of those that may.
+    /// Takes the token that came, one of those that may, and those that it forces.
     pub(crate) fn push(&mut self, token: TokenId) -> Result<Pushed, ConstraintError> {
+        match self.take(token)? {
+            Pushed::Open(_) => Ok(Pushed::Open(self.force()?)),
+            ended => Ok(ended),
+        }
+    }
+
+    /// Takes the tokens that must come next, as the tokenizer cuts the text that is forced. Of its end they leave
+    /// out what the free text behind might join.
+    fn force(&mut self) -> Result<Vec<TokenId>, ConstraintError> {
+        let parser = &mut self.parser;
+        let forced = panic_utils::catch_unwind(AssertUnwindSafe(|| {
+            let mut forced = parser.compute_ff_tokens();
+            forced.truncate(FORCED_MAX);
+            forced.iter().try_for_each(|token| parser.consume_token(*token).map(|_| ()))?;
+            Ok(forced)
+        }));
+        Ok(forced.map_err(|error| reason(&error))?.into_iter().map(TokenId).collect())
+    }
+
+    /// Takes the token that came and nothing more.
+    pub(super) fn take(&mut self, token: TokenId) -> Result<Pushed, ConstraintError> {
         self.first = None;
         let parser = &mut self.parser;
         let pushed = panic_utils::catch_unwind(AssertUnwindSafe(|| {
@@ -56,7 +80,7 @@ impl Follow {
             }
             let forced = parser.force_bytes();
             let is_complete = parser.parser.is_accepting() && !parser.parser.can_advance();
-            Ok(if is_complete { Pushed::Ended(forced) } else { Pushed::Open })
+            Ok(if is_complete { Pushed::Ended(forced) } else { Pushed::Open(Vec::new()) })
         }));
         pushed.map_err(|error| reason(&error))
     }

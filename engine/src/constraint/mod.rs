@@ -13,7 +13,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use base::{Constraint, ConstraintCheck, ConstraintError, TokenId};
-use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{ParserFactory, panic_utils};
 
 pub(crate) use follow::{Follow, Pushed};
@@ -99,8 +99,7 @@ impl Constraints {
         let made = panic_utils::catch_unwind(AssertUnwindSafe(|| {
             let ends: Vec<u32> = self.ends.iter().map(|end| end.0).collect();
             let trie = TokTrie::from(&TokRxInfo::new(ids_end, end.0), &words).with_eos_tokens(&ends);
-            // Forced text ends rows here, and is never fed back: how it would be cut into tokens does not matter.
-            let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+            let env: TokEnv = Arc::new(Vocabulary { trie, text: Arc::clone(&self.text) });
             let mut factory = ParserFactory::new_simple(&env)?;
             factory.quiet();
             let limits = factory.limits_mut();
@@ -118,6 +117,26 @@ impl Constraints {
     fn word(&self, token: TokenId) -> Vec<u8> {
         let bytes = if self.ends.contains(&token) { None } else { self.text.bytes(token) };
         bytes.filter(|bytes| !bytes.contains(&MARKER)).unwrap_or_default()
+    }
+}
+
+/// The model's tokens as llguidance sees them. Forced text is cut as the model's own tokenizer cuts it: that is what
+/// the model was trained on.
+struct Vocabulary {
+    trie: TokTrie,
+    text: Arc<dyn TokenText>,
+}
+
+impl TokenizerEnv for Vocabulary {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<u32> {
+        let encode = |text: &str| self.text.encode(text).into_iter().map(|token| token.0).collect();
+        let tokens = self.trie.tokenize_with_greedy_fallback(bytes, encode);
+        // A tokenizer may normalise; what is forced must be written as it is.
+        if self.trie.decode_raw(&tokens) == bytes { tokens } else { self.trie.greedy_tokenize(bytes) }
     }
 }
 

@@ -42,14 +42,17 @@ fn write(
         let token = pick(&bytes, &allowed)?;
         assert!(allowed.contains(&token), "{token}");
         let is_end = constraints.ends.contains(&token);
-        let forced = match follow.push(token).expect("it was allowed") {
-            Pushed::Ended(forced) => Some(forced),
-            Pushed::Open => is_end.then(Vec::new),
+        let (forced, rest) = match follow.push(token).expect("it was allowed") {
+            Pushed::Ended(rest) => (Vec::new(), Some(rest)),
+            Pushed::Open(forced) => (forced, is_end.then(Vec::new)),
         };
-        bytes.extend(constraints.text.bytes(token).filter(|_| !is_end).unwrap_or_default());
-        text += &constraints.text.push(&mut state, token);
-        if let Some(forced) = forced {
-            state.pending.extend(forced);
+        for token in std::iter::once(token).chain(forced) {
+            let is_end = constraints.ends.contains(&token);
+            bytes.extend(constraints.text.bytes(token).filter(|_| !is_end).unwrap_or_default());
+            text += &constraints.text.push(&mut state, token);
+        }
+        if let Some(rest) = rest {
+            state.pending.extend(rest);
             return Some((count, text + &constraints.text.flush(&mut state)));
         }
     }
@@ -157,6 +160,59 @@ fn json_fits_its_schema_and_its_forced_end_is_not_sampled() {
     assert_eq!(text, r#"["y"]"#);
 }
 
+/// The tokens of an answer whose writer takes the first token that fits it, and how many it chose itself.
+fn tokens_of(constraint: &Constraint, wanted: &str, is_forced: bool) -> (Vec<TokenId>, usize) {
+    let constraints = constraints();
+    let mut follow = constraints.start(constraint).expect("it compiles");
+    let (mut tokens, mut chosen, mut bytes): (Vec<TokenId>, usize, Vec<u8>) = (Vec::new(), 0, Vec::new());
+    loop {
+        let allowed = follow.allowed().expect("something may follow").to_list().into_iter().map(TokenId);
+        let fits = |token: &TokenId| {
+            let piece = constraints.text.bytes(*token).unwrap_or_default();
+            (!piece.is_empty() && wanted.as_bytes()[bytes.len()..].starts_with(&piece)).then_some(piece.len())
+        };
+        let (_, token) = allowed
+            .filter_map(|token| Some((fits(&token)?, token)))
+            .max()
+            .expect("the answer can be written");
+        chosen += 1;
+        let pushed = if is_forced { follow.push(token) } else { follow.take(token) };
+        let (forced, is_over) = match pushed.expect("it was allowed") {
+            Pushed::Open(forced) => (forced, false),
+            Pushed::Ended(_) => (Vec::new(), true),
+        };
+        for token in std::iter::once(token).chain(forced) {
+            bytes.extend(constraints.text.bytes(token).expect("forced tokens have text"));
+            tokens.push(token);
+        }
+        if is_over {
+            return (tokens, chosen);
+        }
+    }
+}
+
+#[test]
+fn forced_stretches_are_the_tokens_that_would_have_been_drawn_and_cost_no_choice() {
+    let long = format!(
+        r#"{{"type":"object","properties":{{"{}":{{"type":"integer","minimum":1,"maximum":5}}}},
+        "required":["{0}"],"additionalProperties":false}}"#,
+        "the assessment of a patient reader, ".repeat(8)
+    );
+    let key = "the assessment of a patient reader, ".repeat(8);
+    let answers = [
+        (SCHEMA, r#"{"label": "good", "score": 4, "why": "calm"}"#.to_owned(), 12),
+        (long.as_str(), format!(r#"{{"{key}": 4}}"#), 12),
+    ];
+    for (schema, answer, most) in answers {
+        let schema = Constraint::JsonSchema(schema.into());
+        let (plain, steps) = tokens_of(&schema, &answer, false);
+        let (forced, chosen) = tokens_of(&schema, &answer, true);
+        assert_eq!(forced, plain, "{answer}");
+        assert_eq!(steps, plain.len());
+        assert!(chosen <= most && chosen * 2 <= steps, "{chosen} of {steps} tokens were chosen: {answer}");
+    }
+}
+
 #[test]
 fn what_cannot_be_compiled_is_refused_with_its_reason() {
     let refused = |constraint: Constraint| match constraints().check(&constraint) {
@@ -203,7 +259,7 @@ fn a_wild_constraint_fails_its_own_row_at_worst() {
             let tokens = allowed.to_list();
             let token = TokenId(tokens[step.wrapping_mul(2_654_435_761) as usize % tokens.len()]);
             let is_end = constraints().ends.contains(&token);
-            if is_end || !matches!(follow.push(token), Ok(Pushed::Open)) {
+            if is_end || !matches!(follow.push(token), Ok(Pushed::Open(_))) {
                 break;
             }
         }

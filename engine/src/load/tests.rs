@@ -41,7 +41,7 @@ fn next_token(engine: &mut Engine, prompt: &str) -> TokenId {
     };
     let plan = BatchPlan { step: StepId(1), slots: vec![slot], retired: Vec::new() };
     let outcome = engine.executor.step(&plan).expect("the step runs");
-    outcome.rows[0].result.as_ref().expect("the row is well").token
+    outcome.rows[0].result.as_ref().expect("the row is well").tokens[0]
 }
 
 #[test]

@@ -41,6 +41,9 @@ pub trait TokenText: Send + Sync {
     /// The bytes a token stands for inside an output; `None` where it has no text.
     fn bytes(&self, token: TokenId) -> Option<Vec<u8>>;
 
+    /// The tokens of text somewhere inside an output.
+    fn encode(&self, text: &str) -> Vec<TokenId>;
+
     /// Whether a space in front of an output is not part of its text.
     fn drops_leading_space(&self) -> bool {
         false
@@ -103,6 +106,10 @@ impl TokenText for ByteText {
 
     fn bytes(&self, token: TokenId) -> Option<Vec<u8>> {
         u8::try_from(token.0).ok().map(|byte| vec![byte])
+    }
+
+    fn encode(&self, text: &str) -> Vec<TokenId> {
+        self.encode_data(text)
     }
 
     fn ids_end(&self) -> u32 {

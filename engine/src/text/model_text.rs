@@ -153,6 +153,10 @@ impl TokenText for ModelText {
         self.encoder.piece(token).map(|piece| self.decoding.bytes(&piece))
     }
 
+    fn encode(&self, text: &str) -> Vec<TokenId> {
+        self.encode_data(text)
+    }
+
     fn drops_leading_space(&self) -> bool {
         self.decoding.drops_leading_space()
     }

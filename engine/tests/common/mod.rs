@@ -150,6 +150,11 @@ impl Row {
     pub(crate) fn decode(&self) -> Slot {
         self.slot(self.tokens.len() - 1..self.tokens.len())
     }
+
+    /// The slot that computes what follows the first `computed` positions.
+    pub(crate) fn rest(&self, computed: usize) -> Slot {
+        self.slot(computed..self.tokens.len())
+    }
 }
 
 /// A plan of slots.
@@ -168,7 +173,7 @@ pub(crate) fn advance(executor: &mut LocalExecutor, rows: &mut [Row], slots: Vec
     let outcome = executor.step(&plan(slots)).expect("the plan is sound");
     for sampled in outcome.rows {
         let row = rows.iter_mut().find(|row| row.id == sampled.request.0).expect("only rows of the plan");
-        row.tokens.push(sampled.result.expect("logits are numbers").token);
+        row.tokens.extend(sampled.result.expect("logits are numbers").tokens);
     }
 }
 

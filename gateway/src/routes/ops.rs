@@ -118,6 +118,7 @@ pub async fn scheduler(app: Data<App>, _: Caller) -> HttpResponse {
         "prompt_tokens": stats.prompt_tokens,
         "prefix_hit_tokens": stats.prefix_hit_tokens,
         "output_tokens": stats.output_tokens,
+        "forced_tokens": stats.forced_tokens,
         "preemptions": stats.preemptions,
         "last_decision": view.decision,
     }))

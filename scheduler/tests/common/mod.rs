@@ -48,6 +48,8 @@ pub(crate) struct Memory {
     prompts: BTreeMap<u64, Arc<[TokenId]>>,
     outputs: BTreeMap<RequestId, Vec<TokenId>>,
     seeds: BTreeMap<RequestId, u64>,
+    /// Tokens that each sampled one forces behind it.
+    pub(crate) forced: usize,
     /// Rows whose logits are not numbers, by seed.
     pub(crate) broken: Vec<u64>,
 }
@@ -133,14 +135,21 @@ impl Memory {
         }
         let output = self.outputs.entry(slot.request).or_default();
         assert_eq!(output.len(), sample.output_index as usize, "no token is sampled twice");
-        let token = Self::token(sample.seed, output.len());
-        output.push(token);
-        let is_last = output.len() as u64 == sample.generation.output_max.0;
-        let end = match token.0 {
-            0..5 => Some(End::Stop),
-            _ => is_last.then_some(End::Length),
-        };
-        let text = format!("{} ", token.0);
-        Some(RowOutcome { request: slot.request, result: Ok(Sampled { token, text, end }) })
+        let mut sampled = Sampled { tokens: Vec::new(), text: String::new(), end: None };
+        for _ in 0..1 + self.forced {
+            let token = Self::token(sample.seed, output.len());
+            output.push(token);
+            sampled.tokens.push(token);
+            sampled.text += &format!("{} ", token.0);
+            let is_last = output.len() as u64 == sample.generation.output_max.0;
+            sampled.end = match token.0 {
+                0..5 => Some(End::Stop),
+                _ => is_last.then_some(End::Length),
+            };
+            if sampled.end.is_some() {
+                break;
+            }
+        }
+        Some(RowOutcome { request: slot.request, result: Ok(sampled) })
     }
 }

@@ -273,7 +273,7 @@ impl<'a> World<'a> {
         let elapsed = match self.draws.below(30) {
             0 => Nanos(0),
             1 => Nanos(self.draws.below(u64::MAX)),
-            _ => self.setup.cost.mixed(plan.prefill_tokens(), plan.decode_sequences()),
+            _ => self.setup.cost.mixed(plan.prefill_tokens() + plan.decode_extra(), plan.decode_sequences()),
         };
         if !self.setup.ties && elapsed.0 < 1 << 40 {
             self.now = self.now + elapsed;
@@ -300,13 +300,16 @@ impl<'a> World<'a> {
         if is_broken {
             return Some(RowOutcome { request: slot.request, result: Err(RowError::NotANumber) });
         }
-        let is_last = index + 1 == sample.generation.output_max.0;
-        let end = if is_last {
+        let left = sample.generation.output_max.0 - index;
+        let forced = if self.draws.one_in(self.setup.rates.forced) { self.draws.between(1, 6) } else { 0 };
+        let count = (1 + forced).min(left);
+        let end = if count == left {
             Some(End::Length)
         } else {
             self.draws.one_in(self.setup.rates.stops).then_some(End::Stop)
         };
-        let sampled = Sampled { token: token(sample.seed, index as usize), text: String::new(), end };
+        let tokens = (index..index + count).map(|index| token(sample.seed, index as usize)).collect();
+        let sampled = Sampled { tokens, text: String::new(), end };
         Some(RowOutcome { request: slot.request, result: Ok(sampled) })
     }
 

@@ -56,7 +56,7 @@ pub(super) fn check_plan(plan: &BatchPlan, scheduler: &Scheduler) -> Result<(), 
         return Err("a policy of two phases mixes them".into());
     }
     let prefills = plan.slots.iter().filter(|slot| slot.is_prefill).count();
-    let (tokens, decodes) = (plan.prefill_tokens().0, plan.decode_sequences());
+    let (tokens, decodes) = (plan.prefill_tokens().0, plan.decode_sequences() + plan.decode_extra().0);
     let (limit, used) = match config.policy {
         Policy::Sarathi => (config.chunk_tokens.0, tokens + decodes),
         Policy::Ours if mixes(config) => (config.step_tokens_max.0, tokens + decodes),

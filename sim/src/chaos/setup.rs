@@ -41,6 +41,8 @@ pub(super) struct Rates {
     pub(super) missing: u64,
     /// A row that ends before its limit, per token.
     pub(super) stops: u64,
+    /// Tokens that are forced behind a sampled one, per sample.
+    pub(super) forced: u64,
 }
 
 /// A world's constants.
@@ -136,6 +138,7 @@ fn rates(draws: &mut Draws) -> Rates {
         arrivals: draws.between(1, 8),
         extends: draws.pick(&[0, 4, 12]),
         stops: draws.pick(&[0, 3, 10]),
+        forced: draws.pick(&[0, 2, 6]),
         strays: draws.pick(&[0, 5]),
         ..Rates::default()
     };

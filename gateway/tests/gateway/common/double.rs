@@ -140,10 +140,10 @@ impl Double {
         let is_last = index as u64 + 1 >= spec.generation.output_max.0;
         let byte = answer.get(index).copied().unwrap_or(b'.');
         let sampled = if is_end {
-            Sampled { token: ByteText::END, text: String::new(), end: Some(End::Stop) }
+            Sampled::one(ByteText::END, String::new(), Some(End::Stop))
         } else {
             let text = char::from(byte).to_string();
-            Sampled { token: TokenId(byte.into()), text, end: is_last.then_some(End::Length) }
+            Sampled::one(TokenId(byte.into()), text, is_last.then_some(End::Length))
         };
         Some(RowOutcome { request: slot.request, result: Ok(sampled) })
     }
