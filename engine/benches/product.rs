@@ -4,9 +4,9 @@
 //! cargo bench -p engine --bench product --profile dev --config profile.dev.package.engine.debug-assertions=false
 //! ```
 //!
-//! Shapes of a decode step (inputs x outputs) in every format; each shape has as many copies as no cache holds, taken in
-//! turn. Kernels of one format, the plain reading that is their limit among them, run one after another within a
-//! round, and the median of their rounds' ratios counts: what else the machine does meets all of them alike.
+//! Names, or parts of them, after `--` choose kernels; a number chooses threads. Shapes of a decode step (inputs x outputs) in every format; each shape has as many copies as no cache holds, taken in
+//! turn. All kernels, and the plain reading that is their limit, run one after another within a round, so that what else
+//! the machine does meets them alike, and of each run the shortest counts.
 #![expect(clippy::print_stdout, reason = "the table is the bench's result")]
 
 use std::hint::black_box;
@@ -24,6 +24,9 @@ const ROWS: [usize; 8] = [1, 2, 3, 4, 6, 8, 16, 64];
 
 /// Bytes of the copies of a shape: several times the last cache.
 const SET_BYTES: usize = 160 << 20;
+
+/// Bytes read at once by the plain reading: about those of a matrix.
+const PIECE_BYTES: usize = 4 << 20;
 
 /// Rounds, of which the best counts.
 const ROUNDS: usize = 15;
@@ -45,12 +48,14 @@ fn subjects() -> Vec<Subject> {
         ("q8 256 bit", Isa::Avx512, Format::Q8),
         ("q8 avx2", Isa::Avx2, Format::Q8),
     ];
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let threads = words.iter().find_map(|word| word.parse().ok());
+    let wanted: Vec<&String> = words.iter().filter(|word| word.parse::<usize>().is_err()).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(&**word));
     let all = all.into_iter().filter(|(name, isa, _)| isa.is_available() && is_wanted(name));
     all.map(|(name, isa, format)| Subject {
         name,
-        cpu: Cpu::with_isa(None, isa).expect("threads start"),
+        cpu: Cpu::with_isa(threads, isa).expect("threads start"),
         format,
     })
     .collect()
@@ -70,16 +75,65 @@ fn copies(subject: &Subject, (inputs, outputs): (usize, usize)) -> Vec<Matrix> {
     std::iter::once(first).chain((1..count).map(|_| pack())).collect()
 }
 
-/// Seconds of one call.
-fn time(run: impl FnOnce()) -> f64 {
-    let start = Instant::now();
-    run();
-    start.elapsed().as_secs_f64()
+/// The shortest time of each of some runs, added up, in seconds: one run is short, and so among several often left alone
+/// by what else the machine does.
+#[derive(Default)]
+struct Best(Vec<f64>);
+
+impl Best {
+    fn run(&mut self, number: usize, run: impl FnOnce()) {
+        let start = Instant::now();
+        run();
+        let seconds = start.elapsed().as_secs_f64();
+        self.0.resize(self.0.len().max(number + 1), f64::INFINITY);
+        self.0[number] = self.0[number].min(seconds);
+    }
+
+    fn seconds(&self) -> f64 {
+        self.0.iter().sum()
+    }
+}
+
+/// Reads all of `memory` in pieces.
+fn read(cpu: &Cpu, memory: &[u64], best: &mut Best) {
+    let sum = |part: &[u64]| part.iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+    for (number, piece) in memory.chunks(PIECE_BYTES / 8).enumerate() {
+        let parts = piece.par_chunks(PIECE_BYTES / 64);
+        let total = || parts.map(sum).reduce(|| 0, u64::wrapping_add);
+        best.run(number, || {
+            black_box(cpu.run(total));
+        });
+    }
+}
+
+/// A line of the table.
+fn line(subjects: &[Subject], sets: &[Vec<Matrix>], memory: &[u64], rows: usize) {
+    let (inputs, outputs) = (sets[0][0].inputs(), sets[0][0].outputs());
+    let x: Vec<f32> = (0..rows * inputs).map(|i| (i % 97) as f32 / 97.0 - 0.5).collect();
+    let (mut y, mut scratch) = (vec![0.0; rows * outputs], Scratch::default());
+    let mut reading = Best::default();
+    let mut products: Vec<Best> = subjects.iter().map(|_| Best::default()).collect();
+    for _ in 0..ROUNDS {
+        read(&subjects[0].cpu, memory, &mut reading);
+        for ((subject, set), best) in subjects.iter().zip(sets).zip(&mut products) {
+            for (number, matrix) in set.iter().enumerate().take(if rows < 16 { set.len() } else { 2 }) {
+                best.run(number, || subject.cpu.run(|| subject.cpu.linear(&x, matrix, &mut y, &mut scratch)));
+            }
+        }
+    }
+    let limit = size_of_val(memory) as f64 / reading.seconds();
+    print!("{inputs:>5} x {outputs:<6} {rows:>2} rows {:>4.1} GB/s", limit / 1e9);
+    for ((subject, set), best) in subjects.iter().zip(sets).zip(&products) {
+        let seconds = best.seconds() / best.0.len() as f64;
+        let share = set[0].bytes() as f64 / seconds / limit * 100.0;
+        let rate = 2.0 * (rows * inputs * outputs) as f64 / seconds / 1e9;
+        print!(" | {} {share:>3.0} % {rate:>3.0} G", subject.name);
+    }
+    println!();
 }
 
 fn main() {
     let memory = vec![1u64; SET_BYTES / 8];
-    let sum = |chunk: &[u64]| chunk.iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
     let subjects = subjects();
     let limits = Limits::measure(&Cpu::new(None).expect("threads start"));
     println!("{limits:?}");
@@ -87,34 +141,7 @@ fn main() {
     for shape in SHAPES {
         let sets: Vec<Vec<Matrix>> = subjects.iter().map(|subject| copies(subject, shape)).collect();
         for rows in ROWS {
-            let x: Vec<f32> = (0..rows * shape.0).map(|i| (i % 97) as f32 / 97.0 - 0.5).collect();
-            let (mut y, mut scratch) = (vec![0.0; rows * shape.1], Scratch::default());
-            let mut read = f64::INFINITY;
-            let mut best = vec![f64::INFINITY; subjects.len()];
-            for round in 0..ROUNDS {
-                read = read.min(subjects[0].cpu.run(|| {
-                    time(|| {
-                        black_box(memory.par_chunks(1 << 17).map(sum).reduce(|| 0, u64::wrapping_add));
-                    })
-                }));
-                for ((subject, set), best) in subjects.iter().zip(&sets).zip(&mut best) {
-                    // Where products are the limit, few copies: a shorter run is less often disturbed.
-                    let part = if rows < 16 { set.len() } else { 1 };
-                    let set = set.iter().cycle().skip(round).take(part);
-                    let seconds = subject.cpu.run(|| {
-                        time(|| set.for_each(|matrix| subject.cpu.linear(&x, matrix, &mut y, &mut scratch)))
-                    });
-                    *best = best.min(seconds / part as f64);
-                }
-            }
-            let read = SET_BYTES as f64 / read;
-            print!("{:>5} x {:<6} {rows:>2} rows {:>4.1} GB/s", shape.0, shape.1, read / 1e9);
-            for ((subject, set), best) in subjects.iter().zip(&sets).zip(best) {
-                let share = set[0].bytes() as f64 / best / read * 100.0;
-                let rate = 2.0 * (rows * shape.0 * shape.1) as f64 / best / 1e9;
-                print!(" | {} {share:>3.0} % {rate:>3.0} G", subject.name);
-            }
-            println!();
+            line(&subjects, &sets, &memory, rows);
         }
     }
 }

@@ -12,6 +12,7 @@
 use half::f16;
 use rayon::prelude::*;
 
+use super::packed::Packed;
 use super::product::{Kernel, RowBlock};
 use super::{Isa, avx2bytes, avx512vnni, portable};
 
@@ -80,9 +81,9 @@ pub(super) fn pack_panels(
     inputs: usize,
     width: usize,
     read: impl Fn(usize, &mut [f32]) + Sync,
-) -> Vec<u8> {
+) -> Packed<u8> {
     let groups = group_count(inputs);
-    let mut panels = vec![0; rows.div_ceil(width) * groups * group_bytes(width)];
+    let mut panels = Packed::zeros(rows.div_ceil(width) * groups * group_bytes(width));
     panels.par_chunks_mut(groups * group_bytes(width)).enumerate().for_each(|(number, panel)| {
         let mut weights = vec![0.0; groups * GROUP]; // beyond the inputs it stays zero
         for (lane, row) in (number * width..rows.min((number + 1) * width)).enumerate() {

@@ -1,6 +1,7 @@
 //! Linear layers: a weight matrix packed once for the kernels of its device, and the product with it.
 
 use super::groups::{self, Group, Groups};
+use super::packed::Packed;
 use super::pairs::{self, Pair, Pairs};
 use super::product::{Outputs, RowBlock, multiply};
 use super::tile::{Element, row_blocks};
@@ -19,13 +20,13 @@ pub enum Format {
 
 /// Packed weights in the element type they are kept in.
 enum Values {
-    F32(Vec<f32>),
-    F16(Vec<half::f16>),
-    Bf16(Vec<half::bf16>),
+    F32(Packed<f32>),
+    F16(Packed<half::f16>),
+    Bf16(Packed<half::bf16>),
     /// bf16 for kernels that multiply them as they are.
-    Bf16Pairs(Vec<Pair>),
+    Bf16Pairs(Packed<Pair>),
     /// Panels of groups of eight-bit integers.
-    Q8(Vec<u8>),
+    Q8(Packed<u8>),
 }
 
 /// The weights of a linear layer, `[outputs, inputs]`, packed; with its bias, where it has one.

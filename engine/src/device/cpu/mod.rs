@@ -18,6 +18,7 @@ mod isa;
 mod limits;
 mod matrix;
 mod matrix_unit;
+mod packed;
 mod pairs;
 mod portable;
 mod product;

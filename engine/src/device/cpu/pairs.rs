@@ -11,6 +11,7 @@ use half::bf16;
 use rayon::prelude::*;
 
 use super::amx::Amx;
+use super::packed::Packed;
 use super::product::{Kernel, RowBlock};
 use super::{Isa, avx512bf16, matrix_unit};
 
@@ -45,9 +46,9 @@ pub(super) fn pack_panels(
     inputs: usize,
     width: usize,
     read: impl Fn(usize, &mut [f32]) + Sync,
-) -> Vec<Pair> {
+) -> Packed<Pair> {
     let pairs = pair_count(inputs);
-    let mut values = vec![ZERO; rows.div_ceil(width) * width * pairs];
+    let mut values = Packed::zeros(rows.div_ceil(width) * width * pairs);
     values.par_chunks_mut(width * pairs).enumerate().for_each(|(number, panel)| {
         let mut weights = vec![0.0; 2 * pairs]; // beyond the inputs it stays zero
         for (lane, row) in (number * width..rows.min((number + 1) * width)).enumerate() {

@@ -3,6 +3,7 @@
 //! `b`'s rows lie in vector lanes and each element of `a` is broadcast. Sums over `k` run in order, lane by
 //! lane, so a row's result is the same bits whatever rows stand beside it.
 
+use super::packed::Bits;
 use super::{Isa, avx2, avx512, portable};
 
 /// Multiple of which every `n` is: one 512-bit or two 256-bit vectors of singles.
@@ -31,13 +32,11 @@ pub(crate) struct Tile<E> {
 }
 
 /// An element type that weights, keys and values may be stored in.
-pub(crate) trait Element: Copy + Send + Sync + 'static {
+pub(crate) trait Element: Bits {
     /// The number, in single precision.
     fn widen(self) -> f32;
     /// The number rounded to this type.
     fn narrow(value: f32) -> Self;
-    /// Zero.
-    const ZERO: Self;
     /// The tile kernel of `isa`, left operand packed (`a[k * rows + m]`).
     ///
     /// # Safety
@@ -46,9 +45,8 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
 }
 
 macro_rules! element {
-    ($type:ty, $kernel:ident, $zero:expr, $widen:expr, $narrow:expr) => {
+    ($type:ty, $kernel:ident, $widen:expr, $narrow:expr) => {
         impl Element for $type {
-            const ZERO: Self = $zero;
             #[inline]
             fn widen(self) -> f32 {
                 $widen(self)
@@ -72,9 +70,9 @@ macro_rules! element {
         }
     };
 }
-element!(f32, packed_f32, 0.0, |x| x, |x| x);
-element!(half::f16, packed_f16, half::f16::ZERO, half::f16::to_f32, half::f16::from_f32);
-element!(half::bf16, packed_bf16, half::bf16::ZERO, half::bf16::to_f32, half::bf16::from_f32);
+element!(f32, packed_f32, |x| x, |x| x);
+element!(half::f16, packed_f16, half::f16::to_f32, half::f16::from_f32);
+element!(half::bf16, packed_bf16, half::bf16::to_f32, half::bf16::from_f32);
 
 /// `c[rows, columns] (+)= a * b` with `a` packed by [`pack_rows`] and `b` rows of at least `columns` lanes.
 ///

@@ -6,6 +6,7 @@
 use rayon::prelude::*;
 
 use super::Isa;
+use super::packed::Packed;
 use super::product::{Kernel, RowBlock};
 use super::tile::{Element, Tile, pack_rows};
 
@@ -59,8 +60,8 @@ pub(super) fn pack_panels<E: Element>(
     inputs: usize,
     width: usize,
     read: impl Fn(usize, &mut [f32]) + Sync,
-) -> Vec<E> {
-    let mut values = vec![E::ZERO; rows.div_ceil(width) * width * inputs];
+) -> Packed<E> {
+    let mut values = Packed::zeros(rows.div_ceil(width) * width * inputs);
     values.par_chunks_mut(width * inputs).enumerate().for_each(|(number, panel)| {
         let mut weights = vec![0.0; inputs];
         for (lane, row) in (number * width..rows.min((number + 1) * width)).enumerate() {
