@@ -33,6 +33,25 @@ pub(crate) struct Part {
     pub(crate) first_row: usize,
 }
 
+impl Part {
+    /// The blocks of this run and `input` behind it, where one reader alone has the run, unshifted, and its own input
+    /// goes on where the run ends.
+    fn blocks_with(&self, input: &Self, block_tokens: usize) -> Option<Vec<usize>> {
+        let ([reader], [own]) = (&self.members[..], &input.members[..]) else { return None };
+        let (whole, rest) = (self.tokens / block_tokens, self.tokens % block_tokens);
+        let is_next = !self.is_causal && self.first_lane == 0 && input.first_lane == rest;
+        let has_place = rest == 0 || self.blocks.last() == input.blocks.first();
+        if !is_next
+            || !has_place
+            || reader.angle != own.angle
+            || self.blocks.len() != whole + usize::from(rest > 0)
+        {
+            return None;
+        }
+        Some([&self.blocks[..whole], &input.blocks[..]].concat())
+    }
+}
+
 /// A slot as a reader of a part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
@@ -171,14 +190,39 @@ impl<'a> Builder<'a> {
         self.plan.readers[number].push((part, member.row));
     }
 
+    /// Makes one part of a slot's own input and the run before it, where nobody else reads that run and the input lies
+    /// right behind it: what a row of its own has cost is mostly the number of parts.
+    fn join_own(&mut self, blocks_per_cut: usize) {
+        for reads in &mut self.plan.readers {
+            let [.., (before, _), (own, row)] = reads[..] else { continue };
+            let (run, input) = (&self.plan.parts[before], &self.plan.parts[own]);
+            // Only what no cut would have made several of.
+            let is_whole = run.blocks.len() <= blocks_per_cut || run.rows > SPLIT_ROWS_MAX;
+            let Some(blocks) = run.blocks_with(input, self.block_tokens).filter(|_| is_whole) else {
+                continue;
+            };
+            let (tokens, position) = (run.tokens + input.tokens, run.position);
+            let joined = Part { blocks, first_lane: 0, tokens, position, ..input.clone() };
+            self.plan.parts[own] = joined;
+            self.plan.parts[before].members.clear();
+            reads.truncate(reads.len() - 2);
+            reads.push((own, row));
+        }
+    }
+
     /// Cuts long runs of small stacks and numbers the rows.
     fn finish(mut self) -> AttentionPlan {
         let blocks_per_cut = (SPLIT_TOKENS / self.block_tokens).max(1);
+        if self.is_stacked {
+            self.join_own(blocks_per_cut);
+        }
         let whole = std::mem::take(&mut self.plan.parts);
         let mut pieces_of: Vec<std::ops::Range<usize>> = Vec::with_capacity(whole.len());
         for part in whole {
             let first = self.plan.parts.len();
-            if part.is_causal || part.rows > SPLIT_ROWS_MAX || part.blocks.len() <= blocks_per_cut {
+            if part.members.is_empty() {
+                // It was joined to another, and nobody reads it any more.
+            } else if part.is_causal || part.rows > SPLIT_ROWS_MAX || part.blocks.len() <= blocks_per_cut {
                 self.plan.parts.push(part);
             } else {
                 for (piece, blocks) in part.blocks.chunks(blocks_per_cut).enumerate() {

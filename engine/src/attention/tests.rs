@@ -213,7 +213,7 @@ fn tiles_bound_the_memory_and_change_no_bit() {
             let (whole, all) = in_bytes(usize::MAX);
             assert!(apart(&whole, &direct(&slots, rope, window)) < 1e-5);
             let most_parts = 3;
-            let rows: usize = slots.iter().map(|slot| (slot.context.len() + 1) * slot.input.len()).sum();
+            let rows = AttentionPlan::new(&slots, BLOCK, Some(rope), &mut Angles::default(), true).rows();
             let row_bytes = all / rows;
             for rows_max in [0, 1, 3, 7, 20, rows - 1, rows] {
                 let (tiled, bytes) = in_bytes(rows_max * row_bytes);
@@ -238,6 +238,33 @@ fn a_shifted_run_is_read_as_if_its_keys_had_been_computed_where_it_is_read() {
             ];
             let found = attend(Isa::detect(), &slots, &rope, None, true);
             assert!(apart(&found, &direct(&slots, &rope, None)) < 1e-5, "shift {shift}");
+        }
+    }
+}
+
+#[test]
+fn a_run_of_its_own_right_before_a_slots_input_is_one_part_with_it() {
+    let rope = &ropes()[0];
+    let template = || run(&[0, 1, 2], 12, 0);
+    let cases = [
+        ("behind a part of a block", vec![slot(vec![run(&[3, 4], 6, 0)], 3, 4, 2)], vec![9]),
+        ("behind whole blocks", vec![slot(vec![run(&[3, 4], 8, 0)], 5, 10, 0)], vec![13]),
+        ("in another block", vec![slot(vec![run(&[3, 4], 6, 0)], 3, 10, 2)], vec![6, 3]),
+        ("at another place", vec![slot(vec![run(&[3, 4], 6, 0)], 1, 4, 3)], vec![6, 1]),
+        ("shifted", vec![slot(vec![run(&[7], 4, 0), run(&[3, 4], 6, 2)], 1, 4, 2)], vec![4, 6, 1]),
+        (
+            "read by two",
+            vec![slot(vec![template()], 2, 12, 0), slot(vec![template(), run(&[20], 3, 0)], 1, 20, 3)],
+            vec![12, 2, 4],
+        ),
+    ];
+    for (name, slots, expected) in cases {
+        let plan = AttentionPlan::new(&slots, BLOCK, Some(rope), &mut Angles::default(), true);
+        let lengths: Vec<usize> = plan.parts.iter().map(|part| part.tokens).collect();
+        assert_eq!(lengths, expected, "{name}");
+        for window in [None, Some(3), Some(7)] {
+            let found = attend(Isa::detect(), &slots, rope, window, true);
+            assert!(apart(&found, &direct(&slots, rope, window)) < 1e-5, "{name}, window {window:?}");
         }
     }
 }
