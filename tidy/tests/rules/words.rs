@@ -7,7 +7,7 @@ use super::tree::files;
 const MACHINE_PATHS: [(&str, &str); 4] = [("/ro", "ot/"), ("/wo", "rk/"), ("/tmp", "/w/"), ("/ho", "me/")];
 const PROMISES: [(&str, &str); 4] = [("todo", "!("), ("unimple", "mented!("), ("FIX", "ME"), ("XX", "X:")];
 
-/// A path starts a word: `net/work/` and `https://example.org/home/` are not of a machine.
+/// A path starts a word: what ends another word, or follows a host's name, is no machine's.
 fn names_a_machine(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();
