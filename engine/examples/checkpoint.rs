@@ -1,13 +1,16 @@
 //! Writes a checkpoint with random weights, to run the server and measure it where no trained one of the size is at
 //! hand: `cargo run --release -p engine --example checkpoint -- llama-125m DIR`.
 //!
-//! Its answers mean nothing; what its steps cost does. The same name gives the same bytes on every machine.
+//! Its answers mean nothing; what its steps cost does. The same name gives the same bytes on every machine. Where the
+//! target ends in `.gguf`, one file with the same weights is written, for servers that read only that: its matrices in
+//! the shape's type, or in the format that follows the target, `BF16` or `Q8_0`.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
+use engine::checkpoint::ggml::BlockFormat;
 use engine::checkpoint::synthetic::Synthetic;
 
 /// The shapes by name: the smallest is for trying the command out.
@@ -21,15 +24,34 @@ fn named(name: &str) -> Option<Synthetic> {
     }
 }
 
+const USAGE: &str =
+    "usage: checkpoint qwen2.5-0.5b|llama-125m-bf16|llama-125m|llama-tiny DIR|FILE.gguf [BF16|Q8_0]";
+
 /// Writes the checkpoint that the arguments name.
 fn write(arguments: &[String]) -> Result<(), String> {
-    let [name, folder] = arguments else {
-        return Err("usage: checkpoint qwen2.5-0.5b|llama-125m-bf16|llama-125m|llama-tiny DIR".into());
+    let (name, target, format) = match arguments {
+        [name, target] => (name, Path::new(target), None),
+        [name, target, format] => (name, Path::new(target), Some(format.as_str())),
+        _ => return Err(USAGE.into()),
     };
     let model = named(name).ok_or_else(|| format!("there is no shape `{name}`"))?;
-    let folder = Path::new(folder);
-    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    model.write(folder).map_err(|error| error.to_string())
+    let unwritten = |error: std::io::Error| format!("{}: {error}", target.display());
+    if target.extension().is_some_and(|extension| extension == "gguf") {
+        let format = match (format, model.dtype) {
+            (Some("BF16"), _) | (None, Dtype::Bf16) => BlockFormat::Bf16,
+            (Some("Q8_0"), _) => BlockFormat::Q8_0,
+            (None, Dtype::F32) => BlockFormat::F32,
+            (None, Dtype::F16) => BlockFormat::F16,
+            (Some(other), _) => return Err(format!("the format must be BF16 or Q8_0, not `{other}`")),
+        };
+        let file = model.gguf(format).map_err(|error| error.to_string())?;
+        return std::fs::write(target, file.finish()).map_err(unwritten);
+    }
+    if format.is_some() {
+        return Err("a format goes with a target that ends in .gguf".into());
+    }
+    std::fs::create_dir_all(target).map_err(unwritten)?;
+    model.write(target).map_err(|error| error.to_string())
 }
 
 fn main() -> ExitCode {

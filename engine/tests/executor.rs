@@ -9,10 +9,11 @@ use base::{
     BlockId, Bytes, End, ExecError, Executor as _, Generation, RequestId, RowError, Sampled, Slot,
     TokenCount, TokenId, Tokenizer as _,
 };
-use common::{Blocks, Row, advance, decode_all, decoder, executor, executor_of, plan, step, tokens};
+use common::{
+    Blocks, Row, advance, decode_all, decoder, executor, executor_of, plan, step, tokens, with_unsound_token,
+};
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
-use engine::checkpoint::{Dtype, WeightSource as _};
 use engine::executor::{LocalExecutor, PoolSettings};
 
 const BLOCK: usize = 8;
@@ -81,12 +82,7 @@ fn learned_positions_refuse_a_shift() {
 #[test]
 fn logits_that_are_not_numbers_fail_their_row_alone() {
     let model = model();
-    let mut weights = model.weights();
-    let name = "model.embed_tokens.weight";
-    let raw = weights.tensor(name).expect("every model has it");
-    let (shape, mut values) = (raw.shape.clone(), raw.to_f32());
-    values[7 * model.config.hidden] = f32::NAN;
-    weights.insert(name, Dtype::F32, &shape, &values);
+    let weights = with_unsound_token(&model, TokenId(7));
     let mut executor = executor_of(decoder(&model, &weights), BLOCK as u32);
     let mut blocks = Blocks::default();
     let good = Row::new(1, vec![TokenId(3); 20], 40, BLOCK, &mut blocks);

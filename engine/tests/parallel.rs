@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use base::text::ByteText;
 use base::{Bytes, RowError, Slot, TokenId};
-use common::{Blocks, Row, advance, decode_all, difference, step, tokens};
+use common::{Blocks, Row, advance, decode_all, difference, step, tokens, with_unsound_token};
+use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::weights::MapWeights;
-use engine::checkpoint::{Dtype, WeightSource as _};
 use engine::device::{Cpu, Isa};
 use engine::executor::{LocalExecutor, PoolSettings};
 use engine::parallel::{Memory, Ranks};
@@ -169,12 +169,7 @@ fn a_whole_run_draws_the_tokens_of_one_rank() {
 #[test]
 fn logits_that_are_not_numbers_fail_their_row_alone_on_every_rank() {
     let model = Synthetic::tiny(Family::Llama, 67);
-    let mut weights = model.weights();
-    let name = "model.embed_tokens.weight";
-    let raw = weights.tensor(name).expect("every model has it");
-    let (shape, mut values) = (raw.shape.clone(), raw.to_f32());
-    values[7 * model.config.hidden] = f32::NAN;
-    weights.insert(name, Dtype::F32, &shape, &values);
+    let weights = with_unsound_token(&model, TokenId(7));
     let (mut executor, mut blocks) = (executor(&model, &weights, 2), Blocks::default());
     let good = Row::new(1, vec![TokenId(3); 20], 40, BLOCK, &mut blocks);
     let bad = Row::new(2, vec![TokenId(3), TokenId(7), TokenId(3)], 40, BLOCK, &mut blocks);

@@ -8,6 +8,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeScaling};
+use crate::checkpoint::ggml::BlockFormat;
+use crate::checkpoint::gguf::convert::Conversion;
+use crate::checkpoint::gguf::write::GgufWriter;
 use crate::checkpoint::safetensors::{INDEX_FILE, SINGLE_FILE};
 use crate::checkpoint::shapes::expected_tensors;
 use crate::checkpoint::weights::{Dtype, MapWeights, WeightSource};
@@ -150,6 +153,20 @@ impl Synthetic {
             map.extend(part.iter().map(|name| (name.clone(), json!(file))));
         }
         put(INDEX_FILE, json!({ "metadata": {}, "weight_map": map }).to_string().as_bytes())
+    }
+
+    /// The whole checkpoint as a GGUF file under construction, its matrices in `format`.
+    pub fn gguf(&self, format: BlockFormat) -> Result<GgufWriter, CheckpointError> {
+        let conversion = Conversion {
+            config: &self.config,
+            weights: &self.weights(),
+            format,
+            tokenizer: &synthetic_text::tokenizer_json(),
+            pre: "gpt-2",
+            end: synthetic_text::IM_END,
+            template: Some(synthetic_text::CHAT_TEMPLATE),
+        };
+        conversion.writer()
     }
 }
 

@@ -9,7 +9,6 @@ use base::{
 
 use super::*;
 use crate::checkpoint::ggml::BlockFormat;
-use crate::checkpoint::gguf::convert::Conversion;
 use crate::checkpoint::{Synthetic, synthetic_text};
 
 const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
@@ -194,17 +193,9 @@ fn a_model_that_does_not_divide_among_its_ranks_is_refused_by_setting_and_field(
 fn a_gguf_file_loads_where_a_folder_does_and_answers_alike() {
     let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Qwen2, 8) };
     let folder = written(&synthetic);
-    let conversion = Conversion {
-        config: &synthetic.config,
-        weights: &synthetic.weights(),
-        format: BlockFormat::Bf16,
-        tokenizer: &synthetic_text::tokenizer_json(),
-        pre: "gpt-2",
-        end: synthetic_text::IM_END,
-        template: Some(synthetic_text::CHAT_TEMPLATE),
-    };
     let file = folder.path().join("small-bf16.gguf");
-    std::fs::write(&file, conversion.writer().expect("complete").finish()).expect("it can be written");
+    let bytes = synthetic.gguf(BlockFormat::Bf16).expect("complete").finish();
+    std::fs::write(&file, bytes).expect("it can be written");
     let mut from_folder = load_dir(folder.path(), &small()).expect("a valid folder");
     let mut from_file = load_dir(&file, &small()).expect("a valid file");
     let expected = ModelInfo {

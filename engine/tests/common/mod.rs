@@ -13,7 +13,7 @@ use base::{
 };
 use engine::Keep;
 use engine::checkpoint::synthetic::Synthetic;
-use engine::checkpoint::weights::MapWeights;
+use engine::checkpoint::weights::{Dtype, MapWeights, WeightSource as _};
 use engine::decoder::{Decoder, LoadOptions, Workspace};
 use engine::device::{Cpu, Isa};
 use engine::executor::{LocalExecutor, PoolSettings};
@@ -45,6 +45,17 @@ pub(crate) fn executor(model: &Synthetic, block_tokens: u32) -> LocalExecutor {
 pub(crate) fn executor_of(decoder: Decoder, block_tokens: u32) -> LocalExecutor {
     let settings = PoolSettings { block_tokens, kv_bytes: Bytes(4 << 20) };
     LocalExecutor::new(decoder, Arc::new(ByteText), vec![ByteText::END], settings).expect("the pool fits")
+}
+
+/// A model's weights, but the embedding of `token` is not a number.
+pub(crate) fn with_unsound_token(model: &Synthetic, token: TokenId) -> MapWeights {
+    let mut weights = model.weights();
+    let name = "model.embed_tokens.weight";
+    let raw = weights.tensor(name).expect("every model has it");
+    let (shape, mut values) = (raw.shape.clone(), raw.to_f32());
+    values[token.0 as usize * model.config.hidden] = f32::NAN;
+    weights.insert(name, Dtype::F32, &shape, &values);
+    weights
 }
 
 /// Pseudo-random byte tokens.

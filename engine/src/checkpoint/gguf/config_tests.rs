@@ -2,27 +2,16 @@
 
 use std::borrow::Cow;
 
-use super::convert::Conversion;
 use super::write::GgufWriter;
 use super::*;
+use crate::checkpoint::Synthetic;
 use crate::checkpoint::config::Family;
 use crate::checkpoint::generation::GenerationDefaults;
-use crate::checkpoint::{Synthetic, synthetic_text};
 use crate::opened::Opened;
 
 /// A writer of a small model whose file is valid.
 fn writer(family: Family) -> GgufWriter {
-    let model = Synthetic::tiny(family, 1);
-    let conversion = Conversion {
-        config: &model.config,
-        weights: &model.weights(),
-        format: BlockFormat::F32,
-        tokenizer: &synthetic_text::tokenizer_json(),
-        pre: "gpt-2",
-        end: synthetic_text::IM_END,
-        template: None,
-    };
-    conversion.writer().expect("the weights are complete")
+    Synthetic::tiny(family, 1).gguf(BlockFormat::F32).expect("the weights are complete")
 }
 
 /// Why a file is refused whose metadata has `change` in it.
