@@ -1,7 +1,7 @@
 //! Files that are damaged, or made to do harm, are refused or read: no panic, and no more memory than their own size
 //! accounts for.
 //!
-//! The same thousands of mutations of valid files in every run: bits flipped, numbers replaced by the ones that
+//! The same thousands of mutations of valid files in every run, and as many more as are asked for: bits flipped, numbers replaced by the ones that
 //! overflow, pieces cut out, repeated and moved.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,8 +20,14 @@ use engine::device::Cpu;
 use engine::opened::Opened;
 use engine::{Keep, ModelFiles};
 
-/// Mutated files per form.
+/// Mutated files per form, where `DAMAGE_CASES` does not say otherwise.
 const CASES: u64 = 3_000;
+
+/// Mutated files per form.
+fn cases() -> u64 {
+    let asked = std::env::var("DAMAGE_CASES").ok();
+    asked.map_or(CASES, |count| count.parse().expect("DAMAGE_CASES is a number of files"))
+}
 
 /// Most memory in use at once, in bytes, by all tests here together: a hundred times the files, which are small. One
 /// believed count is gigabytes.
@@ -132,11 +138,11 @@ fn use_all(opened: &Opened, cpu: &Arc<Cpu>) {
     let _ = Decoder::load(&opened.config, &opened.weights, options);
 }
 
-/// Mutates `CASES` times and reads; how many were taken for valid files.
+/// Mutates [`cases`] times and reads; how many were taken for valid files.
 fn read_many(read: impl Fn(&mut Random) -> Option<Opened>) -> u64 {
     let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
     let mut valid = 0;
-    for case in 1..=CASES {
+    for case in 1..=cases() {
         let mut random = Random(case.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         if let Some(opened) = read(&mut random) {
             valid += 1;
@@ -150,9 +156,10 @@ fn read_many(read: impl Fn(&mut Random) -> Option<Opened>) -> u64 {
 
 /// Some cases must come through and many must not.
 fn assert_some_valid(valid: u64) {
+    let cases = cases();
     assert!(
-        (CASES / 50..CASES / 2).contains(&valid),
-        "{valid} of {CASES} valid: mutations are too weak or too strong"
+        (cases / 50..cases / 2).contains(&valid),
+        "{valid} of {cases} valid: mutations are too weak or too strong"
     );
 }
 

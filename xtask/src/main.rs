@@ -33,6 +33,12 @@ enum Task {
     /// Ten minutes of random mixed load on a server under AddressSanitizer, after the engine's unit tests under it;
     /// arguments go to `loadgen soak`.
     Soak(Arguments),
+    /// The readers of GGUF, safetensors and what stands beside them on this many damaged files of each form, under
+    /// AddressSanitizer.
+    Fuzz {
+        #[arg(default_value_t = 100_000)]
+        cases: u64,
+    },
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
     Demo(Arguments),
 }
@@ -73,6 +79,9 @@ fn perform(task: Task) -> Result<(), Failed> {
         Task::Checkpoint(with) => cargo("run --release --package engine --example checkpoint --", &with.rest),
         Task::Reproduce(with) => cargo("run --release --package loadgen -- reproduce", &with.rest),
         Task::Soak(with) => soak(&with.rest),
+        Task::Fuzz { cases } => {
+            sanitized(&[("DAMAGE_CASES", &cases.to_string())], "test --package engine --test damage")
+        }
         Task::Demo(with) => cargo("run --release --package gateway --bin relserve -- serve", &with.rest),
     }
 }
@@ -80,14 +89,16 @@ fn perform(task: Task) -> Result<(), Failed> {
 /// The target is named so that build scripts and macros, which run in the compiler, go without the sanitizer.
 const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// Runs cargo with everything built under AddressSanitizer.
+fn sanitized(settings: &[(&str, &str)], words: &str) -> Result<(), Failed> {
+    // The compiler's own sanitizer is not stable; its pinned version has the run-time library all the same.
+    let settings = [settings, &[("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address")]].concat();
+    run(&settings, &format!("{words} --target {SANITIZED_TARGET} --target-dir target/sanitized"), &[])
+}
+
 fn soak(rest: &[String]) -> Result<(), Failed> {
-    let sanitized = |words: &str| {
-        // The compiler's own sanitizer is not stable; its pinned version has the run-time library all the same.
-        let settings = [("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address")];
-        run(&settings, &format!("{words} --target {SANITIZED_TARGET} --target-dir target/sanitized"), &[])
-    };
-    sanitized("test --package engine --lib")?;
-    sanitized("build --package gateway --bin relserve")?;
+    sanitized(&[], "test --package engine --lib")?;
+    sanitized(&[], "build --package gateway --bin relserve")?;
     let server = format!("target/sanitized/{SANITIZED_TARGET}/debug/relserve");
     // The server that loadgen starts inherits this.
     let leaks = concat!("suppressions=", env!("CARGO_MANIFEST_DIR"), "/leaks.txt:print_suppressions=0");
