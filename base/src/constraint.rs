@@ -1,8 +1,11 @@
 //! What an output must look like: plain data. The engine compiles it to token masks; nothing here knows how.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-/// A form that the whole output of a row has. Equal constraints share what they are compiled to.
+/// A form that the whole output of a row has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Constraint {
@@ -26,9 +29,44 @@ pub enum Constraint {
 #[error("{0}")]
 pub struct ConstraintError(pub String);
 
-/// Who can say, ahead of any row, whether outputs of a model can be held to a constraint.
-pub trait ConstraintCheck: Send + Sync {
+/// What a constraint was compiled to: opaque here, known to who compiled it. Rows carry it, so that it lives as long
+/// as they do and no step compiles.
+#[derive(Clone, Default)]
+pub struct Compiled(Option<Arc<dyn Any + Send + Sync>>);
+
+impl Compiled {
+    /// A compiled form.
+    pub fn new(form: impl Any + Send + Sync) -> Self {
+        Self(Some(Arc::new(form)))
+    }
+
+    /// The form, where it is there and of this type.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.as_deref()?.downcast_ref()
+    }
+
+    /// Whether anybody else holds it.
+    pub fn is_shared(&self) -> bool {
+        self.0.as_ref().is_some_and(|form| Arc::strong_count(form) > 1)
+    }
+}
+
+/// Says nothing of a generation that its constraint does not say.
+impl PartialEq for Compiled {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl std::fmt::Debug for Compiled {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(if self.0.is_some() { "Compiled" } else { "not compiled" })
+    }
+}
+
+/// Who can compile constraints on the outputs of a model, ahead of any row.
+pub trait ConstraintCompiler: Send + Sync {
     /// Compiles the constraint, or says why that cannot be done. Bounded in time and size, but not quick:
     /// call it off the loop.
-    fn check(&self, constraint: &Constraint) -> Result<(), ConstraintError>;
+    fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError>;
 }

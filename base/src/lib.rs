@@ -10,7 +10,7 @@ pub mod text;
 pub mod units;
 pub mod work;
 
-pub use constraint::{Constraint, ConstraintCheck, ConstraintError};
+pub use constraint::{Compiled, Constraint, ConstraintCompiler, ConstraintError};
 pub use ids::{BlockId, RelQueryId, RequestId, StepId, TenantId, TokenId};
 pub use step::{
     BatchKind, BatchPlan, End, ExecError, Executor, RowError, RowOutcome, Run, SampleSpec, Sampled, Slot,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Constraint, Nanos, RelQueryId, TenantId, Time, TokenCount, TokenId};
+use crate::{Compiled, Constraint, Nanos, RelQueryId, TenantId, Time, TokenCount, TokenId};
 
 /// How the output of a request is produced. Shared by the rows of a relQuery.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +26,9 @@ pub struct Generation {
     /// The form of the output. It ends the row as soon as nothing is left to decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
+    /// What `constraint` was compiled to; without it whoever runs the row compiles.
+    #[serde(skip)]
+    pub compiled: Compiled,
 }
 
 impl Default for Generation {
@@ -39,6 +42,7 @@ impl Default for Generation {
             stop_tokens: Vec::new(),
             ignore_end: false,
             constraint: None,
+            compiled: Compiled::default(),
         }
     }
 }

@@ -133,13 +133,13 @@ impl LocalExecutor {
 
     /// Where a row stands in its constraint, if it has one; given back by `emit`.
     fn follow(&mut self, request: RequestId, spec: &SampleSpec) -> Result<Option<Follow>, ConstraintError> {
-        let Some(constraint) = &spec.generation.constraint else { return Ok(None) };
         match self.outputs.get_mut(&request) {
+            Some(_) if spec.generation.constraint.is_none() => Ok(None),
             Some(output) => match output.follow.take() {
                 Some(follow) => Ok(Some(follow)),
                 None => Err(ConstraintError("where the row stands in it was lost".into())),
             },
-            None => self.constraints.start(constraint).map(Some),
+            None => self.constraints.start(&spec.generation),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::auth::Remembered;
 use crate::board::Status;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::constraints::Constraints;
 use crate::driver::{Coalescing, Driver, Ids, Shared, View};
 use crate::error::ApiError;
 use crate::health::Pulse;
@@ -44,6 +45,8 @@ pub struct App {
     pub registry: Registry,
     /// Verdicts about keys.
     pub remembered: Remembered,
+    /// What tenants have compiled.
+    pub constraints: Constraints,
     /// Idempotency keys.
     pub repeats: Arc<Repeats>,
     is_draining: AtomicBool,
@@ -120,6 +123,7 @@ pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Run
             rows: config.limits.finished_rows_max,
         }),
         remembered: Remembered::default(),
+        constraints: Constraints::new(model.constraints.clone(), &config.limits, shared.clock),
         repeats: Arc::new(Repeats::new(config.limits.idempotency_keys_max, config.store.ticket_ms_max)),
         is_draining: AtomicBool::new(false),
         shared: Arc::clone(&shared),

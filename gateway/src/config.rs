@@ -162,6 +162,10 @@ pub struct LimitsConfig {
     pub choices_max: usize,
     /// Bytes of a constraint: its texts, its pattern or its schema.
     pub constraint_bytes_max: Bytes,
+    /// Different constraints of one tenant in memory, each of up to 16 MB. Where all are in use, another gets a 429.
+    pub tenant_constraints_max: usize,
+    /// Time of compiling constraints that one tenant has in a minute; beyond it a new one gets a 429.
+    pub tenant_compile_ms_max: Millis,
     /// Unfinished rows of all tenants together; more get a 429.
     pub queue_rows_max: u64,
     /// Finished relQueries kept in memory for `GET`.
@@ -184,6 +188,8 @@ impl Default for LimitsConfig {
             stops_max: 16,
             choices_max: 1_000,
             constraint_bytes_max: Bytes(64 << 10),
+            tenant_constraints_max: 64,
+            tenant_compile_ms_max: Millis(5_000),
             queue_rows_max: 50_000,
             finished_max: 512,
             finished_rows_max: 200_000,
@@ -324,6 +330,8 @@ impl Config {
             ("limits.cell_bytes_max", self.limits.cell_bytes_max.0),
             ("limits.template_bytes_max", self.limits.template_bytes_max.0),
             ("limits.output_tokens_max", self.limits.output_tokens_max),
+            ("limits.tenant_constraints_max", self.limits.tenant_constraints_max as u64),
+            ("limits.tenant_compile_ms_max", self.limits.tenant_compile_ms_max.0),
             ("limits.queue_rows_max", self.limits.queue_rows_max),
             ("limits.idempotency_keys_max", self.limits.idempotency_keys_max as u64),
             ("store.flush_ms", self.store.flush_ms.0),

@@ -76,6 +76,16 @@ pub enum ApiError {
         /// When a retry has a chance.
         retry_after: Millis,
     },
+    /// The tenant's bound on constraints is reached.
+    #[error("`{field}`: {reason}; retry after {retry_after}")]
+    Constraints {
+        /// The field that asks for another constraint.
+        field: String,
+        /// The bound.
+        reason: String,
+        /// When a retry has a chance.
+        retry_after: Millis,
+    },
     /// The work was cancelled by its owner.
     #[error("the relQuery was cancelled")]
     Cancelled,
@@ -116,7 +126,7 @@ impl ApiError {
             | Self::MethodNotAllowed(_)
             | Self::KeyReused(_)
             | Self::BodyTimeout => "invalid_request_error",
-            Self::Overloaded { .. } => "rate_limit_exceeded",
+            Self::Overloaded { .. } | Self::Constraints { .. } => "rate_limit_exceeded",
             Self::Cancelled => "cancelled",
             Self::Deadline => "timeout",
             Self::ShuttingDown | Self::Dead => "service_unavailable",
@@ -131,6 +141,7 @@ impl ApiError {
             Self::TooLong { .. } => Some("context_length_exceeded"),
             Self::ModelNotFound(_) => Some("model_not_found"),
             Self::Overloaded { .. } => Some("queue_full"),
+            Self::Constraints { .. } => Some("constraint_limit"),
             Self::Malformed(_) => Some("malformed_json"),
             Self::TooLarge { .. } => Some("too_large"),
             Self::KeyReused(_) => Some("idempotency_key_reused"),
@@ -151,7 +162,7 @@ impl ApiError {
     /// The field to blame, where there is one.
     fn param(&self) -> Option<String> {
         match self {
-            Self::Invalid { field, .. } => Some(field.clone()),
+            Self::Invalid { field, .. } | Self::Constraints { field, .. } => Some(field.clone()),
             Self::TooLong { .. } => Some("max_tokens".into()),
             Self::ModelNotFound(_) => Some("model".into()),
             Self::KeyReused(header) => Some((*header).into()),
@@ -216,7 +227,7 @@ impl ResponseError for ApiError {
             Self::NotFound(_) | Self::ModelNotFound(_) => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::Overloaded { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Overloaded { .. } | Self::Constraints { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Cancelled | Self::KeyReused(_) => StatusCode::CONFLICT,
             Self::Deadline => StatusCode::GATEWAY_TIMEOUT,
             Self::ShuttingDown | Self::Dead => StatusCode::SERVICE_UNAVAILABLE,
@@ -227,7 +238,7 @@ impl ResponseError for ApiError {
     fn error_response(&self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status_code());
         match self {
-            Self::Overloaded { retry_after, .. } => {
+            Self::Overloaded { retry_after, .. } | Self::Constraints { retry_after, .. } => {
                 response.insert_header((RETRY_AFTER, retry_after.0.div_ceil(1000).max(1).to_string()));
             }
             Self::ShuttingDown => {

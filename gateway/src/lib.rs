@@ -17,6 +17,7 @@ pub mod claim;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod constraints;
 pub mod cors;
 pub mod demo;
 pub mod driver;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use base::{ChatTemplate, ConstraintCheck, TokenCount, Tokenizer};
+use base::{ChatTemplate, ConstraintCompiler, TokenCount, Tokenizer};
 
 /// Text and tokens of a model, chat template included.
 pub trait Text: Tokenizer + ChatTemplate {}
@@ -33,8 +33,8 @@ pub struct Model {
     pub text: Arc<dyn Text>,
     /// Whether the checkpoint brings a chat template.
     pub has_chat: bool,
-    /// What outputs can be held to; absent where the executor cannot hold them to anything.
-    pub constraints: Option<Arc<dyn ConstraintCheck>>,
+    /// Compiles what outputs are held to; absent where the executor cannot hold them to anything.
+    pub constraints: Option<Arc<dyn ConstraintCompiler>>,
     /// Longest prompt and output together.
     pub context_max: TokenCount,
     /// Token ids are below this.

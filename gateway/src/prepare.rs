@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Bytes, ChatTemplate, Constraint, Generation, TokenCount, Tokenizer, WorkItem};
+use base::{Bytes, ChatTemplate, Constraint, Generation, TenantId, TokenCount, Tokenizer, WorkItem};
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
 use ir::{Cell, LowerOptions, Lowered, Plan, Row, RowProblem, Rules, Table, Template};
 use serde_json::Value;
@@ -15,14 +15,37 @@ use store::ResultKey;
 use crate::app::App;
 use crate::board::Kind;
 use crate::config::{Config, LimitsConfig};
+use crate::constraints::TenantConstraints;
 use crate::error::ApiError;
 use crate::intake::{CellKey, JobRow, Part};
 use crate::json::Fields;
 use crate::model::Model;
 use crate::service::Prepared;
+use crate::wire::Terms;
 use crate::wire::cells::{Call, CellsRequest};
+use crate::wire::constraint::Checked;
 use crate::wire::relquery::{RelQueryRequest, RowIn};
 use crate::wire::sampling::Sampling;
+
+/// Where a tenant's requests are prepared.
+#[derive(Clone, Copy)]
+pub struct Desk<'a> {
+    /// The server's state.
+    pub app: &'a App,
+    /// Whose requests.
+    pub tenant: TenantId,
+    /// Whether they were admitted before, as a ticket's was.
+    pub is_admitted: bool,
+}
+
+impl<'a> Desk<'a> {
+    /// What its requests are read against.
+    pub fn terms(self) -> Terms<'a> {
+        let App { config, model, constraints, .. } = self.app;
+        let constraints = constraints.of(self.tenant, self.is_admitted);
+        Terms { limits: &config.limits, model, constraints }
+    }
+}
 
 /// A request, ready to run, and how its client wants the reply.
 #[derive(Debug)]
@@ -49,8 +72,9 @@ pub struct Lowering<'a> {
 }
 
 /// `/v1/relqueries`.
-pub fn relquery(app: &App, fields: Fields) -> Result<Asked, ApiError> {
-    let request = RelQueryRequest::read(fields, &app.config.limits, &app.model)?;
+pub fn relquery(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
+    let app = desk.app;
+    let request = RelQueryRequest::read(fields, desk.terms())?;
     let template = Template::parse(&request.template)
         .map_err(|error| ApiError::invalid("template", error.to_string()))?;
     let columns = match &request.columns {
@@ -95,8 +119,9 @@ pub fn relquery(app: &App, fields: Fields) -> Result<Asked, ApiError> {
 }
 
 /// `/v1/cells`: calls that differ in their own cell alone are rows of one relQuery.
-pub fn cells(app: &App, fields: Fields) -> Result<Asked, ApiError> {
-    let request = CellsRequest::read(fields, &app.config.limits, &app.model)?;
+pub fn cells(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
+    let app = desk.app;
+    let request = CellsRequest::read(fields, desk.terms())?;
     let mut failed = Vec::new();
     let mut answers = Vec::with_capacity(request.calls.len());
     let mut groups: Vec<(Group, Rows)> = Vec::new();
@@ -120,7 +145,7 @@ pub fn cells(app: &App, fields: Fields) -> Result<Asked, ApiError> {
     }
     let mut parts = Vec::with_capacity(groups.len());
     for (group, rows) in groups {
-        let (part, bad) = cell_part(app, group, rows, request.cache)?;
+        let (part, bad) = cell_part(desk, group, rows, request.cache)?;
         failed.extend(bad);
         parts.push(part);
     }
@@ -171,14 +196,16 @@ fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(Group, Cell),
 
 /// The rows of one function with one set of shared arguments.
 fn cell_part(
-    app: &App,
+    desk: Desk<'_>,
     (shared, constraint): Group,
     rows: Rows,
     cache: bool,
 ) -> Result<(Part, Vec<(u32, ApiError)>), ApiError> {
+    let app = desk.app;
     let output_max = TokenCount(shared.output_max.0.min(app.config.limits.output_tokens_max));
-    let constraint = constraint.or_else(|| constraint_of(&shared.answer, &app.model));
-    let generation = Generation { output_max, constraint, ..Generation::default() };
+    let (constraint, compiled) = constraint_of(constraint, &shared.answer, desk.terms().constraints)?.unzip();
+    let compiled = compiled.unwrap_or_default();
+    let generation = Generation { output_max, constraint, compiled, ..Generation::default() };
     let sampling = Sampling { generation: Arc::new(generation.clone()), seed: None };
     let lowering =
         Lowering { model: &app.model, config: &app.config, sampling: &sampling, cache, order_rows: true };
@@ -190,19 +217,28 @@ fn cell_part(
     Ok((part, failed))
 }
 
-/// The constraint that makes answers readable, where the model's executor can keep to it.
-fn constraint_of(answer: &Answer, model: &Model) -> Option<Constraint> {
-    let constraint = match answer {
-        Answer::Text | Answer::Lines { .. } => return None,
-        Answer::Label { labels } => Constraint::Choice(labels.clone()),
-        Answer::Integer { low, high } => Constraint::Integer { low: *low, high: *high },
+/// The constraint that was asked for, or the one that makes answers readable, where the executor can keep to it.
+fn constraint_of(
+    asked: Option<Constraint>,
+    answer: &Answer,
+    constraints: TenantConstraints<'_>,
+) -> Result<Option<Checked>, ApiError> {
+    let readable = match answer {
+        Answer::Text | Answer::Lines { .. } => None,
+        Answer::Label { labels } => Some(Constraint::Choice(labels.clone())),
+        Answer::Integer { low, high } => Some(Constraint::Integer { low: *low, high: *high }),
     };
-    match model.constraints.as_ref()?.check(&constraint) {
-        Ok(()) => Some(constraint),
-        Err(error) => {
-            tracing::warn!(%error, "the answers of a cell function are not constrained");
-            None
+    let Some(constraint) = asked.or(readable) else { return Ok(None) };
+    if !constraints.can_compile() {
+        return Ok(None);
+    }
+    match constraints.compile("calls", &constraint) {
+        Ok(compiled) => Ok(Some((constraint, compiled))),
+        Err(ApiError::Invalid { reason, .. }) => {
+            tracing::warn!(reason, "the answers of a cell function are not constrained");
+            Ok(None)
         }
+        Err(error) => Err(error),
     }
 }
 

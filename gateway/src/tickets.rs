@@ -17,7 +17,7 @@ use crate::board::{Board, Kind, RowState, Source, Status, Usage};
 use crate::claim::Claim;
 use crate::error::{ApiError, internal};
 use crate::json as strict;
-use crate::prepare::{self, Asked};
+use crate::prepare::{self, Asked, Desk};
 use crate::service::{self, Resumed, stored};
 use crate::wire::relquery::{self, RelQueryReply, RowReply, Shape};
 
@@ -178,9 +178,10 @@ async fn resume_one(app: &Data<App>, ticket: Ticket) -> Result<bool, ApiError> {
     let member = tenant.map_or(Member::usual(ticket.tenant), |tenant| Member::of(&tenant));
     let caller = Caller::of(member, app.model.revision);
     let fields = strict::object(ticket.request.as_bytes())?;
+    let desk = Desk { app, tenant: ticket.tenant, is_admitted: true };
     let prepared = match ticket.kind.as_str() {
-        "cells" => prepare::cells(app, fields)?,
-        _ => prepare::relquery(app, fields)?,
+        "cells" => prepare::cells(desk, fields)?,
+        _ => prepare::relquery(desk, fields)?,
     };
     let rows: Vec<_> = ticket.rows.iter().filter_map(parse_row).collect();
     let written = rows.len();
@@ -227,9 +228,10 @@ fn parse_error(message: &str, param: Option<&str>) -> ApiError {
 /// A ticket that is not in memory, as a reply: its rows put back on a board.
 pub fn board_of(app: &App, ticket: &Ticket) -> Result<Arc<Board>, ApiError> {
     let fields = strict::object(ticket.request.as_bytes())?;
+    let desk = Desk { app, tenant: ticket.tenant, is_admitted: true };
     let Asked { work, .. } = match ticket.kind.as_str() {
-        "cells" => prepare::cells(app, fields)?,
-        _ => prepare::relquery(app, fields)?,
+        "cells" => prepare::cells(desk, fields)?,
+        _ => prepare::relquery(desk, fields)?,
     };
     let number = relquery::parse_id("rq-", &ticket.id).or_else(|| relquery::parse_id("cl-", &ticket.id));
     let now = app.shared.clock.now();

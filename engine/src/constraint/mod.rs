@@ -1,18 +1,17 @@
 //! Outputs held to a form: constraints compiled to token masks over the model's vocabulary (DESIGN 6).
 //!
-//! The grammars and masks are those of llguidance; here stand what it is asked, its bounds, a small cache, and
-//! when a row is over: as soon as nothing is left to decide. Knows nothing of logits, batches or HTTP.
+//! The grammars and masks are those of llguidance; here stand what it is asked, its bounds, and when a row is over: as
+//! soon as nothing is left to decide. Who has a constraint compiled keeps the result. Knows nothing of logits, batches or HTTP.
 
 mod follow;
 mod grammar;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
-use base::{Constraint, ConstraintCheck, ConstraintError, TokenId};
+use base::{Compiled, Constraint, ConstraintCompiler, ConstraintError, Generation, TokenId};
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{ParserFactory, panic_utils};
 
@@ -20,8 +19,6 @@ pub(crate) use follow::{Follow, Pushed};
 
 use crate::text::TokenText;
 
-/// Compiled constraints kept; the oldest leaves.
-const KEPT_MAX: usize = 64;
 /// Nodes of the expressions a constraint starts with: bounds the time to compile it (50 a microsecond).
 const START_NODES_MAX: u64 = 1_000_000;
 /// Work of a lexer for one mask, in nodes.
@@ -33,56 +30,31 @@ const SYMBOLS_MAX: usize = 100_000;
 /// A token of this byte marks special tokens to llguidance; no text holds it.
 const MARKER: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
 
-/// Compiles constraints for one model, and keeps what it has compiled.
+/// Compiles constraints for one model.
 pub struct Constraints {
     text: Arc<dyn TokenText>,
     ends: Vec<TokenId>,
     /// Made with the first constraint: it sorts the whole vocabulary.
     factory: OnceLock<Result<ParserFactory, ConstraintError>>,
-    kept: Mutex<Kept>,
-}
-
-/// The compiled constraints, oldest first.
-#[derive(Default)]
-struct Kept {
-    compiled: HashMap<Constraint, Arc<Follow>>,
-    order: VecDeque<Constraint>,
 }
 
 impl Constraints {
     /// Constraints on the outputs of a model with these end tokens.
     pub fn new(text: Arc<dyn TokenText>, ends: Vec<TokenId>) -> Self {
-        Self { text, ends, factory: OnceLock::new(), kept: Mutex::default() }
+        Self { text, ends, factory: OnceLock::new() }
     }
 
-    /// A row's way through a constraint, at its start.
-    pub(crate) fn start(&self, constraint: &Constraint) -> Result<Follow, ConstraintError> {
-        Ok(self.compiled(constraint)?.fresh())
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// The compiled constraint. Two threads that ask for a new one may both compile it.
-    fn compiled(&self, constraint: &Constraint) -> Result<Arc<Follow>, ConstraintError> {
-        if let Some(known) = self.kept().compiled.get(constraint) {
-            return Ok(Arc::clone(known));
+    /// A row's way through its constraint, at its start; `None` where it has none. Compiles what was not compiled.
+    pub(crate) fn start(&self, generation: &Generation) -> Result<Option<Follow>, ConstraintError> {
+        let Some(constraint) = &generation.constraint else { return Ok(None) };
+        match generation.compiled.get::<Follow>() {
+            Some(start) => Ok(Some(start.fresh())),
+            None => self.follow(constraint).map(Some),
         }
-        let compiled = Arc::new(self.compile(constraint)?);
-        let mut kept = self.kept();
-        if kept.compiled.insert(constraint.clone(), Arc::clone(&compiled)).is_none() {
-            kept.order.push_back(constraint.clone());
-        }
-        while kept.order.len() > KEPT_MAX {
-            if let Some(oldest) = kept.order.pop_front() {
-                kept.compiled.remove(&oldest);
-            }
-        }
-        Ok(compiled)
     }
 
-    fn compile(&self, constraint: &Constraint) -> Result<Follow, ConstraintError> {
+    /// The start of a constraint.
+    fn follow(&self, constraint: &Constraint) -> Result<Follow, ConstraintError> {
         let grammar = grammar::grammar(constraint, self.text.drops_leading_space())?;
         let factory = self.factory.get_or_init(|| self.make_factory()).as_ref().map_err(Clone::clone)?;
         let mut parser = factory.create_parser(grammar).map_err(|error| reason(&error))?;
@@ -140,9 +112,9 @@ impl TokenizerEnv for Vocabulary {
     }
 }
 
-impl ConstraintCheck for Constraints {
-    fn check(&self, constraint: &Constraint) -> Result<(), ConstraintError> {
-        self.compiled(constraint).map(|_| ())
+impl ConstraintCompiler for Constraints {
+    fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
+        self.follow(constraint).map(Compiled::new)
     }
 }
 

@@ -33,7 +33,7 @@ fn write(
     mut pick: impl FnMut(&[u8], &[TokenId]) -> Option<TokenId>,
 ) -> Option<Written> {
     let constraints = constraints();
-    let mut follow = constraints.start(constraint).expect("it compiles");
+    let mut follow = constraints.follow(constraint).expect("it compiles");
     let mut state = constraints.text.start();
     let (mut bytes, mut text) = (Vec::new(), String::new());
     for count in 1..TOKENS_MAX {
@@ -163,7 +163,7 @@ fn json_fits_its_schema_and_its_forced_end_is_not_sampled() {
 /// The tokens of an answer whose writer takes the first token that fits it, and how many it chose itself.
 fn tokens_of(constraint: &Constraint, wanted: &str, is_forced: bool) -> (Vec<TokenId>, usize) {
     let constraints = constraints();
-    let mut follow = constraints.start(constraint).expect("it compiles");
+    let mut follow = constraints.follow(constraint).expect("it compiles");
     let (mut tokens, mut chosen, mut bytes): (Vec<TokenId>, usize, Vec<u8>) = (Vec::new(), 0, Vec::new());
     loop {
         let allowed = follow.allowed().expect("something may follow").to_list().into_iter().map(TokenId);
@@ -215,9 +215,9 @@ fn forced_stretches_are_the_tokens_that_would_have_been_drawn_and_cost_no_choice
 
 #[test]
 fn what_cannot_be_compiled_is_refused_with_its_reason() {
-    let refused = |constraint: Constraint| match constraints().check(&constraint) {
+    let refused = |constraint: Constraint| match constraints().compile(&constraint) {
         Err(error) => error.to_string(),
-        Ok(()) => panic!("{constraint:?}"),
+        Ok(_) => panic!("{constraint:?}"),
     };
     for constraint in [
         Constraint::Regex("(".into()),
@@ -235,7 +235,7 @@ fn what_cannot_be_compiled_is_refused_with_its_reason() {
         );
     }
     let none = Constraints::new(Arc::new(base::text::ByteText), Vec::new());
-    assert_eq!(none.check(&choice(&["a"])), Err(ConstraintError("the model has no end token".into())));
+    assert_eq!(none.compile(&choice(&["a"])), Err(ConstraintError("the model has no end token".into())));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_wild_constraint_fails_its_own_row_at_worst() {
         Constraint::Choice((0..1_000).map(|number| format!("label {number}")).collect()),
     ];
     for constraint in wild {
-        let mut follow = constraints().start(&constraint).expect("it compiles");
+        let mut follow = constraints().follow(&constraint).expect("it compiles");
         for step in 0..40u32 {
             let Ok(allowed) = follow.allowed() else { break };
             let tokens = allowed.to_list();
@@ -268,13 +268,16 @@ fn a_wild_constraint_fails_its_own_row_at_worst() {
 }
 
 #[test]
-fn only_so_many_compiled_constraints_are_kept() {
-    let constraints = Constraints::new(Arc::new(base::text::ByteText), vec![base::text::ByteText::END]);
-    for number in 0..KEPT_MAX + 9 {
-        constraints.check(&choice(&[&number.to_string()])).expect("it compiles");
-    }
-    let kept = constraints.kept();
-    assert_eq!((kept.compiled.len(), kept.order.len()), (KEPT_MAX, KEPT_MAX));
+fn a_row_starts_where_its_constraint_was_compiled() {
+    let generation = |constraint, compiled| Generation { constraint, compiled, ..Generation::default() };
+    let allowed = |generation| {
+        let follow = constraints().start(&generation).expect("it compiles");
+        follow.map(|mut follow| follow.allowed().expect("something may follow").to_list())
+    };
+    let (yes, no) = (choice(&["yes"]), choice(&["no"]));
+    let compiled = constraints().compile(&yes).expect("it compiles");
+    assert_eq!(allowed(generation(None, compiled.clone())), None);
+    assert_eq!(allowed(generation(Some(yes), Compiled::default())), allowed(generation(Some(no), compiled)));
 }
 
 proptest! {

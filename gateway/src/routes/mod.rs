@@ -10,8 +10,10 @@ use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 
 use crate::app::App;
+use crate::auth::Caller;
 use crate::body;
 use crate::error::{ApiError, internal};
+use crate::prepare::Desk;
 
 /// All routes. A known path with another method is a 405 that names the methods.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -51,17 +53,17 @@ pub async fn not_found(request: HttpRequest) -> Result<HttpResponse, ApiError> {
 }
 
 /// What turns a request's fields into work.
-pub(crate) type Prepare<T> = fn(&App, crate::json::Fields) -> Result<T, ApiError>;
+pub(crate) type Prepare<T> = fn(Desk<'_>, crate::json::Fields) -> Result<T, ApiError>;
 
 /// Reads a body and prepares its work.
 pub(crate) async fn ask<T: Send + 'static>(
-    app: &Data<App>,
+    (app, caller): (&Data<App>, Caller),
     request: &HttpRequest,
     payload: Payload,
     prepare: Prepare<T>,
 ) -> Result<T, ApiError> {
     let bytes = read_body(app, request, payload).await?;
-    lower(app, &bytes, prepare).await
+    lower((app, caller), &bytes, prepare).await
 }
 
 /// Reads a body.
@@ -71,14 +73,17 @@ pub(crate) async fn read_body(app: &App, request: &HttpRequest, payload: Payload
 
 /// Prepares a body's work off the connection's thread: large tables take a while.
 pub(crate) async fn lower<T: Send + 'static>(
-    app: &Data<App>,
+    (app, caller): (&Data<App>, Caller),
     body: &Bytes,
     prepare: Prepare<T>,
 ) -> Result<T, ApiError> {
     let (state, body) = (app.clone(), body.clone());
     let clock = app.shared.clock;
     let begun = clock.now();
-    let work = web::block(move || crate::json::object(&body).and_then(|fields| prepare(&state, fields)));
+    let work = web::block(move || {
+        let desk = Desk { app: &state, tenant: caller.tenant, is_admitted: false };
+        crate::json::object(&body).and_then(|fields| prepare(desk, fields))
+    });
     let prepared = work.await.map_err(internal)?;
     app.shared.metrics.prepare_seconds.record(clock.now().since(begun).as_seconds());
     prepared

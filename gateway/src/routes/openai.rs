@@ -82,7 +82,7 @@ pub async fn completions(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = ask(&app, &request, payload, lower::completion).await?;
+    let asked = ask((&app, caller), &request, payload, lower::completion).await?;
     answer(app, caller, asked).await
 }
 
@@ -110,7 +110,7 @@ pub async fn chat_completions(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = ask(&app, &request, payload, lower::chat).await?;
+    let asked = ask((&app, caller), &request, payload, lower::chat).await?;
     answer(app, caller, asked).await
 }
 

@@ -72,7 +72,7 @@ async fn begin(
     body: Bytes,
     prepare: Prepare<Asked>,
 ) -> Result<Started, ApiError> {
-    let Asked { work, stream } = lower(app, &body, prepare).await?;
+    let Asked { work, stream } = lower((app, caller), &body, prepare).await?;
     let deadline = work.deadline;
     let claim = service::submit(app, caller, work, Resumed::default()).await?;
     Ok(Started { claim, stream, deadline, body })

@@ -7,13 +7,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::board::{Board, Kind, Row, RowState, Status};
-use crate::config::LimitsConfig;
 use crate::error::{ApiError, ErrorObject};
 use crate::json::Fields;
 use crate::model::Model;
-use crate::wire::constraint;
 use crate::wire::relquery::{Progress, Shape, check_model, deadline, progress, public_id, status_word};
 use crate::wire::usage::UsageReply;
+use crate::wire::{Terms, constraint};
 
 /// One call as it was sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,17 +40,17 @@ pub struct CellsRequest {
 
 impl CellsRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, limits: &LimitsConfig, model: &Model) -> Result<Self, ApiError> {
-        check_model(&mut fields, model)?;
+    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
+        check_model(&mut fields, terms.model)?;
         let Some(items) = fields.array("calls")? else { return fields.bad("calls", "is required") };
         if items.is_empty() {
             return fields.bad("calls", "must have at least one call");
         }
-        if items.len() > limits.rows_max {
-            let limit = format!("{} calls", limits.rows_max);
+        if items.len() > terms.limits.rows_max {
+            let limit = format!("{} calls", terms.limits.rows_max);
             return Err(ApiError::TooLarge { what: "`calls`".into(), limit });
         }
-        let one = |(index, item)| call(index, item, limits, model);
+        let one = |(index, item)| call(index, item, terms);
         let calls = items.into_iter().enumerate().map(one).collect();
         let request = Self {
             calls,
@@ -64,13 +63,14 @@ impl CellsRequest {
     }
 }
 
-fn call(index: usize, item: Value, limits: &LimitsConfig, model: &Model) -> Result<Call, ApiError> {
+fn call(index: usize, item: Value, terms: Terms<'_>) -> Result<Call, ApiError> {
     let mut fields = Fields::nested(format!("calls[{index}]"), item)?;
     let Some(function) = fields.string("function")? else {
         return fields.bad("function", "is required");
     };
     let args = fields.array("args")?.unwrap_or_default();
-    let constraint = constraint::take(&mut fields, limits, model)?;
+    // Its compiled form is kept, and found again by the relQuery that the call becomes a row of.
+    let constraint = constraint::take(&mut fields, terms)?.map(|(constraint, _)| constraint);
     fields.finish()?;
     Ok(Call { function, args, constraint })
 }

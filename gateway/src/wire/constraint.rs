@@ -3,29 +3,28 @@
 //! `{"choice": [..]}`, `{"integer": {"min": 1, "max": 5}}`, `{"regex": ".."}` or `{"json_schema": {..}}`. Other
 //! dialects read their own fields and end in the same checks. Must not know how a constraint is kept to.
 
-use base::Constraint;
+use base::{Compiled, Constraint};
 use serde_json::Value;
 
 use crate::config::LimitsConfig;
 use crate::error::ApiError;
 use crate::json::Fields;
-use crate::model::Model;
+use crate::wire::Terms;
 
 /// Our name of the field.
 const FIELD: &str = "constraint";
 
+/// A constraint that outputs can be held to.
+pub type Checked = (Constraint, Compiled);
+
 /// Takes `constraint`.
-pub fn take(
-    fields: &mut Fields,
-    limits: &LimitsConfig,
-    model: &Model,
-) -> Result<Option<Constraint>, ApiError> {
+pub fn take(fields: &mut Fields, terms: Terms<'_>) -> Result<Option<Checked>, ApiError> {
     let Some(value) = fields.take(FIELD) else { return Ok(None) };
     let path = fields.name(FIELD);
     let mut inner = Fields::nested(path.clone(), value)?;
     let mut found = Vec::new();
     if let Some(value) = inner.take("choice") {
-        found.push(("choice", choice(&inner.name("choice"), value, limits)?));
+        found.push(("choice", choice(&inner.name("choice"), value, terms.limits)?));
     }
     if let Some(value) = inner.take("integer") {
         found.push(("integer", integer(&inner.name("integer"), value)?));
@@ -37,7 +36,7 @@ pub fn take(
         found.push(("json_schema", schema(&inner.name("json_schema"), &value)?));
     }
     let constraint = match (found.pop(), found.is_empty()) {
-        (Some((name, constraint)), true) => checked(&inner.name(name), constraint, limits, model)?,
+        (Some((name, constraint)), true) => checked(&inner.name(name), constraint, terms)?,
         _ => {
             return Err(ApiError::invalid(path, "must have one of choice, integer, regex and json_schema"));
         }
@@ -47,28 +46,18 @@ pub fn take(
 }
 
 /// Refuses a constraint that is too large, or that this model's executor cannot keep to.
-pub fn checked(
-    field: &str,
-    constraint: Constraint,
-    limits: &LimitsConfig,
-    model: &Model,
-) -> Result<Constraint, ApiError> {
+pub fn checked(field: &str, constraint: Constraint, terms: Terms<'_>) -> Result<Checked, ApiError> {
     let bytes = match &constraint {
         Constraint::Choice(texts) => texts.iter().map(String::len).sum(),
         Constraint::Integer { .. } => 0,
         Constraint::Regex(text) | Constraint::JsonSchema(text) => text.len(),
     };
-    if bytes as u64 > limits.constraint_bytes_max.0 {
-        let limit = limits.constraint_bytes_max.0;
+    let limit = terms.limits.constraint_bytes_max.0;
+    if bytes as u64 > limit {
         return Err(ApiError::invalid(field, format!("has {bytes} bytes; at most {limit} are allowed")));
     }
-    let Some(check) = &model.constraints else {
-        return Err(ApiError::invalid(field, "what runs this model cannot hold outputs to a constraint"));
-    };
-    match check.check(&constraint) {
-        Ok(()) => Ok(constraint),
-        Err(error) => Err(ApiError::invalid(field, error.to_string())),
-    }
+    let compiled = terms.constraints.compile(field, &constraint)?;
+    Ok((constraint, compiled))
 }
 
 /// Texts to choose from.

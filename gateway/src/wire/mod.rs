@@ -1,9 +1,24 @@
 //! JSON shapes of the public APIs, one file each. They convert to inner types by hand, so that either
 //! side changes alone.
 
+use crate::config::LimitsConfig;
+use crate::constraints::TenantConstraints;
+use crate::model::Model;
+
 pub mod cells;
 pub mod constraint;
 pub mod openai;
 pub mod relquery;
 pub mod sampling;
 pub mod usage;
+
+/// What a request is read against.
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
+    /// What it may ask.
+    pub limits: &'a LimitsConfig,
+    /// What will run it.
+    pub model: &'a Model,
+    /// Compiles its constraints, on its tenant's account.
+    pub constraints: TenantConstraints<'a>,
+}

@@ -23,7 +23,7 @@ use base::{Millis, ServiceClass};
 use crate::config::LimitsConfig;
 use crate::error::ApiError;
 use crate::json::Fields;
-use crate::model::Model;
+use crate::wire::Terms;
 use crate::wire::relquery::{check_model, class, deadline};
 use crate::wire::sampling::{Absent, Sampling};
 
@@ -49,12 +49,8 @@ pub struct Common {
 
 impl Common {
     /// Takes the common fields; `limit_names` are the names of the output limit on this route.
-    fn take(
-        fields: &mut Fields,
-        limits: &LimitsConfig,
-        model: &Model,
-        limit_names: &[&str],
-    ) -> Result<Self, ApiError> {
+    fn take(fields: &mut Fields, terms: Terms<'_>, limit_names: &[&str]) -> Result<Self, ApiError> {
+        let Terms { limits, model, .. } = terms;
         check_model(fields, model)?;
         let max_tokens = take_max_tokens(fields, limits, limit_names)?;
         let absent = Absent {
@@ -63,9 +59,12 @@ impl Common {
             top_p: model.defaults.top_p,
             top_k: model.defaults.top_k,
         };
-        let mut sampling = Sampling::read(fields, limits, model, absent, &[])?;
+        let mut sampling = Sampling::read(fields, terms, absent, &[])?;
         let generation = Arc::make_mut(&mut sampling.generation);
-        generation.constraint = constrained::take(fields, generation.constraint.take(), limits, model)?;
+        let already = generation.constraint.is_some();
+        if let Some((constraint, compiled)) = constrained::take(fields, already, terms)? {
+            (generation.constraint, generation.compiled) = (Some(constraint), compiled);
+        }
         let stream = fields.bool("stream")?.unwrap_or(false);
         Ok(Self {
             sampling,
@@ -115,12 +114,14 @@ fn take_stream_options(fields: &mut Fields, stream: bool) -> Result<bool, ApiErr
 
 #[cfg(test)]
 mod tests {
-    use base::TokenCount;
     use base::text::ByteText;
+    use base::{TenantId, TokenCount};
 
     use super::*;
+    use crate::clock::Clock;
+    use crate::constraints::Constraints;
     use crate::json;
-    use crate::model::Defaults;
+    use crate::model::{Defaults, Model};
 
     /// A model of 257 tokens that likes to be sampled warmly.
     pub(super) fn model() -> Model {
@@ -140,10 +141,18 @@ mod tests {
         }
     }
 
+    /// The terms of that model, which keeps to no constraint.
+    pub(super) fn with_terms<T>(limits: &LimitsConfig, run: impl FnOnce(Terms<'_>) -> T) -> T {
+        let constraints = Constraints::new(None, limits, Clock::start());
+        run(Terms { limits, model: &model(), constraints: constraints.of(TenantId(1), false) })
+    }
+
     fn take(body: &str) -> Result<Common, ApiError> {
         let mut fields = json::object(body.as_bytes()).expect("an object");
         let limits = LimitsConfig { output_tokens_max: 100, ..LimitsConfig::default() };
-        Common::take(&mut fields, &limits, &model(), &["max_tokens", "max_completion_tokens"])
+        with_terms(&limits, |terms| {
+            Common::take(&mut fields, terms, &["max_tokens", "max_completion_tokens"])
+        })
     }
 
     fn refused(name: &str, value: &str) {

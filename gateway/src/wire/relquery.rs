@@ -10,6 +10,7 @@ use crate::config::LimitsConfig;
 use crate::error::{ApiError, ErrorObject};
 use crate::json::Fields;
 use crate::model::Model;
+use crate::wire::Terms;
 use crate::wire::sampling::{Absent, Sampling};
 use crate::wire::usage::UsageReply;
 
@@ -51,7 +52,8 @@ pub struct RelQueryRequest {
 
 impl RelQueryRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, limits: &LimitsConfig, model: &Model) -> Result<Self, ApiError> {
+    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
+        let Terms { limits, model, .. } = terms;
         check_model(&mut fields, model)?;
         let template = text(&mut fields, "template", limits)?;
         let Some(template) = template else { return fields.bad("template", "is required") };
@@ -60,7 +62,7 @@ impl RelQueryRequest {
             system: text(&mut fields, "system", limits)?,
             columns: columns(&mut fields, limits)?,
             rows: rows(&mut fields, limits)?,
-            sampling: Sampling::read(&mut fields, limits, model, Absent::default(), &["max_tokens"])?,
+            sampling: Sampling::read(&mut fields, terms, Absent::default(), &["max_tokens"])?,
             chat: fields.bool("chat")?,
             order_rows: order(&mut fields)?,
             cache: fields.bool("cache")?.unwrap_or(true),

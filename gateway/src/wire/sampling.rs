@@ -8,8 +8,7 @@ use serde_json::Value;
 use crate::config::LimitsConfig;
 use crate::error::ApiError;
 use crate::json::Fields;
-use crate::model::Model;
-use crate::wire::constraint;
+use crate::wire::{Terms, constraint};
 
 /// Longest stop string.
 const STOP_BYTES_MAX: usize = 256;
@@ -52,11 +51,11 @@ impl Sampling {
     /// Takes the fields of the request. `max_tokens` may also be called by the names in `limit_names`.
     pub fn read(
         fields: &mut Fields,
-        limits: &LimitsConfig,
-        model: &Model,
+        terms: Terms<'_>,
         absent: Absent,
         limit_names: &[&str],
     ) -> Result<Self, ApiError> {
+        let Terms { limits, model, .. } = terms;
         let mut output_max = absent.max_tokens.min(limits.output_tokens_max);
         for name in limit_names {
             if let Some(tokens) = fields.integer(name, 1, limits.output_tokens_max)? {
@@ -66,6 +65,7 @@ impl Sampling {
         let temperature = fields.number("temperature", "from 0 to 2", |t| (0.0..=2.0).contains(&t))?;
         let top_p = fields.number("top_p", "above 0 and at most 1", |p| p > 0.0 && p <= 1.0)?;
         let top_k = fields.integer("top_k", 1, u64::from(model.vocab))?;
+        let (constraint, compiled) = constraint::take(fields, terms)?.unzip();
         let generation = Generation {
             output_max: TokenCount(output_max),
             // The smallest f32 above 0 rather than 0: a tiny p is legal and must not become an illegal one.
@@ -75,7 +75,8 @@ impl Sampling {
             stop: stops(fields, limits)?,
             stop_tokens: Vec::new(),
             ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
-            constraint: constraint::take(fields, limits, model)?,
+            constraint,
+            compiled: compiled.unwrap_or_default(),
         };
         Ok(Self { generation: Arc::new(generation), seed: seed(fields)? })
     }

@@ -1,19 +1,25 @@
 //! Constrained outputs over the built-in demo model and the real engine: every dialect, early end, refusals.
 
-use base::{Bytes, Nanos};
+use base::{Bytes, Millis, Nanos};
 use gateway::app::{Backend, Running, start};
 use gateway::backend;
 use gateway::clock::Clock;
+use gateway::config::{Config, LimitsConfig};
 use scheduler::CostModel;
 use serde_json::{Value, json};
-use store::{DEFAULT_TENANT, Store};
+use store::{DEFAULT_TENANT, Store, UnixMillis};
 
 use crate::common::client::Client;
 use crate::common::{config, key_of};
 
 /// The demo model behind a socket. Its cost is no measurement: these tests look at answers.
 async fn serve_demo() -> (Running, Client) {
-    let mut config = config();
+    serve_limited(LimitsConfig::default()).await
+}
+
+/// The same within bounds.
+async fn serve_limited(limits: LimitsConfig) -> (Running, Client) {
+    let mut config = Config { limits, ..config() };
     config.engine.threads = Some(1);
     config.engine.kv_bytes = Bytes(8 << 20);
     let engine = backend::load(&config).unwrap();
@@ -72,6 +78,33 @@ async fn a_column_of_labels_takes_no_decode_step() {
     assert!((1..=5).contains(&rating.as_i64().unwrap()), "{rating}");
     // The model may write the space in front of the digit as a token of its own.
     assert!(steps(&running, "decode") <= 1);
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
+async fn a_tenant_compiles_for_no_longer_than_it_may_and_keeps_no_other_waiting() {
+    let limits = LimitsConfig { tenant_compile_ms_max: Millis(1), ..LimitsConfig::default() };
+    let (running, client) = serve_limited(limits).await;
+    // The first one of a server sorts the whole vocabulary, which takes more than a millisecond anywhere.
+    posted(&client, "/v1/relqueries", reviews(json!({"choice": ["positive", "negative"]}))).await;
+    let another = reviews(json!({"choice": ["good", "bad"]}));
+    let refused = client.post("/v1/relqueries", &another).await;
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    let error = &refused.json()["error"];
+    assert_eq!(
+        (&error["param"], &error["code"]),
+        (&json!("constraint.choice"), &json!("constraint_limit")),
+        "{error}"
+    );
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!(wait > 1, "{wait}");
+    let cell = json!({"function": "classify", "args": ["Bright.", ["A", "B"]]});
+    assert_eq!(client.post("/v1/cells", &json!({ "calls": [cell] })).await.status, 429);
+    posted(&client, "/v1/relqueries", reviews(json!({"choice": ["positive", "negative"]}))).await;
+    let store = &running.app.store;
+    let tenant = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
+    let other = client.with_key(&key_of(store, tenant).await);
+    posted(&other, "/v1/relqueries", another).await;
     running.drain(std::future::pending()).await;
 }
 

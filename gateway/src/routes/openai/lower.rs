@@ -10,7 +10,7 @@ use crate::board::Kind;
 use crate::error::{ApiError, internal};
 use crate::intake::{JobRow, Part};
 use crate::json::Fields;
-use crate::prepare::{Lowering, job_row, lower_plan, prompt_bytes_max, row_error};
+use crate::prepare::{Desk, Lowering, job_row, lower_plan, prompt_bytes_max, row_error};
 use crate::service::Prepared;
 use crate::wire::openai::{Api, ChatRequest, Common, CompletionRequest, Prompt};
 
@@ -31,9 +31,9 @@ pub(super) struct Asked {
 }
 
 /// A body of `/v1/completions`.
-pub(super) fn completion(app: &App, fields: Fields) -> Result<Asked, ApiError> {
-    let CompletionRequest { common, prompts } =
-        CompletionRequest::read(fields, &app.config.limits, &app.model)?;
+pub(super) fn completion(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
+    let app = desk.app;
+    let CompletionRequest { common, prompts } = CompletionRequest::read(fields, desk.terms())?;
     let lowering = lowering(app, &common);
     let output_max = common.max_tokens.unwrap_or(COMPLETION_TOKENS.min(app.config.limits.output_tokens_max));
     let generation =
@@ -51,8 +51,9 @@ pub(super) fn completion(app: &App, fields: Fields) -> Result<Asked, ApiError> {
 }
 
 /// A body of `/v1/chat/completions`.
-pub(super) fn chat(app: &App, fields: Fields) -> Result<Asked, ApiError> {
-    let ChatRequest { common, messages } = ChatRequest::read(fields, &app.config.limits, &app.model)?;
+pub(super) fn chat(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
+    let app = desk.app;
+    let ChatRequest { common, messages } = ChatRequest::read(fields, desk.terms())?;
     if !app.model.has_chat {
         return Err(ApiError::invalid("messages", "the model has no chat template: use /v1/completions"));
     }

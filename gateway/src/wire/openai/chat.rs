@@ -5,10 +5,9 @@ use serde_json::Value;
 
 use super::Common;
 use super::neutral::{self, Place};
-use crate::config::LimitsConfig;
 use crate::error::ApiError;
 use crate::json::Fields;
-use crate::model::Model;
+use crate::wire::Terms;
 
 /// Messages of one conversation.
 const MESSAGES_MAX: usize = 1_024;
@@ -33,8 +32,8 @@ pub struct ChatRequest {
 
 impl ChatRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, limits: &LimitsConfig, model: &Model) -> Result<Self, ApiError> {
-        let common = Common::take(&mut fields, limits, model, &["max_tokens", "max_completion_tokens"])?;
+    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
+        let common = Common::take(&mut fields, terms, &["max_tokens", "max_completion_tokens"])?;
         let messages = take_messages(&mut fields)?;
         neutral::finish(fields, Place::Chat)?;
         Ok(Self { common, messages })
@@ -96,12 +95,14 @@ fn text_part(message: &Fields, part: usize, value: Value) -> Result<String, ApiE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LimitsConfig;
     use crate::json;
-    use crate::wire::openai::tests::model;
+    use crate::wire::openai::tests::with_terms;
 
     fn read(messages: &str) -> Result<ChatRequest, ApiError> {
         let body = format!("{{\"model\":\"m\",\"max_completion_tokens\":5,\"messages\":{messages}}}");
-        ChatRequest::read(json::object(body.as_bytes())?, &LimitsConfig::default(), &model())
+        let fields = json::object(body.as_bytes())?;
+        with_terms(&LimitsConfig::default(), |terms| ChatRequest::read(fields, terms))
     }
 
     #[test]

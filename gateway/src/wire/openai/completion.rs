@@ -5,10 +5,9 @@ use serde_json::Value;
 
 use super::Common;
 use super::neutral::{self, Place};
-use crate::config::LimitsConfig;
 use crate::error::ApiError;
 use crate::json::Fields;
-use crate::model::Model;
+use crate::wire::Terms;
 
 /// A prompt to complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +29,9 @@ pub struct CompletionRequest {
 
 impl CompletionRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, limits: &LimitsConfig, model: &Model) -> Result<Self, ApiError> {
-        let common = Common::take(&mut fields, limits, model, &["max_tokens"])?;
-        let prompts = take_prompts(&mut fields, limits.rows_max, model.vocab)?;
+    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
+        let common = Common::take(&mut fields, terms, &["max_tokens"])?;
+        let prompts = take_prompts(&mut fields, terms.limits.rows_max, terms.model.vocab)?;
         neutral::finish(fields, Place::Completion)?;
         Ok(Self { common, prompts })
     }
@@ -80,13 +79,14 @@ fn token(value: &Value, vocab: u32) -> Option<TokenId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LimitsConfig;
     use crate::json;
-    use crate::wire::openai::tests::model;
+    use crate::wire::openai::tests::with_terms;
 
     fn read(prompt: &str) -> Result<CompletionRequest, ApiError> {
         let fields = json::object(format!("{{\"model\":\"m\",\"prompt\":{prompt}}}").as_bytes());
         let limits = LimitsConfig { rows_max: 2, ..LimitsConfig::default() };
-        CompletionRequest::read(fields.expect("an object"), &limits, &model())
+        with_terms(&limits, |terms| CompletionRequest::read(fields.expect("an object"), terms))
     }
 
     #[test]

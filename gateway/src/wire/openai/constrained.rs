@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::config::LimitsConfig;
 use crate::error::ApiError;
 use crate::json::{self, Fields};
-use crate::model::Model;
-use crate::wire::constraint::{checked, choice, regex, schema};
+use crate::wire::Terms;
+use crate::wire::constraint::{Checked, checked, choice, regex, schema};
 
 /// Where each may stand at the top of a body.
 const NAMES: [(&str, Form); 6] = [
@@ -34,24 +34,23 @@ enum Form {
 /// A constraint and the full name of the field that asked for it.
 type Named = (String, Constraint);
 
-/// Takes the constraint of a body, in whichever dialect. `already` was taken in our own.
+/// Takes the constraint of a body, in whichever dialect. One was `already` taken in our own.
 pub(super) fn take(
     fields: &mut Fields,
-    already: Option<Constraint>,
-    limits: &LimitsConfig,
-    model: &Model,
-) -> Result<Option<Constraint>, ApiError> {
+    already: bool,
+    terms: Terms<'_>,
+) -> Result<Option<Checked>, ApiError> {
     let mut found: Vec<Named> = take_response_format(fields)?.into_iter().collect();
     for (name, form) in NAMES {
         if let Some(value) = fields.take(name) {
-            found.extend(read(fields.name(name), form, value, limits)?);
+            found.extend(read(fields.name(name), form, value, terms.limits)?);
         }
     }
-    let Some((field, constraint)) = found.pop() else { return Ok(already) };
-    if already.is_some() || !found.is_empty() {
+    let Some((field, constraint)) = found.pop() else { return Ok(None) };
+    if already || !found.is_empty() {
         return Err(ApiError::invalid(field, "only one constraint can be kept to"));
     }
-    checked(&field, constraint, limits, model).map(Some)
+    checked(&field, constraint, terms).map(Some)
 }
 
 /// Takes `response_format`.
