@@ -40,6 +40,10 @@ pub struct Slot {
     pub start: u32,
     /// The tokens to compute. Never empty.
     pub input: Vec<TokenId>,
+    /// How many of the last input tokens are guesses of what the slot will draw, fewer than all; 0 where it does not
+    /// sample. An executor samples at the token before them and then at each guess for as long as all before it are
+    /// what was drawn: that is one token more than were right. It may also take no notice and sample one token.
+    pub guesses: u32,
     /// What the request has before `start`, in reading order. Slots of one step that share cached
     /// tokens have equal runs for them (cut where their contexts part), so an executor can read a
     /// shared run once per batch. A run may lie in blocks that another slot of the same step writes
@@ -111,10 +115,15 @@ impl BatchPlan {
     }
 
     /// Tokens that the step computes beside the last one of each decoding request: forced ones, whose keys and
-    /// values are still missing when the next token is sampled.
+    /// values are still missing when the next token is sampled. Guesses are not among them.
     pub fn decode_extra(&self) -> TokenCount {
         let decodes = self.slots.iter().filter(|slot| !slot.is_prefill);
-        TokenCount(decodes.map(|slot| slot.input.len() as u64 - 1).sum())
+        TokenCount(decodes.map(|slot| slot.input.len() as u64 - 1 - u64::from(slot.guesses)).sum())
+    }
+
+    /// Tokens that the step computes and may sample at without knowing yet that they are right.
+    pub fn guesses(&self) -> u64 {
+        self.slots.iter().map(|slot| u64::from(slot.guesses)).sum()
     }
 }
 
@@ -139,11 +148,11 @@ pub enum RowError {
 }
 
 /// What a slot that samples adds to its row's output: the sampled token, and those that its constraint then leaves
-/// no choice about.
+/// no choice about; before them, as many of the slot's guesses as were drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampled {
-    /// The tokens, in order; never empty, and never more than the output may still take. The keys and values of none
-    /// of them are in the pool: the row's next slot computes them all.
+    /// The tokens, in order; never empty, and never more than the output may still take. The keys and values of those
+    /// that begin the slot's guesses too are in the pool; the row's next slot computes the others, the last in any case.
     pub tokens: Vec<TokenId>,
     /// Text that is final with these tokens; empty while a character or a possible stop string is
     /// incomplete. The concatenation over a row is the row's whole output.

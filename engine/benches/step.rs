@@ -143,6 +143,7 @@ fn slot(id: usize, count: usize, runs: &[Run], next: &mut u32) -> Slot {
         request: RequestId(id as u64),
         start: runs.iter().map(|run| run.tokens.0 as u32).sum(),
         input: (0..count).map(|i| TokenId(((id * 31 + i * 7) % 32_000) as u32)).collect(),
+        guesses: 0,
         context: runs.to_vec(),
         write_blocks,
         write_offset: 0,

@@ -166,6 +166,7 @@ impl Row {
             request: RequestId(id),
             start: done as u32,
             input: self.tokens[done..].to_vec(),
+            guesses: 0,
             context: if done == 0 { Vec::new() } else { vec![used()] },
             write_blocks: blocks[done / BLOCK_TOKENS..len.div_ceil(BLOCK_TOKENS)].to_vec(),
             write_offset: (done % BLOCK_TOKENS) as u32,

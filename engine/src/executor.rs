@@ -5,6 +5,7 @@
 //! is written.
 
 mod check;
+mod draw;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,12 +17,13 @@ use base::{
 };
 use rayon::prelude::*;
 
-use crate::constraint::{Constraints, Follow, Pushed};
+use crate::constraint::{Constraints, Follow};
 use crate::parallel::{Broken, Memory, Ranks};
 use crate::pool::{PoolError, PoolShape};
-use crate::sample::{forbid, sample};
+use crate::sample::sample;
 use crate::stop::StopText;
 use crate::text::{DecodeState, TokenText};
+use draw::{Asked, Drawn, draw};
 
 /// Rows whose logits are in memory together: bounds them at a vocabulary's width each.
 const LOGIT_ROWS_MAX: usize = 64;
@@ -52,9 +54,6 @@ struct Output {
     stop: StopText,
     follow: Option<Follow>,
 }
-
-/// A sampled token, and what its constraint says to it.
-type Drawn = Result<(TokenId, Pushed), RowError>;
 
 impl LocalExecutor {
     /// An executor of a model; `ends` are the model's own end tokens. Allocates the pool.
@@ -97,38 +96,51 @@ impl LocalExecutor {
         self.outputs.len()
     }
 
-    /// Samples from hidden states `[rows, embedding]`, in order.
-    fn sample(
+    /// Samples from hidden states `[rows of all, embedding]`, in order.
+    fn sample(&mut self, hidden: &[f32], asked: &[Asked<'_>]) -> Result<Vec<RowOutcome>, Broken> {
+        let width = self.ranks.config().embedding;
+        let mut outcomes = Vec::with_capacity(asked.len());
+        let (mut hidden, mut asked) = (hidden, asked);
+        while !asked.is_empty() {
+            let (slots, rows) = together(asked);
+            let (now, later) = asked.split_at(slots);
+            let (states, behind) = hidden.split_at(rows * width);
+            self.sample_together(states, now, &mut outcomes)?;
+            (hidden, asked) = (behind, later);
+        }
+        Ok(outcomes)
+    }
+
+    /// Samples slots whose logits are in memory together.
+    fn sample_together(
         &mut self,
         hidden: &[f32],
-        specs: &[(RequestId, &SampleSpec)],
-    ) -> Result<Vec<RowOutcome>, Broken> {
-        let config = self.ranks.config();
-        let (width, vocab, ids_end) = (config.embedding, config.vocab, self.text.ids_end() as usize);
-        let mut rows = Vec::with_capacity(specs.len());
-        for (hidden, specs) in hidden.chunks(LOGIT_ROWS_MAX * width).zip(specs.chunks(LOGIT_ROWS_MAX)) {
-            let mut logits = self.ranks.logits(&mut self.memory, hidden)?;
-            let mut follows: Vec<_> =
-                specs.iter().map(|(request, spec)| self.follow(*request, spec)).collect();
-            let cpu = self.ranks.cpu();
-            let drawn: Vec<Drawn> = cpu.run(|| {
-                let rows = logits.par_chunks_exact_mut(vocab).zip(specs.par_iter()).zip(&mut follows);
-                let draw = |((logits, (_, spec)), follow): ((&mut [f32], &(_, &SampleSpec)), &mut _)| {
-                    draw(logits, spec, follow, |logits, spec| {
-                        sample(cpu, logits, ids_end, &spec.generation, (spec.seed, spec.output_index))
-                    })
-                };
-                rows.map(draw).collect()
-            });
-            for (((request, spec), drawn), follow) in specs.iter().zip(drawn).zip(follows) {
-                let result = drawn.map(|(token, pushed)| {
-                    let follow = follow.ok().flatten();
-                    self.emit(*request, spec, (token, pushed), follow)
-                });
-                rows.push(RowOutcome { request: *request, result });
-            }
+        asked: &[Asked<'_>],
+        outcomes: &mut Vec<RowOutcome>,
+    ) -> Result<(), Broken> {
+        let (vocab, ids_end) = (self.ranks.config().vocab, self.text.ids_end() as usize);
+        let mut logits = self.ranks.logits(&mut self.memory, hidden)?;
+        let mut follows: Vec<_> = asked.iter().map(|asked| self.follow(asked.request, asked.spec)).collect();
+        let mut rest = &mut logits[..];
+        let mut jobs = Vec::with_capacity(asked.len());
+        for (asked, follow) in asked.iter().zip(&mut follows) {
+            let (own, behind) = std::mem::take(&mut rest).split_at_mut(asked.rows() * vocab);
+            jobs.push((own, asked, follow));
+            rest = behind;
         }
-        Ok(rows)
+        let cpu = self.ranks.cpu();
+        let one = |(logits, asked, follow): (&mut [f32], &Asked<'_>, &mut _)| {
+            let spec = asked.spec;
+            draw(logits, asked, follow, |logits, index| {
+                sample(cpu, logits, ids_end, &spec.generation, (spec.seed, index))
+            })
+        };
+        let drawn: Vec<Result<Drawn, RowError>> = cpu.run(|| jobs.into_par_iter().map(one).collect());
+        for ((asked, drawn), follow) in asked.iter().zip(drawn).zip(follows) {
+            let result = drawn.map(|drawn| self.emit(asked, drawn, follow.ok().flatten()));
+            outcomes.push(RowOutcome { request: asked.request, result });
+        }
+        Ok(())
     }
 
     /// Where a row stands in its constraint, if it has one; given back by `emit`.
@@ -143,31 +155,20 @@ impl LocalExecutor {
         }
     }
 
-    /// The text of a token and of those it forces, and whether the row ends with them.
-    fn emit(
-        &mut self,
-        request: RequestId,
-        spec: &SampleSpec,
-        (token, pushed): (TokenId, Pushed),
-        follow: Option<Follow>,
-    ) -> Sampled {
-        let generation = &spec.generation;
+    /// The text of what was drawn, and whether the row ends with it: what stands behind an end is dropped.
+    fn emit(&mut self, asked: &Asked<'_>, drawn: Drawn, follow: Option<Follow>) -> Sampled {
+        let generation = &asked.spec.generation;
         let is_free = follow.is_none();
-        let output = self.outputs.entry(request).or_insert_with(|| Output {
+        let output = self.outputs.entry(asked.request).or_insert_with(|| Output {
             decode: self.text.start(),
             stop: StopText::default(),
             follow: None,
         });
         output.follow = follow;
-        let (forced, rest) = match pushed {
-            Pushed::Open(forced) => (forced, None),
-            Pushed::Ended(rest) => (Vec::new(), Some(rest)),
-        };
-        let left = generation.output_max.0.saturating_sub(u64::from(spec.output_index)).max(1);
-        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let left = asked.left();
         let obeys_end = !generation.ignore_end || !is_free;
         let (mut tokens, mut text, mut end) = (Vec::new(), String::new(), None);
-        for token in std::iter::once(token).chain(forced).take(left) {
+        for token in drawn.tokens.into_iter().take(left) {
             tokens.push(token);
             if (obeys_end && self.ends.contains(&token)) || generation.stop_tokens.contains(&token) {
                 end = Some(End::Stop);
@@ -180,7 +181,7 @@ impl LocalExecutor {
             }
         }
         if end.is_none() {
-            if let Some(rest) = rest {
+            if let Some(rest) = drawn.rest {
                 output.decode.pending.extend(rest);
                 end = Some(End::Stop);
             } else if tokens.len() == left {
@@ -199,21 +200,16 @@ impl LocalExecutor {
     }
 }
 
-/// Draws a token among those that the row's constraint allows, and tells the constraint.
-fn draw(
-    logits: &mut [f32],
-    spec: &SampleSpec,
-    follow: &mut Result<Option<Follow>, ConstraintError>,
-    sample: impl FnOnce(&mut [f32], &SampleSpec) -> Result<TokenId, RowError>,
-) -> Drawn {
-    let failed = |error: ConstraintError| RowError::Failed(format!("its constraint cannot be kept: {error}"));
-    let Some(follow) = follow.as_mut().map_err(|error| failed(error.clone()))? else {
-        return Ok((sample(logits, spec)?, Pushed::Open(Vec::new())));
-    };
-    let allowed = follow.allowed().map_err(failed)?;
-    forbid(logits, |token| (token.0 as usize) < allowed.len() && allowed.is_allowed(token.0));
-    let token = sample(logits, spec)?;
-    Ok((token, follow.push(token).map_err(failed)?))
+/// How many of the first slots have their logits in memory together, at least one, and the rows of them.
+fn together(asked: &[Asked<'_>]) -> (usize, usize) {
+    let (mut slots, mut rows) = (0, 0);
+    for asked in asked {
+        if slots > 0 && rows + asked.rows() > LOGIT_ROWS_MAX {
+            break;
+        }
+        (slots, rows) = (slots + 1, rows + asked.rows());
+    }
+    (slots, rows)
 }
 
 impl Executor for LocalExecutor {
@@ -225,9 +221,12 @@ impl Executor for LocalExecutor {
         check::check(plan, self.ranks.config(), self.pool_shape).map_err(ExecError::BadPlan)?;
         let failed = |broken: Broken| ExecError::Failed(broken.to_string());
         let hidden = self.ranks.forward(&mut self.memory, &plan.slots).map_err(failed)?;
-        let specs: Vec<(RequestId, &SampleSpec)> =
-            plan.slots.iter().filter_map(|slot| Some((slot.request, slot.sample.as_ref()?))).collect();
-        let rows = self.sample(&hidden, &specs).map_err(failed)?;
+        let asked = plan.slots.iter().filter_map(|slot| {
+            let guesses = &slot.input[slot.input.len() - slot.guesses as usize..];
+            Some(Asked { request: slot.request, spec: slot.sample.as_ref()?, guesses })
+        });
+        let asked: Vec<Asked<'_>> = asked.collect();
+        let rows = self.sample(&hidden, &asked).map_err(failed)?;
         let elapsed = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Ok(StepOutcome { step: plan.step, elapsed, rows })
     }

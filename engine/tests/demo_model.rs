@@ -39,6 +39,7 @@ fn answer(engine: &mut Engine, request: u64, content: &str) -> String {
             request: RequestId(request),
             start: done as u32,
             input: tokens[done..].to_vec(),
+            guesses: 0,
             context: if done == 0 { Vec::new() } else { vec![used] },
             write_blocks: blocks[done / block..tokens.len().div_ceil(block)].to_vec(),
             write_offset: (done % block) as u32,

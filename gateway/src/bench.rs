@@ -4,6 +4,8 @@
 //! A step's limit is the longer of two: all weights read once at the measured memory rate, and its products with
 //! weights at the measured rate of the instructions in use. Attention, norms and sampling are on top of it.
 
+pub mod speculation;
+
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use base::{
 use engine::checkpoint::Dtype;
 use engine::device::{Cpu, Limits};
 use engine::{Engine, LocalExecutor, Quantize};
-use scheduler::{ConfigError, CostModel, Refused, Scheduler, SchedulerConfig};
+use scheduler::{ConfigError, CostModel, Refused, Scheduler, SchedulerConfig, Speculation};
 
 use crate::clock::Clock;
 
@@ -37,6 +39,12 @@ pub enum BenchError {
     /// The scheduler does not take a case.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// The model.
+    #[error(transparent)]
+    Backend(#[from] crate::backend::BackendError),
+    /// The prompts.
+    #[error(transparent)]
+    Prompts(#[from] crate::eval::EvalError),
 }
 
 /// Rows of a case: a beginning that all share, own tokens each, and output tokens.
@@ -117,6 +125,8 @@ pub fn measure(
         kv_blocks: engine.info.kv_blocks,
         block_tokens: engine.info.block_tokens,
         refit: false,
+        // Made-up rows say nothing that could be guessed.
+        speculation: Speculation::Off,
         ..settings.clone()
     };
     let context = engine.info.context_max.0 as usize;

@@ -98,6 +98,13 @@ enum Bench {
         #[command(flatten)]
         choice: crate::bench::Choice,
     },
+    /// Steps of one relQuery with and without guessed tokens (`scheduler.speculation`).
+    Speculation {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        rows: crate::bench::speculation::Rows,
+    },
 }
 
 /// The model of a measurement.
@@ -251,6 +258,10 @@ impl Cli {
                 let model = backend::model_of(&engine, &config, Clock::start());
                 say!("{}: {}", model.name, model.description);
                 say!("{}", crate::bench::measure(&mut engine, &config.scheduler, &choice)?);
+                Ok(())
+            }
+            Command::Bench(Bench::Speculation { measured, rows }) => {
+                say!("{}", crate::bench::speculation::measure(&measured.apply(config), &rows)?);
                 Ok(())
             }
             Command::Eval(Eval::Quant { dir, prompts }) => {

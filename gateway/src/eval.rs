@@ -92,7 +92,7 @@ pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<Line>, EvalErr
 }
 
 /// A prompt as a user's turn, or plain where the model has no chat template.
-fn tokens(text: &ModelText, prompt: &str) -> Result<Vec<TokenId>, base::TextError> {
+pub fn tokens(text: &ModelText, prompt: &str) -> Result<Vec<TokenId>, base::TextError> {
     if !text.has_chat_template() {
         return Ok(text.encode_data(prompt));
     }

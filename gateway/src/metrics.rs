@@ -64,6 +64,8 @@ pub struct Metrics {
     computed_tokens: Counter,
     output_tokens: Counter,
     forced_tokens: Counter,
+    guessed_tokens: Counter,
+    accepted_tokens: Counter,
     queue_rows: Gauge,
     running_rows: Gauge,
     kv_blocks: [Gauge; 3],
@@ -209,6 +211,12 @@ impl Metrics {
             output_tokens: r.counter("relserve_output_tokens_total", "Output tokens of finished rows"),
             forced_tokens: r
                 .counter("relserve_forced_tokens_total", "Output tokens that constraints forced, unsampled"),
+            guessed_tokens: r
+                .counter("relserve_guessed_tokens_total", "Tokens that decode steps guessed ahead"),
+            accepted_tokens: r.counter(
+                "relserve_accepted_tokens_total",
+                "Output tokens that were guessed: a step saved each",
+            ),
             queue_rows: r.gauge("relserve_queue_rows", &[], "Rows that wait"),
             running_rows: r.gauge("relserve_running_rows", &[], "Rows that hold KV memory"),
             kv_blocks: [kv("used"), kv("cached"), kv("free")],
@@ -293,6 +301,8 @@ impl Metrics {
         self.prefix_hits.absolute(stats.prefix_hit_tokens);
         self.preemptions.absolute(stats.preemptions);
         self.forced_tokens.absolute(stats.forced_tokens);
+        self.guessed_tokens.absolute(stats.guessed_tokens);
+        self.accepted_tokens.absolute(stats.accepted_tokens);
         self.vllm.running.set(f64::from(stats.rows_running));
         self.vllm.waiting.set(f64::from(stats.rows_waiting));
         self.vllm.kv_usage.set(f64::from(stats.kv_used_blocks) / f64::from(stats.kv_total_blocks.max(1)));

@@ -31,6 +31,8 @@ impl Scheduler {
             prefix_hit_tokens: self.counters.prefix_hit_tokens,
             output_tokens: self.counters.output_tokens,
             forced_tokens: self.counters.forced_tokens,
+            guessed_tokens: self.counters.guessed_tokens,
+            accepted_tokens: self.counters.accepted_tokens,
             steps: self.next_step - 1,
             preemptions: self.counters.preemptions,
         }
@@ -53,6 +55,13 @@ impl Scheduler {
                 let row = relquery.row(index);
                 for block in &row.blocks {
                     held[block.0 as usize] += 1;
+                }
+                let needed = row.total().div_ceil(self.config.block_tokens) as usize;
+                if row.blocks.len() > needed && self.flight.is_none() {
+                    return Err(format!("relQuery {id} row {}: it holds blocks for guesses", row.item.row));
+                }
+                if row.is_running() && row.computed >= row.total() {
+                    return Err(format!("relQuery {id} row {}: its next slot has no input", row.item.row));
                 }
                 if let Some(request) = row.request {
                     started += 1;

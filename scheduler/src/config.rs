@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ours::OursConfig;
 use crate::readings::Readings;
+use crate::speculate::Speculation;
 
 /// The order in which relQueries are served. All policies run on the same machine (admission,
 /// ledger, preemption), so that a comparison compares orders and nothing else.
@@ -116,6 +117,8 @@ pub struct SchedulerConfig {
     pub unit_waiting_ms_max: Option<Millis>,
     /// Whether full blocks of generated tokens enter the prefix cache too.
     pub publish_generated: bool,
+    /// Whether decode steps guess tokens ahead: see [`crate::speculate`].
+    pub speculation: Speculation,
     /// How the paper is read, by the policies that are its own.
     pub readings: Readings,
     /// Settings of policy `ours`.
@@ -142,6 +145,7 @@ impl Default for SchedulerConfig {
             sample_rows: 8,
             unit_waiting_ms_max: None,
             publish_generated: true,
+            speculation: Speculation::default(),
             readings: Readings::default(),
             ours: OursConfig::default(),
             refit: true,

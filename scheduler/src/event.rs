@@ -166,6 +166,10 @@ pub struct Stats {
     pub output_tokens: u64,
     /// Of those, tokens that came with a sampled one because a constraint left no choice.
     pub forced_tokens: u64,
+    /// Tokens that decode steps computed as guesses.
+    pub guessed_tokens: u64,
+    /// Tokens of outputs that were guessed: each saved its row a step.
+    pub accepted_tokens: u64,
     /// Steps planned.
     pub steps: u64,
     /// Rows preempted for want of blocks.

@@ -12,15 +12,18 @@ use crate::kv::Link;
 use crate::kv::prefix::Publication;
 use crate::row::{Row, RowState};
 use crate::runs::{Context, cut};
+use crate::speculate::Guess;
 
 /// One slot of the step in flight.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FlightSlot {
     pub(crate) request: RequestId,
     /// First position it computes.
     pub(crate) start: u32,
-    /// Positions in the pool once it has run.
+    /// Positions in the pool once it has run, beside those of guesses that were right.
     pub(crate) end: u32,
+    /// What it guesses behind them.
+    pub(crate) guess: Option<Guess>,
     /// Whether it computes prompt tokens.
     pub(crate) is_prefill: bool,
     /// Whether it samples.
@@ -33,6 +36,11 @@ impl FlightSlot {
     /// Tokens of a decode that were forced: all but the last sampled one, which every decode computes.
     pub(crate) fn forced(&self) -> u64 {
         if self.is_prefill { 0 } else { u64::from(self.end - self.start) - 1 }
+    }
+
+    /// Tokens that it guesses.
+    pub(crate) fn guessed(&self) -> u64 {
+        self.guess.as_ref().map_or(0, |guess| guess.tokens.len() as u64)
     }
 }
 
@@ -48,13 +56,14 @@ pub(crate) struct Flight {
 }
 
 /// A slot before its context is cut into runs.
-struct Draft {
-    relquery: RelQueryId,
-    index: u32,
+pub(crate) struct Draft {
+    pub(crate) relquery: RelQueryId,
+    pub(crate) index: u32,
     start: u32,
-    end: u32,
+    pub(crate) end: u32,
+    pub(crate) guess: Option<Guess>,
     is_new: bool,
-    is_prefill: bool,
+    pub(crate) is_prefill: bool,
 }
 
 impl Scheduler {
@@ -80,8 +89,9 @@ impl Scheduler {
         if drafts.is_empty() {
             return None;
         }
+        self.add_guesses(&mut drafts);
         let plan = self.write(&drafts);
-        let slots = flight_slots(&drafts, &plan);
+        let slots = flight_slots(drafts, &plan);
         self.flight = Some(Flight { step: plan.step, slots, published, retired: plan.retired.clone() });
         self.decision.step = Some(plan.step);
         self.decision.decode_rows = plan.decode_sequences() as u32;
@@ -162,7 +172,7 @@ impl Scheduler {
             if self.config.publish_generated {
                 self.publish(relquery, index, start, end, published);
             }
-            drafts.push(Draft { relquery, index, start, end, is_new: false, is_prefill: false });
+            drafts.push(Draft { relquery, index, start, end, guess: None, is_new: false, is_prefill: false });
         }
     }
 
@@ -177,7 +187,7 @@ impl Scheduler {
         let row = self.relqueries[&relquery].row(index);
         let (start, end) = (row.computed, (row.computed + take).min(row.total()));
         self.publish(relquery, index, start, end, published);
-        drafts.push(Draft { relquery, index, start, end, is_new: false, is_prefill: true });
+        drafts.push(Draft { relquery, index, start, end, guess: None, is_new: false, is_prefill: true });
     }
 
     /// The first chunk, usually the whole, of a new row.
@@ -211,11 +221,11 @@ impl Scheduler {
         self.counters.prompt_tokens += u64::from(row.total());
         self.counters.prefix_hit_tokens += u64::from(start);
         self.publish(relquery, index, start, end, published);
-        drafts.push(Draft { relquery, index, start, end, is_new: true, is_prefill: true });
+        drafts.push(Draft { relquery, index, start, end, guess: None, is_new: true, is_prefill: true });
     }
 
     /// Publishes the blocks that positions `start..end` fill.
-    fn publish(
+    pub(crate) fn publish(
         &mut self,
         id: RelQueryId,
         index: u32,
@@ -276,13 +286,14 @@ impl Scheduler {
 }
 
 /// What is remembered of each slot until the step is settled.
-fn flight_slots(drafts: &[Draft], plan: &BatchPlan) -> Vec<FlightSlot> {
-    let slots = drafts.iter().zip(&plan.slots);
+fn flight_slots(drafts: Vec<Draft>, plan: &BatchPlan) -> Vec<FlightSlot> {
+    let slots = drafts.into_iter().zip(&plan.slots);
     slots
         .map(|(draft, slot)| FlightSlot {
             request: slot.request,
             start: draft.start,
             end: draft.end,
+            guess: draft.guess,
             is_prefill: draft.is_prefill,
             samples: slot.sample.is_some(),
             is_new: draft.is_new,
@@ -292,9 +303,12 @@ fn flight_slots(drafts: &[Draft], plan: &BatchPlan) -> Vec<FlightSlot> {
 
 /// One slot of the plan.
 fn slot(draft: &Draft, row: &Row, context: Vec<Run>, block_tokens: u32) -> Slot {
-    let input: Vec<TokenId> = row.tokens(draft.start, draft.end).into_owned();
+    let mut input: Vec<TokenId> = row.tokens(draft.start, draft.end).into_owned();
+    let guesses: &[TokenId] = draft.guess.as_ref().map_or(&[], |guess| &guess.tokens);
+    input.extend_from_slice(guesses);
+    let guesses = guesses.len() as u32;
     let first = (draft.start / block_tokens) as usize;
-    let last = draft.end.div_ceil(block_tokens) as usize;
+    let last = (draft.end + guesses).div_ceil(block_tokens) as usize;
     let sample = (draft.end == row.total()).then(|| SampleSpec {
         generation: row.item.generation.clone(),
         seed: row.item.seed,
@@ -304,6 +318,7 @@ fn slot(draft: &Draft, row: &Row, context: Vec<Run>, block_tokens: u32) -> Slot 
         request: row.request.expect("given when the row was admitted"),
         start: draft.start,
         input,
+        guesses,
         context,
         write_blocks: row.blocks[first..last].to_vec(),
         write_offset: draft.start % block_tokens,

@@ -36,6 +36,7 @@ mod relquery;
 mod row;
 mod runs;
 mod settle;
+pub mod speculate;
 pub mod starvation;
 mod suspects;
 mod tenants;
@@ -48,6 +49,7 @@ pub use event::{Event, Refused, Stats, Usage};
 pub use explain::Explanation;
 pub use ours::{Gain, OursConfig, Steps};
 pub use readings::{DecompositionReading, DeltaReading, PriorityReading, Readings};
+pub use speculate::Speculation;
 
 use grant::Flight;
 use kv::{Hasher, Ledger};
@@ -102,6 +104,8 @@ struct Counters {
     prefix_hit_tokens: u64,
     output_tokens: u64,
     forced_tokens: u64,
+    guessed_tokens: u64,
+    accepted_tokens: u64,
     preemptions: u64,
 }
 

@@ -15,6 +15,7 @@ use crate::ours::lengths::{Ended, Kind};
 use crate::ours::sharing;
 use crate::priority::Key;
 use crate::row::Row;
+use crate::speculate::Guesser;
 
 /// One relQuery.
 #[derive(Clone, Debug)]
@@ -69,6 +70,8 @@ pub(crate) struct RelQuery {
     /// What relQueries it is like, and the rows that ended by themselves.
     pub(crate) kind: Kind,
     pub(crate) finished: Ended,
+    /// What its rows may say next.
+    pub(crate) guesser: Guesser,
     /// Where it stands in the scheduler's sets; `None` where it is not in one.
     pub(crate) waiting_key: Option<Key>,
     pub(crate) running_key: Option<Key>,
@@ -109,6 +112,7 @@ impl RelQuery {
             ended: Usage::default(),
             kind: 0,
             finished: Ended::default(),
+            guesser: Guesser::default(),
             waiting_key: None,
             running_key: None,
         }
@@ -138,6 +142,12 @@ impl RelQuery {
     /// The row at `index`.
     pub(crate) fn row_mut(&mut self, index: u32) -> &mut Row {
         self.rows[index as usize].as_deref_mut().expect("queues name only rows that have not ended")
+    }
+
+    /// The row at `index`, and what guesses of it are made of.
+    pub(crate) fn row_and_guesser(&mut self, index: u32) -> (&mut Row, &mut Guesser) {
+        let row = self.rows[index as usize].as_deref_mut();
+        (row.expect("queues name only rows that have not ended"), &mut self.guesser)
     }
 
     /// The index of a row number, unless the row has ended or never was.

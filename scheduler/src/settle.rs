@@ -8,6 +8,7 @@ use crate::cost::Sample;
 use crate::event::Event;
 use crate::grant::{Flight, FlightSlot};
 use crate::row::RowState;
+use crate::speculate::Speculation;
 
 impl Scheduler {
     /// Takes the outcome of the step in flight in; that of any other step changes nothing. `now` is
@@ -28,7 +29,7 @@ impl Scheduler {
             touched.push(id);
             self.advance(id, index, slot, now, &mut events);
             if slot.samples {
-                self.take_result(id, index, result, &mut events);
+                self.take_result(id, index, slot, result, &mut events);
             }
         }
         self.close_all(&touched, now, &mut events);
@@ -60,6 +61,8 @@ impl Scheduler {
                 self.fail(id, index, error, &mut events);
             } else if slot.is_new {
                 self.take_back(id, index);
+            } else {
+                self.trim(id, index);
             }
         }
         self.close_all(&touched, now, &mut events);
@@ -94,6 +97,9 @@ impl Scheduler {
         // A forced token costs what one of a prompt does: it is computed and not sampled from.
         let forced: u64 = flight.slots.iter().map(FlightSlot::forced).sum();
         let tokens = TokenCount(prompts + forced);
+        // A guess is computed and sampled at, as one more sequence is.
+        let guessed: u64 = flight.slots.iter().map(FlightSlot::guessed).sum();
+        let decodes = decodes + guessed;
         let sample = match (tokens.0, decodes) {
             (_, 0) => Sample::Prefill { tokens, elapsed },
             (0, _) => Sample::Decode { sequences: decodes, elapsed },
@@ -115,7 +121,8 @@ impl Scheduler {
             let own = match slot.is_prefill {
                 true => per_token.saturating_mul(u64::from(slot.end - slot.start)),
                 false => {
-                    per_token.saturating_mul(slot.forced()).saturating_add(self.cost.decode_per_sequence.0)
+                    let sequences = self.cost.decode_per_sequence.0.saturating_mul(1 + slot.guessed());
+                    per_token.saturating_mul(slot.forced()).saturating_add(sequences)
                 }
             };
             self.tenants.charge(self.relqueries[id].tenant, Nanos(base.saturating_add(own)));
@@ -128,6 +135,7 @@ impl Scheduler {
         if slot.is_prefill && slot.samples {
             relquery.prefilled = Some(now);
         }
+        self.counters.guessed_tokens += slot.guessed();
         let row = relquery.row_mut(index);
         row.computed = slot.end;
         if slot.samples {
@@ -164,6 +172,7 @@ impl Scheduler {
         &mut self,
         id: RelQueryId,
         index: u32,
+        slot: &FlightSlot,
         result: Option<&Result<Sampled, RowError>>,
         events: &mut Vec<Event>,
     ) {
@@ -183,19 +192,51 @@ impl Scheduler {
         row.generated.extend_from_slice(tokens);
         row.usage.output += TokenCount(tokens.len() as u64);
         self.counters.output_tokens += tokens.len() as u64;
-        self.counters.forced_tokens += (tokens.len() as u64).saturating_sub(1);
+        let kept = slot.guess.as_ref().map_or(0, |guess| guess.kept(tokens));
+        row.computed += kept;
+        self.counters.accepted_tokens += u64::from(kept);
+        self.counters.forced_tokens += (tokens.len() as u64).saturating_sub(1 + u64::from(kept));
         let number = row.item.row;
         let is_full = row.generated.len() as u64 >= row.output_max();
         let usage = row.usage;
+        if let Some(guess) = &slot.guess {
+            relquery.guesser.count(guess, kept);
+            self.take_guess(id, index, slot.end, kept);
+        }
         for (left, token) in (0..tokens.len()).rev().zip(tokens) {
             let text = if left == 0 { sampled.text.clone() } else { String::new() };
             events.push(Event::Token { relquery: id, row: number, token: *token, text });
         }
         if let Some(end) = sampled.end.or(is_full.then_some(End::Length)) {
+            let Some(relquery) = self.relqueries.get_mut(&id) else { return };
             relquery.finished.add(usage.output.0);
             self.lengths.add(relquery.kind, usage.output.0);
+            if self.config.speculation == Speculation::Auto {
+                let (row, guesser) = relquery.row_and_guesser(index);
+                guesser.learn(&row.generated);
+            }
             events.push(Event::RowDone { relquery: id, row: number, end, usage });
             self.remove_row(id, index);
+        }
+    }
+
+    /// What was right of a guess behind position `end` is output, and published like it; the blocks of the rest go
+    /// back.
+    fn take_guess(&mut self, id: RelQueryId, index: u32, end: u32, kept: u32) {
+        if self.config.publish_generated {
+            // They are computed: no failure takes them back.
+            self.publish(id, index, end, end + kept, &mut Vec::new());
+        }
+        self.trim(id, index);
+    }
+
+    /// A row gives back the blocks that it was granted for guesses and does not need.
+    fn trim(&mut self, id: RelQueryId, index: u32) {
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        let row = relquery.row_mut(index);
+        let needed = row.total().div_ceil(self.config.block_tokens) as usize;
+        for block in row.blocks.split_off(needed.min(row.blocks.len())).iter().rev() {
+            self.ledger.release(*block);
         }
     }
 

@@ -43,7 +43,8 @@ impl SimExecutor {
 
 impl Executor for SimExecutor {
     fn step(&mut self, plan: &BatchPlan) -> Result<StepOutcome, ExecError> {
-        let elapsed = self.cost.mixed(plan.prefill_tokens() + plan.decode_extra(), plan.decode_sequences());
+        let sequences = plan.decode_sequences() + plan.guesses();
+        let elapsed = self.cost.mixed(plan.prefill_tokens() + plan.decode_extra(), sequences);
         let rows = plan.slots.iter().filter_map(|slot| self.sample(slot)).collect();
         Ok(StepOutcome { step: plan.step, elapsed, rows })
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use base::{RelQueryId, TokenCount};
-use scheduler::{ConfigError, CostModel, Event, Policy, Refused, Scheduler, SchedulerConfig};
+use scheduler::{ConfigError, CostModel, Event, Policy, Refused, Scheduler, SchedulerConfig, Speculation};
 use serde::Serialize;
 
 use crate::course::{Course, Courses};
@@ -61,6 +61,8 @@ impl Default for ReplayConfig {
             rows_max: u32::MAX,
             relqueries_max: u32::MAX,
             publish_generated: false,
+            // Tokens of traces are made up: what follows them says nothing.
+            speculation: Speculation::Off,
             refit: false,
             ..SchedulerConfig::default()
         };

@@ -38,6 +38,7 @@ fn slot(context: Vec<Run>, count: usize, block: u32, offset: u32) -> Slot {
         request: RequestId(u64::from(block)),
         start,
         input: vec![TokenId(0); count],
+        guesses: 0,
         context,
         write_blocks: (block..block + 6).map(BlockId).collect(),
         write_offset: offset,

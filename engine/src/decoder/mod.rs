@@ -124,7 +124,7 @@ impl Decoder {
     }
 
     /// Computes `slots`, writing their keys and values to `pool`, and gives back the hidden states from which the
-    /// sampling slots' logits follow: `[sampling slots, embedding]`, for [`Self::logits`].
+    /// sampling slots' logits follow: `[sampling slots and their guesses, embedding]`, for [`Self::logits`].
     ///
     /// The slots must have been checked against pool, vocabulary and context (the executor does). Fails where another
     /// rank does.
@@ -190,7 +190,8 @@ impl Decoder {
                 }
             }
             if slot.sample.is_some() {
-                sampled.push(cells.len() - 1);
+                // At the last token that is known, and at each guess behind it.
+                sampled.extend(cells.len() - 1 - slot.guesses as usize..cells.len());
             }
         }
         let rope = self.rope.as_ref();

@@ -38,6 +38,12 @@ fn check_slot(slot: &Slot, config: &ModelConfig, shape: PoolShape) -> Result<(),
     if slot.input.is_empty() {
         return Err("its input is empty".into());
     }
+    if slot.guesses as usize >= slot.input.len() {
+        return Err(format!("{} guesses leave nothing of an input of {}", slot.guesses, slot.input.len()));
+    }
+    if slot.guesses > 0 && slot.sample.is_none() {
+        return Err("it guesses and does not sample".into());
+    }
     let end = (slot.start as usize).saturating_add(slot.input.len());
     if end > config.context_max {
         return Err(format!("it reaches position {end}, the model has {}", config.context_max));

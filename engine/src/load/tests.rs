@@ -32,6 +32,7 @@ fn next_token(engine: &mut Engine, prompt: &str) -> TokenId {
         request: RequestId(1),
         start: 0,
         input,
+        guesses: 0,
         context: Vec::new(),
         write_blocks: (0..blocks).map(BlockId).collect(),
         write_offset: 0,

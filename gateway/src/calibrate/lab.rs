@@ -169,6 +169,7 @@ impl<'a> Lab<'a> {
                 request,
                 start: 0,
                 input,
+                guesses: 0,
                 context: Vec::new(),
                 write_blocks,
                 write_offset: 0,
@@ -193,6 +194,7 @@ impl<'a> Lab<'a> {
                 request,
                 start: self.prompt,
                 input: vec![TokenId(1 % self.vocab)],
+                guesses: 0,
                 context: vec![Run {
                     blocks: read.into(),
                     tokens: TokenCount(u64::from(self.prompt)),

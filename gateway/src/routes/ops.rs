@@ -119,6 +119,8 @@ pub async fn scheduler(app: Data<App>, _: Caller) -> HttpResponse {
         "prefix_hit_tokens": stats.prefix_hit_tokens,
         "output_tokens": stats.output_tokens,
         "forced_tokens": stats.forced_tokens,
+        "guessed_tokens": stats.guessed_tokens,
+        "accepted_tokens": stats.accepted_tokens,
         "preemptions": stats.preemptions,
         "last_decision": view.decision,
     }))

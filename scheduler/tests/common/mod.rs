@@ -50,6 +50,8 @@ pub(crate) struct Memory {
     seeds: BTreeMap<RequestId, u64>,
     /// Tokens that each sampled one forces behind it.
     pub(crate) forced: usize,
+    /// Seeds whose outputs rows have in turn; none: each has its own.
+    pub(crate) voices: Vec<u64>,
     /// Rows whose logits are not numbers, by seed.
     pub(crate) broken: Vec<u64>,
 }
@@ -70,7 +72,11 @@ impl Memory {
     }
 
     /// The token at an output position depends on the seed and the position alone.
-    fn token(seed: u64, index: usize) -> TokenId {
+    fn token(&self, seed: u64, index: usize) -> TokenId {
+        let seed = match self.voices.len() {
+            0 => seed,
+            count => self.voices[seed as usize % count],
+        };
         TokenId((mix(seed, TokenId(index as u32)) % 50) as u32)
     }
 
@@ -109,7 +115,8 @@ impl Memory {
             self.write(slot);
         }
         let rows = plan.slots.iter().filter_map(|slot| self.finish(slot)).collect();
-        let elapsed = Nanos(1_000 + 10 * plan.prefill_tokens().0 + plan.decode_sequences());
+        let sequences = plan.decode_sequences() + plan.guesses();
+        let elapsed = Nanos(1_000 + 10 * plan.prefill_tokens().0 + sequences);
         StepOutcome { step: plan.step, elapsed, rows }
     }
 
@@ -133,11 +140,15 @@ impl Memory {
         if self.broken.contains(&sample.seed) {
             return Some(RowOutcome { request: slot.request, result: Err(RowError::NotANumber) });
         }
+        let said = sample.output_index as usize;
+        let truth = |index: usize| self.token(sample.seed, index);
+        let guesses = slot.input[slot.input.len() - slot.guesses as usize..].iter();
+        let right = guesses.enumerate().take_while(|(at, guess)| **guess == truth(said + at)).count();
+        let tokens: Vec<TokenId> = (said..said + right + 1 + self.forced).map(truth).collect();
         let output = self.outputs.entry(slot.request).or_default();
-        assert_eq!(output.len(), sample.output_index as usize, "no token is sampled twice");
+        assert_eq!(output.len(), said, "no token is sampled twice");
         let mut sampled = Sampled { tokens: Vec::new(), text: String::new(), end: None };
-        for _ in 0..1 + self.forced {
-            let token = Self::token(sample.seed, output.len());
+        for token in tokens {
             output.push(token);
             sampled.tokens.push(token);
             sampled.text += &format!("{} ", token.0);

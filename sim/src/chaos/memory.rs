@@ -117,7 +117,12 @@ impl Memory {
             return Err(format!("request {}: the context does not end where the input starts", slot.request));
         }
         let seed = self.seed(slot.request).ok_or("a request nobody introduced")?;
-        let (start, end) = (slot.start as usize, slot.start as usize + slot.input.len());
+        if slot.guesses as usize >= slot.input.len() || (slot.guesses > 0 && slot.sample.is_none()) {
+            return Err(format!("request {}: guesses behind nothing", slot.request));
+        }
+        // Guesses may be anything; what they write counts once they have come.
+        let known = slot.input.len() - slot.guesses as usize;
+        let (start, end) = (slot.start as usize, slot.start as usize + known);
         let text = self.texts.get_mut(&seed).ok_or("a row nobody submitted")?;
         text.extend(seed, end);
         let is_off = slot.sample.as_ref().is_some_and(|sample| {
@@ -130,7 +135,7 @@ impl Memory {
         if !self.context(slot).eq(text.chain[..start].iter().copied()) {
             return Err(format!("request {}: the context is not the row's own", slot.request));
         }
-        let written = (0..slot.input.len()).map(|i| self.cells[self.written(slot, i)]);
+        let written = (0..known).map(|i| self.cells[self.written(slot, i)]);
         if !written.eq(text.chain[start..end].iter().copied()) {
             return Err(format!(
                 "request {}: what it wrote is not its text, or was overwritten",

@@ -39,6 +39,10 @@ pub struct Tally {
     pub hits: u64,
     /// Submissions that were refused.
     pub refused: u64,
+    /// Tokens that were guessed.
+    pub guessed: u64,
+    /// Guessed tokens that came.
+    pub accepted: u64,
 }
 
 impl std::ops::AddAssign for Tally {
@@ -50,6 +54,8 @@ impl std::ops::AddAssign for Tally {
         self.preemptions += other.preemptions;
         self.hits += other.hits;
         self.refused += other.refused;
+        self.guessed += other.guessed;
+        self.accepted += other.accepted;
     }
 }
 
@@ -273,7 +279,10 @@ impl<'a> World<'a> {
         let elapsed = match self.draws.below(30) {
             0 => Nanos(0),
             1 => Nanos(self.draws.below(u64::MAX)),
-            _ => self.setup.cost.mixed(plan.prefill_tokens() + plan.decode_extra(), plan.decode_sequences()),
+            _ => {
+                let sequences = plan.decode_sequences() + plan.guesses();
+                self.setup.cost.mixed(plan.prefill_tokens() + plan.decode_extra(), sequences)
+            }
         };
         if !self.setup.ties && elapsed.0 < 1 << 40 {
             self.now = self.now + elapsed;
@@ -302,7 +311,11 @@ impl<'a> World<'a> {
         }
         let left = sample.generation.output_max.0 - index;
         let forced = if self.draws.one_in(self.setup.rates.forced) { self.draws.between(1, 6) } else { 0 };
-        let count = (1 + forced).min(left);
+        let guesses = &slot.input[slot.input.len() - slot.guesses as usize..];
+        let truth = (index..).map(|index| token(sample.seed, index as usize));
+        let right = guesses.iter().zip(truth).take_while(|(guessed, token)| *guessed == token).count() as u64;
+        let right = if self.draws.one_in(self.setup.rates.unverified) { 0 } else { right };
+        let count = (right + 1 + forced).min(left);
         let end = if count == left {
             Some(End::Length)
         } else {
@@ -352,6 +365,8 @@ impl<'a> World<'a> {
             rows_failed: self.books.rows_failed,
             preemptions: stats.preemptions,
             hits: stats.prefix_hit_tokens,
+            guessed: stats.guessed_tokens,
+            accepted: stats.accepted_tokens,
             ..self.tally
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use base::{BatchKind, BatchPlan};
-use scheduler::{OursConfig, Policy, Reason, Scheduler, SchedulerConfig, Steps};
+use scheduler::{OursConfig, Policy, Reason, Scheduler, SchedulerConfig, Speculation, Steps};
 
 /// How far a policy lets others go before a relQuery that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,13 @@ pub(super) fn check_plan(plan: &BatchPlan, scheduler: &Scheduler) -> Result<(), 
         return Err("a policy of two phases mixes them".into());
     }
     let prefills = plan.slots.iter().filter(|slot| slot.is_prefill).count();
+    let guesses = plan.guesses();
+    if guesses > 0 && (config.speculation == Speculation::Off || prefills > 0) {
+        return Err(format!("{guesses} guesses where none are made"));
+    }
+    if guesses > u64::from(config.sequences_max) {
+        return Err(format!("{guesses} guesses in a step"));
+    }
     let (tokens, decodes) = (plan.prefill_tokens().0, plan.decode_sequences() + plan.decode_extra().0);
     let (limit, used) = match config.policy {
         Policy::Sarathi => (config.chunk_tokens.0, tokens + decodes),

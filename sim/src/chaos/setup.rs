@@ -3,7 +3,7 @@
 use base::{Millis, TokenCount};
 use scheduler::{
     CostModel, DecompositionReading, DeltaReading, Gain, OursConfig, Policy, PriorityReading, Readings,
-    SchedulerConfig, Steps,
+    SchedulerConfig, Speculation, Steps,
 };
 
 use super::draws::Draws;
@@ -43,6 +43,8 @@ pub(super) struct Rates {
     pub(super) stops: u64,
     /// Tokens that are forced behind a sampled one, per sample.
     pub(super) forced: u64,
+    /// A slot whose guesses the executor takes no notice of.
+    pub(super) unverified: u64,
 }
 
 /// A world's constants.
@@ -110,6 +112,7 @@ fn config(draws: &mut Draws) -> SchedulerConfig {
             priorities: draws.pick(&[PriorityReading::Updated, PriorityReading::Frozen]),
         },
         ours: ours(draws),
+        speculation: draws.pick(&[Speculation::Off, Speculation::Auto]),
         ..SchedulerConfig::default()
     }
 }
@@ -139,6 +142,7 @@ fn rates(draws: &mut Draws) -> Rates {
         extends: draws.pick(&[0, 4, 12]),
         stops: draws.pick(&[0, 3, 10]),
         forced: draws.pick(&[0, 2, 6]),
+        unverified: draws.pick(&[0, 3]),
         strays: draws.pick(&[0, 5]),
         ..Rates::default()
     };

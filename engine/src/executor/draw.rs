@@ -1,0 +1,92 @@
+//! What a slot draws: a token from its logits, then further ones for as long as they are what was guessed.
+//!
+//! Which token is drawn depends on logits, seed and output position alone, so tokens that come by guesses are those
+//! that would have come one by one, at any temperature.
+
+use base::{ConstraintError, RequestId, RowError, SampleSpec, TokenId};
+
+use crate::constraint::{Follow, Pushed};
+use crate::sample::forbid;
+
+/// A slot that samples.
+pub(super) struct Asked<'a> {
+    pub(super) request: RequestId,
+    pub(super) spec: &'a SampleSpec,
+    /// Tokens at which it is sampled too, if all before them are drawn.
+    pub(super) guesses: &'a [TokenId],
+}
+
+impl Asked<'_> {
+    /// Positions whose logits are wanted.
+    pub(super) fn rows(&self) -> usize {
+        1 + self.guesses.len()
+    }
+
+    /// Tokens that the output may still take.
+    pub(super) fn left(&self) -> usize {
+        let SampleSpec { generation, output_index, .. } = self.spec;
+        let left = generation.output_max.0.saturating_sub(u64::from(*output_index)).max(1);
+        usize::try_from(left).unwrap_or(usize::MAX)
+    }
+}
+
+/// Tokens that were drawn, with those that they forced.
+#[derive(Debug, PartialEq)]
+pub(super) struct Drawn {
+    pub(super) tokens: Vec<TokenId>,
+    /// Set where the row's constraint has ended: what is forced behind them, unsampled.
+    pub(super) rest: Option<Vec<u8>>,
+}
+
+/// Draws from `logits` `[1 + guesses, vocab]`, each row by `sample` at its output position.
+///
+/// A row of logits behind a guess that cannot be drawn from is left to the next step, for the tokens before it are
+/// sound: it fails there, unless the output ends with them.
+pub(super) fn draw(
+    logits: &mut [f32],
+    asked: &Asked<'_>,
+    follow: &mut Result<Option<Follow>, ConstraintError>,
+    sample: impl Fn(&mut [f32], u32) -> Result<TokenId, RowError>,
+) -> Result<Drawn, RowError> {
+    let mut tokens = Vec::new();
+    let vocab = logits.len() / asked.rows();
+    for (row, logits) in logits.chunks_exact_mut(vocab).enumerate() {
+        // Forced tokens are guessed as well, or the logits behind them are not here.
+        if row < tokens.len() {
+            continue;
+        }
+        if tokens.len() >= asked.left() || tokens[..] != asked.guesses[..row] {
+            break;
+        }
+        let index = asked.spec.output_index + row as u32;
+        match draw_one(logits, follow, |logits| sample(logits, index)) {
+            Err(error) if row == 0 => return Err(error),
+            Err(_) => break,
+            Ok((token, Pushed::Ended(rest))) => {
+                tokens.push(token);
+                return Ok(Drawn { tokens, rest: Some(rest) });
+            }
+            Ok((token, Pushed::Open(forced))) => {
+                tokens.push(token);
+                tokens.extend(forced);
+            }
+        }
+    }
+    Ok(Drawn { tokens, rest: None })
+}
+
+/// Draws a token among those that the row's constraint allows, and tells the constraint.
+fn draw_one(
+    logits: &mut [f32],
+    follow: &mut Result<Option<Follow>, ConstraintError>,
+    sample: impl FnOnce(&mut [f32]) -> Result<TokenId, RowError>,
+) -> Result<(TokenId, Pushed), RowError> {
+    let failed = |error: ConstraintError| RowError::Failed(format!("its constraint cannot be kept: {error}"));
+    let Some(follow) = follow.as_mut().map_err(|error| failed(error.clone()))? else {
+        return Ok((sample(logits)?, Pushed::Open(Vec::new())));
+    };
+    let allowed = follow.allowed().map_err(failed)?;
+    forbid(logits, |token| (token.0 as usize) < allowed.len() && allowed.is_allowed(token.0));
+    let token = sample(logits)?;
+    Ok((token, follow.push(token).map_err(failed)?))
+}

@@ -1,0 +1,209 @@
+//! Guessed tokens through the executor: right or wrong, the outputs are those without guesses, in fewer steps.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::text::ByteText;
+use base::{
+    ChatTemplate as _, Constraint, End, ExecError, Executor as _, Generation, Role, RowError, Slot,
+    TokenCount, TokenId, Tokenizer as _,
+};
+use common::{Blocks, Row, executor, plan, step, tokens};
+use engine::checkpoint::config::Family;
+use engine::checkpoint::synthetic::Synthetic;
+use engine::executor::LocalExecutor;
+use engine::{EngineConfig, load_dir};
+
+const BLOCK: usize = 8;
+
+/// What became of a row.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Told {
+    tokens: Vec<TokenId>,
+    text: String,
+    end: Option<Result<End, RowError>>,
+}
+
+/// The slot that computes what follows the first `computed` positions, and guesses behind it.
+fn guessing(row: &Row, computed: usize, guesses: &[TokenId]) -> Slot {
+    let mut longer = row.clone();
+    longer.tokens.extend(guesses);
+    let wide = longer.slot(computed..longer.tokens.len());
+    let slot = row.slot(computed..row.tokens.len());
+    Slot { input: wide.input, write_blocks: wide.write_blocks, guesses: guesses.len() as u32, ..slot }
+}
+
+/// Runs rows together to their ends, `guess` saying what follows output `n` of row `r`; what they told, and steps.
+fn run(
+    executor: &mut LocalExecutor,
+    mut rows: Vec<Row>,
+    guess: &dyn Fn(usize, usize) -> Vec<TokenId>,
+) -> (Vec<Told>, usize) {
+    let mut told = vec![Told::default(); rows.len()];
+    let mut computed = vec![0; rows.len()];
+    for steps in 0.. {
+        let live: Vec<usize> = (0..rows.len()).filter(|at| told[*at].end.is_none()).collect();
+        if live.is_empty() {
+            return (told, steps);
+        }
+        let guesses: Vec<Vec<TokenId>> =
+            live.iter().map(|at| guess(*at, rows[*at].tokens.len() - rows[*at].prompt)).collect();
+        let slots =
+            live.iter().zip(&guesses).map(|(at, guesses)| guessing(&rows[*at], computed[*at], guesses));
+        let results = step(executor, slots.collect());
+        for ((at, guesses), result) in live.into_iter().zip(guesses).zip(results) {
+            let sampled = match result {
+                Ok(sampled) => sampled,
+                Err(error) => {
+                    told[at].end = Some(Err(error));
+                    continue;
+                }
+            };
+            let equal = guesses.iter().zip(&sampled.tokens).take_while(|(a, b)| a == b).count();
+            computed[at] = rows[at].tokens.len() + equal.min(sampled.tokens.len() - 1);
+            rows[at].tokens.extend(&sampled.tokens);
+            told[at].tokens.extend(&sampled.tokens);
+            told[at].text.push_str(&sampled.text);
+            told[at].end = sampled.end.map(Ok);
+        }
+    }
+    unreachable!("steps are not counted to their end")
+}
+
+/// Guesses that know the outputs and are wrong now and then: from output `n` on up to seven tokens.
+fn half_right(truth: &[Told]) -> impl Fn(usize, usize) -> Vec<TokenId> {
+    let outputs: Vec<Vec<TokenId>> = truth.iter().map(|told| told.tokens.clone()).collect();
+    move |row, from| {
+        let chance = (row * 31 + from * 17) % 11;
+        let mut guesses: Vec<TokenId> = outputs[row].iter().skip(from).take(chance.min(7)).copied().collect();
+        if chance % 3 == 0
+            && let Some(wrong) = guesses.get_mut(chance / 3)
+        {
+            *wrong = TokenId(wrong.0 ^ 1);
+        }
+        guesses
+    }
+}
+
+/// Runs rows without guesses and with half-right ones: the same must come of both.
+fn check(mut executor: impl FnMut() -> LocalExecutor, rows: &[Row], case: &str) -> Vec<Told> {
+    let (plain, steps) = run(&mut executor(), rows.to_vec(), &|_, _| Vec::new());
+    let (guessed, fewer) = run(&mut executor(), rows.to_vec(), &half_right(&plain));
+    assert_eq!(guessed, plain, "{case}");
+    assert!(fewer * 4 < steps * 3, "{case}: {fewer} steps of {steps}");
+    plain
+}
+
+/// Rows of the tiny model under a generation each, by their numbers.
+fn rows(count: u64, generation: &dyn Fn(u64) -> Generation) -> Vec<Row> {
+    let mut blocks = Blocks::default();
+    let row = |id: u64| {
+        let row = Row::new(id, tokens(id, 5 + id as usize), 72, BLOCK, &mut blocks);
+        Row { generation: Arc::new(generation(id)), ..row }
+    };
+    (1..=count).map(row).collect()
+}
+
+fn greedy(output_max: u64) -> Generation {
+    Generation { output_max: TokenCount(output_max), ignore_end: true, ..Generation::default() }
+}
+
+#[test]
+fn greedy_and_warm_rows_of_every_family_say_the_same_in_fewer_steps() {
+    for family in [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt] {
+        let model = Synthetic::tiny(family, 31);
+        // More positions than have their logits in memory together.
+        let rows = rows(14, &|id| Generation { temperature: (id % 3) as f32, ..greedy(20 + id) });
+        let told = check(|| executor(&model, BLOCK as u32), &rows, &format!("{family:?}"));
+        assert!(told.iter().all(|told| told.end == Some(Ok(End::Length))), "{family:?}");
+    }
+}
+
+#[test]
+fn rows_end_at_stop_strings_stop_tokens_and_end_tokens_inside_a_guess() {
+    let model = Synthetic::tiny(Family::Llama, 31);
+    let warm = |output_max| Generation { temperature: 3.0, ..greedy(output_max) };
+    let free = check(|| executor(&model, BLOCK as u32), &rows(6, &|_| warm(40)), "free");
+    let stopped = |id: u64| {
+        let told = &free[id as usize - 1];
+        let texts: Vec<char> = told.text.chars().filter(|c| *c != '\u{fffd}').collect();
+        match id {
+            1..3 => Generation { stop: vec![texts[texts.len() / 2].to_string()], ..warm(40) },
+            3..5 => Generation { stop_tokens: vec![told.tokens[20]], ..warm(40) },
+            _ => Generation { ignore_end: false, ..warm(40) },
+        }
+    };
+    let told = check(|| executor(&model, BLOCK as u32), &rows(6, &stopped), "stopped");
+    for (told, free) in told[..4].iter().zip(&free) {
+        assert_eq!(told.end, Some(Ok(End::Stop)), "{told:?}");
+        assert!(told.tokens.len() < free.tokens.len() && free.text.starts_with(&told.text));
+    }
+    assert!(told.iter().all(|told| !told.tokens[..told.tokens.len() - 1].contains(&ByteText::END)));
+}
+
+#[test]
+fn a_row_never_gets_more_tokens_than_its_output_may_take() {
+    let model = Synthetic::tiny(Family::Llama, 31);
+    let (truth, _) = run(&mut executor(&model, BLOCK as u32), rows(1, &|_| greedy(30)), &|_, _| Vec::new());
+    for output_max in 1..8 {
+        let all = |_: usize, from: usize| truth[0].tokens[from..from + 7].to_vec();
+        let (told, steps) = run(&mut executor(&model, BLOCK as u32), rows(1, &|_| greedy(output_max)), &all);
+        assert_eq!(told[0].tokens, truth[0].tokens[..output_max as usize]);
+        assert_eq!((told[0].end.clone(), steps), (Some(Ok(End::Length)), 1), "prefills may guess too");
+    }
+}
+
+#[test]
+fn guesses_that_stand_for_nothing_are_refused() {
+    let mut executor = executor(&Synthetic::tiny(Family::Llama, 31), BLOCK as u32);
+    let row = Row::new(1, tokens(1, 20), 40, BLOCK, &mut Blocks::default());
+    let sound = guessing(&row, 12, &tokens(9, 3));
+    for (slot, reason) in [
+        (Slot { guesses: 11, ..sound.clone() }, "leave nothing of an input of 11"),
+        (Slot { guesses: u32::MAX, ..sound.clone() }, "leave nothing"),
+        (Slot { sample: None, ..sound.clone() }, "does not sample"),
+    ] {
+        match executor.step(&plan(vec![slot])) {
+            Err(ExecError::BadPlan(found)) => assert!(found.contains(reason), "{found} for {reason}"),
+            other => panic!("{reason}: {other:?}"),
+        }
+    }
+    assert!(step(&mut executor, vec![sound])[0].is_ok());
+}
+
+#[test]
+fn constrained_rows_follow_their_form_through_guesses() {
+    let load = || {
+        let config = EngineConfig { threads: Some(2), ..EngineConfig::default() };
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
+        load_dir(&folder, &config).expect("the demo model loads")
+    };
+    let engine = load();
+    let schema = r#"{"type":"object","properties":{"label":{"enum":["positive","negative"]},
+        "score":{"type":"integer","minimum":-300,"maximum":300},"words":{"type":"array","items":{"enum":["dull","fine"]},
+        "minItems":2,"maxItems":4}},"required":["label","score","words"],"additionalProperties":false}"#;
+    let forms = [
+        Constraint::JsonSchema(schema.into()),
+        Constraint::Regex("(yes|no)(, (yes|no)){6}".into()),
+        Constraint::Integer { low: -20_000_000, high: 20_000_000 },
+    ];
+    let mut blocks = Blocks::default();
+    let mut rows = Vec::new();
+    for (id, form) in (0..).zip(forms.iter().cycle().take(9)) {
+        let frame = engine.text.frame(&[Role::User]).expect("the template takes a user's turn");
+        let prompt = engine.text.encode_framed(&frame, &[&format!("Rate it. Text: not bad {id}")]);
+        let generation = Generation {
+            output_max: TokenCount(60),
+            constraint: Some(form.clone()),
+            temperature: if id < 3 { 0.0 } else { 1.3 },
+            ..Generation::default()
+        };
+        let row = Row::new(id, prompt, 240, engine.info.block_tokens as usize, &mut blocks);
+        rows.push(Row { generation: Arc::new(generation), ..row });
+    }
+    let told = check(|| load().executor, &rows, "constrained");
+    assert!(told.iter().any(|told| told.text.starts_with("{\"label\"")), "{told:?}");
+    assert!(told.iter().all(|told| told.end == Some(Ok(End::Stop))), "{told:?}");
+}
