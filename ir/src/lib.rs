@@ -10,6 +10,7 @@ mod error;
 mod explain;
 mod lower;
 mod plan;
+pub mod pml;
 pub mod rewrite;
 mod shape;
 mod template;

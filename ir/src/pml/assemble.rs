@@ -1,0 +1,355 @@
+//! What a prompt takes of a schema and what it adds, by position (Prompt Cache, section 3.4).
+//!
+//! Modules stand where the schema puts them, in whatever order they are named. New text stands where it is written:
+//! between two imports behind the first of them, before the first import in front of it, and else at the end of
+//! the module (or the schema) that it stands in. It takes the positions that excluded modules, shorter union members and
+//! short arguments leave free; where they are too few, what follows moves on, which costs nothing: keys are read at any
+//! shift. Without that, as in the paper, text without a gap would have nowhere to go.
+
+use std::collections::BTreeMap;
+
+use base::{TokenId, Tokenizer};
+
+use super::document::{Place, PmlError};
+use super::layout::{Encoder, Layout, LayoutError, Node, Param, Text};
+use super::prompt::{Import, Prompt, PromptPart};
+use super::tags::Tags;
+
+/// A prompt by position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assembly {
+    /// What it is made of, in reading order; the last is new.
+    pub stretches: Vec<Stretch>,
+    /// Position of the first token of the answer.
+    pub end: u32,
+}
+
+/// Consecutive tokens of a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stretch {
+    /// A piece of the schema.
+    Piece {
+        /// Number of its unit.
+        unit: usize,
+        /// Its number there.
+        piece: usize,
+        /// Where it stands in the prompt; in the schema it stands at its own start.
+        start: u32,
+        /// Its tokens that count: all, unless the last one is to be computed anew.
+        tokens: usize,
+    },
+    /// Text that the schema does not have.
+    New {
+        /// Where it stands.
+        start: u32,
+        /// The tokens; never none.
+        tokens: Vec<TokenId>,
+    },
+}
+
+impl Layout {
+    /// Puts a prompt together, of at most `length_max` positions.
+    pub fn assemble(
+        &self,
+        prompt: &Prompt,
+        tokenizer: &dyn Tokenizer,
+        tags: Option<&Tags>,
+        length_max: u32,
+    ) -> Result<Assembly, LayoutError> {
+        let start = Place { line: 1, column: 1 };
+        if prompt.schema != self.name {
+            return Err(start.error(format!("the prompt is for the schema `{}`", prompt.schema)).into());
+        }
+        let encoder = Encoder { tokenizer, tags };
+        let mut parts = Vec::new();
+        flatten(&prompt.parts, encoder, &mut parts)?;
+        let mut assembler =
+            Assembler { layout: self, encoder, stretches: Vec::new(), moved: 0, cursor: 0, length_max };
+        let level = Level::new(&self.nodes, &parts, "the schema")?;
+        let mut text = assembler.level(&self.nodes, level, &[])?;
+        if self.has_messages || has_messages(&prompt.parts) {
+            text.markup(&encoder.tags()?.answer);
+        }
+        assembler.text(text)?;
+        assembler.end()
+    }
+}
+
+/// A prompt's part, messages taken apart.
+enum Flat<'a> {
+    Text(Text),
+    Import(&'a Import),
+}
+
+fn flatten<'a>(
+    parts: &'a [PromptPart],
+    encoder: Encoder<'_>,
+    flat: &mut Vec<Flat<'a>>,
+) -> Result<(), LayoutError> {
+    for part in parts {
+        match part {
+            PromptPart::Text(words, _) => text_of(flat).data(words),
+            PromptPart::Import(import) => flat.push(Flat::Import(import)),
+            PromptPart::Message(role, parts, _) => {
+                text_of(flat).markup(encoder.tags()?.open(*role));
+                flatten(parts, encoder, flat)?;
+                text_of(flat).markup(encoder.tags()?.close(*role));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The text at the end.
+fn text_of<'a, 'b>(flat: &'b mut Vec<Flat<'a>>) -> &'b mut Text {
+    if !matches!(flat.last(), Some(Flat::Text(_))) {
+        flat.push(Flat::Text(Text::default()));
+    }
+    match flat.last_mut() {
+        Some(Flat::Text(text)) => text,
+        _ => unreachable!("a text was just pushed where there was none"),
+    }
+}
+
+fn has_messages(parts: &[PromptPart]) -> bool {
+    parts.iter().any(|part| match part {
+        PromptPart::Message(..) => true,
+        PromptPart::Text(..) => false,
+        PromptPart::Import(import) => has_messages(&import.parts),
+    })
+}
+
+/// What a prompt says about one module, or about the schema.
+struct Level<'a> {
+    /// Text before the first import, and its name.
+    lead: Option<(Text, &'a str)>,
+    imports: BTreeMap<&'a str, (&'a Import, Text)>,
+    /// Text at the end.
+    tail: Text,
+}
+
+impl<'a> Level<'a> {
+    fn new(nodes: &[Node], parts: &[Flat<'a>], owner: &str) -> Result<Self, PmlError> {
+        let mut level = Level { lead: None, imports: BTreeMap::new(), tail: Text::default() };
+        let mut pending = Text::default();
+        let mut last: Option<&'a Import> = None;
+        for part in parts {
+            match part {
+                Flat::Text(text) => pending.append(text),
+                Flat::Import(import) => {
+                    let text = std::mem::take(&mut pending);
+                    match last {
+                        None => level.lead = Some((text, &import.name)),
+                        Some(before) => level.add(before, text)?,
+                    }
+                    last = Some(import);
+                }
+            }
+        }
+        if let Some(import) = last {
+            level.add(import, Text::default())?;
+        }
+        level.tail = pending;
+        for part in parts {
+            if let Flat::Import(import) = part {
+                check_import(nodes, import, owner)?;
+            }
+        }
+        check_unions(nodes, &level.imports)?;
+        Ok(level)
+    }
+
+    fn add(&mut self, import: &'a Import, behind: Text) -> Result<(), PmlError> {
+        match self.imports.insert(&import.name, (import, behind)) {
+            None => Ok(()),
+            Some(_) => Err(import.place.error(format!("the module `{}` is imported twice", import.name))),
+        }
+    }
+}
+
+/// Whether the scope has the module.
+fn check_import(nodes: &[Node], import: &Import, owner: &str) -> Result<(), PmlError> {
+    let has = |node: &Node| matches!(node, Node::Module { name, .. } if *name == import.name);
+    let is_there = nodes.iter().any(|node| match node {
+        Node::Union { members, .. } => members.iter().any(has),
+        node => has(node),
+    });
+    if is_there {
+        return Ok(());
+    }
+    Err(import.place.error(format!("no such module: {owner} has no `{}`", import.name)))
+}
+
+/// Refuses two members of one union; the one that is named later is to blame.
+fn check_unions(nodes: &[Node], imports: &BTreeMap<&str, (&Import, Text)>) -> Result<(), PmlError> {
+    for node in nodes {
+        let Node::Union { members, .. } = node else { continue };
+        let taken = members.iter().filter_map(|member| match member {
+            Node::Module { name, .. } => imports.get(name.as_str()).map(|(import, _)| *import),
+            _ => None,
+        });
+        let mut taken: Vec<&Import> = taken.collect();
+        taken.sort_by_key(|import| (import.place.line, import.place.column));
+        if let [first, second, ..] = taken[..] {
+            let reason = format!("`{}` excludes `{}`: a union gives one module", first.name, second.name);
+            return Err(second.place.error(reason));
+        }
+    }
+    Ok(())
+}
+
+struct Assembler<'a> {
+    layout: &'a Layout,
+    encoder: Encoder<'a>,
+    stretches: Vec<Stretch>,
+    /// By how much the rest of the schema has moved on.
+    moved: u32,
+    /// The next free position.
+    cursor: u32,
+    length_max: u32,
+}
+
+impl Assembler<'_> {
+    /// Places a level and returns what stands at its end.
+    fn level(
+        &mut self,
+        nodes: &[Node],
+        mut level: Level<'_>,
+        arguments: &[Argument<'_>],
+    ) -> Result<Text, LayoutError> {
+        for node in nodes {
+            match node {
+                Node::Piece(unit, piece) => self.piece(*unit, *piece)?,
+                Node::Param(param) => self.argument(param, arguments)?,
+                Node::Module { .. } => self.module(node, &mut level)?,
+                Node::Union { members, .. } => {
+                    members.iter().try_for_each(|member| self.module(member, &mut level))?;
+                }
+            }
+        }
+        Ok(level.tail)
+    }
+
+    fn module(&mut self, node: &Node, level: &mut Level<'_>) -> Result<(), LayoutError> {
+        let Node::Module { name, nodes, unit, .. } = node else { return Ok(()) };
+        let Some((import, behind)) = level.imports.remove(name.as_str()) else { return Ok(()) };
+        if let Some((text, _)) = level.lead.take_if(|(_, first)| first == name) {
+            self.text(text)?;
+        }
+        let arguments = arguments(import, nodes, *unit)?;
+        let mut parts = Vec::new();
+        flatten(&import.parts, self.encoder, &mut parts)?;
+        let inner = Level::new(nodes, &parts, &format!("the module `{name}`"))?;
+        let mut text = self.level(nodes, inner, &arguments)?;
+        text.append(&behind);
+        self.text(text)
+    }
+
+    /// Places a piece of the schema; what stands in for an argument stays away.
+    fn piece(&mut self, unit: usize, number: usize) -> Result<(), LayoutError> {
+        let piece = &self.layout.units[unit].pieces[number];
+        let start = self.place(piece.start, piece.tokens.len())?;
+        self.stretches.push(Stretch::Piece { unit, piece: number, start, tokens: piece.tokens.len() });
+        Ok(())
+    }
+
+    fn argument(&mut self, param: &Param, arguments: &[Argument<'_>]) -> Result<(), LayoutError> {
+        let Some(argument) = arguments.iter().find(|argument| argument.name == param.name) else {
+            return Ok(());
+        };
+        let tokens = self.encoder.tokenizer.encode_data(argument.value);
+        if tokens.len() > param.length as usize {
+            let (found, room) = (tokens.len(), param.length);
+            let reason = format!("`{}` has {found} tokens; the parameter has room for {room}", param.name);
+            return Err(argument.place.error(reason).into());
+        }
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        let start = self.place(param.start, tokens.len())?;
+        self.new_tokens(start, tokens);
+        Ok(())
+    }
+
+    /// Places text behind what stands before it.
+    fn text(&mut self, mut text: Text) -> Result<(), LayoutError> {
+        let tokens = text.take(self.encoder.tokenizer, self.stretches.is_empty());
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        let start = self.cursor;
+        self.advance(start, tokens.len())?;
+        self.new_tokens(start, tokens);
+        Ok(())
+    }
+
+    fn new_tokens(&mut self, at: u32, tokens: Vec<TokenId>) {
+        if let Some(Stretch::New { start, tokens: last }) = self.stretches.last_mut()
+            && *start as usize + last.len() == at as usize
+        {
+            last.extend(tokens);
+            return;
+        }
+        self.stretches.push(Stretch::New { start: at, tokens });
+    }
+
+    /// The place of something that the schema puts at `start`.
+    fn place(&mut self, start: u32, tokens: usize) -> Result<u32, LayoutError> {
+        let natural = start.saturating_add(self.moved);
+        let place = natural.max(self.cursor);
+        self.moved += place - natural;
+        self.advance(place, tokens)?;
+        Ok(place)
+    }
+
+    fn advance(&mut self, start: u32, tokens: usize) -> Result<(), LayoutError> {
+        let end = u32::try_from(tokens).ok().and_then(|tokens| start.checked_add(tokens));
+        let limit = self.length_max;
+        let too_long = || {
+            let reason = format!("the prompt needs more than the {limit} positions that there are");
+            Place { line: 1, column: 1 }.error(reason)
+        };
+        self.cursor = end.filter(|end| *end <= limit).ok_or_else(too_long)?;
+        Ok(())
+    }
+
+    /// The whole: its last token is new, for an answer follows from a token that is computed.
+    fn end(mut self) -> Result<Assembly, LayoutError> {
+        match self.stretches.last_mut() {
+            None => return Err(Place { line: 1, column: 1 }.error("the prompt is empty").into()),
+            Some(Stretch::New { .. }) => {}
+            Some(Stretch::Piece { unit, piece, start, tokens }) => {
+                let last = *tokens - 1;
+                let token = self.layout.units[*unit].pieces[*piece].tokens[last];
+                let at = *start + u32::try_from(last).expect("a position is a u32");
+                *tokens = last;
+                if last == 0 {
+                    self.stretches.pop();
+                }
+                self.stretches.push(Stretch::New { start: at, tokens: vec![token] });
+            }
+        }
+        Ok(Assembly { stretches: self.stretches, end: self.cursor })
+    }
+}
+
+/// A parameter's argument.
+struct Argument<'a> {
+    name: &'a str,
+    value: &'a str,
+    place: Place,
+}
+
+/// The arguments of an import; each belongs to a parameter of its module.
+fn arguments<'a>(import: &'a Import, nodes: &[Node], of: usize) -> Result<Vec<Argument<'a>>, PmlError> {
+    let known = |name: &str| {
+        nodes.iter().any(|node| matches!(node, Node::Param(param) if param.name == name && param.unit == of))
+    };
+    let argument = |(name, value): &'a (String, String)| {
+        if known(name) {
+            return Ok(Argument { name, value, place: import.place });
+        }
+        Err(import.place.error(format!("the module `{}` has no parameter `{name}`", import.name)))
+    };
+    import.arguments.iter().map(argument).collect()
+}

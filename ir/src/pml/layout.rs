@@ -1,0 +1,341 @@
+//! Tokens and positions of a schema (Prompt Cache, section 3.3).
+//!
+//! A module begins where what stands before it ends; the members of a union begin at one position and the longest makes
+//! the union's length; a parameter reserves its length. A module's own text is cut where another module or a
+//! parameter stands in it: each [`Piece`] has keys and values of its own, computed seeing the earlier pieces of its
+//! [`Unit`] and nothing else.
+
+use base::{After, MarkupPart, TokenId, Tokenizer};
+
+use super::document::Place;
+use super::schema::{Module, Parameter, Part, Schema, Union};
+use super::tags::Tags;
+use crate::IrError;
+
+/// A schema with its tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The schema's name.
+    pub name: String,
+    /// What is encoded on its own: the schema's own text first, then its modules in order.
+    pub units: Vec<Unit>,
+    /// What stands in the schema.
+    pub nodes: Vec<Node>,
+    /// Positions that it takes.
+    pub length: u32,
+    /// Whether anything in it is a message.
+    pub has_messages: bool,
+}
+
+/// Text that is encoded together: of a module, or of the schema itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// The names from the outermost module to this one; empty for the schema's own text.
+    pub path: Vec<String>,
+    /// Whether its keys and values are kept.
+    pub is_cached: bool,
+    /// Its text, in order.
+    pub pieces: Vec<Piece>,
+}
+
+/// Consecutive tokens of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Position of the first.
+    pub start: u32,
+    /// The tokens; never none.
+    pub tokens: Vec<TokenId>,
+    /// Whether they only stand in for an argument.
+    pub is_placeholder: bool,
+}
+
+/// What stands in a schema, with its positions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// Piece of a unit: their numbers.
+    Piece(usize, usize),
+    /// A place for an argument.
+    Param(Param),
+    /// A module.
+    Module {
+        /// Its name.
+        name: String,
+        /// Its unit's number.
+        unit: usize,
+        /// What stands in it.
+        nodes: Vec<Node>,
+        /// Its first position.
+        start: u32,
+        /// The position behind its last.
+        end: u32,
+    },
+    /// Modules, of which one is taken at most.
+    Union {
+        /// The modules.
+        members: Vec<Node>,
+        /// The position behind the longest.
+        end: u32,
+    },
+}
+
+/// A parameter with its position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Its name.
+    pub name: String,
+    /// Number of the unit that it belongs to.
+    pub unit: usize,
+    /// First reserved position.
+    pub start: u32,
+    /// Reserved positions.
+    pub length: u32,
+}
+
+/// How text becomes tokens.
+#[derive(Clone, Copy)]
+pub(super) struct Encoder<'a> {
+    pub(super) tokenizer: &'a dyn Tokenizer,
+    pub(super) tags: Option<&'a Tags>,
+}
+
+impl Encoder<'_> {
+    /// The tags, where the model has such.
+    pub(super) fn tags(&self) -> Result<&Tags, IrError> {
+        self.tags.ok_or(IrError::NoChatTemplate)
+    }
+}
+
+/// Markup and text that follow one another, before they are tokens.
+#[derive(Clone, Default)]
+pub(super) struct Text(Vec<Bit>);
+
+#[derive(Clone)]
+enum Bit {
+    Markup(MarkupPart),
+    Data(String),
+}
+
+impl Text {
+    pub(super) fn data(&mut self, text: &str) {
+        self.0.push(Bit::Data(text.to_owned()));
+    }
+
+    pub(super) fn markup(&mut self, markup: &[MarkupPart]) {
+        self.0.extend(markup.iter().cloned().map(Bit::Markup));
+    }
+
+    pub(super) fn append(&mut self, other: &Self) {
+        self.0.extend(other.0.iter().cloned());
+    }
+
+    /// The tokens, leaving nothing. `is_first`: nothing stands before them.
+    pub(super) fn take(&mut self, tokenizer: &dyn Tokenizer, is_first: bool) -> Vec<TokenId> {
+        let mut after = is_first.then_some(After::Nothing);
+        let (mut tokens, mut stretch) = (Vec::new(), String::new());
+        let encode = |after, stretch: &str| match after {
+            _ if stretch.is_empty() => Vec::new(),
+            Some(after) => tokenizer.encode_stretch(after, stretch),
+            None => tokenizer.encode_data(stretch),
+        };
+        for bit in self.0.drain(..) {
+            match bit {
+                Bit::Data(text) | Bit::Markup(MarkupPart::Text(text)) => stretch += &text,
+                Bit::Markup(MarkupPart::Special(token)) => {
+                    tokens.extend(encode(after, &stretch));
+                    tokens.push(token);
+                    stretch.clear();
+                    after = Some(After::Special);
+                }
+            }
+        }
+        tokens.extend(encode(after, &stretch));
+        tokens
+    }
+}
+
+impl Layout {
+    /// Gives a schema's text its tokens and positions. `tags` are needed where it has messages; `length_max` bounds the
+    /// positions.
+    pub fn new(
+        schema: &Schema,
+        tokenizer: &dyn Tokenizer,
+        tags: Option<&Tags>,
+        length_max: u32,
+    ) -> Result<Self, LayoutError> {
+        let has_messages = has_messages(&schema.parts);
+        let mut builder = Builder {
+            encoder: Encoder { tokenizer, tags },
+            units: vec![Unit { path: Vec::new(), is_cached: true, pieces: Vec::new() }],
+            at: 0,
+            is_first: true,
+            length_max,
+        };
+        let mut text = Text::default();
+        // A conversation begins as the template begins it, a raw prompt as the tokenizer does.
+        if has_messages {
+            text.markup(&builder.encoder.tags()?.begin);
+        } else {
+            text.markup(&tokenizer.prompt_start().into_iter().map(MarkupPart::Special).collect::<Vec<_>>());
+        }
+        let nodes = builder.nodes(0, &schema.parts, text)?;
+        let Builder { units, at: length, .. } = builder;
+        Ok(Self { name: schema.name.clone(), units, nodes, length, has_messages })
+    }
+}
+
+/// Why a schema has no layout.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// The model cannot say it.
+    #[error(transparent)]
+    Text(#[from] IrError),
+    /// Too long.
+    #[error(transparent)]
+    Place(#[from] super::PmlError),
+}
+
+fn has_messages(parts: &[Part]) -> bool {
+    parts.iter().any(|part| match part {
+        Part::Message(..) => true,
+        Part::Text(..) | Part::Parameter(_) => false,
+        Part::Module(module) => has_messages(&module.parts),
+        Part::Union(union) => union.modules.iter().any(|module| has_messages(&module.parts)),
+    })
+}
+
+struct Builder<'a> {
+    encoder: Encoder<'a>,
+    units: Vec<Unit>,
+    /// The next position.
+    at: u32,
+    /// Whether nothing has been placed yet.
+    is_first: bool,
+    length_max: u32,
+}
+
+impl Builder<'_> {
+    /// Places what stands in a unit; `text` stands in front.
+    fn nodes(&mut self, unit: usize, parts: &[Part], mut text: Text) -> Result<Vec<Node>, LayoutError> {
+        let mut nodes = Vec::new();
+        self.parts(unit, parts, &mut text, &mut nodes)?;
+        self.end_piece(unit, &mut text, &mut nodes, None)?;
+        Ok(nodes)
+    }
+
+    fn parts(
+        &mut self,
+        unit: usize,
+        parts: &[Part],
+        text: &mut Text,
+        nodes: &mut Vec<Node>,
+    ) -> Result<(), LayoutError> {
+        for part in parts {
+            match part {
+                Part::Text(words, _) => text.data(words),
+                Part::Message(role, parts, _) => {
+                    text.markup(self.encoder.tags()?.open(*role));
+                    self.parts(unit, parts, text, nodes)?;
+                    text.markup(self.encoder.tags()?.close(*role));
+                }
+                Part::Parameter(parameter) => {
+                    self.end_piece(unit, text, nodes, Some(parameter.place))?;
+                    nodes.push(self.parameter(unit, parameter)?);
+                }
+                Part::Module(module) => {
+                    self.end_piece(unit, text, nodes, Some(module.place))?;
+                    nodes.push(self.module(unit, module)?);
+                }
+                Part::Union(union) => {
+                    self.end_piece(unit, text, nodes, Some(union.place))?;
+                    nodes.push(self.union(unit, union)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a piece of the text so far.
+    fn end_piece(
+        &mut self,
+        unit: usize,
+        text: &mut Text,
+        nodes: &mut Vec<Node>,
+        place: Option<Place>,
+    ) -> Result<(), LayoutError> {
+        let tokens = text.take(self.encoder.tokenizer, self.is_first);
+        if !tokens.is_empty() {
+            nodes.push(self.piece(unit, tokens, false, place)?);
+        }
+        Ok(())
+    }
+
+    fn piece(
+        &mut self,
+        unit: usize,
+        tokens: Vec<TokenId>,
+        is_placeholder: bool,
+        place: Option<Place>,
+    ) -> Result<Node, LayoutError> {
+        let start = self.at;
+        self.advance(tokens.len(), place)?;
+        self.is_first = false;
+        let pieces = &mut self.units[unit].pieces;
+        pieces.push(Piece { start, tokens, is_placeholder });
+        Ok(Node::Piece(unit, pieces.len() - 1))
+    }
+
+    fn advance(&mut self, tokens: usize, place: Option<Place>) -> Result<(), LayoutError> {
+        let limit = self.length_max;
+        let end = u32::try_from(tokens).ok().and_then(|tokens| self.at.checked_add(tokens));
+        let too_long = || {
+            let place = place.unwrap_or(Place { line: 1, column: 1 });
+            place.error(format!("the schema up to here needs more than the {limit} positions that there are"))
+        };
+        self.at = end.filter(|end| *end <= limit).ok_or_else(too_long)?;
+        Ok(())
+    }
+
+    /// Reserves a parameter's positions and encodes what stands in for its argument.
+    fn parameter(&mut self, unit: usize, parameter: &Parameter) -> Result<Node, LayoutError> {
+        let length = parameter.length as usize;
+        let tokenizer = self.encoder.tokenizer;
+        // The paper's <unk> is white space to the model; few models have such a token, all have a space.
+        let mut tokens = tokenizer.encode_data(parameter.scaffold.as_deref().unwrap_or_default());
+        tokens.truncate(length);
+        let space = tokenizer.encode_data(" ");
+        let missing = length - tokens.len();
+        tokens.extend(space.iter().copied().cycle().take(if space.is_empty() { 0 } else { missing }));
+        let start = self.at;
+        if !tokens.is_empty() {
+            // No node: a prompt never takes it.
+            self.piece(unit, tokens, true, Some(parameter.place))?;
+        }
+        let param = Param { name: parameter.name.clone(), unit, start, length: parameter.length };
+        self.at = start;
+        self.advance(length, Some(parameter.place))?;
+        Ok(Node::Param(param))
+    }
+
+    fn module(&mut self, outer: usize, module: &Module) -> Result<Node, LayoutError> {
+        let mut path = self.units[outer].path.clone();
+        path.push(module.name.clone());
+        let unit = self.units.len();
+        let is_cached = module.is_cached && self.units[outer].is_cached;
+        self.units.push(Unit { path, is_cached, pieces: Vec::new() });
+        let start = self.at;
+        let nodes = self.nodes(unit, &module.parts, Text::default())?;
+        Ok(Node::Module { name: module.name.clone(), unit, nodes, start, end: self.at })
+    }
+
+    fn union(&mut self, outer: usize, union: &Union) -> Result<Node, LayoutError> {
+        let (start, mut end) = (self.at, self.at);
+        let mut members = Vec::with_capacity(union.modules.len());
+        for module in &union.modules {
+            self.at = start;
+            members.push(self.module(outer, module)?);
+            end = end.max(self.at);
+        }
+        self.at = end;
+        Ok(Node::Union { members, end })
+    }
+}
