@@ -1,11 +1,13 @@
-//! Products of few rows with weights out of memory: bytes of weights per second, as a share of what reading reaches.
+//! Products with weights out of memory: bytes of weights per second as a share of what reading reaches, and operations
+//! per second as a share of what the instructions in use reach on registers.
 //!
 //! ```text
 //! cargo bench -p engine --bench product --profile dev --config profile.dev.package.engine.debug-assertions=false
 //! ```
 //!
-//! Names, or parts of them, after `--` choose kernels; a number chooses threads. Shapes of a decode step (inputs x outputs) in every format; each shape has as many copies as no cache holds, taken in
-//! turn. All kernels, and the plain reading that is their limit, run one after another within a round, so that what else
+//! Names, or parts of them, after `--` choose kernels; a number chooses threads. Shapes of a decode step (inputs x outputs) in
+//! every format; of each shape there are as many copies as no cache holds, taken in turn (a batch of many rows takes but
+//! two). All kernels, and the plain reading that is their limit, run one after another within a round, so that what else
 //! the machine does meets them alike, and of each run the shortest counts.
 #![expect(clippy::print_stdout, reason = "the table is the bench's result")]
 
@@ -19,8 +21,14 @@ use rayon::prelude::*;
 /// Inputs and outputs of the products.
 const SHAPES: [(usize, usize); 4] = [(896, 4864), (4864, 896), (768, 3072), (896, 151_936)];
 
-/// Rows of decode steps; with the last, products are the limit instead.
-const ROWS: [usize; 8] = [1, 2, 3, 4, 6, 8, 16, 64];
+/// Rows: decode steps, whose limit is reading, to prefills, whose limit is multiplying.
+const ROWS: [usize; 8] = [1, 2, 4, 8, 16, 32, 100, 512];
+
+/// From so many rows on, two matrices of a shape do.
+const MANY_ROWS: usize = 32;
+
+/// Most outputs that so many rows are multiplied with: of a vocabulary, only rows that sample are.
+const MANY_ROWS_OUTPUTS: usize = 10_000;
 
 /// Bytes of the copies of a shape: several times the last cache.
 const SET_BYTES: usize = 160 << 20;
@@ -36,6 +44,8 @@ struct Subject {
     name: &'static str,
     cpu: Cpu,
     format: Format,
+    /// Operations per second of its instructions.
+    limit: f64,
 }
 
 fn subjects() -> Vec<Subject> {
@@ -53,10 +63,14 @@ fn subjects() -> Vec<Subject> {
     let wanted: Vec<&String> = words.iter().filter(|word| word.parse::<usize>().is_err()).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(&**word));
     let all = all.into_iter().filter(|(name, isa, _)| isa.is_available() && is_wanted(name));
-    all.map(|(name, isa, format)| Subject {
-        name,
-        cpu: Cpu::with_isa(threads, isa).expect("threads start"),
-        format,
+    all.map(|(name, isa, format)| {
+        let cpu = Cpu::with_isa(threads, isa).expect("threads start");
+        let limits = Limits::measure(&cpu);
+        let limit = match format {
+            Format::Q8 => limits.int8,
+            Format::Plain(_) => limits.bf16,
+        };
+        Subject { name, cpu, format, limit: limit.unwrap_or(limits.single) }
     })
     .collect()
 }
@@ -116,7 +130,8 @@ fn line(subjects: &[Subject], sets: &[Vec<Matrix>], memory: &[u64], rows: usize)
     for _ in 0..ROUNDS {
         read(&subjects[0].cpu, memory, &mut reading);
         for ((subject, set), best) in subjects.iter().zip(sets).zip(&mut products) {
-            for (number, matrix) in set.iter().enumerate().take(if rows < 16 { set.len() } else { 2 }) {
+            for (number, matrix) in set.iter().enumerate().take(if rows < MANY_ROWS { set.len() } else { 2 })
+            {
                 best.run(number, || subject.cpu.run(|| subject.cpu.linear(&x, matrix, &mut y, &mut scratch)));
             }
         }
@@ -127,7 +142,8 @@ fn line(subjects: &[Subject], sets: &[Vec<Matrix>], memory: &[u64], rows: usize)
         let seconds = best.seconds() / best.0.len() as f64;
         let share = set[0].bytes() as f64 / seconds / limit * 100.0;
         let rate = 2.0 * (rows * inputs * outputs) as f64 / seconds / 1e9;
-        print!(" | {} {share:>3.0} % {rate:>3.0} G", subject.name);
+        let of_limit = rate * 1e11 / subject.limit;
+        print!(" | {} {share:>3.0} % read {rate:>3.0} G {of_limit:>3.0} %", subject.name);
     }
     println!();
 }
@@ -135,12 +151,12 @@ fn line(subjects: &[Subject], sets: &[Vec<Matrix>], memory: &[u64], rows: usize)
 fn main() {
     let memory = vec![1u64; SET_BYTES / 8];
     let subjects = subjects();
-    let limits = Limits::measure(&Cpu::new(None).expect("threads start"));
-    println!("{limits:?}");
-    println!("best of {ROUNDS} rounds: % of the plain reading of the same rounds, GFLOP/s");
+    println!(
+        "best of {ROUNDS} rounds: % of the plain reading of the same rounds; G operations/s, % of the registers' rate"
+    );
     for shape in SHAPES {
         let sets: Vec<Vec<Matrix>> = subjects.iter().map(|subject| copies(subject, shape)).collect();
-        for rows in ROWS {
+        for rows in ROWS.into_iter().filter(|rows| *rows < MANY_ROWS || shape.1 < MANY_ROWS_OUTPUTS) {
             line(&subjects, &sets, &memory, rows);
         }
     }

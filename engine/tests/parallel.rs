@@ -121,8 +121,8 @@ fn logits_are_those_of_one_rank_where_the_head_is_tied_the_window_slides_or_opt_
 #[test]
 fn weights_of_eight_bits_answer_as_on_one_rank_where_their_groups_are_not_cut() {
     let mut model = Synthetic::tiny(Family::Qwen2, 69);
-    // Every rank's inputs of the output projection (32) and of the down projection (64) are whole groups.
-    (model.config.head_dim, model.config.intermediate) = (32, 256);
+    // Every rank's inputs of the output projection and of the down projection are whole groups of the largest size.
+    (model.config.head_dim, model.config.intermediate) = (128, 512);
     let (weights, keep) = (model.weights(), Keep { quantize: Some(Quantize::Q8), ..Keep::default() });
     for isa in [common::widening(), Isa::detect()] {
         let on = |count| logits(&ranks_keeping(keep, isa, &model, &weights, count), model.seed);

@@ -7,7 +7,7 @@ use crate::checkpoint::config::{Mlp, Norm as NormKind, Position, RopeScaling};
 use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, ModelConfig, RawTensor, WeightSource};
 use crate::device::cpu::Norm;
-use crate::device::{Cpu, Format, Matrix};
+use crate::device::{Activation, Cpu, Format, Matrix};
 use crate::parallel::{Alone, Collective};
 use crate::rope::Rope;
 use crate::settings::{Keep, Quantize};
@@ -69,7 +69,9 @@ impl Decoder {
             rope,
             positions,
             embedding: (!config.tied_head)
-                .then(|| loader.stacked(&[(&names.embedding, [vocab, width])], false, None))
+                .then(|| {
+                    loader.stacked(&[(&names.embedding, [vocab, width])], (false, Activation::None), None)
+                })
                 .transpose()?,
             project_in: project(&names.project_in, [hidden, width])?,
             project_out: project(&names.project_out, [width, hidden])?,
@@ -101,9 +103,9 @@ impl Loader<'_> {
         };
         let qkv = [(&*names.q, [queries, hidden]), (&names.k, [keys, hidden]), (&names.v, [keys, hidden])];
         let up = (&*names.up, [middle, hidden]);
-        let up = match (config.mlp, &names.gate) {
-            (Mlp::GatedSilu, Some(gate)) => vec![(&**gate, [middle, hidden]), up],
-            _ => vec![up],
+        let (up, activation) = match (config.mlp, &names.gate) {
+            (Mlp::GatedSilu, Some(gate)) => (vec![(&**gate, [middle, hidden]), up], Activation::GatedSilu),
+            _ => (vec![up], Activation::Relu),
         };
         Ok(DecoderLayer {
             attn_norm: self.norm(&names.attn_norm, config.norm, hidden)?,
@@ -112,21 +114,21 @@ impl Loader<'_> {
             k_norm: head_norm(&names.k_norm)?,
             out: self.matrix(&[(&names.o, [hidden, queries])], config.out_bias)?,
             mlp_norm: self.norm(&names.mlp_norm, config.norm, hidden)?,
-            up: self.matrix(&up, config.mlp_bias)?,
+            up: self.stacked(&up, (config.mlp_bias, activation), self.options.keep.quantize)?,
             down: self.matrix(&[(&names.down, [hidden, middle])], config.mlp_bias)?,
         })
     }
 
     /// Linear layers stacked by outputs, each `[outputs, inputs]`.
     fn matrix(&self, modules: &[(&str, [usize; 2])], has_bias: bool) -> Result<Matrix, CheckpointError> {
-        self.stacked(modules, has_bias, self.options.keep.quantize)
+        self.stacked(modules, (has_bias, Activation::None), self.options.keep.quantize)
     }
 
-    /// The same, in fewer bits or not.
+    /// The same, with an activation behind them, in fewer bits or not.
     fn stacked(
         &self,
         modules: &[(&str, [usize; 2])],
-        has_bias: bool,
+        (has_bias, activation): (bool, Activation),
         quantize: Option<Quantize>,
     ) -> Result<Matrix, CheckpointError> {
         let mut parts = Vec::with_capacity(modules.len());
@@ -141,7 +143,7 @@ impl Loader<'_> {
             Some(Quantize::Q8) => Some(Format::Q8),
             None => self.options.keep.dtype.map(Format::Plain),
         };
-        Ok(self.options.cpu.pack(&parts, has_bias.then_some(stacked), format))
+        Ok(self.options.cpu.pack_active(&parts, has_bias.then_some(stacked), format, activation))
     }
 
     fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<Norm, CheckpointError> {

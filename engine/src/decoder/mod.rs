@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use crate::attention::plan::AttentionPlan;
 use crate::attention::{Heads, Layer as Attention, PARTIAL_BYTES_MAX};
 use crate::checkpoint::ModelConfig;
-use crate::checkpoint::config::{Mlp, Position};
+use crate::checkpoint::config::Position;
 use crate::device::cpu::Norm;
 use crate::device::{Cpu, Matrix, Scratch};
 use crate::parallel::{Broken, Collective};
@@ -52,7 +52,7 @@ struct DecoderLayer {
     /// `[hidden, heads head_dim]`
     out: Matrix,
     mlp_norm: Norm,
-    /// Gate and, behind it, up in one product: `[2 intermediate, hidden]`; a plain block's `[intermediate, hidden]`.
+    /// Up, activated, to `[intermediate]`: with its gate in one product where the block is gated.
     up: Matrix,
     /// `[hidden, intermediate]`
     down: Matrix,
@@ -114,9 +114,8 @@ impl Decoder {
     /// `tokens` tokens through all layers, and logits for `sampled` of them. The last layer's products for
     /// tokens that do not sample are counted, though the decoder leaves some of them out.
     pub fn step_operations(&self, tokens: usize, sampled: usize) -> f64 {
-        let weights = |matrix: &Matrix| matrix.inputs() as f64 * matrix.outputs() as f64;
-        let layers: f64 = self.layer_matrices().map(weights).sum();
-        2.0 * (layers * tokens as f64 + weights(&self.head) * sampled as f64)
+        let layers: usize = self.layer_matrices().map(Matrix::weights).sum();
+        2.0 * (layers as f64 * tokens as f64 + self.head.weights() as f64 * sampled as f64)
     }
 
     fn layer_matrices(&self) -> impl Iterator<Item = &Matrix> {
@@ -287,36 +286,33 @@ impl Decoder {
 
     /// The rest of a layer, over the first `tokens` rows of `work`: output projection, then the feed-forward block.
     fn finish_layer(&self, layer: &DecoderLayer, tokens: usize, work: &mut Workspace) -> Result<(), Broken> {
-        let Workspace { x, normed, attended, wide, inner, scratch, .. } = work;
-        let (hidden, middle) = (self.config.hidden, self.config.intermediate);
-        let x = &mut x[..tokens * hidden]; // [tokens, hidden]
+        let Workspace { x, normed, attended, inner, scratch, .. } = work;
+        let x = &mut x[..tokens * self.config.hidden]; // [tokens, hidden]
         let attended = sized(attended, tokens * self.attention_width()); // [tokens, heads head_dim]
-        let added = sized(inner, tokens * hidden); // [tokens, hidden]
-        self.cpu.linear(attended, &layer.out, added, scratch);
-        self.collective.all_reduce(added)?;
-        self.cpu.add(x, added);
+        self.add_product(attended, &layer.out, x, scratch)?;
         self.block_output(&layer.attn_norm, x, normed);
 
         let input = self.block_input(&layer.mlp_norm, x, normed);
-        let up = sized(wide, tokens * layer.up.outputs()); // [tokens, gate | up] or [tokens, intermediate]
-        self.cpu.linear(input, &layer.up, up, scratch);
-        let active = match self.config.mlp {
-            Mlp::GatedSilu => {
-                let gated = sized(inner, tokens * middle); // [tokens, intermediate]
-                self.cpu.silu_mul(up, middle, gated);
-                gated
-            }
-            Mlp::PlainRelu => {
-                self.cpu.relu(up);
-                up
-            }
-        };
-        let added = sized(normed, tokens * hidden); // [tokens, hidden]; the block's input is used up
-        self.cpu.linear(active, &layer.down, added, scratch);
-        self.collective.all_reduce(added)?;
-        self.cpu.add(x, added);
+        let active = sized(inner, tokens * layer.up.outputs()); // [tokens, intermediate]
+        self.cpu.linear(input, &layer.up, active, scratch);
+        self.add_product(active, &layer.down, x, scratch)?;
         self.block_output(&layer.mlp_norm, x, normed);
         Ok(())
+    }
+
+    /// `x +=` the product of all ranks' `input` with their `weights`; one rank alone brings `x` itself into the sum.
+    fn add_product(
+        &self,
+        input: &[f32],
+        weights: &Matrix,
+        x: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Result<(), Broken> {
+        match self.collective.rank() {
+            0 => self.cpu.linear_add(input, weights, x, scratch),
+            _ => self.cpu.linear(input, weights, x, scratch),
+        }
+        self.collective.all_reduce(x)
     }
 
     /// What a block reads: the normalised stream, or the stream itself where blocks normalise behind.
@@ -370,7 +366,7 @@ fn keep_rows(buffer: &mut [f32], width: usize, kept: &[usize]) {
 /// A small configuration for this crate's unit tests.
 #[cfg(test)]
 pub(crate) fn tests_config() -> ModelConfig {
-    use crate::checkpoint::config::{Family, Norm, RopeScaling};
+    use crate::checkpoint::config::{Family, Mlp, Norm, RopeScaling};
     ModelConfig {
         family: Family::Llama,
         vocab: 61,

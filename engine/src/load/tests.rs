@@ -92,7 +92,9 @@ fn another_weight_type_is_another_revision() {
 
 #[test]
 fn weights_in_eight_bits_take_little_more_than_half_of_bf16_and_are_another_revision() {
-    let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 1) };
+    let mut synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 1) };
+    let config = &mut synthetic.config; // of extents that fill panels
+    (config.hidden, config.embedding, config.intermediate, config.head_dim) = (64, 64, 128, 16);
     let folder = written(&synthetic);
     let load = |quantize| load_dir(folder.path(), &EngineConfig { quantize, ..small() }).expect("valid");
     let (stored, q8) = (load(None), load(Some(Quantize::Q8)));

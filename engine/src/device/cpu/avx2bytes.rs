@@ -7,7 +7,7 @@
 mod kernels {
     use std::arch::x86_64::*;
 
-    use super::super::groups::{self, BIAS, DEPTH_BLOCK, GROUP, Group, GroupTile, QUAD, group_bytes};
+    use super::super::groups::{self, BIAS, Block, GroupTile, QUAD, group_bytes};
 
     /// Outputs in a vector.
     const WIDTH: usize = 8;
@@ -17,20 +17,19 @@ mod kernels {
     /// # Safety
     /// The processor has AVX2.
     #[target_feature(enable = "avx2")]
-    pub(in crate::device::cpu) unsafe fn quantise(from: &[f32], to: &mut [Group]) {
-        groups::quantise(from, to);
+    pub(in crate::device::cpu) unsafe fn quantise(from: &[f32], group: usize, to: &mut Block) {
+        groups::quantise(from, group, to);
     }
 
     /// Adds a tile's products to its result.
     ///
     /// # Safety
-    /// `tile.c` holds the result, and the processor has AVX2, FMA and F16C.
-    pub(in crate::device::cpu) unsafe fn add(rows: usize, tile: &GroupTile<'_>) {
-        tile.check(rows);
+    /// The processor has AVX2, FMA and F16C.
+    pub(in crate::device::cpu) unsafe fn add(tile: GroupTile<'_>) {
         assert!(tile.width.is_multiple_of(WIDTH));
         macro_rules! pick {
             ($($rows:literal)*) => {
-                match rows {
+                match tile.a.len() {
                     // SAFETY: passed on from this function's own contract.
                     $($rows => unsafe { add_rows::<$rows>(tile) },)*
                     _ => unreachable!("tiles have at most 6 rows"),
@@ -42,33 +41,37 @@ mod kernels {
 
     #[expect(clippy::needless_range_loop, reason = "counted loops unroll and leave the sums in registers")]
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn add_rows<const M: usize>(tile: &GroupTile<'_>) {
+    unsafe fn add_rows<const M: usize>(tile: GroupTile<'_>) {
         let (bias, ones) = (_mm256_set1_epi8(BIAS.cast_signed()), _mm256_set1_epi16(1));
-        for step in 0..tile.depth {
-            for first in (0..tile.width).step_by(WIDTH) {
-                // SAFETY: `a` and `b` were checked, and the caller vouches for `c`.
+        let (groups, width, a) = (tile.groups(), tile.width, tile.a.as_ptr());
+        assert!(tile.a.len() == M);
+        for group in 0..groups {
+            for first in (0..width).step_by(WIDTH) {
+                // SAFETY: `groups` checked that the tile's operands have so many groups and rows.
                 unsafe {
-                    let (a, b) =
-                        (tile.a.as_ptr().add(step), tile.b.as_ptr().add(step * group_bytes(tile.width)));
+                    let b = tile.b.as_ptr().add(group * group_bytes(tile.group, width));
+                    let values = a.cast::<i8>().add(group * tile.group);
                     let mut integers = [_mm256_setzero_si256(); M];
-                    for quad in (0..GROUP).step_by(QUAD) {
-                        let bytes = _mm256_loadu_si256(b.add(quad * tile.width + first * QUAD).cast());
+                    for quad in (0..tile.group).step_by(QUAD) {
+                        let bytes = _mm256_loadu_si256(b.add(quad * width + first * QUAD).cast());
                         let weights = _mm256_xor_si256(bytes, bias);
                         let magnitudes = _mm256_abs_epi8(weights);
                         for m in 0..M {
-                            let four = (&raw const (*a.add(m * DEPTH_BLOCK)).values).cast::<i8>().add(quad);
-                            let four = _mm256_set1_epi32(four.cast::<i32>().read_unaligned());
+                            let four = values.add(m * size_of::<Block>() + quad).cast::<i32>();
+                            let four = _mm256_set1_epi32(four.read_unaligned());
                             let twos = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(four, weights));
                             integers[m] = _mm256_add_epi32(integers[m], _mm256_madd_epi16(twos, ones));
                         }
                     }
-                    let halves = _mm_loadu_si128(b.add(GROUP * tile.width + 2 * first).cast());
+                    let halves = _mm_loadu_si128(b.add(tile.group * width + 2 * first).cast());
                     let scales = _mm256_cvtph_ps(halves);
                     for m in 0..M {
-                        let scale = _mm256_set1_ps((*a.add(m * DEPTH_BLOCK)).scale);
+                        let scale = _mm256_set1_ps((*a.add(m)).scales[group]);
                         let sum = _mm256_mul_ps(_mm256_cvtepi32_ps(integers[m]), scale);
-                        let c = tile.c.add(m * tile.c_row + first);
-                        _mm256_storeu_ps(c, _mm256_fmadd_ps(sum, scales, _mm256_loadu_ps(c)));
+                        let c = tile.c.as_mut_ptr().add(m * width + first);
+                        let is_first = group == 0 && !tile.accumulate;
+                        let before = if is_first { _mm256_setzero_ps() } else { _mm256_loadu_ps(c) };
+                        _mm256_storeu_ps(c, _mm256_fmadd_ps(sum, scales, before));
                     }
                 }
             }
@@ -78,7 +81,7 @@ mod kernels {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod kernels {
-    pub(in crate::device::cpu) use super::super::portable::{groups as add, quantise};
+    pub(in crate::device::cpu) use super::super::portable::{add, quantise};
 }
 
 pub(super) use kernels::{add, quantise};

@@ -42,10 +42,9 @@ mod kernels {
     /// Adds a tile's products to its result.
     ///
     /// # Safety
-    /// `tile.a` has `rows` rows and `tile.b` has `tile.depth`, `tile.c` holds the result, and the processor has
-    /// AVX-512 BF16.
-    pub(in crate::device::cpu) unsafe fn add(rows: usize, tile: &PairTile<'_>) {
-        assert!(tile.a.len() == rows * DEPTH_BLOCK && tile.b.len() == tile.depth * VECTORS * WIDTH);
+    /// The processor has AVX-512 BF16.
+    pub(in crate::device::cpu) unsafe fn add(rows: usize, tile: PairTile<'_>) {
+        tile.check(rows, VECTORS * WIDTH);
         macro_rules! pick {
             ($($rows:literal)*) => {
                 match rows {
@@ -68,13 +67,16 @@ mod kernels {
 
     #[expect(clippy::needless_range_loop, reason = "counted loops unroll and leave the sums in registers")]
     #[target_feature(enable = "avx512f,avx512bf16")]
-    unsafe fn add_rows<const M: usize>(tile: &PairTile<'_>) {
-        // SAFETY: the caller vouches for the tile's extent.
+    unsafe fn add_rows<const M: usize>(tile: PairTile<'_>) {
+        // SAFETY: the tile's extent was checked.
         unsafe {
             let mut sums = [[_mm512_setzero_ps(); VECTORS]; M];
-            for m in 0..M {
-                for v in 0..VECTORS {
-                    sums[m][v] = _mm512_loadu_ps(tile.c.add(m * tile.c_row + v * WIDTH));
+            let c = tile.c.as_mut_ptr();
+            if tile.accumulate {
+                for m in 0..M {
+                    for v in 0..VECTORS {
+                        sums[m][v] = _mm512_loadu_ps(c.add((m * VECTORS + v) * WIDTH));
+                    }
                 }
             }
             let (mut a, mut b) = (tile.a.as_ptr(), tile.b.as_ptr());
@@ -94,7 +96,7 @@ mod kernels {
             }
             for m in 0..M {
                 for v in 0..VECTORS {
-                    _mm512_storeu_ps(tile.c.add(m * tile.c_row + v * WIDTH), sums[m][v]);
+                    _mm512_storeu_ps(c.add((m * VECTORS + v) * WIDTH), sums[m][v]);
                 }
             }
         }
@@ -117,7 +119,7 @@ mod kernels {
     ///
     /// # Safety
     /// Never called.
-    pub(in crate::device::cpu) unsafe fn add(_rows: usize, _tile: &PairTile<'_>) {
+    pub(in crate::device::cpu) unsafe fn add(_rows: usize, _tile: PairTile<'_>) {
         unreachable!("no device of this processor multiplies pairs")
     }
 }

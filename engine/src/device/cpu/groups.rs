@@ -1,23 +1,31 @@
-//! Products of eight-bit integers: weights and activations in groups of [`GROUP`] inputs under one scale each.
+//! Products of eight-bit integers: weights and activations in groups of inputs under one scale each.
 //!
 //! Weights are rounded once, when they are packed; activations on the fly, each row by itself. A sum over a group is
 //! exact in 32 bits; then it is scaled and added to the output in single precision, group after group. So a
 //! row's bits do not depend on its batch, and kernels differ by the rounding of those additions alone.
 //!
-//! A panel of weights is `[groups]` of `[GROUP / 4, width, 4]` bytes and, behind them, `[width]` scales: a vector holds
+//! What scaling costs is spread over a group, so weights that are rounded here have groups of up to [`GROUP_MAX`]
+//! inputs; those that ggml has rounded (Q8_0) keep its groups of [`PIECE`], and lose nothing.
+//!
+//! A panel of weights is `[groups]` of `[group / 4, width, 4]` bytes and, behind them, `[width]` scales: a vector holds
 //! four inputs of each of its outputs, and a product streams the panel once. The bytes are the integers plus
-//! [`BIAS`], which the processors' instructions want unsigned on one side. Group size and the scales' type are those of
-//! ggml's Q8_0, so that packing such weights loses nothing.
+//! [`BIAS`], which the processors' instructions want unsigned on one side.
 
 use half::f16;
 use rayon::prelude::*;
 
+use super::layout::lay_out;
 use super::packed::Packed;
 use super::product::{Kernel, RowBlock};
+use super::tile::LANES;
 use super::{Isa, avx2bytes, avx512vnni, portable};
 
-/// Inputs under one scale.
-pub(super) const GROUP: usize = 32;
+/// Inputs of the smallest group, of which every group is a multiple.
+pub(super) const PIECE: usize = 32;
+
+/// Inputs of the largest group. Coarser activations (ggml's Q8_K has 256) are in wide use; beyond this, scaling is less
+/// than a tenth of the work.
+pub(super) const GROUP_MAX: usize = 128;
 
 /// Inputs that an instruction sums up.
 pub(super) const QUAD: usize = 4;
@@ -28,67 +36,71 @@ const LARGEST: f32 = 127.0;
 /// What is added to a weight to make it unsigned.
 pub(super) const BIAS: u8 = 128;
 
-/// Groups of a row that lie together: with the panel's piece that they meet, what the first-level cache holds.
-pub(super) const DEPTH_BLOCK: usize = 16;
+/// Inputs of a row that lie together: with the panel's piece that they meet, what the first-level cache holds.
+pub(super) const DEPTH_BLOCK: usize = 512;
 
-/// Blocks of groups that a task rounds at least: less is not worth waking a thread for.
-const BLOCKS_PER_TASK: usize = 64;
+/// Most groups of a block.
+const GROUPS: usize = DEPTH_BLOCK / PIECE;
 
-/// Most rows of a tile in 256-bit vectors: their sums stay in the 16 registers.
-const ROWS_MAX_256: usize = 6;
+/// Most rows of a tile: their sums of integers stay in registers.
+pub(super) const ROWS_MAX: usize = 6;
 
-/// Most rows of a tile in 512-bit vectors: a batch of few rows streams a panel once, without a second pass that leaves
-/// memory idle.
-const ROWS_MAX_512: usize = 12;
-
-/// A group of a row's activations: `scale * values`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Group {
-    /// The integers.
-    pub(super) values: [i8; GROUP],
-    /// What one of them is worth.
-    pub(super) scale: f32,
-    /// What [`BIAS`] adds to a sum of products with these, negated.
-    pub(super) unbias: i32,
+/// A block of a row's activations: in each group, `scales * values`.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    /// The integers; zero from the row's end to that of its group.
+    pub(super) values: [i8; DEPTH_BLOCK],
+    /// What one of a group's integers is worth.
+    pub(super) scales: [f32; GROUPS],
+    /// What [`BIAS`] adds to a group's sum of products with these, negated.
+    pub(super) unbias: [i32; GROUPS],
 }
 
-/// A group of zeros.
-const EMPTY: Group = Group { values: [0; GROUP], scale: 0.0, unbias: 0 };
+/// A block of zeros.
+const EMPTY: Block = Block { values: [0; DEPTH_BLOCK], scales: [0.0; GROUPS], unbias: [0; GROUPS] };
 
-/// Most rows of a block.
-pub(super) fn rows_max(isa: Isa) -> usize {
+/// Outputs of a panel.
+pub(super) fn panel(isa: Isa) -> usize {
     match isa {
-        Isa::Portable => isa.rows_max(),
-        Isa::Avx2 | Isa::Avx512 => ROWS_MAX_256,
-        Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => ROWS_MAX_512,
+        Isa::Portable | Isa::Avx2 | Isa::Avx512 => isa.panel(),
+        Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => 64,
     }
 }
 
-/// Groups of a sum over `inputs`, the last of which may be padded with zeros.
-pub(super) fn group_count(inputs: usize) -> usize {
-    inputs.div_ceil(GROUP)
+/// The largest groups that sums over `inputs` fill.
+pub(super) fn group_of(inputs: usize) -> usize {
+    let mut group = GROUP_MAX;
+    while group > PIECE && !inputs.is_multiple_of(group) {
+        group /= 2;
+    }
+    group
 }
 
 /// Bytes of a panel's group: integers, then scales.
-pub(super) const fn group_bytes(width: usize) -> usize {
-    (GROUP + size_of::<f16>()) * width
+pub(super) const fn group_bytes(group: usize, width: usize) -> usize {
+    (group + size_of::<f16>()) * width
+}
+
+/// Bytes of a panel of sums over `inputs`, the last group of which may be padded with zeros.
+pub(super) fn panel_bytes(inputs: usize, group: usize, width: usize) -> usize {
+    inputs.div_ceil(group) * group_bytes(group, width)
 }
 
 /// Rows `0..rows` of weights, which `read` puts into its buffer, as panels of `width`.
 pub(super) fn pack_panels(
     rows: usize,
     inputs: usize,
-    width: usize,
+    (group, width): (usize, usize),
     read: impl Fn(usize, &mut [f32]) + Sync,
 ) -> Packed<u8> {
-    let groups = group_count(inputs);
-    let mut panels = Packed::zeros(rows.div_ceil(width) * groups * group_bytes(width));
-    panels.par_chunks_mut(groups * group_bytes(width)).enumerate().for_each(|(number, panel)| {
-        let mut weights = vec![0.0; groups * GROUP]; // beyond the inputs it stays zero
+    let (bytes, of_group) = (panel_bytes(inputs, group, width), group_bytes(group, width));
+    let mut panels = Packed::zeros(rows.div_ceil(width) * bytes);
+    panels.par_chunks_mut(bytes).enumerate().for_each(|(number, panel)| {
+        let mut weights = vec![0.0; inputs.next_multiple_of(group)]; // beyond the inputs it stays zero
         for (lane, row) in (number * width..rows.min((number + 1) * width)).enumerate() {
             read(row, &mut weights[..inputs]);
-            for (to, from) in panel.chunks_exact_mut(group_bytes(width)).zip(weights.as_chunks::<GROUP>().0) {
+            for (to, from) in panel.chunks_exact_mut(of_group).zip(weights.chunks_exact(group)) {
                 pack_group(from, to, (lane, width));
             }
         }
@@ -97,12 +109,12 @@ pub(super) fn pack_panels(
 }
 
 /// Rounds a group of one output's weights into its lane of a panel's group.
-fn pack_group(weights: &[f32; GROUP], to: &mut [u8], (lane, width): (usize, usize)) {
+fn pack_group(weights: &[f32], to: &mut [u8], (lane, width): (usize, usize)) {
     let largest = largest(weights);
     // What is not a number makes the whole group such, as it makes every product with it.
     let scale = f16::from_f32((largest / LARGEST).clamp(0.0, f16::MAX.to_f32()));
     let inverse = if scale > f16::ZERO { 1.0 / scale.to_f32() } else { 0.0 };
-    let (integers, scales) = to.split_at_mut(GROUP * width);
+    let (integers, scales) = to.split_at_mut(weights.len() * width);
     for (k, weight) in weights.iter().enumerate() {
         let integer = (weight * inverse).round().clamp(-LARGEST, LARGEST) as i8;
         integers[(k / QUAD * width + lane) * QUAD + k % QUAD] = integer.cast_unsigned() ^ BIAS;
@@ -111,9 +123,9 @@ fn pack_group(weights: &[f32; GROUP], to: &mut [u8], (lane, width): (usize, usiz
 }
 
 /// Weights of one output: the numbers that the integers of its lane mean.
-pub(super) fn unpack(panel: &[u8], (lane, width): (usize, usize), row: &mut [f32]) {
-    for (to, group) in row.chunks_mut(GROUP).zip(panel.chunks_exact(group_bytes(width))) {
-        let (integers, scales) = group.split_at(GROUP * width);
+pub(super) fn unpack(panel: &[u8], group: usize, (lane, width): (usize, usize), row: &mut [f32]) {
+    for (to, from) in row.chunks_mut(group).zip(panel.chunks_exact(group_bytes(group, width))) {
+        let (integers, scales) = from.split_at(group * width);
         let scale = f16::from_le_bytes([scales[2 * lane], scales[2 * lane + 1]]).to_f32();
         for (k, value) in to.iter_mut().enumerate() {
             let byte = integers[(k / QUAD * width + lane) * QUAD + k % QUAD];
@@ -124,65 +136,79 @@ pub(super) fn unpack(panel: &[u8], (lane, width): (usize, usize), row: &mut [f32
 
 /// The largest magnitude; infinite or not a number where any element is.
 #[inline(always)]
-fn largest(values: &[f32; GROUP]) -> f32 {
+fn largest(values: &[f32]) -> f32 {
     // Magnitudes order as their bits do, above all numbers the infinite and above that what is none.
     let magnitude = |value: &f32| value.to_bits() & (u32::MAX >> 1);
     f32::from_bits(values.iter().map(magnitude).fold(0, u32::max))
 }
 
-/// Rounds rows of `inputs` and lays them out as kernels read them: `[blocks, rows, DEPTH_BLOCK]`.
+/// Rounds rows of `inputs` and lays them out as kernels read them: `[blocks, rows]`.
 pub(super) fn quantise_rows<'a>(
     isa: Isa,
     x: &[f32],
-    inputs: usize,
-    packed: &'a mut Vec<Group>,
-) -> &'a [Group] {
-    let rows = x.len() / inputs;
-    let blocks = rows * group_count(inputs).div_ceil(DEPTH_BLOCK);
-    packed.resize((blocks * DEPTH_BLOCK).max(packed.len()), EMPTY);
-    let packed = &mut packed[..blocks * DEPTH_BLOCK];
-    packed.par_chunks_exact_mut(DEPTH_BLOCK).enumerate().with_min_len(BLOCKS_PER_TASK).for_each(
-        |(number, block)| {
-            let (first, row) = (number / rows * DEPTH_BLOCK * GROUP, number % rows);
-            let from = &x[row * inputs..(row + 1) * inputs][first..];
-            let from = &from[..from.len().min(DEPTH_BLOCK * GROUP)];
-            match isa {
-                Isa::Portable => quantise(from, block),
-                // SAFETY: a `Cpu` holds available kernels only, and these have the instructions.
-                Isa::Avx2 => unsafe { avx2bytes::quantise(from, block) },
-                // SAFETY: as above.
-                _ => unsafe { avx512vnni::quantise(from, block) },
-            }
-        },
-    );
-    packed
+    (inputs, group): (usize, usize),
+    packed: &'a mut Vec<Block>,
+) -> &'a [Block] {
+    lay_out(x, inputs, DEPTH_BLOCK, (EMPTY, 1), packed, |from, block| {
+        let block = &mut block[0];
+        match isa {
+            Isa::Portable => quantise(from, group, block),
+            // SAFETY: a `Cpu` holds available kernels only, and these have the instructions.
+            Isa::Avx2 => unsafe { avx2bytes::quantise(from, group, block) },
+            // SAFETY: as above.
+            _ => unsafe { avx512vnni::quantise(from, group, block) },
+        }
+    })
 }
 
 /// Rounds a piece of a row, its last group padded with zeros.
 #[inline(always)]
-pub(super) fn quantise(from: &[f32], to: &mut [Group]) {
-    let (whole, rest) = from.as_chunks::<GROUP>();
-    for (from, to) in whole.iter().zip(&mut *to) {
-        quantise_group(from, to);
-    }
-    if !rest.is_empty() {
-        let mut padded = [0.0; GROUP];
-        padded[..rest.len()].copy_from_slice(rest);
-        quantise_group(&padded, &mut to[whole.len()]);
+pub(super) fn quantise(from: &[f32], group: usize, to: &mut Block) {
+    quantise_by(from, group, to, quantise_group);
+}
+
+/// The same with a kernel for the vectors of a group, which gives back what one of its integers is worth, and their sum.
+#[inline(always)]
+pub(super) fn quantise_by(
+    from: &[f32],
+    group: usize,
+    to: &mut Block,
+    round: impl Fn(&[[f32; LANES]], &mut [[i8; LANES]]) -> (f32, i32),
+) {
+    let mut padded = [0.0; GROUP_MAX];
+    let scales = to.scales.iter_mut().zip(&mut to.unbias);
+    for ((from, to), (scale, unbias)) in from.chunks(group).zip(to.values.chunks_exact_mut(group)).zip(scales)
+    {
+        let from = if from.len() == group {
+            from
+        } else {
+            padded[..from.len()].copy_from_slice(from);
+            &padded[..group]
+        };
+        let sum;
+        (*scale, sum) = round(from.as_chunks().0, to.as_chunks_mut().0);
+        // Of what is not a number any sum will do: its scale is not one either.
+        *unbias = i32::from(BIAS).wrapping_mul(sum).wrapping_neg();
     }
 }
 
 #[inline(always)]
-fn quantise_group(from: &[f32; GROUP], to: &mut Group) {
+fn quantise_group(from: &[[f32; LANES]], to: &mut [[i8; LANES]]) -> (f32, i32) {
     /// Adding it rounds to nearest even and leaves the integer in the lowest bits.
     const ROUNDING: f32 = 12_582_912.0;
-    let largest = largest(from);
-    let inverse = if largest > f32::MIN_POSITIVE { LARGEST / largest } else { 0.0 };
-    for (to, value) in to.values.iter_mut().zip(from) {
+    let (scale, inverse) = scale_of(largest(from.as_flattened()));
+    let mut sum = 0;
+    for (to, value) in to.as_flattened_mut().iter_mut().zip(from.as_flattened()) {
         *to = (value * inverse + ROUNDING).to_bits() as i8;
+        sum += i32::from(*to);
     }
-    to.scale = largest / LARGEST;
-    to.unbias = -i32::from(BIAS) * to.values.iter().map(|value| i32::from(*value)).sum::<i32>();
+    (scale, sum)
+}
+
+/// What an integer is worth in a group of activations with this largest magnitude, and what turns them into integers.
+#[inline(always)]
+pub(super) fn scale_of(largest: f32) -> (f32, f32) {
+    (largest / LARGEST, if largest > f32::MIN_POSITIVE { LARGEST / largest } else { 0.0 })
 }
 
 /// A product of rounded rows with packed weights.
@@ -191,43 +217,48 @@ pub(super) struct Groups<'a> {
     pub(super) isa: Isa,
     /// How many rows there are.
     pub(super) rows: usize,
-    /// Length of the sums: [`group_count`].
-    pub(super) groups: usize,
+    /// Length of the sums.
+    pub(super) inputs: usize,
+    /// Inputs of a group.
+    pub(super) group: usize,
     /// Of a panel.
     pub(super) width: usize,
     /// From [`quantise_rows`].
-    pub(super) activations: &'a [Group],
+    pub(super) activations: &'a [Block],
     /// From [`pack_panels`].
     pub(super) panels: &'a [u8],
 }
 
-/// Operands of one tile: a few rows by one panel, over a block of groups.
+/// Operands of one tile: a few rows by one panel, over a block of inputs.
 pub(super) struct GroupTile<'a> {
-    /// Length of the sums.
-    pub(super) depth: usize,
+    /// Inputs of a group.
+    pub(super) group: usize,
     /// Of the panel.
     pub(super) width: usize,
-    /// `[rows, DEPTH_BLOCK]`
-    pub(super) a: &'a [Group],
-    /// `[depth]` groups of the panel.
+    /// One block per row.
+    pub(super) a: &'a [Block],
+    /// Groups of the panel.
     pub(super) b: &'a [u8],
-    /// Result: row `m` at `c + m * c_row`.
-    pub(super) c: *mut f32,
-    /// Elements from one row of `c` to the next.
-    pub(super) c_row: usize,
+    /// Result: `[rows, width]`
+    pub(super) c: &'a mut [f32],
+    /// Whether to add to it or to overwrite it.
+    pub(super) accumulate: bool,
 }
 
 impl GroupTile<'_> {
-    /// That kernels stay inside `a` and `b`.
-    pub(super) fn check(&self, rows: usize) {
-        assert!(self.depth <= DEPTH_BLOCK && self.a.len() == rows * DEPTH_BLOCK);
-        assert!(self.b.len() == self.depth * group_bytes(self.width));
+    /// How many groups of the panel there are; that kernels stay inside the operands.
+    pub(super) fn groups(&self) -> usize {
+        let bytes = group_bytes(self.group, self.width);
+        assert!(self.group.is_multiple_of(PIECE) && self.b.len().is_multiple_of(bytes));
+        let groups = self.b.len() / bytes;
+        assert!(groups * self.group <= DEPTH_BLOCK && self.c.len() == self.a.len() * self.width);
+        groups
     }
 }
 
 impl Kernel for Groups<'_> {
     fn depth(&self) -> usize {
-        self.groups
+        self.inputs.next_multiple_of(self.group)
     }
 
     fn depth_step(&self, _blocks: usize) -> usize {
@@ -239,25 +270,24 @@ impl Kernel for Groups<'_> {
         (first, count): RowBlock,
         panel: usize,
         (depth_first, depth): (usize, usize),
-        c: *mut f32,
-        c_row: usize,
+        sums: &mut [f32],
     ) {
-        let (row, bytes) = (depth_first / DEPTH_BLOCK * self.rows + first, group_bytes(self.width));
+        let bytes = group_bytes(self.group, self.width);
+        let of_panel = &self.panels[panel * panel_bytes(self.inputs, self.group, self.width)..];
         let tile = GroupTile {
-            depth,
+            group: self.group,
             width: self.width,
-            a: &self.activations[row * DEPTH_BLOCK..][..count * DEPTH_BLOCK],
-            b: &self.panels[(panel * self.groups + depth_first) * bytes..][..depth * bytes],
-            c,
-            c_row,
+            a: &self.activations[depth_first / DEPTH_BLOCK * self.rows + first..][..count],
+            b: &of_panel[depth_first / self.group * bytes..][..depth / self.group * bytes],
+            c: sums,
+            accumulate: depth_first > 0,
         };
-        // SAFETY: `c` is this function's own contract; a `Cpu` holds available kernels only.
-        unsafe {
-            match self.isa {
-                Isa::Portable => portable::groups(count, &tile),
-                Isa::Avx2 | Isa::Avx512 => avx2bytes::add(count, &tile),
-                Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => avx512vnni::add(count, &tile),
-            }
+        match self.isa {
+            Isa::Portable => portable::groups(tile),
+            // SAFETY: the instructions are this function's own contract.
+            Isa::Avx2 | Isa::Avx512 => unsafe { avx2bytes::add(tile) },
+            // SAFETY: as above.
+            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512vnni::add(tile) },
         }
     }
 }

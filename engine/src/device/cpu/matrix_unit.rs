@@ -48,24 +48,26 @@ pub(super) trait Unit {
 /// Adds the products of `rows` (at most 32) with a panel of 32 outputs to their result.
 ///
 /// # Safety
-/// As [`PairTile`] says, and the unit may be used.
-pub(super) unsafe fn add<U: Unit>(unit: &mut U, rows: usize, tile: &PairTile<'_>) {
+/// The unit may be used.
+pub(super) unsafe fn add<U: Unit>(unit: &mut U, rows: usize, tile: PairTile<'_>) {
     const SIZE: usize = size_of::<Pair>();
-    assert!(rows <= ROWS_MAX && tile.depth <= DEPTH_BLOCK && tile.depth.is_multiple_of(TILE));
-    assert!(tile.a.len() == rows * DEPTH_BLOCK && tile.b.len() == tile.depth * 2 * TILE);
+    assert!(rows <= ROWS_MAX && tile.depth.is_multiple_of(TILE));
+    tile.check(rows, 2 * TILE);
     let (top, bottom) = (rows.min(TILE), rows.saturating_sub(TILE));
-    let (a_row, b_row, c_row) = (DEPTH_BLOCK * SIZE, 2 * ROW_BYTES, tile.c_row * size_of::<f32>());
+    let (a_row, b_row, c_row) = (DEPTH_BLOCK * SIZE, 2 * ROW_BYTES, 2 * ROW_BYTES);
     let a = tile.a.as_ptr().cast::<u8>();
     let b = tile.b.as_ptr().cast::<u8>();
-    let c = tile.c.cast::<u8>();
+    let c = tile.c.as_mut_ptr().cast::<u8>();
     let (t, u) = (top as u8, bottom as u8);
-    // SAFETY: the asserts bound `a` and `b`, the caller vouches for `c`; the lower tiles are used where they have rows.
+    // SAFETY: the asserts bound `a`, `b` and `c`; the lower tiles are used where they have rows.
     unsafe {
         let c_below = c.wrapping_add(TILE * c_row);
         unit.configure([t, t, u, u, t, u, TILE as u8, TILE as u8]);
-        unit.load::<0>(c, c_row);
-        unit.load::<1>(c.add(ROW_BYTES), c_row);
-        if bottom > 0 {
+        if tile.accumulate {
+            unit.load::<0>(c, c_row);
+            unit.load::<1>(c.add(ROW_BYTES), c_row);
+        }
+        if tile.accumulate && bottom > 0 {
             unit.load::<2>(c_below, c_row);
             unit.load::<3>(c_below.add(ROW_BYTES), c_row);
         }
@@ -104,13 +106,15 @@ pub(super) unsafe fn agrees_with(mut one: impl Unit, mut other: impl Unit) -> bo
     let (a, b) = (pairs(ROWS * DEPTH_BLOCK, 1), pairs(DEPTH * 2 * TILE, 500));
     let start: Vec<f32> = (0..ROWS * 2 * TILE).map(|i| i as f32 / 77.0).collect();
     let (mut c, mut d) = (start.clone(), start);
-    let tile = |c: &mut [f32]| PairTile { depth: DEPTH, a: &a, b: &b, c: c.as_mut_ptr(), c_row: 2 * TILE };
-    // SAFETY: `c` and `d` hold the rows and columns; the units are the caller's to vouch for.
-    unsafe {
-        add(&mut one, ROWS, &tile(&mut c));
-        add(&mut other, ROWS, &tile(&mut d));
-    }
-    c.iter().zip(&d).all(|(c, d)| c.to_bits() == d.to_bits())
+    // First into what is overwritten, then on top of it.
+    [false, true].into_iter().all(|accumulate| {
+        // SAFETY: the units are the caller's to vouch for.
+        unsafe {
+            add(&mut one, ROWS, PairTile { depth: DEPTH, a: &a, b: &b, c: &mut c, accumulate });
+            add(&mut other, ROWS, PairTile { depth: DEPTH, a: &a, b: &b, c: &mut d, accumulate });
+        }
+        c.iter().zip(&d).all(|(c, d)| c.to_bits() == d.to_bits())
+    })
 }
 
 #[cfg(test)]

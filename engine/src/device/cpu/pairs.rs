@@ -11,6 +11,7 @@ use half::bf16;
 use rayon::prelude::*;
 
 use super::amx::Amx;
+use super::layout::lay_out;
 use super::packed::Packed;
 use super::product::{Kernel, RowBlock};
 use super::{Isa, avx512bf16, matrix_unit};
@@ -26,9 +27,6 @@ pub(super) const DEPTH_BLOCK: usize = 128;
 
 /// Sums are padded to a multiple of so many pairs, the depth of a matrix unit's tile.
 const PAIRS_MULTIPLE: usize = 16;
-
-/// Blocks of pairs that a task rounds at least: less is not worth waking a thread for.
-const BLOCKS_PER_TASK: usize = 64;
 
 /// Most rows of a block.
 pub(super) fn rows_max(isa: Isa) -> usize {
@@ -63,26 +61,16 @@ pub(super) fn pack_panels(
 
 /// Rounds rows of `inputs` and lays them out as kernels read them.
 pub(super) fn round_rows<'a>(isa: Isa, x: &[f32], inputs: usize, packed: &'a mut Vec<Pair>) -> &'a [Pair] {
-    let rows = x.len() / inputs;
-    let blocks = rows * pair_count(inputs).div_ceil(DEPTH_BLOCK);
-    packed.resize((blocks * DEPTH_BLOCK).max(packed.len()), ZERO);
-    let packed = &mut packed[..blocks * DEPTH_BLOCK];
-    packed.par_chunks_exact_mut(DEPTH_BLOCK).enumerate().with_min_len(BLOCKS_PER_TASK).for_each(
-        |(number, block)| {
-            let (first, row) = (number / rows * 2 * DEPTH_BLOCK, number % rows);
-            let from = &x[row * inputs..(row + 1) * inputs][first..];
-            let from = &from[..from.len().min(2 * DEPTH_BLOCK)];
-            let (to, padding) = block.as_flattened_mut().split_at_mut(from.len());
-            if isa.rounds_activations() {
-                // SAFETY: a `Cpu` holds available kernels only, and these have the instructions.
-                unsafe { avx512bf16::round(from, to) };
-            } else {
-                to.iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_f32(*from));
-            }
-            padding.fill(bf16::ZERO);
-        },
-    );
-    packed
+    lay_out(x, inputs, 2 * DEPTH_BLOCK, (ZERO, DEPTH_BLOCK), packed, |from, block| {
+        let (to, padding) = block.as_flattened_mut().split_at_mut(from.len());
+        if isa.rounds_activations() {
+            // SAFETY: a `Cpu` holds available kernels only, and these have the instructions.
+            unsafe { avx512bf16::round(from, to) };
+        } else {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_f32(*from));
+        }
+        padding.fill(bf16::ZERO);
+    })
 }
 
 /// A product of rounded rows with packed weights.
@@ -109,10 +97,18 @@ pub(super) struct PairTile<'a> {
     pub(super) a: &'a [Pair],
     /// `[depth, width]`
     pub(super) b: &'a [Pair],
-    /// Result: row `m` at `c + m * c_row`.
-    pub(super) c: *mut f32,
-    /// Elements from one row of `c` to the next.
-    pub(super) c_row: usize,
+    /// Result: `[rows, width]`
+    pub(super) c: &'a mut [f32],
+    /// Whether to add to it or to overwrite it.
+    pub(super) accumulate: bool,
+}
+
+impl PairTile<'_> {
+    /// That kernels stay inside the operands.
+    pub(super) fn check(&self, rows: usize, width: usize) {
+        assert!(self.depth <= DEPTH_BLOCK && self.a.len() == rows * DEPTH_BLOCK);
+        assert!(self.b.len() == self.depth * width && self.c.len() == rows * width);
+    }
 }
 
 impl Kernel for Pairs<'_> {
@@ -124,13 +120,13 @@ impl Kernel for Pairs<'_> {
         DEPTH_BLOCK
     }
 
-    unsafe fn add(&self, block: RowBlock, panel: usize, depth: (usize, usize), c: *mut f32, c_row: usize) {
-        let tile = self.tile(block, panel, depth, c, c_row);
-        // SAFETY: `a` and `b` were cut to the tile's extent; `c` is this function's own contract.
+    unsafe fn add(&self, block: RowBlock, panel: usize, depth: (usize, usize), sums: &mut [f32]) {
+        let tile = self.tile(block, panel, depth, sums);
+        // SAFETY: the instructions are this function's own contract.
         unsafe {
             match self.isa {
-                Isa::Amx => matrix_unit::add(&mut Amx::default(), block.1, &tile),
-                _ => avx512bf16::add(block.1, &tile),
+                Isa::Amx => matrix_unit::add(&mut Amx::default(), block.1, tile),
+                _ => avx512bf16::add(block.1, tile),
             }
         }
     }
@@ -138,21 +134,20 @@ impl Kernel for Pairs<'_> {
 
 impl Pairs<'_> {
     /// The operands of a row block and a piece of a panel.
-    pub(super) fn tile(
-        &self,
+    pub(super) fn tile<'a>(
+        &'a self,
         (first, count): RowBlock,
         panel: usize,
         (depth_first, depth): (usize, usize),
-        c: *mut f32,
-        c_row: usize,
-    ) -> PairTile<'_> {
+        sums: &'a mut [f32],
+    ) -> PairTile<'a> {
         let row = depth_first / DEPTH_BLOCK * self.rows + first;
         PairTile {
             depth,
             a: &self.activations[row * DEPTH_BLOCK..][..count * DEPTH_BLOCK],
             b: &self.panels[(panel * self.pairs + depth_first) * self.width..][..depth * self.width],
-            c,
-            c_row,
+            c: sums,
+            accumulate: depth_first > 0,
         }
     }
 }

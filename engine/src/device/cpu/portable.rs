@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::groups::{BIAS, DEPTH_BLOCK, GROUP, GroupTile, QUAD, group_bytes};
+use super::groups::{BIAS, GroupTile, QUAD, group_bytes};
 use super::tile::{Element, LANES, SCORE_STRIDE, Tile};
 
 /// The tile with the left operand packed.
@@ -48,28 +48,25 @@ unsafe fn product<E: Element>(rows: usize, columns: usize, tile: &Tile<E>, a_row
 }
 
 /// The tile over groups of eight-bit integers.
-///
-/// # Safety
-/// `tile.c` holds `rows` rows of the panel's width, `tile.c_row` apart.
-pub(super) unsafe fn groups(rows: usize, tile: &GroupTile<'_>) {
-    tile.check(rows);
-    let width = tile.width;
-    for m in 0..rows {
-        // SAFETY: this function's own contract.
-        let c = unsafe { std::slice::from_raw_parts_mut(tile.c.add(m * tile.c_row), width) };
-        let activations = &tile.a[m * DEPTH_BLOCK..][..tile.depth];
-        for (a, b) in activations.iter().zip(tile.b.chunks_exact(group_bytes(width))) {
-            let (integers, scales) = b.split_at(GROUP * width);
+pub(super) fn groups(tile: GroupTile<'_>) {
+    let (group, width, count) = (tile.group, tile.width, tile.groups());
+    for (a, c) in tile.a.iter().zip(tile.c.chunks_exact_mut(width)) {
+        if !tile.accumulate {
+            c.fill(0.0);
+        }
+        let activations = a.values.chunks_exact(group).zip(&a.scales).take(count);
+        for ((values, scale), b) in activations.zip(tile.b.chunks_exact(group_bytes(group, width))) {
+            let (integers, scales) = b.split_at(group * width);
             for ((lane, c), half) in c.iter_mut().enumerate().zip(scales.as_chunks::<2>().0) {
                 let mut sum = 0;
                 for (four, row) in
-                    a.values.as_chunks::<QUAD>().0.iter().zip(integers.chunks_exact(QUAD * width))
+                    values.as_chunks::<QUAD>().0.iter().zip(integers.chunks_exact(QUAD * width))
                 {
                     for (value, byte) in four.iter().zip(&row[QUAD * lane..]) {
                         sum += i32::from(*value) * i32::from((byte ^ BIAS).cast_signed());
                     }
                 }
-                *c += sum as f32 * a.scale * f16::from_le_bytes(*half).to_f32();
+                *c += sum as f32 * scale * f16::from_le_bytes(*half).to_f32();
             }
         }
     }
@@ -78,8 +75,17 @@ pub(super) unsafe fn groups(rows: usize, tile: &GroupTile<'_>) {
 /// Rounds a piece of a row.
 ///
 /// # Safety
-/// Any slices will do: other processors' kernels of this name have more to ask.
+/// Any operands will do: other processors' kernels of this name have more to ask.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) unsafe fn quantise(from: &[f32], to: &mut [super::groups::Group]) {
-    super::groups::quantise(from, to);
+pub(super) unsafe fn quantise(from: &[f32], group: usize, to: &mut super::groups::Block) {
+    super::groups::quantise(from, group, to);
+}
+
+/// The tile over groups.
+///
+/// # Safety
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) unsafe fn add(tile: GroupTile<'_>) {
+    groups(tile);
 }

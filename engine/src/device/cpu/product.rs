@@ -1,19 +1,20 @@
-//! The loop of every product: which task computes which rows and outputs, biases and the last columns.
+//! The loop of every product: which task computes which rows and outputs, and what becomes of the sums.
 //!
 //! A kernel adds a row block's products with a piece of a panel; how its operands are packed, and what it
-//! rounds, is the kernel's own. Pieces follow each other in order and rows do not see each other, so an
-//! output's bits do not depend on what else is in the batch.
+//! rounds, is the kernel's own. Sums of a panel lie close together in a task's own memory until they are whole; then
+//! they are finished (bias, activation, residual) into the result while the cache still has them. Pieces follow each other
+//! in order and rows do not see each other, so an output's bits do not depend on what else is in the batch.
 
 use rayon::prelude::*;
+
+use super::Isa;
+use super::finish::{Finish, Target, finish};
 
 /// Row blocks that one task takes over a panel: their packed activations stay in cache.
 pub(super) const ROW_BLOCKS_PER_TASK: usize = 16;
 
-/// Columns of the widest panel.
-const WIDTH_MAX: usize = 32;
-
-/// Rows of the tallest row block.
-const ROWS_MAX: usize = 32;
+/// Tasks that a thread finds at least, where there are as many panels: those that end early take from others.
+const TASKS_PER_THREAD: usize = 4;
 
 /// Consecutive rows: the first, and how many.
 pub(super) type RowBlock = (usize, usize);
@@ -26,12 +27,12 @@ pub(super) trait Kernel: Sync {
     /// Most steps taken at once where a panel meets `blocks` row blocks one after another.
     fn depth_step(&self, blocks: usize) -> usize;
 
-    /// Adds to `c`, `[rows, width]` at `c_row` apart, the products of a row block with steps
-    /// `depth.0 .. depth.0 + depth.1` of `panel`; `depth.0` is a multiple of [`Self::depth_step`].
+    /// Adds to `sums`, `[rows, width]`, the products of a row block with steps `depth.0 .. depth.0 + depth.1` of
+    /// `panel`; overwrites them where `depth.0` is 0. It is a multiple of [`Self::depth_step`].
     ///
     /// # Safety
-    /// `c` holds that many rows and columns, and the processor has the kernel's instructions.
-    unsafe fn add(&self, block: RowBlock, panel: usize, depth: (usize, usize), c: *mut f32, c_row: usize);
+    /// The processor has the kernel's instructions.
+    unsafe fn add(&self, block: RowBlock, panel: usize, depth: (usize, usize), sums: &mut [f32]);
 }
 
 /// What a product's outputs look like.
@@ -39,95 +40,94 @@ pub(super) trait Kernel: Sync {
 pub(super) struct Outputs<'a> {
     /// How many.
     pub(super) count: usize,
-    /// Of a panel.
+    /// Of a panel: its sums per row.
     pub(super) width: usize,
-    /// What each starts with.
+    /// What becomes of the sums.
+    pub(super) finish: Finish,
+    /// Added to the sums: one per lane of every panel.
     pub(super) bias: Option<&'a [f32]>,
 }
 
 /// The result of a product while several threads fill different columns of it.
 #[derive(Clone, Copy)]
-struct Target(*mut f32);
+struct Shared(*mut f32);
 // SAFETY: tasks write disjoint columns or rows (see `multiply`).
-unsafe impl Send for Target {}
+unsafe impl Send for Shared {}
 // SAFETY: as above.
-unsafe impl Sync for Target {}
+unsafe impl Sync for Shared {}
 
-/// `y[t, o]` = bias plus the kernel's sums, for the rows of all `blocks`, which are those of `y`.
-pub(super) fn multiply<K: Kernel>(kernel: &K, blocks: &[RowBlock], outputs: Outputs<'_>, y: &mut [f32]) {
+impl Shared {
+    /// Its element `index`.
+    ///
+    /// # Safety
+    /// There is one.
+    unsafe fn at(self, index: usize) -> *mut f32 {
+        // SAFETY: passed on from this function's own contract.
+        unsafe { self.0.add(index) }
+    }
+}
+
+/// `y[t, o]` = the finished sums of the kernel, for the rows of all `blocks`, which are those of `y` in order.
+pub(super) fn multiply<K: Kernel>(
+    isa: Isa,
+    kernel: &K,
+    blocks: &[RowBlock],
+    outputs: Outputs<'_>,
+    y: &mut [f32],
+) {
     let rows: usize = blocks.iter().map(|(_, rows)| rows).sum();
-    assert!(y.len() == rows * outputs.count && outputs.width <= WIDTH_MAX);
-    assert!(blocks.iter().all(|(first, count)| *count <= ROWS_MAX && first + count <= rows));
-    let panels = outputs.count.div_ceil(outputs.width);
-    let panels_per_task = panels.div_ceil(4 * rayon::current_num_threads()).max(1);
-    let chunks = panels.div_ceil(panels_per_task);
+    assert!(y.len() == rows * outputs.count);
+    assert!(blocks.iter().all(|(first, count)| first + count <= rows));
+    let columns = outputs.finish.columns(outputs.width);
+    let panels = outputs.count.div_ceil(columns);
+    assert!(outputs.bias.is_none_or(|bias| bias.len() == panels * outputs.width));
+    let chunks = panels.min(TASKS_PER_THREAD * rayon::current_num_threads());
     let groups: Vec<&[RowBlock]> = blocks.chunks(ROW_BLOCKS_PER_TASK).collect();
-    let target = Target(y.as_mut_ptr());
-    (0..chunks * groups.len()).into_par_iter().for_each(|task| {
+    let result = Shared(y.as_mut_ptr());
+    (0..chunks * groups.len()).into_par_iter().for_each_init(Vec::new, |sums, task| {
         let (group, chunk) = (groups[task / chunks], task % chunks);
-        for panel in chunk * panels_per_task..panels.min((chunk + 1) * panels_per_task) {
-            // SAFETY: each task owns its panels' columns in its groups' rows of `y`, all inside `y`.
-            unsafe { panel_product(kernel, group, panel, outputs, target) };
+        let rows: usize = group.iter().map(|(_, rows)| rows).sum();
+        sums.resize(rows * outputs.width, 0.0);
+        for panel in chunk * panels / chunks..(chunk + 1) * panels / chunks {
+            let of_panel = |(first, rows): RowBlock| Target {
+                // SAFETY: the rows and the panel's first column are inside `y`.
+                y: unsafe { result.at(first * outputs.count + panel * columns) },
+                rows,
+                row: outputs.count,
+                columns: columns.min(outputs.count - panel * columns),
+            };
+            let bias = outputs.bias.map(|bias| &bias[panel * outputs.width..][..outputs.width]);
+            // SAFETY: a `Cpu` holds available kernels only; each task owns its panels' columns in its groups' rows of
+            // `y`.
+            panel_sums(kernel, group, panel, sums, |block, sums| unsafe {
+                finish(isa, outputs.finish, sums, bias, &of_panel(block));
+            });
         }
     });
 }
 
-/// The product of some row blocks with one panel, bias included.
-///
-/// # Safety
-/// `target` holds all rows and `outputs.count` columns, and no other thread touches this panel's columns of them.
-unsafe fn panel_product<K: Kernel>(
+/// The products of some row blocks with one panel; `done` takes each block's sums when they are whole.
+fn panel_sums<K: Kernel>(
     kernel: &K,
     blocks: &[RowBlock],
     panel: usize,
-    outputs: Outputs<'_>,
-    target: Target,
+    sums: &mut [f32],
+    done: impl Fn(RowBlock, &[f32]),
 ) {
-    let Outputs { count, width, bias } = outputs;
-    let columns = width.min(count - panel * width);
-    let mut start = [0.0f32; WIDTH_MAX];
-    if let Some(bias) = bias {
-        start[..columns].copy_from_slice(&bias[panel * width..panel * width + columns]);
-    }
+    let rows: usize = blocks.iter().map(|(_, rows)| rows).sum();
+    let width = sums.len() / rows;
     let step = kernel.depth_step(blocks.len()).max(1);
     for depth_first in (0..kernel.depth()).step_by(step) {
         let depth = (depth_first, step.min(kernel.depth() - depth_first));
-        for (first, rows) in blocks {
-            // SAFETY: rows `first..first + rows` and these columns are inside `target` and this task's own; a
-            // panel with fewer columns than the kernel writes goes through a block of its own.
-            unsafe {
-                let c = target.0.add(first * count + panel * width);
-                if depth_first == 0 {
-                    for m in 0..*rows {
-                        std::ptr::copy_nonoverlapping(start.as_ptr(), c.add(m * count), columns);
-                    }
-                }
-                if columns == width {
-                    kernel.add((*first, *rows), panel, depth, c, count);
-                } else {
-                    let mut edge = [0.0f32; ROWS_MAX * WIDTH_MAX];
-                    copy_rows(c, count, edge.as_mut_ptr(), width, (*rows, columns));
-                    kernel.add((*first, *rows), panel, depth, edge.as_mut_ptr(), width);
-                    copy_rows(edge.as_ptr(), width, c, count, (*rows, columns));
-                }
+        let mut rest = &mut *sums;
+        for block in blocks {
+            let (sums, after) = rest.split_at_mut(block.1 * width);
+            // SAFETY: a `Cpu` holds available kernels only.
+            unsafe { kernel.add(*block, panel, depth, sums) };
+            if depth.0 + depth.1 == kernel.depth() {
+                done(*block, sums);
             }
+            rest = after;
         }
-    }
-}
-
-/// Copies `rows` of `columns`, each so many elements apart.
-///
-/// # Safety
-/// Both hold them, and do not overlap.
-unsafe fn copy_rows(
-    from: *const f32,
-    from_row: usize,
-    to: *mut f32,
-    to_row: usize,
-    (rows, columns): (usize, usize),
-) {
-    for m in 0..rows {
-        // SAFETY: passed on from this function's own contract.
-        unsafe { std::ptr::copy_nonoverlapping(from.add(m * from_row), to.add(m * to_row), columns) };
     }
 }

@@ -1,4 +1,4 @@
-//! Operations on each row of activations by itself: normalisation, activation functions, sums.
+//! Operations on each row of activations by itself: normalisation, sums.
 
 use rayon::prelude::*;
 
@@ -64,20 +64,6 @@ impl Cpu {
         });
     }
 
-    /// `out[t, i] = silu(x[t, i]) * x[t, width + i]`: rows of `x` are a gate and, behind it, what it gates.
-    pub fn silu_mul(&self, x: &[f32], width: usize, out: &mut [f32]) {
-        let rows = x.par_chunks_exact(2 * width).zip(out.par_chunks_exact_mut(width));
-        rows.with_min_len(ROWS_PER_TASK).for_each(|(x, out)| {
-            let (gate, up) = x.split_at(width);
-            softmax::silu_mul(self.isa, gate, up, out);
-        });
-    }
-
-    /// `x = max(x, 0)`; what is not a number stays so.
-    pub fn relu(&self, x: &mut [f32]) {
-        x.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x });
-    }
-
     /// `x += y`.
     pub fn add(&self, x: &mut [f32], y: &[f32]) {
         x.iter_mut().zip(y).for_each(|(x, y)| *x += *y);
@@ -116,14 +102,5 @@ mod tests {
             Norm { kind, weight: weight.clone(), bias: bias.clone() }.apply(&mut out);
             assert!((0..37).all(|i| (out[i] - exact(i)).abs() < 1e-5), "{kind:?}");
         }
-    }
-
-    #[test]
-    fn gates_equal_their_definition() {
-        let cpu = Cpu::new(Some(1)).expect("threads start");
-        let x: Vec<f32> = (0..20).map(|i| i as f32 - 9.5).collect();
-        let mut out = [0.0; 10];
-        cpu.silu_mul(&x, 10, &mut out);
-        assert!((0..10).all(|i| (out[i] - x[i] / (1.0 + (-x[i]).exp()) * x[10 + i]).abs() < 1e-4));
     }
 }

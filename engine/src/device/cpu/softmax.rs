@@ -1,4 +1,4 @@
-//! Exponentials: the softmax of attention and the SiLU of gated feed-forward blocks.
+//! Exponentials: the softmax of attention and of sampling.
 //!
 //! Written so that the compiler turns them into vectors; compiled once per instruction set.
 
@@ -9,7 +9,7 @@ use super::tile::LANES;
 ///
 /// Cephes `expf`: `x = n ln 2 + r`, a polynomial in `r`, and `n` put straight into the exponent.
 #[inline(always)]
-fn exp(x: f32) -> f32 {
+pub(super) fn exp(x: f32) -> f32 {
     const LOG2_E: f32 = std::f32::consts::LOG2_E;
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
@@ -52,13 +52,6 @@ fn soften_body(scores: &mut [f32], max_before: f32) -> (f32, f32) {
 }
 
 #[inline(always)]
-fn silu_mul_body(gate: &[f32], up: &[f32], out: &mut [f32]) {
-    for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
-        *out = *gate / (1.0 + exp(-*gate)) * *up;
-    }
-}
-
-#[inline(always)]
 fn exp_sum_body(logits: &mut [f32], base: f32, scale: f32) {
     for logit in logits {
         *logit = exp((*logit - base) * scale);
@@ -67,9 +60,9 @@ fn exp_sum_body(logits: &mut [f32], base: f32, scale: f32) {
 
 /// Compiles a body once per instruction set and picks among them.
 macro_rules! per_isa {
-    ($(#[$doc:meta])* $name:ident, $body:ident, ($($arg:ident: $type:ty),*) $(-> $result:ty)?) => {
+    ($(#[$doc:meta])* $visible:vis $name:ident, $body:ident, ($($arg:ident: $type:ty),*) $(-> $result:ty)?) => {
         $(#[$doc])*
-        pub(crate) fn $name(isa: Isa, $($arg: $type),*) $(-> $result)? {
+        $visible fn $name(isa: Isa, $($arg: $type),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             fn avx2($($arg: $type),*) $(-> $result)? {
@@ -86,26 +79,24 @@ macro_rules! per_isa {
                 Isa::Avx2 => unsafe { avx2($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512($($arg),*) },
+                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512($($arg),*) },
                 _ => $body($($arg),*),
             }
         }
     };
 }
 
+pub(super) use per_isa;
+
 per_isa!(
     /// Turns one row of scores into `e^(score - max)`, `max` the larger of `max_before` and the row's own.
     ///
     /// Gives back `max` and the sum. The row's length is a multiple of [`LANES`].
-    soften, soften_body, (scores: &mut [f32], max_before: f32) -> (f32, f32)
-);
-per_isa!(
-    /// `out = silu(gate) * up`.
-    silu_mul, silu_mul_body, (gate: &[f32], up: &[f32], out: &mut [f32])
+    pub(crate) soften, soften_body, (scores: &mut [f32], max_before: f32) -> (f32, f32)
 );
 per_isa!(
     /// Each logit becomes `e^((logit - base) * scale)`.
-    exp_all, exp_sum_body, (logits: &mut [f32], base: f32, scale: f32)
+    pub(crate) exp_all, exp_sum_body, (logits: &mut [f32], base: f32, scale: f32)
 );
 
 #[cfg(test)]

@@ -41,14 +41,22 @@ impl<E: Element> Kernel for Wide<'_, E> {
         (first, count): RowBlock,
         panel: usize,
         (depth_first, depth): (usize, usize),
-        c: *mut f32,
-        c_row: usize,
+        sums: &mut [f32],
     ) {
         let a = &self.rows[first * self.inputs + depth_first * count..][..depth * count];
         let b = &self.panels[(panel * self.inputs + depth_first) * self.width..][..depth * self.width];
-        let tile =
-            Tile { depth, a: a.as_ptr(), b: b.as_ptr(), b_step: self.width, c, c_row, accumulate: true };
-        // SAFETY: `a` and `b` were cut to the tile's extent; `c` is this function's own contract.
+        assert!(sums.len() == count * self.width);
+        let tile = Tile {
+            depth,
+            a: a.as_ptr(),
+            b: b.as_ptr(),
+            b_step: self.width,
+            c: sums.as_mut_ptr(),
+            c_row: self.width,
+            accumulate: depth_first > 0,
+        };
+        // SAFETY: `a` and `b` were cut to the tile's extent, and `sums` has it; the instructions are this function's own
+        // contract.
         unsafe { E::tile(self.isa, count, self.width, &tile) };
     }
 }

@@ -1,5 +1,7 @@
 //! Products against exact sums.
 
+use std::borrow::Cow;
+
 use super::super::pairs::DEPTH_BLOCK as PAIRS_BLOCK;
 use super::super::product::ROW_BLOCKS_PER_TASK;
 use super::super::wide::DEPTH_BLOCK;
@@ -177,6 +179,50 @@ fn weights_kept_as_integers_are_looked_up_and_multiplied_to_an_eight_bit_roundin
                 x.iter().zip(w).map(|(x, w)| f64::from(x.abs() + w.abs())).sum::<f64>() * ROUNDED / 2.0;
             let error = (f64::from(*found) - exact - f64::from(bias[i % outputs])).abs();
             assert!(error <= room + inputs as f64 * ROUNDED * ROUNDED, "{isa:?} {i}: {error}");
+        }
+    }
+}
+
+#[test]
+fn sums_are_added_activated_and_gated_as_the_layer_says() {
+    let formats = [Format::Plain(Dtype::Bf16), Format::Plain(Dtype::F32), Format::Q8];
+    for (isa, format) in Isa::available().flat_map(|isa| formats.map(|format| (isa, format))) {
+        let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
+        for (rows, inputs, outputs) in [(1, 40, 1), (3, 33, 8), (14, 64, 17), (25, 70, 45)] {
+            let data = bytes(Dtype::F32, &(0..2 * inputs * outputs).map(noise).collect::<Vec<_>>());
+            let (gate, up) = data.split_at(data.len() / 2);
+            let part = |data| RawTensor {
+                dtype: Dtype::F32,
+                shape: vec![outputs, inputs],
+                data: Cow::Borrowed(data),
+            };
+            let bias: Vec<f32> = (0..2 * outputs).map(|i| noise(i + 7)).collect();
+            let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 77)).collect();
+            let packed = |parts: &[RawTensor<'_>], bias: &[f32], activation| {
+                let matrix = cpu.pack_active(parts, Some(bias.to_vec()), Some(format), activation);
+                assert_eq!(matrix.weights(), parts.len() * inputs * outputs);
+                matrix
+            };
+            let linear = |matrix: &Matrix| {
+                let mut y = vec![f32::NAN; rows * outputs];
+                cpu.linear(&x, matrix, &mut y, &mut Scratch::default());
+                y
+            };
+            let plain_gate = packed(&[part(gate)], &bias[..outputs], Activation::None);
+            let plain_up = packed(&[part(up)], &bias[outputs..], Activation::None);
+            let (gates, ups) = (linear(&plain_gate), linear(&plain_up));
+            let same = |found: &[f32], expected: &dyn Fn(usize) -> f32| {
+                let error = |(i, y): (usize, &f32)| (y - expected(i)).abs();
+                let error = found.iter().enumerate().map(error).fold(0.0, f32::max);
+                assert!(error < 1e-4, "{isa:?} {format:?} {outputs}: {error}");
+            };
+            let mut sum = vec![0.5; rows * outputs];
+            cpu.linear_add(&x, &plain_gate, &mut sum, &mut Scratch::default());
+            same(&sum, &|i| gates[i] + 0.5);
+            let active = packed(&[part(gate)], &bias[..outputs], Activation::Relu);
+            same(&linear(&active), &|i| gates[i].max(0.0));
+            let gated = packed(&[part(gate), part(up)], &bias, Activation::GatedSilu);
+            same(&linear(&gated), &|i| gates[i] / (1.0 + (-gates[i]).exp()) * ups[i]);
         }
     }
 }

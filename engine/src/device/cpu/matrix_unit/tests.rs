@@ -2,6 +2,7 @@
 
 use super::super::amx::{self, Amx};
 use super::super::emulated::Emulated;
+use super::super::finish::Finish;
 use super::super::pairs::{self, Pairs};
 use super::super::product::{Kernel, Outputs, RowBlock, multiply};
 use super::super::tile::row_blocks;
@@ -20,10 +21,10 @@ impl Kernel for InSoftware<'_> {
         self.0.depth_step(blocks)
     }
 
-    unsafe fn add(&self, block: RowBlock, panel: usize, depth: (usize, usize), c: *mut f32, c_row: usize) {
-        let tile = self.0.tile(block, panel, depth, c, c_row);
-        // SAFETY: passed on from this function's own contract.
-        unsafe { add(&mut Emulated::default(), block.1, &tile) };
+    unsafe fn add(&self, block: RowBlock, panel: usize, depth: (usize, usize), sums: &mut [f32]) {
+        let tile = self.0.tile(block, panel, depth, sums);
+        // SAFETY: a unit in software is on every machine.
+        unsafe { add(&mut Emulated::default(), block.1, tile) };
     }
 }
 
@@ -46,7 +47,8 @@ fn product(x: &[f32], (rows, inputs, outputs): (usize, usize, usize)) -> Vec<f32
     let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
     let mut y = vec![f32::NAN; rows * outputs];
     let cpu = Cpu::with_isa(Some(2), Isa::Portable).expect("threads start");
-    cpu.run(|| multiply(&kernel, &blocks, Outputs { count: outputs, width, bias: None }, &mut y));
+    let outputs = Outputs { count: outputs, width, finish: Finish::Write, bias: None };
+    cpu.run(|| multiply(Isa::Portable, &kernel, &blocks, outputs, &mut y));
     y
 }
 

@@ -1,0 +1,144 @@
+//! What becomes of a product's sums: bias, activation and residual, applied while the cache has them.
+//!
+//! Written so that the compiler turns it into vectors; compiled once per instruction set.
+
+use super::Isa;
+use super::softmax::{exp, per_isa};
+
+/// What a product does with its sums, their biases added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finish {
+    /// Writes them.
+    Write,
+    /// Adds them to what is there.
+    Add,
+    /// Writes them where they are above 0, and 0 where not; what is not a number stays so.
+    Relu,
+    /// Writes silu(gate) * up. The first half of a panel's lanes are gates, the other half what they gate.
+    GatedSilu,
+}
+
+impl Finish {
+    /// Outputs that a panel of `width` sums becomes.
+    pub(super) fn columns(self, width: usize) -> usize {
+        match self {
+            Self::Write | Self::Add | Self::Relu => width,
+            Self::GatedSilu => width / 2,
+        }
+    }
+}
+
+/// Where the finished sums of a tile go.
+pub(super) struct Target {
+    /// The first row's first column.
+    pub(super) y: *mut f32,
+    /// How many rows.
+    pub(super) rows: usize,
+    /// Elements from one row to the next.
+    pub(super) row: usize,
+    /// How many columns: no more than [`Finish::columns`].
+    pub(super) columns: usize,
+}
+
+impl Target {
+    /// Each row of the target with the sums that belong to it.
+    ///
+    /// # Safety
+    /// The rows lie apart from each other, and nobody else reads or writes them meanwhile.
+    #[inline(always)]
+    unsafe fn rows<'a>(&'a self, sums: &'a [f32]) -> impl Iterator<Item = (&'a mut [f32], &'a [f32])> + 'a {
+        let width = sums.len() / self.rows;
+        sums.chunks_exact(width).enumerate().map(move |(m, sums)| {
+            // SAFETY: passed on from this function's own contract.
+            (unsafe { std::slice::from_raw_parts_mut(self.y.add(m * self.row), self.columns) }, sums)
+        })
+    }
+}
+
+/// Finishes a tile: `sums` are `target.rows` rows of a panel's width, `bias` one number per lane.
+///
+/// # Safety
+/// The target's rows lie apart from each other, and nobody else reads or writes them meanwhile.
+pub(super) unsafe fn finish(isa: Isa, how: Finish, sums: &[f32], bias: Option<&[f32]>, target: &Target) {
+    let width = sums.len() / target.rows;
+    assert!(sums.len() == target.rows * width && target.columns <= how.columns(width));
+    assert!(bias.is_none_or(|bias| bias.len() == width));
+    match bias {
+        Some(bias) => finish_tile(isa, how, sums, bias, target),
+        None => finish_tile(isa, how, sums, &[], target),
+    }
+}
+
+/// A tile's sums, `bias` empty where there is none.
+#[inline(always)]
+fn finish_tile_body(how: Finish, sums: &[f32], bias: &[f32], target: &Target) {
+    // SAFETY: `finish` is the only caller, and its contract says so.
+    for (y, sums) in unsafe { target.rows(sums) } {
+        match how {
+            Finish::Write => each(y, (sums, bias), |_, sum| sum),
+            Finish::Add => each(y, (sums, bias), |before, sum| before + sum),
+            Finish::Relu => each(y, (sums, bias), |_, sum| if sum < 0.0 { 0.0 } else { sum }),
+            Finish::GatedSilu => {
+                let (gates, ups) = sums.split_at(sums.len() / 2);
+                let (gate_bias, up_bias) = bias.split_at(bias.len() / 2);
+                each(y, (gates, gate_bias), |_, gate| gate / (1.0 + exp(-gate)));
+                each(y, (ups, up_bias), |gate, up| gate * up);
+            }
+        }
+    }
+}
+
+/// `y[i] = value(y[i], sums[i] + bias[i])`
+#[inline(always)]
+fn each(y: &mut [f32], (sums, bias): (&[f32], &[f32]), value: impl Fn(f32, f32) -> f32) {
+    if bias.is_empty() {
+        y.iter_mut().zip(sums).for_each(|(y, sum)| *y = value(*y, *sum));
+    } else {
+        y.iter_mut().zip(sums).zip(bias).for_each(|((y, sum), bias)| *y = value(*y, sum + bias));
+    }
+}
+
+per_isa!(
+    /// A tile's sums to its target.
+    finish_tile, finish_tile_body, (how: Finish, sums: &[f32], bias: &[f32], target: &Target)
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Finishes two rows of four sums into two columns less than there is room for.
+    fn finished(isa: Isa, how: Finish, bias: Option<&[f32]>, before: f32) -> Vec<f32> {
+        let sums = [-1.0, 2.0, -3.0, 4.0, 5.0, f32::NAN, 7.0, -8.0];
+        let columns = how.columns(4) - 1;
+        let mut y = vec![before; 2 * (columns + 2)];
+        let target = Target { y: y.as_mut_ptr(), rows: 2, row: columns + 2, columns };
+        // SAFETY: `y` has two rows of as many columns, and two more.
+        unsafe { finish(isa, how, &sums, bias, &target) };
+        assert!(y.chunks_exact(columns + 2).all(|row| row[columns..] == [before; 2]), "{how:?}");
+        y.chunks_exact(columns + 2).flat_map(|row| row[..columns].to_vec()).collect()
+    }
+
+    #[test]
+    fn every_end_of_a_product_equals_its_definition_and_stays_in_its_columns() {
+        let bias = [0.5, -0.5, 0.25, 100.0];
+        let same = |a: &[f32], b: &[f32]| {
+            a.len() == b.len()
+                && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 || a.is_nan() && b.is_nan())
+        };
+        let silu = |x: f32| x / (1.0 + (-x).exp());
+        for isa in Isa::available() {
+            let check = |how, bias, expected: &[f32]| {
+                let found = finished(isa, how, bias, 10.0);
+                assert!(same(&found, expected), "{isa:?} {how:?}: {found:?} for {expected:?}");
+            };
+            check(Finish::Write, None, &[-1.0, 2.0, -3.0, 5.0, f32::NAN, 7.0]);
+            check(Finish::Write, Some(&bias), &[-0.5, 1.5, -2.75, 5.5, f32::NAN, 7.25]);
+            check(Finish::Add, None, &[9.0, 12.0, 7.0, 15.0, f32::NAN, 17.0]);
+            check(Finish::Add, Some(&bias), &[9.5, 11.5, 7.25, 15.5, f32::NAN, 17.25]);
+            check(Finish::Relu, Some(&bias), &[0.0, 1.5, 0.0, 5.5, f32::NAN, 7.25]);
+            check(Finish::GatedSilu, None, &[silu(-1.0) * -3.0, silu(5.0) * 7.0]);
+            check(Finish::GatedSilu, Some(&bias), &[silu(-0.5) * -2.75, silu(5.5) * 7.25]);
+        }
+    }
+}
