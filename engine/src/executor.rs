@@ -136,6 +136,7 @@ impl LocalExecutor {
             })
         };
         let drawn: Vec<Result<Drawn, RowError>> = cpu.run(|| jobs.into_par_iter().map(one).collect());
+        self.ranks.keep_logits(&mut self.memory, logits);
         for ((asked, drawn), follow) in asked.iter().zip(drawn).zip(follows) {
             let result = drawn.map(|drawn| self.emit(asked, drawn, follow.ok().flatten()));
             outcomes.push(RowOutcome { request: asked.request, result });

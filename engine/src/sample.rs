@@ -15,7 +15,7 @@ pub(crate) fn sample(
     generation: &Generation,
     (seed, index): (u64, u32),
 ) -> Result<TokenId, RowError> {
-    if logits.iter().any(|logit| !logit.is_finite()) {
+    if !all_finite(logits) {
         return Err(RowError::NotANumber);
     }
     let ids_end = ids_end.min(logits.len());
@@ -45,11 +45,30 @@ pub(crate) fn forbid(logits: &mut [f32], allows: impl Fn(TokenId) -> bool) {
     }
 }
 
-/// The highest logit's token, the lowest of equals, and the logit.
+/// Numbers that are looked at together: a vocabulary is long, and a compiler makes vectors of this.
+const TOGETHER: usize = 64;
+
+/// Whether all are numbers, none of them infinite.
+fn all_finite(logits: &[f32]) -> bool {
+    let (chunks, rest) = logits.as_chunks::<TOGETHER>();
+    let odd = |logits: &[f32]| logits.iter().fold(false, |odd, logit| odd | !logit.is_finite());
+    !chunks.iter().any(|chunk| odd(chunk)) && !odd(rest)
+}
+
+/// The highest logit's token, the lowest of equals, and the logit. All are numbers.
 fn argmax(logits: &[f32]) -> (usize, f32) {
-    logits.iter().enumerate().fold((0, f32::NEG_INFINITY), |(best, max), (token, logit)| {
-        if *logit > max { (token, *logit) } else { (best, max) }
-    })
+    let (chunks, rest) = logits.as_chunks::<TOGETHER>();
+    let mut highest = [f32::NEG_INFINITY; TOGETHER];
+    for chunk in chunks {
+        for (high, logit) in highest.iter_mut().zip(chunk) {
+            *high = if *logit > *high { *logit } else { *high };
+        }
+    }
+    let max = highest.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
+    let has = |chunk: &[f32; TOGETHER]| chunk.iter().fold(false, |has, logit| has | (*logit == max));
+    let from = chunks.iter().position(has).unwrap_or(chunks.len()) * TOGETHER;
+    let best = logits[from..].iter().position(|logit| *logit == max);
+    (from + best.unwrap_or_default(), max)
 }
 
 /// Most likely tokens first (the lowest of equals first): the `top_k` first of all, and of them the fewest whose
@@ -139,6 +158,23 @@ mod tests {
         let greedy = Generation::default();
         let token = sample(&cpu(), &mut [0.5, 2.0, 2.0, -1.0], 4, &greedy, (1, 0));
         assert_eq!(token, Ok(TokenId(1)));
+    }
+
+    #[test]
+    fn the_highest_is_found_wherever_it_stands() {
+        for len in [1, TOGETHER - 1, TOGETHER, 3 * TOGETHER + 5] {
+            for best in 0..len {
+                let mut logits: Vec<f32> = (0..len).map(|token| -1.0 - (token % 7) as f32).collect();
+                logits[best] = -0.5;
+                assert_eq!(argmax(&logits), (best, -0.5), "of {len}");
+                logits[len - 1] = -0.5;
+                assert_eq!(argmax(&logits).0, best, "the lowest of equals");
+                assert!(all_finite(&logits));
+                logits[best] = f32::NAN;
+                assert!(!all_finite(&logits));
+            }
+        }
+        assert_eq!(argmax(&[]), (0, f32::NEG_INFINITY));
     }
 
     #[test]

@@ -68,8 +68,16 @@ pub struct Workspace {
     wide: Vec<f32>,
     inner: Vec<f32>,
     partials: Vec<f32>,
+    logits: Vec<f32>,
     scratch: Scratch,
     angles: Angles,
+}
+
+impl Workspace {
+    /// Takes back what [`Decoder::logits`] gave: fresh memory for a whole vocabulary costs a step as much as sampling.
+    pub fn keep_logits(&mut self, logits: Vec<f32>) {
+        self.logits = logits;
+    }
 }
 
 /// The first `len` elements of a buffer that grows where it must; their values are whatever was there.
@@ -140,7 +148,8 @@ impl Decoder {
     pub fn logits(&self, hidden: &[f32], work: &mut Workspace) -> Result<Vec<f32>, Broken> {
         let (rows, vocab) = (hidden.len() / self.config.embedding, self.config.vocab);
         self.cpu.run(|| {
-            let mut logits = vec![0.0; rows * vocab];
+            let mut logits = std::mem::take(&mut work.logits);
+            logits.resize(rows * vocab, 0.0);
             self.cpu.linear(hidden, &self.head, &mut logits, &mut work.scratch);
             let ranks = self.collective.ranks();
             if ranks == 1 {
@@ -148,6 +157,7 @@ impl Decoder {
             }
             let mut parts = vec![0.0; ranks * logits.len()]; // [ranks, rows, vocab of a rank]
             self.collective.all_gather(&logits, &mut parts)?;
+            work.logits = logits;
             let part = |row: usize, rank: usize| &parts[(rank * rows + row) * vocab..][..vocab];
             let parts = (0..rows).flat_map(|row| (0..ranks).map(move |rank| (row, rank)));
             Ok(parts.flat_map(|(row, rank)| part(row, rank)).copied().collect())

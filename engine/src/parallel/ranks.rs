@@ -113,6 +113,13 @@ impl Ranks {
         self.together(memory, |decoder, memory| decoder.logits(hidden, &mut memory.work))
     }
 
+    /// Takes back what [`Self::logits`] gave, for the next step.
+    pub fn keep_logits(&self, memory: &mut [Memory], logits: Vec<f32>) {
+        if let [only] = memory {
+            only.work.keep_logits(logits);
+        }
+    }
+
     /// Runs `work` on all ranks at once; what it gives on rank 0, or the failure of any.
     fn together<T: Send>(
         &self,
