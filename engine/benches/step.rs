@@ -228,11 +228,15 @@ fn steps(criterion: &mut Criterion) {
         println!("products of bf16 pairs {:.0} GFLOP/s", pairs / 1e9);
     }
     let subjects = subjects(limits);
-    let config = Synthetic::llama_125m(Dtype::F32, 1).config;
-    let shape = PoolShape::fit(&config, BLOCK as u32, Bytes(1 << 30)).expect("a gigabyte holds blocks");
-    let (mut pool, mut work) = (KvPool::new(shape), Workspace::default());
+    let pool = |subject: &Subject| {
+        let (decoder, bytes) = (&subject.decoder, Bytes(1 << 30));
+        let shape = PoolShape::fit(decoder.config(), decoder.kv(), BLOCK as u32, bytes);
+        KvPool::new(shape.expect("a gigabyte holds blocks"))
+    };
+    let mut subjects: Vec<_> = subjects.into_iter().map(|subject| (pool(&subject), subject)).collect();
+    let mut work = Workspace::default();
     for (name, slots) in cases() {
-        for subject in &subjects {
+        for (pool, subject) in &mut subjects {
             let decoder = &subject.decoder;
             let fastest = Cell::new(Duration::MAX);
             criterion.bench_function(&format!("{}, {name}", subject.name), |bencher| {
@@ -240,8 +244,7 @@ fn steps(criterion: &mut Criterion) {
                     let start = Instant::now();
                     for _ in 0..iterations {
                         let one = Instant::now();
-                        let hidden =
-                            decoder.forward(&mut pool, &slots, &mut work).expect("no other rank fails");
+                        let hidden = decoder.forward(pool, &slots, &mut work).expect("no other rank fails");
                         black_box(decoder.logits(&hidden, &mut work).expect("no other rank fails"));
                         fastest.set(fastest.get().min(one.elapsed()));
                     }

@@ -243,12 +243,12 @@ mod tests {
 
     #[test]
     fn a_model_agrees_with_itself_and_fewer_bits_agree_less() {
-        let f32s = || model(Keep { dtype: Some(Dtype::F32), quantize: None });
+        let f32s = || model(Keep { dtype: Some(Dtype::F32), ..Keep::default() });
         let ids = (&[][..], 200);
         let same = compare((&f32s(), &f32s()), &prompts(), ids).expect("prompts fit");
         assert_eq!(same.positions, (prompts().len() * OUTPUT_TOKENS) as u64);
         assert_eq!((same.agreement(), same.mean()), (Some(1.0), Some(0.0)));
-        let q8 = model(Keep { dtype: None, quantize: Some(Quantize::Q8) });
+        let q8 = model(Keep { quantize: Some(Quantize::Q8), ..Keep::default() });
         let q8 = compare((&f32s(), &q8), &prompts(), ids).expect("prompts fit");
         assert_eq!(q8.positions, same.positions);
         assert!(q8.divergence > 0.0 && q8.divergence_max >= q8.divergence / q8.positions as f64);

@@ -16,7 +16,7 @@ use crate::memory;
 use crate::opened::{ModelFiles, Opened};
 use crate::parallel::{Ranks, ShardError};
 use crate::pool::PoolError;
-use crate::settings::{EngineConfig, Quantize};
+use crate::settings::{EngineConfig, KvFormat, Quantize};
 use crate::text::ModelText;
 
 /// What the rest of the system may know of a model.
@@ -42,6 +42,8 @@ pub struct ModelInfo {
     pub dtype: Dtype,
     /// What those that products read are kept as instead.
     pub quantize: Option<Quantize>,
+    /// What keys and values are kept as.
+    pub kv: KvFormat,
     /// How its makers sample it.
     pub defaults: GenerationDefaults,
 }
@@ -120,6 +122,7 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
     let stored = stored_dtype(&model, &weights)?;
     let dtype = config.dtype.unwrap_or(stored);
     let ranks = Ranks::load(&model, &weights, &cpus, config.keep())?;
+    let kv = ranks.kv();
     drop(weights);
     let text = Arc::new(text);
     let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: kv_bytes(&ranks, config)? };
@@ -131,15 +134,17 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
         context_max: TokenCount(model.context_max as u64),
         vocab: u32::try_from(model.vocab).expect("read_config bounds every extent"),
         revision: revision
-            ^ rounding_mark((stored, dtype), isa.rounds_activations(), config.quantize, cpus.len()),
+            ^ rounding_mark((stored, dtype), isa.rounds_activations(), config.quantize, cpus.len())
+            ^ kv_mark(kv, isa.rounds_activations()),
         kv_blocks: u32::try_from(executor.pool_shape().blocks).expect("the pool has at most u32::MAX blocks"),
         block_tokens: config.block_tokens,
         dtype,
         quantize: config.quantize,
+        kv,
         defaults,
     };
-    let (parameters, kv_blocks, kept) = (info.parameters, info.kv_blocks, info.kept_as());
-    tracing::info!(model = %info.name, parameters, kv_blocks, kept, ?isa, ranks = cpus.len(), "model loaded");
+    let (parameters, kv_blocks, kept, kv) = (info.parameters, info.kv_blocks, info.kept_as(), kv.name());
+    tracing::info!(model = %info.name, parameters, kv_blocks, kept, kv, ?isa, ranks = cpus.len(), "model loaded");
     Ok(Engine { executor, text, info })
 }
 
@@ -187,6 +192,15 @@ fn rounding_mark(
         None => 0,
     };
     weights | activations | ((ranks as u128 - 1) << 8)
+}
+
+/// The same where keys and values are rounded, and queries to meet them.
+fn kv_mark(kv: KvFormat, rounds_activations: bool) -> u128 {
+    match (kv, rounds_activations) {
+        (KvFormat::F32, _) => 0,
+        (KvFormat::Bf16, false) => 1 << 120,
+        (KvFormat::Bf16, true) => 2 << 120,
+    }
 }
 
 /// Memory for the KV pool: what is configured, but no more than `sequences_max` requests of full length

@@ -1,30 +1,36 @@
 //! The KV block pool: memory for keys and values, allocated once, addressed by block.
 //!
-//! Who holds which block is the scheduler's ledger; nothing here counts references. Layout, per layer and
-//! key-value head (what one attention task reads lies together):
+//! Who holds which block is the scheduler's ledger; nothing here counts references. Layout, per layer, block and
+//! key-value head (what one attention task reads lies together, and so does what one token writes):
 //!
 //! ```text
-//! keys    [blocks][head_dim][lanes]          transposed: a tile of scores has tokens in its lanes
-//! values  [blocks][block_tokens][head_lanes]
+//! keys    [head_dim / numbers][lanes]              transposed: a tile of scores has tokens in its lanes
+//! values  [block_tokens / numbers][head_lanes]
 //! ```
 //!
-//! `lanes` and `head_lanes` are `block_tokens` and `head_dim` rounded up to whole vectors; the rest stays zero.
+//! `numbers` is what one element holds: a pair of bf16 lies along the sum that it is read for, two dimensions of a key,
+//! two tokens of a value. `lanes` and `head_lanes` are `block_tokens` and `head_dim` rounded up to whole vectors; the
+//! rest stays zero.
 
 use base::Bytes;
 use rayon::prelude::*;
 
 use crate::checkpoint::ModelConfig;
-use crate::device::cpu::{LANES, SCORE_STRIDE};
+use crate::device::Isa;
+use crate::device::cpu::{LANES, Packed, Pair, SCORES_MAX, Stored};
+use crate::settings::KvFormat;
 
-/// What keys and values are kept as.
-pub type KvElement = f32;
+/// Most positions of a block: a block's scores fill at most one row of an attention task's.
+pub const BLOCK_TOKENS_MAX: u32 = SCORES_MAX as u32;
 
-/// Most positions of a block: a block's scores fill at most one row of an attention tile.
-pub const BLOCK_TOKENS_MAX: u32 = SCORE_STRIDE as u32;
+/// Keys and values (of a token and a head) that a task writes at least: less is not worth waking a thread for.
+const WRITES_PER_TASK: usize = 64;
 
 /// Extents of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolShape {
+    /// What keys and values are kept as.
+    pub format: KvFormat,
     /// Decoder layers.
     pub layers: usize,
     /// Key-value heads.
@@ -56,29 +62,73 @@ pub enum PoolError {
 /// The pool.
 pub struct KvPool {
     shape: PoolShape,
-    keys: Vec<KvElement>,
-    values: Vec<KvElement>,
+    memory: Memory,
+}
+
+/// Its memory, in the element that the format is made of.
+enum Memory {
+    Singles(Packed<f32>),
+    Pairs(Packed<Pair>),
+}
+
+/// An element of a pool.
+pub(crate) trait KvElement: Stored {
+    /// The pool's memory, which must be of this element.
+    fn of(pool: &KvPool) -> &[Self];
+}
+
+impl KvElement for f32 {
+    fn of(pool: &KvPool) -> &[Self] {
+        match &pool.memory {
+            Memory::Singles(memory) => memory,
+            Memory::Pairs(_) => unreachable!("callers go by the pool's format"),
+        }
+    }
+}
+
+impl KvElement for Pair {
+    fn of(pool: &KvPool) -> &[Self] {
+        match &pool.memory {
+            Memory::Pairs(memory) => memory,
+            Memory::Singles(_) => unreachable!("callers go by the pool's format"),
+        }
+    }
 }
 
 impl PoolShape {
     /// The pool for a model that fits in `bytes`.
-    pub fn fit(config: &ModelConfig, block_tokens: u32, bytes: Bytes) -> Result<Self, PoolError> {
+    pub fn fit(
+        config: &ModelConfig,
+        format: KvFormat,
+        block_tokens: u32,
+        bytes: Bytes,
+    ) -> Result<Self, PoolError> {
         if block_tokens == 0 || block_tokens > BLOCK_TOKENS_MAX {
             return Err(PoolError::BlockTokens(block_tokens));
         }
         let mut shape = Self {
+            format,
             layers: config.layers,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
             block_tokens: block_tokens as usize,
             blocks: 1,
         };
-        let block = (shape.elements() * size_of::<KvElement>()) as u64;
+        let block = shape.bytes().0;
         shape.blocks = usize::try_from(bytes.0 / block).unwrap_or(usize::MAX).min(u32::MAX as usize);
         match shape.blocks {
             0 => Err(PoolError::TooSmall { given: bytes.0, block }),
             _ => Ok(shape),
         }
+    }
+
+    /// What the whole pool takes.
+    pub fn bytes(&self) -> Bytes {
+        let (numbers, size) = match self.format {
+            KvFormat::F32 => (f32::NUMBERS, size_of::<f32>()),
+            KvFormat::Bf16 => (Pair::NUMBERS, size_of::<Pair>()),
+        };
+        Bytes((self.elements(numbers) * size) as u64)
     }
 
     /// Tokens of a block in whole vectors.
@@ -91,19 +141,24 @@ impl PoolShape {
         self.head_dim.next_multiple_of(LANES)
     }
 
-    /// Elements of keys in one block of one head.
-    fn key_block(&self) -> usize {
-        self.head_dim * self.lanes()
+    /// Elements, of so many numbers each, of keys in one block of one head.
+    fn key_block(&self, numbers: usize) -> usize {
+        self.head_dim.div_ceil(numbers) * self.lanes()
     }
 
     /// Elements of values in one block of one head.
-    fn value_block(&self) -> usize {
-        self.block_tokens * self.head_lanes()
+    fn value_block(&self, numbers: usize) -> usize {
+        self.block_tokens.div_ceil(numbers) * self.head_lanes()
+    }
+
+    /// Elements of one block of one head.
+    fn head_block(&self, numbers: usize) -> usize {
+        self.key_block(numbers) + self.value_block(numbers)
     }
 
     /// Elements of the whole pool.
-    fn elements(&self) -> usize {
-        self.layers * self.kv_heads * self.blocks * (self.key_block() + self.value_block())
+    fn elements(&self, numbers: usize) -> usize {
+        self.layers * self.blocks * self.kv_heads * self.head_block(numbers)
     }
 }
 
@@ -119,12 +174,11 @@ pub struct Cell {
 impl KvPool {
     /// Allocates the pool; the system hands out its pages as they are first written.
     pub fn new(shape: PoolShape) -> Self {
-        let heads = shape.layers * shape.kv_heads * shape.blocks;
-        Self {
-            shape,
-            keys: vec![KvElement::default(); heads * shape.key_block()],
-            values: vec![KvElement::default(); heads * shape.value_block()],
-        }
+        let memory = match shape.format {
+            KvFormat::F32 => Memory::Singles(Packed::zeros(shape.elements(f32::NUMBERS))),
+            KvFormat::Bf16 => Memory::Pairs(Packed::zeros(shape.elements(Pair::NUMBERS))),
+        };
+        Self { shape, memory }
     }
 
     /// Its extents.
@@ -132,41 +186,88 @@ impl KvPool {
         self.shape
     }
 
-    /// Keys `[head_dim, lanes]` and values `[block_tokens, head_lanes]` of one block of one head.
-    pub fn block(&self, layer: usize, head: usize, block: usize) -> (&[KvElement], &[KvElement]) {
-        let index = (layer * self.shape.kv_heads + head) * self.shape.blocks + block;
-        let (key, value) = (self.shape.key_block(), self.shape.value_block());
-        (&self.keys[index * key..][..key], &self.values[index * value..][..value])
+    /// Keys `[head_dim / numbers, lanes]` and values `[block_tokens / numbers, head_lanes]` of one block of one head.
+    pub(crate) fn block<E: KvElement>(&self, layer: usize, head: usize, block: usize) -> (&[E], &[E]) {
+        let index = (layer * self.shape.blocks + block) * self.shape.kv_heads + head;
+        let size = self.shape.head_block(E::NUMBERS);
+        E::of(self)[index * size..][..size].split_at(self.shape.key_block(E::NUMBERS))
     }
 
-    /// Writes a layer's keys and values of some tokens, heads in parallel.
+    /// Writes a layer's keys and values of some tokens, blocks in parallel.
     ///
     /// `fill(head, token, key, value)` computes them; token `i` goes to `cells[i]`.
     pub fn write(
         &mut self,
+        isa: Isa,
         layer: usize,
         cells: &[Cell],
         fill: impl Fn(usize, usize, &mut [f32], &mut [f32]) + Sync,
     ) {
-        let shape = self.shape;
-        let (key_head, value_head) = (shape.blocks * shape.key_block(), shape.blocks * shape.value_block());
-        let first = layer * shape.kv_heads;
-        let keys = self.keys[first * key_head..][..shape.kv_heads * key_head].par_chunks_exact_mut(key_head);
-        let values =
-            self.values[first * value_head..][..shape.kv_heads * value_head].par_chunks_exact_mut(value_head);
-        let min_heads = 64_usize.div_ceil(cells.len().max(1)); // few tokens are not worth other threads
-        keys.zip(values).enumerate().with_min_len(min_heads).for_each(|(head, (keys, values))| {
-            let (mut key, mut value) = (vec![0.0; shape.head_dim], vec![0.0; shape.head_dim]);
-            for (token, cell) in cells.iter().enumerate() {
-                fill(head, token, &mut key, &mut value);
-                let column = cell.block * shape.key_block() + cell.lane;
-                for (d, x) in key.iter().enumerate() {
-                    keys[column + d * shape.lanes()] = *x;
+        match &mut self.memory {
+            Memory::Singles(memory) => write(memory, (self.shape, isa), layer, cells, fill),
+            Memory::Pairs(memory) => write(memory, (self.shape, isa), layer, cells, fill),
+        }
+    }
+}
+
+/// [`KvPool::write`] in one kind of memory.
+fn write<E: Stored>(
+    memory: &mut [E],
+    (shape, isa): (PoolShape, Isa),
+    layer: usize,
+    cells: &[Cell],
+    fill: impl Fn(usize, usize, &mut [f32], &mut [f32]) + Sync,
+) {
+    let head_block = shape.head_block(E::NUMBERS);
+    let size = shape.kv_heads * head_block;
+    let mut order: Vec<usize> = (0..cells.len()).collect();
+    order.sort_by_key(|token| cells[*token].block); // mostly they are in order
+    let mut rest = &mut memory[layer * shape.blocks * size..][..shape.blocks * size];
+    let (mut blocks, mut passed) = (Vec::new(), 0);
+    for tokens in order.chunk_by(|a, b| cells[*a].block == cells[*b].block) {
+        let block = cells[tokens[0]].block;
+        let (memory, after) = rest[(block - passed) * size..].split_at_mut(size);
+        blocks.push((memory, tokens));
+        (rest, passed) = (after, block + 1);
+    }
+    let writes_per_block = (cells.len() * shape.kv_heads).div_ceil(blocks.len().max(1));
+    let blocks = blocks.into_par_iter().with_min_len(WRITES_PER_TASK.div_ceil(writes_per_block.max(1)));
+    blocks.for_each_init(
+        || Scratch::new(shape),
+        |scratch, (memory, tokens)| {
+            for (head, memory) in memory.chunks_exact_mut(head_block).enumerate() {
+                for token in tokens {
+                    fill(head, *token, &mut scratch.key, &mut scratch.value);
+                    scratch.store(memory, (shape, isa), cells[*token].lane);
                 }
-                let row = cell.block * shape.value_block() + cell.lane * shape.head_lanes();
-                values[row..row + shape.head_dim].copy_from_slice(&value);
             }
-        });
+        },
+    );
+}
+
+/// A key and a value on their way to the pool.
+struct Scratch<E> {
+    key: Vec<f32>,
+    value: Vec<f32>,
+    narrow: Vec<E>,
+}
+
+impl<E: Stored> Scratch<E> {
+    fn new(shape: PoolShape) -> Self {
+        let (numbers, elements) = (vec![0.0; shape.head_dim], shape.head_dim.div_ceil(E::NUMBERS));
+        Self { key: numbers.clone(), value: numbers, narrow: vec![E::ZERO; elements] }
+    }
+
+    /// Puts both in their places in a block of a head.
+    fn store(&mut self, memory: &mut [E], (shape, isa): (PoolShape, Isa), lane: usize) {
+        let (keys, values) = memory.split_at_mut(shape.key_block(E::NUMBERS));
+        E::narrow(isa, &self.key, &mut self.narrow);
+        for (to, element) in keys[lane..].iter_mut().step_by(shape.lanes()).zip(&self.narrow) {
+            *to = *element;
+        }
+        E::narrow(isa, &self.value, &mut self.narrow);
+        let row = lane / E::NUMBERS * shape.head_lanes();
+        E::scatter(&self.narrow, lane % E::NUMBERS, &mut values[row..row + shape.head_dim]);
     }
 }
 
@@ -174,42 +275,75 @@ impl KvPool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_written_to_a_cell_is_read_from_its_block() {
-        let shape = PoolShape { layers: 2, kv_heads: 2, head_dim: 3, block_tokens: 5, blocks: 4 };
+    /// A pool of small blocks after two tokens of its second layer were written.
+    fn written(format: KvFormat, isa: Isa) -> (KvPool, [Cell; 2]) {
+        let shape = PoolShape { format, layers: 2, kv_heads: 2, head_dim: 3, block_tokens: 5, blocks: 4 };
         let mut pool = KvPool::new(shape);
         let cells = [Cell { block: 3, lane: 4 }, Cell { block: 0, lane: 1 }];
-        pool.write(1, &cells, |head, token, key, value| {
+        pool.write(isa, 1, &cells, |head, token, key, value| {
             for d in 0..3 {
-                key[d] = (100 * head + 10 * token + d) as f32;
+                key[d] = number(head, token, d);
                 value[d] = -key[d];
             }
         });
+        (pool, cells)
+    }
+
+    /// Numbers that bf16 holds.
+    fn number(head: usize, token: usize, d: usize) -> f32 {
+        (100 * head + 10 * token + d) as f32
+    }
+
+    #[test]
+    fn what_is_written_to_a_cell_is_read_from_its_block() {
+        let (pool, cells) = written(KvFormat::F32, Isa::detect());
+        let (lanes, head_lanes) = (pool.shape.lanes(), pool.shape.head_lanes());
         for (token, cell) in cells.iter().enumerate() {
             for head in 0..2 {
-                let (keys, values) = pool.block(1, head, cell.block);
+                let (keys, values) = pool.block::<f32>(1, head, cell.block);
                 for d in 0..3 {
-                    let expected = (100 * head + 10 * token + d) as f32;
-                    assert_eq!(keys[d * shape.lanes() + cell.lane], expected);
-                    assert_eq!(values[cell.lane * shape.head_lanes() + d], -expected);
+                    assert_eq!(keys[d * lanes + cell.lane], number(head, token, d));
+                    assert_eq!(values[cell.lane * head_lanes + d], -number(head, token, d));
                 }
             }
         }
-        assert!(pool.block(0, 0, 3).0.iter().all(|x| *x == 0.0));
+        assert!(pool.block::<f32>(0, 0, 3).0.iter().all(|x| *x == 0.0));
+    }
+
+    #[test]
+    fn pairs_lie_along_the_sums_that_read_them_and_the_rest_is_zero() {
+        for isa in Isa::available() {
+            let (pool, cells) = written(KvFormat::Bf16, isa);
+            let (lanes, head_lanes) = (pool.shape.lanes(), pool.shape.head_lanes());
+            for (token, cell) in cells.iter().enumerate() {
+                for head in 0..2 {
+                    let (keys, values) = pool.block::<Pair>(1, head, cell.block);
+                    let key = [0, 1].map(|pair| keys[pair * lanes + cell.lane].map(f32::from));
+                    let expected = [0, 1, 2].map(|d| number(head, token, d));
+                    assert_eq!(key.as_flattened(), [&expected[..], &[0.0]].concat());
+                    for (d, expected) in expected.iter().enumerate() {
+                        let pair = values[cell.lane / 2 * head_lanes + d];
+                        assert_eq!(f32::from(pair[cell.lane % 2]), -expected);
+                        assert_eq!(f32::from(pair[1 - cell.lane % 2]), 0.0, "nobody wrote beside it");
+                    }
+                }
+            }
+        }
     }
 
     #[test]
     fn a_shape_fills_the_bytes_it_is_given_and_refuses_too_few() {
         let config = crate::decoder::tests_config();
-        let shape = PoolShape::fit(&config, 16, Bytes(1 << 20)).expect("a megabyte holds blocks");
-        let bytes = shape.elements() * size_of::<KvElement>();
-        let block = bytes / shape.blocks;
-        assert!(bytes <= 1 << 20 && bytes + block > 1 << 20);
-        assert_eq!(
-            PoolShape::fit(&config, 16, Bytes(7)),
-            Err(PoolError::TooSmall { given: 7, block: block as u64 })
-        );
-        assert_eq!(PoolShape::fit(&config, 0, Bytes(7)), Err(PoolError::BlockTokens(0)));
-        assert_eq!(PoolShape::fit(&config, 129, Bytes(7)), Err(PoolError::BlockTokens(129)));
+        let fit = |format, tokens, bytes| PoolShape::fit(&config, format, tokens, Bytes(bytes));
+        let blocks = [KvFormat::F32, KvFormat::Bf16].map(|format| {
+            let shape = fit(format, 16, 1 << 20).expect("a megabyte holds blocks");
+            let (bytes, block) = (shape.bytes().0, shape.bytes().0 / shape.blocks as u64);
+            assert!(bytes <= 1 << 20 && bytes + block > 1 << 20);
+            assert_eq!(fit(format, 16, 7), Err(PoolError::TooSmall { given: 7, block }));
+            shape.blocks
+        });
+        assert_eq!(blocks[0], blocks[1] / 2, "bf16 takes half");
+        assert_eq!(fit(KvFormat::Bf16, 0, 7), Err(PoolError::BlockTokens(0)));
+        assert_eq!(fit(KvFormat::Bf16, 129, 7), Err(PoolError::BlockTokens(129)));
     }
 }

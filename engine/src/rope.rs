@@ -75,19 +75,20 @@ impl Angles {
         self.pairs = 0;
     }
 
-    /// Rotates `head` by row `row` and hands each element with its index to `put`.
-    #[inline]
-    pub(crate) fn rotate(&self, row: usize, head: &[f32], mut put: impl FnMut(usize, f32)) {
+    /// `out` = `head` rotated by row `row`.
+    pub(crate) fn rotate(&self, row: usize, head: &[f32], out: &mut [f32]) {
         let half = self.pairs;
         if half == 0 {
-            head.iter().enumerate().for_each(|(i, x)| put(i, *x));
+            out.copy_from_slice(head);
             return;
         }
         let (cos, sin) = (&self.cos[row * half..][..half], &self.sin[row * half..][..half]);
-        let (first, second) = head.split_at(half);
-        for (pair, ((x, y), (cos, sin))) in first.iter().zip(second).zip(cos.iter().zip(sin)).enumerate() {
-            put(pair, x * cos - y * sin);
-            put(half + pair, y * cos + x * sin);
+        let ((first, second), (a, b)) = (head.split_at(half), out.split_at_mut(half));
+        for (((x, y), (cos, sin)), (a, b)) in
+            first.iter().zip(second).zip(cos.iter().zip(sin)).zip(a.iter_mut().zip(b))
+        {
+            *a = x * cos - y * sin;
+            *b = y * cos + x * sin;
         }
     }
 }
@@ -100,7 +101,7 @@ mod tests {
         let mut angles = Angles::default();
         rope.push(position, &mut angles);
         let mut out = vec![0.0; head.len()];
-        angles.rotate(0, head, |i, x| out[i] = x);
+        angles.rotate(0, head, &mut out);
         out
     }
 

@@ -27,13 +27,47 @@ impl Quantize {
     }
 }
 
-/// What weights are kept as.
+/// What keys and values of tokens are kept as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KvFormat {
+    /// Single precision.
+    F32,
+    /// bf16: half the memory and reading; queries and attention weights are rounded to meet them where the processor
+    /// multiplies pairs of bf16.
+    Bf16,
+}
+
+impl KvFormat {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::F32, Self::Bf16];
+
+    /// The word used in settings and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+/// What weights, keys and values are kept as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
     /// Their type; `None`: as they are stored.
     pub dtype: Option<Dtype>,
     /// What those that products read are kept as instead.
     pub quantize: Option<Quantize>,
+    /// What keys and values are kept as; `None`: bf16 where weights are kept as bf16 or in fewer bits, else f32.
+    pub kv: Option<KvFormat>,
+}
+
+impl Keep {
+    /// What keys and values are kept as beside weights that are stored as `stored`.
+    pub fn kv_beside(&self, stored: Dtype) -> KvFormat {
+        let is_rounded = self.quantize.is_some() || self.dtype.unwrap_or(stored) == Dtype::Bf16;
+        self.kv.unwrap_or(if is_rounded { KvFormat::Bf16 } else { KvFormat::F32 })
+    }
 }
 
 /// The `[engine]` section of the configuration.
@@ -53,6 +87,8 @@ pub struct EngineConfig {
     pub dtype: Option<Dtype>,
     /// Keeps all weights that products read in fewer bits; `dtype` then is what the others are kept as.
     pub quantize: Option<Quantize>,
+    /// What keys and values are kept as; absent: bf16 where weights are kept as bf16 or in fewer bits, else f32.
+    pub kv: Option<KvFormat>,
     /// Instructions that products use, a weaker set than the machine has; absent: the best it has.
     /// Sets from `avx512bf16` on round activations to bf16 where weights are kept as bf16.
     pub isa: Option<Isa>,
@@ -73,6 +109,7 @@ impl Default for EngineConfig {
             block_tokens: 16,
             dtype: None,
             quantize: None,
+            kv: None,
             isa: None,
             sequences_max: 256,
             template_date: None,
@@ -81,9 +118,9 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// What weights are kept as.
+    /// What weights, keys and values are kept as.
     pub fn keep(&self) -> Keep {
-        Keep { dtype: self.dtype, quantize: self.quantize }
+        Keep { dtype: self.dtype, quantize: self.quantize, kv: self.kv }
     }
 
     /// Rejects values with which nothing could run; the error names the field.

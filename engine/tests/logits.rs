@@ -2,11 +2,14 @@
 
 mod common;
 
-use common::{Bare, Blocks, Row, decoder, decoder_on, difference, reference, tokens, widening};
+use common::{
+    Bare, Blocks, Row, decoder, decoder_keeping, decoder_on, difference, reference, tokens, widening,
+};
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::{Family, Position, RopeScaling};
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Isa;
+use engine::{Keep, KvFormat};
 
 /// Largest difference from the reference, in units of the largest logit: single-precision rounding.
 const TOLERANCE: f32 = 1e-4;
@@ -53,6 +56,28 @@ fn each_family_in_each_type_equals_its_reference() {
     for family in [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt] {
         for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
             check(&Synthetic { dtype, ..Synthetic::tiny(family, 5) });
+        }
+    }
+}
+
+#[test]
+fn keys_and_values_in_bf16_move_logits_by_their_rounding_alone_on_every_instruction_set() {
+    for (isa, family) in Isa::available().zip([Family::Llama, Family::Qwen3, Family::Opt].into_iter().cycle())
+    {
+        let model = Synthetic::tiny(family, 13);
+        let weights = model.weights();
+        let keep = Keep { kv: Some(KvFormat::Bf16), ..Keep::default() };
+        let mut bare = Bare::new(decoder_keeping(keep, isa, &model, &weights), 5);
+        let mut row = Row::new(1, tokens(3, 21), 40, 5, &mut Blocks::default());
+        bare.logits(&[row.slot(0..12)]);
+        for computed in 12..20 {
+            // A chunk that ends the prompt, then a token at a time: runs end within pairs of positions and between them.
+            let slot = if computed == 12 { row.slot(12..row.prompt) } else { row.decode() };
+            let found = bare.logits(&[slot]).remove(0);
+            let ids: Vec<u32> = row.tokens.iter().map(|token| token.0).collect();
+            let apart = difference(&found, &reference::logits(&model.config, &weights, &ids));
+            assert!(apart > TOLERANCE / 100.0 && apart < ROUNDED_TOLERANCE, "{isa:?} {family:?}: {apart}");
+            row.tokens.extend(tokens(computed as u64, 1));
         }
     }
 }

@@ -28,7 +28,7 @@ const ROUNDED_TOLERANCE: f32 = 2e-2;
 
 /// A model on so many ranks; the second of them has two threads, the others one.
 fn ranks_on(isa: Isa, model: &Synthetic, weights: &MapWeights, count: usize) -> Ranks {
-    ranks_keeping(Keep::default(), isa, model, weights, count)
+    ranks_keeping(common::keep(isa), isa, model, weights, count)
 }
 
 fn ranks_keeping(keep: Keep, isa: Isa, model: &Synthetic, weights: &MapWeights, count: usize) -> Ranks {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use base::{Millis, TenantId};
 use clap::{Args, Parser, Subcommand};
-use engine::Quantize;
+use engine::{KvFormat, Quantize};
 use scheduler::Policy;
 use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
 use tokio::signal::unix::{SignalKind, signal};
@@ -116,17 +116,21 @@ struct Measured {
     weights: Weights,
 }
 
-/// How a model's weights are kept.
+/// How a model's weights, keys and values are kept.
 #[derive(Debug, Args)]
 struct Weights {
     /// Keeps weights in fewer bits than they are stored: q8, eight-bit integers.
     #[arg(long, value_parser = quantize)]
     quantize: Option<Quantize>,
+    /// What keys and values of tokens are kept as: f32 or bf16. Without it bf16 where weights are bf16 or fewer bits.
+    #[arg(long, value_parser = kv_format)]
+    kv: Option<KvFormat>,
 }
 
 impl Weights {
     fn apply(&self, config: &mut Config) {
         config.engine.quantize = self.quantize.or(config.engine.quantize);
+        config.engine.kv = self.kv.or(config.engine.kv);
     }
 }
 
@@ -188,6 +192,12 @@ fn policy(name: &str) -> Result<Policy, String> {
 fn quantize(name: &str) -> Result<Quantize, String> {
     let known = Quantize::ALL.map(Quantize::name);
     let found = Quantize::ALL.into_iter().find(|quantize| quantize.name() == name);
+    found.ok_or_else(|| format!("must be one of {}", known.join(", ")))
+}
+
+fn kv_format(name: &str) -> Result<KvFormat, String> {
+    let known = KvFormat::ALL.map(KvFormat::name);
+    let found = KvFormat::ALL.into_iter().find(|format| format.name() == name);
     found.ok_or_else(|| format!("must be one of {}", known.join(", ")))
 }
 

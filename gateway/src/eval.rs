@@ -1,4 +1,4 @@
-//! `relserve eval quant`: what keeping weights in fewer bits does to a model's answers.
+//! `relserve eval quant`: what keeping weights, or keys and values, in fewer bits does to a model's answers.
 //!
 //! The checkpoint is loaded in single precision and once more per format; the reference answers the prompts and
 //! every format is asked for the same distributions. No figure is judged here.
@@ -10,14 +10,20 @@ use base::{ChatTemplate as _, Role, TokenId, Tokenizer as _};
 use engine::checkpoint::Dtype;
 use engine::compare::{CompareError, Comparison, compare};
 use engine::text::TokenText as _;
-use engine::{Engine, Keep, ModelText, Quantize};
+use engine::{Engine, Keep, KvFormat, ModelText, Quantize};
 
 use crate::backend::{self, BackendError};
 use crate::config::Config;
 
-/// What is compared with single precision.
-const FORMATS: [Keep; 2] =
-    [Keep { dtype: Some(Dtype::Bf16), quantize: None }, Keep { dtype: None, quantize: Some(Quantize::Q8) }];
+/// Single precision throughout.
+const REFERENCE: Keep = Keep { dtype: Some(Dtype::F32), quantize: None, kv: Some(KvFormat::F32) };
+
+/// What is compared with it: weights, with keys and values as they then are, and keys and values alone.
+const FORMATS: [(&str, Keep); 3] = [
+    ("bf16", Keep { dtype: Some(Dtype::Bf16), quantize: None, kv: None }),
+    ("q8", Keep { dtype: None, quantize: Some(Quantize::Q8), kv: None }),
+    ("kv bf16", Keep { kv: Some(KvFormat::Bf16), ..REFERENCE }),
+];
 
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
@@ -72,21 +78,22 @@ pub fn prompts(file: Option<&Path>) -> Result<Vec<String>, EvalError> {
 pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<Line>, EvalError> {
     let load = |keep: Keep| -> Result<Engine, BackendError> {
         let mut config = config.clone();
-        (config.engine.dtype, config.engine.quantize) = (keep.dtype, keep.quantize);
+        (config.engine.dtype, config.engine.quantize, config.engine.kv) =
+            (keep.dtype, keep.quantize, keep.kv);
         config.engine.sequences_max = 1; // its pool is not used
         backend::load(&config)
     };
-    let reference = load(Keep { dtype: Some(Dtype::F32), quantize: None })?;
+    let reference = load(REFERENCE)?;
     let text = &reference.text;
     let prompts = prompts.iter().map(|prompt| tokens(text, prompt)).collect::<Result<Vec<_>, _>>()?;
     let ids = (text.ends(), text.ids_end() as usize);
     let mut lines = Vec::new();
-    for keep in FORMATS {
+    for (format, keep) in FORMATS {
         let engine = load(keep)?;
         let (one, other) = (reference.executor.ranks(), engine.executor.ranks());
         let comparison = compare((one, other), &prompts, ids)?;
         let size = other.step_bytes() as f64 / one.step_bytes() as f64;
-        lines.push(Line { format: engine.info.kept_as(), size, comparison });
+        lines.push(Line { format, size, comparison });
     }
     Ok(lines)
 }
@@ -103,8 +110,8 @@ pub fn tokens(text: &ModelText, prompt: &str) -> Result<Vec<TokenId>, base::Text
 pub fn text(prompts: usize, lines: &[Line]) -> String {
     let positions = lines.first().map_or(0, |line| line.comparison.positions);
     let mut text = format!(
-        "{prompts} prompts, {positions} answer tokens, against weights in f32 (KL: divergence of the next token's \
-         distribution, in nats)\n{:<8}{:>12}{:>16}{:>14}{:>14}\n",
+        "{prompts} prompts, {positions} answer tokens, against weights, keys and values in f32 (KL: divergence of the next \
+         token's distribution, in nats)\n{:<8}{:>12}{:>16}{:>14}{:>14}\n",
         "weights", "size", "same token", "mean KL", "max KL"
     );
     for Line { format, size, comparison } in lines {
@@ -134,7 +141,7 @@ mod tests {
         assert!(prompts.len() >= 20);
         let lines = measure(&Config::default(), &prompts).expect("steps succeed");
         let table = text(prompts.len(), &lines);
-        for (line, format) in lines.iter().zip(["bf16", "q8"]) {
+        for (line, format) in lines.iter().zip(["bf16", "q8", "kv bf16"]) {
             let Comparison { positions, divergence_max, .. } = line.comparison;
             let (agreement, mean) = (line.comparison.agreement(), line.comparison.mean());
             assert_eq!(line.format, format);
@@ -153,7 +160,7 @@ mod tests {
         let line = Line { format: "q8", size: 0.265_7, comparison };
         let none = Line { format: "bf16", size: 0.5, comparison: Comparison::default() };
         insta::assert_snapshot!(text(7, &[line, none]), @r"
-        7 prompts, 40 answer tokens, against weights in f32 (KL: divergence of the next token's distribution, in nats)
+        7 prompts, 40 answer tokens, against weights, keys and values in f32 (KL: divergence of the next token's distribution, in nats)
         weights         size      same token       mean KL        max KL
         q8            26.6 %         97.50 %      0.001250      0.012346
         bf16          50.0 %             - %             -      0.000000

@@ -1,7 +1,9 @@
 //! Merging partial attention: the exact softmax over a union from the softmaxes over its pieces.
 //!
 //! FlashAttention (arXiv 2205.14135), section 3.1: outputs with their maxima and sums of exponentials merge in
-//! any order and grouping.
+//! any order and grouping. Maxima are whole numbers in powers of two, so factors are exact.
+
+use super::two_to;
 
 /// `out` = the attention over all `partials`, each `[unnormalised output.., maximum, sum]` of the same query.
 ///
@@ -14,7 +16,7 @@ pub(super) fn merge<'a>(partials: impl Iterator<Item = &'a [f32]> + Clone, out: 
     out.fill(0.0);
     for partial in partials {
         let (own, sum) = tail(partial);
-        let factor = if own == f32::NEG_INFINITY { 0.0 } else { (own - max).exp() };
+        let factor = if own == f32::NEG_INFINITY { 0.0 } else { two_to(own - max) };
         if factor == 0.0 && sum == 0.0 {
             continue;
         }
@@ -32,8 +34,8 @@ mod tests {
 
     /// The partial of scores and two-wide values, as a task leaves it.
     fn partial(keys: &[(f32, [f32; 2])]) -> Vec<f32> {
-        let max = keys.iter().map(|(score, _)| *score).fold(f32::NEG_INFINITY, f32::max);
-        let weight = |score: f32| if max == f32::NEG_INFINITY { 0.0 } else { (score - max).exp() };
+        let max = keys.iter().map(|(score, _)| score.ceil()).fold(f32::NEG_INFINITY, f32::max);
+        let weight = |score: f32| if max == f32::NEG_INFINITY { 0.0 } else { (score - max).exp2() };
         let column = |d: usize| keys.iter().map(|(score, value)| weight(*score) * value[d]).sum();
         vec![column(0), column(1), 0.0, max, keys.iter().map(|(score, _)| weight(*score)).sum()]
     }

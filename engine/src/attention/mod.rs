@@ -12,8 +12,10 @@ mod tiles;
 use rayon::prelude::*;
 
 use crate::device::Cpu;
-use crate::pool::KvPool;
+use crate::device::cpu::{Product, Rounded, Singles, Widened};
+use crate::pool::{KvElement, KvPool};
 use crate::rope::Angles;
+use crate::settings::KvFormat;
 use plan::{AttentionPlan, Part};
 
 /// Heads of a layer and what a query may see.
@@ -36,8 +38,9 @@ impl Heads {
     }
 }
 
-/// Query rows (token and head) of one task; a multiple of every kernel's rows.
-const TILE_ROWS: usize = 24;
+/// Query rows (token and head) of one task; a multiple of every kernel's rows. Each chunk of keys and values that the
+/// second-level cache holds meets all of them.
+const TILE_ROWS: usize = 48;
 
 /// Memory for partial results: a step of more is computed in tiles of its tokens, each of which reads its runs
 /// again. One token's (heads x parts x stride) may take more. At 32 heads of 128 a tile has about 4,000 rows of a
@@ -95,10 +98,12 @@ impl Layer<'_> {
         let (stride, group) = (self.stride(), self.heads.group());
         let size = plan.rows() * self.heads.queries * stride;
         partials.resize(size.max(partials.len()), 0.0);
-        self.tasks(plan, &mut partials[..size]).into_par_iter().for_each_init(
-            || partial::Scratch::new(self.heads.dim),
-            |scratch, task| partial::compute(self, task, scratch),
-        );
+        let tasks = self.tasks(plan, &mut partials[..size]);
+        match self.pool.shape().format {
+            KvFormat::F32 => self.compute::<Singles>(tasks),
+            KvFormat::Bf16 if self.cpu.isa().rounds_activations() => self.compute::<Rounded>(tasks),
+            KvFormat::Bf16 => self.compute::<Widened>(tasks),
+        }
         let partials = &partials[..size];
         let width = self.heads.queries * self.heads.dim;
         out.par_chunks_exact_mut(width).enumerate().with_min_len(4).for_each(|(token, out)| {
@@ -111,6 +116,14 @@ impl Layer<'_> {
                 merge::merge(rows, out);
             }
         });
+    }
+
+    /// Fills the tasks' partial results.
+    fn compute<P: Product<Right: KvElement>>(&self, tasks: Vec<Task<'_>>) {
+        tasks.into_par_iter().for_each_init(
+            || partial::Scratch::<P>::new(self),
+            |scratch, task| partial::compute(self, task, scratch),
+        );
     }
 
     /// Cuts a tile's work into tasks, each with its own piece of `partials`: part, head, row.
@@ -129,6 +142,12 @@ impl Layer<'_> {
         }
         tasks
     }
+}
+
+/// `2^n` for a whole `n` of at most 0; 0 below the least normal number, as the weights are.
+fn two_to(n: f32) -> f32 {
+    let exponent = (n + 127.0).max(0.0) as u32;
+    f32::from_bits(exponent << 23)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::settings::{Keep, Quantize};
 pub struct LoadOptions {
     /// The device that is to run the model.
     pub cpu: Arc<Cpu>,
-    /// What weights are kept as.
+    /// What weights, keys and values are kept as.
     pub keep: Keep,
 }
 
@@ -51,6 +51,7 @@ impl Decoder {
             has_projections.then(|| loader.matrix(&[(name, shape)], false)).transpose()
         };
         let head = if config.tied_head { &names.embedding } else { &names.head };
+        let stored = loader.source.layout(&weight(&names.embedding))?.0;
         let (rope, positions) = match config.position {
             Position::Rotary { theta, scaling } => {
                 let mut rope = Rope::new(config.head_dim, theta, scaling);
@@ -66,6 +67,7 @@ impl Decoder {
             }
         };
         Ok(Self {
+            kv: loader.options.keep.kv_beside(stored),
             rope,
             positions,
             embedding: (!config.tied_head)

@@ -21,6 +21,7 @@ use crate::device::{Cpu, Matrix, Scratch};
 use crate::parallel::{Broken, Collective};
 use crate::pool::{Cell, KvPool};
 use crate::rope::{Angles, Rope};
+use crate::settings::KvFormat;
 
 pub use load::LoadOptions;
 
@@ -29,6 +30,7 @@ pub struct Decoder {
     config: ModelConfig,
     cpu: Arc<Cpu>,
     collective: Box<dyn Collective>,
+    kv: KvFormat,
     rope: Option<Rope>,
     /// `[vocab, embedding]`; `None` where the head is used instead.
     embedding: Option<Matrix>,
@@ -106,6 +108,11 @@ impl Decoder {
     /// The device it runs on.
     pub fn cpu(&self) -> &Arc<Cpu> {
         &self.cpu
+    }
+
+    /// What it reads keys and values as: the format of its pool.
+    pub fn kv(&self) -> KvFormat {
+        self.kv
     }
 
     /// Its end of the group of ranks.
@@ -263,9 +270,9 @@ impl Decoder {
                 keys.chunks_exact_mut(dim).for_each(|head| k_norm.apply(head));
             }
         }
-        pool.write(number, cells, |head, token, key, value| {
+        pool.write(self.cpu.isa(), number, cells, |head, token, key, value| {
             let row = &qkv[token * width..][..width];
-            angles.rotate(token, &row[key_at + head * dim..][..dim], |d, x| key[d] = x);
+            angles.rotate(token, &row[key_at + head * dim..][..dim], key);
             value.copy_from_slice(&row[value_at + head * dim..][..dim]);
         });
     }

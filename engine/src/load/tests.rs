@@ -10,6 +10,7 @@ use base::{
 use super::*;
 use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::{Synthetic, synthetic_text};
+use crate::settings::Keep;
 
 const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
 
@@ -91,6 +92,24 @@ fn another_weight_type_is_another_revision() {
 }
 
 #[test]
+fn keys_and_values_follow_the_weights_unless_told_and_their_type_is_of_the_revision() {
+    let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 1) };
+    let folder = written(&synthetic);
+    let load = |keep: Keep| {
+        let config = EngineConfig { dtype: keep.dtype, quantize: keep.quantize, kv: keep.kv, ..small() };
+        load_dir(folder.path(), &config).expect("valid").info
+    };
+    let told = |kv| load(Keep { kv: Some(kv), ..Keep::default() });
+    let (stored, bf16, single) = (load(Keep::default()), told(KvFormat::Bf16), told(KvFormat::F32));
+    assert_eq!((stored.kv, single.kv), (KvFormat::Bf16, KvFormat::F32));
+    assert_eq!(stored.revision, bf16.revision);
+    assert_ne!(stored.revision, single.revision);
+    assert_eq!(load(Keep { dtype: Some(Dtype::F32), ..Keep::default() }).kv, KvFormat::F32);
+    let quantize = Some(Quantize::Q8);
+    assert_eq!(load(Keep { dtype: Some(Dtype::F32), quantize, kv: None }).kv, KvFormat::Bf16);
+}
+
+#[test]
 fn weights_in_eight_bits_take_little_more_than_half_of_bf16_and_are_another_revision() {
     let mut synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 1) };
     let config = &mut synthetic.config; // of extents that fill panels
@@ -155,6 +174,9 @@ fn settings_are_read_strictly() {
     assert_eq!(read(r#"{"dtype": "bf16"}"#).expect("valid").dtype, Some(Dtype::Bf16));
     assert_eq!(read(r#"{"quantize": "q8"}"#).expect("valid").quantize, Some(Quantize::Q8));
     assert_eq!(read(r#"{"isa": "avx512bf16"}"#).expect("valid").isa, Some(Isa::Avx512Bf16));
+    assert_eq!(read(r#"{"kv": "bf16"}"#).expect("valid").kv, Some(KvFormat::Bf16));
+    let error = read(r#"{"kv": "bf15"}"#).expect_err("there is no such type").to_string();
+    assert!(error.starts_with("unknown variant `bf15`, expected `f32` or `bf16`"), "{error}");
     assert!(read(r#"{"thread": 2}"#).is_err());
 }
 

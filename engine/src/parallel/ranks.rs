@@ -14,7 +14,7 @@ use crate::checkpoint::{ModelConfig, WeightSource};
 use crate::decoder::{Decoder, LoadOptions, Workspace};
 use crate::device::Cpu;
 use crate::pool::{KvPool, PoolError, PoolShape};
-use crate::settings::Keep;
+use crate::settings::{Keep, KvFormat};
 
 /// A model on its ranks.
 pub struct Ranks {
@@ -76,6 +76,11 @@ impl Ranks {
         self.decoders[0].cpu()
     }
 
+    /// What keys and values are kept as.
+    pub fn kv(&self) -> KvFormat {
+        self.decoders[0].kv()
+    }
+
     /// Compute threads of all ranks.
     pub fn threads(&self) -> usize {
         self.decoders.iter().map(|decoder| decoder.cpu().threads()).sum()
@@ -94,7 +99,8 @@ impl Ranks {
     /// Extents of the pool that each rank has where all ranks together have `kv_bytes`.
     pub fn pool_shape(&self, block_tokens: u32, kv_bytes: Bytes) -> Result<PoolShape, PoolError> {
         let ranks = self.decoders.len() as u64;
-        PoolShape::fit(self.decoders[0].config(), block_tokens, Bytes(kv_bytes.0 / ranks))
+        let config = self.decoders[0].config();
+        PoolShape::fit(config, self.kv(), block_tokens, Bytes(kv_bytes.0 / ranks))
     }
 
     /// The ranks' memory, each with a pool of `shape`.

@@ -11,13 +11,13 @@ use base::{
     BatchPlan, BlockId, Bytes, Executor as _, Generation, RequestId, RowError, Run, SampleSpec, Sampled,
     Slot, StepId, TokenCount, TokenId,
 };
-use engine::Keep;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::weights::{Dtype, MapWeights, WeightSource as _};
 use engine::decoder::{Decoder, LoadOptions, Workspace};
 use engine::device::{Cpu, Isa};
 use engine::executor::{LocalExecutor, PoolSettings};
 use engine::pool::{KvPool, PoolShape};
+use engine::{Keep, KvFormat};
 
 /// A decoder of these weights on two threads.
 pub(crate) fn decoder(model: &Synthetic, weights: &MapWeights) -> Decoder {
@@ -29,11 +29,21 @@ pub(crate) fn widening() -> Isa {
     Isa::available().filter(|isa| !isa.rounds_activations()).last().expect("the portable ones do")
 }
 
+/// How weights, keys and values are kept on `isa`: on kernels that take activations as they are, keys and values are not
+/// rounded either, so that what is left is the rounding of single precision.
+pub(crate) fn keep(isa: Isa) -> Keep {
+    Keep { kv: (!isa.rounds_activations()).then_some(KvFormat::F32), ..Keep::default() }
+}
+
 /// A decoder of these weights on given kernels.
 pub(crate) fn decoder_on(isa: Isa, model: &Synthetic, weights: &MapWeights) -> Decoder {
+    decoder_keeping(keep(isa), isa, model, weights)
+}
+
+/// The same with weights, keys and values kept in a given way.
+pub(crate) fn decoder_keeping(keep: Keep, isa: Isa, model: &Synthetic, weights: &MapWeights) -> Decoder {
     let cpu = Arc::new(Cpu::with_isa(Some(2), isa).expect("threads start"));
-    Decoder::load(&model.config, weights, LoadOptions { cpu, keep: Keep::default() })
-        .expect("the weights are complete")
+    Decoder::load(&model.config, weights, LoadOptions { cpu, keep }).expect("the weights are complete")
 }
 
 /// An executor of `model` over bytes as text, with `ByteText::END` as the model's end token.
@@ -212,7 +222,8 @@ pub(crate) struct Bare {
 
 impl Bare {
     pub(crate) fn new(decoder: Decoder, block_tokens: u32) -> Self {
-        let shape = PoolShape::fit(decoder.config(), block_tokens, Bytes(4 << 20)).expect("the pool fits");
+        let shape = PoolShape::fit(decoder.config(), decoder.kv(), block_tokens, Bytes(4 << 20))
+            .expect("the pool fits");
         Self { decoder, pool: KvPool::new(shape), work: Workspace::default() }
     }
 

@@ -4,6 +4,8 @@
 mod kernels {
     use std::arch::x86_64::*;
 
+    use super::super::pairs::Pair;
+    use super::super::strip::strip_kernel;
     use super::super::tile::tile_kernels;
 
     /// Singles in a vector.
@@ -59,11 +61,51 @@ mod kernels {
     }
 
     tile_kernels!("avx2,fma,f16c", [1 2 3 4 5 6]);
+
+    /// The first and the second numbers of `WIDTH` pairs.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load_pairs(from: *const Pair) -> [__m256; 2] {
+        // SAFETY: the caller vouches for `WIDTH` pairs. A bf16 is the upper half of a single.
+        unsafe {
+            let pairs = _mm256_loadu_si256(from.cast());
+            let second = _mm256_and_si256(pairs, _mm256_set1_epi32(0xFFFF_0000_u32.cast_signed()));
+            [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)), _mm256_castsi256_ps(second)]
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn add_single(sum: __m256, left: *const f32, lanes: __m256) -> __m256 {
+        // SAFETY: the caller vouches for the element.
+        fma(splat(unsafe { *left }), lanes, sum)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn add_widened(sum: __m256, left: *const [f32; 2], lanes: [__m256; 2]) -> __m256 {
+        // SAFETY: the caller vouches for the element.
+        let [first, second] = unsafe { *left };
+        fma(splat(second), lanes[1], fma(splat(first), lanes[0], sum))
+    }
+
+    strip_kernel!("avx2,fma,f16c", strip_singles, singles_by_rows, singles, f32, f32, load_f32, add_single);
+    strip_kernel!(
+        "avx2,fma,f16c",
+        strip_widened,
+        widened_by_rows,
+        widened,
+        [f32; 2],
+        Pair,
+        load_pairs,
+        add_widened
+    );
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 use super::portable::{
-    packed as packed_f32, packed as packed_f16, packed as packed_bf16, scores as scores_f32,
+    packed as packed_f32, packed as packed_f16, packed as packed_bf16, strip as strip_singles,
+    strip as strip_widened,
 };
 #[cfg(target_arch = "x86_64")]
-pub(super) use kernels::{packed_bf16, packed_f16, packed_f32, scores_f32};
+pub(super) use kernels::{packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened};

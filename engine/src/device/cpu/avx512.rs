@@ -1,17 +1,19 @@
 //! The tile in 512-bit vectors: at most 12 rows of two vectors, 24 of the 32 registers as sums.
 
 #[cfg(target_arch = "x86_64")]
-mod kernels {
+pub(super) mod kernels {
     use std::arch::x86_64::*;
 
+    use super::super::pairs::Pair;
+    use super::super::strip::strip_kernel;
     use super::super::tile::tile_kernels;
 
     /// Singles in a vector.
-    const WIDTH: usize = 16;
+    pub(in crate::device::cpu) const WIDTH: usize = 16;
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn zero() -> __m512 {
+    pub(in crate::device::cpu) fn zero() -> __m512 {
         _mm512_setzero_ps()
     }
 
@@ -29,7 +31,7 @@ mod kernels {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn load_f32(from: *const f32) -> __m512 {
+    pub(in crate::device::cpu) unsafe fn load_f32(from: *const f32) -> __m512 {
         // SAFETY: the caller vouches for `WIDTH` elements.
         unsafe { _mm512_loadu_ps(from) }
     }
@@ -53,17 +55,57 @@ mod kernels {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn store(to: *mut f32, value: __m512) {
+    pub(in crate::device::cpu) unsafe fn store(to: *mut f32, value: __m512) {
         // SAFETY: the caller vouches for `WIDTH` elements.
         unsafe { _mm512_storeu_ps(to, value) }
     }
 
     tile_kernels!("avx512f", [1 2 3 4 5 6 7 8 9 10 11 12]);
+
+    /// The first and the second numbers of `WIDTH` pairs.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn load_pairs(from: *const Pair) -> [__m512; 2] {
+        // SAFETY: the caller vouches for `WIDTH` pairs. A bf16 is the upper half of a single.
+        unsafe {
+            let pairs = _mm512_loadu_si512(from.cast());
+            let second = _mm512_and_si512(pairs, _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed()));
+            [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(second)]
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn add_single(sum: __m512, left: *const f32, lanes: __m512) -> __m512 {
+        // SAFETY: the caller vouches for the element.
+        fma(splat(unsafe { *left }), lanes, sum)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn add_widened(sum: __m512, left: *const [f32; 2], lanes: [__m512; 2]) -> __m512 {
+        // SAFETY: the caller vouches for the element.
+        let [first, second] = unsafe { *left };
+        fma(splat(second), lanes[1], fma(splat(first), lanes[0], sum))
+    }
+
+    strip_kernel!("avx512f", strip_singles, singles_by_rows, singles, f32, f32, load_f32, add_single);
+    strip_kernel!(
+        "avx512f",
+        strip_widened,
+        widened_by_rows,
+        widened,
+        [f32; 2],
+        Pair,
+        load_pairs,
+        add_widened
+    );
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 use super::portable::{
-    packed as packed_f32, packed as packed_f16, packed as packed_bf16, scores as scores_f32,
+    packed as packed_f32, packed as packed_f16, packed as packed_bf16, strip as strip_singles,
+    strip as strip_widened,
 };
 #[cfg(target_arch = "x86_64")]
-pub(super) use kernels::{packed_bf16, packed_f16, packed_f32, scores_f32};
+pub(super) use kernels::{packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened};

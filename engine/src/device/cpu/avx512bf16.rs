@@ -10,10 +10,9 @@ mod kernels {
 
     use half::bf16;
 
-    use super::super::pairs::{DEPTH_BLOCK, PairTile};
-
-    /// Singles, and pairs, in a vector.
-    const WIDTH: usize = 16;
+    use super::super::avx512::kernels::{WIDTH, load_f32, store, zero};
+    use super::super::pairs::{DEPTH_BLOCK, Pair, PairTile};
+    use super::super::strip::strip_kernel;
 
     /// Vectors of a panel.
     const VECTORS: usize = 2;
@@ -65,6 +64,23 @@ mod kernels {
         unsafe { transmute::<__m512i, __m512bh>(bits) }
     }
 
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn load_pairs(from: *const Pair) -> __m512bh {
+        // SAFETY: the caller vouches for `WIDTH` pairs.
+        pairs(unsafe { _mm512_loadu_si512(from.cast()) })
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    unsafe fn add_pair(sum: __m512, left: *const Pair, lanes: __m512bh) -> __m512 {
+        // SAFETY: the caller vouches for the element.
+        let pair = _mm512_set1_epi32(unsafe { left.cast::<i32>().read_unaligned() });
+        _mm512_dpbf16_ps(sum, pairs(pair), lanes)
+    }
+
+    strip_kernel!("avx512f,avx512bf16", strip, pairs_by_rows, pair_strip, Pair, Pair, load_pairs, add_pair);
+
     #[expect(clippy::needless_range_loop, reason = "counted loops unroll and leave the sums in registers")]
     #[target_feature(enable = "avx512f,avx512bf16")]
     unsafe fn add_rows<const M: usize>(tile: PairTile<'_>) {
@@ -105,7 +121,8 @@ mod kernels {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod kernels {
-    use super::super::pairs::PairTile;
+    use super::super::pairs::{Pair, PairTile};
+    use super::super::strip::Strip;
 
     /// Not on this processor.
     ///
@@ -122,6 +139,18 @@ mod kernels {
     pub(in crate::device::cpu) unsafe fn add(_rows: usize, _tile: PairTile<'_>) {
         unreachable!("no device of this processor multiplies pairs")
     }
+
+    /// Not on this processor.
+    ///
+    /// # Safety
+    /// Never called.
+    pub(in crate::device::cpu) unsafe fn strip(
+        _rows: usize,
+        _columns: usize,
+        _strip: &Strip<'_, Pair, Pair>,
+    ) {
+        unreachable!("no device of this processor multiplies pairs")
+    }
 }
 
-pub(super) use kernels::{add, round};
+pub(super) use kernels::{add, round, strip};

@@ -2,7 +2,7 @@
 //!
 //! Every product is the same small tile, `c[m, n] += a[m, k] * b[k, n]` with `n` in vector lanes, so there
 //! is no horizontal sum anywhere and an output does not depend on what else is in the batch. Weights are
-//! packed for it once; keys and values lie in the pool as it wants them. Weights kept as bf16 meet activations
+//! packed for it once; keys and values lie in the pool as a tile of their own, the strip, wants them. Weights kept as bf16 meet activations
 //! rounded to bf16 where the processor multiplies such pairs, and are widened to single precision where not. Weights
 //! kept as eight-bit integers meet activations rounded to such integers, on every processor.
 
@@ -26,15 +26,20 @@ mod portable;
 mod product;
 mod rows;
 mod softmax;
+mod strip;
 mod tile;
 mod wide;
 
 pub use isa::Isa;
 pub use limits::Limits;
 pub use matrix::{Activation, Format, Matrix, Scratch};
+pub(crate) use packed::Packed;
 pub use rows::Norm;
-pub(crate) use softmax::soften;
-pub(crate) use tile::{LANES, SCORE_STRIDE, row_blocks, tile_packed, tile_scores};
+pub(crate) use strip::{
+    PIECES_MAX, Pair, Product, ROWS_MAX, Rounded, SCORES_MAX, Singles, Stored, Widened, rows_max,
+    strip_scores, strip_values,
+};
+pub(crate) use tile::{LANES, row_blocks};
 
 use rayon::ThreadPool;
 

@@ -1,4 +1,4 @@
-//! Memory of packed weights: mapped apart from the heap, in huge pages where the system has them.
+//! Memory of packed weights, and of keys and values: mapped apart from the heap, in huge pages where the system has them.
 //!
 //! A product streams it once: loads of whole vectors then never cross a cache line, and few of them a page.
 
@@ -31,7 +31,7 @@ unsafe impl Bits for bf16 {}
 unsafe impl<T: Bits, const N: usize> Bits for [T; N] {}
 
 /// A slice that owns its pages.
-pub(super) struct Packed<T> {
+pub(crate) struct Packed<T> {
     map: MmapMut,
     len: usize,
     element: PhantomData<T>,
@@ -42,7 +42,7 @@ impl<T: Bits> Packed<T> {
     ///
     /// # Panics
     /// Where the system has no such memory, as any allocation does.
-    pub(super) fn zeros(len: usize) -> Self {
+    pub(crate) fn zeros(len: usize) -> Self {
         let bytes =
             len.checked_mul(size_of::<T>()).expect("weights were in memory before, in no fewer bytes");
         let map = MmapMut::map_anon(bytes.max(1)).expect("the system has memory for the weights");

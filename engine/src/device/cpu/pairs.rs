@@ -17,7 +17,7 @@ use super::product::{Kernel, RowBlock};
 use super::{Isa, avx512bf16, matrix_unit};
 
 /// Two inputs next to each other.
-pub(super) type Pair = [bf16; 2];
+pub(crate) type Pair = [bf16; 2];
 
 /// Zero, twice.
 const ZERO: Pair = [bf16::ZERO; 2];

@@ -3,28 +3,15 @@
 use half::f16;
 
 use super::groups::{BIAS, GroupTile, QUAD, group_bytes};
-use super::tile::{Element, LANES, SCORE_STRIDE, Tile};
+use super::pairs::Pair;
+use super::strip::Strip;
+use super::tile::{Element, LANES, Tile};
 
-/// The tile with the left operand packed.
+/// The tile: `c[m, n] (+)= sum over k of a[k * rows + m] * b[k, n]`.
 ///
 /// # Safety
 /// As [`Tile`] says.
 pub(super) unsafe fn packed<E: Element>(rows: usize, columns: usize, tile: &Tile<E>) {
-    // SAFETY: passed on.
-    unsafe { product(rows, columns, tile, 1, rows) }
-}
-
-/// The tile with the left operand in rows of scores.
-///
-/// # Safety
-/// As [`Tile`] says.
-pub(super) unsafe fn scores(rows: usize, columns: usize, tile: &Tile<f32>) {
-    // SAFETY: passed on.
-    unsafe { product(rows, columns, tile, SCORE_STRIDE, 1) }
-}
-
-/// `c[m, n] (+)= sum over k of a[m * a_row + k * a_step] * b[k, n]`.
-unsafe fn product<E: Element>(rows: usize, columns: usize, tile: &Tile<E>, a_row: usize, a_step: usize) {
     for m in 0..rows {
         for first in (0..columns).step_by(LANES) {
             // SAFETY: the tile's extent was checked by the caller.
@@ -35,13 +22,64 @@ unsafe fn product<E: Element>(rows: usize, columns: usize, tile: &Tile<E>, a_row
                     sums.copy_from_slice(c);
                 }
                 for k in 0..tile.depth {
-                    let value = *tile.a.add(m * a_row + k * a_step);
+                    let value = *tile.a.add(k * rows + m);
                     let b = std::slice::from_raw_parts(tile.b.add(k * tile.b_step + first), LANES);
                     for (sum, b) in sums.iter_mut().zip(b) {
                         *sum += value * b.widen();
                     }
                 }
                 c.copy_from_slice(&sums);
+            }
+        }
+    }
+}
+
+/// An element of a strip's side, as the numbers it holds.
+pub(super) trait Numbers: Copy {
+    /// Those numbers, widened.
+    fn numbers(&self) -> impl Iterator<Item = f32>;
+}
+
+impl Numbers for f32 {
+    fn numbers(&self) -> impl Iterator<Item = f32> {
+        std::iter::once(*self)
+    }
+}
+
+impl Numbers for [f32; 2] {
+    fn numbers(&self) -> impl Iterator<Item = f32> {
+        self.iter().copied()
+    }
+}
+
+impl Numbers for Pair {
+    fn numbers(&self) -> impl Iterator<Item = f32> {
+        self.iter().map(|number| number.to_f32())
+    }
+}
+
+/// The strip.
+///
+/// # Safety
+/// As [`Strip`] says.
+pub(super) unsafe fn strip<L: Numbers, R: Numbers>(rows: usize, columns: usize, strip: &Strip<'_, L, R>) {
+    for (m, column) in (0..rows).flat_map(|m| (0..columns).map(move |column| (m, column))) {
+        // SAFETY: the strip's extent was checked by the caller.
+        unsafe {
+            let c = std::slice::from_raw_parts_mut(strip.c.add(m * strip.c_row + column * LANES), LANES);
+            if !strip.accumulate {
+                c.fill(0.0);
+            }
+            for segment in strip.segments {
+                for k in 0..segment.depth {
+                    let left = &*strip.left.add(m * strip.left_row + segment.skip + k);
+                    let right = segment.columns[column].add(k * strip.right_step);
+                    for (sum, lane) in c.iter_mut().zip(std::slice::from_raw_parts(right, LANES)) {
+                        for (left, right) in left.numbers().zip(lane.numbers()) {
+                            *sum += left * right;
+                        }
+                    }
+                }
             }
         }
     }
