@@ -11,6 +11,7 @@ use base::{
     TokenCount, TokenId, Tokenizer as _,
 };
 use common::{Blocks, Row, executor, plan, step, tokens};
+use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::executor::LocalExecutor;
@@ -176,7 +177,9 @@ fn guesses_that_stand_for_nothing_are_refused() {
 #[test]
 fn constrained_rows_follow_their_form_through_guesses() {
     let load = || {
-        let config = EngineConfig { threads: Some(2), ..EngineConfig::default() };
+        // In bf16 the rounding of another batch shape might tip a tie.
+        let dtype = Some(Dtype::F32);
+        let config = EngineConfig { threads: Some(2), dtype, ..EngineConfig::default() };
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
         load_dir(&folder, &config).expect("the demo model loads")
     };

@@ -1,7 +1,7 @@
 //! Time of one step's `plan` and `apply` with many rows waiting:
 //! `cargo bench -p scheduler --bench plan`; a policy's name behind `--` picks its cases. The goal is under
 //! 50 us at 10,000 waiting rows and near the same at 100,000. RelQueries are of 100 rows, one of all rows,
-//! or of one row each.
+//! or of one row each; `guessing`: with guesses, all of which are right.
 
 use std::cell::OnceCell;
 use std::hint::black_box;
@@ -13,7 +13,7 @@ use base::{
     StepOutcome, Submission, TenantId, Time, TokenCount, TokenId, WorkItem,
 };
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use scheduler::{CostModel, Policy, Scheduler, SchedulerConfig};
+use scheduler::{CostModel, Policy, Scheduler, SchedulerConfig, Speculation};
 
 /// Rows of a relQuery; the paper's largest.
 const ROWS: u64 = 100;
@@ -64,8 +64,10 @@ fn outcome(plan: &BatchPlan) -> StepOutcome {
         .filter(|slot| slot.sample.is_some())
         .map(|slot| {
             let index = slot.sample.as_ref().map_or(0, |sample| sample.output_index);
-            let end = (index + 1 >= OUTPUT).then_some(End::Stop);
-            let sampled = Sampled::one(TokenId(1), String::new(), end);
+            // All rows say the same, so all guesses are right.
+            let tokens: Vec<TokenId> = (index..OUTPUT).take(1 + slot.guesses as usize).map(TokenId).collect();
+            let end = (index + tokens.len() as u32 >= OUTPUT).then_some(End::Stop);
+            let sampled = Sampled { tokens, text: String::new(), end };
             RowOutcome { request: slot.request, result: Ok(sampled) }
         })
         .collect();
@@ -74,9 +76,16 @@ fn outcome(plan: &BatchPlan) -> StepOutcome {
 
 /// A scheduler in its stride: all seats taken, `waiting` rows behind them. Rows end and new ones are
 /// admitted as it goes on, so that a step is a prefill or a decode as the policy has it.
-fn loaded(policy: Policy, waiting: u64, relquery_rows: u64, running: u64) -> Scheduler {
+fn loaded(
+    policy: Policy,
+    speculation: Speculation,
+    waiting: u64,
+    relquery_rows: u64,
+    running: u64,
+) -> Scheduler {
     let config = SchedulerConfig {
         policy,
+        speculation,
         sequences_max: running as u32,
         kv_blocks: 32 * running as u32,
         rows_max: 1_000_000,
@@ -142,7 +151,7 @@ fn resident_bytes() -> Option<u64> {
 fn memory(policy: Policy, relquery_rows: u64) -> Option<u64> {
     let rows = 100_000;
     let before = resident_bytes()?;
-    let scheduler = loaded(policy, rows, relquery_rows, RUNNING);
+    let scheduler = loaded(policy, Speculation::Off, rows, relquery_rows, RUNNING);
     let bytes = resident_bytes()?.saturating_sub(before);
     drop(scheduler);
     Some(bytes / rows)
@@ -157,21 +166,24 @@ fn plan_and_apply(criterion: &mut Criterion) {
         .sample_size(10)
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_millis(500));
+    let off = Speculation::Off;
     for policy in Policy::ALL {
-        let mut case = |name: String, waiting: u64, rows: u64, running: u64| {
+        let mut case = |name: String, speculation: Speculation, waiting: u64, rows: u64, running: u64| {
             // Loaded only if the case is run at all.
             let state = OnceCell::new();
             group.bench_function(BenchmarkId::new(name, waiting), |bencher| {
-                let state = state.get_or_init(|| loaded(policy, waiting, rows, running));
+                let state = state.get_or_init(|| loaded(policy, speculation, waiting, rows, running));
                 bencher.iter_custom(|steps| time(state, steps));
             });
         };
         for waiting in [10, 100, 1_000, 10_000, 100_000] {
-            case(format!("{policy}, of 100"), waiting, ROWS, RUNNING);
-            case(format!("{policy}, one"), waiting, waiting + RUNNING, RUNNING);
-            case(format!("{policy}, of 1"), waiting, 1, RUNNING);
+            case(format!("{policy}, of 100"), off, waiting, ROWS, RUNNING);
+            case(format!("{policy}, one"), off, waiting, waiting + RUNNING, RUNNING);
+            case(format!("{policy}, of 1"), off, waiting, 1, RUNNING);
         }
-        case(format!("{policy}, of 100, 256 running"), 10_000, ROWS, 256);
+        case(format!("{policy}, of 100, 256 running"), off, 10_000, ROWS, 256);
+        case(format!("{policy}, of 100, guessing"), Speculation::Auto, 10_000, ROWS, RUNNING);
+        case(format!("{policy}, of 100, 256 running, guessing"), Speculation::Auto, 10_000, ROWS, 256);
     }
     group.finish();
 }

@@ -1,8 +1,9 @@
 //! `relserve bench speculation`: one relQuery with and without guessed tokens.
 //!
 //! Prompts are the rows, each a user's turn; the model answers them greedily through the real scheduler and executor,
-//! first in steps that guess nothing, then as `scheduler.speculation = "auto"` decides. Outputs must be the same;
-//! what differs is the number of steps.
+//! first in steps that guess nothing, then as `scheduler.speculation = "auto"` decides. What differs is the number of
+//! steps. Outputs are the same, but for the rounding of products in other batch shapes: a model in bf16 that finds two
+//! tokens equally likely may then say the other.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -150,9 +151,10 @@ fn submission(engine: &Engine, prompts: &[String], rows: &Rows) -> Result<Submis
 
 /// The table of a run without guesses and one with them.
 fn text(rows: usize, runs: &[Run]) -> String {
-    let same = if runs.windows(2).all(|two| two[0].outputs == two[1].outputs) { "the same" } else { "OTHER" };
+    let told = |row: usize| runs.iter().map(move |run| &run.outputs[row]);
+    let same = (0..rows).filter(|row| told(*row).skip(1).eq(told(*row).take(runs.len() - 1))).count();
     let mut text = format!(
-        "{rows} rows, {same} outputs with and without guesses\n{:<12}{:>8}{:>24}{:>10}{:>10}{:>12}\n",
+        "{rows} rows, {same} of them the same with and without guesses\n{:<12}{:>8}{:>24}{:>10}{:>10}{:>12}\n",
         "speculation", "steps", "tokens per decode slot", "guessed", "accepted", "ms"
     );
     for (name, run) in ["off", "auto"].into_iter().zip(runs) {
@@ -169,11 +171,14 @@ fn text(rows: usize, runs: &[Run]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use engine::checkpoint::Dtype;
+
     use super::*;
 
     #[test]
     fn the_demo_model_answers_the_same_in_fewer_steps() {
-        let config = Config::default();
+        let mut config = Config::default();
+        config.engine.dtype = Some(Dtype::F32);
         let prompts = eval::prompts(None).expect("they are shipped");
         let rows = Rows { prompts: None, output: 24, at_once: 6, ignore_end: true };
         // A step costs much and a row little, whatever this machine is like.
@@ -192,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_where_outputs_differ() {
+    fn the_table_says_how_many_outputs_differ() {
         let off = Run {
-            outputs: vec![vec![TokenId(1)]],
+            outputs: vec![vec![TokenId(1)], vec![TokenId(2)]],
             steps: 90,
             decodes: 600,
             decoded: 600,
@@ -202,14 +207,13 @@ mod tests {
             accepted: 0,
             elapsed: Nanos(1_500_000_000),
         };
-        let auto = Run { steps: 40, decodes: 240, guessed: 500, accepted: 360, ..off.clone() };
-        insta::assert_snapshot!(text(1, &[off.clone(), auto]), @r"
-        1 rows, the same outputs with and without guesses
+        let outputs = vec![vec![TokenId(1)], vec![TokenId(3)]];
+        let auto = Run { outputs, steps: 40, decodes: 240, guessed: 500, accepted: 360, ..off.clone() };
+        insta::assert_snapshot!(text(2, &[off, auto]), @r"
+        2 rows, 1 of them the same with and without guesses
         speculation    steps  tokens per decode slot   guessed  accepted          ms
         off               90                    1.00         0         0      1500.0
         auto              40                    2.50       500       360      1500.0
         ");
-        let other = Run { outputs: vec![vec![TokenId(2)]], ..off.clone() };
-        assert!(text(1, &[off, other]).starts_with("1 rows, OTHER outputs"));
     }
 }

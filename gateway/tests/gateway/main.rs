@@ -18,6 +18,7 @@ mod relqueries;
 mod repeats;
 mod shutdown;
 mod simulate;
+mod speculation;
 mod streams;
 #[path = "../../../store/tests/support/mod.rs"]
 mod support;
