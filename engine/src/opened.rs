@@ -12,7 +12,7 @@ use crate::checkpoint::gguf::{self, Gguf, GgufWeights};
 use crate::checkpoint::safetensors::{SINGLE_FILE, read_optional_text, read_text};
 use crate::checkpoint::shapes::check_tensors;
 use crate::checkpoint::{
-    CheckpointError, Dtype, ModelConfig, RawTensor, Safetensors, WeightSource, read_config,
+    CheckpointError, Dtype, ModelConfig, Q8Blocks, RawTensor, Safetensors, WeightSource, read_config,
 };
 use crate::text::{ModelText, TextFiles};
 
@@ -67,6 +67,10 @@ impl WeightSource for Weights {
 
     fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {
         self.source().layout(name)
+    }
+
+    fn q8_blocks(&self, name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
+        self.source().q8_blocks(name)
     }
 
     fn names(&self) -> Vec<String> {

@@ -13,7 +13,6 @@ use candle_core::Device;
 use candle_core::quantized::gguf_file::Content;
 use candle_transformers::models::{quantized_llama, quantized_qwen2};
 use common::{Bare, Blocks, Row, decoder, difference, tokens};
-use engine::Keep;
 use engine::checkpoint::config::{Family, ModelConfig, Position, RopeScaling};
 use engine::checkpoint::ggml::BlockFormat;
 use engine::checkpoint::gguf::convert::Conversion;
@@ -25,6 +24,7 @@ use engine::checkpoint::{Dtype, Synthetic, WeightSource};
 use engine::decoder::{Decoder, LoadOptions};
 use engine::device::Cpu;
 use engine::opened::Opened;
+use engine::{Keep, Quantize};
 
 const FAMILIES: [Family; 4] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3];
 
@@ -46,9 +46,12 @@ fn open(bytes: Vec<u8>) -> (Decoder, ModelConfig) {
 }
 
 fn load(config: &ModelConfig, weights: &dyn WeightSource) -> Decoder {
+    load_keeping(Keep::default(), config, weights)
+}
+
+fn load_keeping(keep: Keep, config: &ModelConfig, weights: &dyn WeightSource) -> Decoder {
     let cpu = Arc::new(Cpu::new(Some(2)).expect("threads start"));
-    Decoder::load(config, weights, LoadOptions { cpu, keep: Keep::default() })
-        .expect("the weights are complete")
+    Decoder::load(config, weights, LoadOptions { cpu, keep }).expect("the weights are complete")
 }
 
 /// Logits behind a prompt.
@@ -215,6 +218,34 @@ fn blocks_are_multiplied_as_the_bf16_numbers_they_mean() {
         println!("{}: {nats:.2e} nats", format.name());
         assert!(nats < most_nats, "{format:?}: {nats} nats");
     }
+}
+
+#[test]
+fn blocks_of_eight_bits_meet_the_eight_bit_kernels_as_they_are_stored() {
+    let mut model = Synthetic::tiny(Family::Llama, 12);
+    let config = &mut model.config; // whose rows fill groups of 32, and no larger ones
+    (config.hidden, config.embedding, config.intermediate, config.head_dim) = (96, 96, 160, 24);
+    let (weights, prompt) = (model.weights(), tokens(3, 30));
+    let bytes = file(&model.config, &weights, BlockFormat::Q8_0);
+    let source = GgufWeights::new(Gguf::from_bytes("x", Cow::Owned(bytes)).expect("valid"), &model.config);
+    let mut exact = MapWeights::default();
+    for name in weights.names() {
+        let tensor = source.tensor(&name).expect("it is in the file");
+        let blocks = source.q8_blocks(&name).expect("it is in the file");
+        match blocks.filter(|_| name != "model.embed_tokens.weight") {
+            Some(blocks) => {
+                let values: Vec<f32> = blocks.rows().flat_map(|row| BlockFormat::Q8_0.to_f32(row)).collect();
+                assert_ne!(values, tensor.to_f32(), "bf16 would have rounded them once more");
+                exact.insert(&name, Dtype::F32, &tensor.shape, &values);
+            }
+            None => exact.insert(&name, tensor.dtype, &tensor.shape, &tensor.to_f32()),
+        }
+    }
+    let found = |weights: &dyn WeightSource| {
+        let keep = Keep { quantize: Some(Quantize::Q8), ..Keep::default() };
+        logits(load_keeping(keep, &model.config, weights), &prompt)
+    };
+    assert_eq!(found(&source), found(&exact));
 }
 
 /// Mean divergence of the demo model's next tokens behind real prompts, when its weights are stored as blocks; greedy

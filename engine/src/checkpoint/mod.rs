@@ -23,7 +23,7 @@ pub use gguf::Gguf;
 pub use read_config::read_config;
 pub use safetensors::Safetensors;
 pub use synthetic::Synthetic;
-pub use weights::{Dtype, RawTensor, WeightSource};
+pub use weights::{Dtype, Q8Blocks, RawTensor, WeightSource};
 
 #[cfg(test)]
 mod tests;

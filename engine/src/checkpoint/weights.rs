@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::checkpoint::CheckpointError;
+use crate::checkpoint::ggml::BlockFormat;
 
 /// Element type of a stored tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -71,6 +72,23 @@ impl RawTensor<'_> {
     }
 }
 
+/// A matrix in blocks of 32 eight-bit integers under one scale, as ggml's Q8_0 lies in its file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Q8Blocks<'a> {
+    /// Numbers of a row: whole blocks.
+    pub inputs: usize,
+    /// Rows of blocks, of 34 bytes each.
+    pub data: Cow<'a, [u8]>,
+}
+
+impl Q8Blocks<'_> {
+    /// Its rows.
+    pub fn rows(&self) -> impl Iterator<Item = &[u8]> {
+        let format = BlockFormat::Q8_0;
+        self.data.chunks_exact((self.inputs / format.elements() * format.bytes()).max(1))
+    }
+}
+
 /// Tensors by name.
 pub trait WeightSource: Sync {
     /// The tensor called `name`; [`CheckpointError::MissingTensor`] where there is none.
@@ -79,6 +97,12 @@ pub trait WeightSource: Sync {
     /// Its type and shape alone, where those cost less than its numbers.
     fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {
         self.tensor(name).map(|tensor| (tensor.dtype, tensor.shape))
+    }
+
+    /// The matrix called `name` in blocks of eight-bit integers, where that is how it is stored: for a device that
+    /// multiplies such as they are.
+    fn q8_blocks(&self, _name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
+        Ok(None)
     }
 
     /// All names, sorted.

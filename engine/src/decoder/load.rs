@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Decoder, DecoderLayer};
 use crate::checkpoint::config::{Mlp, Norm as NormKind, Position, RopeScaling};
 use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
-use crate::checkpoint::{CheckpointError, ModelConfig, RawTensor, WeightSource};
+use crate::checkpoint::{CheckpointError, ModelConfig, Q8Blocks, RawTensor, WeightSource};
 use crate::device::cpu::Norm;
 use crate::device::{Activation, Cpu, Format, Matrix};
 use crate::parallel::{Alone, Collective};
@@ -133,19 +133,34 @@ impl Loader<'_> {
         (has_bias, activation): (bool, Activation),
         quantize: Option<Quantize>,
     ) -> Result<Matrix, CheckpointError> {
-        let mut parts = Vec::with_capacity(modules.len());
-        let mut stacked = Vec::new();
-        for (module, shape) in modules {
-            parts.push(self.tensor(&weight(module), shape)?);
-            if has_bias {
-                stacked.extend(self.tensor(&bias(module), &shape[..1])?.to_f32());
-            }
+        let cpu = &self.options.cpu;
+        let mut biases = Vec::new();
+        for (module, shape) in modules.iter().filter(|_| has_bias) {
+            biases.extend(self.tensor(&bias(module), &shape[..1])?.to_f32());
         }
+        let biases = has_bias.then_some(biases);
         let format = match quantize {
-            Some(Quantize::Q8) => Some(Format::Q8),
+            Some(Quantize::Q8) => match self.blocks(modules)? {
+                Some(parts) => return Ok(cpu.pack_blocks(&parts, biases, activation)),
+                None => Some(Format::Q8),
+            },
             None => self.options.keep.dtype.map(Format::Plain),
         };
-        Ok(self.options.cpu.pack_active(&parts, has_bias.then_some(stacked), format, activation))
+        let parts = modules.iter().map(|(module, shape)| self.tensor(&weight(module), shape));
+        Ok(cpu.pack_active(&parts.collect::<Result<Vec<_>, _>>()?, biases, format, activation))
+    }
+
+    /// The same layers as blocks of eight-bit integers; `None` where one of them is stored as something else.
+    fn blocks(&self, modules: &[(&str, [usize; 2])]) -> Result<Option<Vec<Q8Blocks<'_>>>, CheckpointError> {
+        let mut parts = Vec::with_capacity(modules.len());
+        for (module, shape) in modules {
+            let Some(part) = self.source.q8_blocks(&weight(module))? else { return Ok(None) };
+            if [part.rows().count(), part.inputs] != *shape {
+                return Ok(None); // refused by the tensor's own shape
+            }
+            parts.push(part);
+        }
+        Ok(Some(parts))
     }
 
     fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<Norm, CheckpointError> {

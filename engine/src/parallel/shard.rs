@@ -7,8 +7,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::checkpoint::config::Family;
+use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::names::{bias, layer_names, model_names, weight};
-use crate::checkpoint::{CheckpointError, ModelConfig, RawTensor, WeightSource};
+use crate::checkpoint::{CheckpointError, ModelConfig, Q8Blocks, RawTensor, WeightSource};
 
 /// A model that cannot be loaded as ranks.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,18 @@ impl Share {
     fn range(self, count: usize) -> (usize, usize) {
         let length = count / self.of;
         (self.index * length, length)
+    }
+
+    /// Its part of each of `outer` equal stretches of bytes.
+    fn part(self, data: Cow<'_, [u8]>, outer: usize) -> Cow<'_, [u8]> {
+        let bytes = data.len() / outer.max(1);
+        let (first, length) = self.range(bytes);
+        match data {
+            Cow::Borrowed(data) if outer == 1 => Cow::Borrowed(&data[first..first + length]),
+            data => {
+                data.chunks_exact(bytes.max(1)).flat_map(|one| &one[first..first + length]).copied().collect()
+            }
+        }
     }
 
     /// Which key-value heads this rank has: its part, or, where ranks outnumber heads, the one that its queries read.
@@ -124,6 +137,14 @@ impl WeightSource for ShardSource<'_> {
         })
     }
 
+    fn q8_blocks(&self, name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
+        let whole = self.source.q8_blocks(name)?;
+        Ok(match self.cuts.get(name) {
+            Some(cut) => whole.and_then(|whole| cut.apply_to_blocks(whole)),
+            None => whole,
+        })
+    }
+
     fn names(&self) -> Vec<String> {
         self.source.names()
     }
@@ -146,17 +167,26 @@ impl Cut {
             return tensor;
         }
         let outer: usize = tensor.shape[..dimension].iter().product();
-        let bytes = tensor.data.len() / outer.max(1); // of one index before the cut dimension
-        let (first, length) = share.range(bytes);
-        let data = match tensor.data {
-            Cow::Borrowed(data) if outer == 1 => Cow::Borrowed(&data[first..first + length]),
-            data => {
-                data.chunks_exact(bytes.max(1)).flat_map(|one| &one[first..first + length]).copied().collect()
-            }
-        };
+        let data = share.part(tensor.data, outer);
         let mut shape = tensor.shape;
         shape[dimension] = extent / share.of;
         RawTensor { shape, data, ..tensor }
+    }
+
+    /// The part of a matrix of blocks; `None` where it would cut one.
+    fn apply_to_blocks(self, whole: Q8Blocks<'_>) -> Option<Q8Blocks<'_>> {
+        let rows = whole.rows().count();
+        match self {
+            Self::Outputs(share) if rows.is_multiple_of(share.of) => {
+                Some(Q8Blocks { inputs: whole.inputs, data: share.part(whole.data, 1) })
+            }
+            Self::Inputs(share) => {
+                let inputs = whole.inputs / share.of;
+                let is_whole = whole.inputs.is_multiple_of(share.of * BlockFormat::Q8_0.elements());
+                is_whole.then(|| Q8Blocks { inputs, data: share.part(whole.data, rows) })
+            }
+            Self::Outputs(_) | Self::Once(_) => None,
+        }
     }
 }
 
@@ -195,6 +225,39 @@ mod tests {
             assert_eq!(found(3, "self_attn.o_proj.bias"), (vec![3], vec![0.0; 3]));
             assert_eq!(found(3, "input_layernorm.weight"), (vec![3], vec![0.0, 1.0, 2.0]));
         }
+    }
+
+    /// Every matrix: three rows of four blocks, each of bytes with its number.
+    struct Numbered;
+
+    impl WeightSource for Numbered {
+        fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+            Err(CheckpointError::MissingTensor { name: name.to_owned() })
+        }
+
+        fn q8_blocks(&self, _name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
+            Ok(Some(Q8Blocks { inputs: 128, data: (0..12).flat_map(|block| [block; 34]).collect() }))
+        }
+
+        fn names(&self) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn blocks_are_cut_between_each_other_or_not_at_all() {
+        let blocks = |share: Share, name: &str| {
+            let source = ShardSource::new(&Numbered, &tests_config(), share);
+            let part = source.q8_blocks(name).expect("it is there")?;
+            assert!(part.data.as_chunks::<34>().0.iter().all(|block| *block == [block[0]; 34]));
+            Some((part.inputs, part.data.iter().step_by(34).copied().collect::<Vec<u8>>()))
+        };
+        let [q, o] = ["q", "o"].map(|name| format!("model.layers.0.self_attn.{name}_proj.weight"));
+        let (three, four) = (Share { index: 1, of: 3 }, Share { index: 2, of: 4 });
+        assert_eq!(blocks(three, &q), Some((128, vec![4, 5, 6, 7])));
+        assert_eq!(blocks(four, &o), Some((32, vec![2, 6, 10])));
+        assert_eq!((blocks(four, &q), blocks(three, &o)), (None, None));
+        assert_eq!(blocks(four, "model.norm.weight"), Some((128, (0..12).collect())));
     }
 
     #[test]

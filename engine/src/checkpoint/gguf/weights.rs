@@ -1,7 +1,7 @@
 //! The tensors of a GGUF file under the names, and in the row order, of the Hugging Face checkpoint it was made of.
 //!
-//! Blocks are turned to bf16, which rounds no more than the finest of them (Q8_0) has rounded already. A
-//! device that multiplies blocks as they are would ask [`Gguf::tensor`] instead.
+//! Blocks are turned to bf16, which rounds no more than the finest of them (Q8_0) has rounded already; those of Q8_0
+//! are also handed out as they are, to a device that multiplies them.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,8 @@ use half::bf16;
 
 use super::Gguf;
 use crate::checkpoint::config::{Family, ModelConfig};
-use crate::checkpoint::{CheckpointError, Dtype, RawTensor, WeightSource};
+use crate::checkpoint::ggml::BlockFormat;
+use crate::checkpoint::{CheckpointError, Dtype, Q8Blocks, RawTensor, WeightSource};
 
 /// Modules outside the layers: here and in GGUF.
 const MODEL: [(&str, &str); 4] = [
@@ -54,6 +55,14 @@ impl GgufWeights {
     /// The file.
     pub fn gguf(&self) -> &Gguf {
         &self.gguf
+    }
+
+    /// The rows of a tensor where they should be.
+    fn ordered<'a>(&self, name: &str, shape: &[usize], data: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+        match (self.order(name), shape.first()) {
+            (Some(order), Some(rows)) if *rows > 0 => Cow::Owned(reordered(&data, *rows, order)),
+            _ => data,
+        }
     }
 
     /// The row of the file that is row `row` of `name`, for all rows that are not where they should be.
@@ -111,11 +120,19 @@ impl WeightSource for GgufWeights {
                 (Dtype::Bf16, Cow::Owned(rounded))
             }
         };
-        let data = match (self.order(name), shape.first()) {
-            (Some(order), Some(rows)) if *rows > 0 => Cow::Owned(reordered(&data, *rows, order)),
-            _ => data,
-        };
+        let data = self.ordered(name, shape, data);
         Ok(RawTensor { dtype, shape: shape.to_vec(), data })
+    }
+
+    fn q8_blocks(&self, name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
+        let missing = || CheckpointError::MissingTensor { name: name.to_owned() };
+        let (shape, format, data) = self.gguf.tensor(&to_gguf(name).ok_or_else(missing)?)?;
+        Ok(match (format, shape) {
+            (BlockFormat::Q8_0, [_, inputs]) => {
+                Some(Q8Blocks { inputs: *inputs, data: self.ordered(name, shape, Cow::Borrowed(data)) })
+            }
+            _ => None,
+        })
     }
 
     fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {

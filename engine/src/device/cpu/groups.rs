@@ -23,6 +23,9 @@ use super::{Isa, avx2bytes, avx512vnni, portable};
 /// Inputs of the smallest group, of which every group is a multiple.
 pub(super) const PIECE: usize = 32;
 
+/// Bytes of a block as ggml stores it: its scale, its integers.
+const Q8_BLOCK: usize = size_of::<f16>() + PIECE;
+
 /// Inputs of the largest group. Coarser activations (ggml's Q8_K has 256) are in wide use; beyond this, scaling is less
 /// than a tenth of the work.
 pub(super) const GROUP_MAX: usize = 128;
@@ -102,6 +105,33 @@ pub(super) fn pack_panels(
             read(row, &mut weights[..inputs]);
             for (to, from) in panel.chunks_exact_mut(of_group).zip(weights.chunks_exact(group)) {
                 pack_group(from, to, (lane, width));
+            }
+        }
+    });
+    panels
+}
+
+/// Panels of `width` of weights that are blocks of eight-bit integers already: row by row what `row` gives, of which
+/// nothing is rounded; `None` leaves a lane zero.
+pub(super) fn copy_panels<'a>(
+    rows: usize,
+    inputs: usize,
+    width: usize,
+    row: impl Fn(usize) -> Option<&'a [u8]> + Sync,
+) -> Packed<u8> {
+    let bytes = panel_bytes(inputs, PIECE, width);
+    let mut panels = Packed::zeros(rows.div_ceil(width) * bytes);
+    panels.par_chunks_mut(bytes).enumerate().for_each(|(number, panel)| {
+        for lane in 0..width {
+            let Some(blocks) = row(number * width + lane) else { continue };
+            let groups = panel.chunks_exact_mut(group_bytes(PIECE, width));
+            for (to, block) in groups.zip(blocks.as_chunks::<Q8_BLOCK>().0) {
+                let (scale, values) = block.split_at(size_of::<f16>());
+                let (integers, scales) = to.split_at_mut(PIECE * width);
+                for (k, value) in values.iter().enumerate() {
+                    integers[(k / QUAD * width + lane) * QUAD + k % QUAD] = value ^ BIAS;
+                }
+                scales[2 * lane..2 * lane + 2].copy_from_slice(scale);
             }
         }
     });

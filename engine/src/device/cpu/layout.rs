@@ -18,15 +18,25 @@ pub(super) fn lay_out<'a, T: Copy + Send>(
     packed: &'a mut Vec<T>,
     fill: impl Fn(&[f32], &mut [T]) + Sync,
 ) -> &'a [T] {
-    let rows = x.len() / inputs;
-    let len = rows * inputs.div_ceil(block_inputs) * elements;
+    let (rows, blocks) = (x.len() / inputs, inputs.div_ceil(block_inputs));
+    let len = rows * blocks * elements;
     packed.resize(len.max(packed.len()), empty);
     let packed = &mut packed[..len];
-    let blocks = packed.par_chunks_exact_mut(elements).enumerate().with_min_len(BLOCKS_PER_TASK);
-    blocks.for_each(|(number, block)| {
-        let (first, row) = (number / rows * block_inputs, number % rows);
-        let from = &x[row * inputs..(row + 1) * inputs][first..];
-        fill(&from[..from.len().min(block_inputs)], block);
+    // A task takes whole rows, for these are read in order.
+    let rows_per_task = BLOCKS_PER_TASK.div_ceil(blocks);
+    let mut tasks: Vec<(&[f32], Vec<&mut [T]>)> =
+        x.chunks(rows_per_task * inputs).map(|rows| (rows, Vec::with_capacity(blocks))).collect();
+    for block in packed.chunks_exact_mut(rows * elements) {
+        for ((_, parts), part) in tasks.iter_mut().zip(block.chunks_mut(rows_per_task * elements)) {
+            parts.push(part);
+        }
+    }
+    tasks.into_par_iter().for_each(|(rows, mut parts)| {
+        for (number, row) in rows.chunks_exact(inputs).enumerate() {
+            for (piece, part) in row.chunks(block_inputs).zip(&mut parts) {
+                fill(piece, &mut part[number * elements..][..elements]);
+            }
+        }
     });
     packed
 }

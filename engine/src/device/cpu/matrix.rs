@@ -1,4 +1,4 @@
-//! Linear layers: a weight matrix packed once for the kernels of its device, and the product with it.
+//! Linear layers: weights packed for the kernels of their device ([`super::pack`]), and the product with them.
 
 use super::finish::Finish;
 use super::groups::{self, Groups};
@@ -8,7 +8,7 @@ use super::product::{Outputs, RowBlock, multiply};
 use super::tile::{Element, row_blocks};
 use super::wide::{self, Wide};
 use super::{Cpu, Isa};
-use crate::checkpoint::{Dtype, RawTensor};
+use crate::checkpoint::Dtype;
 
 /// What weights are kept as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Activation {
 }
 
 /// Packed weights in the element type they are kept in.
-enum Values {
+pub(super) enum Values {
     F32(Packed<f32>),
     F16(Packed<half::f16>),
     Bf16(Packed<half::bf16>),
@@ -43,16 +43,17 @@ enum Values {
 
 /// A linear layer: weights, packed, with its bias, where it has one, and its activation.
 pub struct Matrix {
-    outputs: usize,
-    inputs: usize,
-    activation: Activation,
+    /// Behind the activation.
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
+    pub(super) activation: Activation,
     /// Whose kernels it was packed for.
-    isa: Isa,
+    pub(super) isa: Isa,
     /// Lanes of a panel.
-    width: usize,
-    values: Values,
+    pub(super) width: usize,
+    pub(super) values: Values,
     /// One number per lane of the panels.
-    bias: Option<Vec<f32>>,
+    pub(super) bias: Option<Vec<f32>>,
 }
 
 /// Memory that products reuse from call to call.
@@ -124,36 +125,6 @@ impl Matrix {
     }
 }
 
-/// Which row of a layer's stacked parts stands in which lane of its panels.
-#[derive(Clone, Copy)]
-struct Lanes {
-    /// Outputs of the layer.
-    outputs: usize,
-    /// Of a panel.
-    width: usize,
-    /// Whether half of each panel are gates.
-    is_gated: bool,
-}
-
-impl Lanes {
-    /// How many there are.
-    fn count(self) -> usize {
-        let columns = if self.is_gated { self.width / 2 } else { self.width };
-        self.outputs.div_ceil(columns) * self.width
-    }
-
-    /// The row in a lane; `None` where the last panel has more lanes than rows are left.
-    fn row(self, lane: usize) -> Option<usize> {
-        if !self.is_gated {
-            return (lane < self.outputs).then_some(lane);
-        }
-        let half = self.width / 2;
-        let (panel, within) = (lane / self.width, lane % self.width);
-        let output = panel * half + within % half;
-        (output < self.outputs).then_some(output + if within < half { 0 } else { self.outputs })
-    }
-}
-
 /// `row[k] = column[k * width]`.
 fn gather<E: Element>(column: &[E], width: usize, row: &mut [f32]) {
     for (value, element) in row.iter_mut().zip(column.iter().step_by(width)) {
@@ -161,76 +132,7 @@ fn gather<E: Element>(column: &[E], width: usize, row: &mut [f32]) {
     }
 }
 
-/// Row `index` of a stored matrix, in single precision.
-fn read_row(tensor: &RawTensor<'_>, index: usize, row: &mut [f32]) {
-    let size = row.len() * tensor.dtype.bytes();
-    let data = &tensor.data[index * size..(index + 1) * size];
-    let words = data.as_chunks::<2>().0;
-    match tensor.dtype {
-        Dtype::F32 => fill(row, data.as_chunks::<4>().0, |word| f32::from_le_bytes(*word)),
-        Dtype::F16 => fill(row, words, |word| half::f16::from_le_bytes(*word).to_f32()),
-        Dtype::Bf16 => fill(row, words, |word| half::bf16::from_le_bytes(*word).to_f32()),
-    }
-}
-
-/// `row[k] = value(words[k])`.
-fn fill<W>(row: &mut [f32], words: &[W], value: impl Fn(&W) -> f32) {
-    row.iter_mut().zip(words).for_each(|(to, word)| *to = value(word));
-}
-
 impl Cpu {
-    /// Packs the matrices `parts`, stacked by outputs: each `[outputs, inputs]`, with equal inputs.
-    ///
-    /// They are kept as `format`; `None` keeps the type they all have, or else single precision.
-    pub fn pack(&self, parts: &[RawTensor<'_>], bias: Option<Vec<f32>>, format: Option<Format>) -> Matrix {
-        self.pack_active(parts, bias, format, Activation::None)
-    }
-
-    /// The same, with an activation behind it.
-    pub fn pack_active(
-        &self,
-        parts: &[RawTensor<'_>],
-        bias: Option<Vec<f32>>,
-        format: Option<Format>,
-        activation: Activation,
-    ) -> Matrix {
-        let inputs = parts[0].shape[1];
-        assert!(
-            parts.iter().all(|part| part.shape[1] == inputs && part.elements() == part.shape[0] * inputs)
-        );
-        let stored = parts[0].dtype;
-        let kept = if parts.iter().all(|part| part.dtype == stored) { stored } else { Dtype::F32 };
-        let rows: Vec<(&RawTensor<'_>, usize)> =
-            parts.iter().flat_map(|part| (0..part.shape[0]).map(move |row| (part, row))).collect();
-        assert!(bias.as_ref().is_none_or(|bias| bias.len() == rows.len()));
-        let is_gated = activation == Activation::GatedSilu;
-        assert!(!is_gated || rows.len().is_multiple_of(2), "every gate has what it gates");
-        let outputs = if is_gated { rows.len() / 2 } else { rows.len() };
-        let (isa, format) = (self.isa, format.unwrap_or(Format::Plain(kept)));
-        let width = if format == Format::Q8 { groups::panel(isa) } else { isa.panel() };
-        let lanes = Lanes { outputs, width, is_gated };
-        let read = |lane: usize, weights: &mut [f32]| match lanes.row(lane) {
-            Some(row) => read_row(rows[row].0, rows[row].1, weights),
-            None => weights.fill(0.0),
-        };
-        let count = lanes.count();
-        let values = self.run(|| match format {
-            Format::Plain(Dtype::F32) => Values::F32(wide::pack_panels(count, inputs, width, read)),
-            Format::Plain(Dtype::F16) => Values::F16(wide::pack_panels(count, inputs, width, read)),
-            Format::Plain(Dtype::Bf16) if isa.rounds_activations() => {
-                Values::Bf16Pairs(pairs::pack_panels(count, inputs, width, read))
-            }
-            Format::Plain(Dtype::Bf16) => Values::Bf16(wide::pack_panels(count, inputs, width, read)),
-            Format::Q8 => {
-                let group = groups::group_of(inputs);
-                Values::Q8(groups::pack_panels(count, inputs, (group, width), read), group)
-            }
-        });
-        let in_lane = |bias: &[f32], lane| lanes.row(lane).map_or(0.0, |row| bias[row]);
-        let bias = bias.map(|bias| (0..count).map(|lane| in_lane(&bias, lane)).collect());
-        Matrix { outputs, inputs, activation, isa, width, values, bias }
-    }
-
     /// `y[t, o] = sum over i of x[t, i] * weights[o, i] (+ bias[o])`, for as many rows `t` as `x` has, and the layer's
     /// activation of that.
     ///

@@ -20,6 +20,7 @@ mod layout;
 mod limits;
 mod matrix;
 mod matrix_unit;
+mod pack;
 mod packed;
 mod pairs;
 mod portable;

@@ -5,6 +5,7 @@ use super::super::finish::Finish;
 use super::super::product::{Outputs, multiply};
 use super::super::tile::row_blocks;
 use super::*;
+use crate::checkpoint::ggml::BlockFormat;
 
 /// A number in -1..1 that depends on `index` alone.
 fn noise(index: usize) -> f32 {
@@ -168,6 +169,29 @@ fn packing_what_was_packed_before_changes_nothing() {
             unpack(&once[row / width * bytes..][..bytes], group, (row % width, width), weights);
         });
         assert_eq!(once[..], again[..], "{group}");
+    }
+}
+
+#[test]
+fn stored_blocks_mean_the_same_numbers_in_their_lanes() {
+    let (inputs, width) = (3 * PIECE, 16);
+    // Any integer, of which -128 is one, under any scale.
+    let byte = |i: usize| (noise(i).to_bits() >> 3) as u8;
+    let block = |number: usize| {
+        let scale = f16::from_f32(noise(number) / 100.0).to_le_bytes();
+        scale.into_iter().chain((0..PIECE).map(move |k| byte(number * PIECE + k)))
+    };
+    let rows: Vec<Vec<u8>> = (0..20).map(|row| (3 * row..3 * row + 3).flat_map(block).collect()).collect();
+    assert!(rows.concat().contains(&128));
+    let panels = copy_panels(32, inputs, width, |lane| rows.get(lane.checked_sub(5)?).map(Vec::as_slice));
+    let bytes = panel_bytes(inputs, PIECE, width);
+    let mut found = vec![f32::NAN; inputs];
+    for lane in 0..32 {
+        unpack(&panels[lane / width * bytes..][..bytes], PIECE, (lane % width, width), &mut found);
+        match lane.checked_sub(5).and_then(|row| rows.get(row)) {
+            Some(row) => assert_eq!(found, BlockFormat::Q8_0.to_f32(row), "{lane}"),
+            None => assert!(found.iter().all(|value| *value == 0.0), "{lane}"),
+        }
     }
 }
 

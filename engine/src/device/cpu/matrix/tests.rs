@@ -6,6 +6,7 @@ use super::super::pairs::DEPTH_BLOCK as PAIRS_BLOCK;
 use super::super::product::ROW_BLOCKS_PER_TASK;
 use super::super::wide::DEPTH_BLOCK;
 use super::*;
+use crate::checkpoint::RawTensor;
 
 /// A number in -1..1 that depends on `index` alone.
 fn noise(index: usize) -> f32 {
