@@ -18,4 +18,4 @@ pub use step::{
 };
 pub use text::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, Tokenizer};
 pub use units::{Bytes, Millis, Nanos, Time, TokenCount};
-pub use work::{Generation, Periods, ServiceClass, Span, SpanKind, Submission, WorkItem};
+pub use work::{Generation, Periods, Section, Sees, ServiceClass, Span, SpanKind, Submission, WorkItem};

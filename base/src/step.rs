@@ -30,13 +30,14 @@ pub struct SampleSpec {
     pub output_index: u32,
 }
 
-/// One request's part of a step: compute `input` at positions `start..`, attending to `context`
-/// and, causally, to itself.
+/// One request's part of a step, or one of its parts where its prompt has sections: compute `input` at positions
+/// `start..`, attending to `context` and, causally, to itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slot {
     /// Whose tokens these are.
     pub request: RequestId,
-    /// Position of the first input token in the request's own numbering: the length of `context`.
+    /// Position of the first input token, for which its key is rotated: the length of `context`, or more where sections
+    /// of the prompt leave positions free. In an independent section, its unit's own numbering.
     pub start: u32,
     /// The tokens to compute. Never empty.
     pub input: Vec<TokenId>,

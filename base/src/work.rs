@@ -66,6 +66,33 @@ pub struct Span {
     pub tokens: TokenCount,
 }
 
+/// A stretch of a prompt with keys and values of its own (DESIGN 3 and 4). A section that is independent is computed
+/// seeing only its unit, so it can be reused wherever its text stands; any other sees all that stands before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Section {
+    /// Its length; the sections of a prompt add up to the prompt.
+    pub tokens: TokenCount,
+    /// Position of its first token in the prompt.
+    pub position: u32,
+    /// What it sees beside itself.
+    pub sees: Sees,
+}
+
+/// What the tokens of a section attend to beside those before them in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sees {
+    /// All sections at lower positions.
+    Before,
+    /// The sections of its unit before it, the first of which has this number; its own where it is the first. The
+    /// unit's keys are rotated for the positions that they have from `origin` on.
+    Unit {
+        /// Number of the unit's first section.
+        first: u32,
+        /// The prompt's position where the unit's own numbering has its 0.
+        origin: u32,
+    },
+}
+
 /// One request of a relQuery, ready to be scheduled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkItem {
@@ -75,6 +102,9 @@ pub struct WorkItem {
     pub prompt: Arc<[TokenId]>,
     /// The prompt's spans, in order.
     pub spans: Arc<[Span]>,
+    /// The prompt's sections, in the order in which they are computed; those of a unit follow one another, and the last
+    /// is not independent and stands behind all others. None: the prompt is one section, from position 0 on.
+    pub sections: Arc<[Section]>,
     /// How to generate.
     pub generation: Arc<Generation>,
     /// Seed of this row's sampling; the token at output position `i` depends on `(seed, i)` alone,

@@ -242,6 +242,7 @@ fn submission(case: &Case, vocab: u32, number: u64, arrival: Time) -> Submission
             row: row as u32,
             prompt: prompt.into(),
             spans: spans.map(|(kind, tokens)| Span { kind, tokens: TokenCount(tokens as u64) }).collect(),
+            sections: Arc::default(),
             generation: Arc::clone(&generation),
             seed: 0,
         }

@@ -150,6 +150,7 @@ fn submit(
             row: number,
             prompt: words.prompt(&row.text, pitch, row.prompt).into(),
             spans: [Span { kind: SpanKind::Template, tokens: TokenCount(row.prompt) }].into(),
+            sections: Arc::default(),
             generation: Arc::clone(&generation),
             seed,
         });

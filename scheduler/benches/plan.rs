@@ -40,6 +40,7 @@ fn submission(id: u64, rows: u64) -> Submission {
                 row: row as u32,
                 prompt: template.chain(value).collect(),
                 spans: Arc::clone(&spans),
+                sections: Arc::default(),
                 generation: Arc::clone(&generation),
                 seed: id * 1_000 + row,
             }

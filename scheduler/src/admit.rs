@@ -21,34 +21,51 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Blocks of a row that can ever be hit: full ones, and never the one with its last token, which
-    /// must be computed to sample from.
-    pub(crate) fn hittable(&self, row: &Row) -> u32 {
+    /// Blocks of part `number` of a row (behind all parts, of its own text) that can ever be hit.
+    pub(crate) fn hittable(&self, row: &Row, number: usize) -> u32 {
         let content = if self.publish_generated { row.total() } else { row.prompt_len() };
-        content.min(row.total() - 1) / self.block_tokens
+        row.hittable(number, content, self.block_tokens)
     }
 
-    /// Leading blocks of the row that lie in the pool: they are given to `see`, their number is returned.
-    pub(crate) fn resident(&self, scope: u128, row: &mut Row, mut see: impl FnMut(BlockId)) -> u32 {
-        let hittable = self.hittable(row);
-        row.make_keys(self.hasher, scope, hittable, self.block_tokens);
+    /// Leading blocks of that part that lie in the pool: they are given to `see`, their number is returned.
+    pub(crate) fn resident(
+        &self,
+        scope: u128,
+        row: &mut Row,
+        number: usize,
+        mut see: impl FnMut(BlockId),
+    ) -> u32 {
+        let hittable = self.hittable(row, number);
+        row.make_keys(self.hasher, scope, (number, hittable), self.block_tokens);
+        let scope = row.chain_scope(self.hasher, scope, number);
         let mut parent = Link::default();
-        for (number, key) in row.keys().iter().enumerate().take(hittable as usize) {
-            let content = row.block_content(number, self.block_tokens);
+        for (block, key) in row.chain(number).keys.iter().enumerate().take(hittable as usize) {
+            let content = row.block_content(number, block, self.block_tokens);
             match self.ledger.find(scope, parent, *key, &content) {
                 Some((block, link)) => {
                     parent = link;
                     see(block);
                 }
-                None => return number as u32,
+                None => return block as u32,
             }
         }
         hittable
     }
 
+    /// Tokens of part `number` that its first `blocks` blocks hold.
+    pub(crate) fn tokens_in(&self, row: &Row, number: usize, blocks: u32) -> u32 {
+        let tokens = blocks * self.block_tokens;
+        row.parts.get(number).map_or(tokens, |part| part.tokens().min(tokens))
+    }
+
     /// `utok(r)`: tokens that a prefill of the row would compute now.
     pub(crate) fn uncached(&self, scope: u128, row: &mut Row) -> u32 {
-        row.total() - self.resident(scope, row, |_| ()) * self.block_tokens
+        let mut cached = 0;
+        for number in 0..=row.parts.len() {
+            let blocks = self.resident(scope, row, number, |_| ());
+            cached += self.tokens_in(row, number, blocks);
+        }
+        row.total() - cached
     }
 }
 
@@ -155,15 +172,20 @@ impl Admission {
             return Err(Lack::Tokens);
         }
         let mut unheld = Vec::new();
-        let resident = view.resident(scope, row, |block| {
-            if view.ledger.holders(block) == 0 && !self.pinned.contains(&block.0) {
-                unheld.push(block.0);
-            }
-        });
-        let keys = &row.keys()[..view.hittable(row) as usize];
-        let promised = keys[resident as usize..].iter().take_while(|key| self.promised.contains(key)).count();
-        let hits = resident + promised as u32;
-        let uncached = row.total() - hits * view.block_tokens;
+        let (mut hits, mut cached) = (0, 0);
+        for number in 0..=row.parts.len() {
+            let resident = view.resident(scope, row, number, |block| {
+                if view.ledger.holders(block) == 0 && !self.pinned.contains(&block.0) {
+                    unheld.push(block.0);
+                }
+            });
+            let keys = &row.chain(number).keys[resident as usize..view.hittable(row, number) as usize];
+            let promised = keys.iter().take_while(|key| self.promised.contains(key)).count();
+            let found = resident + promised as u32;
+            hits += found;
+            cached += view.tokens_in(row, number, found);
+        }
+        let uncached = row.total() - cached;
         let left = match worth {
             Some(worth) if u64::from(uncached) > worth => {
                 left.min(self.budget.free.saturating_sub(self.tokens))
@@ -178,11 +200,14 @@ impl Admission {
             false if u64::from(uncached) > left && !self.rows.is_empty() => return Err(Lack::Tokens),
             false => uncached,
         };
-        let need = row.total().div_ceil(view.block_tokens) - hits + unheld.len() as u32;
+        let need = row.blocks_needed(view.block_tokens) - hits + unheld.len() as u32;
         if self.need + need > self.budget.room {
             return Err(Lack::Room);
         }
-        self.promised.extend(&keys[hits as usize..]);
+        for number in 0..=row.parts.len() {
+            let hittable = view.hittable(row, number) as usize;
+            self.promised.extend(&row.chain(number).keys[..hittable]);
+        }
         self.pinned.extend(unheld);
         self.need += need;
         self.tokens += u64::from(take);

@@ -53,11 +53,11 @@ impl Scheduler {
             running += relquery.running.len() as u32;
             for index in relquery.open_indices() {
                 let row = relquery.row(index);
-                for block in &row.blocks {
+                for block in row.blocks() {
                     held[block.0 as usize] += 1;
                 }
-                let needed = row.total().div_ceil(self.config.block_tokens) as usize;
-                if row.blocks.len() > needed && self.flight.is_none() {
+                let needed = row.own_total().div_ceil(self.config.block_tokens) as usize;
+                if row.own.blocks.len() > needed && self.flight.is_none() {
                     return Err(format!("relQuery {id} row {}: it holds blocks for guesses", row.item.row));
                 }
                 if row.is_running() && row.computed >= row.total() {

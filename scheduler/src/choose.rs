@@ -233,14 +233,17 @@ impl Scheduler {
             let scope = relquery.scope;
             let row = relquery.row_mut(half.index);
             // What it stands on may be gone with a row that failed: then nobody reaches what it adds.
-            let resident = view.resident(scope, row, |_| ());
-            if resident < view.hittable(row).min(row.computed / self.config.block_tokens) {
+            if !row.parts.is_empty() {
+                continue; // Others find what it publishes when they are drafted.
+            }
+            let resident = view.resident(scope, row, 0, |_| ());
+            if resident < view.hittable(row, 0).min(row.computed / self.config.block_tokens) {
                 continue;
             }
             let content = if self.config.publish_generated { row.total() } else { row.prompt_len() };
             let filled = content.min(row.computed + half.take) / self.config.block_tokens;
-            row.make_keys(&self.hasher, scope, filled, self.config.block_tokens);
-            admission.promise(&row.keys()[..filled as usize]);
+            row.make_keys(&self.hasher, scope, (0, filled), self.config.block_tokens);
+            admission.promise(&row.own.keys[..filled as usize]);
         }
     }
 
@@ -348,11 +351,7 @@ impl Scheduler {
         relquery.requeue(index);
         let row = relquery.row_mut(index);
         row.state = RowState::Waiting;
-        row.computed = 0;
-        row.links.clear();
-        for block in std::mem::take(&mut row.blocks).iter().rev() {
-            self.ledger.release(*block);
-        }
+        row.release(|block| self.ledger.release(block));
         self.running_rows -= 1;
     }
 }

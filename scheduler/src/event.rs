@@ -46,6 +46,14 @@ pub enum Refused {
         /// The pool's size.
         limit: TokenCount,
     },
+    /// A prompt cut into sections that no prompt has.
+    #[error("row {row}: {reason}")]
+    Sections {
+        /// The row.
+        row: u32,
+        /// What is wrong with them.
+        reason: &'static str,
+    },
     /// The relQuery's id is in use.
     #[error("relQuery {0} exists already")]
     Duplicate(RelQueryId),

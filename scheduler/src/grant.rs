@@ -3,6 +3,8 @@
 //! The order matters: what the new rows hit is held before anything is granted, or a grant could evict
 //! it; then decodes are served, then the new rows in order, each hitting what earlier ones publish.
 
+use std::ops::Range;
+
 use base::{BatchPlan, BlockId, RelQueryId, RequestId, Run, SampleSpec, Slot, StepId, Time, TokenId};
 
 use crate::Scheduler;
@@ -12,6 +14,7 @@ use crate::kv::Link;
 use crate::kv::prefix::Publication;
 use crate::row::{Row, RowState};
 use crate::runs::{Context, cut};
+use crate::sections::{self, Part};
 use crate::speculate::Guess;
 
 /// One slot of the step in flight.
@@ -30,6 +33,8 @@ pub(crate) struct FlightSlot {
     pub(crate) samples: bool,
     /// Whether the row was admitted with this step.
     pub(crate) is_new: bool,
+    /// Whether it is the first of its row: one with sections may have several.
+    pub(crate) leads: bool,
 }
 
 impl FlightSlot {
@@ -63,6 +68,7 @@ pub(crate) struct Draft {
     pub(crate) end: u32,
     pub(crate) guess: Option<Guess>,
     is_new: bool,
+    leads: bool,
     pub(crate) is_prefill: bool,
 }
 
@@ -141,18 +147,22 @@ impl Scheduler {
             block_tokens: self.config.block_tokens,
             publish_generated: self.config.publish_generated,
         };
-        let hittable = view.hittable(row) as usize;
-        while row.blocks.len() < hittable {
-            let number = row.blocks.len();
-            let parent = row.links.last().copied().unwrap_or_default();
-            let content = row.block_content(number, self.config.block_tokens);
-            let Some((block, link)) = self.ledger.find(scope, parent, row.keys()[number], &content) else {
-                break;
-            };
-            drop(content);
-            self.ledger.hold(block);
-            row.blocks.push(block);
-            row.links.push(link);
+        let hittable: Vec<usize> =
+            (0..=row.parts.len()).map(|number| view.hittable(row, number) as usize).collect();
+        for (number, hittable) in hittable.into_iter().enumerate() {
+            let scope = row.chain_scope(&self.hasher, scope, number);
+            while row.chain(number).blocks.len() < hittable {
+                let chain = row.chain(number);
+                let block = chain.blocks.len();
+                let parent = chain.links.last().copied().unwrap_or_default();
+                let content = row.block_content(number, block, self.config.block_tokens);
+                let Some(found) = self.ledger.find(scope, parent, chain.keys[block], &content) else { break };
+                drop(content);
+                self.ledger.hold(found.0);
+                let chain = row.chain_mut(number);
+                chain.blocks.push(found.0);
+                chain.links.push(found.1);
+            }
         }
     }
 
@@ -162,7 +172,7 @@ impl Scheduler {
             let row = self.relqueries.get_mut(&relquery).expect("it runs").row_mut(index);
             let mut missing = row.blocks_missing(self.config.block_tokens);
             while let Some(block) = (missing > 0).then(|| self.ledger.grant()).flatten() {
-                row.blocks.push(block);
+                row.own.blocks.push(block);
                 missing -= 1;
             }
             if missing > 0 {
@@ -172,7 +182,16 @@ impl Scheduler {
             if self.config.publish_generated {
                 self.publish(relquery, index, start, end, published);
             }
-            drafts.push(Draft { relquery, index, start, end, guess: None, is_new: false, is_prefill: false });
+            drafts.push(Draft {
+                relquery,
+                index,
+                start,
+                end,
+                guess: None,
+                is_new: false,
+                leads: true,
+                is_prefill: false,
+            });
         }
     }
 
@@ -183,11 +202,26 @@ impl Scheduler {
         drafts: &mut Vec<Draft>,
         published: &mut Vec<(RequestId, BlockId)>,
     ) {
-        let Admitted { relquery, index, take } = *admitted;
-        let row = self.relqueries[&relquery].row(index);
-        let (start, end) = (row.computed, (row.computed + take).min(row.total()));
-        self.publish(relquery, index, start, end, published);
-        drafts.push(Draft { relquery, index, start, end, guess: None, is_new: false, is_prefill: true });
+        let row = self.relqueries[&admitted.relquery].row(admitted.index);
+        let end = row.behind(admitted.take);
+        self.draft_prefill(admitted, end, false, (drafts, published));
+    }
+
+    /// A slot for each section that is computed before index `end`.
+    fn draft_prefill(
+        &mut self,
+        &Admitted { relquery, index, .. }: &Admitted,
+        end: u32,
+        is_new: bool,
+        (drafts, published): (&mut Vec<Draft>, &mut Vec<(RequestId, BlockId)>),
+    ) {
+        let left: Vec<_> = self.relqueries[&relquery].row(index).left(end).collect();
+        for (number, Range { start, end }) in left.into_iter().enumerate() {
+            self.publish(relquery, index, start, end, published);
+            let leads = number == 0;
+            let is_new = is_new && leads;
+            drafts.push(Draft { relquery, index, start, end, guess: None, is_new, leads, is_prefill: true });
+        }
     }
 
     /// The first chunk, usually the whole, of a new row.
@@ -201,30 +235,34 @@ impl Scheduler {
         self.hold_hits(relquery, index);
         let block_tokens = self.config.block_tokens;
         let row = self.relqueries.get_mut(&relquery).expect("it was admitted").row_mut(index);
-        let start = row.blocks.len() as u32 * block_tokens;
-        while row.blocks.len() < row.total().div_ceil(block_tokens) as usize {
-            match self.ledger.grant() {
-                Some(block) => row.blocks.push(block),
-                None => {
-                    // Fewer hits than admission counted on (a forced collision): the row waits on.
-                    self.take_back(relquery, index);
-                    return;
+        for part in &mut row.parts {
+            part.hit = part.tokens().min(part.chain.blocks.len() as u32 * block_tokens);
+        }
+        row.own_hit = row.own.blocks.len() as u32 * block_tokens;
+        for number in 0..=row.parts.len() {
+            let tokens = row.parts.get(number).map_or(row.own_total(), Part::tokens);
+            while row.chain(number).blocks.len() < tokens.div_ceil(block_tokens) as usize {
+                match self.ledger.grant() {
+                    Some(block) => row.chain_mut(number).blocks.push(block),
+                    None => {
+                        // Fewer hits than admission counted on (a forced collision): the row waits on.
+                        self.take_back(relquery, index);
+                        return;
+                    }
                 }
             }
         }
-        row.computed = start;
         // Only a policy that continues chunks may make one; hits may be fewer than admission saw.
         let end = match self.config.policy.cuts_prompts() {
-            true => start.saturating_add(take).min(row.total()),
+            true => row.behind(take),
             false => row.total(),
         };
         self.counters.prompt_tokens += u64::from(row.total());
-        self.counters.prefix_hit_tokens += u64::from(start);
-        self.publish(relquery, index, start, end, published);
-        drafts.push(Draft { relquery, index, start, end, guess: None, is_new: true, is_prefill: true });
+        self.counters.prefix_hit_tokens += u64::from(row.total() - row.missing());
+        self.draft_prefill(admitted, end, true, (drafts, published));
     }
 
-    /// Publishes the blocks that positions `start..end` fill.
+    /// Publishes the blocks that indices `start..end`, of one section, fill.
     pub(crate) fn publish(
         &mut self,
         id: RelQueryId,
@@ -237,30 +275,37 @@ impl Scheduler {
         let relquery = self.relqueries.get_mut(&id).expect("its slot is being written");
         let scope = relquery.scope;
         let row = relquery.row_mut(index);
+        let part = row.part_at(start);
+        let first = row.part_start(part);
         let content_end = if self.config.publish_generated { end } else { end.min(row.prompt_len()) };
-        let filled = (start / block_tokens)..(content_end / block_tokens);
+        let filled_end = match row.parts.get(part) {
+            // Nothing is ever added to a whole section: its last block can be hit as it is.
+            Some(part) if content_end == part.end() => part.tokens().div_ceil(block_tokens),
+            _ => content_end.saturating_sub(first) / block_tokens,
+        };
+        let filled = ((start - first) / block_tokens)..filled_end;
         if filled.is_empty() {
             return;
         }
-        row.make_keys(&self.hasher, scope, filled.end, block_tokens);
+        row.make_keys(&self.hasher, scope, (part, filled.end), block_tokens);
+        let scope = row.chain_scope(&self.hasher, scope, part);
         for number in filled {
             let number = number as usize;
-            if row.links.len() != number {
+            let chain = row.chain(part);
+            if chain.links.len() != number {
                 return; // A block before it is private, so this one cannot be reached.
             }
-            let parent = row.links.last().copied().unwrap_or(Link::default());
-            let content = row.block_content(number, block_tokens);
-            let block = row.blocks[number];
-            match self.ledger.publish(block, scope, parent, row.keys()[number], &content) {
+            let parent = chain.links.last().copied().unwrap_or(Link::default());
+            let (block, key) = (chain.blocks[number], chain.keys[number]);
+            let content = row.block_content(part, number, block_tokens);
+            let publication = self.ledger.publish(block, scope, parent, key, &content);
+            drop(content);
+            match publication {
                 Publication::New(link) => {
                     published.extend(row.request.map(|request| (request, block)));
-                    drop(content);
-                    row.links.push(link);
+                    row.chain_mut(part).links.push(link);
                 }
-                Publication::Known(link) => {
-                    drop(content);
-                    row.links.push(link);
-                }
+                Publication::Known(link) => row.chain_mut(part).links.push(link),
                 Publication::Collision => return,
             }
         }
@@ -273,16 +318,19 @@ impl Scheduler {
         let block_tokens = self.config.block_tokens;
         let rows: Vec<&Row> =
             drafts.iter().map(|draft| self.relqueries[&draft.relquery].row(draft.index)).collect();
-        let contexts: Vec<Context<'_>> = drafts
-            .iter()
-            .zip(&rows)
-            .map(|(draft, row)| Context { blocks: &row.blocks, tokens: draft.start })
-            .collect();
+        let contexts: Vec<Context<'_>> =
+            drafts.iter().zip(&rows).map(|(draft, row)| context(row, draft.start)).collect();
         let runs = cut(&contexts, block_tokens);
         let slots = drafts.iter().zip(rows).zip(runs);
         let slots = slots.map(|((draft, row), context)| slot(draft, row, context, block_tokens)).collect();
         BatchPlan { step, slots, retired: std::mem::take(&mut self.retired) }
     }
+}
+
+/// What stands before index `start` in its section.
+fn context(row: &Row, start: u32) -> Context<'_> {
+    let part = row.part_at(start);
+    Context { blocks: &row.chain(part).blocks, tokens: start - row.part_start(part) }
 }
 
 /// What is remembered of each slot until the step is settled.
@@ -297,18 +345,23 @@ fn flight_slots(drafts: Vec<Draft>, plan: &BatchPlan) -> Vec<FlightSlot> {
             is_prefill: draft.is_prefill,
             samples: slot.sample.is_some(),
             is_new: draft.is_new,
+            leads: draft.leads,
         })
         .collect()
 }
 
 /// One slot of the plan.
-fn slot(draft: &Draft, row: &Row, context: Vec<Run>, block_tokens: u32) -> Slot {
+fn slot(draft: &Draft, row: &Row, own: Vec<Run>, block_tokens: u32) -> Slot {
     let mut input: Vec<TokenId> = row.tokens(draft.start, draft.end).into_owned();
     let guesses: &[TokenId] = draft.guess.as_ref().map_or(&[], |guess| &guess.tokens);
     input.extend_from_slice(guesses);
     let guesses = guesses.len() as u32;
-    let first = (draft.start / block_tokens) as usize;
-    let last = (draft.end + guesses).div_ceil(block_tokens) as usize;
+    let number = row.part_at(draft.start);
+    let section = row.parts.get(number).map_or_else(|| row.own_section(), |part| part.section);
+    let (from, to) = (draft.start - row.part_start(number), draft.end - row.part_start(number) + guesses);
+    let (first, last) = ((from / block_tokens) as usize, to.div_ceil(block_tokens) as usize);
+    let mut context = sections::runs(&row.parts, section, number, block_tokens);
+    context.extend(own);
     let sample = (draft.end == row.total()).then(|| SampleSpec {
         generation: row.item.generation.clone(),
         seed: row.item.seed,
@@ -316,12 +369,12 @@ fn slot(draft: &Draft, row: &Row, context: Vec<Run>, block_tokens: u32) -> Slot 
     });
     Slot {
         request: row.request.expect("given when the row was admitted"),
-        start: draft.start,
+        start: sections::numbering(section) + from,
         input,
         guesses,
         context,
-        write_blocks: row.blocks[first..last].to_vec(),
-        write_offset: draft.start % block_tokens,
+        write_blocks: row.chain(number).blocks[first..last].to_vec(),
+        write_offset: from % block_tokens,
         sample,
         is_prefill: draft.is_prefill,
     }

@@ -8,6 +8,7 @@ use crate::Scheduler;
 use crate::config::Policy;
 use crate::event::{Event, Refused, Usage};
 use crate::relquery::RelQuery;
+use crate::sections;
 
 impl Scheduler {
     /// Takes a relQuery, or nothing of it.
@@ -103,7 +104,13 @@ impl Scheduler {
     /// A row must fit alone, with its longest output: then something can always run. (The last output
     /// token is never written, so one position fewer would do; the tokens are what users count.)
     fn check_memory(&self, item: &WorkItem) -> Result<(), Refused> {
+        if let Some(reason) = sections::problem(&item.sections, item.prompt.len()) {
+            return Err(Refused::Sections { row: item.row, reason });
+        }
         let tokens = (item.prompt.len() as u64).saturating_add(item.generation.output_max.0);
+        // Each section has blocks of its own, the last of them partly used.
+        let unused = (item.sections.len() as u64).saturating_sub(1) * u64::from(self.config.block_tokens);
+        let tokens = tokens.saturating_add(unused);
         let limit = self.config.kv_tokens();
         if tokens > limit {
             let (tokens, limit) = (TokenCount(tokens), TokenCount(limit));
@@ -128,12 +135,10 @@ impl Scheduler {
     pub(crate) fn remove_row(&mut self, id: RelQueryId, index: u32) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let is_running = relquery.running.contains(&index);
-        let row = relquery.take(index);
+        let mut row = relquery.take(index);
         self.suspects.clear((id, index));
         relquery.ended += row.usage;
-        for block in row.blocks.iter().rev() {
-            self.ledger.release(*block);
-        }
+        row.release(|block| self.ledger.release(block));
         if let Some(request) = row.request {
             self.requests.remove(&request);
             self.retired.push(request);

@@ -35,6 +35,7 @@ mod refit;
 mod relquery;
 mod row;
 mod runs;
+mod sections;
 mod settle;
 pub mod speculate;
 pub mod starvation;

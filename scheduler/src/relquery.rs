@@ -301,13 +301,13 @@ impl RelQuery {
         }
         for index in self.waiting() {
             let row = self.rows[index as usize].as_deref().ok_or("an ended row waits")?;
-            if row.state != RowState::Waiting || !row.blocks.is_empty() {
+            if row.state != RowState::Waiting || row.holds_blocks() {
                 return Err(format!("relQuery {}: waiting row {} holds blocks", self.id, row.item.row));
             }
         }
         for index in &self.running {
             let row = self.rows[*index as usize].as_deref().ok_or("an ended row runs")?;
-            if row.state == RowState::Waiting || row.blocks.is_empty() {
+            if row.state == RowState::Waiting || row.own.blocks.is_empty() {
                 return Err(format!("relQuery {}: running row {} holds nothing", self.id, row.item.row));
             }
         }

@@ -1,11 +1,13 @@
 //! One row of a relQuery while it lives here: its tokens, its blocks, where it stands.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
-use base::{BlockId, RequestId, SpanKind, TokenId, WorkItem};
+use base::{BlockId, RequestId, Section, Sees, SpanKind, TokenCount, TokenId, WorkItem};
 
 use crate::event::Usage;
-use crate::kv::{BlockKey, Hasher, Link};
+use crate::kv::Hasher;
+use crate::sections::{self, Chain, Part};
 
 /// Where a row stands. A row that has ended is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +30,14 @@ pub(crate) struct Row {
     pub(crate) state: RowState,
     /// Output so far; kept over a preemption.
     pub(crate) generated: Vec<TokenId>,
-    /// Positions whose keys and values lie in `blocks`.
+    /// Tokens of prompt and output whose keys and values are in the pool: those before this index, and the hits behind.
     pub(crate) computed: u32,
-    /// Blocks held, in reading order.
-    pub(crate) blocks: Vec<BlockId>,
-    /// Publications of the leading blocks; shorter than `blocks` where one is private.
-    pub(crate) links: Vec<Link>,
-    /// Keys of the leading full blocks, made when first needed.
-    keys: Vec<BlockKey>,
+    /// Its sections but the last; an undivided prompt has none.
+    pub(crate) parts: Vec<Part>,
+    /// The last section, and the output.
+    pub(crate) own: Chain,
+    /// Tokens of it that lay in the pool when the row was admitted.
+    pub(crate) own_hit: u32,
     /// Steps of it alone that failed, since its last token.
     pub(crate) failures: u32,
     pub(crate) usage: Usage,
@@ -48,14 +50,14 @@ pub(crate) struct Row {
 impl Row {
     pub(crate) fn new(item: WorkItem) -> Self {
         Self {
+            parts: sections::parts(&item.sections),
+            own: Chain::default(),
+            own_hit: 0,
             item,
             request: None,
             state: RowState::Waiting,
             generated: Vec::new(),
             computed: 0,
-            blocks: Vec::new(),
-            links: Vec::new(),
-            keys: Vec::new(),
             failures: 0,
             usage: Usage::default(),
             has_started: false,
@@ -77,14 +79,85 @@ impl Row {
         self.prompt_len() + self.generated.len() as u32
     }
 
-    /// Tokens whose keys and values are not in the pool.
-    pub(crate) fn missing(&self) -> u32 {
-        self.total() - self.computed
+    /// Index of the first token of its own text, which the output continues.
+    pub(crate) fn own_start(&self) -> u32 {
+        self.parts.last().map_or(0, Part::end)
     }
 
-    /// Blocks that it needs, beside those it holds, to compute them.
+    /// Its own text as a section.
+    pub(crate) fn own_section(&self) -> Section {
+        let whole =
+            Section { tokens: TokenCount(u64::from(self.prompt_len())), position: 0, sees: Sees::Before };
+        self.item.sections.last().copied().unwrap_or(whole)
+    }
+
+    /// Tokens of its own text and of the output.
+    pub(crate) fn own_total(&self) -> u32 {
+        self.total() - self.own_start()
+    }
+
+    /// What of prompt and output was not in the pool when the row was admitted, section by section.
+    fn gaps(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+        let parts = self.parts.iter().map(|part| part.start + part.hit..part.end());
+        let own = self.own_start() + self.own_hit..self.total();
+        parts.chain(std::iter::once(own)).filter(|gap| !gap.is_empty())
+    }
+
+    /// What is left to compute before index `end`, section by section.
+    pub(crate) fn left(&self, end: u32) -> impl Iterator<Item = Range<u32>> + '_ {
+        let cut = move |gap: Range<u32>| gap.start.max(self.computed)..gap.end.min(end);
+        self.gaps().map(cut).filter(|gap| !gap.is_empty())
+    }
+
+    /// The index behind the next `take` tokens that are to be computed.
+    pub(crate) fn behind(&self, take: u32) -> u32 {
+        let mut left = take;
+        for gap in self.left(self.total()) {
+            let tokens = gap.end - gap.start;
+            if left <= tokens {
+                return gap.start + left;
+            }
+            left -= tokens;
+        }
+        self.total()
+    }
+
+    /// Tokens whose keys and values are not in the pool.
+    pub(crate) fn missing(&self) -> u32 {
+        self.left(self.total()).map(|gap| gap.end - gap.start).sum()
+    }
+
+    /// Blocks that it needs, beside those it holds, to compute them. (What it needs for its parts it got with the first.)
     pub(crate) fn blocks_missing(&self, block_tokens: u32) -> u32 {
-        self.total().div_ceil(block_tokens).saturating_sub(self.blocks.len() as u32)
+        self.own_total().div_ceil(block_tokens).saturating_sub(self.own.blocks.len() as u32)
+    }
+
+    /// Blocks for all of prompt and output.
+    pub(crate) fn blocks_needed(&self, block_tokens: u32) -> u32 {
+        let parts: u32 = self.parts.iter().map(|part| part.tokens().div_ceil(block_tokens)).sum();
+        parts + self.own_total().div_ceil(block_tokens)
+    }
+
+    /// All blocks that it holds.
+    pub(crate) fn blocks(&self) -> impl DoubleEndedIterator<Item = BlockId> + '_ {
+        self.parts.iter().flat_map(|part| &part.chain.blocks).chain(&self.own.blocks).copied()
+    }
+
+    /// Gives all its blocks back, those of its end first; nothing of it is in the pool.
+    pub(crate) fn release(&mut self, mut release: impl FnMut(BlockId)) {
+        for chain in
+            std::iter::once(&mut self.own).chain(self.parts.iter_mut().rev().map(|part| &mut part.chain))
+        {
+            chain.links.clear();
+            std::mem::take(&mut chain.blocks).into_iter().rev().for_each(&mut release);
+        }
+        self.parts.iter_mut().for_each(|part| part.hit = 0);
+        (self.computed, self.own_hit) = (0, 0);
+    }
+
+    /// Whether it holds any block.
+    pub(crate) fn holds_blocks(&self) -> bool {
+        self.blocks().next().is_some()
     }
 
     pub(crate) fn output_max(&self) -> u64 {
@@ -118,24 +191,90 @@ impl Row {
         }
     }
 
-    /// Tokens of full block `number`.
-    pub(crate) fn block_content(&self, number: usize, block_tokens: u32) -> Cow<'_, [TokenId]> {
-        let start = number as u32 * block_tokens;
-        self.tokens(start, start + block_tokens)
+    /// The chain of part `number`; behind all parts, its own.
+    pub(crate) fn chain(&self, number: usize) -> &Chain {
+        self.parts.get(number).map_or(&self.own, |part| &part.chain)
     }
 
-    /// Makes the keys of the first `blocks` blocks, all of them full, unless they exist.
-    pub(crate) fn make_keys(&mut self, hasher: &Hasher, scope: u128, blocks: u32, block_tokens: u32) {
-        while self.keys.len() < blocks as usize {
-            let number = self.keys.len();
-            let parent = self.keys.last().copied();
-            let key = hasher.block(scope, parent, &self.block_content(number, block_tokens));
-            self.keys.push(key);
+    /// The same, to change.
+    pub(crate) fn chain_mut(&mut self, number: usize) -> &mut Chain {
+        match self.parts.get_mut(number) {
+            Some(part) => &mut part.chain,
+            None => &mut self.own,
         }
     }
 
-    /// The keys made so far.
-    pub(crate) fn keys(&self) -> &[BlockKey] {
-        &self.keys
+    /// The part that the token at `index` belongs to; their number where that is its own text.
+    pub(crate) fn part_at(&self, index: u32) -> usize {
+        self.parts.partition_point(|part| part.end() <= index)
+    }
+
+    /// Index of the first token of part `number`, or of its own text.
+    pub(crate) fn part_start(&self, number: usize) -> u32 {
+        self.parts.get(number).map_or_else(|| self.own_start(), |part| part.start)
+    }
+
+    /// Tokens of block `block` of part `number`: the last one of a part may hold fewer than a block can.
+    pub(crate) fn block_content(&self, number: usize, block: usize, block_tokens: u32) -> Cow<'_, [TokenId]> {
+        let start = self.part_start(number) + block as u32 * block_tokens;
+        let end = self.parts.get(number).map_or(u32::MAX, Part::end);
+        self.tokens(start, end.min(start + block_tokens))
+    }
+
+    /// Blocks of part `number` that can ever be hit: all; of its own text only full ones of the first `content` tokens
+    /// of prompt and output, and never the one with its last token, which must be computed to sample from.
+    pub(crate) fn hittable(&self, number: usize, content: u32, block_tokens: u32) -> u32 {
+        match self.parts.get(number) {
+            Some(part) => part.tokens().div_ceil(block_tokens),
+            None => content.min(self.total() - 1).saturating_sub(self.own_start()) / block_tokens,
+        }
+    }
+
+    /// Makes the keys of the first `blocks` blocks of part `number`, and of all parts before, unless they exist.
+    pub(crate) fn make_keys(
+        &mut self,
+        hasher: &Hasher,
+        scope: u128,
+        (number, blocks): (usize, u32),
+        block_tokens: u32,
+    ) {
+        for part in 0..number {
+            let all = self.parts[part].tokens().div_ceil(block_tokens);
+            self.make_chain_keys(hasher, scope, (part, all), block_tokens);
+        }
+        self.make_chain_keys(hasher, scope, (number, blocks), block_tokens);
+    }
+
+    fn make_chain_keys(
+        &mut self,
+        hasher: &Hasher,
+        scope: u128,
+        (number, blocks): (usize, u32),
+        block_tokens: u32,
+    ) {
+        if self.chain(number).keys.len() >= blocks as usize {
+            return;
+        }
+        let scope = self.chain_scope(hasher, scope, number);
+        while self.chain(number).keys.len() < blocks as usize {
+            let block = self.chain(number).keys.len();
+            let parent = self.chain(number).keys.last().copied();
+            let key = hasher.block(scope, parent, &self.block_content(number, block, block_tokens));
+            self.chain_mut(number).keys.push(key);
+        }
+    }
+
+    /// What the keys of part `number` begin with, in a relQuery of this scope. The parts before have their keys.
+    pub(crate) fn chain_scope(&mut self, hasher: &Hasher, scope: u128, number: usize) -> u128 {
+        if self.parts.is_empty() {
+            return scope;
+        }
+        if let Some(known) = self.chain(number).scope {
+            return known;
+        }
+        let section = self.parts.get(number).map_or_else(|| self.own_section(), |part| part.section);
+        let made = sections::scope(hasher, scope, &self.parts, section, number);
+        self.chain_mut(number).scope = Some(made);
+        made
     }
 }

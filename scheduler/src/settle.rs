@@ -46,6 +46,7 @@ impl Scheduler {
         for (_, block) in flight.published.iter().rev() {
             self.ledger.unpublish(*block);
         }
+        let rows = flight.slots.iter().filter(|slot| slot.leads).count() as u32;
         let mut touched = Vec::new();
         for slot in flight.slots.iter().rev() {
             let Some((id, index)) = self.requests.get(&slot.request).copied() else { continue };
@@ -53,9 +54,14 @@ impl Scheduler {
             let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
             let row = relquery.row_mut(index);
             // Publications of this step are void, so links to them are.
-            row.links.truncate((slot.start / self.config.block_tokens) as usize);
-            row.failures += u32::from(flight.slots.len() == 1);
-            self.suspects.accuse((id, index), flight.slots.len() as u32);
+            let part = row.part_at(slot.start);
+            let before = (slot.start - row.part_start(part)) / self.config.block_tokens;
+            row.chain_mut(part).links.truncate(before as usize);
+            if !slot.leads {
+                continue; // What becomes of the row is said with the first of its slots, the last here.
+            }
+            row.failures += u32::from(rows == 1);
+            self.suspects.accuse((id, index), rows);
             if row.failures >= self.config.attempts_max {
                 let error = RowError::Failed(reason.to_owned());
                 self.fail(id, index, error, &mut events);
@@ -234,8 +240,8 @@ impl Scheduler {
     fn trim(&mut self, id: RelQueryId, index: u32) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let row = relquery.row_mut(index);
-        let needed = row.total().div_ceil(self.config.block_tokens) as usize;
-        for block in row.blocks.split_off(needed.min(row.blocks.len())).iter().rev() {
+        let needed = row.own_total().div_ceil(self.config.block_tokens) as usize;
+        for block in row.own.blocks.split_off(needed.min(row.own.blocks.len())).iter().rev() {
             self.ledger.release(*block);
         }
     }

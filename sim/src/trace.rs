@@ -209,6 +209,7 @@ impl Prompt {
             row,
             prompt: self.tokens.into(),
             spans: self.spans.into(),
+            sections: Arc::default(),
             generation: Arc::clone(generation),
             seed,
         }

@@ -96,7 +96,10 @@ impl AttentionPlan {
         for (number, slot) in slots.iter().enumerate() {
             builder.plan.readers.push(Vec::new());
             let mut by_shift = HashMap::from([(0, token)]);
-            let mut position = 0;
+            // Counted back from the input, which lies right behind what it goes on from: sections before that may leave
+            // positions free, and there only that all of them come before the input counts.
+            let context: u64 = slot.context.iter().map(|run| run.tokens.0).sum();
+            let mut position = slot.start as usize - context as usize;
             for run in &slot.context {
                 let angle = *by_shift.entry(run.shift).or_insert_with(|| {
                     let first = angle_rows;

@@ -17,8 +17,8 @@ pub(super) fn check(plan: &BatchPlan, config: &ModelConfig, shape: PoolShape) ->
     let mut written = HashSet::new();
     for slot in &plan.slots {
         let fail = |reason: String| Err(format!("request {}: {reason}", slot.request));
-        if !requests.insert(slot.request) {
-            return fail("it has two slots".into());
+        if slot.sample.is_some() && !requests.insert(slot.request) {
+            return fail("it samples in two slots".into());
         }
         if let Err(reason) = check_slot(slot, config, shape) {
             return fail(reason);
@@ -65,16 +65,20 @@ fn check_slot(slot: &Slot, config: &ModelConfig, shape: PoolShape) -> Result<(),
     }
     let mut position = 0;
     for run in &slot.context {
-        check_run(run, position, config, shape)?;
+        check_run(run, slot.start, config, shape)?;
         position += run.tokens.0;
     }
-    if position != u64::from(slot.start) {
+    if position > u64::from(slot.start) {
         return Err(format!("it starts at {} after a context of {position} tokens", slot.start));
+    }
+    // Sections may leave positions free; a window counts positions, and finds them by counting tokens.
+    if position < u64::from(slot.start) && config.sliding_window.is_some() {
+        return Err("attention in a window needs a context without gaps".into());
     }
     Ok(())
 }
 
-fn check_run(run: &Run, position: u64, config: &ModelConfig, shape: PoolShape) -> Result<(), String> {
+fn check_run(run: &Run, start: u32, config: &ModelConfig, shape: PoolShape) -> Result<(), String> {
     check_blocks(&run.blocks, shape)?;
     let tokens = usize::try_from(run.tokens.0).unwrap_or(usize::MAX);
     if tokens == 0 || tokens.div_ceil(shape.block_tokens) != run.blocks.len() {
@@ -83,8 +87,8 @@ fn check_run(run: &Run, position: u64, config: &ModelConfig, shape: PoolShape) -
     if run.shift != 0 && matches!(config.position, Position::Learned { .. }) {
         return Err("learned positions cannot be shifted".into());
     }
-    if u64::from(run.shift) > position {
-        return Err(format!("a run at position {position} is shifted by {}", run.shift));
+    if run.shift > start {
+        return Err(format!("a run is shifted by {} for a query at position {start}", run.shift));
     }
     Ok(())
 }

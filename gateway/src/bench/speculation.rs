@@ -133,6 +133,7 @@ fn submission(engine: &Engine, prompts: &[String], rows: &Rows) -> Result<Submis
             row,
             prompt: prompt.into(),
             spans: [Span { kind: SpanKind::Field, tokens }].into(),
+            sections: Arc::default(),
             generation: Arc::clone(&generation),
             seed: 0,
         });

@@ -82,6 +82,7 @@ pub fn lower(
                 row: number,
                 prompt: prompt.into(),
                 spans: spans.into(),
+                sections: Arc::default(),
                 generation,
                 seed,
             });

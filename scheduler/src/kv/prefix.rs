@@ -25,8 +25,12 @@ mod tag {
     pub(super) const KIND: u8 = 2;
     pub(super) const PARENT: u8 = 3;
     pub(super) const TOKENS: u8 = 4;
-    /// Blocks that saw all tokens before them (DESIGN 3: exact reuse). Independent spans get another.
+    pub(super) const NUMBERING: u8 = 5;
+    pub(super) const SEEN: u8 = 6;
+    /// Blocks that saw all tokens before them (DESIGN 3: exact reuse).
     pub(super) const KIND_EXACT: u8 = 1;
+    /// Blocks that saw their own unit only.
+    pub(super) const KIND_INDEPENDENT: u8 = 2;
 }
 
 /// Makes keys.
@@ -71,6 +75,32 @@ impl Hasher {
         }
         let hash = state.finish128().as_u128();
         BlockKey(if self.bits >= 128 { hash } else { hash & ((1 << self.bits) - 1) })
+    }
+}
+
+impl Hasher {
+    /// What the keys of a section's blocks begin with: all that its tokens see before it, in order, so that the same
+    /// text after other text never has the same name.
+    pub(crate) fn section(
+        &self,
+        scope: u128,
+        is_exact: bool,
+        numbering: u32,
+        seen: impl Iterator<Item = (BlockKey, u32)>,
+    ) -> u128 {
+        let mut state = SipHasher24::new_with_keys(self.key[0], self.key[1]);
+        state.write_u8(tag::SCOPE);
+        state.write_u128(scope);
+        state.write_u8(tag::KIND);
+        state.write_u8(if is_exact { tag::KIND_EXACT } else { tag::KIND_INDEPENDENT });
+        state.write_u8(tag::NUMBERING);
+        state.write_u32(numbering);
+        for (key, shift) in seen {
+            state.write_u8(tag::SEEN);
+            state.write_u128(key.0);
+            state.write_u32(shift);
+        }
+        state.finish128().as_u128()
     }
 }
 

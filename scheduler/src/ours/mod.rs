@@ -122,7 +122,7 @@ fn remaining_work(relquery: &RelQuery, prompt: u64, expected: Expected) -> Work 
         let generated = row.generated.len() as u64;
         let output = expected.remaining(generated, row.output_max());
         // A waiting row has computed nothing.
-        let missing = if row.is_running() { 0 } else { u64::from(row.total() - row.computed) };
+        let missing = if row.is_running() { 0 } else { u64::from(row.missing()) };
         work.prompt += missing;
         work.output += output;
         work.held_output += u128::from(output) * u128::from(row.private_tokens() + generated + output / 2);

@@ -154,13 +154,13 @@ impl Scheduler {
             }
             let spoken = Spoken { input: &row.item.prompt, output: &row.generated };
             let Some(mut guess) = guesser.guess(spoken, terms, most) else { continue };
-            let end = draft.end as usize + guess.tokens.len();
+            let end = (draft.end - row.own_start()) as usize;
             let block_tokens = self.config.block_tokens as usize;
-            while row.blocks.len() * block_tokens < end {
+            while row.own.blocks.len() * block_tokens < end + guess.tokens.len() {
                 let Some(block) = self.ledger.grant() else { break };
-                row.blocks.push(block);
+                row.own.blocks.push(block);
             }
-            guess.tokens.truncate(row.blocks.len() * block_tokens - draft.end as usize);
+            guess.tokens.truncate(row.own.blocks.len() * block_tokens - end);
             seats -= guess.tokens.len();
             draft.guess = (!guess.tokens.is_empty()).then_some(guess);
         }

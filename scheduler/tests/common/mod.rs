@@ -3,6 +3,7 @@
 //! The model keeps, for every position of every block, a hash of the token there and of all tokens
 //! before it. A slot whose context does not hold exactly its request's own tokens is a wrong answer in
 //! a real engine; here it is a failed test.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub(crate) fn item(row: u32, prompt: Vec<u32>, output_max: u64, seed: u64) -> Wo
         row,
         prompt: prompt.into_iter().map(TokenId).collect(),
         spans: Arc::from([Span { kind: SpanKind::Field, tokens }]),
+        sections: Arc::default(),
         generation: Arc::new(Generation { output_max: TokenCount(output_max), ..Generation::default() }),
         seed,
     }

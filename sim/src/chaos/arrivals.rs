@@ -54,6 +54,7 @@ impl World<'_> {
                     row,
                     prompt: prompt.iter().map(|token| TokenId(*token)).collect(),
                     spans: spans.map(|(kind, tokens)| Span { kind, tokens: TokenCount(tokens) }).into(),
+                    sections: Arc::default(),
                     generation: Arc::clone(&generation),
                     seed: self.next_seed,
                 }

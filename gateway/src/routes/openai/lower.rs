@@ -126,6 +126,7 @@ fn take_tokens(
         row: 0,
         prompt: tokens.into(),
         spans: [Span { kind: SpanKind::Template, tokens: prompt }].into(),
+        sections: Arc::default(),
         generation: Arc::clone(generation),
         seed: 0,
     })

@@ -1,0 +1,309 @@
+//! Prompts in sections: independent ones see their own unit and nothing else, the others all before them, whatever is
+//! reused, shifted, evicted, preempted or failed on the way.
+//!
+//! The memory here keeps for each position a hash of the token there, of what it saw and of how far away that was. A
+//! row's last token before an answer must have the hash that follows from its prompt alone.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::{
+    BatchPlan, End, Nanos, RelQueryId, RowOutcome, Sampled, Section, Sees, Slot, StepOutcome, Time,
+    TokenCount, TokenId, WorkItem,
+};
+use common::{item, submission};
+use proptest::prelude::*;
+use scheduler::{CostModel, Event, Policy, Refused, Scheduler, SchedulerConfig};
+
+const BLOCK: usize = 4;
+
+/// What a reader sees: where, and its hash.
+type Seen = Vec<(u32, u64)>;
+
+fn hash(token: TokenId, position: u32, seen: &Seen) -> u64 {
+    let mut seen: Vec<(u32, u64)> = seen.iter().map(|(at, hash)| (position - at, *hash)).collect();
+    seen.sort_unstable();
+    let mix = |before: u64, word: u64| (before ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    seen.iter().fold(mix(11, token.0.into()), |hash, (far, other)| mix(mix(hash, (*far).into()), *other))
+}
+
+/// What follows from a prompt and its output alone: the hash of each token, section by section.
+fn expected(item: &WorkItem, output: &[TokenId]) -> u64 {
+    let mut sections: Vec<(Section, Seen)> = Vec::new();
+    let mut start = 0;
+    for (number, section) in item.sections.iter().enumerate() {
+        let tokens = &item.prompt[start..start + section.tokens.0 as usize];
+        start += tokens.len();
+        let is_last = number + 1 == item.sections.len();
+        let mut seen: Seen = Vec::new();
+        for (other_number, (other, cells)) in sections.iter().enumerate() {
+            let sees = match section.sees {
+                Sees::Before => other.position < section.position,
+                Sees::Unit { first, .. } => other_number >= first as usize,
+            };
+            // All positions are the prompt's: only distances count.
+            seen.extend(cells.iter().filter(|_| sees));
+        }
+        let mut cells = Vec::new();
+        for (at, token) in tokens.iter().chain(output.iter().filter(|_| is_last)).enumerate() {
+            let position = section.position + at as u32;
+            let hash = hash(*token, position, &seen);
+            seen.push((position, hash));
+            cells.push((position, hash));
+        }
+        sections.push((*section, cells));
+    }
+    sections.last().and_then(|(_, cells)| cells.last()).expect("a prompt has a last token").1
+}
+
+#[derive(Default)]
+struct Memory {
+    cells: BTreeMap<(u32, usize), (u32, u64)>,
+    items: BTreeMap<u64, WorkItem>,
+    outputs: BTreeMap<u64, Vec<TokenId>>,
+    /// Prompt tokens that were computed.
+    computed: u64,
+}
+
+impl Memory {
+    fn write(&mut self, slot: &Slot) -> u64 {
+        let mut seen: Seen = Vec::new();
+        for run in &slot.context {
+            for at in 0..run.tokens.0 as usize {
+                let (position, hash) = self.cells[&(run.blocks[at / BLOCK].0, at % BLOCK)];
+                seen.push((position + run.shift, hash));
+            }
+        }
+        let mut last = 0;
+        for (i, token) in slot.input.iter().enumerate() {
+            let position = slot.start + i as u32;
+            last = hash(*token, position, &seen);
+            seen.push((position, last));
+            let at = slot.write_offset as usize + i;
+            self.cells.insert((slot.write_blocks[at / BLOCK].0, at % BLOCK), (position, last));
+        }
+        last
+    }
+
+    fn step(&mut self, plan: &BatchPlan) -> StepOutcome {
+        let mut rows = Vec::new();
+        for slot in &plan.slots {
+            let last = self.write(slot);
+            self.computed += if slot.is_prefill { slot.input.len() as u64 } else { 0 };
+            let Some(sample) = &slot.sample else { continue };
+            let output = self.outputs.entry(sample.seed).or_default();
+            output.truncate(sample.output_index as usize);
+            assert_eq!(last, expected(&self.items[&sample.seed], output), "of row {}", sample.seed);
+            let token = TokenId((last % 1_000) as u32);
+            output.push(token);
+            let is_full = output.len() as u64 == sample.generation.output_max.0;
+            let sampled =
+                Sampled { tokens: vec![token], text: String::new(), end: is_full.then_some(End::Length) };
+            rows.push(RowOutcome { request: slot.request, result: Ok(sampled) });
+        }
+        StepOutcome { step: plan.step, elapsed: Nanos(1_000), rows }
+    }
+}
+
+/// A stretch of a prompt: a module of the library, or new text.
+#[derive(Clone, Debug)]
+enum Stretch {
+    Module(usize),
+    Text(u32),
+}
+
+/// The library: a module has one piece or two, which stand apart.
+fn pieces(module: usize) -> Vec<(u32, Vec<u32>)> {
+    let piece = |number: usize, length: usize| -> Vec<u32> {
+        (0..length).map(|at| (1_000 * (module + 1) + 100 * number + at) as u32).collect()
+    };
+    match module {
+        0 => vec![(0, piece(0, 8))],
+        1 => vec![(0, piece(0, 8))],
+        2 => vec![(0, piece(0, 5)), (7, piece(1, 6))],
+        _ => vec![(0, piece(0, 4)), (4, piece(1, 1)), (6, piece(2, 9))],
+    }
+}
+
+/// A row of these stretches, in order, with some positions left free between them.
+fn row(number: u32, stretches: &[Stretch], gap: u32, own: u32, output_max: u64, seed: u64) -> WorkItem {
+    let (mut position, mut modules, mut texts) = (0, Vec::new(), Vec::new());
+    for stretch in stretches {
+        match stretch {
+            Stretch::Module(module) => {
+                let pieces = pieces(*module);
+                let end = pieces.last().map_or(0, |(at, tokens)| at + tokens.len() as u32);
+                modules.push((position, pieces));
+                position += end + gap;
+            }
+            Stretch::Text(length) => {
+                let tokens: Vec<u32> = (0..*length).map(|at| 9_000 + 10 * number + at).collect();
+                texts.push((position, tokens));
+                position += length + gap;
+            }
+        }
+    }
+    texts.push((position, (0..own).map(|at| 90_000 + 100 * number + at).collect()));
+    let (mut prompt, mut sections) = (Vec::new(), Vec::new());
+    for (origin, pieces) in modules {
+        let first = sections.len() as u32;
+        for (at, tokens) in pieces {
+            let sees = Sees::Unit { first, origin };
+            let length = TokenCount(tokens.len() as u64);
+            sections.push(Section { tokens: length, position: origin + at, sees });
+            prompt.extend(tokens);
+        }
+    }
+    for (position, tokens) in texts {
+        sections.push(Section { tokens: TokenCount(tokens.len() as u64), position, sees: Sees::Before });
+        prompt.extend(tokens);
+    }
+    WorkItem { sections: sections.into(), ..item(number, prompt, output_max, seed) }
+}
+
+fn config(policy: Policy, kv_blocks: u32) -> SchedulerConfig {
+    SchedulerConfig {
+        policy,
+        kv_blocks,
+        block_tokens: BLOCK as u32,
+        sequences_max: 5,
+        chunk_tokens: TokenCount(7),
+        step_tokens_max: TokenCount(40),
+        watermark_permille: 0,
+        refit: false,
+        attempts_max: 1_000,
+        ..SchedulerConfig::default()
+    }
+}
+
+/// Runs relQueries one after another, or all at once; every `fails`th step fails.
+fn run(config: SchedulerConfig, relqueries: Vec<Vec<WorkItem>>, fails: usize) -> (Memory, Vec<u64>) {
+    let mut scheduler = Scheduler::new(config, CostModel::default()).expect("a valid configuration");
+    let mut memory = Memory::default();
+    for (id, items) in (1..).zip(relqueries) {
+        memory.items.extend(items.iter().map(|item| (item.seed, item.clone())));
+        scheduler.submit(submission(id, id, items)).expect("it fits");
+    }
+    let (mut now, mut steps, mut done) = (Time(100), 0, Vec::new());
+    while let Some(plan) = scheduler.plan(now) {
+        steps += 1;
+        now = now + Nanos(1_000);
+        assert!(steps < 4_000, "no end in sight");
+        let events = match fails > 0 && steps % fails == 0 {
+            true => scheduler.abort_step(plan.step, "broken", now),
+            false => scheduler.apply(&memory.step(&plan), now),
+        };
+        scheduler.check_invariants().expect("the books balance");
+        done.extend(events.iter().filter_map(|event| match event {
+            Event::RowDone { row, usage, .. } => Some((*row, usage.computed.0)),
+            Event::RowFailed { error, .. } => panic!("{error}"),
+            _ => None,
+        }));
+    }
+    assert!(scheduler.is_idle());
+    (memory, done.into_iter().map(|(_, computed)| computed).collect())
+}
+
+#[test]
+fn a_module_is_computed_once_wherever_it_stands() {
+    use Stretch::{Module, Text};
+    let first = row(0, &[Module(1), Module(2)], 0, 3, 2, 10);
+    let shifted = row(1, &[Text(2), Module(2), Module(3), Module(1)], 1, 4, 2, 11);
+    for policy in Policy::ALL {
+        let both = vec![vec![first.clone()], vec![shifted.clone()]];
+        let (memory, _) = run(config(policy, 64), both, 0);
+        // Modules 1, 2 and 3: 8 + 11 + 14 tokens; new: 3, and 2 + 4.
+        assert_eq!(memory.computed, 8 + 11 + 14 + 3 + 6, "{policy:?}");
+    }
+}
+
+#[test]
+fn the_same_text_behind_other_modules_is_another_text() {
+    use Stretch::Module;
+    // Equal own text behind equal last modules, and different ones before: never a hit.
+    let rows = [&[Module(0), Module(2)][..], &[Module(1), Module(2)], &[Module(0), Module(2)]];
+    let items: Vec<WorkItem> = (0..)
+        .zip(rows)
+        .map(|(number, stretches)| {
+            let item = row(number, stretches, 0, 9, 1, u64::from(number));
+            let own = item.prompt.len() - 9;
+            let prompt: Vec<TokenId> =
+                item.prompt[..own].iter().copied().chain((0..9).map(|at| TokenId(70_000 + at))).collect();
+            WorkItem { prompt: Arc::from(prompt), ..item }
+        })
+        .collect();
+    let (memory, computed) = run(config(Policy::Ours, 64), vec![items], 0);
+    // Modules 0, 1, 2: 8 + 8 + 11. The own text twice whole; the third time its two full blocks are there.
+    assert_eq!(memory.computed, 8 + 8 + 11 + 9 + 9 + 1);
+    assert_eq!(computed.iter().sum::<u64>(), memory.computed);
+}
+
+#[test]
+fn sections_that_no_prompt_has_are_refused() {
+    let refused = |change: &dyn Fn(&mut Vec<Section>)| {
+        let item = row(0, &[Stretch::Module(2)], 0, 2, 1, 1);
+        let mut sections = item.sections.to_vec();
+        change(&mut sections);
+        let item = WorkItem { sections: sections.into(), ..item };
+        let mut scheduler =
+            Scheduler::new(config(Policy::Ours, 64), CostModel::default()).expect("a valid configuration");
+        match scheduler.submit(submission(1, 0, vec![item])) {
+            Err(Refused::Sections { row: 0, reason }) => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    let unit = |first, origin| Sees::Unit { first, origin };
+    assert!(refused(&|sections| sections[0].tokens.0 += 1).contains("add up"));
+    assert!(
+        refused(&|sections| {
+            sections[2].tokens.0 += sections[1].tokens.0;
+            sections[1].tokens.0 = 0;
+        })
+        .contains("empty")
+    );
+    assert!(refused(&|sections| sections[2].sees = unit(2, 0)).contains("last section is independent"));
+    assert!(refused(&|sections| sections[1].sees = unit(1, 99)).contains("unit"));
+    assert!(refused(&|sections| sections[1].sees = unit(0, 1)).contains("unit"));
+    assert!(refused(&|sections| sections[1].sees = unit(7, 0)).contains("unit"));
+    assert!(refused(&|sections| sections[1].position = 3).contains("in common"));
+    assert!(refused(&|sections| sections[2].position = 5).contains("behind all others"));
+    let mut scheduler =
+        Scheduler::new(config(Policy::Ours, 5), CostModel::default()).expect("a valid configuration");
+    let large = row(0, &[Stretch::Module(2)], 0, 3, 1, 1);
+    assert!(matches!(scheduler.submit(submission(1, 0, vec![large])), Err(Refused::NeverFits { .. })));
+    assert_eq!(scheduler.usage(RelQueryId(1)), None);
+}
+
+fn stretches() -> impl Strategy<Value = Vec<Stretch>> {
+    let modules = Just(vec![0_usize, 1, 2, 3]).prop_shuffle();
+    (modules, 0..4_usize, 0..3_u32, 0..4_usize).prop_map(|(modules, count, text, at)| {
+        let mut stretches: Vec<Stretch> = modules.into_iter().take(count).map(Stretch::Module).collect();
+        if text > 0 {
+            stretches.insert(at.min(stretches.len()), Stretch::Text(text));
+        }
+        stretches
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_row_sees_what_its_prompt_says(
+        rows in prop::collection::vec((stretches(), 0..3_u32, 1..9_u32, 1..9_u64), 1..9),
+        policy in prop::sample::select(Policy::ALL.to_vec()),
+        kv_blocks in prop::sample::select(vec![20_u32, 28, 64]),
+        fails in prop::sample::select(vec![0_usize, 3, 7]),
+        split in 1..4_usize,
+    ) {
+        let items = (0..).zip(&rows).map(|(number, (stretches, gap, own, output))| {
+            row(number, stretches, *gap, *own, *output, u64::from(number) + 1)
+        });
+        let items: Vec<WorkItem> = items.collect();
+        let relqueries: Vec<Vec<WorkItem>> = items.chunks(split).map(<[WorkItem]>::to_vec).collect();
+        let (_, done) = run(config(policy, kv_blocks), relqueries, fails);
+        prop_assert_eq!(done.len(), rows.len());
+    }
+}
