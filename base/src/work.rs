@@ -83,13 +83,15 @@ pub struct Section {
 pub enum Sees {
     /// All sections at lower positions.
     Before,
-    /// The sections of its unit before it, the first of which has this number; its own where it is the first. The
-    /// unit's keys are rotated for the positions that they have from `origin` on.
+    /// The sections of its unit before it, at the distances of the unit's own numbering, whatever the prompt's.
     Unit {
-        /// Number of the unit's first section.
+        /// Number of the unit's first section; its own where it is that.
         first: u32,
-        /// The prompt's position where the unit's own numbering has its 0.
+        /// The prompt's position where the unit's own numbering would have its 0: keys are rotated for `position - origin`.
         origin: u32,
+        /// Whether it only stands in for something else while its unit is computed (a parameter's argument, Prompt Cache
+        /// section 3.3): nothing outside its unit sees it, and its positions may be another's.
+        is_placeholder: bool,
     },
 }
 

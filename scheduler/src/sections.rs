@@ -63,6 +63,11 @@ pub(crate) fn numbering(section: Section) -> u32 {
     }
 }
 
+/// Whether only its unit sees it.
+fn is_placeholder(section: Section) -> bool {
+    matches!(section.sees, Sees::Unit { is_placeholder: true, .. })
+}
+
 /// Why these sections are not those of a prompt of `prompt` tokens; `None` where they are.
 pub(crate) fn problem(sections: &[Section], prompt: usize) -> Option<&'static str> {
     let (own, others) = sections.split_last()?;
@@ -78,15 +83,22 @@ pub(crate) fn problem(sections: &[Section], prompt: usize) -> Option<&'static st
     }
     let mut ranges: Vec<(u64, u64)> = Vec::with_capacity(sections.len());
     for (number, section) in sections.iter().enumerate() {
-        if let Sees::Unit { first, origin } = section.sees {
-            let first = first as usize;
-            let unit = sections.get(first..=number).unwrap_or_default();
-            let same = |other: &Section| matches!(other.sees, Sees::Unit { first: other, origin: at } if other as usize == first && at == origin);
+        if let Sees::Unit { first, origin, .. } = section.sees {
+            let unit = sections.get(first as usize..=number).unwrap_or_default();
+            let same = |other: &Section| matches!(other.sees, Sees::Unit { first: of, .. } if of == first);
             if unit.is_empty() || !unit.iter().all(same) || section.position < origin {
                 return Some("a section's unit is not the sections before it");
             }
+            let before = unit.iter().rev().nth(1);
+            if before.is_some_and(|before| {
+                u64::from(numbering(*before)) + before.tokens.0 > numbering(*section).into()
+            }) {
+                return Some("the sections of a unit are not in order");
+            }
         }
-        ranges.push((u64::from(section.position), u64::from(section.position) + section.tokens.0));
+        if !is_placeholder(*section) {
+            ranges.push((u64::from(section.position), u64::from(section.position) + section.tokens.0));
+        }
     }
     ranges.sort_unstable();
     if ranges.windows(2).any(|pair| pair[0].1 > pair[1].0) {
@@ -116,7 +128,10 @@ pub(crate) fn seen(parts: &[Part], section: Section, number: usize) -> impl Iter
         Sees::Unit { first, .. } => first as usize..number,
     };
     let is_before = section.sees == Sees::Before;
-    parts[range].iter().filter(move |part| part.section.position < section.position).map(move |part| {
+    let sees = move |part: &&Part| {
+        !is_before || (part.section.position < section.position && !is_placeholder(part.section))
+    };
+    parts[range].iter().filter(sees).map(move |part| {
         // Inside its unit a section counts as the unit does.
         (part, if is_before { part.section.position - part.numbering() } else { 0 })
     })

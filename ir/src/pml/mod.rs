@@ -10,6 +10,7 @@ mod document;
 mod layout;
 mod prompt;
 mod schema;
+mod sections;
 mod tags;
 #[cfg(test)]
 mod tests;
@@ -19,4 +20,5 @@ pub use document::{Place, PmlError};
 pub use layout::{Layout, Node, Param, Piece, Unit};
 pub use prompt::{Import, Prompt, PromptPart};
 pub use schema::{Module, Parameter, Part, Schema, Union};
+pub use sections::Sectioned;
 pub use tags::Tags;

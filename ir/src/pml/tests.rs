@@ -179,6 +179,44 @@ fn white_space_around_tags_is_not_text_and_white_space_in_text_is() {
 }
 
 #[test]
+fn a_prompt_becomes_sections_units_first() {
+    let layout = layout(TRAVEL);
+    let prompt =
+        r#"<prompt schema="t"><plan days="3"><rome/>what a plan, and no room for it</plan>When?</prompt>"#;
+    let assembly = assemble(&layout, prompt).expect("a valid prompt");
+    let Sectioned { prompt, sections } = assembly.sections(&layout);
+    let (mut at, mut shown) = (0, Vec::new());
+    for section in &sections {
+        let text = ByteText.decode(&prompt[at..at + section.tokens.0 as usize]);
+        at += section.tokens.0 as usize;
+        let sees = match section.sees {
+            base::Sees::Before => "all".to_owned(),
+            base::Sees::Unit { first, origin, is_placeholder } => {
+                format!("{first}, from {origin}{}", if is_placeholder { ", hidden" } else { "" })
+            }
+        };
+        shown.push(format!("{}:{text} sees {sees}", section.position));
+    }
+    // The text inside plan is longer than the five positions behind it: what follows has moved on.
+    assert_eq!(
+        shown,
+        [
+            "0:Hi.  sees 0, from 0",
+            "66:End. sees 0, from 26",
+            "4:For  sees 2, from 4",
+            "8:       sees 2, from 4, hidden",
+            "14:days.  sees 2, from 4",
+            "31:Go.  sees 2, from 4",
+            "20:Rome! sees 6, from 20",
+            "8:3 sees all",
+            "35:what a plan, and no room for it sees all",
+            "70:When? sees all"
+        ]
+    );
+    assert_eq!(at, prompt.len());
+}
+
+#[test]
 fn every_error_has_its_line_and_column_and_reason() {
     let ok = r#"<schema name="s"><module name="m">x<param name="p" len="2"/></module><union><module name="a">a</module><module name="b">b</module></union></schema>"#;
     let none = r#"<prompt schema="s"/>"#;
