@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use base::{
     BatchPlan, Bytes, ConstraintError, End, ExecError, Executor, Nanos, RequestId, RowError, RowOutcome,
-    SampleSpec, Sampled, StepOutcome, TokenId,
+    SampleSpec, Sampled, Slot, StepOutcome, TokenId,
 };
 use rayon::prelude::*;
 
@@ -96,6 +96,17 @@ impl LocalExecutor {
         self.outputs.len()
     }
 
+    /// Computes checked slots and samples where they ask for it; `forces`: with what constraints force behind.
+    fn compute(&mut self, slots: &[Slot], forces: bool) -> Result<Vec<RowOutcome>, Broken> {
+        let hidden = self.ranks.forward(&mut self.memory, slots)?;
+        let asked = slots.iter().filter_map(|slot| {
+            let guesses = &slot.input[slot.input.len() - slot.guesses as usize..];
+            Some(Asked { request: slot.request, spec: slot.sample.as_ref()?, guesses, forces })
+        });
+        let asked: Vec<Asked<'_>> = asked.collect();
+        self.sample(&hidden, &asked)
+    }
+
     /// Samples from hidden states `[rows of all, embedding]`, in order.
     fn sample(&mut self, hidden: &[f32], asked: &[Asked<'_>]) -> Result<Vec<RowOutcome>, Broken> {
         let width = self.ranks.config().embedding;
@@ -138,7 +149,15 @@ impl LocalExecutor {
         let drawn: Vec<Result<Drawn, RowError>> = cpu.run(|| jobs.into_par_iter().map(one).collect());
         self.ranks.keep_logits(&mut self.memory, logits);
         for ((asked, drawn), follow) in asked.iter().zip(drawn).zip(follows) {
-            let result = drawn.map(|drawn| self.emit(asked, drawn, follow.ok().flatten()));
+            let follow = follow.ok().flatten();
+            let result = match drawn {
+                Ok(drawn) => Ok(self.emit(asked, drawn, follow)),
+                Err(error) => {
+                    // It may be drawn again without guesses.
+                    self.outputs.entry(asked.request).and_modify(|output| output.follow = follow);
+                    Err(error)
+                }
+            };
             outcomes.push(RowOutcome { request: asked.request, result });
         }
         Ok(())
@@ -201,6 +220,19 @@ impl LocalExecutor {
     }
 }
 
+/// Slots whose row has failed by what may be a guess, without their guesses. A token of which a model makes no numbers
+/// spoils what is computed beside it, the tokens before it too: a product with nothing of it is still not a number.
+fn spoiled<'a>(slots: &'a [Slot], rows: &'a [RowOutcome]) -> impl Iterator<Item = Slot> + 'a {
+    let failed = |slot: &&Slot| {
+        let result = rows.iter().find(|row| row.request == slot.request).map(|row| &row.result);
+        slot.guesses > 0 && matches!(result, Some(Err(RowError::NotANumber)))
+    };
+    slots.iter().filter(failed).map(|slot| {
+        let known = slot.input.len() - slot.guesses as usize;
+        Slot { input: slot.input[..known].to_vec(), guesses: 0, ..slot.clone() }
+    })
+}
+
 /// How many of the first slots have their logits in memory together, at least one, and the rows of them.
 fn together(asked: &[Asked<'_>]) -> (usize, usize) {
     let (mut slots, mut rows) = (0, 0);
@@ -221,13 +253,17 @@ impl Executor for LocalExecutor {
         }
         check::check(plan, self.ranks.config(), self.pool_shape).map_err(ExecError::BadPlan)?;
         let failed = |broken: Broken| ExecError::Failed(broken.to_string());
-        let hidden = self.ranks.forward(&mut self.memory, &plan.slots).map_err(failed)?;
-        let asked = plan.slots.iter().filter_map(|slot| {
-            let guesses = &slot.input[slot.input.len() - slot.guesses as usize..];
-            Some(Asked { request: slot.request, spec: slot.sample.as_ref()?, guesses })
-        });
-        let asked: Vec<Asked<'_>> = asked.collect();
-        let rows = self.sample(&hidden, &asked).map_err(failed)?;
+        let mut rows = self.compute(&plan.slots, true).map_err(failed)?;
+        let spoiled: Vec<Slot> = spoiled(&plan.slots, &rows).collect();
+        if !spoiled.is_empty() {
+            // The scheduler takes what begins the guesses for computed, and here it is not: nothing may follow the
+            // drawn token.
+            for again in self.compute(&spoiled, false).map_err(failed)? {
+                rows.iter_mut()
+                    .filter(|row| row.request == again.request)
+                    .for_each(|row| *row = again.clone());
+            }
+        }
         let elapsed = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Ok(StepOutcome { step: plan.step, elapsed, rows })
     }

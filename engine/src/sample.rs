@@ -49,7 +49,7 @@ pub(crate) fn forbid(logits: &mut [f32], allows: impl Fn(TokenId) -> bool) {
 const TOGETHER: usize = 64;
 
 /// Whether all are numbers, none of them infinite.
-fn all_finite(logits: &[f32]) -> bool {
+pub(crate) fn all_finite(logits: &[f32]) -> bool {
     let (chunks, rest) = logits.as_chunks::<TOGETHER>();
     let odd = |logits: &[f32]| logits.iter().fold(false, |odd, logit| odd | !logit.is_finite());
     !chunks.iter().any(|chunk| odd(chunk)) && !odd(rest)

@@ -7,15 +7,17 @@ use std::sync::Arc;
 
 use base::text::ByteText;
 use base::{
-    ChatTemplate as _, Constraint, End, ExecError, Executor as _, Generation, Role, RowError, Slot,
+    Bytes, ChatTemplate as _, Constraint, End, ExecError, Executor as _, Generation, Role, RowError, Slot,
     TokenCount, TokenId, Tokenizer as _,
 };
-use common::{Blocks, Row, executor, plan, step, tokens};
+use common::{Blocks, Row, decoder, executor, executor_of, plan, step, tokens, with_unsound_token};
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
-use engine::executor::LocalExecutor;
-use engine::{EngineConfig, load_dir};
+use engine::device::Cpu;
+use engine::executor::{LocalExecutor, PoolSettings};
+use engine::parallel::Ranks;
+use engine::{EngineConfig, Keep, load_dir};
 
 const BLOCK: usize = 8;
 
@@ -154,6 +156,38 @@ fn a_row_never_gets_more_tokens_than_its_output_may_take() {
         assert_eq!(told[0].tokens, truth[0].tokens[..output_max as usize]);
         assert_eq!((told[0].end.clone(), steps), (Some(Ok(End::Length)), 1), "prefills may guess too");
     }
+}
+
+#[test]
+fn rows_on_two_ranks_say_the_same_in_fewer_steps() {
+    let model = Synthetic::tiny(Family::Llama, 31);
+    let ranks = || {
+        let cpus: Vec<_> = (0..2).map(|_| Arc::new(Cpu::new(Some(1)).expect("threads start"))).collect();
+        let ranks = Ranks::load(&model.config, &model.weights(), &cpus, Keep::default());
+        let settings = PoolSettings { block_tokens: BLOCK as u32, kv_bytes: Bytes(4 << 20) };
+        let ranks = ranks.expect("the model divides");
+        LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings).expect("the pool fits")
+    };
+    check(ranks, &rows(9, &|id| greedy(20 + id)), "two ranks");
+}
+
+#[test]
+fn a_wrong_guess_that_gives_no_numbers_harms_nobody() {
+    let model = Synthetic::tiny(Family::Llama, 31);
+    // No prompt has it, and no output.
+    let unsound = TokenId(251);
+    let weights = with_unsound_token(&model, unsound);
+    let load = || executor_of(decoder(&model, &weights), BLOCK as u32);
+    // What is forced may be guessed too, and is not computed where the guess is spoiled.
+    let form = Constraint::Regex("[0-9]{2}, item [0-9]{2}, item [0-9]".into());
+    let rows = rows(4, &|id| Generation { constraint: (id > 2).then(|| form.clone()), ..greedy(22) });
+    let (plain, _) = run(&mut load(), rows.clone(), &|_, _| Vec::new());
+    assert!(plain.iter().all(|told| told.tokens.len() > 18 && !told.tokens.contains(&unsound)), "{plain:?}");
+    let wrong = |row: usize, from: usize| {
+        let right = plain[row].tokens.iter().skip(from).take(from % 5).copied();
+        right.chain([unsound, unsound]).collect()
+    };
+    assert_eq!(run(&mut load(), rows, &wrong).0, plain);
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Follow {
     }
 
     /// Takes the token that came and nothing more.
-    pub(super) fn take(&mut self, token: TokenId) -> Result<Pushed, ConstraintError> {
+    pub(crate) fn take(&mut self, token: TokenId) -> Result<Pushed, ConstraintError> {
         self.first = None;
         let parser = &mut self.parser;
         let pushed = panic_utils::catch_unwind(AssertUnwindSafe(|| {

@@ -6,7 +6,7 @@
 use base::{ConstraintError, RequestId, RowError, SampleSpec, TokenId};
 
 use crate::constraint::{Follow, Pushed};
-use crate::sample::forbid;
+use crate::sample::{all_finite, forbid};
 
 /// A slot that samples.
 pub(super) struct Asked<'a> {
@@ -14,6 +14,8 @@ pub(super) struct Asked<'a> {
     pub(super) spec: &'a SampleSpec,
     /// Tokens at which it is sampled too, if all before them are drawn.
     pub(super) guesses: &'a [TokenId],
+    /// Whether what its constraint forces may follow what is drawn.
+    pub(super) forces: bool,
 }
 
 impl Asked<'_> {
@@ -48,6 +50,11 @@ pub(super) fn draw(
     follow: &mut Result<Option<Follow>, ConstraintError>,
     sample: impl Fn(&mut [f32], u32) -> Result<TokenId, RowError>,
 ) -> Result<Drawn, RowError> {
+    // A guess may be forced instead of drawn: then nobody looks at its own logits, which say whether it is computed.
+    let may_force = !asked.guesses.is_empty() && matches!(follow, Ok(Some(_)));
+    if may_force && !all_finite(logits) {
+        return Err(RowError::NotANumber);
+    }
     let mut tokens = Vec::new();
     let vocab = logits.len() / asked.rows();
     for (row, logits) in logits.chunks_exact_mut(vocab).enumerate() {
@@ -59,7 +66,7 @@ pub(super) fn draw(
             break;
         }
         let index = asked.spec.output_index + row as u32;
-        match draw_one(logits, follow, |logits| sample(logits, index)) {
+        match draw_one(logits, follow, asked.forces, |logits| sample(logits, index)) {
             Err(error) if row == 0 => return Err(error),
             Err(_) => break,
             Ok((token, Pushed::Ended(rest))) => {
@@ -79,6 +86,7 @@ pub(super) fn draw(
 fn draw_one(
     logits: &mut [f32],
     follow: &mut Result<Option<Follow>, ConstraintError>,
+    forces: bool,
     sample: impl FnOnce(&mut [f32]) -> Result<TokenId, RowError>,
 ) -> Result<(TokenId, Pushed), RowError> {
     let failed = |error: ConstraintError| RowError::Failed(format!("its constraint cannot be kept: {error}"));
@@ -88,5 +96,6 @@ fn draw_one(
     let allowed = follow.allowed().map_err(failed)?;
     forbid(logits, |token| (token.0 as usize) < allowed.len() && allowed.is_allowed(token.0));
     let token = sample(logits)?;
-    Ok((token, follow.push(token).map_err(failed)?))
+    let pushed = if forces { follow.push(token) } else { follow.take(token) };
+    Ok((token, pushed.map_err(failed)?))
 }
