@@ -78,6 +78,7 @@ pub(crate) trait KvElement: Stored {
 }
 
 impl KvElement for f32 {
+    #[inline]
     fn of(pool: &KvPool) -> &[Self] {
         match &pool.memory {
             Memory::Singles(memory) => memory,
@@ -87,6 +88,7 @@ impl KvElement for f32 {
 }
 
 impl KvElement for Pair {
+    #[inline]
     fn of(pool: &KvPool) -> &[Self] {
         match &pool.memory {
             Memory::Pairs(memory) => memory,
@@ -132,26 +134,31 @@ impl PoolShape {
     }
 
     /// Tokens of a block in whole vectors.
+    #[inline]
     pub fn lanes(&self) -> usize {
         self.block_tokens.next_multiple_of(LANES)
     }
 
     /// A head's width in whole vectors.
+    #[inline]
     pub fn head_lanes(&self) -> usize {
         self.head_dim.next_multiple_of(LANES)
     }
 
     /// Elements, of so many numbers each, of keys in one block of one head.
+    #[inline]
     fn key_block(&self, numbers: usize) -> usize {
         self.head_dim.div_ceil(numbers) * self.lanes()
     }
 
     /// Elements of values in one block of one head.
+    #[inline]
     fn value_block(&self, numbers: usize) -> usize {
         self.block_tokens.div_ceil(numbers) * self.head_lanes()
     }
 
     /// Elements of one block of one head.
+    #[inline]
     fn head_block(&self, numbers: usize) -> usize {
         self.key_block(numbers) + self.value_block(numbers)
     }
@@ -182,11 +189,13 @@ impl KvPool {
     }
 
     /// Its extents.
+    #[inline]
     pub fn shape(&self) -> PoolShape {
         self.shape
     }
 
     /// Keys `[head_dim / numbers, lanes]` and values `[block_tokens / numbers, head_lanes]` of one block of one head.
+    #[inline]
     pub(crate) fn block<E: KvElement>(&self, layer: usize, head: usize, block: usize) -> (&[E], &[E]) {
         let index = (layer * self.shape.blocks + block) * self.shape.kv_heads + head;
         let size = self.shape.head_block(E::NUMBERS);
@@ -235,8 +244,9 @@ fn write<E: Stored>(
     blocks.for_each_init(
         || Scratch::new(shape),
         |scratch, (memory, tokens)| {
-            for (head, memory) in memory.chunks_exact_mut(head_block).enumerate() {
-                for token in tokens {
+            // Token by token: what is read then lies in order.
+            for token in tokens {
+                for (head, memory) in memory.chunks_exact_mut(head_block).enumerate() {
                     fill(head, *token, &mut scratch.key, &mut scratch.value);
                     scratch.store(memory, (shape, isa), cells[*token].lane);
                 }

@@ -11,6 +11,12 @@ use super::two_to;
 /// has maximum minus infinity and adds nothing.
 pub(super) fn merge<'a>(partials: impl Iterator<Item = &'a [f32]> + Clone, out: &mut [f32]) {
     let tail = |partial: &[f32]| (partial[partial.len() - 2], partial[partial.len() - 1]);
+    let mut rest = partials.clone();
+    if let (Some(only), None) = (rest.next(), rest.next()) {
+        let share = 1.0 / tail(only).1;
+        out.iter_mut().zip(only).for_each(|(out, value)| *out = value * share);
+        return;
+    }
     let max = partials.clone().map(|partial| tail(partial).0).fold(f32::NEG_INFINITY, f32::max);
     let mut total = 0.0;
     out.fill(0.0);
@@ -25,7 +31,8 @@ pub(super) fn merge<'a>(partials: impl Iterator<Item = &'a [f32]> + Clone, out: 
             *out += factor * value;
         }
     }
-    out.iter_mut().for_each(|out| *out /= total);
+    let share = 1.0 / total;
+    out.iter_mut().for_each(|out| *out *= share);
 }
 
 #[cfg(test)]

@@ -21,21 +21,39 @@ pub struct Norm {
 impl Norm {
     /// Normalises one row in place.
     pub fn apply(&self, row: &mut [f32]) {
+        let (mean, scale) = self.moments(row);
+        for (x, weight) in row.iter_mut().zip(&self.weight) {
+            *x = (*x - mean) * scale * weight;
+        }
+        row.iter_mut().zip(self.summands()).for_each(|(x, bias)| *x += bias);
+    }
+
+    /// `out` = one row, normalised.
+    fn apply_to(&self, row: &[f32], out: &mut [f32]) {
+        let (mean, scale) = self.moments(row);
+        for ((out, x), weight) in out.iter_mut().zip(row).zip(&self.weight) {
+            *out = (*x - mean) * scale * weight;
+        }
+        out.iter_mut().zip(self.summands()).for_each(|(out, bias)| *out += bias);
+    }
+
+    /// What is added in the end: nothing in the kind that has no bias.
+    fn summands(&self) -> &[f32] {
+        match self.kind {
+            NormKind::Rms { .. } => &[],
+            NormKind::Layer { .. } => &self.bias,
+        }
+    }
+
+    /// What is taken from each feature of a row, and what it is then multiplied by.
+    fn moments(&self, row: &[f32]) -> (f32, f32) {
         let width = row.len() as f32;
         match self.kind {
-            NormKind::Rms { epsilon } => {
-                let scale = 1.0 / (sum(row, |x| x * x) / width + epsilon).sqrt();
-                for (x, weight) in row.iter_mut().zip(&self.weight) {
-                    *x = *x * scale * weight;
-                }
-            }
+            NormKind::Rms { epsilon } => (0.0, 1.0 / (sum(row, |x| x * x) / width + epsilon).sqrt()),
             NormKind::Layer { epsilon } => {
                 let mean = sum(row, |x| x) / width;
                 let variance = sum(row, |x| (x - mean) * (x - mean)) / width;
-                let scale = 1.0 / (variance + epsilon).sqrt();
-                for ((x, weight), bias) in row.iter_mut().zip(&self.weight).zip(&self.bias) {
-                    *x = (*x - mean) * scale * weight + bias;
-                }
+                (mean, 1.0 / (variance + epsilon).sqrt())
             }
         }
     }
@@ -58,10 +76,7 @@ impl Cpu {
     pub fn norm(&self, x: &[f32], norm: &Norm, out: &mut [f32]) {
         let width = norm.weight.len();
         let rows = x.par_chunks_exact(width).zip(out.par_chunks_exact_mut(width));
-        rows.with_min_len(ROWS_PER_TASK).for_each(|(x, out)| {
-            out.copy_from_slice(x);
-            norm.apply(out);
-        });
+        rows.with_min_len(ROWS_PER_TASK).for_each(|(x, out)| norm.apply_to(x, out));
     }
 
     /// `x += y`.

@@ -35,7 +35,7 @@ pub(super) fn exp(x: f32) -> f32 {
 /// The largest score, in powers of two, that weights can be told from; of more there is no number.
 const SCORE_MAX: f32 = 2_097_152.0;
 
-/// `2^(x - max)` to two units in the last place, for a whole `max`; 0 below `2^-126`, not a number for what is not a
+/// `2^(x - max)` to two units in the last place, for a whole `max` not below `x`; 0 below `2^-126`, not a number for what is not a
 /// number and for an `x` above [`SCORE_MAX`].
 ///
 /// Cephes `exp2f`: `x = n + r`, a polynomial in `r`, and `n - max` put straight into the exponent: the mantissa depends on
@@ -57,8 +57,7 @@ fn exp2(x: f32, max: i32) -> f32 {
     // Wrapping, because checks for overflow, which tests are built with, would keep this from becoming vectors.
     let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
     let exponent = n.wrapping_sub(max).wrapping_add(127);
-    let exponent = if exponent < 0 { 0 } else { exponent };
-    let exponent = if exponent > 255 { 255 } else { exponent };
+    let exponent = if exponent < 0 { 0 } else { exponent }; // nor above 127, unless `y` is not a number
     y * f32::from_bits((exponent as u32) << 23)
 }
 
