@@ -54,12 +54,23 @@ enum Refusal {
     Time(Nanos),
 }
 
+/// Why a request is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be run.
+    Run,
+    /// To go on, after a restart: it was within the bounds when it came, and is not held to them again.
+    Resume,
+    /// To be shown, as far as it went: nothing is compiled for it.
+    Show,
+}
+
 /// One tenant's way to compile.
 #[derive(Clone, Copy)]
 pub struct TenantConstraints<'a> {
     all: &'a Constraints,
     tenant: TenantId,
-    is_admitted: bool,
+    purpose: Purpose,
 }
 
 impl Constraints {
@@ -70,9 +81,9 @@ impl Constraints {
         Self { compiler, bounds, clock, tenants: Mutex::default() }
     }
 
-    /// A tenant's way. Work that `is_admitted` was within the bounds when it was, and is not held to them again.
-    pub fn of(&self, tenant: TenantId, is_admitted: bool) -> TenantConstraints<'_> {
-        TenantConstraints { all: self, tenant, is_admitted }
+    /// A tenant's way.
+    pub fn of(&self, tenant: TenantId, purpose: Purpose) -> TenantConstraints<'_> {
+        TenantConstraints { all: self, tenant, purpose }
     }
 
     fn shelf(&self, tenant: TenantId) -> Arc<Mutex<Shelf>> {
@@ -88,14 +99,17 @@ impl TenantConstraints<'_> {
 
     /// The compiled constraint that `field` asks for. Slow where it is new, so call it off the loop.
     pub fn compile(self, field: &str, constraint: &Constraint) -> Result<Compiled, ApiError> {
+        if self.purpose == Purpose::Show {
+            return Ok(Compiled::default());
+        }
         let Constraints { compiler, bounds, clock, .. } = self.all;
         let Some(compiler) = compiler else {
             return Err(ApiError::invalid(field, "what runs this model cannot hold outputs to a constraint"));
         };
         let shelf = self.all.shelf(self.tenant);
         let mut shelf = locked(&shelf);
-        let bounds = (!self.is_admitted).then_some(*bounds);
-        let found = shelf.find(constraint, bounds, clock.now(), || {
+        let is_bound = self.purpose == Purpose::Run;
+        let found = shelf.find(constraint, (*bounds, is_bound), clock.now(), || {
             let begun = clock.now();
             let compiled = compiler.compile(constraint);
             (compiled, clock.now().since(begun))
@@ -124,11 +138,12 @@ impl TenantConstraints<'_> {
 }
 
 impl Shelf {
-    /// The constraint as it was compiled, or as `compile` does, which also says how long it took.
+    /// The constraint as it was compiled, or as `compile` does, which also says how long it took. What is not bound is
+    /// never refused, and lets as much go as it can all the same.
     fn find(
         &mut self,
         constraint: &Constraint,
-        bounds: Option<Bounds>,
+        (bounds, is_bound): (Bounds, bool),
         now: Time,
         compile: impl FnOnce() -> (Result<Compiled, ConstraintError>, Nanos),
     ) -> Result<Compiled, Refusal> {
@@ -139,9 +154,9 @@ impl Shelf {
             self.kept.push_back(entry);
             return Ok(compiled);
         }
-        if let Some(bounds) = bounds {
-            self.pay(bounds, now)?;
-            self.make_room(bounds.kept)?;
+        let (in_time, has_room) = (self.pay(bounds, now), self.make_room(bounds.kept));
+        if is_bound {
+            in_time.and(has_room)?;
         }
         let (compiled, took) = compile();
         self.spent += took;
@@ -193,7 +208,7 @@ mod tests {
     /// Compiles to its own number, in a second.
     fn find(shelf: &mut Shelf, pattern: &str, now: u64) -> Result<Compiled, Refusal> {
         let compile = || (Ok(Compiled::new(pattern.to_owned())), Nanos(1_000_000_000));
-        shelf.find(&regex(pattern), Some(BOUNDS), Time(now), compile)
+        shelf.find(&regex(pattern), (BOUNDS, true), Time(now), compile)
     }
 
     #[test]
@@ -224,8 +239,43 @@ mod tests {
         assert!(find(&mut shelf, "f", 0).is_ok(), "what is kept is free");
         assert!(find(&mut shelf, "g", 10 * second).is_ok(), "ten seconds forgive one");
         assert!(matches!(find(&mut shelf, "h", 10 * second), Err(Refusal::Time(_))));
-        let compile = || (Ok(Compiled::default()), Nanos(second));
-        assert!(shelf.find(&regex("i"), None, Time(10 * second), compile).is_ok(), "admitted before");
+        for pattern in ["i", "j", "k", "l"] {
+            let compile = || (Ok(Compiled::new(())), Nanos(second));
+            let found = shelf.find(&regex(pattern), (BOUNDS, false), Time(10 * second), compile);
+            assert!(found.is_ok(), "admitted before");
+            assert!(shelf.kept.len() <= BOUNDS.kept, "what no row carries leaves all the same");
+        }
+    }
+
+    #[test]
+    fn what_is_only_shown_compiles_nothing_and_tenants_share_nothing() {
+        /// Counts what it compiles.
+        #[derive(Default)]
+        struct Counting(std::sync::atomic::AtomicU32);
+        impl ConstraintCompiler for Counting {
+            fn compile(&self, _: &Constraint) -> Result<Compiled, ConstraintError> {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Ok(Compiled::new(()))
+            }
+        }
+        let compiler = Arc::new(Counting::default());
+        let limits = LimitsConfig::default();
+        let all = Constraints::new(Some(Arc::clone(&compiler) as _), &limits, Clock::start());
+        let steps = [
+            (1, Purpose::Show, 0),
+            (1, Purpose::Run, 1),
+            (1, Purpose::Run, 1),
+            (1, Purpose::Resume, 1),
+            (2, Purpose::Run, 2),
+        ];
+        for (tenant, purpose, compiled) in steps {
+            all.of(TenantId(tenant), purpose).compile("f", &regex("a")).expect("it compiles");
+            assert_eq!(
+                compiler.0.load(std::sync::atomic::Ordering::Relaxed),
+                compiled,
+                "{tenant} {purpose:?}"
+            );
+        }
     }
 
     #[test]
@@ -233,7 +283,7 @@ mod tests {
         let mut shelf = Shelf::default();
         let error = ConstraintError("no".into());
         let compile = || (Err(error.clone()), Nanos(7_000_000_000));
-        let found = shelf.find(&regex("("), Some(BOUNDS), Time(0), compile);
+        let found = shelf.find(&regex("("), (BOUNDS, true), Time(0), compile);
         assert_eq!(found.err(), Some(Refusal::Constraint(error.clone())));
         assert!(shelf.kept.is_empty());
         assert!(matches!(find(&mut shelf, "a", 0), Err(Refusal::Time(_))));

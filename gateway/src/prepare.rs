@@ -15,7 +15,7 @@ use store::ResultKey;
 use crate::app::App;
 use crate::board::Kind;
 use crate::config::{Config, LimitsConfig};
-use crate::constraints::TenantConstraints;
+use crate::constraints::{Purpose, TenantConstraints};
 use crate::error::ApiError;
 use crate::intake::{CellKey, JobRow, Part};
 use crate::json::Fields;
@@ -34,15 +34,15 @@ pub struct Desk<'a> {
     pub app: &'a App,
     /// Whose requests.
     pub tenant: TenantId,
-    /// Whether they were admitted before, as a ticket's was.
-    pub is_admitted: bool,
+    /// Why they are prepared.
+    pub purpose: Purpose,
 }
 
 impl<'a> Desk<'a> {
     /// What its requests are read against.
     pub fn terms(self) -> Terms<'a> {
         let App { config, model, constraints, .. } = self.app;
-        let constraints = constraints.of(self.tenant, self.is_admitted);
+        let constraints = constraints.of(self.tenant, self.purpose);
         Terms { limits: &config.limits, model, constraints }
     }
 }

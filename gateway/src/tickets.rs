@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::auth::{Caller, Member};
 use crate::board::{Board, Kind, RowState, Source, Status, Usage};
 use crate::claim::Claim;
+use crate::constraints::Purpose;
 use crate::error::{ApiError, internal};
 use crate::json as strict;
 use crate::prepare::{self, Asked, Desk};
@@ -178,7 +179,7 @@ async fn resume_one(app: &Data<App>, ticket: Ticket) -> Result<bool, ApiError> {
     let member = tenant.map_or(Member::usual(ticket.tenant), |tenant| Member::of(&tenant));
     let caller = Caller::of(member, app.model.revision);
     let fields = strict::object(ticket.request.as_bytes())?;
-    let desk = Desk { app, tenant: ticket.tenant, is_admitted: true };
+    let desk = Desk { app, tenant: ticket.tenant, purpose: Purpose::Resume };
     let prepared = match ticket.kind.as_str() {
         "cells" => prepare::cells(desk, fields)?,
         _ => prepare::relquery(desk, fields)?,
@@ -228,7 +229,7 @@ fn parse_error(message: &str, param: Option<&str>) -> ApiError {
 /// A ticket that is not in memory, as a reply: its rows put back on a board.
 pub fn board_of(app: &App, ticket: &Ticket) -> Result<Arc<Board>, ApiError> {
     let fields = strict::object(ticket.request.as_bytes())?;
-    let desk = Desk { app, tenant: ticket.tenant, is_admitted: true };
+    let desk = Desk { app, tenant: ticket.tenant, purpose: Purpose::Show };
     let Asked { work, .. } = match ticket.kind.as_str() {
         "cells" => prepare::cells(desk, fields)?,
         _ => prepare::relquery(desk, fields)?,

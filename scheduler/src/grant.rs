@@ -360,8 +360,10 @@ fn slot(draft: &Draft, row: &Row, own: Vec<Run>, block_tokens: u32) -> Slot {
     let section = row.parts.get(number).map_or_else(|| row.own_section(), |part| part.section);
     let (from, to) = (draft.start - row.part_start(number), draft.end - row.part_start(number) + guesses);
     let (first, last) = ((from / block_tokens) as usize, to.div_ceil(block_tokens) as usize);
-    let mut context = sections::runs(&row.parts, section, number, block_tokens);
-    context.extend(own);
+    let context = match row.parts.is_empty() {
+        true => own,
+        false => [sections::runs(&row.parts, section, number, block_tokens), own].concat(),
+    };
     let sample = (draft.end == row.total()).then(|| SampleSpec {
         generation: row.item.generation.clone(),
         seed: row.item.seed,

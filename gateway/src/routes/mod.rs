@@ -12,6 +12,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body;
+use crate::constraints::Purpose;
 use crate::error::{ApiError, internal};
 use crate::prepare::Desk;
 
@@ -81,7 +82,7 @@ pub(crate) async fn lower<T: Send + 'static>(
     let clock = app.shared.clock;
     let begun = clock.now();
     let work = web::block(move || {
-        let desk = Desk { app: &state, tenant: caller.tenant, is_admitted: false };
+        let desk = Desk { app: &state, tenant: caller.tenant, purpose: Purpose::Run };
         crate::json::object(&body).and_then(|fields| prepare(desk, fields))
     });
     let prepared = work.await.map_err(internal)?;

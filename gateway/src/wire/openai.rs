@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::constraints::Constraints;
+    use crate::constraints::{Constraints, Purpose};
     use crate::json;
     use crate::model::{Defaults, Model};
 
@@ -144,7 +144,7 @@ mod tests {
     /// The terms of that model, which keeps to no constraint.
     pub(super) fn with_terms<T>(limits: &LimitsConfig, run: impl FnOnce(Terms<'_>) -> T) -> T {
         let constraints = Constraints::new(None, limits, Clock::start());
-        run(Terms { limits, model: &model(), constraints: constraints.of(TenantId(1), false) })
+        run(Terms { limits, model: &model(), constraints: constraints.of(TenantId(1), Purpose::Run) })
     }
 
     fn take(body: &str) -> Result<Common, ApiError> {

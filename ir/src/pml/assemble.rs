@@ -6,7 +6,7 @@
 //! short arguments leave free; where they are too few, what follows moves on, which costs nothing: keys are read at any
 //! shift. Without that, as in the paper, text without a gap would have nowhere to go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{TokenId, Tokenizer};
 
@@ -150,9 +150,12 @@ impl<'a> Level<'a> {
             level.add(import, Text::default())?;
         }
         level.tail = pending;
+        let known = names(nodes);
         for part in parts {
-            if let Flat::Import(import) = part {
-                check_import(nodes, import, owner)?;
+            if let Flat::Import(import) = part
+                && !known.contains(import.name.as_str())
+            {
+                return Err(import.place.error(format!("no such module: {owner} has no `{}`", import.name)));
             }
         }
         check_unions(nodes, &level.imports)?;
@@ -167,17 +170,17 @@ impl<'a> Level<'a> {
     }
 }
 
-/// Whether the scope has the module.
-fn check_import(nodes: &[Node], import: &Import, owner: &str) -> Result<(), PmlError> {
-    let has = |node: &Node| matches!(node, Node::Module { name, .. } if *name == import.name);
-    let is_there = nodes.iter().any(|node| match node {
-        Node::Union { members, .. } => members.iter().any(has),
-        node => has(node),
+/// The modules of a scope.
+fn names(nodes: &[Node]) -> BTreeSet<&str> {
+    let candidates = nodes.iter().flat_map(|node| match node {
+        Node::Union { members, .. } => members.as_slice(),
+        node => std::slice::from_ref(node),
     });
-    if is_there {
-        return Ok(());
-    }
-    Err(import.place.error(format!("no such module: {owner} has no `{}`", import.name)))
+    let name = |node| match node {
+        &Node::Module { ref name, .. } => Some(name.as_str()),
+        _ => None,
+    };
+    candidates.filter_map(name).collect()
 }
 
 /// Refuses two members of one union; the one that is named later is to blame.

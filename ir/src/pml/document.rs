@@ -44,6 +44,38 @@ impl Place {
 pub(super) struct Element<'a> {
     node: Node<'a, 'a>,
     depth: usize,
+    places: &'a Places,
+}
+
+/// Where the nodes of a document begin, by offset: found in one pass, for the parser counts from the start each time.
+struct Places(Vec<(usize, Place)>);
+
+impl Places {
+    fn of(document: &Document<'_>) -> Self {
+        let mut starts: Vec<usize> = document.descendants().map(|node| node.range().start).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        let (mut places, mut place, mut at) =
+            (Vec::with_capacity(starts.len()), Place { line: 1, column: 1 }, 0);
+        let text = document.input_text();
+        for start in starts {
+            for character in text[at..start].chars() {
+                place = match character {
+                    '\n' => Place { line: place.line + 1, column: 1 },
+                    _ => Place { column: place.column + 1, ..place },
+                };
+            }
+            at = start;
+            places.push((start, place));
+        }
+        Self(places)
+    }
+
+    fn find(&self, node: &Node<'_, '_>) -> Place {
+        let start = node.range().start;
+        let known = self.0.binary_search_by_key(&start, |(start, _)| *start);
+        self.0[known.expect("every node of the document was counted")].1
+    }
 }
 
 /// What stands in an element.
@@ -62,7 +94,8 @@ pub(super) fn with_root<T>(
     // A document type could declare entities that grow without end, or name files.
     let options = ParsingOptions { allow_dtd: false, nodes_limit: NODES_MAX, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| malformed(&error))?;
-    read(Element { node: document.root_element(), depth: 1 })
+    let places = Places::of(&document);
+    read(Element { node: document.root_element(), depth: 1, places: &places })
 }
 
 /// The parser's reason without the place, which stands in front.
@@ -90,7 +123,7 @@ impl<'a> Element<'a> {
 
     /// Where it begins.
     pub(super) fn place(self) -> Place {
-        place(&self.node)
+        self.places.find(&self.node)
     }
 
     /// The role that its tag speaks for.
@@ -150,18 +183,18 @@ impl<'a> Element<'a> {
         let mut contents: Vec<Content<'a>> = Vec::new();
         for node in self.node.children() {
             if node.is_pi() {
-                return Err(place(&node).error("processing instructions are not allowed"));
+                return Err(self.places.find(&node).error("processing instructions are not allowed"));
             }
             if node.is_element() {
                 if node.tag_name().namespace().is_some() {
-                    return Err(place(&node).error("namespaces are not allowed"));
+                    return Err(self.places.find(&node).error("namespaces are not allowed"));
                 }
-                contents.push(Content::Element(Element { node, depth: self.depth + 1 }));
+                contents.push(Content::Element(Element { node, depth: self.depth + 1, ..self }));
             } else if let Some(text) = node.text().filter(|_| node.is_text()) {
                 match contents.last_mut() {
                     // A comment stood between them.
                     Some(Content::Text(before, _)) => before.push_str(text),
-                    _ => contents.push(Content::Text(text.to_owned(), place(&node))),
+                    _ => contents.push(Content::Text(text.to_owned(), self.places.find(&node))),
                 }
             }
         }
@@ -174,11 +207,6 @@ impl<'a> Element<'a> {
         });
         Ok(contents)
     }
-}
-
-fn place(node: &Node<'_, '_>) -> Place {
-    let at = node.document().text_pos_at(node.range().start);
-    Place { line: at.row, column: at.col }
 }
 
 /// Text without the line breaks that are there for the tags' sake: white space with a line break in it, at either end,

@@ -1,5 +1,7 @@
 //! A prompt as the scheduler takes it: tokens and sections (DESIGN 3: independent reuse).
 
+use std::collections::BTreeMap;
+
 use base::{Section, Sees, TokenCount, TokenId};
 
 use super::assemble::{Assembly, Stretch};
@@ -19,8 +21,13 @@ impl Assembly {
     /// it. Pieces of units that are not cached count as new.
     pub fn sections(&self, layout: &Layout) -> Sectioned {
         let mut sectioned = Sectioned::default();
+        let used = self.stretches.iter().filter_map(|stretch| match stretch {
+            Stretch::Piece { unit, piece, start, tokens } => Some(((*unit, *piece), (*start, *tokens))),
+            Stretch::New { .. } => None,
+        });
+        let used: BTreeMap<(usize, usize), (u32, usize)> = used.collect();
         for (number, unit) in layout.units.iter().enumerate().filter(|(_, unit)| unit.is_cached) {
-            self.push_unit(number, unit, &mut sectioned);
+            sectioned.push_unit(unit, |piece| used.get(&(number, piece)).copied());
         }
         for stretch in &self.stretches {
             match stretch {
@@ -34,34 +41,22 @@ impl Assembly {
         }
         sectioned
     }
-
-    /// The pieces of a unit up to the last that the prompt has.
-    fn push_unit(&self, number: usize, unit: &Unit, sectioned: &mut Sectioned) {
-        let first = sectioned.sections.len() as u32;
-        let base = unit.pieces.first().map_or(0, |piece| piece.start);
-        let used: Vec<Option<(u32, usize)>> =
-            (0..unit.pieces.len()).map(|piece| self.used(number, piece)).collect();
-        let end = used.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        for (piece, used) in unit.pieces.iter().zip(used).take(end) {
-            let (start, tokens) = used.unwrap_or((piece.start, piece.tokens.len()));
-            let origin = start - (piece.start - base);
-            let sees = Sees::Unit { first, origin, is_placeholder: piece.is_placeholder };
-            sectioned.push(start, &piece.tokens[..tokens], sees);
-        }
-    }
-
-    /// Where a piece stands in the prompt, and how many of its tokens.
-    fn used(&self, in_unit: usize, number: usize) -> Option<(u32, usize)> {
-        self.stretches.iter().find_map(|stretch| match stretch {
-            Stretch::Piece { unit, piece, start, tokens } if (*unit, *piece) == (in_unit, number) => {
-                Some((*start, *tokens))
-            }
-            _ => None,
-        })
-    }
 }
 
 impl Sectioned {
+    /// The pieces of a unit up to the last that the prompt has; `used`: where one stands in it, and how many of its tokens.
+    fn push_unit(&mut self, unit: &Unit, used: impl Fn(usize) -> Option<(u32, usize)>) {
+        let first = self.sections.len() as u32;
+        let base = unit.pieces.first().map_or(0, |piece| piece.start);
+        let end = (0..unit.pieces.len()).rfind(|number| used(*number).is_some()).map_or(0, |last| last + 1);
+        for (number, piece) in unit.pieces.iter().enumerate().take(end) {
+            let (start, tokens) = used(number).unwrap_or((piece.start, piece.tokens.len()));
+            let origin = start - (piece.start - base);
+            let sees = Sees::Unit { first, origin, is_placeholder: piece.is_placeholder };
+            self.push(start, &piece.tokens[..tokens], sees);
+        }
+    }
+
     fn push(&mut self, position: u32, tokens: &[TokenId], sees: Sees) {
         self.prompt.extend_from_slice(tokens);
         self.sections.push(Section { tokens: TokenCount(tokens.len() as u64), position, sees });

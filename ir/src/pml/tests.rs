@@ -316,6 +316,21 @@ fn what_is_too_deep_or_too_long_is_refused() {
     assert!(refused(&halves, &text).contains("the prompt needs more than the 100000 positions"));
 }
 
+/// A hundred thousand things on one line are a second's work; were each place counted from the start, or each name looked
+/// for among all, they would be hours'.
+#[test]
+fn the_largest_documents_are_read_in_passes() {
+    let modules: String = (0..20_000).map(|i| format!("<module name=\"m{i}\">x</module>")).collect();
+    let layout = layout(&format!("<schema name=\"s\">{modules}</schema>"));
+    let imports: String = (0..20_000).rev().map(|i| format!("<m{i}/>")).collect();
+    let assembly = assemble(&layout, &format!("<prompt schema=\"s\">{imports}?</prompt>")).expect("valid");
+    let Sectioned { prompt, sections } = assembly.sections(&layout);
+    assert_eq!((prompt.len(), sections.len(), assembly.end), (20_001, 20_001, 20_001));
+    assert!(
+        refused("<schema name=\"s\">\u{e9}<b/></schema>", "").starts_with("line 1, column 19: unknown tag")
+    );
+}
+
 #[test]
 fn a_module_that_is_not_to_be_cached_is_marked_with_all_in_it() {
     let layout = layout(

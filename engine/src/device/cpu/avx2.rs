@@ -5,7 +5,7 @@ mod kernels {
     use std::arch::x86_64::*;
 
     use super::super::pairs::Pair;
-    use super::super::strip::strip_kernel;
+    use super::super::strip::{strip_kernel, widening_strips};
     use super::super::tile::tile_kernels;
 
     /// Singles in a vector.
@@ -74,32 +74,7 @@ mod kernels {
         }
     }
 
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn add_single(sum: __m256, left: *const f32, lanes: __m256) -> __m256 {
-        // SAFETY: the caller vouches for the element.
-        fma(splat(unsafe { *left }), lanes, sum)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn add_widened(sum: __m256, left: *const [f32; 2], lanes: [__m256; 2]) -> __m256 {
-        // SAFETY: the caller vouches for the element.
-        let [first, second] = unsafe { *left };
-        fma(splat(second), lanes[1], fma(splat(first), lanes[0], sum))
-    }
-
-    strip_kernel!("avx2,fma,f16c", strip_singles, singles_by_rows, singles, f32, f32, load_f32, add_single);
-    strip_kernel!(
-        "avx2,fma,f16c",
-        strip_widened,
-        widened_by_rows,
-        widened,
-        [f32; 2],
-        Pair,
-        load_pairs,
-        add_widened
-    );
+    widening_strips!("avx2,fma,f16c", __m256);
 }
 
 #[cfg(not(target_arch = "x86_64"))]

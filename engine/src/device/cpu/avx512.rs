@@ -5,7 +5,7 @@ pub(super) mod kernels {
     use std::arch::x86_64::*;
 
     use super::super::pairs::Pair;
-    use super::super::strip::strip_kernel;
+    use super::super::strip::{strip_kernel, widening_strips};
     use super::super::tile::tile_kernels;
 
     /// Singles in a vector.
@@ -74,32 +74,7 @@ pub(super) mod kernels {
         }
     }
 
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    unsafe fn add_single(sum: __m512, left: *const f32, lanes: __m512) -> __m512 {
-        // SAFETY: the caller vouches for the element.
-        fma(splat(unsafe { *left }), lanes, sum)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    unsafe fn add_widened(sum: __m512, left: *const [f32; 2], lanes: [__m512; 2]) -> __m512 {
-        // SAFETY: the caller vouches for the element.
-        let [first, second] = unsafe { *left };
-        fma(splat(second), lanes[1], fma(splat(first), lanes[0], sum))
-    }
-
-    strip_kernel!("avx512f", strip_singles, singles_by_rows, singles, f32, f32, load_f32, add_single);
-    strip_kernel!(
-        "avx512f",
-        strip_widened,
-        widened_by_rows,
-        widened,
-        [f32; 2],
-        Pair,
-        load_pairs,
-        add_widened
-    );
+    widening_strips!("avx512f", __m512);
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -392,3 +392,37 @@ macro_rules! strip_kernel {
     };
 }
 pub(super) use strip_kernel;
+
+/// Defines the kernels of one instruction set that multiply single precision: with single precision, and with pairs of
+/// bf16. `splat`, `fma` and `load_pairs` are its own too.
+macro_rules! widening_strips {
+    ($features:literal, $vector:ty) => {
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn add_single(sum: $vector, left: *const f32, lanes: $vector) -> $vector {
+            // SAFETY: the caller vouches for the element.
+            fma(splat(unsafe { *left }), lanes, sum)
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn add_widened(sum: $vector, left: *const [f32; 2], lanes: [$vector; 2]) -> $vector {
+            // SAFETY: the caller vouches for the element.
+            let [first, second] = unsafe { *left };
+            fma(splat(second), lanes[1], fma(splat(first), lanes[0], sum))
+        }
+
+        strip_kernel!($features, strip_singles, singles_by_rows, singles, f32, f32, load_f32, add_single);
+        strip_kernel!(
+            $features,
+            strip_widened,
+            widened_by_rows,
+            widened,
+            [f32; 2],
+            Pair,
+            load_pairs,
+            add_widened
+        );
+    };
+}
+pub(super) use widening_strips;
