@@ -176,11 +176,14 @@ fn names(nodes: &[Node]) -> BTreeSet<&str> {
         Node::Union { members, .. } => members.as_slice(),
         node => std::slice::from_ref(node),
     });
-    let name = |node| match node {
-        &Node::Module { ref name, .. } => Some(name.as_str()),
-        _ => None,
-    };
     candidates.filter_map(name).collect()
+}
+
+fn name(node: &Node) -> Option<&str> {
+    match node {
+        Node::Module { name, .. } => Some(name),
+        _ => None,
+    }
 }
 
 /// Refuses two members of one union; the one that is named later is to blame.
