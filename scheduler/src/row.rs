@@ -266,7 +266,7 @@ impl Row {
 
     /// What the keys of part `number` begin with, in a relQuery of this scope. The parts before have their keys.
     pub(crate) fn chain_scope(&mut self, hasher: &Hasher, scope: u128, number: usize) -> u128 {
-        if self.parts.is_empty() {
+        if self.item.sections.is_empty() {
             return scope;
         }
         if let Some(known) = self.chain(number).scope {

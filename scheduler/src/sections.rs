@@ -144,9 +144,17 @@ pub(crate) fn runs(parts: &[Part], section: Section, number: usize, block_tokens
 
 /// What the keys of section `number` begin with: its kind, where its own numbering begins, and all that it sees, by the
 /// last key of each and its shift. The parts it sees have all their keys.
+///
+/// A section that sees nothing and counts from 0 is what an undivided prompt is: the same tokens at the same positions
+/// after nothing. It has that prompt's names, so a span that repeats another request's prompt and answer finds the keys
+/// and values that the request left (the dual-output paradox of Span Queries 2, without its cropping).
 pub(crate) fn scope(hasher: &Hasher, scope: u128, parts: &[Part], section: Section, number: usize) -> u128 {
     let is_exact = section.sees == Sees::Before;
-    let seen = seen(parts, section, number)
-        .map(|(part, shift)| (*part.chain.keys.last().expect("made before those of what sees it"), shift));
+    let mut seen = seen(parts, section, number)
+        .map(|(part, shift)| (*part.chain.keys.last().expect("made before those of what sees it"), shift))
+        .peekable();
+    if numbering(section) == 0 && seen.peek().is_none() {
+        return scope;
+    }
     hasher.section(scope, is_exact, numbering(section), seen)
 }

@@ -197,32 +197,54 @@ fn config(policy: Policy, kv_blocks: u32) -> SchedulerConfig {
     }
 }
 
-/// Runs relQueries one after another, or all at once; every `fails`th step fails.
+/// Runs relQueries all at once; every `fails`th step fails.
 fn run(config: SchedulerConfig, relqueries: Vec<Vec<WorkItem>>, fails: usize) -> (Memory, Vec<u64>) {
-    let mut scheduler = Scheduler::new(config, CostModel::default()).expect("a valid configuration");
-    let mut memory = Memory::default();
-    for (id, items) in (1..).zip(relqueries) {
-        memory.items.extend(items.iter().map(|item| (item.seed, item.clone())));
-        scheduler.submit(submission(id, id, items)).expect("it fits");
+    let mut world = World::new(config);
+    relqueries.into_iter().for_each(|items| world.submit(items));
+    let computed = world.drain(fails);
+    (world.memory, computed)
+}
+
+struct World {
+    scheduler: Scheduler,
+    memory: Memory,
+    submitted: u64,
+    now: Time,
+}
+
+impl World {
+    fn new(config: SchedulerConfig) -> Self {
+        let scheduler = Scheduler::new(config, CostModel::default()).expect("a valid configuration");
+        Self { scheduler, memory: Memory::default(), submitted: 0, now: Time(100) }
     }
-    let (mut now, mut steps, mut done) = (Time(100), 0, Vec::new());
-    while let Some(plan) = scheduler.plan(now) {
-        steps += 1;
-        now = now + Nanos(1_000);
-        assert!(steps < 4_000, "no end in sight");
-        let events = match fails > 0 && steps % fails == 0 {
-            true => scheduler.abort_step(plan.step, "broken", now),
-            false => scheduler.apply(&memory.step(&plan), now),
-        };
-        scheduler.check_invariants().expect("the books balance");
-        done.extend(events.iter().filter_map(|event| match event {
-            Event::RowDone { row, usage, .. } => Some((*row, usage.computed.0)),
-            Event::RowFailed { error, .. } => panic!("{error}"),
-            _ => None,
-        }));
+
+    fn submit(&mut self, items: Vec<WorkItem>) {
+        self.submitted += 1;
+        self.memory.items.extend(items.iter().map(|item| (item.seed, item.clone())));
+        self.scheduler.submit(submission(self.submitted, self.now.0, items)).expect("it fits");
     }
-    assert!(scheduler.is_idle());
-    (memory, done.into_iter().map(|(_, computed)| computed).collect())
+
+    /// Runs until nothing is left to do: computed tokens of each row, as the rows end.
+    fn drain(&mut self, fails: usize) -> Vec<u64> {
+        let (mut steps, mut done) = (0, Vec::new());
+        while let Some(plan) = self.scheduler.plan(self.now) {
+            steps += 1;
+            self.now = self.now + Nanos(1_000);
+            assert!(steps < 4_000, "no end in sight");
+            let events = match fails > 0 && steps % fails == 0 {
+                true => self.scheduler.abort_step(plan.step, "broken", self.now),
+                false => self.scheduler.apply(&self.memory.step(&plan), self.now),
+            };
+            self.scheduler.check_invariants().expect("the books balance");
+            done.extend(events.iter().filter_map(|event| match event {
+                Event::RowDone { usage, .. } => Some(usage.computed.0),
+                Event::RowFailed { error, .. } => panic!("{error}"),
+                _ => None,
+            }));
+        }
+        assert!(self.scheduler.is_idle());
+        done
+    }
 }
 
 #[test]
@@ -257,6 +279,58 @@ fn the_same_text_behind_other_modules_is_another_text() {
     // Modules 0, 1, 2: 8 + 8 + 11. The own text twice whole; the third time its two full blocks are there.
     assert_eq!(memory.computed, 8 + 8 + 11 + 9 + 9 + 1);
     assert_eq!(computed.iter().sum::<u64>(), memory.computed);
+}
+
+#[test]
+fn a_span_that_repeats_a_prompt_and_its_answer_finds_what_they_left() {
+    // 6 tokens in, 7 out: 12 of the 13 are in memory, three blocks.
+    let inner = item(0, (0..6).collect(), 7, 1);
+    let whole = Section { tokens: TokenCount(6), position: 0, sees: Sees::Before };
+    let asked = WorkItem { sections: Arc::from([whole]), ..inner.clone() };
+    let outer = |answer: &[TokenId]| {
+        let system = (500..505).map(TokenId);
+        let span: Vec<TokenId> = inner.prompt.iter().chain(answer).copied().chain([TokenId(600)]).collect();
+        let length = TokenCount(span.len() as u64);
+        let own = 5 + span.len() as u32;
+        let sections = [
+            Section { tokens: TokenCount(5), position: 0, sees: Sees::Before },
+            Section {
+                tokens: length,
+                position: 5,
+                sees: Sees::Unit { first: 1, origin: 5, is_placeholder: false },
+            },
+            Section { tokens: TokenCount(2), position: own, sees: Sees::Before },
+        ];
+        let prompt: Vec<TokenId> = system.chain(span).chain([TokenId(700), TokenId(701)]).collect();
+        WorkItem { prompt: prompt.into(), sections: sections.into(), ..item(1, vec![0], 1, 2) }
+    };
+    for policy in Policy::ALL {
+        for is_same in [true, false] {
+            let mut world = World::new(config(policy, 64));
+            world.submit(vec![asked.clone()]);
+            assert_eq!(world.drain(0), [6], "{policy:?}");
+            let mut answer = world.memory.outputs[&1].clone();
+            if !is_same {
+                answer[3] = TokenId(9_999);
+            }
+            world.submit(vec![outer(&answer)]);
+            // Of the span's 14 tokens the last block's two: the answer's last, which nobody has computed, and the closing
+            // one. Another answer shares the blocks before it parts from this one.
+            let span = if is_same { 2 } else { 6 };
+            assert_eq!(world.drain(0), [5 + span + 2], "{policy:?}");
+        }
+    }
+}
+
+#[test]
+fn the_same_text_at_another_position_is_another_text() {
+    let at = |position: u32, seed: u64| {
+        let whole = Section { tokens: TokenCount(9), position, sees: Sees::Before };
+        WorkItem { sections: Arc::from([whole]), ..item(0, (0..9).collect(), 1, seed) }
+    };
+    let (memory, _) = run(config(Policy::Ours, 64), vec![vec![at(0, 1)], vec![at(5, 2)], vec![at(5, 3)]], 0);
+    // The third finds the two full blocks of the second.
+    assert_eq!(memory.computed, 9 + 9 + 1);
 }
 
 #[test]
