@@ -78,6 +78,34 @@ pub struct Section {
     pub sees: Sees,
 }
 
+impl Section {
+    /// Position for which the key of its first token is rotated.
+    pub fn numbering(&self) -> u32 {
+        match self.sees {
+            Sees::Before => self.position,
+            Sees::Unit { origin, .. } => self.position - origin,
+        }
+    }
+
+    /// Whether nothing outside its unit sees it.
+    pub fn is_placeholder(&self) -> bool {
+        matches!(self.sees, Sees::Unit { is_placeholder: true, .. })
+    }
+
+    /// Whether it sees `other`, section `number` of the same prompt and computed before it; if so, by how many
+    /// positions further on it reads the other's keys than they were rotated for.
+    pub fn shift_of(&self, number: usize, other: &Self) -> Option<u32> {
+        match self.sees {
+            Sees::Before => {
+                let sees = other.position < self.position && !other.is_placeholder();
+                sees.then(|| other.position - other.numbering())
+            }
+            // Inside its unit a section counts as the unit does.
+            Sees::Unit { first, .. } => (number >= first as usize).then_some(0),
+        }
+    }
+}
+
 /// What the tokens of a section attend to beside those before them in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sees {

@@ -1,11 +1,13 @@
-//! Two ways of keeping a model's weights, compared: how far one's next-token distributions are from the other's.
+//! Two ways of computing answers, compared: how far one's next-token distributions are from the other's.
 //!
 //! The reference answers each prompt greedily and the candidate is given the same tokens, so that both are asked for
-//! the same distributions to the end. It must not know how either keeps its weights.
+//! the same distributions to the end. It must not know how either keeps its weights, nor why a prompt is in sections.
 
 use std::sync::Arc;
 
-use base::{BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Slot, TokenCount, TokenId};
+use base::{
+    BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Section, Sees, Slot, TokenCount, TokenId,
+};
 
 use crate::parallel::{Broken, Memory, Ranks};
 use crate::pool::PoolError;
@@ -13,8 +15,9 @@ use crate::pool::PoolError;
 /// Tokens of each answer, where the model does not end it sooner.
 const OUTPUT_TOKENS: usize = 16;
 
-/// Prompts that are answered together.
+/// Prompts that are answered together, and their tokens where those of one are fewer.
 const ROWS: usize = 16;
+const TOKENS: usize = 8_192;
 
 /// Positions of a KV block.
 const BLOCK_TOKENS: usize = 16;
@@ -78,18 +81,61 @@ impl Comparison {
     }
 }
 
-/// Compares `candidate` with `reference`, of the same checkpoint, on `prompts`; answers end with one of `ends`.
+/// A prompt, in sections or (where there are none) undivided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// Its tokens.
+    pub tokens: Vec<TokenId>,
+    /// Its sections, as in [`base::WorkItem::sections`].
+    pub sections: Arc<[Section]>,
+}
+
+impl Prompt {
+    /// An undivided prompt.
+    pub fn whole(tokens: Vec<TokenId>) -> Self {
+        Self { tokens, sections: Arc::default() }
+    }
+
+    /// The same text undivided: what a reader of all of it sees, in the order of positions.
+    pub fn undivided(&self) -> Self {
+        let mut start = 0;
+        let mut stretches: Vec<(u32, &[TokenId])> = Vec::new();
+        for section in &*self.sections {
+            let tokens = &self.tokens[start..start + section.tokens.0 as usize];
+            start += tokens.len();
+            if !section.is_placeholder() {
+                stretches.push((section.position, tokens));
+            }
+        }
+        if stretches.is_empty() {
+            return self.clone();
+        }
+        stretches.sort_by_key(|(position, _)| *position);
+        Self::whole(stretches.into_iter().flat_map(|(_, tokens)| tokens).copied().collect())
+    }
+
+    /// The position behind its last.
+    fn end(&self) -> usize {
+        let last = self.sections.last();
+        last.map_or(self.tokens.len(), |last| last.position as usize + last.tokens.0 as usize)
+    }
+}
+
+/// Compares `candidate` with `reference`, of the same checkpoint, on prompts that may be put to each in another form;
+/// answers end with one of `ends`.
 ///
 /// Token ids from `ids_end` on are padding of the vocabulary and left out.
 pub fn compare(
     (reference, candidate): (&Ranks, &Ranks),
-    prompts: &[Vec<TokenId>],
+    prompts: &[(Prompt, Prompt)],
     (ends, ids_end): (&[TokenId], usize),
 ) -> Result<Comparison, CompareError> {
     let max = reference.config().context_max;
-    for (number, prompt) in (1..).zip(prompts) {
-        match prompt.len() {
-            0 => return Err(CompareError::PromptEmpty(number)),
+    for (number, (one, other)) in (1..).zip(prompts) {
+        match one.end().max(other.end()) {
+            _ if one.tokens.is_empty() || other.tokens.is_empty() => {
+                return Err(CompareError::PromptEmpty(number));
+            }
             tokens if tokens + OUTPUT_TOKENS > max => {
                 return Err(CompareError::PromptTooLong { number, tokens, max });
             }
@@ -97,28 +143,43 @@ pub fn compare(
         }
     }
     let mut found = Comparison::default();
-    for prompts in prompts.chunks(ROWS) {
-        let mut rows = Vec::with_capacity(prompts.len());
-        let mut blocks = 0;
-        for prompt in prompts {
-            rows.push(Row::new(prompt, &mut blocks));
-        }
-        let mut memory = [memory(reference, blocks)?, memory(candidate, blocks)?];
+    let mut left = prompts;
+    while !left.is_empty() {
+        let mut tokens = 0;
+        let fit = left.iter().take(ROWS).take_while(|(one, other)| {
+            tokens += one.tokens.len().max(other.tokens.len());
+            tokens <= TOKENS
+        });
+        let (group, rest) = left.split_at(fit.count().max(1));
+        left = rest;
+        let rows = |of: fn(&(Prompt, Prompt)) -> &Prompt| {
+            let mut blocks = 0;
+            let rows: Vec<Row> = group.iter().map(|pair| Row::new(of(pair), &mut blocks)).collect();
+            (rows, blocks)
+        };
+        let ((ones, ones_blocks), (others, others_blocks)) = (rows(|pair| &pair.0), rows(|pair| &pair.1));
+        let mut memory = [memory(reference, ones_blocks)?, memory(candidate, others_blocks)?];
+        let mut rows: Vec<(Row, Row)> = ones.into_iter().zip(others).collect();
         for index in 0..OUTPUT_TOKENS {
-            let slots: Vec<Slot> = rows.iter().zip(0..).map(|(row, id)| row.slot(id, index)).collect();
-            if slots.is_empty() {
+            if rows.is_empty() {
                 break;
             }
-            let [reference, candidate] =
-                [logits(reference, &mut memory[0], &slots)?, logits(candidate, &mut memory[1], &slots)?];
-            let width = reference.len() / slots.len();
+            let slots = |of: fn(&(Row, Row)) -> &Row| -> Vec<Slot> {
+                rows.iter().zip(0..).flat_map(|(pair, id)| of(pair).slots(id, index)).collect()
+            };
+            let reference = logits(reference, &mut memory[0], &slots(|pair| &pair.0))?;
+            let candidate = logits(candidate, &mut memory[1], &slots(|pair| &pair.1))?;
+            let width = reference.len() / rows.len();
             let pairs = reference.chunks_exact(width).zip(candidate.chunks_exact(width));
             rows = rows
                 .into_iter()
                 .zip(pairs)
-                .filter_map(|(mut row, (reference, candidate))| {
+                .filter_map(|((mut one, mut other), (reference, candidate))| {
                     found.add(&reference[..ids_end], &candidate[..ids_end]);
-                    row.push(likeliest(&reference[..ids_end]), ends).then_some(row)
+                    let token = likeliest(&reference[..ids_end]);
+                    one.push(token);
+                    other.push(token);
+                    (!ends.contains(&token)).then_some((one, other))
                 })
                 .collect();
         }
@@ -137,8 +198,14 @@ fn logits(model: &Ranks, memory: &mut [Memory], slots: &[Slot]) -> Result<Vec<f3
     model.logits(memory, &hidden)
 }
 
-/// A prompt and its answer so far, in blocks of its own.
+/// A prompt and its answer so far, each section in blocks of its own.
 struct Row {
+    parts: Vec<RowPart>,
+}
+
+/// A section; the last one grows with the answer.
+struct RowPart {
+    section: Section,
     tokens: Vec<TokenId>,
     /// How many of them have keys and values.
     done: usize,
@@ -146,40 +213,81 @@ struct Row {
 }
 
 impl Row {
-    fn new(prompt: &[TokenId], next_block: &mut u32) -> Self {
-        let first = *next_block;
-        *next_block += (prompt.len() + OUTPUT_TOKENS).div_ceil(BLOCK_TOKENS) as u32;
-        Self { tokens: prompt.to_vec(), done: 0, blocks: (first..*next_block).map(BlockId).collect() }
+    fn new(prompt: &Prompt, next_block: &mut u32) -> Self {
+        let whole =
+            Section { tokens: TokenCount(prompt.tokens.len() as u64), position: 0, sees: Sees::Before };
+        let sections = if prompt.sections.is_empty() { &[whole][..] } else { &prompt.sections };
+        let (mut start, mut parts) = (0, Vec::with_capacity(sections.len()));
+        for (number, section) in sections.iter().enumerate() {
+            let end = start + section.tokens.0 as usize;
+            let room = if number + 1 == sections.len() { OUTPUT_TOKENS } else { 0 };
+            let first = *next_block;
+            *next_block += (end - start + room).div_ceil(BLOCK_TOKENS) as u32;
+            let blocks = (first..*next_block).map(BlockId).collect();
+            parts.push(RowPart {
+                section: *section,
+                tokens: prompt.tokens[start..end].to_vec(),
+                done: 0,
+                blocks,
+            });
+            start = end;
+        }
+        Self { parts }
     }
 
-    /// The slot of the tokens that are new.
-    fn slot(&self, id: u64, index: usize) -> Slot {
-        let (done, len) = (self.done, self.tokens.len());
-        let blocks = &self.blocks;
-        let used = || Run {
-            blocks: blocks[..done.div_ceil(BLOCK_TOKENS)].into(),
-            tokens: TokenCount(done as u64),
-            shift: 0,
-        };
+    /// The slots of the tokens that are new; the last one samples.
+    fn slots(&self, id: u64, index: usize) -> Vec<Slot> {
+        let new = (0..self.parts.len()).filter(|number| self.parts[*number].is_new());
+        new.map(|number| self.slot(id, index, number)).collect()
+    }
+
+    fn slot(&self, id: u64, index: usize, number: usize) -> Slot {
+        let part = &self.parts[number];
+        let before = self.parts[..number].iter().enumerate();
+        let mut context: Vec<Run> = before
+            .filter_map(|(number, other)| {
+                let shift = part.section.shift_of(number, &other.section)?;
+                Some(other.run(other.tokens.len(), shift))
+            })
+            .collect();
+        if part.done > 0 {
+            context.push(part.run(part.done, 0));
+        }
         let generation = Arc::new(Generation::default());
+        let samples = number + 1 == self.parts.len();
         Slot {
             request: RequestId(id),
-            start: done as u32,
-            input: self.tokens[done..].to_vec(),
+            start: part.section.numbering() + part.done as u32,
+            input: part.tokens[part.done..].to_vec(),
             guesses: 0,
-            context: if done == 0 { Vec::new() } else { vec![used()] },
-            write_blocks: blocks[done / BLOCK_TOKENS..len.div_ceil(BLOCK_TOKENS)].to_vec(),
-            write_offset: (done % BLOCK_TOKENS) as u32,
-            sample: Some(SampleSpec { generation, seed: 0, output_index: index as u32 }),
-            is_prefill: done == 0,
+            context,
+            write_blocks: part.blocks[part.done / BLOCK_TOKENS..part.tokens.len().div_ceil(BLOCK_TOKENS)]
+                .to_vec(),
+            write_offset: (part.done % BLOCK_TOKENS) as u32,
+            sample: samples.then_some(SampleSpec { generation, seed: 0, output_index: index as u32 }),
+            is_prefill: index == 0,
         }
     }
 
-    /// Takes the next token; whether the answer goes on.
-    fn push(&mut self, token: TokenId, ends: &[TokenId]) -> bool {
-        self.done = self.tokens.len();
-        self.tokens.push(token);
-        !ends.contains(&token)
+    /// Takes the next token.
+    fn push(&mut self, token: TokenId) {
+        for part in &mut self.parts {
+            part.done = part.tokens.len();
+        }
+        let own = self.parts.last_mut().expect("a prompt has a section");
+        own.tokens.push(token);
+    }
+}
+
+impl RowPart {
+    fn is_new(&self) -> bool {
+        self.done < self.tokens.len()
+    }
+
+    /// Its first `tokens`, read `shift` positions further on.
+    fn run(&self, tokens: usize, shift: u32) -> Run {
+        let blocks = self.blocks[..tokens.div_ceil(BLOCK_TOKENS)].into();
+        Run { blocks, tokens: TokenCount(tokens as u64), shift }
     }
 }
 
@@ -225,10 +333,14 @@ mod tests {
         Ranks::load(&synthetic.config, &synthetic.weights(), &cpus, keep).expect("it is whole")
     }
 
-    fn prompts() -> Vec<Vec<TokenId>> {
+    fn prompts() -> Vec<(Prompt, Prompt)> {
         (0..ROWS + 3)
-            .map(|row| (0..5 + row).map(|i| TokenId(((7 * row + 3 * i) % 200) as u32)).collect())
+            .map(|row| both((0..5 + row).map(|i| TokenId(((7 * row + 3 * i) % 200) as u32)).collect()))
             .collect()
+    }
+
+    fn both(tokens: Vec<TokenId>) -> (Prompt, Prompt) {
+        (Prompt::whole(tokens.clone()), Prompt::whole(tokens))
     }
 
     #[test]
@@ -255,6 +367,42 @@ mod tests {
     }
 
     #[test]
+    fn sections_that_see_all_before_them_change_nothing_and_independent_ones_do() {
+        let f32s = model(Keep { dtype: Some(Dtype::F32), ..Keep::default() });
+        let section =
+            |tokens: u64, position: u32, sees: Sees| Section { tokens: TokenCount(tokens), position, sees };
+        let unit =
+            |first: u32, origin: u32, is_placeholder: bool| Sees::Unit { first, origin, is_placeholder };
+        let tokens: Vec<TokenId> = (0..60).map(|i| TokenId((i * 37 + i * i) % 200)).collect();
+        let found = |sections: &[Section]| {
+            let divided = Prompt { tokens: tokens.clone(), sections: sections.into() };
+            compare((&f32s, &f32s), &[(divided.undivided(), divided)], (&[], 200)).expect("it fits")
+        };
+        let exact = found(&[
+            section(23, 0, Sees::Before),
+            section(17, 23, Sees::Before),
+            section(20, 40, Sees::Before),
+        ]);
+        assert_eq!((exact.positions, exact.agreement()), (OUTPUT_TOKENS as u64, Some(1.0)));
+        assert!(exact.divergence_max < 1e-6, "{exact:?}");
+        // The first unit sees what it would see anyway; the second does not see the first.
+        let first = found(&[section(23, 0, unit(0, 0, false)), section(37, 23, Sees::Before)]);
+        assert!(first.divergence_max < 1e-6, "{first:?}");
+        let second = found(&[
+            section(23, 0, unit(0, 0, false)),
+            section(17, 23, unit(1, 23, false)),
+            section(20, 40, Sees::Before),
+        ]);
+        assert!(second.divergence_max > 1e-4, "{second:?}");
+        // What only stands in is no text of the prompt.
+        let undivided = Prompt {
+            tokens: tokens.clone(),
+            sections: Arc::from([section(23, 0, unit(0, 0, true)), section(37, 0, Sees::Before)]),
+        };
+        assert_eq!(undivided.undivided(), Prompt::whole(tokens[23..].to_vec()));
+    }
+
+    #[test]
     fn an_answer_ends_with_an_end_token() {
         let model = model(Keep::default());
         let every: Vec<TokenId> = (0..200).map(TokenId).collect();
@@ -266,11 +414,11 @@ mod tests {
     fn prompts_that_cannot_be_answered_are_refused_by_number() {
         let model = model(Keep::default());
         let long = vec![TokenId(1); model.config().context_max];
-        let refused = |prompts: &[Vec<TokenId>]| {
+        let refused = |prompts: &[(Prompt, Prompt)]| {
             compare((&model, &model), prompts, (&[], 200)).expect_err("refused").to_string()
         };
-        let error = refused(&[vec![TokenId(1)], long]);
+        let error = refused(&[both(vec![TokenId(1)]), both(long)]);
         assert_eq!(error, "prompt 2 has 256 tokens; with 16 of answer the model takes 256");
-        assert_eq!(refused(&[Vec::new()]), "prompt 1 is empty");
+        assert_eq!(refused(&[both(Vec::new())]), "prompt 1 is empty");
     }
 }

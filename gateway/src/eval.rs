@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use base::{ChatTemplate as _, Role, TokenId, Tokenizer as _};
 use engine::checkpoint::Dtype;
-use engine::compare::{CompareError, Comparison, compare};
+use engine::compare::{CompareError, Comparison, Prompt, compare};
 use engine::text::TokenText as _;
 use engine::{Engine, Keep, KvFormat, ModelText, Quantize};
 
@@ -85,7 +85,11 @@ pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<Line>, EvalErr
     };
     let reference = load(REFERENCE)?;
     let text = &reference.text;
-    let prompts = prompts.iter().map(|prompt| tokens(text, prompt)).collect::<Result<Vec<_>, _>>()?;
+    let pair = |prompt: &String| {
+        let prompt = Prompt::whole(tokens(text, prompt)?);
+        Ok((prompt.clone(), prompt))
+    };
+    let prompts = prompts.iter().map(pair).collect::<Result<Vec<_>, base::TextError>>()?;
     let ids = (text.ends(), text.ids_end() as usize);
     let mut lines = Vec::new();
     for (format, keep) in FORMATS {

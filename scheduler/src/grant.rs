@@ -371,7 +371,7 @@ fn slot(draft: &Draft, row: &Row, own: Vec<Run>, block_tokens: u32) -> Slot {
     });
     Slot {
         request: row.request.expect("given when the row was admitted"),
-        start: sections::numbering(section) + from,
+        start: section.numbering() + from,
         input,
         guesses,
         context,

@@ -43,29 +43,11 @@ impl Part {
         self.start + self.tokens()
     }
 
-    /// Position for which the key of its first token is rotated.
-    pub(crate) fn numbering(&self) -> u32 {
-        numbering(self.section)
-    }
-
     /// Its first `tokens` as something that a query at its prompt's positions reads.
     fn run(&self, tokens: u32, shift: u32, block_tokens: u32) -> Run {
         let blocks = &self.chain.blocks[..tokens.div_ceil(block_tokens) as usize];
         Run { blocks: blocks.into(), tokens: TokenCount(u64::from(tokens)), shift }
     }
-}
-
-/// Position for which the key of a section's first token is rotated.
-pub(crate) fn numbering(section: Section) -> u32 {
-    match section.sees {
-        Sees::Before => section.position,
-        Sees::Unit { origin, .. } => section.position - origin,
-    }
-}
-
-/// Whether only its unit sees it.
-fn is_placeholder(section: Section) -> bool {
-    matches!(section.sees, Sees::Unit { is_placeholder: true, .. })
 }
 
 /// Why these sections are not those of a prompt of `prompt` tokens; `None` where they are.
@@ -91,12 +73,12 @@ pub(crate) fn problem(sections: &[Section], prompt: usize) -> Option<&'static st
             }
             let before = unit.iter().rev().nth(1);
             if before.is_some_and(|before| {
-                u64::from(numbering(*before)) + before.tokens.0 > numbering(*section).into()
+                u64::from(before.numbering()) + before.tokens.0 > section.numbering().into()
             }) {
                 return Some("the sections of a unit are not in order");
             }
         }
-        if !is_placeholder(*section) {
+        if !section.is_placeholder() {
             ranges.push((u64::from(section.position), u64::from(section.position) + section.tokens.0));
         }
     }
@@ -123,18 +105,12 @@ pub(crate) fn parts(sections: &[Section]) -> Vec<Part> {
 /// What section `number` (or the row's own, behind all parts) sees of the parts, each with its shift as the section's
 /// queries read it.
 pub(crate) fn seen(parts: &[Part], section: Section, number: usize) -> impl Iterator<Item = (&Part, u32)> {
-    let range = match section.sees {
-        Sees::Before => 0..number,
-        Sees::Unit { first, .. } => first as usize..number,
+    let from = match section.sees {
+        Sees::Before => 0,
+        Sees::Unit { first, .. } => first as usize, // It has no need to look at the others, however many.
     };
-    let is_before = section.sees == Sees::Before;
-    let sees = move |part: &&Part| {
-        !is_before || (part.section.position < section.position && !is_placeholder(part.section))
-    };
-    parts[range].iter().filter(sees).map(move |part| {
-        // Inside its unit a section counts as the unit does.
-        (part, if is_before { part.section.position - part.numbering() } else { 0 })
-    })
+    let before = parts.iter().enumerate().take(number).skip(from);
+    before.filter_map(move |(number, part)| Some((part, section.shift_of(number, &part.section)?)))
 }
 
 /// The runs of those.
@@ -153,8 +129,8 @@ pub(crate) fn scope(hasher: &Hasher, scope: u128, parts: &[Part], section: Secti
     let mut seen = seen(parts, section, number)
         .map(|(part, shift)| (*part.chain.keys.last().expect("made before those of what sees it"), shift))
         .peekable();
-    if numbering(section) == 0 && seen.peek().is_none() {
+    if section.numbering() == 0 && seen.peek().is_none() {
         return scope;
     }
-    hasher.section(scope, is_exact, numbering(section), seen)
+    hasher.section(scope, is_exact, section.numbering(), seen)
 }
