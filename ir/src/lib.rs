@@ -6,6 +6,7 @@
 
 pub mod catalogue;
 mod cell;
+mod conversation;
 mod error;
 mod explain;
 mod lower;
@@ -16,6 +17,7 @@ mod shape;
 mod template;
 
 pub use cell::Cell;
+pub use conversation::{Encoder, Sectioned, Tags};
 pub use error::{IrError, RowProblem};
 pub use explain::explain;
 pub use lower::{LowerOptions, Lowered, RowAnswer, lower};

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{TokenId, Tokenizer};
 
 use super::document::{Place, PmlError};
-use super::layout::{Encoder, Layout, LayoutError, Node, Param, Text};
+use super::layout::{Layout, LayoutError, Node, Param};
 use super::prompt::{Import, Prompt, PromptPart};
-use super::tags::Tags;
+use crate::conversation::{Encoder, Tags, Text};
 
 /// A prompt by position.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,12 +5,12 @@
 //! parameter stands in it: each [`Piece`] has keys and values of its own, computed seeing the earlier pieces of its
 //! [`Unit`] and nothing else.
 
-use base::{After, MarkupPart, TokenId, Tokenizer};
+use base::{MarkupPart, TokenId, Tokenizer};
 
 use super::document::Place;
 use super::schema::{Module, Parameter, Part, Schema, Union};
-use super::tags::Tags;
 use crate::IrError;
+use crate::conversation::{Encoder, Tags, Text};
 
 /// A schema with its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,68 +89,6 @@ pub struct Param {
     pub start: u32,
     /// Reserved positions.
     pub length: u32,
-}
-
-/// How text becomes tokens.
-#[derive(Clone, Copy)]
-pub(super) struct Encoder<'a> {
-    pub(super) tokenizer: &'a dyn Tokenizer,
-    pub(super) tags: Option<&'a Tags>,
-}
-
-impl Encoder<'_> {
-    /// The tags, where the model has such.
-    pub(super) fn tags(&self) -> Result<&Tags, IrError> {
-        self.tags.ok_or(IrError::NoChatTemplate)
-    }
-}
-
-/// Markup and text that follow one another, before they are tokens.
-#[derive(Clone, Default)]
-pub(super) struct Text(Vec<Bit>);
-
-#[derive(Clone)]
-enum Bit {
-    Markup(MarkupPart),
-    Data(String),
-}
-
-impl Text {
-    pub(super) fn data(&mut self, text: &str) {
-        self.0.push(Bit::Data(text.to_owned()));
-    }
-
-    pub(super) fn markup(&mut self, markup: &[MarkupPart]) {
-        self.0.extend(markup.iter().cloned().map(Bit::Markup));
-    }
-
-    pub(super) fn append(&mut self, other: &Self) {
-        self.0.extend(other.0.iter().cloned());
-    }
-
-    /// The tokens, leaving nothing. `is_first`: nothing stands before them.
-    pub(super) fn take(&mut self, tokenizer: &dyn Tokenizer, is_first: bool) -> Vec<TokenId> {
-        let mut after = is_first.then_some(After::Nothing);
-        let (mut tokens, mut stretch) = (Vec::new(), String::new());
-        let encode = |after, stretch: &str| match after {
-            _ if stretch.is_empty() => Vec::new(),
-            Some(after) => tokenizer.encode_stretch(after, stretch),
-            None => tokenizer.encode_data(stretch),
-        };
-        for bit in self.0.drain(..) {
-            match bit {
-                Bit::Data(text) | Bit::Markup(MarkupPart::Text(text)) => stretch += &text,
-                Bit::Markup(MarkupPart::Special(token)) => {
-                    tokens.extend(encode(after, &stretch));
-                    tokens.push(token);
-                    stretch.clear();
-                    after = Some(After::Special);
-                }
-            }
-        }
-        tokens.extend(encode(after, &stretch));
-        tokens
-    }
 }
 
 impl Layout {

@@ -11,7 +11,6 @@ mod layout;
 mod prompt;
 mod schema;
 mod sections;
-mod tags;
 #[cfg(test)]
 mod tests;
 
@@ -20,5 +19,5 @@ pub use document::{Place, PmlError};
 pub use layout::{Layout, Node, Param, Piece, Unit};
 pub use prompt::{Import, Prompt, PromptPart};
 pub use schema::{Module, Parameter, Part, Schema, Union};
-pub use sections::Sectioned;
-pub use tags::Tags;
+
+pub use crate::conversation::{Sectioned, Tags};

@@ -1,20 +1,12 @@
-//! A prompt as the scheduler takes it: tokens and sections (DESIGN 3: independent reuse).
+//! The sections of a prompt made from a schema (DESIGN 3: independent reuse).
 
 use std::collections::BTreeMap;
 
-use base::{Section, Sees, TokenCount, TokenId};
+use base::Sees;
 
 use super::assemble::{Assembly, Stretch};
 use super::layout::{Layout, Unit};
-
-/// A prompt's tokens, cut into sections.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sectioned {
-    /// The tokens, in the order of the sections.
-    pub prompt: Vec<TokenId>,
-    /// The sections: units first, in order, then what is new, by position.
-    pub sections: Vec<Section>,
-}
+use crate::conversation::Sectioned;
 
 impl Assembly {
     /// The prompt's sections. Imported units keep their placeholders: what follows one in its unit is computed seeing
@@ -55,10 +47,5 @@ impl Sectioned {
             let sees = Sees::Unit { first, origin, is_placeholder: piece.is_placeholder };
             self.push(start, &piece.tokens[..tokens], sees);
         }
-    }
-
-    fn push(&mut self, position: u32, tokens: &[TokenId], sees: Sees) {
-        self.prompt.extend_from_slice(tokens);
-        self.sections.push(Section { tokens: TokenCount(tokens.len() as u64), position, sees });
     }
 }

@@ -16,12 +16,12 @@ type Markup = Vec<MarkupPart>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tags {
     /// In front of the first message.
-    pub(super) begin: Markup,
+    pub(crate) begin: Markup,
     system: Pair,
     user: Pair,
     assistant: Pair,
     /// Behind the last message: here the answer begins.
-    pub(super) answer: Markup,
+    pub(crate) answer: Markup,
 }
 
 /// The markup in front of a message and behind it.
@@ -31,7 +31,8 @@ struct Pair {
     close: Markup,
 }
 
-const SEPARATE: &str = "the model's chat template does not treat messages one by one, so <system>, <user> and <assistant> cannot be placed freely";
+const SEPARATE: &str =
+    "the model's chat template does not treat messages one by one, so they cannot be placed freely";
 
 impl Tags {
     /// Takes a template apart.
@@ -60,12 +61,12 @@ impl Tags {
     }
 
     /// The markup in front of a message.
-    pub(super) fn open(&self, role: Role) -> &[MarkupPart] {
+    pub(crate) fn open(&self, role: Role) -> &[MarkupPart] {
         &self.pair(role).open
     }
 
     /// The markup behind a message.
-    pub(super) fn close(&self, role: Role) -> &[MarkupPart] {
+    pub(crate) fn close(&self, role: Role) -> &[MarkupPart] {
         &self.pair(role).close
     }
 

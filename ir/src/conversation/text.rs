@@ -1,0 +1,82 @@
+//! Text of messages on its way to tokens: markup and data, told apart until the last.
+
+use base::{After, MarkupPart, TokenId, Tokenizer};
+
+use super::Tags;
+use crate::IrError;
+
+/// How text becomes tokens.
+#[derive(Clone, Copy)]
+pub struct Encoder<'a> {
+    /// The model's tokenizer.
+    pub tokenizer: &'a dyn Tokenizer,
+    /// The markup of messages, where the model has a chat template.
+    pub tags: Option<&'a Tags>,
+}
+
+impl Encoder<'_> {
+    /// The tags, where the model has such.
+    pub(crate) fn tags(&self) -> Result<&Tags, IrError> {
+        self.tags.ok_or(IrError::NoChatTemplate)
+    }
+}
+
+/// Markup and text that follow one another, before they are tokens.
+#[derive(Clone, Default)]
+pub(crate) struct Text(Vec<Bit>);
+
+#[derive(Clone)]
+enum Bit {
+    Markup(MarkupPart),
+    Data(String),
+    Tokens(Vec<TokenId>),
+}
+
+impl Text {
+    /// Adds text in which nothing is markup.
+    pub(crate) fn data(&mut self, text: &str) {
+        self.0.push(Bit::Data(text.to_owned()));
+    }
+
+    /// Adds markup.
+    pub(crate) fn markup(&mut self, markup: &[MarkupPart]) {
+        self.0.extend(markup.iter().cloned().map(Bit::Markup));
+    }
+
+    /// Adds what is tokens already: a model's own output.
+    pub(crate) fn tokens(&mut self, tokens: &[TokenId]) {
+        self.0.push(Bit::Tokens(tokens.to_vec()));
+    }
+
+    /// Adds what stands in another.
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.0.extend(other.0.iter().cloned());
+    }
+
+    /// The tokens, leaving nothing. `is_first`: nothing stands before them.
+    pub(crate) fn take(&mut self, tokenizer: &dyn Tokenizer, is_first: bool) -> Vec<TokenId> {
+        let mut after = is_first.then_some(After::Nothing);
+        let (mut tokens, mut stretch) = (Vec::new(), String::new());
+        let encode = |after, stretch: &str| match after {
+            _ if stretch.is_empty() => Vec::new(),
+            Some(after) => tokenizer.encode_stretch(after, stretch),
+            None => tokenizer.encode_data(stretch),
+        };
+        for bit in self.0.drain(..) {
+            let (done, next) = match bit {
+                Bit::Data(text) | Bit::Markup(MarkupPart::Text(text)) => {
+                    stretch += &text;
+                    continue;
+                }
+                Bit::Markup(MarkupPart::Special(token)) => (vec![token], Some(After::Special)),
+                Bit::Tokens(output) => (output, None),
+            };
+            tokens.extend(encode(after, &stretch));
+            tokens.extend(done);
+            stretch.clear();
+            after = next;
+        }
+        tokens.extend(encode(after, &stretch));
+        tokens
+    }
+}
