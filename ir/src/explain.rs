@@ -27,11 +27,13 @@ pub fn explain(plan: &Plan, log: &[Applied]) -> String {
     out
 }
 
-fn line(out: &mut String, depth: usize, text: &str) {
+/// Writes an indented line.
+pub(crate) fn line(out: &mut String, depth: usize, text: &str) {
     writeln!(out, "{:indent$}{text}", "", indent = depth * 2).expect("a string takes all that is written");
 }
 
-fn estimate(bytes: usize) -> usize {
+/// About how many tokens so many bytes are.
+pub(crate) fn estimate(bytes: usize) -> usize {
     bytes.div_ceil(BYTES_PER_TOKEN)
 }
 

@@ -14,6 +14,7 @@ mod plan;
 pub mod pml;
 pub mod rewrite;
 mod shape;
+pub mod span;
 mod template;
 
 pub use cell::Cell;

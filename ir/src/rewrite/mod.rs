@@ -49,6 +49,11 @@ impl Rules {
         self.off.insert(name.to_owned());
         self
     }
+
+    /// Whether a rule runs.
+    pub fn has(&self, name: &str) -> bool {
+        !self.off.contains(name)
+    }
 }
 
 /// What became of one rule.
@@ -65,7 +70,7 @@ pub fn rewrite(plan: Plan, rules: &Rules) -> (Plan, Vec<Applied>) {
     let mut plan = plan;
     let mut log = Vec::with_capacity(RULES.len());
     for rule in &RULES {
-        let outcome = if rules.off.contains(rule.name) {
+        let outcome = if !rules.has(rule.name) {
             Err("switched off".to_owned())
         } else {
             let (rewritten, outcome) = (rule.apply)(plan);

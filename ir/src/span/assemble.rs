@@ -1,0 +1,162 @@
+//! The tokens of a call's prompt, and the boundaries of its spans as metadata (Span Queries, sections 5.2 and 5.3).
+//!
+//! The paper marks spans with parentheses among the tokens, pads them to whole blocks and crops outputs that end inside
+//! one. Here a span is a section of its own ([`Sees::Unit`]), so that there is nothing to pad, to crop or to forge:
+//! blocks are cut where sections are. The dual output paradox (Fig. 1) is gone with it: an output that was generated
+//! inside a plus is the last part of a span that is, token by token, the inner call's prompt and what the model made of
+//! it, numbered from 0 as there, and never text that was decoded and encoded again.
+
+use base::{MarkupPart, Role, Sees, TokenId};
+
+use super::SpanError;
+use super::plan::{CallId, Item, Part, Plan};
+use crate::conversation::{Encoder, Sectioned, Tags, Text};
+
+/// The outputs of the calls that have run, as generated.
+pub type Outputs<'a> = &'a dyn Fn(CallId) -> &'a [TokenId];
+
+impl Plan {
+    /// The prompt of a call, of at most `length_max` positions, once its inputs have run.
+    ///
+    /// Spans that commute are units of their own, numbered from 0; what stands outside sees all before it, the answer's
+    /// markup last of all. A prompt without spans has no sections: it is the one that a chat with these messages has.
+    pub fn assemble(
+        &self,
+        id: CallId,
+        encoder: Encoder<'_>,
+        length_max: u32,
+        outputs: Outputs<'_>,
+    ) -> Result<Sectioned, SpanError> {
+        let tags = encoder.tags.ok_or(SpanError::NoChatTemplate)?;
+        let mut sheet = Sheet { sectioned: Sectioned::default(), call: id, length_max };
+        let mut text = Text::default();
+        text.markup(&tags.begin);
+        for item in &self.call(id).items {
+            match item {
+                Item::Part(part) => self.write(part, &mut text, encoder, length_max, outputs)?,
+                Item::Group(members) => {
+                    sheet.before(&mut text, encoder)?;
+                    for member in members {
+                        sheet.unit(&self.span(&member.parts, encoder, length_max, outputs)?)?;
+                    }
+                }
+            }
+        }
+        text.markup(&tags.answer);
+        sheet.before(&mut text, encoder)?;
+        Ok(sheet.end())
+    }
+
+    /// The tokens of a span, as they stand in the unit of whoever reads it; also the prompt of a row that computes its
+    /// keys and values ahead: of `[Part::Whole(call)]` when the call has ended, of a fragment at any time.
+    pub fn span(
+        &self,
+        parts: &[Part],
+        encoder: Encoder<'_>,
+        length_max: u32,
+        outputs: Outputs<'_>,
+    ) -> Result<Vec<TokenId>, SpanError> {
+        let mut text = Text::default();
+        for part in parts {
+            self.write(part, &mut text, encoder, length_max, outputs)?;
+        }
+        Ok(text.take(encoder.tokenizer, false))
+    }
+
+    fn write(
+        &self,
+        part: &Part,
+        text: &mut Text,
+        encoder: Encoder<'_>,
+        length_max: u32,
+        outputs: Outputs<'_>,
+    ) -> Result<(), SpanError> {
+        let tags = encoder.tags.ok_or(SpanError::NoChatTemplate)?;
+        match part {
+            Part::Message(role, words) => {
+                text.markup(tags.open(*role));
+                text.data(words);
+                text.markup(tags.close(*role));
+            }
+            Part::Output(id) => {
+                text.markup(tags.open(Role::Assistant));
+                write_output(text, outputs(*id), tags);
+            }
+            Part::Whole(id) => {
+                text.tokens(&self.assemble(*id, encoder, length_max, outputs)?.prompt);
+                write_output(text, outputs(*id), tags);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes an output and the end of its message, once where the model has written that itself.
+fn write_output(text: &mut Text, output: &[TokenId], tags: &Tags) {
+    let mut close = tags.close(Role::Assistant);
+    text.tokens(output);
+    if let ([MarkupPart::Special(end), rest @ ..], Some(last)) = (close, output.last())
+        && end == last
+    {
+        close = rest;
+    }
+    text.markup(close);
+}
+
+/// A prompt as it grows.
+struct Sheet {
+    sectioned: Sectioned,
+    call: CallId,
+    length_max: u32,
+}
+
+impl Sheet {
+    /// Adds what sees all before it, leaving `text` empty.
+    fn before(&mut self, text: &mut Text, encoder: Encoder<'_>) -> Result<(), SpanError> {
+        let tokens = text.take(encoder.tokenizer, self.sectioned.prompt.is_empty());
+        let position = self.advance(tokens.len())?;
+        if !tokens.is_empty() {
+            self.sectioned.push(position, &tokens, Sees::Before);
+        }
+        Ok(())
+    }
+
+    /// Adds a span that sees only itself.
+    fn unit(&mut self, tokens: &[TokenId]) -> Result<(), SpanError> {
+        let origin = self.advance(tokens.len())?;
+        if !tokens.is_empty() {
+            let first = self.sectioned.sections.len() as u32;
+            self.sectioned.push(origin, tokens, Sees::Unit { first, origin, is_placeholder: false });
+        }
+        Ok(())
+    }
+
+    /// The position of so many tokens more.
+    fn advance(&self, tokens: usize) -> Result<u32, SpanError> {
+        let start = self.sectioned.prompt.len();
+        match u32::try_from(start + tokens) {
+            Ok(end) if end <= self.length_max => Ok(end - tokens as u32),
+            _ => Err(SpanError::TooLong { call: self.call.0, limit: self.length_max }),
+        }
+    }
+
+    /// The whole: the answer follows from a token that sees all before it, and one section is none.
+    fn end(self) -> Sectioned {
+        let mut sectioned = self.sectioned;
+        if let Some(last) = sectioned.sections.last_mut().filter(|last| last.sees != Sees::Before) {
+            // The template has no markup for an answer to come: the last span gives its last token away.
+            last.tokens.0 -= 1;
+            let is_empty = last.tokens.0 == 0;
+            let end = sectioned.prompt.len() as u32 - 1;
+            if is_empty {
+                sectioned.sections.pop();
+            }
+            let token = sectioned.prompt.pop();
+            sectioned.push(end, token.as_slice(), Sees::Before);
+        }
+        if sectioned.sections.len() == 1 {
+            sectioned.sections.clear();
+        }
+        sectioned
+    }
+}

@@ -1,0 +1,143 @@
+//! `explain` for span queries: the tree, what each rule did to it, and the calls it takes.
+
+use std::fmt::Write as _;
+
+use base::Constraint;
+
+use super::plan::{Call, Item, Part, Plan};
+use super::query::{Generate, Params, Query};
+use super::rules::RULES;
+use crate::explain::{estimate, line};
+use crate::rewrite::Applied;
+
+/// Characters of a text that are shown.
+const TEXT_SHOWN_MAX: usize = 60;
+
+/// Explains a query and the rewriting that led to it.
+pub fn explain(query: &Query, log: &[Applied]) -> String {
+    let mut out = String::new();
+    tree(query, 0, &mut out);
+    if !log.is_empty() {
+        out.push_str("rules\n");
+    }
+    for applied in log {
+        let stage = RULES.iter().find(|rule| rule.name == applied.rule).map_or(0, |rule| rule.stage);
+        let (word, what) = match &applied.outcome {
+            Ok(times) => ("applied", times),
+            Err(reason) => ("skipped", reason),
+        };
+        line(&mut out, 1, &format!("{stage} {}: {word}, {what}", applied.rule));
+    }
+    out
+}
+
+/// The rules, each with its stage, its form and its condition.
+pub fn explain_rules() -> String {
+    let mut out = String::new();
+    for rule in &RULES {
+        line(&mut out, 0, &format!("{} {}", rule.stage, rule.name));
+        line(&mut out, 1, rule.form);
+        line(&mut out, 1, &format!("where: {}", rule.condition));
+    }
+    out
+}
+
+fn tree(query: &Query, depth: usize, out: &mut String) {
+    let label = match query {
+        Query::Message(role, text) => format!("{} {}", role.name(), quoted(text)),
+        Query::Print(text) => format!("print {}", quoted(text)),
+        Query::Seq(_) => "seq".into(),
+        Query::Cross(_) => "cross".into(),
+        Query::Plus(_) => "plus".into(),
+        Query::Prepare(_) => "prepare".into(),
+        Query::Generate(Generate { params, with_input, .. }) => {
+            let taken = if *with_input { ", taken with its input" } else { "" };
+            format!("g {}{taken}", said(params))
+        }
+        Query::Chat { params, .. } => format!("chat {}", said(params)),
+        Query::Repeat { times, .. } => format!("repeat {times}"),
+        Query::Retrieval(retrieval) => {
+            format!(
+                "retrieval of {} from {:?} for {}",
+                retrieval.k,
+                retrieval.corpus,
+                quoted(&retrieval.query)
+            )
+        }
+    };
+    line(out, depth, &label);
+    query.children().iter().for_each(|child| tree(child, depth + 1, out));
+}
+
+fn quoted(text: &str) -> String {
+    let mut shown: String = text.chars().take(TEXT_SHOWN_MAX).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    format!("{shown:?} ~{}", estimate(text.len()))
+}
+
+/// The parameters that a query says.
+fn said(params: &Params) -> String {
+    let mut out = format!("temperature={}", params.temperature);
+    let mut say = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            write!(out, " {name}={value}").expect("a string takes all that is written");
+        }
+    };
+    say("model", params.model.as_deref().map(str::to_owned));
+    say("max_tokens", params.max_tokens.map(|tokens| tokens.to_string()));
+    say("top_p", params.top_p.map(|share| share.to_string()));
+    say("top_k", params.top_k.map(|count| count.to_string()));
+    say("seed", params.seed.map(|seed| seed.to_string()));
+    say("stop", (!params.stop.is_empty()).then(|| format!("{:?}", params.stop)));
+    say("constraint", params.constraint.as_ref().map(form));
+    out
+}
+
+fn form(constraint: &Constraint) -> String {
+    match constraint {
+        Constraint::Choice(texts) => format!("choice of {}", texts.len()),
+        Constraint::Integer { low, high } => format!("integer {low}..={high}"),
+        Constraint::Regex(pattern) => format!("regex {pattern:?}"),
+        Constraint::JsonSchema(_) => "json_schema".into(),
+    }
+}
+
+/// The calls of a plan and what each one reads.
+pub(super) fn plan(plan: &Plan) -> String {
+    let mut out = String::new();
+    for call in &plan.calls {
+        line(&mut out, 0, &heading(call));
+        for item in &call.items {
+            match item {
+                Item::Part(found) => line(&mut out, 1, &part(found)),
+                Item::Group(members) => {
+                    line(&mut out, 1, "spans that see only themselves");
+                    for member in members {
+                        let parts: Vec<String> = member.parts.iter().map(part).collect();
+                        let ahead = if member.is_prepared { ", prepared" } else { "" };
+                        line(&mut out, 2, &format!("{}{ahead}", parts.join(", ")));
+                    }
+                }
+            }
+        }
+    }
+    let output: Vec<String> = plan.output.iter().map(part).collect();
+    line(&mut out, 0, &format!("result: {}", output.join(", ")));
+    out
+}
+
+fn heading(call: &Call) -> String {
+    let inputs: Vec<String> = call.inputs.iter().map(|input| input.0.to_string()).collect();
+    let behind = if inputs.is_empty() { String::new() } else { format!(" behind {}", inputs.join(", ")) };
+    format!("call {} in batch {}{behind}: {}", call.id.0, call.batch, said(&call.params))
+}
+
+fn part(part: &Part) -> String {
+    match part {
+        Part::Message(role, text) => format!("{} {}", role.name(), quoted(text)),
+        Part::Output(id) => format!("output of call {}", id.0),
+        Part::Whole(id) => format!("prompt and output of call {}", id.0),
+    }
+}

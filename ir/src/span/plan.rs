@@ -1,0 +1,238 @@
+//! The calls that a query takes, inputs first, and what each one reads.
+//!
+//! A rewritten query is a tree of generates; a plan is the same as a list, in which every input stands before what reads
+//! it. Who runs it is free to run side by side whatever does not wait for one another, and to send calls that share a
+//! [`Call::batch`] as rows of one relQuery.
+
+use std::sync::Arc;
+
+use base::Role;
+
+use super::query::{Generate, Params, Query};
+use super::{SpanError, explain};
+
+/// Number of a call in its plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub usize);
+
+/// The calls of a query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The calls by number; those whose outputs a call reads stand before it.
+    pub calls: Vec<Call>,
+    /// What the query becomes when all have run: its messages, and the outputs that nobody reads.
+    pub output: Vec<Part>,
+}
+
+/// A call of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Its number.
+    pub id: CallId,
+    /// How it generates.
+    pub params: Arc<Params>,
+    /// What it reads, in order; never nothing.
+    pub items: Vec<Item>,
+    /// The calls whose outputs it reads, each once, ascending.
+    pub inputs: Vec<CallId>,
+    /// The longest way from it to a call without inputs.
+    pub level: u32,
+    /// Calls with this number have equal parameters (but for the seed, which is a row's own) and level, so that none
+    /// waits for another: rows of one relQuery. Batches only read outputs of lower ones.
+    pub batch: u32,
+    /// Whether a call reads its prompt with its output, as a span: worth preparing when it ends ([`Plan::span`]).
+    pub is_span: bool,
+}
+
+/// Something that a call reads.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// Seen by all that follows it.
+    Part(Part),
+    /// Spans that commute. Each sees only itself.
+    Group(Vec<Member>),
+}
+
+/// A span among others with which it commutes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// What it is made of; never nothing. A plus inside it is no group: its parts stand here in the order given, and see
+    /// one another as any text does.
+    pub parts: Vec<Part>,
+    /// Whether it may be computed before the call that reads it (G¹).
+    pub is_prepared: bool,
+}
+
+/// A part of a prompt or of a result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// A message.
+    Message(Role, Arc<str>),
+    /// The output of a call, as an assistant's message.
+    Output(CallId),
+    /// The prompt of a call and its output: its tokens as they lie in the cache, and the end of the message.
+    Whole(CallId),
+}
+
+impl Plan {
+    /// Plans a query in which no sugar is left.
+    pub fn new(query: &Query) -> Result<Self, SpanError> {
+        let mut planner = Planner { calls: Vec::new() };
+        let mut output = Vec::new();
+        planner.parts(query, &mut output)?;
+        let mut calls = planner.calls;
+        if calls.is_empty() {
+            return Err(SpanError::NoGenerate);
+        }
+        number_batches(&mut calls);
+        Ok(Self { calls, output })
+    }
+
+    /// A call.
+    ///
+    /// # Panics
+    /// Where the number is another plan's.
+    pub fn call(&self, id: CallId) -> &Call {
+        &self.calls[id.0]
+    }
+
+    /// The plan as text.
+    pub fn explain(&self) -> String {
+        explain::plan(self)
+    }
+}
+
+impl Call {
+    /// Whether its prompt has spans: without, it is an exact prompt like any other.
+    pub fn has_groups(&self) -> bool {
+        self.items.iter().any(|item| matches!(item, Item::Group(_)))
+    }
+
+    /// Its spans that may be computed ahead of it.
+    pub fn prepared(&self) -> impl Iterator<Item = &Member> {
+        let members = self.items.iter().flat_map(|item| match item {
+            Item::Group(members) => members.as_slice(),
+            Item::Part(_) => &[],
+        });
+        members.filter(|member| member.is_prepared)
+    }
+}
+
+impl Part {
+    /// The call whose output it holds.
+    pub fn call(&self) -> Option<CallId> {
+        match self {
+            Self::Message(..) => None,
+            Self::Output(id) | Self::Whole(id) => Some(*id),
+        }
+    }
+}
+
+struct Planner {
+    calls: Vec<Call>,
+}
+
+impl Planner {
+    fn call(&mut self, generate: &Generate) -> Result<CallId, SpanError> {
+        let mut items = Vec::new();
+        self.items(&generate.input, &mut items)?;
+        if items.is_empty() {
+            return Err(SpanError::EmptyInput);
+        }
+        let mut inputs: Vec<CallId> = items.iter().flat_map(Item::parts).filter_map(Part::call).collect();
+        inputs.sort_unstable();
+        inputs.dedup();
+        let level = inputs.iter().map(|input| self.calls[input.0].level + 1).max().unwrap_or(0);
+        for part in items.iter().flat_map(Item::parts) {
+            if let Part::Whole(inner) = part {
+                self.calls[inner.0].is_span = true;
+            }
+        }
+        let id = CallId(self.calls.len());
+        let params = Arc::clone(&generate.params);
+        self.calls.push(Call { id, params, items, inputs, level, batch: 0, is_span: false });
+        Ok(id)
+    }
+
+    /// What a generate reads: a plus is a group, unless another is around it.
+    fn items(&mut self, query: &Query, items: &mut Vec<Item>) -> Result<(), SpanError> {
+        match query {
+            Query::Seq(parts) | Query::Cross(parts) => {
+                parts.iter().try_for_each(|part| self.items(part, items))?;
+            }
+            Query::Plus(spans) => {
+                let mut members = Vec::with_capacity(spans.len());
+                for span in spans {
+                    let mut parts = Vec::new();
+                    self.parts(span, &mut parts)?;
+                    if !parts.is_empty() {
+                        members.push(Member { parts, is_prepared: matches!(span, Query::Prepare(_)) });
+                    }
+                }
+                if !members.is_empty() {
+                    items.push(Item::Group(members));
+                }
+            }
+            other => {
+                let mut parts = Vec::new();
+                self.parts(other, &mut parts)?;
+                items.extend(parts.into_iter().map(Item::Part));
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts of a span, in order.
+    fn parts(&mut self, query: &Query, parts: &mut Vec<Part>) -> Result<(), SpanError> {
+        match query {
+            Query::Message(role, text) => parts.push(Part::Message(*role, Arc::clone(text))),
+            Query::Seq(inner) | Query::Cross(inner) | Query::Plus(inner) => {
+                inner.iter().try_for_each(|part| self.parts(part, parts))?;
+            }
+            Query::Generate(generate) => {
+                let id = self.call(generate)?;
+                let is_whole = generate.with_input && !self.calls[id.0].has_groups();
+                parts.push(if is_whole { Part::Whole(id) } else { Part::Output(id) });
+            }
+            Query::Prepare(inner) => self.parts(inner, parts)?,
+            Query::Print(_) => {}
+            Query::Chat { .. } => return Err(SpanError::Sugar("chat")),
+            Query::Retrieval(_) => return Err(SpanError::Sugar("retrieval")),
+            Query::Repeat { .. } => return Err(SpanError::Sugar("repeat")),
+        }
+        Ok(())
+    }
+}
+
+impl Item {
+    /// All parts in it.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        let (own, members) = match self {
+            Self::Part(part) => (Some(part), &[][..]),
+            Self::Group(members) => (None, members.as_slice()),
+        };
+        own.into_iter().chain(members.iter().flat_map(|member| &member.parts))
+    }
+}
+
+/// Numbers the batches: by level, and inside a level by the first call.
+fn number_batches(calls: &mut [Call]) {
+    let mut order: Vec<usize> = (0..calls.len()).collect();
+    order.sort_by_key(|call| calls[*call].level);
+    let mut level = 0;
+    let mut batches: Vec<(u32, Params)> = Vec::new();
+    let mut next = 0;
+    for call in order {
+        if calls[call].level > level {
+            level = calls[call].level;
+            batches.clear();
+        }
+        let alike = Params { seed: None, ..(*calls[call].params).clone() };
+        let known = batches.iter().find(|(_, params)| *params == alike).map(|(batch, _)| *batch);
+        calls[call].batch = known.unwrap_or_else(|| {
+            batches.push((next, alike));
+            next += 1;
+            next - 1
+        });
+    }
+}

@@ -1,0 +1,221 @@
+//! The JSON of a span query: one object with one key per node, as the reference implementation writes it.
+//!
+//! ```text
+//! node      = {"system": TEXT} | {"user": TEXT} | {"assistant": TEXT} | {"print": TEXT}
+//!           | {"seq": [node, ..]} | {"cross": [node, ..]} | {"plus": [node, ..]}
+//!           | {"g": {"input": node, PARAMS}} | {"chat": {"input": [node, ..], PARAMS}}
+//!           | {"retrieval": {"corpus": NAME, "query": TEXT or node, "k": COUNT}}
+//!           | {"repeat": {"n": COUNT, "g": {..}}} | {"repeat": {"n": COUNT, "query": node}}
+//! PARAMS    = model, max_tokens, temperature, top_p, top_k, seed, stop, constraint: each may be absent
+//! ```
+//!
+//! Both spellings of `repeat` are found there, as are numbers in quotes. `chat` (C) and `retrieval` (R) are the paper's
+//! sugar, which the reference has no JSON for. Its Lisp and YAML notations are no wire format and are not read.
+
+use std::sync::Arc;
+
+use base::Role;
+use serde_json::Value;
+
+use super::json::{self, Path, shown};
+use super::params::{self, Fields, brief, whole};
+use super::query::{Generate, Query, Retrieval};
+use super::{Params, SpanError};
+
+/// Bounds of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Nodes inside one another.
+    pub depth_max: usize,
+    /// Nodes, those counted that repetition, retrieval and rules make.
+    pub nodes_max: usize,
+    /// Bytes of text, counted likewise.
+    pub bytes_max: usize,
+    /// Copies that one `repeat` makes.
+    pub repeat_max: u32,
+    /// Fragments that one `retrieval` finds.
+    pub fragments_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { depth_max: 32, nodes_max: 4_096, bytes_max: 4 << 20, repeat_max: 255, fragments_max: 256 }
+    }
+}
+
+/// The keys of nodes.
+const NODES: &str = "system, user, assistant, seq, cross, plus, g, chat, retrieval, repeat, print";
+
+impl Query {
+    /// Reads a query from JSON text.
+    pub fn parse(text: &[u8], limits: &Limits) -> Result<Self, SpanError> {
+        Self::read(&json::parse(text)?, limits)
+    }
+
+    /// Reads a query from JSON in which no object had a key twice.
+    pub fn read(value: &Value, limits: &Limits) -> Result<Self, SpanError> {
+        let mut reader = Reader { limits, depth: 0, copies: 1, nodes: 0, bytes: 0 };
+        reader.node(value, &Path::Root)
+    }
+}
+
+struct Reader<'a> {
+    limits: &'a Limits,
+    /// Nodes around the one at hand.
+    depth: usize,
+    /// Times that the node at hand will be there.
+    copies: usize,
+    nodes: usize,
+    bytes: usize,
+}
+
+impl Reader<'_> {
+    fn node(&mut self, value: &Value, path: &Path<'_>) -> Result<Query, SpanError> {
+        let Value::Object(map) = value else {
+            return path.bad(format!("must be an object with one of the keys {NODES}, not {}", brief(value)));
+        };
+        let mut entries = map.iter();
+        let (Some((key, value)), None) = (entries.next(), entries.next()) else {
+            let keys = map.len();
+            return path.bad(format!("must be an object with one key, has {keys}; the keys are {NODES}"));
+        };
+        self.depth += 1;
+        if self.depth > self.limits.depth_max {
+            return path.bad(format!("more than {} nodes inside one another", self.limits.depth_max));
+        }
+        self.count(path, self.copies)?;
+        let query = self.operator(key, value, path);
+        self.depth -= 1;
+        query
+    }
+
+    fn operator(&mut self, key: &str, value: &Value, parent: &Path<'_>) -> Result<Query, SpanError> {
+        let path = &Path::Key(parent, key);
+        Ok(match key {
+            "system" => Query::Message(Role::System, self.text(value, path)?),
+            "user" => Query::Message(Role::User, self.text(value, path)?),
+            "assistant" => Query::Message(Role::Assistant, self.text(value, path)?),
+            "print" => Query::Print(self.text(value, path)?),
+            "seq" => Query::Seq(self.nodes(value, path)?),
+            "cross" => Query::Cross(self.nodes(value, path)?),
+            "plus" => Query::Plus(self.nodes(value, path)?),
+            "g" => {
+                let fields = Fields::of(value, path, &[&["input"], &params::NAMES])?;
+                let input = Box::new(self.node(fields.required("input")?, &Path::Key(path, "input"))?);
+                Query::Generate(Generate {
+                    input,
+                    params: Arc::new(params::read(fields)?),
+                    with_input: false,
+                })
+            }
+            "chat" => {
+                let fields = Fields::of(value, path, &[&["input"], &params::NAMES])?;
+                let input = self.nodes(fields.required("input")?, &Path::Key(path, "input"))?;
+                Query::Chat { input, params: Arc::<Params>::new(params::read(fields)?) }
+            }
+            "retrieval" => self.retrieval(value, path)?,
+            "repeat" => self.repeat(value, path)?,
+            other => {
+                return parent.bad(format!("`{}` is no node; the keys are {NODES}", shown(other)));
+            }
+        })
+    }
+
+    fn nodes(&mut self, value: &Value, path: &Path<'_>) -> Result<Vec<Query>, SpanError> {
+        let Value::Array(items) = value else {
+            return path.bad(format!("must be an array of nodes, not {}", brief(value)));
+        };
+        let node = |(index, item)| self.node(item, &Path::Index(path, index));
+        items.iter().enumerate().map(node).collect()
+    }
+
+    fn repeat(&mut self, value: &Value, path: &Path<'_>) -> Result<Query, SpanError> {
+        let fields = Fields::of(value, path, &[&["n", "g", "query"]])?;
+        let limit = self.limits.repeat_max;
+        let times = |value: &Value| {
+            whole(value).and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=limit).contains(n))
+        };
+        fields.required("n")?;
+        let times = fields.read("n", times, &format!("a whole number from 1 to {limit}"))?;
+        let times = times.expect("it is there");
+        let outside = self.copies;
+        self.copies = outside.saturating_mul(times as usize);
+        let query = match (fields.get("g"), fields.get("query")) {
+            (Some(g), None) => {
+                // Stands for {"g": ..}, without the braces; the path is what was written.
+                self.count(path, self.copies)?;
+                self.operator("g", g, path)?
+            }
+            (None, Some(query)) => self.node(query, &Path::Key(path, "query"))?,
+            _ => return path.bad("must have `n` and one of `g` and `query`"),
+        };
+        self.copies = outside;
+        Ok(Query::Repeat { times, query: Box::new(query) })
+    }
+
+    fn retrieval(&mut self, value: &Value, path: &Path<'_>) -> Result<Query, SpanError> {
+        let fields = Fields::of(value, path, &[&["corpus", "query", "k"]])?;
+        let limit = self.limits.fragments_max;
+        let name = |value: &Value| value.as_str().filter(|name| !name.is_empty()).map(Arc::from);
+        let count = |value: &Value| {
+            whole(value).and_then(|k| u32::try_from(k).ok()).filter(|k| (1..=limit).contains(k))
+        };
+        for name in ["corpus", "k"] {
+            fields.required(name)?;
+        }
+        let corpus = fields.read("corpus", name, "a corpus's name")?.expect("it is there");
+        let k = fields.read("k", count, &format!("a whole number from 1 to {limit}"))?.expect("it is there");
+        let at = Path::Key(path, "query");
+        let query = match fields.required("query")? {
+            text @ Value::String(_) => self.text(text, &at)?,
+            other => {
+                let (node, mut texts) = (self.node(other, &at)?, Vec::new());
+                words(&node, &mut texts, &at)?;
+                texts.join("\n").into()
+            }
+        };
+        if query.trim().is_empty() {
+            return at.bad("there is nothing to search for");
+        }
+        // What it finds counts when it is found; that it may find so much counts here.
+        self.count(path, self.copies.saturating_mul(k as usize))?;
+        Ok(Query::Retrieval(Retrieval { corpus, query, k }))
+    }
+
+    fn text(&mut self, value: &Value, path: &Path<'_>) -> Result<Arc<str>, SpanError> {
+        let Value::String(text) = value else {
+            return path.bad(format!("must be a text, not {}", brief(value)));
+        };
+        self.bytes = self.bytes.saturating_add(text.len().saturating_mul(self.copies));
+        let limit = self.limits.bytes_max;
+        if self.bytes > limit {
+            return path
+                .bad(format!("up to here the query has more than {limit} bytes of text, copies counted"));
+        }
+        Ok(text.as_str().into())
+    }
+
+    /// Counts so many nodes.
+    fn count(&mut self, path: &Path<'_>, nodes: usize) -> Result<(), SpanError> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        let limit = self.limits.nodes_max;
+        if self.nodes > limit {
+            return path.bad(format!("up to here the query has more than {limit} nodes, copies counted"));
+        }
+        Ok(())
+    }
+}
+
+/// The texts of a query that is made of nothing else.
+fn words<'a>(query: &'a Query, texts: &mut Vec<&'a str>, path: &Path<'_>) -> Result<(), SpanError> {
+    match query {
+        Query::Message(_, text) => texts.push(text),
+        Query::Seq(parts) | Query::Cross(parts) => {
+            for part in parts {
+                words(part, texts, path)?;
+            }
+        }
+        _ => return path.bad("a corpus is searched for text: messages, `seq` and `cross`, nothing else"),
+    }
+    Ok(())
+}

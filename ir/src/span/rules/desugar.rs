@@ -1,0 +1,35 @@
+//! `desugar_chat` and `desugar_retrieval`: sugar in terms of the core (Fig. 7a and 7b).
+
+use std::sync::Arc;
+
+use base::Role;
+
+use super::Rule;
+use crate::span::{Generate, Query};
+
+pub(super) const CHAT: Rule = Rule {
+    name: "desugar_chat",
+    stage: 1,
+    condition: "always",
+    form: "chat[a, b] -> g(cross[a, b])",
+    apply: |query, _| {
+        let Query::Chat { input, params } = query else { return Ok(false) };
+        let input = Box::new(Query::Cross(std::mem::take(input)));
+        *query = Query::Generate(Generate { input, params: Arc::clone(params), with_input: false });
+        Ok(true)
+    },
+};
+
+pub(super) const RETRIEVAL: Rule = Rule {
+    name: "desugar_retrieval",
+    stage: 1,
+    condition: "the corpus was searched; a fragment is a user's message",
+    form: "retrieval -> plus[prepare(user fragment), ..]",
+    apply: |query, with| {
+        let Query::Retrieval(retrieval) = query else { return Ok(false) };
+        let Some(fragments) = with.found.get(retrieval) else { return Ok(false) };
+        let prepared = |text| Query::Prepare(Box::new(Query::Message(Role::User, Arc::clone(text))));
+        *query = Query::Plus(fragments.iter().map(prepared).collect());
+        Ok(true)
+    },
+};

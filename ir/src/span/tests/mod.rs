@@ -1,0 +1,100 @@
+//! Span queries over bytes as tokens: what is refused, what a plan is, and the tokens of its calls.
+
+mod assembly;
+mod properties;
+mod refusals;
+
+use base::text::ByteText;
+use base::{ChatTemplate, Piece, Role, Sees, TextError, TokenId, Tokenizer};
+
+use super::*;
+use crate::rewrite::Rules;
+use crate::{Encoder, Sectioned, Tags};
+
+/// A template that begins with markup of no message, as many do.
+struct Begun;
+
+impl ChatTemplate for Begun {
+    fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+        let mut pieces = vec![Piece::Markup("^".into())];
+        pieces.extend(ByteText.frame(roles)?);
+        Ok(pieces)
+    }
+}
+
+/// A template without any markup for an answer to come.
+struct Bare;
+
+impl ChatTemplate for Bare {
+    fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+        let message = |(i, role): (usize, &Role)| {
+            [Piece::Markup(format!("{}:", role.name())), Piece::Content(i), Piece::Markup("<end>".into())]
+        };
+        Ok(roles.iter().enumerate().flat_map(message).collect())
+    }
+}
+
+fn parsed(text: &str) -> Query {
+    Query::parse(text.as_bytes(), &Limits::default()).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn rewritten(query: Query) -> Query {
+    let found = Found::new();
+    let with = Rewriting { rules: Rules::all(), judges: None, found: &found, limits: Limits::default() };
+    rewrite(query, &with).expect("it can be rewritten").0
+}
+
+fn plan(text: &str) -> Plan {
+    Plan::new(&rewritten(parsed(text))).expect("it can be planned")
+}
+
+/// Positions for every prompt here.
+const LENGTH_MAX: u32 = 100_000;
+
+fn assembled(plan: &Plan, id: usize, chat: &dyn ChatTemplate, outputs: Outputs<'_>) -> Sectioned {
+    let tags = Tags::of(chat, &ByteText).expect("messages stand one by one");
+    let encoder = Encoder { tokenizer: &ByteText, tags: Some(&tags) };
+    plan.assemble(CallId(id), encoder, LENGTH_MAX, outputs).expect("it fits")
+}
+
+/// Tokens as text, the special one shown.
+fn shown(tokens: &[TokenId]) -> String {
+    let text = |token: &TokenId| match *token {
+        ByteText::END => "<end>".to_owned(),
+        token => ByteText.decode(&[token]),
+    };
+    tokens.iter().map(text).collect()
+}
+
+/// Sections as `3+text` where they see all before them, `3:text` where they see only themselves.
+fn sections(sectioned: &Sectioned) -> Vec<String> {
+    let mut start = 0;
+    let section = |section: &base::Section| {
+        let tokens = &sectioned.prompt[start..][..section.tokens.0 as usize];
+        start += tokens.len();
+        let sees = if section.sees == Sees::Before { '+' } else { ':' };
+        format!("{}{sees}{}", section.position, shown(tokens))
+    };
+    sectioned.sections.iter().map(section).collect()
+}
+
+/// What is documented at `WorkItem::sections`, and that no position is free.
+fn check_sections(sectioned: &Sectioned) {
+    let Some((own, units)) = sectioned.sections.split_last() else { return };
+    let mut next = 0;
+    for (number, section) in sectioned.sections.iter().enumerate() {
+        assert_eq!(section.position, next, "positions follow one another: {sectioned:?}");
+        assert!(section.tokens.0 > 0, "no section is empty");
+        next += section.tokens.0 as u32;
+        if let Sees::Unit { first, origin, is_placeholder } = section.sees {
+            assert_eq!((first as usize, origin), (number, section.position), "a unit numbered from 0");
+            assert!(!is_placeholder);
+        }
+    }
+    assert_eq!(next as usize, sectioned.prompt.len(), "the sections add up to the prompt");
+    assert_eq!(own.sees, Sees::Before, "the last sees all");
+    assert!(units.iter().any(|section| section.sees != Sees::Before), "without spans there are no sections");
+    let before = |section: &base::Section| section.sees == Sees::Before;
+    let is_cut = sectioned.sections.windows(2).any(|pair| pair.iter().all(before));
+    assert!(!is_cut, "no text is cut without need: {sectioned:?}");
+}
