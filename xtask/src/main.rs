@@ -33,8 +33,8 @@ enum Task {
     /// Ten minutes of random mixed load on a server under AddressSanitizer, after the engine's unit tests under it;
     /// arguments go to `loadgen soak`.
     Soak(Arguments),
-    /// The readers of GGUF, safetensors and what stands beside them on this many damaged files of each form, under
-    /// AddressSanitizer.
+    /// The readers of GGUF, safetensors and what stands beside them, of PML and of span queries, on this many damaged files
+    /// of each form, under AddressSanitizer.
     Fuzz {
         #[arg(default_value_t = 100_000)]
         cases: u64,
@@ -79,9 +79,10 @@ fn perform(task: Task) -> Result<(), Failed> {
         Task::Checkpoint(with) => cargo("run --release --package engine --example checkpoint --", &with.rest),
         Task::Reproduce(with) => cargo("run --release --package loadgen -- reproduce", &with.rest),
         Task::Soak(with) => soak(&with.rest),
-        Task::Fuzz { cases } => {
-            sanitized(&[("DAMAGE_CASES", &cases.to_string())], "test --package engine --test damage")
-        }
+        Task::Fuzz { cases } => sanitized(
+            &[("DAMAGE_CASES", &cases.to_string())],
+            "test --package engine --package ir --test damage",
+        ),
         Task::Demo(with) => cargo("run --release --package gateway --bin relserve -- serve", &with.rest),
     }
 }
