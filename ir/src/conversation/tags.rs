@@ -2,7 +2,8 @@
 //!
 //! A template renders whole conversations; a module needs the markup of one message, whatever stands around it. So
 //! small conversations are rendered and taken apart, and put together again: a template that does not treat messages
-//! one by one (it folds the system's into the user's, say) is refused.
+//! one by one (it folds the system's into the user's, say) is refused. A first message is a case of its own: templates say
+//! something in place of a system message that is not there (Qwen 2.5), or put words into the one that is (Llama 3.1).
 
 use base::{ChatTemplate, MarkupPart, Piece, Role, TextError, Tokenizer};
 
@@ -15,8 +16,10 @@ type Markup = Vec<MarkupPart>;
 /// The markup of messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tags {
-    /// In front of the first message.
+    /// In front of the first message where it is not the system's.
     pub(crate) begin: Markup,
+    /// In front of the text of the first message where it is the system's: its own markup is at the end of it.
+    pub(crate) lead: Markup,
     system: Pair,
     user: Pair,
     assistant: Pair,
@@ -42,12 +45,17 @@ impl Tags {
         let talk = render(&[User, Assistant, User])?;
         let repeated = render(&[User, User])?;
         let led = render(&[System, User])?;
-        // begin + open(user) and close(user) + open(user) end alike.
-        let open_user = common_end(&talk[0], &repeated[1]);
+        // Not every template takes a system's message behind another.
+        let later = render(&[User, System, User]).ok();
+        let close_user = user_close(&talk, &repeated, &led, later.as_deref());
+        let open_user = without_begin(&repeated[1], &close_user)?;
         let begin = without_end(&talk[0], &open_user)?;
-        let close_user = without_end(&repeated[1], &open_user)?;
+        let later = later.and_then(|later| without_begin(&later[1], &close_user).ok());
         let tags = Self {
-            system: Pair { open: without_begin(&led[0], &begin)?, close: without_end(&led[1], &open_user)? },
+            system: Pair {
+                open: later.map_or_else(|| without_begin(&led[0], &begin), Ok)?,
+                close: without_end(&led[1], &open_user)?,
+            },
             assistant: Pair {
                 open: without_begin(&talk[1], &close_user)?,
                 close: without_end(&talk[2], &open_user)?,
@@ -55,9 +63,22 @@ impl Tags {
             answer: without_begin(&talk[3], &close_user)?,
             user: Pair { open: open_user, close: close_user },
             begin,
+            lead: led.into_iter().next().expect("two messages have three stretches of markup"),
         };
-        let check = [System, User, Assistant, User, Assistant, User];
-        if tags.conversation(&check) == render(&check)? { Ok(tags) } else { Err(separate()) }
+        let checks = [&[System, User, Assistant, User, Assistant, User][..], &[User, Assistant, User, User]];
+        for check in checks {
+            if tags.conversation(check) != render(check)? {
+                return Err(separate());
+            }
+        }
+        Ok(tags)
+    }
+
+    /// What stands in front of a conversation whose first message is this one's, up to the markup of that message.
+    pub(crate) fn before(&self, first: Option<Role>) -> &[MarkupPart] {
+        let led = || self.lead.strip_suffix(self.open(Role::System));
+        // Words that the template puts into a system's message of its own stand in the one that it makes up.
+        if first == Some(Role::System) { led().unwrap_or(&self.begin) } else { &self.begin }
     }
 
     /// The markup in front of a message.
@@ -81,9 +102,11 @@ impl Tags {
     /// The markup before, between and behind these messages.
     fn conversation(&self, roles: &[Role]) -> Vec<Markup> {
         let mut between = vec![self.begin.clone()];
-        for role in roles {
-            if let Some(last) = between.last_mut() {
-                last.extend_from_slice(self.open(*role));
+        for (i, role) in roles.iter().enumerate() {
+            match between.last_mut() {
+                Some(last) if i == 0 && *role == Role::System => last.clone_from(&self.lead),
+                Some(last) => last.extend_from_slice(self.open(*role)),
+                None => {}
             }
             between.push(self.close(*role).to_vec());
         }
@@ -125,10 +148,33 @@ fn rendered(
     if between.len() == roles.len() + 1 { Ok(between) } else { Err(separate()) }
 }
 
-/// The longest end that both have.
-fn common_end(one: &[MarkupPart], other: &[MarkupPart]) -> Markup {
-    let same = one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count();
-    one[one.len() - same..].to_vec()
+/// The markup behind a user's message.
+///
+/// What stands between two of them is the end of one and the beginning of the other. The beginning stands in front of
+/// the first message too, so it is what the two have in common at their ends, and most often that tells. It does not
+/// where what stands in front of the first message ends like a message: in one that the template makes up where there is
+/// no system's, so that a conversation with one does not begin with that and such a message. Then specials tell, among those that stand there
+/// whoever is next: a message ends with the first and the white space behind it, and the next begins with the last.
+fn user_close(talk: &[Markup], repeated: &[Markup], led: &[Markup], later: Option<&[Markup]>) -> Markup {
+    let between = &repeated[1];
+    let begun =
+        talk[0].iter().rev().zip(between.iter().rev()).take_while(|(one, other)| one == other).count();
+    let cut = between.len() - begun;
+    let begin = &talk[0][..talk[0].len() - begun];
+    let led_alike = led[0].strip_prefix(begin).is_some_and(|open| later.is_none_or(|later| later[1] == open));
+    if cut > 0 || led_alike {
+        return between[..cut].to_vec();
+    }
+    let always = between.iter().zip(&talk[1]).zip(&talk[3]);
+    let always = always.take_while(|((part, one), other)| part == one && part == other).count();
+    let is_special = |part: &MarkupPart| matches!(part, MarkupPart::Special(_));
+    let is_space = |part: &&MarkupPart| matches!(part, MarkupPart::Text(text) if text.trim().is_empty());
+    let cut = match between[..always].iter().rposition(is_special) {
+        Some(0) => 1 + between[1..always].iter().take_while(is_space).count(),
+        Some(last) => last,
+        None => 0,
+    };
+    between[..cut].to_vec()
 }
 
 fn without_end(whole: &[MarkupPart], end: &[MarkupPart]) -> Result<Markup, IrError> {
@@ -137,4 +183,147 @@ fn without_end(whole: &[MarkupPart], end: &[MarkupPart]) -> Result<Markup, IrErr
 
 fn without_begin(whole: &[MarkupPart], begin: &[MarkupPart]) -> Result<Markup, IrError> {
     whole.strip_prefix(begin).map(<[_]>::to_vec).ok_or_else(separate)
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{After, TokenId};
+
+    use super::*;
+
+    /// One special token: whatever stands in `<| |>`.
+    struct Bars;
+
+    impl Tokenizer for Bars {
+        fn split_markup(&self, text: &str) -> Vec<MarkupPart> {
+            let mut parts = Vec::new();
+            for (i, part) in text.split("<|").enumerate() {
+                let (name, text) =
+                    if i == 0 { ("", part) } else { part.split_once("|>").expect("it is closed") };
+                if i > 0 {
+                    let number = name.bytes().fold(0, |sum, byte| (sum * 31 + u32::from(byte)) % 65_521);
+                    parts.push(MarkupPart::Special(TokenId(number)));
+                }
+                if !text.is_empty() {
+                    parts.push(MarkupPart::Text(text.into()));
+                }
+            }
+            parts
+        }
+
+        fn encode_stretch(&self, _: After, text: &str) -> Vec<TokenId> {
+            self.encode_data(text)
+        }
+
+        fn encode_data(&self, text: &str) -> Vec<TokenId> {
+            text.bytes().map(|byte| TokenId(byte.into())).collect()
+        }
+
+        fn decode(&self, _: &[TokenId]) -> String {
+            String::new()
+        }
+
+        fn vocab_size(&self) -> u32 {
+            u32::MAX
+        }
+
+        fn prompt_start(&self) -> Vec<TokenId> {
+            Vec::new()
+        }
+    }
+
+    /// A template: what it puts before a conversation without a system's message and before one with it, into a first
+    /// system's message, around messages, and before the answer.
+    struct Words {
+        begin: [&'static str; 2],
+        into_first: &'static str,
+        open: fn(&str) -> String,
+        close: &'static str,
+        takes_later: bool,
+    }
+
+    impl ChatTemplate for Words {
+        fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+            let leads = roles[0] == Role::System;
+            let mut pieces = vec![Piece::Markup(self.begin[usize::from(leads)].into())];
+            for (i, role) in roles.iter().enumerate() {
+                if i > 0 && *role == Role::System && !self.takes_later {
+                    return Err(TextError::Template("the system speaks first".into()));
+                }
+                let into = if i == 0 && leads { self.into_first } else { "" };
+                pieces.push(Piece::Markup((self.open)(role.name()) + into));
+                pieces.push(Piece::Content(i));
+                pieces.push(Piece::Markup(self.close.into()));
+            }
+            pieces.push(Piece::Markup((self.open)("assistant")));
+            Ok(pieces)
+        }
+    }
+
+    fn check(words: &Words) {
+        use Role::{Assistant, System, User};
+        let tags = Tags::of(words, &Bars).expect("messages stand one by one");
+        for roles in [&[User][..], &[System, User], &[Assistant, User], &[System, Assistant, User, User]] {
+            let expected = rendered(words, &Bars, roles).expect("it renders");
+            assert_eq!(tags.conversation(roles), expected, "{roles:?}");
+        }
+        let markup = |text: &str| {
+            let pieces = Bars.split_markup(text).into_iter().flat_map(|part| match part {
+                MarkupPart::Text(text) => text.chars().map(|c| MarkupPart::Text(c.into())).collect(),
+                special @ MarkupPart::Special(_) => vec![special],
+            });
+            pieces.collect::<Markup>()
+        };
+        for role in [System, User, Assistant] {
+            assert_eq!(tags.open(role), markup(&(words.open)(role.name())), "{role:?} begins where it does");
+            assert_eq!(tags.close(role), markup(words.close), "{role:?} ends where it does");
+        }
+        assert_eq!(tags.begin, markup(words.begin[0]));
+    }
+
+    const ZEPHYR: Words = Words {
+        begin: ["", ""],
+        into_first: "",
+        open: |role| format!("[{role}]\n"),
+        close: "<|eos|>\n",
+        takes_later: true,
+    };
+
+    const CHATML: Words = Words {
+        begin: ["", ""],
+        into_first: "",
+        open: |role| format!("<|im_start|>{role}\n"),
+        close: "<|im_end|>\n",
+        takes_later: true,
+    };
+
+    #[test]
+    fn messages_have_the_same_markup_wherever_they_stand() {
+        check(&CHATML);
+        check(&Words { takes_later: false, ..CHATML });
+        check(&Words { begin: ["<|begin|>", "<|begin|>"], ..CHATML });
+        check(&ZEPHYR);
+        check(&Words { close: "", ..ZEPHYR });
+        check(&Words { close: "", begin: ["<|begin|>", "<|begin|>"], ..CHATML });
+    }
+
+    #[test]
+    fn a_system_message_that_the_template_makes_up_is_none_of_the_callers() {
+        check(&Words { begin: ["<|im_start|>system\nYou are kind.<|im_end|>\n", ""], ..CHATML });
+        check(&Words { begin: ["[system]\nYou are kind.<|eos|>\n", ""], ..ZEPHYR });
+    }
+
+    #[test]
+    fn words_that_the_template_puts_into_the_first_system_message_stay_there() {
+        let llama = Words {
+            begin: ["<|begin|><|start|>system<|end|>\n\nIt is 2024.\n\n<|eot|>", "<|begin|>"],
+            into_first: "It is 2024.\n\n",
+            open: |role| format!("<|start|>{role}<|end|>\n\n"),
+            close: "<|eot|>",
+            takes_later: true,
+        };
+        check(&llama);
+        let tags = Tags::of(&llama, &Bars).expect("messages stand one by one");
+        assert_eq!(tags.before(Some(Role::System)), tags.begin, "where it cannot be put into another's");
+    }
 }

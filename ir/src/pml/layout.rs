@@ -5,7 +5,7 @@
 //! parameter stands in it: each [`Piece`] has keys and values of its own, computed seeing the earlier pieces of its
 //! [`Unit`] and nothing else.
 
-use base::{MarkupPart, TokenId, Tokenizer};
+use base::{MarkupPart, Role, TokenId, Tokenizer};
 
 use super::document::Place;
 use super::schema::{Module, Parameter, Part, Schema, Union};
@@ -100,7 +100,7 @@ impl Layout {
         tags: Option<&Tags>,
         length_max: u32,
     ) -> Result<Self, LayoutError> {
-        let has_messages = has_messages(&schema.parts);
+        let first = first_role(&schema.parts);
         let mut builder = Builder {
             encoder: Encoder { tokenizer, tags },
             units: vec![Unit { path: Vec::new(), is_cached: true, pieces: Vec::new() }],
@@ -110,14 +110,14 @@ impl Layout {
         };
         let mut text = Text::default();
         // A conversation begins as the template begins it, a raw prompt as the tokenizer does.
-        if has_messages {
-            text.markup(&builder.encoder.tags()?.begin);
+        if first.is_some() {
+            text.markup(builder.encoder.tags()?.before(first));
         } else {
             text.markup(&tokenizer.prompt_start().into_iter().map(MarkupPart::Special).collect::<Vec<_>>());
         }
         let nodes = builder.nodes(0, &schema.parts, text)?;
         let Builder { units, at: length, .. } = builder;
-        Ok(Self { name: schema.name.clone(), units, nodes, length, has_messages })
+        Ok(Self { name: schema.name.clone(), units, nodes, length, has_messages: first.is_some() })
     }
 }
 
@@ -132,12 +132,13 @@ pub enum LayoutError {
     Place(#[from] super::PmlError),
 }
 
-fn has_messages(parts: &[Part]) -> bool {
-    parts.iter().any(|part| match part {
-        Part::Message(..) => true,
-        Part::Text(..) | Part::Parameter(_) => false,
-        Part::Module(module) => has_messages(&module.parts),
-        Part::Union(union) => union.modules.iter().any(|module| has_messages(&module.parts)),
+/// Whose message comes first, whatever a prompt leaves out.
+fn first_role(parts: &[Part]) -> Option<Role> {
+    parts.iter().find_map(|part| match part {
+        Part::Message(role, ..) => Some(*role),
+        Part::Text(..) | Part::Parameter(_) => None,
+        Part::Module(module) => first_role(&module.parts),
+        Part::Union(union) => union.modules.iter().find_map(|module| first_role(&module.parts)),
     })
 }
 

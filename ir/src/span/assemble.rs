@@ -30,8 +30,17 @@ impl Plan {
         let tags = encoder.tags.ok_or(SpanError::NoChatTemplate)?;
         let mut sheet = Sheet { sectioned: Sectioned::default(), call: id, length_max };
         let mut text = Text::default();
-        text.markup(&tags.begin);
-        for item in &self.call(id).items {
+        let mut items = self.call(id).items.as_slice();
+        // The template may have something to say to the system's message that is the first of all.
+        if let [Item::Part(Part::Message(Role::System, words)), rest @ ..] = items {
+            text.markup(&tags.lead);
+            text.data(words);
+            text.markup(tags.close(Role::System));
+            items = rest;
+        } else {
+            text.markup(&tags.begin);
+        }
+        for item in items {
             match item {
                 Item::Part(part) => self.write(part, &mut text, encoder, length_max, outputs)?,
                 Item::Group(members) => {

@@ -31,12 +31,16 @@ fn a_prompt_without_spans_is_the_one_that_a_chat_has() {
         r#"{"chat":{"input":[{"system":"s<end>"},{"user":"u"},{"assistant":"a"},{"user":"v"}]}}"#,
         r#"{"g":{"input":{"seq":[{"system":"s<end>"},{"plus":[{"user":"u"}]},{"assistant":"a"},{"user":"v"}]}}}"#,
     ] {
-        let sectioned = assembled(&plan(text), 0, &Begun, NONE);
-        let roles = [Role::System, Role::User, Role::Assistant, Role::User];
-        let frame = Begun.frame(&roles).expect("a frame");
-        assert_eq!(sectioned.prompt, ByteText.encode_framed(&frame, &["s<end>", "u", "a", "v"]));
-        assert!(sectioned.sections.is_empty(), "{text}");
+        for chat in [&Begun as &dyn ChatTemplate, &Led] {
+            let sectioned = assembled(&plan(text), 0, chat, NONE);
+            let roles = [Role::System, Role::User, Role::Assistant, Role::User];
+            let frame = chat.frame(&roles).expect("a frame");
+            assert_eq!(sectioned.prompt, ByteText.encode_framed(&frame, &["s<end>", "u", "a", "v"]));
+            assert!(sectioned.sections.is_empty(), "{text}");
+        }
     }
+    let alone = assembled(&plan(r#"{"g":{"input":{"user":"u"}}}"#), 0, &Led, NONE);
+    assert_eq!(shown(&alone.prompt), "[system]Today. Be kind.<end>[user]u<end>[assistant]");
 }
 
 #[test]
@@ -82,6 +86,20 @@ fn an_output_that_is_not_distributed_stands_alone_as_generated() {
     let expected =
         "^[system]judge<end>[assistant]\u{fffd}<end>[assistant]\u{fffd}<end>[user]choose<end>[assistant]";
     assert_eq!((shown(&outer.prompt).as_str(), outer.sections.len()), (expected, 0));
+}
+
+#[test]
+fn what_a_template_makes_up_stands_in_front_of_the_prompt_and_of_each_prompt_in_it() {
+    let outer = assembled(&plan(JUDGE), 2, &Led, &|_| &[TokenId(120)]);
+    assert_eq!(
+        sections(&outer),
+        [
+            "0+[system]Today. judge<end>",
+            "21:[system]Today. Be kind.<end>[user]one<end>[assistant]x<end>",
+            "68:[system]Today. Be kind.<end>[user]two<end>[assistant]x<end>",
+            "115+[user]choose<end>[assistant]",
+        ]
+    );
 }
 
 #[test]

@@ -34,6 +34,19 @@ impl ChatTemplate for Bare {
     }
 }
 
+/// A template that makes up a system's message where there is none, and puts words into the one that there is.
+struct Led;
+
+impl ChatTemplate for Led {
+    fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+        let mut pieces = ByteText.frame(roles)?;
+        let first =
+            if roles[0] == Role::System { "[system]Today. " } else { "[system]Today. Be kind.<end>[user]" };
+        pieces[0] = Piece::Markup(first.into());
+        Ok(pieces)
+    }
+}
+
 fn parsed(text: &str) -> Query {
     Query::parse(text.as_bytes(), &Limits::default()).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
