@@ -16,16 +16,17 @@ struct Directions {
 
 const PURE: &[&str] = &["tokio", "actix", "candle", "rand", "reqwest", "sqlx"];
 
-const TABLE: [Directions; 10] = [
+const TABLE: [Directions; 11] = [
     Directions { name: "base", ours: &[], never: PURE },
     Directions { name: "ir", ours: &["base"], never: PURE },
     Directions { name: "scheduler", ours: &["base"], never: PURE },
     Directions { name: "sim", ours: &["base", "scheduler"], never: &["actix", "tokio", "candle"] },
     Directions { name: "engine", ours: &["base"], never: &["actix", "sqlx"] },
+    Directions { name: "retrieval", ours: &["base"], never: &["actix", "sqlx", "tokio", "reqwest"] },
     Directions { name: "store", ours: &["base"], never: &["actix", "candle"] },
     Directions {
         name: "gateway",
-        ours: &["base", "ir", "scheduler", "sim", "engine", "store"],
+        ours: &["base", "ir", "scheduler", "sim", "engine", "retrieval", "store"],
         never: &["candle"],
     },
     Directions { name: "loadgen", ours: &["base", "ir", "sim"], never: &["actix"] },
