@@ -6,7 +6,7 @@
 //! inside a plus is the last part of a span that is, token by token, the inner call's prompt and what the model made of
 //! it, numbered from 0 as there, and never text that was decoded and encoded again.
 
-use base::{MarkupPart, Role, Sees, TokenId};
+use base::{MarkupPart, Role, Sees, TokenId, Tokenizer};
 
 use super::SpanError;
 use super::plan::{CallId, Item, Part, Plan};
@@ -27,33 +27,7 @@ impl Plan {
         length_max: u32,
         outputs: Outputs<'_>,
     ) -> Result<Sectioned, SpanError> {
-        let tags = encoder.tags.ok_or(SpanError::NoChatTemplate)?;
-        let mut sheet = Sheet { sectioned: Sectioned::default(), call: id, length_max };
-        let mut text = Text::default();
-        let mut items = self.call(id).items.as_slice();
-        // The template may have something to say to the system's message that is the first of all.
-        if let [Item::Part(Part::Message(Role::System, words)), rest @ ..] = items {
-            text.markup(&tags.lead);
-            text.data(words);
-            text.markup(tags.close(Role::System));
-            items = rest;
-        } else {
-            text.markup(&tags.begin);
-        }
-        for item in items {
-            match item {
-                Item::Part(part) => self.write(part, &mut text, encoder, length_max, outputs)?,
-                Item::Group(members) => {
-                    sheet.before(&mut text, encoder)?;
-                    for member in members {
-                        sheet.unit(&self.span(&member.parts, encoder, length_max, outputs)?)?;
-                    }
-                }
-            }
-        }
-        text.markup(&tags.answer);
-        sheet.before(&mut text, encoder)?;
-        Ok(sheet.end())
+        Scribe::new(self, encoder, length_max, outputs)?.prompt(id)
     }
 
     /// The tokens of a span, as they stand in the unit of whoever reads it; also the prompt of a row that computes its
@@ -65,38 +39,100 @@ impl Plan {
         length_max: u32,
         outputs: Outputs<'_>,
     ) -> Result<Vec<TokenId>, SpanError> {
-        let mut text = Text::default();
-        for part in parts {
-            self.write(part, &mut text, encoder, length_max, outputs)?;
-        }
-        Ok(text.take(encoder.tokenizer, false))
+        Scribe::new(self, encoder, length_max, outputs)?.span(parts)
+    }
+}
+
+/// Who writes a prompt.
+struct Scribe<'a, 'o> {
+    plan: &'a Plan,
+    tokenizer: &'a dyn Tokenizer,
+    tags: &'a Tags,
+    length_max: u32,
+    outputs: Outputs<'o>,
+    /// Prompts inside the prompt: copies of a call have one, which is encoded once.
+    known: Vec<(CallId, Vec<TokenId>)>,
+}
+
+impl<'a, 'o> Scribe<'a, 'o> {
+    fn new(
+        plan: &'a Plan,
+        encoder: Encoder<'a>,
+        length_max: u32,
+        outputs: Outputs<'o>,
+    ) -> Result<Self, SpanError> {
+        let Encoder { tokenizer, tags } = encoder;
+        let tags = tags.ok_or(SpanError::NoChatTemplate)?;
+        Ok(Self { plan, tokenizer, tags, length_max, outputs, known: Vec::new() })
     }
 
-    fn write(
-        &self,
-        part: &Part,
-        text: &mut Text,
-        encoder: Encoder<'_>,
-        length_max: u32,
-        outputs: Outputs<'_>,
-    ) -> Result<(), SpanError> {
-        let tags = encoder.tags.ok_or(SpanError::NoChatTemplate)?;
+    fn prompt(&mut self, id: CallId) -> Result<Sectioned, SpanError> {
+        let length_max = self.length_max;
+        let mut sheet = Sheet { sectioned: Sectioned::default(), call: id, length_max };
+        let mut text = Text::default();
+        let mut items = self.plan.call(id).items.as_slice();
+        // The template may have something to say in the system's message that is the first of all.
+        if let [Item::Part(Part::Message(Role::System, words)), rest @ ..] = items {
+            text.markup(&self.tags.lead);
+            text.data(words);
+            text.markup(self.tags.close(Role::System));
+            items = rest;
+        } else {
+            text.markup(&self.tags.begin);
+        }
+        for item in items {
+            match item {
+                Item::Part(part) => self.write(part, &mut text)?,
+                Item::Group(members) => {
+                    sheet.before(&mut text, self.tokenizer)?;
+                    for member in members {
+                        sheet.unit(&self.span(&member.parts)?)?;
+                    }
+                }
+            }
+        }
+        text.markup(&self.tags.answer);
+        sheet.before(&mut text, self.tokenizer)?;
+        Ok(sheet.end())
+    }
+
+    fn span(&mut self, parts: &[Part]) -> Result<Vec<TokenId>, SpanError> {
+        let mut text = Text::default();
+        parts.iter().try_for_each(|part| self.write(part, &mut text))?;
+        Ok(text.take(self.tokenizer, false))
+    }
+
+    fn write(&mut self, part: &Part, text: &mut Text) -> Result<(), SpanError> {
         match part {
             Part::Message(role, words) => {
-                text.markup(tags.open(*role));
+                text.markup(self.tags.open(*role));
                 text.data(words);
-                text.markup(tags.close(*role));
+                text.markup(self.tags.close(*role));
             }
             Part::Output(id) => {
-                text.markup(tags.open(Role::Assistant));
-                write_output(text, outputs(*id), tags);
+                text.markup(self.tags.open(Role::Assistant));
+                write_output(text, (self.outputs)(*id), self.tags);
             }
             Part::Whole(id) => {
-                text.tokens(&self.assemble(*id, encoder, length_max, outputs)?.prompt);
-                write_output(text, outputs(*id), tags);
+                text.tokens(self.inner_prompt(*id)?);
+                write_output(text, (self.outputs)(*id), self.tags);
             }
         }
         Ok(())
+    }
+
+    /// The prompt of a call that stands in another.
+    fn inner_prompt(&mut self, id: CallId) -> Result<&[TokenId], SpanError> {
+        let items = &self.plan.call(id).items;
+        let known = match self.known.iter().position(|(other, _)| self.plan.call(*other).items == *items) {
+            Some(known) => known,
+            None => {
+                let prompt = self.prompt(id)?.prompt;
+                self.known.push((id, prompt));
+                self.known.len() - 1
+            }
+        };
+        Ok(&self.known[known].1)
     }
 }
 
@@ -121,8 +157,8 @@ struct Sheet {
 
 impl Sheet {
     /// Adds what sees all before it, leaving `text` empty.
-    fn before(&mut self, text: &mut Text, encoder: Encoder<'_>) -> Result<(), SpanError> {
-        let tokens = text.take(encoder.tokenizer, self.sectioned.prompt.is_empty());
+    fn before(&mut self, text: &mut Text, tokenizer: &dyn Tokenizer) -> Result<(), SpanError> {
+        let tokens = text.take(tokenizer, self.sectioned.prompt.is_empty());
         let position = self.advance(tokens.len())?;
         if !tokens.is_empty() {
             self.sectioned.push(position, &tokens, Sees::Before);
