@@ -69,12 +69,17 @@ fn tree(query: &Query, depth: usize, out: &mut String) {
     query.children().iter().for_each(|child| tree(child, depth + 1, out));
 }
 
-fn quoted(text: &str) -> String {
+/// What is shown of a text: copies of a node share theirs, an explanation has one for each.
+fn beginning(text: &str) -> String {
     let mut shown: String = text.chars().take(TEXT_SHOWN_MAX).collect();
     if shown.len() < text.len() {
         shown.push('…');
     }
-    format!("{shown:?} ~{}", estimate(text.len()))
+    shown
+}
+
+fn quoted(text: &str) -> String {
+    format!("{:?} ~{}", beginning(text), estimate(text.len()))
 }
 
 /// The parameters that a query says.
@@ -85,12 +90,12 @@ fn said(params: &Params) -> String {
             write!(out, " {name}={value}").expect("a string takes all that is written");
         }
     };
-    say("model", params.model.as_deref().map(str::to_owned));
+    say("model", params.model.as_deref().map(beginning));
     say("max_tokens", params.max_tokens.map(|tokens| tokens.to_string()));
     say("top_p", params.top_p.map(|share| share.to_string()));
     say("top_k", params.top_k.map(|count| count.to_string()));
     say("seed", params.seed.map(|seed| seed.to_string()));
-    say("stop", (!params.stop.is_empty()).then(|| format!("{:?}", params.stop)));
+    say("stop", (!params.stop.is_empty()).then(|| format!("{:?}", beginning(&params.stop.join(", ")))));
     say("constraint", params.constraint.as_ref().map(form));
     out
 }
@@ -99,7 +104,7 @@ fn form(constraint: &Constraint) -> String {
     match constraint {
         Constraint::Choice(texts) => format!("choice of {}", texts.len()),
         Constraint::Integer { low, high } => format!("integer {low}..={high}"),
-        Constraint::Regex(pattern) => format!("regex {pattern:?}"),
+        Constraint::Regex(pattern) => format!("regex {:?}", beginning(pattern)),
         Constraint::JsonSchema(_) => "json_schema".into(),
     }
 }

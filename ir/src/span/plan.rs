@@ -220,17 +220,17 @@ fn number_batches(calls: &mut [Call]) {
     let mut order: Vec<usize> = (0..calls.len()).collect();
     order.sort_by_key(|call| calls[*call].level);
     let mut level = 0;
-    let mut batches: Vec<(u32, Params)> = Vec::new();
+    let mut batches: Vec<(u32, Arc<Params>)> = Vec::new();
     let mut next = 0;
     for call in order {
         if calls[call].level > level {
             level = calls[call].level;
             batches.clear();
         }
-        let alike = Params { seed: None, ..(*calls[call].params).clone() };
-        let known = batches.iter().find(|(_, params)| *params == alike).map(|(batch, _)| *batch);
-        calls[call].batch = known.unwrap_or_else(|| {
-            batches.push((next, alike));
+        let params = &calls[call].params;
+        let known = batches.iter().find(|(_, other)| Arc::ptr_eq(other, params) || other.is_like(params));
+        calls[call].batch = known.map(|(batch, _)| *batch).unwrap_or_else(|| {
+            batches.push((next, Arc::clone(params)));
             next += 1;
             next - 1
         });

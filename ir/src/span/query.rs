@@ -90,6 +90,16 @@ impl Default for Params {
     }
 }
 
+impl Params {
+    /// Whether they say the same but for the seed.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let Self { model, max_tokens, temperature, top_p, top_k, seed: _, stop, constraint } = self;
+        (model, max_tokens, temperature, top_p)
+            == (&other.model, &other.max_tokens, &other.temperature, &other.top_p)
+            && (top_k, stop, constraint) == (&other.top_k, &other.stop, &other.constraint)
+    }
+}
+
 /// A search for fragments of a corpus.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Retrieval {

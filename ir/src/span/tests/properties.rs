@@ -86,6 +86,7 @@ proptest! {
             for other in plan.calls.iter().filter(|other| other.batch == call.batch) {
                 let params = |call: &Call| Params { seed: None, ..(*call.params).clone() };
                 prop_assert_eq!((other.level, params(other)), (call.level, params(call)));
+                prop_assert!(other.params.is_like(&call.params));
             }
         }
         plan.output.iter().filter_map(Part::call).for_each(|id| read[id.0] += 1);
