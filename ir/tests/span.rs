@@ -162,3 +162,18 @@ fn the_built_in_queries_are_refused_until_their_values_are_put_in() {
         assert_eq!(batches, [0, 0, 0, 1], "{name}: the candidates are one relQuery");
     }
 }
+
+/// The reference's documents show queries that its own parser does not take either.
+#[test]
+fn what_the_documents_show_and_the_reference_does_not_read_is_refused_by_name() {
+    let bare = refused(r#"{"g":{"model":"m","input":[{"user":"a"}]}}"#);
+    assert!(bare.starts_with("`$.g.input`: must be an object with one of the keys"), "{bare}");
+    assert!(
+        refused(r#"{"g":{"model":"m","input":{"ask":"Who?"}}}"#)
+            .starts_with("`$.g.input`: `ask` is no node;")
+    );
+    assert!(refused(r#"{"seq":[{"file":"x.txt"}]}"#).starts_with("`$.seq[0]`: `file` is no node;"));
+    // Its other notations: Lisp and YAML.
+    assert!(refused(r#"(cross (user "hello"))"#).starts_with("`$`: not well-formed JSON"));
+    assert!(refused("g:\n  model: m\n").starts_with("`$`: not well-formed JSON"));
+}
