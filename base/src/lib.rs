@@ -18,4 +18,6 @@ pub use step::{
 };
 pub use text::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, Tokenizer};
 pub use units::{Bytes, Millis, Nanos, Time, TokenCount};
-pub use work::{Generation, Periods, Section, Sees, ServiceClass, Span, SpanKind, Submission, WorkItem};
+pub use work::{
+    Generation, Periods, Section, SectionReuse, Sees, ServiceClass, Span, SpanKind, Submission, WorkItem,
+};

@@ -123,6 +123,17 @@ pub enum Sees {
     },
 }
 
+/// Where a model can read keys that an independent section left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SectionReuse {
+    /// At any position: they are rotated, and so is what reads them.
+    Anywhere,
+    /// Where they were computed: positions are learned.
+    InPlace,
+    /// Nowhere: attention has a window, which finds positions by counting tokens, and sections leave gaps.
+    Never,
+}
+
 /// One request of a relQuery, ready to be scheduled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkItem {
@@ -140,6 +151,16 @@ pub struct WorkItem {
     /// Seed of this row's sampling; the token at output position `i` depends on `(seed, i)` alone,
     /// so a row that is preempted and recomputed draws the same tokens.
     pub seed: u64,
+}
+
+impl WorkItem {
+    /// Positions of the KV pool that it may need: for its prompt, its longest output, and what its sections, each with
+    /// blocks of its own, leave unused of their last ones.
+    pub fn kv_tokens_max(&self, block_tokens: u32) -> TokenCount {
+        let tokens = (self.prompt.len() as u64).saturating_add(self.generation.output_max.0);
+        let unused = (self.sections.len() as u64).saturating_sub(1) * u64::from(block_tokens);
+        TokenCount(tokens.saturating_add(unused))
+    }
 }
 
 /// Who waits for the answer. Lower classes fill what higher ones leave.

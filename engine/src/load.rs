@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Bytes, TokenCount};
+use base::{Bytes, SectionReuse, TokenCount};
 
-use crate::checkpoint::config::Family;
+use crate::checkpoint::config::{Family, Position};
 use crate::checkpoint::generation::GenerationDefaults;
 use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::shapes::parameters;
@@ -38,6 +38,8 @@ pub struct ModelInfo {
     pub kv_blocks: u32,
     /// Positions of a block.
     pub block_tokens: u32,
+    /// Where keys of independent sections can be read.
+    pub reuse: SectionReuse,
     /// What weights are kept as.
     pub dtype: Dtype,
     /// What those that products read are kept as instead.
@@ -138,6 +140,7 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
             ^ kv_mark(kv, isa.rounds_activations()),
         kv_blocks: u32::try_from(executor.pool_shape().blocks).expect("the pool has at most u32::MAX blocks"),
         block_tokens: config.block_tokens,
+        reuse: section_reuse(&model),
         dtype,
         quantize: config.quantize,
         kv,
@@ -146,6 +149,15 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
     let (parameters, kv_blocks, kept, kv) = (info.parameters, info.kv_blocks, info.kept_as(), kv.name());
     tracing::info!(model = %info.name, parameters, kv_blocks, kept, kv, ?isa, ranks = cpus.len(), "model loaded");
     Ok(Engine { executor, text, info })
+}
+
+/// What the executor's checks let through.
+fn section_reuse(model: &ModelConfig) -> SectionReuse {
+    match model.position {
+        _ if model.sliding_window.is_some() => SectionReuse::Never,
+        Position::Rotary { .. } => SectionReuse::Anywhere,
+        Position::Learned { .. } => SectionReuse::InPlace,
+    }
 }
 
 /// The type most of the weights are stored in: the embedding's.

@@ -29,6 +29,7 @@ use crate::model::Model;
 use crate::registry::{Kept, Registry};
 use crate::repeats::Repeats;
 use crate::results::Results;
+use crate::schemas::Schemas;
 use crate::{claim, cors, flush, routes, tickets};
 
 /// What handlers share.
@@ -47,6 +48,8 @@ pub struct App {
     pub remembered: Remembered,
     /// What tenants have compiled.
     pub constraints: Constraints,
+    /// PML schemas.
+    pub schemas: Schemas,
     /// Idempotency keys.
     pub repeats: Arc<Repeats>,
     is_draining: AtomicBool,
@@ -124,6 +127,7 @@ pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Run
         }),
         remembered: Remembered::default(),
         constraints: Constraints::new(model.constraints.clone(), &config.limits, shared.clock),
+        schemas: Schemas::new(&model, &config.limits),
         repeats: Arc::new(Repeats::new(config.limits.idempotency_keys_max, config.store.ticket_ms_max)),
         is_draining: AtomicBool::new(false),
         shared: Arc::clone(&shared),

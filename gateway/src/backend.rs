@@ -57,6 +57,7 @@ pub fn model_of(engine: &engine::Engine, config: &Config, clock: Clock) -> Model
         revision: info.revision,
         kv_blocks: info.kv_blocks,
         block_tokens: info.block_tokens,
+        reuse: info.reuse,
         defaults: Defaults {
             temperature: info.defaults.temperature.unwrap_or(1.0),
             top_p: info.defaults.top_p.unwrap_or(1.0),

@@ -98,6 +98,14 @@ enum Bench {
         #[command(flatten)]
         choice: crate::bench::Choice,
     },
+    /// Time to the first token of prompts whose modules are cached, against a plain prefill of the same tokens. On an
+    /// otherwise idle machine.
+    Pml {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        sizes: crate::bench::pml::Sizes,
+    },
     /// Steps of one relQuery with and without guessed tokens (`scheduler.speculation`).
     Speculation {
         #[command(flatten)]
@@ -268,6 +276,10 @@ impl Cli {
                 let model = backend::model_of(&engine, &config, Clock::start());
                 say!("{}: {}", model.name, model.description);
                 say!("{}", crate::bench::measure(&mut engine, &config.scheduler, &choice)?);
+                Ok(())
+            }
+            Command::Bench(Bench::Pml { measured, sizes }) => {
+                say!("{}", crate::bench::pml::measure(&measured.apply(config), &sizes)?);
                 Ok(())
             }
             Command::Bench(Bench::Speculation { measured, rows }) => {

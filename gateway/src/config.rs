@@ -154,6 +154,14 @@ pub struct LimitsConfig {
     pub cell_bytes_max: Bytes,
     /// Bytes of a template.
     pub template_bytes_max: Bytes,
+    /// Bytes of a PML schema.
+    pub schema_bytes_max: Bytes,
+    /// Bytes of all tenants' PML schemas that are held ready; others are read again when next used.
+    pub schemas_bytes_max: Bytes,
+    /// PML schemas of one tenant.
+    pub tenant_schemas_max: u64,
+    /// Stretches that a PML prompt may be cut into: its modules' texts, and its own between them.
+    pub prompt_sections_max: usize,
     /// Output tokens of one row.
     pub output_tokens_max: u64,
     /// Stop strings of a request.
@@ -184,6 +192,10 @@ impl Default for LimitsConfig {
             columns_max: 256,
             cell_bytes_max: Bytes(256 << 10),
             template_bytes_max: Bytes(64 << 10),
+            schema_bytes_max: Bytes(2 << 20),
+            schemas_bytes_max: Bytes(32 << 20),
+            tenant_schemas_max: 1_000,
+            prompt_sections_max: 1_024,
             output_tokens_max: 16_384,
             stops_max: 16,
             choices_max: 1_000,
@@ -329,6 +341,9 @@ impl Config {
             ("limits.columns_max", self.limits.columns_max as u64),
             ("limits.cell_bytes_max", self.limits.cell_bytes_max.0),
             ("limits.template_bytes_max", self.limits.template_bytes_max.0),
+            ("limits.schema_bytes_max", self.limits.schema_bytes_max.0),
+            ("limits.tenant_schemas_max", self.limits.tenant_schemas_max),
+            ("limits.prompt_sections_max", self.limits.prompt_sections_max as u64),
             ("limits.output_tokens_max", self.limits.output_tokens_max),
             ("limits.tenant_constraints_max", self.limits.tenant_constraints_max as u64),
             ("limits.tenant_compile_ms_max", self.limits.tenant_compile_ms_max.0),

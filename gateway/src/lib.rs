@@ -35,6 +35,7 @@ pub mod registry;
 pub mod repeats;
 pub mod results;
 pub mod routes;
+pub mod schemas;
 pub mod service;
 pub mod simulate;
 pub mod stream;

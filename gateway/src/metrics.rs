@@ -62,6 +62,8 @@ pub struct Metrics {
     pub partial: Counter,
     prompt_tokens: Counter,
     computed_tokens: Counter,
+    exact_tokens: Counter,
+    shifted_tokens: Counter,
     output_tokens: Counter,
     forced_tokens: Counter,
     guessed_tokens: Counter,
@@ -208,6 +210,14 @@ impl Metrics {
             partial: r.counter("relserve_partial_replies_total", "Replies cut short by their deadline"),
             prompt_tokens: r.counter("relserve_prompt_tokens_total", "Prompt tokens of finished rows"),
             computed_tokens: r.counter("relserve_computed_tokens_total", "Prompt tokens computed"),
+            exact_tokens: r.counter(
+                "relserve_exact_tokens_total",
+                "Prompt tokens of finished rows that were cached after all that stands before them",
+            ),
+            shifted_tokens: r.counter(
+                "relserve_shifted_tokens_total",
+                "Prompt tokens of finished rows that were cached in modules of their own",
+            ),
             output_tokens: r.counter("relserve_output_tokens_total", "Output tokens of finished rows"),
             forced_tokens: r
                 .counter("relserve_forced_tokens_total", "Output tokens that constraints forced, unsampled"),
@@ -267,6 +277,8 @@ impl Metrics {
         }
         self.prompt_tokens.increment(usage.prompt.0);
         self.computed_tokens.increment(usage.computed.0);
+        self.exact_tokens.increment(usage.exact().0);
+        self.shifted_tokens.increment(usage.shifted.0);
         self.output_tokens.increment(usage.output.0);
         self.vllm.prompt_tokens.increment(usage.prompt.0);
         self.vllm.generation_tokens.increment(usage.output.0);

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use base::{ChatTemplate, ConstraintCompiler, TokenCount, Tokenizer};
+use base::{ChatTemplate, ConstraintCompiler, SectionReuse, TokenCount, Tokenizer};
 
 /// Text and tokens of a model, chat template included.
 pub trait Text: Tokenizer + ChatTemplate {}
@@ -45,6 +45,8 @@ pub struct Model {
     pub kv_blocks: u32,
     /// Positions of a block.
     pub block_tokens: u32,
+    /// Where keys of independent sections can be read.
+    pub reuse: SectionReuse,
     /// Sampling where the caller does not say.
     pub defaults: Defaults,
     /// When it was loaded, unix seconds.

@@ -3,7 +3,7 @@
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::routes::{cells, openai, ops, relqueries};
+use crate::routes::{cells, openai, ops, prompts, relqueries, schemas};
 
 /// The document.
 #[derive(OpenApi)]
@@ -20,6 +20,11 @@ use crate::routes::{cells, openai, ops, relqueries};
         openai::model,
         openai::completions,
         openai::chat_completions,
+        schemas::create,
+        schemas::list,
+        schemas::read,
+        schemas::delete,
+        prompts::create,
         ops::healthz,
         ops::readyz,
         ops::metrics,

@@ -337,7 +337,14 @@ fn cell_key(item: &WorkItem, revision: u128) -> CellKey {
     let generation = serde_json::to_vec(&*item.generation).expect("a generation is plain data");
     // A greedy answer does not depend on the seed.
     let seed = if item.generation.temperature == 0.0 { 0 } else { item.seed };
-    ResultKey::of(&[&revision.to_le_bytes(), &prompt, &generation, &seed.to_le_bytes()]).0
+    let (revision, seed) = (revision.to_le_bytes(), seed.to_le_bytes());
+    let mut parts: Vec<&[u8]> = vec![&revision, &prompt, &generation, &seed];
+    // The same tokens at other positions, or seeing less of each other, are another prompt.
+    let sections = format!("{:?}", item.sections);
+    if !item.sections.is_empty() {
+        parts.push(sections.as_bytes());
+    }
+    ResultKey::of(&parts).0
 }
 
 /// The cells of one row, in the order of the columns.

@@ -139,7 +139,7 @@ async fn answer_from_cache(app: &App, caller: Caller, board: &Board, parts: &mut
             app.shared.metrics.cache_hits.increment(1);
             for index in &row.targets {
                 let Answer { prompt, output, end, .. } = answer;
-                let usage = Usage { prompt, cached: prompt, computed: TokenCount(0), output };
+                let usage = Usage { prompt, cached: prompt, output, ..Usage::default() };
                 let state = RowState::Done { end, usage, source: Source::Cache };
                 board.answer(*index, &answer.text, state, now);
             }

@@ -6,7 +6,7 @@
 
 use base::TokenId;
 use base::text::ByteText;
-use ir::pml::{Layout, Prompt, Schema};
+use ir::pml::{Layout, Positions, Prompt, Schema};
 use ir::span::{CallId, Found, Limits, Plan, Query, Retrieval, Rewriting, SpanError, explain, rewrite};
 use ir::{Encoder, Rules, Tags};
 
@@ -129,17 +129,18 @@ fn no_damaged_schema_or_prompt_panics() {
     // Small ones are hit where it hurts.
     documents.extend([SMALL, SMALL, PROMPT, PROMPT].map(str::to_owned));
     let tags = tags();
-    let layout =
-        |text: &str| Layout::new(&Schema::parse(text).ok()?, &ByteText, Some(&tags), LENGTH_MAX).ok();
+    let positions = Positions { length_max: LENGTH_MAX, can_shift: true };
+    let layout = |text: &str| Layout::new(&Schema::parse(text).ok()?, &ByteText, Ok(&tags), positions).ok();
     let small = layout(SMALL).expect("valid");
     let valid = read_many(&documents, |bytes| {
         let text = String::from_utf8_lossy(bytes);
         if let Some(layout) = layout(&text) {
             assert!(layout.length <= LENGTH_MAX);
+            let _ = layout.encodings();
             return true;
         }
         let Ok(prompt) = Prompt::parse(&text) else { return false };
-        if let Ok(assembly) = small.assemble(&prompt, &ByteText, Some(&tags), LENGTH_MAX) {
+        if let Ok(assembly) = small.assemble(&prompt, &ByteText, Ok(&tags), LENGTH_MAX) {
             assert!(assembly.end <= LENGTH_MAX);
             let _ = assembly.sections(&small);
         }

@@ -75,16 +75,26 @@ pub struct Usage {
     pub prompt: TokenCount,
     /// Prompt tokens that the prefix cache, or another row of the same step, supplied.
     pub cached: TokenCount,
+    /// Of those, tokens of independent sections: they saw their unit only, wherever it stood when it was computed.
+    pub shifted: TokenCount,
     /// Prompt tokens really computed, those recomputed after a preemption included.
     pub computed: TokenCount,
     /// Output tokens.
     pub output: TokenCount,
 }
 
+impl Usage {
+    /// Of the cached tokens, those that saw all that stands before them.
+    pub fn exact(&self) -> TokenCount {
+        TokenCount(self.cached.0.saturating_sub(self.shifted.0))
+    }
+}
+
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.prompt += other.prompt;
         self.cached += other.cached;
+        self.shifted += other.shifted;
         self.computed += other.computed;
         self.output += other.output;
     }

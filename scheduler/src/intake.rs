@@ -107,13 +107,9 @@ impl Scheduler {
         if let Some(reason) = sections::problem(&item.sections, item.prompt.len()) {
             return Err(Refused::Sections { row: item.row, reason });
         }
-        let tokens = (item.prompt.len() as u64).saturating_add(item.generation.output_max.0);
-        // Each section has blocks of its own, the last of them partly used.
-        let unused = (item.sections.len() as u64).saturating_sub(1) * u64::from(self.config.block_tokens);
-        let tokens = tokens.saturating_add(unused);
-        let limit = self.config.kv_tokens();
+        let tokens = item.kv_tokens_max(self.config.block_tokens);
+        let limit = TokenCount(self.config.kv_tokens());
         if tokens > limit {
-            let (tokens, limit) = (TokenCount(tokens), TokenCount(limit));
             return Err(Refused::NeverFits { row: item.row, tokens, limit });
         }
         Ok(())

@@ -65,6 +65,12 @@ impl Row {
         }
     }
 
+    /// Tokens of independent sections among those at these indices.
+    pub(crate) fn independent(&self, indices: Range<u32>) -> u32 {
+        let parts = self.parts.iter().filter(|part| part.section.sees != Sees::Before);
+        parts.map(|part| part.end().min(indices.end).saturating_sub(part.start.max(indices.start))).sum()
+    }
+
     /// Whether its prompt is computed.
     pub(crate) fn is_running(&self) -> bool {
         self.state == RowState::Running

@@ -156,7 +156,9 @@ impl Scheduler {
         let computed = slot.end.min(prompt).saturating_sub(slot.start);
         row.usage.computed += TokenCount(u64::from(computed));
         // Of a cut prompt that was taken back, the cache may supply more than it had computed.
-        row.usage.cached += TokenCount(u64::from(slot.start.min(prompt).saturating_sub(row.reached)));
+        let supplied = row.reached..slot.start.min(prompt).max(row.reached);
+        row.usage.cached += TokenCount(u64::from(supplied.end - supplied.start));
+        row.usage.shifted += TokenCount(u64::from(row.independent(supplied)));
         row.reached = row.reached.max(slot.end.min(prompt));
         if !row.has_started {
             row.has_started = true;

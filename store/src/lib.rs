@@ -1,8 +1,8 @@
-//! What survives a restart: tenants, keys, usage, results, tickets and calibration.
+//! What survives a restart: tenants, keys, usage, results, tickets, schemas and calibration.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and
 //! one set of statements for both. Each table family has its file with its SQL in sight:
-//! [`tenants`], [`keys`], [`usage`], [`results`], [`tickets`], [`calibration`].
+//! [`tenants`], [`keys`], [`usage`], [`results`], [`tickets`], [`schemas`], [`calibration`].
 //!
 //! The store reads no clock: every instant is an argument, in unix milliseconds. It must not know HTTP,
 //! scheduling or models; JSON passes through it as text.
@@ -13,6 +13,7 @@ pub mod keys;
 mod migrate;
 mod open;
 pub mod results;
+pub mod schemas;
 pub mod tenants;
 pub mod tickets;
 pub mod time;
@@ -22,6 +23,7 @@ pub use error::Error;
 pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
 pub use open::{Store, StoreOptions};
 pub use results::{NewResult, ResultKey, ResultLimits};
+pub use schemas::{Kept, NewSchema, SchemaLimits, StoredSchema};
 pub use tenants::{DEFAULT_TENANT, Tenant};
 pub use tickets::{Lease, NewTicket, Ticket, TicketRow, TicketState};
 pub use time::UnixMillis;

@@ -50,6 +50,8 @@ pub(crate) enum Lock {
     Tickets = 0x7265_6c04,
     /// New identifiers.
     Counters = 0x7265_6c05,
+    /// New schemas: keeps the bounds strict.
+    Schemas = 0x7265_6c06,
 }
 
 /// The database. Cheap to clone; clones share the connections.

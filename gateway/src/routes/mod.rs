@@ -3,7 +3,9 @@
 pub mod cells;
 pub mod openai;
 pub mod ops;
+pub mod prompts;
 pub mod relqueries;
+pub mod schemas;
 pub(crate) mod start;
 
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
@@ -21,6 +23,8 @@ pub fn configure(routes: &mut ServiceConfig) {
     relqueries::configure(routes);
     cells::configure(routes);
     openai::configure(routes);
+    schemas::configure(routes);
+    prompts::configure(routes);
     ops::configure(routes);
 }
 
@@ -46,6 +50,11 @@ pub(crate) async fn only_post() -> Result<HttpResponse, ApiError> {
 /// The answer to a known path with a wrong method, where GET and DELETE are right.
 pub(crate) async fn only_get_delete() -> Result<HttpResponse, ApiError> {
     Err(ApiError::MethodNotAllowed("GET, DELETE"))
+}
+
+/// The answer to a known path with a wrong method, where GET and POST are right.
+pub(crate) async fn only_get_post() -> Result<HttpResponse, ApiError> {
+    Err(ApiError::MethodNotAllowed("GET, POST"))
 }
 
 /// The answer to a path that is none.

@@ -3,7 +3,7 @@
 //! A completion is a relQuery with one row per prompt; what it says streams from the same board. Errors are
 //! those of the whole request, because this API has none per prompt.
 
-mod lower;
+pub(crate) mod lower;
 mod stream;
 
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
@@ -115,7 +115,7 @@ pub async fn chat_completions(
 }
 
 /// Runs what was asked and answers in its shape. Dropping this future (the client is gone) cancels the work.
-async fn answer(app: Data<App>, caller: Caller, asked: Asked) -> Result<HttpResponse, ApiError> {
+pub(crate) async fn answer(app: Data<App>, caller: Caller, asked: Asked) -> Result<HttpResponse, ApiError> {
     let deadline = asked.work.deadline;
     let claim = service::submit(&app, caller, asked.work, Resumed::default()).await?;
     let envelope = Envelope::new(asked.api, claim.board(), &app.model);

@@ -8,6 +8,7 @@ use crate::model::Model;
 pub mod cells;
 pub mod constraint;
 pub mod openai;
+pub mod pml;
 pub mod relquery;
 pub mod sampling;
 pub mod usage;

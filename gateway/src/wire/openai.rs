@@ -14,6 +14,7 @@ mod reply;
 pub use chat::{ChatRequest, Message};
 pub use chunks::{Chunker, Look};
 pub use completion::{CompletionRequest, Prompt};
+pub(crate) use reply::verdict;
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
 
 use std::sync::Arc;
@@ -49,7 +50,11 @@ pub struct Common {
 
 impl Common {
     /// Takes the common fields; `limit_names` are the names of the output limit on this route.
-    fn take(fields: &mut Fields, terms: Terms<'_>, limit_names: &[&str]) -> Result<Self, ApiError> {
+    pub(crate) fn take(
+        fields: &mut Fields,
+        terms: Terms<'_>,
+        limit_names: &[&str],
+    ) -> Result<Self, ApiError> {
         let Terms { limits, model, .. } = terms;
         check_model(fields, model)?;
         let max_tokens = take_max_tokens(fields, limits, limit_names)?;
@@ -76,6 +81,11 @@ impl Common {
             deadline: deadline(fields)?,
         })
     }
+}
+
+/// Ends the reading of a request that is like one of `/v1/completions`: refuses what is left unless it changes nothing.
+pub(crate) fn finish_completion(fields: Fields) -> Result<(), ApiError> {
+    neutral::finish(fields, neutral::Place::Completion)
 }
 
 /// Takes the output limit under all its names, which must agree.
@@ -136,6 +146,7 @@ mod tests {
             revision: 7,
             kv_blocks: 16,
             block_tokens: 16,
+            reuse: base::SectionReuse::Anywhere,
             defaults: Defaults { temperature: 0.7, top_p: 0.9, top_k: Some(40) },
             created: 1,
         }

@@ -10,6 +10,10 @@ use crate::board::{State, Usage};
 pub struct PromptDetails {
     /// Prompt tokens that were not computed for this answer.
     pub cached_tokens: u64,
+    /// Of those, tokens whose keys and values saw all that stands before them: answers are the same without.
+    pub exact_tokens: u64,
+    /// The others: of modules, which were computed seeing only themselves. An approximation, where it was asked for.
+    pub shifted_tokens: u64,
 }
 
 /// Tokens of a row or a request.
@@ -40,7 +44,11 @@ impl From<Usage> for UsageReply {
             completion_tokens: usage.output.0,
             total_tokens: usage.prompt.0 + usage.output.0,
             computed_tokens: usage.computed.0,
-            prompt_tokens_details: PromptDetails { cached_tokens: usage.cached.0 },
+            prompt_tokens_details: PromptDetails {
+                cached_tokens: usage.cached.0,
+                exact_tokens: usage.exact().0,
+                shifted_tokens: usage.shifted.0,
+            },
             rows_from_cache: None,
             rows_deduplicated: None,
         }

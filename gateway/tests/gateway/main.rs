@@ -10,6 +10,7 @@ mod constraints;
 mod disconnect;
 mod operation;
 mod overload;
+mod pml;
 mod postgres;
 mod program;
 mod python_client;

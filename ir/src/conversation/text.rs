@@ -3,7 +3,6 @@
 use base::{After, MarkupPart, TokenId, Tokenizer};
 
 use super::Tags;
-use crate::IrError;
 
 /// How text becomes tokens.
 #[derive(Clone, Copy)]
@@ -12,13 +11,6 @@ pub struct Encoder<'a> {
     pub tokenizer: &'a dyn Tokenizer,
     /// The markup of messages, where the model has a chat template.
     pub tags: Option<&'a Tags>,
-}
-
-impl Encoder<'_> {
-    /// The tags, where the model has such.
-    pub(crate) fn tags(&self) -> Result<&Tags, IrError> {
-        self.tags.ok_or(IrError::NoChatTemplate)
-    }
 }
 
 /// Markup and text that follow one another, before they are tokens.

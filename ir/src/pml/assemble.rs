@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{TokenId, Tokenizer};
 
 use super::document::{Place, PmlError};
-use super::layout::{Layout, LayoutError, Node, Param};
+use super::layout::{Layout, Node, Param, Unit, Words};
 use super::prompt::{Import, Prompt, PromptPart};
-use crate::conversation::{Encoder, Tags, Text};
+use crate::conversation::{Tags, Text};
 
 /// A prompt by position.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,22 +53,28 @@ impl Layout {
         &self,
         prompt: &Prompt,
         tokenizer: &dyn Tokenizer,
-        tags: Option<&Tags>,
+        tags: Result<&Tags, &str>,
         length_max: u32,
-    ) -> Result<Assembly, LayoutError> {
-        let start = Place { line: 1, column: 1 };
+    ) -> Result<Assembly, PmlError> {
         if prompt.schema != self.name {
-            return Err(start.error(format!("the prompt is for the schema `{}`", prompt.schema)).into());
+            return Err(prompt.place.error(format!("the prompt is for the schema `{}`", prompt.schema)));
         }
-        let encoder = Encoder { tokenizer, tags };
+        let words = Words { tokenizer, tags };
         let mut parts = Vec::new();
-        flatten(&prompt.parts, encoder, &mut parts)?;
-        let mut assembler =
-            Assembler { layout: self, encoder, stretches: Vec::new(), moved: 0, cursor: 0, length_max };
+        flatten(&prompt.parts, words, &mut parts)?;
+        let mut assembler = Assembler {
+            layout: self,
+            words,
+            stretches: Vec::new(),
+            moved: 0,
+            cursor: 0,
+            length_max,
+            place: prompt.place,
+        };
         let level = Level::new(&self.nodes, &parts, "the schema")?;
         let mut text = assembler.level(&self.nodes, level, &[])?;
-        if self.has_messages || has_messages(&prompt.parts) {
-            text.markup(&encoder.tags()?.answer);
+        if let Some(place) = first_message(&prompt.parts).or(self.first_message.map(|_| prompt.place)) {
+            text.markup(&words.tags(place)?.answer);
         }
         assembler.text(text)?;
         assembler.end()
@@ -81,19 +87,15 @@ enum Flat<'a> {
     Import(&'a Import),
 }
 
-fn flatten<'a>(
-    parts: &'a [PromptPart],
-    encoder: Encoder<'_>,
-    flat: &mut Vec<Flat<'a>>,
-) -> Result<(), LayoutError> {
+fn flatten<'a>(parts: &'a [PromptPart], words: Words<'_>, flat: &mut Vec<Flat<'a>>) -> Result<(), PmlError> {
     for part in parts {
         match part {
-            PromptPart::Text(words, _) => text_of(flat).data(words),
+            PromptPart::Text(text, _) => text_of(flat).data(text),
             PromptPart::Import(import) => flat.push(Flat::Import(import)),
-            PromptPart::Message(role, parts, _) => {
-                text_of(flat).markup(encoder.tags()?.open(*role));
-                flatten(parts, encoder, flat)?;
-                text_of(flat).markup(encoder.tags()?.close(*role));
+            PromptPart::Message(role, parts, place) => {
+                text_of(flat).markup(words.tags(*place)?.open(*role));
+                flatten(parts, words, flat)?;
+                text_of(flat).markup(words.tags(*place)?.close(*role));
             }
         }
     }
@@ -111,11 +113,12 @@ fn text_of<'a, 'b>(flat: &'b mut Vec<Flat<'a>>) -> &'b mut Text {
     }
 }
 
-fn has_messages(parts: &[PromptPart]) -> bool {
-    parts.iter().any(|part| match part {
-        PromptPart::Message(..) => true,
-        PromptPart::Text(..) => false,
-        PromptPart::Import(import) => has_messages(&import.parts),
+/// Where the first message stands.
+fn first_message(parts: &[PromptPart]) -> Option<Place> {
+    parts.iter().find_map(|part| match part {
+        PromptPart::Message(_, _, place) => Some(*place),
+        PromptPart::Text(..) => None,
+        PromptPart::Import(import) => first_message(&import.parts),
     })
 }
 
@@ -206,13 +209,15 @@ fn check_unions(nodes: &[Node], imports: &BTreeMap<&str, (&Import, Text)>) -> Re
 
 struct Assembler<'a> {
     layout: &'a Layout,
-    encoder: Encoder<'a>,
+    words: Words<'a>,
     stretches: Vec<Stretch>,
     /// By how much the rest of the schema has moved on.
     moved: u32,
     /// The next free position.
     cursor: u32,
     length_max: u32,
+    /// Of what is being placed: an import, or the whole prompt.
+    place: Place,
 }
 
 impl Assembler<'_> {
@@ -222,7 +227,7 @@ impl Assembler<'_> {
         nodes: &[Node],
         mut level: Level<'_>,
         arguments: &[Argument<'_>],
-    ) -> Result<Text, LayoutError> {
+    ) -> Result<Text, PmlError> {
         for node in nodes {
             match node {
                 Node::Piece(unit, piece) => self.piece(*unit, *piece)?,
@@ -236,7 +241,7 @@ impl Assembler<'_> {
         Ok(level.tail)
     }
 
-    fn module(&mut self, node: &Node, level: &mut Level<'_>) -> Result<(), LayoutError> {
+    fn module(&mut self, node: &Node, level: &mut Level<'_>) -> Result<(), PmlError> {
         let Node::Module { name, nodes, unit, .. } = node else { return Ok(()) };
         let Some((import, behind)) = level.imports.remove(name.as_str()) else { return Ok(()) };
         if let Some((text, _)) = level.lead.take_if(|(_, first)| first == name) {
@@ -244,30 +249,43 @@ impl Assembler<'_> {
         }
         let arguments = arguments(import, nodes, *unit)?;
         let mut parts = Vec::new();
-        flatten(&import.parts, self.encoder, &mut parts)?;
+        flatten(&import.parts, self.words, &mut parts)?;
         let inner = Level::new(nodes, &parts, &format!("the module `{name}`"))?;
+        let outer = std::mem::replace(&mut self.place, import.place);
         let mut text = self.level(nodes, inner, &arguments)?;
         text.append(&behind);
-        self.text(text)
+        self.text(text)?;
+        self.place = outer;
+        Ok(())
     }
 
     /// Places a piece of the schema; what stands in for an argument stays away.
-    fn piece(&mut self, unit: usize, number: usize) -> Result<(), LayoutError> {
-        let piece = &self.layout.units[unit].pieces[number];
+    fn piece(&mut self, unit: usize, number: usize) -> Result<(), PmlError> {
+        let Unit { path, is_cached, pieces } = &self.layout.units[unit];
+        let piece = &pieces[number];
         let start = self.place(piece.start, piece.tokens.len())?;
+        if *is_cached && !self.layout.can_shift && start != piece.start {
+            let what = path.last().map_or("the schema's own text".to_owned(), |name| format!("`{name}`"));
+            let reason = format!(
+                "the text before {what} moves it from position {} to {start}, and this model's positions are learned: \
+                 what was computed at one cannot be read at another",
+                piece.start
+            );
+            return Err(self.place.error(reason));
+        }
         self.stretches.push(Stretch::Piece { unit, piece: number, start, tokens: piece.tokens.len() });
         Ok(())
     }
 
-    fn argument(&mut self, param: &Param, arguments: &[Argument<'_>]) -> Result<(), LayoutError> {
+    fn argument(&mut self, param: &Param, arguments: &[Argument<'_>]) -> Result<(), PmlError> {
         let Some(argument) = arguments.iter().find(|argument| argument.name == param.name) else {
             return Ok(());
         };
-        let tokens = self.encoder.tokenizer.encode_data(argument.value);
+        let tokens = self.words.tokenizer.encode_data(argument.value);
         if tokens.len() > param.length as usize {
             let (found, room) = (tokens.len(), param.length);
             let reason = format!("`{}` has {found} tokens; the parameter has room for {room}", param.name);
-            return Err(argument.place.error(reason).into());
+            return Err(argument.place.error(reason));
         }
         if tokens.is_empty() {
             return Ok(());
@@ -278,8 +296,8 @@ impl Assembler<'_> {
     }
 
     /// Places text behind what stands before it.
-    fn text(&mut self, mut text: Text) -> Result<(), LayoutError> {
-        let tokens = text.take(self.encoder.tokenizer, self.stretches.is_empty());
+    fn text(&mut self, mut text: Text) -> Result<(), PmlError> {
+        let tokens = text.take(self.words.tokenizer, self.stretches.is_empty());
         if tokens.is_empty() {
             return Ok(());
         }
@@ -300,7 +318,7 @@ impl Assembler<'_> {
     }
 
     /// The place of something that the schema puts at `start`.
-    fn place(&mut self, start: u32, tokens: usize) -> Result<u32, LayoutError> {
+    fn place(&mut self, start: u32, tokens: usize) -> Result<u32, PmlError> {
         let natural = start.saturating_add(self.moved);
         let place = natural.max(self.cursor);
         self.moved += place - natural;
@@ -308,21 +326,21 @@ impl Assembler<'_> {
         Ok(place)
     }
 
-    fn advance(&mut self, start: u32, tokens: usize) -> Result<(), LayoutError> {
+    fn advance(&mut self, start: u32, tokens: usize) -> Result<(), PmlError> {
         let end = u32::try_from(tokens).ok().and_then(|tokens| start.checked_add(tokens));
         let limit = self.length_max;
         let too_long = || {
-            let reason = format!("the prompt needs more than the {limit} positions that there are");
-            Place { line: 1, column: 1 }.error(reason)
+            self.place
+                .error(format!("the prompt up to here needs more than the {limit} positions that there are"))
         };
         self.cursor = end.filter(|end| *end <= limit).ok_or_else(too_long)?;
         Ok(())
     }
 
     /// The whole: its last token is new, for an answer follows from a token that is computed.
-    fn end(mut self) -> Result<Assembly, LayoutError> {
+    fn end(mut self) -> Result<Assembly, PmlError> {
         match self.stretches.last_mut() {
-            None => return Err(Place { line: 1, column: 1 }.error("the prompt is empty").into()),
+            None => return Err(self.place.error("the prompt is empty")),
             Some(Stretch::New { .. }) => {}
             Some(Stretch::Piece { unit, piece, start, tokens }) => {
                 let last = *tokens - 1;

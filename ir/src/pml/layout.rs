@@ -7,10 +7,9 @@
 
 use base::{MarkupPart, Role, TokenId, Tokenizer};
 
-use super::document::Place;
+use super::document::{Place, PmlError};
 use super::schema::{Module, Parameter, Part, Schema, Union};
-use crate::IrError;
-use crate::conversation::{Encoder, Tags, Text};
+use crate::conversation::{Tags, Text};
 
 /// A schema with its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +22,19 @@ pub struct Layout {
     pub nodes: Vec<Node>,
     /// Positions that it takes.
     pub length: u32,
-    /// Whether anything in it is a message.
-    pub has_messages: bool,
+    /// Where its first message stands, if it has one.
+    pub first_message: Option<Place>,
+    /// Whether keys that were computed at one position can be read at another.
+    pub can_shift: bool,
+}
+
+/// What a model can do with positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Positions {
+    /// Most of them.
+    pub length_max: u32,
+    /// Whether keys that were computed at one can be read at another: rotary ones can, learned ones cannot.
+    pub can_shift: bool,
 }
 
 /// Text that is encoded together: of a module, or of the schema itself.
@@ -91,18 +101,34 @@ pub struct Param {
     pub length: u32,
 }
 
+/// How text becomes tokens.
+#[derive(Clone, Copy)]
+pub(super) struct Words<'a> {
+    pub(super) tokenizer: &'a dyn Tokenizer,
+    /// The markup of messages, or why the model has none.
+    pub(super) tags: Result<&'a Tags, &'a str>,
+}
+
+impl Words<'_> {
+    /// The markup, for the message at `place`.
+    pub(super) fn tags(&self, place: Place) -> Result<&Tags, PmlError> {
+        self.tags.map_err(|reason| place.error(reason))
+    }
+}
+
 impl Layout {
-    /// Gives a schema's text its tokens and positions. `tags` are needed where it has messages; `length_max` bounds the
-    /// positions.
+    /// Gives a schema's text its tokens and positions. Where it has messages and the model no `tags`, their reason is
+    /// the error's.
     pub fn new(
         schema: &Schema,
         tokenizer: &dyn Tokenizer,
-        tags: Option<&Tags>,
-        length_max: u32,
-    ) -> Result<Self, LayoutError> {
-        let first = first_role(&schema.parts);
+        tags: Result<&Tags, &str>,
+        positions: Positions,
+    ) -> Result<Self, PmlError> {
+        let Positions { length_max, can_shift } = positions;
+        let first = first_message(&schema.parts);
         let mut builder = Builder {
-            encoder: Encoder { tokenizer, tags },
+            words: Words { tokenizer, tags },
             units: vec![Unit { path: Vec::new(), is_cached: true, pieces: Vec::new() }],
             at: 0,
             is_first: true,
@@ -110,40 +136,30 @@ impl Layout {
         };
         let mut text = Text::default();
         // A conversation begins as the template begins it, a raw prompt as the tokenizer does.
-        if first.is_some() {
-            text.markup(builder.encoder.tags()?.before(first));
+        if let Some((role, place)) = first {
+            text.markup(builder.words.tags(place)?.before(Some(role)));
         } else {
             text.markup(&tokenizer.prompt_start().into_iter().map(MarkupPart::Special).collect::<Vec<_>>());
         }
         let nodes = builder.nodes(0, &schema.parts, text)?;
         let Builder { units, at: length, .. } = builder;
-        Ok(Self { name: schema.name.clone(), units, nodes, length, has_messages: first.is_some() })
+        let first_message = first.map(|(_, place)| place);
+        Ok(Self { name: schema.name.clone(), units, nodes, length, first_message, can_shift })
     }
 }
 
-/// Why a schema has no layout.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LayoutError {
-    /// The model cannot say it.
-    #[error(transparent)]
-    Text(#[from] IrError),
-    /// Too long.
-    #[error(transparent)]
-    Place(#[from] super::PmlError),
-}
-
-/// Whose message comes first, whatever a prompt leaves out.
-fn first_role(parts: &[Part]) -> Option<Role> {
+/// Whose message comes first, whatever a prompt leaves out, and where it stands.
+fn first_message(parts: &[Part]) -> Option<(Role, Place)> {
     parts.iter().find_map(|part| match part {
-        Part::Message(role, ..) => Some(*role),
+        Part::Message(role, _, place) => Some((*role, *place)),
         Part::Text(..) | Part::Parameter(_) => None,
-        Part::Module(module) => first_role(&module.parts),
-        Part::Union(union) => union.modules.iter().find_map(|module| first_role(&module.parts)),
+        Part::Module(module) => first_message(&module.parts),
+        Part::Union(union) => union.modules.iter().find_map(|module| first_message(&module.parts)),
     })
 }
 
 struct Builder<'a> {
-    encoder: Encoder<'a>,
+    words: Words<'a>,
     units: Vec<Unit>,
     /// The next position.
     at: u32,
@@ -154,7 +170,7 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     /// Places what stands in a unit; `text` stands in front.
-    fn nodes(&mut self, unit: usize, parts: &[Part], mut text: Text) -> Result<Vec<Node>, LayoutError> {
+    fn nodes(&mut self, unit: usize, parts: &[Part], mut text: Text) -> Result<Vec<Node>, PmlError> {
         let mut nodes = Vec::new();
         self.parts(unit, parts, &mut text, &mut nodes)?;
         self.end_piece(unit, &mut text, &mut nodes, None)?;
@@ -167,14 +183,14 @@ impl Builder<'_> {
         parts: &[Part],
         text: &mut Text,
         nodes: &mut Vec<Node>,
-    ) -> Result<(), LayoutError> {
+    ) -> Result<(), PmlError> {
         for part in parts {
             match part {
                 Part::Text(words, _) => text.data(words),
-                Part::Message(role, parts, _) => {
-                    text.markup(self.encoder.tags()?.open(*role));
+                Part::Message(role, parts, place) => {
+                    text.markup(self.words.tags(*place)?.open(*role));
                     self.parts(unit, parts, text, nodes)?;
-                    text.markup(self.encoder.tags()?.close(*role));
+                    text.markup(self.words.tags(*place)?.close(*role));
                 }
                 Part::Parameter(parameter) => {
                     self.end_piece(unit, text, nodes, Some(parameter.place))?;
@@ -200,8 +216,8 @@ impl Builder<'_> {
         text: &mut Text,
         nodes: &mut Vec<Node>,
         place: Option<Place>,
-    ) -> Result<(), LayoutError> {
-        let tokens = text.take(self.encoder.tokenizer, self.is_first);
+    ) -> Result<(), PmlError> {
+        let tokens = text.take(self.words.tokenizer, self.is_first);
         if !tokens.is_empty() {
             nodes.push(self.piece(unit, tokens, false, place)?);
         }
@@ -214,7 +230,7 @@ impl Builder<'_> {
         tokens: Vec<TokenId>,
         is_placeholder: bool,
         place: Option<Place>,
-    ) -> Result<Node, LayoutError> {
+    ) -> Result<Node, PmlError> {
         let start = self.at;
         self.advance(tokens.len(), place)?;
         self.is_first = false;
@@ -223,7 +239,7 @@ impl Builder<'_> {
         Ok(Node::Piece(unit, pieces.len() - 1))
     }
 
-    fn advance(&mut self, tokens: usize, place: Option<Place>) -> Result<(), LayoutError> {
+    fn advance(&mut self, tokens: usize, place: Option<Place>) -> Result<(), PmlError> {
         let limit = self.length_max;
         let end = u32::try_from(tokens).ok().and_then(|tokens| self.at.checked_add(tokens));
         let too_long = || {
@@ -235,9 +251,9 @@ impl Builder<'_> {
     }
 
     /// Reserves a parameter's positions and encodes what stands in for its argument.
-    fn parameter(&mut self, unit: usize, parameter: &Parameter) -> Result<Node, LayoutError> {
+    fn parameter(&mut self, unit: usize, parameter: &Parameter) -> Result<Node, PmlError> {
         let length = parameter.length as usize;
-        let tokenizer = self.encoder.tokenizer;
+        let tokenizer = self.words.tokenizer;
         // The paper's <unk> is white space to the model; few models have such a token, all have a space.
         let mut tokens = tokenizer.encode_data(parameter.scaffold.as_deref().unwrap_or_default());
         tokens.truncate(length);
@@ -255,7 +271,7 @@ impl Builder<'_> {
         Ok(Node::Param(param))
     }
 
-    fn module(&mut self, outer: usize, module: &Module) -> Result<Node, LayoutError> {
+    fn module(&mut self, outer: usize, module: &Module) -> Result<Node, PmlError> {
         let mut path = self.units[outer].path.clone();
         path.push(module.name.clone());
         let unit = self.units.len();
@@ -266,7 +282,7 @@ impl Builder<'_> {
         Ok(Node::Module { name: module.name.clone(), unit, nodes, start, end: self.at })
     }
 
-    fn union(&mut self, outer: usize, union: &Union) -> Result<Node, LayoutError> {
+    fn union(&mut self, outer: usize, union: &Union) -> Result<Node, PmlError> {
         let (start, mut end) = (self.at, self.at);
         let mut members = Vec::with_capacity(union.modules.len());
         for module in &union.modules {

@@ -16,8 +16,9 @@ mod tests;
 
 pub use assemble::{Assembly, Stretch};
 pub use document::{Place, PmlError};
-pub use layout::{Layout, Node, Param, Piece, Unit};
+pub use layout::{Layout, Node, Param, Piece, Positions, Unit};
 pub use prompt::{Import, Prompt, PromptPart};
 pub use schema::{Module, Parameter, Part, Schema, Union};
+pub use sections::Encoding;
 
 pub use crate::conversation::{Sectioned, Tags};

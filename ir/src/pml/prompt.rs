@@ -11,6 +11,8 @@ pub struct Prompt {
     pub schema: String,
     /// What it says, in order.
     pub parts: Vec<PromptPart>,
+    /// Where it begins.
+    pub place: Place,
 }
 
 /// What a prompt says.
@@ -47,7 +49,8 @@ impl Prompt {
                     .error(format!("a prompt begins with <prompt>, not <{}>", root.tag())));
             }
             root.only(&["schema"])?;
-            Ok(Self { schema: root.required("schema")?.to_owned(), parts: parts(root, false)? })
+            let schema = root.required("schema")?.to_owned();
+            Ok(Self { schema, parts: parts(root, false)?, place: root.place() })
         })
     }
 }

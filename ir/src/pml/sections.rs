@@ -19,7 +19,7 @@ impl Assembly {
         });
         let used: BTreeMap<(usize, usize), (u32, usize)> = used.collect();
         for (number, unit) in layout.units.iter().enumerate().filter(|(_, unit)| unit.is_cached) {
-            sectioned.push_unit(unit, |piece| used.get(&(number, piece)).copied());
+            sectioned.push_unit(unit, layout.can_shift, |piece| used.get(&(number, piece)).copied());
         }
         for stretch in &self.stretches {
             match stretch {
@@ -35,11 +35,40 @@ impl Assembly {
     }
 }
 
+/// What computes a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    /// The unit's number.
+    pub unit: usize,
+    /// Its tokens, and one more behind them: an answer, which nobody reads, follows from a token that is computed.
+    pub sectioned: Sectioned,
+}
+
+impl Layout {
+    /// What computes the units that are kept, each on its own.
+    pub fn encodings(&self) -> Vec<Encoding> {
+        let encoding = |(number, unit): (usize, &Unit)| {
+            let last = unit.pieces.last().filter(|_| unit.is_cached)?;
+            let mut sectioned = Sectioned::default();
+            let piece = |number: usize| {
+                let piece = &unit.pieces[number];
+                Some((piece.start, piece.tokens.len()))
+            };
+            sectioned.push_unit(unit, self.can_shift, piece);
+            let end = last.start + u32::try_from(last.tokens.len()).expect("a position is a u32");
+            sectioned.push(end, &last.tokens[..1], Sees::Before);
+            Some(Encoding { unit: number, sectioned })
+        };
+        self.units.iter().enumerate().filter_map(encoding).collect()
+    }
+}
+
 impl Sectioned {
     /// The pieces of a unit up to the last that the prompt has; `used`: where one stands in it, and how many of its tokens.
-    fn push_unit(&mut self, unit: &Unit, used: impl Fn(usize) -> Option<(u32, usize)>) {
+    fn push_unit(&mut self, unit: &Unit, can_shift: bool, used: impl Fn(usize) -> Option<(u32, usize)>) {
         let first = self.sections.len() as u32;
-        let base = unit.pieces.first().map_or(0, |piece| piece.start);
+        // What can be shifted counts from its unit's beginning: two schemas with one text share its keys.
+        let base = unit.pieces.first().filter(|_| can_shift).map_or(0, |piece| piece.start);
         let end = (0..unit.pieces.len()).rfind(|number| used(*number).is_some()).map_or(0, |last| last + 1);
         for (number, piece) in unit.pieces.iter().enumerate().take(end) {
             let (start, tokens) = used(number).unwrap_or((piece.start, piece.tokens.len()));

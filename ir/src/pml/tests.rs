@@ -1,13 +1,13 @@
 //! Schemas, prompts and what is wrong with them, over bytes as tokens: a position is a byte.
 
 use base::text::ByteText;
-use base::{ChatTemplate, Piece, Role, TextError, TokenId, Tokenizer};
+use base::{ChatTemplate, Piece, Role, Sees, TextError, TokenId, Tokenizer};
 use proptest::prelude::*;
 
-use super::layout::LayoutError;
 use super::*;
 
-const POSITIONS: u32 = 100_000;
+const LENGTH: u32 = 100_000;
+const POSITIONS: Positions = Positions { length_max: LENGTH, can_shift: true };
 
 fn tags() -> Tags {
     Tags::of(&ByteText, &ByteText).expect("messages stand one by one")
@@ -15,12 +15,12 @@ fn tags() -> Tags {
 
 fn layout(schema: &str) -> Layout {
     let schema = Schema::parse(schema).expect("a valid schema");
-    Layout::new(&schema, &ByteText, Some(&tags()), POSITIONS).expect("it fits")
+    Layout::new(&schema, &ByteText, Ok(&tags()), POSITIONS).expect("it fits")
 }
 
-fn assemble(layout: &Layout, prompt: &str) -> Result<Assembly, LayoutError> {
+fn assemble(layout: &Layout, prompt: &str) -> Result<Assembly, PmlError> {
     let prompt = Prompt::parse(prompt)?;
-    layout.assemble(&prompt, &ByteText, Some(&tags()), POSITIONS)
+    layout.assemble(&prompt, &ByteText, Ok(&tags()), LENGTH)
 }
 
 /// The stretches as text: `3:text` of the schema, `3+text` where it is new.
@@ -52,7 +52,7 @@ fn refused(schema: &str, prompt: &str) -> String {
         Ok(schema) => schema,
         Err(error) => return error.to_string(),
     };
-    let layout = match Layout::new(&schema, &ByteText, Some(&tags()), POSITIONS) {
+    let layout = match Layout::new(&schema, &ByteText, Ok(&tags()), POSITIONS) {
         Ok(layout) => layout,
         Err(error) => return error.to_string(),
     };
@@ -165,8 +165,73 @@ fn a_template_that_mixes_messages_is_refused() {
     let error = Tags::of(&Folding, &ByteText).expect_err("it folds").to_string();
     assert!(error.contains("one by one"), "{error}");
     let schema = Schema::parse(r#"<schema name="s"><user>a</user></schema>"#).expect("valid");
-    let error = Layout::new(&schema, &ByteText, None, POSITIONS).expect_err("no tags").to_string();
-    assert!(error.contains("no chat template"), "{error}");
+    let error =
+        Layout::new(&schema, &ByteText, Err("no template"), POSITIONS).expect_err("no tags").to_string();
+    assert_eq!(error, "line 1, column 18: no template");
+    let plain = layout(r#"<schema name="s">a</schema>"#);
+    let prompt = Prompt::parse(r#"<prompt schema="s"><user>b</user></prompt>"#).expect("valid");
+    let error =
+        plain.assemble(&prompt, &ByteText, Err("no template"), LENGTH).expect_err("no tags").to_string();
+    assert_eq!(error, "line 1, column 20: no template");
+}
+
+#[test]
+fn positions_that_are_learned_take_every_prompt_but_one_that_moves_a_module() {
+    let schema = Schema::parse(TRAVEL).expect("valid");
+    let positions = Positions { length_max: LENGTH, can_shift: false };
+    let layout = Layout::new(&schema, &ByteText, Ok(&tags()), positions).expect("it fits");
+    let assembly = assemble(&layout, "<prompt schema=\"t\"><plan days=\"3\"><oslo/></plan>When?</prompt>")
+        .expect("nothing moves");
+    for section in assembly.sections(&layout).sections {
+        if let Sees::Unit { origin, .. } = section.sees {
+            assert_eq!(origin, 0, "its numbers are the prompt's");
+        }
+    }
+    let moved = "<prompt schema=\"t\"><plan/>Much too long a text for the gap\n<extra/>?</prompt>";
+    let error = assemble(&layout, moved).expect_err("it moves").to_string();
+    assert!(
+        error.starts_with("line 2, column 1: the text before `extra` moves it from position 35"),
+        "{error}"
+    );
+    assert!(error.contains("learned"), "{error}");
+    assert!(assemble(&self::layout(TRAVEL), moved).is_ok());
+}
+
+#[test]
+fn a_unit_is_computed_under_the_numbers_that_prompts_find_it_by() {
+    let known = |sectioned: &Sectioned| -> Vec<(Vec<TokenId>, u32, bool)> {
+        let mut start = 0;
+        let section = |section: &base::Section| {
+            let tokens = sectioned.prompt[start..start + section.tokens.0 as usize].to_vec();
+            start += tokens.len();
+            match section.sees {
+                Sees::Unit { origin, is_placeholder, .. } => {
+                    Some((tokens, section.position - origin, is_placeholder))
+                }
+                Sees::Before => None,
+            }
+        };
+        sectioned.sections.iter().filter_map(section).collect()
+    };
+    for can_shift in [true, false] {
+        let schema = Schema::parse(TRAVEL).expect("valid");
+        let positions = Positions { length_max: LENGTH, can_shift };
+        let layout = Layout::new(&schema, &ByteText, Ok(&tags()), positions).expect("it fits");
+        let computed: Vec<_> =
+            layout.encodings().iter().flat_map(|encoding| known(&encoding.sectioned)).collect();
+        let prompt = "<prompt schema=\"t\"><plan days=\"3\"><oslo/></plan><extra/>When?</prompt>";
+        let assembly = assemble(&layout, prompt).expect("a valid prompt");
+        let found = known(&assembly.sections(&layout));
+        assert_eq!(found.len(), 8, "two of the schema's, four of `plan`, one each of `oslo` and `extra`");
+        assert!(found.iter().all(|section| computed.contains(section)), "{found:?} of {computed:?}");
+        for encoding in layout.encodings() {
+            let last = encoding.sectioned.sections.last().expect("one more token");
+            assert_eq!((last.tokens.0, last.sees), (1, Sees::Before));
+        }
+    }
+    let layout =
+        layout(r#"<schema name="s"><module name="a" cache="false">aaaa</module><module name="b"/></schema>"#);
+    assert_eq!(layout.encodings(), [], "what is not kept, and what is empty, is not computed");
 }
 
 #[test]
@@ -190,8 +255,8 @@ fn a_prompt_becomes_sections_units_first() {
         let text = ByteText.decode(&prompt[at..at + section.tokens.0 as usize]);
         at += section.tokens.0 as usize;
         let sees = match section.sees {
-            base::Sees::Before => "all".to_owned(),
-            base::Sees::Unit { first, origin, is_placeholder } => {
+            Sees::Before => "all".to_owned(),
+            Sees::Unit { first, origin, is_placeholder } => {
                 format!("{first}, from {origin}{}", if is_placeholder { ", hidden" } else { "" })
             }
         };
@@ -313,7 +378,7 @@ fn what_is_too_deep_or_too_long_is_refused() {
     assert!(refused(&long, "").contains("more than the 100000 positions"));
     let halves = format!("<schema name=\"s\"><module name=\"m\">{}</module></schema>", "x".repeat(60_000));
     let text = format!("<prompt schema=\"s\"><m/>{}</prompt>", "y".repeat(60_000));
-    assert!(refused(&halves, &text).contains("the prompt needs more than the 100000 positions"));
+    assert!(refused(&halves, &text).contains("the prompt up to here needs more than the 100000 positions"));
 }
 
 /// A hundred thousand things on one line are a second's work; were each place counted from the start, or each name looked
@@ -407,10 +472,11 @@ proptest! {
     #[test]
     fn no_text_panics(text in "(<(schema|prompt|module|union|param|user|/|m)?( (name|len|schema)=\"[a-z0-9]{0,3}\")?/?>|[a-z&;<> ]{0,3}|</(schema|module|union|prompt)>){0,12}") {
         if let Ok(schema) = Schema::parse(&text) {
-            let _ = Layout::new(&schema, &ByteText, Some(&tags()), 50);
+            let positions = Positions { length_max: 50, can_shift: false };
+            let _ = Layout::new(&schema, &ByteText, Ok(&tags()), positions).map(|layout| layout.encodings());
         }
         if let Ok(prompt) = Prompt::parse(&text) {
-            let _ = layout(TRAVEL).assemble(&prompt, &ByteText, Some(&tags()), 50);
+            let _ = layout(TRAVEL).assemble(&prompt, &ByteText, Ok(&tags()), 50);
         }
     }
 }

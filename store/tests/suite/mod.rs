@@ -1,6 +1,7 @@
 //! What a store promises, whatever database is under it. Each case gets the address of a fresh database.
 
 pub(crate) mod cases;
+pub(crate) mod schemas;
 pub(crate) mod tickets;
 
 use base::{Millis, TenantId};
@@ -28,6 +29,9 @@ macro_rules! for_each_case {
             cases::tenants_have_unique_names_and_ids_never_used_again,
             cases::calibration_is_kept_per_revision_and_machine,
             cases::a_database_of_a_newer_program_is_refused,
+            schemas::a_schema_is_kept_replaced_listed_and_forgotten,
+            schemas::a_tenant_neither_sees_nor_forgets_anothers_schema,
+            schemas::what_a_tenant_may_keep_and_pin_is_bounded,
             tickets::a_ticket_collects_rows_once_and_ends_once,
             tickets::another_tenant_can_neither_read_nor_delete_a_ticket,
             tickets::deleted_and_expired_tickets_take_no_more_rows,

@@ -15,23 +15,23 @@ use crate::service::Prepared;
 use crate::wire::openai::{Api, ChatRequest, Common, CompletionRequest, Prompt};
 
 /// Output tokens of a completion whose request does not say, as OpenAI has it.
-const COMPLETION_TOKENS: u64 = 16;
+pub(crate) const COMPLETION_TOKENS: u64 = 16;
 
 /// A request, ready to run, and how its client wants the reply.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     /// The route.
-    pub(super) api: Api,
+    pub(crate) api: Api,
     /// What to run.
-    pub(super) work: Prepared,
+    pub(crate) work: Prepared,
     /// As chunks.
-    pub(super) stream: bool,
+    pub(crate) stream: bool,
     /// With a last chunk of usage.
-    pub(super) include_usage: bool,
+    pub(crate) include_usage: bool,
 }
 
 /// A body of `/v1/completions`.
-pub(super) fn completion(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
+pub(crate) fn completion(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
     let app = desk.app;
     let CompletionRequest { common, prompts } = CompletionRequest::read(fields, desk.terms())?;
     let lowering = lowering(app, &common);
@@ -51,7 +51,7 @@ pub(super) fn completion(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiErr
 }
 
 /// A body of `/v1/chat/completions`.
-pub(super) fn chat(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
+pub(crate) fn chat(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
     let app = desk.app;
     let ChatRequest { common, messages } = ChatRequest::read(fields, desk.terms())?;
     if !app.model.has_chat {
@@ -72,7 +72,8 @@ pub(super) fn chat(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
     Ok(asked(Api::Chat, "chat", &common, vec![item], lowering))
 }
 
-fn lowering<'a>(app: &'a App, common: &'a Common) -> Lowering<'a> {
+/// What a lowering of such a request needs.
+pub(crate) fn lowering<'a>(app: &'a App, common: &'a Common) -> Lowering<'a> {
     Lowering {
         model: &app.model,
         config: &app.config,
@@ -133,7 +134,7 @@ fn take_tokens(
 }
 
 /// Puts items together. The first prompt's seed is the caller's; the others' follow from it.
-fn asked(
+pub(crate) fn asked(
     api: Api,
     route: &'static str,
     common: &Common,

@@ -3,8 +3,7 @@
 use base::TokenId;
 use serde_json::Value;
 
-use super::Common;
-use super::neutral::{self, Place};
+use super::{Common, finish_completion};
 use crate::error::ApiError;
 use crate::json::Fields;
 use crate::wire::Terms;
@@ -32,7 +31,7 @@ impl CompletionRequest {
     pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
         let common = Common::take(&mut fields, terms, &["max_tokens"])?;
         let prompts = take_prompts(&mut fields, terms.limits.rows_max, terms.model.vocab)?;
-        neutral::finish(fields, Place::Completion)?;
+        finish_completion(fields)?;
         Ok(Self { common, prompts })
     }
 }

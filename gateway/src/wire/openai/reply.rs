@@ -202,7 +202,7 @@ impl Envelope {
 }
 
 /// What a request comes to as a whole: this API has no errors per prompt.
-pub(super) fn verdict(state: &State) -> Result<(), ApiError> {
+pub(crate) fn verdict(state: &State) -> Result<(), ApiError> {
     match &state.status {
         Status::Failed(error) => return Err(error.clone()),
         Status::Cancelled => return Err(ApiError::Cancelled),
@@ -237,6 +237,7 @@ mod tests {
         let usage = Usage {
             prompt: TokenCount(prompt),
             cached: TokenCount(2),
+            shifted: TokenCount(1),
             computed: TokenCount(prompt - 2),
             output: TokenCount(output),
         };
@@ -252,7 +253,7 @@ mod tests {
         let reply = envelope.completion(&board.read()).expect("it succeeded");
         let usage = json!({
             "prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9, "computed_tokens": 5,
-            "prompt_tokens_details": {"cached_tokens": 2}
+            "prompt_tokens_details": {"cached_tokens": 2, "exact_tokens": 1, "shifted_tokens": 1}
         });
         assert_eq!(
             serde_json::to_value(reply).expect("plain data"),

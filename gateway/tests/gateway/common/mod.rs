@@ -6,7 +6,7 @@ pub mod double;
 use std::sync::Arc;
 
 use base::text::ByteText;
-use base::{Millis, TokenCount};
+use base::{Millis, SectionReuse, TokenCount};
 use gateway::app::{Backend, Running, start};
 use gateway::config::Config;
 use gateway::model::{Defaults, Model};
@@ -39,6 +39,7 @@ pub fn model() -> Model {
         revision: 7,
         kv_blocks: 1_024,
         block_tokens: 16,
+        reuse: SectionReuse::Anywhere,
         defaults: Defaults { temperature: 1.0, top_p: 1.0, top_k: None },
         created: 0,
     }
@@ -112,6 +113,11 @@ impl Server {
         let text = self.running.app.shared.metrics.render();
         let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
         text.lines().find_map(value).unwrap_or_else(|| panic!("no metric {name}"))
+    }
+
+    /// Waits until nothing is held any more.
+    pub async fn until_free(&self) {
+        self.until("everything is given back", Self::is_free).await;
     }
 
     /// Whether nothing is held any more: no row, no block.

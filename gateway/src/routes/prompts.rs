@@ -1,0 +1,108 @@
+//! `/v1/prompts`: complete a prompt made of a schema's modules and new text (Prompt Cache, section 3.4).
+
+use actix_web::web::{self, Data, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use base::{Generation, Span, SpanKind, TokenCount, WorkItem};
+use ir::pml::{PmlError, Sectioned};
+use std::sync::Arc;
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::{ApiError, ErrorBody, internal};
+use crate::json::Fields;
+use crate::prepare::{Desk, prompt_bytes_max};
+use crate::routes::openai::lower::{Asked, COMPLETION_TOKENS, asked, lowering};
+use crate::routes::{ask, only_post, openai};
+use crate::schemas::{self, Ready};
+use crate::wire::openai::{Api, CompletionChoice, Reply};
+use crate::wire::pml::{PromptRequest, pml_error};
+
+/// The route.
+pub fn configure(routes: &mut ServiceConfig) {
+    let resource = web::resource("/v1/prompts");
+    routes.service(resource.route(web::post().to(create)).default_service(web::to(only_post)));
+}
+
+/// Completes a prompt. Its modules are computed once and read wherever prompts put them.
+#[utoipa::path(
+    post, path = "/v1/prompts", tag = "pml",
+    request_body(content = Object, description = "prompt (PML: `<prompt schema=\"...\">` with `<module-name \
+        parameter=\"argument\"/>` and new text; required), and what `/v1/completions` takes: model, max_tokens \
+        (default 16), temperature, top_p, top_k, seed, stop, stream, stream_options.include_usage, constraint, ignore_eos, \
+        class, cache, deadline_ms"),
+    responses(
+        (status = 200, body = Reply<CompletionChoice>),
+        (status = 400, body = ErrorBody, description = "what is wrong with the prompt, by line and column"),
+        (status = 401, body = ErrorBody),
+        (status = 429, body = ErrorBody),
+        (status = 504, body = ErrorBody),
+    ),
+    security(("key" = []))
+)]
+pub async fn create(
+    app: Data<App>,
+    caller: Caller,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let wanted = ask((&app, caller), &request, payload, read).await?;
+    let Some(ready) = schemas::find(&app, caller.tenant, &wanted.prompt.schema).await? else {
+        let reason = format!("there is no schema `{}`: POST /v1/schemas registers one", wanted.prompt.schema);
+        return Err(pml_error("prompt", &PmlError { place: wanted.prompt.place, reason }));
+    };
+    let state = app.clone();
+    let asked = web::block(move || lower(&state, wanted, &ready)).await.map_err(internal)??;
+    openai::answer(app, caller, asked).await
+}
+
+fn read(desk: Desk<'_>, fields: Fields) -> Result<PromptRequest, ApiError> {
+    let bytes_max = prompt_bytes_max(&desk.app.model, &desk.app.config).0;
+    PromptRequest::read(fields, desk.terms(), bytes_max)
+}
+
+/// Puts the prompt together.
+fn lower(app: &App, request: PromptRequest, ready: &Ready) -> Result<Asked, ApiError> {
+    let PromptRequest { common, prompt } = request;
+    let App { model, config, schemas, .. } = app;
+    let limits = &config.limits;
+    let context = model.context_max.0;
+    let length_max = u32::try_from(context).unwrap_or(u32::MAX);
+    let assembly = ready
+        .layout
+        .assemble(&prompt, &*model.text, schemas.tags(), length_max)
+        .map_err(|error| pml_error("prompt", &error))?;
+    let output_max = common.max_tokens.unwrap_or(COMPLETION_TOKENS.min(limits.output_tokens_max));
+    let end = u64::from(assembly.end);
+    if end.saturating_add(output_max) > context {
+        return Err(ApiError::TooLong { prompt: end, output: output_max, what: "context", limit: context });
+    }
+    let Sectioned { prompt: tokens, sections } = assembly.sections(&ready.layout);
+    if sections.len() > limits.prompt_sections_max {
+        let (found, limit) = (sections.len(), limits.prompt_sections_max);
+        let reason =
+            format!("it is cut into {found} stretches, the limit is {limit} (limits.prompt_sections_max)");
+        return Err(pml_error("prompt", &PmlError { place: prompt.place, reason }));
+    }
+    let generation =
+        Generation { output_max: TokenCount(output_max), ..(*common.sampling.generation).clone() };
+    let spans = [Span { kind: SpanKind::Template, tokens: TokenCount(tokens.len() as u64) }];
+    let item = WorkItem {
+        row: 0,
+        prompt: tokens.into(),
+        spans: spans.into(),
+        sections: sections.into(),
+        generation: Arc::new(generation),
+        seed: 0,
+    };
+    let needed = item.kv_tokens_max(model.block_tokens).0;
+    if needed > model.kv_tokens() {
+        let prompt = needed.saturating_sub(output_max);
+        return Err(ApiError::TooLong {
+            prompt,
+            output: output_max,
+            what: "KV pool",
+            limit: model.kv_tokens(),
+        });
+    }
+    Ok(asked(Api::Completion, "prompts", &common, vec![item], lowering(app, &common)))
+}

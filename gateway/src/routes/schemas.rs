@@ -1,0 +1,107 @@
+//! `/v1/schemas`: register a PML schema, look at it, forget it.
+
+use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use ir::pml::Layout;
+use serde_json::json;
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::{ApiError, ErrorBody};
+use crate::json::Fields;
+use crate::prepare::Desk;
+use crate::routes::{ask, only_get_delete, only_get_post};
+use crate::schemas::{self, Ready};
+use crate::service::stored;
+use crate::wire::pml::{SchemaEntry, SchemaList, SchemaReply, SchemaRequest};
+
+/// The routes.
+pub fn configure(routes: &mut ServiceConfig) {
+    routes
+        .service(
+            web::resource("/v1/schemas")
+                .route(web::post().to(create))
+                .route(web::get().to(list))
+                .default_service(web::to(only_get_post)),
+        )
+        .service(
+            web::resource("/v1/schemas/{name}")
+                .route(web::get().to(read))
+                .route(web::delete().to(delete))
+                .default_service(web::to(only_get_delete)),
+        );
+}
+
+/// Registers a schema, in place of the one of its name, and computes its modules.
+#[utoipa::path(
+    post, path = "/v1/schemas", tag = "pml",
+    request_body(content = Object, description = "schema (PML: `<schema name=\"...\">` with module, union, param and \
+        system, user, assistant; required), model"),
+    responses(
+        (status = 200, body = SchemaReply),
+        (status = 400, body = ErrorBody, description = "what is wrong with the schema, by line and column"),
+        (status = 413, body = ErrorBody),
+        (status = 429, body = ErrorBody),
+    ),
+    security(("key" = []))
+)]
+pub async fn create(
+    app: Data<App>,
+    caller: Caller,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (pml, layout) = ask((&app, caller), &request, payload, read_request).await?;
+    let (ready, usage) = schemas::register(&app, caller, pml, layout).await?;
+    Ok(HttpResponse::Ok().json(SchemaReply { usage: Some(usage.into()), ..shown(&app, &ready) }))
+}
+
+fn read_request(desk: Desk<'_>, fields: Fields) -> Result<(String, Layout), ApiError> {
+    let SchemaRequest { pml } = SchemaRequest::read(fields, desk.terms())?;
+    let layout = schemas::lay_out(desk.app, &pml)?;
+    Ok((pml, layout))
+}
+
+fn shown(app: &App, ready: &Ready) -> SchemaReply {
+    let Ready { stored, layout } = ready;
+    SchemaReply::new(layout, &app.model, (stored.created.0, stored.updated.0))
+}
+
+/// The names of the caller's schemas.
+#[utoipa::path(
+    get, path = "/v1/schemas", tag = "pml", responses((status = 200, body = SchemaList)), security(("key" = []))
+)]
+pub async fn list(app: Data<App>, caller: Caller) -> Result<HttpResponse, ApiError> {
+    let schemas = stored(app.store.schemas(caller.tenant).await)?;
+    let data = schemas.iter().map(SchemaEntry::from).collect();
+    Ok(HttpResponse::Ok().json(SchemaList { object: "list", data }))
+}
+
+/// A schema with its modules, positions and text.
+#[utoipa::path(
+    get, path = "/v1/schemas/{name}", tag = "pml", params(("name" = String, Path)),
+    responses((status = 200, body = SchemaReply), (status = 404, body = ErrorBody)), security(("key" = []))
+)]
+pub async fn read(app: Data<App>, caller: Caller, name: Path<String>) -> Result<HttpResponse, ApiError> {
+    let Some(ready) = schemas::find(&app, caller.tenant, &name).await? else {
+        return Err(not_found(&name));
+    };
+    let reply = SchemaReply { schema: Some(ready.stored.pml.clone()), ..shown(&app, &ready) };
+    Ok(HttpResponse::Ok().json(reply))
+}
+
+/// Forgets a schema. What was computed of its modules leaves the engine's memory when that is needed.
+#[utoipa::path(
+    delete, path = "/v1/schemas/{name}", tag = "pml", params(("name" = String, Path)),
+    responses((status = 200), (status = 404, body = ErrorBody)), security(("key" = []))
+)]
+pub async fn delete(app: Data<App>, caller: Caller, name: Path<String>) -> Result<HttpResponse, ApiError> {
+    if !schemas::remove(&app, caller.tenant, &name).await? {
+        return Err(not_found(&name));
+    }
+    Ok(HttpResponse::Ok().json(json!({ "name": *name, "object": "schema.deleted", "deleted": true })))
+}
+
+fn not_found(name: &str) -> ApiError {
+    ApiError::NotFound(format!("the schema `{name}`"))
+}

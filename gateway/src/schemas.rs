@@ -1,0 +1,238 @@
+//! PML schemas by tenant: kept in the store, laid out in memory when they are used, their modules computed when they
+//! are registered (Prompt Cache, section 3.3).
+//!
+//! What is computed is found again by what it is, so nothing here knows where it lies, nor whether it still does: a
+//! prompt whose modules are gone computes them. Must not know HTTP.
+
+mod shelf;
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use actix_web::web::{self, Data};
+use base::{Generation, Nanos, SectionReuse, ServiceClass, Span, SpanKind, TenantId, TokenCount, WorkItem};
+use ir::pml::{Encoding, Layout, Place, PmlError, Positions, Schema, Tags};
+use store::{Kept, NewSchema, SchemaLimits, StoredSchema, UnixMillis};
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::board::{Kind, Usage};
+use crate::config::LimitsConfig;
+use crate::error::{ApiError, internal};
+use crate::intake::{JobRow, Part};
+use crate::model::Model;
+use crate::service::{self, Prepared, Resumed, stored};
+use crate::wire::openai::verdict;
+use crate::wire::pml::pml_error;
+use shelf::Shelf;
+
+/// How long what is held ready counts as what is stored: another server may replace it.
+const READY: Nanos = Nanos(2_000_000_000);
+
+/// A schema, ready for prompts.
+#[derive(Debug)]
+pub struct Ready {
+    /// As it is stored.
+    pub stored: StoredSchema,
+    /// Its tokens and positions.
+    pub layout: Layout,
+}
+
+/// All tenants' schemas.
+pub struct Schemas {
+    /// The words of the chat template, or why there are none.
+    tags: Result<Tags, String>,
+    shelf: Mutex<Shelf>,
+}
+
+impl Schemas {
+    /// None ready yet, for a model.
+    pub fn new(model: &Model, limits: &LimitsConfig) -> Self {
+        let tags = match model.has_chat {
+            true => Tags::of(&*model.text, &*model.text).map_err(|error| error.to_string()),
+            false => {
+                Err("the model has no chat template: it knows no <system>, <user> or <assistant>".into())
+            }
+        };
+        Self { tags, shelf: Mutex::new(Shelf::new(limits.schemas_bytes_max.0)) }
+    }
+
+    /// The words of the chat template, or why there are none.
+    pub fn tags(&self) -> Result<&Tags, &str> {
+        self.tags.as_ref().map_err(String::as_str)
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Reads a schema and gives it its positions. Slow where it is long: call it off the connection's thread.
+pub fn lay_out(app: &App, pml: &str) -> Result<Layout, ApiError> {
+    let Some(can_shift) = can_shift(&app.model) else {
+        let reason = "the model's attention has a window, which leaves no room for modules".to_owned();
+        return Err(pml_error("schema", &PmlError { place: START, reason }));
+    };
+    // A position is left for what follows.
+    let length_max = u32::try_from(app.model.context_max.0.saturating_sub(1)).unwrap_or(u32::MAX);
+    let schema = Schema::parse(pml).map_err(|error| pml_error("schema", &error))?;
+    let layout =
+        Layout::new(&schema, &*app.model.text, app.schemas.tags(), Positions { length_max, can_shift });
+    layout.map_err(|error| pml_error("schema", &error))
+}
+
+/// The place of what concerns a whole document.
+pub const START: Place = Place { line: 1, column: 1 };
+
+/// Whether keys can be read elsewhere than where they were computed; `None` where they cannot be read at all.
+fn can_shift(model: &Model) -> Option<bool> {
+    match model.reuse {
+        SectionReuse::Anywhere => Some(true),
+        SectionReuse::InPlace => Some(false),
+        SectionReuse::Never => None,
+    }
+}
+
+/// The rows that compute a schema's modules, one each: they are found again wherever prompts put them.
+fn rows(app: &App, layout: &Layout) -> Result<Vec<JobRow>, ApiError> {
+    let encodings = layout.encodings();
+    let limit = app.config.limits.rows_max;
+    if encodings.len() > limit {
+        let reason = format!("it has {} modules, the limit is {limit} (limits.rows_max)", encodings.len());
+        return Err(pml_error("schema", &PmlError { place: START, reason }));
+    }
+    let generation = Arc::new(Generation { output_max: TokenCount(1), ..Generation::default() });
+    let row = |(index, encoding): (u32, Encoding)| {
+        let Encoding { unit, sectioned } = encoding;
+        let tokens = TokenCount(sectioned.prompt.len() as u64);
+        let item = WorkItem {
+            row: index,
+            prompt: sectioned.prompt.into(),
+            spans: [Span { kind: SpanKind::Template, tokens }].into(),
+            sections: sectioned.sections.into(),
+            generation: Arc::clone(&generation),
+            seed: 0,
+        };
+        let (needed, room) = (item.kv_tokens_max(app.model.block_tokens).0, app.model.kv_tokens());
+        if needed > room {
+            let name =
+                layout.units[unit].path.last().map_or("its own text".to_owned(), |name| format!("`{name}`"));
+            let reason = format!("{name} needs {needed} tokens of KV memory, the engine has {room}");
+            return Err(pml_error("schema", &PmlError { place: START, reason }));
+        }
+        Ok(JobRow { targets: vec![index], item, key: None })
+    };
+    (0..).zip(encodings).map(row).collect()
+}
+
+/// Computes a schema's modules through the scheduler, as any other rows; what that took.
+async fn encode(app: &Data<App>, caller: Caller, rows: Vec<JobRow>) -> Result<Usage, ApiError> {
+    if rows.is_empty() {
+        return Ok(Usage::default());
+    }
+    let work = Prepared {
+        kind: Kind::RelQuery,
+        route: "schemas",
+        class: ServiceClass::Interactive,
+        rows: rows.len(),
+        failed: Vec::new(),
+        deadline: None,
+        parts: vec![Part { open: None, rows }],
+    };
+    let claim = service::submit(app, caller, work, Resumed::default()).await?;
+    claim.wait(None).await;
+    let state = claim.board().read();
+    verdict(&state)?;
+    Ok(state.usage)
+}
+
+/// Registers a schema in place of the one of its name, all of it or nothing: its modules are computed first.
+pub async fn register(
+    app: &Data<App>,
+    caller: Caller,
+    pml: String,
+    layout: Layout,
+) -> Result<(Arc<Ready>, Usage), ApiError> {
+    let rows = rows(app, &layout)?;
+    let limits = &app.config.limits;
+    let new = NewSchema { tenant: caller.tenant, name: &layout.name, pml: &pml, pinned: TokenCount(0) };
+    let bounds = SchemaLimits { schemas: limits.tenant_schemas_max, pinned: TokenCount(0) };
+    allowed(app, stored(app.store.can_put_schema(new, bounds).await)?)?;
+    let usage = encode(app, caller, rows).await?;
+    let now = UnixMillis(app.shared.clock.unix_ms());
+    allowed(app, stored(app.store.put_schema(new, bounds, now).await)?)?;
+    let name = layout.name.clone();
+    let kept = stored(app.store.schema(caller.tenant, &name).await)?.filter(|kept| kept.pml == pml);
+    // Replaced by another since: this one was registered all the same.
+    let kept = kept.unwrap_or(StoredSchema { name, pml, pinned: TokenCount(0), created: now, updated: now });
+    let ready = Arc::new(Ready { stored: kept, layout });
+    app.schemas.shelf().put(caller.tenant, Arc::clone(&ready), app.shared.clock.now());
+    Ok((ready, usage))
+}
+
+fn allowed(app: &App, kept: Kept) -> Result<(), ApiError> {
+    let limits = &app.config.limits;
+    match kept {
+        Kept::Yes => Ok(()),
+        Kept::TooMany => {
+            let limit = limits.tenant_schemas_max;
+            Err(ApiError::invalid(
+                "schema",
+                format!("this tenant has {limit} schemas, the limit (limits.tenant_schemas_max)"),
+            ))
+        }
+        Kept::TooManyPinned(_) => Err(internal("nothing is pinned")),
+    }
+}
+
+/// A tenant's schema, ready for prompts; `None` where it has none of that name.
+pub async fn find(app: &Data<App>, tenant: TenantId, name: &str) -> Result<Option<Arc<Ready>>, ApiError> {
+    let now = app.shared.clock.now();
+    let found = app.schemas.shelf().get(tenant, name, now, READY);
+    let Some((ready, is_old)) = found else {
+        let Some(kept) = stored(app.store.schema(tenant, name).await)? else { return Ok(None) };
+        let ready = load(app, kept).await?;
+        app.schemas.shelf().put(tenant, Arc::clone(&ready), app.shared.clock.now());
+        return Ok(Some(ready));
+    };
+    if is_old {
+        // Nobody waits for the store: what is ready serves until another is.
+        tokio::spawn(refresh(app.clone(), tenant, Arc::clone(&ready)));
+    }
+    Ok(Some(ready))
+}
+
+/// Lays a stored schema out. That it once could be does not mean that it can: the model may be another one.
+async fn load(app: &Data<App>, kept: StoredSchema) -> Result<Arc<Ready>, ApiError> {
+    let state = app.clone();
+    let laid_out = web::block(move || {
+        let layout = lay_out(&state, &kept.pml)?;
+        Ok(Arc::new(Ready { stored: kept, layout }))
+    });
+    laid_out.await.map_err(internal)?
+}
+
+/// Looks whether what is ready is still what is stored.
+async fn refresh(app: Data<App>, tenant: TenantId, ready: Arc<Ready>) {
+    let name = &ready.stored.name;
+    let found = match app.store.schema(tenant, name).await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(%error, "schemas cannot be read; those that are ready still serve");
+            return;
+        }
+    };
+    let next = match found {
+        None => None,
+        Some(kept) if kept == ready.stored => Some(Arc::clone(&ready)),
+        Some(kept) => load(&app, kept).await.ok(),
+    };
+    let now = app.shared.clock.now();
+    app.schemas.shelf().renew(tenant, &ready, next, now);
+}
+
+/// Forgets a tenant's schema; says whether there was one.
+pub async fn remove(app: &App, tenant: TenantId, name: &str) -> Result<bool, ApiError> {
+    let was_there = stored(app.store.delete_schema(tenant, name).await)?;
+    app.schemas.shelf().remove(tenant, name);
+    Ok(was_there)
+}

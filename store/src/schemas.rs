@@ -1,0 +1,174 @@
+//! PML schemas: each tenant's, by name, as they were written. Bounded by number and by tokens that are pinned.
+
+use base::{TenantId, TokenCount};
+use sqlx::AnyConnection;
+
+use crate::error::foreign;
+use crate::open::{Lock, Store};
+use crate::time::{from_sql, instant, to_sql};
+use crate::{Error, UnixMillis};
+
+/// A schema to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewSchema<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Its name; one of this name is replaced.
+    pub name: &'a str,
+    /// Its text.
+    pub pml: &'a str,
+    /// Tokens of it that are to stay in the engine's memory; 0: none.
+    pub pinned: TokenCount,
+}
+
+/// What a tenant may keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchemaLimits {
+    /// Schemas.
+    pub schemas: u64,
+    /// Pinned tokens of all of them together.
+    pub pinned: TokenCount,
+}
+
+/// Whether a schema is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It is.
+    Yes,
+    /// The tenant has as many as it may.
+    TooMany,
+    /// The tenant's others have this many tokens pinned: too many beside this one's.
+    TooManyPinned(TokenCount),
+}
+
+/// A schema that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSchema {
+    /// Its name.
+    pub name: String,
+    /// Its text.
+    pub pml: String,
+    /// Tokens of it that are to stay in the engine's memory; 0: none.
+    pub pinned: TokenCount,
+    /// When the first of this name was kept.
+    pub created: UnixMillis,
+    /// When this one was.
+    pub updated: UnixMillis,
+}
+
+type Row = (String, String, i64, i64, i64);
+
+fn schema((name, pml, pinned, created, updated): Row) -> StoredSchema {
+    let pinned = TokenCount(from_sql(pinned));
+    StoredSchema { name, pml, pinned, created: instant(created), updated: instant(updated) }
+}
+
+impl Store {
+    /// Whether a schema would be kept.
+    pub async fn can_put_schema(&self, new: NewSchema<'_>, limits: SchemaLimits) -> Result<Kept, Error> {
+        self.bounded(async {
+            let mut connection = self.pool().acquire().await?;
+            room(&mut connection, new, limits).await
+        })
+        .await
+    }
+
+    /// Keeps a schema, in place of the one of its name, where the limits allow.
+    pub async fn put_schema(
+        &self,
+        new: NewSchema<'_>,
+        limits: SchemaLimits,
+        now: UnixMillis,
+    ) -> Result<Kept, Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Schemas).await?;
+            let kept = room(&mut tx, new, limits).await?;
+            if kept != Kept::Yes {
+                return Ok(kept);
+            }
+            sqlx::query(
+                "INSERT INTO schemas (tenant, name, pml, pinned, created, updated) \
+                 VALUES ($1, $2, $3, $4, $5, $5) ON CONFLICT (tenant, name) DO UPDATE SET \
+                 pml = excluded.pml, pinned = excluded.pinned, updated = excluded.updated",
+            )
+            .bind(to_sql(new.tenant.0))
+            .bind(new.name)
+            .bind(new.pml)
+            .bind(to_sql(new.pinned.0))
+            .bind(now.to_sql())
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| foreign(error, Error::Missing("tenant")))?;
+            tx.commit().await?;
+            Ok(Kept::Yes)
+        })
+        .await
+    }
+
+    /// A tenant's schema.
+    pub async fn schema(&self, tenant: TenantId, name: &str) -> Result<Option<StoredSchema>, Error> {
+        self.bounded(async {
+            let row: Option<Row> = sqlx::query_as(
+                "SELECT name, pml, pinned, created, updated FROM schemas WHERE tenant = $1 AND name = $2",
+            )
+            .bind(to_sql(tenant.0))
+            .bind(name)
+            .fetch_optional(self.pool())
+            .await?;
+            Ok(row.map(schema))
+        })
+        .await
+    }
+
+    /// A tenant's schemas by name, without their texts.
+    pub async fn schemas(&self, tenant: TenantId) -> Result<Vec<StoredSchema>, Error> {
+        self.bounded(async {
+            let rows: Vec<Row> = sqlx::query_as(
+                "SELECT name, '', pinned, created, updated FROM schemas WHERE tenant = $1 ORDER BY name",
+            )
+            .bind(to_sql(tenant.0))
+            .fetch_all(self.pool())
+            .await?;
+            Ok(rows.into_iter().map(schema).collect())
+        })
+        .await
+    }
+
+    /// Forgets a tenant's schema; says whether there was one.
+    pub async fn delete_schema(&self, tenant: TenantId, name: &str) -> Result<bool, Error> {
+        self.bounded(async {
+            let done = sqlx::query("DELETE FROM schemas WHERE tenant = $1 AND name = $2")
+                .bind(to_sql(tenant.0))
+                .bind(name)
+                .execute(self.pool())
+                .await?;
+            Ok(done.rows_affected() > 0)
+        })
+        .await
+    }
+}
+
+/// Whether the tenant's other schemas leave room for this one.
+async fn room(
+    connection: &mut AnyConnection,
+    new: NewSchema<'_>,
+    limits: SchemaLimits,
+) -> Result<Kept, Error> {
+    // A sum of BIGINTs is a NUMERIC to Postgres.
+    let (count, pinned): (i64, i64) = sqlx::query_as(
+        "SELECT COUNT(*), CAST(COALESCE(SUM(pinned), 0) AS BIGINT) FROM schemas \
+         WHERE tenant = $1 AND name <> $2",
+    )
+    .bind(to_sql(new.tenant.0))
+    .bind(new.name)
+    .fetch_one(connection)
+    .await?;
+    if from_sql(count) >= limits.schemas {
+        return Ok(Kept::TooMany);
+    }
+    let pinned = from_sql(pinned);
+    if new.pinned.0 > 0 && pinned.saturating_add(new.pinned.0) > limits.pinned.0 {
+        return Ok(Kept::TooManyPinned(TokenCount(pinned)));
+    }
+    Ok(Kept::Yes)
+}
