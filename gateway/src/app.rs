@@ -26,6 +26,7 @@ use crate::health::Pulse;
 use crate::intake::Intake;
 use crate::metrics::Metrics;
 use crate::model::Model;
+
 use crate::registry::{Kept, Registry};
 use crate::repeats::Repeats;
 use crate::results::Results;

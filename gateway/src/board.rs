@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard};
 
-use base::{End, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount};
+use base::{End, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId};
 use tokio::sync::watch;
 
 use crate::error::ApiError;
@@ -51,6 +51,8 @@ pub struct Row {
     pub text: String,
     /// Pieces of output so far: tokens, while the row runs.
     pub pieces: u64,
+    /// Those tokens, where the board is of [`Kind::Calls`].
+    pub tokens: Vec<TokenId>,
     /// How far it is.
     pub state: RowState,
 }
@@ -158,6 +160,8 @@ pub enum Kind {
     RelQuery,
     /// Cell calls; each says how its text becomes a value.
     Cells(Arc<[ir::catalogue::Answer]>),
+    /// Calls of span queries: their outputs are inputs of other calls, token by token.
+    Calls,
 }
 
 /// One relQuery as its clients see it.
@@ -187,7 +191,10 @@ impl Board {
         (created_ms, arrival): (u64, Time),
     ) -> Arc<Self> {
         let state = State {
-            rows: vec![Row { text: String::new(), pieces: 0, state: RowState::Pending }; rows],
+            rows: vec![
+                Row { text: String::new(), pieces: 0, tokens: Vec::new(), state: RowState::Pending };
+                rows
+            ],
             finished: Vec::new(),
             failed: 0,
             status: Status::Running,
@@ -236,6 +243,13 @@ impl Board {
             let row = &mut state.rows[index as usize];
             row.text.push_str(text);
             row.pieces += 1;
+        }
+    }
+
+    /// A token of a row's output, where the board keeps them.
+    pub fn keep_token(&self, index: u32, token: TokenId) {
+        if self.kind == Kind::Calls {
+            self.read().rows[index as usize].tokens.push(token);
         }
     }
 

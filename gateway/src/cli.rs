@@ -87,6 +87,16 @@ enum Eval {
         #[arg(long)]
         prompts: Option<PathBuf>,
     },
+    /// What computing spans and modules apart does: greedy agreement with undivided prompts, and how far the
+    /// distributions are.
+    Spans {
+        /// The folder; the built-in demo model without it.
+        dir: Option<PathBuf>,
+        /// A file of prompts, JSON in each line: `{"query": ..}` as `/v1/query` takes it, or `{"schema": .., "prompt": ..}`
+        /// as `/v1/schemas` and `/v1/prompts` do; a small set without it.
+        #[arg(long)]
+        prompts: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -292,6 +302,13 @@ impl Cli {
                 let prompts = eval::prompts(prompts.as_deref())?;
                 let lines = eval::measure(&config, &prompts)?;
                 say!("{}", eval::text(prompts.len(), &lines));
+                Ok(())
+            }
+            Command::Eval(Eval::Spans { dir, prompts }) => {
+                let mut config = config;
+                config.model.dir = dir.or(config.model.dir);
+                let items = eval::spans::items(prompts.as_deref())?;
+                say!("{}", eval::spans::text(&eval::spans::measure(&config, &items)?));
                 Ok(())
             }
             Command::ModelInfo { dir } => {

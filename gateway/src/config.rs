@@ -164,6 +164,8 @@ pub struct LimitsConfig {
     pub prompt_sections_max: usize,
     /// Output tokens of one row.
     pub output_tokens_max: u64,
+    /// Nodes of a span query, those counted that its rules make: one of its calls is several.
+    pub query_nodes_max: usize,
     /// Stop strings of a request.
     pub stops_max: usize,
     /// Texts that a constraint may offer to choose from.
@@ -197,6 +199,7 @@ impl Default for LimitsConfig {
             tenant_schemas_max: 1_000,
             prompt_sections_max: 1_024,
             output_tokens_max: 16_384,
+            query_nodes_max: 4_096,
             stops_max: 16,
             choices_max: 1_000,
             constraint_bytes_max: Bytes(64 << 10),

@@ -3,6 +3,8 @@
 //! The checkpoint is loaded in single precision and once more per format; the reference answers the prompts and
 //! every format is asked for the same distributions. No figure is judged here.
 
+pub mod spans;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -42,6 +44,9 @@ pub enum EvalError {
         /// Why.
         error: std::io::Error,
     },
+    /// A prompt that cannot be put to the model.
+    #[error("{0}")]
+    Item(String),
     /// A file without prompts.
     #[error("there is no prompt")]
     NoPrompt,

@@ -31,6 +31,7 @@ pub mod metrics;
 pub mod model;
 pub mod openapi;
 pub mod prepare;
+pub mod query;
 pub mod registry;
 pub mod repeats;
 pub mod results;

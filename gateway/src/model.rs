@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use base::{ChatTemplate, ConstraintCompiler, SectionReuse, TokenCount, Tokenizer};
+use ir::Tags;
 
 /// Text and tokens of a model, chat template included.
 pub trait Text: Tokenizer + ChatTemplate {}
@@ -54,6 +55,14 @@ pub struct Model {
 }
 
 impl Model {
+    /// The markup of messages, or why it has none.
+    pub fn tags(&self) -> Result<Tags, String> {
+        match self.has_chat {
+            true => Tags::of(&*self.text, &*self.text).map_err(|error| error.to_string()),
+            false => Err("the model has no chat template: it knows no system, user or assistant".into()),
+        }
+    }
+
     /// Tokens of the whole KV pool.
     pub fn kv_tokens(&self) -> u64 {
         u64::from(self.kv_blocks) * u64::from(self.block_tokens)

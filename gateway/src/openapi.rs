@@ -3,7 +3,7 @@
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::routes::{cells, openai, ops, prompts, relqueries, schemas};
+use crate::routes::{cells, openai, ops, prompts, query, relqueries, schemas};
 
 /// The document.
 #[derive(OpenApi)]
@@ -25,6 +25,7 @@ use crate::routes::{cells, openai, ops, prompts, relqueries, schemas};
         schemas::read,
         schemas::delete,
         prompts::create,
+        query::create,
         ops::healthz,
         ops::readyz,
         ops::metrics,

@@ -47,13 +47,7 @@ pub struct Schemas {
 impl Schemas {
     /// None ready yet, for a model.
     pub fn new(model: &Model, limits: &LimitsConfig) -> Self {
-        let tags = match model.has_chat {
-            true => Tags::of(&*model.text, &*model.text).map_err(|error| error.to_string()),
-            false => {
-                Err("the model has no chat template: it knows no <system>, <user> or <assistant>".into())
-            }
-        };
-        Self { tags, shelf: Mutex::new(Shelf::new(limits.schemas_bytes_max.0)) }
+        Self { tags: model.tags(), shelf: Mutex::new(Shelf::new(limits.schemas_bytes_max.0)) }
     }
 
     /// The words of the chat template, or why there are none.

@@ -65,6 +65,8 @@ fn kind_word(kind: &Kind) -> &'static str {
     match kind {
         Kind::RelQuery => "relquery",
         Kind::Cells(_) => "cells",
+        // They have no ticket: who asks for them waits, or calls them off.
+        Kind::Calls => "calls",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{End, RelQueryId, Time, TokenCount};
+use base::{End, RelQueryId, Time, TokenCount, TokenId};
 use scheduler::Event;
 
 use super::{Driver, RowFlight};
@@ -21,7 +21,7 @@ impl Driver {
                     target.board.started(now);
                 }
             }
-            Event::Token { relquery, row, text, .. } => self.token(relquery, row, &text, now),
+            Event::Token { relquery, row, token, text } => self.token(relquery, row, (token, &text), now),
             Event::RowDone { relquery, row, end, usage } => self.row_done(relquery, row, end, usage, now),
             Event::RowFailed { relquery, row, error, usage } => {
                 let Some((account, flight)) = self.finish_row(relquery, row) else { return };
@@ -41,12 +41,13 @@ impl Driver {
         }
     }
 
-    fn token(&mut self, id: RelQueryId, number: u32, text: &str, now: Time) {
+    fn token(&mut self, id: RelQueryId, number: u32, (token, text): (TokenId, &str), now: Time) {
         let row = self.flights.get_mut(&id).and_then(|flight| flight.rows.get_mut(&number));
         let Some(row) = row else { return };
         row.tokens += 1;
         row.text.push_str(text);
         for target in &row.targets {
+            target.board.keep_token(target.index, token);
             target.board.token(target.index, text, row.tokens == 1, now);
             self.touched.entry(target.board.id).or_insert_with(|| Arc::clone(&target.board));
         }

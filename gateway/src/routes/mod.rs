@@ -4,6 +4,7 @@ pub mod cells;
 pub mod openai;
 pub mod ops;
 pub mod prompts;
+pub mod query;
 pub mod relqueries;
 pub mod schemas;
 pub(crate) mod start;
@@ -25,6 +26,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     openai::configure(routes);
     schemas::configure(routes);
     prompts::configure(routes);
+    query::configure(routes);
     ops::configure(routes);
 }
 

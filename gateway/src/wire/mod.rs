@@ -9,6 +9,7 @@ pub mod cells;
 pub mod constraint;
 pub mod openai;
 pub mod pml;
+pub mod query;
 pub mod relquery;
 pub mod sampling;
 pub mod usage;

@@ -177,6 +177,7 @@ pub fn public_id(board: &Board) -> String {
     match board.kind {
         crate::board::Kind::RelQuery => format!("rq-{}", board.id),
         crate::board::Kind::Cells(_) => format!("cl-{}", board.id),
+        crate::board::Kind::Calls => format!("sq-{}", board.id),
     }
 }
 

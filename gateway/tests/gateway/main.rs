@@ -14,6 +14,7 @@ mod pml;
 mod postgres;
 mod program;
 mod python_client;
+mod queries;
 mod refusals;
 mod relqueries;
 mod repeats;

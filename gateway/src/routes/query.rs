@@ -1,0 +1,196 @@
+//! `/v1/query`: a span query, answered.
+
+use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use futures_util::stream;
+use serde_json::json;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::board::Usage;
+use crate::constraints::Purpose;
+use crate::error::{ApiError, ErrorBody, internal};
+use crate::json::Fields;
+use crate::prepare::Desk;
+use crate::query::{self, News, Planned};
+use crate::routes::{ask, only_post};
+use crate::stream::{event, reply};
+use crate::wire::query::{CallReply, QueryEntry, QueryList, QueryReply, QueryRequest};
+
+/// News that a client may be behind.
+const NEWS_MAX: usize = 64;
+
+/// The route.
+pub fn configure(routes: &mut ServiceConfig) {
+    routes.service(
+        web::resource("/v1/query").route(web::post().to(create)).default_service(web::to(only_post)),
+    );
+}
+
+/// Runs a span query: an expression of model calls whose inputs may commute.
+#[utoipa::path(
+    post, path = "/v1/query", tag = "span queries",
+    request_body(content = Object, description = "query: {system|user|assistant: TEXT}, {seq|cross|plus: [query, ..]}, \
+        {g: {input: query, model, max_tokens, temperature, top_p, top_k, seed, stop, constraint}}, {chat: {input: [..], ..}}, \
+        {retrieval: {corpus, query, k}}, {repeat: {n, g}}, {print: TEXT}; or queries: [query, ..], which fail one by one. \
+        rules_off: [name, ..], tree_reduce: candidates that one judge sees, explain, class, stream, deadline_ms. What stands \
+        in a plus is computed seeing only itself and reused wherever it stands: an approximation."),
+    responses(
+        (status = 200, body = QueryReply),
+        (status = 400, body = ErrorBody),
+        (status = 401, body = ErrorBody),
+        (status = 404, body = ErrorBody),
+        (status = 429, body = ErrorBody),
+        (status = 504, body = ErrorBody),
+    ),
+    security(("key" = []))
+)]
+pub async fn create(
+    app: Data<App>,
+    caller: Caller,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let asked = Arc::new(ask((&app, caller), &request, payload, read).await?);
+    let planned = plan(&app, caller, &asked).await?;
+    if asked.stream {
+        let planned = planned.into_iter().next().ok_or(ApiError::Internal)?.map_err(|(_, error)| error)?;
+        return Ok(reply(events(app, caller, asked, planned)));
+    }
+    let work = answer(&app, caller, &asked, planned);
+    match asked.deadline {
+        None => work.await,
+        Some(deadline) => {
+            let answered = tokio::time::timeout(Duration::from_millis(deadline.0), work).await;
+            answered.unwrap_or(Err(ApiError::Deadline))
+        }
+    }
+}
+
+fn read(desk: Desk<'_>, fields: Fields) -> Result<QueryRequest, ApiError> {
+    QueryRequest::read(fields, desk.terms())
+}
+
+/// Searches what the queries ask for, and plans them off the connection's thread.
+async fn plan(
+    app: &Data<App>,
+    caller: Caller,
+    asked: &Arc<QueryRequest>,
+) -> Result<Vec<Result<Planned, (usize, ApiError)>>, ApiError> {
+    let found = query::search(app, caller, &asked.queries).await?;
+    let (state, asked) = (app.clone(), Arc::clone(asked));
+    let planned = web::block(move || {
+        let desk = Desk { app: &state, tenant: caller.tenant, purpose: Purpose::Run };
+        query::plan(desk, &asked, &found)
+    });
+    planned.await.map_err(internal)
+}
+
+/// Runs planned queries and replies when all have ended.
+async fn answer(
+    app: &Data<App>,
+    caller: Caller,
+    asked: &QueryRequest,
+    planned: Vec<Result<Planned, (usize, ApiError)>>,
+) -> Result<HttpResponse, ApiError> {
+    let mut entries: Vec<(usize, Result<QueryReply, ApiError>)> = Vec::with_capacity(planned.len());
+    let mut ready = Vec::with_capacity(planned.len());
+    for planned in planned {
+        match planned {
+            Ok(planned) => ready.push(planned),
+            Err((index, error)) => entries.push((index, Err(error))),
+        }
+    }
+    let outcomes = query::run(app, (caller, asked.class), &ready, None).await;
+    let mut total = Usage::default();
+    for (planned, outcome) in ready.iter().zip(outcomes) {
+        let made = outcome.map(|(ended, usage)| {
+            total += usage;
+            QueryReply::new(&app.model.name, planned, &ended, usage, asked.explain)
+        });
+        entries.push((planned.index, made));
+    }
+    if !asked.is_bulk {
+        let (_, only) = entries.pop().ok_or(ApiError::Internal)?;
+        return Ok(HttpResponse::Ok().json(only?));
+    }
+    entries.sort_by_key(|(index, _)| *index);
+    let data = entries.into_iter().map(|(index, made)| {
+        let (reply, error) = match made {
+            Ok(reply) => (Some(reply), None),
+            Err(error) => (None, Some(error.body().error)),
+        };
+        QueryEntry { index, reply, error }
+    });
+    Ok(HttpResponse::Ok().json(QueryList { object: "list", data: data.collect(), usage: total.into() }))
+}
+
+/// What happens while a query runs: `delta` for text of the result, `call` for a call that has ended, then `done` with
+/// the reply, or `error`.
+fn events(
+    app: Data<App>,
+    caller: Caller,
+    asked: Arc<QueryRequest>,
+    planned: Planned,
+) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
+    let (sender, receiver) = mpsc::channel(NEWS_MAX);
+    let keep_alive = Duration::from_millis(app.config.server.keep_alive_ms.0);
+    actix_web::rt::spawn(async move {
+        let gone = sender.clone();
+        tokio::select! {
+            () = tell(&app, caller, &asked, &planned, &sender) => {}
+            // The client left: what runs for it is called off with the future.
+            () = gone.closed() => {}
+        }
+    });
+    stream::unfold(receiver, move |mut receiver| async move {
+        let next = tokio::time::timeout(keep_alive, receiver.recv()).await;
+        let event = next.unwrap_or_else(|_| Some(": waiting\n\n".to_owned()))?;
+        Some((Ok(Bytes::from(event)), receiver))
+    })
+}
+
+/// Runs a query and tells how it goes.
+async fn tell(
+    app: &Data<App>,
+    caller: Caller,
+    asked: &QueryRequest,
+    planned: &Planned,
+    to: &mpsc::Sender<String>,
+) {
+    let (sender, mut news) = mpsc::channel(NEWS_MAX);
+    let run = query::run(app, (caller, asked.class), std::slice::from_ref(planned), Some(sender));
+    let pass = async {
+        while let Some(news) = news.recv().await {
+            // Nobody listens any more: the caller drops this.
+            let _ = to.send(shown(planned, &news)).await;
+        }
+    };
+    let both = async { tokio::join!(run, pass).0 };
+    let outcomes = match asked.deadline {
+        None => both.await,
+        Some(deadline) => {
+            let outcomes = tokio::time::timeout(Duration::from_millis(deadline.0), both).await;
+            outcomes.unwrap_or_else(|_| vec![Err(ApiError::Deadline)])
+        }
+    };
+    let last = match outcomes.into_iter().next() {
+        Some(Ok((ended, usage))) => {
+            event("done", &QueryReply::new(&app.model.name, planned, &ended, usage, asked.explain))
+        }
+        Some(Err(error)) => event("error", &error.body()),
+        None => event("error", &ApiError::Internal.body()),
+    };
+    let _ = to.send(last).await;
+}
+
+fn shown(planned: &Planned, news: &News) -> String {
+    match news {
+        News::Delta(_, id, text) => event("delta", &json!({ "call": id.0, "text": text })),
+        News::Ended(_, id, ended) => event("call", &CallReply::new(planned, *id, ended)),
+    }
+}

@@ -1,0 +1,275 @@
+//! Span queries: over real sockets, on the real engine with a small random checkpoint.
+
+use std::sync::Arc;
+
+use engine::checkpoint::config::Family;
+use engine::checkpoint::synthetic::Synthetic;
+use gateway::app::{Backend, start};
+use gateway::backend;
+use gateway::clock::Clock;
+use gateway::config::Config;
+use scheduler::CostModel;
+use serde_json::{Value, json};
+use store::{DEFAULT_TENANT, Store};
+
+use crate::common::client::{Client, Reply, read_until};
+use crate::common::double::Gate;
+use crate::common::{Server, config, key_of, model, serve_with};
+
+/// A server on a random checkpoint, with nothing in the engine's memory.
+async fn fresh(family: Family) -> Server {
+    let mut synthetic = Synthetic::tiny(family, 7);
+    synthetic.config.context_max = 4_096;
+    let folder = tempfile::tempdir().unwrap();
+    synthetic.write(folder.path()).unwrap();
+    let mut config: Config = config();
+    config.model.dir = Some(folder.path().to_owned());
+    config.model.name = Some("random".into());
+    config.engine.threads = Some(1);
+    config.engine.kv_bytes = base::Bytes(16 << 20);
+    let engine = backend::load(&config).unwrap();
+    let model = backend::model_of(&engine, &config, Clock::start());
+    let backend = Backend { executor: Box::new(engine.executor), model, cost: CostModel::default() };
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let key = key_of(&store, DEFAULT_TENANT).await;
+    let running = start(config, backend, store).await.unwrap();
+    let client = Client { address: running.address, key: Some(key) };
+    Server { running, client, gate: Arc::new(Gate::open()) }
+}
+
+async fn ask(server: &Server, body: Value) -> Reply {
+    server.client.post("/v1/query", &body).await
+}
+
+async fn answer(server: &Server, query: Value) -> Value {
+    let reply = ask(server, json!({ "query": query })).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.json()
+}
+
+/// Prompt tokens of a call or of all: all, exact, shifted, computed.
+fn usage(reply: &Value) -> [u64; 4] {
+    let usage = &reply["usage"];
+    let details = &usage["prompt_tokens_details"];
+    let counts = [
+        &usage["prompt_tokens"],
+        &details["exact_tokens"],
+        &details["shifted_tokens"],
+        &usage["computed_tokens"],
+    ];
+    counts.map(|count| count.as_u64().unwrap_or_else(|| panic!("{usage}")))
+}
+
+fn content(reply: &Value) -> &str {
+    reply["result"][0]["content"].as_str().unwrap_or_else(|| panic!("{reply}"))
+}
+
+fn document(number: usize) -> Value {
+    let words: Vec<String> =
+        (0..40).map(|word| format!("d{}w{}", number * 7, word * word + number)).collect();
+    json!({ "user": words.join(" ") })
+}
+
+fn rag(documents: &[usize], question: &str) -> Value {
+    let documents: Vec<Value> = documents.iter().map(|number| document(*number)).collect();
+    json!({"g": {"max_tokens": 8, "temperature": 0, "input": {"seq": [
+        {"system": "Answer from the documents."}, {"plus": documents}, {"user": question},
+    ]}}})
+}
+
+/// Candidates at a temperature, and a judge who is greedy.
+fn judge(candidates: u64) -> Value {
+    let candidate = json!({"max_tokens": 24, "temperature": 0.9, "seed": 5, "input": {"cross": [
+        {"system": "You write short mails."}, {"user": "Write an introductory mail about data science."},
+    ]}});
+    json!({"g": {"max_tokens": 8, "temperature": 0, "input": {"seq": [
+        {"system": "You rank mails."}, {"plus": [{"repeat": {"n": candidates, "g": candidate}}]}, {"user": "Which one?"},
+    ]}}})
+}
+
+#[actix_web::test]
+async fn a_query_without_a_plus_says_what_a_chat_says() {
+    let server = fresh(Family::Llama).await;
+    let query = json!({"g": {"max_tokens": 12, "temperature": 0, "input": {"cross": [
+        {"system": "Be brief."}, {"user": "Where is Rome?"}, {"assistant": "In Italy."}, {"user": "And Oslo?"},
+    ]}}});
+    let said = answer(&server, query).await;
+    let chat = json!({"model": "random", "max_tokens": 12, "temperature": 0, "messages": [
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is Rome?"},
+        {"role": "assistant", "content": "In Italy."}, {"role": "user", "content": "And Oslo?"},
+    ]});
+    let chat = server.client.post("/v1/chat/completions", &chat).await.json();
+    assert_eq!(chat["choices"][0]["message"]["content"], said["result"][0]["content"]);
+    assert_eq!(chat["usage"]["prompt_tokens"], said["usage"]["prompt_tokens"]);
+    assert_eq!(said["result"][0]["role"], "assistant");
+    let [all, exact, shifted, computed] = usage(&said);
+    assert_eq!((exact, shifted), (0, 0));
+    assert_eq!(all, computed);
+}
+
+#[actix_web::test]
+async fn documents_in_another_order_are_found_and_answers_are_those_of_an_idle_server() {
+    let server = fresh(Family::Qwen2).await;
+    let first = answer(&server, rag(&[1, 2, 3], "What of this?")).await;
+    let [all, exact, shifted, computed] = usage(&first);
+    assert_eq!((exact, shifted, computed), (0, 0, all));
+    let second = answer(&server, rag(&[3, 1], "What of that, then?")).await;
+    let [all, exact, shifted, computed] = usage(&second);
+    assert_eq!(all, exact + shifted + computed);
+    assert!(shifted > 200 && computed < 60, "{second}");
+    let alone = answer(&fresh(Family::Qwen2).await, rag(&[3, 1], "What of that, then?")).await;
+    assert_eq!(content(&alone), content(&second));
+    assert_ne!(content(&alone), content(&first));
+    let other = answer(&server, rag(&[4, 1], "What of that, then?")).await;
+    let [.., missed] = usage(&other);
+    assert!(missed > computed + 80, "a document that was never seen is computed: {other}");
+}
+
+#[actix_web::test]
+async fn a_judge_finds_what_the_candidates_left_and_nothing_is_cropped() {
+    let server = fresh(Family::Llama).await;
+    let judged = answer(&server, judge(4)).await;
+    let calls = judged["calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 5);
+    assert_eq!(calls[4]["inputs"], json!([0, 1, 2, 3]));
+    let texts: std::collections::BTreeSet<&str> =
+        calls[..4].iter().map(|call| call["text"].as_str().unwrap()).collect();
+    assert_eq!(texts.len(), 4, "each candidate draws its own: {judged}");
+    let [all, _, shifted, computed] = usage(&calls[4]);
+    // Per candidate at most the rest of a block and the end of its message; and what is the judge's own.
+    assert!(shifted > all / 2 && computed < 4 * 24 + 80, "{judged}");
+    // The candidates' own prompt is computed once.
+    let prompt = usage(&calls[0])[0];
+    let of_candidates: u64 = calls[..4].iter().map(|call| usage(call)[3]).sum();
+    assert!(of_candidates < 2 * prompt, "{judged}");
+    // The same text with nothing to find: as it is without the rule that keeps outputs behind their inputs.
+    let body = json!({"query": judge(4), "rules_off": ["distribute_plus"], "explain": true});
+    let apart = ask(&server, body).await.json();
+    assert!(apart["explain"].as_str().unwrap().contains("distribute_plus: skipped, switched off"), "{apart}");
+    let [_, _, found, _] = usage(&apart["calls"][4]);
+    assert!(found < shifted / 4, "{apart}");
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn a_tree_of_judges_is_made_on_request() {
+    let server = fresh(Family::Llama).await;
+    let reply = ask(&server, json!({"query": judge(8), "tree_reduce": 2, "explain": true})).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let reply = reply.json();
+    let calls = reply["calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 8 + 4 + 2 + 1, "{}", reply["explain"]);
+    let judges = calls.iter().filter(|call| !call["inputs"].as_array().unwrap().is_empty());
+    assert!(judges.clone().all(|call| call["inputs"].as_array().unwrap().len() == 2));
+}
+
+#[actix_web::test]
+async fn what_a_cross_has_in_common_at_its_end_is_never_reused() {
+    let server = fresh(Family::Llama).await;
+    let same = document(9);
+    let query = |first: usize| json!({"g": {"max_tokens": 4, "temperature": 0, "input": {"cross": [document(first), same.clone()]}}});
+    let one = answer(&server, query(1)).await;
+    let other = answer(&server, query(2)).await;
+    let [all, exact, shifted, computed] = usage(&other);
+    assert_eq!((exact, shifted, computed), (0, 0, all), "{one} {other}");
+}
+
+#[actix_web::test]
+async fn a_stream_tells_text_as_it_comes_and_ends_with_the_reply() {
+    let server = fresh(Family::Llama).await;
+    let reply = ask(&server, json!({"query": judge(2), "stream": true})).await;
+    let events = reply.events();
+    let of = |name: &str| -> Vec<&Value> {
+        events.iter().filter(|(event, _)| event == name).map(|(_, data)| data).collect()
+    };
+    let (deltas, done) = (of("delta"), of("done"));
+    assert_eq!((of("call").len(), done.len()), (3, 1), "{}", reply.body);
+    assert_eq!(events.last().map(|(name, _)| name.as_str()), Some("done"));
+    assert!(deltas.iter().all(|delta| delta["call"] == 2));
+    let text: String = deltas.iter().map(|delta| delta["text"].as_str().unwrap()).collect();
+    assert_eq!(text, content(done[0]));
+}
+
+#[actix_web::test]
+async fn of_many_queries_one_fails_alone_and_the_others_keep_their_places() {
+    let server = fresh(Family::Llama).await;
+    let long = json!({"g": {"max_tokens": 8, "input": {"user": "word ".repeat(5_000)}}});
+    let many = json!([rag(&[1, 2], "A?"), rag(&[5, 6], "B?"), long, rag(&[2, 1], "C?")]);
+    let reply = ask(&server, json!({ "queries": many })).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let reply = reply.json();
+    let data = reply["data"].as_array().unwrap();
+    let indices: Vec<u64> = data.iter().map(|entry| entry["index"].as_u64().unwrap()).collect();
+    assert_eq!(indices, [0, 1, 2, 3]);
+    assert!(data[2]["error"]["message"].as_str().unwrap().contains("4096"), "{}", data[2]);
+    for (place, query) in [(0, rag(&[1, 2], "A?")), (1, rag(&[5, 6], "B?")), (3, rag(&[2, 1], "C?"))] {
+        let alone = answer(&fresh(Family::Llama).await, query).await;
+        assert_eq!(content(&alone), content(&data[place]), "{place}");
+    }
+    // Documents 1 and 2 were computed once, whoever asked first.
+    let shifted: u64 =
+        data.iter().filter(|entry| entry["error"].is_null()).map(|entry| usage(entry)[2]).sum();
+    assert!(shifted > 200, "{reply}");
+}
+
+#[actix_web::test]
+async fn what_cannot_be_run_is_named() {
+    let server = fresh(Family::Llama).await;
+    let g = |input: Value| json!({"g": {"input": input, "max_tokens": 4}});
+    for (body, status, part) in [
+        (json!({}), 400, "`query`: is required"),
+        (json!({"query": g(json!({"seq": [{"user": "a"}, {"usr": "b"}]}))}), 400, "`query.g.input.seq[1]`"),
+        (json!({"queries": [g(json!({"user": 1}))]}), 400, "`queries[0].g.input.user`"),
+        (json!({"query": {"user": "no call"}}), 400, "it has no `g`"),
+        (json!({"query": g(json!({"user": "a"})), "rules_off": ["x"]}), 400, "`rules_off[0]`"),
+        (json!({"query": g(json!({"user": "a"})), "tree_reduce": 1}), 400, "`tree_reduce`"),
+        (json!({"query": g(json!({"user": "a"})), "model": "gpt"}), 404, "`gpt`"),
+        (json!({"query": {"g": {"model": "gpt", "input": {"user": "a"}}}}), 404, "`gpt`"),
+        (
+            json!({"query": {"g": {"max_tokens": 99_999, "input": {"user": "a"}}}}),
+            400,
+            "limits.output_tokens_max",
+        ),
+        (json!({"query": {"g": {"max_tokens": 5_000, "input": {"user": "a"}}}}), 400, "4096"),
+        (json!({"queries": [g(json!({"user": "a"}))], "stream": true}), 400, "`stream`"),
+        (json!({"query": g(json!({"user": "a"})), "extra": 1}), 400, "`extra`"),
+    ] {
+        let reply = ask(&server, body.clone()).await;
+        assert_eq!(reply.status, status, "{body} gave {}", reply.body);
+        assert!(reply.error().contains(part), "{body} gave {}", reply.body);
+    }
+    // A plus needs keys that can be read elsewhere.
+    let opt = fresh(Family::Opt).await;
+    let refused = ask(&opt, json!({"query": rag(&[1, 2], "Q?")})).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert!(refused.error().contains("learned its positions"), "{}", refused.body);
+    // So do messages a chat template.
+    let plain = serve_with(config(), model()).await;
+    let refused = ask(&plain, json!({"query": g(json!({"user": "a"}))})).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert!(refused.error().contains("no chat template"), "{}", refused.body);
+}
+
+#[actix_web::test]
+async fn a_query_whose_client_leaves_or_whose_deadline_passes_gives_all_back() {
+    let mut chatty = model();
+    chatty.has_chat = true;
+    let server = serve_with(config(), chatty).await;
+    server.gate.shut();
+    let query = json!({ "query": judge(3), "stream": true });
+    let stream = server.client.begin("/v1/query", &query).await;
+    server.until("its calls wait", |server| server.running.app.shared.intake.unfinished() == 3).await;
+    drop(stream);
+    // The loop stands at the gate; it takes them out with its next step.
+    server.until("its calls are called off", |server| server.running.app.registry.running().is_empty()).await;
+    let late = ask(&server, json!({"query": judge(2), "deadline_ms": 30})).await;
+    assert_eq!(late.status, 504, "{}", late.body);
+    let mut stream = server
+        .client
+        .begin("/v1/query", &json!({"query": judge(2), "deadline_ms": 30, "stream": true}))
+        .await;
+    let told = read_until(&mut stream, "event: error").await;
+    assert!(!told.contains("event: done"), "{told}");
+    server.gate.release();
+    server.until_free().await;
+}
