@@ -31,6 +31,10 @@ id!(
     RequestId(u64)
 );
 id!(
+    /// What holds sections in the KV pool. Never used twice in a process; later ones have greater numbers.
+    PinId(u64)
+);
+id!(
     /// A block of the KV pool: `block_tokens` positions of keys and values in every layer.
     BlockId(u32)
 );

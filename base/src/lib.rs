@@ -11,7 +11,7 @@ pub mod units;
 pub mod work;
 
 pub use constraint::{Compiled, Constraint, ConstraintCompiler, ConstraintError};
-pub use ids::{BlockId, RelQueryId, RequestId, StepId, TenantId, TokenId};
+pub use ids::{BlockId, PinId, RelQueryId, RequestId, StepId, TenantId, TokenId};
 pub use step::{
     BatchKind, BatchPlan, End, ExecError, Executor, RowError, RowOutcome, Run, SampleSpec, Sampled, Slot,
     StepOutcome,

@@ -160,6 +160,8 @@ pub struct LimitsConfig {
     pub schemas_bytes_max: Bytes,
     /// PML schemas of one tenant.
     pub tenant_schemas_max: u64,
+    /// Tokens of one tenant's PML schemas that may be pinned, together.
+    pub tenant_pinned_tokens_max: u64,
     /// Stretches that a PML prompt may be cut into: its modules' texts, and its own between them.
     pub prompt_sections_max: usize,
     /// Output tokens of one row.
@@ -197,6 +199,7 @@ impl Default for LimitsConfig {
             schema_bytes_max: Bytes(2 << 20),
             schemas_bytes_max: Bytes(32 << 20),
             tenant_schemas_max: 1_000,
+            tenant_pinned_tokens_max: 32_768,
             prompt_sections_max: 1_024,
             output_tokens_max: 16_384,
             query_nodes_max: 4_096,

@@ -9,9 +9,9 @@ mod intake;
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
-use base::{Executor, RelQueryId, StepOutcome, TenantId, Time};
+use base::{Executor, PinId, RelQueryId, StepOutcome, TenantId, Time};
 use scheduler::{CostModel, Event, Scheduler, Stats};
 
 use crate::account::{Account, Accounts};
@@ -21,6 +21,7 @@ use crate::error::ApiError;
 use crate::health::Pulse;
 use crate::intake::{CellKey, Intake, Message, OpenKey};
 use crate::metrics::Metrics;
+use crate::pins::{self, Filling, Pin};
 use crate::results::Results;
 
 /// What the loop shares with the handlers.
@@ -97,6 +98,8 @@ struct Flight {
     owner: Option<Arc<Board>>,
     rows: BTreeMap<u32, RowFlight>,
     next_row: u32,
+    /// The pin that its rows fill, as long as none has failed.
+    pin: Option<Filling>,
 }
 
 /// When calls may join an open relQuery.
@@ -117,6 +120,8 @@ pub struct Driver {
     flights: HashMap<RelQueryId, Flight>,
     open: HashMap<(TenantId, OpenKey), RelQueryId>,
     in_flight: HashMap<(TenantId, CellKey), Spot>,
+    /// Pins that hold something, or soon will.
+    pins: HashMap<PinId, Weak<Pin>>,
     /// Where the unfinished rows of each live board run.
     boards: HashMap<RelQueryId, (Arc<Board>, Vec<Spot>)>,
     /// Boards to wake once this round's events are all written.
@@ -141,6 +146,7 @@ impl Driver {
             flights: HashMap::new(),
             open: HashMap::new(),
             in_flight: HashMap::new(),
+            pins: HashMap::new(),
             boards: HashMap::new(),
             touched: HashMap::new(),
             last_end: None,
@@ -155,11 +161,17 @@ impl Driver {
                 match message {
                     Message::Submit(job) => self.submit(job),
                     Message::Leave(board) => self.leave(&board),
+                    Message::Unpin(pin) => {
+                        self.pins.remove(&pin);
+                        self.scheduler.unpin(pin);
+                    }
                     Message::Stop => return self.fail_all(&ApiError::ShuttingDown),
                 }
             }
             self.wake_readers();
             idle = !self.step();
+            let lost = self.scheduler.drain_lost_pins();
+            pins::lost(lost.into_iter().filter_map(|pin| self.pins.remove(&pin)));
             if idle && self.flights.is_empty() {
                 self.shared.pulse.idle();
             }

@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use base::{ServiceClass, Time, WorkItem};
+use base::{PinId, ServiceClass, Time, WorkItem};
 
 use crate::account::Account;
 use crate::board::Board;
+use crate::pins::Filling;
 
 /// Identity of a cell's answer within a tenant: model revision, prompt tokens and generation, hashed.
 pub type CellKey = [u8; 32];
@@ -34,6 +35,8 @@ pub struct Job {
     pub class: ServiceClass,
     /// When its answer is no longer waited for.
     pub deadline: Option<Time>,
+    /// What holds its rows' independent sections after their end.
+    pub pin: Option<Filling>,
     /// Its rows by template; each part is one relQuery of the scheduler, or joins an open one.
     pub parts: Vec<Part>,
 }
@@ -72,6 +75,8 @@ pub enum Message {
     Submit(Job),
     /// Nobody reads this board any more.
     Leave(Arc<Board>),
+    /// Let go what a pin holds.
+    Unpin(PinId),
     /// Fail what is unfinished and end the thread.
     Stop,
 }
@@ -128,6 +133,11 @@ impl Intake {
     /// Says that nobody reads a board any more.
     pub fn leave(&self, board: Arc<Board>) {
         self.push(Message::Leave(board));
+    }
+
+    /// Says that nobody keeps a pin any more.
+    pub fn unpin(&self, pin: PinId) {
+        self.push(Message::Unpin(pin));
     }
 
     /// Ends the loop.

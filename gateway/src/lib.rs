@@ -30,6 +30,7 @@ pub mod json;
 pub mod metrics;
 pub mod model;
 pub mod openapi;
+pub mod pins;
 pub mod prepare;
 pub mod query;
 pub mod registry;

@@ -71,6 +71,7 @@ pub struct Metrics {
     queue_rows: Gauge,
     running_rows: Gauge,
     kv_blocks: [Gauge; 3],
+    pinned_blocks: Gauge,
     prefix_queries: Counter,
     prefix_hits: Counter,
     preemptions: Counter,
@@ -230,6 +231,7 @@ impl Metrics {
             queue_rows: r.gauge("relserve_queue_rows", &[], "Rows that wait"),
             running_rows: r.gauge("relserve_running_rows", &[], "Rows that hold KV memory"),
             kv_blocks: [kv("used"), kv("cached"), kv("free")],
+            pinned_blocks: r.gauge("relserve_pinned_kv_blocks", &[], "Used KV blocks that pins hold"),
             prefix_queries: r.counter("relserve_prefix_query_tokens_total", "Prompt tokens looked up"),
             prefix_hits: r
                 .counter("relserve_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache"),
@@ -309,6 +311,7 @@ impl Metrics {
         for (gauge, count) in self.kv_blocks.iter().zip(blocks) {
             gauge.set(f64::from(count));
         }
+        self.pinned_blocks.set(f64::from(stats.kv_pinned_blocks));
         self.prefix_queries.absolute(stats.prompt_tokens);
         self.prefix_hits.absolute(stats.prefix_hit_tokens);
         self.preemptions.absolute(stats.preemptions);

@@ -113,6 +113,7 @@ pub fn relquery(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
         rows: total,
         failed: some_can_run(total, failed)?,
         deadline: request.deadline,
+        pin: None,
         parts: vec![part],
     };
     Ok(Asked { work, stream: request.stream })
@@ -156,6 +157,7 @@ pub fn cells(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
         rows: total,
         failed,
         deadline: request.deadline,
+        pin: None,
         parts,
     };
     Ok(Asked { work, stream: request.stream })

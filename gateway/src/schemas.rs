@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use actix_web::web::{self, Data};
 use base::{Generation, Nanos, SectionReuse, ServiceClass, Span, SpanKind, TenantId, TokenCount, WorkItem};
 use ir::pml::{Encoding, Layout, Place, PmlError, Positions, Schema, Tags};
+use scheduler::SchedulerConfig;
 use store::{Kept, NewSchema, SchemaLimits, StoredSchema, UnixMillis};
 
 use crate::app::App;
@@ -20,6 +21,7 @@ use crate::config::LimitsConfig;
 use crate::error::{ApiError, internal};
 use crate::intake::{JobRow, Part};
 use crate::model::Model;
+use crate::pins::{Filling, Pin};
 use crate::service::{self, Prepared, Resumed, stored};
 use crate::wire::openai::verdict;
 use crate::wire::pml::pml_error;
@@ -35,6 +37,8 @@ pub struct Ready {
     pub stored: StoredSchema,
     /// Its tokens and positions.
     pub layout: Layout,
+    /// What keeps its modules in the engine's memory, where that was asked for.
+    pub pin: Option<Arc<Pin>>,
 }
 
 /// All tenants' schemas.
@@ -119,7 +123,12 @@ fn rows(app: &App, layout: &Layout) -> Result<Vec<JobRow>, ApiError> {
 }
 
 /// Computes a schema's modules through the scheduler, as any other rows; what that took.
-async fn encode(app: &Data<App>, caller: Caller, rows: Vec<JobRow>) -> Result<Usage, ApiError> {
+async fn encode(
+    app: &Data<App>,
+    caller: Caller,
+    rows: Vec<JobRow>,
+    pin: Option<Filling>,
+) -> Result<Usage, ApiError> {
     if rows.is_empty() {
         return Ok(Usage::default());
     }
@@ -130,6 +139,7 @@ async fn encode(app: &Data<App>, caller: Caller, rows: Vec<JobRow>) -> Result<Us
         rows: rows.len(),
         failed: Vec::new(),
         deadline: None,
+        pin,
         parts: vec![Part { open: None, rows }],
     };
     let claim = service::submit(app, caller, work, Resumed::default()).await?;
@@ -139,43 +149,98 @@ async fn encode(app: &Data<App>, caller: Caller, rows: Vec<JobRow>) -> Result<Us
     Ok(state.usage)
 }
 
+/// A schema that is to be registered.
+#[derive(Debug)]
+pub struct Wanted {
+    /// Its text.
+    pub pml: String,
+    /// The text laid out.
+    pub layout: Layout,
+    /// Whether its modules stay in the engine's memory.
+    pub is_pinned: bool,
+}
+
 /// Registers a schema in place of the one of its name, all of it or nothing: its modules are computed first.
 pub async fn register(
     app: &Data<App>,
     caller: Caller,
-    pml: String,
-    layout: Layout,
+    wanted: Wanted,
 ) -> Result<(Arc<Ready>, Usage), ApiError> {
+    let Wanted { pml, layout, is_pinned } = wanted;
     let rows = rows(app, &layout)?;
+    let pinned = if is_pinned { pinned(app, &rows)? } else { TokenCount(0) };
     let limits = &app.config.limits;
-    let new = NewSchema { tenant: caller.tenant, name: &layout.name, pml: &pml, pinned: TokenCount(0) };
-    let bounds = SchemaLimits { schemas: limits.tenant_schemas_max, pinned: TokenCount(0) };
-    allowed(app, stored(app.store.can_put_schema(new, bounds).await)?)?;
-    let usage = encode(app, caller, rows).await?;
+    let new = NewSchema { tenant: caller.tenant, name: &layout.name, pml: &pml, pinned };
+    let bounds = SchemaLimits {
+        schemas: limits.tenant_schemas_max,
+        pinned: TokenCount(limits.tenant_pinned_tokens_max),
+    };
+    let allowed = |kept| allowed(limits, pinned, kept);
+    allowed(stored(app.store.can_put_schema(new, bounds).await)?)?;
+    // Until it is stored it is nobody's: what fails here lets go what it pinned.
+    let pin = (pinned.0 > 0).then(|| Pin::new(&app.shared));
+    let usage = encode(app, caller, rows, pin.as_ref().and_then(Pin::fill)).await?;
     let now = UnixMillis(app.shared.clock.unix_ms());
-    allowed(app, stored(app.store.put_schema(new, bounds, now).await)?)?;
+    allowed(stored(app.store.put_schema(new, bounds, now).await)?)?;
     let name = layout.name.clone();
     let kept = stored(app.store.schema(caller.tenant, &name).await)?.filter(|kept| kept.pml == pml);
     // Replaced by another since: this one was registered all the same.
-    let kept = kept.unwrap_or(StoredSchema { name, pml, pinned: TokenCount(0), created: now, updated: now });
-    let ready = Arc::new(Ready { stored: kept, layout });
+    let kept = kept.unwrap_or(StoredSchema { name, pml, pinned, created: now, updated: now });
+    let ready = Arc::new(Ready { stored: kept, layout, pin });
     app.schemas.shelf().put(caller.tenant, Arc::clone(&ready), app.shared.clock.now());
     Ok((ready, usage))
 }
 
-fn allowed(app: &App, kept: Kept) -> Result<(), ApiError> {
-    let limits = &app.config.limits;
+/// Tokens that a pin on what these rows compute would hold.
+fn pinned(app: &App, rows: &[JobRow]) -> Result<TokenCount, ApiError> {
+    let (mut tokens, mut blocks) = (0, 0);
+    for section in
+        rows.iter().flat_map(|row| row.item.sections.split_last().map_or(&[][..], |(_, units)| units))
+    {
+        tokens += section.tokens.0;
+        blocks += section.tokens.0.div_ceil(u64::from(app.model.block_tokens));
+    }
+    let share = SchedulerConfig { kv_blocks: app.model.kv_blocks, ..app.config.scheduler.clone() };
+    let limit = u64::from(share.pinned_blocks_max());
+    if blocks > limit {
+        let reason = format!(
+            "its modules need {blocks} blocks of KV memory, {limit} may be pinned (scheduler.pinned_permille)"
+        );
+        return Err(ApiError::invalid("pin", reason));
+    }
+    Ok(TokenCount(tokens))
+}
+
+fn allowed(limits: &LimitsConfig, pinned: TokenCount, kept: Kept) -> Result<(), ApiError> {
     match kept {
         Kept::Yes => Ok(()),
         Kept::TooMany => {
             let limit = limits.tenant_schemas_max;
-            Err(ApiError::invalid(
-                "schema",
-                format!("this tenant has {limit} schemas, the limit (limits.tenant_schemas_max)"),
-            ))
+            let reason = format!("this tenant has {limit} schemas, the limit (limits.tenant_schemas_max)");
+            Err(ApiError::invalid("schema", reason))
         }
-        Kept::TooManyPinned(_) => Err(internal("nothing is pinned")),
+        Kept::TooManyPinned(others) => {
+            let limit = limits.tenant_pinned_tokens_max;
+            let reason = format!(
+                "it has {pinned} and this tenant's other schemas have {others} pinned, the limit is {limit} tokens \
+                 (limits.tenant_pinned_tokens_max)"
+            );
+            Err(ApiError::invalid("pin", reason))
+        }
     }
+}
+
+/// Sees to it that a pinned schema's modules are held: after a restart, or a loss, they are computed again. Nobody waits
+/// for that.
+pub fn hold(app: &Data<App>, caller: Caller, ready: &Ready) {
+    let Some(filling) = ready.pin.as_ref().and_then(Pin::fill) else { return };
+    let Ok(rows) = rows(app, &ready.layout) else { return };
+    let app = app.clone();
+    tokio::spawn(async move {
+        if let Err(error) = encode(&app, caller, rows, Some(filling)).await {
+            tracing::warn!(%error, "a pinned schema's modules are not held");
+        }
+    });
 }
 
 /// A tenant's schema, ready for prompts; `None` where it has none of that name.
@@ -200,7 +265,8 @@ async fn load(app: &Data<App>, kept: StoredSchema) -> Result<Arc<Ready>, ApiErro
     let state = app.clone();
     let laid_out = web::block(move || {
         let layout = lay_out(&state, &kept.pml)?;
-        Ok(Arc::new(Ready { stored: kept, layout }))
+        let pin = (kept.pinned.0 > 0).then(|| Pin::new(&state.shared));
+        Ok(Arc::new(Ready { stored: kept, layout, pin }))
     });
     laid_out.await.map_err(internal)?
 }

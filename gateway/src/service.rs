@@ -15,6 +15,7 @@ use crate::board::{Board, Kind, RowState, Source, Usage};
 use crate::claim::Claim;
 use crate::error::{ApiError, internal};
 use crate::intake::{CellKey, Full, Job, JobRow, Part};
+use crate::pins::Filling;
 use crate::results::Answer;
 
 /// A request, checked and lowered, ready to run.
@@ -32,6 +33,8 @@ pub struct Prepared {
     pub failed: Vec<(u32, ApiError)>,
     /// When a partial reply goes out: the scheduler hurries before it.
     pub deadline: Option<Millis>,
+    /// What holds its rows' independent sections after their end.
+    pub pin: Option<Filling>,
     /// Rows to run.
     pub parts: Vec<Part>,
 }
@@ -58,7 +61,7 @@ pub async fn submit(
     if app.shared.pulse.is_dead() {
         return Err(ApiError::Dead);
     }
-    let Prepared { kind, route, class, rows, failed, deadline, mut parts } = prepared;
+    let Prepared { kind, route, class, rows, failed, deadline, pin, mut parts } = prepared;
     let now = app.shared.clock.now();
     let id = resumed.id.unwrap_or_else(|| app.shared.ids.next());
     let board = Board::new(id, caller.tenant, kind, rows, (app.shared.clock.unix_ms(), now));
@@ -78,7 +81,7 @@ pub async fn submit(
     }
     let claim = Claim::new(app, Arc::clone(&board));
     let deadline = deadline.map(|span| now + span.into());
-    let job = Job { board, account, weight: caller.weight, scope: caller.scope, class, deadline, parts };
+    let job = Job { board, account, weight: caller.weight, scope: caller.scope, class, deadline, pin, parts };
     if job.rows() > 0
         && let Err(full) = app.shared.intake.submit(job)
     {

@@ -27,6 +27,7 @@ impl Scheduler {
             kv_used_blocks: ledger.total() - ledger.available(),
             kv_cached_blocks: ledger.cached(),
             kv_free_blocks: ledger.free(),
+            kv_pinned_blocks: self.pins.len(),
             prompt_tokens: self.counters.prompt_tokens,
             prefix_hit_tokens: self.counters.prefix_hit_tokens,
             output_tokens: self.counters.output_tokens,
@@ -38,11 +39,19 @@ impl Scheduler {
         }
     }
 
-    /// Says what is wrong, if anything: blocks are conserved and each is held as often as rows say,
+    /// Says what is wrong, if anything: blocks are conserved and each is held as often as rows and pins say,
     /// each row is in one place, each relQuery in the sets where it belongs. Walks everything: for
     /// tests and for a debug endpoint, not for every step.
     pub fn check_invariants(&self) -> Result<(), String> {
         let mut held = vec![0; self.ledger.total() as usize];
+        let mut pinned = 0;
+        for block in self.pins.blocks() {
+            held[block.0 as usize] += 1;
+            pinned += 1;
+        }
+        if pinned != self.pins.len() || pinned > self.config.pinned_blocks_max() {
+            return Err(format!("{pinned} blocks are pinned, {} counted", self.pins.len()));
+        }
         let (mut rows, mut running, mut started) = (0, 0, 0);
         for (id, relquery) in &self.relqueries {
             relquery.check()?;

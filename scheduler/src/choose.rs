@@ -53,18 +53,25 @@ impl Scheduler {
         self.decision.first_running = self.running.first().copied();
         self.decision.running_rows = self.running_rows;
         self.decision.running_relqueries = self.running.len() as u32;
-        let choice = self.trial().unwrap_or_else(|| match self.config.policy {
-            Policy::Fcfs | Policy::StaticPriority | Policy::StaticPriorityWeak => self.prefill_first(),
-            Policy::Sarathi => self.mixed(self.config.chunk_tokens.0, |scheduler| scheduler.offers(false)),
-            Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => self.arranged(),
-            Policy::Ours => self.ours(),
-        });
-        self.decision.reason = choice.reason;
-        self.note_touched(&choice.prefill);
-        over(Phase::Chosen);
-        let plan = self.carry_out(choice, now);
-        over(Phase::Granted);
-        plan
+        loop {
+            let choice = self.trial().unwrap_or_else(|| match self.config.policy {
+                Policy::Fcfs | Policy::StaticPriority | Policy::StaticPriorityWeak => self.prefill_first(),
+                Policy::Sarathi => {
+                    self.mixed(self.config.chunk_tokens.0, |scheduler| scheduler.offers(false))
+                }
+                Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => self.arranged(),
+                Policy::Ours => self.ours(),
+            });
+            self.decision.reason = choice.reason;
+            self.note_touched(&choice.prefill);
+            over(Phase::Chosen);
+            let plan = self.carry_out(choice, now);
+            over(Phase::Granted);
+            // A row that fits the pool must be able to run: where nothing else can be given up, pins are.
+            if plan.is_some() || !self.release_oldest_pin() {
+                return plan;
+            }
+        }
     }
 
     /// vLLM's rule: prefill whatever can be admitted, across relQueries; else decode.

@@ -104,6 +104,8 @@ pub struct SchedulerConfig {
     pub block_tokens: u32,
     /// Thousandths of the pool that an admission must leave free, so that what runs can grow.
     pub watermark_permille: u32,
+    /// Thousandths of the pool that pins may hold together; beyond it the oldest gives way.
+    pub pinned_permille: u32,
     /// Most rows held, waiting and running.
     pub rows_max: u32,
     /// Most relQueries held.
@@ -139,6 +141,7 @@ impl Default for SchedulerConfig {
             kv_blocks: 4_096,
             block_tokens: 16,
             watermark_permille: 10,
+            pinned_permille: 500,
             rows_max: 100_000,
             relqueries_max: 10_000,
             attempts_max: 3,
@@ -185,6 +188,9 @@ impl SchedulerConfig {
         if self.watermark_permille >= 1_000 {
             return error("watermark_permille", "must be below 1000");
         }
+        if self.pinned_permille > 1_000 {
+            return error("pinned_permille", "must be at most 1000");
+        }
         if self.kv_tokens() > u64::from(u32::MAX) {
             return error("kv_blocks", "the pool must hold fewer than 2^32 tokens");
         }
@@ -201,8 +207,18 @@ impl SchedulerConfig {
 
     /// Blocks that an admission leaves free.
     pub fn watermark_blocks(&self) -> u32 {
-        let blocks = u64::from(self.kv_blocks) * u64::from(self.watermark_permille) / 1_000;
-        u32::try_from(blocks).expect("a thousandth part of a u32 times less than 1000 is a u32")
+        self.share(self.watermark_permille)
+    }
+
+    /// Blocks that pins may hold together.
+    pub fn pinned_blocks_max(&self) -> u32 {
+        self.share(self.pinned_permille)
+    }
+
+    /// So many thousandths of the pool.
+    fn share(&self, permille: u32) -> u32 {
+        let blocks = u64::from(self.kv_blocks) * u64::from(permille) / 1_000;
+        u32::try_from(blocks).expect("a thousandth part of a u32 times at most 1000 is a u32")
     }
 }
 

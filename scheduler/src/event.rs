@@ -170,12 +170,14 @@ pub struct Stats {
     pub rows_running: u32,
     /// Blocks of the pool.
     pub kv_total_blocks: u32,
-    /// Blocks that running rows hold.
+    /// Blocks that running rows, or pins, hold.
     pub kv_used_blocks: u32,
     /// Blocks nobody holds whose content can still be hit.
     pub kv_cached_blocks: u32,
     /// Blocks with nothing in them.
     pub kv_free_blocks: u32,
+    /// Of the used blocks, those that pins hold; one of two pins counts twice.
+    pub kv_pinned_blocks: u32,
     /// Prompt tokens (recomputed ones included) that prefills asked for.
     pub prompt_tokens: u64,
     /// Of those, tokens that the prefix cache supplied.

@@ -29,6 +29,7 @@ mod intake;
 pub mod kv;
 pub mod miss_ratio;
 pub mod ours;
+mod pins;
 pub mod priority;
 pub mod readings;
 mod refit;
@@ -55,6 +56,7 @@ pub use speculate::Speculation;
 use grant::Flight;
 use kv::{Hasher, Ledger};
 use ours::lengths::Lengths;
+use pins::Pins;
 use priority::Key;
 use refit::Refit;
 use relquery::RelQuery;
@@ -69,6 +71,8 @@ pub struct Scheduler {
     refit: Refit,
     hasher: Hasher,
     ledger: Ledger,
+    /// What is held for nobody in particular.
+    pins: Pins,
     relqueries: BTreeMap<RelQueryId, RelQuery>,
     /// Rows that were admitted at least once and have not ended.
     requests: BTreeMap<RequestId, (RelQueryId, u32)>,
@@ -118,6 +122,7 @@ impl Scheduler {
             refit: Refit::new(&cost),
             hasher: Hasher::new(config.prefix_hash_key),
             ledger: Ledger::new(config.kv_blocks),
+            pins: Pins::default(),
             config,
             cost,
             relqueries: BTreeMap::new(),

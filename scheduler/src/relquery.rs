@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Periods, RelQueryId, ServiceClass, StepId, Submission, TenantId, Time, TokenId, WorkItem};
+use base::{Periods, PinId, RelQueryId, ServiceClass, StepId, Submission, TenantId, Time, TokenId, WorkItem};
 
 use crate::basis::Basis;
 use crate::event::Usage;
@@ -23,6 +23,8 @@ pub(crate) struct RelQuery {
     pub(crate) id: RelQueryId,
     pub(crate) tenant: TenantId,
     pub(crate) scope: u128,
+    /// What holds its rows' independent sections after their end.
+    pub(crate) pin: Option<PinId>,
     /// As submitted, and as it counts now.
     pub(crate) submitted_class: ServiceClass,
     pub(crate) class: ServiceClass,
@@ -85,6 +87,7 @@ impl RelQuery {
             id,
             tenant,
             scope,
+            pin: None,
             submitted_class: class,
             class,
             arrival,

@@ -76,7 +76,7 @@ impl Scheduler {
     }
 
     /// The executor lost its memory, and with it all that was ever computed: nothing of it is hit again,
-    /// and rows that run are computed anew, keeping the tokens they have. A step in flight has failed
+    /// pins are lost, and rows that run are computed anew, keeping the tokens they have. A step in flight has failed
     /// too: it is aborted first. Says whether that was so; else nothing happens.
     pub fn forget_memory(&mut self) -> bool {
         if self.flight.is_some() {
@@ -88,6 +88,7 @@ impl Scheduler {
             self.counters.preemptions += 1;
         }
         self.place_all(rows.iter().map(|(id, _)| *id));
+        self.release_all_pins();
         self.ledger.forget_all();
         true
     }
@@ -224,6 +225,7 @@ impl Scheduler {
                 guesser.learn(&row.generated);
             }
             events.push(Event::RowDone { relquery: id, row: number, end, usage });
+            self.keep_sections(id, index);
             self.remove_row(id, index);
         }
     }

@@ -25,6 +25,9 @@ impl Driver {
             Event::RowDone { relquery, row, end, usage } => self.row_done(relquery, row, end, usage, now),
             Event::RowFailed { relquery, row, error, usage } => {
                 let Some((account, flight)) = self.finish_row(relquery, row) else { return };
+                if let Some(flight) = self.flights.get_mut(&relquery) {
+                    flight.pin = None;
+                }
                 self.spend(account, usage);
                 self.shared.metrics.rows_failed.increment(1);
                 for target in flight.targets {
@@ -34,7 +37,11 @@ impl Driver {
                 }
             }
             Event::RelQueryDone { relquery, periods, .. } => {
-                if let Some(owner) = self.close(relquery).and_then(|flight| flight.owner) {
+                let Some(flight) = self.close(relquery) else { return };
+                if let Some(filling) = flight.pin.filter(|pin| self.scheduler.pinned(pin.id()).is_some()) {
+                    filling.done();
+                }
+                if let Some(owner) = flight.owner {
                     owner.set_periods(periods);
                 }
             }

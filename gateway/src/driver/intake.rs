@@ -11,12 +11,14 @@ use crate::account::Account;
 use crate::board::{Board, RowState, Source, Status};
 use crate::error::ApiError;
 use crate::intake::{Job, JobRow, OpenKey, Part};
+use crate::pins::Filling;
 
 /// Where rows go.
 struct Place {
     account: Account,
     open: Option<OpenKey>,
     join: bool,
+    pin: Option<Filling>,
 }
 
 impl Driver {
@@ -24,7 +26,7 @@ impl Driver {
     pub(super) fn submit(&mut self, job: Job) {
         let now = self.shared.clock.now();
         self.shared.pulse.busy(now);
-        let Job { board, account, weight, scope, class, deadline, parts } = job;
+        let Job { board, account, weight, scope, class, deadline, mut pin, parts } = job;
         let tenant = account.tenant;
         if self.shared.pulse.is_dead() {
             self.shared.intake.finished(parts.iter().map(|part| part.rows.len() as u64).sum());
@@ -42,7 +44,8 @@ impl Driver {
             let id = joined.unwrap_or_else(|| self.shared.ids.next());
             let (arrival, items) = (board.arrival, Vec::new());
             let empty = Submission { id, tenant, weight, scope, class, arrival, deadline, items };
-            let place = Place { account, open: open.map(|(_, key)| key), join: joined.is_some() };
+            let (open, join) = (open.map(|(_, key)| key), joined.is_some());
+            let place = Place { account, open, join, pin: pin.take() };
             self.launch(&board, empty, place, fresh);
         }
         self.touched.insert(board.id, board);
@@ -91,7 +94,7 @@ impl Driver {
         &mut self,
         board: &Arc<Board>,
         mut submission: Submission,
-        Place { account, open, join }: Place,
+        Place { account, open, join, pin }: Place,
         rows: Vec<JobRow>,
     ) {
         let (id, tenant) = (submission.id, submission.tenant);
@@ -127,6 +130,10 @@ impl Driver {
                 self.in_flight.insert((tenant, key), (id, *number));
             }
         }
+        if let Some(filling) = &pin {
+            self.scheduler.pin(id, filling.id());
+            self.pins.insert(filling.id(), filling.pin());
+        }
         let owner = (!join).then(|| Arc::clone(board));
         let flight = self.flights.entry(id).or_insert(Flight {
             account,
@@ -135,8 +142,10 @@ impl Driver {
             owner: None,
             rows: BTreeMap::new(),
             next_row: 0,
+            pin: None,
         });
         flight.owner = owner;
+        flight.pin = pin;
         flight.next_row = first + u32::try_from(count).unwrap_or(u32::MAX);
         flight.rows.extend(flights);
         if let Some(key) = open {
@@ -175,6 +184,7 @@ impl Driver {
                 continue;
             }
             let key = row.key;
+            flight.pin = None;
             flight.rows.remove(&number);
             if let Some(key) = key {
                 self.in_flight.remove(&(flight.account.tenant, key));

@@ -158,6 +158,7 @@ impl Runner<'_> {
             rows: rows.len(),
             failed: Vec::new(),
             deadline: None,
+            pin: None,
             parts: vec![Rows { open: None, rows }],
         };
         match service::submit(self.app, self.caller, work, Resumed::default()).await {

@@ -113,6 +113,7 @@ pub async fn scheduler(app: Data<App>, _: Caller) -> HttpResponse {
             "used": stats.kv_used_blocks,
             "cached": stats.kv_cached_blocks,
             "free": stats.kv_free_blocks,
+            "pinned": stats.kv_pinned_blocks,
         },
         "steps": stats.steps,
         "prompt_tokens": stats.prompt_tokens,

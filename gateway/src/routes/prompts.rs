@@ -50,6 +50,7 @@ pub async fn create(
         let reason = format!("there is no schema `{}`: POST /v1/schemas registers one", wanted.prompt.schema);
         return Err(pml_error("prompt", &PmlError { place: wanted.prompt.place, reason }));
     };
+    schemas::hold(&app, caller, &ready);
     let state = app.clone();
     let asked = web::block(move || lower(&state, wanted, &ready)).await.map_err(internal)??;
     openai::answer(app, caller, asked).await

@@ -2,7 +2,6 @@
 
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use ir::pml::Layout;
 use serde_json::json;
 
 use crate::app::App;
@@ -11,7 +10,7 @@ use crate::error::{ApiError, ErrorBody};
 use crate::json::Fields;
 use crate::prepare::Desk;
 use crate::routes::{ask, only_get_delete, only_get_post};
-use crate::schemas::{self, Ready};
+use crate::schemas::{self, Ready, Wanted};
 use crate::service::stored;
 use crate::wire::pml::{SchemaEntry, SchemaList, SchemaReply, SchemaRequest};
 
@@ -36,7 +35,7 @@ pub fn configure(routes: &mut ServiceConfig) {
 #[utoipa::path(
     post, path = "/v1/schemas", tag = "pml",
     request_body(content = Object, description = "schema (PML: `<schema name=\"...\">` with module, union, param and \
-        system, user, assistant; required), model"),
+        system, user, assistant; required), pin (whether its modules stay in the engine's memory), model"),
     responses(
         (status = 200, body = SchemaReply),
         (status = 400, body = ErrorBody, description = "what is wrong with the schema, by line and column"),
@@ -51,20 +50,21 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (pml, layout) = ask((&app, caller), &request, payload, read_request).await?;
-    let (ready, usage) = schemas::register(&app, caller, pml, layout).await?;
+    let wanted = ask((&app, caller), &request, payload, read_request).await?;
+    let (ready, usage) = schemas::register(&app, caller, wanted).await?;
     Ok(HttpResponse::Ok().json(SchemaReply { usage: Some(usage.into()), ..shown(&app, &ready) }))
 }
 
-fn read_request(desk: Desk<'_>, fields: Fields) -> Result<(String, Layout), ApiError> {
-    let SchemaRequest { pml } = SchemaRequest::read(fields, desk.terms())?;
+fn read_request(desk: Desk<'_>, fields: Fields) -> Result<Wanted, ApiError> {
+    let SchemaRequest { pml, is_pinned } = SchemaRequest::read(fields, desk.terms())?;
     let layout = schemas::lay_out(desk.app, &pml)?;
-    Ok((pml, layout))
+    Ok(Wanted { pml, layout, is_pinned })
 }
 
 fn shown(app: &App, ready: &Ready) -> SchemaReply {
-    let Ready { stored, layout } = ready;
-    SchemaReply::new(layout, &app.model, (stored.created.0, stored.updated.0))
+    let Ready { stored, layout, pin } = ready;
+    let held = pin.as_ref().map(|pin| pin.is_held());
+    SchemaReply::new(layout, &app.model, (stored.created.0, stored.updated.0), held)
 }
 
 /// The names of the caller's schemas.

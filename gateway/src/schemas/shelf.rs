@@ -1,4 +1,4 @@
-//! Schemas that are ready, bounded in bytes of their texts: the least recently used leaves.
+//! Schemas that are ready, bounded in bytes of their texts: the least recently used leaves, unless it has a pin.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -90,13 +90,14 @@ impl Shelf {
         }
     }
 
-    /// Lets the least recently used go, unless that is the one of use `newest`.
+    /// Lets the least recently used go, unless that is the one of use `newest`. What is pinned stays: with it the pin
+    /// would go.
     fn evict(&mut self, newest: u64) -> bool {
         let all = self.tenants.iter().flat_map(|(tenant, schemas)| {
-            schemas.iter().map(|(name, entry)| (entry.used, *tenant, name.clone()))
+            let free = schemas.iter().filter(|(_, entry)| entry.ready.pin.is_none());
+            free.map(|(name, entry)| (entry.used, *tenant, name.clone()))
         });
-        let Some((used, tenant, name)) = all.min().filter(|(used, ..)| *used != newest) else { return false };
-        debug_assert!(used < newest);
+        let Some((_, tenant, name)) = all.min().filter(|(used, ..)| *used != newest) else { return false };
         self.remove(tenant, &name);
         true
     }
@@ -129,6 +130,7 @@ mod tests {
         Arc::new(Ready {
             stored: StoredSchema { name: name.into(), pml, pinned, created, updated: created },
             layout,
+            pin: None,
         })
     }
 

@@ -18,6 +18,8 @@ use crate::wire::usage::UsageReply;
 pub struct SchemaRequest {
     /// The schema's text.
     pub pml: String,
+    /// Whether its modules stay in the engine's memory.
+    pub is_pinned: bool,
 }
 
 /// A body of `POST /v1/prompts`.
@@ -44,8 +46,9 @@ impl SchemaRequest {
             let limit = format!("{limit} bytes (limits.schema_bytes_max)");
             return Err(ApiError::TooLarge { what: format!("`schema` of {bytes} bytes"), limit });
         }
+        let is_pinned = fields.bool("pin")?.unwrap_or(false);
         fields.finish()?;
-        Ok(Self { pml })
+        Ok(Self { pml, is_pinned })
     }
 }
 
@@ -78,6 +81,12 @@ pub struct SchemaReply {
     pub created: u64,
     /// When this one was, unix seconds.
     pub updated: u64,
+    /// Whether its modules are to stay in the engine's memory.
+    pub pinned: bool,
+    /// Whether they do: what had to give way, or was lost, is computed again with the next prompt. Absent where it is not
+    /// pinned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<bool>,
     /// Positions that it takes: text behind all of it stands here.
     pub length: u32,
     /// Tokens of all its texts.
@@ -142,11 +151,13 @@ pub struct SchemaEntry {
     pub created: u64,
     /// When this one was, unix seconds.
     pub updated: u64,
+    /// Whether its modules are to stay in the engine's memory.
+    pub pinned: bool,
 }
 
 impl SchemaReply {
-    /// A schema with its layout.
-    pub fn new(layout: &Layout, model: &Model, (created, updated): (u64, u64)) -> Self {
+    /// A schema with its layout; `held` where it is pinned.
+    pub fn new(layout: &Layout, model: &Model, (created, updated): (u64, u64), held: Option<bool>) -> Self {
         let modules = modules(layout);
         Self {
             object: "schema",
@@ -154,6 +165,8 @@ impl SchemaReply {
             model: model.name.clone(),
             created: created / 1_000,
             updated: updated / 1_000,
+            pinned: held.is_some(),
+            held,
             length: layout.length,
             tokens: modules.iter().map(|module| module.tokens).sum(),
             modules,
@@ -170,6 +183,7 @@ impl From<&StoredSchema> for SchemaEntry {
             name: schema.name.clone(),
             created: schema.created.0 / 1_000,
             updated: schema.updated.0 / 1_000,
+            pinned: schema.pinned.0 > 0,
         }
     }
 }

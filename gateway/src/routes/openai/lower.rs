@@ -154,6 +154,7 @@ pub(crate) fn asked(
         rows: rows.len(),
         failed: Vec::new(),
         deadline: common.deadline,
+        pin: None,
         parts: vec![Part { open: None, rows }],
     };
     Asked { api, work, stream: common.stream, include_usage: common.include_usage }

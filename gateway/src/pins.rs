@@ -1,0 +1,101 @@
+//! Pins as handlers see them: what keeps a schema's modules in the engine's memory as long as somebody keeps the pin.
+//!
+//! The loop thread holds and loses; a handler that finds a pin empty has its modules computed again, one at a time. Must
+//! not know schemas.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
+
+use base::PinId;
+
+use crate::driver::Shared;
+
+/// It holds nothing.
+const EMPTY: u8 = 0;
+/// What it shall hold is being computed.
+const FILLING: u8 = 1;
+/// It holds what it shall.
+const HELD: u8 = 2;
+
+/// A pin; dropped, it lets go.
+pub struct Pin {
+    id: PinId,
+    state: AtomicU8,
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pin").field("id", &self.id).field("held", &self.is_held()).finish_non_exhaustive()
+    }
+}
+
+/// The right to fill a pin, which goes with the rows that do. Dropped, it leaves the pin empty.
+#[derive(Debug)]
+pub struct Filling {
+    id: PinId,
+    pin: Weak<Pin>,
+}
+
+impl Pin {
+    /// An empty pin.
+    pub fn new(shared: &Arc<Shared>) -> Arc<Self> {
+        let id = PinId(shared.ids.next().0);
+        Arc::new(Self { id, state: AtomicU8::new(EMPTY), shared: Arc::clone(shared) })
+    }
+
+    /// Whether it holds what it shall.
+    pub fn is_held(&self) -> bool {
+        self.state.load(Ordering::Acquire) == HELD
+    }
+
+    /// The right to fill it; `None` where it is full, or somebody has the right.
+    pub fn fill(self: &Arc<Self>) -> Option<Filling> {
+        let empty = self.state.compare_exchange(EMPTY, FILLING, Ordering::AcqRel, Ordering::Acquire);
+        empty.ok().map(|_| Filling { id: self.id, pin: Arc::downgrade(self) })
+    }
+
+    /// It gave way.
+    fn lose(&self) {
+        // One that is being filled stays so: whoever fills it finds out.
+        let _ = self.state.compare_exchange(HELD, EMPTY, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.shared.intake.unpin(self.id);
+    }
+}
+
+impl Filling {
+    /// Of which pin.
+    pub fn id(&self) -> PinId {
+        self.id
+    }
+
+    /// The pin, to be told of its loss.
+    pub fn pin(&self) -> Weak<Pin> {
+        Weak::clone(&self.pin)
+    }
+
+    /// It is full.
+    pub fn done(self) {
+        if let Some(pin) = self.pin.upgrade() {
+            pin.state.store(HELD, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        if let Some(pin) = self.pin.upgrade() {
+            let _ = pin.state.compare_exchange(FILLING, EMPTY, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+}
+
+/// The loop gave these up.
+pub fn lost(pins: impl Iterator<Item = Weak<Pin>>) {
+    pins.filter_map(|pin| pin.upgrade()).for_each(|pin| pin.lose());
+}
