@@ -19,13 +19,18 @@ fn named(name: &str) -> Option<Synthetic> {
         "llama-tiny" => Some(Synthetic::tiny(Family::Llama, 1)),
         "llama-125m" => Some(Synthetic::llama_125m(Dtype::F32, 1)),
         "llama-125m-bf16" => Some(Synthetic::llama_125m(Dtype::Bf16, 1)),
+        // The same with room for many documents: positions are rotated, so that nothing else depends on their number.
+        "llama-125m-long" => {
+            let mut long = Synthetic::llama_125m(Dtype::Bf16, 1);
+            long.config.context_max = 131_072;
+            Some(long)
+        }
         "qwen2.5-0.5b" => Some(Synthetic::qwen2_5_05b(Dtype::Bf16, 1)),
         _ => None,
     }
 }
 
-const USAGE: &str =
-    "usage: checkpoint qwen2.5-0.5b|llama-125m-bf16|llama-125m|llama-tiny DIR|FILE.gguf [BF16|Q8_0]";
+const USAGE: &str = "usage: checkpoint qwen2.5-0.5b|llama-125m-bf16|llama-125m-long|llama-125m|llama-tiny DIR|FILE.gguf [BF16|Q8_0]";
 
 /// Writes the checkpoint that the arguments name.
 fn write(arguments: &[String]) -> Result<(), String> {

@@ -4,7 +4,9 @@
 //! A step's limit is the longer of two: all weights read once at the measured memory rate, and its products with
 //! weights at the measured rate of the instructions in use. Attention, norms and sampling are on top of it.
 
+mod first_token;
 pub mod pml;
+pub mod spans;
 pub mod speculation;
 
 use std::fmt::Write;
@@ -43,6 +45,9 @@ pub enum BenchError {
     /// The model.
     #[error(transparent)]
     Backend(#[from] crate::backend::BackendError),
+    /// A prompt that cannot be measured.
+    #[error("{0}")]
+    Case(String),
     /// The prompts.
     #[error(transparent)]
     Prompts(#[from] crate::eval::EvalError),

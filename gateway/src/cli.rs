@@ -116,6 +116,13 @@ enum Bench {
         #[command(flatten)]
         sizes: crate::bench::pml::Sizes,
     },
+    /// Time to the first token of span queries: documents that were seen before, and a judge of candidates.
+    Spans {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        sizes: crate::bench::spans::Sizes,
+    },
     /// Steps of one relQuery with and without guessed tokens (`scheduler.speculation`).
     Speculation {
         #[command(flatten)]
@@ -290,6 +297,10 @@ impl Cli {
             }
             Command::Bench(Bench::Pml { measured, sizes }) => {
                 say!("{}", crate::bench::pml::measure(&measured.apply(config), &sizes)?);
+                Ok(())
+            }
+            Command::Bench(Bench::Spans { measured, sizes }) => {
+                say!("{}", crate::bench::spans::measure(&measured.apply(config), &sizes)?);
                 Ok(())
             }
             Command::Bench(Bench::Speculation { measured, rows }) => {

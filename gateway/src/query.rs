@@ -9,6 +9,7 @@ mod prompt;
 mod run;
 
 pub use course::{Ended, Outcome};
+pub use prompt::ahead;
 pub use run::{News, run};
 
 use std::collections::HashMap;

@@ -102,7 +102,7 @@ pub(super) enum Ask {
 
 /// A span as a section, so that its last block can be found too, however little is in it. Behind it stands a token that
 /// nobody reads: a row ends with something that is no section of anybody else's.
-fn ahead(span: Vec<TokenId>) -> Sectioned {
+pub fn ahead(span: Vec<TokenId>) -> Sectioned {
     let tokens = TokenCount(span.len() as u64);
     let unit = Sees::Unit { first: 0, origin: 0, is_placeholder: false };
     let sections = vec![
