@@ -300,7 +300,7 @@ impl Cli {
                 Ok(())
             }
             Command::Bench(Bench::Spans { measured, sizes }) => {
-                say!("{}", crate::bench::spans::measure(&measured.apply(config), &sizes)?);
+                crate::bench::spans::measure(&measured.apply(config), &sizes, &mut |line| say!("{line}"))?;
                 Ok(())
             }
             Command::Bench(Bench::Speculation { measured, rows }) => {
