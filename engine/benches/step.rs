@@ -12,12 +12,15 @@
 //! reaches on registers), whichever of the two takes longer. Each case runs on all kernels, one after another.
 #![expect(clippy::print_stdout, reason = "the fractions are the bench's result")]
 
+mod common;
+
 use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base::{BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Slot, TokenCount, TokenId};
+use base::{Bytes, Slot};
+use common::{BLOCK, run, slot};
 use criterion::{Criterion, criterion_group, criterion_main};
 use engine::checkpoint::Dtype;
 use engine::checkpoint::synthetic::Synthetic;
@@ -26,8 +29,6 @@ use engine::device::{Cpu, Isa};
 use engine::pool::{KvPool, PoolShape};
 use engine::{Keep, KvFormat};
 use rayon::prelude::*;
-
-const BLOCK: usize = 16;
 
 /// What the machine can do at most.
 #[derive(Clone, Copy)]
@@ -131,36 +132,6 @@ fn pair_rate(cpu: &Cpu) -> Option<f64> {
 #[cfg(not(target_arch = "x86_64"))]
 fn pair_rate(_cpu: &Cpu) -> Option<f64> {
     None
-}
-
-/// A slot of `count` tokens after `runs`, writing to fresh blocks.
-fn slot(id: usize, count: usize, runs: &[Run], next: &mut u32) -> Slot {
-    let blocks = count.div_ceil(BLOCK) as u32;
-    let write_blocks = (*next..*next + blocks).map(BlockId).collect();
-    *next += blocks;
-    let generation = Arc::new(Generation::default());
-    Slot {
-        request: RequestId(id as u64),
-        start: runs.iter().map(|run| run.tokens.0 as u32).sum(),
-        input: (0..count).map(|i| TokenId(((id * 31 + i * 7) % 32_000) as u32)).collect(),
-        guesses: 0,
-        context: runs.to_vec(),
-        write_blocks,
-        write_offset: 0,
-        sample: Some(SampleSpec { generation, seed: 0, output_index: 0 }),
-        is_prefill: count > 1,
-    }
-}
-
-/// A run of fresh, already written blocks.
-fn run(tokens: usize, next: &mut u32) -> Run {
-    let blocks = (tokens / BLOCK) as u32;
-    *next += blocks;
-    Run {
-        blocks: (*next - blocks..*next).map(BlockId).collect(),
-        tokens: TokenCount(tokens as u64),
-        shift: 0,
-    }
 }
 
 /// Batches by name: slots, and whether memory or products are the expected limit.

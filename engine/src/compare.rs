@@ -325,7 +325,7 @@ mod tests {
     use crate::checkpoint::config::Family;
     use crate::checkpoint::{Dtype, Synthetic};
     use crate::device::Cpu;
-    use crate::settings::{Keep, Quantize};
+    use crate::settings::{Keep, KvFormat, Quantize};
 
     fn model(keep: Keep) -> Ranks {
         let synthetic = Synthetic::tiny(Family::Qwen2, 3);
@@ -400,6 +400,17 @@ mod tests {
             sections: Arc::from([section(23, 0, unit(0, 0, true)), section(37, 0, Sees::Before)]),
         };
         assert_eq!(undivided.undivided(), Prompt::whole(tokens[23..].to_vec()));
+    }
+
+    #[test]
+    fn keys_and_values_of_eight_bits_hardly_move_a_distribution() {
+        let with = |kv| model(Keep { kv: Some(kv), ..Keep::default() });
+        let found = compare((&with(KvFormat::F32), &with(KvFormat::Q8)), &prompts(), (&[], 200))
+            .expect("prompts fit");
+        let (agreement, mean) = (found.agreement().expect("some"), found.mean().expect("some"));
+        // Found: 0.987, 0.00009 and 0.0008, the weights being random; a wrong scale is hundreds of times that.
+        assert!(agreement >= 0.97 && mean < 2e-4 && found.divergence_max < 2e-3, "{found:?}");
+        assert!(found.divergence > 0.0, "they are rounded");
     }
 
     #[test]

@@ -212,6 +212,8 @@ fn kv_mark(kv: KvFormat, rounds_activations: bool) -> u128 {
         (KvFormat::F32, _) => 0,
         (KvFormat::Bf16, false) => 1 << 120,
         (KvFormat::Bf16, true) => 2 << 120,
+        (KvFormat::Q8, false) => 3 << 120,
+        (KvFormat::Q8, true) => 4 << 120,
     }
 }
 

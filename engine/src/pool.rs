@@ -9,16 +9,20 @@
 //! ```
 //!
 //! `numbers` is what one element holds: a pair of bf16 lies along the sum that it is read for, two dimensions of a key,
-//! two tokens of a value. `lanes` and `head_lanes` are `block_tokens` and `head_dim` rounded up to whole vectors; the
+//! two tokens of a value. So does a pair of eight-bit integers, behind which the scales of keys lie, then those of
+//! values, one per lane. `lanes` and `head_lanes` are `block_tokens` and `head_dim` rounded up to whole vectors; the
 //! rest stays zero.
+
+mod read;
 
 use base::Bytes;
 use rayon::prelude::*;
 
 use crate::checkpoint::ModelConfig;
 use crate::device::Isa;
-use crate::device::cpu::{LANES, Packed, Pair, SCORES_MAX, Stored};
+use crate::device::cpu::{BytePair, LANES, Packed, Pair, SCORES_MAX, Stored};
 use crate::settings::KvFormat;
+pub(crate) use read::{Kept, KvElement, ReadMemory};
 
 /// Most positions of a block: a block's scores fill at most one row of an attention task's.
 pub const BLOCK_TOKENS_MAX: u32 = SCORES_MAX as u32;
@@ -69,32 +73,7 @@ pub struct KvPool {
 enum Memory {
     Singles(Packed<f32>),
     Pairs(Packed<Pair>),
-}
-
-/// An element of a pool.
-pub(crate) trait KvElement: Stored {
-    /// The pool's memory, which must be of this element.
-    fn of(pool: &KvPool) -> &[Self];
-}
-
-impl KvElement for f32 {
-    #[inline]
-    fn of(pool: &KvPool) -> &[Self] {
-        match &pool.memory {
-            Memory::Singles(memory) => memory,
-            Memory::Pairs(_) => unreachable!("callers go by the pool's format"),
-        }
-    }
-}
-
-impl KvElement for Pair {
-    #[inline]
-    fn of(pool: &KvPool) -> &[Self] {
-        match &pool.memory {
-            Memory::Pairs(memory) => memory,
-            Memory::Singles(_) => unreachable!("callers go by the pool's format"),
-        }
-    }
+    Bytes(Packed<BytePair>),
 }
 
 impl PoolShape {
@@ -126,11 +105,12 @@ impl PoolShape {
 
     /// What the whole pool takes.
     pub fn bytes(&self) -> Bytes {
-        let (numbers, size) = match self.format {
-            KvFormat::F32 => (f32::NUMBERS, size_of::<f32>()),
-            KvFormat::Bf16 => (Pair::NUMBERS, size_of::<Pair>()),
+        let bytes = match self.format {
+            KvFormat::F32 => self.elements::<f32>() * size_of::<f32>(),
+            KvFormat::Bf16 => self.elements::<Pair>() * size_of::<Pair>(),
+            KvFormat::Q8 => self.elements::<BytePair>() * size_of::<BytePair>(),
         };
-        Bytes((self.elements(numbers) * size) as u64)
+        Bytes(bytes as u64)
     }
 
     /// Tokens of a block in whole vectors.
@@ -157,15 +137,16 @@ impl PoolShape {
         self.block_tokens.div_ceil(numbers) * self.head_lanes()
     }
 
-    /// Elements of one block of one head.
+    /// Elements of one block of one head, scales included.
     #[inline]
-    fn head_block(&self, numbers: usize) -> usize {
-        self.key_block(numbers) + self.value_block(numbers)
+    fn head_block<E: Stored>(&self) -> usize {
+        let scales = if E::IS_SCALED { 2 * self.lanes() } else { 0 };
+        self.key_block(E::NUMBERS) + self.value_block(E::NUMBERS) + scales
     }
 
     /// Elements of the whole pool.
-    fn elements(&self, numbers: usize) -> usize {
-        self.layers * self.blocks * self.kv_heads * self.head_block(numbers)
+    fn elements<E: Stored>(&self) -> usize {
+        self.layers * self.blocks * self.kv_heads * self.head_block::<E>()
     }
 }
 
@@ -182,8 +163,9 @@ impl KvPool {
     /// Allocates the pool; the system hands out its pages as they are first written.
     pub fn new(shape: PoolShape) -> Self {
         let memory = match shape.format {
-            KvFormat::F32 => Memory::Singles(Packed::zeros(shape.elements(f32::NUMBERS))),
-            KvFormat::Bf16 => Memory::Pairs(Packed::zeros(shape.elements(Pair::NUMBERS))),
+            KvFormat::F32 => Memory::Singles(Packed::zeros(shape.elements::<f32>())),
+            KvFormat::Bf16 => Memory::Pairs(Packed::zeros(shape.elements::<Pair>())),
+            KvFormat::Q8 => Memory::Bytes(Packed::zeros(shape.elements::<BytePair>())),
         };
         Self { shape, memory }
     }
@@ -192,14 +174,6 @@ impl KvPool {
     #[inline]
     pub fn shape(&self) -> PoolShape {
         self.shape
-    }
-
-    /// Keys `[head_dim / numbers, lanes]` and values `[block_tokens / numbers, head_lanes]` of one block of one head.
-    #[inline]
-    pub(crate) fn block<E: KvElement>(&self, layer: usize, head: usize, block: usize) -> (&[E], &[E]) {
-        let index = (layer * self.shape.blocks + block) * self.shape.kv_heads + head;
-        let size = self.shape.head_block(E::NUMBERS);
-        E::of(self)[index * size..][..size].split_at(self.shape.key_block(E::NUMBERS))
     }
 
     /// Writes a layer's keys and values of some tokens, blocks in parallel.
@@ -215,6 +189,7 @@ impl KvPool {
         match &mut self.memory {
             Memory::Singles(memory) => write(memory, (self.shape, isa), layer, cells, fill),
             Memory::Pairs(memory) => write(memory, (self.shape, isa), layer, cells, fill),
+            Memory::Bytes(memory) => write(memory, (self.shape, isa), layer, cells, fill),
         }
     }
 }
@@ -227,7 +202,7 @@ fn write<E: Stored>(
     cells: &[Cell],
     fill: impl Fn(usize, usize, &mut [f32], &mut [f32]) + Sync,
 ) {
-    let head_block = shape.head_block(E::NUMBERS);
+    let head_block = shape.head_block::<E>();
     let size = shape.kv_heads * head_block;
     let mut order: Vec<usize> = (0..cells.len()).collect();
     order.sort_by_key(|token| cells[*token].block); // mostly they are in order
@@ -270,14 +245,18 @@ impl<E: Stored> Scratch<E> {
 
     /// Puts both in their places in a block of a head.
     fn store(&mut self, memory: &mut [E], (shape, isa): (PoolShape, Isa), lane: usize) {
-        let (keys, values) = memory.split_at_mut(shape.key_block(E::NUMBERS));
-        E::narrow(isa, &self.key, &mut self.narrow);
+        let (keys, rest) = memory.split_at_mut(shape.key_block(E::NUMBERS));
+        let (values, scales) = rest.split_at_mut(shape.value_block(E::NUMBERS));
+        let of_key = E::narrow(isa, &self.key, &mut self.narrow);
         for (to, element) in keys[lane..].iter_mut().step_by(shape.lanes()).zip(&self.narrow) {
             *to = *element;
         }
-        E::narrow(isa, &self.value, &mut self.narrow);
+        let of_value = E::narrow(isa, &self.value, &mut self.narrow);
         let row = lane / E::NUMBERS * shape.head_lanes();
         E::scatter(&self.narrow, lane % E::NUMBERS, &mut values[row..row + shape.head_dim]);
+        if let (Some(of_key), Some(of_value)) = (of_key, of_value) {
+            (scales[lane], scales[shape.lanes() + lane]) = (of_key, of_value);
+        }
     }
 }
 
@@ -304,20 +283,36 @@ mod tests {
         (100 * head + 10 * token + d) as f32
     }
 
+    /// Reads a block of the second layer.
+    fn read<'a, E: KvElement>(
+        pool: &'a KvPool,
+        isa: Isa,
+        head: usize,
+        block: usize,
+        memory: &'a mut ReadMemory,
+    ) -> Kept<'a, E> {
+        pool.read(isa, (1, head), &[block], memory)
+    }
+
     #[test]
     fn what_is_written_to_a_cell_is_read_from_its_block() {
         let (pool, cells) = written(KvFormat::F32, Isa::detect());
         let (lanes, head_lanes) = (pool.shape.lanes(), pool.shape.head_lanes());
         for (token, cell) in cells.iter().enumerate() {
             for head in 0..2 {
-                let (keys, values) = pool.block::<f32>(1, head, cell.block);
+                let mut memory = ReadMemory::default();
+                let kept = read::<f32>(&pool, Isa::detect(), head, cell.block, &mut memory);
+                let (keys, values) = (kept.keys[0], kept.values[0]);
+                assert!(kept.scales.is_none());
                 for d in 0..3 {
                     assert_eq!(keys[d * lanes + cell.lane], number(head, token, d));
                     assert_eq!(values[cell.lane * head_lanes + d], -number(head, token, d));
                 }
             }
         }
-        assert!(pool.block::<f32>(0, 0, 3).0.iter().all(|x| *x == 0.0));
+        let mut memory = ReadMemory::default();
+        let first = pool.read::<f32>(Isa::detect(), (0, 0), &[3], &mut memory);
+        assert!(first.keys[0].iter().all(|x| *x == 0.0));
     }
 
     #[test]
@@ -327,7 +322,9 @@ mod tests {
             let (lanes, head_lanes) = (pool.shape.lanes(), pool.shape.head_lanes());
             for (token, cell) in cells.iter().enumerate() {
                 for head in 0..2 {
-                    let (keys, values) = pool.block::<Pair>(1, head, cell.block);
+                    let mut memory = ReadMemory::default();
+                    let kept = read::<Pair>(&pool, isa, head, cell.block, &mut memory);
+                    let (keys, values) = (kept.keys[0], kept.values[0]);
                     let key = [0, 1].map(|pair| keys[pair * lanes + cell.lane].map(f32::from));
                     let expected = [0, 1, 2].map(|d| number(head, token, d));
                     assert_eq!(key.as_flattened(), [&expected[..], &[0.0]].concat());
@@ -342,10 +339,40 @@ mod tests {
     }
 
     #[test]
+    fn integers_are_read_with_the_scale_of_their_token_and_head() {
+        for isa in Isa::available() {
+            let (pool, cells) = written(KvFormat::Q8, isa);
+            let (lanes, head_lanes) = (pool.shape.lanes(), pool.shape.head_lanes());
+            let mut memory = ReadMemory::default();
+            for head in 0..2 {
+                let blocks = cells.map(|cell| cell.block);
+                let kept = pool.read::<Pair>(isa, (1, head), &blocks, &mut memory);
+                let [of_keys, of_values] = kept.scales.expect("integers have scales");
+                assert_eq!((of_keys.len(), of_values.len()), (2 * lanes, 2 * lanes));
+                for (token, cell) in cells.iter().enumerate() {
+                    let (keys, values) = (kept.keys[token], kept.values[token]);
+                    let at = token * lanes + cell.lane;
+                    for d in 0..3 {
+                        let expected = number(head, token, d);
+                        let key = f32::from(keys[d / 2 * lanes + cell.lane][d % 2]) * of_keys[at];
+                        let value =
+                            f32::from(values[cell.lane / 2 * head_lanes + d][cell.lane % 2]) * of_values[at];
+                        let half_a_step = 0.51 * (100 * head + 10 * token + 2) as f32 / 127.0;
+                        assert!((key - expected).abs() < half_a_step, "{key} for {expected}");
+                        assert!((value + expected).abs() < half_a_step, "{value} for -{expected}");
+                    }
+                    let others = (0..lanes).filter(|lane| *lane != cell.lane);
+                    assert!(others.map(|lane| of_keys[token * lanes + lane]).all(|scale| scale == 0.0));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_shape_fills_the_bytes_it_is_given_and_refuses_too_few() {
         let config = crate::decoder::tests_config();
         let fit = |format, tokens, bytes| PoolShape::fit(&config, format, tokens, Bytes(bytes));
-        let blocks = [KvFormat::F32, KvFormat::Bf16].map(|format| {
+        let blocks = KvFormat::ALL.map(|format| {
             let shape = fit(format, 16, 1 << 20).expect("a megabyte holds blocks");
             let (bytes, block) = (shape.bytes().0, shape.bytes().0 / shape.blocks as u64);
             assert!(bytes <= 1 << 20 && bytes + block > 1 << 20);
@@ -353,6 +380,11 @@ mod tests {
             shape.blocks
         });
         assert_eq!(blocks[0], blocks[1] / 2, "bf16 takes half");
+        let wide = ModelConfig { head_dim: 64, ..config.clone() };
+        let [bf16, q8] = [KvFormat::Bf16, KvFormat::Q8].map(|format| {
+            PoolShape::fit(&wide, format, 16, Bytes(1 << 24)).expect("it holds blocks").blocks as f64
+        });
+        assert!((1.93..2.0).contains(&(q8 / bf16)), "eight bits take half of bf16, and scales: {bf16} {q8}");
         assert_eq!(fit(KvFormat::Bf16, 0, 7), Err(PoolError::BlockTokens(0)));
         assert_eq!(fit(KvFormat::Bf16, 129, 7), Err(PoolError::BlockTokens(129)));
     }

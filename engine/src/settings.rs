@@ -36,17 +36,20 @@ pub enum KvFormat {
     /// bf16: half the memory and reading; queries and attention weights are rounded to meet them where the processor
     /// multiplies pairs of bf16.
     Bf16,
+    /// Eight-bit integers under one scale per token and head: half of bf16 again, and read as it is.
+    Q8,
 }
 
 impl KvFormat {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::F32, Self::Bf16];
+    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::Q8];
 
     /// The word used in settings and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
+            Self::Q8 => "q8",
         }
     }
 }

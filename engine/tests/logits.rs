@@ -60,25 +60,50 @@ fn each_family_in_each_type_equals_its_reference() {
     }
 }
 
+/// A chunk that ends a prompt, then a token at a time, so that runs end within pairs of positions and between them: how
+/// far from the reference logits are at most, and at least.
+fn apart_with(kv: KvFormat, isa: Isa, model: &Synthetic) -> [f32; 2] {
+    let weights = model.weights();
+    let keep = Keep { kv: Some(kv), ..Keep::default() };
+    let mut bare = Bare::new(decoder_keeping(keep, isa, model, &weights), 5);
+    let mut row = Row::new(1, tokens(3, 21), 40, 5, &mut Blocks::default());
+    bare.logits(&[row.slot(0..12)]);
+    let mut found = [0.0, f32::INFINITY];
+    for computed in 12..20 {
+        let slot = if computed == 12 { row.slot(12..row.prompt) } else { row.decode() };
+        let logits = bare.logits(&[slot]).remove(0);
+        let ids: Vec<u32> = row.tokens.iter().map(|token| token.0).collect();
+        let apart = difference(&logits, &reference::logits(&model.config, &weights, &ids));
+        found = [if apart < found[0] { found[0] } else { apart }, found[1].min(apart)];
+        row.tokens.extend(tokens(computed as u64, 1));
+    }
+    found
+}
+
 #[test]
-fn keys_and_values_in_bf16_move_logits_by_their_rounding_alone_on_every_instruction_set() {
+fn keys_and_values_in_fewer_bits_move_logits_by_their_rounding_alone_on_every_instruction_set() {
     for (isa, family) in Isa::available().zip([Family::Llama, Family::Qwen3, Family::Opt].into_iter().cycle())
     {
-        let model = Synthetic::tiny(family, 13);
-        let weights = model.weights();
-        let keep = Keep { kv: Some(KvFormat::Bf16), ..Keep::default() };
-        let mut bare = Bare::new(decoder_keeping(keep, isa, &model, &weights), 5);
-        let mut row = Row::new(1, tokens(3, 21), 40, 5, &mut Blocks::default());
-        bare.logits(&[row.slot(0..12)]);
-        for computed in 12..20 {
-            // A chunk that ends the prompt, then a token at a time: runs end within pairs of positions and between them.
-            let slot = if computed == 12 { row.slot(12..row.prompt) } else { row.decode() };
-            let found = bare.logits(&[slot]).remove(0);
-            let ids: Vec<u32> = row.tokens.iter().map(|token| token.0).collect();
-            let apart = difference(&found, &reference::logits(&model.config, &weights, &ids));
-            assert!(apart > TOLERANCE / 100.0 && apart < ROUNDED_TOLERANCE, "{isa:?} {family:?}: {apart}");
-            row.tokens.extend(tokens(computed as u64, 1));
+        for kv in [KvFormat::Bf16, KvFormat::Q8] {
+            let [most, least] = apart_with(kv, isa, &Synthetic::tiny(family, 13));
+            assert!(
+                least > TOLERANCE / 100.0 && most < ROUNDED_TOLERANCE,
+                "{isa:?} {family:?} {kv:?}: {most}"
+            );
         }
+    }
+}
+
+#[test]
+fn keys_and_values_of_eight_bits_are_read_in_heads_of_every_size() {
+    for (isa, head_dim) in Isa::available().flat_map(|isa| [20, 64, 80, 96, 128].map(|dim| (isa, dim))) {
+        let mut model = Synthetic::tiny(Family::Mistral, 17);
+        model.config.head_dim = head_dim;
+        let [most, least] = apart_with(KvFormat::Q8, isa, &model);
+        assert!(
+            least > TOLERANCE / 100.0 && most < ROUNDED_TOLERANCE,
+            "{isa:?}, heads of {head_dim}: {most}"
+        );
     }
 }
 

@@ -14,7 +14,7 @@ use engine::checkpoint::weights::MapWeights;
 use engine::device::{Cpu, Isa};
 use engine::executor::{LocalExecutor, PoolSettings};
 use engine::parallel::{Memory, Ranks};
-use engine::{Keep, Quantize};
+use engine::{Keep, KvFormat, Quantize};
 
 const BLOCK: usize = 16;
 const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
@@ -124,6 +124,22 @@ fn weights_of_eight_bits_answer_as_on_one_rank_where_their_groups_are_not_cut() 
     // Every rank's inputs of the output projection and of the down projection are whole groups of the largest size.
     (model.config.head_dim, model.config.intermediate) = (128, 512);
     let (weights, keep) = (model.weights(), Keep { quantize: Some(Quantize::Q8), ..Keep::default() });
+    for isa in [common::widening(), Isa::detect()] {
+        let on = |count| logits(&ranks_keeping(keep, isa, &model, &weights, count), model.seed);
+        let expected = on(1);
+        for count in [2, 4] {
+            for (found, expected) in on(count).iter().zip(&expected) {
+                let apart = difference(found, expected);
+                assert!(apart < ROUNDED_TOLERANCE, "{isa:?} on {count} ranks: {apart}");
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_and_values_of_eight_bits_answer_as_on_one_rank() {
+    let model = Synthetic::tiny(Family::Qwen3, 70);
+    let (weights, keep) = (model.weights(), Keep { kv: Some(KvFormat::Q8), ..Keep::default() });
     for isa in [common::widening(), Isa::detect()] {
         let on = |count| logits(&ranks_keeping(keep, isa, &model, &weights, count), model.seed);
         let expected = on(1);

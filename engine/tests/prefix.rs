@@ -3,10 +3,12 @@
 mod common;
 
 use base::TokenId;
-use common::{Blocks, Row, advance, decode_all, executor, tokens};
+use common::{Bare, Blocks, Row, advance, decode_all, decoder_keeping, executor, tokens};
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
+use engine::device::Isa;
+use engine::{Keep, KvFormat};
 
 const BLOCK: usize = 16;
 const OUTPUTS: usize = 8;
@@ -131,5 +133,36 @@ fn trie_prefill_computes_a_template_once_in_the_step_that_uses_it() {
             "{:?}",
             model.config.family
         );
+    }
+}
+
+#[test]
+fn a_prefix_hit_moves_no_bit_however_keys_and_values_are_kept() {
+    for (isa, kv) in Isa::available().flat_map(|isa| KvFormat::ALL.map(|kv| (isa, kv))) {
+        let model = Synthetic::tiny(Family::Qwen2, 23);
+        let keep = Keep { kv: Some(kv), ..Keep::default() };
+        // The template is computed in a step of its own, so what follows has the same shape with and without a hit.
+        let logits = |is_hit: bool| {
+            let (mut blocks, at) = (Blocks::default(), SHARED * BLOCK);
+            let decoder = decoder_keeping(keep, isa, &model, &model.weights());
+            let mut bare = Bare::new(decoder, BLOCK as u32);
+            let [first, mut second] = [0, 1].map(|id| {
+                let prompt = prompts()[id].clone();
+                Row { cuts: vec![SHARED], ..Row::new(id as u64, prompt, 128, BLOCK, &mut blocks) }
+            });
+            bare.logits(&[first.slot(0..at), first.slot(at..first.prompt)]);
+            if is_hit {
+                second.blocks[..SHARED].copy_from_slice(&first.blocks[..SHARED]);
+            } else {
+                bare.logits(&[second.slot(0..at)]);
+            }
+            let mut found = bare.logits(&[second.slot(at..second.prompt)]);
+            for token in tokens(4, 3) {
+                second.tokens.push(token);
+                found.extend(bare.logits(&[second.decode()]));
+            }
+            found.concat().into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        assert_eq!(logits(true), logits(false), "{isa:?} {kv:?}");
     }
 }

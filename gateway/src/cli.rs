@@ -147,7 +147,7 @@ struct Weights {
     /// Keeps weights in fewer bits than they are stored: q8, eight-bit integers.
     #[arg(long, value_parser = quantize)]
     quantize: Option<Quantize>,
-    /// What keys and values of tokens are kept as: f32 or bf16. Without it bf16 where weights are bf16 or fewer bits.
+    /// What keys and values of tokens are kept as: f32, bf16 or q8. Without it bf16 where weights are bf16 or fewer bits.
     #[arg(long, value_parser = kv_format)]
     kv: Option<KvFormat>,
 }

@@ -101,8 +101,10 @@ impl Layer<'_> {
         let tasks = self.tasks(plan, &mut partials[..size]);
         match self.pool.shape().format {
             KvFormat::F32 => self.compute::<Singles>(tasks),
-            KvFormat::Bf16 if self.cpu.isa().rounds_activations() => self.compute::<Rounded>(tasks),
-            KvFormat::Bf16 => self.compute::<Widened>(tasks),
+            KvFormat::Bf16 | KvFormat::Q8 if self.cpu.isa().rounds_activations() => {
+                self.compute::<Rounded>(tasks);
+            }
+            KvFormat::Bf16 | KvFormat::Q8 => self.compute::<Widened>(tasks),
         }
         let partials = &partials[..size];
         let width = self.heads.queries * self.heads.dim;

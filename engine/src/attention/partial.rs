@@ -4,13 +4,12 @@
 //! and held against whole numbers, so every rescaling is exact: how a run is cut into parts and blocks changes
 //! the order of sums and nothing else, whatever weights are rounded to.
 
-use std::ops::Range;
-
 use super::{Layer, TILE_ROWS, Task, two_to};
 use crate::device::cpu::{
-    PIECES_MAX, Product, ROWS_MAX, SCORES_MAX, Stored, row_blocks, rows_max, strip_scores, strip_values,
+    PIECES_MAX, Product, ROWS_MAX, SCORES_MAX, Stored, row_blocks, rows_max, scale, strip_scores,
+    strip_values,
 };
-use crate::pool::KvElement;
+use crate::pool::{Kept, KvElement, ReadMemory};
 
 /// Memory that a thread reuses from task to task.
 pub(super) struct Scratch<P: Product> {
@@ -20,8 +19,18 @@ pub(super) struct Scratch<P: Product> {
     rotated: Vec<f32>,
     /// The rows' queries as they meet keys.
     packed: Vec<P::Left>,
-    /// Scores of a strip.
+    /// Keys and values of a chunk, where they have to be widened.
+    widened: ReadMemory,
+    /// Of a strip.
+    strip: StripScratch<P>,
+}
+
+/// What a strip of rows reuses.
+struct StripScratch<P: Product> {
+    /// Scores.
     scores: Vec<f32>,
+    /// A row of weights that are yet to meet the scales of their values.
+    plain: Vec<f32>,
     /// What weighs its values.
     weights: Vec<P::Left>,
     /// Values at both ends of a chunk that the part has a share of.
@@ -36,9 +45,13 @@ impl<P: Product> Scratch<P> {
             queries: Vec::with_capacity(TILE_ROWS),
             rotated: vec![0.0; dim],
             packed: vec![none; TILE_ROWS * dim.div_ceil(numbers)],
-            scores: vec![0.0; ROWS_MAX * SCORES_MAX],
-            weights: vec![none; ROWS_MAX * SCORES_MAX / numbers],
-            ends: vec![P::Right::ZERO; 2 * layer.pool.shape().head_lanes()],
+            widened: ReadMemory::default(),
+            strip: StripScratch {
+                scores: vec![0.0; ROWS_MAX * SCORES_MAX],
+                plain: vec![0.0; SCORES_MAX],
+                weights: vec![none; ROWS_MAX * SCORES_MAX / numbers],
+                ends: vec![P::Right::ZERO; 2 * layer.pool.shape().head_lanes()],
+            },
         }
     }
 }
@@ -54,8 +67,11 @@ struct Query {
 
 /// Blocks taken together, and where they lie in the part.
 #[derive(Clone, Copy)]
-struct Chunk<'a> {
-    blocks: &'a [usize],
+struct Chunk {
+    /// Number of the first.
+    first: usize,
+    /// How many they are.
+    blocks: usize,
     block_tokens: usize,
     /// Position, as read, of lane 0 of the first block (it may lie before the part's first token).
     origin: isize,
@@ -65,7 +81,7 @@ struct Chunk<'a> {
     high: isize,
 }
 
-impl Chunk<'_> {
+impl Chunk {
     /// Lanes `first..last` of block `number` whose positions are in `low..high`.
     fn lanes(&self, number: usize, (low, high): (isize, isize)) -> (usize, usize) {
         let block_tokens = self.block_tokens as isize;
@@ -77,10 +93,10 @@ impl Chunk<'_> {
     /// Its blocks that hold any of the positions `low..high`.
     fn within(&self, (low, high): (isize, isize)) -> Self {
         let block = |position: isize| (position - self.origin).max(0) as usize / self.block_tokens;
-        let last = block(high + self.block_tokens as isize - 1).min(self.blocks.len());
+        let last = block(high + self.block_tokens as isize - 1).min(self.blocks);
         let first = block(low).min(last);
         let origin = self.origin + (first * self.block_tokens) as isize;
-        Self { blocks: &self.blocks[first..last], origin, ..*self }
+        Self { first: self.first + first, blocks: last - first, origin, ..*self }
     }
 }
 
@@ -98,14 +114,32 @@ pub(super) fn compute<P: Product<Right: KvElement>>(
     task.partial.chunks_exact_mut(stride).for_each(|row| row[stride - 2] = f32::NEG_INFINITY);
 
     let shape = layer.pool.shape();
-    let per_chunk = SCORES_MAX / shape.lanes();
+    let (isa, per_chunk) = (layer.cpu.isa(), SCORES_MAX / shape.lanes());
+    let depth = layer.heads.dim.div_ceil(P::Right::NUMBERS);
     let (low, high) = (part.position as isize, (part.position + part.tokens) as isize);
-    for (number, blocks) in part.blocks.chunks(per_chunk).enumerate() {
-        let before = (number * per_chunk * shape.block_tokens) as isize - part.first_lane as isize;
-        let chunk = Chunk { blocks, block_tokens: shape.block_tokens, origin: low + before, low, high };
-        for (first, count) in row_blocks(rows, rows_max(layer.cpu.isa())) {
+    for first in (0..part.blocks.len()).step_by(per_chunk) {
+        let chunk = Chunk {
+            first,
+            blocks: per_chunk.min(part.blocks.len() - first),
+            block_tokens: shape.block_tokens,
+            origin: low + (first * shape.block_tokens) as isize - part.first_lane as isize,
+            low,
+            high,
+        };
+        let chunk = chunk.within(seen_by_any(layer, part.is_causal, &scratch.queries, &chunk));
+        if chunk.blocks == 0 {
+            continue;
+        }
+        let blocks = &part.blocks[chunk.first..chunk.first + chunk.blocks];
+        let kept = layer.pool.read(isa, (layer.layer, task.kv_head), blocks, &mut scratch.widened);
+        let read = Read { chunk: Chunk { first: 0, ..chunk }, kept: &kept, is_causal: part.is_causal };
+        for (first, count) in row_blocks(rows, rows_max(isa)) {
             let partial = &mut task.partial[first * stride..(first + count) * stride];
-            add_chunk(layer, (part.is_causal, task.kv_head), &chunk, first..first + count, scratch, partial);
+            let of_rows = (
+                &scratch.queries[first..first + count],
+                &scratch.packed[first * depth..(first + count) * depth],
+            );
+            add_chunk(layer, &read, of_rows, &mut scratch.strip, partial);
         }
     }
 }
@@ -145,43 +179,56 @@ fn pack_queries<P: Product>(layer: &Layer<'_>, scratch: &mut Scratch<P>) {
     }
 }
 
+/// A chunk that was read.
+struct Read<'a, E> {
+    /// Its blocks are numbered as they were read.
+    chunk: Chunk,
+    kept: &'a Kept<'a, E>,
+    is_causal: bool,
+}
+
 /// Adds a chunk to the partial results of a strip of rows.
 fn add_chunk<P: Product<Right: KvElement>>(
     layer: &Layer<'_>,
-    (is_causal, kv_head): (bool, usize),
-    chunk: &Chunk<'_>,
-    rows: Range<usize>,
-    scratch: &mut Scratch<P>,
+    read: &Read<'_, P::Right>,
+    (queries, packed): (&[Query], &[P::Left]),
+    scratch: &mut StripScratch<P>,
     partial: &mut [f32],
 ) {
-    let Scratch { queries, packed, scores, weights, ends, .. } = scratch;
-    let (isa, shape, stride) = (layer.cpu.isa(), layer.pool.shape(), layer.stride());
-    let depth = layer.heads.dim.div_ceil(P::Right::NUMBERS);
-    let (queries, packed) = (&queries[rows.clone()], &packed[rows.start * depth..rows.end * depth]);
-    let chunk = chunk.within(seen_by_any(layer, is_causal, queries, chunk));
-    if chunk.blocks.is_empty() {
+    let StripScratch { scores, plain, weights, ends } = scratch;
+    let (isa, stride, lanes) = (layer.cpu.isa(), layer.stride(), layer.pool.shape().lanes());
+    let chunk = read.chunk.within(seen_by_any(layer, read.is_causal, queries, &read.chunk));
+    if chunk.blocks == 0 {
         return;
     }
-    let mut keys = [&[][..]; PIECES_MAX];
-    for (keys, block) in keys.iter_mut().zip(chunk.blocks) {
-        *keys = layer.pool.block::<P::Right>(layer.layer, kv_head, *block).0;
-    }
-    let (keys, width) = (&keys[..chunk.blocks.len()], chunk.blocks.len() * shape.lanes());
-    strip_scores::<P>(isa, queries.len(), packed, (keys, shape.lanes()), (scores, SCORES_MAX));
+    let keys = &read.kept.keys[chunk.first..chunk.first + chunk.blocks];
+    let (from, width) = (chunk.first * lanes, chunk.blocks * lanes);
+    let scales = read.kept.scales.map(|scales| scales.map(|of_lanes| &of_lanes[from..from + width]));
+    strip_scores::<P>(isa, queries.len(), packed, (keys, lanes), (scores, SCORES_MAX));
     let weights_row = SCORES_MAX / P::Right::NUMBERS;
     for (row, query) in queries.iter().enumerate() {
         let scores = &mut scores[row * SCORES_MAX..][..width];
-        mask(seen(layer, is_causal, *query, &chunk), &chunk, shape.lanes(), scores);
+        if let Some([of_keys, _]) = scales {
+            scale(isa, scores, of_keys);
+        }
+        mask(seen(layer, read.is_causal, *query, &chunk), &chunk, lanes, scores);
         let weights = &mut weights[row * weights_row..][..width / P::Right::NUMBERS];
         let partial = &mut partial[row * stride..][..stride];
-        let (max, sum) = P::soften(isa, scores, partial[stride - 2], weights);
+        let before = partial[stride - 2];
+        let (max, sum) = match scales {
+            Some([_, of_values]) => {
+                P::soften_scaled(isa, (scores, of_values), before, &mut plain[..width], weights)
+            }
+            None => P::soften(isa, scores, before, weights),
+        };
         add_sum(partial, max, sum);
     }
-    add_values::<P>(layer, &chunk, (kv_head, queries.len()), weights, ends, partial);
+    let values = &read.kept.values[chunk.first..chunk.first + chunk.blocks];
+    add_values::<P>(layer, (&chunk, values), queries.len(), weights, ends, partial);
 }
 
 /// Positions of the chunk's part that a query sees.
-fn seen(layer: &Layer<'_>, is_causal: bool, query: Query, chunk: &Chunk<'_>) -> (isize, isize) {
+fn seen(layer: &Layer<'_>, is_causal: bool, query: Query, chunk: &Chunk) -> (isize, isize) {
     let after = query.position as isize + 1;
     let high = if is_causal { chunk.high.min(after) } else { chunk.high };
     let low = layer.heads.window.map_or(chunk.low, |window| chunk.low.max(after - window as isize));
@@ -189,13 +236,13 @@ fn seen(layer: &Layer<'_>, is_causal: bool, query: Query, chunk: &Chunk<'_>) -> 
 }
 
 /// The least range that holds what each of the queries sees.
-fn seen_by_any(layer: &Layer<'_>, is_causal: bool, queries: &[Query], chunk: &Chunk<'_>) -> (isize, isize) {
+fn seen_by_any(layer: &Layer<'_>, is_causal: bool, queries: &[Query], chunk: &Chunk) -> (isize, isize) {
     let seen = queries.iter().map(|query| seen(layer, is_causal, *query, chunk));
     seen.fold((isize::MAX, isize::MIN), |(low, high), (from, to)| (low.min(from), high.max(to)))
 }
 
 /// Sets to minus infinity what a query does not see: lanes outside the part, its future, what the window left behind.
-fn mask(seen: (isize, isize), chunk: &Chunk<'_>, lanes: usize, scores: &mut [f32]) {
+fn mask(seen: (isize, isize), chunk: &Chunk, lanes: usize, scores: &mut [f32]) {
     for (number, scores) in scores.chunks_exact_mut(lanes).enumerate() {
         let (first, last) = chunk.lanes(number, seen);
         scores[..first].fill(f32::NEG_INFINITY);
@@ -220,8 +267,8 @@ fn add_sum(partial: &mut [f32], max: f32, sum: f32) {
 /// hold anything.
 fn add_values<P: Product<Right: KvElement>>(
     layer: &Layer<'_>,
-    chunk: &Chunk<'_>,
-    (kv_head, rows): (usize, usize),
+    (chunk, values): (&Chunk, &[&[P::Right]]),
+    rows: usize,
     weights: &[P::Left],
     ends: &mut [P::Right],
     partial: &mut [f32],
@@ -232,10 +279,8 @@ fn add_values<P: Product<Right: KvElement>>(
     let (start, end) = ends.split_at_mut(width);
     let mut end_pieces = [None; 2];
     let mut pieces = [(0, &[][..]); PIECES_MAX];
-    let whole = chunk.blocks.len();
-    for (number, (piece, block)) in pieces.iter_mut().zip(chunk.blocks).enumerate() {
+    for (number, (piece, values)) in pieces.iter_mut().zip(values).enumerate() {
         let (first, last) = chunk.lanes(number, (chunk.low, chunk.high));
-        let values = layer.pool.block::<P::Right>(layer.layer, kv_head, *block).1;
         let mut only = |lane: usize, place: usize, to: &mut [P::Right]| {
             let element = lane / numbers;
             for (to, value) in to.iter_mut().zip(&values[element * width..][..width]) {
@@ -255,7 +300,7 @@ fn add_values<P: Product<Right: KvElement>>(
             *piece = (number * lanes + first, &values[first * width..last * width]);
         }
     }
-    let mut count = whole;
+    let mut count = chunk.blocks;
     for (skip, values) in end_pieces.into_iter().zip([start, end]) {
         if let Some(skip) = skip {
             pieces[count] = (skip, values);

@@ -76,8 +76,8 @@ fn exact() -> Kernel {
 /// How far a kernel may be from exact attention over what is stored.
 fn tolerance((isa, format): Kernel) -> f32 {
     match format {
-        KvFormat::Bf16 if isa.rounds_activations() => 1e-2, // of queries and weights, 2^-9 each
-        KvFormat::Bf16 | KvFormat::F32 => 1e-5,
+        KvFormat::Bf16 | KvFormat::Q8 if isa.rounds_activations() => 1e-2, // of queries and weights, 2^-9 each
+        KvFormat::Bf16 | KvFormat::Q8 | KvFormat::F32 => 1e-5,
     }
 }
 
@@ -158,8 +158,14 @@ fn stretches(slot: &Slot) -> Vec<(Vec<Cell>, usize, usize)> {
 /// run's numbering to the position where it is read.
 fn direct(format: KvFormat, slots: &[Slot], rope: &Rope, window: Option<usize>) -> Vec<f32> {
     let kept = |mut vector: Vec<f32>| {
-        if format == KvFormat::Bf16 {
-            vector.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32());
+        let rounded = |x: f32| half::bf16::from_f32(x).to_f32();
+        match format {
+            KvFormat::F32 => {}
+            KvFormat::Bf16 => vector.iter_mut().for_each(|x| *x = rounded(*x)),
+            KvFormat::Q8 => {
+                let scale = rounded(vector.iter().fold(0.0f32, |largest, x| largest.max(x.abs())) / 127.0);
+                vector.iter_mut().for_each(|x| *x = (*x * (1.0 / scale)).round_ties_even() * scale);
+            }
         }
         vector
     };

@@ -103,7 +103,13 @@ fn keys_and_values_follow_the_weights_unless_told_and_their_type_is_of_the_revis
     let (stored, bf16, single) = (load(Keep::default()), told(KvFormat::Bf16), told(KvFormat::F32));
     assert_eq!((stored.kv, single.kv), (KvFormat::Bf16, KvFormat::F32));
     assert_eq!(stored.revision, bf16.revision);
-    assert_ne!(stored.revision, single.revision);
+    let q8 = told(KvFormat::Q8);
+    assert_eq!(q8.kv, KvFormat::Q8);
+    assert!(
+        stored.revision != single.revision
+            && q8.revision != stored.revision
+            && q8.revision != single.revision
+    );
     assert_eq!(load(Keep { dtype: Some(Dtype::F32), ..Keep::default() }).kv, KvFormat::F32);
     let quantize = Some(Quantize::Q8);
     assert_eq!(load(Keep { dtype: Some(Dtype::F32), quantize, kv: None }).kv, KvFormat::Bf16);
@@ -174,9 +180,11 @@ fn settings_are_read_strictly() {
     assert_eq!(read(r#"{"dtype": "bf16"}"#).expect("valid").dtype, Some(Dtype::Bf16));
     assert_eq!(read(r#"{"quantize": "q8"}"#).expect("valid").quantize, Some(Quantize::Q8));
     assert_eq!(read(r#"{"isa": "avx512bf16"}"#).expect("valid").isa, Some(Isa::Avx512Bf16));
-    assert_eq!(read(r#"{"kv": "bf16"}"#).expect("valid").kv, Some(KvFormat::Bf16));
+    for kv in KvFormat::ALL {
+        assert_eq!(read(&format!(r#"{{"kv": "{}"}}"#, kv.name())).expect("valid").kv, Some(kv));
+    }
     let error = read(r#"{"kv": "bf15"}"#).expect_err("there is no such type").to_string();
-    assert!(error.starts_with("unknown variant `bf15`, expected `f32` or `bf16`"), "{error}");
+    assert!(error.starts_with("unknown variant `bf15`, expected one of `f32`, `bf16`, `q8`"), "{error}");
     assert!(read(r#"{"thread": 2}"#).is_err());
 }
 

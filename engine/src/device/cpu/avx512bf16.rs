@@ -38,6 +38,30 @@ mod kernels {
         }
     }
 
+    /// `to` = the integers of `from`, which bf16 holds exactly.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 BF16.
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    pub(in crate::device::cpu) unsafe fn widen(from: &[i8], to: &mut [bf16]) {
+        assert_eq!(from.len(), to.len());
+        let (vectors, rest) = from.as_chunks::<{ 2 * WIDTH }>();
+        let (wide, rest_wide) = to.as_chunks_mut::<{ 2 * WIDTH }>();
+        for (from, to) in vectors.iter().zip(wide) {
+            // SAFETY: there are twice 16 integers, and as many places; vectors of 32 bf16 are 32 times 16 bits.
+            unsafe {
+                let from = from.as_ptr().cast::<__m128i>();
+                let [low, high] = [from, from.add(1)]
+                    .map(|from| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from))));
+                let both = _mm512_cvtne2ps_pbh(high, low);
+                _mm512_storeu_si512(to.as_mut_ptr().cast(), transmute::<__m512bh, __m512i>(both));
+            }
+        }
+        for (from, to) in rest.iter().zip(rest_wide) {
+            *to = bf16::from_f32(f32::from(*from));
+        }
+    }
+
     /// Adds a tile's products to its result.
     ///
     /// # Safety
@@ -136,6 +160,14 @@ mod kernels {
     ///
     /// # Safety
     /// Never called.
+    pub(in crate::device::cpu) unsafe fn widen(_from: &[i8], _to: &mut [half::bf16]) {
+        unreachable!("no device of this processor multiplies pairs")
+    }
+
+    /// Not on this processor.
+    ///
+    /// # Safety
+    /// Never called.
     pub(in crate::device::cpu) unsafe fn add(_rows: usize, _tile: PairTile<'_>) {
         unreachable!("no device of this processor multiplies pairs")
     }
@@ -153,4 +185,4 @@ mod kernels {
     }
 }
 
-pub(super) use kernels::{add, round, strip};
+pub(super) use kernels::{add, round, strip, widen};

@@ -12,6 +12,7 @@ mod avx2bytes;
 mod avx512;
 mod avx512bf16;
 mod avx512vnni;
+mod bytes;
 mod emulated;
 mod finish;
 mod groups;
@@ -31,6 +32,7 @@ mod strip;
 mod tile;
 mod wide;
 
+pub(crate) use bytes::{BytePair, kept_scales, scale, widen};
 pub use isa::Isa;
 pub use limits::Limits;
 pub use matrix::{Activation, Format, Matrix, Scratch};

@@ -22,6 +22,8 @@ pub(crate) unsafe trait Bits: Copy + Send + Sync + 'static {}
 // SAFETY: plain numbers.
 unsafe impl Bits for u8 {}
 // SAFETY: as above.
+unsafe impl Bits for i8 {}
+// SAFETY: as above.
 unsafe impl Bits for f32 {}
 // SAFETY: as above, around a `u16`.
 unsafe impl Bits for f16 {}

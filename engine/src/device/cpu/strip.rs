@@ -8,10 +8,11 @@
 
 use half::bf16;
 
+use super::bytes::BytePair;
 use super::packed::Bits;
 pub(crate) use super::pairs::Pair;
 use super::tile::LANES;
-use super::{Isa, avx2, avx512, avx512bf16, portable, softmax};
+use super::{Isa, avx2, avx512, avx512bf16, bytes, portable, softmax};
 
 /// Most rows of a strip.
 pub(crate) const ROWS_MAX: usize = 6;
@@ -29,10 +30,13 @@ pub(crate) const PIECES_MAX: usize = SCORES_MAX / LANES + 2;
 pub(crate) trait Stored: Bits {
     /// Numbers in an element.
     const NUMBERS: usize;
+    /// Whether a row of them has a scale.
+    const IS_SCALED: bool = false;
     /// None of them.
     const ZERO: Self;
-    /// Rounds `row` to elements; numbers that are missing in the last are zero.
-    fn narrow(isa: Isa, row: &[f32], to: &mut [Self]);
+    /// Rounds `row` to elements; numbers that are missing in the last are zero. Gives back the row's scale, where it
+    /// has one.
+    fn narrow(isa: Isa, row: &[f32], to: &mut [Self]) -> Option<Self>;
     /// The element with all its numbers zero but the one at `place`.
     fn only(self, place: usize) -> Self;
     /// Sets number `place` of each element of `to` to the numbers of `from`, in order.
@@ -43,8 +47,9 @@ impl Stored for f32 {
     const NUMBERS: usize = 1;
     const ZERO: Self = 0.0;
 
-    fn narrow(_isa: Isa, row: &[f32], to: &mut [Self]) {
+    fn narrow(_isa: Isa, row: &[f32], to: &mut [Self]) -> Option<Self> {
         to.copy_from_slice(row);
+        None
     }
 
     fn only(self, _place: usize) -> Self {
@@ -60,21 +65,53 @@ impl Stored for Pair {
     const NUMBERS: usize = 2;
     const ZERO: Self = [bf16::ZERO; 2];
 
-    fn narrow(isa: Isa, row: &[f32], to: &mut [Self]) {
+    fn narrow(isa: Isa, row: &[f32], to: &mut [Self]) -> Option<Self> {
         let to = to.as_flattened_mut();
         softmax::round_all(isa, row, &mut to[..row.len()]);
         to[row.len()..].fill(bf16::ZERO);
+        None
     }
 
     fn only(self, place: usize) -> Self {
-        let mut kept = Self::ZERO;
-        kept[place] = self[place];
-        kept
+        only(Self::ZERO, self, place)
     }
 
     fn scatter(from: &[Self], place: usize, to: &mut [Self]) {
-        to.iter_mut().zip(from.as_flattened()).for_each(|(to, number)| to[place] = *number);
+        scatter(from, place, to);
     }
+}
+
+/// Pairs of integers lie as pairs of bf16 do, which they are widened to.
+impl Stored for BytePair {
+    const NUMBERS: usize = Pair::NUMBERS;
+    const IS_SCALED: bool = true;
+    const ZERO: Self = [0; 2];
+
+    fn narrow(isa: Isa, row: &[f32], to: &mut [Self]) -> Option<Self> {
+        let (numbers, padding) = to.as_flattened_mut().split_at_mut(row.len());
+        padding.fill(0);
+        Some(bytes::keep_scale(bytes::quantise(isa, row, numbers)))
+    }
+
+    fn only(self, place: usize) -> Self {
+        only(Self::ZERO, self, place)
+    }
+
+    fn scatter(from: &[Self], place: usize, to: &mut [Self]) {
+        scatter(from, place, to);
+    }
+}
+
+/// [`Stored::only`] of a pair.
+fn only<T: Copy>(zero: [T; 2], pair: [T; 2], place: usize) -> [T; 2] {
+    let mut kept = zero;
+    kept[place] = pair[place];
+    kept
+}
+
+/// [`Stored::scatter`] of pairs.
+fn scatter<T: Copy>(from: &[[T; 2]], place: usize, to: &mut [[T; 2]]) {
+    to.iter_mut().zip(from.as_flattened()).for_each(|(to, number)| to[place] = *number);
 }
 
 /// A way to multiply with what is stored.
@@ -89,6 +126,19 @@ pub(crate) trait Product: Send + Sync + 'static {
     fn narrow(isa: Isa, row: &[f32], to: &mut [Self::Left]);
     /// [`softmax::soften`] into what meets values.
     fn soften(isa: Isa, scores: &[f32], max_before: f32, weights: &mut [Self::Left]) -> (f32, f32);
+    /// The same for values of integers: weights times `scales`. `plain` is memory for as many weights.
+    fn soften_scaled(
+        isa: Isa,
+        (scores, scales): (&[f32], &[f32]),
+        max_before: f32,
+        plain: &mut [f32],
+        weights: &mut [Self::Left],
+    ) -> (f32, f32) {
+        let found = softmax::soften(isa, scores, max_before, plain);
+        bytes::scale_seen(isa, plain, scales);
+        Self::narrow(isa, plain, weights);
+        found
+    }
     /// The kernel.
     ///
     /// # Safety

@@ -1,0 +1,38 @@
+//! What the benches of steps share: slots and runs, with a trivial allocator of blocks.
+
+use std::sync::Arc;
+
+use base::{BlockId, Generation, RequestId, Run, SampleSpec, Slot, TokenCount, TokenId};
+
+/// Positions of a block.
+pub(crate) const BLOCK: usize = 16;
+
+/// A slot of `count` tokens after `runs`, writing to fresh blocks.
+pub(crate) fn slot(id: usize, count: usize, runs: &[Run], next: &mut u32) -> Slot {
+    let blocks = count.div_ceil(BLOCK) as u32;
+    let write_blocks = (*next..*next + blocks).map(BlockId).collect();
+    *next += blocks;
+    let generation = Arc::new(Generation::default());
+    Slot {
+        request: RequestId(id as u64),
+        start: runs.iter().map(|run| run.tokens.0 as u32).sum(),
+        input: (0..count).map(|i| TokenId(((id * 31 + i * 7) % 32_000) as u32)).collect(),
+        guesses: 0,
+        context: runs.to_vec(),
+        write_blocks,
+        write_offset: 0,
+        sample: Some(SampleSpec { generation, seed: 0, output_index: 0 }),
+        is_prefill: count > 1,
+    }
+}
+
+/// A run of fresh, already written blocks.
+pub(crate) fn run(tokens: usize, next: &mut u32) -> Run {
+    let blocks = (tokens / BLOCK) as u32;
+    *next += blocks;
+    Run {
+        blocks: (*next - blocks..*next).map(BlockId).collect(),
+        tokens: TokenCount(tokens as u64),
+        shift: 0,
+    }
+}
