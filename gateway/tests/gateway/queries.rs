@@ -238,6 +238,27 @@ async fn what_cannot_be_run_is_named() {
         assert_eq!(reply.status, status, "{body} gave {}", reply.body);
         assert!(reply.error().contains(part), "{body} gave {}", reply.body);
     }
+    let copies = |n: u64| json!({"g": {"max_tokens": 4, "input": {"plus": [{"repeat": {"n": n, "g": g(json!({"user": "a"}))["g"]}}]}}});
+    for (query, part) in [
+        (g(json!({"plus": vec![json!({"user": "a"}); 100_000]})), "4096"),
+        (g(json!({"plus": []})), "nothing in its input"),
+        (g(json!({"cross": []})), "nothing in its input"),
+        (copies(0), "`query.g.input.plus[0].repeat.n`"),
+        (copies(256), "255"),
+        (g(json!({"plus": vec![copies(255); 20]})), "4096"),
+    ] {
+        let reply = ask(&server, json!({ "query": query })).await;
+        assert_eq!(reply.status, 400, "{}", reply.body);
+        assert!(reply.error().contains(part), "{part}: {}", reply.body);
+    }
+    let deep =
+        format!("{{\"query\":{}{{\"user\":\"a\"}}{}}}", "{\"cross\":[".repeat(10_000), "]}".repeat(10_000));
+    let reply = server.client.post_bytes("/v1/query", "application/json", deep.as_bytes()).await;
+    assert_eq!(reply.status, 400, "{}", reply.body);
+    // A generate inside a plus inside a generate inside a plus is no more than a tree.
+    let inner = copies(2);
+    let nested = answer(&server, g(json!({"seq": [{"plus": [inner, inner]}, {"user": "b"}]}))).await;
+    assert_eq!(nested["calls"].as_array().unwrap().len(), 7, "{nested}");
     // A plus needs keys that can be read elsewhere.
     let opt = fresh(Family::Opt).await;
     let refused = ask(&opt, json!({"query": rag(&[1, 2], "Q?")})).await;
