@@ -8,6 +8,7 @@ use std::hash::BuildHasherDefault;
 
 use base::{BlockId, RelQueryId};
 
+use crate::config::SchedulerConfig;
 use crate::kv::prefix::KeyBits;
 use crate::kv::{BlockKey, Hasher, Ledger, Link};
 use crate::row::Row;
@@ -20,7 +21,12 @@ pub(crate) struct View<'a> {
     pub(crate) publish_generated: bool,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    pub(crate) fn new(ledger: &'a Ledger, hasher: &'a Hasher, config: &SchedulerConfig) -> Self {
+        let SchedulerConfig { block_tokens, publish_generated, .. } = *config;
+        Self { ledger, hasher, block_tokens, publish_generated }
+    }
+
     /// Blocks of part `number` of a row (behind all parts, of its own text) that can ever be hit.
     pub(crate) fn hittable(&self, row: &Row, number: usize) -> u32 {
         let content = if self.publish_generated { row.total() } else { row.prompt_len() };

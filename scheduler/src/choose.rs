@@ -229,12 +229,7 @@ impl Scheduler {
 
     /// What half-prefilled rows will have computed by the end of the step can be hit in it.
     pub(crate) fn promise(&mut self, admission: &mut Admission, halves: &[Admitted]) {
-        let view = View {
-            ledger: &self.ledger,
-            hasher: &self.hasher,
-            block_tokens: self.config.block_tokens,
-            publish_generated: self.config.publish_generated,
-        };
+        let view = View::new(&self.ledger, &self.hasher, &self.config);
         for half in halves {
             let Some(relquery) = self.relqueries.get_mut(&half.relquery) else { continue };
             let scope = relquery.scope;
@@ -256,12 +251,7 @@ impl Scheduler {
 
     /// Offers the rows of waiting relQueries in order until one does not fit.
     pub(crate) fn offer_waiting(&mut self, mut admission: Admission, offers: &[Offer]) -> Admission {
-        let view = View {
-            ledger: &self.ledger,
-            hasher: &self.hasher,
-            block_tokens: self.config.block_tokens,
-            publish_generated: self.config.publish_generated,
-        };
+        let view = View::new(&self.ledger, &self.hasher, &self.config);
         'relqueries: for Offer { id, row_tokens_max } in offers {
             let Some(relquery) = self.relqueries.get_mut(id) else { continue };
             let scope = relquery.scope;

@@ -141,12 +141,7 @@ impl Scheduler {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let scope = relquery.scope;
         let row = relquery.row_mut(index);
-        let view = View {
-            ledger: &self.ledger,
-            hasher: &self.hasher,
-            block_tokens: self.config.block_tokens,
-            publish_generated: self.config.publish_generated,
-        };
+        let view = View::new(&self.ledger, &self.hasher, &self.config);
         let hittable: Vec<usize> =
             (0..=row.parts.len()).map(|number| view.hittable(row, number) as usize).collect();
         for (number, hittable) in hittable.into_iter().enumerate() {

@@ -84,12 +84,7 @@ impl Scheduler {
         let Some(held) = self.pins.held.get_mut(&pin) else { return };
         let scope = relquery.scope;
         let row = relquery.row_mut(index);
-        let view = View {
-            ledger: &self.ledger,
-            hasher: &self.hasher,
-            block_tokens: self.config.block_tokens,
-            publish_generated: self.config.publish_generated,
-        };
+        let view = View::new(&self.ledger, &self.hasher, &self.config);
         // What others can hit, which need not be what the row holds.
         let mut found = Vec::new();
         for number in 0..row.parts.len() {

@@ -104,12 +104,7 @@ impl Scheduler {
         let cuts = self.config.policy.cuts_prompts();
         let mut admission = Admission::new(Budget { tokens: left, room, cuts, ..budget });
         self.promise(&mut admission, &prefill);
-        let view = View {
-            ledger: &self.ledger,
-            hasher: &self.hasher,
-            block_tokens: self.config.block_tokens,
-            publish_generated: self.config.publish_generated,
-        };
+        let view = View::new(&self.ledger, &self.hasher, &self.config);
         for (id, index) in group.iter().copied() {
             let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
             let scope = relquery.scope;

@@ -56,12 +56,7 @@ impl Scheduler {
             Policy::Ours => self.ours_priority(id),
             _ if relquery.is_starving => (Nanos(0), of(Parts::First)),
             _ => {
-                let view = View {
-                    ledger: &self.ledger,
-                    hasher: &self.hasher,
-                    block_tokens: self.config.block_tokens,
-                    publish_generated: self.config.publish_generated,
-                };
+                let view = View::new(&self.ledger, &self.hasher, &self.config);
                 let ratio = miss_ratio(&view, relquery, self.config.sample_rows as usize);
                 let alone = estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config), ratio);
                 (alone.total(), of(Parts::Estimate(alone)))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::Constraint;
 use serde_json::{Map, Value};
 
-use super::json::{Path, shown};
+use super::path::{Path, shown};
 use super::{Params, SpanError};
 
 /// Their names.

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use base::Role;
 use serde_json::Value;
 
-use super::json::{self, Path, shown};
 use super::params::{self, Fields, brief, whole};
+use super::path::{Path, shown};
 use super::query::{Generate, Query, Retrieval};
 use super::{Params, SpanError};
 
@@ -47,12 +47,7 @@ impl Default for Limits {
 const NODES: &str = "system, user, assistant, seq, cross, plus, g, chat, retrieval, repeat, print";
 
 impl Query {
-    /// Reads a query from JSON text.
-    pub fn parse(text: &[u8], limits: &Limits) -> Result<Self, SpanError> {
-        Self::read(&json::parse(text)?, limits)
-    }
-
-    /// Reads a query from JSON in which no object had a key twice.
+    /// Reads a query from JSON, in which no object had a key twice: who parsed it has seen to that.
     pub fn read(value: &Value, limits: &Limits) -> Result<Self, SpanError> {
         let mut reader = Reader { limits, depth: 0, copies: 1, nodes: 0, bytes: 0 };
         reader.node(value, &Path::Root)

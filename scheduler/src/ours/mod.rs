@@ -57,12 +57,7 @@ impl Scheduler {
         if relquery.is_starving {
             return (Nanos(0), Basis { parts: Parts::First, is_aged: false });
         }
-        let view = View {
-            ledger: &self.ledger,
-            hasher: &self.hasher,
-            block_tokens: self.config.block_tokens,
-            publish_generated: self.config.publish_generated,
-        };
+        let view = View::new(&self.ledger, &self.hasher, &self.config);
         let settings = &self.config.ours;
         let (work, parts) = if settings.marginal_key {
             let prompt = fresh_prompt(&view, relquery, settings.exact_sharing, self.config.sample_rows);

@@ -48,7 +48,8 @@ impl ChatTemplate for Led {
 }
 
 fn parsed(text: &str) -> Query {
-    Query::parse(text.as_bytes(), &Limits::default()).unwrap_or_else(|error| panic!("{error}: {text}"))
+    let json = serde_json::from_str(text).expect("it is JSON");
+    Query::read(&json, &Limits::default()).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 fn rewritten(query: Query) -> Query {

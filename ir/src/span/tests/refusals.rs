@@ -7,19 +7,13 @@ fn limits() -> Limits {
 }
 
 fn refused(text: &str) -> String {
-    Query::parse(text.as_bytes(), &limits()).expect_err("it is refused").to_string()
+    let json: serde_json::Value = serde_json::from_str(text).expect("it is JSON");
+    Query::read(&json, &limits()).expect_err("it is refused").to_string()
 }
 
 #[test]
 fn an_error_says_where_and_why() {
     for (text, expected) in [
-        ("", "`$`: not well-formed JSON: EOF while parsing a value at line 1 column 0"),
-        (r#"{"user":"a"} x"#, "`$`: not well-formed JSON: trailing characters at line 1 column 14"),
-        (r#"{"user":"a","user":"b"}"#, "`$`: the key `user` stands twice in one object"),
-        (
-            r#"{"g":{"input":{"seq":[{"user":"a"},{"user":"b","user":"c"}]}}}"#,
-            "`$.g.input.seq[1]`: the key `user` stands twice in one object",
-        ),
         (r#"{"g":{"input":{"seq":[{"user":1}]}}}"#, "`$.g.input.seq[0].user`: must be a text, not 1"),
         (r#"{"g":{}}"#, "`$.g`: `input` is missing"),
         (
@@ -75,8 +69,6 @@ fn a_query_that_grows_beyond_its_limits_is_refused_where_it_does() {
         refused(&deep),
         "`$.seq[0].seq[0].seq[0].seq[0].seq[0].seq[0]`: more than 6 nodes inside one another"
     );
-    let abyss = format!("{}{{\"user\":\"a\"}}{}", r#"{"seq":["#.repeat(100_000), "]}".repeat(100_000));
-    assert!(refused(&abyss).starts_with("`$`: not well-formed JSON: recursion limit exceeded"));
     let wide = format!(r#"{{"seq":[{}]}}"#, [r#"{"user":"a"}"#; 20].join(","));
     assert_eq!(refused(&wide), "`$.seq[19]`: up to here the query has more than 20 nodes, copies counted");
     let copies = r#"{"repeat":{"n":5,"query":{"repeat":{"n":5,"g":{"input":{"user":"a"}}}}}}"#;
@@ -103,13 +95,12 @@ fn rewriting_keeps_to_the_limits_too() {
         vec!["far too long a fragment".repeat(5).into()],
     )]);
     let with = Rewriting { rules: Rules::all(), judges: Some(2), found: &found, limits: limits() };
-    let search =
-        Query::parse(br#"{"g":{"input":{"retrieval":{"corpus":"c","k":1,"query":"q"}}}}"#, &limits());
+    let read = |text: &str| Query::read(&serde_json::from_str(text).expect("it is JSON"), &limits());
+    let search = read(r#"{"g":{"input":{"retrieval":{"corpus":"c","k":1,"query":"q"}}}}"#);
     let error = rewrite(search.expect("valid"), &with).expect_err("too many bytes");
     assert_eq!(error, SpanError::TooLarge { what: "bytes of text", found: 115, limit: 100 });
-    let judge = Query::parse(
-        br#"{"g":{"input":{"seq":[{"plus":[{"repeat":{"n":6,"g":{"input":{"user":"a"}}}}]},{"user":"b"}]}}}"#,
-        &limits(),
+    let judge = read(
+        r#"{"g":{"input":{"seq":[{"plus":[{"repeat":{"n":6,"g":{"input":{"user":"a"}}}}]},{"user":"b"}]}}}"#,
     );
     let error = rewrite(judge.expect("valid"), &with).expect_err("too many nodes");
     assert!(error.to_string().ends_with("nodes; at most 20 are allowed"), "{error}");
