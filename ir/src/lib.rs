@@ -12,6 +12,7 @@ mod explain;
 mod lower;
 mod plan;
 pub mod pml;
+pub mod reorder;
 pub mod rewrite;
 mod shape;
 pub mod span;

@@ -1,0 +1,175 @@
+//! Greedy Group Recursion (Algorithm 1), with its early stop (section 4.2.2).
+//!
+//! The recursion is a stack of sub-tables. In one sub-table all groups are taken one after another, best
+//! first: that is the algorithm's recursion over rows, whose next step sees the same columns with fewer
+//! rows. Scores only fall as rows leave, so that a heap whose stale entries are rescored yields the
+//! maximum of every step without a scan of the table. Each group then is a sub-table of its own, with
+//! one field less: the recursion over columns.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::fixed::{by_score, sort};
+use super::subtable::{Counts, Group, SubTable};
+use super::{Dependencies, FieldTable, Reordering};
+
+/// When GGR leaves a sub-table to the fixed order of its statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EarlyStop {
+    /// Most groups taken out of one sub-table; the paper's row recursion depth. `None`: all.
+    pub row_depth_max: Option<u32>,
+    /// Most fields fixed by recursion in front of a sub-table; the paper's column recursion depth. `None`: all.
+    pub column_depth_max: Option<u32>,
+    /// A group whose hit count is less is not taken.
+    pub hit_count_min: u128,
+    /// Most cells looked at, summed over all sub-tables: the bound of time on wide tables.
+    pub cells_max: u64,
+}
+
+impl EarlyStop {
+    /// The settings of section 6.5: row depth 4, column depth 2, threshold 0.1M.
+    pub fn of_the_paper() -> Self {
+        Self { row_depth_max: Some(4), column_depth_max: Some(2), hit_count_min: 100_000, ..Self::default() }
+    }
+}
+
+impl Default for EarlyStop {
+    /// Full depth: sub-tables cost no scan per group here, so that stopping early saves little time.
+    fn default() -> Self {
+        Self { row_depth_max: None, column_depth_max: None, hit_count_min: 0, cells_max: 500_000_000 }
+    }
+}
+
+/// Reorders rows and, per row, fields. Deterministic: among equal hit counts the first field's first value.
+pub fn ggr(table: &FieldTable, dependencies: &Dependencies, stop: &EarlyStop) -> Reordering {
+    let mut solver = Solver {
+        table,
+        dependents: dependencies.by_determinant(table),
+        counts: Counts::new(table),
+        stop,
+        cells: 0,
+        order: Reordering::with_capacity(table),
+    };
+    let mut stack = vec![SubTable::whole(table)];
+    while let Some(sub) = stack.pop() {
+        solver.solve(sub, &mut stack);
+    }
+    solver.order
+}
+
+/// A group that may be taken, ordered by its hit count.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    hit_count: u128,
+    /// Its place in the list of groups: of equal ones, the first is taken.
+    group: Reverse<usize>,
+    /// `len(v)^2` and those of the inferred values.
+    worth: u128,
+    /// The rows it had when it was scored.
+    rows: u32,
+}
+
+impl Candidate {
+    /// HITCOUNT (Alg. 1 lines 3-8).
+    fn new(group: usize, worth: u128, rows: u32) -> Self {
+        Self { hit_count: worth * u128::from(rows - 1), group: Reverse(group), worth, rows }
+    }
+}
+
+struct Solver<'a> {
+    table: &'a FieldTable,
+    /// Per field, the fields that it determines.
+    dependents: Vec<Vec<u16>>,
+    counts: Counts,
+    stop: &'a EarlyStop,
+    /// Cells looked at so far.
+    cells: u64,
+    order: Reordering,
+}
+
+impl Solver<'_> {
+    /// Emits a sub-table's rows, or leaves its groups on the stack, the first one on top.
+    fn solve(&mut self, mut sub: SubTable, stack: &mut Vec<SubTable>) {
+        self.cells += sub.cells();
+        let (claimed, mut scores) = self.counts.simplify(self.table, &mut sub);
+        self.order.claimed += claimed;
+        let is_deep = self.stop.column_depth_max.is_some_and(|depth| sub.depth >= depth);
+        if sub.is_leaf || is_deep || sub.open.is_empty() || self.cells > self.stop.cells_max {
+            let fields = by_score(&mut scores);
+            self.order.claimed += sort(self.table, &mut sub.rows, &fields);
+            self.emit(&sub, &fields);
+        } else {
+            self.take_groups(&sub, stack);
+        }
+        self.counts.clear(self.table, &sub);
+    }
+
+    fn emit(&mut self, sub: &SubTable, fields: &[u16]) {
+        for row in &sub.rows {
+            let tuple = sub.prefix.iter().chain(fields).chain(&sub.unique);
+            self.order.push(*row, tuple.copied());
+        }
+    }
+
+    /// Lines 17-29, for as long as a group is worth it: `[b_v, inferred values] + L_B`, then `L_A`.
+    /// Inferred values are constant in `B`, where they come first.
+    fn take_groups(&mut self, sub: &SubTable, stack: &mut Vec<SubTable>) {
+        let fields = self.considered(&sub.open);
+        let groups = self.counts.groups(self.table, sub, &fields);
+        let scored = groups
+            .iter()
+            .enumerate()
+            .map(|(place, group)| Candidate::new(place, self.worth(sub, group), group.members.len() as u32));
+        let mut heap: BinaryHeap<Candidate> = scored.collect();
+        let first_child = stack.len();
+        let mut taken = vec![false; sub.rows.len()];
+        while let Some(best) = heap.pop() {
+            let Group { cell, members } = &groups[best.group.0];
+            let rows = self.counts.count(*cell);
+            if rows < best.rows {
+                if rows > 1 {
+                    heap.push(Candidate::new(best.group.0, best.worth, rows));
+                }
+                continue;
+            }
+            let depth = (stack.len() - first_child) as u32;
+            if best.hit_count < self.stop.hit_count_min
+                || self.stop.row_depth_max.is_some_and(|depth_max| depth >= depth_max)
+            {
+                break;
+            }
+            let mut group = Vec::with_capacity(rows as usize);
+            for position in members.iter().map(|position| *position as usize).filter(|at| !taken[*at]) {
+                group.push(sub.rows[position]);
+                self.counts.remove(self.table, sub.rows[position], &fields);
+            }
+            members.iter().for_each(|position| taken[*position as usize] = true);
+            self.order.claimed += u128::from(self.table.column(cell.0).worth(cell.1)) * u128::from(rows - 1);
+            stack.push(sub.group(cell.0, group));
+        }
+        stack.push(sub.rest(&taken));
+        stack[first_child..].reverse();
+    }
+
+    /// The open fields whose groups are looked at: of fields that determine each other, the first.
+    fn considered(&self, open: &[u16]) -> Vec<u16> {
+        let determines = |field: u16, other: u16| self.dependents[usize::from(field)].contains(&other);
+        let mut considered: Vec<u16> = Vec::with_capacity(open.len());
+        for field in open {
+            if !considered.iter().any(|first| determines(*first, *field) && determines(*field, *first)) {
+                considered.push(*field);
+            }
+        }
+        considered
+    }
+
+    /// What one hit of a group is worth: its value, and what that infers of the fields still open (lines
+    /// 5-6; the printed line averages the inferred lengths, Eq. 2 squares all).
+    fn worth(&self, sub: &SubTable, group: &Group) -> u128 {
+        let row = sub.rows[group.members[0] as usize];
+        let is_open = |field: &&u16| sub.open.binary_search(field).is_ok();
+        let inferred = self.dependents[usize::from(group.cell.0)].iter().filter(is_open);
+        let fields = inferred.chain([&group.cell.0]).map(|field| self.table.column(*field));
+        fields.map(|column| u128::from(column.worth(column.value(row)))).sum()
+    }
+}

@@ -1,0 +1,23 @@
+//! Reordering rows and the fields of each row, so that neighbours share long prefixes (*Optimizing LLM
+//! Queries in Relational Data Analytics Workloads*; errata in `docs/REORDERING.md`).
+//!
+//! Unlike the rules of [`crate::rewrite`], an order of fields changes prompts: it is for callers that
+//! say that their fields commute. The solvers see numbers only ([`FieldTable`]) and answer with
+//! permutations ([`Reordering`]); they must not know texts, tokenizers, prompts, clocks or threads.
+
+mod dependency;
+mod fixed;
+mod ggr;
+mod ophr;
+mod order;
+mod subtable;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use dependency::{Dependencies, Dependency};
+pub use fixed::{fixed_order, sort_rows};
+pub use ggr::{EarlyStop, ggr};
+pub use ophr::{GaveUp, ophr};
+pub use order::{Reordering, Worth, worth};
+pub use table::{Column, FieldTable, TableError};

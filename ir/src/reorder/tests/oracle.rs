@@ -1,0 +1,79 @@
+//! Exact answers by other ways than the solvers': all permutations, and all ways to choose leaders.
+
+use std::collections::HashMap;
+
+use super::super::{FieldTable, Reordering, worth};
+
+/// The most that any order of rows and any order of each row's fields hits, by trying them all.
+pub(super) fn best_of_all_permutations(table: &FieldTable) -> u128 {
+    let rows: Vec<u32> = (0..table.rows()).collect();
+    let fields: Vec<u16> = table.fields().collect();
+    let tuples = permutations(&fields);
+    let mut best = 0;
+    for rows in permutations(&rows) {
+        let mut choice = vec![0; rows.len()];
+        loop {
+            let mut order = Reordering::with_capacity(table);
+            rows.iter().zip(&choice).for_each(|(row, tuple)| order.push(*row, tuples[*tuple].clone()));
+            best = best.max(worth(table, &order).hit_count);
+            let Some(place) = choice.iter().position(|tuple| tuple + 1 < tuples.len()) else { break };
+            choice[..place].fill(0);
+            choice[place] += 1;
+        }
+    }
+    best
+}
+
+fn permutations<T: Copy>(items: &[T]) -> Vec<Vec<T>> {
+    if items.is_empty() {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for (place, first) in items.iter().enumerate() {
+        let rest = [&items[..place], &items[place + 1..]].concat();
+        all.extend(permutations(&rest).into_iter().map(|mut tail| {
+            tail.insert(0, *first);
+            tail
+        }));
+    }
+    all
+}
+
+/// The same number for larger tables. A list falls into runs by its first cells, and a run without its
+/// first cells is a list again; so the first row's run is one of the subsets of rows that agree with it
+/// in one field. In contrast to OPHR, a run need not hold all of those.
+pub(super) fn best_of_all_runs(table: &FieldTable) -> u128 {
+    let all_rows = (1 << table.rows()) - 1;
+    let all_fields = (1 << table.columns().len()) - 1;
+    runs(table, all_rows, all_fields, &mut HashMap::new())
+}
+
+fn runs(table: &FieldTable, rows: u32, fields: u32, known: &mut HashMap<(u32, u32), u128>) -> u128 {
+    if rows == 0 || fields == 0 {
+        return 0;
+    }
+    if let Some(best) = known.get(&(rows, fields)) {
+        return *best;
+    }
+    let first = rows.trailing_zeros();
+    let mut best = runs(table, rows & !(1 << first), fields, known);
+    for field in table.fields().filter(|field| fields & (1 << field) != 0) {
+        let column = table.column(field);
+        let agrees = |row: &u32| column.value(*row) == column.value(first);
+        let others: u32 = (first + 1..table.rows())
+            .filter(|row| rows & (1 << row) != 0)
+            .filter(agrees)
+            .map(|row| 1 << row)
+            .sum();
+        let mut subset = others;
+        while subset != 0 {
+            let run = subset | (1 << first);
+            let hits = u128::from(column.worth(column.value(first))) * u128::from(subset.count_ones());
+            let inside = runs(table, run, fields & !(1 << field), known);
+            best = best.max(hits + inside + runs(table, rows & !run, fields, known));
+            subset = (subset - 1) & others;
+        }
+    }
+    known.insert((rows, fields), best);
+    best
+}
