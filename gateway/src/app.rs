@@ -20,6 +20,7 @@ use crate::board::Status;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::constraints::Constraints;
+use crate::corpora::Corpora;
 use crate::driver::{Coalescing, Driver, Ids, Shared, View};
 use crate::error::ApiError;
 use crate::health::Pulse;
@@ -51,6 +52,8 @@ pub struct App {
     pub constraints: Constraints,
     /// PML schemas.
     pub schemas: Schemas,
+    /// Corpora in memory, and the embedding model.
+    pub corpora: Corpora,
     /// Idempotency keys.
     pub repeats: Arc<Repeats>,
     is_draining: AtomicBool,
@@ -87,6 +90,9 @@ pub enum StartError {
     /// The scheduler's configuration together with the model.
     #[error(transparent)]
     Scheduler(#[from] scheduler::ConfigError),
+    /// The embedding model.
+    #[error("retrieval.model: {0}")]
+    Retrieval(#[from] retrieval::Error),
     /// The listener.
     #[error("cannot listen on {address}: {cause}")]
     Listen {
@@ -127,6 +133,7 @@ pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Run
             rows: config.limits.finished_rows_max,
         }),
         remembered: Remembered::default(),
+        corpora: Corpora::open(&config.retrieval)?,
         constraints: Constraints::new(model.constraints.clone(), &config.limits, shared.clock),
         schemas: Schemas::new(&model, &config.limits),
         repeats: Arc::new(Repeats::new(config.limits.idempotency_keys_max, config.store.ticket_ms_max)),

@@ -4,12 +4,16 @@
 //! replaced by that environment variable, so that secrets stay out of the file. Unknown fields are
 //! refused and [`Config::validate`] names the field that would not work.
 
+mod retrieval;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use base::{Bytes, Millis};
 use scheduler::SchedulerConfig;
 use serde::{Deserialize, Serialize};
+
+pub use retrieval::RetrievalConfig;
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +69,8 @@ pub struct Config {
     pub cache: CacheConfig,
     /// When single cell calls join an open relQuery.
     pub coalesce: CoalesceConfig,
+    /// Corpora and their embedding model.
+    pub retrieval: RetrievalConfig,
 }
 
 /// The listener and its clients' patience.
@@ -371,6 +377,7 @@ impl Config {
         {
             return Err(invalid("store.database", "must start with sqlite: or postgres:"));
         }
+        self.retrieval.validate()?;
         self.engine.validate().map_err(|(field, reason)| invalid(field, &reason))?;
         self.scheduler.validate().map_err(|error| invalid("scheduler", &error.to_string()))
     }

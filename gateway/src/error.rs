@@ -86,6 +86,19 @@ pub enum ApiError {
         /// When a retry has a chance.
         retry_after: Millis,
     },
+    /// More wait for something than may.
+    #[error("more than {limit} {what}; retry after {retry_after}")]
+    Busy {
+        /// What waits.
+        what: &'static str,
+        /// How many may.
+        limit: String,
+        /// When a retry has a chance.
+        retry_after: Millis,
+    },
+    /// The server was started without what this needs.
+    #[error("this server is not set up for this: its setting `{0}` is not set")]
+    NotConfigured(&'static str),
     /// The work was cancelled by its owner.
     #[error("the relQuery was cancelled")]
     Cancelled,
@@ -126,7 +139,8 @@ impl ApiError {
             | Self::MethodNotAllowed(_)
             | Self::KeyReused(_)
             | Self::BodyTimeout => "invalid_request_error",
-            Self::Overloaded { .. } | Self::Constraints { .. } => "rate_limit_exceeded",
+            Self::Overloaded { .. } | Self::Constraints { .. } | Self::Busy { .. } => "rate_limit_exceeded",
+            Self::NotConfigured(_) => "not_configured",
             Self::Cancelled => "cancelled",
             Self::Deadline => "timeout",
             Self::ShuttingDown | Self::Dead => "service_unavailable",
@@ -142,6 +156,8 @@ impl ApiError {
             Self::ModelNotFound(_) => Some("model_not_found"),
             Self::Overloaded { .. } => Some("queue_full"),
             Self::Constraints { .. } => Some("constraint_limit"),
+            Self::Busy { .. } => Some("busy"),
+            Self::NotConfigured(_) => Some("not_configured"),
             Self::Malformed(_) => Some("malformed_json"),
             Self::TooLarge { .. } => Some("too_large"),
             Self::KeyReused(_) => Some("idempotency_key_reused"),
@@ -166,7 +182,9 @@ impl ApiError {
             Self::TooLong { .. } => Some("max_tokens".into()),
             Self::ModelNotFound(_) => Some("model".into()),
             Self::KeyReused(header) => Some((*header).into()),
-            Self::Unauthorized
+            Self::Busy { .. }
+            | Self::NotConfigured(_)
+            | Self::Unauthorized
             | Self::Malformed(_)
             | Self::TooLarge { .. }
             | Self::MediaType
@@ -227,7 +245,10 @@ impl ResponseError for ApiError {
             Self::NotFound(_) | Self::ModelNotFound(_) => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::Overloaded { .. } | Self::Constraints { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Overloaded { .. } | Self::Constraints { .. } | Self::Busy { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
+            Self::NotConfigured(_) => StatusCode::NOT_IMPLEMENTED,
             Self::Cancelled | Self::KeyReused(_) => StatusCode::CONFLICT,
             Self::Deadline => StatusCode::GATEWAY_TIMEOUT,
             Self::ShuttingDown | Self::Dead => StatusCode::SERVICE_UNAVAILABLE,
@@ -238,7 +259,9 @@ impl ResponseError for ApiError {
     fn error_response(&self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status_code());
         match self {
-            Self::Overloaded { retry_after, .. } | Self::Constraints { retry_after, .. } => {
+            Self::Overloaded { retry_after, .. }
+            | Self::Constraints { retry_after, .. }
+            | Self::Busy { retry_after, .. } => {
                 response.insert_header((RETRY_AFTER, retry_after.0.div_ceil(1000).max(1).to_string()));
             }
             Self::ShuttingDown => {
@@ -252,6 +275,7 @@ impl ResponseError for ApiError {
                 response.force_close();
             }
             Self::Unauthorized
+            | Self::NotConfigured(_)
             | Self::Invalid { .. }
             | Self::Malformed(_)
             | Self::TooLong { .. }

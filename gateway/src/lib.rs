@@ -18,6 +18,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod constraints;
+pub mod corpora;
 pub mod cors;
 pub mod demo;
 pub mod driver;

@@ -60,6 +60,12 @@ pub struct Metrics {
     pub overloaded: Counter,
     /// Replies cut short by their deadline.
     pub partial: Counter,
+    /// Texts embedded for corpora and searches.
+    pub embedded_texts: Counter,
+    /// Their tokens.
+    pub embedded_tokens: Counter,
+    /// Searches of corpora.
+    pub retrieval_searches: Counter,
     prompt_tokens: Counter,
     computed_tokens: Counter,
     exact_tokens: Counter,
@@ -209,6 +215,10 @@ impl Metrics {
             repeats: r.counter("relserve_repeats_total", "Requests that joined an earlier one by their key"),
             overloaded: r.counter("relserve_overloaded_total", "Requests refused for a full queue"),
             partial: r.counter("relserve_partial_replies_total", "Replies cut short by their deadline"),
+            embedded_texts: r
+                .counter("relserve_embedded_texts_total", "Texts embedded for corpora and searches"),
+            embedded_tokens: r.counter("relserve_embedded_tokens_total", "Tokens of embedded texts"),
+            retrieval_searches: r.counter("relserve_retrieval_searches_total", "Searches of corpora"),
             prompt_tokens: r.counter("relserve_prompt_tokens_total", "Prompt tokens of finished rows"),
             computed_tokens: r.counter("relserve_computed_tokens_total", "Prompt tokens computed"),
             exact_tokens: r.counter(

@@ -3,7 +3,7 @@
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::routes::{cells, openai, ops, prompts, query, relqueries, schemas};
+use crate::routes::{cells, corpora, openai, ops, prompts, query, relqueries, schemas};
 
 /// The document.
 #[derive(OpenApi)]
@@ -16,6 +16,11 @@ use crate::routes::{cells, openai, ops, prompts, query, relqueries, schemas};
         cells::create,
         cells::read,
         cells::delete,
+        corpora::add,
+        corpora::list,
+        corpora::read,
+        corpora::delete,
+        corpora::search,
         openai::models,
         openai::model,
         openai::completions,

@@ -24,6 +24,7 @@ use ir::span::{Call, Found, Item, Limits, Part, Plan, Query, Retrieval, Rewritin
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::LimitsConfig;
+use crate::corpora;
 use crate::error::ApiError;
 use crate::prepare::Desk;
 use crate::wire::query::{QueryRequest, span_error};
@@ -127,6 +128,11 @@ pub async fn search(app: &Data<App>, caller: Caller, queries: &[Query]) -> Resul
 }
 
 /// What a corpus has on something, best first.
-async fn fragments_of(_: &Data<App>, _: Caller, retrieval: &Retrieval) -> Result<Vec<Arc<str>>, ApiError> {
-    Err(ApiError::NotFound(format!("the corpus `{}`", retrieval.corpus)))
+async fn fragments_of(
+    app: &Data<App>,
+    caller: Caller,
+    retrieval: &Retrieval,
+) -> Result<Vec<Arc<str>>, ApiError> {
+    let Retrieval { corpus, query, k } = retrieval;
+    corpora::retrieve(app, caller.tenant, corpus, query, *k as usize).await
 }

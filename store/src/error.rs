@@ -25,6 +25,14 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// There is no room for more.
+    #[error("more than {limit} {what}")]
+    Full {
+        /// Of what there is too much.
+        what: &'static str,
+        /// How much there may be.
+        limit: u64,
+    },
     /// No such thing (any more).
     #[error("no such {0}")]
     Missing(&'static str),

@@ -1,13 +1,14 @@
-//! What survives a restart: tenants, keys, usage, results, tickets, schemas and calibration.
+//! What survives a restart: tenants, keys, usage, results, tickets, schemas, corpora and calibration.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and
 //! one set of statements for both. Each table family has its file with its SQL in sight:
-//! [`tenants`], [`keys`], [`usage`], [`results`], [`tickets`], [`schemas`], [`calibration`].
+//! [`tenants`], [`keys`], [`usage`], [`results`], [`tickets`], [`schemas`], [`corpora`], [`calibration`].
 //!
 //! The store reads no clock: every instant is an argument, in unix milliseconds. It must not know HTTP,
 //! scheduling or models; JSON passes through it as text.
 
 pub mod calibration;
+pub mod corpora;
 pub mod error;
 pub mod keys;
 mod migrate;
@@ -19,6 +20,7 @@ pub mod tickets;
 pub mod time;
 pub mod usage;
 
+pub use corpora::{Corpus, CorpusLimits, NewCorpus, NewDocument, Place, StoredFragment};
 pub use error::Error;
 pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
 pub use open::{Store, StoreOptions};

@@ -52,6 +52,8 @@ pub(crate) enum Lock {
     Counters = 0x7265_6c05,
     /// New schemas: keeps the bounds strict.
     Schemas = 0x7265_6c06,
+    /// Writes of corpora: keeps their bounds strict.
+    Corpora = 0x7265_6c07,
 }
 
 /// The database. Cheap to clone; clones share the connections.

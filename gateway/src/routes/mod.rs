@@ -1,6 +1,7 @@
 //! Handlers, one file per public API: extract, call, convert.
 
 pub mod cells;
+pub mod corpora;
 pub mod openai;
 pub mod ops;
 pub mod prompts;
@@ -23,6 +24,7 @@ use crate::prepare::Desk;
 pub fn configure(routes: &mut ServiceConfig) {
     relqueries::configure(routes);
     cells::configure(routes);
+    corpora::configure(routes);
     openai::configure(routes);
     schemas::configure(routes);
     prompts::configure(routes);

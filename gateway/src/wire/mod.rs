@@ -7,6 +7,7 @@ use crate::model::Model;
 
 pub mod cells;
 pub mod constraint;
+pub mod corpora;
 pub mod openai;
 pub mod pml;
 pub mod query;

@@ -7,6 +7,7 @@ mod cells;
 mod checkpoint;
 mod common;
 mod constraints;
+mod corpora;
 mod disconnect;
 mod operation;
 mod overload;

@@ -18,11 +18,14 @@ use crate::common::{Server, config, key_of, model, serve_with};
 
 /// A server on a random checkpoint, with nothing in the engine's memory.
 async fn fresh(family: Family) -> Server {
+    fresh_with(family, config()).await
+}
+
+async fn fresh_with(family: Family, mut config: Config) -> Server {
     let mut synthetic = Synthetic::tiny(family, 7);
     synthetic.config.context_max = 4_096;
     let folder = tempfile::tempdir().unwrap();
     synthetic.write(folder.path()).unwrap();
-    let mut config: Config = config();
     config.model.dir = Some(folder.path().to_owned());
     config.model.name = Some("random".into());
     config.engine.threads = Some(1);
@@ -293,4 +296,43 @@ async fn a_query_whose_client_leaves_or_whose_deadline_passes_gives_all_back() {
     assert!(!told.contains("event: done"), "{told}");
     server.gate.release();
     server.until_free().await;
+}
+
+#[actix_web::test]
+async fn a_retrieval_is_a_plus_of_what_the_corpus_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["boat", "river", "fish", "tax", "money"];
+    retrieval::synthetic::Synthetic::tiny(&words, 3).write(folder.path()).unwrap();
+    let mut config = config();
+    config.retrieval.model = Some(folder.path().to_owned());
+    let server = fresh_with(Family::Llama, config).await;
+    let texts = ["fish river", "boat boat fish", "tax money tax", "money river"];
+    let documents: Vec<Value> = texts.iter().map(|text| json!({"id": text, "text": text})).collect();
+    let made = server.client.post("/v1/corpora", &json!({"name": "c", "documents": documents})).await;
+    assert_eq!(made.status, 200, "{}", made.body);
+    let found =
+        server.client.post("/v1/corpora/c/search", &json!({"query": "boat fish", "k": 2})).await.json();
+    let found: Vec<&str> = (0..2).map(|i| found["data"][i]["text"].as_str().unwrap()).collect();
+    assert_eq!(found[0], "boat boat fish");
+
+    let query = |fragments: Value| {
+        json!({"g": {"max_tokens": 8, "temperature": 0, "input": {"seq": [
+            {"system": "Answer from the fragments."}, fragments, {"user": "What swims?"},
+        ]}}})
+    };
+    let retrieval = |corpus: &str| json!({"retrieval": {"corpus": corpus, "query": "boat fish", "k": 2}});
+    let asked = json!({"query": query(retrieval("c")), "explain": true});
+    let reply = ask(&server, asked).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let reply = reply.json();
+    let explained = reply["explain"].as_str().unwrap();
+    for text in texts {
+        assert_eq!(explained.contains(text), found.contains(&text), "{text}: {explained}");
+    }
+    let written: Vec<Value> = found.iter().map(|text| json!({ "user": text })).collect();
+    let plus = answer(&server, query(json!({ "plus": written }))).await;
+    assert_eq!(content(&reply), content(&plus));
+    let nothing = ask(&server, json!({"query": query(retrieval("d"))})).await;
+    assert_eq!(nothing.status, 404);
+    assert!(nothing.error().contains("`d`"), "{}", nothing.body);
 }

@@ -1,6 +1,7 @@
 //! What a store promises, whatever database is under it. Each case gets the address of a fresh database.
 
 pub(crate) mod cases;
+pub(crate) mod corpora;
 pub(crate) mod schemas;
 pub(crate) mod tickets;
 
@@ -29,6 +30,9 @@ macro_rules! for_each_case {
             cases::tenants_have_unique_names_and_ids_never_used_again,
             cases::calibration_is_kept_per_revision_and_machine,
             cases::a_database_of_a_newer_program_is_refused,
+            corpora::a_corpus_keeps_whole_documents_and_survives_a_restart,
+            corpora::a_corpus_is_never_above_its_limits,
+            corpora::a_tenant_has_no_part_in_anothers_corpora,
             schemas::a_schema_is_kept_replaced_listed_and_forgotten,
             schemas::a_tenant_neither_sees_nor_forgets_anothers_schema,
             schemas::what_a_tenant_may_keep_and_pin_is_bounded,

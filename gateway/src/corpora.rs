@@ -1,0 +1,238 @@
+//! Corpora of tenants: documents in, the fragments nearest to a question out (the `R` of Span Queries, section 3.1).
+//!
+//! The store keeps fragments with their vectors; an index in memory is made from them when a corpus is first asked for.
+//! Everything is found by the caller's tenant first, so nobody sees another's corpus. Must not know HTTP or wire shapes.
+
+mod adding;
+mod embedding;
+mod held;
+
+use std::sync::Arc;
+
+use actix_web::web::{self, Data};
+use base::{TenantId, TokenCount};
+use retrieval::{Embedder, Hit};
+use store::{Corpus, NewCorpus, UnixMillis};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
+
+use crate::account::{Account, Spent};
+use crate::app::App;
+use crate::board::Usage;
+use crate::config::RetrievalConfig;
+use crate::error::{ApiError, internal};
+use crate::service::stored;
+use embedding::Embedding;
+use held::{Held, Indexed, Key};
+
+pub(crate) use adding::repeated;
+pub use adding::{Addition, Document, Written, add};
+
+/// Fragments read from the store at a time.
+const PAGE: u32 = 1_000;
+/// How often an index is begun again because its corpus was written meanwhile.
+const ATTEMPTS: usize = 5;
+/// The setting that names the embedding model.
+const SETTING: &str = "retrieval.model";
+
+/// What serves corpora.
+pub struct Corpora {
+    embedding: Option<Embedding>,
+    held: Held,
+}
+
+/// A corpus' index at the revision that the store has, held against writes.
+type Current = OwnedRwLockReadGuard<Option<Indexed>, Indexed>;
+
+impl Corpora {
+    /// Reads the embedding model where one is configured.
+    pub fn open(config: &RetrievalConfig) -> Result<Self, retrieval::Error> {
+        let load = |folder| Embedder::load(folder, config.threads);
+        let embedder = config.model.as_deref().map(load).transpose()?;
+        let embedding = embedder.map(|embedder| Embedding::new(embedder, config));
+        Ok(Self { embedding, held: Held::new(config.memory_bytes_max.0) })
+    }
+
+    fn embedding(&self) -> Result<&Embedding, ApiError> {
+        self.embedding.as_ref().ok_or(ApiError::NotConfigured(SETTING))
+    }
+}
+
+/// The texts of the `count` fragments of a tenant's corpus that are nearest to a text, the nearest first.
+pub async fn retrieve(
+    app: &Data<App>,
+    tenant: TenantId,
+    corpus: &str,
+    text: &str,
+    count: usize,
+) -> Result<Vec<Arc<str>>, ApiError> {
+    let found = search(app, tenant, corpus, text, count).await?;
+    Ok(found.hits.into_iter().map(|hit| hit.fragment.text).collect())
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The fragments, the nearest first.
+    pub hits: Vec<Hit>,
+    /// Tokens of the question that were embedded.
+    pub tokens: TokenCount,
+    /// Whether the question was longer than the embedding model reads.
+    pub is_truncated: bool,
+}
+
+/// The `count` fragments of a tenant's corpus that are nearest to a text.
+pub async fn search(
+    app: &Data<App>,
+    tenant: TenantId,
+    corpus: &str,
+    text: &str,
+    count: usize,
+) -> Result<Found, ApiError> {
+    let embedding = app.corpora.embedding()?;
+    let limits = &app.config.retrieval;
+    if text.len() as u64 > limits.query_bytes_max.0 {
+        let limit = format!("{} bytes (retrieval.query_bytes_max)", limits.query_bytes_max.0);
+        return Err(ApiError::invalid("query", format!("is longer than {limit}")));
+    }
+    if !(1..=limits.results_max).contains(&count) {
+        let range = format!("must be an integer from 1 to {} (retrieval.results_max)", limits.results_max);
+        return Err(ApiError::invalid("k", range));
+    }
+    // Before anything is computed for a corpus that is not there.
+    usable(app, tenant, corpus).await?;
+    let question = text.to_owned();
+    let embed =
+        move |embedder: &Embedder, stop: &(dyn Fn() -> bool + Sync)| embedder.embed(&[&question], stop);
+    let vector = embedding.run(app, embed).await?.pop().ok_or_else(|| internal("no vector for a text"))?;
+    let tokens = TokenCount(vector.tokens as u64);
+    account(app, tenant, 1, tokens);
+    app.shared.metrics.retrieval_searches.increment(1);
+    let index = current(app, tenant, corpus).await?;
+    let hits = web::block(move || index.index.search(&vector.vector, count)).await.map_err(internal)?;
+    let hits = hits.map_err(internal)?;
+    Ok(Found { hits, tokens, is_truncated: vector.is_truncated })
+}
+
+/// Makes a corpus where there is none of the name, and gives the one that is there.
+async fn made(app: &App, tenant: TenantId, new: NewCorpus<'_>) -> Result<Corpus, ApiError> {
+    let now = UnixMillis(app.shared.clock.unix_ms());
+    match app.store.create_corpus(tenant, new.clone(), app.config.retrieval.corpora_max, now).await {
+        Ok(()) | Err(store::Error::Taken { .. }) => {}
+        Err(error) => return Err(refused(error)),
+    }
+    usable(app, tenant, new.name).await
+}
+
+/// A tenant's corpus.
+pub async fn find(app: &App, tenant: TenantId, name: &str) -> Result<Corpus, ApiError> {
+    let corpus = stored(app.store.corpus(tenant, name).await)?;
+    corpus.ok_or_else(|| ApiError::NotFound(format!("corpus `{name}`")))
+}
+
+/// All corpora of a tenant.
+pub async fn list(app: &App, tenant: TenantId) -> Result<Vec<Corpus>, ApiError> {
+    stored(app.store.corpora(tenant).await)
+}
+
+/// Deletes a tenant's corpus.
+pub async fn delete(app: &App, tenant: TenantId, name: &str) -> Result<(), ApiError> {
+    app.corpora.held.forget(&(tenant, name.to_owned()));
+    if stored(app.store.delete_corpus(tenant, name).await)? {
+        return Ok(());
+    }
+    Err(ApiError::NotFound(format!("corpus `{name}`")))
+}
+
+/// A tenant's corpus whose vectors are of the embedding model that is served.
+async fn usable(app: &App, tenant: TenantId, name: &str) -> Result<Corpus, ApiError> {
+    let corpus = find(app, tenant, name).await?;
+    if corpus.embedder != app.corpora.embedding()?.identity {
+        let reason =
+            format!("`{name}` has vectors of another embedding model; delete it and add its documents again");
+        return Err(ApiError::invalid("corpus", reason));
+    }
+    Ok(corpus)
+}
+
+/// A corpus' index as the store has it now.
+async fn current(app: &Data<App>, tenant: TenantId, name: &str) -> Result<Current, ApiError> {
+    let key: Key = (tenant, name.to_owned());
+    for _ in 0..ATTEMPTS {
+        let corpus = usable(app, tenant, name).await?;
+        let is_current =
+            |indexed: &Option<Indexed>| indexed.as_ref().is_some_and(|i| i.revision == corpus.revision);
+        let place = app.corpora.held.place(&key);
+        let mut guard = Arc::clone(&place).read_owned().await;
+        if !is_current(&guard) {
+            drop(guard);
+            let mut writing = place.write_owned().await;
+            if !is_current(&writing) {
+                *writing = Some(load(app, tenant, &corpus).await?);
+            }
+            guard = OwnedRwLockWriteGuard::downgrade(writing);
+            let bytes = guard.as_ref().map_or(0, |indexed| indexed.bytes);
+            app.corpora.held.note(&key, bytes);
+            // A write while it was read may have left it half old, half new.
+            if find(app, tenant, name).await?.revision != corpus.revision {
+                continue;
+            }
+        }
+        if let Ok(current) = OwnedRwLockReadGuard::try_map(guard, Option::as_ref) {
+            return Ok(current);
+        }
+    }
+    let retry_after = base::Millis(1_000);
+    Err(ApiError::Busy {
+        what: "writes of a corpus while its index is made",
+        limit: ATTEMPTS.to_string(),
+        retry_after,
+    })
+}
+
+/// Makes an index of what the store has.
+async fn load(app: &App, tenant: TenantId, corpus: &Corpus) -> Result<Indexed, ApiError> {
+    let fragments_max = app.config.retrieval.fragments_max.max(corpus.fragments);
+    let fragments_max = usize::try_from(fragments_max).unwrap_or(usize::MAX);
+    let dims = usize::try_from(corpus.dims).map_err(internal)?;
+    let mut indexed = Indexed::new(corpus.revision, dims, fragments_max);
+    let mut after = None;
+    loop {
+        let page = stored(app.store.fragments(tenant, &corpus.name, after.as_ref(), PAGE).await)?;
+        let Some((last, _)) = page.last() else { return Ok(indexed) };
+        after = Some(last.clone());
+        let add = move || {
+            for (place, fragment) in &page {
+                indexed.add((place.document.as_str().into(), place.number), fragment)?;
+            }
+            Ok::<Indexed, retrieval::Error>(indexed)
+        };
+        indexed = web::block(add).await.map_err(internal)?.map_err(internal)?;
+    }
+}
+
+/// Counts what was embedded as the tenant's.
+fn account(app: &App, tenant: TenantId, texts: u64, tokens: TokenCount) {
+    let usage = Usage { prompt: tokens, computed: tokens, ..Usage::default() };
+    let spent = Spent { requests: 1, rows: texts, usage };
+    app.shared.accounts.add(Account { tenant, route: "corpora" }, spent);
+    app.shared.metrics.embedded_texts.increment(texts);
+    app.shared.metrics.embedded_tokens.increment(tokens.0);
+}
+
+/// What the store's refusal of a write means to the caller.
+fn refused(error: store::Error) -> ApiError {
+    match error {
+        store::Error::Full { what, limit } => {
+            let (field, of) = match what {
+                "corpora" => ("name", "the tenant"),
+                _ => ("documents", "the corpus"),
+            };
+            ApiError::invalid(
+                field,
+                format!("{of} would have more than {limit} {what} (retrieval.{what}_max)"),
+            )
+        }
+        store::Error::Missing(_) => ApiError::NotFound("the corpus (it was deleted meanwhile)".into()),
+        other => internal(other),
+    }
+}
