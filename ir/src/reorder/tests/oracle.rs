@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::{FieldTable, Reordering, worth};
+use super::super::{Dependency, FieldTable, Reordering, worth};
 
 /// The most that any order of rows and any order of each row's fields hits, by trying them all.
 pub(super) fn best_of_all_permutations(table: &FieldTable) -> u128 {
@@ -76,4 +76,44 @@ fn runs(table: &FieldTable, rows: u32, fields: u32, known: &mut HashMap<(u32, u3
     }
     known.insert((rows, fields), best);
     best
+}
+
+/// Algorithm 1 with its errata mended, one scan per step: what the greedy choice counts on these rows and
+/// fields. As in the solver, what is equal in all rows of a group comes first in it.
+pub(super) fn greedy_by_scan(table: &FieldTable, known: &[Dependency], rows: &[u32], fields: &[u16]) -> u128 {
+    let agreeing = |rows: &[u32], field: u16, first: u32| -> Vec<u32> {
+        let column = table.column(field);
+        rows.iter().copied().filter(|row| column.value(*row) == column.value(first)).collect()
+    };
+    let worth = |field: u16, row| u128::from(table.column(field).worth(table.column(field).value(row)));
+    let Some(first) = rows.first() else { return 0 };
+    let is_constant = |field: &u16| agreeing(rows, *field, *first).len() == rows.len();
+    let (constant, open): (Vec<u16>, Vec<u16>) = fields.iter().partition(|field| is_constant(field));
+    let mut claimed: u128 =
+        constant.iter().map(|field| worth(*field, *first) * (rows.len() as u128 - 1)).sum();
+    let mut rows = rows.to_vec();
+    loop {
+        let mut best: Option<(u128, u16, Vec<u32>)> = None;
+        for field in &open {
+            let inferred: Vec<u16> = known
+                .iter()
+                .filter(|pair| pair.determinant == *field && open.contains(&pair.dependent))
+                .map(|pair| pair.dependent)
+                .collect();
+            for row in &rows {
+                let group = agreeing(&rows, *field, *row);
+                let length =
+                    worth(*field, *row) + inferred.iter().map(|other| worth(*other, *row)).sum::<u128>();
+                let hits = length * (group.len() as u128 - 1);
+                if group.len() > 1 && best.as_ref().is_none_or(|(most, ..)| hits > *most) {
+                    best = Some((hits, *field, group));
+                }
+            }
+        }
+        let Some((_, field, group)) = best else { return claimed };
+        let others: Vec<u16> = open.iter().copied().filter(|other| *other != field).collect();
+        claimed += worth(field, group[0]) * (group.len() as u128 - 1);
+        claimed += greedy_by_scan(table, known, &group, &others);
+        rows.retain(|row| !group.contains(row));
+    }
 }

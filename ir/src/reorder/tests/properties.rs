@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::*;
-use super::oracle::{best_of_all_permutations, best_of_all_runs};
+use super::oracle::{best_of_all_permutations, best_of_all_runs, greedy_by_scan};
 
 /// Tables of few values, so that cells repeat, rows repeat, and some cells are empty.
 fn tables(rows: usize, columns: usize) -> impl Strategy<Value = FieldTable> {
@@ -65,6 +65,15 @@ proptest! {
         check(&table, &ggr(&table, &Dependencies::discover(&foreign, u64::MAX), &stop));
         for order in [sort_rows(&table), fixed_order(&table), Reordering::original(&table)] {
             check(&table, &order);
+        }
+    }
+
+    #[test]
+    fn the_heap_chooses_what_a_scan_of_every_step_would(table in tables(12, 5)) {
+        let (rows, fields): (Vec<u32>, Vec<u16>) = ((0..table.rows()).collect(), table.fields().collect());
+        for dependencies in [Dependencies::none(), Dependencies::discover(&table, u64::MAX)] {
+            let claimed = ggr(&table, &dependencies, &EarlyStop::default()).claimed();
+            prop_assert_eq!(claimed, greedy_by_scan(&table, dependencies.pairs(), &rows, &fields));
         }
     }
 
