@@ -38,7 +38,7 @@ pub(crate) fn table(rows: usize, columns: usize) -> (Vec<String>, Vec<Vec<String
                 1 => words(thing, 4),
                 2 => words(thing + things, 20 + thing % 50),
                 3 => words(thing / 10, 2),
-                4 => (number % 3 == 0).to_string(),
+                4 => number.is_multiple_of(3).to_string(),
                 5 => (number % 10).min(number / 16 % 10).to_string(),
                 6 => words(number % 200, 2),
                 _ => format!("{:.3}", (number % (rows as u64 * 2)) as f64 / 7.0),
