@@ -12,7 +12,7 @@ use scheduler::CostModel;
 use serde_json::{Value, json};
 use store::{DEFAULT_TENANT, Store, UnixMillis};
 
-use crate::common::client::Client;
+use crate::common::client::{Client, read_until};
 use crate::common::double::Gate;
 use crate::common::{Server, config, key_of, lasting_store};
 
@@ -342,8 +342,52 @@ async fn bad_documents_are_refused_by_line_and_column_and_leave_what_was_registe
         );
         assert!(refused.error().contains(expected), "{expected}: {}", refused.body);
     }
+    for (schema, expected) in [
+        (nested(65), "more than 64 elements inside one another"),
+        (nested(10_000), "more than 64 elements inside one another"),
+        (
+            format!("<schema name=\"travel\">{}</schema>", "<!---->".repeat(100_000)),
+            "more than 100000 elements and texts",
+        ),
+    ] {
+        let refused = server.client.post("/v1/schemas", &json!({"schema": schema})).await;
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert!(
+            refused.error().contains("line 1, column") && refused.error().contains(expected),
+            "{}",
+            refused.body
+        );
+    }
     assert_eq!(server.client.get("/v1/schemas/travel").await.json()["schema"], TRAVEL);
     complete(&server.client, ROME).await;
+}
+
+/// Modules in one another.
+fn nested(depth: usize) -> String {
+    let (open, close) = ("<module name=\"m\">".repeat(depth), "</module>".repeat(depth));
+    format!("<schema name=\"travel\">{open}{close}</schema>")
+}
+
+#[actix_web::test]
+async fn a_client_that_leaves_gives_everything_back_and_registers_nothing() {
+    let server = fresh().await;
+    register(&server.client, TRAVEL).await;
+    let mut long = body(ROME);
+    long["max_tokens"] = json!(16_000);
+    long["stream"] = json!(true);
+    let mut stream = server.client.begin("/v1/prompts", &long).await;
+    read_until(&mut stream, "data: ").await;
+    drop(stream);
+    server.until_free().await;
+    assert_eq!(server.metric("relserve_disconnects_total"), 1.0);
+    let words = "and on and on it goes ".repeat(1_000);
+    let large = json!({"schema": format!("<schema name=\"large\">{words}</schema>"), "pin": true});
+    let stream = server.client.begin("/v1/schemas", &large).await;
+    server.until("it is being computed", |server| !server.is_free()).await;
+    drop(stream);
+    server.until_free().await;
+    assert_eq!(server.metric("relserve_disconnects_total"), 2.0);
+    assert_eq!(server.client.get("/v1/schemas/large").await.status, 404);
 }
 
 #[actix_web::test]
@@ -450,10 +494,20 @@ async fn an_answer_streams_and_is_kept_where_that_was_asked_for() {
         let reply = server.client.post("/v1/prompts", &cached).await.json();
         assert_eq!((text(&reply), usage(&reply)[2]), (text(&whole), shifted), "computed once, then known");
     }
-    // The same words elsewhere are another prompt.
-    let mut moved = body(&ROME.replace("<plan", "Please: <plan"));
-    moved["cache"] = json!(true);
-    assert!(usage(&server.client.post("/v1/prompts", &moved).await.json())[3] > 0);
+    // The same tokens at other positions are another prompt.
+    let schema = |name: &str, gap: &str| {
+        format!(
+            "<schema name=\"{name}\"><module name=\"a\">One.</module>{gap}<module name=\"c\">Three.</module></schema>"
+        )
+    };
+    register(&server.client, &schema("near", "")).await;
+    register(&server.client, &schema("far", "<module name=\"b\">Two, which is left out.</module>")).await;
+    for (name, is_known) in [("near", false), ("near", true), ("far", false)] {
+        let mut cached = body(&format!("<prompt schema=\"{name}\"><a/><c/>So?</prompt>"));
+        cached["cache"] = json!(true);
+        let reply = server.client.post("/v1/prompts", &cached).await.json();
+        assert_eq!(usage(&reply)[3] == 0, is_known, "{name}: {reply}");
+    }
 }
 
 #[actix_web::test]
