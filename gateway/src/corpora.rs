@@ -22,7 +22,7 @@ use crate::config::RetrievalConfig;
 use crate::error::{ApiError, internal};
 use crate::service::stored;
 use embedding::Embedding;
-use held::{Held, Indexed, Key};
+use held::{Held, Indexed, Key, Place};
 
 pub(crate) use adding::repeated;
 pub use adding::{Addition, Document, Written, add};
@@ -38,6 +38,8 @@ const SETTING: &str = "retrieval.model";
 pub struct Corpora {
     embedding: Option<Embedding>,
     held: Held,
+    /// One graph is made at a time.
+    linking: tokio::sync::Mutex<()>,
 }
 
 /// A corpus' index at the revision that the store has, held against writes.
@@ -49,7 +51,8 @@ impl Corpora {
         let load = |folder| Embedder::load(folder, config.threads);
         let embedder = config.model.as_deref().map(load).transpose()?;
         let embedding = embedder.map(|embedder| Embedding::new(embedder, config));
-        Ok(Self { embedding, held: Held::new(config.memory_bytes_max.0) })
+        let held = Held::new(config.memory_bytes_max.0);
+        Ok(Self { embedding, held, linking: tokio::sync::Mutex::default() })
     }
 
     fn embedding(&self) -> Result<&Embedding, ApiError> {
@@ -165,9 +168,11 @@ async fn current(app: &Data<App>, tenant: TenantId, name: &str) -> Result<Curren
         let mut guard = Arc::clone(&place).read_owned().await;
         if !is_current(&guard) {
             drop(guard);
-            let mut writing = place.write_owned().await;
+            let mut writing = Arc::clone(&place).write_owned().await;
             if !is_current(&writing) {
-                *writing = Some(load(app, tenant, &corpus).await?);
+                let mut indexed = load(app, tenant, &corpus).await?;
+                link(app, &place, &mut indexed);
+                *writing = Some(indexed);
             }
             guard = OwnedRwLockWriteGuard::downgrade(writing);
             let bytes = guard.as_ref().map_or(0, |indexed| indexed.bytes);
@@ -208,6 +213,33 @@ async fn load(app: &App, tenant: TenantId, corpus: &Corpus) -> Result<Indexed, A
         };
         indexed = web::block(add).await.map_err(internal)?.map_err(internal)?;
     }
+}
+
+/// Has a graph made for an index that wants one, beside the searches, which look at all fragments meanwhile.
+fn link(app: &Data<App>, place: &Place, indexed: &mut Indexed) {
+    if indexed.is_linking || !indexed.index.wants_graph() {
+        return;
+    }
+    indexed.is_linking = true;
+    let (app, place) = (app.clone(), Arc::clone(place));
+    tokio::spawn(async move {
+        let _turn = app.corpora.linking.lock().await;
+        let draft = place.read().await.as_ref().and_then(|indexed| indexed.index.draft());
+        let state = app.clone();
+        let make = move || draft.and_then(|draft| draft.finish(&|| state.is_draining()));
+        let made = web::block(make).await;
+        if let Some(indexed) = place.write().await.as_mut() {
+            indexed.is_linking = false;
+            match made {
+                Ok(Some(links)) => {
+                    indexed.index.adopt(links);
+                    app.shared.metrics.retrieval_graphs.increment(1);
+                }
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "a graph was not made; searches look at all fragments"),
+            }
+        }
+    });
 }
 
 /// Counts what was embedded as the tenant's.

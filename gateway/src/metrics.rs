@@ -66,6 +66,8 @@ pub struct Metrics {
     pub embedded_tokens: Counter,
     /// Searches of corpora.
     pub retrieval_searches: Counter,
+    /// Graphs made for large corpora.
+    pub retrieval_graphs: Counter,
     prompt_tokens: Counter,
     computed_tokens: Counter,
     exact_tokens: Counter,
@@ -219,6 +221,8 @@ impl Metrics {
                 .counter("relserve_embedded_texts_total", "Texts embedded for corpora and searches"),
             embedded_tokens: r.counter("relserve_embedded_tokens_total", "Tokens of embedded texts"),
             retrieval_searches: r.counter("relserve_retrieval_searches_total", "Searches of corpora"),
+            retrieval_graphs: r
+                .counter("relserve_retrieval_graphs_total", "Graphs made for the indexes of large corpora"),
             prompt_tokens: r.counter("relserve_prompt_tokens_total", "Prompt tokens of finished rows"),
             computed_tokens: r.counter("relserve_computed_tokens_total", "Prompt tokens computed"),
             exact_tokens: r.counter(

@@ -1,7 +1,8 @@
 //! The approximate index: hierarchical navigable small worlds of the crate `hnsw_rs`, and nothing of it shows outside.
 //!
-//! Points go in one by one in the order of their numbers, so that the same vectors make the same graph. The crate neither
-//! removes points nor tells which are reachable; [`crate::Index`] answers for both.
+//! Points go in one by one in the order of their numbers, so that the same vectors make the same graph. The crate can lose
+//! points: many copies of one text take all each other's links, and what came later has none. So each point is looked for
+//! when all are in, and what is not found is a candidate of every search.
 
 use hnsw_rs::prelude::{Distance, Hnsw};
 
@@ -13,6 +14,9 @@ const BUILD_BREADTH: usize = 128;
 const LAYERS: usize = 16;
 /// Candidates that are looked at in a search, at least.
 const SEARCH_BREADTH: usize = 160;
+
+/// Scores this near are the same: those of copies of one text.
+const SAME_SCORE: f32 = 1e-5;
 
 /// `1 - a b` of unit vectors: half the square of their distance.
 struct Angle;
@@ -41,22 +45,50 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
 pub(crate) struct Graph {
     points: usize,
     inner: Hnsw<'static, f32, Angle>,
+    /// Points that links do not lead to.
+    loose: Vec<usize>,
 }
 
 impl Graph {
-    /// An empty graph, for about so many points.
-    pub(crate) fn new(expected: usize) -> Self {
-        Self { points: 0, inner: Hnsw::new(LINKS, expected, LAYERS, BUILD_BREADTH, Angle) }
+    /// The graph of vectors of `dims` numbers each; none where `stop` said so.
+    pub(crate) fn of(vectors: &[f32], dims: usize, stop: &dyn Fn() -> bool) -> Option<Self> {
+        let points = vectors.len() / dims;
+        let inner = Hnsw::new(LINKS, points, LAYERS, BUILD_BREADTH, Angle);
+        let mut graph = Self { points, inner, loose: Vec::new() };
+        for (point, vector) in vectors.chunks_exact(dims).enumerate() {
+            if stop() {
+                return None;
+            }
+            graph.inner.insert((vector, point));
+        }
+        for (point, vector) in vectors.chunks_exact(dims).enumerate() {
+            if stop() {
+                return None;
+            }
+            // A copy will do.
+            let score = |found: usize| dot(vector, &vectors[found * dims..][..dims]);
+            let is_found = graph.linked(vector, 1).any(|found| score(found) >= score(point) - SAME_SCORE);
+            if !is_found {
+                graph.loose.push(point);
+            }
+        }
+        Some(graph)
     }
 
-    /// Adds the next point.
-    pub(crate) fn insert(&mut self, vector: &[f32]) {
-        self.inner.insert((vector, self.points));
-        self.points += 1;
+    /// Points in it.
+    pub(crate) fn points(&self) -> usize {
+        self.points
     }
 
-    /// Points near a vector: up to `count`, most of the nearest among them.
-    pub(crate) fn near(&self, vector: &[f32], count: usize) -> impl Iterator<Item = usize> {
+    /// Points near a vector, most of the `count` nearest among them, each once.
+    pub(crate) fn near(&self, vector: &[f32], count: usize) -> Vec<usize> {
+        let mut near: Vec<usize> = self.linked(vector, count).chain(self.loose.iter().copied()).collect();
+        near.sort_unstable();
+        near.dedup();
+        near
+    }
+
+    fn linked(&self, vector: &[f32], count: usize) -> impl Iterator<Item = usize> + use<> {
         let breadth = SEARCH_BREADTH.max(2 * count);
         self.inner.search(vector, count, breadth).into_iter().map(|point| point.d_id)
     }

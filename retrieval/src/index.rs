@@ -1,9 +1,9 @@
 //! Fragments with their vectors, and which are nearest to a question's.
 //!
-//! Small sets are searched exactly; larger ones by the [`crate::graph`], whose candidates are ranked again by their exact
-//! scores. A graph can lose points: many copies of one text take all each other's links, and what came later has none. So each
-//! point is looked for in the graph, and what it does not reach is looked at in every search. A removed fragment is skipped at once and leaves the memory when a quarter is dead. Equal scores are ordered by
-//! document and place, so that an index that was built again answers alike.
+//! A search looks at all fragments exactly, until there is a graph of them ([`crate::graph`]), which takes long to make
+//! and is made beside the searches: [`Index::draft`], [`Draft::finish`], [`Index::adopt`]. Its candidates are ranked again by
+//! their exact scores, and what was added since is looked at exactly. A removed fragment is skipped at once and leaves the
+//! memory when a quarter is dead. Equal scores are ordered by document and place.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,15 +11,12 @@ use std::sync::Arc;
 use crate::Error;
 use crate::graph::{Graph, dot};
 
-/// Up to this many fragments a search looks at all of them, which takes less than a millisecond.
+/// So many fragments need no graph: looking at all of them takes less than a millisecond.
 const EXACT_MAX: usize = 2_048;
+/// A graph is made anew when what was added since is more than one in this many of it.
+const ADDED_SHARE: usize = 4;
 /// Of this many fragments one may be dead before all are packed anew.
 const DEAD_SHARE: usize = 4;
-/// When the index has grown so many times, the graph is asked again for all of them.
-const GROWTH: usize = 2;
-/// Scores this near are the same: those of copies of one text.
-const SAME_SCORE: f32 = 1e-5;
-
 /// A piece of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragment {
@@ -51,12 +48,31 @@ pub struct Index {
     /// `dims` numbers a slot.
     vectors: Vec<f32>,
     dead: usize,
-    /// All slots, once they are many.
+    /// The first slots, once they are many.
     graph: Option<Graph>,
-    /// Slots that the graph does not reach.
-    loose: Vec<usize>,
-    /// Slots there were when all were last asked.
-    asked: usize,
+    /// Another whenever slots get other numbers.
+    numbering: Arc<()>,
+}
+
+/// What a graph is made of.
+pub struct Draft {
+    numbering: Arc<()>,
+    dims: usize,
+    vectors: Vec<f32>,
+}
+
+/// A finished graph.
+pub struct Links {
+    numbering: Arc<()>,
+    graph: Graph,
+}
+
+impl Draft {
+    /// Makes the graph: about a millisecond a fragment. None where `stop` said so.
+    pub fn finish(self, stop: &dyn Fn() -> bool) -> Option<Links> {
+        let graph = Graph::of(&self.vectors, self.dims, stop)?;
+        Some(Links { numbering: self.numbering, graph })
+    }
 }
 
 impl std::fmt::Debug for Index {
@@ -68,8 +84,8 @@ impl std::fmt::Debug for Index {
 impl Index {
     /// An empty index of vectors of `dims` numbers, for at most `fragments_max` fragments.
     pub fn new(dims: usize, fragments_max: usize) -> Self {
-        let (fragments, vectors, loose) = (Vec::new(), Vec::new(), Vec::new());
-        Self { dims, fragments_max, fragments, vectors, dead: 0, graph: None, loose, asked: 0 }
+        let (fragments, vectors, numbering) = (Vec::new(), Vec::new(), Arc::new(()));
+        Self { dims, fragments_max, fragments, vectors, dead: 0, graph: None, numbering }
     }
 
     /// Fragments in it.
@@ -91,20 +107,6 @@ impl Index {
         self.check(vector)?;
         self.fragments.push(Some(fragment));
         self.vectors.extend_from_slice(vector);
-        let slots = self.fragments.len();
-        match &mut self.graph {
-            Some(graph) => graph.insert(vector),
-            None if slots > EXACT_MAX => {
-                self.build();
-                return Ok(());
-            }
-            None => return Ok(()),
-        }
-        if slots >= self.asked * GROWTH {
-            self.ask_all();
-        } else if !self.is_reached(slots - 1) {
-            self.loose.push(slots - 1);
-        }
         Ok(())
     }
 
@@ -129,13 +131,10 @@ impl Index {
         self.check(vector)?;
         let wanted = count.min(self.len());
         let mut ranked = match &self.graph {
-            // As many more candidates as there may be dead among them.
+            // As many more candidates as there may be dead among them; and all that the graph does not know.
             Some(graph) => {
                 let near = graph.near(vector, wanted + wanted / DEAD_SHARE + 1);
-                let mut slots: Vec<usize> = near.chain(self.loose.iter().copied()).collect();
-                slots.sort_unstable();
-                slots.dedup();
-                self.rank(vector, slots.into_iter())
+                self.rank(vector, near.into_iter().chain(graph.points()..self.fragments.len()))
             }
             None => Vec::new(),
         };
@@ -159,25 +158,24 @@ impl Index {
         &self.vectors[slot * self.dims..][..self.dims]
     }
 
-    /// Makes the graph of all slots.
-    fn build(&mut self) {
-        let mut graph = Graph::new(self.fragments.len());
-        (0..self.fragments.len()).for_each(|slot| graph.insert(self.vector(slot)));
-        self.graph = Some(graph);
-        self.ask_all();
+    /// Whether a graph, or another one, would make searches shorter.
+    pub fn wants_graph(&self) -> bool {
+        let points = self.graph.as_ref().map_or(0, Graph::points);
+        self.fragments.len() - points > EXACT_MAX.max(points / ADDED_SHARE)
     }
 
-    /// Notes which slots the graph does not reach.
-    fn ask_all(&mut self) {
-        self.asked = self.fragments.len();
-        self.loose = (0..self.asked).filter(|slot| !self.is_reached(*slot)).collect();
+    /// What to make a graph of; none where a search does well as it is.
+    pub fn draft(&self) -> Option<Draft> {
+        let numbering = || Arc::clone(&self.numbering);
+        let draft = || Draft { numbering: numbering(), dims: self.dims, vectors: self.vectors.clone() };
+        self.wants_graph().then(draft)
     }
 
-    /// Whether a search for a slot's own vector finds it, or a copy.
-    fn is_reached(&self, slot: usize) -> bool {
-        let vector = self.vector(slot);
-        let nearest = self.graph.as_ref().and_then(|graph| graph.near(vector, 1).next());
-        nearest.is_some_and(|found| dot(vector, self.vector(found)) >= dot(vector, vector) - SAME_SCORE)
+    /// Searches by a graph from now on. One of another index, or of before slots got other numbers, is not taken.
+    pub fn adopt(&mut self, links: Links) {
+        if Arc::ptr_eq(&links.numbering, &self.numbering) {
+            self.graph = Some(links.graph);
+        }
     }
 
     /// Forgets dead slots.
@@ -188,10 +186,7 @@ impl Index {
         }
         self.fragments.retain(Option::is_some);
         (self.vectors, self.dead) = (vectors, 0);
-        (self.graph, self.loose) = (None, Vec::new());
-        if self.fragments.len() > EXACT_MAX {
-            self.build();
-        }
+        (self.graph, self.numbering) = (None, Arc::new(()));
     }
 
     fn check(&self, vector: &[f32]) -> Result<(), Error> {
@@ -212,7 +207,8 @@ impl Index {
         let living = self.fragments.iter().flatten().count();
         assert_eq!(living + self.dead, self.fragments.len(), "each slot lives or is dead");
         assert!(living <= self.fragments_max, "the bound holds");
-        assert!(self.loose.iter().all(|slot| *slot < self.fragments.len()), "what is loose is there");
+        let points = self.graph.as_ref().map_or(0, Graph::points);
+        assert!(points <= self.fragments.len(), "the graph knows no more than there is");
     }
 }
 

@@ -17,4 +17,4 @@ mod tokens;
 pub use embedder::{Embedder, Embedding};
 pub use error::Error;
 pub use fragment::{Cut, Piece};
-pub use index::{Fragment, Hit, Index};
+pub use index::{Draft, Fragment, Hit, Index, Links};

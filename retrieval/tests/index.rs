@@ -38,8 +38,17 @@ fn index(vectors: &[Vec<f32>]) -> Index {
     for (i, vector) in vectors.iter().enumerate() {
         index.add(fragment(i / 4, i % 4), vector).unwrap();
     }
-    index.check_invariants();
+    link(&mut index);
     index
+}
+
+/// Gives an index its graph, where it wants one.
+fn link(index: &mut Index) {
+    if let Some(draft) = index.draft() {
+        index.adopt(draft.finish(&|| false).unwrap());
+    }
+    assert!(index.draft().is_none(), "one graph is enough");
+    index.check_invariants();
 }
 
 /// The nearest by a plain scan in double precision, among those of living documents.
@@ -114,6 +123,25 @@ fn nineteen_of_twenty_nearest_are_found_among_five_thousand_also_after_removals_
     index.check_invariants();
     let share = recall(&index, &vectors, &dead, &mut random);
     assert!(share >= 0.95, "recall {share} after additions");
+}
+
+#[test]
+fn a_graph_is_made_beside_exact_searches_and_fits_its_own_numbering_only() {
+    let mut random = Random(21);
+    let vectors: Vec<_> = (0..2_100).map(|_| random.vector()).collect();
+    let mut index = Index::new(DIMS, 10_000);
+    for (i, vector) in vectors.iter().enumerate() {
+        index.add(fragment(i / 4, i % 4), vector).unwrap();
+    }
+    let (draft, query) = (index.draft().unwrap(), random.vector());
+    assert_eq!(found(&index, &query, 10), nearest(&vectors, &query, 10, &HashSet::new()));
+    assert!(index.draft().unwrap().finish(&|| true).is_none(), "it can be stopped");
+    // More than a quarter goes: what is left gets other numbers, so the graph of before would mix texts up.
+    let dead: HashSet<usize> = (0..200).collect();
+    dead.iter().for_each(|document| assert_eq!(index.remove(&document.to_string()), 4));
+    index.adopt(draft.finish(&|| false).unwrap());
+    index.check_invariants();
+    assert_eq!(found(&index, &query, 10), nearest(&vectors, &query, 10, &dead));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! on where it ended.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use actix_web::web::Data;
 use base::{Bytes, TenantId, TokenCount};
@@ -12,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use store::{Corpus, CorpusLimits, NewCorpus, NewDocument, StoredFragment, UnixMillis};
 
 use super::held::{Indexed, render_vector};
-use super::{account, find, made, refused, usable};
+use super::{account, find, link, made, refused, usable};
 use crate::app::App;
 use crate::error::{ApiError, internal};
 use crate::service::stored;
@@ -273,7 +274,8 @@ async fn keep(
     };
     let key = (tenant, corpus.name.clone());
     // Held over the write: whoever searches sees the index of before or that of after.
-    let mut indexed = app.corpora.held.place(&key).write_owned().await;
+    let place = app.corpora.held.place(&key);
+    let mut indexed = Arc::clone(&place).write_owned().await;
     let now = UnixMillis(app.shared.clock.unix_ms());
     let name = (corpus.name.as_str(), corpus.embedder.as_str());
     let (before, after) =
@@ -286,8 +288,9 @@ async fn keep(
         };
         // What cannot be put in is made anew from the store.
         match actix_web::web::block(replace).await.map_err(internal)? {
-            Ok(held) => {
+            Ok(mut held) => {
                 app.corpora.held.note(&key, held.bytes);
+                link(app, &place, &mut held);
                 *indexed = Some(held);
             }
             Err(error) => tracing::warn!(%error, "an index is made anew"),

@@ -21,6 +21,8 @@ pub(super) struct Indexed {
     pub(super) index: Index,
     /// About what it takes in memory.
     pub(super) bytes: u64,
+    /// Whether a graph is being made for it.
+    pub(super) is_linking: bool,
 }
 
 /// The place of a corpus' index; its lock lets one task make it while others wait.
@@ -90,7 +92,7 @@ impl Held {
 impl Indexed {
     /// An empty index.
     pub(super) fn new(revision: u64, dims: usize, fragments_max: usize) -> Self {
-        Self { revision, index: Index::new(dims, fragments_max), bytes: 0 }
+        Self { revision, index: Index::new(dims, fragments_max), bytes: 0, is_linking: false }
     }
 
     /// Adds a stored fragment.

@@ -285,6 +285,26 @@ async fn a_client_that_leaves_ends_the_embedding_and_leaves_whole_documents() {
 }
 
 #[actix_web::test]
+async fn a_large_corpus_is_searched_while_its_graph_is_made_and_answers_alike_after() {
+    let (_folder, config) = retrieving();
+    let server = serve_with(config, model()).await;
+    // Each pair of numbers is spelt otherwise.
+    let text: String = (0..2_200).map(|i| format!("{} {}. ", i * 7_919 % 10_007, i)).collect();
+    let body = json!({"name": "c", "documents": documents(&[("numbers", &text), ("words", "boat fish")]), "fragment_tokens": 12});
+    let made = add(&server, body).await;
+    assert!(made["fragments"].as_u64().unwrap() > 2_048, "{made}");
+    let (_, before) = search(&server, "boat fish", 3).await;
+    assert_eq!(before["data"][0]["document"], "words");
+    server.until("a graph is made", |server| server.metric("relserve_retrieval_graphs_total") == 1.0).await;
+    let (_, after) = search(&server, "boat fish", 3).await;
+    assert_eq!(after["data"][0], before["data"][0]);
+    let reply =
+        add(&server, json!({"name": "c", "documents": documents(&[("later", "tax of the tax")])})).await;
+    assert_eq!(reply["written"]["fragments"], 1);
+    assert_eq!(search(&server, "tax of the tax", 1).await.0, ["later"]);
+}
+
+#[actix_web::test]
 async fn embedded_tokens_are_the_tenants_usage() {
     let (_folder, config) = retrieving();
     let (_dir, store) = lasting_store().await;
