@@ -16,7 +16,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use base::{Bytes, Slot};
-use common::{BLOCK, run, slot};
+use common::{BLOCK, median, processor, run, slot};
 use engine::checkpoint::Dtype;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::decoder::{Decoder, LoadOptions, Workspace};
@@ -83,28 +83,14 @@ impl Subject {
 
     /// Seconds of a processor that a step takes.
     fn step(&mut self, slots: &[Slot]) -> f64 {
-        let start = self.processor();
+        let start = processor(self.decoder.cpu());
         let hidden =
             self.decoder.forward(&mut self.pool, slots, &mut self.work).expect("no other rank fails");
         let logits = self.decoder.logits(&hidden, &mut self.work).expect("no other rank fails");
         black_box(&logits);
         self.work.keep_logits(logits);
-        self.processor() - start
+        processor(self.decoder.cpu()) - start
     }
-
-    /// Seconds of a processor that the decoder's thread has had: the system's own figure, in nanoseconds.
-    fn processor(&self) -> f64 {
-        let read = || std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-        let text = self.decoder.cpu().run(read).expect("the system counts a thread's time");
-        text.split(' ').next().and_then(|nanos| nanos.parse::<f64>().ok()).expect("it is a number") / 1e9
-    }
-}
-
-/// The one in the middle.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn main() {

@@ -17,13 +17,13 @@ use base::{
 };
 use rayon::prelude::*;
 
-use crate::constraint::{Constraints, Follow};
+use crate::constraint::{Constraints, Follow, Pushed};
 use crate::parallel::{Broken, Memory, Ranks};
 use crate::pool::{PoolError, PoolShape};
-use crate::sample::sample;
+use crate::sample::{highest_wanted, sample, sample_highest};
 use crate::stop::StopText;
 use crate::text::{DecodeState, TokenText};
-use draw::{Asked, Drawn, draw};
+use draw::{Asked, Drawn, draw, draw_rows};
 
 /// Rows whose logits are in memory together: bounds them at a vocabulary's width each.
 const LOGIT_ROWS_MAX: usize = 64;
@@ -111,6 +111,10 @@ impl LocalExecutor {
     fn sample(&mut self, hidden: &[f32], asked: &[Asked<'_>]) -> Result<Vec<RowOutcome>, Broken> {
         let width = self.ranks.config().embedding;
         let mut outcomes = Vec::with_capacity(asked.len());
+        if let Some(wanted) = wanted(asked) {
+            self.sample_highest(hidden, asked, &wanted, &mut outcomes)?;
+            return Ok(outcomes);
+        }
         let (mut hidden, mut asked) = (hidden, asked);
         while !asked.is_empty() {
             let (slots, rows) = together(asked);
@@ -120,6 +124,31 @@ impl LocalExecutor {
             (hidden, asked) = (behind, later);
         }
         Ok(outcomes)
+    }
+
+    /// Samples slots that have no constraint from their highest logits, `wanted` of each row.
+    fn sample_highest(
+        &mut self,
+        hidden: &[f32],
+        asked: &[Asked<'_>],
+        wanted: &[usize],
+        outcomes: &mut Vec<RowOutcome>,
+    ) -> Result<(), Broken> {
+        let ids_end = self.text.ids_end() as usize;
+        let found = self.ranks.highest(&mut self.memory, hidden, (wanted, ids_end))?;
+        let mut rest = &found[..];
+        for asked in asked {
+            let (own, behind) = rest.split_at(asked.rows());
+            rest = behind;
+            let SampleSpec { generation, seed, .. } = asked.spec;
+            let drawn = draw_rows(asked, |row, index| {
+                let token = sample_highest(self.ranks.cpu(), &own[row], generation, (*seed, index))?;
+                Ok((token, Pushed::Open(Vec::new())))
+            });
+            let result = drawn.map(|drawn| self.emit(asked, drawn, None));
+            outcomes.push(RowOutcome { request: asked.request, result });
+        }
+        Ok(())
     }
 
     /// Samples slots whose logits are in memory together.
@@ -231,6 +260,17 @@ fn spoiled<'a>(slots: &'a [Slot], rows: &'a [RowOutcome]) -> impl Iterator<Item 
         let known = slot.input.len() - slot.guesses as usize;
         Slot { input: slot.input[..known].to_vec(), guesses: 0, ..slot.clone() }
     })
+}
+
+/// How many of its highest logits each row is sampled from; `None` where any row needs all of them.
+fn wanted(asked: &[Asked<'_>]) -> Option<Vec<usize>> {
+    let mut rows = Vec::new();
+    for asked in asked {
+        let generation = &asked.spec.generation;
+        let wanted = highest_wanted(generation).filter(|_| generation.constraint.is_none())?;
+        rows.extend(std::iter::repeat_n(wanted, asked.rows()));
+    }
+    Some(rows)
 }
 
 /// How many of the first slots have their logits in memory together, at least one, and the rows of them.

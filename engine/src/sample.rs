@@ -3,6 +3,7 @@
 use base::{Generation, RowError, TokenId};
 
 use crate::device::Cpu;
+use crate::device::cpu::{Highest, KEPT_MAX};
 
 /// The token that `logits` give at output position `index` of a row seeded `seed`.
 ///
@@ -15,25 +16,57 @@ pub(crate) fn sample(
     generation: &Generation,
     (seed, index): (u64, u32),
 ) -> Result<TokenId, RowError> {
+    if let Some(wanted) = highest_wanted(generation) {
+        return sample_highest(cpu, &cpu.highest_of(logits, wanted, ids_end), generation, (seed, index));
+    }
     if !all_finite(logits) {
         return Err(RowError::NotANumber);
     }
     let ids_end = ids_end.min(logits.len());
     let logits = &mut logits[..ids_end];
     let (best, max) = argmax(logits);
-    if generation.temperature <= 0.0 || generation.top_k == Some(1) {
-        return Ok(TokenId(best as u32));
+    let token = draw(cpu, logits, max, generation, uniform(seed, index));
+    Ok(TokenId(token.unwrap_or(best) as u32))
+}
+
+/// How many of a row's highest logits [`sample_highest`] needs; `None` where it may draw from all or many.
+pub(crate) fn highest_wanted(generation: &Generation) -> Option<usize> {
+    if generation.temperature <= 0.0 {
+        return Some(1);
     }
-    cpu.exp(logits, max, 1.0 / generation.temperature); // now weights, the largest 1
-    let draw = uniform(seed, index);
-    let token = match (generation.top_k, generation.top_p) {
+    generation.top_k.map(|k| (k as usize).max(1)).filter(|k| *k <= KEPT_MAX)
+}
+
+/// [`sample`] from a row's [`highest_wanted`] highest logits: the same token.
+pub(crate) fn sample_highest(
+    cpu: &Cpu,
+    highest: &Highest,
+    generation: &Generation,
+    (seed, index): (u64, u32),
+) -> Result<TokenId, RowError> {
+    let kept = highest.kept().ok_or(RowError::NotANumber)?;
+    let (max, best) = kept.first().copied().unwrap_or_default();
+    if kept.len() <= 1 || generation.temperature <= 0.0 {
+        return Ok(TokenId(best));
+    }
+    // In the order of their ids, so that of equal weights the lowest id comes first.
+    let mut kept = kept.to_vec();
+    kept.sort_unstable_by_key(|(_, id)| *id);
+    let mut logits: Vec<f32> = kept.iter().map(|(logit, _)| *logit).collect();
+    let token = draw(cpu, &mut logits, max, generation, uniform(seed, index));
+    Ok(TokenId(token.map_or(best, |token| kept[token].1)))
+}
+
+/// The number of the logit that `draw` falls on, of which `max` is the highest; they become weights, the largest 1.
+fn draw(cpu: &Cpu, logits: &mut [f32], max: f32, generation: &Generation, draw: f64) -> Option<usize> {
+    cpu.exp(logits, max, 1.0 / generation.temperature);
+    match (generation.top_k, generation.top_p) {
         (None, 1.0) => pick(logits.iter().copied().enumerate(), draw),
         (top_k, top_p) => {
             let kept = nucleus(logits, top_k, top_p);
             pick(kept.iter().map(|token| (*token, logits[*token])), draw)
         }
-    };
-    Ok(TokenId(token.unwrap_or(best) as u32))
+    }
 }
 
 /// Makes sure that only allowed tokens can be drawn. What is not a number stays so: the row shall fail by it.

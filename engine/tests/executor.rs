@@ -12,6 +12,7 @@ use base::{
 use common::{
     Blocks, Row, advance, decode_all, decoder, executor, executor_of, plan, step, tokens, with_unsound_token,
 };
+use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::executor::{LocalExecutor, PoolSettings};
@@ -225,4 +226,36 @@ fn a_retired_request_leaves_nothing_behind() {
     next.retired = vec![RequestId(0), RequestId(2), RequestId(2), RequestId(99)];
     executor.step(&next).expect("the plan is sound");
     assert_eq!(executor.rows_kept(), 2);
+}
+
+#[test]
+fn a_row_draws_the_same_tokens_whether_or_not_logits_are_written() {
+    let model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Qwen2, 37) };
+    let ways = [
+        Generation::default(),
+        Generation { temperature: 1.3, top_k: Some(1), ..Generation::default() },
+        Generation { temperature: 1.3, top_k: Some(5), ..Generation::default() },
+        Generation { temperature: 2.0, top_k: Some(64), top_p: 0.8, ..Generation::default() },
+    ];
+    let run = |is_beside_one_that_needs_all: bool| {
+        let (mut executor, mut blocks) = (executor(&model, BLOCK as u32), Blocks::default());
+        let mut rows: Vec<Row> = Vec::new();
+        for (id, generation) in ways.iter().enumerate() {
+            let mut row = Row::new(id as u64, tokens(5, 12), 40, BLOCK, &mut blocks);
+            row.generation = Arc::new(Generation { ignore_end: true, ..generation.clone() });
+            rows.push(row);
+        }
+        if is_beside_one_that_needs_all {
+            let mut row = Row::new(9, tokens(6, 9), 40, BLOCK, &mut blocks);
+            row.generation = Arc::new(Generation { ignore_end: true, ..warm() });
+            rows.push(row);
+        }
+        let slots = rows.iter().map(|row| row.slot(0..row.prompt)).collect();
+        advance(&mut executor, &mut rows, slots);
+        decode_all(&mut executor, &mut rows, 16)
+    };
+    let (alone, beside) = (run(false), run(true));
+    assert_eq!(alone[..], beside[..ways.len()]);
+    assert_eq!(alone[0], alone[1], "one of one is the likeliest");
+    assert_ne!(alone[0], alone[2], "tokens are drawn");
 }

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use base::text::ByteText;
-use base::{Bytes, RowError, Slot, TokenId};
+use base::{Bytes, Generation, RowError, Slot, TokenId};
 use common::{Blocks, Row, advance, decode_all, difference, step, tokens, with_unsound_token};
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
@@ -153,6 +153,31 @@ fn keys_and_values_of_eight_bits_answer_as_on_one_rank() {
 }
 
 #[test]
+fn the_highest_logits_are_found_among_all_ranks_tokens_and_padding_is_left_out() {
+    let model = Synthetic::tiny(Family::Llama, 71);
+    let weights = model.weights();
+    for count in [1, 2, 4] {
+        let ranks = ranks_on(Isa::detect(), &model, &weights, count);
+        let shape = ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("the pool fits");
+        let (mut memory, mut blocks) = (ranks.memory(shape), Blocks::default());
+        let rows = (0..3).map(|id| Row::new(id, tokens(id, 9), 16, BLOCK, &mut blocks));
+        let slots: Vec<Slot> = rows.map(|row| row.slot(0..row.prompt)).collect();
+        let hidden = ranks.forward(&mut memory, &slots).expect("no rank fails");
+        let logits = ranks.logits(&mut memory, &hidden).expect("no rank fails");
+        let (wanted, vocab) = ([1, 5, 64], model.config.vocab);
+        for end in [vocab, vocab / 3, 7, vocab + 9] {
+            let found = ranks.highest(&mut memory, &hidden, (&wanted, end)).expect("no rank fails");
+            for ((logits, found), wanted) in logits.chunks_exact(vocab).zip(&found).zip(wanted) {
+                let mut sorted: Vec<(f32, u32)> = logits.iter().copied().zip(0..).take(end).collect();
+                sorted.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+                sorted.truncate(wanted);
+                assert_eq!(found.kept(), Some(&sorted[..]), "{wanted} of {count} ranks before {end}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_whole_run_draws_the_tokens_of_one_rank() {
     for family in FAMILIES {
         let model = Synthetic::tiny(family, 66);
@@ -186,12 +211,16 @@ fn a_whole_run_draws_the_tokens_of_one_rank() {
 fn logits_that_are_not_numbers_fail_their_row_alone_on_every_rank() {
     let model = Synthetic::tiny(Family::Llama, 67);
     let weights = with_unsound_token(&model, TokenId(7));
-    let (mut executor, mut blocks) = (executor(&model, &weights, 2), Blocks::default());
-    let good = Row::new(1, vec![TokenId(3); 20], 40, BLOCK, &mut blocks);
-    let bad = Row::new(2, vec![TokenId(3), TokenId(7), TokenId(3)], 40, BLOCK, &mut blocks);
-    let results = step(&mut executor, [&good, &bad].map(|row| row.slot(0..row.prompt)).to_vec());
-    assert!(results[0].is_ok());
-    assert_eq!(results[1], Err(RowError::NotANumber));
+    // Greedy rows, of which no logits are written; then beside one that is drawn from all of its own.
+    for (id, temperature) in [(1, 0.0), (3, 1.0)] {
+        let (mut executor, mut blocks) = (executor(&model, &weights, 2), Blocks::default());
+        let mut good = Row::new(id, vec![TokenId(3); 20], 40, BLOCK, &mut blocks);
+        good.generation = Arc::new(Generation { temperature, ..Generation::default() });
+        let bad = Row::new(2, vec![TokenId(3), TokenId(7), TokenId(3)], 40, BLOCK, &mut blocks);
+        let results = step(&mut executor, [&good, &bad].map(|row| row.slot(0..row.prompt)).to_vec());
+        assert!(results[0].is_ok());
+        assert_eq!(results[1], Err(RowError::NotANumber));
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! What the benches of steps share: slots and runs, with a trivial allocator of blocks.
+//! What the benches of steps share: slots and runs, with a trivial allocator of blocks, and a clock.
+#![allow(dead_code, reason = "each bench uses a part of it")]
 
 use std::sync::Arc;
 
 use base::{BlockId, Generation, RequestId, Run, SampleSpec, Slot, TokenCount, TokenId};
+use engine::device::Cpu;
 
 /// Positions of a block.
 pub(crate) const BLOCK: usize = 16;
@@ -35,4 +37,18 @@ pub(crate) fn run(tokens: usize, next: &mut u32) -> Run {
         tokens: TokenCount(tokens as u64),
         shift: 0,
     }
+}
+
+/// Seconds of a processor that a device's only thread has had: the system's own figure, in nanoseconds.
+pub(crate) fn processor(cpu: &Cpu) -> f64 {
+    let text = cpu.run(|| std::fs::read_to_string("/proc/thread-self/schedstat").ok());
+    let text = text.expect("the system counts a thread's time");
+    text.split(' ').next().and_then(|nanos| nanos.parse::<f64>().ok()).expect("it is a number") / 1e9
+}
+
+/// The one in the middle.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }

@@ -16,7 +16,7 @@ use crate::attention::plan::AttentionPlan;
 use crate::attention::{Heads, Layer as Attention, PARTIAL_BYTES_MAX};
 use crate::checkpoint::ModelConfig;
 use crate::checkpoint::config::Position;
-use crate::device::cpu::Norm;
+use crate::device::cpu::{Highest, Norm};
 use crate::device::{Cpu, Matrix, Scratch};
 use crate::parallel::{Broken, Collective};
 use crate::pool::{Cell, KvPool};
@@ -168,6 +168,32 @@ impl Decoder {
             let part = |row: usize, rank: usize| &parts[(rank * rows + row) * vocab..][..vocab];
             let parts = (0..rows).flat_map(|row| (0..ranks).map(move |rank| (row, rank)));
             Ok(parts.flat_map(|(row, rank)| part(row, rank)).copied().collect())
+        })
+    }
+
+    /// The highest of the logits of each row of hidden states, as many as `wanted` says; tokens from `end` on are not
+    /// kept. No logits are written.
+    pub fn highest(
+        &self,
+        hidden: &[f32],
+        (wanted, end): (&[usize], usize),
+        work: &mut Workspace,
+    ) -> Result<Vec<Highest>, Broken> {
+        let (rank, ranks, vocab) = (self.collective.rank(), self.collective.ranks(), self.config.vocab);
+        self.cpu.run(|| {
+            let end = end.saturating_sub(rank * vocab);
+            let own = self.cpu.highest(hidden, &self.head, (wanted, end), &mut work.scratch);
+            if ranks == 1 {
+                return Ok(own);
+            }
+            let part: Vec<f32> = own.iter().flat_map(Highest::written).collect();
+            let mut parts = vec![0.0; ranks * part.len()];
+            self.collective.all_gather(&part, &mut parts)?;
+            let mut found: Vec<Highest> = wanted.iter().map(|wanted| Highest::new(*wanted)).collect();
+            for (rank, mut part) in parts.chunks_exact(part.len()).enumerate() {
+                found.iter_mut().for_each(|row| part = row.append_written(part, rank * vocab));
+            }
+            Ok(found)
         })
     }
 

@@ -41,9 +41,6 @@ pub(super) struct Drawn {
 }
 
 /// Draws from `logits` `[1 + guesses, vocab]`, each row by `sample` at its output position.
-///
-/// A row of logits behind a guess that cannot be drawn from is left to the next step, for the tokens before it are
-/// sound: it fails there, unless the output ends with them.
 pub(super) fn draw(
     logits: &mut [f32],
     asked: &Asked<'_>,
@@ -55,9 +52,23 @@ pub(super) fn draw(
     if may_force && !all_finite(logits) {
         return Err(RowError::NotANumber);
     }
-    let mut tokens = Vec::new();
     let vocab = logits.len() / asked.rows();
-    for (row, logits) in logits.chunks_exact_mut(vocab).enumerate() {
+    draw_rows(asked, |row, index| {
+        let logits = &mut logits[row * vocab..][..vocab];
+        draw_one(logits, follow, asked.forces, |logits| sample(logits, index))
+    })
+}
+
+/// Draws by `one`, which is told the row of logits and the output position.
+///
+/// A row of logits behind a guess that cannot be drawn from is left to the next step, for the tokens before it are
+/// sound: it fails there, unless the output ends with them.
+pub(super) fn draw_rows(
+    asked: &Asked<'_>,
+    mut one: impl FnMut(usize, u32) -> Result<(TokenId, Pushed), RowError>,
+) -> Result<Drawn, RowError> {
+    let mut tokens = Vec::new();
+    for row in 0..asked.rows() {
         // Forced tokens are guessed as well, or the logits behind them are not here.
         if row < tokens.len() {
             continue;
@@ -66,7 +77,7 @@ pub(super) fn draw(
             break;
         }
         let index = asked.spec.output_index + row as u32;
-        match draw_one(logits, follow, asked.forces, |logits| sample(logits, index)) {
+        match one(row, index) {
             Err(error) if row == 0 => return Err(error),
             Err(_) => break,
             Ok((token, Pushed::Ended(rest))) => {

@@ -13,6 +13,7 @@ use super::{Broken, ShardError};
 use crate::checkpoint::{ModelConfig, WeightSource};
 use crate::decoder::{Decoder, LoadOptions, Workspace};
 use crate::device::Cpu;
+use crate::device::cpu::Highest;
 use crate::pool::{KvPool, PoolError, PoolShape};
 use crate::settings::{Keep, KvFormat};
 
@@ -117,6 +118,16 @@ impl Ranks {
     /// Logits `[rows, vocab]` of hidden states `[rows, embedding]`.
     pub fn logits(&self, memory: &mut [Memory], hidden: &[f32]) -> Result<Vec<f32>, Broken> {
         self.together(memory, |decoder, memory| decoder.logits(hidden, &mut memory.work))
+    }
+
+    /// The highest logits of hidden states: [`Decoder::highest`].
+    pub fn highest(
+        &self,
+        memory: &mut [Memory],
+        hidden: &[f32],
+        (wanted, end): (&[usize], usize),
+    ) -> Result<Vec<Highest>, Broken> {
+        self.together(memory, |decoder, memory| decoder.highest(hidden, (wanted, end), &mut memory.work))
     }
 
     /// Takes back what [`Self::logits`] gave, for the next step.

@@ -2,9 +2,10 @@
 
 use super::finish::Finish;
 use super::groups::{self, Groups};
+use super::highest::Highest;
 use super::packed::Packed;
 use super::pairs::{self, Pair, Pairs};
-use super::product::{Outputs, RowBlock, multiply};
+use super::product::{Kernel, Outputs, RowBlock, highest, multiply};
 use super::tile::{Element, row_blocks};
 use super::wide::{self, Wide};
 use super::{Cpu, Isa};
@@ -148,54 +149,86 @@ impl Cpu {
         self.product(x, weights, Finish::Add, y, scratch);
     }
 
+    /// The highest of what [`Self::linear`] would give for each row of `x`, as many as `wanted` says: all outputs are
+    /// computed, none is written, and those from `end` on are not kept. The layer is one without bias and activation.
+    pub(crate) fn highest(
+        &self,
+        x: &[f32],
+        weights: &Matrix,
+        (wanted, end): (&[usize], usize),
+        scratch: &mut Scratch,
+    ) -> Vec<Highest> {
+        assert!(weights.activation == Activation::None && weights.bias.is_none(), "only sums are looked at");
+        assert!(x.len() == wanted.len() * weights.inputs);
+        if x.is_empty() {
+            return Vec::new();
+        }
+        let extent = (weights.outputs, weights.width);
+        self.with_kernel(x, weights, scratch, |kernel, blocks| {
+            highest(self.isa, kernel, blocks, extent, (wanted, end))
+        })
+    }
+
     fn product(&self, x: &[f32], weights: &Matrix, finish: Finish, y: &mut [f32], scratch: &mut Scratch) {
-        let (inputs, isa, width) = (weights.inputs, self.isa, weights.width);
-        let rows = x.len() / inputs;
-        assert!(x.len() == rows * inputs && y.len() == rows * weights.outputs);
-        assert!(weights.isa == isa, "the matrix was packed by this device");
-        if rows == 0 {
+        assert!(y.len() * weights.inputs == x.len() * weights.outputs);
+        if x.is_empty() {
             return;
         }
+        let (count, width) = (weights.outputs, weights.width);
+        let outputs = Outputs { count, width, finish, bias: weights.bias.as_deref() };
+        self.with_kernel(x, weights, scratch, |kernel, blocks| {
+            multiply(self.isa, kernel, blocks, outputs, y)
+        });
+    }
+
+    /// Packs the rows of `x` for the kernel of `weights`; `then` has both, and the blocks in which it takes rows.
+    fn with_kernel<T>(
+        &self,
+        x: &[f32],
+        weights: &Matrix,
+        scratch: &mut Scratch,
+        then: impl FnOnce(&dyn Kernel, &[RowBlock]) -> T,
+    ) -> T {
+        let (inputs, isa, width) = (weights.inputs, self.isa, weights.width);
+        let rows = x.len() / inputs;
+        assert!(x.len() == rows * inputs);
+        assert!(weights.isa == isa, "the matrix was packed by this device");
         let rows_max = match &weights.values {
             Values::Bf16Pairs(_) => pairs::rows_max(isa),
             Values::Q8(..) => groups::ROWS_MAX,
             _ => isa.rows_max(),
         };
         let blocks: Vec<RowBlock> = row_blocks(rows, rows_max).collect();
-        let outputs = Outputs { count: weights.outputs, width, finish, bias: weights.bias.as_deref() };
+        let packed = &mut scratch.packed;
         match &weights.values {
-            Values::F32(panels) => wide_product(isa, (x, inputs), panels, &blocks, outputs, y, scratch),
-            Values::F16(panels) => wide_product(isa, (x, inputs), panels, &blocks, outputs, y, scratch),
-            Values::Bf16(panels) => wide_product(isa, (x, inputs), panels, &blocks, outputs, y, scratch),
+            Values::F32(panels) => wide((isa, inputs, width), x, panels, &blocks, packed, then),
+            Values::F16(panels) => wide((isa, inputs, width), x, panels, &blocks, packed, then),
+            Values::Bf16(panels) => wide((isa, inputs, width), x, panels, &blocks, packed, then),
             Values::Bf16Pairs(panels) => {
                 let activations = pairs::round_rows(isa, x, inputs, &mut scratch.rounded);
                 let pairs = pairs::pair_count(inputs);
-                let kernel = Pairs { isa, rows, pairs, width, activations, panels };
-                multiply(isa, &kernel, &blocks, outputs, y);
+                then(&Pairs { isa, rows, pairs, width, activations, panels }, &blocks)
             }
             Values::Q8(panels, group) => {
                 let group = *group;
                 let activations = groups::quantise_rows(isa, x, (inputs, group), &mut scratch.quantised);
-                let kernel = Groups { isa, rows, inputs, group, width, activations, panels };
-                multiply(isa, &kernel, &blocks, outputs, y);
+                then(&Groups { isa, rows, inputs, group, width, activations, panels }, &blocks)
             }
         }
     }
 }
 
-/// The product with weights that are widened.
-fn wide_product<E: Element>(
-    isa: Isa,
-    (x, inputs): (&[f32], usize),
+/// [`Cpu::with_kernel`] of weights that are widened.
+fn wide<E: Element, T>(
+    (isa, inputs, width): (Isa, usize, usize),
+    x: &[f32],
     panels: &[E],
     blocks: &[RowBlock],
-    outputs: Outputs<'_>,
-    y: &mut [f32],
-    scratch: &mut Scratch,
-) {
-    let rows = wide::pack_blocks(x, inputs, blocks, &mut scratch.packed);
-    let kernel = Wide { isa, inputs, width: outputs.width, rows, panels };
-    multiply(isa, &kernel, blocks, outputs, y);
+    packed: &mut Vec<f32>,
+    then: impl FnOnce(&dyn Kernel, &[RowBlock]) -> T,
+) -> T {
+    let rows = wide::pack_blocks(x, inputs, blocks, packed);
+    then(&Wide { isa, inputs, width, rows, panels }, blocks)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod bytes;
 mod emulated;
 mod finish;
 mod groups;
+mod highest;
 mod isa;
 mod layout;
 mod limits;
@@ -33,6 +34,8 @@ mod tile;
 mod wide;
 
 pub(crate) use bytes::{BytePair, kept_scales, scale, widen};
+pub use highest::Highest;
+pub(crate) use highest::KEPT_MAX;
 pub use isa::Isa;
 pub use limits::Limits;
 pub use matrix::{Activation, Format, Matrix, Scratch};

@@ -5,10 +5,13 @@
 //! they are finished (bias, activation, residual) into the result while the cache still has them. Pieces follow each other
 //! in order and rows do not see each other, so an output's bits do not depend on what else is in the batch.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::Isa;
 use super::finish::{Finish, Target, finish};
+use super::highest::{Highest, Place, look};
 
 /// Row blocks that one task takes over a panel: their packed activations stay in cache.
 pub(super) const ROW_BLOCKS_PER_TASK: usize = 16;
@@ -67,28 +70,88 @@ impl Shared {
     }
 }
 
-/// `y[t, o]` = the finished sums of the kernel, for the rows of all `blocks`, which are those of `y` in order.
-pub(super) fn multiply<K: Kernel>(
+/// How a product is cut into tasks: each takes some panels over some row blocks.
+struct Tasks<'a> {
+    groups: Vec<&'a [RowBlock]>,
+    panels: usize,
+    /// Of the panels.
+    chunks: usize,
+}
+
+impl<'a> Tasks<'a> {
+    fn new(blocks: &'a [RowBlock], panels: usize) -> Self {
+        let chunks = panels.min(TASKS_PER_THREAD * rayon::current_num_threads());
+        Self { groups: blocks.chunks(ROW_BLOCKS_PER_TASK).collect(), panels, chunks }
+    }
+
+    /// How many there are: those of the same row blocks follow each other, in the order of their panels.
+    fn count(&self) -> usize {
+        self.chunks * self.groups.len()
+    }
+
+    fn get(&self, task: usize) -> (&'a [RowBlock], Range<usize>) {
+        let (group, chunk) = (self.groups[task / self.chunks], task % self.chunks);
+        (group, chunk * self.panels / self.chunks..(chunk + 1) * self.panels / self.chunks)
+    }
+}
+
+/// Rows of consecutive blocks.
+fn rows_of(blocks: &[RowBlock]) -> usize {
+    blocks.iter().map(|(_, rows)| rows).sum()
+}
+
+/// The highest of each row's sums, as many as `wanted` says: all of the first `count`, those from `end` on not kept.
+pub(super) fn highest(
     isa: Isa,
-    kernel: &K,
+    kernel: &dyn Kernel,
+    blocks: &[RowBlock],
+    (count, width): (usize, usize),
+    (wanted, end): (&[usize], usize),
+) -> Vec<Highest> {
+    assert!(wanted.len() == rows_of(blocks));
+    let tasks = Tasks::new(blocks, count.div_ceil(width));
+    let none = |wanted: &[usize]| wanted.iter().map(|wanted| Highest::new(*wanted)).collect::<Vec<_>>();
+    let parts = (0..tasks.count()).into_par_iter().map_init(Vec::new, |sums, task| {
+        let (group, panels) = tasks.get(task);
+        let (first_row, rows) = (group[0].0, rows_of(group));
+        let mut found = none(&wanted[first_row..first_row + rows]);
+        sums.resize(rows * width, 0.0);
+        for panel in panels {
+            let first = panel * width;
+            let place = Place { width, columns: width.min(count - first), first, end };
+            panel_sums(kernel, group, panel, sums, |(row, rows), sums| {
+                look(isa, sums, place, &mut found[row - first_row..][..rows]);
+            });
+        }
+        found
+    });
+    let mut all = none(wanted);
+    for (task, part) in parts.collect::<Vec<_>>().iter().enumerate() {
+        let first_row = tasks.get(task).0[0].0;
+        all[first_row..].iter_mut().zip(part).for_each(|(row, part)| row.append(part));
+    }
+    all
+}
+
+/// `y[t, o]` = the finished sums of the kernel, for the rows of all `blocks`, which are those of `y` in order.
+pub(super) fn multiply(
+    isa: Isa,
+    kernel: &dyn Kernel,
     blocks: &[RowBlock],
     outputs: Outputs<'_>,
     y: &mut [f32],
 ) {
-    let rows: usize = blocks.iter().map(|(_, rows)| rows).sum();
+    let rows = rows_of(blocks);
     assert!(y.len() == rows * outputs.count);
     assert!(blocks.iter().all(|(first, count)| first + count <= rows));
     let columns = outputs.finish.columns(outputs.width);
     let panels = outputs.count.div_ceil(columns);
     assert!(outputs.bias.is_none_or(|bias| bias.len() == panels * outputs.width));
-    let chunks = panels.min(TASKS_PER_THREAD * rayon::current_num_threads());
-    let groups: Vec<&[RowBlock]> = blocks.chunks(ROW_BLOCKS_PER_TASK).collect();
-    let result = Shared(y.as_mut_ptr());
-    (0..chunks * groups.len()).into_par_iter().for_each_init(Vec::new, |sums, task| {
-        let (group, chunk) = (groups[task / chunks], task % chunks);
-        let rows: usize = group.iter().map(|(_, rows)| rows).sum();
-        sums.resize(rows * outputs.width, 0.0);
-        for panel in chunk * panels / chunks..(chunk + 1) * panels / chunks {
+    let (tasks, result) = (Tasks::new(blocks, panels), Shared(y.as_mut_ptr()));
+    (0..tasks.count()).into_par_iter().for_each_init(Vec::new, |sums, task| {
+        let (group, panels) = tasks.get(task);
+        sums.resize(rows_of(group) * outputs.width, 0.0);
+        for panel in panels {
             let of_panel = |(first, rows): RowBlock| Target {
                 // SAFETY: the rows and the panel's first column are inside `y`.
                 y: unsafe { result.at(first * outputs.count + panel * columns) },
@@ -107,15 +170,14 @@ pub(super) fn multiply<K: Kernel>(
 }
 
 /// The products of some row blocks with one panel; `done` takes each block's sums when they are whole.
-fn panel_sums<K: Kernel>(
-    kernel: &K,
+fn panel_sums(
+    kernel: &dyn Kernel,
     blocks: &[RowBlock],
     panel: usize,
     sums: &mut [f32],
-    done: impl Fn(RowBlock, &[f32]),
+    mut done: impl FnMut(RowBlock, &[f32]),
 ) {
-    let rows: usize = blocks.iter().map(|(_, rows)| rows).sum();
-    let width = sums.len() / rows;
+    let width = sums.len() / rows_of(blocks);
     let step = kernel.depth_step(blocks.len()).max(1);
     for depth_first in (0..kernel.depth()).step_by(step) {
         let depth = (depth_first, step.min(kernel.depth() - depth_first));

@@ -241,3 +241,37 @@ fn stacked_parts_are_one_matrix() {
     cpu.linear(&[1.0, 10.0], &matrix, &mut y, &mut Scratch::default());
     assert_eq!(y, [21.0, 43.0, 65.0]);
 }
+
+#[test]
+fn the_highest_of_a_product_are_those_of_its_outputs_in_every_format() {
+    let formats =
+        [Format::Plain(Dtype::F32), Format::Plain(Dtype::F16), Format::Plain(Dtype::Bf16), Format::Q8];
+    for (isa, format) in Isa::available().flat_map(|isa| formats.map(|format| (isa, format))) {
+        let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
+        for (rows, inputs, outputs) in
+            [(0, 7, 15), (1, 7, 15), (3, 33, 31), (13, 64, 70), (14, 32, 600), (200, 32, 130)]
+        {
+            // Every third output is that of the one before it, so that there are equals.
+            let weight = |i: usize| noise(i - if i / inputs % 3 == 1 { inputs } else { 0 });
+            let data = bytes(Dtype::F32, &(0..inputs * outputs).map(weight).collect::<Vec<_>>());
+            let tensor =
+                RawTensor { dtype: Dtype::F32, shape: vec![outputs, inputs], data: data.as_slice().into() };
+            let matrix = cpu.pack_active(&[tensor], None, Some(format), Activation::None);
+            let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 77)).collect();
+            let (mut y, mut scratch) = (vec![0.0; rows * outputs], Scratch::default());
+            let wanted: Vec<usize> = (0..rows).map(|row| [1, 3, 64][row % 3]).collect();
+            for end in [outputs, outputs - outputs / 5, 0] {
+                let found = cpu.run(|| {
+                    cpu.linear(&x, &matrix, &mut y, &mut scratch);
+                    cpu.highest(&x, &matrix, (&wanted, end), &mut scratch)
+                });
+                for (row, (y, found)) in y.chunks_exact(outputs).zip(&found).enumerate() {
+                    let mut sorted: Vec<(f32, u32)> = y[..end].iter().copied().zip(0..).collect();
+                    sorted.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+                    sorted.truncate(wanted[row]);
+                    assert_eq!(found.kept(), Some(&sorted[..]), "{isa:?} {format:?}, row {row} of {rows}");
+                }
+            }
+        }
+    }
+}
