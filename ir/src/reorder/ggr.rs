@@ -40,7 +40,11 @@ impl Default for EarlyStop {
     }
 }
 
-/// Reorders rows and, per row, fields. Deterministic: among equal hit counts the first field's first value.
+/// Most groups of equal hit count that are compared by what taking them loses.
+pub(super) const TIES_MAX: usize = 8;
+
+/// Reorders rows and, per row, fields. Deterministic: of equal hit counts the one whose rows share least with
+/// others, of those the first field's first value.
 pub fn ggr(table: &FieldTable, dependencies: &Dependencies, stop: &EarlyStop) -> Reordering {
     let mut solver = Solver {
         table,
@@ -73,6 +77,38 @@ impl Candidate {
     /// HITCOUNT (Alg. 1 lines 3-8).
     fn new(group: usize, worth: u128, rows: u32) -> Self {
         Self { hit_count: worth * u128::from(rows - 1), group: Reverse(group), worth, rows }
+    }
+}
+
+/// The groups of one sub-table while they are being taken.
+struct Groups {
+    list: Vec<Group>,
+    heap: BinaryHeap<Candidate>,
+    /// The fields whose groups these are.
+    fields: Vec<u16>,
+    /// Per row of the sub-table, whether its group was taken.
+    taken: Vec<bool>,
+}
+
+impl Groups {
+    /// The greatest candidate that is not stale.
+    fn greatest(&mut self, counts: &Counts) -> Option<Candidate> {
+        loop {
+            let top = self.heap.pop()?;
+            let rows = counts.count(self.list[top.group.0].cell);
+            if rows == top.rows {
+                return Some(top);
+            }
+            if rows > 1 {
+                self.heap.push(Candidate::new(top.group.0, top.worth, rows));
+            }
+        }
+    }
+
+    /// The rows of a group that are still there.
+    fn rows(&self, sub: &SubTable, candidate: &Candidate) -> Vec<u32> {
+        let members = self.list[candidate.group.0].members.iter().map(|position| *position as usize);
+        members.filter(|position| !self.taken[*position]).map(|position| sub.rows[position]).collect()
     }
 }
 
@@ -114,41 +150,59 @@ impl Solver<'_> {
     /// Lines 17-29, for as long as a group is worth it: `[b_v, inferred values] + L_B`, then `L_A`.
     /// Inferred values are constant in `B`, where they come first.
     fn take_groups(&mut self, sub: &SubTable, stack: &mut Vec<SubTable>) {
-        let fields = self.considered(&sub.open);
-        let groups = self.counts.groups(self.table, sub, &fields);
-        let scored = groups
-            .iter()
-            .enumerate()
-            .map(|(place, group)| Candidate::new(place, self.worth(sub, group), group.members.len() as u32));
-        let mut heap: BinaryHeap<Candidate> = scored.collect();
+        let mut groups = self.groups(sub);
         let first_child = stack.len();
-        let mut taken = vec![false; sub.rows.len()];
-        while let Some(best) = heap.pop() {
-            let Group { cell, members } = &groups[best.group.0];
-            let rows = self.counts.count(*cell);
-            if rows < best.rows {
-                if rows > 1 {
-                    heap.push(Candidate::new(best.group.0, best.worth, rows));
-                }
-                continue;
-            }
+        while let Some(best) = self.best(sub, &mut groups) {
             let depth = (stack.len() - first_child) as u32;
             if best.hit_count < self.stop.hit_count_min
                 || self.stop.row_depth_max.is_some_and(|depth_max| depth >= depth_max)
             {
                 break;
             }
-            let mut group = Vec::with_capacity(rows as usize);
-            for position in members.iter().map(|position| *position as usize).filter(|at| !taken[*at]) {
-                group.push(sub.rows[position]);
-                self.counts.remove(self.table, sub.rows[position], &fields);
-            }
-            members.iter().for_each(|position| taken[*position as usize] = true);
-            self.order.claimed += u128::from(self.table.column(cell.0).worth(cell.1)) * u128::from(rows - 1);
-            stack.push(sub.group(cell.0, group));
+            let rows = groups.rows(sub, &best);
+            rows.iter().for_each(|row| self.counts.remove(self.table, *row, &groups.fields));
+            let Group { cell: (field, value), members } = &groups.list[best.group.0];
+            members.iter().for_each(|position| groups.taken[*position as usize] = true);
+            let worth = self.table.column(*field).worth(*value);
+            self.order.claimed += u128::from(worth) * (rows.len() as u128 - 1);
+            stack.push(sub.group(*field, rows));
         }
-        stack.push(sub.rest(&taken));
+        stack.push(sub.rest(&groups.taken));
         stack[first_child..].reverse();
+    }
+
+    fn groups(&mut self, sub: &SubTable) -> Groups {
+        let fields = self.considered(&sub.open);
+        let list = self.counts.groups(self.table, sub, &fields);
+        let score = |(place, group): (usize, &Group)| {
+            Candidate::new(place, self.worth(sub, group), group.members.len() as u32)
+        };
+        let heap = list.iter().enumerate().map(score).collect();
+        Groups { list, heap, fields, taken: vec![false; sub.rows.len()] }
+    }
+
+    /// The next group: the greatest hit count, and of equal ones the least loss. The algorithm says nothing of
+    /// ties, and there it is that greedy choice falls behind the exact search (section 4.2.3).
+    fn best(&mut self, sub: &SubTable, groups: &mut Groups) -> Option<Candidate> {
+        let mut tied = vec![groups.greatest(&self.counts)?];
+        let hit_count = tied[0].hit_count;
+        while tied.len() < TIES_MAX && self.cells <= self.stop.cells_max {
+            let Some(next) = groups.greatest(&self.counts) else { break };
+            if next.hit_count < hit_count {
+                groups.heap.push(next);
+                break;
+            }
+            tied.push(next);
+        }
+        if tied.len() > 1 {
+            tied.sort_by_cached_key(|candidate| {
+                let rows = groups.rows(sub, candidate);
+                self.cells += (rows.len() * groups.fields.len()) as u64;
+                (self.counts.shared_with_others(self.table, &rows, &groups.fields), candidate.group.0)
+            });
+        }
+        groups.heap.extend(tied.drain(1..));
+        tied.pop()
     }
 
     /// The open fields whose groups are looked at: of fields that determine each other, the first.

@@ -56,7 +56,7 @@ impl SubTable {
 pub(super) struct Counts {
     /// Per field and value.
     counts: Vec<Vec<u32>>,
-    /// Per field and value, one more than its place in the list of groups that is being made.
+    /// Per field and value, a number for the function at work; all zero between its calls.
     names: Vec<Vec<u32>>,
 }
 
@@ -127,6 +127,24 @@ impl Counts {
             groups[first..].iter().for_each(|group| names[group.cell.1 as usize] = 0);
         }
         groups
+    }
+
+    /// What these rows can hit together with others of the sub-table, and no more once they are apart: the
+    /// worth of the values that they have and others too.
+    pub(super) fn shared_with_others(&mut self, table: &FieldTable, rows: &[u32], fields: &[u16]) -> u128 {
+        let mut shared = 0;
+        for field in fields {
+            let (column, counts) = (table.column(*field), &self.counts[usize::from(*field)]);
+            let inside = &mut self.names[usize::from(*field)];
+            rows.iter().for_each(|row| inside[column.value(*row) as usize] += 1);
+            for value in rows.iter().map(|row| column.value(*row)) {
+                let inside = std::mem::take(&mut inside[value as usize]);
+                if inside > 0 && inside < counts[value as usize] {
+                    shared += u128::from(column.worth(value));
+                }
+            }
+        }
+        shared
     }
 
     /// Takes a row's values of these fields out of the counts.

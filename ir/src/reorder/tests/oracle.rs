@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::super::ggr::TIES_MAX;
 use super::super::{Dependency, FieldTable, Reordering, worth};
 
 /// The most that any order of rows and any order of each row's fields hits, by trying them all.
@@ -79,7 +80,8 @@ fn runs(table: &FieldTable, rows: u32, fields: u32, known: &mut HashMap<(u32, u3
 }
 
 /// Algorithm 1 with its errata mended, one scan per step: what the greedy choice counts on these rows and
-/// fields. As in the solver, what is equal in all rows of a group comes first in it.
+/// fields. As in the solver, what is equal in all rows of a group comes first in it,
+/// and of tied groups the one that shares least with the rest is taken.
 pub(super) fn greedy_by_scan(table: &FieldTable, known: &[Dependency], rows: &[u32], fields: &[u16]) -> u128 {
     let agreeing = |rows: &[u32], field: u16, first: u32| -> Vec<u32> {
         let column = table.column(field);
@@ -91,29 +93,52 @@ pub(super) fn greedy_by_scan(table: &FieldTable, known: &[Dependency], rows: &[u
     let (constant, open): (Vec<u16>, Vec<u16>) = fields.iter().partition(|field| is_constant(field));
     let mut claimed: u128 =
         constant.iter().map(|field| worth(*field, *first) * (rows.len() as u128 - 1)).sum();
-    let mut rows = rows.to_vec();
+    let (all, mut rows) = (rows, rows.to_vec());
     loop {
-        let mut best: Option<(u128, u16, Vec<u32>)> = None;
-        for field in &open {
-            let inferred: Vec<u16> = known
-                .iter()
-                .filter(|pair| pair.determinant == *field && open.contains(&pair.dependent))
-                .map(|pair| pair.dependent)
-                .collect();
-            for row in &rows {
+        let mut tied: (u128, Vec<(u16, Vec<u32>)>) = (0, Vec::new());
+        let looked_at = considered(known, &open);
+        for field in &looked_at {
+            let infers = |pair: &&Dependency| pair.determinant == *field && open.contains(&pair.dependent);
+            let inferred: Vec<u16> = known.iter().filter(infers).map(|pair| pair.dependent).collect();
+            for row in all {
                 let group = agreeing(&rows, *field, *row);
                 let length =
                     worth(*field, *row) + inferred.iter().map(|other| worth(*other, *row)).sum::<u128>();
-                let hits = length * (group.len() as u128 - 1);
-                if group.len() > 1 && best.as_ref().is_none_or(|(most, ..)| hits > *most) {
-                    best = Some((hits, *field, group));
+                let hits = length * (group.len() as u128).saturating_sub(1);
+                if group.len() > 1 && (tied.1.is_empty() || hits > tied.0) {
+                    tied = (hits, vec![(*field, group)]);
+                } else if group.len() > 1 && hits == tied.0 && !tied.1.contains(&(*field, group.clone())) {
+                    tied.1.push((*field, group));
                 }
             }
         }
-        let Some((_, field, group)) = best else { return claimed };
+        let loss = |(_, group): &&(u16, Vec<u32>)| -> u128 {
+            let values = looked_at.iter().flat_map(|field| group.iter().map(move |row| (*field, *row)));
+            let firsts = values.filter(|(field, row)| agreeing(group, *field, *row)[0] == *row);
+            let shared = firsts.filter(|(field, row)| {
+                agreeing(&rows, *field, *row).len() > agreeing(group, *field, *row).len()
+            });
+            shared.map(|(field, row)| worth(field, row)).sum()
+        };
+        let Some((field, group)) = tied.1.iter().take(TIES_MAX).min_by_key(loss).cloned() else {
+            return claimed;
+        };
         let others: Vec<u16> = open.iter().copied().filter(|other| *other != field).collect();
         claimed += worth(field, group[0]) * (group.len() as u128 - 1);
         claimed += greedy_by_scan(table, known, &group, &others);
         rows.retain(|row| !group.contains(row));
     }
+}
+
+fn says_each_other(known: &[Dependency], field: u16, other: u16) -> bool {
+    let says = |determinant, dependent| known.contains(&Dependency { determinant, dependent });
+    says(field, other) && says(other, field)
+}
+
+/// The fields without those that an earlier one says and is said by.
+fn considered(known: &[Dependency], open: &[u16]) -> Vec<u16> {
+    let is_said = |(place, field): (usize, &u16)| {
+        open[..place].iter().any(|other| says_each_other(known, *other, *field))
+    };
+    open.iter().enumerate().filter(|at| !is_said(*at)).map(|(_, field)| *field).collect()
 }
