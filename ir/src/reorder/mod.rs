@@ -1,7 +1,7 @@
 //! Reordering rows and the fields of each row, so that neighbours share long prefixes (*Optimizing LLM
 //! Queries in Relational Data Analytics Workloads*; errata in `docs/REORDERING.md`).
 //!
-//! Unlike the rules of [`crate::rewrite`], an order of fields changes prompts: it is for callers that
+//! Unlike the rules of [`mod@crate::rewrite`], an order of fields changes prompts: it is for callers that
 //! say that their fields commute. The solvers see numbers only ([`FieldTable`]) and answer with
 //! permutations ([`Reordering`]); they must not know texts, tokenizers, prompts, clocks or threads.
 
