@@ -3,12 +3,15 @@
 //! The loop thread holds and loses; a handler that finds a pin empty has its modules computed again, one at a time. Must
 //! not know schemas.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::PinId;
+use base::{Nanos, PinId, Time};
 
 use crate::driver::Shared;
+
+/// How long a pin that could not be filled is left empty: others hold what it needs.
+const PAUSE: Nanos = Nanos(10_000_000_000);
 
 /// It holds nothing.
 const EMPTY: u8 = 0;
@@ -21,6 +24,8 @@ const HELD: u8 = 2;
 pub struct Pin {
     id: PinId,
     state: AtomicU8,
+    /// It is not filled before this instant.
+    not_before: AtomicU64,
     shared: Arc<Shared>,
 }
 
@@ -41,7 +46,8 @@ impl Pin {
     /// An empty pin.
     pub fn new(shared: &Arc<Shared>) -> Arc<Self> {
         let id = PinId(shared.ids.next().0);
-        Arc::new(Self { id, state: AtomicU8::new(EMPTY), shared: Arc::clone(shared) })
+        let (state, not_before) = (AtomicU8::new(EMPTY), AtomicU64::new(0));
+        Arc::new(Self { id, state, not_before, shared: Arc::clone(shared) })
     }
 
     /// Whether it holds what it shall.
@@ -49,8 +55,11 @@ impl Pin {
         self.state.load(Ordering::Acquire) == HELD
     }
 
-    /// The right to fill it; `None` where it is full, or somebody has the right.
+    /// The right to fill it; `None` where it is full, somebody has the right, or the last who had it failed just now.
     pub fn fill(self: &Arc<Self>) -> Option<Filling> {
+        if self.shared.clock.now() < Time(self.not_before.load(Ordering::Acquire)) {
+            return None;
+        }
         let empty = self.state.compare_exchange(EMPTY, FILLING, Ordering::AcqRel, Ordering::Acquire);
         empty.ok().map(|_| Filling { id: self.id, pin: Arc::downgrade(self) })
     }
@@ -89,9 +98,12 @@ impl Filling {
 
 impl Drop for Filling {
     fn drop(&mut self) {
-        if let Some(pin) = self.pin.upgrade() {
-            let _ = pin.state.compare_exchange(FILLING, EMPTY, Ordering::AcqRel, Ordering::Acquire);
-        }
+        let Some(pin) = self.pin.upgrade().filter(|pin| pin.state.load(Ordering::Acquire) == FILLING) else {
+            return;
+        };
+        let not_before = pin.shared.clock.now() + PAUSE;
+        pin.not_before.store(not_before.0, Ordering::Release);
+        pin.state.store(EMPTY, Ordering::Release);
     }
 }
 

@@ -11,6 +11,7 @@ mod corpora;
 mod disconnect;
 mod operation;
 mod overload;
+mod pins;
 mod pml;
 mod postgres;
 mod program;

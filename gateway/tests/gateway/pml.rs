@@ -24,21 +24,21 @@ const ROME: &str =
     r#"<prompt schema="travel"><plan days="three"><rome/></plan><user>Where do I eat?</user></prompt>"#;
 
 /// A random Llama with room for long schemas.
-fn llama() -> Synthetic {
+pub fn llama() -> Synthetic {
     let mut model = Synthetic::tiny(Family::Llama, 7);
     model.config.context_max = 32_768;
     model
 }
 
 /// The usual configuration, with a pool that takes all that is not pressed out of it.
-fn roomy() -> Config {
+pub fn roomy() -> Config {
     let mut config = config();
     config.engine.kv_bytes = base::Bytes(48 << 20);
     config
 }
 
 /// A server on a store, with nothing in the engine's memory.
-async fn serve(config: Config, synthetic: &Synthetic, store: Store) -> Server {
+pub async fn serve(config: Config, synthetic: &Synthetic, store: Store) -> Server {
     let folder = tempfile::tempdir().unwrap();
     synthetic.write(folder.path()).unwrap();
     let mut config = config;
@@ -55,32 +55,36 @@ async fn serve(config: Config, synthetic: &Synthetic, store: Store) -> Server {
 }
 
 /// A server with an empty store.
-async fn fresh() -> Server {
+pub async fn fresh() -> Server {
     serve(roomy(), &llama(), Store::open("sqlite::memory:").await.unwrap()).await
 }
 
-async fn register(client: &Client, pml: &str) -> Value {
+/// Registers a schema.
+pub async fn register(client: &Client, pml: &str) -> Value {
     let reply = client.post("/v1/schemas", &json!({"model": "random", "schema": pml})).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     reply.json()
 }
 
-fn body(prompt: &str) -> Value {
+/// A prompt that is answered greedily.
+pub fn body(prompt: &str) -> Value {
     json!({"model": "random", "prompt": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": true})
 }
 
-async fn complete(client: &Client, prompt: &str) -> Value {
+/// Completes a prompt.
+pub async fn complete(client: &Client, prompt: &str) -> Value {
     let reply = client.post("/v1/prompts", &body(prompt)).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     reply.json()
 }
 
-fn text(reply: &Value) -> &str {
+/// What the answer says.
+pub fn text(reply: &Value) -> &str {
     reply["choices"][0]["text"].as_str().unwrap()
 }
 
 /// Prompt tokens: all, exact, shifted, computed.
-fn usage(reply: &Value) -> [u64; 4] {
+pub fn usage(reply: &Value) -> [u64; 4] {
     let usage = &reply["usage"];
     let details = &usage["prompt_tokens_details"];
     let counts = [
@@ -544,133 +548,4 @@ async fn attention_in_a_window_takes_no_modules() {
         "{}",
         refused.body
     );
-}
-
-const PINNED: &str = r#"<schema name="pinned"><module name="doc">The north gate opens at nine and closes at five.</module></schema>"#;
-const LOOSE: &str = r#"<schema name="loose"><module name="doc">The south gate opens at six and closes at ten.</module></schema>"#;
-
-/// A server whose engine has 128 blocks.
-async fn tight(store: Store) -> Server {
-    let mut config = config();
-    config.engine.kv_bytes = base::Bytes(128 * 16 * 384);
-    config.limits.tenant_pinned_tokens_max = 300;
-    let server = serve(config, &llama(), store).await;
-    assert_eq!(server.running.app.model.kv_blocks, 128);
-    server
-}
-
-async fn pin(client: &Client, pml: &str) -> Value {
-    let reply = client.post("/v1/schemas", &json!({"schema": pml, "pin": true})).await;
-    assert_eq!(reply.status, 200, "{}", reply.body);
-    reply.json()
-}
-
-/// Fills the engine's memory with other prompts.
-async fn press(client: &Client) {
-    for prompt in ["abcdefgh", "ijklmnop", "qrstuvwx", "yz012345"] {
-        let body =
-            json!({"prompt": prompt.repeat(120), "max_tokens": 2, "temperature": 0, "ignore_eos": true});
-        assert_eq!(client.post("/v1/completions", &body).await.status, 200);
-    }
-}
-
-/// Whether a schema's modules are held.
-async fn is_held(server: &Server, name: &str) -> Value {
-    server.client.get(&format!("/v1/schemas/{name}")).await.json()["held"].clone()
-}
-
-/// Waits until so many blocks are pinned.
-async fn until_pinned(server: &Server, blocks: u32) {
-    let pinned = |server: &Server| server.running.app.view().stats.kv_pinned_blocks == blocks;
-    server.until(&format!("{blocks} blocks are pinned"), pinned).await;
-}
-
-#[actix_web::test]
-async fn what_is_pinned_survives_pressure_and_what_is_not_is_evicted() {
-    let server = tight(Store::open("sqlite::memory:").await.unwrap()).await;
-    let registered = pin(&server.client, PINNED).await;
-    assert_eq!(registered["pinned"], true, "{registered}");
-    register(&server.client, LOOSE).await;
-    let blocks = registered["tokens"].as_u64().unwrap().div_ceil(16) as u32;
-    until_pinned(&server, blocks).await;
-    assert_eq!(is_held(&server, "pinned").await, json!(true));
-    press(&server.client).await;
-    let pinned = complete(&server.client, r#"<prompt schema="pinned"><doc/>So?</prompt>"#).await;
-    assert_eq!(Some(usage(&pinned)[2]), registered["tokens"].as_u64(), "it is there");
-    let loose = complete(&server.client, r#"<prompt schema="loose"><doc/>So?</prompt>"#).await;
-    assert_eq!(usage(&loose)[2], 0, "it is gone, and computed again");
-    assert_eq!(server.metric("relserve_pinned_kv_blocks"), f64::from(blocks));
-    let listed = server.client.get("/v1/schemas").await.json();
-    assert_eq!((&listed["data"][0]["pinned"], &listed["data"][1]["pinned"]), (&json!(false), &json!(true)));
-
-    let replaced = register(&server.client, PINNED).await;
-    assert_eq!((&replaced["pinned"], replaced.get("held")), (&json!(false), None));
-    until_pinned(&server, 0).await;
-    pin(&server.client, PINNED).await;
-    until_pinned(&server, blocks).await;
-    assert_eq!(server.client.delete("/v1/schemas/pinned").await.status, 200);
-    until_pinned(&server, 0).await;
-    server.until_free().await;
-}
-
-#[actix_web::test]
-async fn a_pin_is_filled_again_by_the_first_prompt_after_a_restart() {
-    let (_dir, store) = lasting_store().await;
-    let first = tight(store.clone()).await;
-    pin(&first.client, PINNED).await;
-    let key = first.client.key.clone();
-    first.running.drain(std::future::pending()).await;
-    let mut second = tight(store).await;
-    second.client.key = key;
-    assert_eq!(is_held(&second, "pinned").await, json!(false));
-    let reply = complete(&second.client, r#"<prompt schema="pinned"><doc/>So?</prompt>"#).await;
-    until_pinned(&second, (usage(&reply)[0] - 3).div_ceil(16) as u32).await;
-    press(&second.client).await;
-    assert_eq!(is_held(&second, "pinned").await, json!(true));
-    let again = complete(&second.client, r#"<prompt schema="pinned"><doc/>So?</prompt>"#).await;
-    assert_eq!((text(&again), usage(&again)[3]), (text(&reply), 3), "only the question is computed");
-}
-
-#[actix_web::test]
-async fn a_pin_gives_way_to_a_row_that_could_not_run_otherwise_and_is_filled_again() {
-    let server = tight(Store::open("sqlite::memory:").await.unwrap()).await;
-    pin(&server.client, PINNED).await;
-    // All of the pool but the last block.
-    let body =
-        json!({"prompt": "abcdefgh".repeat(252), "max_tokens": 16, "temperature": 0, "ignore_eos": true});
-    assert_eq!(server.client.post("/v1/completions", &body).await.status, 200);
-    until_pinned(&server, 0).await;
-    assert_eq!(is_held(&server, "pinned").await, json!(false));
-    complete(&server.client, r#"<prompt schema="pinned"><doc/>So?</prompt>"#).await;
-    server.until("it is held again", |server| server.running.app.view().stats.kv_pinned_blocks > 0).await;
-}
-
-#[actix_web::test]
-async fn what_may_be_pinned_is_bounded_by_tenant_and_by_memory() {
-    let server = tight(Store::open("sqlite::memory:").await.unwrap()).await;
-    let post = async |pml: &str| {
-        let refused = server.client.post("/v1/schemas", &json!({"schema": pml, "pin": true})).await;
-        (refused.status, refused.json()["error"]["param"].clone(), refused.error())
-    };
-    let schema =
-        |name: &str, length: usize| format!("<schema name=\"{name}\">{}</schema>", "x".repeat(length));
-    pin(&server.client, &schema("a", 200)).await;
-    let (status, param, reason) = post(&schema("b", 101)).await;
-    assert_eq!((status, param), (400, json!("pin")));
-    assert!(
-        reason.contains("101 tokens")
-            && reason.contains("200 tokens")
-            && reason.contains("300 tokens (limits.tenant_pinned_tokens_max)"),
-        "{reason}"
-    );
-    assert_eq!(server.client.get("/v1/schemas/b").await.status, 404);
-    pin(&server.client, &schema("b", 100)).await;
-    let (status, param, reason) = post(&schema("c", 1_100)).await;
-    assert_eq!((status, param), (400, json!("pin")));
-    assert!(
-        reason.contains("69 blocks of KV memory, 64 may be pinned (scheduler.pinned_permille)"),
-        "{reason}"
-    );
-    register(&server.client, &schema("c", 1_100)).await;
-    until_pinned(&server, 13 + 7).await;
 }

@@ -115,6 +115,15 @@ impl Server {
         text.lines().find_map(value).unwrap_or_else(|| panic!("no metric {name}"))
     }
 
+    /// Waits until no row is under way.
+    pub async fn until_rows_end(&self) {
+        let ended = |server: &Self| {
+            server.running.app.shared.intake.unfinished() == 0
+                && server.running.app.view().stats.relqueries == 0
+        };
+        self.until("no row is under way", ended).await;
+    }
+
     /// Waits until nothing is held any more.
     pub async fn until_free(&self) {
         self.until("everything is given back", Self::is_free).await;
