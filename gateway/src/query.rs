@@ -12,8 +12,7 @@ pub use course::{Ended, Outcome};
 pub use prompt::ahead;
 pub use run::{News, run};
 
-use std::collections::HashMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use actix_web::web::Data;
@@ -55,17 +54,19 @@ pub fn limits(limits: &LimitsConfig) -> Limits {
 pub fn plan(
     desk: Desk<'_>,
     request: &QueryRequest,
-    found: &Found,
+    searched: &Searched,
 ) -> Vec<Result<Planned, (usize, ApiError)>> {
     let rewriting = Rewriting {
         rules: request.rules.clone(),
         judges: request.judges,
-        found,
+        found: &searched.found,
         limits: limits(&desk.app.config.limits),
     };
     let plans = request.queries.iter().enumerate().map(|(index, query)| {
         let at = request.path(index);
-        plan_one(desk, index, &at, query, &rewriting).map_err(|error| (index, error))
+        let unfound = query.retrievals().iter().find_map(|retrieval| searched.failed.get(retrieval).cloned());
+        let planned = unfound.map_or_else(|| plan_one(desk, index, &at, query, &rewriting), Err);
+        planned.map_err(|error| (index, error))
     });
     let mut plans: Vec<_> = plans.collect();
     if plans.len() < 2 {
@@ -115,24 +116,27 @@ fn fragments(planned: &Planned) -> Vec<&str> {
         .collect()
 }
 
-/// What the corpora of a tenant have on what queries ask for.
-pub async fn search(app: &Data<App>, caller: Caller, queries: &[Query]) -> Result<Found, ApiError> {
-    let mut found = Found::new();
-    for retrieval in queries.iter().flat_map(Query::retrievals) {
-        if let Entry::Vacant(entry) = found.entry(retrieval) {
-            let fragments = fragments_of(app, caller, entry.key()).await?;
-            entry.insert(fragments);
-        }
-    }
-    Ok(found)
+/// What was found of all that queries search for.
+#[derive(Debug, Default)]
+pub struct Searched {
+    /// Fragments, best first.
+    found: Found,
+    /// Searches that could not be made: the queries with them fail, and no others.
+    failed: BTreeMap<Retrieval, ApiError>,
 }
 
-/// What a corpus has on something, best first.
-async fn fragments_of(
-    app: &Data<App>,
-    caller: Caller,
-    retrieval: &Retrieval,
-) -> Result<Vec<Arc<str>>, ApiError> {
-    let Retrieval { corpus, query, k } = retrieval;
-    corpora::retrieve(app, caller.tenant, corpus, query, *k as usize).await
+/// What the corpora of a tenant have on what queries ask for; each search is made once.
+pub async fn search(app: &Data<App>, caller: Caller, queries: &[Query]) -> Searched {
+    let mut searched = Searched::default();
+    for retrieval in queries.iter().flat_map(Query::retrievals) {
+        if searched.found.contains_key(&retrieval) || searched.failed.contains_key(&retrieval) {
+            continue;
+        }
+        let Retrieval { corpus, query, k } = &retrieval;
+        match corpora::retrieve(app, caller.tenant, corpus, query, *k as usize).await {
+            Ok(fragments) => drop(searched.found.insert(retrieval, fragments)),
+            Err(error) => drop(searched.failed.insert(retrieval, error)),
+        }
+    }
+    searched
 }

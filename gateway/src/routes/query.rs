@@ -81,11 +81,11 @@ async fn plan(
     caller: Caller,
     asked: &Arc<QueryRequest>,
 ) -> Result<Vec<Result<Planned, (usize, ApiError)>>, ApiError> {
-    let found = query::search(app, caller, &asked.queries).await?;
+    let searched = query::search(app, caller, &asked.queries).await;
     let (state, asked) = (app.clone(), Arc::clone(asked));
     let planned = web::block(move || {
         let desk = Desk { app: &state, tenant: caller.tenant, purpose: Purpose::Run };
-        query::plan(desk, &asked, &found)
+        query::plan(desk, &asked, &searched)
     });
     planned.await.map_err(internal)
 }

@@ -335,4 +335,7 @@ async fn a_retrieval_is_a_plus_of_what_the_corpus_has() {
     let nothing = ask(&server, json!({"query": query(retrieval("d"))})).await;
     assert_eq!(nothing.status, 404);
     assert!(nothing.error().contains("`d`"), "{}", nothing.body);
+    let both = ask(&server, json!({"queries": [query(retrieval("d")), query(retrieval("c"))]})).await.json();
+    assert!(both["data"][0]["error"]["message"].as_str().unwrap().contains("`d`"), "{both}");
+    assert_eq!(content(&both["data"][1]), content(&plus));
 }
