@@ -25,17 +25,12 @@ fn named(name: &str) -> Option<Synthetic> {
             long.config.context_max = 131_072;
             Some(long)
         }
-        "llama-125m-bf16-8k" => {
-            let mut model = Synthetic::llama_125m(Dtype::Bf16, 1);
-            model.config.context_max = 8_192;
-            Some(model)
-        }
         "qwen2.5-0.5b" => Some(Synthetic::qwen2_5_05b(Dtype::Bf16, 1)),
         _ => None,
     }
 }
 
-const USAGE: &str = "usage: checkpoint qwen2.5-0.5b|llama-125m-bf16|llama-125m-bf16-8k|llama-125m-long|llama-125m|llama-tiny DIR|FILE.gguf [BF16|Q8_0]";
+const USAGE: &str = "usage: checkpoint qwen2.5-0.5b|llama-125m-bf16|llama-125m-long|llama-125m|llama-tiny DIR|FILE.gguf [BF16|Q8_0]";
 
 /// Writes the checkpoint that the arguments name.
 fn write(arguments: &[String]) -> Result<(), String> {

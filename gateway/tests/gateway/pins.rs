@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use store::Store;
 
+use crate::common::checkpoint::{prompt_tokens, serve_checkpoint};
 use crate::common::client::Client;
 use crate::common::{Server, config, lasting_store};
-use crate::pml::{complete, llama, register, serve, text, usage};
+use crate::pml::{complete, llama, register, text};
 
 const PINNED: &str = r#"<schema name="pinned"><module name="doc">The north gate opens at nine and closes at five.</module></schema>"#;
 const LOOSE: &str = r#"<schema name="loose"><module name="doc">The south gate opens at six and closes at ten.</module></schema>"#;
@@ -15,7 +16,7 @@ async fn tight(store: Store) -> Server {
     let mut config = config();
     config.engine.kv_bytes = base::Bytes(128 * 16 * 384);
     config.limits.tenant_pinned_tokens_max = 300;
-    let server = serve(config, &llama(), store).await;
+    let server = serve_checkpoint(config, &llama(), store).await;
     assert_eq!(server.running.app.model.kv_blocks, 128);
     server
 }
@@ -57,9 +58,9 @@ async fn what_is_pinned_survives_pressure_and_what_is_not_is_evicted() {
     assert_eq!(is_held(&server, "pinned").await, json!(true));
     press(&server.client).await;
     let pinned = complete(&server.client, r#"<prompt schema="pinned"><doc/>So?</prompt>"#).await;
-    assert_eq!(Some(usage(&pinned)[2]), registered["tokens"].as_u64(), "it is there");
+    assert_eq!(Some(prompt_tokens(&pinned)[2]), registered["tokens"].as_u64(), "it is there");
     let loose = complete(&server.client, r#"<prompt schema="loose"><doc/>So?</prompt>"#).await;
-    assert_eq!(usage(&loose)[2], 0, "it is gone, and computed again");
+    assert_eq!(prompt_tokens(&loose)[2], 0, "it is gone, and computed again");
     assert_eq!(server.metric("relserve_pinned_kv_blocks"), f64::from(blocks));
     let listed = server.client.get("/v1/schemas").await.json();
     assert_eq!((&listed["data"][0]["pinned"], &listed["data"][1]["pinned"]), (&json!(false), &json!(true)));
@@ -85,11 +86,11 @@ async fn a_pin_is_filled_again_by_the_first_prompt_after_a_restart() {
     second.client.key = key;
     assert_eq!(is_held(&second, "pinned").await, json!(false));
     let reply = complete(&second.client, r#"<prompt schema="pinned"><doc/>So?</prompt>"#).await;
-    until_pinned(&second, (usage(&reply)[0] - 3).div_ceil(16) as u32).await;
+    until_pinned(&second, (prompt_tokens(&reply)[0] - 3).div_ceil(16) as u32).await;
     press(&second.client).await;
     assert_eq!(is_held(&second, "pinned").await, json!(true));
     let again = complete(&second.client, r#"<prompt schema="pinned"><doc/>So?</prompt>"#).await;
-    assert_eq!((text(&again), usage(&again)[3]), (text(&reply), 3), "only the question is computed");
+    assert_eq!((text(&again), prompt_tokens(&again)[3]), (text(&reply), 3), "only the question is computed");
 }
 
 #[actix_web::test]
@@ -140,7 +141,7 @@ async fn what_may_be_pinned_is_bounded_by_tenant_and_by_memory() {
 async fn a_pin_that_finds_no_room_is_not_filled_with_every_prompt() {
     let mut config = config();
     config.engine.kv_bytes = base::Bytes(128 * 16 * 384);
-    let server = serve(config, &llama(), Store::open("sqlite::memory:").await.unwrap()).await;
+    let server = serve_checkpoint(config, &llama(), Store::open("sqlite::memory:").await.unwrap()).await;
     let schema = |name: &str| format!("<schema name=\"{name}\">{}</schema>", name.repeat(640));
     pin(&server.client, &schema("a")).await;
     until_pinned(&server, 40).await;

@@ -1,19 +1,13 @@
 //! Prompts made of modules: over real sockets, on the real engine with small random checkpoints.
 
-use std::sync::Arc;
-
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
-use gateway::app::{Backend, start};
-use gateway::backend;
-use gateway::clock::Clock;
 use gateway::config::Config;
-use scheduler::CostModel;
 use serde_json::{Value, json};
-use store::{DEFAULT_TENANT, Store, UnixMillis};
+use store::{Store, UnixMillis};
 
+use crate::common::checkpoint::{prompt_tokens, serve_checkpoint};
 use crate::common::client::{Client, read_until};
-use crate::common::double::Gate;
 use crate::common::{Server, config, key_of, lasting_store};
 
 const TRAVEL: &str = r#"<schema name="travel"><system>You plan journeys with much care.</system>
@@ -37,26 +31,9 @@ pub fn roomy() -> Config {
     config
 }
 
-/// A server on a store, with nothing in the engine's memory.
-pub async fn serve(config: Config, synthetic: &Synthetic, store: Store) -> Server {
-    let folder = tempfile::tempdir().unwrap();
-    synthetic.write(folder.path()).unwrap();
-    let mut config = config;
-    config.model.dir = Some(folder.path().to_owned());
-    config.model.name = Some("random".into());
-    config.engine.threads = Some(1);
-    let engine = backend::load(&config).unwrap();
-    let model = backend::model_of(&engine, &config, Clock::start());
-    let backend = Backend { executor: Box::new(engine.executor), model, cost: CostModel::default() };
-    let key = key_of(&store, DEFAULT_TENANT).await;
-    let running = start(config, backend, store).await.unwrap();
-    let client = Client { address: running.address, key: Some(key) };
-    Server { running, client, gate: Arc::new(Gate::open()) }
-}
-
 /// A server with an empty store.
 pub async fn fresh() -> Server {
-    serve(roomy(), &llama(), Store::open("sqlite::memory:").await.unwrap()).await
+    serve_checkpoint(roomy(), &llama(), Store::open("sqlite::memory:").await.unwrap()).await
 }
 
 /// Registers a schema.
@@ -81,22 +58,6 @@ pub async fn complete(client: &Client, prompt: &str) -> Value {
 /// What the answer says.
 pub fn text(reply: &Value) -> &str {
     reply["choices"][0]["text"].as_str().unwrap()
-}
-
-/// Prompt tokens: all, exact, shifted, computed.
-pub fn usage(reply: &Value) -> [u64; 4] {
-    let usage = &reply["usage"];
-    let details = &usage["prompt_tokens_details"];
-    let counts = [
-        &usage["prompt_tokens"],
-        &details["exact_tokens"],
-        &details["shifted_tokens"],
-        &usage["computed_tokens"],
-    ];
-    let [all, exact, shifted, computed] = counts.map(|count| count.as_u64().unwrap());
-    assert_eq!(all, exact + shifted + computed, "{usage}");
-    assert_eq!(details["cached_tokens"].as_u64(), Some(exact + shifted));
-    [all, exact, shifted, computed]
 }
 
 /// Name, first position, position behind the last, tokens.
@@ -127,7 +88,7 @@ async fn a_prompt_takes_its_modules_from_the_schema_that_was_registered() {
         schema["modules"][1]["parameters"],
         json!([{"name": "days", "start": schema["modules"][1]["parameters"][0]["start"], "length": 8}])
     );
-    let [_, _, shifted, computed] = usage(&schema);
+    let [_, _, shifted, computed] = prompt_tokens(&schema);
     // A placeholder of eight tokens, and one more token for each of the five texts.
     assert_eq!((shifted, computed), (0, schema["tokens"].as_u64().unwrap() + 8 + 5));
 
@@ -136,7 +97,7 @@ async fn a_prompt_takes_its_modules_from_the_schema_that_was_registered() {
         (&reply["object"], &reply["choices"][0]["finish_reason"]),
         (&json!("text_completion"), &json!("length"))
     );
-    let [all, exact, shifted, computed] = usage(&reply);
+    let [all, exact, shifted, computed] = prompt_tokens(&reply);
     assert_eq!(
         shifted,
         modules[0].3 + plan.3 + 8 + rome.3,
@@ -152,22 +113,22 @@ async fn a_prompt_takes_its_modules_from_the_schema_that_was_registered() {
 #[actix_web::test]
 async fn what_is_cached_answers_as_what_is_computed_does_and_a_schema_survives_a_restart() {
     let (_dir, store) = lasting_store().await;
-    let first = serve(roomy(), &llama(), store.clone()).await;
+    let first = serve_checkpoint(roomy(), &llama(), store.clone()).await;
     register(&first.client, TRAVEL).await;
     let cached = complete(&first.client, ROME).await;
     let key = first.client.key.clone();
     first.running.drain(std::future::pending()).await;
-    let second = serve(roomy(), &llama(), store).await;
+    let second = serve_checkpoint(roomy(), &llama(), store).await;
     let client = Client { key, ..second.client.clone() };
     let computed = complete(&client, ROME).await;
     assert_eq!(
-        (usage(&computed)[2], usage(&computed)[3]),
-        (0, usage(&cached)[0]),
+        (prompt_tokens(&computed)[2], prompt_tokens(&computed)[3]),
+        (0, prompt_tokens(&cached)[0]),
         "nothing was encoded again"
     );
     assert_eq!(text(&computed), text(&cached));
     let again = complete(&client, ROME).await;
-    assert_eq!((text(&again), usage(&again)[2]), (text(&cached), usage(&cached)[2]));
+    assert_eq!((text(&again), prompt_tokens(&again)[2]), (text(&cached), prompt_tokens(&cached)[2]));
     let shown = client.get("/v1/schemas/travel").await.json();
     assert_eq!(shown["schema"], TRAVEL);
     assert_eq!(client.get("/v1/schemas").await.json()["data"][0]["name"], "travel");
@@ -177,7 +138,7 @@ async fn what_is_cached_answers_as_what_is_computed_does_and_a_schema_survives_a
 async fn tenants_share_neither_schemas_nor_modules() {
     let store = Store::open("sqlite::memory:").await.unwrap();
     let other = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
-    let server = serve(roomy(), &llama(), store.clone()).await;
+    let server = serve_checkpoint(roomy(), &llama(), store.clone()).await;
     let theirs = server.client.with_key(&key_of(&store, other).await);
     let first = register(&server.client, TRAVEL).await;
     assert_eq!(theirs.get("/v1/schemas").await.json()["data"], json!([]));
@@ -187,8 +148,8 @@ async fn tenants_share_neither_schemas_nor_modules() {
     assert_eq!(refused.status, 400);
     assert!(refused.error().contains("line 1, column 1: there is no schema `travel`"), "{}", refused.body);
     let second = register(&theirs, TRAVEL).await;
-    assert_eq!(usage(&second), usage(&first), "computed anew");
-    assert_eq!(usage(&register(&theirs, TRAVEL).await)[3], 5, "and found again by their owner");
+    assert_eq!(prompt_tokens(&second), prompt_tokens(&first), "computed anew");
+    assert_eq!(prompt_tokens(&register(&theirs, TRAVEL).await)[3], 5, "and found again by their owner");
     complete(&theirs, ROME).await;
 }
 
@@ -200,27 +161,31 @@ async fn two_prompts_at_once_read_one_copy_of_a_module_at_different_positions() 
         r#"<prompt schema="s"><doc/>So?</prompt>"#,
         r#"<prompt schema="s">Well, read this: <doc/>So?</prompt>"#,
     ];
-    let first = serve(roomy(), &llama(), store.clone()).await;
+    let first = serve_checkpoint(roomy(), &llama(), store.clone()).await;
     let registered = register(&first.client, schema).await;
     let tokens = registered["tokens"].as_u64().unwrap();
     let mut alone = Vec::new();
     for prompt in prompts {
-        let server = serve(roomy(), &llama(), store.clone()).await;
+        let server = serve_checkpoint(roomy(), &llama(), store.clone()).await;
         let client = Client { address: server.running.address, ..first.client.clone() };
         alone.push(complete(&client, prompt).await);
     }
-    let server = serve(roomy(), &llama(), store).await;
+    let server = serve_checkpoint(roomy(), &llama(), store).await;
     let client = Client { address: server.running.address, ..first.client.clone() };
     let (one, two) = tokio::join!(complete(&client, prompts[0]), complete(&client, prompts[1]));
     assert_eq!((text(&one), text(&two)), (text(&alone[0]), text(&alone[1])));
     assert_ne!(text(&one), text(&two));
-    let news = usage(&one)[0] + usage(&two)[0] - 2 * tokens;
-    assert_eq!(usage(&one)[3] + usage(&two)[3], tokens + news, "the module was computed once");
+    let news = prompt_tokens(&one)[0] + prompt_tokens(&two)[0] - 2 * tokens;
+    assert_eq!(
+        prompt_tokens(&one)[3] + prompt_tokens(&two)[3],
+        tokens + news,
+        "the module was computed once"
+    );
     server.until_free().await;
     let stats = server.running.app.view().stats;
     // Blocks of sixteen: the module, and the text that stands before it once. What follows fills none.
     let lead = complete(&client, r#"<prompt schema="s">Well, read this: </prompt>"#).await;
-    let blocks = tokens.div_ceil(16) + usage(&lead)[0].div_ceil(16);
+    let blocks = tokens.div_ceil(16) + prompt_tokens(&lead)[0].div_ceil(16);
     assert_eq!(u64::from(stats.kv_cached_blocks), blocks, "and lies in memory once");
 }
 
@@ -263,7 +228,7 @@ async fn the_published_schemas_and_prompts_are_served_or_refused_for_what_is_wro
         travel,
     ] {
         let reply = complete(&server.client, prompt).await;
-        assert!(!text(&reply).is_empty() && usage(&reply)[2] > 0, "{reply}");
+        assert!(!text(&reply).is_empty() && prompt_tokens(&reply)[2] > 0, "{reply}");
     }
 }
 
@@ -400,7 +365,7 @@ async fn what_exceeds_a_limit_is_refused_by_field_and_limit() {
     config.limits.schema_bytes_max = base::Bytes(2_000);
     config.limits.tenant_schemas_max = 2;
     config.limits.prompt_sections_max = 4;
-    let server = serve(config, &llama(), Store::open("sqlite::memory:").await.unwrap()).await;
+    let server = serve_checkpoint(config, &llama(), Store::open("sqlite::memory:").await.unwrap()).await;
     let post = async |path: &str, body: Value| {
         let refused = server.client.post(path, &body).await;
         (refused.status, refused.json()["error"]["param"].clone(), refused.error())
@@ -456,8 +421,8 @@ async fn tags_and_special_tokens_in_text_are_text() {
     let refused = server.client.post("/v1/prompts", &body(&prompt(marked))).await;
     assert!(refused.error().contains("`days` has 14 tokens"), "{}", refused.body);
     let reply = complete(&server.client, &prompt(marked).replacen(marked, "", 1)).await;
-    assert_eq!(usage(&reply)[0], usage(&plain)[0] + 14, "a token for almost every character");
-    assert_eq!(usage(&reply)[2], usage(&plain)[2]);
+    assert_eq!(prompt_tokens(&reply)[0], prompt_tokens(&plain)[0] + 14, "a token for almost every character");
+    assert_eq!(prompt_tokens(&reply)[2], prompt_tokens(&plain)[2]);
 }
 
 #[actix_web::test]
@@ -491,12 +456,16 @@ async fn an_answer_streams_and_is_kept_where_that_was_asked_for() {
     let pieces = events.iter().filter_map(|(_, event)| event["choices"][0]["text"].as_str());
     assert_eq!(pieces.collect::<String>(), text(&whole));
     assert_eq!(events.last().unwrap().1, json!("[DONE]"));
-    assert_eq!(usage(&events[events.len() - 2].1)[2], usage(&whole)[2]);
+    assert_eq!(prompt_tokens(&events[events.len() - 2].1)[2], prompt_tokens(&whole)[2]);
     let mut cached = body(ROME);
     cached["cache"] = json!(true);
-    for shifted in [usage(&whole)[2], 0] {
+    for shifted in [prompt_tokens(&whole)[2], 0] {
         let reply = server.client.post("/v1/prompts", &cached).await.json();
-        assert_eq!((text(&reply), usage(&reply)[2]), (text(&whole), shifted), "computed once, then known");
+        assert_eq!(
+            (text(&reply), prompt_tokens(&reply)[2]),
+            (text(&whole), shifted),
+            "computed once, then known"
+        );
     }
     // The same tokens at other positions are another prompt.
     let schema = |name: &str, gap: &str| {
@@ -510,7 +479,7 @@ async fn an_answer_streams_and_is_kept_where_that_was_asked_for() {
         let mut cached = body(&format!("<prompt schema=\"{name}\"><a/><c/>So?</prompt>"));
         cached["cache"] = json!(true);
         let reply = server.client.post("/v1/prompts", &cached).await.json();
-        assert_eq!(usage(&reply)[3] == 0, is_known, "{name}: {reply}");
+        assert_eq!(prompt_tokens(&reply)[3] == 0, is_known, "{name}: {reply}");
     }
 }
 
@@ -518,10 +487,10 @@ async fn an_answer_streams_and_is_kept_where_that_was_asked_for() {
 async fn learned_positions_take_prompts_in_which_no_module_moves() {
     let mut opt = Synthetic::tiny(Family::Opt, 7);
     opt.config.context_max = 1_024;
-    let server = serve(roomy(), &opt, Store::open("sqlite::memory:").await.unwrap()).await;
+    let server = serve_checkpoint(roomy(), &opt, Store::open("sqlite::memory:").await.unwrap()).await;
     register(&server.client, TRAVEL).await;
     let first = complete(&server.client, ROME).await;
-    assert!(usage(&first)[2] > 0, "read where it was computed");
+    assert!(prompt_tokens(&first)[2] > 0, "read where it was computed");
     let moved =
         "<prompt schema=\"travel\"><plan/> There is no room for this text here. \n<budget/>?</prompt>";
     let refused = server.client.post("/v1/prompts", &body(moved)).await;
@@ -539,7 +508,7 @@ async fn learned_positions_take_prompts_in_which_no_module_moves() {
 async fn attention_in_a_window_takes_no_modules() {
     let mut mistral = Synthetic::tiny(Family::Mistral, 7);
     mistral.config.sliding_window = Some(64);
-    let server = serve(roomy(), &mistral, Store::open("sqlite::memory:").await.unwrap()).await;
+    let server = serve_checkpoint(roomy(), &mistral, Store::open("sqlite::memory:").await.unwrap()).await;
     let refused =
         server.client.post("/v1/schemas", &json!({"schema": "<schema name=\"s\">a</schema>"})).await;
     assert_eq!(refused.status, 400);

@@ -1,20 +1,14 @@
 //! Span queries: over real sockets, on the real engine with a small random checkpoint.
 
-use std::sync::Arc;
-
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
-use gateway::app::{Backend, start};
-use gateway::backend;
-use gateway::clock::Clock;
 use gateway::config::Config;
-use scheduler::CostModel;
 use serde_json::{Value, json};
-use store::{DEFAULT_TENANT, Store};
+use store::Store;
 
-use crate::common::client::{Client, Reply, read_until};
-use crate::common::double::Gate;
-use crate::common::{Server, config, key_of, model, serve_with};
+use crate::common::checkpoint::{prompt_tokens, serve_checkpoint};
+use crate::common::client::{Reply, read_until};
+use crate::common::{Server, config, model, serve_with};
 
 /// A server on a random checkpoint, with nothing in the engine's memory.
 async fn fresh(family: Family) -> Server {
@@ -24,20 +18,8 @@ async fn fresh(family: Family) -> Server {
 async fn fresh_with(family: Family, mut config: Config) -> Server {
     let mut synthetic = Synthetic::tiny(family, 7);
     synthetic.config.context_max = 4_096;
-    let folder = tempfile::tempdir().unwrap();
-    synthetic.write(folder.path()).unwrap();
-    config.model.dir = Some(folder.path().to_owned());
-    config.model.name = Some("random".into());
-    config.engine.threads = Some(1);
     config.engine.kv_bytes = base::Bytes(16 << 20);
-    let engine = backend::load(&config).unwrap();
-    let model = backend::model_of(&engine, &config, Clock::start());
-    let backend = Backend { executor: Box::new(engine.executor), model, cost: CostModel::default() };
-    let store = Store::open("sqlite::memory:").await.unwrap();
-    let key = key_of(&store, DEFAULT_TENANT).await;
-    let running = start(config, backend, store).await.unwrap();
-    let client = Client { address: running.address, key: Some(key) };
-    Server { running, client, gate: Arc::new(Gate::open()) }
+    serve_checkpoint(config, &synthetic, Store::open("sqlite::memory:").await.unwrap()).await
 }
 
 async fn ask(server: &Server, body: Value) -> Reply {
@@ -48,19 +30,6 @@ async fn answer(server: &Server, query: Value) -> Value {
     let reply = ask(server, json!({ "query": query })).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     reply.json()
-}
-
-/// Prompt tokens of a call or of all: all, exact, shifted, computed.
-fn usage(reply: &Value) -> [u64; 4] {
-    let usage = &reply["usage"];
-    let details = &usage["prompt_tokens_details"];
-    let counts = [
-        &usage["prompt_tokens"],
-        &details["exact_tokens"],
-        &details["shifted_tokens"],
-        &usage["computed_tokens"],
-    ];
-    counts.map(|count| count.as_u64().unwrap_or_else(|| panic!("{usage}")))
 }
 
 fn content(reply: &Value) -> &str {
@@ -105,7 +74,7 @@ async fn a_query_without_a_plus_says_what_a_chat_says() {
     assert_eq!(chat["choices"][0]["message"]["content"], said["result"][0]["content"]);
     assert_eq!(chat["usage"]["prompt_tokens"], said["usage"]["prompt_tokens"]);
     assert_eq!(said["result"][0]["role"], "assistant");
-    let [all, exact, shifted, computed] = usage(&said);
+    let [all, exact, shifted, computed] = prompt_tokens(&said);
     assert_eq!((exact, shifted), (0, 0));
     assert_eq!(all, computed);
 }
@@ -114,17 +83,17 @@ async fn a_query_without_a_plus_says_what_a_chat_says() {
 async fn documents_in_another_order_are_found_and_answers_are_those_of_an_idle_server() {
     let server = fresh(Family::Qwen2).await;
     let first = answer(&server, rag(&[1, 2, 3], "What of this?")).await;
-    let [all, exact, shifted, computed] = usage(&first);
+    let [all, exact, shifted, computed] = prompt_tokens(&first);
     assert_eq!((exact, shifted, computed), (0, 0, all));
     let second = answer(&server, rag(&[3, 1], "What of that, then?")).await;
-    let [all, exact, shifted, computed] = usage(&second);
+    let [all, exact, shifted, computed] = prompt_tokens(&second);
     assert_eq!(all, exact + shifted + computed);
     assert!(shifted > 200 && computed < 60, "{second}");
     let alone = answer(&fresh(Family::Qwen2).await, rag(&[3, 1], "What of that, then?")).await;
     assert_eq!(content(&alone), content(&second));
     assert_ne!(content(&alone), content(&first));
     let other = answer(&server, rag(&[4, 1], "What of that, then?")).await;
-    let [.., missed] = usage(&other);
+    let [.., missed] = prompt_tokens(&other);
     assert!(missed > computed + 80, "a document that was never seen is computed: {other}");
 }
 
@@ -138,18 +107,18 @@ async fn a_judge_finds_what_the_candidates_left_and_nothing_is_cropped() {
     let texts: std::collections::BTreeSet<&str> =
         calls[..4].iter().map(|call| call["text"].as_str().unwrap()).collect();
     assert_eq!(texts.len(), 4, "each candidate draws its own: {judged}");
-    let [all, _, shifted, computed] = usage(&calls[4]);
+    let [all, _, shifted, computed] = prompt_tokens(&calls[4]);
     // Per candidate at most the rest of a block and the end of its message; and what is the judge's own.
     assert!(shifted > all / 2 && computed < 4 * 24 + 80, "{judged}");
     // The candidates' own prompt is computed once.
-    let prompt = usage(&calls[0])[0];
-    let of_candidates: u64 = calls[..4].iter().map(|call| usage(call)[3]).sum();
+    let prompt = prompt_tokens(&calls[0])[0];
+    let of_candidates: u64 = calls[..4].iter().map(|call| prompt_tokens(call)[3]).sum();
     assert!(of_candidates < 2 * prompt, "{judged}");
     // The same text with nothing to find: as it is without the rule that keeps outputs behind their inputs.
     let body = json!({"query": judge(4), "rules_off": ["distribute_plus"], "explain": true});
     let apart = ask(&server, body).await.json();
     assert!(apart["explain"].as_str().unwrap().contains("distribute_plus: skipped, switched off"), "{apart}");
-    let [_, _, found, _] = usage(&apart["calls"][4]);
+    let [_, _, found, _] = prompt_tokens(&apart["calls"][4]);
     assert!(found < shifted / 4, "{apart}");
     server.until_free().await;
 }
@@ -173,7 +142,7 @@ async fn what_a_cross_has_in_common_at_its_end_is_never_reused() {
     let query = |first: usize| json!({"g": {"max_tokens": 4, "temperature": 0, "input": {"cross": [document(first), same.clone()]}}});
     let one = answer(&server, query(1)).await;
     let other = answer(&server, query(2)).await;
-    let [all, exact, shifted, computed] = usage(&other);
+    let [all, exact, shifted, computed] = prompt_tokens(&other);
     assert_eq!((exact, shifted, computed), (0, 0, all), "{one} {other}");
 }
 
@@ -211,7 +180,7 @@ async fn of_many_queries_one_fails_alone_and_the_others_keep_their_places() {
     }
     // Documents 1 and 2 were computed once, whoever asked first.
     let shifted: u64 =
-        data.iter().filter(|entry| entry["error"].is_null()).map(|entry| usage(entry)[2]).sum();
+        data.iter().filter(|entry| entry["error"].is_null()).map(|entry| prompt_tokens(entry)[2]).sum();
     assert!(shifted > 200, "{reply}");
 }
 
