@@ -221,6 +221,13 @@ impl Board {
         self.version.subscribe()
     }
 
+    /// Follows changes from the first on: what happened before this call is news too.
+    pub fn follow_all(&self) -> watch::Receiver<u64> {
+        let mut version = self.follow();
+        version.mark_changed();
+        version
+    }
+
     /// Wakes the readers.
     pub fn notify(&self) {
         self.version.send_modify(|version| *version += 1);
@@ -318,6 +325,18 @@ mod tests {
         assert_eq!((periods.waiting, periods.core, periods.tail), (Nanos(20), Nanos(30), Nanos(40)));
         assert_eq!(periods.total(), board.age(&state, Time(999)));
         assert_eq!((state.usage.output, &state.finished[..]), (TokenCount(3), &[0, 1][..]));
+    }
+
+    #[test]
+    fn who_follows_all_is_told_of_what_happened_before() {
+        let board = board(1);
+        board.settle(0, done(1), Time(20));
+        board.notify();
+        assert!(!board.follow().has_changed().unwrap());
+        let mut version = board.follow_all();
+        assert!(version.has_changed().unwrap());
+        version.mark_unchanged();
+        assert!(!version.has_changed().unwrap());
     }
 
     #[test]

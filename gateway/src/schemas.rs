@@ -188,6 +188,8 @@ pub async fn register(
     let kept = kept.unwrap_or(StoredSchema { name, pml, pinned, created: now, updated: now });
     let ready = Arc::new(Ready { stored: kept, layout, pin });
     app.schemas.shelf().put(caller.tenant, Arc::clone(&ready), app.shared.clock.now());
+    // Removed since it was stored, it would stay ready, and its pin with it.
+    refresh(app.clone(), caller.tenant, Arc::clone(&ready)).await;
     Ok((ready, usage))
 }
 
@@ -251,6 +253,8 @@ pub async fn find(app: &Data<App>, tenant: TenantId, name: &str) -> Result<Optio
         let Some(kept) = stored(app.store.schema(tenant, name).await)? else { return Ok(None) };
         let ready = load(app, kept).await?;
         app.schemas.shelf().put(tenant, Arc::clone(&ready), app.shared.clock.now());
+        // Removed since it was read, it would stay ready, and its pin with it.
+        refresh(app.clone(), tenant, Arc::clone(&ready)).await;
         return Ok(Some(ready));
     };
     if is_old {

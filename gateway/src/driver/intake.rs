@@ -130,7 +130,10 @@ impl Driver {
                 self.in_flight.insert((tenant, key), (id, *number));
             }
         }
-        if let Some(filling) = &pin {
+        // One that nobody keeps any more was let go before its rows came: nothing would let it go again.
+        if let Some(filling) = &pin
+            && filling.pin().upgrade().is_some()
+        {
             self.scheduler.pin(id, filling.id());
             self.pins.insert(filling.id(), filling.pin());
         }

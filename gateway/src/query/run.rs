@@ -163,7 +163,8 @@ impl Runner<'_> {
         };
         match service::submit(self.app, self.caller, work, Resumed::default()).await {
             Ok(claim) => {
-                let version = claim.board().follow();
+                // It may have ended since: the loop does not wait for who asked.
+                let version = claim.board().follow_all();
                 let told = vec![0; places.len()];
                 self.flights.push(Flight { claim, version, rows: places, seen: 0, told });
             }

@@ -1,7 +1,13 @@
 //! Modules that are pinned: what keeps them, and what they give way to.
 
+use base::{Generation, Section, Sees, ServiceClass, Span, SpanKind, TokenCount, TokenId, WorkItem};
+use gateway::auth::{Caller, Member};
+use gateway::board::Kind;
+use gateway::intake::{JobRow, Part};
+use gateway::pins::Pin;
+use gateway::service::{self, Prepared, Resumed};
 use serde_json::{Value, json};
-use store::Store;
+use store::{DEFAULT_TENANT, Store};
 
 use crate::common::checkpoint::{prompt_tokens, serve_checkpoint};
 use crate::common::client::Client;
@@ -157,4 +163,38 @@ async fn a_pin_that_finds_no_room_is_not_filled_with_every_prompt() {
     server.until_rows_end().await;
     assert_eq!(relqueries(), before + 3.0, "and not again so soon");
     assert_eq!((is_held(&server, "a").await, is_held(&server, "b").await), (json!(false), json!(true)));
+}
+
+#[actix_web::test]
+async fn a_pin_that_was_let_go_before_its_rows_came_holds_nothing() {
+    let server = tight(Store::open("sqlite::memory:").await.unwrap()).await;
+    let app = &server.running.app;
+    let pin = Pin::new(&app.shared);
+    let filling = pin.fill().unwrap();
+    drop(pin);
+    let unit = Sees::Unit { first: 0, origin: 0, is_placeholder: false };
+    let section = |tokens, position, sees| Section { tokens: TokenCount(tokens), position, sees };
+    let item = WorkItem {
+        row: 0,
+        prompt: (1..42).map(TokenId).collect(),
+        spans: [Span { kind: SpanKind::Template, tokens: TokenCount(41) }].into(),
+        sections: [section(40, 0, unit), section(1, 40, Sees::Before)].into(),
+        generation: Generation::default().into(),
+        seed: 0,
+    };
+    let work = Prepared {
+        kind: Kind::RelQuery,
+        route: "schemas",
+        class: ServiceClass::Interactive,
+        rows: 1,
+        failed: Vec::new(),
+        deadline: None,
+        pin: Some(filling),
+        parts: vec![Part { open: None, rows: vec![JobRow { targets: vec![0], item, key: None }] }],
+    };
+    let caller = Caller::of(Member::usual(DEFAULT_TENANT), app.model.revision);
+    let claim = service::submit(app, caller, work, Resumed::default()).await.unwrap();
+    claim.wait(None).await;
+    drop(claim);
+    server.until_free().await;
 }
