@@ -65,6 +65,8 @@ struct Flight {
     rows: Vec<(usize, Ask)>,
     /// Rows that have ended and were seen to.
     seen: usize,
+    /// Whether it was over when it was last looked at: then all its rows were.
+    is_over: bool,
     /// Bytes of each row's text that were told.
     told: Vec<usize>,
 }
@@ -166,7 +168,7 @@ impl Runner<'_> {
                 // It may have ended since: the loop does not wait for who asked.
                 let version = claim.board().follow_all();
                 let told = vec![0; places.len()];
-                self.flights.push(Flight { claim, version, rows: places, seen: 0, told });
+                self.flights.push(Flight { claim, version, rows: places, seen: 0, is_over: false, told });
             }
             Err(error) => {
                 for (number, _) in places.iter().filter(|(_, ask)| matches!(ask, Ask::Call(_))) {
@@ -198,7 +200,8 @@ impl Runner<'_> {
             told.extend(flight.deltas(&state, &self.courses));
             self.take_in(flight, &state, &mut ended);
         }
-        flights.retain(|flight| !flight.claim.board().read().is_over());
+        // As of that look, not of now: what ended since was not seen to.
+        flights.retain(|flight| !flight.is_over);
         self.flights = flights;
         let ahead = ended.iter().filter(|(number, id)| self.courses[*number].is_waited_with(*id));
         let ahead = ahead.map(|(number, id)| (*number, Ask::Ahead(vec![Part::Whole(*id)]))).collect();
@@ -234,6 +237,7 @@ impl Runner<'_> {
             }
         }
         flight.seen = state.finished.len();
+        flight.is_over = state.is_over();
         let error = match &state.status {
             Status::Running | Status::Completed => return,
             Status::Cancelled => ApiError::Cancelled,
