@@ -308,3 +308,18 @@ async fn a_retrieval_is_a_plus_of_what_the_corpus_has() {
     assert!(both["data"][0]["error"]["message"].as_str().unwrap().contains("`d`"), "{both}");
     assert_eq!(content(&both["data"][1]), content(&plus));
 }
+
+#[actix_web::test]
+async fn calls_that_end_before_anybody_listens_are_heard_of() {
+    let mut chatty = model();
+    chatty.has_chat = true;
+    let server = serve_with(config(), chatty).await;
+    // A step of this executor takes no time: its answer races with the query that waits for it.
+    for number in 0..400 {
+        let query = json!({"g": {"max_tokens": 1, "temperature": 0, "input": {"user": number.to_string()}}});
+        let body = json!({"query": query, "deadline_ms": 60_000});
+        let reply = ask(&server, body).await;
+        assert_eq!(reply.status, 200, "query {number}: {}", reply.body);
+    }
+    server.until_free().await;
+}
