@@ -118,10 +118,15 @@ impl ConstraintCompiler for Constraints {
     }
 }
 
-/// The first line of a reason, shortened: llguidance may add its state, and a trace of a panic it caught.
+/// The first line of a reason, shortened: llguidance may add its state, and a trace of a panic it caught. Where that line only
+/// announces one (a pattern's, which is drawn below it), the line that says it too.
 fn reason(error: &impl std::fmt::Display) -> ConstraintError {
     const CHARS_MAX: usize = 300;
     let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default().trim_end_matches("<non-verbose/>");
+    let mut lines = text.lines().map(str::trim);
+    let mut line = lines.next().unwrap_or_default().trim_end_matches("<non-verbose/>").to_owned();
+    if let (true, Some(said)) = (line.ends_with(':'), lines.find_map(|line| line.strip_prefix("error:"))) {
+        line += said;
+    }
     ConstraintError(line.chars().take(CHARS_MAX).collect())
 }

@@ -234,6 +234,8 @@ fn what_cannot_be_compiled_is_refused_with_its_reason() {
             "{constraint:?}: {reason}"
         );
     }
+    let pattern = refused(Constraint::Regex("(".into()));
+    assert!(pattern.contains("unclosed group"), "{pattern}");
     let none = Constraints::new(Arc::new(base::text::ByteText), Vec::new());
     assert_eq!(none.compile(&choice(&["a"])), Err(ConstraintError("the model has no end token".into())));
 }

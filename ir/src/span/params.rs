@@ -66,7 +66,7 @@ impl<'a> Fields<'a> {
 /// A value as errors show it.
 pub(super) fn brief(value: &Value) -> String {
     match value {
-        Value::Array(_) => "an array".into(),
+        Value::Array(items) => format!("an array of {}", items.len()),
         Value::Object(_) => "an object".into(),
         Value::String(text) => format!("`{}`", shown(text)),
         other => other.to_string(),

@@ -30,7 +30,7 @@ fn an_error_says_where_and_why() {
         ),
         (
             r#"{"g":{"input":{"user":"a"},"constraint":{"choice":[]}}}"#,
-            "`$.g.constraint.choice`: must be texts, none of them empty, not an array",
+            "`$.g.constraint.choice`: must be texts, none of them empty, not an array of 0",
         ),
         (
             r#"{"g":{"input":{"user":"a"},"constraint":{}}}"#,
