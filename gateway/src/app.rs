@@ -10,6 +10,7 @@ use actix_web::dev::ServerHandle;
 use actix_web::web::{self, Data};
 use actix_web::{HttpServer, middleware};
 use base::Executor;
+use ir::Tags;
 use scheduler::{CostModel, Scheduler};
 use store::Store;
 use tokio::sync::watch;
@@ -50,6 +51,7 @@ pub struct App {
     pub remembered: Remembered,
     /// What tenants have compiled.
     pub constraints: Constraints,
+    tags: Result<Tags, String>,
     /// PML schemas.
     pub schemas: Schemas,
     /// Corpora in memory, and the embedding model.
@@ -60,6 +62,11 @@ pub struct App {
 }
 
 impl App {
+    /// The markup of messages, or why the model has none.
+    pub fn tags(&self) -> Result<&Tags, &str> {
+        self.tags.as_ref().map_err(String::as_str)
+    }
+
     /// Whether new work is refused because the server ends.
     pub fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)
@@ -135,7 +142,8 @@ pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Run
         remembered: Remembered::default(),
         corpora: Corpora::open(&config.retrieval)?,
         constraints: Constraints::new(model.constraints.clone(), &config.limits, shared.clock),
-        schemas: Schemas::new(&model, &config.limits),
+        tags: model.tags(),
+        schemas: Schemas::new(&config.limits),
         repeats: Arc::new(Repeats::new(config.limits.idempotency_keys_max, config.store.ticket_ms_max)),
         is_draining: AtomicBool::new(false),
         shared: Arc::clone(&shared),

@@ -101,6 +101,18 @@ pub struct Choice {
     rounds: u64,
 }
 
+/// The scheduler's settings for made-up rows on an engine.
+fn measured(engine: &Engine, settings: &SchedulerConfig) -> SchedulerConfig {
+    SchedulerConfig {
+        kv_blocks: engine.info.kv_blocks,
+        block_tokens: engine.info.block_tokens,
+        refit: false,
+        // They say nothing that could be guessed.
+        speculation: Speculation::Off,
+        ..settings.clone()
+    }
+}
+
 /// Measures the machine and `engine` on it; the table.
 pub fn measure(
     engine: &mut Engine,
@@ -127,14 +139,7 @@ pub fn measure(
     if let Some(rate) = limits.int8 {
         let _ = write!(text, ", {:.0} in int8", rate / 1e9);
     }
-    let config = SchedulerConfig {
-        kv_blocks: engine.info.kv_blocks,
-        block_tokens: engine.info.block_tokens,
-        refit: false,
-        // Made-up rows say nothing that could be guessed.
-        speculation: Speculation::Off,
-        ..settings.clone()
-    };
+    let config = measured(engine, settings);
     let context = engine.info.context_max.0 as usize;
     let room = (engine.info.kv_blocks * engine.info.block_tokens) as usize;
     let vocab = engine.info.vocab;

@@ -214,6 +214,26 @@ impl ApiError {
     }
 }
 
+/// How a route that runs the model can refuse, for the OpenAPI document.
+#[derive(utoipa::IntoResponses)]
+pub enum Refusals {
+    /// A field has a value that cannot be served.
+    #[response(status = 400)]
+    Invalid(ErrorBody),
+    /// No valid key.
+    #[response(status = 401)]
+    Unauthorized(ErrorBody),
+    /// What a field names is not there.
+    #[response(status = 404)]
+    NotFound(ErrorBody),
+    /// Too much is asked already.
+    #[response(status = 429)]
+    Overloaded(ErrorBody),
+    /// The deadline passed.
+    #[response(status = 504)]
+    Deadline(ErrorBody),
+}
+
 /// The OpenAI error envelope.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ErrorBody {

@@ -10,9 +10,9 @@ mod run;
 
 pub use course::{Ended, Outcome};
 pub use prompt::ahead;
-pub use run::{News, run};
+pub use run::{Asker, News, run};
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix_web::web::Data;
@@ -36,7 +36,7 @@ pub struct Planned {
     /// Its calls.
     pub plan: Arc<Plan>,
     /// How each call generates.
-    pub generations: Vec<Generation>,
+    pub generations: Arc<[Arc<Generation>]>,
     /// The query as the rules left it.
     pub rewritten: Query,
     /// What each rule did.
@@ -62,10 +62,14 @@ pub fn plan(
         found: &searched.found,
         limits: limits(&desk.app.config.limits),
     };
+    let mut known = prompt::Known::new();
     let plans = request.queries.iter().enumerate().map(|(index, query)| {
         let at = request.path(index);
         let unfound = query.retrievals().iter().find_map(|retrieval| searched.failed.get(retrieval).cloned());
-        let planned = unfound.map_or_else(|| plan_one(desk, index, &at, query, &rewriting), Err);
+        let planned = match unfound {
+            None => plan_one(desk, (index, &at), query, &rewriting, &mut known),
+            Some(error) => Err(error),
+        };
         planned.map_err(|error| (index, error))
     });
     let mut plans: Vec<_> = plans.collect();
@@ -85,17 +89,15 @@ pub fn plan(
 
 fn plan_one(
     desk: Desk<'_>,
-    index: usize,
-    path: &str,
+    (index, path): (usize, &str),
     query: &Query,
     rewriting: &Rewriting<'_>,
+    known: &mut prompt::Known,
 ) -> Result<Planned, ApiError> {
     let (rewritten, log) = rewrite(query.clone(), rewriting).map_err(|error| span_error(path, error))?;
     let plan = Plan::new(&rewritten).map_err(|error| span_error(path, error))?;
-    let mut compiled = HashMap::new();
-    let generations =
-        plan.calls.iter().map(|call| prompt::generation(desk, path, &call.params, &mut compiled));
-    let generations = generations.collect::<Result<Vec<_>, _>>()?;
+    let generations = plan.calls.iter().map(|call| prompt::generation(desk, path, &call.params, known));
+    let generations = generations.collect::<Result<_, _>>()?;
     prompt::check_reuse(desk.app, path, &plan)?;
     Ok(Planned { index, plan: Arc::new(plan), generations, rewritten, log })
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use actix_web::web::{self, Data};
 use base::{Generation, Nanos, SectionReuse, ServiceClass, Span, SpanKind, TenantId, TokenCount, WorkItem};
-use ir::pml::{Encoding, Layout, Place, PmlError, Positions, Schema, Tags};
+use ir::pml::{Encoding, Layout, Place, PmlError, Positions, Schema};
 use scheduler::SchedulerConfig;
 use store::{Kept, NewSchema, SchemaLimits, StoredSchema, UnixMillis};
 
@@ -43,20 +43,13 @@ pub struct Ready {
 
 /// All tenants' schemas.
 pub struct Schemas {
-    /// The words of the chat template, or why there are none.
-    tags: Result<Tags, String>,
     shelf: Mutex<Shelf>,
 }
 
 impl Schemas {
-    /// None ready yet, for a model.
-    pub fn new(model: &Model, limits: &LimitsConfig) -> Self {
-        Self { tags: model.tags(), shelf: Mutex::new(Shelf::new(limits.schemas_bytes_max.0)) }
-    }
-
-    /// The words of the chat template, or why there are none.
-    pub fn tags(&self) -> Result<&Tags, &str> {
-        self.tags.as_ref().map_err(String::as_str)
+    /// None ready yet.
+    pub fn new(limits: &LimitsConfig) -> Self {
+        Self { shelf: Mutex::new(Shelf::new(limits.schemas_bytes_max.0)) }
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
@@ -73,8 +66,7 @@ pub fn lay_out(app: &App, pml: &str) -> Result<Layout, ApiError> {
     // A position is left for what follows.
     let length_max = u32::try_from(app.model.context_max.0.saturating_sub(1)).unwrap_or(u32::MAX);
     let schema = Schema::parse(pml).map_err(|error| pml_error("schema", &error))?;
-    let layout =
-        Layout::new(&schema, &*app.model.text, app.schemas.tags(), Positions { length_max, can_shift });
+    let layout = Layout::new(&schema, &*app.model.text, app.tags(), Positions { length_max, can_shift });
     layout.map_err(|error| pml_error("schema", &error))
 }
 

@@ -8,9 +8,9 @@ use base::{
 };
 use engine::Engine;
 use ir::Sectioned;
-use scheduler::{Event, Scheduler, SchedulerConfig, Speculation, Usage};
+use scheduler::{Event, Scheduler, SchedulerConfig, Usage};
 
-use super::BenchError;
+use super::{BenchError, measured};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::{backend, calibrate};
@@ -67,14 +67,8 @@ impl Lab {
         settings: &SchedulerConfig,
         cost: scheduler::CostModel,
     ) -> Result<Self, BenchError> {
-        let config = SchedulerConfig {
-            kv_blocks: engine.info.kv_blocks,
-            block_tokens: engine.info.block_tokens,
-            refit: false,
-            speculation: Speculation::Off,
-            ..settings.clone()
-        };
-        Ok(Self { scheduler: Scheduler::new(config, cost)?, engine, clock: Clock::start(), next: 0 })
+        let scheduler = Scheduler::new(measured(&engine, settings), cost)?;
+        Ok(Self { scheduler, engine, clock: Clock::start(), next: 0 })
     }
 
     /// A scope in which nothing was computed.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{End, Generation};
+use base::{End, Generation, TokenId};
 use ir::span::{Call, CallId, Plan};
 
 use super::Planned;
@@ -21,17 +21,25 @@ pub struct Ended {
     pub usage: Usage,
 }
 
-/// What came of a query: its calls by number, and the tokens of all its rows.
-pub type Outcome = Result<(Vec<Ended>, Usage), ApiError>;
+/// What came of a query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Its calls by number, or why it has no result.
+    pub ended: Result<Vec<Ended>, ApiError>,
+    /// Tokens of all its rows, spans computed ahead among them.
+    pub usage: Usage,
+}
 
 /// A query on its way.
 pub(super) struct Course {
     pub(super) index: usize,
     pub(super) plan: Arc<Plan>,
-    pub(super) generations: Arc<[Generation]>,
+    pub(super) generations: Arc<[Arc<Generation>]>,
     has_begun: Vec<bool>,
-    pub(super) ended: Vec<Option<Ended>>,
-    pub(super) outputs: Outputs,
+    ended: Vec<Option<Ended>>,
+    /// How many have not.
+    left: usize,
+    pub(super) outputs: Arc<Outputs>,
     /// Tokens of all its rows, spans computed ahead among them.
     pub(super) usage: Usage,
     error: Option<ApiError>,
@@ -44,10 +52,11 @@ impl Course {
         Self {
             index: planned.index,
             plan: Arc::clone(&planned.plan),
-            generations: planned.generations.clone().into(),
+            generations: Arc::clone(&planned.generations),
             has_begun: vec![false; calls],
             ended: vec![None; calls],
-            outputs: vec![None; calls],
+            left: calls,
+            outputs: Arc::new(vec![None; calls]),
             usage: Usage::default(),
             error: None,
             is_new: true,
@@ -55,7 +64,7 @@ impl Course {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.error.is_some() || self.ended.iter().all(Option::is_some)
+        self.error.is_some() || self.left == 0
     }
 
     pub(super) fn fail(&mut self, error: ApiError) {
@@ -65,10 +74,20 @@ impl Course {
     }
 
     pub(super) fn outcome(self) -> Outcome {
-        match self.error {
-            Some(error) => Err(error),
-            None => Ok((self.ended.into_iter().flatten().collect(), self.usage)),
-        }
+        let ended = self.error.map_or_else(|| Ok(self.ended.into_iter().flatten().collect()), Err);
+        Outcome { ended, usage: self.usage }
+    }
+
+    /// A call has ended, with this output.
+    pub(super) fn end(&mut self, id: CallId, ended: Ended, output: Arc<[TokenId]>) {
+        self.usage += ended.usage;
+        self.left -= usize::from(self.ended[id.0].replace(ended).is_none());
+        Arc::make_mut(&mut self.outputs)[id.0] = Some(output);
+    }
+
+    /// A call that has ended.
+    pub(super) fn ended(&self, id: CallId) -> Option<&Ended> {
+        self.ended[id.0].as_ref()
     }
 
     /// What can begin now: calls that have their inputs, and spans of those that have not.

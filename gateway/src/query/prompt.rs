@@ -10,25 +10,36 @@ use ir::{Encoder, Sectioned};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::prepare::Desk;
-use crate::wire::constraint::Checked;
 use crate::wire::query::span_error;
 
 /// Output tokens of a call whose query does not say, where the context has room for so many: what the reference's server
 /// takes.
 const OUTPUT_TOKENS: u64 = 2_048;
 
-/// What the constraints of a query were compiled to: copies of a call share one.
-pub(super) type Constraints = HashMap<String, Checked>;
+/// How the calls of a request generate, by their parameters but for the seed: those alike share one.
+pub(super) type Known = HashMap<String, Arc<Generation>>;
 
 /// How a call generates.
 pub(super) fn generation(
     desk: Desk<'_>,
     path: &str,
     params: &Params,
-    known: &mut Constraints,
-) -> Result<Generation, ApiError> {
+    known: &mut Known,
+) -> Result<Arc<Generation>, ApiError> {
+    let key = format!("{:?}", Params { seed: None, ..params.clone() });
+    if let Some(generation) = known.get(&key) {
+        return Ok(Arc::clone(generation));
+    }
+    let generation = Arc::new(checked(desk, path, params)?);
+    known.insert(key, Arc::clone(&generation));
+    Ok(generation)
+}
+
+fn checked(desk: Desk<'_>, path: &str, params: &Params) -> Result<Generation, ApiError> {
     let terms = desk.terms();
-    let refuse = |field: &str, reason: String| Err(ApiError::invalid(format!("{path}: {field}"), reason));
+    let refuse = |field: &str, reason: String| {
+        Err(ApiError::invalid(path, format!("the `{field}` of a `g` {reason}")))
+    };
     if let Some(name) = params.model.as_deref().filter(|name| *name != terms.model.name) {
         return Err(ApiError::ModelNotFound(name.to_owned()));
     }
@@ -46,20 +57,8 @@ pub(super) fn generation(
     if let Some(top_k) = params.top_k.filter(|top_k| *top_k > terms.model.vocab) {
         return refuse("top_k", format!("is {top_k}, the model has {} tokens", terms.model.vocab));
     }
-    let (constraint, compiled) = match &params.constraint {
-        None => (None, base::Compiled::default()),
-        Some(constraint) => {
-            let key = format!("{constraint:?}");
-            let checked = match known.get(&key) {
-                Some(checked) => checked.clone(),
-                None => {
-                    let compiled = terms.constraints.compile(&format!("{path}: constraint"), constraint)?;
-                    known.entry(key).or_insert((constraint.clone(), compiled)).clone()
-                }
-            };
-            (Some(checked.0), checked.1)
-        }
-    };
+    let compile = |constraint| terms.constraints.compile(path, constraint);
+    let compiled = params.constraint.as_ref().map(compile).transpose()?.unwrap_or_default();
     Ok(Generation {
         output_max: TokenCount(output_max),
         temperature: params.temperature,
@@ -68,7 +67,7 @@ pub(super) fn generation(
         stop: params.stop.clone(),
         stop_tokens: Vec::new(),
         ignore_end: false,
-        constraint,
+        constraint: params.constraint.clone(),
         compiled,
     })
 }
@@ -117,13 +116,13 @@ pub fn ahead(span: Vec<TokenId>) -> Sectioned {
 pub(super) fn item(
     app: &App,
     plan: &Plan,
-    generations: &[Generation],
+    generations: &[Arc<Generation>],
     (ask, outputs): (&Ask, &Outputs),
 ) -> Result<WorkItem, ApiError> {
     let model = &app.model;
     let context = model.context_max.0.min(model.kv_tokens());
     let length_max = u32::try_from(context).unwrap_or(u32::MAX);
-    let tags = app.schemas.tags().map_err(|reason| ApiError::invalid("query", reason))?;
+    let tags = app.tags().map_err(|reason| ApiError::invalid("query", reason))?;
     let encoder = Encoder { tokenizer: &*model.text, tags: Some(tags) };
     let output = |id: CallId| outputs[id.0].as_deref().unwrap_or_default();
     let (sectioned, mut generation, seed) = match ask {
@@ -131,19 +130,20 @@ pub(super) fn item(
             let seed = plan.call(*id).params.seed.unwrap_or_else(rand::random);
             let made = plan.assemble(*id, encoder, length_max, &output);
             // Copies of a call with a seed draw differently, as copies without one do.
-            (made, generations[id.0].clone(), seed.wrapping_add(id.0 as u64))
+            (made, Arc::clone(&generations[id.0]), seed.wrapping_add(id.0 as u64))
         }
         Ask::Ahead(parts) => {
             let made = plan.span(parts, encoder, length_max, &output);
-            (made.map(ahead), Generation { output_max: TokenCount(1), ..Generation::default() }, 0)
+            let nothing = Generation { output_max: TokenCount(1), ..Generation::default() };
+            (made.map(ahead), Arc::new(nothing), 0)
         }
     };
     let sectioned = sectioned.map_err(|error| span_error("query", error))?;
     let tokens = sectioned.prompt.len() as u64;
-    let left = context.saturating_sub(tokens);
+    let left = context.saturating_sub(tokens).max(1);
     let is_said = matches!(ask, Ask::Call(id) if plan.call(*id).params.max_tokens.is_some());
-    if !is_said {
-        generation.output_max = TokenCount(generation.output_max.0.min(left.max(1)));
+    if !is_said && generation.output_max.0 > left {
+        Arc::make_mut(&mut generation).output_max = TokenCount(left);
     }
     let too_long = |needed: u64| ApiError::TooLong {
         prompt: needed - generation.output_max.0,
@@ -159,7 +159,7 @@ pub(super) fn item(
         prompt: sectioned.prompt.into(),
         spans: [Span { kind: SpanKind::Field, tokens: TokenCount(tokens) }].into(),
         sections: sectioned.sections.into(),
-        generation: Arc::new(generation.clone()),
+        generation: Arc::clone(&generation),
         seed,
     };
     let needed = item.kv_tokens_max(model.block_tokens).0;

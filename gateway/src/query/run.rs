@@ -4,17 +4,19 @@
 //! While a call waits for others, the spans it will read are computed ahead (the paper's G¹), so that it begins with
 //! nothing but what is new. A call that fails takes its query with it, and no other.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix_web::web::{self, Data};
-use base::{Generation, ServiceClass, TokenId};
+use base::{Generation, ServiceClass, TokenCount, TokenId};
 use ir::span::{CallId, Part, Plan};
 use tokio::sync::mpsc;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::Planned;
 use super::course::{Course, Ended, Outcome};
-use super::prompt::{Ask, item};
+use super::prompt::{Ask, Outputs, item};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::board::{Kind, RowState, State, Status};
@@ -32,30 +34,44 @@ pub enum News {
     Ended(usize, CallId, Ended),
 }
 
+/// Who asks, and how they wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker {
+    /// Whose queries.
+    pub caller: Caller,
+    /// Who waits.
+    pub class: ServiceClass,
+    /// When they wait no longer: what has not ended by then fails.
+    pub deadline: Option<Instant>,
+}
+
 /// Runs queries to their ends; the outcomes stand in the order of the queries. Dropping the future calls off what runs.
 pub async fn run(
     app: &Data<App>,
-    (caller, class): (Caller, ServiceClass),
+    asker: Asker,
     planned: &[Planned],
     news: Option<mpsc::Sender<News>>,
 ) -> Vec<Outcome> {
     let courses = planned.iter().map(Course::new).collect();
-    let mut runner = Runner { app, caller, class, courses, flights: Vec::new(), news };
-    loop {
-        runner.start().await;
-        if runner.courses.iter().all(Course::is_over) {
-            break;
-        }
+    let mut runner = Runner { app, asker, courses, flights: Vec::new(), news };
+    runner.start().await;
+    while !runner.courses.iter().all(Course::is_over) {
         if runner.flights.is_empty() {
             // Every call that waits reads one that ran or runs: nothing else can keep it waiting.
             runner.courses.iter_mut().for_each(|course| course.fail(internal("a call waits for nothing")));
             break;
         }
-        runner.wait().await;
-        runner.collect().await;
+        if !runner.wait().await {
+            runner.expire();
+        } else if runner.collect().await {
+            runner.start().await;
+        }
     }
     runner.courses.into_iter().map(Course::outcome).collect()
 }
+
+/// What a row is made from.
+type Known = (Arc<Plan>, Arc<[Arc<Generation>]>, Arc<Outputs>);
 
 /// A relQuery of calls that run.
 struct Flight {
@@ -73,8 +89,7 @@ struct Flight {
 
 struct Runner<'a> {
     app: &'a Data<App>,
-    caller: Caller,
-    class: ServiceClass,
+    asker: Asker,
     courses: Vec<Course>,
     flights: Vec<Flight>,
     news: Option<mpsc::Sender<News>>,
@@ -93,16 +108,18 @@ impl Runner<'_> {
     /// Submits rows: calls that generate alike are one relQuery, and so are spans computed ahead.
     async fn submit(&mut self, asks: Vec<(usize, Ask)>) {
         let mut groups: Vec<Vec<(usize, Ask)>> = Vec::new();
+        let mut group_of = HashMap::new();
         for (number, ask) in asks {
-            let generation = |(number, ask): &(usize, Ask)| match ask {
-                Ask::Call(id) => Some(&self.courses[*number].generations[id.0]),
+            // Calls that generate alike have one generation between them: planning saw to that.
+            let generation = match ask {
+                Ask::Call(id) => Some(Arc::as_ptr(&self.courses[number].generations[id.0])),
                 Ask::Ahead(_) => None,
             };
-            let ask = (number, ask);
-            match groups.iter_mut().find(|group| generation(&group[0]) == generation(&ask)) {
-                Some(group) => group.push(ask),
-                None => groups.push(vec![ask]),
-            }
+            let group = *group_of.entry(generation).or_insert_with(|| {
+                groups.push(Vec::new());
+                groups.len() - 1
+            });
+            groups[group].push((number, ask));
         }
         for group in groups {
             self.submit_group(group).await;
@@ -114,24 +131,18 @@ impl Runner<'_> {
             .into_iter()
             .map(|(number, ask)| {
                 let course = &self.courses[number];
-                (
-                    number,
-                    ask,
-                    Arc::clone(&course.plan),
-                    Arc::clone(&course.generations),
-                    course.outputs.clone(),
-                )
+                let (plan, generations) = (Arc::clone(&course.plan), Arc::clone(&course.generations));
+                (number, ask, (plan, generations, Arc::clone(&course.outputs)))
             })
             .collect();
         let app = self.app.clone();
         // Tokenizing takes a while, and nobody else's connection waits for it.
         let made = web::block(move || {
-            let make =
-                |(number, ask, plan, generations, outputs): (_, Ask, Arc<Plan>, Arc<[Generation]>, _)| {
-                    let item = item(&app, &plan, &generations, (&ask, &outputs));
-                    (number, ask, item)
-                };
-            inputs.into_iter().map(make).collect::<Vec<(usize, Ask, _)>>()
+            let make = |(number, ask, (plan, generations, outputs)): (usize, Ask, Known)| {
+                let item = item(&app, &plan, &generations, (&ask, &outputs));
+                (number, ask, item)
+            };
+            inputs.into_iter().map(make).collect::<Vec<_>>()
         });
         let made = match made.await {
             Ok(made) => made,
@@ -156,14 +167,14 @@ impl Runner<'_> {
         let work = Prepared {
             kind: Kind::Calls,
             route: "query",
-            class: self.class,
+            class: self.asker.class,
             rows: rows.len(),
             failed: Vec::new(),
             deadline: None,
             pin: None,
             parts: vec![Rows { open: None, rows }],
         };
-        match service::submit(self.app, self.caller, work, Resumed::default()).await {
+        match service::submit(self.app, self.asker.caller, work, Resumed::default()).await {
             Ok(claim) => {
                 // It may have ended since: the loop does not wait for who asked.
                 let version = claim.board().follow_all();
@@ -182,22 +193,42 @@ impl Runner<'_> {
         self.courses.iter_mut().for_each(|course| course.fail(error.clone()));
     }
 
-    /// Waits until something has changed.
-    async fn wait(&mut self) {
+    /// Waits until something has changed; false where the deadline passes first.
+    async fn wait(&mut self) -> bool {
         let changes = self.flights.iter_mut().map(|flight| Box::pin(flight.version.changed()));
         // The sender lives in the board, which the claim holds: it cannot be gone.
-        let _ = futures_util::future::select_all(changes).await.0;
+        let change = futures_util::future::select_all(changes);
+        match self.asker.deadline {
+            None => drop(change.await),
+            Some(deadline) => return tokio::time::timeout_at(deadline, change).await.is_ok(),
+        }
+        true
     }
 
-    /// Sees to what has changed.
-    async fn collect(&mut self) {
+    /// Fails what has not ended. What it has put out is spent all the same.
+    fn expire(&mut self) {
+        for flight in &self.flights {
+            let state = flight.claim.board().read();
+            for (row, (number, _)) in state.rows.iter().zip(&flight.rows) {
+                if row.state == RowState::Pending {
+                    self.courses[*number].usage.output += TokenCount(row.pieces);
+                }
+            }
+        }
+        self.fail_all(&ApiError::Deadline);
+    }
+
+    /// Sees to what has changed; whether a call has ended.
+    async fn collect(&mut self) -> bool {
         let mut flights = std::mem::take(&mut self.flights);
         let (mut told, mut ended) = (Vec::new(), Vec::new());
         for flight in &mut flights {
             flight.version.mark_unchanged();
             let board = Arc::clone(flight.claim.board());
             let state = board.read();
-            told.extend(flight.deltas(&state, &self.courses));
+            if self.news.is_some() {
+                told.extend(flight.deltas(&state, &self.courses));
+            }
             self.take_in(flight, &state, &mut ended);
         }
         // As of that look, not of now: what ended since was not seen to.
@@ -205,17 +236,18 @@ impl Runner<'_> {
         self.flights = flights;
         let ahead = ended.iter().filter(|(number, id)| self.courses[*number].is_waited_with(*id));
         let ahead = ahead.map(|(number, id)| (*number, Ask::Ahead(vec![Part::Whole(*id)]))).collect();
-        for (number, id) in ended {
-            let course = &self.courses[number];
-            told.extend(course.ended[id.0].clone().map(|ended| News::Ended(course.index, id, ended)));
-        }
         self.submit(ahead).await;
         if let Some(news) = &self.news {
-            for told in told {
+            let ends = ended.iter().filter_map(|(number, id)| {
+                let course = &self.courses[*number];
+                Some(News::Ended(course.index, *id, course.ended(*id)?.clone()))
+            });
+            for told in told.into_iter().chain(ends) {
                 // Who listens may have left; the runner is dropped with them.
                 let _ = news.send(told).await;
             }
         }
+        !ended.is_empty()
     }
 
     /// Takes in the rows of a relQuery that have ended; their calls are added to `ended`.
@@ -224,10 +256,8 @@ impl Runner<'_> {
             let (number, ask) = &flight.rows[*row as usize];
             let course = &mut self.courses[*number];
             match (ask, outcome(state, *row)) {
-                (Ask::Call(id), Ok((call, tokens))) => {
-                    course.usage += call.usage;
-                    course.ended[id.0] = Some(call);
-                    course.outputs[id.0] = Some(tokens);
+                (Ask::Call(id), Ok((call, output))) => {
+                    course.end(*id, call, output);
                     ended.push((*number, *id));
                 }
                 (Ask::Call(_), Err(error)) => course.fail(error),
@@ -245,7 +275,7 @@ impl Runner<'_> {
         };
         for (number, ask) in &flight.rows {
             if let Ask::Call(id) = ask
-                && self.courses[*number].ended[id.0].is_none()
+                && self.courses[*number].ended(*id).is_none()
             {
                 self.courses[*number].fail(error.clone());
             }

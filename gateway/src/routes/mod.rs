@@ -12,13 +12,16 @@ pub(crate) mod start;
 
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
+use serde_json::json;
 
 use crate::app::App;
 use crate::auth::Caller;
+use crate::board::Usage;
 use crate::body;
 use crate::constraints::Purpose;
 use crate::error::{ApiError, internal};
 use crate::prepare::Desk;
+use crate::wire::usage::UsageReply;
 
 /// All routes. A known path with another method is a 405 that names the methods.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -59,6 +62,13 @@ pub(crate) async fn only_get_delete() -> Result<HttpResponse, ApiError> {
 /// The answer to a known path with a wrong method, where GET and POST are right.
 pub(crate) async fn only_get_post() -> Result<HttpResponse, ApiError> {
     Err(ApiError::MethodNotAllowed("GET, POST"))
+}
+
+/// The error of a deadline, with the tokens that were spent until then.
+pub(crate) fn too_late(spent: Usage) -> serde_json::Value {
+    let mut body = json!(ApiError::Deadline.body());
+    body["usage"] = json!(UsageReply::from(spent));
+    body
 }
 
 /// The answer to a path that is none.

@@ -8,17 +8,14 @@ mod stream;
 
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use serde_json::json;
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::board::State;
 use crate::claim;
-use crate::error::{ApiError, ErrorBody};
-use crate::routes::{ask, get_only, only_post};
+use crate::error::{ApiError, ErrorBody, Refusals};
+use crate::routes::{ask, get_only, only_post, too_late};
 use crate::service::{self, Resumed};
 use crate::wire::openai::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
-use crate::wire::usage::UsageReply;
 use lower::Asked;
 
 /// The routes. A model's name may hold slashes.
@@ -68,11 +65,7 @@ pub async fn model(app: Data<App>, _: Caller, id: Path<String>) -> Result<HttpRe
         What is not supported is refused by name unless it changes nothing."),
     responses(
         (status = 200, body = Reply<CompletionChoice>),
-        (status = 400, body = ErrorBody),
-        (status = 401, body = ErrorBody),
-        (status = 404, body = ErrorBody),
-        (status = 429, body = ErrorBody),
-        (status = 504, body = ErrorBody),
+        Refusals,
     ),
     security(("key" = []))
 )]
@@ -96,11 +89,7 @@ pub async fn completions(
         What is not supported is refused by name unless it changes nothing."),
     responses(
         (status = 200, body = Reply<ChatChoice>),
-        (status = 400, body = ErrorBody),
-        (status = 401, body = ErrorBody),
-        (status = 404, body = ErrorBody),
-        (status = 429, body = ErrorBody),
-        (status = 504, body = ErrorBody),
+        Refusals,
     ),
     security(("key" = []))
 )]
@@ -124,7 +113,7 @@ pub(crate) async fn answer(app: Data<App>, caller: Caller, asked: Asked) -> Resu
     }
     if !claim.wait(deadline).await {
         claim::cancel(&app, claim.board());
-        return Ok(HttpResponse::GatewayTimeout().json(too_late(&claim.board().read())));
+        return Ok(HttpResponse::GatewayTimeout().json(too_late(claim.board().read().spent())));
     }
     let state = claim.board().read();
     let reply = match asked.api {
@@ -132,11 +121,4 @@ pub(crate) async fn answer(app: Data<App>, caller: Caller, asked: Asked) -> Resu
         Api::Chat => HttpResponse::Ok().json(envelope.chat(&state)?),
     };
     Ok(reply)
-}
-
-/// The error of a deadline, with the tokens that were spent until then.
-fn too_late(state: &State) -> serde_json::Value {
-    let mut body = json!(ApiError::Deadline.body());
-    body["usage"] = json!(UsageReply::from(state.spent()));
-    body
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::error::{ApiError, ErrorBody, internal};
+use crate::error::{ApiError, Refusals, internal};
 use crate::json::Fields;
 use crate::prepare::{Desk, prompt_bytes_max};
 use crate::routes::openai::lower::{Asked, COMPLETION_TOKENS, asked, lowering};
@@ -32,10 +32,7 @@ pub fn configure(routes: &mut ServiceConfig) {
         class, cache, deadline_ms"),
     responses(
         (status = 200, body = Reply<CompletionChoice>),
-        (status = 400, body = ErrorBody, description = "what is wrong with the prompt, by line and column"),
-        (status = 401, body = ErrorBody),
-        (status = 429, body = ErrorBody),
-        (status = 504, body = ErrorBody),
+        Refusals,
     ),
     security(("key" = []))
 )]
@@ -64,13 +61,13 @@ fn read(desk: Desk<'_>, fields: Fields) -> Result<PromptRequest, ApiError> {
 /// Puts the prompt together.
 fn lower(app: &App, request: PromptRequest, ready: &Ready) -> Result<Asked, ApiError> {
     let PromptRequest { common, prompt } = request;
-    let App { model, config, schemas, .. } = app;
+    let App { model, config, .. } = app;
     let limits = &config.limits;
     let context = model.context_max.0;
     let length_max = u32::try_from(context).unwrap_or(u32::MAX);
     let assembly = ready
         .layout
-        .assemble(&prompt, &*model.text, schemas.tags(), length_max)
+        .assemble(&prompt, &*model.text, app.tags(), length_max)
         .map_err(|error| pml_error("prompt", &error))?;
     let output_max = common.max_tokens.unwrap_or(COMPLETION_TOKENS.min(limits.output_tokens_max));
     let end = u64::from(assembly.end);

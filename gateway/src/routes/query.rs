@@ -1,23 +1,26 @@
 //! `/v1/query`: a span query, answered.
 
-use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse};
-use futures_util::stream;
-use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+
+use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use base::Millis;
+use futures_util::stream;
+use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::app::App;
 use crate::auth::Caller;
 use crate::board::Usage;
 use crate::constraints::Purpose;
-use crate::error::{ApiError, ErrorBody, internal};
+use crate::error::{ApiError, Refusals, internal};
 use crate::json::Fields;
 use crate::prepare::Desk;
-use crate::query::{self, News, Planned};
-use crate::routes::{ask, only_post};
+use crate::query::{self, Asker, News, Outcome, Planned};
+use crate::routes::{ask, only_post, too_late};
 use crate::stream::{event, reply};
 use crate::wire::query::{CallReply, QueryEntry, QueryList, QueryReply, QueryRequest};
 
@@ -41,11 +44,7 @@ pub fn configure(routes: &mut ServiceConfig) {
         in a plus is computed seeing only itself and reused wherever it stands: an approximation."),
     responses(
         (status = 200, body = QueryReply),
-        (status = 400, body = ErrorBody),
-        (status = 401, body = ErrorBody),
-        (status = 404, body = ErrorBody),
-        (status = 429, body = ErrorBody),
-        (status = 504, body = ErrorBody),
+        Refusals,
     ),
     security(("key" = []))
 )]
@@ -56,19 +55,14 @@ pub async fn create(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let asked = Arc::new(ask((&app, caller), &request, payload, read).await?);
+    let wait = |ms: Millis| Instant::now() + Duration::from_millis(ms.0);
+    let asker = Asker { caller, class: asked.class, deadline: asked.deadline.map(wait) };
     let planned = plan(&app, caller, &asked).await?;
     if asked.stream {
         let planned = planned.into_iter().next().ok_or(ApiError::Internal)?.map_err(|(_, error)| error)?;
-        return Ok(reply(events(app, caller, asked, planned)));
+        return Ok(reply(events(app, asker, asked, planned)));
     }
-    let work = answer(&app, caller, &asked, planned);
-    match asked.deadline {
-        None => work.await,
-        Some(deadline) => {
-            let answered = tokio::time::timeout(Duration::from_millis(deadline.0), work).await;
-            answered.unwrap_or(Err(ApiError::Deadline))
-        }
-    }
+    answer(&app, asker, &asked, planned).await
 }
 
 fn read(desk: Desk<'_>, fields: Fields) -> Result<QueryRequest, ApiError> {
@@ -93,7 +87,7 @@ async fn plan(
 /// Runs planned queries and replies when all have ended.
 async fn answer(
     app: &Data<App>,
-    caller: Caller,
+    asker: Asker,
     asked: &QueryRequest,
     planned: Vec<Result<Planned, (usize, ApiError)>>,
 ) -> Result<HttpResponse, ApiError> {
@@ -105,18 +99,18 @@ async fn answer(
             Err((index, error)) => entries.push((index, Err(error))),
         }
     }
-    let outcomes = query::run(app, (caller, asked.class), &ready, None).await;
-    let mut total = Usage::default();
-    for (planned, outcome) in ready.iter().zip(outcomes) {
-        let made = outcome.map(|(ended, usage)| {
-            total += usage;
-            QueryReply::new(&app.model.name, planned, &ended, usage, asked.explain)
-        });
-        entries.push((planned.index, made));
+    let outcomes = query::run(app, asker, &ready, None).await;
+    let mut spent = Usage::default();
+    for (planned, Outcome { ended, usage }) in ready.iter().zip(outcomes) {
+        spent += usage;
+        let reply = |ended: Vec<_>| QueryReply::new(&app.model.name, planned, &ended, usage, asked.explain);
+        entries.push((planned.index, ended.map(reply)));
     }
     if !asked.is_bulk {
-        let (_, only) = entries.pop().ok_or(ApiError::Internal)?;
-        return Ok(HttpResponse::Ok().json(only?));
+        return match entries.pop().ok_or(ApiError::Internal)?.1 {
+            Err(ApiError::Deadline) => Ok(HttpResponse::GatewayTimeout().json(too_late(spent))),
+            only => Ok(HttpResponse::Ok().json(only?)),
+        };
     }
     entries.sort_by_key(|(index, _)| *index);
     let data = entries.into_iter().map(|(index, made)| {
@@ -126,14 +120,14 @@ async fn answer(
         };
         QueryEntry { index, reply, error }
     });
-    Ok(HttpResponse::Ok().json(QueryList { object: "list", data: data.collect(), usage: total.into() }))
+    Ok(HttpResponse::Ok().json(QueryList { object: "list", data: data.collect(), usage: spent.into() }))
 }
 
 /// What happens while a query runs: `delta` for text of the result, `call` for a call that has ended, then `done` with
 /// the reply, or `error`.
 fn events(
     app: Data<App>,
-    caller: Caller,
+    asker: Asker,
     asked: Arc<QueryRequest>,
     planned: Planned,
 ) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
@@ -142,7 +136,7 @@ fn events(
     actix_web::rt::spawn(async move {
         let gone = sender.clone();
         tokio::select! {
-            () = tell(&app, caller, &asked, &planned, &sender) => {}
+            () = tell(&app, asker, &asked, &planned, &sender) => {}
             // The client left: what runs for it is called off with the future.
             () = gone.closed() => {}
         }
@@ -157,32 +151,26 @@ fn events(
 /// Runs a query and tells how it goes.
 async fn tell(
     app: &Data<App>,
-    caller: Caller,
+    asker: Asker,
     asked: &QueryRequest,
     planned: &Planned,
     to: &mpsc::Sender<String>,
 ) {
     let (sender, mut news) = mpsc::channel(NEWS_MAX);
-    let run = query::run(app, (caller, asked.class), std::slice::from_ref(planned), Some(sender));
+    let run = query::run(app, asker, std::slice::from_ref(planned), Some(sender));
     let pass = async {
         while let Some(news) = news.recv().await {
             // Nobody listens any more: the caller drops this.
             let _ = to.send(shown(planned, &news)).await;
         }
     };
-    let both = async { tokio::join!(run, pass).0 };
-    let outcomes = match asked.deadline {
-        None => both.await,
-        Some(deadline) => {
-            let outcomes = tokio::time::timeout(Duration::from_millis(deadline.0), both).await;
-            outcomes.unwrap_or_else(|_| vec![Err(ApiError::Deadline)])
-        }
-    };
+    let (outcomes, ()) = tokio::join!(run, pass);
     let last = match outcomes.into_iter().next() {
-        Some(Ok((ended, usage))) => {
+        Some(Outcome { ended: Ok(ended), usage }) => {
             event("done", &QueryReply::new(&app.model.name, planned, &ended, usage, asked.explain))
         }
-        Some(Err(error)) => event("error", &error.body()),
+        Some(Outcome { ended: Err(ApiError::Deadline), usage }) => event("error", &too_late(usage)),
+        Some(Outcome { ended: Err(error), .. }) => event("error", &error.body()),
         None => event("error", &ApiError::Internal.body()),
     };
     let _ = to.send(last).await;

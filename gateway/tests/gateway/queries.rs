@@ -257,12 +257,13 @@ async fn a_query_whose_client_leaves_or_whose_deadline_passes_gives_all_back() {
     server.until("its calls are called off", |server| server.running.app.registry.running().is_empty()).await;
     let late = ask(&server, json!({"query": judge(2), "deadline_ms": 30})).await;
     assert_eq!(late.status, 504, "{}", late.body);
+    assert_eq!(late.json()["usage"]["completion_tokens"], 0, "{}", late.body);
     let mut stream = server
         .client
         .begin("/v1/query", &json!({"query": judge(2), "deadline_ms": 30, "stream": true}))
         .await;
     let told = read_until(&mut stream, "event: error").await;
-    assert!(!told.contains("event: done"), "{told}");
+    assert!(!told.contains("event: done") && told.contains("usage"), "{told}");
     server.gate.release();
     server.until_free().await;
 }

@@ -14,9 +14,9 @@ use futures_util::Stream;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::too_late;
 use crate::app::App;
 use crate::claim::{self, Claim};
+use crate::routes::too_late;
 use crate::wire::openai::{Chunker, Envelope, Look};
 
 struct Reader {
@@ -69,7 +69,7 @@ impl Reader {
             }
             let claim = self.claim.take()?;
             claim::cancel(&self.app, claim.board());
-            return Some(event(&too_late(&claim.board().read()).to_string()));
+            return Some(event(&too_late(claim.board().read().spent()).to_string()));
         }
     }
 
