@@ -2,9 +2,9 @@
 //!
 //! Everything else is given `now`, so a test can give it any.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use base::Time;
+use base::{Millis, Time};
 
 /// Reads time. [`Time`] counts from the clock's start.
 #[derive(Clone, Copy, Debug)]
@@ -28,4 +28,9 @@ impl Clock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// The instant at which a wait of `span` from now ends, for a timer.
+pub fn until(span: Millis) -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_millis(span.0)
 }

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use crate::app::App;
 use crate::board::{Board, Row, Status};
 use crate::claim::Claim;
+use crate::clock;
 use crate::error::ApiError;
 use crate::tickets;
 
@@ -67,7 +68,7 @@ pub fn rows(
     request: Bytes,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let version = claim.board().follow();
-    let deadline = deadline.map(|ms| Instant::now() + Duration::from_millis(ms.0));
+    let deadline = deadline.map(clock::until);
     let reader = Reader { app, claim: Some(claim), version, show, sent: 0, deadline, request };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let chunk = reader.next().await?;

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use base::Millis;
 use futures_util::stream;
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use crate::app::App;
 use crate::auth::Caller;
 use crate::board::Usage;
+use crate::clock;
 use crate::constraints::Purpose;
 use crate::error::{ApiError, Refusals, internal};
 use crate::json::Fields;
@@ -55,8 +54,7 @@ pub async fn create(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let asked = Arc::new(ask((&app, caller), &request, payload, read).await?);
-    let wait = |ms: Millis| Instant::now() + Duration::from_millis(ms.0);
-    let asker = Asker { caller, class: asked.class, deadline: asked.deadline.map(wait) };
+    let asker = Asker { caller, class: asked.class, deadline: asked.deadline.map(clock::until) };
     let planned = plan(&app, caller, &asked).await?;
     if asked.stream {
         let planned = planned.into_iter().next().ok_or(ApiError::Internal)?.map_err(|(_, error)| error)?;
