@@ -4,6 +4,7 @@
 //! [`lower()`] turns it into the scheduler's work items. Pure functions over plain data: this crate
 //! must not know clocks, threads, HTTP, tensors or how a step is scheduled.
 
+pub mod bucket;
 pub mod catalogue;
 mod cell;
 mod conversation;
