@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Bytes, ChatTemplate, Constraint, Generation, TenantId, TokenCount, Tokenizer, WorkItem};
+use base::{After, Bytes, ChatTemplate, Constraint, Generation, TenantId, TokenCount, Tokenizer, WorkItem};
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
 use ir::{Cell, LowerOptions, Lowered, Plan, Row, RowProblem, Rules, Table, Template};
 use serde_json::Value;
@@ -24,7 +24,7 @@ use crate::service::Prepared;
 use crate::wire::Terms;
 use crate::wire::cells::{Call, CellsRequest};
 use crate::wire::constraint::Checked;
-use crate::wire::relquery::{RelQueryRequest, RowIn};
+use crate::wire::relquery::{Order, RelQueryRequest, RowIn};
 use crate::wire::sampling::Sampling;
 
 /// Where a tenant's requests are prepared.
@@ -67,8 +67,8 @@ pub struct Lowering<'a> {
     pub sampling: &'a Sampling,
     /// Whether answers may be shared and cached.
     pub cache: bool,
-    /// Rules that are off.
-    pub order_rows: bool,
+    /// What may be moved.
+    pub order: Order,
 }
 
 /// `/v1/relqueries`.
@@ -77,10 +77,7 @@ pub fn relquery(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
     let request = RelQueryRequest::read(fields, desk.terms())?;
     let template = Template::parse(&request.template)
         .map_err(|error| ApiError::invalid("template", error.to_string()))?;
-    let columns = match &request.columns {
-        Some(columns) => columns.clone(),
-        None => template.fields().into_iter().map(str::to_owned).collect(),
-    };
+    let columns = columns(&request, &template)?;
     template.check_columns(&columns).map_err(|error| ApiError::invalid("template", error.to_string()))?;
     let mut rows = Rows::default();
     for (index, row) in (0..).zip(&request.rows) {
@@ -98,7 +95,7 @@ pub fn relquery(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
         config: &app.config,
         sampling: &request.sampling,
         cache: request.cache,
-        order_rows: request.order_rows,
+        order: request.order,
     };
     let plan = |table| {
         let generation = (*request.sampling.generation).clone();
@@ -117,6 +114,23 @@ pub fn relquery(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
         parts: vec![part],
     };
     Ok(Asked { work, stream: request.stream })
+}
+
+/// Names of the table's columns: as the client gives them, else those that the template names. A record holds the other
+/// columns too; without a list of them, those of the first row.
+fn columns(request: &RelQueryRequest, template: &Template) -> Result<Vec<String>, ApiError> {
+    if request.order == Order::Fields && !template.has_record() {
+        let reason = "`fields` needs `{*}` in the template, where the order of columns says nothing";
+        return Err(ApiError::invalid("order", reason));
+    }
+    match (&request.columns, request.rows.first()) {
+        (Some(columns), _) => Ok(columns.clone()),
+        (None, Some(RowIn::Named(first))) if template.has_record() => Ok(first.keys().cloned().collect()),
+        (None, _) if template.has_record() => {
+            Err(ApiError::invalid("columns", "is required where the template has `{*}` and rows are arrays"))
+        }
+        (None, _) => Ok(template.fields().into_iter().map(str::to_owned).collect()),
+    }
 }
 
 /// `/v1/cells`: calls that differ in their own cell alone are rows of one relQuery.
@@ -210,7 +224,7 @@ fn cell_part(
     let generation = Generation { output_max, constraint, compiled, ..Generation::default() };
     let sampling = Sampling { generation: Arc::new(generation.clone()), seed: None };
     let lowering =
-        Lowering { model: &app.model, config: &app.config, sampling: &sampling, cache, order_rows: true };
+        Lowering { model: &app.model, config: &app.config, sampling: &sampling, cache, order: Order::Rows };
     let plan = |table| Plan::relquery(&shared.template, None, app.model.has_chat, table, generation);
     let (mut part, failed) = rows.lower(shared.columns(), plan, lowering)?;
     let template = shared.template.to_string();
@@ -275,13 +289,14 @@ impl Rows {
         lowering: Lowering<'_>,
     ) -> Result<(Part, Vec<(u32, ApiError)>), ApiError> {
         let Self { numbers, cells, mut failed } = self;
-        let rows = (0..).zip(cells).map(|(row, cells)| Row { cells, answers: vec![row] }).collect();
+        let rows = (0..).zip(cells).map(|(row, cells)| Row::new(cells, vec![row])).collect();
         let plan = plan(Table { columns, rows }).map_err(plan_error)?;
-        let mut rules = Rules::all();
-        if !lowering.order_rows {
-            rules = rules.without("order_rows");
-        }
-        let (plan, _) = ir::rewrite(plan, &rules);
+        let rules = match lowering.order {
+            Order::Exact => Rules::all().without("order_rows"),
+            Order::Rows => Rules::all(),
+            Order::Fields => Rules::all().with_fields(),
+        };
+        let (plan, _) = ir::rewrite(plan, &rules, &|texts| lengths(&*lowering.model.text, texts));
         let seed = lowering.sampling.seed.unwrap_or_else(rand::random);
         let Lowered { items, answers } = lower_plan(&plan, lowering, seed)?;
         let mut job: Vec<JobRow> = items.into_iter().map(|item| job_row(item, lowering)).collect();
@@ -300,6 +315,13 @@ impl Rows {
         }
         Ok((Part { open: None, rows: job }, failed))
     }
+}
+
+/// Tokens of texts, each by itself.
+fn lengths(tokenizer: &dyn Tokenizer, texts: &[String]) -> Vec<u32> {
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let encoded = tokenizer.encode_stretches(After::Nothing, "", &texts);
+    encoded.iter().map(|tokens| u32::try_from(tokens.len()).unwrap_or(u32::MAX)).collect()
 }
 
 /// Bytes of the longest token there is: published vocabularies stay below it.

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 /// A value of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,6 +31,17 @@ impl Cell {
             Self::Bool(true) => Cow::Borrowed("true"),
             Self::Bool(false) => Cow::Borrowed("false"),
             Self::Number(text) | Self::Text(text) => Cow::Borrowed(text),
+        }
+    }
+
+    /// The JSON that stands in a record: a number that JSON cannot write (`NaN`, `007`) is text there.
+    pub fn json(&self) -> Cow<'_, str> {
+        match self {
+            Self::Null => Cow::Borrowed("null"),
+            Self::Bool(true) => Cow::Borrowed("true"),
+            Self::Bool(false) => Cow::Borrowed("false"),
+            Self::Number(text) if serde_json::from_str::<Number>(text).is_ok() => Cow::Borrowed(text),
+            Self::Number(text) | Self::Text(text) => Cow::Owned(Value::from(text.as_str()).to_string()),
         }
     }
 
@@ -82,6 +93,22 @@ mod tests {
         ];
         for (cell, text) in cases {
             assert_eq!(cell.text(), text);
+        }
+    }
+
+    #[test]
+    fn every_kind_of_cell_has_one_json() {
+        let cases = [
+            (Cell::Null, "null"),
+            (Cell::Bool(false), "false"),
+            (Cell::Number("-0.0".into()), "-0.0"),
+            (Cell::Number("1.50".into()), "1.50"),
+            (Cell::Number("NaN".into()), r#""NaN""#),
+            (Cell::Number("007".into()), r#""007""#),
+            ("a \"b\"\n".into(), r#""a \"b\"\n""#),
+        ];
+        for (cell, json) in cases {
+            assert_eq!(cell.json(), json);
         }
     }
 

@@ -45,6 +45,13 @@ fn tree(plan: &Plan, table: Option<&Table>, depth: usize, out: &mut String) {
             Some(bytes) => format!("field {name} ~{} a row", estimate(bytes)),
             None => format!("field {name}"),
         },
+        Plan::Record(columns) => {
+            let bytes: Option<usize> = table.map(|table| {
+                columns.iter().filter_map(|name| Some(mean_bytes(table, name)? + name.len())).sum()
+            });
+            let each = bytes.map_or(String::new(), |bytes| format!(" ~{} a row", estimate(bytes)));
+            format!("record {}{each}", columns.join(", "))
+        }
         Plan::Message(role, _) => format!("message {}", role.name()),
         Plan::Seq(_) => "seq".into(),
         Plan::Plus(_) => "plus".into(),
@@ -75,15 +82,21 @@ fn mean_bytes(table: &Table, name: &str) -> Option<usize> {
 
 fn table_rows(table: &Table, depth: usize, out: &mut String) {
     for row in table.rows.iter().take(ROWS_SHOWN_MAX) {
-        line(out, depth, &format!("row {}", row_label(row)));
+        line(out, depth, &format!("row {}", row_label(row, &table.columns)));
     }
     if table.rows.len() > ROWS_SHOWN_MAX {
         line(out, depth, &format!("and {} rows more", table.rows.len() - ROWS_SHOWN_MAX));
     }
 }
 
-fn row_label(row: &Row) -> String {
+fn row_label(row: &Row, columns: &[String]) -> String {
     let cells: Vec<String> = row.cells.iter().map(|cell| format!("{:?}", cell.text())).collect();
     let inputs: Vec<String> = row.answers.iter().map(u32::to_string).collect();
-    format!("[{}] answers {}", cells.join(", "), inputs.join(", "))
+    let record: Vec<&str> = row
+        .record
+        .iter()
+        .filter_map(|column| columns.get(usize::from(*column)).map(String::as_str))
+        .collect();
+    let order = if record.is_empty() { String::new() } else { format!(" record {}", record.join(", ")) };
+    format!("[{}] answers {}{order}", cells.join(", "), inputs.join(", "))
 }

@@ -18,6 +18,9 @@ pub enum Plan {
     Text(String),
     /// The cell of the column with this name, in the row at hand.
     Field(String),
+    /// The cells of these columns as a JSON object: a `Plus` of named cells, for their order says nothing. A row may have an
+    /// order of its own ([`Row::record`]).
+    Record(Vec<String>),
     /// A message of a conversation.
     Message(Role, Box<Plan>),
     /// Spans one after the other.
@@ -58,6 +61,17 @@ pub struct Row {
     pub cells: Vec<Cell>,
     /// The input rows that its answer answers, ascending and never empty.
     pub answers: Vec<u32>,
+    /// Positions of the columns that its prompt's record holds, in the order in which they stand there; empty: as the
+    /// record names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub record: Vec<u16>,
+}
+
+impl Row {
+    /// A row as it was sent.
+    pub fn new(cells: Vec<Cell>, answers: Vec<u32>) -> Self {
+        Self { cells, answers, record: Vec::new() }
+    }
 }
 
 impl Table {
@@ -68,7 +82,7 @@ impl Table {
         if u32::try_from(rows.len()).is_err() {
             return Err(IrError::TooManyRows { rows: rows.len(), limit });
         }
-        let rows = rows.into_iter().zip(0..).map(|(cells, row)| Row { cells, answers: vec![row] }).collect();
+        let rows = rows.into_iter().zip(0..).map(|(cells, row)| Row::new(cells, vec![row])).collect();
         Ok(Self { columns, rows })
     }
 
@@ -95,7 +109,7 @@ impl Plan {
         generation: Generation,
     ) -> Result<Self, IrError> {
         template.check_columns(&rows.columns)?;
-        let body = Self::from(template);
+        let body = Self::of_template(template, &rows.columns);
         let spans = match (system, chat) {
             (None, true) => vec![Self::message(Role::User, body)],
             (None, false) => vec![body],
@@ -106,6 +120,16 @@ impl Plan {
         };
         let template = Self::Generate { input: Box::new(Self::Seq(spans)), generation };
         Ok(Self::Map { template: Box::new(template), rows })
+    }
+
+    /// The template over a table with these columns.
+    fn of_template(template: &Template, columns: &[String]) -> Self {
+        let parts = template.parts().iter().map(|part| match part {
+            TemplatePart::Text(text) => Self::Text(text.clone()),
+            TemplatePart::Field(name) => Self::Field(name.clone()),
+            TemplatePart::Record => Self::Record(template.record_of(columns)),
+        });
+        Self::Seq(parts.collect())
     }
 
     /// The plan of one conversation.
@@ -127,7 +151,7 @@ impl Plan {
     /// The nodes directly below this one, in reading order.
     pub fn children(&self) -> &[Self] {
         match self {
-            Self::Text(_) | Self::Field(_) => &[],
+            Self::Text(_) | Self::Field(_) | Self::Record(_) => &[],
             Self::Message(_, child) => std::slice::from_ref(child),
             Self::Generate { input, .. } => std::slice::from_ref(input),
             Self::Map { template, .. } => std::slice::from_ref(template),
@@ -139,7 +163,7 @@ impl Plan {
     pub(crate) fn map_children(self, change: &mut dyn FnMut(Self) -> Self) -> Self {
         let mut all = |children: Vec<Self>| children.into_iter().map(&mut *change).collect();
         match self {
-            leaf @ (Self::Text(_) | Self::Field(_)) => leaf,
+            leaf @ (Self::Text(_) | Self::Field(_) | Self::Record(_)) => leaf,
             Self::Seq(children) => Self::Seq(all(children)),
             Self::Plus(children) => Self::Plus(all(children)),
             Self::Cross(children) => Self::Cross(all(children)),
@@ -151,14 +175,19 @@ impl Plan {
         }
     }
 
-    /// Names of the fields below this node, in reading order, each once.
+    /// Names of the columns whose cells stand below this node, in reading order, each once.
     pub fn fields(&self) -> Vec<&str> {
         let mut names = Vec::new();
         self.visit(&mut |plan| {
-            if let Self::Field(name) = plan
-                && !names.contains(&name.as_str())
-            {
-                names.push(name);
+            let here = match plan {
+                Self::Field(name) => std::slice::from_ref(name),
+                Self::Record(columns) => columns,
+                _ => &[],
+            };
+            for name in here {
+                if !names.contains(&name.as_str()) {
+                    names.push(name);
+                }
             }
         });
         names
@@ -170,15 +199,5 @@ impl Plan {
         for child in self.children() {
             child.visit(see);
         }
-    }
-}
-
-impl From<&Template> for Plan {
-    fn from(template: &Template) -> Self {
-        let parts = template.parts().iter().map(|part| match part {
-            TemplatePart::Text(text) => Self::Text(text.clone()),
-            TemplatePart::Field(name) => Self::Field(name.clone()),
-        });
-        Self::Seq(parts.collect())
     }
 }

@@ -28,12 +28,14 @@ pub(crate) struct Section<'a> {
 }
 
 /// A part of a section's content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
     /// Text of the template.
     Text(&'a str),
     /// The cell at this position of the row.
     Field(usize),
+    /// The cells at these positions, with their names.
+    Record(Vec<(u16, &'a str)>),
 }
 
 impl Section<'_> {
@@ -71,9 +73,19 @@ impl<'a> Walk<'a> {
         match plan {
             Plan::Text(text) => self.push(Part::Text(text)),
             Plan::Field(name) => {
-                let columns = self.table.map_or(&[][..], |table| &table.columns);
-                let position = columns.iter().position(|column| column == name);
-                self.push(Part::Field(position.ok_or_else(|| unknown_column(name, columns))?));
+                let position = self.position(name)?;
+                self.push(Part::Field(position));
+            }
+            Plan::Record(columns) => {
+                let entry = |name: &'a String| {
+                    let position = u16::try_from(self.position(name)?);
+                    Ok((
+                        position.map_err(|_| IrError::Unsupported("a record of over 65,535 columns"))?,
+                        name.as_str(),
+                    ))
+                };
+                let entries = columns.iter().map(entry).collect::<Result<_, IrError>>()?;
+                self.push(Part::Record(entries));
             }
             Plan::Message(role, content) => {
                 if self.in_message {
@@ -103,6 +115,13 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Position of the column with this name.
+    fn position(&self, name: &str) -> Result<usize, IrError> {
+        let columns = self.table.map_or(&[][..], |table| &table.columns);
+        let position = columns.iter().position(|column| column == name);
+        position.ok_or_else(|| unknown_column(name, columns).into())
     }
 
     fn push(&mut self, part: Part<'a>) {

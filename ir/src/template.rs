@@ -1,4 +1,5 @@
-//! Templates: `"Classify {review}"` with `{column}` fields; `{{` and `}}` are literal braces.
+//! Templates: `"Classify {review}"` with `{column}` fields; `{*}` is the record, all columns that have no field of their
+//! own; `{{` and `}}` are literal braces.
 //!
 //! A template is parsed once and filled with cells as data: the text of a cell is never parsed.
 
@@ -17,7 +18,12 @@ pub enum TemplatePart {
     Text(String),
     /// The cell of the column with this name.
     Field(String),
+    /// The cells of all columns without a field of their own, with their names.
+    Record,
 }
+
+/// The name that stands for all columns without a field.
+const RECORD: &str = "*";
 
 /// A template, or a table under it, that cannot be used. Positions count characters from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +63,9 @@ pub enum TemplateError {
         /// Names the table has, for the reader.
         known: String,
     },
+    /// `{*}`, and no column that it could stand for.
+    #[error("`{{*}}` stands for the columns without a field of their own, and there is none")]
+    EmptyRecord,
     /// A column name that stands for two columns.
     #[error("column `{name}` occurs twice, as number {first} and {second}")]
     DuplicateColumn {
@@ -83,7 +92,12 @@ impl Template {
                 }
                 '{' => {
                     let name = field_name(&mut characters, at)?;
-                    template.parts.push(TemplatePart::Field(name));
+                    let is_record = name == RECORD;
+                    template.parts.push(if is_record {
+                        TemplatePart::Record
+                    } else {
+                        TemplatePart::Field(name)
+                    });
                 }
                 '}' => return Err(TemplateError::Unopened { at }),
                 _ => template.push_char(character),
@@ -110,13 +124,32 @@ impl Template {
         names
     }
 
-    /// Refuses duplicate columns, and fields that the table has no column for.
+    /// Whether it has a record.
+    pub fn has_record(&self) -> bool {
+        self.parts.contains(&TemplatePart::Record)
+    }
+
+    /// The columns that its record holds, in the table's order; none where it has no record.
+    pub fn record_of(&self, columns: &[String]) -> Vec<String> {
+        if !self.has_record() {
+            return Vec::new();
+        }
+        let fields = self.fields();
+        columns.iter().filter(|column| !fields.contains(&column.as_str())).cloned().collect()
+    }
+
+    /// Refuses duplicate columns, fields that the table has no column for, and a record that would hold nothing.
     pub fn check_columns(&self, columns: &[String]) -> Result<(), TemplateError> {
         check_distinct(columns)?;
-        match self.fields().into_iter().find(|name| !columns.iter().any(|column| column == name)) {
-            Some(name) => Err(unknown_column(name, columns)),
-            None => Ok(()),
+        if let Some(name) =
+            self.fields().into_iter().find(|name| !columns.iter().any(|column| column == name))
+        {
+            return Err(unknown_column(name, columns));
         }
+        if self.has_record() && self.record_of(columns).is_empty() {
+            return Err(TemplateError::EmptyRecord);
+        }
+        Ok(())
     }
 
     /// Appends text that is taken as it is.
@@ -160,6 +193,7 @@ impl fmt::Display for Template {
                     f.write_str(&text.replace('{', "{{").replace('}', "}}"))?;
                 }
                 TemplatePart::Field(name) => write!(f, "{{{name}}}")?,
+                TemplatePart::Record => write!(f, "{{{RECORD}}}")?,
             }
         }
         Ok(())
@@ -181,6 +215,11 @@ fn field_name(
         }
     }
     Err(TemplateError::Unclosed { at })
+}
+
+/// What stands before a value in a record. The space behind the colon is how most JSON that models have read is written.
+pub(crate) fn record_name(name: &str) -> String {
+    format!("{}: ", serde_json::Value::from(name))
 }
 
 /// Refuses a table in which a name stands for two columns.

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use base::Generation;
-use ir::{Cell, Plan, Rules, Table, Template, explain, rewrite};
+use ir::{Cell, Plan, Rules, Table, Template, characters, explain, rewrite};
 use serde::Deserialize;
 
 /// A relQuery, and the rules that are off.
@@ -22,6 +22,9 @@ struct Case {
     temperature: f32,
     #[serde(default)]
     off: Vec<String>,
+    /// Whether the entries of its record may be ordered.
+    #[serde(default)]
+    order_fields: bool,
 }
 
 fn yes() -> bool {
@@ -38,7 +41,8 @@ fn explained(case: Case) -> String {
     let plan =
         Plan::relquery(&template, system, case.chat, table, generation).expect("the template fits the table");
     let rules = case.off.iter().fold(Rules::all(), |rules, name| rules.without(name));
-    let (plan, log) = rewrite(plan, &rules);
+    let rules = if case.order_fields { rules.with_fields() } else { rules };
+    let (plan, log) = rewrite(plan, &rules, &characters);
     let read_back: Plan =
         serde_json::from_str(&serde_json::to_string(&plan).expect("plans serialize")).expect("and back");
     assert_eq!(read_back, plan, "a plan survives JSON");

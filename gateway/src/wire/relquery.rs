@@ -23,6 +23,18 @@ pub enum RowIn {
     Named(Map<String, Value>),
 }
 
+/// What may be moved so that neighbours share more. Answers return in input order in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Nothing: rows run as they were sent, as far as one can speak of an order within a batch.
+    Exact,
+    /// Rows. No prompt changes.
+    #[default]
+    Rows,
+    /// Rows, and the entries of each row's record (`{*}`): the caller says that their order says nothing.
+    Fields,
+}
+
 /// A relQuery as a client asks for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RelQueryRequest {
@@ -38,8 +50,8 @@ pub struct RelQueryRequest {
     pub sampling: Sampling,
     /// Whether the chat template frames the prompt; absent: when the model has one.
     pub chat: Option<bool>,
-    /// Whether rows may run in any order.
-    pub order_rows: bool,
+    /// What may be moved.
+    pub order: Order,
     /// Whether answers may come from and go to the result cache.
     pub cache: bool,
     /// Who waits.
@@ -64,7 +76,7 @@ impl RelQueryRequest {
             rows: rows(&mut fields, limits)?,
             sampling: Sampling::read(&mut fields, terms, Absent::default(), &["max_tokens"])?,
             chat: fields.bool("chat")?,
-            order_rows: order(&mut fields)?,
+            order: order(&mut fields)?,
             cache: fields.bool("cache")?.unwrap_or(true),
             class: class(&mut fields)?,
             stream: fields.bool("stream")?.unwrap_or(false),
@@ -137,11 +149,12 @@ fn rows(fields: &mut Fields, limits: &LimitsConfig) -> Result<Vec<RowIn>, ApiErr
     items.into_iter().enumerate().map(row).collect()
 }
 
-fn order(fields: &mut Fields) -> Result<bool, ApiError> {
+fn order(fields: &mut Fields) -> Result<Order, ApiError> {
     match fields.string("order")?.as_deref() {
-        None | Some("rows") => Ok(true),
-        Some("exact") => Ok(false),
-        Some(_) => fields.bad("order", "must be `rows` or `exact`"),
+        None | Some("rows") => Ok(Order::Rows),
+        Some("exact") => Ok(Order::Exact),
+        Some("fields") => Ok(Order::Fields),
+        Some(_) => fields.bad("order", "must be `exact`, `rows` or `fields`"),
     }
 }
 

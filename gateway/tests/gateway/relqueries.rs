@@ -186,3 +186,58 @@ async fn a_step_that_fails_is_repeated_and_a_row_that_keeps_failing_fails() {
     assert_eq!(json["rows"][0]["error"]["code"], "row_failed");
     assert_eq!(texts(&server.relquery(body).await.json()), ["a"], "and the server goes on");
 }
+
+/// Reviews of a few beers: what repeats stands behind what does not.
+fn reviews() -> Vec<Value> {
+    let beer = |i: usize| {
+        ["a pale lager from a brewery by the river", "a stout, black and dry", "an old ale"][i % 3]
+    };
+    (0..30).map(|i| json!({"id": i, "text": format!("r{i}"), "beer": beer(i), "score": i % 2})).collect()
+}
+
+#[actix_web::test]
+async fn a_record_holds_the_columns_that_the_template_does_not_name() {
+    let server = serve().await;
+    let body = json!({"template": "{id}. Repeat: {*}", "max_tokens": 99, "rows": [
+        {"id": 7, "text": "a \"b\"", "beer": null, "score": 1.5},
+        {"score": 2, "beer": "x", "text": "y", "id": 8},
+    ]});
+    let reply = server.relquery(body).await.json();
+    let shown =
+        [r#"{"text": "a \"b\"", "beer": null, "score": 1.5}"#, r#"{"text": "y", "beer": "x", "score": 2}"#];
+    assert_eq!(texts(&reply), shown, "in the order of the first row's keys");
+    let listed =
+        json!({"template": "Repeat: {*}", "max_tokens": 99, "columns": ["b", "a"], "rows": [[1, 2]]});
+    assert_eq!(texts(&server.relquery(listed).await.json()), [r#"{"b": 1, "a": 2}"#]);
+}
+
+#[actix_web::test]
+async fn fields_are_ordered_where_they_are_asked_to_and_answers_stay_in_place() {
+    let body = |order: &str| json!({"template": "Repeat: {*}", "rows": reviews(), "order": order, "cache": false, "max_tokens": 200});
+    let mut computed = Vec::new();
+    for order in ["exact", "rows", "fields"] {
+        let server = serve().await;
+        let reply = server.relquery(body(order)).await.json();
+        for (text, review) in texts(&reply).iter().zip(reviews()) {
+            let record: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(record, review, "{order}: whatever its order, a record is its row's");
+        }
+        assert_eq!(texts(&reply)[0].starts_with(r#"{"id": 0, "text": "r0""#), order != "fields", "{order}");
+        computed.push(server.gate.computed());
+    }
+    assert!(computed[2] * 4 < computed[1] * 3, "computed {computed:?}");
+}
+
+#[actix_web::test]
+async fn a_record_that_cannot_be_is_refused_by_name() {
+    let server = serve().await;
+    let cases = [
+        (json!({"template": "Say {w}", "rows": [["x"]], "order": "fields"}), "order"),
+        (json!({"template": "Repeat: {*}", "rows": [["x"]]}), "columns"),
+        (json!({"template": "Say {w} {*}", "rows": [{"w": 1}]}), "template"),
+    ];
+    for (body, field) in cases {
+        let reply = server.relquery(body.clone()).await;
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(field)), "{body}");
+    }
+}

@@ -246,6 +246,8 @@ impl Function {
         for part in self.template.parts() {
             match part {
                 TemplatePart::Text(text) => filled.push_text(text),
+                // A function's arguments are named one by one: the catalogue takes no template with a record.
+                TemplatePart::Record => {}
                 TemplatePart::Field(name) if name == own_name => filled.push_field(name),
                 TemplatePart::Field(name) => {
                     let text = checked.texts.get(name).map_or("", String::as_str);

@@ -184,6 +184,9 @@ impl Function {
     fn new(name: String, entry: Entry) -> Result<Self, CatalogueError> {
         let fail = |what: String| CatalogueError(format!("{name}: {what}"));
         let template = Template::parse(&entry.template).map_err(|error| fail(error.to_string()))?;
+        if template.has_record() {
+            return Err(fail("its template has `{*}`, and arguments are no table".into()));
+        }
         let parameters: Vec<Parameter> = entry
             .arguments
             .into_iter()

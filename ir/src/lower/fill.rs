@@ -4,6 +4,7 @@ use base::{Bytes, Span, SpanKind, TokenCount, TokenId};
 
 use crate::Row;
 use crate::shape::{Part, Section};
+use crate::template::record_name;
 
 /// A part of a stretch to fill; texts are never adjacent.
 pub(super) enum Content {
@@ -11,6 +12,8 @@ pub(super) enum Content {
     Text(String),
     /// The cell at this position of the row.
     Field(usize),
+    /// The cells at these positions as a JSON object; each with what stands before its value.
+    Record(Vec<(u16, String)>),
 }
 
 impl Content {
@@ -18,7 +21,33 @@ impl Content {
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
-            Self::Field(_) => None,
+            Self::Field(_) | Self::Record(_) => None,
+        }
+    }
+
+    /// Calls `see` for each stretch of the part's text in a row.
+    fn write(&self, row: &Row, see: &mut dyn FnMut(SpanKind, &str)) {
+        match self {
+            Self::Text(text) => see(SpanKind::Template, text),
+            Self::Field(column) => see(SpanKind::Field, &row.cells[*column].text()),
+            Self::Record(entries) => {
+                see(SpanKind::Template, "{");
+                let mut first = true;
+                let mut entry = |column: u16, name: &str| {
+                    if !std::mem::take(&mut first) {
+                        see(SpanKind::Template, ", ");
+                    }
+                    see(SpanKind::Template, name);
+                    see(SpanKind::Field, &row.cells[usize::from(column)].json());
+                };
+                if row.record.is_empty() {
+                    entries.iter().for_each(|(column, name)| entry(*column, name));
+                } else {
+                    let name_of = |column: &u16| entries.iter().find(|(other, _)| other == column);
+                    row.record.iter().filter_map(name_of).for_each(|(column, name)| entry(*column, name));
+                }
+                see(SpanKind::Template, "}");
+            }
         }
     }
 }
@@ -39,6 +68,10 @@ pub(super) fn contents(section: &Section<'_>) -> Vec<Content> {
         let part = match part {
             Part::Text(text) => Content::Text((*text).to_owned()),
             Part::Field(column) => Content::Field(*column),
+            Part::Record(entries) => {
+                let entry = |(column, name): &(u16, &str)| (*column, record_name(name));
+                Content::Record(entries.iter().map(entry).collect())
+            }
         };
         push(&mut contents, part);
     }
@@ -49,7 +82,10 @@ pub(super) fn contents(section: &Section<'_>) -> Vec<Content> {
 pub(super) fn is_blank(parts: &[Content], row: &Row) -> bool {
     parts.iter().all(|part| match part {
         Content::Text(text) => text.trim().is_empty(),
-        Content::Field(column) => row.cells[*column].text().trim().is_empty(),
+        Content::Field(column) => row.cells[*column].is_blank(),
+        Content::Record(entries) => {
+            entries.iter().all(|(column, _)| row.cells[usize::from(*column)].is_blank())
+        }
     })
 }
 
@@ -64,29 +100,19 @@ impl Filled {
     /// Bytes of the text that [`Filled::new`] would build: a template that repeats a large cell is refused before
     /// its text takes the memory.
     pub(super) fn bytes(parts: &[Content], row: &Row) -> Bytes {
-        let bytes = parts.iter().map(|part| match part {
-            Content::Text(text) => text.len(),
-            Content::Field(column) => row.cells[*column].text().len(),
-        });
-        Bytes(bytes.map(|bytes| bytes as u64).sum())
+        let mut bytes = 0;
+        parts.iter().for_each(|part| part.write(row, &mut |_, text| bytes += text.len() as u64));
+        Bytes(bytes)
     }
 
     /// Fills a stretch's parts from a row.
     pub(super) fn new(parts: &[Content], row: &Row) -> Self {
         let mut filled = Self { text: String::new(), ends: Vec::with_capacity(parts.len()) };
-        for part in parts {
-            let kind = match part {
-                Content::Text(text) => {
-                    filled.text.push_str(text);
-                    SpanKind::Template
-                }
-                Content::Field(column) => {
-                    filled.text.push_str(&row.cells[*column].text());
-                    SpanKind::Field
-                }
-            };
+        let mut see = |kind, text: &str| {
+            filled.text.push_str(text);
             filled.ends.push((kind, filled.text.len()));
-        }
+        };
+        parts.iter().for_each(|part| part.write(row, &mut see));
         filled
     }
 
@@ -98,9 +124,8 @@ impl Filled {
         let rest = &tokens[lead..];
         let trail = rest.iter().rev().zip(tail.iter().rev()).take_while(|(a, b)| a == b).count();
         let middle = rest.len() - trail;
-        let is_text = |end: Option<&(SpanKind, usize)>| matches!(end, Some((SpanKind::Template, _)));
-        let first = usize::from(is_text(self.ends.first()));
-        let last = self.ends.len() - usize::from(is_text(self.ends.last()));
+        let first = usize::from(!head.is_empty());
+        let last = self.ends.len() - usize::from(!tail.is_empty());
         let from = if first == 1 { self.ends[0].1 } else { 0 };
         let to = if last == 0 { from } else { self.ends[last - 1].1 };
         spans.push(SpanKind::Template, lead);

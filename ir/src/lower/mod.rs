@@ -62,7 +62,7 @@ pub fn lower(
     options: &LowerOptions,
 ) -> Result<Lowered, IrError> {
     let shape = Shape::of(plan)?;
-    let lone = [Row { cells: Vec::new(), answers: vec![0] }];
+    let lone = [Row::new(Vec::new(), vec![0])];
     let (rows, columns) = match shape.table {
         Some(table) => (table.rows.as_slice(), table.columns.len()),
         None => (lone.as_slice(), 0),

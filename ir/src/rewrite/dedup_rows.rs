@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Rule, field_texts, on_tables, used_columns};
+use super::{Rule, on_tables, texts, used};
 use crate::{Plan, Row, Table};
 
 pub(super) const RULE: Rule = Rule {
@@ -10,7 +10,7 @@ pub(super) const RULE: Rule = Rule {
     stage: 2,
     condition: "temperature 0: every row with that prompt gets the same answer",
     form: "map(t, [r, s, r]) -> map(t, [r answering 0 and 2, s])",
-    apply: |plan| {
+    apply: |plan, _| {
         if !is_greedy(&plan) {
             return (plan, Err("rows are sampled: equal prompts get different answers".into()));
         }
@@ -41,11 +41,11 @@ fn is_greedy(plan: &Plan) -> bool {
 }
 
 fn dedup(template: &Plan, table: Table) -> Table {
-    let (positions, columns) = (used_columns(template, &table), table.columns.len());
+    let (used, columns) = (used(template, &table), table.columns.len());
     let mut first_with: HashMap<Vec<String>, usize> = HashMap::new();
     let mut kept: Vec<Row> = Vec::with_capacity(table.rows.len());
     for row in table.rows {
-        let texts = field_texts(&positions, columns, &row);
+        let texts = texts(&used, columns, &row);
         let key = texts.map(|texts| texts.into_iter().map(|text| text.into_owned()).collect());
         match key.map(|key| *first_with.entry(key).or_insert(kept.len())) {
             Some(first) if first < kept.len() => kept[first].answers.extend(row.answers),

@@ -8,7 +8,7 @@ pub(super) const RULE: Rule = Rule {
     stage: 1,
     condition: "always",
     form: "seq[a, seq[b, text x], text y, text \"\"] -> seq[a, b, text xy]; seq[a] -> a",
-    apply: |plan| {
+    apply: |plan, _| {
         let before = count(&plan);
         let plan = flatten(plan);
         let removed = before - count(&plan);

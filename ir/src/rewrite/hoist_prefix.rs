@@ -10,7 +10,7 @@ pub(super) const RULE: Rule = Rule {
     stage: 4,
     condition: "leading messages without fields; the cut is between messages",
     form: "map(generate(seq[fixed.., rest..]), rows) -> seq[fixed.., map(generate(seq[rest..]), rows)]",
-    apply: |plan| {
+    apply: |plan, _| {
         let mut hoisted = 0;
         let plan = hoist(plan, &mut hoisted);
         let outcome = match hoisted {

@@ -2,16 +2,19 @@
 //!
 //! Each rule is a name, a stage, a condition and a form `left -> right`; stages run in order, rules of
 //! a stage in the order of [`RULES`], each once from the leaves up. Every rule can be switched off.
-//! None of them changes a row's prompt tokens or the answer that a greedy row gets.
+//! None of them changes a row's prompt tokens or the answer that a greedy row gets, but `order_fields`: that one runs
+//! only for callers that say that the order of a record's entries says nothing.
 
 mod dedup_rows;
 mod flatten;
 mod hoist_prefix;
+mod order_fields;
 mod order_rows;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::Plan;
+use crate::{Plan, Row, Table};
 
 /// A rewrite rule.
 #[derive(Debug)]
@@ -25,22 +28,38 @@ pub struct Rule {
     /// What it does, `left -> right`.
     pub form: &'static str,
     /// The rewritten plan; `Ok` says what changed, `Err` why nothing did.
-    apply: fn(Plan) -> (Plan, Result<String, String>),
+    apply: fn(Plan, Measure<'_>) -> (Plan, Result<String, String>),
+}
+
+/// How long texts are, in whatever unit the caller counts: tokens of its tokenizer, or characters.
+pub type Measure<'a> = &'a dyn Fn(&[String]) -> Vec<u32>;
+
+/// Lengths in characters.
+pub fn characters(texts: &[String]) -> Vec<u32> {
+    texts.iter().map(|text| u32::try_from(text.chars().count()).unwrap_or(u32::MAX)).collect()
 }
 
 /// All rules, in the order they run.
-pub const RULES: [Rule; 4] = [flatten::RULE, dedup_rows::RULE, order_rows::RULE, hoist_prefix::RULE];
+pub const RULES: [Rule; 5] =
+    [flatten::RULE, dedup_rows::RULE, order_fields::RULE, order_rows::RULE, hoist_prefix::RULE];
 
 /// Which rules run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     off: BTreeSet<String>,
+    fields_commute: bool,
 }
 
 impl Rules {
-    /// All rules.
+    /// All rules that change no prompt.
     pub fn all() -> Self {
         Self::default()
+    }
+
+    /// These rules, and the one that orders the entries of records.
+    #[must_use]
+    pub fn with_fields(self) -> Self {
+        Self { fields_commute: true, ..self }
     }
 
     /// These rules without one. An unknown name is no rule, so leaving it out changes nothing.
@@ -52,7 +71,7 @@ impl Rules {
 
     /// Whether a rule runs.
     pub fn has(&self, name: &str) -> bool {
-        !self.off.contains(name)
+        !self.off.contains(name) && (self.fields_commute || name != order_fields::RULE.name)
     }
 }
 
@@ -66,14 +85,15 @@ pub struct Applied {
 }
 
 /// Rewrites a plan; says what every rule did.
-pub fn rewrite(plan: Plan, rules: &Rules) -> (Plan, Vec<Applied>) {
+pub fn rewrite(plan: Plan, rules: &Rules, measure: Measure<'_>) -> (Plan, Vec<Applied>) {
     let mut plan = plan;
     let mut log = Vec::with_capacity(RULES.len());
     for rule in &RULES {
         let outcome = if !rules.has(rule.name) {
-            Err("switched off".to_owned())
+            let is_off = rules.off.contains(rule.name);
+            Err(if is_off { "switched off" } else { "nobody said that fields commute" }.to_owned())
         } else {
-            let (rewritten, outcome) = (rule.apply)(plan);
+            let (rewritten, outcome) = (rule.apply)(plan, measure);
             plan = rewritten;
             outcome
         };
@@ -83,7 +103,7 @@ pub fn rewrite(plan: Plan, rules: &Rules) -> (Plan, Vec<Applied>) {
 }
 
 /// Applies `change` to every table below `plan`, together with the template over it.
-fn on_tables(plan: Plan, change: &mut dyn FnMut(&Plan, crate::Table) -> crate::Table) -> Plan {
+fn on_tables(plan: Plan, change: &mut dyn FnMut(&Plan, Table) -> Table) -> Plan {
     match plan.map_children(&mut |child| on_tables(child, change)) {
         Plan::Map { template, rows } => {
             let rows = change(&template, rows);
@@ -93,17 +113,37 @@ fn on_tables(plan: Plan, change: &mut dyn FnMut(&Plan, crate::Table) -> crate::T
     }
 }
 
-/// The texts of the template's fields in one row; `None` for a ragged row.
-fn field_texts<'a>(
-    positions: &[usize],
-    columns: usize,
-    row: &'a crate::Row,
-) -> Option<Vec<std::borrow::Cow<'a, str>>> {
-    (row.cells.len() == columns)
-        .then(|| positions.iter().map(|position| row.cells[*position].text()).collect())
+/// A column whose cells stand in prompts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Used {
+    column: usize,
+    in_record: bool,
 }
 
-/// Positions of the columns that a template uses, in the order it uses them.
-fn used_columns(template: &Plan, table: &crate::Table) -> Vec<usize> {
-    template.fields().into_iter().filter_map(|name| table.column(name)).collect()
+impl Used {
+    /// What stands in the prompt of a row that has all its cells.
+    fn text<'a>(&self, row: &'a Row) -> Cow<'a, str> {
+        let cell = &row.cells[self.column];
+        if self.in_record { cell.json() } else { cell.text() }
+    }
+}
+
+/// The columns that a template uses, in the order it uses them, each way once.
+fn used(template: &Plan, table: &Table) -> Vec<Used> {
+    let mut found = Vec::new();
+    let mut see = |name: &String, in_record| {
+        let used = table.column(name).map(|column| Used { column, in_record });
+        found.extend(used.filter(|used| !found.contains(used)));
+    };
+    template.visit(&mut |plan| match plan {
+        Plan::Field(name) => see(name, false),
+        Plan::Record(columns) => columns.iter().for_each(|name| see(name, true)),
+        _ => {}
+    });
+    found
+}
+
+/// What stands in the prompt of one row; `None` for a ragged row.
+fn texts<'a>(used: &[Used], columns: usize, row: &'a Row) -> Option<Vec<Cow<'a, str>>> {
+    (row.cells.len() == columns).then(|| used.iter().map(|used| used.text(row)).collect())
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{Rule, field_texts, on_tables, used_columns};
+use super::{Rule, on_tables, texts, used};
 use crate::{Plan, Row, Table};
 
 pub(super) const RULE: Rule = Rule {
@@ -11,7 +11,7 @@ pub(super) const RULE: Rule = Rule {
     stage: 3,
     condition: "answers return in input order, so the order of running is free",
     form: "map(t, [a1, b1, a2]) -> map(t, [a1, a2, b1])",
-    apply: |plan| {
+    apply: |plan, _| {
         let mut moved = 0;
         let plan = on_tables(plan, &mut |template, table| {
             let (table, changed) = order(template, table);
@@ -27,15 +27,19 @@ pub(super) const RULE: Rule = Rule {
 /// Groups by the first field, inside a group by the second, and so on. Groups stand in the order of
 /// their first row and rows keep their order, so that a table without repetition stays as it is.
 fn order(template: &Plan, table: Table) -> (Table, usize) {
-    let (positions, columns) = (used_columns(template, &table), table.columns.len());
+    // Where records have orders of their own, rows are in the order that goes with them.
+    if table.rows.iter().any(|row| !row.record.is_empty()) {
+        return (table, 0);
+    }
+    let (used, columns) = (used(template, &table), table.columns.len());
     let mut groups: HashMap<(usize, String), usize> = HashMap::new();
     let mut keyed: Vec<(Vec<usize>, usize, Row)> = Vec::with_capacity(table.rows.len());
     for (position, row) in table.rows.into_iter().enumerate() {
         // A group is named by its parent and its value; numbers grow in order of first sight, and 0 is
         // the root. A ragged row has a group of its own.
-        let mut path = Vec::with_capacity(positions.len());
+        let mut path = Vec::with_capacity(used.len());
         let mut parent = 0;
-        for text in field_texts(&positions, columns, &row).unwrap_or_default() {
+        for text in texts(&used, columns, &row).unwrap_or_default() {
             let next = groups.len() + 1;
             parent = *groups.entry((parent, text.into_owned())).or_insert(next);
             path.push(parent);

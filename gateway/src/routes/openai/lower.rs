@@ -13,6 +13,7 @@ use crate::json::Fields;
 use crate::prepare::{Desk, Lowering, job_row, lower_plan, prompt_bytes_max, row_error};
 use crate::service::Prepared;
 use crate::wire::openai::{Api, ChatRequest, Common, CompletionRequest, Prompt};
+use crate::wire::relquery::Order;
 
 /// Output tokens of a completion whose request does not say, as OpenAI has it.
 pub(crate) const COMPLETION_TOKENS: u64 = 16;
@@ -79,7 +80,7 @@ pub(crate) fn lowering<'a>(app: &'a App, common: &'a Common) -> Lowering<'a> {
         config: &app.config,
         sampling: &common.sampling,
         cache: common.cache,
-        order_rows: true,
+        order: Order::Rows,
     }
 }
 

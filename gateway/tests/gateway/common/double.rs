@@ -1,5 +1,5 @@
 //! The test double of an executor: it keeps tokens in blocks as a real one keeps keys and values, so a
-//! prompt is read back through the blocks that the scheduler granted, and it answers with the prompt's last word.
+//! prompt is read back through the blocks that the scheduler granted, and answered with its last word.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -132,7 +132,7 @@ impl Double {
         let index = spec.output_index as usize;
         if slot.is_prefill {
             let tokens = self.read(slot);
-            let answer = last_word(&tokens[..tokens.len() - index]);
+            let answer = answer_to(&tokens[..tokens.len() - index]);
             self.answers.insert(slot.request, answer);
         }
         let answer = &self.answers[&slot.request];
@@ -149,11 +149,14 @@ impl Double {
     }
 }
 
-/// The last word of a prompt: its answer.
-fn last_word(prompt: &[TokenId]) -> Vec<u8> {
+/// The answer to a prompt: what follows `Repeat: `, else its last word.
+fn answer_to(prompt: &[TokenId]) -> Vec<u8> {
     let bytes: Vec<u8> = prompt.iter().filter_map(|token| u8::try_from(token.0).ok()).collect();
     let text = String::from_utf8_lossy(&bytes);
     let text = text.trim_end_matches("[assistant]");
+    if let Some((_, rest)) = text.split_once("Repeat: ") {
+        return rest.as_bytes().to_vec();
+    }
     text.split_whitespace().next_back().unwrap_or_default().as_bytes().to_vec()
 }
 

@@ -1,0 +1,116 @@
+//! `order_fields`: rows, and the entries of each row's record, in the order in which neighbours share most
+//! (Greedy Group Recursion, [`crate::reorder`]). It changes prompts, so it runs only where the caller says that
+//! the order of entries says nothing.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use super::{Measure, Rule, Used, on_tables};
+use crate::reorder::{Column, Dependencies, EarlyStop, FieldTable, ggr};
+use crate::template::record_name;
+use crate::{Plan, Row, Table};
+
+pub(super) const RULE: Rule = Rule {
+    name: "order_fields",
+    stage: 3,
+    condition: "the caller says that a record's entries commute; answers return in input order",
+    form: "map(t[record(a, b)], [r, s]) -> map(t[record], [s with b before a, r])",
+    apply: |plan, measure| {
+        let (mut records, mut rows) = (0, 0);
+        let plan = on_tables(plan, &mut |template, table| match record_of(template) {
+            Some(columns) => {
+                records += 1;
+                let leading = super::used(template, &table).into_iter().take_while(|used| !used.in_record);
+                let leading: Vec<Used> = leading.collect();
+                let positions = columns.iter().filter_map(|name| table.column(name)).collect();
+                let table = order(table, &leading, positions, measure);
+                rows += table.rows.iter().filter(|row| !row.record.is_empty()).count();
+                table
+            }
+            None => table,
+        });
+        let outcome = match (records, rows) {
+            (0, _) => Err("the template has no record".into()),
+            (_, 0) => Err("no row can be ordered".into()),
+            (_, rows) => Ok(format!("{rows} rows ordered by what they share")),
+        };
+        (plan, outcome)
+    },
+};
+
+/// Cells compared while dependencies are looked for: a tenth of a second, for tables that are refused for other reasons
+/// before they are much larger.
+const DEPENDENCY_CELLS_MAX: u64 = 100_000_000;
+
+/// The columns of the template's one record; `None` where it has none, or several that differ.
+fn record_of(template: &Plan) -> Option<Vec<String>> {
+    let mut records: Vec<&Vec<String>> = Vec::new();
+    template.visit(&mut |plan| {
+        if let Plan::Record(columns) = plan {
+            records.push(columns);
+        }
+    });
+    let (first, others) = records.split_first()?;
+    others.iter().all(|other| other == first).then(|| first.to_vec())
+}
+
+/// Rows that are equal up to the record stay together, in the order of the first of them; among them GGR decides. Ragged
+/// rows, which fail anyway, come last.
+fn order(table: Table, leading: &[Used], record: Vec<usize>, measure: Measure<'_>) -> Table {
+    let width = table.columns.len();
+    let mut group_of: HashMap<Vec<String>, usize> = HashMap::new();
+    let mut groups: Vec<Vec<Row>> = Vec::new();
+    let mut ragged = Vec::new();
+    for row in table.rows {
+        if row.cells.len() != width {
+            ragged.push(row);
+            continue;
+        }
+        let key = leading.iter().map(|used| used.text(&row).into_owned()).collect();
+        let group = *group_of.entry(key).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[group].push(row);
+    }
+    let names: Vec<String> = record.iter().map(|column| record_name(&table.columns[*column])).collect();
+    let solve = |group: Vec<Row>| solve(group, &record, &names, measure);
+    let mut rows: Vec<Row> = groups.into_iter().flat_map(solve).collect();
+    rows.extend(ragged);
+    Table { columns: table.columns, rows }
+}
+
+/// Orders the rows of a group and their records.
+fn solve(group: Vec<Row>, record: &[usize], names: &[String], measure: Measure<'_>) -> Vec<Row> {
+    let columns = record.iter().zip(names).map(|(column, name)| interned(&group, *column, name, measure));
+    // A table that is too large for the solver runs as it is: its rows and fields have numbers of other limits.
+    let Ok(table) = FieldTable::new(columns.collect()) else { return group };
+    let dependencies = Dependencies::discover(&table, DEPENDENCY_CELLS_MAX);
+    let reordering = ggr(&table, &dependencies, &EarlyStop::default());
+    let mut rows: Vec<Option<Row>> = group.into_iter().map(Some).collect();
+    let place = |(row, fields): (u32, &[u16])| {
+        let position = |field: &u16| u16::try_from(record[usize::from(*field)]).ok();
+        let order = fields.iter().filter_map(position).collect();
+        rows[row as usize].take().map(|row| Row { record: order, ..row })
+    };
+    reordering.tuples().filter_map(place).collect()
+}
+
+/// A column as the solver sees it: the length of a value is that of its entry.
+fn interned(group: &[Row], column: usize, name: &str, measure: Measure<'_>) -> Column {
+    let mut number_of = HashMap::new();
+    let mut entries = Vec::new();
+    let mut values = Vec::with_capacity(group.len());
+    for row in group {
+        let cell = &row.cells[column];
+        values.push(match number_of.entry(cell) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                entries.push(format!("{name}{}, ", cell.json()));
+                *new.insert(entries.len() - 1)
+            }
+        });
+    }
+    let lengths = measure(&entries);
+    Column::intern(values, |value| lengths.get(*value).copied().unwrap_or_default())
+}
