@@ -122,6 +122,15 @@ pub enum Event {
         /// Text that is final with it.
         text: String,
     },
+    /// Text of a row whose tokens are not known: it comes from a replica that sends text.
+    Text {
+        /// Its relQuery.
+        relquery: RelQueryId,
+        /// The row.
+        row: u32,
+        /// The text.
+        text: String,
+    },
     /// The row has ended.
     RowDone {
         /// Its relQuery.

@@ -7,7 +7,8 @@
 //! Every formula of the RelServe paper is a function of its own: `cost` (Eq. 9), `decompose`
 //! (Algorithm 1), `miss_ratio` (Eq. 11), `priority` (Eq. 6, 7, 10), `starvation` (Eq. 13), `arrange`
 //! (Eq. 15-17). `update` says when priorities are computed (Eq. 8, 12), `choose` which candidate runs
-//! (Eq. 14); policies differ in those two places only.
+//! (Eq. 14); policies differ in those two places only. [`fleet`] orders rows over several executors that run whole
+//! rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +25,7 @@ pub mod decision;
 pub mod decompose;
 pub mod event;
 pub mod explain;
+pub mod fleet;
 mod grant;
 mod intake;
 pub mod kv;
@@ -49,6 +51,7 @@ pub use cost::{CostModel, Sample};
 pub use decision::{Decision, Phase, Reason, Told};
 pub use event::{Event, Refused, Stats, Usage};
 pub use explain::Explanation;
+pub use fleet::{Fleet, FleetConfig, ReplicaConfig, ReplicaId};
 pub use ours::{Gain, OursConfig, Steps};
 pub use readings::{DecompositionReading, DeltaReading, PriorityReading, Readings};
 pub use speculate::Speculation;

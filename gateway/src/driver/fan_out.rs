@@ -21,7 +21,10 @@ impl Driver {
                     target.board.started(now);
                 }
             }
-            Event::Token { relquery, row, token, text } => self.token(relquery, row, (token, &text), now),
+            Event::Token { relquery, row, token, text } => {
+                self.said(relquery, row, (Some(token), &text), now)
+            }
+            Event::Text { relquery, row, text } => self.said(relquery, row, (None, &text), now),
             Event::RowDone { relquery, row, end, usage } => self.row_done(relquery, row, end, usage, now),
             Event::RowFailed { relquery, row, error, usage } => {
                 let Some((account, flight)) = self.finish_row(relquery, row) else { return };
@@ -48,13 +51,15 @@ impl Driver {
         }
     }
 
-    fn token(&mut self, id: RelQueryId, number: u32, (token, text): (TokenId, &str), now: Time) {
+    fn said(&mut self, id: RelQueryId, number: u32, (token, text): (Option<TokenId>, &str), now: Time) {
         let row = self.flights.get_mut(&id).and_then(|flight| flight.rows.get_mut(&number));
         let Some(row) = row else { return };
         row.tokens += 1;
         row.text.push_str(text);
         for target in &row.targets {
-            target.board.keep_token(target.index, token);
+            if let Some(token) = token {
+                target.board.keep_token(target.index, token);
+            }
             target.board.token(target.index, text, row.tokens == 1, now);
             self.touched.entry(target.board.id).or_insert_with(|| Arc::clone(&target.board));
         }

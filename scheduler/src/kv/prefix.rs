@@ -11,7 +11,7 @@ use base::{BlockId, TokenId};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 /// The hash of a block's content and of everything before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey(pub u128);
 
 /// The identity of one publication of a block; a child names its parent by it. 0 is the start of a

@@ -115,6 +115,7 @@ impl Books {
         let (id, number) = match event {
             Event::Started { relquery, row } => (relquery, row),
             Event::Token { relquery, row, .. }
+            | Event::Text { relquery, row, .. }
             | Event::RowDone { relquery, row, .. }
             | Event::RowFailed { relquery, row, .. } => (relquery, row),
             Event::RelQueryDone { .. } => return Ok(()),
@@ -137,6 +138,7 @@ impl Books {
                 }
                 row.tokens += 1;
             }
+            Event::Text { .. } => return Err("text without a token"),
             Event::RowDone { end, usage, .. } => {
                 let is_full = row.tokens == row.output_max;
                 if usage.output.0 != row.tokens || row.tokens == 0 || (*end == End::Length) != is_full {

@@ -1,0 +1,152 @@
+//! What an operator may set about a fleet and its replicas: a default per field, unknown fields refused, one
+//! validation at start.
+
+use base::{Millis, TokenCount};
+use serde::{Deserialize, Serialize};
+
+use crate::config::ConfigError;
+
+/// A replica: one engine that runs whole rows. Given by the caller; an id may come back after its replica was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ReplicaId(pub u32);
+
+impl std::fmt::Display for ReplicaId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// What a replica can run at a time. It is never given more, so that what waits, waits where it can be re-ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReplicaConfig {
+    /// Most rows in flight.
+    pub rows_max: u32,
+    /// Most unfinished tokens in flight, prompts and expected outputs: what its KV memory holds. Absent: no limit but rows.
+    pub tokens_max: Option<TokenCount>,
+}
+
+impl Default for ReplicaConfig {
+    fn default() -> Self {
+        Self { rows_max: 64, tokens_max: None }
+    }
+}
+
+impl ReplicaConfig {
+    /// Rejects values under which nothing would ever run.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let error = |field| Err(ConfigError { field, reason: "must be positive" });
+        if self.rows_max == 0 {
+            return error("fleet.replica.rows_max");
+        }
+        if self.tokens_max == Some(TokenCount(0)) {
+            return error("fleet.replica.tokens_max");
+        }
+        Ok(())
+    }
+}
+
+/// Whether a replica may be given rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// It takes rows.
+    #[default]
+    Up,
+    /// It finishes what it has and takes nothing new.
+    Draining,
+    /// It has nothing: its rows went back.
+    Down,
+}
+
+/// Settings of a fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FleetConfig {
+    /// How far above the least load, in unfinished tokens, a replica still counts as least loaded.
+    pub load_slack_tokens: TokenCount,
+    /// Tokens that prefixes are hashed in steps of.
+    pub prefix_block: u32,
+    /// Prefix blocks remembered per replica, the least recently sent ones give way: about its KV memory in tokens over
+    /// `prefix_block`. More of them remember what the replica has forgotten.
+    pub prefixes_max: u32,
+    /// Of the first so many bulk relQueries a replica takes one whose beginning it has seen, before their order.
+    pub bulk_window: u32,
+    /// The first bulk relQuery, once it is so old, is not passed over for the sake of a prefix any more.
+    pub bulk_overtaken_ms_max: Millis,
+    /// Prompt tokens that cost as much as one output token, in the work that orders relQueries.
+    pub output_weight: u32,
+    /// Waiting that makes a relQuery's work count half; absent: age does not count (see `ours.age_half_ms`).
+    pub age_half_ms: Option<Millis>,
+    /// How far, in prompt tokens or their like at its weight, a tenant may be served ahead of another that waits.
+    pub tenant_lag_tokens_max: TokenCount,
+    /// Waiting after which a relQuery of class `dashboard` counts as interactive.
+    pub dashboard_wait_ms_max: Millis,
+    /// The same of class `bulk`.
+    pub bulk_wait_ms_max: Millis,
+    /// Most rows held, waiting and in flight.
+    pub rows_max: u32,
+    /// Most relQueries held.
+    pub relqueries_max: u32,
+    /// How often a row is tried: after so many replicas failed under it, it fails.
+    pub tries_max: u32,
+    /// Key of the prefix hash. Any value is right; a secret one keeps outsiders from making collisions.
+    pub prefix_hash_key: [u64; 2],
+}
+
+impl Default for FleetConfig {
+    fn default() -> Self {
+        Self {
+            load_slack_tokens: TokenCount(8_192),
+            prefix_block: 64,
+            prefixes_max: 4_096,
+            bulk_window: 256,
+            bulk_overtaken_ms_max: Millis(60_000),
+            // (a_d + b_d / 64) / a_p of the default cost model: an output token in a batch of 64.
+            output_weight: 8,
+            age_half_ms: Some(Millis(120_000)),
+            tenant_lag_tokens_max: TokenCount(50_000),
+            dashboard_wait_ms_max: Millis(60_000),
+            bulk_wait_ms_max: Millis(3_600_000),
+            rows_max: 100_000,
+            relqueries_max: 10_000,
+            tries_max: 3,
+            prefix_hash_key: [0x7265_6c53_6572_7665, 0x666c_6565_742d_7078],
+        }
+    }
+}
+
+impl FleetConfig {
+    /// Rejects values under which the fleet would stall.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let positive = [
+            ("fleet.prefix_block", self.prefix_block),
+            ("fleet.prefixes_max", self.prefixes_max),
+            ("fleet.bulk_window", self.bulk_window),
+            ("fleet.output_weight", self.output_weight),
+            ("fleet.rows_max", self.rows_max),
+            ("fleet.relqueries_max", self.relqueries_max),
+            ("fleet.tries_max", self.tries_max),
+        ];
+        match positive.iter().find(|(_, value)| *value == 0) {
+            Some((field, _)) => Err(ConfigError { field, reason: "must be positive" }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_a_zero_is_named() {
+        assert_eq!(FleetConfig::default().validate(), Ok(()));
+        assert_eq!(ReplicaConfig::default().validate(), Ok(()));
+        let bad = FleetConfig { prefix_block: 0, ..FleetConfig::default() };
+        assert_eq!(bad.validate().map_err(|error| error.field), Err("fleet.prefix_block"));
+        let bad = ReplicaConfig { tokens_max: Some(TokenCount(0)), ..ReplicaConfig::default() };
+        assert_eq!(bad.validate().map_err(|error| error.field), Err("fleet.replica.tokens_max"));
+    }
+}

@@ -1,0 +1,271 @@
+//! Which row goes to which replica next.
+//!
+//! The first waiting relQuery decides, by class, then its tenant's share, then what is left of it. Of its rows a replica
+//! takes one whose beginning it was sent before; else one that no replica knows goes to the least loaded; else the
+//! largest group is shared. Among bulk relQueries, where nobody waits for a single one, the first few are looked at
+//! together, so that a prefix stays where it is across them. If the first row finds no room, nothing overtakes it.
+
+use base::{Nanos, RelQueryId, RequestId, ServiceClass, Submission, TenantId, Time, WorkItem};
+
+use super::config::ReplicaId;
+use super::query::{Row, load};
+use super::{Fleet, Flying, intake};
+use crate::kv::BlockKey;
+use crate::priority::Key;
+
+/// Bits of a priority in a rank; 2^60 ns are 36 years.
+const RANK_BITS: u32 = 60;
+/// RelQueries that are looked at behind those whose rows wait for another replica than the one with room.
+const PARKED_MAX: usize = 64;
+
+/// A row for a replica.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dispatch {
+    /// Where it runs.
+    pub replica: ReplicaId,
+    /// What it is called from now on; a row that moves to another replica gets another.
+    pub request: RequestId,
+    /// Its relQuery; with the item's row number, where its results go.
+    pub relquery: RelQueryId,
+    /// The row.
+    pub item: WorkItem,
+    /// vLLM's `priority`, lower is earlier: service class, then remaining work.
+    pub rank: i64,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The tenant's share.
+    pub weight: u32,
+    /// Prefix-cache namespace.
+    pub scope: u128,
+    /// Who waits, as submitted.
+    pub class: ServiceClass,
+    /// When its relQuery arrived.
+    pub arrival: Time,
+    /// When its answer is no longer waited for.
+    pub deadline: Option<Time>,
+    /// Leading prompt tokens that the replica was sent before, and may have in its cache.
+    pub seen_tokens: u64,
+}
+
+impl Dispatch {
+    /// The row as a relQuery of its own, for a replica that is an engine behind its own [`crate::Scheduler`].
+    pub fn into_submission(self, id: RelQueryId) -> Submission {
+        let Self { tenant, weight, scope, class, arrival, deadline, item, .. } = self;
+        Submission { id, tenant, weight, scope, class, arrival, deadline, items: vec![item] }
+    }
+}
+
+/// Why a row went where it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// A replica failed under it: it goes first, to another.
+    Again,
+    /// The replica was sent its beginning before.
+    Seen,
+    /// No replica was: it goes to the least loaded.
+    Fresh,
+    /// Those that were are loaded beyond the slack, or full.
+    Shared,
+}
+
+/// A choice: whose row, which replica, why.
+pub(super) type Pick = (RelQueryId, u32, ReplicaId, Why);
+
+impl Fleet {
+    /// Sends rows out for as long as a replica has room. Call it whenever something has changed.
+    pub fn dispatch(&mut self, now: Time) -> Vec<Dispatch> {
+        self.ring_alarms(now);
+        let mut sent = Vec::new();
+        self.decision.begin(now);
+        while let Some(pick) = self.pick(now) {
+            sent.extend(self.launch(pick, now));
+        }
+        sent
+    }
+
+    /// The next row and its replica.
+    fn pick(&mut self, now: Time) -> Option<Pick> {
+        loop {
+            let eligible = self.router.eligible(0, None);
+            if eligible.is_empty() {
+                return None;
+            }
+            let keys = self.candidates(now);
+            let first = *keys.first()?;
+            let again = keys.iter().find_map(|key| self.again(key.id));
+            let picked = again.or_else(|| self.seen(&keys, &eligible));
+            let picked = picked.or_else(|| keys.iter().find_map(|key| self.fresh(key.id, &eligible)));
+            if picked.is_some() {
+                return picked;
+            }
+            match self.shared(first.id) {
+                Ok(picked) => return picked,
+                Err(number) => self.give_up(first.id, number),
+            }
+        }
+    }
+
+    /// The relQueries of which one is served next: the first, and if it is bulk and not overdue those behind it.
+    fn candidates(&self, now: Time) -> Vec<Key> {
+        let window = self.config.bulk_window as usize;
+        let overdue = Nanos::from(self.config.bulk_overtaken_ms_max);
+        let is_loose = |key: &Key| key.class == ServiceClass::Bulk && now.since(key.arrival) < overdue;
+        let mut keys = self.first_keys(1);
+        let is_parked = keys.first().is_some_and(|key| self.is_parked(key.id));
+        if is_parked || keys.first().is_some_and(is_loose) {
+            keys = self.first_keys(window.max(PARKED_MAX));
+            keys.retain(|key| !is_parked || !self.is_parked(key.id));
+        }
+        let Some(first) = keys.first().copied() else { return keys };
+        keys.retain(|key| key.class == first.class);
+        keys.truncate(if is_loose(&first) { window } else { 1 });
+        keys
+    }
+
+    /// Whether all that waits of a relQuery waits for another replica than the one with room, which failed under it.
+    fn is_parked(&self, id: RelQueryId) -> bool {
+        let Some(query) = self.queries.get(&id) else { return false };
+        let waits = |row: &Row| {
+            let tokens = self.load_of(id, row);
+            self.router.eligible(tokens, row.avoid).is_empty()
+                && !self.router.eligible(tokens, None).is_empty()
+        };
+        query.groups().len() == 0 && query.requeued().all(waits)
+    }
+
+    /// The first waiting relQueries.
+    fn first_keys(&self, most: usize) -> Vec<Key> {
+        let lag = Nanos(self.config.tenant_lag_tokens_max.0);
+        let by_share = self.tenants.order(lag, most);
+        by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect())
+    }
+
+    /// A row that was taken back.
+    fn again(&self, id: RelQueryId) -> Option<Pick> {
+        let query = self.queries.get(&id)?;
+        query.requeued().find_map(|row| {
+            let open = self.router.eligible(self.load_of(id, row), row.avoid);
+            let (replica, _) = self.router.route(&row.chain, &open)?;
+            Some((id, row.item.row, replica, Why::Again))
+        })
+    }
+
+    /// The first relQuery that has a row for a replica that was sent its beginning, and of its groups the one that was
+    /// sent last.
+    fn seen(&self, keys: &[Key], eligible: &[ReplicaId]) -> Option<Pick> {
+        keys.iter().find_map(|key| {
+            let group = self.group_seen(key.id, eligible)?;
+            let row = self.queries.get(&key.id)?.first_of(group)?;
+            let open = self.router.eligible(self.load_of(key.id, row), row.avoid);
+            // The group's replica may have room for a row and not for this one.
+            let (replica, depth) = self.router.route(&row.chain, &open)?;
+            (depth > 0).then_some((key.id, row.item.row, replica, Why::Seen))
+        })
+    }
+
+    /// Of the groups of a relQuery the one that one of these replicas was sent most recently.
+    fn group_seen(&self, id: RelQueryId, eligible: &[ReplicaId]) -> Option<BlockKey> {
+        let (query, prefixes) = (self.queries.get(&id)?, &self.router.prefixes);
+        let groups = query.groups();
+        let remembered: usize = eligible.iter().map(|replica| prefixes.len(*replica)).sum();
+        if groups.len() <= remembered {
+            let may = |replica: ReplicaId| eligible.contains(&replica);
+            let seen = groups.filter_map(|group| Some((prefixes.latest(group, may)?.0, group)));
+            return seen.max().map(|(_, group)| group);
+        }
+        let seen = eligible.iter().filter_map(|id| prefixes.of(*id).find(|(_, group)| query.has(*group)));
+        seen.max().map(|(_, group)| group)
+    }
+
+    /// A row whose beginning no replica was sent.
+    fn fresh(&self, id: RelQueryId, eligible: &[ReplicaId]) -> Option<Pick> {
+        let query = self.queries.get(&id)?;
+        let group = query.groups().find(|group| self.router.prefixes.latest(*group, |_| true).is_none())?;
+        let row = query.first_of(group)?;
+        let open = self.router.eligible(self.load_of(id, row), row.avoid);
+        let least = open.first().filter(|least| eligible.contains(least))?;
+        Some((id, row.item.row, *least, Why::Fresh))
+    }
+
+    /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, its number where there
+    /// never will be.
+    fn shared(&self, id: RelQueryId) -> Result<Option<Pick>, u32> {
+        let Some(query) = self.queries.get(&id) else { return Ok(None) };
+        let row = query.largest().and_then(|group| query.first_of(group));
+        let Some(row) = row.or_else(|| query.requeued().next()) else { return Ok(None) };
+        if !self.fits_somewhere(intake::tokens_max(&row.item)) {
+            return Err(row.item.row);
+        }
+        let open = self.router.eligible(self.load_of(id, row), row.avoid);
+        let routed = self.router.route(&row.chain, &open);
+        Ok(routed.map(|(replica, _)| (id, row.item.row, replica, Why::Shared)))
+    }
+
+    /// Tokens that a row takes up on a replica.
+    fn load_of(&self, id: RelQueryId, row: &Row) -> u64 {
+        self.queries.get(&id).map_or(0, |query| load(&row.item, query.expected(&self.lengths)))
+    }
+
+    /// Sends a row.
+    fn launch(&mut self, (id, number, replica, why): Pick, now: Time) -> Option<Dispatch> {
+        let request = RequestId(self.next_request);
+        let query = self.queries.get_mut(&id)?;
+        let output = query.expected(&self.lengths);
+        let row = query.row(number)?;
+        let (item, tokens) = (row.item.clone(), load(&row.item, output));
+        let known = |key: &&BlockKey| self.router.prefixes.latest(**key, |other| other == replica).is_some();
+        let seen = row.chain.iter().take_while(known).count() as u64 * u64::from(self.config.prefix_block);
+        let computed = (item.prompt.len() as u64).saturating_sub(seen).max(1);
+        self.router.send(replica, tokens, &row.chain);
+        let rank = rank(query.key.unwrap_or_else(|| query.rank(&self.config, &self.lengths)));
+        query.launch(number, request, now);
+        let dispatch = Dispatch {
+            replica,
+            request,
+            relquery: id,
+            item,
+            rank,
+            tenant: query.tenant,
+            weight: query.weight,
+            scope: query.scope,
+            class: query.submitted_class,
+            arrival: query.arrival,
+            deadline: query.deadline,
+            seen_tokens: seen,
+        };
+        self.next_request += 1;
+        let output = output.remaining(0, dispatch.item.generation.output_max.0);
+        let work = computed.saturating_add(u64::from(self.config.output_weight).saturating_mul(output));
+        self.tenants.charge(dispatch.tenant, Nanos(work));
+        self.requests
+            .insert(request, Flying { relquery: id, row: number, replica, tokens, has_begun: false });
+        self.decision.sent(&dispatch, why);
+        self.counters.sent(why, seen);
+        self.place(id);
+        Some(dispatch)
+    }
+}
+
+/// The rank of a key: its class above its priority.
+fn rank(key: Key) -> i64 {
+    let most = (1_u64 << RANK_BITS) - 1;
+    let class = i64::from(key.class as u8) << RANK_BITS;
+    class + i64::try_from(key.priority.min(most)).unwrap_or(i64::MAX >> 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_orders_by_class_and_then_by_priority() {
+        let key = |class, priority| Key { class, priority, arrival: Time(0), id: RelQueryId(1) };
+        let ranks = [
+            rank(key(ServiceClass::Interactive, 5)),
+            rank(key(ServiceClass::Interactive, u64::MAX)),
+            rank(key(ServiceClass::Dashboard, 0)),
+            rank(key(ServiceClass::Bulk, u64::MAX)),
+        ];
+        assert!(ranks.is_sorted_by(|a, b| a < b), "{ranks:?}");
+    }
+}

@@ -1,0 +1,227 @@
+//! What comes in and what is called off: submit, extend, cancel; replicas come, change and go.
+
+use std::collections::BTreeSet;
+
+use base::{Nanos, RelQueryId, RequestId, ServiceClass, Submission, Time, TokenCount, WorkItem};
+
+use super::Fleet;
+use super::config::{Health, ReplicaConfig, ReplicaId};
+use super::query::Query;
+use super::router::Lane;
+use crate::config::ConfigError;
+use crate::event::{Event, Refused};
+
+impl Fleet {
+    /// Takes a relQuery, or nothing of it.
+    pub fn submit(&mut self, submission: Submission) -> Result<(), Refused> {
+        let id = submission.id;
+        if self.queries.contains_key(&id) {
+            return Err(Refused::Duplicate(id));
+        }
+        let (relqueries, limit) = (self.queries.len() as u32, self.config.relqueries_max);
+        if relqueries >= limit {
+            return Err(Refused::TooManyRelQueries { relqueries, limit });
+        }
+        self.check(None, &submission.items)?;
+        let mut query = Query::new(&submission);
+        let wait = match query.class {
+            ServiceClass::Interactive => None,
+            ServiceClass::Dashboard => Some(self.config.dashboard_wait_ms_max),
+            ServiceClass::Bulk => Some(self.config.bulk_wait_ms_max),
+        };
+        query.rises = wait.map(|wait| submission.arrival + Nanos::from(wait));
+        self.alarms.extend(query.rises.map(|at| (at, id)));
+        self.tenants.join(submission.tenant, submission.weight);
+        self.queries.insert(id, query);
+        self.add(id, submission.items);
+        Ok(())
+    }
+
+    /// Adds rows to a relQuery that has not ended.
+    pub fn extend(&mut self, id: RelQueryId, items: Vec<WorkItem>) -> Result<(), Refused> {
+        let Some(query) = self.queries.get(&id) else { return Err(Refused::Unknown(id)) };
+        self.check(Some(query), &items)?;
+        self.add(id, items);
+        Ok(())
+    }
+
+    /// Calls a relQuery off: its rows end without further events. Returns the requests to abort and where they run.
+    pub fn cancel(&mut self, id: RelQueryId) -> Vec<(ReplicaId, RequestId)> {
+        let Some(query) = self.queries.get(&id) else { return Vec::new() };
+        let numbers: Vec<u32> = query.rows().map(|row| row.item.row).collect();
+        let aborts = numbers.into_iter().filter_map(|number| self.remove_row(id, number)).collect();
+        self.remove_query(id);
+        aborts
+    }
+
+    /// Calls one row off, without an event of its own. Returns its request where it runs. If it was the relQuery's last,
+    /// the relQuery is done: [`Fleet::drain_events`] says so.
+    pub fn cancel_row(&mut self, id: RelQueryId, row: u32) -> Option<(ReplicaId, RequestId)> {
+        self.queries.get(&id)?.row(row)?;
+        let abort = self.remove_row(id, row);
+        self.place(id);
+        if self.queries.get(&id).is_some_and(|query| query.open() == 0) {
+            self.emptied.push(id);
+        }
+        abort
+    }
+
+    /// Everything that can be said against new rows.
+    fn check(&self, open: Option<&Query>, items: &[WorkItem]) -> Result<(), Refused> {
+        if items.is_empty() {
+            return Err(Refused::Empty);
+        }
+        let (rows, limit) = (self.rows as u32, self.config.rows_max);
+        if items.len() > limit.saturating_sub(rows) as usize {
+            return Err(Refused::QueueFull { rows, limit });
+        }
+        let mut seen = BTreeSet::new();
+        for item in items {
+            let row = item.row;
+            if !seen.insert(row) || open.is_some_and(|query| query.row(row).is_some()) {
+                return Err(Refused::DuplicateRow { row });
+            }
+            if item.prompt.is_empty() {
+                return Err(Refused::EmptyPrompt { row });
+            }
+            if item.generation.output_max.0 == 0 {
+                return Err(Refused::NoOutput { row });
+            }
+            let tokens = TokenCount(tokens_max(item));
+            if let Some(limit) = self.largest().filter(|limit| tokens > *limit) {
+                return Err(Refused::NeverFits { row, tokens, limit });
+            }
+        }
+        Ok(())
+    }
+
+    /// The most tokens that some replica holds; none: there is no limit, or no replica yet.
+    fn largest(&self) -> Option<TokenCount> {
+        let mut largest = None;
+        for lane in self.router.lanes.values() {
+            largest = largest.max(Some(lane.config.tokens_max?));
+        }
+        largest
+    }
+
+    /// Whether a row of so many tokens could run on some replica, were it empty and up.
+    pub(crate) fn fits_somewhere(&self, tokens: u64) -> bool {
+        self.router.lanes.values().any(|lane| lane.holds(tokens))
+    }
+
+    fn add(&mut self, id: RelQueryId, items: Vec<WorkItem>) {
+        self.rows += items.len();
+        if let Some(query) = self.queries.get_mut(&id) {
+            query.add(items, &self.hasher, &self.config, &self.router.prefixes);
+        }
+        self.place(id);
+    }
+
+    /// Adds a replica, empty and up.
+    pub fn add_replica(&mut self, id: ReplicaId, config: ReplicaConfig) -> Result<(), ConfigError> {
+        config.validate()?;
+        if self.router.lanes.contains_key(&id) {
+            return Err(ConfigError { field: "fleet.replica.id", reason: "is in use" });
+        }
+        self.router.lanes.insert(id, Lane { config, health: Health::Up, rows: 0, tokens: 0 });
+        Ok(())
+    }
+
+    /// What a replica runs at a time has changed. If it has more in flight, it gets nothing until it has not.
+    pub fn resize(&mut self, id: ReplicaId, config: ReplicaConfig) -> Result<(), ConfigError> {
+        config.validate()?;
+        if let Some(lane) = self.router.lanes.get_mut(&id) {
+            lane.config = config;
+        }
+        Ok(())
+    }
+
+    /// Takes a replica out for good. Its unfinished rows move back; their requests are returned.
+    pub fn remove_replica(&mut self, id: ReplicaId) -> Vec<RequestId> {
+        let moved = self.set_health(id, Health::Down);
+        self.router.lanes.remove(&id);
+        moved
+    }
+
+    /// Says how a replica is. Down: its unfinished rows move back, and their requests are returned to be aborted; its
+    /// cache counts as lost. Events of rows that may not be tried again come with [`Fleet::drain_events`].
+    pub fn set_health(&mut self, id: ReplicaId, health: Health) -> Vec<RequestId> {
+        let Some(lane) = self.router.lanes.get_mut(&id) else { return Vec::new() };
+        let was = std::mem::replace(&mut lane.health, health);
+        if health != Health::Down || was == Health::Down {
+            return Vec::new();
+        }
+        self.router.prefixes.forget(id);
+        let lost = self.requests.iter().filter(|(_, flying)| flying.replica == id);
+        let lost: Vec<RequestId> = lost.map(|(request, _)| *request).collect();
+        for request in &lost {
+            self.take_back(*request, "it went down");
+        }
+        lost
+    }
+
+    /// Ends a row wherever it stands; its request where it runs.
+    pub(crate) fn remove_row(&mut self, id: RelQueryId, number: u32) -> Option<(ReplicaId, RequestId)> {
+        let row = self.queries.get_mut(&id)?.remove(number)?;
+        self.rows -= 1;
+        let request = row.request?;
+        let flying = self.requests.remove(&request)?;
+        self.router.end(flying.replica, flying.tokens);
+        Some((flying.replica, request))
+    }
+
+    /// Forgets a relQuery without rows.
+    pub(crate) fn remove_query(&mut self, id: RelQueryId) -> Option<Query> {
+        let query = self.queries.remove(&id)?;
+        if let Some(key) = query.key {
+            self.waiting.remove(&key);
+            self.tenants.place(query.tenant, Some(key), None);
+        }
+        self.tenants.leave(query.tenant);
+        if let Some(at) = query.rises {
+            self.alarms.remove(&(at, id));
+        }
+        Some(query)
+    }
+
+    /// Puts a relQuery among the waiting ones, under the key it has now, or takes it out.
+    pub(crate) fn place(&mut self, id: RelQueryId) {
+        let Some(query) = self.queries.get_mut(&id) else { return };
+        let old = query.key;
+        query.key = (query.waiting() > 0).then(|| query.rank(&self.config, &self.lengths));
+        if old == query.key {
+            return;
+        }
+        if let Some(old) = old {
+            self.waiting.remove(&old);
+        }
+        self.waiting.extend(query.key);
+        self.tenants.place(query.tenant, old, query.key);
+    }
+
+    /// Lets everything due by now take effect: what waited too long counts as interactive.
+    pub(crate) fn ring_alarms(&mut self, now: Time) {
+        while let Some((at, id)) = self.alarms.first().copied().filter(|(at, _)| *at <= now) {
+            self.alarms.remove(&(at, id));
+            if let Some(query) = self.queries.get_mut(&id) {
+                query.rises = None;
+                query.class = ServiceClass::Interactive;
+            }
+            self.place(id);
+        }
+    }
+
+    /// Ends relQueries whose last row was cancelled, and tells of rows that failed with their replica.
+    pub fn drain_events(&mut self, now: Time) -> Vec<Event> {
+        let mut events = std::mem::take(&mut self.pending);
+        for id in std::mem::take(&mut self.emptied) {
+            events.extend(self.close_if_done(id, now));
+        }
+        events
+    }
+}
+
+/// Tokens of a row that becomes as long as it may.
+pub(crate) fn tokens_max(item: &WorkItem) -> u64 {
+    (item.prompt.len() as u64).saturating_add(item.generation.output_max.0)
+}

@@ -1,0 +1,142 @@
+//! A fleet: relQueries' rows over several replicas, each of which runs whole rows (an OpenAI-compatible server, or an
+//! engine of ours behind its own [`crate::Scheduler`]).
+//!
+//! The queue stays here, where it can be re-ranked; a replica is given what it can run and nothing more. A pure state
+//! machine as the scheduler is: no clock, integers only, the same calls give the same answers. It never knows how a
+//! replica is reached.
+//!
+//! ```text
+//! add_replica, submit, extend          what there is to do, and who does it
+//! dispatch(now) -> rows to send        after every call below, too
+//! text, finished, failed -> events     what replicas report, by request
+//! cancel, cancel_row, set_health(Down) -> requests to abort; reports of these are ignored from then on
+//! drain_events(now) -> events          after `dispatch`, `cancel_row` and `set_health`
+//! ```
+
+pub mod config;
+mod dispatch;
+mod intake;
+mod prefixes;
+mod query;
+mod router;
+mod settle;
+mod told;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{RelQueryId, RequestId, Time};
+
+pub use config::{FleetConfig, Health, ReplicaConfig, ReplicaId};
+pub use dispatch::{Dispatch, Why};
+pub use settle::{Failure, Finish};
+pub use told::{FleetDecision, FleetStats, ReplicaStats};
+
+use crate::config::ConfigError;
+use crate::event::Event;
+use crate::kv::Hasher;
+use crate::ours::lengths::Lengths;
+use crate::priority::Key;
+use crate::tenants::Tenants;
+use query::Query;
+use router::Router;
+
+/// A row in flight.
+#[derive(Clone, Copy, Debug)]
+struct Flying {
+    relquery: RelQueryId,
+    row: u32,
+    replica: ReplicaId,
+    /// What it adds to the replica's load.
+    tokens: u64,
+    /// Whether text of it has gone out.
+    has_begun: bool,
+}
+
+/// What has been done so far; never falls.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    prompt_tokens: u64,
+    cached_tokens: u64,
+    output_tokens: u64,
+    rows_seen: u64,
+    rows_fresh: u64,
+    rows_shared: u64,
+    seen_tokens: u64,
+    retries: u64,
+}
+
+/// The queue before a set of replicas, and the router to them.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    config: FleetConfig,
+    hasher: Hasher,
+    router: Router,
+    queries: BTreeMap<RelQueryId, Query>,
+    requests: BTreeMap<RequestId, Flying>,
+    /// RelQueries with waiting rows.
+    waiting: BTreeSet<Key>,
+    /// Their tenants' shares, in prompt tokens or their like instead of time.
+    tenants: Tenants,
+    lengths: Lengths,
+    /// When relQueries rise to the first class.
+    alarms: BTreeSet<(Time, RelQueryId)>,
+    next_request: u64,
+    /// Rows held.
+    rows: usize,
+    /// Events that no call has returned yet, and relQueries that may be done.
+    pending: Vec<Event>,
+    emptied: Vec<RelQueryId>,
+    counters: Counters,
+    decision: FleetDecision,
+}
+
+impl Fleet {
+    /// A fleet at rest. Replicas may be added and removed later.
+    pub fn new(
+        config: FleetConfig,
+        replicas: impl IntoIterator<Item = (ReplicaId, ReplicaConfig)>,
+    ) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let mut fleet = Self {
+            hasher: Hasher::new(config.prefix_hash_key),
+            router: Router::new(config.load_slack_tokens.0, config.prefixes_max),
+            config,
+            queries: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            tenants: Tenants::default(),
+            lengths: Lengths::default(),
+            alarms: BTreeSet::new(),
+            next_request: 1,
+            rows: 0,
+            pending: Vec::new(),
+            emptied: Vec::new(),
+            counters: Counters::default(),
+            decision: FleetDecision::default(),
+        };
+        for (id, replica) in replicas {
+            fleet.add_replica(id, replica)?;
+        }
+        Ok(fleet)
+    }
+
+    /// The configuration it was made with.
+    pub fn config(&self) -> &FleetConfig {
+        &self.config
+    }
+
+    /// Whether no row is held and nothing is left to be told.
+    pub fn is_idle(&self) -> bool {
+        self.rows == 0 && self.pending.is_empty() && self.emptied.is_empty()
+    }
+
+    /// Whose row a request is; `None` once it has ended, moved or been cancelled.
+    pub fn row_of(&self, request: RequestId) -> Option<(RelQueryId, u32)> {
+        self.requests.get(&request).map(|flying| (flying.relquery, flying.row))
+    }
+
+    /// When to call [`Fleet::dispatch`] next although nothing has happened: a relQuery rises to the first class.
+    pub fn next_alarm(&self) -> Option<Time> {
+        self.alarms.first().map(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,299 @@
+//! One relQuery of a fleet: its rows, which of them wait and in what order, what is left of it.
+//!
+//! Waiting rows stand in groups of equal beginnings and, inside a group, in the order of their prompts, so that a replica
+//! that takes rows of one group one after the other computes what they share once. Rows that were taken back go first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base::{
+    Nanos, Periods, RelQueryId, RequestId, ServiceClass, SpanKind, Submission, TenantId, Time, TokenCount,
+    TokenId, WorkItem,
+};
+
+use super::config::{FleetConfig, ReplicaId};
+use super::prefixes::{Prefixes, chain, group};
+use crate::event::Usage;
+use crate::kv::{BlockKey, Hasher};
+use crate::ours::age::aged;
+use crate::ours::lengths::{Ended, Expected, Kind, Lengths};
+use crate::ours::sharing;
+use crate::priority::Key;
+
+/// A row that has not ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) item: WorkItem,
+    /// Hashes of the beginnings of its prompt.
+    pub(crate) chain: Box<[BlockKey]>,
+    group: BlockKey,
+    /// Prompt tokens that neither a row before it nor a replica's cache is thought to supply.
+    pub(crate) novel: u64,
+    /// The request it runs as; none: it waits.
+    pub(crate) request: Option<RequestId>,
+    /// Replicas that failed under it.
+    pub(crate) tries: u32,
+    /// The last of them.
+    pub(crate) avoid: Option<ReplicaId>,
+}
+
+/// Where a row waits in its group.
+type Place = (Arc<[TokenId]>, u32);
+
+/// One relQuery.
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(crate) id: RelQueryId,
+    pub(crate) tenant: TenantId,
+    pub(crate) weight: u32,
+    pub(crate) scope: u128,
+    /// As submitted, and as it counts now.
+    pub(crate) submitted_class: ServiceClass,
+    pub(crate) class: ServiceClass,
+    pub(crate) arrival: Time,
+    pub(crate) deadline: Option<Time>,
+    rows: BTreeMap<u32, Row>,
+    groups: BTreeMap<BlockKey, BTreeSet<Place>>,
+    /// Groups by their size.
+    sizes: BTreeSet<(usize, BlockKey)>,
+    /// Rows that were taken back: they wait before all groups.
+    requeued: BTreeSet<u32>,
+    waiting: usize,
+    /// Novel prompt tokens of the waiting rows.
+    novel: u64,
+    /// The greatest output limit of its rows.
+    output_max: u64,
+    pub(crate) kind: Kind,
+    /// Rows that ended by themselves.
+    pub(crate) finished: Ended,
+    /// Tokens of all that ended.
+    pub(crate) ended: Usage,
+    pub(crate) started: Option<Time>,
+    /// When a row of it last began to answer.
+    pub(crate) prefilled: Option<Time>,
+    /// Where it stands among the waiting ones.
+    pub(crate) key: Option<Key>,
+    /// When it counts as interactive.
+    pub(crate) rises: Option<Time>,
+}
+
+impl Query {
+    /// A relQuery without rows yet.
+    pub(crate) fn new(submission: &Submission) -> Self {
+        let Submission { id, tenant, weight, scope, class, arrival, deadline, .. } = *submission;
+        Self {
+            id,
+            tenant,
+            weight,
+            scope,
+            submitted_class: class,
+            class,
+            arrival,
+            deadline,
+            rows: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            sizes: BTreeSet::new(),
+            requeued: BTreeSet::new(),
+            waiting: 0,
+            novel: 0,
+            output_max: 0,
+            kind: 0,
+            finished: Ended::default(),
+            ended: Usage::default(),
+            started: None,
+            prefilled: None,
+            key: None,
+            rises: None,
+        }
+    }
+
+    /// Takes rows that the caller has checked.
+    pub(crate) fn add(
+        &mut self,
+        items: Vec<WorkItem>,
+        hasher: &Hasher,
+        config: &FleetConfig,
+        seen: &Prefixes,
+    ) {
+        let block = config.prefix_block;
+        for item in items {
+            self.output_max = self.output_max.max(item.generation.output_max.0);
+            if self.kind == 0 {
+                self.kind = kind(&item, hasher, self.scope);
+            }
+            let chain = chain(hasher, self.scope, &item.prompt, block);
+            let group = group(hasher, self.scope, &chain);
+            let place = (Arc::clone(&item.prompt), item.row);
+            let before = self.groups.get(&group).and_then(|rows| rows.range(..&place).next_back());
+            let shared = sharing::novel(before.map(|(prompt, _)| &**prompt), &item.prompt, block);
+            let cached = seen.depth(&chain) as u64 * u64::from(block);
+            let novel = shared.min((item.prompt.len() as u64).saturating_sub(cached).max(1));
+            let row = Row { chain, group, novel, request: None, tries: 0, avoid: None, item };
+            self.queue(&row);
+            self.rows.insert(row.item.row, row);
+        }
+    }
+
+    /// Puts a row among the waiting ones of its group.
+    fn queue(&mut self, row: &Row) {
+        let rows = self.groups.entry(row.group).or_default();
+        self.sizes.remove(&(rows.len(), row.group));
+        rows.insert((Arc::clone(&row.item.prompt), row.item.row));
+        self.sizes.insert((rows.len(), row.group));
+        self.waiting += 1;
+        self.novel += row.novel;
+    }
+
+    /// Takes a waiting row out of its group, or from those that were taken back.
+    fn unqueue(&mut self, row: &Row) {
+        self.waiting -= 1;
+        self.novel -= row.novel;
+        if self.requeued.remove(&row.item.row) {
+            return;
+        }
+        let Some(rows) = self.groups.get_mut(&row.group) else { return };
+        self.sizes.remove(&(rows.len(), row.group));
+        rows.remove(&(Arc::clone(&row.item.prompt), row.item.row));
+        if rows.is_empty() {
+            self.groups.remove(&row.group);
+        } else {
+            self.sizes.insert((rows.len(), row.group));
+        }
+    }
+
+    /// A row begins to run.
+    pub(crate) fn launch(&mut self, number: u32, request: RequestId, now: Time) {
+        let Some(mut row) = self.rows.remove(&number) else { return };
+        self.unqueue(&row);
+        row.request = Some(request);
+        self.started.get_or_insert(now);
+        self.prefilled = Some(now);
+        self.rows.insert(number, row);
+    }
+
+    /// A row that ran waits again, before the others.
+    pub(crate) fn requeue(&mut self, number: u32, failed: ReplicaId) {
+        let Some(row) = self.rows.get_mut(&number) else { return };
+        row.request = None;
+        row.tries += 1;
+        row.avoid = Some(failed);
+        self.requeued.insert(number);
+        self.waiting += 1;
+        self.novel += row.novel;
+    }
+
+    /// Takes a row out, wherever it is.
+    pub(crate) fn remove(&mut self, number: u32) -> Option<Row> {
+        let row = self.rows.remove(&number)?;
+        if row.request.is_none() {
+            self.unqueue(&row);
+        }
+        Some(row)
+    }
+
+    pub(crate) fn row(&self, number: u32) -> Option<&Row> {
+        self.rows.get(&number)
+    }
+
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values()
+    }
+
+    /// Rows that have not ended.
+    pub(crate) fn open(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Rows that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Rows that were taken back and wait.
+    pub(crate) fn requeued(&self) -> impl Iterator<Item = &Row> {
+        self.requeued.iter().filter_map(|number| self.rows.get(number))
+    }
+
+    /// Whether rows of this group wait.
+    pub(crate) fn has(&self, group: BlockKey) -> bool {
+        self.groups.contains_key(&group)
+    }
+
+    /// The groups with waiting rows.
+    pub(crate) fn groups(&self) -> impl ExactSizeIterator<Item = BlockKey> + '_ {
+        self.groups.keys().copied()
+    }
+
+    /// The row of this group that goes first.
+    pub(crate) fn first_of(&self, group: BlockKey) -> Option<&Row> {
+        let (_, number) = self.groups.get(&group)?.first()?;
+        self.rows.get(number)
+    }
+
+    /// The group with the most waiting rows.
+    pub(crate) fn largest(&self) -> Option<BlockKey> {
+        self.sizes.last().map(|(_, group)| *group)
+    }
+
+    /// How long a row is expected to be.
+    pub(crate) fn expected(&self, lengths: &Lengths) -> Expected {
+        Expected::of(self.output_max, self.finished, lengths.of(self.kind))
+    }
+
+    /// The key that orders it: what is left of it in prompt tokens or their like, and since when it waits (RelServe's
+    /// remaining work, Eq. 10, as far as a gateway knows it).
+    ///
+    /// ```text
+    /// work = uncached prompt tokens of waiting rows + weight * expected output of waiting and running rows
+    /// ```
+    pub(crate) fn rank(&self, config: &FleetConfig, lengths: &Lengths) -> Key {
+        let output = self.expected(lengths).remaining(0, self.output_max);
+        let weighted = u64::from(config.output_weight).saturating_mul(output);
+        let work = self.novel.saturating_add(weighted.saturating_mul(self.rows.len() as u64)).max(1);
+        let priority = aged(Nanos(work), self.arrival, config.age_half_ms).0;
+        Key { class: self.class, priority, arrival: self.arrival, id: self.id }
+    }
+
+    /// The three periods of RelServe's Eq. 2, as they look from outside the replicas.
+    pub(crate) fn periods(&self, end: Time) -> Periods {
+        let started = self.started.unwrap_or(end);
+        let prefilled = self.prefilled.unwrap_or(started);
+        Periods {
+            waiting: started.since(self.arrival),
+            core: prefilled.since(started),
+            tail: end.since(prefilled),
+        }
+    }
+
+    /// Each waiting row stands in one place, and the sums are theirs.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let waiting: Vec<&Row> = self.rows().filter(|row| row.request.is_none()).collect();
+        let grouped: usize = self.groups.values().map(BTreeSet::len).sum();
+        if waiting.len() != self.waiting || grouped + self.requeued.len() != self.waiting {
+            return Err(format!("relQuery {}: waiting rows are miscounted", self.id));
+        }
+        if waiting.iter().map(|row| row.novel).sum::<u64>() != self.novel {
+            return Err(format!("relQuery {}: waiting tokens are miscounted", self.id));
+        }
+        let sizes: BTreeSet<_> = self.groups.iter().map(|(group, rows)| (rows.len(), *group)).collect();
+        if sizes != self.sizes || self.groups.values().any(BTreeSet::is_empty) {
+            return Err(format!("relQuery {}: groups are misplaced", self.id));
+        }
+        Ok(())
+    }
+}
+
+/// Tokens of a row on a replica while it runs: its prompt and as much output as is expected of it.
+pub(crate) fn load(item: &WorkItem, expected: Expected) -> u64 {
+    let output = expected.remaining(0, item.generation.output_max.0);
+    (item.prompt.len() as u64).saturating_add(output)
+}
+
+/// What makes relQueries alike: scope, template and output limit.
+fn kind(item: &WorkItem, hasher: &Hasher, scope: u128) -> Kind {
+    let template = item.spans.first().filter(|span| span.kind == SpanKind::Template);
+    let template = template.map_or(TokenCount(0), |span| span.tokens).0 as usize;
+    let key = hasher.block(scope, None, &item.prompt[..template.min(item.prompt.len())]);
+    let limit = TokenId(u32::try_from(item.generation.output_max.0).unwrap_or(u32::MAX));
+    hasher.block(scope, Some(key), &[limit]).0
+}

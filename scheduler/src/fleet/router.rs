@@ -1,0 +1,134 @@
+//! Which replica gets a row: of those within the slack of the least load, the one that most recently was sent the longest
+//! beginning of it; where none was, the least loaded.
+//!
+//! Daft's prefix-aware routing (the blog "Dynamic Prefix Bucketing at Scale"), with its errata: load is unfinished tokens
+//! and falls when work ends, not a count of all that was ever sent; a row nobody knows goes to the least loaded, not to
+//! the last; what is remembered is the blocks of a hash chain, which finds the longest match, not whole prompts.
+
+use std::collections::BTreeMap;
+
+use super::config::{Health, ReplicaConfig, ReplicaId};
+use super::prefixes::Prefixes;
+use crate::kv::BlockKey;
+
+/// A replica as the router sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) config: ReplicaConfig,
+    pub(crate) health: Health,
+    /// Rows in flight.
+    pub(crate) rows: u32,
+    /// Their unfinished tokens: the load.
+    pub(crate) tokens: u64,
+}
+
+impl Lane {
+    /// Whether a row of so many tokens may be sent now.
+    fn takes(&self, tokens: u64) -> bool {
+        self.health == Health::Up && self.rows < self.config.rows_max && self.holds(self.tokens + tokens)
+    }
+
+    /// Whether so many tokens are within its limit.
+    pub(crate) fn holds(&self, tokens: u64) -> bool {
+        self.config.tokens_max.is_none_or(|most| tokens <= most.0)
+    }
+}
+
+/// All replicas.
+#[derive(Clone, Debug)]
+pub(crate) struct Router {
+    slack: u64,
+    pub(crate) lanes: BTreeMap<ReplicaId, Lane>,
+    pub(crate) prefixes: Prefixes,
+}
+
+impl Router {
+    pub(crate) fn new(slack: u64, prefixes_max: u32) -> Self {
+        Self { slack, lanes: BTreeMap::new(), prefixes: Prefixes::new(prefixes_max) }
+    }
+
+    /// Replicas that take a row of `tokens` and are within the slack of the least loaded of them, in the order of load.
+    /// One that is to be avoided counts only where no other is up.
+    pub(crate) fn eligible(&self, tokens: u64, avoid: Option<ReplicaId>) -> Vec<ReplicaId> {
+        let is_up = |lane: &Lane| lane.health == Health::Up;
+        let avoid = avoid.filter(|avoid| self.lanes.iter().any(|(id, lane)| id != avoid && is_up(lane)));
+        let open = self.lanes.iter().filter(|(id, lane)| Some(**id) != avoid && lane.takes(tokens));
+        let mut loads: Vec<(u64, ReplicaId)> = open.map(|(id, lane)| (lane.tokens, *id)).collect();
+        loads.sort_unstable();
+        let bound = loads.first().map_or(0, |(least, _)| least.saturating_add(self.slack));
+        loads.into_iter().take_while(|(load, _)| *load <= bound).map(|(_, id)| id).collect()
+    }
+
+    /// The replica for a prompt with these beginnings, and how many of its blocks that was sent before.
+    pub(crate) fn route(&self, chain: &[BlockKey], eligible: &[ReplicaId]) -> Option<(ReplicaId, usize)> {
+        for depth in (1..=chain.len()).rev() {
+            if let Some((_, id)) = self.prefixes.latest(chain[depth - 1], |id| eligible.contains(&id)) {
+                return Some((id, depth));
+            }
+        }
+        eligible.first().map(|least| (*least, 0))
+    }
+
+    /// A row is sent.
+    pub(crate) fn send(&mut self, replica: ReplicaId, tokens: u64, chain: &[BlockKey]) {
+        let Some(lane) = self.lanes.get_mut(&replica) else { return };
+        lane.rows += 1;
+        lane.tokens += tokens;
+        self.prefixes.send(replica, chain);
+    }
+
+    /// A row has ended, or was taken back.
+    pub(crate) fn end(&mut self, replica: ReplicaId, tokens: u64) {
+        let Some(lane) = self.lanes.get_mut(&replica) else { return };
+        lane.rows -= 1;
+        lane.tokens -= tokens;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::TokenCount;
+
+    use super::*;
+
+    fn router(loads: &[u64]) -> Router {
+        let mut router = Router::new(100, 50);
+        for (id, load) in (0..).map(ReplicaId).zip(loads) {
+            let config = ReplicaConfig { rows_max: 9, tokens_max: Some(TokenCount(1_000)) };
+            router.lanes.insert(id, Lane { config, health: Health::Up, rows: 0, tokens: *load });
+        }
+        router
+    }
+
+    fn key(name: u128) -> BlockKey {
+        BlockKey(name)
+    }
+
+    #[test]
+    fn the_longest_match_wins_then_the_most_recent_then_the_least_load() {
+        let mut router = router(&[0, 50, 90, 101]);
+        let ids = [0, 1, 2, 3].map(ReplicaId);
+        assert_eq!(router.eligible(10, None), ids[..3], "one is loaded beyond the slack");
+        router.prefixes.send(ids[1], &[key(1), key(2)]);
+        router.prefixes.send(ids[2], &[key(1)]);
+        router.prefixes.send(ids[3], &[key(1), key(2), key(3)]);
+        let all = router.eligible(10, None);
+        assert_eq!(router.route(&[key(1), key(2), key(3)], &all), Some((ids[1], 2)));
+        assert_eq!(router.route(&[key(1), key(9)], &all), Some((ids[2], 1)));
+        assert_eq!(router.route(&[key(8)], &all), Some((ids[0], 0)), "never just the last");
+    }
+
+    #[test]
+    fn limits_health_and_what_failed_before_exclude_a_replica() {
+        let mut router = router(&[0, 50]);
+        let ids = [0, 1].map(ReplicaId);
+        assert_eq!(router.eligible(1_000, None), ids[..1], "the other has no room for it");
+        assert_eq!(router.eligible(1_001, None), []);
+        assert_eq!(router.eligible(1, Some(ids[0])), ids[1..]);
+        router.lanes.get_mut(&ids[1]).expect("known").health = Health::Draining;
+        assert_eq!(router.eligible(1, None), ids[..1]);
+        assert_eq!(router.eligible(1, Some(ids[0])), ids[..1], "the only one that is up is tried again");
+        router.lanes.get_mut(&ids[0]).expect("known").rows = 9;
+        assert_eq!(router.eligible(1, None), []);
+    }
+}

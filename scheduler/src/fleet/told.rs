@@ -1,0 +1,170 @@
+//! What a fleet tells of itself: counts, and why the last rows went where they went.
+
+use base::{RelQueryId, Time, TokenCount};
+use serde::Serialize;
+
+use super::config::{Health, ReplicaId};
+use super::dispatch::{Dispatch, Why};
+use super::{Counters, Fleet};
+use crate::event::{Stats, Usage};
+
+/// A replica's part of the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ReplicaStats {
+    /// Which.
+    pub id: ReplicaId,
+    /// How it is.
+    pub health: Health,
+    /// Rows in flight.
+    pub rows: u32,
+    /// Their unfinished tokens.
+    pub tokens: TokenCount,
+    /// Prefix blocks that it is remembered to have been sent.
+    pub prefixes: u32,
+}
+
+/// Counts of a fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetStats {
+    /// As a scheduler counts; what a gateway cannot know of its replicas (blocks, steps, guesses) is 0.
+    pub totals: Stats,
+    /// Rows sent to a replica that was sent their beginning before.
+    pub rows_seen: u64,
+    /// Rows whose beginning no replica had been sent.
+    pub rows_fresh: u64,
+    /// Rows whose beginning others had been sent, which had no room.
+    pub rows_shared: u64,
+    /// Rows taken back from a replica that failed.
+    pub retries: u64,
+    /// Prompt tokens that were sent where they were remembered: what the router expected of the caches.
+    pub seen_tokens: u64,
+    /// The replicas.
+    pub replicas: Vec<ReplicaStats>,
+}
+
+/// The last calls of [`Fleet::dispatch`] in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetDecision {
+    /// When.
+    pub now: Time,
+    /// Rows sent.
+    pub rows: u32,
+    /// The last of them: its relQuery, its row, where it went, why, and how much of it was seen there.
+    pub last: Option<(RelQueryId, u32, ReplicaId, Why, u64)>,
+}
+
+impl FleetDecision {
+    pub(super) fn begin(&mut self, now: Time) {
+        (self.now, self.rows) = (now, 0);
+    }
+
+    pub(super) fn sent(&mut self, sent: &Dispatch, why: Why) {
+        self.rows += 1;
+        self.last = Some((sent.relquery, sent.item.row, sent.replica, why, sent.seen_tokens));
+    }
+}
+
+impl std::fmt::Display for FleetDecision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Some((relquery, row, replica, why, seen)) = self.last else {
+            return f.write_str("no row was sent yet");
+        };
+        let why = match why {
+            Why::Again => "another failed under it".to_owned(),
+            Why::Seen => format!("it was sent the first {seen} tokens before"),
+            Why::Fresh => "no replica was sent its beginning, and this one is loaded least".to_owned(),
+            Why::Shared => "those that were sent its beginning are full".to_owned(),
+        };
+        write!(
+            f,
+            "{} rows sent; the last, row {row} of relQuery {relquery}, to replica {replica}: {why}",
+            self.rows
+        )
+    }
+}
+
+impl Counters {
+    pub(super) fn sent(&mut self, why: Why, seen: u64) {
+        self.seen_tokens += seen;
+        match why {
+            Why::Seen => self.rows_seen += 1,
+            Why::Fresh => self.rows_fresh += 1,
+            Why::Shared => self.rows_shared += 1,
+            Why::Again => (),
+        }
+    }
+
+    pub(super) fn ended(&mut self, usage: Usage) {
+        self.prompt_tokens += usage.prompt.0;
+        self.cached_tokens += usage.cached.0;
+        self.output_tokens += usage.output.0;
+    }
+}
+
+impl Fleet {
+    /// How full the fleet is, and what it has done since it was made.
+    pub fn stats(&self) -> FleetStats {
+        let counters = self.counters;
+        let running = self.queries.values().filter(|query| query.open() > query.waiting()).count();
+        let totals = Stats {
+            relqueries: self.queries.len() as u32,
+            relqueries_waiting: self.waiting.len() as u32,
+            relqueries_running: running as u32,
+            rows_waiting: (self.rows - self.requests.len()) as u32,
+            rows_running: self.requests.len() as u32,
+            prompt_tokens: counters.prompt_tokens,
+            prefix_hit_tokens: counters.cached_tokens,
+            output_tokens: counters.output_tokens,
+            ..Stats::default()
+        };
+        let replicas = self.router.lanes.iter().map(|(id, lane)| ReplicaStats {
+            id: *id,
+            health: lane.health,
+            rows: lane.rows,
+            tokens: TokenCount(lane.tokens),
+            prefixes: self.router.prefixes.len(*id) as u32,
+        });
+        FleetStats {
+            totals,
+            rows_seen: counters.rows_seen,
+            rows_fresh: counters.rows_fresh,
+            rows_shared: counters.rows_shared,
+            retries: counters.retries,
+            seen_tokens: counters.seen_tokens,
+            replicas: replicas.collect(),
+        }
+    }
+
+    /// Why the last rows went where they went.
+    pub fn last_decision(&self) -> &FleetDecision {
+        &self.decision
+    }
+
+    /// The books balance.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        for query in self.queries.values() {
+            query.check()?;
+            if query.key.is_some() != (query.waiting() > 0) {
+                return Err(format!("relQuery {} stands in the wrong place", query.id));
+            }
+        }
+        let open: usize = self.queries.values().map(|query| query.open()).sum();
+        let flying: usize = self.queries.values().map(|query| query.open() - query.waiting()).sum();
+        if (open, flying) != (self.rows, self.requests.len()) {
+            return Err(format!("{open} rows are held for {}, {flying} in flight", self.rows));
+        }
+        for (id, lane) in &self.router.lanes {
+            let mine = self.requests.values().filter(|flying| flying.replica == *id);
+            let (rows, tokens) = mine.fold((0, 0), |(rows, sum), one| (rows + 1, sum + one.tokens));
+            if (rows, tokens) != (lane.rows, lane.tokens) {
+                return Err(format!("replica {id} counts {} rows, {} tokens", lane.rows, lane.tokens));
+            }
+        }
+        let keys = self.queries.values().filter_map(|query| query.key).collect();
+        if self.waiting != keys {
+            return Err("the waiting relQueries are not those in order".into());
+        }
+        self.tenants.check(self.waiting.len())?;
+        self.router.prefixes.check()
+    }
+}

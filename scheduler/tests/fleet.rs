@@ -1,0 +1,323 @@
+//! Promises of a fleet, on worlds small enough to follow by hand; `fleet_faults.rs` has those that hold whatever happens.
+
+mod common;
+
+use base::{End, Millis, Nanos, RowError, ServiceClass, Submission, TenantId, Time, TokenCount, WorkItem};
+use common::{item, submission};
+use scheduler::fleet::{Dispatch, Failure, Finish, Fleet, FleetConfig, Health, ReplicaConfig, ReplicaId};
+use scheduler::{Event, Refused};
+
+const MINUTE: Nanos = Nanos(60_000_000_000);
+
+fn config() -> FleetConfig {
+    FleetConfig { prefix_block: 4, load_slack_tokens: TokenCount(100), ..FleetConfig::default() }
+}
+
+fn fleet(config: FleetConfig, replicas: u32, rows_max: u32) -> Fleet {
+    let replica = ReplicaConfig { rows_max, tokens_max: None };
+    Fleet::new(config, (0..replicas).map(|id| (ReplicaId(id), replica))).expect("a valid configuration")
+}
+
+/// Rows that begin with `prefix` and end with tokens of their own; 24 tokens with their output.
+fn rows(prefix: u32, numbers: std::ops::Range<u32>) -> Vec<WorkItem> {
+    let prompt = |row: u32| [vec![prefix; 12], vec![1_000 + row; 8]].concat();
+    numbers.map(|row| item(row, prompt(row), 4, u64::from(row))).collect()
+}
+
+fn of_class(id: u64, class: ServiceClass, arrival: u64, items: Vec<WorkItem>) -> Submission {
+    Submission { class, ..submission(id, arrival, items) }
+}
+
+fn done(fleet: &mut Fleet, sent: &Dispatch, now: Time) -> Vec<Event> {
+    let finish = Finish {
+        end: End::Stop,
+        prompt: None,
+        cached: TokenCount(8),
+        output: TokenCount(2),
+        text: "yes".to_owned(),
+        tokens: Vec::new(),
+    };
+    fleet.finished(sent.request, finish, now)
+}
+
+/// Ends one row after the other until nothing is left; in what order relQueries had their rows sent.
+fn run(fleet: &mut Fleet) -> Vec<u64> {
+    let (mut order, mut flying, mut now) = (Vec::new(), std::collections::VecDeque::new(), Time(1_000));
+    loop {
+        for sent in fleet.dispatch(now) {
+            order.push(sent.relquery.0);
+            flying.push_back(sent);
+        }
+        fleet.check_invariants().expect("the books balance");
+        let Some(sent) = flying.pop_front() else { return order };
+        now = now + Nanos(1_000);
+        done(fleet, &sent, now);
+    }
+}
+
+#[test]
+fn a_row_that_ends_tells_its_text_its_usage_and_its_relquery() {
+    let mut fleet = fleet(config(), 1, 4);
+    fleet.submit(submission(7, 100, rows(1, 0..1))).expect("room");
+    let sent = fleet.dispatch(Time(300)).remove(0);
+    assert_eq!((sent.replica, sent.relquery.0, sent.seen_tokens), (ReplicaId(0), 7, 0));
+    let events = done(&mut fleet, &sent, Time(1_000));
+    let [
+        Event::Started { .. },
+        Event::Text { text, .. },
+        Event::RowDone { usage, .. },
+        Event::RelQueryDone { periods, .. },
+    ] = &events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!((text.as_str(), usage.prompt, usage.cached), ("yes", TokenCount(20), TokenCount(8)));
+    assert_eq!((periods.waiting, periods.total()), (Nanos(200), Nanos(900)));
+    assert!(fleet.is_idle());
+    assert_eq!(done(&mut fleet, &sent, Time(1_001)), [], "it ends once");
+}
+
+#[test]
+fn classes_come_before_work_and_work_before_arrival() {
+    let mut fleet = fleet(config(), 1, 1);
+    fleet.submit(of_class(1, ServiceClass::Bulk, 0, rows(1, 0..1))).expect("room");
+    fleet.submit(of_class(2, ServiceClass::Dashboard, 0, rows(2, 0..1))).expect("room");
+    fleet.submit(of_class(3, ServiceClass::Interactive, 0, rows(3, 0..3))).expect("room");
+    fleet.submit(of_class(4, ServiceClass::Interactive, 5, rows(4, 0..1))).expect("room");
+    assert_eq!(run(&mut fleet), [4, 3, 3, 3, 2, 1]);
+}
+
+#[test]
+fn a_rank_says_the_same_order_to_the_replica() {
+    let mut fleet = fleet(config(), 1, 9);
+    fleet.submit(of_class(1, ServiceClass::Bulk, 0, rows(1, 0..1))).expect("room");
+    fleet.submit(of_class(2, ServiceClass::Interactive, 0, rows(2, 0..2))).expect("room");
+    let sent = fleet.dispatch(Time(1));
+    assert_eq!(sent.len(), 3);
+    assert!(sent[0].rank < sent[2].rank && sent[1].rank < sent[2].rank);
+    assert_eq!(sent[2].clone().into_submission(sent[2].relquery).class, ServiceClass::Bulk);
+}
+
+#[test]
+fn what_waits_too_long_counts_as_interactive() {
+    let long = FleetConfig { bulk_wait_ms_max: Millis(60_000), ..config() };
+    let mut fleet = fleet(long, 1, 1);
+    fleet.submit(of_class(1, ServiceClass::Bulk, 0, rows(1, 0..1))).expect("room");
+    fleet.submit(of_class(2, ServiceClass::Interactive, 1, rows(2, 0..40))).expect("room");
+    let first = fleet.dispatch(Time(10)).remove(0);
+    assert_eq!(first.relquery.0, 2);
+    done(&mut fleet, &first, Time(20));
+    assert_eq!(fleet.next_alarm(), Some(Time(0) + MINUTE));
+    let second = fleet.dispatch(Time(0) + MINUTE).remove(0);
+    assert_eq!((second.relquery.0, second.class), (1, ServiceClass::Bulk), "one row is less than forty");
+}
+
+#[test]
+fn a_stream_of_small_relqueries_does_not_starve_a_large_one() {
+    let mut fleet = fleet(FleetConfig { age_half_ms: Some(Millis(1_000)), ..config() }, 1, 1);
+    fleet.submit(submission(1, 0, rows(1, 0..50))).expect("room");
+    let second = 1_000_000_000;
+    let mut started = None;
+    for id in 2..60 {
+        let now = Time(id * second);
+        fleet.submit(submission(id, now.0, rows(2, 0..1))).expect("room");
+        let sent = fleet.dispatch(now).remove(0);
+        if sent.relquery.0 == 1 {
+            started.get_or_insert(id);
+        }
+        done(&mut fleet, &sent, now);
+    }
+    // It is fifty times the work: overtaken for log2(50) half-lives, some six seconds.
+    assert!(started.is_some_and(|at| at < 10), "{started:?}");
+}
+
+#[test]
+fn a_tenant_that_floods_goes_last_beyond_its_lag() {
+    let mut fleet = fleet(FleetConfig { tenant_lag_tokens_max: TokenCount(500), ..config() }, 1, 1);
+    for id in 0..40 {
+        fleet.submit(submission(id, 0, rows(1, 0..1))).expect("room");
+    }
+    fleet.submit(Submission { tenant: TenantId(2), ..submission(99, 1, rows(2, 0..3)) }).expect("room");
+    let order = run(&mut fleet);
+    let last = order.iter().rposition(|id| *id == 99).expect("it ran");
+    assert!(last < 30, "three rows of the other tenant wait behind {last} of the flood");
+}
+
+#[test]
+fn rows_of_one_prefix_stay_together_and_prefixes_apart() {
+    let mut fleet = fleet(config(), 4, 8);
+    let mut all = Vec::new();
+    for prefix in 0..4 {
+        all.extend(rows(prefix, prefix * 100..prefix * 100 + 4));
+    }
+    fleet.submit(submission(1, 0, all)).expect("room");
+    let mut homes = std::collections::BTreeMap::<u32, Vec<u32>>::new();
+    for sent in fleet.dispatch(Time(1)) {
+        homes.entry(sent.item.row / 100).or_default().push(sent.replica.0);
+    }
+    assert!(
+        homes.values().all(|home| home.len() == 4 && home.iter().all(|one| one == &home[0])),
+        "{homes:?}"
+    );
+    assert_eq!(homes.values().map(|home| home[0]).collect::<std::collections::BTreeSet<_>>().len(), 4);
+}
+
+#[test]
+fn a_lone_prefix_does_not_pile_on_one_replica() {
+    let mut fleet = fleet(config(), 4, 50);
+    fleet.submit(submission(1, 0, rows(1, 0..100))).expect("room");
+    assert_eq!(fleet.dispatch(Time(1)).len(), 100);
+    let loads: Vec<u64> = fleet.stats().replicas.iter().map(|replica| replica.tokens.0).collect();
+    let (least, most) = (loads.iter().min().expect("four"), loads.iter().max().expect("four"));
+    assert!(most - least <= 100 + 24, "slack and a row: {loads:?}");
+}
+
+#[test]
+fn a_bulk_replica_takes_what_it_has_seen_until_the_first_is_overdue() {
+    let config =
+        FleetConfig { bulk_overtaken_ms_max: Millis(60_000), load_slack_tokens: TokenCount(0), ..config() };
+    let mut fleet = fleet(config, 2, 1);
+    let bulk = |id, prefix| of_class(id, ServiceClass::Bulk, id, rows(prefix, 0..1));
+    for (id, prefix) in [(1, 10), (2, 20)] {
+        fleet.submit(bulk(id, prefix)).expect("room");
+    }
+    let sent = fleet.dispatch(Time(5));
+    for (id, prefix) in [(3, 10), (4, 20), (5, 10), (6, 20)] {
+        fleet.submit(bulk(id, prefix)).expect("room");
+    }
+    done(&mut fleet, &sent[1], Time(10));
+    let next = fleet.dispatch(Time(10)).remove(0);
+    assert_eq!(
+        (next.relquery.0, next.seen_tokens),
+        (4, 20),
+        "the replica of prefix 20 passes relQuery 3 over"
+    );
+    let late = Time(0) + MINUTE + MINUTE;
+    done(&mut fleet, &next, late);
+    assert_eq!(fleet.dispatch(late).remove(0).relquery.0, 3, "now it is overdue");
+}
+
+#[test]
+fn a_failed_replica_is_avoided_and_a_row_fails_after_its_tries() {
+    let mut fleet = fleet(FleetConfig { tries_max: 3, ..config() }, 2, 4);
+    fleet.submit(submission(1, 0, rows(1, 0..1))).expect("room");
+    let mut visited = Vec::new();
+    let events = loop {
+        let sent = fleet.dispatch(Time(1)).remove(0);
+        visited.push(sent.replica.0);
+        let events = fleet.failed(sent.request, Failure::Replica("no answer".into()), Time(2));
+        if !events.is_empty() {
+            break events;
+        }
+    };
+    assert_eq!(visited, [0, 1, 0]);
+    let [Event::RowFailed { error, .. }, Event::RelQueryDone { .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(error.to_string(), "3 replicas failed under this row, the last (0): no answer");
+    assert!(fleet.is_idle());
+    assert!(fleet.stats().replicas.iter().all(|replica| replica.rows == 0 && replica.tokens.0 == 0));
+}
+
+#[test]
+fn a_row_that_fails_by_itself_leaves_its_neighbours_alone() {
+    let mut fleet = fleet(config(), 1, 4);
+    fleet.submit(submission(1, 0, rows(1, 0..2))).expect("room");
+    let sent = fleet.dispatch(Time(1));
+    let events = fleet.failed(sent[0].request, Failure::Row(RowError::NotANumber), Time(2));
+    assert!(matches!(&events[..], [Event::RowFailed { error: RowError::NotANumber, .. }]));
+    assert!(matches!(done(&mut fleet, &sent[1], Time(3))[..], [.., Event::RelQueryDone { .. }]));
+}
+
+#[test]
+fn an_answer_that_has_begun_is_not_begun_again() {
+    let mut fleet = fleet(config(), 2, 4);
+    fleet.submit(submission(1, 0, rows(1, 0..2))).expect("room");
+    let sent = fleet.dispatch(Time(1));
+    let begun = fleet.text(sent[0].request, "ye".into(), Time(2));
+    assert!(matches!(begun[..], [Event::Started { .. }, Event::Text { .. }]));
+    assert!(matches!(fleet.text(sent[0].request, "s".into(), Time(2))[..], [Event::Text { .. }]));
+    let lost = fleet.set_health(sent[0].replica, Health::Down);
+    assert_eq!(lost, [sent[0].request, sent[1].request]);
+    assert!(matches!(fleet.drain_events(Time(3))[..], [Event::RowFailed { row: 0, .. }]));
+    let moved = fleet.dispatch(Time(3));
+    assert_eq!(moved.len(), 1);
+    assert_ne!((moved[0].replica, moved[0].request), (sent[1].replica, sent[1].request));
+}
+
+#[test]
+fn a_draining_replica_finishes_and_takes_nothing_new() {
+    let mut fleet = fleet(config(), 2, 1);
+    fleet.submit(submission(1, 0, rows(1, 0..4))).expect("room");
+    let sent = fleet.dispatch(Time(1));
+    assert_eq!(fleet.set_health(ReplicaId(0), Health::Draining), []);
+    for one in &sent {
+        done(&mut fleet, one, Time(2));
+    }
+    let next: Vec<u32> = fleet.dispatch(Time(3)).iter().map(|sent| sent.replica.0).collect();
+    assert_eq!(next, [1]);
+    assert_eq!(fleet.set_health(ReplicaId(0), Health::Up), []);
+    assert_eq!(fleet.dispatch(Time(4)).len(), 1);
+}
+
+#[test]
+fn a_cancelled_relquery_frees_its_place_and_names_what_to_abort() {
+    let mut fleet = fleet(config(), 1, 2);
+    fleet.submit(submission(1, 0, rows(1, 0..4))).expect("room");
+    let sent = fleet.dispatch(Time(1));
+    assert_eq!(fleet.cancel_row(1.into_id(), 3), None, "it waited");
+    assert_eq!(fleet.cancel_row(1.into_id(), 0), Some((ReplicaId(0), sent[0].request)));
+    assert_eq!(fleet.cancel(1.into_id()), [(ReplicaId(0), sent[1].request)]);
+    assert_eq!((fleet.drain_events(Time(2)), fleet.is_idle()), (Vec::new(), true));
+    fleet.submit(submission(2, 0, rows(1, 0..1))).expect("room");
+    fleet.cancel_row(2.into_id(), 0);
+    assert!(matches!(fleet.drain_events(Time(3))[..], [Event::RelQueryDone { .. }]));
+    assert_eq!(done(&mut fleet, &sent[1], Time(4)), []);
+    fleet.check_invariants().expect("the books balance");
+}
+
+#[test]
+fn rows_join_an_open_relquery_and_bad_ones_are_refused() {
+    let limited = FleetConfig { rows_max: 5, relqueries_max: 1, ..config() };
+    let mut fleet = fleet(limited, 1, 1);
+    assert_eq!(fleet.extend(1.into_id(), rows(1, 0..1)), Err(Refused::Unknown(1.into_id())));
+    fleet.submit(submission(1, 0, rows(1, 0..2))).expect("room");
+    assert_eq!(fleet.submit(submission(1, 0, rows(1, 0..2))), Err(Refused::Duplicate(1.into_id())));
+    assert!(matches!(fleet.submit(submission(2, 0, rows(1, 0..1))), Err(Refused::TooManyRelQueries { .. })));
+    assert_eq!(fleet.extend(1.into_id(), rows(1, 1..2)), Err(Refused::DuplicateRow { row: 1 }));
+    assert_eq!(fleet.extend(1.into_id(), Vec::new()), Err(Refused::Empty));
+    assert_eq!(fleet.extend(1.into_id(), rows(1, 2..9)), Err(Refused::QueueFull { rows: 2, limit: 5 }));
+    assert_eq!(fleet.extend(1.into_id(), rows(1, 2..5)), Ok(()));
+    assert_eq!(run(&mut fleet), [1; 5]);
+}
+
+#[test]
+fn a_row_too_large_for_every_replica_is_refused_or_fails_when_the_last_large_one_goes() {
+    let mut fleet = fleet(config(), 0, 1);
+    let replica = |tokens| ReplicaConfig { rows_max: 4, tokens_max: Some(TokenCount(tokens)) };
+    for (id, tokens) in [(1, 30), (2, 20)] {
+        fleet.add_replica(ReplicaId(id), replica(tokens)).expect("a new one");
+    }
+    let large = item(0, vec![1; 40], 4, 1);
+    let refused = fleet.submit(submission(1, 0, vec![large]));
+    assert_eq!(refused, Err(Refused::NeverFits { row: 0, tokens: TokenCount(44), limit: TokenCount(30) }));
+    fleet.submit(submission(2, 0, rows(1, 0..2))).expect("room");
+    let sent = fleet.dispatch(Time(1));
+    assert_eq!(sent.iter().map(|sent| sent.replica.0).collect::<Vec<_>>(), [1], "one fits, and only there");
+    assert_eq!(fleet.remove_replica(ReplicaId(1)), [sent[0].request]);
+    assert!(fleet.dispatch(Time(2)).is_empty());
+    let events = fleet.drain_events(Time(2));
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::RowFailed { .. })).count(), 2);
+    assert!(fleet.is_idle());
+}
+
+/// A relQuery's id from a number, as the tests write it.
+trait IntoId {
+    fn into_id(self) -> base::RelQueryId;
+}
+
+impl IntoId for u64 {
+    fn into_id(self) -> base::RelQueryId {
+        base::RelQueryId(self)
+    }
+}
