@@ -6,6 +6,7 @@
 
 mod first_token;
 pub mod pml;
+pub mod queries;
 pub mod spans;
 pub mod speculation;
 
@@ -45,6 +46,9 @@ pub enum BenchError {
     /// The model.
     #[error(transparent)]
     Backend(#[from] crate::backend::BackendError),
+    /// A table.
+    #[error(transparent)]
+    Table(#[from] crate::tables::TableError),
     /// A prompt that cannot be measured.
     #[error("{0}")]
     Case(String),

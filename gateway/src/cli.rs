@@ -1,4 +1,4 @@
-//! The `relserve` command: serve, keys, pull, sim, model info, calibrate, bench, eval.
+//! The `relserve` command: serve, keys, pull, sim, reorder, model info, calibrate, bench, eval.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::clock::Clock;
 use crate::config::{AuthMode, Config};
+use crate::reorder::Reorder;
 use crate::simulate::Simulate;
 use crate::{app, backend, eval};
 
@@ -60,6 +61,8 @@ enum Command {
     },
     /// Replays a trace under several policies in virtual time.
     Sim(Box<Simulate>),
+    /// Says which order of a table's rows and fields shares most, and what that saves.
+    Reorder(Box<Reorder>),
     /// Says what a model folder or GGUF file holds.
     ModelInfo {
         /// The folder or file.
@@ -115,6 +118,14 @@ enum Bench {
         measured: Measured,
         #[command(flatten)]
         sizes: crate::bench::pml::Sizes,
+    },
+    /// The 16 queries of the GGR paper over tables in CSV files: no cache, a cache, and a cache with rows and fields
+    /// reordered. On an otherwise idle machine.
+    Queries {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        tables: crate::bench::queries::Tables,
     },
     /// Time to the first token of span queries: documents that were seen before, and a judge of candidates.
     Spans {
@@ -271,6 +282,10 @@ impl Cli {
                 say!("{}", simulate.run()?);
                 Ok(())
             }
+            Command::Reorder(reorder) => {
+                say!("{}", reorder.run(config)?);
+                Ok(())
+            }
             Command::Key(key) => keys(key, &open(&config).await?).await,
             Command::Pull { repo, into, endpoint, revision } => {
                 let folder = into.unwrap_or_else(|| {
@@ -297,6 +312,10 @@ impl Cli {
             }
             Command::Bench(Bench::Pml { measured, sizes }) => {
                 say!("{}", crate::bench::pml::measure(&measured.apply(config), &sizes)?);
+                Ok(())
+            }
+            Command::Bench(Bench::Queries { measured, tables }) => {
+                crate::bench::queries::measure(&measured.apply(config), &tables, &mut |line| say!("{line}"))?;
                 Ok(())
             }
             Command::Bench(Bench::Spans { measured, sizes }) => {

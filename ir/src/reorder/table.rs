@@ -40,6 +40,21 @@ impl Column {
         column
     }
 
+    /// Interns cells whose lengths are asked for together: all distinct values, in order of first sight.
+    pub fn measured<T: Eq + Hash + Copy>(
+        cells: impl IntoIterator<Item = T>,
+        lengths_of: impl FnOnce(&[T]) -> Vec<u32>,
+    ) -> Self {
+        let mut distinct = Vec::new();
+        let mut column = Self::intern(cells, |cell| {
+            distinct.push(*cell);
+            0
+        });
+        column.lengths = lengths_of(&distinct);
+        column.lengths.resize(distinct.len(), 0);
+        column
+    }
+
     /// How many distinct values it has.
     pub fn distinct(&self) -> usize {
         self.lengths.len()

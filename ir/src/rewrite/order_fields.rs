@@ -3,12 +3,11 @@
 //! the order of entries says nothing.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use super::{Measure, Rule, Used, on_tables};
 use crate::reorder::{Column, Dependencies, EarlyStop, FieldTable, ggr};
 use crate::template::record_name;
-use crate::{Plan, Row, Table};
+use crate::{Cell, Plan, Row, Table};
 
 pub(super) const RULE: Rule = Rule {
     name: "order_fields",
@@ -98,19 +97,7 @@ fn solve(group: Vec<Row>, record: &[usize], names: &[String], measure: Measure<'
 
 /// A column as the solver sees it: the length of a value is that of its entry.
 fn interned(group: &[Row], column: usize, name: &str, measure: Measure<'_>) -> Column {
-    let mut number_of = HashMap::new();
-    let mut entries = Vec::new();
-    let mut values = Vec::with_capacity(group.len());
-    for row in group {
-        let cell = &row.cells[column];
-        values.push(match number_of.entry(cell) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => {
-                entries.push(format!("{name}{}, ", cell.json()));
-                *new.insert(entries.len() - 1)
-            }
-        });
-    }
-    let lengths = measure(&entries);
-    Column::intern(values, |value| lengths.get(*value).copied().unwrap_or_default())
+    let entry = |cell: &&Cell| format!("{name}{}, ", cell.json());
+    let cells = group.iter().map(|row| &row.cells[column]);
+    Column::measured(cells, |cells| measure(&cells.iter().map(entry).collect::<Vec<_>>()))
 }

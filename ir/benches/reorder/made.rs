@@ -8,15 +8,6 @@ fn next(state: &mut u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// Fisher-Yates.
-pub(crate) fn shuffle<T>(items: &mut [T], seed: u64) {
-    let mut state = seed;
-    for last in (1..items.len()).rev() {
-        let place = next(&mut state) % (last as u64 + 1);
-        items.swap(last, place as usize);
-    }
-}
-
 /// Columns in blocks of eight about one kind of thing, of which a few are in many rows: free text, title and
 /// description (which say each other), its maker (said by both), a flag, a rating, a category, a measurement.
 pub(crate) fn table(rows: usize, columns: usize) -> (Vec<String>, Vec<Vec<String>>) {
