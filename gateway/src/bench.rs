@@ -4,6 +4,7 @@
 //! A step's limit is the longer of two: all weights read once at the measured memory rate, and its products with
 //! weights at the measured rate of the instructions in use. Attention, norms and sampling are on top of it.
 
+pub mod buckets;
 mod first_token;
 pub mod pml;
 pub mod queries;

@@ -119,6 +119,14 @@ enum Bench {
         #[command(flatten)]
         sizes: crate::bench::pml::Sizes,
     },
+    /// Prompts that share prefixes, from a source, in four ways: naive batches, continuous, sorted, in prefix buckets. On an
+    /// otherwise idle machine.
+    Buckets {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        shape: crate::bench::buckets::Shape,
+    },
     /// The 16 queries of the GGR paper over tables in CSV files: no cache, a cache, and a cache with rows and fields
     /// reordered. On an otherwise idle machine.
     Queries {
@@ -312,6 +320,10 @@ impl Cli {
             }
             Command::Bench(Bench::Pml { measured, sizes }) => {
                 say!("{}", crate::bench::pml::measure(&measured.apply(config), &sizes)?);
+                Ok(())
+            }
+            Command::Bench(Bench::Buckets { measured, shape }) => {
+                crate::bench::buckets::measure(&measured.apply(config), &shape, &mut |line| say!("{line}"))?;
                 Ok(())
             }
             Command::Bench(Bench::Queries { measured, tables }) => {

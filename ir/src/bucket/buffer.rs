@@ -123,37 +123,35 @@ impl<U: Ord, T> Buffer<U, T> {
     /// largest bucket. Nothing where that is smaller than [`BucketSettings::bucket_min`], unless the buffer is full or rows
     /// `must` come, because the input has ended or nothing runs: then small buckets leave together.
     pub fn pop(&mut self, limit: usize, must: bool) -> Option<Bucket<T>> {
+        if limit == 0 {
+            return None;
+        }
         let begun = self.begun.take().filter(|row| self.rows.contains_key(row));
         if let Some(first) = begun.and_then(|row| self.first_of(&row)) {
-            return self.take(first, limit);
+            return Some(self.take(first, limit));
         }
         let (size, Reverse(first)) = self.by_size.last()?.clone();
         if size >= self.settings.bucket_min {
-            return self.take(first, limit);
+            return Some(self.take(first, limit));
         }
         if !must && !self.is_full() {
             return None;
         }
         let enough = self.settings.bucket_min.min(limit);
-        let mut bucket = self.take(first, limit)?;
+        let mut bucket = self.take(first, limit);
         while bucket.rows.len() < enough
             && let Some((_, Reverse(first))) = self.by_size.last().cloned()
-            && let Some(more) = self.take(first, limit - bucket.rows.len())
         {
-            bucket.rows.extend(more.rows);
+            bucket.rows.extend(self.take(first, limit - bucket.rows.len()).rows);
             bucket.shared = 0;
         }
         Some(bucket)
     }
 
-    /// Takes the first rows of a bucket out.
-    fn take(&mut self, first: Place<U>, limit: usize) -> Option<Bucket<T>> {
-        let size = self.buckets.get(&first).copied()?;
+    /// Takes the first rows of a bucket out; `limit` is at least 1.
+    fn take(&mut self, first: Place<U>, limit: usize) -> Bucket<T> {
+        let size = self.close(&first);
         let count = size.min(limit);
-        if count == 0 {
-            return None;
-        }
-        self.close(&first);
         let places: Vec<Place<U>> =
             self.rows.range(&first..).take(count).map(|(place, _)| place.clone()).collect();
         let shared = places.last().map_or(0, |last| common(&first.0, &last.0));
@@ -170,7 +168,7 @@ impl<U: Ord, T> Buffer<U, T> {
             self.begun = Some(rest.clone());
             self.open(rest, size - count);
         }
-        Some(Bucket { rows, shared })
+        Bucket { rows, shared }
     }
 
     /// Whether two neighbours belong together.

@@ -52,6 +52,7 @@ fn small_buckets_leave_together_when_they_must() {
 fn a_bucket_that_is_cut_off_goes_on_before_larger_ones() {
     let mut buffer = filled(settings(100, 2), &["aaa1", "aaa2", "aaa3", "aaa4"]);
     assert_eq!(words(buffer.pop(2, false)), ["aaa1", "aaa2"]);
+    assert_eq!(buffer.pop(0, true), None, "no room for any");
     for row in ["bbb1", "bbb2", "bbb3", "aaa0"] {
         buffer.push(row.as_bytes(), 4, row.into());
     }
