@@ -107,21 +107,21 @@ impl Way {
 }
 
 /// Rows between the source and the engine.
-struct Feed {
+struct Feed<'a> {
     way: Way,
-    source: std::vec::IntoIter<Prompt>,
+    source: std::slice::Iter<'a, Prompt>,
     read: u32,
     queue: VecDeque<Prompt>,
     buffer: Buffer<TokenId, Prompt>,
     batch: usize,
 }
 
-impl Feed {
-    fn new(way: Way, prompts: &[Prompt], shape: &Shape) -> Self {
+impl<'a> Feed<'a> {
+    fn new(way: Way, prompts: &'a [Prompt], shape: &Shape) -> Self {
         let settings = BucketSettings { rows_max: shape.buffer as usize, ..BucketSettings::default() };
         Self {
             way,
-            source: prompts.to_vec().into_iter(),
+            source: prompts.iter(),
             read: 0,
             queue: VecDeque::new(),
             buffer: Buffer::new(settings),
@@ -143,8 +143,8 @@ impl Feed {
             let Some(prompt) = self.source.next() else { break };
             self.read += 1;
             match self.way {
-                Way::Buckets => self.buffer.push(prompt.clone(), prompt.len() as u64, prompt),
-                _ => self.queue.push_back(prompt),
+                Way::Buckets => self.buffer.push(Arc::clone(prompt), prompt.len() as u64, Arc::clone(prompt)),
+                _ => self.queue.push_back(Arc::clone(prompt)),
             }
         }
         if self.way == Way::Sorted && self.is_read() {
