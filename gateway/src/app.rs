@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::account::Accounts;
 use crate::auth::Remembered;
+use crate::batches::{self, Batches};
 use crate::board::Status;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -58,6 +59,8 @@ pub struct App {
     pub corpora: Corpora,
     /// Idempotency keys.
     pub repeats: Arc<Repeats>,
+    /// Batches that run here.
+    pub batches: Batches,
     is_draining: AtomicBool,
 }
 
@@ -145,6 +148,7 @@ pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Run
         tags: model.tags(),
         schemas: Schemas::new(&config.limits),
         repeats: Arc::new(Repeats::new(config.limits.idempotency_keys_max, config.store.ticket_ms_max)),
+        batches: Batches::new(&config.bulk),
         is_draining: AtomicBool::new(false),
         shared: Arc::clone(&shared),
         store,
@@ -160,7 +164,9 @@ pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Run
         .spawn(move || driver.run())
         .map_err(StartError::Thread)?;
     let (stop_flush, stopped) = watch::channel(false);
-    let is_left = tickets::resume(&app, &tickets::lease(&app)).await;
+    let lease = tickets::lease(&app);
+    let is_left = tickets::resume(&app, &lease).await;
+    batches::resume(&app, &lease).await;
     let flushed = tokio::spawn(flush::run(app.clone(), stopped, is_left));
     Ok(Running { address, app, server, loop_thread: Some(loop_thread), stop_flush, flushed })
 }
@@ -251,6 +257,7 @@ impl Running {
                 self.app.shared.intake.leave(board);
             }
         }
+        self.app.batches.ended().await;
         self.server.stop(true).await;
         self.app.shared.intake.stop();
         if let Some(thread) = self.loop_thread.take() {

@@ -4,6 +4,7 @@
 //! replaced by that environment variable, so that secrets stay out of the file. Unknown fields are
 //! refused and [`Config::validate`] names the field that would not work.
 
+mod bulk;
 mod retrieval;
 
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use base::{Bytes, Millis};
 use scheduler::SchedulerConfig;
 use serde::{Deserialize, Serialize};
 
+pub use bulk::BulkConfig;
 pub use retrieval::RetrievalConfig;
 
 /// Why the server does not start.
@@ -71,6 +73,8 @@ pub struct Config {
     pub coalesce: CoalesceConfig,
     /// Corpora and their embedding model.
     pub retrieval: RetrievalConfig,
+    /// Files and batches.
+    pub bulk: BulkConfig,
 }
 
 /// The listener and its clients' patience.
@@ -378,6 +382,7 @@ impl Config {
             return Err(invalid("store.database", "must start with sqlite: or postgres:"));
         }
         self.retrieval.validate()?;
+        self.bulk.validate()?;
         self.engine.validate().map_err(|(field, reason)| invalid(field, &reason))?;
         self.scheduler.validate().map_err(|error| invalid("scheduler", &error.to_string()))
     }

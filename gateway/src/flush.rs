@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::app::App;
 use crate::calibrate;
 use crate::service::render_answer;
-use crate::tickets;
+use crate::{batches, files, tickets};
 
 /// Answers written at a time.
 const ANSWERS_PER_WRITE: usize = 1_000;
@@ -42,14 +42,25 @@ pub async fn run(app: Data<App>, mut stop: watch::Receiver<bool>, mut is_left: b
             }
             if !is_last {
                 is_left = tickets::resume(&app, &lease).await;
+                batches::resume(&app, &lease).await;
             }
         }
         if is_last || round.is_multiple_of(10 * ROUNDS_PER_LEASE) {
+            forget(&app).await;
             calibrate::keep(&app.store, &app.model, app.view().cost, app.shared.clock.unix_ms()).await;
         }
         if is_last {
             return;
         }
+    }
+}
+
+/// Deletes what is past its date.
+async fn forget(app: &App) {
+    files::expire(app).await;
+    let now = UnixMillis(app.shared.clock.unix_ms());
+    if let Err(error) = app.store.expire_tickets(now).await {
+        tracing::warn!(%error, "old tickets were not deleted");
     }
 }
 

@@ -58,7 +58,7 @@ pub struct Part {
 }
 
 /// One row to run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct JobRow {
     /// Rows of the board that get its answer; the first is the one that ran.
     pub targets: Vec<u32>,

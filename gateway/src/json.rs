@@ -111,6 +111,11 @@ pub struct Fields {
 }
 
 impl Fields {
+    /// The fields of an object that stands for itself, wherever it was found.
+    pub fn of(map: Map<String, Value>) -> Self {
+        Self { path: String::new(), map }
+    }
+
     /// The fields of a nested object.
     pub fn nested(path: impl Into<String>, value: Value) -> Result<Self, ApiError> {
         let path = path.into();

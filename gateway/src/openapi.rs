@@ -3,7 +3,7 @@
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::routes::{cells, corpora, openai, ops, prompts, query, relqueries, schemas};
+use crate::routes::{batches, cells, corpora, files, openai, ops, prompts, query, relqueries, schemas};
 
 /// The document.
 #[derive(OpenApi)]
@@ -25,6 +25,15 @@ use crate::routes::{cells, corpora, openai, ops, prompts, query, relqueries, sch
         openai::model,
         openai::completions,
         openai::chat_completions,
+        files::upload,
+        files::list,
+        files::read,
+        files::delete,
+        files::content,
+        batches::create,
+        batches::list,
+        batches::read,
+        batches::cancel,
         schemas::create,
         schemas::list,
         schemas::read,

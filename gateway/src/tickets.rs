@@ -9,7 +9,7 @@ use std::sync::Arc;
 use actix_web::web::Data;
 use base::{End, TokenCount};
 use serde_json::{Value, json};
-use store::{Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
+use store::{Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis, Work};
 
 use crate::app::App;
 use crate::auth::{Caller, Member};
@@ -79,7 +79,7 @@ async fn follow(app: Data<App>, board: Arc<Board>, mut written: usize) {
         let (rows, status) = new_rows(&board, written);
         if !rows.is_empty() {
             written += rows.len();
-            if let Err(error) = app.store.append_rows(&id, &rows).await {
+            if let Err(error) = app.store.append_rows(&id, &app.config.store.node, &rows).await {
                 tracing::error!(%error, ticket = id, "finished rows were not written; a restart repeats them");
             }
             continue;
@@ -113,7 +113,7 @@ fn new_rows(board: &Board, written: usize) -> (Vec<TicketRow>, Status) {
     let until = state.finished.len().min(written + ROWS_PER_WRITE);
     let render = |index: &u32| {
         let row = RowReply::new(*index, &state.rows[*index as usize]);
-        TicketRow { row: *index, result: json!(row).to_string() }
+        TicketRow { row: *index, failed: row.error.is_some(), result: json!(row).to_string() }
     };
     (state.finished[written..until].iter().map(render).collect(), state.status.clone())
 }
@@ -126,7 +126,7 @@ pub async fn resume(app: &Data<App>, lease: &Lease) -> bool {
     let mut resumed = 0;
     loop {
         let now = UnixMillis(app.shared.clock.unix_ms());
-        let claimed = match app.store.claim_tickets(lease, CLAIMED_MAX, now).await {
+        let claimed = match app.store.claim_tickets(Work::Replies, lease, CLAIMED_MAX, now).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::error!(%error, "unfinished tickets cannot be claimed");

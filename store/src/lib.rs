@@ -1,15 +1,18 @@
-//! What survives a restart: tenants, keys, usage, results, tickets, schemas, corpora and calibration.
+//! What survives a restart: tenants, keys, usage, results, tickets, batches, files, schemas, corpora
+//! and calibration.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and
 //! one set of statements for both. Each table family has its file with its SQL in sight:
-//! [`tenants`], [`keys`], [`usage`], [`results`], [`tickets`], [`schemas`], [`corpora`], [`calibration`].
+//! [`tenants`], [`keys`], [`usage`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`], [`calibration`].
 //!
 //! The store reads no clock: every instant is an argument, in unix milliseconds. It must not know HTTP,
 //! scheduling or models; JSON passes through it as text.
 
+pub mod batches;
 pub mod calibration;
 pub mod corpora;
 pub mod error;
+pub mod files;
 pub mod keys;
 mod migrate;
 mod open;
@@ -20,13 +23,15 @@ pub mod tickets;
 pub mod time;
 pub mod usage;
 
+pub use batches::BatchEnd;
 pub use corpora::{Corpus, CorpusLimits, NewCorpus, NewDocument, Place, StoredFragment};
 pub use error::Error;
+pub use files::{FileInfo, FileLimits, NewFile};
 pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
 pub use open::{Store, StoreOptions};
 pub use results::{NewResult, ResultKey, ResultLimits};
 pub use schemas::{Kept, NewSchema, SchemaLimits, StoredSchema};
 pub use tenants::{DEFAULT_TENANT, Tenant};
-pub use tickets::{Lease, NewTicket, Ticket, TicketRow, TicketState};
+pub use tickets::{BATCH, Lease, NewTicket, Page, RowCounts, Ticket, TicketRow, TicketState, Work};
 pub use time::UnixMillis;
 pub use usage::{UsageKey, UsageRow, Used};

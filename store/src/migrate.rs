@@ -7,8 +7,12 @@ use crate::Error;
 use crate::open::{Lock, Store};
 
 /// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
-const STEPS: [&str; 3] =
-    [include_str!("schema.sql"), include_str!("schemas.sql"), include_str!("corpora.sql")];
+const STEPS: [&str; 4] = [
+    include_str!("schema.sql"),
+    include_str!("schemas.sql"),
+    include_str!("corpora.sql"),
+    include_str!("jobs.sql"),
+];
 
 /// Applies the steps that the database does not have yet.
 pub(crate) async fn migrate(store: &Store) -> Result<(), Error> {

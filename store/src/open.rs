@@ -54,6 +54,8 @@ pub(crate) enum Lock {
     Schemas = 0x7265_6c06,
     /// Writes of corpora: keeps their bounds strict.
     Corpora = 0x7265_6c07,
+    /// Ends of uploads: keeps the bounds strict.
+    Files = 0x7265_6c08,
 }
 
 /// The database. Cheap to clone; clones share the connections.

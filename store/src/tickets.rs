@@ -3,15 +3,21 @@
 //! A ticket that was acknowledged outlives the process, with the rows that were finished so far. A running
 //! ticket is held by one gateway under a lease; at its start, and when another's lease has run out, a
 //! gateway claims what is unfinished and resumes it. Row results are written once: a second gateway that
-//! repeats a row changes nothing.
+//! repeats a row changes nothing, and one that has lost its lease writes nothing at all.
+//!
+//! A batch is a ticket too, of the kind [`BATCH`]: it may have many rows, so those are read page by page, and it can be
+//! asked to stop from any gateway.
 
 use base::TenantId;
-use sqlx::Any;
+use sqlx::{Any, AnyConnection};
 
 use crate::error::{foreign, unique};
 use crate::open::{Lock, Store};
 use crate::time::{from_sql, instant, to_sql};
 use crate::{Error, UnixMillis};
+
+/// The kind of a ticket that holds a batch.
+pub const BATCH: &str = "batch";
 
 /// Who works on a ticket, and until when nobody else may claim it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +84,35 @@ pub struct TicketRow {
     pub row: u32,
     /// Its result: JSON text, meaningful to the caller.
     pub result: String,
+    /// Whether it failed.
+    pub failed: bool,
+}
+
+/// Which tickets a gateway takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Replies that outlive their clients; each comes with its rows.
+    Replies,
+    /// Batches; without their rows.
+    Batches,
+}
+
+/// How many rows a ticket has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowCounts {
+    /// Rows that are over.
+    pub over: u64,
+    /// Those of them that failed.
+    pub failed: u64,
+}
+
+/// A part of a list, newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page<'a> {
+    /// Begins behind the one of this identity.
+    pub after: Option<&'a str>,
+    /// Most of them.
+    pub limit: u32,
 }
 
 /// A ticket as it stands.
@@ -99,11 +134,18 @@ pub struct Ticket {
     pub created: UnixMillis,
     /// When it is forgotten.
     pub expires: UnixMillis,
-    /// The rows finished so far, by row number.
+    /// Who works on it, or did last.
+    pub holder: String,
+    /// When it was asked to stop.
+    pub cancelling: Option<UnixMillis>,
+    /// The rows finished so far, by row number; of a batch none.
     pub rows: Vec<TicketRow>,
 }
 
-type Row = (String, i64, String, String, String, Option<String>, i64, i64);
+type Row = (String, i64, String, String, String, Option<String>, i64, i64, String, Option<i64>);
+
+/// The columns of a [`Row`].
+const COLUMNS: &str = "id, tenant, kind, request, state, summary, created, expires, holder, cancelling";
 
 impl Store {
     /// Makes a running ticket. When this returns, the ticket survives a crash.
@@ -136,18 +178,21 @@ impl Store {
     }
 
     /// Adds finished rows, all or none. A row that is there already stays as it is. When this returns, the
-    /// rows survive a crash. [`Error::Missing`] where the ticket was deleted or has expired.
-    pub async fn append_rows(&self, id: &str, rows: &[TicketRow]) -> Result<(), Error> {
+    /// rows survive a crash. [`Error::Missing`] where the ticket was deleted or has expired, or where another than
+    /// `holder` has it now.
+    pub async fn append_rows(&self, id: &str, holder: &str, rows: &[TicketRow]) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
+            check_holder(&mut tx, id, holder).await?;
             for row in rows {
                 sqlx::query(
-                    "INSERT INTO ticket_rows (ticket, row_number, result) VALUES ($1, $2, $3) \
+                    "INSERT INTO ticket_rows (ticket, row_number, result, failed) VALUES ($1, $2, $3, $4) \
                      ON CONFLICT (ticket, row_number) DO NOTHING",
                 )
                 .bind(id)
                 .bind(i64::from(row.row))
                 .bind(&row.result)
+                .bind(i64::from(row.failed))
                 .execute(&mut *tx)
                 .await
                 .map_err(|error| foreign(error, Error::Missing("ticket")))?;
@@ -182,15 +227,13 @@ impl Store {
     /// A tenant's ticket; another tenant's does not exist for it, nor does one past its date.
     pub async fn ticket(&self, tenant: TenantId, id: &str, now: UnixMillis) -> Result<Option<Ticket>, Error> {
         self.bounded(async {
-            let row: Option<Row> = sqlx::query_as(
-                "SELECT id, tenant, kind, request, state, summary, created, expires FROM tickets \
-                 WHERE id = $1 AND tenant = $2 AND expires > $3",
-            )
-            .bind(id)
-            .bind(to_sql(tenant.0))
-            .bind(now.to_sql())
-            .fetch_optional(self.pool())
-            .await?;
+            let sql = format!("SELECT {COLUMNS} FROM tickets WHERE id = $1 AND tenant = $2 AND expires > $3");
+            let row: Option<Row> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+                .bind(id)
+                .bind(to_sql(tenant.0))
+                .bind(now.to_sql())
+                .fetch_optional(self.pool())
+                .await?;
             match row {
                 Some(row) => Ok(Some(self.with_rows(row).await?)),
                 None => Ok(None),
@@ -204,22 +247,29 @@ impl Store {
     /// while it works first renews its own with the same lease, so that it is not handed those.
     pub async fn claim_tickets(
         &self,
+        work: Work,
         lease: &Lease,
         limit: u32,
         now: UnixMillis,
     ) -> Result<Vec<Ticket>, Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
-            let mut claimed: Vec<Row> = sqlx::query_as::<Any, Row>(
+            let kind = match work {
+                Work::Replies => "kind <> $5",
+                Work::Batches => "kind = $5",
+            };
+            let sql = format!(
                 "UPDATE tickets SET holder = $1, leased_until = $2 WHERE id IN \
-                 (SELECT id FROM tickets WHERE state = 'running' AND expires > $3 \
+                 (SELECT id FROM tickets WHERE state = 'running' AND expires > $3 AND {kind} \
                   AND (leased_until <= $3 OR (holder = $1 AND leased_until < $2)) ORDER BY created, id LIMIT $4) \
-                 RETURNING id, tenant, kind, request, state, summary, created, expires",
-            )
+                 RETURNING {COLUMNS}"
+            );
+            let mut claimed: Vec<Row> = sqlx::query_as::<Any, Row>(sqlx::AssertSqlSafe(sql))
             .bind(&lease.holder)
             .bind(lease.until.to_sql())
             .bind(now.to_sql())
             .bind(i64::from(limit))
+            .bind(BATCH)
             .fetch_all(&mut *tx)
             .await?;
             tx.commit().await?;
@@ -272,31 +322,93 @@ impl Store {
         .await
     }
 
-    /// The ticket of a row of the table, with its results.
+    /// The ticket of a row of the table, with its results; a batch without.
     async fn with_rows(&self, row: Row) -> Result<Ticket, Error> {
-        let (id, tenant, kind, request, state, summary, created, expires) = row;
-        let results: Vec<(i64, String)> = sqlx::query_as(
-            "SELECT row_number, result FROM ticket_rows WHERE ticket = $1 ORDER BY row_number",
-        )
-        .bind(&id)
-        .fetch_all(self.pool())
-        .await?;
-        let mut rows = Vec::with_capacity(results.len());
-        for (number, result) in results {
-            let row = u32::try_from(number)
-                .map_err(|error| Error::Broken { what: "ticket row", reason: error.to_string() })?;
-            rows.push(TicketRow { row, result });
+        let mut ticket = head(row)?;
+        if ticket.kind != BATCH {
+            let sql = format!("{SELECT_ROWS} WHERE ticket = $1 ORDER BY row_number");
+            let rows: Vec<(i64, String, i64)> =
+                sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(&ticket.id).fetch_all(self.pool()).await?;
+            ticket.rows = rows.into_iter().map(ticket_row).collect::<Result<_, _>>()?;
         }
-        Ok(Ticket {
-            id,
-            tenant: TenantId(from_sql(tenant)),
-            kind,
-            request,
-            state: TicketState::parse(&state)?,
-            summary,
-            created: instant(created),
-            expires: instant(expires),
-            rows,
+        Ok(ticket)
+    }
+}
+
+/// What a [`TicketRow`] is made of.
+pub(crate) const SELECT_ROWS: &str = "SELECT row_number, result, failed FROM ticket_rows";
+
+/// A row of the table of rows.
+pub(crate) fn ticket_row((number, result, failed): (i64, String, i64)) -> Result<TicketRow, Error> {
+    Ok(TicketRow { row: row_number(number)?, result, failed: failed != 0 })
+}
+
+/// A row's number.
+pub(crate) fn row_number(number: i64) -> Result<u32, Error> {
+    u32::try_from(number).map_err(|error| Error::Broken { what: "ticket row", reason: error.to_string() })
+}
+
+/// The ticket of a row of the table.
+fn head(row: Row) -> Result<Ticket, Error> {
+    let (id, tenant, kind, request, state, summary, created, expires, holder, cancelling) = row;
+    Ok(Ticket {
+        id,
+        tenant: TenantId(from_sql(tenant)),
+        kind,
+        request,
+        state: TicketState::parse(&state)?,
+        summary,
+        created: instant(created),
+        expires: instant(expires),
+        holder,
+        cancelling: cancelling.map(instant),
+        rows: Vec::new(),
+    })
+}
+
+/// Refuses a gateway that has lost its lease to another. The caller's lock keeps claims out until it is done.
+pub(crate) async fn check_holder(
+    connection: &mut AnyConnection,
+    id: &str,
+    holder: &str,
+) -> Result<(), Error> {
+    let found: Option<(String,)> = sqlx::query_as("SELECT holder FROM tickets WHERE id = $1")
+        .bind(id)
+        .fetch_optional(connection)
+        .await?;
+    match found {
+        None => Err(Error::Missing("ticket")),
+        Some((found,)) if found != holder => Err(Error::Missing("lease")),
+        Some(_) => Ok(()),
+    }
+}
+
+impl Store {
+    /// A tenant's tickets of a kind, newest first, without their rows.
+    pub async fn tickets(
+        &self,
+        tenant: TenantId,
+        kind: &str,
+        page: Page<'_>,
+        now: UnixMillis,
+    ) -> Result<Vec<Ticket>, Error> {
+        self.bounded(async {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM tickets WHERE tenant = $1 AND kind = $2 AND expires > $3 AND ($4 = '' OR EXISTS \
+                 (SELECT 1 FROM tickets AS last WHERE last.id = $4 AND last.tenant = $1 AND \
+                  (tickets.created < last.created OR (tickets.created = last.created AND tickets.id < last.id)))) \
+                 ORDER BY created DESC, id DESC LIMIT $5"
+            );
+            let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+                .bind(to_sql(tenant.0))
+                .bind(kind)
+                .bind(now.to_sql())
+                .bind(page.after.unwrap_or_default())
+                .bind(i64::from(page.limit))
+                .fetch_all(self.pool())
+                .await?;
+            rows.into_iter().map(head).collect()
         })
+        .await
     }
 }

@@ -5,7 +5,7 @@ mod support;
 
 use base::Millis;
 use store::{DEFAULT_TENANT, KeyLookup, NewKey, Store, StoreOptions};
-use suite::{at, cases, corpora, schemas, tickets};
+use suite::{at, batches, cases, corpora, schemas, tickets};
 use support::Server;
 
 macro_rules! on_postgres {
@@ -40,13 +40,14 @@ async fn a_server_that_crashes_gives_transient_errors_and_then_everything_works_
     let key = store.create_key(new.clone(), at(0)).await.expect("created");
     let lease = suite::lease("a", 60);
     store.create_ticket(suite::ticket("rq-1", DEFAULT_TENANT, &lease), at(0)).await.expect("made");
-    store.append_rows("rq-1", &[suite::row(0, "1")]).await.expect("appended");
+    store.append_rows("rq-1", "a", &[suite::row(0, "1")]).await.expect("appended");
 
     server.crash();
     for attempt in 0..3 {
         let error = store.find_key(&key.plaintext, at(1)).await.expect_err("the server is away");
         assert!(error.is_transient(), "attempt {attempt}: {error}");
-        let error = store.append_rows("rq-1", &[suite::row(1, "1")]).await.expect_err("the server is away");
+        let error =
+            store.append_rows("rq-1", "a", &[suite::row(1, "1")]).await.expect_err("the server is away");
         assert!(error.is_transient(), "attempt {attempt}: {error}");
     }
     let error = Store::open_with(&url, IMPATIENT).await.expect_err("the server is away");
@@ -54,7 +55,7 @@ async fn a_server_that_crashes_gives_transient_errors_and_then_everything_works_
 
     server.resume();
     assert!(matches!(store.find_key(&key.plaintext, at(1)).await, Ok(KeyLookup::Valid { .. })));
-    store.append_rows("rq-1", &[suite::row(2, "1")]).await.expect("appended");
+    store.append_rows("rq-1", "a", &[suite::row(2, "1")]).await.expect("appended");
     let ticket = store.ticket(DEFAULT_TENANT, "rq-1", at(2)).await.expect("read").expect("there");
     assert_eq!(
         ticket.rows,

@@ -3,7 +3,7 @@
 mod suite;
 
 use store::{Error, Store};
-use suite::{cases, corpora, schemas, tickets};
+use suite::{batches, cases, corpora, schemas, tickets};
 
 macro_rules! on_sqlite {
     ($($module:ident::$case:ident),* $(,)?) => {$(

@@ -7,6 +7,7 @@ No test judges what the model says, only that the API keeps its promises about i
 import asyncio
 import json
 import os
+import time
 import unittest
 
 import openai
@@ -182,6 +183,92 @@ class Constraints(Case):
         reply = self.chat(extra_body={"guided_choice": labels}, max_tokens=40)
         self.assertIn(reply.choices[0].message.content, labels)
         self.assertEqual(reply.choices[0].finish_reason, "stop")
+
+
+class Batches(Case):
+    def upload(self, *requests, path="/v1/chat/completions"):
+        """A file with a line for each request: a name and what its body has beside the model."""
+        lines = [
+            {"custom_id": name, "method": "POST", "url": path, "body": {"model": self.model} | body}
+            for name, body in requests
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        return self.client.files.create(file=("in.jsonl", text.encode()), purpose="batch")
+
+    def create(self, file, **changes):
+        """A batch of chats out of a file."""
+        arguments = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        return self.client.batches.create(input_file_id=file.id, **(arguments | changes))
+
+    def over(self, batch):
+        """The batch once it is over."""
+        deadline = time.monotonic() + 60
+        while batch.status in ("validating", "in_progress", "finalizing", "cancelling"):
+            self.assertLess(time.monotonic(), deadline, batch)
+            time.sleep(0.02)
+            batch = self.client.batches.retrieve(batch.id)
+        return batch
+
+    def test_a_file_comes_back_as_it_was_sent(self):
+        file = self.upload(("a", {"messages": MESSAGES}))
+        self.assertEqual((file.object, file.purpose, file.filename), ("file", "batch", "in.jsonl"))
+        text = self.client.files.content(file.id).text
+        self.assertEqual((json.loads(text)["custom_id"], len(text.encode())), ("a", file.bytes))
+        self.assertEqual(self.client.files.retrieve(file.id).bytes, file.bytes)
+        self.assertIn(file.id, [one.id for one in self.client.files.list(purpose="batch", limit=1)])
+        self.assertTrue(self.client.files.delete(file.id).deleted)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.files.content(file.id)
+
+    def test_a_batch_says_what_single_calls_say(self):
+        body = {"messages": MESSAGES, "temperature": 0, "max_tokens": 8}
+        file = self.upload(("a", body), ("b", body | {"temperature": 3}), ("c", body))
+        batch = self.over(self.create(file, metadata={"job": "test"}))
+        self.assertEqual((batch.object, batch.status, batch.metadata), ("batch", "completed", {"job": "test"}))
+        counts = batch.request_counts
+        self.assertEqual((counts.total, counts.completed, counts.failed), (3, 2, 1))
+        answers = [json.loads(line) for line in self.client.files.content(batch.output_file_id).text.splitlines()]
+        self.assertEqual([answer["custom_id"] for answer in answers], ["a", "c"])
+        content = self.chat().choices[0].message.content
+        for answer in answers:
+            self.assertEqual(answer["response"]["status_code"], 200)
+            reply = openai.types.chat.ChatCompletion.model_validate(answer["response"]["body"])
+            self.assertEqual(reply.choices[0].message.content, content)
+            self.assert_usage_adds_up(reply.usage)
+        failed = json.loads(self.client.files.content(batch.error_file_id).text)
+        self.assertEqual((failed["custom_id"], failed["response"]["status_code"]), ("b", 400))
+        self.assertEqual(failed["response"]["body"]["error"]["param"], "temperature")
+
+    def test_completions_run_in_batches_too(self):
+        file = self.upload(("a", {"prompt": "Once", "max_tokens": 4}), path="/v1/completions")
+        batch = self.over(self.create(file, endpoint="/v1/completions"))
+        answer = json.loads(self.client.files.content(batch.output_file_id).text)
+        self.assertEqual(answer["response"]["body"]["object"], "text_completion")
+
+    def test_a_name_that_stands_twice_fails_the_batch(self):
+        body = {"messages": MESSAGES}
+        batch = self.over(self.create(self.upload(("a", body), ("b", body), ("a", body))))
+        self.assertEqual(batch.status, "failed")
+        error = batch.errors.data[0]
+        self.assertEqual((error.code, error.line, error.param), ("duplicate_custom_id", 3, "custom_id"))
+
+    def test_batches_are_listed_page_by_page_and_can_be_cancelled(self):
+        file = self.upload(("a", {"messages": MESSAGES, "max_tokens": 2}))
+        made = [self.create(file).id for _ in range(3)]
+        for one in made:
+            self.assertIn(self.client.batches.cancel(one).status, ("cancelling", "cancelled", "completed"))
+        listed = [batch.id for batch in self.client.batches.list(limit=2)]
+        self.assertLessEqual(set(made), set(listed))
+        self.assertEqual(len(listed), len(set(listed)))
+        for one in made:
+            self.assertIn(self.over(self.client.batches.retrieve(one)).status, ("cancelled", "completed"))
+
+    def test_a_bad_batch_is_refused_by_field(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.batches.create(
+                input_file_id="file-none", endpoint="/v1/chat/completions", completion_window="24h"
+            )
+        self.assertEqual(caught.exception.param, "input_file_id")
 
 
 class Errors(Case):

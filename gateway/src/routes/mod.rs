@@ -1,7 +1,9 @@
 //! Handlers, one file per public API: extract, call, convert.
 
+pub mod batches;
 pub mod cells;
 pub mod corpora;
+pub mod files;
 pub mod openai;
 pub mod ops;
 pub mod prompts;
@@ -32,6 +34,8 @@ pub fn configure(routes: &mut ServiceConfig) {
     schemas::configure(routes);
     prompts::configure(routes);
     query::configure(routes);
+    files::configure(routes);
+    batches::configure(routes);
     ops::configure(routes);
 }
 

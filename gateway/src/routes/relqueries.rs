@@ -155,6 +155,7 @@ fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<Arc<Board>>
 async fn find_ticket(app: &App, caller: Caller, id: &str) -> Result<store::Ticket, ApiError> {
     let now = UnixMillis(app.shared.clock.unix_ms());
     let ticket = stored(app.store.ticket(caller.tenant, id, now).await)?;
+    let ticket = ticket.filter(|ticket| ticket.kind != store::BATCH);
     ticket.ok_or_else(|| ApiError::NotFound(format!("`{id}`")))
 }
 

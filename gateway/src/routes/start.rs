@@ -99,7 +99,7 @@ async fn rejoin(
 }
 
 /// The key, where the request has one.
-fn key_of(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+pub(crate) fn key_of(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut values = headers.get_all(HEADER);
     let Some(value) = values.next() else { return Ok(None) };
     let key = value.to_str().ok().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));

@@ -5,9 +5,11 @@ use crate::config::LimitsConfig;
 use crate::constraints::TenantConstraints;
 use crate::model::Model;
 
+pub mod batches;
 pub mod cells;
 pub mod constraint;
 pub mod corpora;
+pub mod files;
 pub mod openai;
 pub mod pml;
 pub mod query;

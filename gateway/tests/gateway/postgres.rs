@@ -4,6 +4,7 @@ use base::Millis;
 use serde_json::json;
 use store::Store;
 
+use crate::batches::{hasty, leave_half_done as leave_batch, lines, make, read, until, until_over, upload};
 use crate::common::{config, model, serve_on};
 use crate::support;
 use crate::tickets::leave_half_done;
@@ -43,4 +44,40 @@ async fn on_postgres_keys_answers_usage_and_tickets_survive_a_crash() {
     assert_eq!(again["usage"]["rows_from_cache"], 2, "out of the database: {again}");
     assert_eq!(again["rows"][0]["text"], answered["rows"][0]["text"]);
     assert_eq!(second.gate.passed(), steps, "no step ran");
+}
+
+#[actix_web::test]
+async fn on_postgres_a_batch_outlives_a_crash_of_the_database_and_a_change_of_gateways() {
+    let Some(postgres) = support::Server::start() else { return };
+    let url = postgres.create_database("batches").await;
+    let store = Store::open(&url).await.unwrap();
+    let first = serve_on(hasty(), model(), store.clone()).await;
+    first.gate.shut();
+    let words = |count: usize| (0..count).map(|number| format!("w{number}"));
+    let file = upload(&first.client, &lines(words(40))).await;
+    let id = make(&first.client, &file).await["id"].as_str().unwrap().to_owned();
+    first.gate.allow(12);
+    until(&first.client, &id, |batch| batch["request_counts"]["completed"].as_u64() > Some(1)).await;
+    postgres.crash();
+    first.gate.release();
+    first.until("the rows in flight end", |server| server.running.app.shared.intake.unfinished() == 0).await;
+    postgres.resume();
+    let batch = until_over(&first.client, &id).await;
+    assert_eq!(batch["status"], "completed", "{batch}");
+    let expected: Vec<_> = words(40).map(|word| (format!("id of {word}"), word)).collect();
+    assert_eq!(read(&first.client, &batch["output_file_id"]).await, expected);
+    assert_eq!(first.metric("relserve_rows_total{outcome=\"stop\"}"), 40.0, "no row ran twice");
+
+    let key = first.client.key.clone().unwrap();
+    let (id, recorded) = leave_batch(first, 30).await;
+    let mut other = hasty();
+    other.store.node = "another".into();
+    // As if the first gateway's lease had run out.
+    let pool = sqlx::AnyPool::connect(&url).await.unwrap();
+    sqlx::query("UPDATE tickets SET leased_until = 1").execute(&pool).await.unwrap();
+    let second = serve_on(other, model(), store).await;
+    let client = second.client.with_key(&key);
+    let batch = until_over(&client, &id).await;
+    assert_eq!(read(&client, &batch["output_file_id"]).await.len(), 30, "{batch}");
+    assert_eq!(second.metric("relserve_rows_total{outcome=\"stop\"}") as usize, 30 - recorded);
 }

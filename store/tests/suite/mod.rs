@@ -1,5 +1,6 @@
 //! What a store promises, whatever database is under it. Each case gets the address of a fresh database.
 
+pub(crate) mod batches;
 pub(crate) mod cases;
 pub(crate) mod corpora;
 pub(crate) mod schemas;
@@ -30,6 +31,12 @@ macro_rules! for_each_case {
             cases::tenants_have_unique_names_and_ids_never_used_again,
             cases::calibration_is_kept_per_revision_and_machine,
             cases::a_database_of_a_newer_program_is_refused,
+            batches::a_file_is_seen_once_it_is_whole_and_by_its_tenant_alone,
+            batches::what_a_tenant_keeps_in_files_is_bounded,
+            batches::files_are_listed_from_both_ends_and_page_by_page,
+            batches::a_batch_leaves_its_files_at_its_end_and_forgets_its_rows,
+            batches::a_gateway_that_lost_its_lease_writes_nothing,
+            batches::batches_and_replies_are_claimed_apart,
             corpora::a_corpus_keeps_whole_documents_and_survives_a_restart,
             corpora::a_corpus_is_never_above_its_limits,
             corpora::a_tenant_has_no_part_in_anothers_corpora,
@@ -74,5 +81,5 @@ pub(crate) fn ticket<'a>(id: &'a str, tenant: TenantId, lease: &'a Lease) -> New
 
 /// A finished row.
 pub(crate) fn row(row: u32, result: &str) -> TicketRow {
-    TicketRow { row, result: result.to_owned() }
+    TicketRow { row, result: result.to_owned(), failed: false }
 }

@@ -3,7 +3,7 @@
 use std::io::BufRead as _;
 use std::process::{Command, Stdio};
 
-use store::{DEFAULT_TENANT, Error, TicketState};
+use store::{DEFAULT_TENANT, Error, TicketState, Work};
 
 use super::{at, lease, open, row, second_tenant, ticket};
 
@@ -19,8 +19,8 @@ pub(crate) async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
     let taken = store.create_ticket(ticket("rq-1", DEFAULT_TENANT, &lease), at(0)).await;
     assert!(matches!(taken, Err(Error::Taken { what: "ticket", .. })), "{taken:?}");
 
-    store.append_rows("rq-1", &[row(2, "\"c\""), row(0, "\"a\"")]).await.expect("appended");
-    store.append_rows("rq-1", &[row(0, "\"again\""), row(1, "\"b\"")]).await.expect("appended");
+    store.append_rows("rq-1", "a", &[row(2, "\"c\""), row(0, "\"a\"")]).await.expect("appended");
+    store.append_rows("rq-1", "a", &[row(0, "\"again\""), row(1, "\"b\"")]).await.expect("appended");
     let read = store.ticket(DEFAULT_TENANT, "rq-1", at(1)).await.expect("read").expect("there");
     assert_eq!(read.rows, [row(0, "\"a\""), row(1, "\"b\""), row(2, "\"c\"")]);
     assert_eq!(
@@ -53,14 +53,14 @@ pub(crate) async fn deleted_and_expired_tickets_take_no_more_rows(url: String) {
     let lease = lease("a", 60);
     for id in ["rq-1", "rq-2"] {
         store.create_ticket(ticket(id, DEFAULT_TENANT, &lease), at(0)).await.expect("made");
-        store.append_rows(id, &[row(0, "1")]).await.expect("appended");
+        store.append_rows(id, "a", &[row(0, "1")]).await.expect("appended");
     }
     store.delete_ticket(DEFAULT_TENANT, "rq-1").await.expect("deleted");
     assert_eq!(store.ticket(DEFAULT_TENANT, "rq-2", at(1_000)).await.expect("read"), None);
     assert_eq!(store.expire_tickets(at(999)).await.expect("swept"), 0);
     assert_eq!(store.expire_tickets(at(1_000)).await.expect("swept"), 1);
     for id in ["rq-1", "rq-2", "never"] {
-        let late = store.append_rows(id, &[row(1, "1")]).await;
+        let late = store.append_rows(id, "a", &[row(1, "1")]).await;
         assert!(matches!(late, Err(Error::Missing("ticket"))), "{id}: {late:?}");
     }
 }
@@ -71,32 +71,41 @@ pub(crate) async fn a_restarted_gateway_claims_its_own_tickets_and_others_wait_f
     for (second, id) in ["rq-3", "rq-1", "rq-2", "done"].into_iter().enumerate() {
         store.create_ticket(ticket(id, DEFAULT_TENANT, &first), at(second as u64)).await.expect("made");
     }
-    store.append_rows("rq-1", &[row(0, "1")]).await.expect("appended");
+    store.append_rows("rq-1", "a", &[row(0, "1")]).await.expect("appended");
     store.finish_ticket("done", TicketState::Failed, None).await.expect("ended");
     let ids = |tickets: Vec<store::Ticket>| tickets.into_iter().map(|ticket| ticket.id).collect::<Vec<_>>();
 
     assert!(
-        store.claim_tickets(&lease("b", 100), 10, at(59)).await.expect("claimed").is_empty(),
+        store.claim_tickets(Work::Replies, &lease("b", 100), 10, at(59)).await.expect("claimed").is_empty(),
         "still a's"
     );
     let restarted = lease("a", 70);
-    assert_eq!(ids(store.claim_tickets(&restarted, 2, at(10)).await.expect("claimed")), ["rq-3", "rq-1"]);
-    let rest = store.claim_tickets(&restarted, 2, at(10)).await.expect("claimed");
+    assert_eq!(
+        ids(store.claim_tickets(Work::Replies, &restarted, 2, at(10)).await.expect("claimed")),
+        ["rq-3", "rq-1"]
+    );
+    let rest = store.claim_tickets(Work::Replies, &restarted, 2, at(10)).await.expect("claimed");
     assert_eq!(ids(rest), ["rq-2"], "each is handed out once");
-    assert!(store.claim_tickets(&restarted, 2, at(10)).await.expect("claimed").is_empty());
+    assert!(store.claim_tickets(Work::Replies, &restarted, 2, at(10)).await.expect("claimed").is_empty());
 
     let longer = lease("a", 90);
     assert_eq!(store.renew_tickets(&longer).await.expect("renewed"), 3);
     assert!(
-        store.claim_tickets(&longer, 10, at(11)).await.expect("claimed").is_empty(),
+        store.claim_tickets(Work::Replies, &longer, 10, at(11)).await.expect("claimed").is_empty(),
         "not one's own again"
     );
-    assert!(store.claim_tickets(&lease("b", 200), 10, at(89)).await.expect("claimed").is_empty());
-    let orphaned = store.claim_tickets(&lease("b", 200), 10, at(90)).await.expect("claimed");
+    assert!(
+        store.claim_tickets(Work::Replies, &lease("b", 200), 10, at(89)).await.expect("claimed").is_empty()
+    );
+    let orphaned = store.claim_tickets(Work::Replies, &lease("b", 200), 10, at(90)).await.expect("claimed");
     assert_eq!(orphaned[1].rows, [row(0, "1")], "with what was finished");
     assert_eq!(ids(orphaned), ["rq-3", "rq-1", "rq-2"]);
     assert!(
-        store.claim_tickets(&lease("c", 2_000), 10, at(1_500)).await.expect("claimed").is_empty(),
+        store
+            .claim_tickets(Work::Replies, &lease("c", 2_000), 10, at(1_500))
+            .await
+            .expect("claimed")
+            .is_empty(),
         "expired"
     );
 }
@@ -111,7 +120,7 @@ fn a_child_that_is_killed_after_its_acknowledgement() {
         let store = open(&url).await;
         let lease = lease("a", 60);
         store.create_ticket(ticket("rq-1", DEFAULT_TENANT, &lease), at(0)).await.expect("made");
-        store.append_rows("rq-1", &[row(0, "\"a\""), row(4, "\"e\"")]).await.expect("appended");
+        store.append_rows("rq-1", "a", &[row(0, "\"a\""), row(4, "\"e\"")]).await.expect("appended");
         eprintln!("{ACKNOWLEDGED}");
         // Until killed; or until the parent is gone and its end of the pipe with it.
         std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("reads");
@@ -134,7 +143,7 @@ pub(crate) async fn an_acknowledged_ticket_survives_kill_dash_nine(url: String) 
     assert!(acknowledged, "the child wrote its ticket");
 
     let store = open(&url).await;
-    let resumed = store.claim_tickets(&lease("a", 120), 10, at(61)).await.expect("claimed");
+    let resumed = store.claim_tickets(Work::Replies, &lease("a", 120), 10, at(61)).await.expect("claimed");
     assert_eq!(resumed.len(), 1);
     assert_eq!(resumed[0].rows, [row(0, "\"a\""), row(4, "\"e\"")]);
     assert_eq!(resumed[0].request, "{\"rows\":3}");

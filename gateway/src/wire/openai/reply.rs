@@ -4,7 +4,7 @@ use base::End;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::board::{Board, RowState, State, Status};
+use crate::board::{Board, Row, RowState, State, Status, Usage};
 use crate::error::ApiError;
 use crate::model::Model;
 use crate::wire::relquery::finish_reason;
@@ -177,27 +177,50 @@ impl Envelope {
         }
     }
 
+    /// The same for one request of many on a board.
+    pub fn numbered(mut self, number: u32) -> Self {
+        self.id = format!("{}-{number}", self.id);
+        self
+    }
+
+    /// The request's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
     /// The whole reply of `/v1/completions`, once nothing changes any more.
     pub fn completion(&self, state: &State) -> Result<Reply<CompletionChoice>, ApiError> {
-        let choices = finished(state)?.map(|(index, text, end)| CompletionChoice {
+        verdict(state)?;
+        Ok(self.completion_of(&state.rows, state.usage))
+    }
+
+    /// The reply of `/v1/completions` whose rows these are.
+    pub fn completion_of(&self, rows: &[Row], usage: Usage) -> Reply<CompletionChoice> {
+        let choices = finished(rows).map(|(index, text, end)| CompletionChoice {
             index,
             text: text.to_owned(),
             logprobs: (),
             finish_reason: Some(finish_reason(end)),
         });
-        Ok(self.wrap("text_completion", choices.collect(), Some(Some(state.usage.into()))))
+        self.wrap("text_completion", choices.collect(), Some(Some(usage.into())))
     }
 
     /// The whole reply of `/v1/chat/completions`, once nothing changes any more.
     pub fn chat(&self, state: &State) -> Result<Reply<ChatChoice>, ApiError> {
-        let choices = finished(state)?.map(|(index, text, end)| ChatChoice {
+        verdict(state)?;
+        Ok(self.chat_of(&state.rows, state.usage))
+    }
+
+    /// The reply of `/v1/chat/completions` whose rows these are.
+    pub fn chat_of(&self, rows: &[Row], usage: Usage) -> Reply<ChatChoice> {
+        let choices = finished(rows).map(|(index, text, end)| ChatChoice {
             index,
             message: Some(AssistantMessage { role: "assistant", content: text.to_owned(), refusal: () }),
             delta: None,
             logprobs: (),
             finish_reason: Some(finish_reason(end)),
         });
-        Ok(self.wrap("chat.completion", choices.collect(), Some(Some(state.usage.into()))))
+        self.wrap("chat.completion", choices.collect(), Some(Some(usage.into())))
     }
 }
 
@@ -215,13 +238,12 @@ pub(crate) fn verdict(state: &State) -> Result<(), ApiError> {
     error.map_or(Ok(()), Err)
 }
 
-/// All rows of a request that succeeded.
-fn finished(state: &State) -> Result<impl Iterator<Item = (u32, &str, End)>, ApiError> {
-    verdict(state)?;
-    Ok((0..).zip(&state.rows).filter_map(|(index, row)| match row.state {
+/// Those rows of a request that succeeded.
+fn finished(rows: &[Row]) -> impl Iterator<Item = (u32, &str, End)> {
+    (0..).zip(rows).filter_map(|(index, row)| match row.state {
         RowState::Done { end, .. } => Some((index, row.text.as_str(), end)),
         RowState::Pending | RowState::Failed(_) => None,
-    }))
+    })
 }
 
 #[cfg(test)]
@@ -230,7 +252,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::board::{Kind, Source, Usage};
+    use crate::board::{Kind, Source};
     use crate::wire::openai::tests::model;
 
     fn done(prompt: u64, output: u64) -> RowState {

@@ -1,0 +1,342 @@
+//! Batches: many requests in a file, run in the background in class bulk, each exactly once.
+//!
+//! A batch is a ticket of the store, held by one gateway under the same lease as any ticket. Its worker reads the input
+//! chunk by chunk, puts rows with a common prefix together (Dynamic Prefix Bucketing), keeps a bounded number of them with
+//! the scheduler, and records each row as it ends, once, by its line's number. A gateway that takes a batch over goes on
+//! behind what is recorded. Must not know HTTP.
+
+mod finish;
+pub mod lines;
+mod rows;
+mod run;
+mod watch;
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use actix_web::web::Data;
+use base::{Millis, TenantId};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use store::{BATCH, Error, Lease, NewTicket, Page, RowCounts, Ticket, TicketState, UnixMillis, Work};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::config::BulkConfig;
+use crate::error::{ApiError, internal};
+use crate::service::stored;
+use crate::{files, tickets};
+use lines::LineError;
+
+/// Batches taken over per claim.
+const CLAIMED_MAX: u32 = 64;
+/// How long the end of the server waits for workers to record their last rows.
+const LAST_WRITES_MAX: Duration = Duration::from_secs(5);
+
+/// What a batch was asked to do, as the store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchRequest {
+    /// The file with its requests.
+    pub input_file_id: String,
+    /// Where they would go one by one.
+    pub endpoint: String,
+    /// The time it may take, as it was asked for.
+    pub completion_window: String,
+    /// The same.
+    pub window: Millis,
+    /// The client's own words.
+    pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// What is known of a batch beside its rows, as the store keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    /// Requests, once they are counted.
+    pub total: u64,
+    /// Requests with an answer, at the end.
+    pub completed: u64,
+    /// Requests that failed, at the end.
+    pub failed: u64,
+    /// When the first could run.
+    pub in_progress_at: Option<UnixMillis>,
+    /// When the last was over.
+    pub finalizing_at: Option<UnixMillis>,
+    /// When it ended, whichever way.
+    pub ended_at: Option<UnixMillis>,
+    /// Its window passed first.
+    pub is_expired: bool,
+    /// Why nothing ran.
+    pub errors: Vec<LineError>,
+    /// Answers.
+    pub output_file: Option<String>,
+    /// Failures.
+    pub error_file: Option<String>,
+}
+
+/// A batch as it stands.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Its id.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What it was asked to do.
+    pub request: BatchRequest,
+    /// How far it is.
+    pub state: TicketState,
+    /// What else is known.
+    pub summary: Summary,
+    /// When it was made.
+    pub created: UnixMillis,
+    /// When it was asked to stop.
+    pub cancelling: Option<UnixMillis>,
+}
+
+impl Batch {
+    fn of(ticket: Ticket) -> Result<Self, ApiError> {
+        let Ticket { id, tenant, request, state, summary, created, cancelling, .. } = ticket;
+        let request = serde_json::from_str(&request).map_err(internal)?;
+        let summary = match summary {
+            Some(text) => serde_json::from_str(&text).map_err(internal)?,
+            None => Summary::default(),
+        };
+        Ok(Self { id, tenant, request, state, summary, created, cancelling })
+    }
+
+    /// When its window ends.
+    pub fn expires(&self) -> UnixMillis {
+        self.created.after(self.request.window)
+    }
+}
+
+/// The batches of this gateway.
+#[derive(Debug)]
+pub struct Batches {
+    /// Rooms for batches that run.
+    running: Semaphore,
+    /// Those that a worker has.
+    started: Mutex<HashSet<String>>,
+    /// Tells workers to look at their batch.
+    look: Notify,
+    /// Tells who waits for workers that one has ended.
+    ended: Notify,
+}
+
+impl Batches {
+    /// None yet.
+    pub fn new(config: &BulkConfig) -> Self {
+        let running = Semaphore::new(config.running_max.min(Semaphore::MAX_PERMITS));
+        Self { running, started: Mutex::default(), look: Notify::new(), ended: Notify::new() }
+    }
+
+    fn started(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.started.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.started().len()
+    }
+
+    /// Waits, for a while, until no worker is left: the server has ended their rows.
+    pub async fn ended(&self) {
+        self.look.notify_waiters();
+        let wait = async {
+            loop {
+                let ended = self.ended.notified();
+                if self.workers() == 0 {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        if tokio::time::timeout(LAST_WRITES_MAX, wait).await.is_err() {
+            tracing::warn!("some batches did not record their last rows; the next start repeats those");
+        }
+    }
+}
+
+/// Has a worker run a batch, unless one does.
+fn start(app: &Data<App>, batch: Batch) {
+    if !app.batches.started().insert(batch.id.clone()) {
+        return;
+    }
+    let app = app.clone();
+    tokio::spawn(async move {
+        let id = batch.id.clone();
+        run::run(&app, batch).await;
+        app.batches.started().remove(&id);
+        app.batches.ended.notify_waiters();
+    });
+}
+
+/// Makes a batch. With a key that made one before, gives that one, whichever gateway made it.
+pub async fn create(
+    app: &Data<App>,
+    caller: Caller,
+    request: BatchRequest,
+    key: Option<&str>,
+) -> Result<Batch, ApiError> {
+    if app.is_draining() {
+        return Err(ApiError::ShuttingDown);
+    }
+    let id = match key {
+        Some(key) => id_of(caller.tenant, key),
+        None => format!("batch_{:032x}", rand::random::<u128>()),
+    };
+    if key.is_some()
+        && let Some(batch) = repeated(app, caller, &id, &request).await?
+    {
+        return Ok(batch);
+    }
+    let input = match files::find(app, caller.tenant, &request.input_file_id).await {
+        Err(ApiError::NotFound(what)) => {
+            return Err(ApiError::invalid("input_file_id", format!("{what} not found")));
+        }
+        other => other?,
+    };
+    if input.purpose != "batch" {
+        return Err(ApiError::invalid("input_file_id", "must be a file of purpose `batch`"));
+    }
+    let limit = app.config.bulk.tenant_batches_max;
+    if stored(app.store.count_batches(caller.tenant).await)? >= limit {
+        return Err(ApiError::Busy {
+            what: "unfinished batches of this tenant",
+            limit: format!("{limit} (bulk.tenant_batches_max)"),
+            retry_after: Millis(60_000),
+        });
+    }
+    let now = UnixMillis(app.shared.clock.unix_ms());
+    let text = serde_json::to_string(&request).map_err(internal)?;
+    let ticket = NewTicket {
+        id: &id,
+        tenant: caller.tenant,
+        kind: BATCH,
+        request: &text,
+        expires: now.after(app.config.bulk.keep_ms_max).max(now.after(request.window)),
+        lease: &tickets::lease(app),
+    };
+    match app.store.create_ticket(ticket, now).await {
+        Err(Error::Taken { .. }) => {
+            let batch = repeated(app, caller, &id, &request).await?;
+            return batch.ok_or(ApiError::Internal);
+        }
+        other => stored(other)?,
+    }
+    let batch = Batch {
+        id,
+        tenant: caller.tenant,
+        request,
+        state: TicketState::Running,
+        summary: Summary::default(),
+        created: now,
+        cancelling: None,
+    };
+    start(app, batch.clone());
+    Ok(batch)
+}
+
+/// The id of the batch that a tenant's idempotency key names: the store itself keeps such a key from making two.
+fn id_of(tenant: TenantId, key: &str) -> String {
+    let digest: [u8; 32] = Sha256::new()
+        .chain_update(b"relserve batch")
+        .chain_update(tenant.0.to_le_bytes())
+        .chain_update(key)
+        .finalize()
+        .into();
+    let half: [u8; 16] = digest[..16].try_into().expect("a SHA-256 has 32 bytes");
+    format!("batch_{:032x}", u128::from_le_bytes(half))
+}
+
+/// The batch that a key made before.
+async fn repeated(
+    app: &App,
+    caller: Caller,
+    id: &str,
+    request: &BatchRequest,
+) -> Result<Option<Batch>, ApiError> {
+    match find(app, caller.tenant, id).await {
+        Ok(batch) if batch.request == *request => Ok(Some(batch)),
+        Ok(_) => Err(ApiError::KeyReused("Idempotency-Key")),
+        Err(ApiError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A tenant's batch.
+pub async fn find(app: &App, tenant: TenantId, id: &str) -> Result<Batch, ApiError> {
+    let now = UnixMillis(app.shared.clock.unix_ms());
+    let ticket = stored(app.store.ticket(tenant, id, now).await)?;
+    let ticket = ticket.filter(|ticket| ticket.kind == BATCH);
+    Batch::of(ticket.ok_or_else(|| ApiError::NotFound(format!("the batch `{id}`")))?)
+}
+
+/// A tenant's batches, newest first.
+pub async fn list(app: &App, tenant: TenantId, page: Page<'_>) -> Result<Vec<Batch>, ApiError> {
+    let now = UnixMillis(app.shared.clock.unix_ms());
+    let found = stored(app.store.tickets(tenant, BATCH, page, now).await)?;
+    found.into_iter().map(Batch::of).collect()
+}
+
+/// Requests of a batch that are over.
+pub async fn counts(app: &App, batch: &Batch) -> Result<RowCounts, ApiError> {
+    if batch.state == TicketState::Running {
+        return stored(app.store.count_rows(&batch.id).await);
+    }
+    let Summary { completed, failed, .. } = batch.summary;
+    Ok(RowCounts { over: completed + failed, failed })
+}
+
+/// Asks a batch to stop. What it has done is kept.
+pub async fn cancel(app: &App, tenant: TenantId, id: &str) -> Result<Batch, ApiError> {
+    let now = UnixMillis(app.shared.clock.unix_ms());
+    stored(app.store.cancel_batch(tenant, id, now).await)?;
+    // Its worker may be this gateway's; another's looks by itself.
+    app.batches.look.notify_waiters();
+    find(app, tenant, id).await
+}
+
+/// Claims unfinished batches (after a restart, or of a gateway that is gone) and goes on with them.
+pub async fn resume(app: &Data<App>, lease: &Lease) {
+    loop {
+        let now = UnixMillis(app.shared.clock.unix_ms());
+        let claimed = match app.store.claim_tickets(Work::Batches, lease, CLAIMED_MAX, now).await {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                tracing::error!(%error, "unfinished batches cannot be claimed");
+                return;
+            }
+        };
+        if claimed.is_empty() {
+            return;
+        }
+        for ticket in claimed {
+            let id = ticket.id.clone();
+            match Batch::of(ticket) {
+                Ok(batch) => start(app, batch),
+                Err(error) => tracing::error!(%error, batch = id, "a batch cannot be read"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_names_one_batch_of_its_tenant() {
+        assert_eq!(id_of(TenantId(1), "a"), id_of(TenantId(1), "a"));
+        assert_ne!(id_of(TenantId(1), "a"), id_of(TenantId(2), "a"));
+        assert_ne!(id_of(TenantId(1), "a"), id_of(TenantId(1), "b"));
+    }
+
+    #[test]
+    fn a_summary_of_an_older_program_can_be_read() {
+        let summary: Summary = serde_json::from_str(r#"{"total":3}"#).expect("readable");
+        assert_eq!(summary, Summary { total: 3, ..Summary::default() });
+    }
+}

@@ -1,0 +1,116 @@
+//! Follows the board of a bucket and renders each line of the batch as it ends.
+
+use std::ops::Range;
+
+use actix_web::web::Data;
+use serde_json::{Value, json};
+use store::TicketRow;
+use tokio::sync::mpsc;
+
+use crate::app::App;
+use crate::batches::Batch;
+use crate::batches::finish::request_id;
+use crate::batches::lines::Line;
+use crate::board::{Row, RowState, Status, Usage};
+use crate::claim::Claim;
+use crate::error::ApiError;
+use crate::wire::openai::{Api, Envelope};
+
+/// Sends on every line as it ends. Gives why not all did, unless they were called off.
+pub(super) async fn follow(
+    app: Data<App>,
+    claim: Claim,
+    lines: Vec<Line>,
+    (batch, ended): (Batch, mpsc::Sender<TicketRow>),
+) -> Option<ApiError> {
+    let board = claim.board().clone();
+    let mut version = board.follow_all();
+    let places = places(&lines);
+    let mut left: Vec<usize> = places.iter().map(|(_, rows)| rows.len()).collect();
+    // The line of each row of the board.
+    let line_of: Vec<usize> = places.iter().flat_map(|(line, rows)| rows.clone().map(|_| *line)).collect();
+    let mut seen = 0;
+    loop {
+        version.mark_unchanged();
+        let (over, status) = {
+            let state = board.read();
+            let mut over: Vec<(usize, Vec<Row>)> = Vec::new();
+            for row in &state.finished[seen..] {
+                let line = line_of[*row as usize];
+                left[line] -= 1;
+                if left[line] == 0 {
+                    over.push((line, state.rows[places[line].1.clone()].to_vec()));
+                }
+            }
+            seen = state.finished.len();
+            (over, state.status.clone())
+        };
+        for (line, rows) in over {
+            let envelope = Envelope::new(lines[line].api, &board, &app.model).numbered(lines[line].number);
+            // Nobody takes it any more: it will run again.
+            ended.send(render(&batch, &lines[line], envelope, &rows)).await.ok()?;
+        }
+        let error = match status {
+            Status::Running => {
+                version.changed().await.ok()?;
+                continue;
+            }
+            Status::Completed | Status::Cancelled => None,
+            Status::Failed(error) => Some(error),
+        };
+        // A board of a batch is nobody's to fetch: it leaves no room to those that are.
+        claim.release();
+        app.registry.remove(board.id);
+        return error;
+    }
+}
+
+/// Which rows of the board are each line's.
+fn places(lines: &[Line]) -> Vec<(usize, Range<usize>)> {
+    let mut from = 0;
+    let place = |(number, line): (usize, &Line)| {
+        let rows = from..from + line.rows.len();
+        from = rows.end;
+        (number, rows)
+    };
+    lines.iter().enumerate().map(place).collect()
+}
+
+/// A line that is over, as the output has it.
+fn render(batch: &Batch, line: &Line, envelope: Envelope, rows: &[Row]) -> TicketRow {
+    let failed = rows.iter().find_map(|row| match &row.state {
+        RowState::Failed(error) => Some(error),
+        RowState::Pending | RowState::Done { .. } => None,
+    });
+    if let Some(error) = failed {
+        return failure(batch, (line.number, &line.custom_id), error);
+    }
+    let mut usage = Usage::default();
+    for row in rows {
+        if let RowState::Done { usage: spent, .. } = &row.state {
+            usage += *spent;
+        }
+    }
+    let body = match line.api {
+        Api::Completion => json!(envelope.completion_of(rows, usage)),
+        Api::Chat => json!(envelope.chat_of(rows, usage)),
+    };
+    let response = json!({ "status_code": 200, "request_id": envelope.id(), "body": body });
+    row(batch, (line.number, &line.custom_id), response, false)
+}
+
+/// A line that failed, alone.
+pub(super) fn failure(batch: &Batch, line: (u32, &str), error: &ApiError) -> TicketRow {
+    use actix_web::ResponseError as _;
+    let status = error.status_code().as_u16();
+    let response =
+        json!({ "status_code": status, "request_id": request_id(batch, line.0), "body": error.body() });
+    row(batch, line, response, true)
+}
+
+fn row(batch: &Batch, (number, custom_id): (u32, &str), response: Value, failed: bool) -> TicketRow {
+    let result = json!({
+        "id": request_id(batch, number), "custom_id": custom_id, "response": response, "error": null
+    });
+    TicketRow { row: number, result: result.to_string(), failed }
+}

@@ -1,0 +1,98 @@
+//! The course of a batch: wait for room, check the input, run its rows, leave its files.
+
+use actix_web::web::{self, Data};
+use store::UnixMillis;
+
+use super::lines::{Checker, LineError};
+use super::watch::{Stop, Watch};
+use super::{Batch, finish, rows};
+use crate::app::App;
+use crate::auth::{Caller, Member};
+use crate::files::Lines;
+
+/// Runs a batch to its end, or to this server's.
+pub(super) async fn run(app: &Data<App>, mut batch: Batch) {
+    // Held to the end, files included: what finishes uses the store as much as what runs.
+    let (room, stop) = wait(app, &batch).await;
+    let stop = match stop {
+        Some(stop) => stop,
+        None => match course(app, &mut batch).await {
+            Ok(stop) => stop,
+            Err(error) => {
+                tracing::error!(%error, batch = batch.id, "a batch is left to the next start");
+                Stop::Left
+            }
+        },
+    };
+    if stop != Stop::Left {
+        finish::finish(app, &mut batch, stop).await;
+    }
+    drop(room);
+}
+
+/// Waits until there is room for one more batch to run.
+async fn wait<'a>(
+    app: &'a Data<App>,
+    batch: &Batch,
+) -> (Option<tokio::sync::SemaphorePermit<'a>>, Option<Stop>) {
+    let mut watch = Watch::new(app, batch);
+    let mut room = std::pin::pin!(app.batches.running.acquire());
+    loop {
+        tokio::select! {
+            biased;
+            () = watch.due() => {
+                if let Some(stop) = watch.look().await {
+                    return (None, Some(stop));
+                }
+            }
+            room = &mut room => return (room.ok(), None),
+        }
+    }
+}
+
+/// Checks and runs. An error of the store ends the worker; the batch stays as it is.
+async fn course(app: &Data<App>, batch: &mut Batch) -> Result<Stop, store::Error> {
+    if batch.summary.in_progress_at.is_none() {
+        match check(app, batch).await? {
+            Ok(total) => batch.summary.total = total,
+            Err(stop) => return Ok(stop),
+        }
+        batch.summary.in_progress_at = Some(UnixMillis(app.shared.clock.unix_ms()));
+        note(app, batch).await?;
+    }
+    let tenants = app.store.tenants().await?;
+    let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
+    let member = tenant.map_or(Member::usual(batch.tenant), Member::of);
+    rows::run(app, batch, Caller::of(member, app.model.revision)).await
+}
+
+/// Writes down how far it is.
+pub(super) async fn note(app: &App, batch: &Batch) -> Result<(), store::Error> {
+    let summary = serde_json::to_string(&batch.summary).expect("a summary is plain data");
+    app.store.note_batch(&batch.id, &app.config.store.node, &summary).await
+}
+
+/// Goes through the whole input: how many requests it has, or why it cannot be run.
+async fn check(app: &Data<App>, batch: &Batch) -> Result<Result<u64, Stop>, store::Error> {
+    let watch = Watch::new(app, batch);
+    let mut lines = Lines::of(&batch.request.input_file_id);
+    let mut checker = Checker::default();
+    while let Some(chunk) = lines.next(app).await? {
+        if let Some(stop) = watch.look().await {
+            return Ok(Err(stop));
+        }
+        let (endpoint, most) = (batch.request.endpoint.clone(), app.config.bulk.requests_max);
+        let checked = web::block(move || {
+            checker.check(&chunk, &endpoint, most);
+            checker
+        });
+        match checked.await {
+            Ok(back) => checker = back,
+            Err(error) => {
+                let message = format!("the input cannot be read: {error}");
+                return Ok(Err(Stop::Invalid(vec![LineError::whole("unreadable", message)])));
+            }
+        }
+    }
+    Ok(checker.end().map_err(Stop::Invalid))
+}

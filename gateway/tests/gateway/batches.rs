@@ -1,0 +1,358 @@
+//! `/v1/files` and `/v1/batches`: every line once, whatever happens in between.
+
+use base::Millis;
+use gateway::config::Config;
+use serde_json::{Value, json};
+use store::{Lease, NewTicket, UnixMillis};
+
+use crate::common::client::{Client, Reply};
+use crate::common::{Server, config, key_of, lasting_store, model, serve_on};
+
+const BOUNDARY: &str = "a-boundary";
+
+/// A server on a store in a file: many connections use it at once.
+async fn lasting(config: Config) -> (tempfile::TempDir, Server) {
+    let (dir, store) = lasting_store().await;
+    (dir, serve_on(config, model(), store).await)
+}
+
+/// A form with these parts: name, file name, text.
+fn form(parts: &[(&str, Option<&str>, &str)]) -> Vec<u8> {
+    let mut body = String::new();
+    for (name, file, text) in parts {
+        let file = file.map_or(String::new(), |file| format!("; filename=\"{file}\""));
+        body += &format!(
+            "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n{text}\r\n"
+        );
+    }
+    (body + &format!("--{BOUNDARY}--\r\n")).into_bytes()
+}
+
+async fn send(client: &Client, parts: &[(&str, Option<&str>, &str)]) -> Reply {
+    client.post_bytes("/v1/files", &format!("multipart/form-data; boundary={BOUNDARY}"), &form(parts)).await
+}
+
+/// Uploads a file for a batch; its id.
+pub async fn upload(client: &Client, text: &str) -> String {
+    let reply = send(client, &[("purpose", None, "batch"), ("file", Some("in.jsonl"), text)]).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.json()["id"].as_str().unwrap().to_owned()
+}
+
+fn line(id: &str, body: Value) -> String {
+    json!({"custom_id": id, "method": "POST", "url": "/v1/completions", "body": body}).to_string()
+}
+
+/// A line for each of these words, which is its answer.
+pub fn lines(words: impl IntoIterator<Item = String>) -> String {
+    let line = |word: String| {
+        line(&format!("id of {word}"), json!({"prompt": format!("Say {word}"), "temperature": 0})) + "\n"
+    };
+    words.into_iter().map(line).collect()
+}
+
+/// Makes a batch of a file.
+pub async fn make(client: &Client, file: &str) -> Value {
+    let body = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"});
+    let reply = client.post("/v1/batches", &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.json()
+}
+
+/// Looks at a batch until it is as expected.
+pub async fn until(client: &Client, id: &str, expected: impl Fn(&Value) -> bool) -> Value {
+    let mut looks = tokio::time::interval(std::time::Duration::from_millis(2));
+    for _ in 0..20_000 {
+        looks.tick().await;
+        let reply = client.get(&format!("/v1/batches/{id}")).await;
+        // While a database is away there is nothing to see.
+        let batch = reply.json();
+        if reply.status == 200 && expected(&batch) {
+            return batch;
+        }
+    }
+    panic!("never as expected: {}", client.get(&format!("/v1/batches/{id}")).await.body);
+}
+
+pub async fn until_over(client: &Client, id: &str) -> Value {
+    let words = ["completed", "failed", "cancelled", "expired"];
+    until(client, id, |batch| words.contains(&batch["status"].as_str().unwrap())).await
+}
+
+/// The lines of a file: custom_id, and the answer's text or the error's message.
+pub async fn read(client: &Client, file: &Value) -> Vec<(String, String)> {
+    let Some(file) = file.as_str() else { return Vec::new() };
+    let reply = client.get(&format!("/v1/files/{file}/content")).await;
+    assert_eq!(reply.status, 200);
+    let read = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let body = &line["response"]["body"];
+        let text = body["choices"][0]["text"].as_str();
+        let text = text.or(body["error"]["message"].as_str()).or(line["error"]["code"].as_str());
+        (line["custom_id"].as_str().unwrap().to_owned(), text.unwrap_or_default().to_owned())
+    };
+    reply.body.lines().map(read).collect()
+}
+
+fn words(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|number| format!("w{number}"))
+}
+
+#[actix_web::test]
+async fn a_batch_answers_every_line_in_the_order_of_its_input() {
+    let (_dir, server) = lasting(config()).await;
+    let file = upload(&server.client, &lines(words(700))).await;
+    let batch = make(&server.client, &file).await;
+    assert_eq!((batch["object"].as_str(), batch["status"].as_str()), (Some("batch"), Some("validating")));
+    let batch = until_over(&server.client, batch["id"].as_str().unwrap()).await;
+    assert_eq!(batch["status"], "completed", "{batch}");
+    assert_eq!(batch["request_counts"], json!({"total": 700, "completed": 700, "failed": 0}));
+    assert!(batch["error_file_id"].is_null() && batch["completed_at"].is_number());
+    let expected: Vec<_> = words(700).map(|word| (format!("id of {word}"), word)).collect();
+    assert_eq!(read(&server.client, &batch["output_file_id"]).await, expected);
+    server.until_free().await;
+    let files = server.client.get("/v1/files?purpose=batch_output").await.json();
+    assert_eq!(files["data"].as_array().unwrap().len(), 1);
+    assert!(server.running.app.registry.running().is_empty());
+}
+
+#[actix_web::test]
+async fn a_bad_body_fails_its_line_alone() {
+    let (_dir, server) = lasting(config()).await;
+    let many = json!({"prompt": ["Say x", "Say y"], "temperature": 0});
+    let text = [
+        line("good", json!({"prompt": "Say yes"})),
+        line("hot", json!({"prompt": "Say no", "temperature": 9})),
+        line("streams", json!({"prompt": "Say no", "stream": true})),
+        line("two", many),
+        line("long", json!({"prompt": "x".repeat(4_000)})),
+    ];
+    let file = upload(&server.client, &text.join("\n")).await;
+    let batch = until_over(&server.client, make(&server.client, &file).await["id"].as_str().unwrap()).await;
+    assert_eq!(batch["request_counts"], json!({"total": 5, "completed": 2, "failed": 3}), "{batch}");
+    let answers = read(&server.client, &batch["output_file_id"]).await;
+    assert_eq!(answers, [("good".into(), "yes".into()), ("two".into(), "x".into())]);
+    let errors = read(&server.client, &batch["error_file_id"]).await;
+    let of = |id: &str| errors.iter().find(|(name, _)| name == id).unwrap().1.clone();
+    assert!(of("hot").contains("`temperature`"), "{errors:?}");
+    assert!(of("streams").contains("`stream`") && of("long").contains("tokens"), "{errors:?}");
+}
+
+#[actix_web::test]
+async fn a_wrong_frame_fails_the_batch_and_names_the_line() {
+    let (_dir, server) = lasting(config()).await;
+    let good = line("a", json!({"prompt": "Say a"}));
+    let text = format!("{good}\n{{\n{good}\n");
+    let batch = make(&server.client, &upload(&server.client, &text).await).await;
+    let batch = until_over(&server.client, batch["id"].as_str().unwrap()).await;
+    assert_eq!((batch["status"].as_str(), batch["output_file_id"].is_null()), (Some("failed"), true));
+    let errors = batch["errors"]["data"].as_array().unwrap();
+    let found: Vec<_> = errors.iter().map(|error| (error["line"].as_u64(), error["code"].as_str())).collect();
+    assert_eq!(found, [(Some(2), Some("invalid_json_line")), (Some(3), Some("duplicate_custom_id"))]);
+    assert_eq!(server.gate.passed(), 0, "nothing ran");
+}
+
+#[actix_web::test]
+async fn what_cannot_be_a_batch_is_refused_by_field() {
+    let mut config = config();
+    config.bulk.file_bytes_max = base::Bytes(100);
+    config.bulk.tenant_files_max = 1;
+    let (_dir, server) = lasting(config).await;
+    let client = &server.client;
+    let file = ("file", Some("f"), "x\n");
+    for (parts, status, part) in [
+        (&[file][..], 400, "`purpose`"),
+        (&[("purpose", None, "fine-tune"), file], 400, "`purpose`"),
+        (&[("purpose", None, "batch")], 400, "`file`"),
+        (&[("purpose", None, "batch"), ("file", Some("f"), "")], 400, "empty"),
+        (&[("purpose", None, "batch"), ("file", Some("f"), &"x\n".repeat(51))], 413, "file_bytes_max"),
+        (&[("purpose", None, "batch"), ("x", None, "y"), file], 400, "`x`"),
+        (&[("file", Some("f"), "x\n\0"), ("purpose", None, "batch")], 400, "line 2"),
+    ] {
+        let reply = send(client, parts).await;
+        assert_eq!(reply.status, status, "{}", reply.body);
+        assert!(reply.error().contains(part), "{} lacks {part}", reply.body);
+    }
+    assert_eq!(client.post("/v1/files", &json!({})).await.status, 400);
+    let file = upload(client, "x\n").await;
+    let reply = send(client, &[("purpose", None, "batch"), ("file", Some("f"), "x")]).await;
+    assert_eq!(reply.status, 413, "one file is the limit: {}", reply.body);
+    for (name, value) in [
+        ("input_file_id", json!("file-none")),
+        ("endpoint", json!("/v1/embeddings")),
+        ("completion_window", json!("0h")),
+        ("metadata", json!({"a": 1})),
+        ("x", json!(1)),
+    ] {
+        let mut body =
+            json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"});
+        body[name] = value;
+        let reply = client.post("/v1/batches", &body).await;
+        assert_eq!(
+            (reply.status, reply.json()["error"]["param"].as_str()),
+            (400, Some(name)),
+            "{}",
+            reply.body
+        );
+    }
+    assert_eq!(client.get("/v1/batches/batch_none").await.status, 404);
+    assert_eq!(client.get("/v1/batches?limit=0").await.status, 400);
+}
+
+#[actix_web::test]
+async fn a_cancelled_batch_keeps_what_is_done() {
+    let mut config = config();
+    config.bulk.rows_in_flight_max = 2;
+    let (_dir, server) = lasting(config).await;
+    server.gate.shut();
+    let file = upload(&server.client, &lines(words(50))).await;
+    let id = make(&server.client, &file).await["id"].as_str().unwrap().to_owned();
+    server.gate.allow(12);
+    until(&server.client, &id, |batch| batch["request_counts"]["completed"].as_u64() > Some(1)).await;
+    let reply = server.client.post(&format!("/v1/batches/{id}/cancel"), &json!({})).await.json();
+    assert_eq!(reply["status"], "cancelling", "{reply}");
+    server.gate.release();
+    let batch = until_over(&server.client, &id).await;
+    let done = batch["request_counts"]["completed"].as_u64().unwrap();
+    assert_eq!(batch["status"], "cancelled", "{batch}");
+    assert!((2..50).contains(&done), "{batch}");
+    assert_eq!(read(&server.client, &batch["output_file_id"]).await.len() as u64, done);
+    server.until_free().await;
+    let again = server.client.post(&format!("/v1/batches/{id}/cancel"), &json!({})).await.json();
+    assert_eq!(again["status"], "cancelled");
+}
+
+/// Has a server record some rows of a batch, and ends the server. The batch, and how many it recorded.
+pub async fn leave_half_done(server: Server, count: usize) -> (String, usize) {
+    server.gate.shut();
+    let file = upload(&server.client, &lines(words(count))).await;
+    let id = make(&server.client, &file).await["id"].as_str().unwrap().to_owned();
+    server.gate.allow(12);
+    until(&server.client, &id, |batch| batch["request_counts"]["completed"].as_u64() > Some(1)).await;
+    let app = server.running.app.clone();
+    let gate = server.gate.clone();
+    let release = async {
+        let mut looks = tokio::time::interval(std::time::Duration::from_millis(1));
+        while !app.is_draining() || !app.registry.running().is_empty() {
+            looks.tick().await;
+        }
+        gate.release();
+    };
+    let store = app.store.clone();
+    tokio::join!(server.running.drain(std::future::pending()), release);
+    let recorded = store.row_numbers(&id).await.unwrap().len();
+    (id, recorded)
+}
+
+/// Ends at once and keeps few rows in flight.
+pub fn hasty() -> Config {
+    let mut config = config();
+    config.server.drain_ms_max = Millis(0);
+    config.bulk.rows_in_flight_max = 2;
+    config.cache.enabled = false;
+    config
+}
+
+#[actix_web::test]
+async fn a_restart_runs_the_rows_that_are_not_recorded_and_no_others() {
+    let (_dir, store) = lasting_store().await;
+    let first = serve_on(hasty(), model(), store.clone()).await;
+    let (id, recorded) = leave_half_done(first, 40).await;
+    assert!((2..40).contains(&recorded), "{recorded}");
+    let second = serve_on(hasty(), model(), store.clone()).await;
+    let batch = until_over(&second.client, &id).await;
+    assert_eq!(batch["status"], "completed", "{batch}");
+    let expected: Vec<_> = words(40).map(|word| (format!("id of {word}"), word)).collect();
+    assert_eq!(read(&second.client, &batch["output_file_id"]).await, expected);
+    second.until_free().await;
+    assert_eq!(
+        second.metric("relserve_rows_total{outcome=\"stop\"}") as usize,
+        40 - recorded,
+        "finished rows are not run again"
+    );
+}
+
+#[actix_web::test]
+async fn a_key_makes_one_batch_restarts_included() {
+    let (_dir, store) = lasting_store().await;
+    let first = serve_on(config(), model(), store.clone()).await;
+    let file = upload(&first.client, &lines(words(3))).await;
+    let body = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h",
+        "metadata": {"job": "nightly"}});
+    let post = async |client: &Client, body: &Value| {
+        let bytes = client.request("POST", "/v1/batches", "application/json", body.to_string().as_bytes());
+        let text = String::from_utf8(bytes).unwrap().replacen("\r\n", "\r\nIdempotency-Key: k\r\n", 1);
+        client.raw(text.as_bytes()).await
+    };
+    let made = post(&first.client, &body).await.json();
+    assert_eq!(made["metadata"], json!({"job": "nightly"}));
+    until_over(&first.client, made["id"].as_str().unwrap()).await;
+    let key = first.client.key.clone().unwrap();
+    first.running.drain(std::future::ready(())).await;
+    let second = serve_on(config(), model(), store.clone()).await;
+    let client = second.client.with_key(&key);
+    let again = post(&client, &body).await.json();
+    assert_eq!((&again["id"], again["status"].as_str()), (&made["id"], Some("completed")));
+    let mut other = body.clone();
+    other["metadata"] = json!({});
+    assert_eq!(post(&client, &other).await.status, 409);
+    assert_eq!(client.get("/v1/batches").await.json()["data"].as_array().unwrap().len(), 1);
+    assert_eq!(second.gate.passed(), 0, "nothing ran again");
+}
+
+#[actix_web::test]
+async fn a_tenant_has_no_part_in_anothers_files_and_batches() {
+    let (_dir, server) = lasting(config()).await;
+    let store = &server.running.app.store;
+    let zeta = store.create_tenant("zeta", 1.0, UnixMillis(1)).await.unwrap().id;
+    let other = server.client.with_key(&key_of(store, zeta).await);
+    let file = upload(&server.client, &lines(words(1))).await;
+    let id = make(&server.client, &file).await["id"].as_str().unwrap().to_owned();
+    for path in
+        [format!("/v1/files/{file}"), format!("/v1/files/{file}/content"), format!("/v1/batches/{id}")]
+    {
+        assert_eq!(other.get(&path).await.status, 404, "{path}");
+        assert_eq!(server.client.get(&path).await.status, 200, "{path}");
+    }
+    assert_eq!(other.delete(&format!("/v1/files/{file}")).await.status, 404);
+    assert_eq!(other.post(&format!("/v1/batches/{id}/cancel"), &json!({})).await.status, 404);
+    assert!(other.get("/v1/batches").await.json()["data"].as_array().unwrap().is_empty());
+    assert_eq!(
+        server.client.get(&format!("/v1/relqueries/{id}")).await.status,
+        404,
+        "a batch is no relQuery"
+    );
+    until_over(&server.client, &id).await;
+    assert_eq!(server.client.delete(&format!("/v1/files/{file}")).await.json()["deleted"], true);
+    assert_eq!(server.client.get(&format!("/v1/files/{file}")).await.status, 404);
+}
+
+#[actix_web::test]
+async fn rows_that_did_not_run_in_the_window_are_errors() {
+    let (_dir, store) = lasting_store().await;
+    let first = serve_on(config(), model(), store.clone()).await;
+    let file = upload(&first.client, &lines(words(3))).await;
+    let key = first.client.key.clone().unwrap();
+    first.running.drain(std::future::ready(())).await;
+    // A batch of another gateway, which has been gone since the year 1970.
+    let lease = Lease { holder: "gone".into(), until: UnixMillis(2) };
+    let request = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "1h",
+        "window": 3_600_000, "metadata": null})
+    .to_string();
+    let ticket = NewTicket {
+        id: "batch_1",
+        tenant: store::DEFAULT_TENANT,
+        kind: store::BATCH,
+        request: &request,
+        expires: UnixMillis(i64::MAX as u64),
+        lease: &lease,
+    };
+    store.create_ticket(ticket, UnixMillis(1)).await.unwrap();
+    let second = serve_on(config(), model(), store.clone()).await;
+    let client = second.client.with_key(&key);
+    let batch = until_over(&client, "batch_1").await;
+    assert_eq!(batch["status"], "expired", "{batch}");
+    let errors = read(&client, &batch["error_file_id"]).await;
+    assert_eq!(errors.len(), 3);
+    assert!(errors.iter().all(|(_, error)| error == "batch_expired"), "{errors:?}");
+}

@@ -1,0 +1,237 @@
+//! Files: texts of whole lines, as clients upload them and as batches leave them.
+//!
+//! A file lies in the database in chunks, so that every gateway sees it and none holds it whole. While it is being
+//! written nobody sees it; what an upload that broke off left behind goes with its date. Deleting is for good.
+
+use base::{Bytes, TenantId};
+use sqlx::AssertSqlSafe;
+
+use crate::error::{foreign, unique};
+use crate::open::{Lock, Store};
+use crate::tickets::Page;
+use crate::time::{from_sql, instant, to_sql};
+use crate::{Error, UnixMillis};
+
+/// A file to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewFile<'a> {
+    /// Its identity; chosen by the caller, unique in the store.
+    pub id: &'a str,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What it is for: the caller's word.
+    pub purpose: &'a str,
+    /// Its name, for people.
+    pub name: &'a str,
+    /// When it is forgotten.
+    pub expires: UnixMillis,
+}
+
+/// What a tenant may keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileLimits {
+    /// Files.
+    pub files: u64,
+    /// Bytes of all of them together.
+    pub bytes: Bytes,
+}
+
+/// A file that is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Its identity.
+    pub id: String,
+    /// What it is for.
+    pub purpose: String,
+    /// Its name.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Its lines.
+    pub lines: u64,
+    /// When it was made.
+    pub created: UnixMillis,
+    /// When it is forgotten.
+    pub expires: UnixMillis,
+}
+
+type Row = (String, String, String, i64, i64, i64, i64);
+
+const COLUMNS: &str = "id, purpose, name, bytes, line_count, created, expires";
+
+fn file((id, purpose, name, bytes, lines, created, expires): Row) -> FileInfo {
+    let (bytes, lines) = (Bytes(from_sql(bytes)), from_sql(lines));
+    FileInfo { id, purpose, name, bytes, lines, created: instant(created), expires: instant(expires) }
+}
+
+impl Store {
+    /// Begins a file. Nobody sees it before [`Self::finish_file`].
+    pub async fn begin_file(&self, new: NewFile<'_>, now: UnixMillis) -> Result<(), Error> {
+        self.bounded(async {
+            sqlx::query(
+                "INSERT INTO files (id, tenant, purpose, name, bytes, line_count, created, expires, whole) \
+                 VALUES ($1, $2, $3, $4, 0, 0, $5, $6, 0)",
+            )
+            .bind(new.id)
+            .bind(to_sql(new.tenant.0))
+            .bind(new.purpose)
+            .bind(new.name)
+            .bind(now.to_sql())
+            .bind(new.expires.to_sql())
+            .execute(self.pool())
+            .await
+            .map_err(|error| match error {
+                sqlx::Error::Database(ref refusal) if refusal.is_foreign_key_violation() => {
+                    Error::Missing("tenant")
+                }
+                other => unique(other, Error::Taken { what: "file", name: new.id.to_owned() }),
+            })?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Adds the next chunk, of whole lines.
+    pub async fn append_chunk(&self, id: &str, number: u32, content: &str) -> Result<(), Error> {
+        self.bounded(async {
+            sqlx::query("INSERT INTO file_chunks (file, chunk_number, content) VALUES ($1, $2, $3)")
+                .bind(id)
+                .bind(i64::from(number))
+                .bind(content)
+                .execute(self.pool())
+                .await
+                .map_err(|error| foreign(error, Error::Missing("file")))?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Ends a file of so many bytes and lines: from now on it can be read. [`Error::Full`] where the tenant has no room
+    /// for it.
+    pub async fn finish_file(
+        &self,
+        id: &str,
+        (bytes, lines): (Bytes, u64),
+        expires: UnixMillis,
+        limits: FileLimits,
+    ) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Files).await?;
+            let (count, held): (i64, i64) = sqlx::query_as(
+                "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM files \
+                 WHERE whole = 1 AND tenant = (SELECT tenant FROM files WHERE id = $1)",
+            )
+            .bind(id)
+            .fetch_one(&mut *tx)
+            .await?;
+            if from_sql(count) >= limits.files {
+                return Err(Error::Full { what: "files", limit: limits.files });
+            }
+            if from_sql(held).saturating_add(bytes.0) > limits.bytes.0 {
+                return Err(Error::Full { what: "bytes in files", limit: limits.bytes.0 });
+            }
+            let done = sqlx::query(
+                "UPDATE files SET whole = 1, bytes = $1, line_count = $2, expires = $3 WHERE id = $4",
+            )
+            .bind(to_sql(bytes.0))
+            .bind(to_sql(lines))
+            .bind(expires.to_sql())
+            .bind(id)
+            .execute(&mut *tx)
+            .await?;
+            if done.rows_affected() == 0 {
+                return Err(Error::Missing("file"));
+            }
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// A tenant's file.
+    pub async fn file(&self, tenant: TenantId, id: &str, now: UnixMillis) -> Result<Option<FileInfo>, Error> {
+        self.bounded(async {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM files WHERE id = $1 AND tenant = $2 AND expires > $3 AND whole = 1"
+            );
+            let row: Option<Row> = sqlx::query_as(AssertSqlSafe(sql))
+                .bind(id)
+                .bind(to_sql(tenant.0))
+                .bind(now.to_sql())
+                .fetch_optional(self.pool())
+                .await?;
+            Ok(row.map(file))
+        })
+        .await
+    }
+
+    /// A tenant's files (of a purpose), newest first or oldest first.
+    pub async fn files(
+        &self,
+        tenant: TenantId,
+        purpose: Option<&str>,
+        (page, is_ascending): (Page<'_>, bool),
+        now: UnixMillis,
+    ) -> Result<Vec<FileInfo>, Error> {
+        self.bounded(async {
+            let (sign, order) = if is_ascending { (">", "ASC") } else { ("<", "DESC") };
+            let sql = format!(
+                "SELECT {COLUMNS} FROM files WHERE tenant = $1 AND expires > $2 AND whole = 1 \
+                 AND ($3 = '' OR purpose = $3) AND ($4 = '' OR EXISTS \
+                 (SELECT 1 FROM files AS last WHERE last.id = $4 AND last.tenant = $1 AND \
+                  (files.created {sign} last.created OR (files.created = last.created AND files.id {sign} last.id)))) \
+                 ORDER BY created {order}, id {order} LIMIT $5"
+            );
+            let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
+                .bind(to_sql(tenant.0))
+                .bind(now.to_sql())
+                .bind(purpose.unwrap_or_default())
+                .bind(page.after.unwrap_or_default())
+                .bind(i64::from(page.limit))
+                .fetch_all(self.pool())
+                .await?;
+            Ok(rows.into_iter().map(file).collect())
+        })
+        .await
+    }
+
+    /// A chunk of a file; `None` behind the last, and where the file is gone.
+    pub async fn file_chunk(&self, id: &str, number: u32) -> Result<Option<String>, Error> {
+        self.bounded(async {
+            let row: Option<(String,)> =
+                sqlx::query_as("SELECT content FROM file_chunks WHERE file = $1 AND chunk_number = $2")
+                    .bind(id)
+                    .bind(i64::from(number))
+                    .fetch_optional(self.pool())
+                    .await?;
+            Ok(row.map(|(content,)| content))
+        })
+        .await
+    }
+
+    /// Deletes a tenant's file, also one that is not whole. `false` where it has none of that identity.
+    pub async fn delete_file(&self, tenant: TenantId, id: &str) -> Result<bool, Error> {
+        self.bounded(async {
+            let done = sqlx::query("DELETE FROM files WHERE id = $1 AND tenant = $2")
+                .bind(id)
+                .bind(to_sql(tenant.0))
+                .execute(self.pool())
+                .await?;
+            Ok(done.rows_affected() > 0)
+        })
+        .await
+    }
+
+    /// Deletes every file past its date, and what was begun before `begun` and is not whole; says how many.
+    pub async fn expire_files(&self, now: UnixMillis, begun: UnixMillis) -> Result<u64, Error> {
+        self.bounded(async {
+            let done = sqlx::query("DELETE FROM files WHERE expires <= $1 OR (whole = 0 AND created <= $2)")
+                .bind(now.to_sql())
+                .bind(begun.to_sql())
+                .execute(self.pool())
+                .await?;
+            Ok(done.rows_affected())
+        })
+        .await
+    }
+}
