@@ -26,6 +26,6 @@ pub use checkpoint::generation::GenerationDefaults;
 pub use constraint::Constraints;
 pub use executor::LocalExecutor;
 pub use load::{Engine, EngineError, ModelInfo, load_bytes, load_dir};
-pub use opened::ModelFiles;
+pub use opened::{ModelFiles, OpenedText};
 pub use settings::{EngineConfig, Keep, KvFormat, Quantize};
 pub use text::ModelText;

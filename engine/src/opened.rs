@@ -135,23 +135,8 @@ impl Opened {
 
     /// Opens a Hugging Face folder. `now`: see [`ModelText::new`].
     pub fn folder(folder: &Path, now: Option<u64>) -> Result<Self, CheckpointError> {
-        let config = read_text(folder, "config.json")?;
-        let tokenizer = read_text(folder, "tokenizer.json")?;
-        let tokenizer_config = read_optional_text(folder, "tokenizer_config.json")?;
-        let generation_config = read_optional_text(folder, "generation_config.json")?;
-        let chat_template = chat_template(folder)?;
-        let canonical = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        let name = canonical.file_name().map_or("model".into(), |name| name.to_string_lossy().into_owned());
-        let files = ModelFiles {
-            name: &name,
-            config: &config,
-            tokenizer: &tokenizer,
-            tokenizer_config: tokenizer_config.as_deref(),
-            generation_config: generation_config.as_deref(),
-            chat_template: chat_template.as_deref(),
-            weights: Cow::Borrowed(&[]),
-        };
-        Self::new(&files, Safetensors::open(folder)?, now)
+        let texts = FolderTexts::read(folder)?;
+        Self::new(&texts.files(), Safetensors::open(folder)?, now)
     }
 
     /// Opens files in memory. `now`: see [`ModelText::new`].
@@ -165,15 +150,86 @@ impl Opened {
         let config = read_config(files.config)?;
         check_tensors(&config, &weights)?;
         let (defaults, ids) = read_generation(files.config, files.generation_config)?;
-        let texts = TextFiles {
-            tokenizer: files.tokenizer,
-            tokenizer_config: files.tokenizer_config,
-            chat_template: files.chat_template,
-        };
-        let text = model_text(texts, &config, &ids, now)?;
+        let text = model_text(texts_of(files), &config, &ids, now)?;
         let revision = revision(files, &weights);
         let weights = Weights::Safetensors(weights);
         Ok(Self { name: files.name.to_owned(), config, weights, text, defaults, revision })
+    }
+}
+
+/// What a folder's texts say: all there is to know of a model that runs elsewhere.
+#[derive(Debug)]
+pub struct OpenedText {
+    /// What the model is called: its folder's name.
+    pub name: String,
+    /// Its shape.
+    pub config: ModelConfig,
+    /// Its tokenizer and chat template.
+    pub text: ModelText,
+    /// How its makers sample it.
+    pub defaults: GenerationDefaults,
+    /// Changes whenever any of the texts does.
+    pub revision: u128,
+}
+
+impl OpenedText {
+    /// Opens the texts of a Hugging Face folder; weights need not be there. `now`: see [`ModelText::new`].
+    pub fn folder(folder: &Path, now: Option<u64>) -> Result<Self, CheckpointError> {
+        let texts = FolderTexts::read(folder)?;
+        let files = texts.files();
+        let config = read_config(files.config)?;
+        let (defaults, ids) = read_generation(files.config, files.generation_config)?;
+        let text = model_text(texts_of(&files), &config, &ids, now)?;
+        let mut hash = SipHasher13::new();
+        add_texts(&mut hash, &files);
+        let revision = hash.finish128().as_u128();
+        Ok(Self { name: texts.name, config, text, defaults, revision })
+    }
+}
+
+/// The texts of a folder.
+struct FolderTexts {
+    name: String,
+    config: String,
+    tokenizer: String,
+    tokenizer_config: Option<String>,
+    generation_config: Option<String>,
+    chat_template: Option<String>,
+}
+
+impl FolderTexts {
+    fn read(folder: &Path) -> Result<Self, CheckpointError> {
+        let canonical = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        Ok(Self {
+            name: canonical.file_name().map_or("model".into(), |name| name.to_string_lossy().into_owned()),
+            config: read_text(folder, "config.json")?,
+            tokenizer: read_text(folder, "tokenizer.json")?,
+            tokenizer_config: read_optional_text(folder, "tokenizer_config.json")?,
+            generation_config: read_optional_text(folder, "generation_config.json")?,
+            chat_template: chat_template(folder)?,
+        })
+    }
+
+    /// Without weights.
+    fn files(&self) -> ModelFiles<'_> {
+        ModelFiles {
+            name: &self.name,
+            config: &self.config,
+            tokenizer: &self.tokenizer,
+            tokenizer_config: self.tokenizer_config.as_deref(),
+            generation_config: self.generation_config.as_deref(),
+            chat_template: self.chat_template.as_deref(),
+            weights: Cow::Borrowed(&[]),
+        }
+    }
+}
+
+/// The texts that a tokenizer and a chat template are made of.
+fn texts_of<'a>(files: &ModelFiles<'a>) -> TextFiles<'a> {
+    TextFiles {
+        tokenizer: files.tokenizer,
+        tokenizer_config: files.tokenizer_config,
+        chat_template: files.chat_template,
     }
 }
 
@@ -207,15 +263,20 @@ fn chat_template(folder: &Path) -> Result<Option<String>, CheckpointError> {
 /// bytes of small files, or samples that no training step leaves as they were.
 fn revision(files: &ModelFiles<'_>, weights: &Safetensors) -> u128 {
     let mut hash = SipHasher13::new();
-    let texts = [files.tokenizer_config, files.generation_config, files.chat_template];
-    for text in [Some(files.config), Some(files.tokenizer)].into_iter().chain(texts) {
-        add(&mut hash, &[u8::from(text.is_some())]);
-        add(&mut hash, text.unwrap_or_default().as_bytes());
-    }
+    add_texts(&mut hash, files);
     for (_, bytes) in weights.files() {
         add_file(&mut hash, bytes, header_end(bytes));
     }
     hash.finish128().as_u128()
+}
+
+/// Hashes every text.
+fn add_texts(hash: &mut SipHasher13, files: &ModelFiles<'_>) {
+    let texts = [files.tokenizer_config, files.generation_config, files.chat_template];
+    for text in [Some(files.config), Some(files.tokenizer)].into_iter().chain(texts) {
+        add(hash, &[u8::from(text.is_some())]);
+        add(hash, text.unwrap_or_default().as_bytes());
+    }
 }
 
 /// Hashes bytes and their number.
@@ -282,6 +343,19 @@ mod tests {
         let other = Opened::bytes(other, None).expect("valid files");
         assert_ne!(other.revision, opened.revision);
         assert_eq!(other.text.frame(&[Role::User]).expect("a frame"), [Piece::Content(0)]);
+    }
+
+    #[test]
+    fn the_texts_of_a_folder_need_no_weights() {
+        let folder = written(&Synthetic::tiny(Family::Qwen2, 1));
+        let whole = Opened::folder(folder.path(), None).expect("a valid folder");
+        std::fs::remove_file(folder.path().join(SINGLE_FILE)).expect("it was written");
+        let text = OpenedText::folder(folder.path(), None).expect("texts are enough");
+        assert_eq!((&text.config, text.text.ends()), (&whole.config, whole.text.ends()));
+        assert!(text.text.has_chat_template());
+        std::fs::write(folder.path().join("generation_config.json"), "{}").expect("it can be written");
+        let other = OpenedText::folder(folder.path(), None).expect("texts are enough");
+        assert_ne!(other.revision, text.revision);
     }
 
     #[test]

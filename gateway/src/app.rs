@@ -23,18 +23,19 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::constraints::Constraints;
 use crate::corpora::Corpora;
-use crate::driver::{Coalescing, Driver, Ids, Shared, View};
+use crate::driver::{Coalescing, Driver, Engine, Ids, Plant, Shared, View};
 use crate::error::ApiError;
 use crate::health::Pulse;
 use crate::intake::Intake;
 use crate::metrics::Metrics;
-use crate::model::Model;
+use crate::model::{Model, Runs};
+use crate::remote::Expressible;
 
 use crate::registry::{Kept, Registry};
 use crate::repeats::Repeats;
 use crate::results::Results;
 use crate::schemas::Schemas;
-use crate::{claim, cors, flush, routes, tickets};
+use crate::{claim, cors, flush, remote, routes, tickets};
 
 /// What handlers share.
 pub struct App {
@@ -83,8 +84,8 @@ impl App {
 
 /// What runs the model.
 pub struct Backend {
-    /// Runs steps.
-    pub executor: Box<dyn Executor>,
+    /// Runs steps; none where only other servers run rows.
+    pub executor: Option<Box<dyn Executor>>,
     /// What is known of the model.
     pub model: Model,
     /// What its steps cost.
@@ -100,6 +101,9 @@ pub enum StartError {
     /// The scheduler's configuration together with the model.
     #[error(transparent)]
     Scheduler(#[from] scheduler::ConfigError),
+    /// The executors.
+    #[error(transparent)]
+    Fleet(#[from] remote::StartError),
     /// The embedding model.
     #[error("retrieval.model: {0}")]
     Retrieval(#[from] retrieval::Error),
@@ -131,12 +135,9 @@ pub struct Running {
 /// Starts the loop, the writer and the listener.
 pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Running, StartError> {
     config.validate()?;
-    let Backend { executor, model, cost } = backend;
-    let mut scheduling = config.scheduler.clone();
-    scheduling.kv_blocks = model.kv_blocks;
-    scheduling.block_tokens = model.block_tokens;
-    let scheduler = Scheduler::new(scheduling, cost)?;
+    let Backend { executor, mut model, cost } = backend;
     let shared = Arc::new(shared(&config, &model, cost));
+    let plant = plant(&config, &mut model, (executor, cost), &shared)?;
     let app = Data::new(App {
         registry: Registry::new(Kept {
             boards: config.limits.finished_max,
@@ -158,7 +159,7 @@ pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Run
     let coalescing =
         Coalescing { age_max: app.config.coalesce.age_ms_max.into(), rows_max: app.config.coalesce.rows_max };
     let (address, server) = listen(&app)?;
-    let driver = Driver::new(scheduler, executor, shared, coalescing);
+    let driver = Driver::new(plant, shared, coalescing);
     let loop_thread = std::thread::Builder::new()
         .name("relserve-loop".into())
         .spawn(move || driver.run())
@@ -169,6 +170,30 @@ pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Run
     batches::resume(&app, &lease).await;
     let flushed = tokio::spawn(flush::run(app.clone(), stopped, is_left));
     Ok(Running { address, app, server, loop_thread: Some(loop_thread), stop_flush, flushed })
+}
+
+/// What runs the rows: the engine alone, or all executors that are configured.
+fn plant(
+    config: &Config,
+    model: &mut Model,
+    (executor, cost): (Option<Box<dyn Executor>>, CostModel),
+    shared: &Arc<Shared>,
+) -> Result<Plant, StartError> {
+    let mut scheduling = config.scheduler.clone();
+    scheduling.kv_blocks = model.kv_blocks;
+    scheduling.block_tokens = model.block_tokens;
+    let engine = match executor {
+        Some(executor) => Some(Engine::new(Scheduler::new(scheduling, cost)?, executor)),
+        None => None,
+    };
+    match engine {
+        Some(engine) if !config.has_fleet() => Ok(Plant::Engine(Box::new(engine))),
+        engine => {
+            model.runs = Runs::Fleet(config.prompt_form());
+            model.constraints = Some(Arc::new(Expressible::new(config, model.constraints.take())));
+            Ok(Plant::Fleet(Box::new(remote::start(config, model, engine, shared)?)))
+        }
+    }
 }
 
 fn shared(config: &Config, model: &Model, cost: CostModel) -> Shared {

@@ -93,7 +93,7 @@ impl Caller {
 }
 
 /// The key of `Authorization: Bearer KEY`.
-fn bearer(request: &HttpRequest) -> Option<String> {
+pub(crate) fn bearer(request: &HttpRequest) -> Option<String> {
     let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, key) = value.split_once(' ')?;
     let key = key.trim();

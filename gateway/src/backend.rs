@@ -11,7 +11,8 @@ use crate::calibrate;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::demo;
-use crate::model::{Defaults, Model};
+use crate::model::{Defaults, Model, Runs};
+use crate::remote;
 
 /// Why there is no model.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +20,9 @@ pub enum BackendError {
     /// The engine's reason.
     #[error(transparent)]
     Engine(#[from] engine::EngineError),
+    /// The other executors.
+    #[error(transparent)]
+    Fleet(#[from] remote::StartError),
     /// The executor cannot even be measured.
     #[error("the model does not run: {0}")]
     Executor(#[from] base::ExecError),
@@ -64,7 +68,16 @@ pub fn model_of(engine: &engine::Engine, config: &Config, clock: Clock) -> Model
             top_k: info.defaults.top_k,
         },
         created: clock.unix_ms() / 1_000,
+        runs: Runs::Engine,
     }
+}
+
+/// What runs the rows, ready: the local engine where there is one, measured; else what is known of a fleet's model.
+pub async fn prepare(config: &Config, store: &Store, clock: Clock) -> Result<Backend, BackendError> {
+    if config.has_local_engine() {
+        return ready(load(config)?, config, store, clock).await;
+    }
+    Ok(Backend { executor: None, model: remote::model(config, clock)?, cost: CostModel::default() })
 }
 
 /// Measures the engine, or takes what was measured on this machine before.
@@ -95,5 +108,5 @@ pub async fn ready(
         kv_blocks = model.kv_blocks,
         "the model is ready"
     );
-    Ok(Backend { executor: Box::new(engine.executor), model, cost })
+    Ok(Backend { executor: Some(Box::new(engine.executor)), model, cost })
 }

@@ -373,6 +373,14 @@ fn print_configuration(mut config: Config) -> Result<(), Failure> {
     if config.store.database.take().is_some() {
         say!("# store.database is set and not shown");
     }
+    for executor in &mut config.executors {
+        if executor.api_key.take().is_some() {
+            say!("# an executor's api_key is set and not shown");
+        }
+    }
+    if config.auth.admin_key.take().is_some() {
+        say!("# auth.admin_key is set and not shown");
+    }
     say!("{}", toml::to_string_pretty(&config)?);
     Ok(())
 }
@@ -393,8 +401,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     }
     let store = open(&config).await?;
     let clock = Clock::start();
-    let engine = backend::load(&config)?;
-    let backend = backend::ready(engine, &config, &store, clock).await?;
+    let backend = backend::prepare(&config, &store, clock).await?;
     let mode = config.auth.mode;
     let model = backend.model.name.clone();
     // Signals are caught before the address is announced: whoever reads it may stop the server.

@@ -5,16 +5,19 @@
 //! refused and [`Config::validate`] names the field that would not work.
 
 mod bulk;
+mod executors;
 mod retrieval;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use base::{Bytes, Millis};
+use base::{Bytes, Millis, TokenCount};
 use scheduler::SchedulerConfig;
+use scheduler::fleet::FleetConfig;
 use serde::{Deserialize, Serialize};
 
 pub use bulk::BulkConfig;
+pub use executors::{Dialect, ExecutorConfig, ExecutorKind, PromptForm, Secret};
 pub use retrieval::RetrievalConfig;
 
 /// Why the server does not start.
@@ -75,6 +78,10 @@ pub struct Config {
     pub retrieval: RetrievalConfig,
     /// Files and batches.
     pub bulk: BulkConfig,
+    /// How rows are shared out among executors.
+    pub fleet: FleetConfig,
+    /// What runs rows; without any, the local engine alone.
+    pub executors: Vec<ExecutorConfig>,
 }
 
 /// The listener and its clients' patience.
@@ -142,11 +149,14 @@ pub struct AuthConfig {
     pub mode: AuthMode,
     /// A revoked key stops working within this time.
     pub remember_ms: Millis,
+    /// The key of operators' routes; without it they are off. Write `${NAME}` to take it from the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_key: Option<Secret>,
 }
 
 impl Default for AuthConfig {
     fn default() -> Self {
-        Self { mode: AuthMode::Keys, remember_ms: Millis(2_000) }
+        Self { mode: AuthMode::Keys, remember_ms: Millis(2_000), admin_key: None }
     }
 }
 
@@ -234,6 +244,12 @@ pub struct ModelConfig {
     pub dir: Option<PathBuf>,
     /// The name clients see; by default the checkpoint's own.
     pub name: Option<String>,
+    /// A Hugging Face folder whose tokenizer and chat template make the prompts of a fleet of servers that take token
+    /// ids; its weights are not read and need not be there. Without it such a fleet is sent texts.
+    pub tokenizer: Option<PathBuf>,
+    /// Most tokens of a prompt and its output, where only servers run rows; by default what `tokenizer` says, or no bound
+    /// but theirs.
+    pub context_max: Option<TokenCount>,
     /// Measure the executor at start even when a measurement for this model and machine is stored.
     pub recalibrate: bool,
 }
@@ -383,6 +399,7 @@ impl Config {
         }
         self.retrieval.validate()?;
         self.bulk.validate()?;
+        self.validate_executors()?;
         self.engine.validate().map_err(|(field, reason)| invalid(field, &reason))?;
         self.scheduler.validate().map_err(|error| invalid("scheduler", &error.to_string()))
     }

@@ -4,25 +4,31 @@
 //! locks and cannot race: they are decided here, one message at a time. It never waits for a client; when
 //! there is no work it waits for the inbox. Must not know HTTP or storage.
 
+mod engine;
 mod fan_out;
 mod intake;
+mod plant;
 
 use std::collections::{BTreeMap, HashMap};
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, Weak};
 
-use base::{Executor, PinId, RelQueryId, StepOutcome, TenantId, Time};
-use scheduler::{CostModel, Event, Scheduler, Stats};
+use base::{PinId, RelQueryId, TenantId, Time};
+use scheduler::{CostModel, Stats};
 
 use crate::account::{Account, Accounts};
 use crate::board::{Board, Source, Status};
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::health::Pulse;
-use crate::intake::{CellKey, Intake, Message, OpenKey};
+use crate::intake::{CellKey, Intake, Message, OpenKey, Wait};
 use crate::metrics::Metrics;
 use crate::pins::{self, Filling, Pin};
+use crate::remote::ExecutorView;
 use crate::results::Results;
+
+pub use engine::Engine;
+pub(crate) use engine::Turn;
+pub use plant::Plant;
 
 /// What the loop shares with the handlers.
 pub struct Shared {
@@ -69,6 +75,8 @@ pub struct View {
     pub cost: CostModel,
     /// The last decision, in words.
     pub decision: String,
+    /// The executors of a fleet.
+    pub executors: Vec<ExecutorView>,
 }
 
 /// A row in flight: its relQuery of the scheduler and its number there.
@@ -113,8 +121,7 @@ pub struct Coalescing {
 
 /// The loop's state.
 pub struct Driver {
-    scheduler: Scheduler,
-    executor: Box<dyn Executor>,
+    plant: Plant,
     shared: Arc<Shared>,
     coalescing: Coalescing,
     flights: HashMap<RelQueryId, Flight>,
@@ -126,21 +133,13 @@ pub struct Driver {
     boards: HashMap<RelQueryId, (Arc<Board>, Vec<Spot>)>,
     /// Boards to wake once this round's events are all written.
     touched: HashMap<RelQueryId, Arc<Board>>,
-    /// When the last step ended, while steps follow one another.
-    last_end: Option<Time>,
 }
 
 impl Driver {
     /// A loop at rest.
-    pub fn new(
-        scheduler: Scheduler,
-        executor: Box<dyn Executor>,
-        shared: Arc<Shared>,
-        coalescing: Coalescing,
-    ) -> Self {
+    pub fn new(plant: Plant, shared: Arc<Shared>, coalescing: Coalescing) -> Self {
         Self {
-            scheduler,
-            executor,
+            plant,
             shared,
             coalescing,
             flights: HashMap::new(),
@@ -149,7 +148,6 @@ impl Driver {
             pins: HashMap::new(),
             boards: HashMap::new(),
             touched: HashMap::new(),
-            last_end: None,
         }
     }
 
@@ -157,20 +155,30 @@ impl Driver {
     pub fn run(mut self) {
         let mut idle = true;
         loop {
-            for message in self.shared.intake.take(idle) {
+            let wait = match (idle, self.plant.patience(&self.shared)) {
+                (false, _) => Wait::No,
+                (true, Some(span)) => Wait::For(span),
+                (true, None) => Wait::Forever,
+            };
+            for message in self.shared.intake.take(wait) {
                 match message {
                     Message::Submit(job) => self.submit(job),
                     Message::Leave(board) => self.leave(&board),
                     Message::Unpin(pin) => {
                         self.pins.remove(&pin);
-                        self.scheduler.unpin(pin);
+                        self.plant.unpin(pin);
+                    }
+                    Message::News(news) => {
+                        let events = self.plant.hear(news, &self.shared);
+                        let now = self.shared.clock.now();
+                        events.into_iter().for_each(|event| self.event(event, now));
                     }
                     Message::Stop => return self.fail_all(&ApiError::ShuttingDown),
                 }
             }
             self.wake_readers();
-            idle = !self.step();
-            let lost = self.scheduler.drain_lost_pins();
+            idle = !self.turn();
+            let lost = self.plant.drain_lost_pins();
             pins::lost(lost.into_iter().filter_map(|pin| self.pins.remove(&pin)));
             if idle && self.flights.is_empty() {
                 self.shared.pulse.idle();
@@ -179,50 +187,21 @@ impl Driver {
         }
     }
 
-    /// Plans and runs one step. False: there was nothing to do.
-    fn step(&mut self) -> bool {
-        let clock = self.shared.clock;
-        let planning = clock.now();
-        let Some(plan) = self.scheduler.plan(planning) else {
-            self.last_end = None;
-            return false;
-        };
-        self.shared.pulse.busy(planning);
-        let planned = clock.now();
-        let gap = self.last_end.map(|end| planned.since(end));
-        let result = std::panic::catch_unwind(AssertUnwindSafe(|| self.executor.step(&plan)));
-        let now = clock.now();
-        let events = match result {
-            Ok(Ok(outcome)) => self.applied(outcome, planning, now),
-            Ok(Err(error)) => {
-                tracing::warn!(step = plan.step.0, %error, "a step failed");
-                self.shared.metrics.step_failures.increment(1);
-                self.last_end = None;
-                self.scheduler.abort_step(plan.step, &error.to_string(), now)
+    /// Has the plant do what can be done now. False: there was nothing to do.
+    fn turn(&mut self) -> bool {
+        match self.plant.turn(&self.shared) {
+            Turn::Idle => false,
+            Turn::Stepped(events, now) => {
+                events.into_iter().for_each(|event| self.event(event, now));
+                self.wake_readers();
+                true
             }
-            Err(_) => {
-                tracing::error!(step = plan.step.0, "the executor panicked; nothing more will run");
+            Turn::Dead => {
                 self.shared.pulse.die();
                 self.fail_all(&ApiError::Dead);
-                return false;
+                false
             }
-        };
-        self.shared.pulse.step(now);
-        let applied = clock.now();
-        let scheduling = planned.since(planning) + applied.since(now);
-        self.shared.metrics.step(&plan, gap, scheduling, now.since(planned));
-        for event in events {
-            self.event(event, now);
         }
-        self.wake_readers();
-        true
-    }
-
-    /// The scheduler's model of the machine is fitted to the time from step to step, not to the executor's
-    /// alone: planning, fan-out and whoever else has the processor are what a step costs as well.
-    fn applied(&mut self, outcome: StepOutcome, planning: Time, now: Time) -> Vec<Event> {
-        let begun = self.last_end.replace(now).unwrap_or(planning);
-        self.scheduler.apply(&StepOutcome { elapsed: now.since(begun), ..outcome }, now)
     }
 
     /// Forgets a relQuery of the scheduler.
@@ -238,11 +217,7 @@ impl Driver {
 
     /// Publishes what the scheduler says of itself.
     fn look(&self) {
-        let view = View {
-            stats: self.scheduler.stats(),
-            cost: self.scheduler.cost(),
-            decision: self.scheduler.last_decision().to_string(),
-        };
+        let view = self.plant.view(&self.shared);
         self.shared.metrics.look(&view.stats);
         *self.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = view;
     }
@@ -255,7 +230,7 @@ impl Driver {
         }
         for (id, flight) in self.flights.drain() {
             self.shared.intake.finished(flight.rows.len() as u64);
-            self.scheduler.cancel(id);
+            self.plant.cancel(id);
         }
         self.open.clear();
         self.in_flight.clear();

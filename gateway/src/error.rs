@@ -99,6 +99,9 @@ pub enum ApiError {
     /// The server was started without what this needs.
     #[error("this server is not set up for this: its setting `{0}` is not set")]
     NotConfigured(&'static str),
+    /// Only the local engine does this.
+    #[error("{0} need the local engine, and this server's rows run on other executors too")]
+    NeedsEngine(&'static str),
     /// The work was cancelled by its owner.
     #[error("the relQuery was cancelled")]
     Cancelled,
@@ -140,7 +143,7 @@ impl ApiError {
             | Self::KeyReused(_)
             | Self::BodyTimeout => "invalid_request_error",
             Self::Overloaded { .. } | Self::Constraints { .. } | Self::Busy { .. } => "rate_limit_exceeded",
-            Self::NotConfigured(_) => "not_configured",
+            Self::NotConfigured(_) | Self::NeedsEngine(_) => "not_configured",
             Self::Cancelled => "cancelled",
             Self::Deadline => "timeout",
             Self::ShuttingDown | Self::Dead => "service_unavailable",
@@ -158,6 +161,7 @@ impl ApiError {
             Self::Constraints { .. } => Some("constraint_limit"),
             Self::Busy { .. } => Some("busy"),
             Self::NotConfigured(_) => Some("not_configured"),
+            Self::NeedsEngine(_) => Some("needs_engine"),
             Self::Malformed(_) => Some("malformed_json"),
             Self::TooLarge { .. } => Some("too_large"),
             Self::KeyReused(_) => Some("idempotency_key_reused"),
@@ -184,6 +188,7 @@ impl ApiError {
             Self::KeyReused(header) => Some((*header).into()),
             Self::Busy { .. }
             | Self::NotConfigured(_)
+            | Self::NeedsEngine(_)
             | Self::Unauthorized
             | Self::Malformed(_)
             | Self::TooLarge { .. }
@@ -268,7 +273,7 @@ impl ResponseError for ApiError {
             Self::Overloaded { .. } | Self::Constraints { .. } | Self::Busy { .. } => {
                 StatusCode::TOO_MANY_REQUESTS
             }
-            Self::NotConfigured(_) => StatusCode::NOT_IMPLEMENTED,
+            Self::NotConfigured(_) | Self::NeedsEngine(_) => StatusCode::NOT_IMPLEMENTED,
             Self::Cancelled | Self::KeyReused(_) => StatusCode::CONFLICT,
             Self::Deadline => StatusCode::GATEWAY_TIMEOUT,
             Self::ShuttingDown | Self::Dead => StatusCode::SERVICE_UNAVAILABLE,
@@ -296,6 +301,7 @@ impl ResponseError for ApiError {
             }
             Self::Unauthorized
             | Self::NotConfigured(_)
+            | Self::NeedsEngine(_)
             | Self::Invalid { .. }
             | Self::Malformed(_)
             | Self::TooLong { .. }

@@ -35,6 +35,11 @@ impl Pulse {
         self.steps.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Something was taken in that is progress, and no step.
+    pub fn turned(&self, now: Time) {
+        self.progress.store(now.0, Ordering::Release);
+    }
+
     /// A row finished.
     pub fn row(&self) {
         self.rows.fetch_add(1, Ordering::AcqRel);

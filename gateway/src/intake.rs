@@ -8,11 +8,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use base::{PinId, ServiceClass, Time, WorkItem};
+use base::{Nanos, PinId, ServiceClass, Time, WorkItem};
 
 use crate::account::Account;
 use crate::board::Board;
 use crate::pins::Filling;
+use crate::remote::News;
 
 /// Identity of a cell's answer within a tenant: model revision, prompt tokens and generation, hashed.
 pub type CellKey = [u8; 32];
@@ -77,6 +78,8 @@ pub enum Message {
     Leave(Arc<Board>),
     /// Let go what a pin holds.
     Unpin(PinId),
+    /// An executor of a fleet reports.
+    News(News),
     /// Fail what is unfinished and end the thread.
     Stop,
 }
@@ -90,6 +93,17 @@ pub struct Full {
     pub asked: u64,
     /// The bound.
     pub limit: u64,
+}
+
+/// How long to wait for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// So long at most.
+    For(Nanos),
+    /// Until there is one.
+    Forever,
 }
 
 /// The bounded inbox.
@@ -140,6 +154,11 @@ impl Intake {
         self.push(Message::Unpin(pin));
     }
 
+    /// Reports of an executor of a fleet. Bounded by the rows in flight.
+    pub fn news(&self, news: News) {
+        self.push(Message::News(news));
+    }
+
     /// Ends the loop.
     pub fn stop(&self) {
         self.push(Message::Stop);
@@ -160,11 +179,20 @@ impl Intake {
         self.unfinished.load(Ordering::Acquire)
     }
 
-    /// Takes what is there; with `wait`, waits until there is something.
-    pub fn take(&self, wait: bool) -> VecDeque<Message> {
+    /// Takes what is there, waiting for it as said.
+    pub fn take(&self, wait: Wait) -> VecDeque<Message> {
         let mut inbox = self.inbox();
-        while wait && inbox.is_empty() {
-            inbox = self.wake.wait(inbox).unwrap_or_else(|poisoned| poisoned.into_inner());
+        match wait {
+            Wait::No => {}
+            Wait::For(span) => {
+                let span = std::time::Duration::from_nanos(span.0);
+                let waited = self.wake.wait_timeout_while(inbox, span, |inbox| inbox.is_empty());
+                inbox = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            }
+            Wait::Forever => {
+                let waited = self.wake.wait_while(inbox, |inbox| inbox.is_empty());
+                inbox = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            }
         }
         std::mem::take(&mut *inbox)
     }

@@ -37,6 +37,7 @@ pub mod pins;
 pub mod prepare;
 pub mod query;
 pub mod registry;
+pub mod remote;
 pub mod reorder;
 pub mod repeats;
 pub mod results;

@@ -4,10 +4,16 @@
 //! globally: two servers in one process (tests) do not share counts, and a name that is not here does not
 //! exist. `vllm:` names stand for what both servers have, so dashboards made for vLLM work.
 
+mod executor;
+
+use std::sync::Arc;
+
 use base::{BatchKind, BatchPlan, End, Nanos};
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use scheduler::Stats;
+
+pub use executor::ExecutorMetrics;
 
 use crate::board::{State, Status, Usage};
 
@@ -21,6 +27,7 @@ const STEP_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0
 
 /// Handles of every metric.
 pub struct Metrics {
+    recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
     /// Steps by kind: prefill, decode, mixed.
     steps: [Counter; 3],
@@ -171,10 +178,16 @@ impl Metrics {
             })
             .expect("the bucket lists are not empty")
             .build_recorder();
+        let recorder = Arc::new(recorder);
         Self::register(&recorder, &Registry { recorder: &recorder, model: model.to_owned() })
     }
 
-    fn register(recorder: &PrometheusRecorder, r: &Registry<'_>) -> Self {
+    /// The metrics of an executor of a fleet.
+    pub fn executor(&self, name: &str) -> ExecutorMetrics {
+        ExecutorMetrics::new(&self.recorder, name)
+    }
+
+    fn register(recorder: &Arc<PrometheusRecorder>, r: &Registry<'_>) -> Self {
         let steps = |kind| r.counter_of("relserve_steps_total", &[("kind", kind)], "Model steps by kind");
         let ended =
             |how| r.counter_of("relserve_relqueries_total", &[("status", how)], "RelQueries that ended");
@@ -183,6 +196,7 @@ impl Metrics {
             |how| r.counter_of("relserve_cache_rows_total", &[("result", how)], "Result cache lookups");
         let kv = |state| r.gauge("relserve_kv_blocks", &[("state", state)], "KV blocks by state");
         Self {
+            recorder: Arc::clone(recorder),
             handle: recorder.handle(),
             steps: [steps("prefill"), steps("decode"), steps("mixed")],
             step_failures: r.counter("relserve_step_failures_total", "Steps that failed whole"),

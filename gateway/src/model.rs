@@ -7,6 +7,9 @@ use std::sync::Arc;
 use base::{ChatTemplate, ConstraintCompiler, SectionReuse, TokenCount, Tokenizer};
 use ir::Tags;
 
+use crate::config::PromptForm;
+use crate::error::ApiError;
+
 /// Text and tokens of a model, chat template included.
 pub trait Text: Tokenizer + ChatTemplate {}
 
@@ -21,6 +24,15 @@ pub struct Defaults {
     pub top_p: f32,
     /// Most likely tokens kept.
     pub top_k: Option<u32>,
+}
+
+/// What runs the model's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// The local engine alone.
+    Engine,
+    /// Several executors, which take prompts in this form.
+    Fleet(PromptForm),
 }
 
 /// The served model.
@@ -52,6 +64,8 @@ pub struct Model {
     pub defaults: Defaults,
     /// When it was loaded, unix seconds.
     pub created: u64,
+    /// What runs its rows.
+    pub runs: Runs,
 }
 
 impl Model {
@@ -60,6 +74,19 @@ impl Model {
         match self.has_chat {
             true => Tags::of(&*self.text, &*self.text).map_err(|error| error.to_string()),
             false => Err("the model has no chat template: it knows no system, user or assistant".into()),
+        }
+    }
+
+    /// Whether token ids mean anything to a caller.
+    pub fn has_ids(&self) -> bool {
+        self.runs != Runs::Fleet(PromptForm::Messages)
+    }
+
+    /// Refuses what only the local engine does, where it is not all that runs rows.
+    pub fn needs_engine(&self, what: &'static str) -> Result<(), ApiError> {
+        match self.runs {
+            Runs::Engine => Ok(()),
+            Runs::Fleet(_) => Err(ApiError::NeedsEngine(what)),
         }
     }
 

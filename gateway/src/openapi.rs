@@ -3,7 +3,9 @@
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::routes::{batches, cells, corpora, files, openai, ops, prompts, query, relqueries, schemas};
+use crate::routes::{
+    batches, cells, corpora, executors, files, openai, ops, prompts, query, relqueries, schemas,
+};
 
 /// The document.
 #[derive(OpenApi)]
@@ -40,6 +42,9 @@ use crate::routes::{batches, cells, corpora, files, openai, ops, prompts, query,
         schemas::delete,
         prompts::create,
         query::create,
+        executors::list,
+        executors::drain,
+        executors::resume,
         ops::healthz,
         ops::readyz,
         ops::metrics,

@@ -22,7 +22,7 @@ impl Driver {
                 }
             }
             Event::Token { relquery, row, token, text } => {
-                self.said(relquery, row, (Some(token), &text), now)
+                self.said(relquery, row, (Some(token), &text), now);
             }
             Event::Text { relquery, row, text } => self.said(relquery, row, (None, &text), now),
             Event::RowDone { relquery, row, end, usage } => self.row_done(relquery, row, end, usage, now),
@@ -41,7 +41,7 @@ impl Driver {
             }
             Event::RelQueryDone { relquery, periods, .. } => {
                 let Some(flight) = self.close(relquery) else { return };
-                if let Some(filling) = flight.pin.filter(|pin| self.scheduler.pinned(pin.id()).is_some()) {
+                if let Some(filling) = flight.pin.filter(|pin| self.plant.is_pinned(pin.id())) {
                     filling.done();
                 }
                 if let Some(owner) = flight.owner {
@@ -51,6 +51,7 @@ impl Driver {
         }
     }
 
+    /// A piece of a row's output; its token where it is one.
     fn said(&mut self, id: RelQueryId, number: u32, (token, text): (Option<TokenId>, &str), now: Time) {
         let row = self.flights.get_mut(&id).and_then(|flight| flight.rows.get_mut(&number));
         let Some(row) = row else { return };

@@ -115,9 +115,9 @@ impl Driver {
         let arrival = submission.arrival;
         let result = if join {
             self.shared.metrics.rows_coalesced.increment(count as u64);
-            self.scheduler.extend(id, submission.items)
+            self.plant.extend(id, submission.items)
         } else {
-            self.scheduler.submit(submission)
+            self.plant.submit(submission)
         };
         if let Err(refused) = result {
             return self.refuse(flights, &refused);
@@ -134,7 +134,7 @@ impl Driver {
         if let Some(filling) = &pin
             && filling.pin().upgrade().is_some()
         {
-            self.scheduler.pin(id, filling.id());
+            self.plant.pin(id, filling.id());
             self.pins.insert(filling.id(), filling.pin());
         }
         let owner = (!join).then(|| Arc::clone(board));
@@ -195,10 +195,10 @@ impl Driver {
             self.shared.intake.finished(1);
             self.shared.metrics.rows_cancelled.increment(1);
             if flight.rows.is_empty() {
-                self.scheduler.cancel(id);
+                self.plant.cancel(id);
                 self.close(id);
             } else {
-                self.scheduler.cancel_row(id, number);
+                self.plant.cancel_row(id, number);
             }
         }
     }

@@ -3,6 +3,7 @@
 pub mod batches;
 pub mod cells;
 pub mod corpora;
+pub mod executors;
 pub mod files;
 pub mod openai;
 pub mod ops;
@@ -36,6 +37,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     query::configure(routes);
     files::configure(routes);
     batches::configure(routes);
+    executors::configure(routes);
     ops::configure(routes);
 }
 

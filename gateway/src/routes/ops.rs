@@ -63,9 +63,12 @@ pub async fn healthz(app: Data<App>) -> HttpResponse {
 /// Whether new work is taken.
 #[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn readyz(app: Data<App>) -> HttpResponse {
-    let (ready, status) = match (app.shared.pulse.is_dead(), app.is_draining()) {
-        (true, _) => (false, "dead"),
-        (_, true) => (false, "draining"),
+    let executors = app.view().executors;
+    let has_executor = !app.config.has_fleet() || executors.iter().any(|executor| executor.is_up);
+    let (ready, status) = match (app.shared.pulse.is_dead(), app.is_draining(), has_executor) {
+        (true, ..) => (false, "dead"),
+        (_, true, _) => (false, "draining"),
+        (_, _, false) => (false, "no executor is up"),
         _ => (true, "ready"),
     };
     let body = json!({ "status": status });

@@ -42,6 +42,7 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
+    app.model.needs_engine("prompts of modules")?;
     let wanted = ask((&app, caller), &request, payload, read).await?;
     let Some(ready) = schemas::find(&app, caller.tenant, &wanted.prompt.schema).await? else {
         let reason = format!("there is no schema `{}`: POST /v1/schemas registers one", wanted.prompt.schema);

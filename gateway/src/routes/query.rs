@@ -53,6 +53,7 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
+    app.model.needs_engine("span queries")?;
     let asked = Arc::new(ask((&app, caller), &request, payload, read).await?);
     let asker = Asker { caller, class: asked.class, deadline: asked.deadline.map(clock::until) };
     let planned = plan(&app, caller, &asked).await?;

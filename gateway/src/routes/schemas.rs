@@ -50,6 +50,7 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
+    app.model.needs_engine("schemas")?;
     let wanted = ask((&app, caller), &request, payload, read_request).await?;
     let (ready, usage) = schemas::register(&app, caller, wanted).await?;
     Ok(HttpResponse::Ok().json(SchemaReply { usage: Some(usage.into()), ..shown(&app, &ready) }))

@@ -131,7 +131,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::constraints::{Constraints, Purpose};
     use crate::json;
-    use crate::model::{Defaults, Model};
+    use crate::model::{Defaults, Model, Runs};
 
     /// A model of 257 tokens that likes to be sampled warmly.
     pub(super) fn model() -> Model {
@@ -149,6 +149,7 @@ mod tests {
             reuse: base::SectionReuse::Anywhere,
             defaults: Defaults { temperature: 0.7, top_p: 0.9, top_k: Some(40) },
             created: 1,
+            runs: Runs::Engine,
         }
     }
 
@@ -204,6 +205,8 @@ mod tests {
         let high = take(r#"{"temperature":2,"top_p":1,"top_k":257,"seed":18446744073709551615,"stop":"x"}"#);
         let high = high.expect("valid").sampling;
         assert_eq!((high.seed, high.generation.top_k), (Some(u64::MAX), Some(257)));
+        let all = take(r#"{"top_k":-1}"#).expect("valid").sampling;
+        assert_eq!(all.generation.top_k, None, "whatever the model's own");
         let open = take("{}").expect("valid");
         let generation = &open.sampling.generation;
         assert_eq!((generation.temperature, generation.top_p, generation.top_k), (0.7, 0.9, Some(40)));

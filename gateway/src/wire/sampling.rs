@@ -64,14 +64,14 @@ impl Sampling {
         }
         let temperature = fields.number("temperature", "from 0 to 2", |t| (0.0..=2.0).contains(&t))?;
         let top_p = fields.number("top_p", "above 0 and at most 1", |p| p > 0.0 && p <= 1.0)?;
-        let top_k = fields.integer("top_k", 1, u64::from(model.vocab))?;
+        let top_k = top_k(fields, model.vocab, absent.top_k)?;
         let (constraint, compiled) = constraint::take(fields, terms)?.unzip();
         let generation = Generation {
             output_max: TokenCount(output_max),
             // The smallest f32 above 0 rather than 0: a tiny p is legal and must not become an illegal one.
             top_p: top_p.map_or(absent.top_p, |p| (p as f32).max(f32::MIN_POSITIVE)),
             temperature: temperature.map_or(absent.temperature, |t| t as f32),
-            top_k: top_k.and_then(|k| u32::try_from(k).ok()).or(absent.top_k),
+            top_k,
             stop: stops(fields, limits)?,
             stop_tokens: Vec::new(),
             ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
@@ -79,6 +79,18 @@ impl Sampling {
             compiled: compiled.unwrap_or_default(),
         };
         Ok(Self { generation: Arc::new(generation), seed: seed(fields)? })
+    }
+}
+
+/// `top_k`: how many of the most likely tokens are kept; -1 is vLLM's word for all of them.
+fn top_k(fields: &mut Fields, vocab: u32, absent: Option<u32>) -> Result<Option<u32>, ApiError> {
+    let Some(value) = fields.take("top_k") else { return Ok(absent) };
+    if value.as_i64() == Some(-1) {
+        return Ok(None);
+    }
+    match value.as_u64().and_then(|k| u32::try_from(k).ok()).filter(|k| (1..=vocab).contains(k)) {
+        Some(top_k) => Ok(Some(top_k)),
+        None => fields.bad("top_k", format!("must be an integer from 1 to {vocab}, or -1 for all")),
     }
 }
 

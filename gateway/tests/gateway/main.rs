@@ -21,6 +21,7 @@ mod queries;
 mod refusals;
 mod relqueries;
 mod repeats;
+mod replicas;
 mod shutdown;
 mod simulate;
 mod speculation;

@@ -155,7 +155,7 @@ impl Fleet {
         let lost = self.requests.iter().filter(|(_, flying)| flying.replica == id);
         let lost: Vec<RequestId> = lost.map(|(request, _)| *request).collect();
         for request in &lost {
-            self.take_back(*request, "it went down");
+            self.take_back(*request, "it went down", true);
         }
         lost
     }

@@ -172,10 +172,10 @@ impl Query {
     }
 
     /// A row that ran waits again, before the others.
-    pub(crate) fn requeue(&mut self, number: u32, failed: ReplicaId) {
+    pub(crate) fn requeue(&mut self, number: u32, failed: ReplicaId, is_try: bool) {
         let Some(row) = self.rows.get_mut(&number) else { return };
         row.request = None;
-        row.tries += 1;
+        row.tries += u32::from(is_try);
         row.avoid = Some(failed);
         self.requeued.insert(number);
         self.waiting += 1;

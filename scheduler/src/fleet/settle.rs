@@ -32,6 +32,9 @@ pub enum Failure {
     Row(RowError),
     /// The replica, in words: the row is tried on another.
     Replica(String),
+    /// The replica did not even begin, in words: nobody was there, or it asked to be left alone. As before, but the row's
+    /// tries are as they were: it says nothing of the row.
+    Untried(String),
 }
 
 impl Fleet {
@@ -82,19 +85,20 @@ impl Fleet {
         let Some(flying) = self.requests.get(&request).copied() else { return Vec::new() };
         match failure {
             Failure::Row(error) => self.fail_row(flying.relquery, flying.row, error),
-            Failure::Replica(reason) => self.take_back(request, &reason),
+            Failure::Replica(reason) => self.take_back(request, &reason, true),
+            Failure::Untried(reason) => self.take_back(request, &reason, false),
         }
         self.drain_events(now)
     }
 
-    /// A row leaves its replica: it waits again, or fails for good.
-    pub(crate) fn take_back(&mut self, request: RequestId, reason: &str) {
+    /// A row leaves its replica: it waits again, or fails for good. `is_try`: the replica failed under it.
+    pub(crate) fn take_back(&mut self, request: RequestId, reason: &str, is_try: bool) {
         let Some(flying) = self.requests.get(&request).copied() else { return };
         let Flying { relquery, row, replica, .. } = flying;
         let tries = self.queries.get(&relquery).and_then(|query| query.row(row)).map_or(0, |row| row.tries);
         let problem = if flying.has_begun {
             Some(format!("replica {replica} failed after the answer had begun: {reason}"))
-        } else if tries + 1 >= self.config.tries_max {
+        } else if is_try && tries + 1 >= self.config.tries_max {
             Some(format!("{} replicas failed under this row, the last ({replica}): {reason}", tries + 1))
         } else {
             None
@@ -105,7 +109,7 @@ impl Fleet {
                 self.requests.remove(&request);
                 self.router.end(replica, flying.tokens);
                 if let Some(query) = self.queries.get_mut(&relquery) {
-                    query.requeue(row, replica);
+                    query.requeue(row, replica, is_try);
                 }
                 self.counters.retries += 1;
                 self.place(relquery);

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{Common, finish_completion};
 use crate::error::ApiError;
 use crate::json::Fields;
+use crate::model::Model;
 use crate::wire::Terms;
 
 /// A prompt to complete.
@@ -30,14 +31,14 @@ impl CompletionRequest {
     /// Reads and checks the fields.
     pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
         let common = Common::take(&mut fields, terms, &["max_tokens"])?;
-        let prompts = take_prompts(&mut fields, terms.limits.rows_max, terms.model.vocab)?;
+        let prompts = take_prompts(&mut fields, terms.limits.rows_max, terms.model)?;
         finish_completion(fields)?;
         Ok(Self { common, prompts })
     }
 }
 
 /// Takes `prompt`: a string, an array of strings, an array of tokens, or an array of those.
-fn take_prompts(fields: &mut Fields, prompts_max: usize, vocab: u32) -> Result<Vec<Prompt>, ApiError> {
+fn take_prompts(fields: &mut Fields, prompts_max: usize, model: &Model) -> Result<Vec<Prompt>, ApiError> {
     let items = match fields.require("prompt")? {
         Value::Array(items) if items.first().is_some_and(Value::is_number) => vec![Value::Array(items)],
         Value::Array(items) => items,
@@ -50,15 +51,19 @@ fn take_prompts(fields: &mut Fields, prompts_max: usize, vocab: u32) -> Result<V
         return fields
             .bad("prompt", format!("has {} prompts; at most {prompts_max} are allowed", items.len()));
     }
-    items.into_iter().map(|item| prompt(fields, item, vocab)).collect()
+    items.into_iter().map(|item| prompt(fields, item, model)).collect()
 }
 
 /// One prompt.
-fn prompt(fields: &Fields, value: Value, vocab: u32) -> Result<Prompt, ApiError> {
+fn prompt(fields: &Fields, value: Value, model: &Model) -> Result<Prompt, ApiError> {
+    let vocab = model.vocab;
     match value {
         Value::String(text) if text.is_empty() => fields.bad("prompt", "must not be empty"),
         Value::String(text) => Ok(Prompt::Text(text)),
         Value::Array(items) if items.is_empty() => fields.bad("prompt", "must not be empty"),
+        Value::Array(_) if !model.has_ids() => {
+            fields.bad("prompt", "must be text: this server's executors are sent no token ids")
+        }
         Value::Array(items) => match items.iter().map(|item| token(item, vocab)).collect() {
             Some(tokens) => Ok(Prompt::Tokens(tokens)),
             None => {

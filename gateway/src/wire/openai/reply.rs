@@ -118,7 +118,9 @@ pub struct ModelObject {
     /// Always `relserve`.
     pub owned_by: &'static str,
     /// Longest prompt and output together (vLLM's name for it).
-    pub max_model_len: u64,
+    /// Absent where only the servers that run it know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_model_len: Option<u64>,
 }
 
 /// The models that can be called.
@@ -138,7 +140,7 @@ impl ModelObject {
             object: "model",
             created: model.created,
             owned_by: "relserve",
-            max_model_len: model.context_max.0,
+            max_model_len: model.has_ids().then_some(model.context_max.0),
         }
     }
 }

@@ -3,14 +3,16 @@
 pub mod checkpoint;
 pub mod client;
 pub mod double;
+pub mod replica;
 
 use std::sync::Arc;
 
 use base::text::ByteText;
 use base::{Millis, SectionReuse, TokenCount};
 use gateway::app::{Backend, Running, start};
+use gateway::clock::Clock;
 use gateway::config::Config;
-use gateway::model::{Defaults, Model};
+use gateway::model::{Defaults, Model, Runs};
 use scheduler::CostModel;
 use store::{NewKey, Store, UnixMillis};
 
@@ -43,6 +45,7 @@ pub fn model() -> Model {
         reuse: SectionReuse::Anywhere,
         defaults: Defaults { temperature: 1.0, top_p: 1.0, top_k: None },
         created: 0,
+        runs: Runs::Engine,
     }
 }
 
@@ -65,12 +68,22 @@ pub async fn serve_with(config: Config, model: Model) -> Server {
     serve_on(config, model, Store::open("sqlite::memory:").await.unwrap()).await
 }
 
+/// Starts a server whose rows other servers run, or a local engine among them.
+pub async fn serve_fleet(config: Config) -> Server {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let key = key_of(&store, store::DEFAULT_TENANT).await;
+    let backend = gateway::backend::prepare(&config, &store, Clock::start()).await.unwrap();
+    let running = start(config, backend, store).await.unwrap();
+    let client = Client { address: running.address, key: Some(key) };
+    Server { running, client, gate: Arc::new(Gate::open()) }
+}
+
 /// Starts a server on a store.
 pub async fn serve_on(config: Config, model: Model, store: Store) -> Server {
     let gate = Arc::new(Gate::open());
     let executor = Box::new(Double::new(Arc::clone(&gate), model.block_tokens));
     let key = key_of(&store, store::DEFAULT_TENANT).await;
-    let backend = Backend { executor, model, cost: CostModel::default() };
+    let backend = Backend { executor: Some(executor), model, cost: CostModel::default() };
     let running = start(config, backend, store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };
     Server { running, client, gate }

@@ -1,0 +1,306 @@
+//! Settings of executors: what runs rows, where that is not the local engine alone.
+
+use std::collections::BTreeSet;
+
+use base::{Bytes, Millis, TokenCount};
+use serde::{Deserialize, Serialize};
+
+use super::{Config, ConfigError, invalid};
+
+/// One that runs rows: the local engine, or a server that speaks the OpenAI API.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExecutorConfig {
+    /// What it is called in metrics and routes; by default its number, from 0.
+    pub name: Option<String>,
+    /// What it is.
+    pub kind: ExecutorKind,
+    /// Its address, `http://host:port`, with or without a path in front of `/v1`. Of a server only, as all that follows.
+    pub url: Option<String>,
+    /// The model's name there; by default `model.name`.
+    pub model: Option<String>,
+    /// Its API key; write `${NAME}` to take it from the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<Secret>,
+    /// What it understands beyond OpenAI's own fields.
+    pub dialect: Dialect,
+    /// How prompts are sent; by default `tokens` where `model.tokenizer` is set, else `messages`.
+    pub prompt: Option<PromptForm>,
+    /// Most rows in flight: what it can run at a time. More would wait there, where nothing re-ranks them.
+    pub rows_max: u32,
+    /// Most unfinished tokens in flight, prompts and longest outputs: what its KV memory holds. Absent: rows alone count.
+    pub tokens_max: Option<TokenCount>,
+    /// Whether each row's priority is sent; a vLLM needs `--scheduling-policy priority` for it.
+    pub priority: bool,
+    /// Time for a connection.
+    pub connect_ms_max: Millis,
+    /// Time for one try of a row, from the connection to the last byte of its answer.
+    pub try_ms_max: Millis,
+    /// Time between two looks at its health.
+    pub health_ms: Millis,
+    /// Path that says whether it is well, beside its list of models; by default `/health` where the dialect has one.
+    pub health_path: Option<String>,
+    /// Failures one after another that open its breaker.
+    pub failures_max: u32,
+    /// Time for which an open breaker lets nothing through; doubled, up to a minute, each time that the row after it fails.
+    pub open_ms: Millis,
+    /// Bytes of an answer; more is a failure.
+    pub reply_bytes_max: Bytes,
+}
+
+/// What runs rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecutorKind {
+    /// A server that speaks the OpenAI API.
+    #[default]
+    Openai,
+    /// The engine of this process, on `model.dir`.
+    Local,
+}
+
+/// What a server understands beyond OpenAI's own fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Dialect {
+    /// Nothing.
+    #[default]
+    #[serde(rename = "openai")]
+    Openai,
+    /// vLLM's: `structured_outputs` (from 0.11), `top_k`, `ignore_eos`, `priority`. RelServe itself speaks it, but for the last.
+    #[serde(rename = "vllm")]
+    Vllm,
+    /// SGLang's: `regex`, `json_schema`, `top_k`, `ignore_eos`.
+    #[serde(rename = "sglang")]
+    Sglang,
+    /// That of llama.cpp's servers: `grammar`, `top_k`.
+    #[serde(rename = "llama.cpp")]
+    LlamaCpp,
+}
+
+impl Dialect {
+    /// How it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Openai => "openai",
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+            Self::LlamaCpp => "llama.cpp",
+        }
+    }
+}
+
+/// How prompts are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptForm {
+    /// As token ids to `/v1/completions`: exact, and no cell's text can become a special token.
+    Tokens,
+    /// Conversations as messages to `/v1/chat/completions`, other prompts as text to `/v1/completions`.
+    Messages,
+}
+
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("(secret)")
+    }
+}
+
+impl Default for ExecutorConfig {
+    fn default() -> Self {
+        Self {
+            name: None,
+            kind: ExecutorKind::Openai,
+            url: None,
+            model: None,
+            api_key: None,
+            dialect: Dialect::Openai,
+            prompt: None,
+            rows_max: 64,
+            tokens_max: None,
+            priority: false,
+            connect_ms_max: Millis(2_000),
+            try_ms_max: Millis(120_000),
+            health_ms: Millis(2_000),
+            health_path: None,
+            failures_max: 5,
+            open_ms: Millis(1_000),
+            reply_bytes_max: Bytes(16 << 20),
+        }
+    }
+}
+
+impl ExecutorConfig {
+    /// Its path of health.
+    pub fn health_path(&self) -> Option<&str> {
+        match (&self.health_path, self.dialect) {
+            (Some(path), _) => Some(path),
+            (None, Dialect::Vllm | Dialect::Sglang) => Some("/health"),
+            // One of llama.cpp's two servers has none.
+            (None, Dialect::Openai | Dialect::LlamaCpp) => None,
+        }
+    }
+
+    fn validate(&self, place: &str) -> Result<(), ConfigError> {
+        let bad = |field: &str, reason: &str| Err(invalid(&format!("{place}.{field}"), reason));
+        if self.kind == ExecutorKind::Local {
+            return match &self.url {
+                Some(_) => bad("url", "is of a server, and this is the local engine"),
+                None => Ok(()),
+            };
+        }
+        let Some(url) = &self.url else { return bad("url", "is missing; or set kind = \"local\"") };
+        match url.split_once("://") {
+            Some(("http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => {
+                if rest.split('/').next().is_some_and(|host| host.contains('@')) {
+                    return bad("url", "must hold no password; set api_key");
+                }
+            }
+            _ => return bad("url", "must start with http:// or https:// and name a host"),
+        }
+        if self.priority && self.dialect != Dialect::Vllm {
+            return bad("priority", "is only understood by dialect \"vllm\"");
+        }
+        let positive = [
+            ("rows_max", u64::from(self.rows_max)),
+            ("tokens_max", self.tokens_max.map_or(1, |tokens| tokens.0)),
+            ("connect_ms_max", self.connect_ms_max.0),
+            ("try_ms_max", self.try_ms_max.0),
+            ("health_ms", self.health_ms.0),
+            ("failures_max", u64::from(self.failures_max)),
+            ("open_ms", self.open_ms.0),
+            ("reply_bytes_max", self.reply_bytes_max.0),
+        ];
+        match positive.iter().find(|(_, value)| *value == 0) {
+            Some((field, _)) => bad(field, "must be positive"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Config {
+    /// Whether rows run anywhere else than on the local engine alone.
+    pub fn has_fleet(&self) -> bool {
+        !self.executors.is_empty()
+    }
+
+    /// Whether the local engine runs rows.
+    pub fn has_local_engine(&self) -> bool {
+        let is_local = |executor: &ExecutorConfig| executor.kind == ExecutorKind::Local;
+        self.executors.is_empty() || self.executors.iter().any(is_local)
+    }
+
+    /// An executor's name.
+    pub fn executor_name(&self, index: usize) -> String {
+        self.executors[index].name.clone().unwrap_or_else(|| index.to_string())
+    }
+
+    /// How prompts are sent to the executors.
+    pub fn prompt_form(&self) -> PromptForm {
+        let has_local = self.executors.iter().any(|executor| executor.kind == ExecutorKind::Local);
+        let has_ids = has_local || self.model.tokenizer.is_some();
+        let asked = self.executors.iter().find_map(|executor| executor.prompt);
+        asked.unwrap_or(if has_ids { PromptForm::Tokens } else { PromptForm::Messages })
+    }
+
+    /// Refuses executors that could not work together.
+    pub(super) fn validate_executors(&self) -> Result<(), ConfigError> {
+        let form = self.prompt_form();
+        let mut names = BTreeSet::new();
+        let mut locals = 0;
+        for (index, executor) in self.executors.iter().enumerate() {
+            let place = format!("executors[{index}]");
+            executor.validate(&place)?;
+            let name = self.executor_name(index);
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+            if name.is_empty() || !name.chars().all(is_plain) {
+                return Err(invalid(&format!("{place}.name"), "must be letters, digits and -_.: only"));
+            }
+            if !names.insert(name) {
+                return Err(invalid(&format!("{place}.name"), "is another executor's too"));
+            }
+            locals += usize::from(executor.kind == ExecutorKind::Local);
+            if executor.prompt.is_some_and(|own| own != form) {
+                let reason = "must be the same for all executors: a row can go to any of them";
+                return Err(invalid(&format!("{place}.prompt"), reason));
+            }
+            if executor.kind == ExecutorKind::Openai && executor.model.is_none() && self.model.name.is_none()
+            {
+                let reason = "is missing; or set model.name, the name for all of them";
+                return Err(invalid(&format!("{place}.model"), reason));
+            }
+        }
+        let reason = match (locals, form, &self.model.tokenizer) {
+            (2.., ..) => "there is one local engine at most",
+            (1, PromptForm::Messages, _) => {
+                "the local engine takes tokens: prompt = \"messages\" cannot be beside it"
+            }
+            (1, _, Some(_)) => {
+                "model.tokenizer is for fleets without a local engine, whose tokenizer is used otherwise"
+            }
+            (0, PromptForm::Tokens, None) => "prompt = \"tokens\" needs model.tokenizer",
+            (0, PromptForm::Messages, Some(_)) => "prompt = \"messages\" makes no use of model.tokenizer",
+            _ => return self.fleet.validate().map_err(|error| invalid(error.field, error.reason)),
+        };
+        if self.executors.is_empty() {
+            return Ok(());
+        }
+        Err(invalid("executors", reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, part: &str) {
+        let said = match Config::parse(text, &|_| Some("k".into())).and_then(|config| config.validate()) {
+            Ok(()) => "valid".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert!(said.contains(part), "{text:?}: {said:?} lacks {part:?}");
+    }
+
+    #[test]
+    fn ten_lines_are_a_fleet_and_need_no_checkpoint() {
+        let text = "[model]\nname = \"qwen\"\n\n[[executors]]\nurl = \"http://a:8000\"\ndialect = \"vllm\"\n\n\
+                    [[executors]]\nurl = \"http://b:8000\"\ndialect = \"vllm\"\n";
+        check(text, "valid");
+        let config = Config::parse(text, &|_| None).expect("valid");
+        assert_eq!(config.prompt_form(), PromptForm::Messages);
+        assert_eq!((config.executor_name(0), config.executor_name(1)), ("0".into(), "1".into()));
+    }
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        let one = |line: &str| format!("[model]\nname = \"m\"\n[[executors]]\n{line}\n");
+        check(&one("kind = \"openai\""), "executors[0].url");
+        check(&one("url = \"ftp://a\""), "executors[0].url");
+        check(&one("url = \"http://\""), "executors[0].url");
+        check(&one("url = \"http://u:p@a\""), "password");
+        check(&one("url = \"http://a\"\nrows_max = 0"), "executors[0].rows_max");
+        check(&one("url = \"http://a\"\npriority = true"), "executors[0].priority");
+        check(&one("url = \"http://a\"\nprompt = \"tokens\""), "model.tokenizer");
+        check(&one("url = \"http://a\"\nname = \"a b\""), "executors[0].name");
+        check(
+            &one("url = \"http://a\"\n[[executors]]\nurl = \"http://b\"\nname = \"0\""),
+            "another executor's",
+        );
+        check(&one("kind = \"local\"\n[[executors]]\nkind = \"local\""), "one local engine");
+        check(&one("kind = \"local\"\nurl = \"http://a\""), "executors[0].url");
+        check("[[executors]]\nurl = \"http://a\"", "executors[0].model");
+        check(&one("url = \"http://a\"\ndialect = \"tgi\""), "tgi");
+    }
+
+    #[test]
+    fn an_api_key_comes_from_the_environment_and_is_never_shown() {
+        let text = "[model]\nname = \"m\"\n[[executors]]\nurl = \"http://a\"\napi_key = \"${KEY}\"";
+        let config = Config::parse(text, &|_| Some("k3y".into())).expect("valid");
+        assert_eq!(config.executors[0].api_key, Some(Secret("k3y".into())));
+        assert!(!format!("{config:?}").contains("k3y"));
+    }
+}

@@ -1,0 +1,170 @@
+//! A row as a server is asked it: the path and the body of one request.
+
+use base::{Generation, WorkItem};
+use serde_json::{Map, Value, json};
+
+use super::dialect;
+use super::text::{PlainText, Said};
+use crate::config::{Dialect, PromptForm};
+
+/// How a server is asked.
+#[derive(Clone, Debug)]
+pub struct Manner {
+    /// The model's name there.
+    pub model: String,
+    /// What it understands.
+    pub dialect: Dialect,
+    /// How it takes prompts.
+    pub form: PromptForm,
+    /// Whether it is told priorities.
+    pub priority: bool,
+    /// An answer of a conversation may have as many tokens as there is room where a row allows so many: its request named
+    /// no limit.
+    pub open_end: u64,
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ask {
+    /// Below the server's address.
+    pub path: &'static str,
+    /// JSON.
+    pub body: Value,
+}
+
+/// Path of conversations.
+pub const CHAT: &str = "/v1/chat/completions";
+/// Path of other prompts.
+pub const COMPLETIONS: &str = "/v1/completions";
+
+impl Manner {
+    /// What a row asks; why it cannot be asked, where its request has no words in this dialect. `rank`: its priority, lower
+    /// is sooner.
+    pub fn ask(&self, item: &WorkItem, rank: i64) -> Result<Ask, String> {
+        if !item.sections.is_empty() {
+            return Err("only the local engine computes sections of a prompt apart".into());
+        }
+        let mut body = Map::new();
+        body.insert("model".into(), json!(self.model));
+        let path = match self.form {
+            PromptForm::Tokens => {
+                let ids: Vec<u32> = item.prompt.iter().map(|token| token.0).collect();
+                body.insert("prompt".into(), json!(ids));
+                COMPLETIONS
+            }
+            PromptForm::Messages => match PlainText::said(&item.prompt)? {
+                Said::Text(text) => {
+                    body.insert("prompt".into(), json!(text));
+                    COMPLETIONS
+                }
+                Said::Messages(messages) => {
+                    let message = |(role, content): (base::Role, String)| json!({ "role": role.name(), "content": content });
+                    body.insert("messages".into(), messages.into_iter().map(message).collect());
+                    CHAT
+                }
+            },
+        };
+        self.generation(&item.generation, path, &mut body)?;
+        if item.generation.temperature > 0.0 {
+            // 31 bits: what every server takes.
+            body.insert("seed".into(), json!(item.seed & 0x7fff_ffff));
+        }
+        if self.priority {
+            body.insert("priority".into(), json!(rank));
+        }
+        Ok(Ask { path, body: Value::Object(body) })
+    }
+
+    fn generation(
+        &self,
+        asked: &Generation,
+        path: &str,
+        body: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        let is_chat = path == CHAT;
+        if !is_chat || asked.output_max.0 < self.open_end {
+            body.insert("max_tokens".into(), json!(asked.output_max.0));
+        }
+        body.insert("temperature".into(), json!(asked.temperature));
+        body.insert("top_p".into(), json!(asked.top_p));
+        if !asked.stop.is_empty() {
+            body.insert("stop".into(), json!(asked.stop));
+        }
+        body.extend(dialect::fields(asked, self.dialect, is_chat)?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use base::{ChatTemplate, Constraint, Role, Section, Sees, TokenCount, TokenId, Tokenizer};
+
+    use super::*;
+
+    /// A body with what is sent in every one.
+    fn with_rest(mut body: Value) -> Value {
+        let rest = json!({"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0});
+        for (name, value) in rest.as_object().expect("an object") {
+            body[name] = value.clone();
+        }
+        body
+    }
+
+    fn manner(form: PromptForm) -> Manner {
+        Manner { model: "m".into(), dialect: Dialect::Vllm, form, priority: false, open_end: 100 }
+    }
+
+    fn item(prompt: Vec<TokenId>, generation: Generation) -> WorkItem {
+        WorkItem {
+            row: 0,
+            prompt: prompt.into(),
+            spans: Arc::default(),
+            sections: Arc::default(),
+            generation: Arc::new(generation),
+            seed: u64::MAX,
+        }
+    }
+
+    #[test]
+    fn tokens_are_sent_as_they_are() {
+        let manner = Manner { priority: true, ..manner(PromptForm::Tokens) };
+        let generation = Generation {
+            temperature: 0.5,
+            stop: vec!["\n".into()],
+            constraint: Some(Constraint::Choice(vec!["a".into()])),
+            ..Generation::default()
+        };
+        let ask = manner.ask(&item(vec![TokenId(7), TokenId(9)], generation), -3).expect("it can be asked");
+        let body = json!({
+            "model": "m", "prompt": [7, 9], "max_tokens": 64, "temperature": 0.5, "stop": ["\n"],
+            "seed": 0x7fff_ffff, "priority": -3, "structured_outputs": {"choice": ["a"]},
+        });
+        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body) });
+    }
+
+    #[test]
+    fn a_conversation_is_sent_as_messages_and_a_text_as_a_prompt() {
+        let manner = manner(PromptForm::Messages);
+        let frame = PlainText.frame(&[Role::System, Role::User]).expect("a frame");
+        let tokens = PlainText.encode_framed(&frame, &["be brief", "hé"]);
+        let ask = manner.ask(&item(tokens.clone(), Generation::default()), 0).expect("it can be asked");
+        let messages = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hé"}]);
+        let body = json!({"model": "m", "messages": messages, "max_tokens": 64, "temperature": 0.0});
+        assert_eq!(ask, Ask { path: CHAT, body: with_rest(body) });
+        let open = Generation { output_max: TokenCount(100), ..Generation::default() };
+        let ask = manner.ask(&item(tokens, open.clone()), 0).expect("it can be asked");
+        assert_eq!(ask.body.get("max_tokens"), None, "as many as there is room");
+        let ask = manner.ask(&item(PlainText.encode_data("go on"), open), 0).expect("it can be asked");
+        let body = json!({"model": "m", "prompt": "go on", "max_tokens": 100, "temperature": 0.0});
+        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body) });
+    }
+
+    #[test]
+    fn sections_stay_on_the_local_engine() {
+        let section = Section { tokens: TokenCount(1), position: 0, sees: Sees::Before };
+        let item = WorkItem { sections: [section].into(), ..item(vec![TokenId(1)], Generation::default()) };
+        assert!(manner(PromptForm::Tokens).ask(&item, 0).expect_err("refused").contains("local engine"));
+    }
+}

@@ -1,0 +1,159 @@
+//! The HTTP client of one server. Dropping the future of a request closes its connection, which is how the server
+//! hears that nobody waits any more.
+
+use std::error::Error;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::Value;
+
+use super::ask::Ask;
+use super::lane::Unwell;
+use super::reply::{Outcome, cut, outcome};
+use crate::config::{ExecutorConfig, Secret};
+
+/// Bytes of a list of models.
+const MODELS_BYTES_MAX: u64 = 4 << 20;
+
+/// Sends requests to one server.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    /// The server's address, up to where `/v1` begins.
+    base: String,
+    key: Option<Secret>,
+    reply_bytes_max: u64,
+    health_path: Option<String>,
+    health_patience: Duration,
+    try_patience: Duration,
+}
+
+/// Why a body is not there.
+enum Unread {
+    /// It has more bytes than are taken.
+    TooLarge,
+    /// It ended early.
+    Broken(reqwest::Error),
+}
+
+impl Client {
+    /// A client of a server, which is asked nothing yet.
+    pub fn new(config: &ExecutorConfig) -> Result<Self, String> {
+        // The second call of a process finds it installed, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .connect_timeout(Duration::from_millis(config.connect_ms_max.0))
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .map_err(|error| chain(&error))?;
+        let url = config.url.as_deref().unwrap_or_default().trim_end_matches('/');
+        Ok(Self {
+            http,
+            base: url.strip_suffix("/v1").unwrap_or(url).to_owned(),
+            key: config.api_key.clone(),
+            reply_bytes_max: config.reply_bytes_max.0,
+            health_path: config.health_path().map(str::to_owned),
+            health_patience: Duration::from_millis(config.connect_ms_max.0.saturating_mul(2)),
+            try_patience: Duration::from_millis(config.try_ms_max.0),
+        })
+    }
+
+    fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.base));
+        match &self.key {
+            Some(key) => request.bearer_auth(&key.0),
+            None => request,
+        }
+    }
+
+    /// Asks once.
+    pub async fn ask(&self, ask: &Ask) -> Outcome {
+        let request =
+            self.request(reqwest::Method::POST, ask.path).json(&ask.body).timeout(self.try_patience);
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) if error.is_connect() => return Outcome::gone(chain(&error)),
+            Err(error) => return Outcome::failed(chain(&error)),
+        };
+        let status = response.status().as_u16();
+        let header = response.headers().get(reqwest::header::RETRY_AFTER);
+        // A date instead of seconds is as good as none: the breaker has a span of its own.
+        let retry_after = header.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        match read(response, self.reply_bytes_max).await {
+            Ok(body) => outcome(status, retry_after, &body),
+            Err(Unread::TooLarge) => {
+                Outcome::Row(format!("the answer has more than {} bytes", self.reply_bytes_max))
+            }
+            Err(Unread::Broken(error)) => Outcome::failed(chain(&error)),
+        }
+    }
+
+    /// Whether the server is well and serves `model`; why not. With the longest context that it says it takes.
+    pub async fn look(&self, model: &str) -> Result<Option<u64>, Unwell> {
+        if let Some(path) = &self.health_path {
+            self.get(path).await?;
+        }
+        let body = self.get("/v1/models").await?;
+        let list: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let models =
+            list["data"].as_array().ok_or_else(|| gone("its list of models cannot be read".into()))?;
+        let named = |entry: &&Value| entry["id"].as_str() == Some(model);
+        match models.iter().find(named) {
+            Some(entry) => Ok(entry["max_model_len"].as_u64()),
+            None => {
+                let names: Vec<&str> = models.iter().filter_map(|entry| entry["id"].as_str()).collect();
+                Err(gone(cut(&format!("it serves {}, not `{model}`", names.join(", ")))))
+            }
+        }
+    }
+
+    async fn get(&self, path: &str) -> Result<Vec<u8>, Unwell> {
+        let request = self.request(reqwest::Method::GET, path).timeout(self.health_patience);
+        let response = request.send().await;
+        let response =
+            response.map_err(|error| Unwell { is_gone: error.is_connect(), reason: chain(&error) })?;
+        let status = response.status();
+        if !status.is_success() {
+            let is_gone = !matches!(status.as_u16(), 408 | 429);
+            return Err(Unwell {
+                reason: format!("{path} replied with status {}", status.as_u16()),
+                is_gone,
+            });
+        }
+        read(response, MODELS_BYTES_MAX).await.map_err(|unread| match unread {
+            Unread::TooLarge => gone(format!("{path} has more than {MODELS_BYTES_MAX} bytes")),
+            Unread::Broken(error) => Unwell { reason: chain(&error), is_gone: false },
+        })
+    }
+}
+
+/// It is certain that no row is answered there.
+fn gone(reason: String) -> Unwell {
+    Unwell { reason, is_gone: true }
+}
+
+/// A whole body, if it is not too large.
+async fn read(response: reqwest::Response, bytes_max: u64) -> Result<Vec<u8>, Unread> {
+    let mut body = Vec::new();
+    let mut chunks = response.bytes_stream();
+    while let Some(chunk) = chunks.next().await {
+        body.extend_from_slice(&chunk.map_err(Unread::Broken)?);
+        if body.len() as u64 > bytes_max {
+            return Err(Unread::TooLarge);
+        }
+    }
+    Ok(body)
+}
+
+/// An error with its causes: the library's own text hides them. Addresses stay out, which may be nobody's business.
+fn chain(error: &reqwest::Error) -> String {
+    let what = if error.is_timeout() { "it took too long" } else { "the connection failed" };
+    let mut said = what.to_owned();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        said = format!("{said}: {error}");
+        cause = error.source();
+    }
+    cut(&said)
+}

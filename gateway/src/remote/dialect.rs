@@ -1,0 +1,209 @@
+//! What servers understand beyond OpenAI's own fields: how each dialect writes what a row asks for, or that it cannot.
+//!
+//! Nothing is dropped in silence: an answer is the answer to what was asked, or the row fails and says why.
+
+use base::{Constraint, Generation};
+use serde_json::{Map, Value, json};
+
+use crate::config::Dialect;
+
+/// Longest range of integers that is written as a choice of all of them.
+const CHOICES_MAX: u64 = 1_024;
+
+/// The fields of a row's generation beyond OpenAI's; `is_chat`: of `/v1/chat/completions`.
+pub fn fields(
+    generation: &Generation,
+    dialect: Dialect,
+    is_chat: bool,
+) -> Result<Map<String, Value>, String> {
+    let mut fields = Map::new();
+    let cannot = |what: &str| Err(format!("servers of dialect \"{}\" do not know {what}", dialect.name()));
+    let knows_more = matches!(dialect, Dialect::Vllm | Dialect::Sglang);
+    match (dialect, generation.top_k) {
+        (Dialect::Openai, None) => {}
+        (Dialect::Openai, Some(_)) => return cannot("top_k"),
+        (Dialect::Vllm | Dialect::Sglang, top_k) => {
+            fields.insert("top_k".into(), top_k.map_or(json!(-1), |top_k| json!(top_k)));
+            // Else a model's own `generation_config.json` has its say there.
+            fields.insert("min_p".into(), json!(0.0));
+            fields.insert("repetition_penalty".into(), json!(1.0));
+        }
+        (Dialect::LlamaCpp, top_k) => {
+            fields.insert("top_k".into(), json!(top_k.unwrap_or(0)));
+            // Else they are 0.05 and 1.1 there.
+            fields.insert("min_p".into(), json!(0.0));
+            fields.insert("repeat_penalty".into(), json!(1.0));
+        }
+    }
+    if generation.ignore_end {
+        if !knows_more {
+            return cannot("ignore_eos");
+        }
+        fields.insert("ignore_eos".into(), json!(true));
+    }
+    if !generation.stop_tokens.is_empty() {
+        if !knows_more {
+            return cannot("stop_token_ids");
+        }
+        let ids: Vec<u32> = generation.stop_tokens.iter().map(|token| token.0).collect();
+        fields.insert("stop_token_ids".into(), json!(ids));
+    }
+    if let Some(constraint) = &generation.constraint {
+        let (name, value) = constrained(constraint, dialect, is_chat)?;
+        fields.insert(name.into(), value);
+    }
+    Ok(fields)
+}
+
+/// The field that holds an output to a constraint.
+///
+/// vLLM: <https://docs.vllm.ai/en/latest/features/structured_outputs/>. SGLang:
+/// <https://docs.sglang.io/advanced_features/structured_outputs.html>. llama.cpp: `grammar` (GBNF) and a `json_object` with a
+/// `schema` are what both of its servers take.
+pub fn constrained(
+    constraint: &Constraint,
+    dialect: Dialect,
+    is_chat: bool,
+) -> Result<(&'static str, Value), String> {
+    let form = Form::of(constraint);
+    let cannot = |what: &str| {
+        let route = if is_chat { "" } else { " outside of conversations" };
+        Err(format!("servers of dialect \"{}\" cannot hold outputs to {what}{route}", dialect.name()))
+    };
+    match (dialect, &form) {
+        (Dialect::Vllm, Form::Choice(texts)) => Ok(("structured_outputs", json!({ "choice": texts }))),
+        (Dialect::Vllm, Form::Regex(regex)) => Ok(("structured_outputs", json!({ "regex": regex }))),
+        (Dialect::Vllm, Form::Json(text)) => Ok(("structured_outputs", json!({ "json": schema(text)? }))),
+        (Dialect::Sglang, Form::Choice(texts)) => {
+            let texts: Vec<String> = texts.iter().map(|text| escaped(text)).collect();
+            Ok(("regex", json!(format!("({})", texts.join("|")))))
+        }
+        (Dialect::Sglang, Form::Regex(regex)) => Ok(("regex", json!(regex))),
+        (Dialect::Sglang, Form::Json(text)) if !is_chat => Ok(("json_schema", json!(text))),
+        (Dialect::LlamaCpp, Form::Choice(texts)) => {
+            let texts: Vec<String> =
+                texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
+            Ok(("grammar", json!(format!("root ::= {}", texts.join(" | ")))))
+        }
+        (Dialect::LlamaCpp, Form::Json(text)) if is_chat => {
+            Ok(("response_format", json!({ "type": "json_object", "schema": schema(text)? })))
+        }
+        (Dialect::Openai | Dialect::Sglang, Form::Json(text)) if is_chat => {
+            let named = json!({ "name": "answer", "strict": true, "schema": schema(text)? });
+            Ok(("response_format", json!({ "type": "json_schema", "json_schema": named })))
+        }
+        (_, Form::Choice(_)) => cannot("a choice"),
+        (_, Form::Regex(_)) => cannot("a regex"),
+        (_, Form::Json(_)) => cannot("a JSON schema"),
+    }
+}
+
+/// A constraint in words that dialects have: an integer is a choice where its range is short, else a schema.
+enum Form {
+    Choice(Vec<String>),
+    Regex(String),
+    Json(String),
+}
+
+impl Form {
+    fn of(constraint: &Constraint) -> Self {
+        match constraint {
+            Constraint::Integer { low, high } if low.abs_diff(*high) < CHOICES_MAX => {
+                Self::Choice((*low..=*high).map(|number| number.to_string()).collect())
+            }
+            Constraint::Integer { low, high } => {
+                Self::Json(json!({ "type": "integer", "minimum": low, "maximum": high }).to_string())
+            }
+            Constraint::Choice(texts) => Self::Choice(texts.clone()),
+            Constraint::Regex(regex) => Self::Regex(regex.clone()),
+            Constraint::JsonSchema(text) => Self::Json(text.clone()),
+        }
+    }
+}
+
+fn schema(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("the JSON schema is not JSON: {error}"))
+}
+
+/// Text as a regular expression that matches nothing else.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if "\\.+*?()|[]{}^$".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(dialect: Dialect, is_chat: bool, constraint: &Constraint, expected: Option<Value>) {
+        let got = constrained(constraint, dialect, is_chat).ok();
+        let got = got.map(|(name, value)| json!({ name: value }));
+        assert_eq!(got, expected, "{dialect:?} {is_chat} {constraint:?}");
+    }
+
+    #[test]
+    fn each_dialect_writes_what_it_has_a_word_for_and_refuses_the_rest() {
+        let choice = Constraint::Choice(vec!["a.b".into(), "c\"d".into()]);
+        let regex = Constraint::Regex("x+".into());
+        let json = Constraint::JsonSchema(r#"{"type":"object"}"#.into());
+        let small = Constraint::Integer { low: -1, high: 1 };
+        let large = Constraint::Integer { low: 0, high: 1 << 20 };
+        let bounds = json!({ "type": "integer", "minimum": 0, "maximum": 1 << 20 });
+        use Dialect::{LlamaCpp, Openai, Sglang, Vllm};
+        let outputs = |value: Value| Some(json!({ "structured_outputs": value }));
+        for is_chat in [false, true] {
+            check(Vllm, is_chat, &choice, outputs(json!({ "choice": ["a.b", "c\"d"] })));
+            check(Vllm, is_chat, &regex, outputs(json!({ "regex": "x+" })));
+            check(Vllm, is_chat, &json, outputs(json!({ "json": { "type": "object" } })));
+            check(Vllm, is_chat, &small, outputs(json!({ "choice": ["-1", "0", "1"] })));
+            check(Vllm, is_chat, &large, outputs(json!({ "json": bounds })));
+            check(Sglang, is_chat, &choice, Some(json!({ "regex": "(a\\.b|c\"d)" })));
+            check(Sglang, is_chat, &small, Some(json!({ "regex": "(-1|0|1)" })));
+            check(LlamaCpp, is_chat, &choice, Some(json!({ "grammar": "root ::= \"a.b\" | \"c\\\"d\"" })));
+            check(LlamaCpp, is_chat, &regex, None);
+            check(Openai, is_chat, &choice, None);
+            check(Openai, is_chat, &regex, None);
+            check(Openai, is_chat, &small, None);
+        }
+        let object = json!({ "type": "json_object", "schema": { "type": "object" } });
+        check(LlamaCpp, true, &json, Some(json!({ "response_format": object })));
+        check(LlamaCpp, false, &json, None);
+        let named = json!({ "name": "answer", "strict": true, "schema": { "type": "object" } });
+        let format = json!({ "response_format": { "type": "json_schema", "json_schema": named } });
+        check(Openai, true, &json, Some(format.clone()));
+        check(Sglang, true, &json, Some(format));
+        check(Sglang, false, &json, Some(json!({ "json_schema": "{\"type\":\"object\"}" })));
+        check(Openai, false, &json, None);
+    }
+
+    #[test]
+    fn what_a_dialect_does_not_know_is_refused_by_name() {
+        let plain = Generation::default();
+        let top_k = Generation { top_k: Some(5), ..plain.clone() };
+        let ignore = Generation { ignore_end: true, ..plain.clone() };
+        for (dialect, generation, word) in [
+            (Dialect::Openai, &top_k, "top_k"),
+            (Dialect::Openai, &ignore, "ignore_eos"),
+            (Dialect::LlamaCpp, &ignore, "ignore_eos"),
+        ] {
+            let error = fields(generation, dialect, true).expect_err("it is refused");
+            assert!(error.contains(word) && error.contains(dialect.name()), "{error}");
+        }
+        assert_eq!(fields(&plain, Dialect::Openai, true), Ok(Map::new()));
+        let both = Generation { top_k: Some(5), ignore_end: true, ..plain.clone() };
+        let got =
+            |generation: &Generation, dialect| Value::from(fields(generation, dialect, true).expect("known"));
+        let neutral = json!({ "top_k": 5, "min_p": 0.0, "repetition_penalty": 1.0, "ignore_eos": true });
+        assert_eq!(got(&both, Dialect::Vllm), neutral);
+        let neutral = json!({ "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0 });
+        assert_eq!(got(&plain, Dialect::Sglang), neutral, "no default of the server's has its say");
+        let neutral = json!({ "top_k": 0, "min_p": 0.0, "repeat_penalty": 1.0 });
+        assert_eq!(got(&plain, Dialect::LlamaCpp), neutral);
+    }
+}

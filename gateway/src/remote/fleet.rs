@@ -1,0 +1,366 @@
+//! The fleet on the loop's thread: rows go out where the queue sends them, reports come back and become events.
+//!
+//! Requests run on a small runtime of their own; nothing here waits for one. A request's end, a look at a server's
+//! health and an operator's wish arrive as [`News`] through the loop's inbox.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, WorkItem};
+use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
+use scheduler::{Event, FleetConfig, Refused};
+use tokio::runtime::Runtime;
+use tokio::task::AbortHandle;
+
+use super::ExecutorView;
+use super::lane::{Lane, Reach, Unwell};
+use super::local::Order;
+use super::reply::{LossKind, Outcome};
+use crate::driver::{Shared, View};
+
+/// What executors report, and operators wish.
+#[derive(Debug)]
+pub enum News {
+    /// What became of a request.
+    Ended {
+        /// Which.
+        request: RequestId,
+        /// What.
+        outcome: Outcome,
+        /// How long it took.
+        took: Nanos,
+    },
+    /// What a look at a server found.
+    Looked {
+        /// The server.
+        replica: ReplicaId,
+        /// Well, or why not.
+        result: Result<(), Unwell>,
+    },
+    /// Events of the local engine, whose relQueries are requests.
+    Events {
+        /// The engine.
+        replica: ReplicaId,
+        /// What happened.
+        events: Vec<Event>,
+    },
+    /// An operator takes an executor out of service, or back.
+    Drain {
+        /// Which.
+        replica: ReplicaId,
+        /// Out of service.
+        is_drained: bool,
+    },
+}
+
+/// A request in flight.
+struct Flying {
+    replica: ReplicaId,
+    /// Ends its HTTP request; none on the local engine.
+    abort: Option<AbortHandle>,
+}
+
+/// A queue, executors, and what they run.
+pub struct Fleet {
+    queue: scheduler::Fleet,
+    lanes: Vec<Lane>,
+    flying: HashMap<RequestId, Flying>,
+    shared: Arc<Shared>,
+    /// Ends with the fleet, without waiting for anything.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Fleet {
+    /// A fleet of these executors, whose health nobody has looked at yet.
+    pub(super) fn new(
+        config: FleetConfig,
+        lanes: Vec<Lane>,
+        runtime: Runtime,
+        shared: Arc<Shared>,
+    ) -> Result<Self, scheduler::ConfigError> {
+        let sizes = (0..).map(ReplicaId).zip(lanes.iter().map(|lane| lane.size));
+        let queue = scheduler::Fleet::new(config, sizes)?;
+        let mut fleet = Self {
+            queue,
+            lanes,
+            flying: HashMap::new(),
+            shared: Arc::clone(&shared),
+            runtime: Some(runtime),
+        };
+        fleet.stand(shared.clock.now());
+        Ok(fleet)
+    }
+
+    pub(crate) fn submit(&mut self, submission: Submission) -> Result<(), Refused> {
+        self.queue.submit(submission)
+    }
+
+    pub(crate) fn extend(&mut self, id: RelQueryId, items: Vec<WorkItem>) -> Result<(), Refused> {
+        self.queue.extend(id, items)
+    }
+
+    pub(crate) fn cancel(&mut self, id: RelQueryId) {
+        for (_, request) in self.queue.cancel(id) {
+            self.abort(request);
+        }
+    }
+
+    pub(crate) fn cancel_row(&mut self, id: RelQueryId, row: u32) {
+        if let Some((_, request)) = self.queue.cancel_row(id, row) {
+            self.abort(request);
+        }
+    }
+
+    /// Ends a request that nobody waits for.
+    fn abort(&mut self, request: RequestId) {
+        let Some(flying) = self.flying.remove(&request) else { return };
+        if let Some(abort) = flying.abort {
+            abort.abort();
+        }
+        if let Reach::Local(local) = &self.lane(flying.replica).reach {
+            local.tell(Order::Cancel(request));
+        }
+    }
+
+    fn lane(&mut self, replica: ReplicaId) -> &mut Lane {
+        &mut self.lanes[replica.0 as usize]
+    }
+
+    /// Tells the queue how its replicas stand, and takes rows back from those that are down.
+    fn stand(&mut self, now: Time) {
+        for (id, lane) in (0..).map(ReplicaId).zip(&self.lanes) {
+            let (health, size) = lane.standing(now);
+            // A lane's own settings were found valid at the start.
+            let _ = self.queue.resize(id, size);
+            for request in self.queue.set_health(id, health) {
+                if let Some(abort) = self.flying.remove(&request).and_then(|flying| flying.abort) {
+                    abort.abort();
+                }
+            }
+        }
+    }
+
+    /// Sends out what can be sent. Returns what became of rows meanwhile.
+    pub(crate) fn turn(&mut self, shared: &Shared) -> Vec<Event> {
+        let now = shared.clock.now();
+        self.stand(now);
+        let mut events = self.queue.drain_events(now);
+        for dispatch in self.queue.dispatch(now) {
+            events.extend(self.send(dispatch, now));
+        }
+        events.extend(self.queue.drain_events(now));
+        events
+    }
+
+    /// Sends a row to its replica.
+    fn send(&mut self, dispatch: Dispatch, now: Time) -> Vec<Event> {
+        let Dispatch { replica, request, rank, .. } = dispatch;
+        let lane = &self.lanes[replica.0 as usize];
+        lane.metrics.sent.increment(1);
+        let abort = match &lane.reach {
+            Reach::Local(local) => {
+                local.tell(Order::Run(Box::new(dispatch.into_submission(RelQueryId(request.0)))));
+                None
+            }
+            Reach::Server { client, manner } => {
+                let ask = match manner.ask(&dispatch.item, rank) {
+                    Ok(ask) => ask,
+                    Err(reason) => {
+                        let failure = Failure::Row(RowError::Failed(reason));
+                        return self.queue.failed(request, failure, now);
+                    }
+                };
+                let (client, shared) = (client.clone(), Arc::clone(&self.shared));
+                let task = async move {
+                    let begun = shared.clock.now();
+                    let outcome = client.ask(&ask).await;
+                    let took = shared.clock.now().since(begun);
+                    shared.intake.news(News::Ended { request, outcome, took });
+                };
+                let runtime = self.runtime.as_ref().expect("it is there until the fleet is dropped");
+                Some(runtime.spawn(task).abort_handle())
+            }
+        };
+        self.flying.insert(request, Flying { replica, abort });
+        Vec::new()
+    }
+
+    /// Takes in a report.
+    pub(crate) fn hear(&mut self, news: News, shared: &Shared) -> Vec<Event> {
+        let (now, unix_ms) = (shared.clock.now(), shared.clock.unix_ms());
+        // Reports, looks at health among them, are the loop's progress.
+        shared.pulse.turned(now);
+        match news {
+            News::Ended { request, outcome, took } => {
+                let Some(flying) = self.flying.remove(&request) else { return Vec::new() };
+                self.lane(flying.replica).metrics.try_seconds.record(took.as_seconds());
+                self.ended(flying.replica, request, outcome, (now, unix_ms))
+            }
+            News::Looked { replica, result } => {
+                let lane = self.lane(replica);
+                let reason = result.as_ref().err().map(|unwell| unwell.reason.clone());
+                if lane.looked(result, unix_ms) {
+                    let (executor, state) = (lane.name.as_str(), lane.state(now));
+                    match reason {
+                        None => tracing::info!(executor, state, "the executor is well"),
+                        Some(reason) => tracing::warn!(executor, state, reason, "the executor is not well"),
+                    }
+                }
+                Vec::new()
+            }
+            News::Events { replica, events } => {
+                let events = events.into_iter().flat_map(|event| self.local(replica, event, now));
+                events.collect()
+            }
+            News::Drain { replica, is_drained } => {
+                let lane = self.lane(replica);
+                lane.drain(is_drained);
+                tracing::info!(
+                    executor = lane.name,
+                    is_drained,
+                    "an operator drains an executor or takes it back"
+                );
+                Vec::new()
+            }
+        }
+    }
+
+    /// A request has ended.
+    fn ended(
+        &mut self,
+        replica: ReplicaId,
+        request: RequestId,
+        outcome: Outcome,
+        (now, unix_ms): (Time, u64),
+    ) -> Vec<Event> {
+        let lane = &mut self.lanes[replica.0 as usize];
+        match outcome {
+            Outcome::Answered(finish) => {
+                lane.answered();
+                lane.metrics.answered(&finish);
+                self.queue.finished(request, finish, now)
+            }
+            Outcome::Row(reason) => {
+                lane.answered();
+                lane.metrics.failed.increment(1);
+                let reason = format!("executor `{}`: {reason}", lane.name);
+                self.queue.failed(request, Failure::Row(RowError::Failed(reason)), now)
+            }
+            Outcome::Lost(loss) => {
+                let executor = lane.name.as_str();
+                tracing::warn!(executor, reason = loss.reason, kind = ?loss.kind, "a row was lost");
+                lane.lost(&loss, now, unix_ms);
+                lane.metrics.lost.increment(1);
+                let failure = match loss.kind {
+                    LossKind::Gone | LossKind::Busy(_) => Failure::Untried(loss.reason),
+                    LossKind::Failed | LossKind::Misfit => Failure::Replica(loss.reason),
+                };
+                // Before the row waits again, so that it is not sent where it comes from.
+                let events = self.queue.failed(request, failure, now);
+                self.stand(now);
+                events
+            }
+        }
+    }
+
+    /// An event of the local engine as one of the queue's.
+    fn local(&mut self, replica: ReplicaId, event: Event, now: Time) -> Vec<Event> {
+        match event {
+            Event::Token { relquery, text, .. } | Event::Text { relquery, text, .. } => {
+                let request = RequestId(relquery.0);
+                self.queue.text(request, text, now)
+            }
+            Event::RowDone { relquery, end, usage, .. } => {
+                let request = RequestId(relquery.0);
+                self.flying.remove(&request);
+                let finish = Finish {
+                    text: String::new(),
+                    tokens: Vec::new(),
+                    end,
+                    prompt: Some(usage.prompt),
+                    cached: usage.cached,
+                    output: usage.output,
+                };
+                self.lane(replica).metrics.answered(&finish);
+                self.queue.finished(request, finish, now)
+            }
+            Event::RowFailed { relquery, error, .. } => {
+                let request = RequestId(relquery.0);
+                self.flying.remove(&request);
+                self.lane(replica).metrics.failed.increment(1);
+                self.queue.failed(request, Failure::Row(error), now)
+            }
+            Event::Started { .. } | Event::RelQueryDone { .. } => Vec::new(),
+        }
+    }
+
+    /// How long nothing changes by itself.
+    pub(crate) fn patience(&self, now: Time) -> Option<Nanos> {
+        let changes = self.lanes.iter().filter_map(|lane| lane.changes_at(now));
+        let next = changes.chain(self.queue.next_alarm()).min()?;
+        Some(next.since(now))
+    }
+
+    /// What it says of itself.
+    pub(crate) fn view(&self, shared: &Shared) -> View {
+        let now = shared.clock.now();
+        let stats = self.queue.stats();
+        let executors = self.lanes.iter().zip(&stats.replicas).map(|(lane, replica)| {
+            let is_up = replica.health == Health::Up;
+            lane.metrics.look(is_up, replica.rows);
+            ExecutorView {
+                name: lane.name.clone(),
+                is_local: matches!(lane.reach, Reach::Local(_)),
+                is_up,
+                state: lane.state(now),
+                breaker: lane.passage(now).name(),
+                rows: replica.rows,
+                rows_max: lane.size.rows_max,
+                tokens: replica.tokens,
+                last_error: lane.last_error.clone(),
+            }
+        });
+        View {
+            executors: executors.collect(),
+            stats: stats.totals,
+            decision: self.queue.last_decision().to_string(),
+            ..View::default()
+        }
+    }
+}
+
+/// Looks at a server's health for as long as the fleet lives.
+pub(super) async fn watch(
+    replica: ReplicaId,
+    (client, model): (super::client::Client, String),
+    (every, context_max): (Duration, Option<TokenCount>),
+    shared: Arc<Shared>,
+) {
+    let mut looks = tokio::time::interval(every);
+    let mut told = false;
+    loop {
+        looks.tick().await;
+        let found = client.look(&model).await;
+        if let (Ok(Some(takes)), Some(context)) = (&found, context_max)
+            && *takes < context.0
+            && !std::mem::replace(&mut told, true)
+        {
+            tracing::warn!(
+                replica = replica.0,
+                takes,
+                context = context.0,
+                "longer rows will fail there: set model.context_max"
+            );
+        }
+        shared.intake.news(News::Looked { replica, result: found.map(|_| ()) });
+    }
+}

@@ -1,0 +1,236 @@
+//! One executor of a fleet: what is known of it, and whether it gets rows.
+
+use base::{Millis, Nanos, Time};
+use scheduler::fleet::{Health, ReplicaConfig};
+
+use super::breaker::{Breaker, Limits, Passage};
+use super::local::Local;
+use super::reply::{Loss, LossKind};
+use super::{ask::Manner, client::Client};
+use crate::config::ExecutorConfig;
+use crate::metrics::ExecutorMetrics;
+
+/// Time for which a server is left alone that asks for it and does not say for how long.
+const PAUSE: Nanos = Nanos(1_000_000_000);
+
+/// How an executor is reached.
+pub(super) enum Reach {
+    /// Over HTTP.
+    Server {
+        /// Its client.
+        client: Client,
+        /// How it is asked.
+        manner: Manner,
+    },
+    /// The engine of this process, on a thread of its own.
+    Local(Local),
+}
+
+/// An executor.
+pub(super) struct Lane {
+    pub(super) name: String,
+    pub(super) reach: Reach,
+    /// What it may be given when nothing is wrong.
+    pub(super) size: ReplicaConfig,
+    wellness: Wellness,
+    /// Whether an operator takes it out of service.
+    is_drained: bool,
+    breaker: Breaker,
+    pub(super) last_error: Option<(String, u64)>,
+    pub(super) metrics: ExecutorMetrics,
+}
+
+/// Looks one after another that may fail before a server that does not answer them counts as gone: a busy one is slow.
+const LOOKS_MAX: u32 = 3;
+
+/// What looks at a server's health found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wellness {
+    /// It is well.
+    Well,
+    /// So many looks failed: it gets nothing new.
+    Doubtful(u32),
+    /// It is not there, or nobody has looked yet: what it had went elsewhere.
+    Gone,
+}
+
+/// Why a server is not well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwell {
+    /// In words.
+    pub reason: String,
+    /// Whether it is certain that it answers no row: nobody is there, or somebody else.
+    pub is_gone: bool,
+}
+
+/// Whether an executor gets rows, and how many at a time.
+pub(super) type Standing = (Health, ReplicaConfig);
+
+impl Lane {
+    pub(super) fn new(name: String, reach: Reach, config: &ExecutorConfig, metrics: ExecutorMetrics) -> Self {
+        Self {
+            name,
+            wellness: if matches!(reach, Reach::Local(_)) { Wellness::Well } else { Wellness::Gone },
+            reach,
+            size: ReplicaConfig { rows_max: config.rows_max, tokens_max: config.tokens_max },
+            is_drained: false,
+            breaker: Breaker::new(Limits { failures_max: config.failures_max, open: span(config.open_ms) }),
+            last_error: None,
+            metrics,
+        }
+    }
+
+    /// Whether it gets rows at `now`.
+    pub(super) fn standing(&self, now: Time) -> Standing {
+        let one = ReplicaConfig { rows_max: 1, ..self.size };
+        match (self.wellness, self.is_drained, self.breaker.passage(now)) {
+            (Wellness::Gone, ..) => (Health::Down, self.size),
+            (Wellness::Doubtful(_), ..) | (_, true, _) => (Health::Draining, self.size),
+            (_, _, Passage::Open(_)) => (Health::Draining, self.size),
+            (_, _, Passage::HalfOpen) => (Health::Up, one),
+            (_, _, Passage::Closed) => (Health::Up, self.size),
+        }
+    }
+
+    /// In a word.
+    pub(super) fn state(&self, now: Time) -> &'static str {
+        match (self.wellness, self.is_drained, self.breaker.passage(now)) {
+            (Wellness::Gone, ..) => "down",
+            (_, true, _) => "draining",
+            (Wellness::Doubtful(_), ..) | (_, _, Passage::Open(_)) => "paused",
+            (_, _, Passage::HalfOpen) => "trying",
+            (_, _, Passage::Closed) => "up",
+        }
+    }
+
+    /// Its breaker, in a word.
+    pub(super) fn passage(&self, now: Time) -> Passage {
+        self.breaker.passage(now)
+    }
+
+    /// When its standing changes by itself.
+    pub(super) fn changes_at(&self, now: Time) -> Option<Time> {
+        match self.breaker.passage(now) {
+            Passage::Open(until) if self.wellness == Wellness::Well => Some(until),
+            _ => None,
+        }
+    }
+
+    /// What a look at it found. True: whether it gets rows has changed with it.
+    pub(super) fn looked(&mut self, result: Result<(), Unwell>, unix_ms: u64) -> bool {
+        let was = self.wellness;
+        self.wellness = match (&result, was) {
+            (Ok(()), _) => Wellness::Well,
+            (Err(Unwell { is_gone: true, .. }), _) | (_, Wellness::Gone) => Wellness::Gone,
+            (Err(_), Wellness::Doubtful(looks)) if looks + 1 >= LOOKS_MAX => Wellness::Gone,
+            (Err(_), Wellness::Doubtful(looks)) => Wellness::Doubtful(looks + 1),
+            (Err(_), Wellness::Well) => Wellness::Doubtful(1),
+        };
+        let is_new = was != self.wellness;
+        match result {
+            Ok(()) => is_new,
+            Err(Unwell { reason, .. }) => {
+                let says_more = self.last_error.as_ref().is_none_or(|(last, _)| *last != reason);
+                self.last_error = Some((reason, unix_ms));
+                is_new || says_more
+            }
+        }
+    }
+
+    /// A row of it was answered, well or not.
+    pub(super) fn answered(&mut self) {
+        self.breaker.succeeded();
+    }
+
+    /// A row of it was lost.
+    pub(super) fn lost(&mut self, loss: &Loss, now: Time, unix_ms: u64) {
+        self.last_error = Some((loss.reason.clone(), unix_ms));
+        match loss.kind {
+            LossKind::Gone => self.wellness = Wellness::Gone,
+            LossKind::Misfit if self.wellness == Wellness::Well => self.wellness = Wellness::Doubtful(0),
+            LossKind::Misfit => {}
+            LossKind::Failed => self.breaker.failed(now),
+            LossKind::Busy(span) => self.breaker.pause(now, span.unwrap_or(PAUSE)),
+        }
+    }
+
+    /// An operator takes it out of service, or back.
+    pub(super) fn drain(&mut self, is_drained: bool) {
+        self.is_drained = is_drained;
+    }
+}
+
+fn span(span: Millis) -> Nanos {
+    span.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn lane() -> Lane {
+        let config = ExecutorConfig {
+            url: Some("http://127.0.0.1:1".into()),
+            failures_max: 1,
+            open_ms: Millis(10),
+            ..ExecutorConfig::default()
+        };
+        let manner = Manner {
+            model: "m".into(),
+            dialect: config.dialect,
+            form: crate::config::PromptForm::Messages,
+            priority: false,
+            open_end: 1,
+        };
+        let reach = Reach::Server { client: Client::new(&config).expect("a client"), manner };
+        Lane::new("a".into(), reach, &config, Metrics::new("m").executor("a"))
+    }
+
+    fn unwell(is_gone: bool) -> Result<(), Unwell> {
+        Err(Unwell { reason: "no".into(), is_gone })
+    }
+
+    #[test]
+    fn a_slow_look_pauses_a_server_and_only_several_take_its_rows_away() {
+        let mut lane = lane();
+        let health = |lane: &Lane| lane.standing(Time(0)).0;
+        assert_eq!(health(&lane), Health::Down, "nobody has looked yet");
+        assert!(lane.looked(Ok(()), 0));
+        assert_eq!(health(&lane), Health::Up);
+        for _ in 1..LOOKS_MAX {
+            lane.looked(unwell(false), 0);
+            assert_eq!(health(&lane), Health::Draining);
+        }
+        lane.looked(unwell(false), 0);
+        assert_eq!(health(&lane), Health::Down);
+        lane.looked(Ok(()), 0);
+        lane.looked(unwell(true), 0);
+        assert_eq!(health(&lane), Health::Down, "nobody is there");
+        lane.looked(unwell(false), 0);
+        assert_eq!(health(&lane), Health::Down, "a doubt is no reason to give it rows again");
+    }
+
+    #[test]
+    fn the_breaker_an_operator_and_a_look_each_have_their_say() {
+        let mut lane = lane();
+        lane.looked(Ok(()), 0);
+        let ms = 1_000_000;
+        lane.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(0), 7);
+        assert_eq!(lane.standing(Time(0)).0, Health::Draining);
+        assert_eq!(lane.changes_at(Time(0)), Some(Time(10 * ms)));
+        let (health, size) = lane.standing(Time(10 * ms));
+        assert_eq!((health, size.rows_max), (Health::Up, 1), "one row, to see");
+        lane.answered();
+        assert_eq!(lane.standing(Time(10 * ms)), (Health::Up, lane.size));
+        lane.drain(true);
+        assert_eq!((lane.standing(Time(0)).0, lane.state(Time(0))), (Health::Draining, "draining"));
+        lane.drain(false);
+        lane.lost(&Loss { reason: "y".into(), kind: LossKind::Busy(None) }, Time(0), 8);
+        assert_eq!((lane.standing(Time(0)).0, lane.state(Time(0))), (Health::Draining, "paused"));
+        assert_eq!(lane.standing(Time(PAUSE.0)).0, Health::Up);
+        lane.lost(&Loss { reason: "z".into(), kind: LossKind::Gone }, Time(0), 9);
+        assert_eq!(lane.standing(Time(0)).0, Health::Down);
+        assert_eq!(lane.last_error, Some(("z".into(), 9)));
+    }
+}

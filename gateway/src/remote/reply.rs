@@ -1,0 +1,189 @@
+//! What a server's reply means: an answer, an error of the row, or a failure of the server. Pure.
+
+use base::{End, Nanos, TokenCount};
+use scheduler::fleet::Finish;
+use serde_json::Value;
+
+/// Characters of a server's error that are passed on.
+const ERROR_CHARS_MAX: usize = 400;
+
+/// What became of one request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The row is answered.
+    Answered(Finish),
+    /// The row cannot be answered, here or elsewhere.
+    Row(String),
+    /// The server did not answer it; another may.
+    Lost(Loss),
+}
+
+/// Why a server did not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// In words.
+    pub reason: String,
+    /// What it says of the server.
+    pub kind: LossKind,
+}
+
+/// What a lost request says of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossKind {
+    /// There is nobody: nothing goes there before it is seen to be well, and what it had goes elsewhere.
+    Gone,
+    /// It does not serve this model, or not with this key: nothing goes there before it is seen to be well.
+    Misfit,
+    /// It failed; again and again opens its breaker.
+    Failed,
+    /// It asks to be left alone for a while.
+    Busy(Option<Nanos>),
+}
+
+impl Outcome {
+    /// A failure of the server.
+    pub fn failed(reason: impl Into<String>) -> Self {
+        Self::Lost(Loss { reason: cut(&reason.into()), kind: LossKind::Failed })
+    }
+
+    /// Nobody is there.
+    pub fn gone(reason: impl Into<String>) -> Self {
+        Self::Lost(Loss { reason: cut(&reason.into()), kind: LossKind::Gone })
+    }
+}
+
+/// What a reply of this status means. `retry_after`: its header, in seconds.
+pub fn outcome(status: u16, retry_after: Option<u64>, body: &[u8]) -> Outcome {
+    let seconds = |seconds: u64| Nanos(seconds.saturating_mul(1_000_000_000));
+    match status {
+        200 => match answer(body) {
+            Ok(outcome) => outcome,
+            Err(reason) => Outcome::failed(format!("its reply cannot be read: {reason}")),
+        },
+        // 404 is a path or a model that is not there, 401 and 403 a key that is not right: the server's, not the row's.
+        401 | 403 | 404 => Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Misfit }),
+        429 => {
+            Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Busy(retry_after.map(seconds)) })
+        }
+        503 if retry_after.is_some() => {
+            Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Busy(retry_after.map(seconds)) })
+        }
+        408 | 500..=599 => Outcome::failed(said(status, body)),
+        400..=499 => Outcome::Row(said(status, body)),
+        _ => Outcome::failed(format!("it replied with status {status}")),
+    }
+}
+
+/// The answer of a reply.
+fn answer(body: &[u8]) -> Result<Outcome, String> {
+    let reply: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let choice = reply["choices"].get(0).ok_or("it has no choices")?;
+    let text = match (&choice["text"], &choice["message"]["content"]) {
+        (Value::String(text), _) | (_, Value::String(text)) => text.clone(),
+        (_, Value::Null) if choice["message"].is_object() => String::new(),
+        _ => return Err("its choice has no text".into()),
+    };
+    let end = match choice["finish_reason"].as_str() {
+        Some("stop") => End::Stop,
+        Some("length") => End::Length,
+        // A server that ends aborts what it runs; this is no answer.
+        Some("abort" | "error") | None => return Err("the answer was cut off".into()),
+        Some(other) => return Ok(Outcome::Row(format!("the answer ended with `{}`", cut(other)))),
+    };
+    let usage = &reply["usage"];
+    let count = |name: &str| usage[name].as_u64().map(TokenCount);
+    Ok(Outcome::Answered(Finish {
+        text,
+        tokens: Vec::new(),
+        end,
+        prompt: count("prompt_tokens"),
+        cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64().map(TokenCount).unwrap_or_default(),
+        output: count("completion_tokens").unwrap_or_default(),
+    }))
+}
+
+/// What a server says is wrong.
+fn said(status: u16, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let json: Option<Value> = serde_json::from_slice(body).ok();
+    let message = json.as_ref().and_then(|json| {
+        let places = [&json["error"]["message"], &json["message"], &json["error"], &json["detail"]];
+        places.into_iter().find_map(Value::as_str)
+    });
+    cut(&format!("status {status}: {}", message.unwrap_or(text.trim())))
+}
+
+/// No more than is useful.
+pub fn cut(text: &str) -> String {
+    text.chars().take(ERROR_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn reply(choice: Value, usage: Value) -> Vec<u8> {
+        json!({ "choices": [choice], "usage": usage }).to_string().into_bytes()
+    }
+
+    #[test]
+    fn an_answer_of_both_routes_is_read_with_its_tokens() {
+        let usage = json!({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}});
+        for choice in [
+            json!({"text": "hi", "finish_reason": "stop"}),
+            json!({"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}),
+        ] {
+            let Outcome::Answered(finish) = outcome(200, None, &reply(choice, usage.clone())) else {
+                panic!("it is an answer")
+            };
+            assert_eq!((finish.text.as_str(), finish.end), ("hi", End::Stop));
+            let counts = (finish.prompt, finish.cached, finish.output);
+            assert_eq!(counts, (Some(TokenCount(9)), TokenCount(4), TokenCount(2)));
+        }
+        let plain =
+            reply(json!({"text": "x", "finish_reason": "length"}), json!({"prompt_tokens_details": null}));
+        let Outcome::Answered(finish) = outcome(200, None, &plain) else { panic!("it is an answer") };
+        assert_eq!((finish.end, finish.prompt, finish.cached), (End::Length, None, TokenCount(0)));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_a_failure_of_the_server_and_not_of_the_row() {
+        let cut_off = reply(json!({"text": "x", "finish_reason": "abort"}), json!({}));
+        let open = reply(json!({"text": "x", "finish_reason": null}), json!({}));
+        for body in [&b"{\"choices\": [{"[..], b"", b"<html>", b"{}", b"{\"choices\": []}", &cut_off, &open] {
+            let Outcome::Lost(loss) = outcome(200, None, body) else { panic!("{body:?} is no answer") };
+            assert_eq!(loss.kind, LossKind::Failed);
+        }
+        let filtered = reply(json!({"text": "", "finish_reason": "content_filter"}), json!({}));
+        assert!(
+            matches!(outcome(200, None, &filtered), Outcome::Row(reason) if reason.contains("content_filter"))
+        );
+    }
+
+    #[test]
+    fn a_status_says_whose_fault_it_is() {
+        let body = br#"{"error": {"message": "too long", "type": "x"}}"#;
+        for status in [400, 413, 422] {
+            let expected = Outcome::Row(format!("status {status}: too long"));
+            assert_eq!(outcome(status, Some(1), body), expected);
+        }
+        let kind = |status, retry_after| match outcome(status, retry_after, body) {
+            Outcome::Lost(loss) => loss.kind,
+            other => panic!("{status}: {other:?}"),
+        };
+        for status in [408, 500, 502, 503, 504, 301] {
+            assert_eq!(kind(status, None), LossKind::Failed, "{status}");
+        }
+        for status in [401, 403, 404] {
+            assert_eq!(kind(status, None), LossKind::Misfit, "{status}");
+        }
+        assert_eq!(kind(429, None), LossKind::Busy(None));
+        for status in [429, 503] {
+            assert_eq!(kind(status, Some(2)), LossKind::Busy(Some(Nanos(2_000_000_000))));
+        }
+        let long = outcome(400, None, &[b'x'; 9_000]);
+        assert!(matches!(long, Outcome::Row(reason) if reason.chars().count() <= ERROR_CHARS_MAX));
+    }
+}

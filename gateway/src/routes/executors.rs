@@ -1,0 +1,98 @@
+//! `/v1/executors`: what runs rows, and an operator's way to take one out of service.
+
+use actix_web::web::{self, Data, Path, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use scheduler::fleet::ReplicaId;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::app::App;
+use crate::auth::{self, Caller};
+use crate::error::ApiError;
+use crate::remote::{ExecutorView, News};
+use crate::routes::{get_only, only_post};
+
+/// The routes.
+pub fn configure(routes: &mut ServiceConfig) {
+    routes
+        .service(get_only("/v1/executors", list))
+        .service(
+            web::resource("/v1/executors/{name}/drain")
+                .route(web::post().to(drain))
+                .default_service(web::to(only_post)),
+        )
+        .service(
+            web::resource("/v1/executors/{name}/resume")
+                .route(web::post().to(resume))
+                .default_service(web::to(only_post)),
+        );
+}
+
+/// What runs rows: its state, load, breaker and last error. Empty where the local engine is alone.
+#[utoipa::path(
+    get, path = "/v1/executors", tag = "operation", responses((status = 200)), security(("key" = []))
+)]
+pub async fn list(app: Data<App>, _: Caller) -> HttpResponse {
+    let data: Vec<Value> = app.view().executors.iter().map(shown).collect();
+    HttpResponse::Ok().json(json!({ "object": "list", "data": data }))
+}
+
+fn shown(executor: &ExecutorView) -> Value {
+    json!({
+        "name": executor.name,
+        "object": "executor",
+        "kind": if executor.is_local { "local" } else { "openai" },
+        "state": executor.state,
+        "breaker": executor.breaker,
+        "in_flight": { "rows": executor.rows, "rows_max": executor.rows_max, "tokens": executor.tokens.0 },
+        "last_error": executor.last_error.as_ref().map(|(message, at)| json!({ "message": message, "at_ms": at })),
+    })
+}
+
+/// Lets an executor finish what it has and gives it nothing new. Takes the key `auth.admin_key`.
+#[utoipa::path(
+    post, path = "/v1/executors/{name}/drain", tag = "operation", params(("name" = String, Path)),
+    responses(
+        (status = 200), (status = 401, body = crate::error::ErrorBody), (status = 404, body = crate::error::ErrorBody),
+        (status = 501, body = crate::error::ErrorBody, description = "no setting auth.admin_key"),
+    ),
+    security(("key" = []))
+)]
+pub async fn drain(
+    app: Data<App>,
+    request: HttpRequest,
+    name: Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    set(&app, &request, &name, true)
+}
+
+/// Takes an executor back into service. Takes the key `auth.admin_key`.
+#[utoipa::path(
+    post, path = "/v1/executors/{name}/resume", tag = "operation", params(("name" = String, Path)),
+    responses(
+        (status = 200), (status = 401, body = crate::error::ErrorBody), (status = 404, body = crate::error::ErrorBody),
+        (status = 501, body = crate::error::ErrorBody, description = "no setting auth.admin_key"),
+    ),
+    security(("key" = []))
+)]
+pub async fn resume(
+    app: Data<App>,
+    request: HttpRequest,
+    name: Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    set(&app, &request, &name, false)
+}
+
+fn set(app: &App, request: &HttpRequest, name: &str, is_drained: bool) -> Result<HttpResponse, ApiError> {
+    let Some(key) = &app.config.auth.admin_key else { return Err(ApiError::NotConfigured("auth.admin_key")) };
+    let given = auth::bearer(request).ok_or(ApiError::Unauthorized)?;
+    // Of hashes, so that the time of comparing says nothing of the key.
+    if Sha256::digest(given.as_bytes()) != Sha256::digest(key.0.as_bytes()) {
+        return Err(ApiError::Unauthorized);
+    }
+    let index = (0..app.config.executors.len()).find(|index| app.config.executor_name(*index) == name);
+    let index = index.and_then(|index| u32::try_from(index).ok());
+    let index = index.ok_or_else(|| ApiError::NotFound(format!("the executor `{name}`")))?;
+    app.shared.intake.news(News::Drain { replica: ReplicaId(index), is_drained });
+    Ok(HttpResponse::Ok().json(json!({ "name": name, "object": "executor", "draining": is_drained })))
+}

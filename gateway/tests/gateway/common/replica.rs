@@ -1,0 +1,217 @@
+//! A server that speaks the OpenAI API over real sockets and does as it is told: it answers with the last word of what it
+//! is asked, or fails in one of the ways servers fail.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use base::Millis;
+use gateway::config::{Config, Dialect, ExecutorConfig};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// What it does with a request.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// Answers.
+    Answer,
+    /// Replies with this status, these headers and this body.
+    Reply(u16, &'static str, &'static str),
+    /// Never replies.
+    Hang,
+    /// Sends half of its reply and closes.
+    Break,
+}
+
+/// What it is to do, and what it did.
+#[derive(Debug, Default)]
+pub struct State {
+    /// The model it serves.
+    pub model: String,
+    /// What it does with the next requests; then it answers.
+    pub acts: VecDeque<Act>,
+    /// Bodies it was asked with.
+    pub asked: Vec<Value>,
+    /// Words that it answered with.
+    pub answered: Vec<String>,
+    /// Hung requests whose client went away.
+    pub left: usize,
+}
+
+/// A running one.
+pub struct Replica {
+    /// Where.
+    pub address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    tasks: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.tasks.abort();
+    }
+}
+
+impl Replica {
+    /// Starts one that serves `m`.
+    pub async fn start() -> Self {
+        Self::listen("127.0.0.1:0".parse().unwrap(), State { model: "m".into(), ..State::default() }).await
+    }
+
+    async fn listen(address: SocketAddr, state: State) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let (address, state) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(state)));
+        let shared = Arc::clone(&state);
+        let tasks = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve(stream, Arc::clone(&shared)));
+            }
+        });
+        Self { address, state, tasks }
+    }
+
+    /// Kills it: its port is closed, and every connection.
+    pub async fn kill(self) -> SocketAddr {
+        self.tasks.abort();
+        let address = self.address;
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        address
+    }
+
+    /// Starts one where another was.
+    pub async fn restart(address: SocketAddr) -> Self {
+        Self::listen(address, State { model: "m".into(), ..State::default() }).await
+    }
+
+    /// What it is to do, and what it did.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// What it does with the next requests.
+    pub fn next(&self, acts: impl IntoIterator<Item = Act>) {
+        self.state().acts.extend(acts);
+    }
+
+    /// It as an executor, looked at often and given up soon.
+    pub fn executor(&self) -> ExecutorConfig {
+        executor(self.address)
+    }
+}
+
+/// A server as an executor, looked at often and left alone only for moments.
+pub fn executor(address: SocketAddr) -> ExecutorConfig {
+    ExecutorConfig {
+        url: Some(format!("http://{address}")),
+        dialect: Dialect::Vllm,
+        health_ms: Millis(20),
+        failures_max: 2,
+        open_ms: Millis(50),
+        ..ExecutorConfig::default()
+    }
+}
+
+/// The configuration of a fleet of these.
+pub fn fleet(executors: Vec<ExecutorConfig>) -> Config {
+    let mut config = super::config();
+    config.model.name = Some("m".into());
+    config.executors = executors;
+    config
+}
+
+/// Serves one request.
+async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
+    let Some((head, body)) = read(&mut stream).await else { return };
+    let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+    let reply = match path.as_str() {
+        "/health" => http(200, "", ""),
+        "/v1/models" => {
+            let model = state.lock().unwrap().model.clone();
+            http(
+                200,
+                "",
+                &json!({"object": "list", "data": [{"id": model, "max_model_len": 4_096}]}).to_string(),
+            )
+        }
+        _ => {
+            let body: Value = serde_json::from_slice(&body).expect("the gateway sends JSON");
+            let act = {
+                let mut state = state.lock().unwrap();
+                state.asked.push(body.clone());
+                state.acts.pop_front().unwrap_or(Act::Answer)
+            };
+            match act {
+                Act::Answer => {
+                    let word = last_word(&body);
+                    state.lock().unwrap().answered.push(word.clone());
+                    http(200, "", &answer(&path, &word))
+                }
+                Act::Reply(status, headers, body) => http(status, headers, body),
+                Act::Break => {
+                    let whole = http(200, "", &answer(&path, "half"));
+                    whole[..whole.len() / 2 + 20].to_owned()
+                }
+                Act::Hang => {
+                    // Nothing more comes from the client but its end.
+                    let _ = stream.read(&mut [0; 1]).await;
+                    state.lock().unwrap().left += 1;
+                    return;
+                }
+            }
+        }
+    };
+    let _ = stream.write_all(reply.as_bytes()).await;
+    let _ = stream.shutdown().await;
+}
+
+fn http(status: u16, headers: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status} Said\r\nContent-Type: application/json\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// An answer in the shape of its route, whose usage is the same for all.
+fn answer(path: &str, word: &str) -> String {
+    let choice = match path {
+        "/v1/chat/completions" => {
+            json!({"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": word}})
+        }
+        _ => json!({"index": 0, "finish_reason": "stop", "text": word}),
+    };
+    let usage =
+        json!({"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}});
+    json!({"choices": [choice], "usage": usage}).to_string()
+}
+
+/// The last word of what is asked.
+fn last_word(body: &Value) -> String {
+    let asked = match body["messages"].as_array().and_then(|messages| messages.last()) {
+        Some(message) => message["content"].as_str(),
+        None => body["prompt"].as_str(),
+    };
+    asked.unwrap_or("ids").split_whitespace().next_back().unwrap_or_default().to_owned()
+}
+
+/// A request: head and body.
+async fn read(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    loop {
+        let mut buffer = [0; 16_384];
+        let count = stream.read(&mut buffer).await.ok().filter(|count| *count > 0)?;
+        bytes.extend_from_slice(&buffer[..count]);
+        let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+        let length =
+            head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+        let length = length.unwrap_or(0);
+        if bytes.len() >= end + 4 + length {
+            return Some((head, bytes[end + 4..end + 4 + length].to_vec()));
+        }
+    }
+}

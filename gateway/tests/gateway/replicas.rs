@@ -1,0 +1,229 @@
+//! Rows on other servers, which fail in all the ways that servers fail: each row is answered exactly once.
+
+use serde_json::{Value, json};
+
+use crate::common::replica::{Act, Replica, fleet};
+use crate::common::{Server, serve_fleet};
+
+/// The words `w0`, `w1`, ..
+fn words(count: usize) -> Vec<Value> {
+    (0..count).map(|i| json!([format!("w{i}")])).collect()
+}
+
+fn table(count: usize) -> Value {
+    json!({"template": "Say {w}", "columns": ["w"], "rows": words(count), "max_tokens": 8, "cache": false})
+}
+
+/// Starts a server on these replicas and waits until all are up.
+async fn serve(replicas: &[&Replica]) -> Server {
+    let server = serve_fleet(fleet(replicas.iter().map(|replica| replica.executor()).collect())).await;
+    until_up(&server, replicas.len()).await;
+    server
+}
+
+async fn until_up(server: &Server, count: usize) {
+    let is_up = |server: &Server| {
+        server.running.app.view().executors.iter().filter(|executor| executor.is_up).count() == count
+    };
+    server.until("the executors are up", is_up).await;
+}
+
+/// All rows of `table(count)` are answered with their own words, and counted once.
+fn assert_answered(reply: &Value, count: usize) {
+    assert_eq!(reply["status"], "completed", "{reply}");
+    for (index, row) in reply["rows"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(row["text"], format!("w{index}"), "{reply}");
+    }
+    let usage = &reply["usage"];
+    let counts = [
+        &usage["prompt_tokens"],
+        &usage["completion_tokens"],
+        &usage["prompt_tokens_details"]["cached_tokens"],
+    ];
+    assert_eq!(
+        counts.map(|count| count.as_u64().unwrap()),
+        [10, 2, 4].map(|each| each * count as u64),
+        "{usage}"
+    );
+}
+
+/// What the replicas answered, together.
+fn answered(replicas: &[&Replica]) -> Vec<String> {
+    let mut words: Vec<String> =
+        replicas.iter().flat_map(|replica| replica.state().answered.clone()).collect();
+    words.sort_by_key(|word| word[1..].parse::<u32>().unwrap());
+    words
+}
+
+fn expected(count: usize) -> Vec<String> {
+    (0..count).map(|i| format!("w{i}")).collect()
+}
+
+#[actix_web::test]
+async fn rows_are_shared_out_as_messages_and_come_back_in_their_order() {
+    let (a, b) = (Replica::start().await, Replica::start().await);
+    let mut config = fleet(vec![a.executor(), b.executor()]);
+    config.executors.iter_mut().for_each(|executor| executor.rows_max = 4);
+    let server = serve_fleet(config).await;
+    until_up(&server, 2).await;
+    let mut body = table(40);
+    body["system"] = json!("be brief");
+    let reply = server.relquery(body).await.json();
+    assert_answered(&reply, 40);
+    assert_eq!(answered(&[&a, &b]), expected(40), "each row ran once");
+    assert!(a.state().asked.len() > 4 && b.state().asked.len() > 4, "both have work");
+    let asked = a.state().asked[0].clone();
+    assert_eq!(
+        (&asked["model"], &asked["max_tokens"], &asked["temperature"]),
+        (&json!("m"), &json!(8), &json!(0.0))
+    );
+    assert_eq!(asked["messages"][0], json!({"role": "system", "content": "be brief"}));
+    assert_eq!(asked["messages"].as_array().map(Vec::len), Some(2));
+    server.until_rows_end().await;
+    assert_eq!(
+        server.metric("relserve_executor_rows_total{executor=\"0\",outcome=\"answered\"}"),
+        a.state().answered.len() as f64
+    );
+}
+
+#[actix_web::test]
+async fn a_row_that_a_server_does_not_answer_is_answered_by_another_once() {
+    let failures = [
+        Act::Reply(500, "", "{\"error\": {\"message\": \"out of memory\"}}"),
+        Act::Reply(200, "", "{\"choices\": [{"),
+        Act::Reply(200, "", "<html>hello</html>"),
+        Act::Break,
+        Act::Reply(503, "Retry-After: 1\r\n", "busy"),
+        Act::Reply(429, "Retry-After: 1\r\n", "busy"),
+        Act::Reply(408, "", "slow"),
+        Act::Reply(404, "", "{\"error\": {\"message\": \"no such model\"}}"),
+    ];
+    for act in failures {
+        let (a, b) = (Replica::start().await, Replica::start().await);
+        let server = serve(&[&a, &b]).await;
+        a.next([act.clone()]);
+        b.next([act.clone()]);
+        let reply = server.relquery(table(12)).await.json();
+        assert_answered(&reply, 12);
+        assert_eq!(answered(&[&a, &b]), expected(12), "{act:?}");
+        let error =
+            server.client.get("/v1/executors").await.json()["data"][0]["last_error"]["message"].clone();
+        assert!(error.as_str().is_some_and(|error| !error.is_empty()), "{act:?}");
+    }
+}
+
+#[actix_web::test]
+async fn a_server_that_hangs_is_given_up_and_its_connection_closed() {
+    let (a, b) = (Replica::start().await, Replica::start().await);
+    let mut config = fleet(vec![a.executor(), b.executor()]);
+    config.executors.iter_mut().for_each(|executor| executor.try_ms_max = base::Millis(150));
+    let server = serve_fleet(config).await;
+    until_up(&server, 2).await;
+    a.next([Act::Hang]);
+    let reply = server.relquery(table(12)).await.json();
+    assert_answered(&reply, 12);
+    assert_eq!(answered(&[&a, &b]), expected(12));
+    server.until("the connection is closed", |_| a.state().left == 1).await;
+}
+
+#[actix_web::test]
+async fn what_a_server_says_against_a_row_fails_that_row_alone() {
+    let a = Replica::start().await;
+    let server = serve(&[&a]).await;
+    a.next([Act::Reply(400, "", "{\"error\": {\"message\": \"maximum context length is 9 tokens\"}}")]);
+    let reply = server.relquery(table(5)).await.json();
+    let rows = reply["rows"].as_array().unwrap();
+    let failed: Vec<&Value> = rows.iter().filter(|row| row["error"].is_object()).collect();
+    assert_eq!(failed.len(), 1, "{reply}");
+    let message = failed[0]["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("maximum context length is 9 tokens") && message.contains("executor `0`"),
+        "{message}"
+    );
+    assert_eq!(a.state().asked.len(), 5, "it was not tried again");
+    assert_eq!(a.state().answered.len(), 4);
+    assert_eq!(reply["usage"]["completion_tokens"], 8);
+}
+
+#[actix_web::test]
+async fn a_row_under_which_every_server_fails_fails_with_the_last_reason() {
+    let a = Replica::start().await;
+    let mut config = fleet(vec![a.executor()]);
+    config.fleet.tries_max = 2;
+    config.executors[0].failures_max = 10;
+    let server = serve_fleet(config).await;
+    until_up(&server, 1).await;
+    a.next([Act::Reply(500, "", "boom"), Act::Reply(500, "", "boom")]);
+    let reply = server.relquery(table(1)).await;
+    assert!(reply.body.contains("boom"), "{}", reply.body);
+    assert_eq!(a.state().asked.len(), 2);
+    assert_eq!(server.relquery(table(1)).await.json()["rows"][0]["text"], "w0", "the next one is answered");
+}
+
+#[actix_web::test]
+async fn a_server_that_dies_with_work_in_flight_loses_none_and_is_used_again_when_it_is_back() {
+    let (a, b) = (Replica::start().await, Replica::start().await);
+    let server = serve(&[&a, &b]).await;
+    a.next(std::iter::repeat_n(Act::Hang, 64));
+    let (client, body) = (server.client.clone(), table(40));
+    let asking = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
+    server.until("both have work", |_| !a.state().asked.is_empty() && !b.state().answered.is_empty()).await;
+    let address = a.kill().await;
+    let reply = asking.await.unwrap();
+    assert_answered(&reply, 40);
+    assert_eq!(answered(&[&b]), expected(40), "the other one did it all");
+    server
+        .until("it is seen to be gone", |server| server.running.app.view().executors[0].state == "down")
+        .await;
+    let a = Replica::restart(address).await;
+    until_up(&server, 2).await;
+    assert_answered(&server.relquery(table(40)).await.json(), 40);
+    assert!(!a.state().answered.is_empty(), "it has work again");
+}
+
+#[actix_web::test]
+async fn with_its_only_server_away_a_table_waits_and_goes_on() {
+    let a = Replica::start().await;
+    let server = serve(&[&a]).await;
+    let address = a.kill().await;
+    let (client, body) = (server.client.clone(), table(6));
+    let asking = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
+    server
+        .until("it is seen to be gone", |server| server.running.app.view().executors[0].state == "down")
+        .await;
+    assert_eq!(server.client.get("/readyz").await.status, 503);
+    assert_eq!(server.client.get("/healthz").await.status, 200, "the gateway itself works");
+    let _a = Replica::restart(address).await;
+    assert_answered(&asking.await.unwrap(), 6);
+    assert_eq!(server.client.get("/readyz").await.status, 200);
+}
+
+#[actix_web::test]
+async fn a_server_of_another_model_gets_nothing_and_says_why() {
+    let (a, b) = (Replica::start().await, Replica::start().await);
+    a.state().model = "other".into();
+    let server = serve_fleet(fleet(vec![a.executor(), b.executor()])).await;
+    until_up(&server, 1).await;
+    let told = |server: &Server| server.running.app.view().executors[0].last_error.is_some();
+    server.until("it was looked at", told).await;
+    assert_answered(&server.relquery(table(6)).await.json(), 6);
+    assert!(a.state().asked.is_empty());
+    let shown = server.client.get("/v1/executors").await.json();
+    assert_eq!(shown["data"][0]["state"], "down");
+    assert_eq!(shown["data"][0]["last_error"]["message"], "it serves other, not `m`");
+    a.state().model = "m".into();
+    until_up(&server, 2).await;
+}
+
+#[actix_web::test]
+async fn a_cancelled_relquery_frees_its_place_at_the_server() {
+    let a = Replica::start().await;
+    let server = serve(&[&a]).await;
+    a.next([Act::Hang, Act::Hang]);
+    let stream = server.client.begin("/v1/relqueries", &table(2)).await;
+    server.until("both rows are there", |_| a.state().asked.len() == 2).await;
+    drop(stream);
+    server.until("the requests are gone", |_| a.state().left == 2).await;
+    server.until_rows_end().await;
+    assert_answered(&server.relquery(table(3)).await.json(), 3);
+}
