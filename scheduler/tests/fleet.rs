@@ -198,6 +198,28 @@ fn a_bulk_replica_takes_what_it_has_seen_until_the_first_is_overdue() {
 }
 
 #[test]
+fn a_replica_keeps_all_its_prefixes_in_use() {
+    let mut fleet = fleet(config(), 1, 4);
+    let bulk = |id, prefix, count| of_class(id, ServiceClass::Bulk, 0, rows(prefix, 0..count));
+    for (id, prefix) in [(1, 10), (2, 20)] {
+        fleet.submit(bulk(id, prefix, 2)).expect("room");
+    }
+    let mut flying: std::collections::VecDeque<Dispatch> = fleet.dispatch(Time(1)).into();
+    for (id, prefix) in [(3, 10), (4, 20)] {
+        fleet.submit(bulk(id, prefix, 20)).expect("room");
+    }
+    for now in 2..30 {
+        let oldest = flying.pop_front().expect("four run");
+        done(&mut fleet, &oldest, Time(now));
+        flying.extend(fleet.dispatch(Time(now)));
+        for prefix in [10, 20] {
+            let in_use = flying.iter().any(|sent| sent.item.prompt[0].0 == prefix);
+            assert!(in_use, "at {now} prefix {prefix} may be evicted");
+        }
+    }
+}
+
+#[test]
 fn a_failed_replica_is_avoided_and_a_row_fails_after_its_tries() {
     let mut fleet = fleet(FleetConfig { tries_max: 3, ..config() }, 2, 4);
     fleet.submit(submission(1, 0, rows(1, 0..1))).expect("room");

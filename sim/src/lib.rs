@@ -10,6 +10,7 @@ pub mod course;
 pub mod draws;
 pub mod executor;
 pub mod faults;
+pub mod fleet;
 pub mod machine;
 pub mod paper;
 pub mod replay;

@@ -8,7 +8,8 @@
 use base::{Nanos, RelQueryId, RequestId, ServiceClass, Submission, TenantId, Time, WorkItem};
 
 use super::config::ReplicaId;
-use super::query::{Row, load};
+use super::query::{Query, Row, load};
+use super::router::Kept;
 use super::{Fleet, Flying, intake};
 use crate::kv::BlockKey;
 use crate::priority::Key;
@@ -91,16 +92,15 @@ impl Fleet {
                 return None;
             }
             let keys = self.candidates(now);
-            let first = *keys.first()?;
             let again = keys.iter().find_map(|key| self.again(key.id));
             let picked = again.or_else(|| self.seen(&keys, &eligible));
             let picked = picked.or_else(|| keys.iter().find_map(|key| self.fresh(key.id, &eligible)));
             if picked.is_some() {
                 return picked;
             }
-            match self.shared(first.id) {
+            match self.shared(&keys) {
                 Ok(picked) => return picked,
-                Err(number) => self.give_up(first.id, number),
+                Err((id, number)) => self.give_up(id, number),
             }
         }
     }
@@ -150,31 +150,44 @@ impl Fleet {
         })
     }
 
-    /// The first relQuery that has a row for a replica that was sent its beginning, and of its groups the one that was
-    /// sent last.
+    /// A row for a replica that was sent its beginning. First a group of which rows run there, for nothing evicts what is
+    /// in use, and of those the one that was sent longest ago: so all of them stay in use. Else the one that was sent last.
     fn seen(&self, keys: &[Key], eligible: &[ReplicaId]) -> Option<Pick> {
-        keys.iter().find_map(|key| {
-            let group = self.group_seen(key.id, eligible)?;
-            let row = self.queries.get(&key.id)?.first_of(group)?;
-            let open = self.router.eligible(self.load_of(key.id, row), row.avoid);
-            // The group's replica may have room for a row and not for this one.
-            let (replica, depth) = self.router.route(&row.chain, &open)?;
-            (depth > 0).then_some((key.id, row.item.row, replica, Why::Seen))
-        })
+        let mut best: Option<(Kept, Pick)> = None;
+        for key in keys {
+            let Some((kept, group)) = self.group_seen(key.id, eligible) else { continue };
+            if best.as_ref().is_none_or(|(other, _)| kept > *other)
+                && let Some(pick) = self.first_of(key.id, group)
+            {
+                best = Some((kept, pick));
+            }
+        }
+        best.map(|(_, pick)| pick)
     }
 
-    /// Of the groups of a relQuery the one that one of these replicas was sent most recently.
-    fn group_seen(&self, id: RelQueryId, eligible: &[ReplicaId]) -> Option<BlockKey> {
-        let (query, prefixes) = (self.queries.get(&id)?, &self.router.prefixes);
+    /// The first row of a group, and the replica with room that was sent most of it.
+    fn first_of(&self, id: RelQueryId, group: BlockKey) -> Option<Pick> {
+        let row = self.queries.get(&id)?.first_of(group)?;
+        let open = self.router.eligible(self.load_of(id, row), row.avoid);
+        // The group's replica may have room for a row and not for this one.
+        let (replica, depth) = self.router.route(&row.chain, &open)?;
+        (depth > 0).then_some((id, row.item.row, replica, Why::Seen))
+    }
+
+    /// Of the groups of a relQuery the one whose beginning is kept best by one of these replicas.
+    fn group_seen(&self, id: RelQueryId, eligible: &[ReplicaId]) -> Option<(Kept, BlockKey)> {
+        let (query, router) = (self.queries.get(&id)?, &self.router);
         let groups = query.groups();
-        let remembered: usize = eligible.iter().map(|replica| prefixes.len(*replica)).sum();
+        let remembered: usize = eligible.iter().map(|replica| router.prefixes.len(*replica)).sum();
         if groups.len() <= remembered {
             let may = |replica: ReplicaId| eligible.contains(&replica);
-            let seen = groups.filter_map(|group| Some((prefixes.latest(group, may)?.0, group)));
-            return seen.max().map(|(_, group)| group);
+            let kept = |group| Some((router.kept(group, router.prefixes.latest(group, may)?), group));
+            return groups.filter_map(kept).max();
         }
-        let seen = eligible.iter().filter_map(|id| prefixes.of(*id).find(|(_, group)| query.has(*group)));
-        seen.max().map(|(_, group)| group)
+        let known =
+            eligible.iter().flat_map(|id| router.prefixes.of(*id).map(|(stamp, key)| (stamp, *id, key)));
+        let known = known.filter(|(_, _, group)| query.has(*group));
+        known.map(|(stamp, id, group)| (router.kept(group, (stamp, id)), group)).max()
     }
 
     /// A row whose beginning no replica was sent.
@@ -187,14 +200,17 @@ impl Fleet {
         Some((id, row.item.row, *least, Why::Fresh))
     }
 
-    /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, its number where there
-    /// never will be.
-    fn shared(&self, id: RelQueryId) -> Result<Option<Pick>, u32> {
+    /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, the row where there never
+    /// will be.
+    fn shared(&self, keys: &[Key]) -> Result<Option<Pick>, (RelQueryId, u32)> {
+        let size = |key: &&Key| self.queries.get(&key.id).map_or(0, Query::largest_len);
+        // The first of the largest: `max_by_key` takes the last.
+        let Some(id) = keys.iter().rev().max_by_key(size).map(|key| key.id) else { return Ok(None) };
         let Some(query) = self.queries.get(&id) else { return Ok(None) };
         let row = query.largest().and_then(|group| query.first_of(group));
         let Some(row) = row.or_else(|| query.requeued().next()) else { return Ok(None) };
         if !self.fits_somewhere(intake::tokens_max(&row.item)) {
-            return Err(row.item.row);
+            return Err((id, row.item.row));
         }
         let open = self.router.eligible(self.load_of(id, row), row.avoid);
         let routed = self.router.route(&row.chain, &open);
@@ -212,11 +228,11 @@ impl Fleet {
         let query = self.queries.get_mut(&id)?;
         let output = query.expected(&self.lengths);
         let row = query.row(number)?;
-        let (item, tokens) = (row.item.clone(), load(&row.item, output));
+        let (item, tokens, group) = (row.item.clone(), load(&row.item, output), row.group);
         let known = |key: &&BlockKey| self.router.prefixes.latest(**key, |other| other == replica).is_some();
         let seen = row.chain.iter().take_while(known).count() as u64 * u64::from(self.config.prefix_block);
         let computed = (item.prompt.len() as u64).saturating_sub(seen).max(1);
-        self.router.send(replica, tokens, &row.chain);
+        self.router.send(replica, tokens, &row.chain, row.group);
         let rank = rank(query.key.unwrap_or_else(|| query.rank(&self.config, &self.lengths)));
         query.launch(number, request, now);
         let dispatch = Dispatch {
@@ -238,7 +254,7 @@ impl Fleet {
         let work = computed.saturating_add(u64::from(self.config.output_weight).saturating_mul(output));
         self.tenants.charge(dispatch.tenant, Nanos(work));
         self.requests
-            .insert(request, Flying { relquery: id, row: number, replica, tokens, has_begun: false });
+            .insert(request, Flying { relquery: id, row: number, replica, tokens, group, has_begun: false });
         self.decision.sent(&dispatch, why);
         self.counters.sent(why, seen);
         self.place(id);

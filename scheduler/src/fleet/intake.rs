@@ -166,7 +166,7 @@ impl Fleet {
         self.rows -= 1;
         let request = row.request?;
         let flying = self.requests.remove(&request)?;
-        self.router.end(flying.replica, flying.tokens);
+        self.router.end(flying.replica, flying.tokens, flying.group);
         Some((flying.replica, request))
     }
 

@@ -33,7 +33,7 @@ pub use told::{FleetDecision, FleetStats, ReplicaStats};
 
 use crate::config::ConfigError;
 use crate::event::Event;
-use crate::kv::Hasher;
+use crate::kv::{BlockKey, Hasher};
 use crate::ours::lengths::Lengths;
 use crate::priority::Key;
 use crate::tenants::Tenants;
@@ -48,6 +48,8 @@ struct Flying {
     replica: ReplicaId,
     /// What it adds to the replica's load.
     tokens: u64,
+    /// What it is alike by.
+    group: BlockKey,
     /// Whether text of it has gone out.
     has_begun: bool,
 }

@@ -26,7 +26,8 @@ pub(crate) struct Row {
     pub(crate) item: WorkItem,
     /// Hashes of the beginnings of its prompt.
     pub(crate) chain: Box<[BlockKey]>,
-    group: BlockKey,
+    /// What it is alike by.
+    pub(crate) group: BlockKey,
     /// Prompt tokens that neither a row before it nor a replica's cache is thought to supply.
     pub(crate) novel: u64,
     /// The request it runs as; none: it waits.
@@ -233,6 +234,11 @@ impl Query {
     /// The group with the most waiting rows.
     pub(crate) fn largest(&self) -> Option<BlockKey> {
         self.sizes.last().map(|(_, group)| *group)
+    }
+
+    /// How many rows wait in it.
+    pub(crate) fn largest_len(&self) -> usize {
+        self.sizes.last().map_or(0, |(rows, _)| *rows)
     }
 
     /// How long a row is expected to be.

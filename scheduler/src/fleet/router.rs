@@ -5,6 +5,7 @@
 //! and falls when work ends, not a count of all that was ever sent; a row nobody knows goes to the least loaded, not to
 //! the last; what is remembered is the blocks of a hash chain, which finds the longest match, not whole prompts.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::config::{Health, ReplicaConfig, ReplicaId};
@@ -40,11 +41,27 @@ pub(crate) struct Router {
     slack: u64,
     pub(crate) lanes: BTreeMap<ReplicaId, Lane>,
     pub(crate) prefixes: Prefixes,
+    /// Rows in flight by replica and group.
+    running: BTreeMap<(ReplicaId, BlockKey), u32>,
+}
+
+/// How sure it is that a replica still has a beginning: the greater, the better it is taken next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kept {
+    /// It was sent then.
+    Sent(u64),
+    /// It is in use there, and was sent then.
+    InUse(Reverse<u64>),
 }
 
 impl Router {
     pub(crate) fn new(slack: u64, prefixes_max: u32) -> Self {
-        Self { slack, lanes: BTreeMap::new(), prefixes: Prefixes::new(prefixes_max) }
+        Self {
+            slack,
+            lanes: BTreeMap::new(),
+            prefixes: Prefixes::new(prefixes_max),
+            running: BTreeMap::new(),
+        }
     }
 
     /// Replicas that take a row of `tokens` and are within the slack of the least loaded of them, in the order of load.
@@ -69,19 +86,44 @@ impl Router {
         eligible.first().map(|least| (*least, 0))
     }
 
+    /// How a beginning is kept by a replica that was sent it at that number.
+    pub(crate) fn kept(&self, group: BlockKey, (stamp, replica): (u64, ReplicaId)) -> Kept {
+        match self.running.contains_key(&(replica, group)) {
+            true => Kept::InUse(Reverse(stamp)),
+            false => Kept::Sent(stamp),
+        }
+    }
+
     /// A row is sent.
-    pub(crate) fn send(&mut self, replica: ReplicaId, tokens: u64, chain: &[BlockKey]) {
+    pub(crate) fn send(&mut self, replica: ReplicaId, tokens: u64, chain: &[BlockKey], group: BlockKey) {
         let Some(lane) = self.lanes.get_mut(&replica) else { return };
         lane.rows += 1;
         lane.tokens += tokens;
         self.prefixes.send(replica, chain);
+        *self.running.entry((replica, group)).or_default() += 1;
     }
 
     /// A row has ended, or was taken back.
-    pub(crate) fn end(&mut self, replica: ReplicaId, tokens: u64) {
+    pub(crate) fn end(&mut self, replica: ReplicaId, tokens: u64, group: BlockKey) {
         let Some(lane) = self.lanes.get_mut(&replica) else { return };
         lane.rows -= 1;
         lane.tokens -= tokens;
+        if let Some(rows) = self.running.get_mut(&(replica, group)) {
+            *rows -= 1;
+            if *rows == 0 {
+                self.running.remove(&(replica, group));
+            }
+        }
+    }
+
+    /// Rows in flight by group are as many as those by replica.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let by_group: u32 = self.running.values().sum();
+        let by_lane: u32 = self.lanes.values().map(|lane| lane.rows).sum();
+        if by_group != by_lane || self.running.values().any(|rows| *rows == 0) {
+            return Err(format!("{by_group} rows in flight by group, {by_lane} by replica"));
+        }
+        self.prefixes.check()
     }
 }
 

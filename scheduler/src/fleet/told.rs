@@ -165,6 +165,6 @@ impl Fleet {
             return Err("the waiting relQueries are not those in order".into());
         }
         self.tenants.check(self.waiting.len())?;
-        self.router.prefixes.check()
+        self.router.check()
     }
 }

@@ -20,7 +20,7 @@ const TABLE: [Directions; 11] = [
     Directions { name: "base", ours: &[], never: PURE },
     Directions { name: "ir", ours: &["base"], never: PURE },
     Directions { name: "scheduler", ours: &["base"], never: PURE },
-    Directions { name: "sim", ours: &["base", "scheduler"], never: &["actix", "tokio", "candle"] },
+    Directions { name: "sim", ours: &["base", "ir", "scheduler"], never: &["actix", "tokio", "candle"] },
     Directions { name: "engine", ours: &["base"], never: &["actix", "sqlx"] },
     Directions { name: "retrieval", ours: &["base"], never: &["actix", "sqlx", "tokio", "reqwest"] },
     Directions { name: "store", ours: &["base"], never: &["actix", "candle"] },

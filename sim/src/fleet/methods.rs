@@ -1,0 +1,287 @@
+//! Which row goes where: the four methods of the published benchmark.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use base::{End, Nanos, RelQueryId, RequestId, ServiceClass, Submission, TenantId, Time, TokenId};
+use ir::bucket::{BucketSettings, Buffer};
+use scheduler::fleet::{Finish, Fleet, FleetConfig, ReplicaConfig, ReplicaId};
+
+use super::data::{Data, Source};
+use super::replica::Ended;
+use super::world::Send;
+
+/// A way to bring rows to replicas.
+pub trait Method {
+    /// Rows to send now.
+    fn send(&mut self, now: Time) -> Vec<Send>;
+    /// A row has ended.
+    fn ended(&mut self, replica: usize, ended: Ended, now: Time);
+    /// When to ask again although nothing has happened.
+    fn looks_at(&self, now: Time) -> Option<Time>;
+    /// Whether the whole input has been read.
+    fn has_read_all(&self) -> bool;
+}
+
+/// Batches of so many rows, one at a time on a replica; the next one when all of it has ended and a gap is over.
+pub struct Naive {
+    data: Arc<Data>,
+    source: Source,
+    pending: VecDeque<usize>,
+    batch: usize,
+    gap: Nanos,
+    /// Rows left of each replica's batch, and when it is ready for another.
+    lanes: Vec<(usize, Time)>,
+    tag: u64,
+}
+
+impl Naive {
+    /// Batches of `batch` rows with `gap` between them.
+    pub fn new(data: Arc<Data>, source: Source, replicas: usize, (batch, gap): (usize, Nanos)) -> Self {
+        let lanes = vec![(0, Time(0)); replicas];
+        Self { data, source, pending: VecDeque::new(), batch, gap, lanes, tag: 0 }
+    }
+}
+
+impl Method for Naive {
+    fn send(&mut self, now: Time) -> Vec<Send> {
+        while let Some(row) = self.source.pull(now) {
+            self.pending.push_back(row);
+        }
+        let mut sends = Vec::new();
+        for (replica, (left, ready)) in self.lanes.iter_mut().enumerate() {
+            let enough = self.pending.len() >= self.batch || self.source.is_over();
+            if *left > 0 || *ready > now || !enough {
+                continue;
+            }
+            for row in self.pending.drain(..self.batch.min(self.pending.len())) {
+                self.tag += 1;
+                *left += 1;
+                sends.push(Send { replica, tag: self.tag, item: self.data.item(row) });
+            }
+        }
+        sends
+    }
+
+    fn ended(&mut self, replica: usize, _: Ended, now: Time) {
+        let (left, ready) = &mut self.lanes[replica];
+        *left -= 1;
+        if *left == 0 {
+            *ready = now + self.gap;
+        }
+    }
+
+    fn looks_at(&self, now: Time) -> Option<Time> {
+        let ready = self.lanes.iter().filter(|(left, ready)| *left == 0 && *ready > now);
+        let ready = ready.map(|(_, ready)| *ready).min().filter(|_| !self.pending.is_empty());
+        [self.source.next_look(now), ready].into_iter().flatten().min()
+    }
+
+    fn has_read_all(&self) -> bool {
+        self.source.is_over()
+    }
+}
+
+/// Rows as they come, each to the replica with the fewest in flight, as long as one has room.
+pub struct Continuous {
+    data: Arc<Data>,
+    source: Source,
+    in_flight: usize,
+    lanes: Vec<usize>,
+    tag: u64,
+}
+
+impl Continuous {
+    /// At most `in_flight` rows on a replica.
+    pub fn new(data: Arc<Data>, source: Source, replicas: usize, in_flight: usize) -> Self {
+        Self { data, source, in_flight, lanes: vec![0; replicas], tag: 0 }
+    }
+}
+
+impl Method for Continuous {
+    fn send(&mut self, now: Time) -> Vec<Send> {
+        let mut sends = Vec::new();
+        loop {
+            let least = self.lanes.iter().enumerate().min_by_key(|(_, rows)| **rows);
+            let Some((replica, _)) = least.filter(|(_, rows)| **rows < self.in_flight) else { return sends };
+            let Some(row) = self.source.pull(now) else { return sends };
+            self.tag += 1;
+            self.lanes[replica] += 1;
+            sends.push(Send { replica, tag: self.tag, item: self.data.item(row) });
+        }
+    }
+
+    fn ended(&mut self, replica: usize, _: Ended, _: Time) {
+        self.lanes[replica] -= 1;
+    }
+
+    fn looks_at(&self, now: Time) -> Option<Time> {
+        self.source.next_look(now)
+    }
+
+    fn has_read_all(&self) -> bool {
+        self.source.is_over()
+    }
+}
+
+/// All rows read and sorted first; then each replica its own stretch of the order, as [`Continuous`].
+pub struct Sorted {
+    data: Arc<Data>,
+    source: Source,
+    in_flight: usize,
+    /// How long the sort takes, and when it is done.
+    sort: Nanos,
+    done: Option<Time>,
+    /// What is left of each replica's stretch, and its rows in flight.
+    lanes: Vec<(VecDeque<usize>, usize)>,
+    tag: u64,
+}
+
+impl Sorted {
+    /// A sort of `sort`, then at most `in_flight` rows on a replica.
+    pub fn new(data: Arc<Data>, source: Source, replicas: usize, (sort, in_flight): (Nanos, usize)) -> Self {
+        let rows = data.sorted();
+        let bound = |replica: usize| replica * rows.len() / replicas;
+        let lanes =
+            (0..replicas).map(|lane| (rows[bound(lane)..bound(lane + 1)].to_vec().into(), 0)).collect();
+        Self { data, source, in_flight, sort, done: None, lanes, tag: 0 }
+    }
+}
+
+impl Method for Sorted {
+    fn send(&mut self, now: Time) -> Vec<Send> {
+        while self.source.pull(now).is_some() {}
+        if self.source.is_over() && self.done.is_none() {
+            self.done = Some(now + self.sort);
+        }
+        if self.done.is_none_or(|done| done > now) {
+            return Vec::new();
+        }
+        let mut sends = Vec::new();
+        for (replica, (rows, flying)) in self.lanes.iter_mut().enumerate() {
+            while *flying < self.in_flight
+                && let Some(row) = rows.pop_front()
+            {
+                self.tag += 1;
+                *flying += 1;
+                sends.push(Send { replica, tag: self.tag, item: self.data.item(row) });
+            }
+        }
+        sends
+    }
+
+    fn ended(&mut self, replica: usize, _: Ended, _: Time) {
+        self.lanes[replica].1 -= 1;
+    }
+
+    fn looks_at(&self, now: Time) -> Option<Time> {
+        let done = self.done.filter(|done| *done > now);
+        self.source.next_look(now).into_iter().chain(done).min()
+    }
+
+    fn has_read_all(&self) -> bool {
+        self.source.is_over()
+    }
+}
+
+/// Dynamic prefix bucketing: a bounded buffer that lets the largest bucket go first, and the fleet's router.
+pub struct Buckets {
+    data: Arc<Data>,
+    source: Source,
+    buffer: Buffer<TokenId, usize>,
+    /// The queue and the router under test.
+    pub fleet: Fleet,
+    /// Rows that may wait in the fleet, beside those in the buffer.
+    queue_max: usize,
+    waiting: usize,
+    next: u64,
+}
+
+impl Buckets {
+    /// Replicas of `in_flight` rows; `queue` rows for each of them may wait in the fleet.
+    pub fn new(
+        data: Arc<Data>,
+        source: Source,
+        (replicas, in_flight, queue): (usize, usize, usize),
+        buffer: BucketSettings,
+        fleet: FleetConfig,
+    ) -> Result<Self, scheduler::ConfigError> {
+        let replica = ReplicaConfig { rows_max: in_flight as u32, tokens_max: None };
+        let lanes = (0..replicas).map(|id| (ReplicaId(id as u32), replica));
+        let fleet = Fleet::new(fleet, lanes)?;
+        let buffer = Buffer::new(buffer);
+        Ok(Self { data, source, buffer, fleet, queue_max: replicas * queue, waiting: 0, next: 0 })
+    }
+
+    /// Fills the buffer from the source and the fleet from the buffer, as far as both go.
+    fn fill(&mut self, now: Time) {
+        loop {
+            while !self.buffer.is_full()
+                && let Some(row) = self.source.pull(now)
+            {
+                let prompt = self.data.prompt(row);
+                let bytes = prompt.len() as u64 * 4;
+                self.buffer.push(prompt, bytes, row);
+            }
+            if self.waiting >= self.queue_max {
+                return;
+            }
+            let must = self.source.is_over() || self.waiting == 0;
+            let Some(bucket) = self.buffer.pop(self.queue_max, must) else { return };
+            self.waiting += bucket.rows.len();
+            self.next += 1;
+            let items = bucket.rows.into_iter().map(|row| self.data.item(row)).collect();
+            let taken = self.fleet.submit(Submission {
+                id: RelQueryId(self.next),
+                tenant: TenantId(1),
+                weight: 1_000,
+                scope: 0,
+                class: ServiceClass::Bulk,
+                arrival: now,
+                deadline: None,
+                items,
+            });
+            debug_assert_eq!(taken, Ok(()), "the queue is far below its limits");
+        }
+    }
+}
+
+impl Method for Buckets {
+    fn send(&mut self, now: Time) -> Vec<Send> {
+        let mut sends = Vec::new();
+        loop {
+            self.fill(now);
+            let sent = self.fleet.dispatch(now);
+            if sent.is_empty() {
+                return sends;
+            }
+            self.waiting -= sent.len();
+            let sent = sent.into_iter();
+            sends.extend(sent.map(|sent| Send {
+                replica: sent.replica.0 as usize,
+                tag: sent.request.0,
+                item: sent.item,
+            }));
+        }
+    }
+
+    fn ended(&mut self, _: usize, ended: Ended, now: Time) {
+        let finish = Finish {
+            end: End::Length,
+            prompt: Some(ended.usage.prompt),
+            cached: ended.usage.cached,
+            output: ended.usage.output,
+            text: String::new(),
+            tokens: Vec::new(),
+        };
+        self.fleet.finished(RequestId(ended.tag), finish, now);
+    }
+
+    fn looks_at(&self, now: Time) -> Option<Time> {
+        self.source.next_look(now)
+    }
+
+    fn has_read_all(&self) -> bool {
+        self.source.is_over()
+    }
+}

@@ -1,0 +1,15 @@
+//! Many replicas in virtual time, and the published benchmark of Dynamic Prefix Bucketing on them.
+//!
+//! Every replica is the real scheduler with an executor made of a cost model ([`replica`]); the [`world`] lets them run
+//! beside each other; the [`methods`] decide which row goes where: naive and continuous batching, a global sort, and our
+//! prefix buckets before our fleet. `docs/BUCKETS.md` has the results.
+
+pub mod bench;
+pub mod data;
+pub mod l4;
+pub mod methods;
+pub mod replica;
+pub mod world;
+
+pub use bench::{Bench, Kind};
+pub use world::{Outcome, WorldError};

@@ -1,0 +1,126 @@
+//! Replicas beside each other in virtual time: whose step ends next, and what a method sends then.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use base::{Nanos, Time, WorkItem};
+use scheduler::{ConfigError, Refused, Usage};
+
+use super::l4::L4;
+use super::methods::Method;
+use super::replica::{Ended, Replica};
+
+/// A row on its way to a replica.
+#[derive(Clone, Debug)]
+pub struct Send {
+    /// Where.
+    pub replica: usize,
+    /// What its end is called.
+    pub tag: u64,
+    /// The row.
+    pub item: WorkItem,
+}
+
+/// What came of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// When the last row ended.
+    pub total: Nanos,
+    /// When the first did.
+    pub first: Nanos,
+    /// Rows that ended.
+    pub rows: u64,
+    /// Their tokens.
+    pub usage: Usage,
+    /// Time that replicas ran steps, together.
+    pub busy: Nanos,
+    /// Steps, together.
+    pub steps: u64,
+    /// Rows that gave up their memory.
+    pub preemptions: u64,
+    /// When the source had been read.
+    pub read: Nanos,
+}
+
+impl Outcome {
+    fn count(&mut self, ended: &Ended, now: Time) {
+        if self.rows == 0 {
+            self.first = Nanos(now.0);
+        }
+        self.total = Nanos(now.0);
+        self.rows += 1;
+        self.usage += ended.usage;
+    }
+
+    /// Prompt tokens that the caches supplied, of all.
+    pub fn hit_rate(&self) -> f64 {
+        self.usage.cached.0 as f64 / (self.usage.prompt.0 as f64).max(1.0)
+    }
+}
+
+/// A run that could not be.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// A machine that cannot be.
+    #[error(transparent)]
+    Machine(#[from] ConfigError),
+    /// A row that a replica does not take.
+    #[error("a replica refused a row: {0}")]
+    Refused(#[from] Refused),
+    /// A method without an end.
+    #[error("rows are left and nothing happens any more")]
+    Stuck,
+}
+
+/// What happens at a time, the earlier first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    StepEnds(usize),
+    Look,
+}
+
+/// Runs a method until all `rows` have ended.
+pub fn run(replicas: usize, machine: L4, rows: u64, method: &mut dyn Method) -> Result<Outcome, WorldError> {
+    let mut lanes = (0..replicas).map(|_| Replica::new(machine)).collect::<Result<Vec<_>, _>>()?;
+    let mut agenda = BinaryHeap::from([Reverse((Time(0), Happening::Look))]);
+    let mut next_look = Some(Time(0));
+    let mut outcome = Outcome::default();
+    while outcome.rows < rows {
+        let Some(Reverse((now, happening))) = agenda.pop() else { return Err(WorldError::Stuck) };
+        let mut woken = Vec::new();
+        match happening {
+            Happening::StepEnds(replica) => {
+                for ended in lanes[replica].end(now) {
+                    outcome.count(&ended, now);
+                    method.ended(replica, ended, now);
+                }
+                woken.push(replica);
+            }
+            Happening::Look => next_look = None,
+        }
+        for send in method.send(now) {
+            lanes[send.replica].send(send.tag, send.item, now)?;
+            woken.push(send.replica);
+        }
+        if outcome.read == Nanos(0) && method.has_read_all() {
+            outcome.read = Nanos(now.0);
+        }
+        for replica in woken {
+            if let Some(end) = lanes[replica].begin(now) {
+                agenda.push(Reverse((end, Happening::StepEnds(replica))));
+            }
+        }
+        if next_look.is_none()
+            && let Some(at) = method.looks_at(now)
+        {
+            next_look = Some(at);
+            agenda.push(Reverse((at, Happening::Look)));
+        }
+    }
+    for lane in &lanes {
+        outcome.busy += lane.busy;
+        outcome.steps += lane.steps;
+        outcome.preemptions += lane.preemptions();
+    }
+    Ok(outcome)
+}
