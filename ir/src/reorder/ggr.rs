@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 
 use super::fixed::{by_score, sort};
 use super::subtable::{Counts, Group, SubTable};
-use super::{Dependencies, FieldTable, Reordering};
+use super::{Dependencies, FieldTable, Reordering, worth};
 
 /// When GGR leaves a sub-table to the fixed order of its statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,21 @@ pub(super) const TIES_MAX: usize = 8;
 
 /// Reorders rows and, per row, fields. Deterministic: of equal hit counts the one whose rows share least with
 /// others, of those the first field's first value.
+///
+/// Dependencies that hold in a few rows by chance mislead the choice; so where there are any, the order that is found
+/// without them is taken if it is worth more.
 pub fn ggr(table: &FieldTable, dependencies: &Dependencies, stop: &EarlyStop) -> Reordering {
+    let order = steered(table, dependencies, stop);
+    if dependencies.pairs().is_empty() {
+        return order;
+    }
+    let plain = steered(table, &Dependencies::none(), stop);
+    let hits = |order| worth(table, order).hit_count;
+    if hits(&plain) > hits(&order) { plain } else { order }
+}
+
+/// Algorithm 1 with these dependencies, right or wrong.
+pub(super) fn steered(table: &FieldTable, dependencies: &Dependencies, stop: &EarlyStop) -> Reordering {
     let mut solver = Solver {
         table,
         dependents: dependencies.by_determinant(table),
