@@ -125,7 +125,7 @@ fn a_field_that_says_all_others_one_way_does_not_make_greedy_optimal() {
     let table = table(&[&["a", "g"], &["a", "g"], &["a", "g"], &["b", "g"], &["c", "h"]]);
     let dependencies = Dependencies::discover(&table, u64::MAX);
     assert_eq!(dependencies.pairs(), [Dependency { determinant: 0, dependent: 1 }]);
-    let steered = super::super::ggr::steered(&table, &dependencies, &EarlyStop::default());
+    let steered = ggr::steered(&table, &dependencies, &EarlyStop::default());
     assert_eq!(steered.claimed(), 4, "the three rows of a, which say g");
     assert_eq!(ophr(&table, 1_000).unwrap().claimed(), 5, "the four rows of g, then the three of a");
     let order = ggr(&table, &dependencies, &EarlyStop::default());
