@@ -32,6 +32,9 @@ pub struct ExecutorConfig {
     pub tokens_max: Option<TokenCount>,
     /// Whether each row's priority is sent; a vLLM needs `--scheduling-policy priority` for it.
     pub priority: bool,
+    /// Whether each tenant's rows carry a salt of its own (`cache_salt`), so that no tenant shares another's part of the
+    /// server's prefix cache; of dialects "vllm" and "sglang".
+    pub salt: bool,
     /// Time for a connection.
     pub connect_ms_max: Millis,
     /// Time for one try of a row, from the connection to the last byte of its answer.
@@ -123,6 +126,7 @@ impl Default for ExecutorConfig {
             rows_max: 64,
             tokens_max: None,
             priority: false,
+            salt: false,
             connect_ms_max: Millis(2_000),
             try_ms_max: Millis(120_000),
             health_ms: Millis(2_000),
@@ -164,6 +168,9 @@ impl ExecutorConfig {
         }
         if self.priority && self.dialect != Dialect::Vllm {
             return bad("priority", "is only understood by dialect \"vllm\"");
+        }
+        if self.salt && !matches!(self.dialect, Dialect::Vllm | Dialect::Sglang) {
+            return bad("salt", "is only understood by dialects \"vllm\" and \"sglang\"");
         }
         let positive = [
             ("rows_max", u64::from(self.rows_max)),
@@ -284,6 +291,7 @@ mod tests {
         check(&one("url = \"http://u:p@a\""), "password");
         check(&one("url = \"http://a\"\nrows_max = 0"), "executors[0].rows_max");
         check(&one("url = \"http://a\"\npriority = true"), "executors[0].priority");
+        check(&one("url = \"http://a\"\nsalt = true"), "executors[0].salt");
         check(&one("url = \"http://a\"\nprompt = \"tokens\""), "model.tokenizer");
         check(&one("url = \"http://a\"\nname = \"a b\""), "executors[0].name");
         check(

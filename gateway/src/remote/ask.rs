@@ -18,6 +18,8 @@ pub struct Manner {
     pub form: PromptForm,
     /// Whether it is told priorities.
     pub priority: bool,
+    /// Whether it is told whose prefixes may be shared.
+    pub salt: bool,
     /// An answer of a conversation may have as many tokens as there is room where a row allows so many: its request named
     /// no limit.
     pub open_end: u64,
@@ -39,8 +41,8 @@ pub const COMPLETIONS: &str = "/v1/completions";
 
 impl Manner {
     /// What a row asks; why it cannot be asked, where its request has no words in this dialect. `rank`: its priority, lower
-    /// is sooner.
-    pub fn ask(&self, item: &WorkItem, rank: i64) -> Result<Ask, String> {
+    /// is sooner; `scope`: only rows of the same share prefixes.
+    pub fn ask(&self, item: &WorkItem, rank: i64, scope: u128) -> Result<Ask, String> {
         if !item.sections.is_empty() {
             return Err("only the local engine computes sections of a prompt apart".into());
         }
@@ -71,6 +73,9 @@ impl Manner {
         }
         if self.priority {
             body.insert("priority".into(), json!(rank));
+        }
+        if self.salt {
+            body.insert("cache_salt".into(), json!(format!("{scope:032x}")));
         }
         Ok(Ask { path, body: Value::Object(body) })
     }
@@ -113,7 +118,14 @@ mod tests {
     }
 
     fn manner(form: PromptForm) -> Manner {
-        Manner { model: "m".into(), dialect: Dialect::Vllm, form, priority: false, open_end: 100 }
+        Manner {
+            model: "m".into(),
+            dialect: Dialect::Vllm,
+            form,
+            priority: false,
+            salt: false,
+            open_end: 100,
+        }
     }
 
     fn item(prompt: Vec<TokenId>, generation: Generation) -> WorkItem {
@@ -129,17 +141,18 @@ mod tests {
 
     #[test]
     fn tokens_are_sent_as_they_are() {
-        let manner = Manner { priority: true, ..manner(PromptForm::Tokens) };
+        let manner = Manner { priority: true, salt: true, ..manner(PromptForm::Tokens) };
         let generation = Generation {
             temperature: 0.5,
             stop: vec!["\n".into()],
             constraint: Some(Constraint::Choice(vec!["a".into()])),
             ..Generation::default()
         };
-        let ask = manner.ask(&item(vec![TokenId(7), TokenId(9)], generation), -3).expect("it can be asked");
+        let ask =
+            manner.ask(&item(vec![TokenId(7), TokenId(9)], generation), -3, 10).expect("it can be asked");
         let body = json!({
             "model": "m", "prompt": [7, 9], "max_tokens": 64, "temperature": 0.5, "stop": ["\n"],
-            "seed": 0x7fff_ffff, "priority": -3, "structured_outputs": {"choice": ["a"]},
+            "seed": 0x7fff_ffff, "priority": -3, "cache_salt": "0000000000000000000000000000000a", "structured_outputs": {"choice": ["a"]},
         });
         assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body) });
     }
@@ -149,14 +162,14 @@ mod tests {
         let manner = manner(PromptForm::Messages);
         let frame = PlainText.frame(&[Role::System, Role::User]).expect("a frame");
         let tokens = PlainText.encode_framed(&frame, &["be brief", "hé"]);
-        let ask = manner.ask(&item(tokens.clone(), Generation::default()), 0).expect("it can be asked");
+        let ask = manner.ask(&item(tokens.clone(), Generation::default()), 0, 0).expect("it can be asked");
         let messages = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hé"}]);
         let body = json!({"model": "m", "messages": messages, "max_tokens": 64, "temperature": 0.0});
         assert_eq!(ask, Ask { path: CHAT, body: with_rest(body) });
         let open = Generation { output_max: TokenCount(100), ..Generation::default() };
-        let ask = manner.ask(&item(tokens, open.clone()), 0).expect("it can be asked");
+        let ask = manner.ask(&item(tokens, open.clone()), 0, 0).expect("it can be asked");
         assert_eq!(ask.body.get("max_tokens"), None, "as many as there is room");
-        let ask = manner.ask(&item(PlainText.encode_data("go on"), open), 0).expect("it can be asked");
+        let ask = manner.ask(&item(PlainText.encode_data("go on"), open), 0, 0).expect("it can be asked");
         let body = json!({"model": "m", "prompt": "go on", "max_tokens": 100, "temperature": 0.0});
         assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body) });
     }
@@ -165,6 +178,6 @@ mod tests {
     fn sections_stay_on_the_local_engine() {
         let section = Section { tokens: TokenCount(1), position: 0, sees: Sees::Before };
         let item = WorkItem { sections: [section].into(), ..item(vec![TokenId(1)], Generation::default()) };
-        assert!(manner(PromptForm::Tokens).ask(&item, 0).expect_err("refused").contains("local engine"));
+        assert!(manner(PromptForm::Tokens).ask(&item, 0, 0).expect_err("refused").contains("local engine"));
     }
 }

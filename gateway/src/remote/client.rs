@@ -92,9 +92,11 @@ impl Client {
     /// Whether the server is well and serves `model`; why not. With the longest context that it says it takes.
     pub async fn look(&self, model: &str) -> Result<Option<u64>, Unwell> {
         if let Some(path) = &self.health_path {
+            // A server without the path is judged by its list of models.
             self.get(path).await?;
         }
         let body = self.get("/v1/models").await?;
+        let body = body.ok_or_else(|| gone("it has no list of models (/v1/models)".into()))?;
         let list: Value = serde_json::from_slice(&body).unwrap_or_default();
         let models =
             list["data"].as_array().ok_or_else(|| gone("its list of models cannot be read".into()))?;
@@ -108,12 +110,16 @@ impl Client {
         }
     }
 
-    async fn get(&self, path: &str) -> Result<Vec<u8>, Unwell> {
+    /// What is there; nothing, where the path is none.
+    async fn get(&self, path: &str) -> Result<Option<Vec<u8>>, Unwell> {
         let request = self.request(reqwest::Method::GET, path).timeout(self.health_patience);
         let response = request.send().await;
         let response =
             response.map_err(|error| Unwell { is_gone: error.is_connect(), reason: chain(&error) })?;
         let status = response.status();
+        if status.as_u16() == 404 {
+            return Ok(None);
+        }
         if !status.is_success() {
             let is_gone = !matches!(status.as_u16(), 408 | 429);
             return Err(Unwell {
@@ -121,7 +127,7 @@ impl Client {
                 is_gone,
             });
         }
-        read(response, MODELS_BYTES_MAX).await.map_err(|unread| match unread {
+        read(response, MODELS_BYTES_MAX).await.map(Some).map_err(|unread| match unread {
             Unread::TooLarge => gone(format!("{path} has more than {MODELS_BYTES_MAX} bytes")),
             Unread::Broken(error) => Unwell { reason: chain(&error), is_gone: false },
         })

@@ -163,7 +163,7 @@ impl Fleet {
 
     /// Sends a row to its replica.
     fn send(&mut self, dispatch: Dispatch, now: Time) -> Vec<Event> {
-        let Dispatch { replica, request, rank, .. } = dispatch;
+        let Dispatch { replica, request, rank, scope, .. } = dispatch;
         let lane = &self.lanes[replica.0 as usize];
         lane.metrics.sent.increment(1);
         let abort = match &lane.reach {
@@ -172,7 +172,7 @@ impl Fleet {
                 None
             }
             Reach::Server { client, manner } => {
-                let ask = match manner.ask(&dispatch.item, rank) {
+                let ask = match manner.ask(&dispatch.item, rank, scope) {
                     Ok(ask) => ask,
                     Err(reason) => {
                         let failure = Failure::Row(RowError::Failed(reason));
@@ -346,6 +346,7 @@ pub(super) async fn watch(
     shared: Arc<Shared>,
 ) {
     let mut looks = tokio::time::interval(every);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut told = false;
     loop {
         looks.tick().await;

@@ -181,6 +181,7 @@ mod tests {
             dialect: config.dialect,
             form: crate::config::PromptForm::Messages,
             priority: false,
+            salt: false,
             open_end: 1,
         };
         let reach = Reach::Server { client: Client::new(&config).expect("a client"), manner };

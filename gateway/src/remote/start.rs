@@ -134,6 +134,7 @@ pub fn start(
                     dialect: executor.dialect,
                     form: config.prompt_form(),
                     priority: executor.priority,
+                    salt: executor.salt,
                     open_end: config.limits.output_tokens_max,
                 };
                 Reach::Server { client, manner }

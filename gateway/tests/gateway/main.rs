@@ -10,6 +10,8 @@ mod common;
 mod constraints;
 mod corpora;
 mod disconnect;
+mod fleets;
+mod llama_cpp;
 mod operation;
 mod overload;
 mod pins;
