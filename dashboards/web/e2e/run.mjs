@@ -1,0 +1,258 @@
+// The page in a real browser against a real server: see README.md. Prints what it measured; any failed
+// expectation, console error or request to another host ends it with exit code 1.
+//   RELSERVE_KEY=rs-... node e2e/run.mjs http://127.0.0.1:8080
+
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { chromium } from "playwright-core";
+
+import { serve } from "./serve.mjs";
+
+const GATEWAY = process.argv[2] ?? "http://127.0.0.1:8080";
+const KEY = process.env.RELSERVE_KEY;
+const BROWSER = process.env.CHROMIUM ?? "/usr/bin/chromium";
+const ARTIFACTS = fileURLToPath(new URL("../artifacts/", import.meta.url));
+const FLAGS = [
+  "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync",
+];
+const LARGE = 5_000;
+
+if (!KEY) {
+  console.error("set RELSERVE_KEY to a key of the server");
+  process.exit(2);
+}
+
+/** What the proxy saw, and the gate that holds calls back. */
+const calls = [];
+let gate = Promise.resolve();
+const asked = () => calls.filter(({ path, body }) => path === "/v1/cells" && body);
+const server = await serve(GATEWAY, 0, (call) => {
+  calls.push(call);
+  return call.path === "/v1/cells" ? gate : undefined;
+});
+const address = `http://127.0.0.1:${server.address().port}`;
+
+function hold() {
+  let release;
+  gate = new Promise((resolve) => {
+    release = resolve;
+  });
+  return release;
+}
+
+const profile = mkdtempSync(join(tmpdir(), "relserve-web-"));
+const browser = await chromium.launchPersistentContext(profile, {
+  executablePath: BROWSER, headless: true, args: FLAGS, viewport: { width: 1280, height: 760 }, acceptDownloads: true,
+});
+const page = browser.pages()[0] ?? (await browser.newPage());
+const problems = [];
+page.on("console", (message) => {
+  if (["error", "warning"].includes(message.type())) problems.push(`console: ${message.text()}`);
+});
+page.on("pageerror", (error) => problems.push(`page: ${error.message}`));
+page.on("request", (request) => {
+  const url = request.url();
+  if (!url.startsWith(`${address}/`) && !/^(data|blob):/.test(url)) problems.push(`another host: ${url}`);
+});
+page.on("dialog", (dialog) => dialog.accept());
+
+mkdirSync(ARTIFACTS, { recursive: true });
+const shot = (name) => page.screenshot({ path: join(ARTIFACTS, `${name}.png`) });
+const cell = (name) => {
+  const [, letter, digits] = /^([A-Z])(\d+)$/.exec(name);
+  return page.locator(`#grid td[data-x="${letter.charCodeAt(0) - 65}"][data-y="${Number(digits) - 1}"]`);
+};
+const text = (name) => cell(name).textContent();
+/** Waits until nothing waits, and gives the texts of a column. */
+async function settled(letter, from, to) {
+  await page.waitForFunction(() => document.querySelectorAll("#grid td.rs-pending").length === 0, undefined, { timeout: 120_000 });
+  return page.evaluate(
+    ([x, first, last]) =>
+      Array.from(document.querySelectorAll(`#grid td[data-x="${x}"][data-y]`))
+        .filter((td) => Number(td.dataset.y) >= first && Number(td.dataset.y) <= last)
+        .map((td) => td.textContent),
+    [letter.charCodeAt(0) - 65, from - 1, to - 1],
+  );
+}
+async function type(name, formula) {
+  await cell(name).click();
+  await page.fill("#formula", formula);
+  await page.press("#formula", "Enter");
+}
+async function importFile(name, mimeType, buffer) {
+  await page.setInputFiles("#file", { name, mimeType, buffer });
+  await page.waitForFunction((expected) => document.querySelector("#sheets").selectedOptions[0]?.text === expected, name.replace(/\.\w+$/, ""));
+}
+const step = (words) => console.log(`- ${words}`);
+const round = (milliseconds) => `${Math.round(milliseconds)} ms`;
+
+async function run() {
+  await page.goto(address);
+  await page.fill("#login-key", KEY);
+  await shot("1-login");
+  await page.click("#login-remember");
+  await page.press("#login-key", "Enter");
+  await page.waitForFunction(() => document.querySelector("#model").textContent !== "");
+  step("logged in");
+
+  // A new subject each run: the server's cache must not know the first answers.
+  const run = Date.now().toString(36);
+  const reviews = Array.from({ length: 50 }, (_, i) => `"Item ${run}-${i}: it is ${i % 2 ? "great, I love it" : "bad, it broke"}"`);
+  await importFile("reviews.csv", "text/csv", Buffer.from(`Review,Class\n${reviews.map((line) => `${line},`).join("\n")}\n`));
+  assert.equal(await text("A2"), reviews[0].slice(1, -1));
+
+  let release = hold();
+  await type("B2", '=AI.CLASSIFY(A2:A51, "praise, complaint")');
+  await page.waitForFunction(() => document.querySelectorAll("#grid td.rs-pending").length === 50);
+  await page.waitForTimeout(300);
+  assert.equal(asked().length, 1, "50 cells are one request");
+  assert.equal(JSON.parse(asked()[0].body).calls.length, 50);
+  await shot("2-pending");
+  step("50 cells wait, one request of 50 calls is under way");
+
+  await type("A3", `Item ${run}: nothing like it, a joy`);
+  await page.waitForTimeout(300);
+  assert.equal(asked().length, 2, "an edit while pending asks the one new call");
+  assert.equal(JSON.parse(asked()[1].body).calls.length, 1);
+  await type("D1", "=AI.RATE(A2)");
+  await page.waitForTimeout(300);
+  await cell("D1").click();
+  await page.keyboard.press("Delete");
+  await page.waitForTimeout(200);
+  assert.equal(asked()[2].isCut, true, "a deleted cell's request is dropped");
+  assert.equal(await text("D1"), "");
+  const started = Date.now();
+  release();
+  const classes = await settled("B", 2, 51);
+  assert.equal(classes.length, 50);
+  assert.ok(classes.every((label) => label === "praise" || label === "complaint"), `labels: ${[...new Set(classes)]}`);
+  await shot("3-filled");
+  step(`edited one and cancelled one while pending; filled ${round(Date.now() - started)} after the server was let through`);
+
+  const before = asked().length;
+  await cell("A3").click();
+  for (let i = 0; i < 3; i += 1) await page.keyboard.press("Control+z");
+  assert.equal(await text("A3"), reviews[1].slice(1, -1), "undo brings the text back");
+  assert.ok(["praise", "complaint"].includes(await text("B3")), "a seen cell is filled at once");
+  await page.waitForTimeout(300);
+  assert.equal(asked().length, before, "an undo asks nothing");
+  await page.keyboard.press("Control+y");
+  assert.equal(await text("A3"), `Item ${run}: nothing like it, a joy`, "redo");
+  await page.keyboard.press("Control+z");
+  step("undo and redo, answered from the page's memory");
+
+  await type("C2", "=AI.RATE($A2)");
+  await cell("C2").click();
+  await cell("C51").scrollIntoViewIfNeeded();
+  await cell("C51").click({ modifiers: ["Shift"] });
+  await page.keyboard.press("Control+d");
+  const ratings = await settled("C", 2, 51);
+  assert.ok(ratings.every((rating) => /^[1-5]$/.test(rating)), `ratings: ${ratings}`);
+  await cell("C51").click();
+  assert.equal(await page.inputValue("#formula"), "=AI.RATE($A51)");
+  await type("E1", '=AI.RATE(A2, "length", 9, 1)');
+  await settled("E", 1, 1);
+  assert.equal(await text("E1"), "#VALUE!");
+  assert.match(await cell("E1").getAttribute("title"), /must be above/);
+  step("filled 50 formulas down by key; an error has the server's words");
+
+  await page.waitForTimeout(600);
+  const reloaded = Date.now();
+  await page.reload();
+  await page.waitForFunction(
+    () => document.querySelectorAll("#grid td.rs-ai").length >= 100 && document.querySelectorAll("#grid td.rs-pending").length === 0,
+  );
+  const took = Date.now() - reloaded;
+  assert.deepEqual(await settled("C", 2, 51), ratings);
+  step(`reload: page, login and 100 cells from the server's cache in ${round(took)}`);
+  assert.ok(took < 5_000);
+
+  const [file] = await Promise.all([page.waitForEvent("download"), page.click("#xlsx")]);
+  const path = join(ARTIFACTS, "reviews.xlsx");
+  await file.saveAs(path);
+  const shown = await page.evaluate(() => Array.from(document.querySelectorAll("#grid tbody td"), (td) => td.textContent).slice(0, 300));
+  await importFile("again.xlsx", "application/octet-stream", readFileSync(path));
+  await settled("B", 2, 51);
+  const again = await page.evaluate(() => Array.from(document.querySelectorAll("#grid tbody td"), (td) => td.textContent).slice(0, 300));
+  assert.deepEqual(again, shown, "an exported sheet comes back as it was");
+  await cell("B2").click();
+  assert.equal(await page.inputValue("#formula"), '=AI.CLASSIFY(A2:A51, "praise, complaint")');
+  step("exported XLSX and read it back, formulas and all");
+
+  await large(run);
+
+  await page.click("#view-live");
+  await page.waitForSelector("#live .tile");
+  await page.waitForTimeout(2_500);
+  await shot("6-live");
+  await page.click("#view-sheet");
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.selectOption("#samples", "Support tickets");
+  await settled("B", 2, 13);
+  await page.click("#usage summary");
+  await shot("7-dark");
+  step("live view; dark");
+}
+
+/** A large column: bounded requests, and a page that still answers. */
+async function large(run) {
+  const rows = Array.from({ length: LARGE }, (_, i) => `"Row ${run}-${i} is ${["fine", "poor", "late", "new"][i % 4]}"`);
+  const opening = Date.now();
+  await importFile("large.csv", "text/csv", Buffer.from(rows.join("\n")));
+  step(`opened ${LARGE} rows in ${round(Date.now() - opening)}`);
+  const before = asked().length;
+  await page.evaluate(() => {
+    const state = { worst: 0, last: performance.now(), frames: 0 };
+    window.frames5000 = state;
+    const frame = (now) => {
+      state.worst = Math.max(state.worst, now - state.last);
+      state.last = now;
+      state.frames += 1;
+      requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(frame);
+  });
+  const started = Date.now();
+  await type("B1", `=AI.CLASSIFY(A1:A${LARGE}, "good, bad")`);
+  await page.waitForFunction(() => document.querySelector('#grid td[data-x="1"][data-y="0"]').textContent !== "", undefined, { timeout: 30_000 });
+  await shot("4-large");
+  // The page answers while it fills: a cell takes text.
+  const typing = Date.now();
+  await type("D1", "still here");
+  assert.equal(await text("D1"), "still here");
+  const typed = Date.now() - typing;
+  await page.waitForFunction(() => /^[\d,]+ cells in/.test(document.querySelector("#status").value), undefined, { timeout: 300_000 });
+  const took = Date.now() - started;
+  const { worst } = await page.evaluate(() => window.frames5000);
+  const sent = asked().slice(before);
+  const cells = sent.reduce((sum, { body }) => sum + JSON.parse(body).calls.length, 0);
+  assert.equal(cells, LARGE);
+  assert.ok(sent.length <= 2, `${sent.length} requests`);
+  await shot("5-large-filled");
+  step(`${LARGE} cells: ${sent.length} request(s), filled in ${round(took)}, typing took ${round(typed)}, longest frame ${round(worst)}`);
+  assert.ok(typed < 3_000, "typing stays possible");
+}
+
+let failure;
+try {
+  await run();
+  assert.deepEqual(problems, [], "no console errors, no other host");
+} catch (error) {
+  failure = error;
+  await shot("failed").catch(() => undefined);
+}
+await browser.close();
+server.close();
+server.closeAllConnections();
+rmSync(profile, { recursive: true, force: true });
+if (failure) {
+  console.error(failure);
+  for (const problem of problems) console.error(problem);
+  process.exit(1);
+}
+console.log("e2e: all passed");

@@ -1,0 +1,306 @@
+// The open sheet and its neighbours: which one is shown, when it is kept, and what the toolbar does to it.
+
+import { type CellId, ROWS_MAX, cellName } from "../core/address";
+import { readCsv, writeCsv } from "../core/csv";
+import { noUsage } from "../core/usage";
+import { CellError, PENDING, isFormula, shown } from "../core/value";
+import type { OutCell } from "../files/xlsx";
+import { runCells } from "../net/cells";
+import { storedKey } from "../store/key";
+import { SHEETS_MAX, SheetStore, type StoredSheet, newSheet } from "../store/sheets";
+import { download, element, onClick } from "../ui/dom";
+import { Grid } from "../ui/grid";
+import { Progress, showUsage } from "../ui/usage";
+import { samples } from "./samples";
+import { Session } from "./session";
+
+/** Typing is kept this soon, in milliseconds. */
+const KEEP_MS = 300;
+/** Largest file that is read. */
+const FILE_BYTES_MAX = 20 << 20;
+
+/** The sheet view. */
+export class Workspace {
+  private readonly grid: Grid;
+  private readonly progress = new Progress();
+  private readonly picker = element("sheets", HTMLSelectElement);
+  private readonly formula = element("formula", HTMLInputElement);
+  private readonly name = element("name", HTMLOutputElement);
+  private readonly note = element("note", HTMLOutputElement);
+  private readonly spoken = element("spoken", HTMLDivElement);
+  private list: StoredSheet[] = [];
+  private current: StoredSheet = newSheet("Sheet");
+  private session: Session | undefined;
+  private selected: [number, number] = [0, 0];
+  private keeping: number | undefined;
+
+  private constructor(private readonly store: SheetStore | undefined, private readonly unauthorized: () => void) {
+    this.grid = new Grid(element("grid", HTMLDivElement), {
+      changed: (changes) => {
+        this.session?.set(changes);
+        this.keepSoon();
+      },
+      selected: (row, column) => this.select(row, column),
+      arranged: () => this.keepSoon(),
+    });
+    this.buttons();
+    this.formulaBar();
+    addEventListener("pagehide", () => void this.keep());
+    document.addEventListener("focusin", (event) => {
+      if (!element("grid", HTMLDivElement).contains(event.target as Node)) this.grid.releaseKeys();
+    });
+    document.addEventListener("keydown", (event) => this.keys(event));
+  }
+
+  /** Opens the sheet that was changed last. */
+  static async open(unauthorized: () => void): Promise<Workspace> {
+    // Private windows of some browsers have no store: sheets then live as long as the page.
+    const store = await SheetStore.open().catch(() => undefined);
+    const workspace = new Workspace(store, unauthorized);
+    workspace.list = (await store?.list()) ?? [];
+    const [first] = workspace.list;
+    if (first) workspace.show(first);
+    else workspace.add(newSheet("Sheet 1"));
+    if (!store) workspace.progress.say("This browser keeps no sheets: export what you need.");
+    return workspace;
+  }
+
+  /** Asks again what failed, such as after a new key. */
+  retry(): void {
+    this.session?.retry();
+  }
+
+  private show(sheet: StoredSheet): void {
+    this.session?.close();
+    this.current = sheet;
+    sheet.usage = { ...noUsage(), ...sheet.usage };
+    const session: Session = new Session(
+      {
+        now: () => performance.now(),
+        later: (milliseconds, then) => {
+          const timer = setTimeout(then, milliseconds);
+          return () => clearTimeout(timer);
+        },
+        run: (calls, signal, onCell) => runCells(calls, storedKey(), signal, onCell),
+        paint: (cells) => this.paint(session, cells),
+        progress: () => this.showProgress(session),
+        unauthorized: () => this.unauthorized(),
+      },
+      sheet.usage,
+    );
+    this.session = session;
+    const typed = sheet.rows.flatMap((line, row) =>
+      line.flatMap((raw, column) => (raw === "" ? [] : [{ row, column, raw }])),
+    );
+    session.set(typed);
+    this.grid.open(sheet.rows, sheet.widths, session.sheet);
+    this.listSheets();
+    this.showProgress(session);
+  }
+
+  private paint(session: Session, cells: Set<CellId>): void {
+    if (session !== this.session) return;
+    this.grid.paint(cells);
+    this.describe(false);
+  }
+
+  private showProgress(session: Session): void {
+    if (session !== this.session) return;
+    this.progress.show(session.pending.calls, session.usage, performance.now());
+    showUsage(session.usage);
+    if (session.pending.calls === 0) this.keepSoon();
+  }
+
+  private listSheets(): void {
+    const options = this.list.map((sheet) => new Option(sheet.name, sheet.id, false, sheet === this.current));
+    this.picker.replaceChildren(...options);
+  }
+
+  private add(sheet: StoredSheet): void {
+    if (this.list.length >= SHEETS_MAX) {
+      this.progress.say(`This browser keeps ${SHEETS_MAX} sheets at most: delete one first.`);
+      return;
+    }
+    void this.keep();
+    this.list.unshift(sheet);
+    this.show(sheet);
+    void this.keep();
+  }
+
+  private keepSoon(): void {
+    clearTimeout(this.keeping);
+    this.keeping = window.setTimeout(() => void this.keep(), KEEP_MS);
+  }
+
+  private async keep(): Promise<void> {
+    clearTimeout(this.keeping);
+    const sheet = this.current;
+    if (!this.list.includes(sheet) || !this.session) return;
+    sheet.rows = this.grid.rows();
+    sheet.widths = this.grid.widths();
+    sheet.updated = Date.now();
+    try {
+      await this.store?.put(structuredClone(sheet));
+    } catch (error) {
+      this.progress.say(error instanceof Error ? error.message : "the sheet could not be kept");
+    }
+  }
+
+  private select(row: number, column: number): void {
+    this.selected = [row, column];
+    this.describe(true);
+  }
+
+  private describe(aloud: boolean): void {
+    const { name, raw, spoken, note } = this.grid.describe(...this.selected);
+    this.name.value = name;
+    if (document.activeElement !== this.formula) this.formula.value = raw;
+    this.note.value = note;
+    this.note.title = note;
+    if (aloud) this.spoken.textContent = spoken;
+  }
+
+  private formulaBar(): void {
+    const leave = () => {
+      this.describe(false);
+      this.grid.focus();
+    };
+    this.formula.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") {
+        const [row, column] = this.selected;
+        this.grid.type([{ row, column, raw: this.formula.value }]);
+        this.grid.select(row + 1, column);
+        this.formula.blur();
+        leave();
+      } else if (event.key === "Escape") {
+        this.formula.blur();
+        leave();
+      } else return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
+
+  private keys(event: KeyboardEvent): void {
+    const inField = event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement;
+    if (event.key === "F6") {
+      const inGrid = element("grid", HTMLDivElement).contains(document.activeElement);
+      if (inGrid) this.formula.focus();
+      else this.grid.focus();
+    } else if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "d" && !inField) {
+      this.grid.fillDown();
+    } else return;
+    event.preventDefault();
+  }
+
+  private buttons(): void {
+    this.picker.addEventListener("change", () => {
+      const chosen = this.list.find(({ id }) => id === this.picker.value);
+      void this.keep();
+      if (chosen) this.show(chosen);
+    });
+    const menu = element("samples", HTMLSelectElement);
+    const offered = samples();
+    menu.append(...offered.map(({ name }) => new Option(name, name)));
+    menu.addEventListener("change", () => {
+      const sample = offered.find(({ name }) => name === menu.value);
+      menu.value = "";
+      if (sample) this.add(newSheet(sample.name, sample.rows, sample.widths));
+    });
+    onClick("new", () => this.add(newSheet(`Sheet ${this.list.length + 1}`)));
+    onClick("rename", () => this.rename());
+    onClick("delete", () => void this.remove());
+    onClick("undo", () => this.grid.undo());
+    onClick("redo", () => this.grid.redo());
+    onClick("fill", () => this.grid.fillDown());
+    onClick("rows", () => this.grid.addRows(100));
+    onClick("retry", () => this.retry());
+    onClick("csv", () => this.exportCsv());
+    onClick("xlsx", () => void this.exportXlsx());
+    const file = element("file", HTMLInputElement);
+    onClick("import", () => file.click());
+    file.addEventListener("change", () => {
+      const chosen = file.files?.[0];
+      file.value = "";
+      if (chosen) void this.importFile(chosen);
+    });
+  }
+
+  private rename(): void {
+    const name = prompt("Name of the sheet", this.current.name)?.trim();
+    if (!name) return;
+    this.current.name = name.slice(0, 80);
+    this.listSheets();
+    this.keepSoon();
+  }
+
+  private async remove(): Promise<void> {
+    if (!confirm(`Delete the sheet "${this.current.name}"?`)) return;
+    const gone = this.current;
+    this.list = this.list.filter((sheet) => sheet !== gone);
+    await this.store?.remove(gone.id);
+    const [next] = this.list;
+    if (next) this.show(next);
+    else this.add(newSheet("Sheet 1"));
+  }
+
+  /** The sheet as rows of what `read` makes of a cell. */
+  private cells<T>(read: (row: number, column: number) => T): T[][] {
+    const { rows, columns } = this.session?.sheet.extent() ?? { rows: 0, columns: 0 };
+    return Array.from({ length: rows }, (_, y) => Array.from({ length: columns }, (_, x) => read(y, x)));
+  }
+
+  private exportCsv(): void {
+    const sheet = this.session?.sheet;
+    if (!sheet) return;
+    const rows = this.cells((y, x) => shown(sheet.value(y, x)));
+    // Excel takes a CSV for UTF-8 only with this mark.
+    download(`${this.current.name}.csv`, "text/csv;charset=utf-8", `\uFEFF${writeCsv(rows)}`);
+  }
+
+  private async exportXlsx(): Promise<void> {
+    const sheet = this.session?.sheet;
+    if (!sheet) return;
+    const { writeXlsx } = await import("../files/xlsx");
+    const bytes = writeXlsx(
+      this.current.name,
+      this.cells((y, x): OutCell => {
+        const value = sheet.value(y, x);
+        const raw = sheet.raw(y, x);
+        const isOurs = isFormula(raw) && sheet.isAi(y, x);
+        const spill = sheet.spillOf(y, x);
+        return {
+          value: value instanceof CellError || value === PENDING ? null : value,
+          ...(value instanceof CellError ? { error: excelError(value) } : {}),
+          ...(isFormula(raw) && !isOurs ? { formula: raw.slice(1) } : {}),
+          ...(isOurs ? { aiFormula: raw } : {}),
+          ...(spill ? { spill: `${cellName(spill.row, spill.column)}:${cellName(spill.rowEnd, spill.columnEnd)}` } : {}),
+        };
+      }),
+    );
+    download(`${this.current.name}.xlsx`, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", bytes);
+  }
+
+  private async importFile(file: File): Promise<void> {
+    try {
+      if (file.size > FILE_BYTES_MAX) throw new Error(`a file has ${FILE_BYTES_MAX >> 20} MiB at most`);
+      let rows: string[][];
+      if (/\.xlsx$/i.test(file.name)) {
+        const { readXlsx } = await import("../files/xlsx");
+        rows = readXlsx(new Uint8Array(await file.arrayBuffer()), (text) =>
+          new DOMParser().parseFromString(text, "application/xml"),
+        );
+      } else rows = readCsv(await file.text());
+      if (rows.length > ROWS_MAX) throw new Error(`a sheet has ${ROWS_MAX} rows at most, ${cellName(ROWS_MAX - 1, 0)} is the last`);
+      this.add(newSheet(file.name.replace(/\.[a-z]+$/i, "").slice(0, 80), rows));
+      this.progress.say(`${rows.length} rows read from ${file.name}`);
+    } catch (error) {
+      this.progress.say(`${file.name}: ${error instanceof Error ? error.message : "it could not be read"}`);
+    }
+  }
+}
+
+/** Excel knows no `#SPILL!` and no `#ERROR!` in a file that older versions open too. */
+function excelError(error: CellError): string {
+  return error.code === "#SPILL!" || error.code === "#ERROR!" ? "#VALUE!" : error.code;
+}

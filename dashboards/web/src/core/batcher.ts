@@ -1,0 +1,211 @@
+// What is asked when: a pure state machine. Time comes in as a number, requests go out as actions, so that a
+// test drives it without a clock or a network.
+//
+// Cells say which calls they want. Calls that are new wait for `window` milliseconds and go out together, one
+// request for all (Office.js add-ins do the same with the same 100 ms). A call that several cells want is asked
+// once. When no cell wants any call of a request any more, the request is dropped, which cancels it on the
+// server. What is in flight is bounded; what is over it waits its turn here.
+
+import type { CellId } from "./address";
+import type { Call } from "./calls";
+
+/** The bounds. */
+export interface Limits {
+  /** How long misses are collected, in milliseconds. */
+  window: number;
+  /** Most calls of a request (the server takes 20,000). */
+  calls: number;
+  /** Most characters of a request's calls (the server takes 16 MiB). */
+  characters: number;
+  /** Most requests in flight. */
+  requests: number;
+  /** How often a call is asked again after a failure of the transport. */
+  retries: number;
+  /** The first pause before asking again; it doubles. */
+  pause: number;
+}
+
+/** What the page uses. */
+export const LIMITS: Limits = {
+  window: 100, calls: 5_000, characters: 4_000_000, requests: 4, retries: 3, pause: 1_000,
+};
+
+/** What the edge has to do. */
+export type Action =
+  | { kind: "send"; request: number; keys: string[]; calls: Call[] }
+  | { kind: "abort"; request: number };
+
+interface Entry {
+  call: Call;
+  cells: Set<CellId>;
+  /** The request it is in; none while it waits. */
+  request: number | undefined;
+  tries: number;
+}
+
+interface Request {
+  keys: string[];
+  /** Keys without an answer. */
+  open: Set<string>;
+}
+
+/** How a request ended badly. */
+export interface Failure {
+  /** Whether asking again may help. */
+  again: boolean;
+  /** When the server says so, milliseconds until then. */
+  retryAfter: number | undefined;
+}
+
+/** The state machine. */
+export class Batcher {
+  private readonly entries = new Map<string, Entry>();
+  private readonly wants = new Map<CellId, string[]>();
+  private readonly requests = new Map<number, Request>();
+  private queue: string[] = [];
+  private opens: number | undefined;
+  private aborts: number[] = [];
+  private lastRequest = 0;
+
+  constructor(private readonly limits: Limits = LIMITS) {}
+
+  /** Calls without an answer. */
+  get pending(): number {
+    return this.entries.size;
+  }
+
+  /** Requests under way. */
+  get inFlight(): number {
+    return this.requests.size;
+  }
+
+  /** Says which calls a cell wants now, instead of what it wanted before. */
+  want(cell: CellId, calls: ReadonlyMap<string, Call>, now: number): void {
+    const before = this.wants.get(cell) ?? [];
+    if (calls.size > 0) this.wants.set(cell, [...calls.keys()]);
+    else this.wants.delete(cell);
+    for (const [key, call] of calls) {
+      const entry = this.entries.get(key);
+      if (entry) {
+        entry.cells.add(cell);
+        continue;
+      }
+      this.entries.set(key, { call, cells: new Set([cell]), request: undefined, tries: 0 });
+      this.queue.push(key);
+      this.opens ??= now + this.limits.window;
+    }
+    for (const key of before) if (!calls.has(key)) this.leave(key, cell);
+  }
+
+  private leave(key: string, cell: CellId): void {
+    const entry = this.entries.get(key);
+    if (!entry) return;
+    entry.cells.delete(cell);
+    if (entry.cells.size > 0) return;
+    if (entry.request === undefined) {
+      this.entries.delete(key);
+      return;
+    }
+    const request = this.requests.get(entry.request);
+    // The answer of a call in flight is taken even if nobody wants it: an undo may.
+    if (!request || [...request.open].some((open) => (this.entries.get(open)?.cells.size ?? 0) > 0)) return;
+    this.aborts.push(entry.request);
+    this.requests.delete(entry.request);
+    for (const open of request.open) this.entries.delete(open);
+  }
+
+  /** What is due. */
+  poll(now: number): Action[] {
+    const actions: Action[] = this.aborts.map((request) => ({ kind: "abort", request }));
+    this.aborts = [];
+    if (this.opens === undefined || now < this.opens) return actions;
+    while (this.queue.length > 0 && this.requests.size < this.limits.requests) {
+      const send = this.fill();
+      if (send) actions.push(send);
+    }
+    // What is left has had its window: it goes as soon as a request ends.
+    if (this.queue.length === 0) this.opens = undefined;
+    return actions;
+  }
+
+  private fill(): Action | undefined {
+    const keys: string[] = [];
+    const calls: Call[] = [];
+    let characters = 0;
+    let used = 0;
+    for (const key of this.queue) {
+      const entry = this.entries.get(key);
+      if (entry && entry.request === undefined) {
+        const isFull = keys.length >= this.limits.calls || characters + key.length > this.limits.characters;
+        if (isFull && keys.length > 0) break;
+        characters += key.length;
+        keys.push(key);
+        calls.push(entry.call);
+        entry.request = this.lastRequest + 1;
+      }
+      used += 1;
+    }
+    this.queue = this.queue.slice(used);
+    if (keys.length === 0) return undefined;
+    this.lastRequest += 1;
+    this.requests.set(this.lastRequest, { keys, open: new Set(keys) });
+    return { kind: "send", request: this.lastRequest, keys, calls };
+  }
+
+  /** When `poll` is due next: at once for aborts and free places, else when the window closes. */
+  wake(): number | undefined {
+    if (this.aborts.length > 0) return 0;
+    return this.requests.size < this.limits.requests ? this.opens : undefined;
+  }
+
+  /** Call `index` of a request has its answer: its key, and the cells that waited for it. */
+  answered(request: number, index: number): { key: string; cells: CellId[] } | undefined {
+    const state = this.requests.get(request);
+    const key = state?.keys[index];
+    if (!state || key === undefined || !state.open.delete(key)) return undefined;
+    return { key, cells: this.close(key) };
+  }
+
+  private close(key: string): CellId[] {
+    const entry = this.entries.get(key);
+    this.entries.delete(key);
+    return entry ? [...entry.cells] : [];
+  }
+
+  /** A request ended; gives what it left unanswered for good. The rest is asked again. */
+  ended(request: number, failure: Failure, now: number): { key: string; cells: CellId[] }[] {
+    const state = this.requests.get(request);
+    if (!state) return [];
+    this.requests.delete(request);
+    const lost: { key: string; cells: CellId[] }[] = [];
+    let tries = 0;
+    for (const key of state.open) {
+      const entry = this.entries.get(key);
+      if (!entry) continue;
+      if (entry.cells.size === 0) {
+        this.entries.delete(key);
+      } else if (failure.again && entry.tries < this.limits.retries) {
+        entry.tries += 1;
+        tries = Math.max(tries, entry.tries);
+        entry.request = undefined;
+        this.queue.push(key);
+      } else {
+        lost.push({ key, cells: this.close(key) });
+      }
+    }
+    if (tries > 0) {
+      const pause = failure.retryAfter ?? this.limits.pause * 2 ** (tries - 1);
+      this.opens = Math.max(this.opens ?? 0, now + pause);
+    }
+    return lost;
+  }
+
+  /** Drops everything; gives what to abort. */
+  clear(): Action[] {
+    const actions: Action[] = [...this.requests.keys()].map((request) => ({ kind: "abort", request }));
+    for (const store of [this.entries, this.wants, this.requests]) store.clear();
+    this.queue = [];
+    this.opens = undefined;
+    return actions;
+  }
+}

@@ -1,0 +1,103 @@
+// From a formula's AI function and the values of its arguments to calls of `/v1/cells`, one per cell of the
+// answer. What a range means is decided here:
+//  - over the argument that a function runs over (`text`, `prompt`, `input`) a range is one call a cell, and
+//    the answers spill in the range's shape; a blank cell of it stays blank and asks nothing;
+//  - `labels`, `tags` and `examples` take a range as the list that it is;
+//  - `context` takes a range as one table, rows on lines;
+//  - any other argument takes one cell, or a range of the same shape, read pair by pair.
+
+import type { AiFunction, Argument } from "./catalogue";
+import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix, shown } from "./value";
+
+/** What JSON carries of a cell. */
+export type JsonCell = string | number | boolean | null;
+
+/** A call as the server takes it. */
+export interface Call {
+  function: string;
+  args: (JsonCell | JsonCell[][])[];
+}
+
+/** What came back for a call. */
+export type Answer =
+  | { value: string | number | string[]; error?: undefined }
+  | { error: CellError; value?: undefined };
+
+/** Calls that are equal have equal keys; identical cells are asked once. */
+export function keyOf(call: Call): string {
+  return JSON.stringify([call.function, call.args]);
+}
+
+/** One cell of a function's answer: to be asked, or known without asking. */
+export type Item = { call: Call } | { known: Scalar };
+
+/** What a formula's AI function asks, in the shape of its answer. */
+export interface Plan {
+  rows: Item[][];
+  /** Whether the answer is a range, which spills. */
+  isRange: boolean;
+}
+
+/** Plans a function over the values of its arguments; `undefined` is an argument that was left out. */
+export function plan(item: AiFunction, values: (Value | undefined)[]): Plan {
+  const name = `AI.${item.name.toUpperCase()}`;
+  const whole = (known: Scalar): Plan => ({ rows: [[{ known }]], isRange: false });
+  if (values.length > item.arguments.length) {
+    return whole(new CellError("#VALUE!", `${name} takes ${item.arguments.length} arguments at most, got ${values.length}`));
+  }
+  const missing = item.arguments.find((argument, i) => !argument.optional && values[i] === undefined);
+  if (missing) return whole(new CellError("#VALUE!", `${name}: argument \`${missing.name}\` is missing`));
+  const over = values[item.over] ?? null;
+  if (!isMatrix(over)) return { rows: [[one(item, values, over, 0, 0, undefined)]], isRange: false };
+  const rows = over.map((row, y) => row.map((value, x) => one(item, values, value, y, x, over)));
+  return { rows, isRange: over.length > 1 || (over[0]?.length ?? 0) > 1 };
+}
+
+/** The call of one cell. */
+function one(
+  item: AiFunction, values: (Value | undefined)[], own: Scalar, y: number, x: number, over: Matrix | undefined,
+): Item {
+  // A blank cell is no question: people select a bit more than they filled.
+  if (own === null || (typeof own === "string" && own.trim() === "")) return { known: null };
+  const args: Call["args"] = [];
+  for (const [i, argument] of item.arguments.entries()) {
+    const read = i === item.over ? own : readArgument(item, argument, values[i], y, x, over);
+    if (read instanceof CellError || read === PENDING) return { known: read };
+    args.push(read);
+  }
+  while (args.length > 0 && args.at(-1) === null) args.pop();
+  return { call: { function: item.name, args } };
+}
+
+function readArgument(
+  item: AiFunction, argument: Argument, value: Value | undefined, y: number, x: number, over: Matrix | undefined,
+): JsonCell | JsonCell[][] | CellError | typeof PENDING {
+  if (value === undefined) return null;
+  if (!isMatrix(value)) return value;
+  const unusable = value.flat().find((cell) => cell instanceof CellError || cell === PENDING);
+  if (argument.kind === "list" || argument.kind === "pairs") {
+    if (unusable instanceof CellError || unusable === PENDING) return unusable;
+    const rows = value as JsonCell[][];
+    return rows.filter((row) => row.some((cell) => cell !== null && String(cell).trim() !== ""));
+  }
+  if (argument.name === "context") {
+    if (unusable instanceof CellError || unusable === PENDING) return unusable;
+    return table(value);
+  }
+  if (value.length === 1 && value[0]?.length === 1) return value[0][0] ?? null;
+  if (over && value.length === over.length && value[0]?.length === over[0]?.length) return value[y]?.[x] ?? null;
+  const words = `AI.${item.name.toUpperCase()}: argument \`${argument.name}\` must be one cell, or a range of the same shape`;
+  return new CellError("#VALUE!", words);
+}
+
+/** A range as text: a line a row, without blank rows, cells parted by bars. */
+function table(rows: Matrix): string {
+  const lines = rows.map((row) => row.map(shown));
+  return lines.filter((line) => line.some((cell) => cell.trim() !== "")).map((line) => line.join(" | ")).join("\n");
+}
+
+/** An answer as it stands in a cell, or several cells (`list`), which spill down. */
+export function answered(answer: Answer): Value {
+  if (answer.error) return answer.error;
+  return Array.isArray(answer.value) ? answer.value.map((line) => [line]) : answer.value;
+}

@@ -1,0 +1,226 @@
+// The value of an expression. Pure: cells and AI functions are asked of the `Context`.
+
+import type { Area } from "./address";
+import { CATALOGUE, type AiFunction } from "./catalogue";
+import { COUNTING, ORDINARY } from "./functions";
+import type { Node } from "./parse";
+import { CellError, type ErrorCode, type Matrix, PENDING, type Scalar, type Value, isMatrix, shown } from "./value";
+
+/** What an expression reads. */
+export interface Context {
+  /** The values of an area. */
+  area(area: Area): Matrix;
+  /** An AI function over its arguments; `undefined` is one left out. */
+  ai(item: AiFunction, args: (Value | undefined)[]): Value;
+}
+
+/** The value of an expression. */
+export function evaluate(node: Node, context: Context): Value {
+  switch (node.kind) {
+    case "number":
+    case "text":
+    case "boolean":
+      return node.value;
+    case "error":
+      return new CellError(node.code, node.note);
+    case "missing":
+      return null;
+    case "area": {
+      const rows = context.area(node.area);
+      return node.isCell ? (rows[0]?.[0] ?? null) : rows;
+    }
+    case "array":
+      return node.rows.map((row) => row.map((item) => single(evaluate(item, context))));
+    case "unary":
+      return lift(evaluate(node.operand, context), (value) => unary(node.operator, value));
+    case "binary":
+      return pairwise(evaluate(node.left, context), evaluate(node.right, context), (left, right) =>
+        binary(node.operator, left, right),
+      );
+    case "call":
+      return call(node.name, node.args, context);
+  }
+}
+
+function single(value: Value): Scalar {
+  return isMatrix(value) ? (value[0]?.[0] ?? null) : value;
+}
+
+function lift(value: Value, apply: (value: Scalar) => Scalar): Value {
+  return isMatrix(value) ? value.map((row) => row.map(apply)) : apply(value);
+}
+
+/** Two operands; one cell meets every cell of a range, and a row or a column meets every row or column. */
+function pairwise(left: Value, right: Value, apply: (left: Scalar, right: Scalar) => Scalar): Value {
+  if (!isMatrix(left) && !isMatrix(right)) return apply(left, right);
+  const a: Matrix = isMatrix(left) ? left : [[left]];
+  const b: Matrix = isMatrix(right) ? right : [[right]];
+  const rows = Math.max(a.length, b.length);
+  const columns = Math.max(a[0]?.length ?? 0, b[0]?.length ?? 0);
+  const at = (matrix: Matrix, y: number, x: number): Scalar => {
+    const row = matrix.length === 1 ? matrix[0] : matrix[y];
+    const value = row?.length === 1 ? row[0] : row?.[x];
+    return value === undefined ? new CellError("#N/A", "the ranges have different sizes") : value;
+  };
+  return Array.from({ length: rows }, (_, y) =>
+    Array.from({ length: columns }, (_, x) => apply(at(a, y, x), at(b, y, x))),
+  );
+}
+
+function number(value: Scalar): number | CellError {
+  if (value === null) return 0;
+  if (typeof value === "boolean") return value ? 1 : 0;
+  const read = typeof value === "number" ? value : Number(String(value).trim() || Number.NaN);
+  return Number.isNaN(read) ? new CellError("#VALUE!", `\`${shown(value)}\` is no number`) : read;
+}
+
+function unary(operator: string, value: Scalar): Scalar {
+  if (value === PENDING || value instanceof CellError) return value;
+  const read = number(value);
+  if (read instanceof CellError) return read;
+  return operator === "-" ? -read : operator === "%" ? read / 100 : read;
+}
+
+function binary(operator: string, left: Scalar, right: Scalar): Scalar {
+  if (left instanceof CellError) return left;
+  if (right instanceof CellError) return right;
+  if (left === PENDING || right === PENDING) return PENDING;
+  if (operator === "&") return shown(left) + shown(right);
+  if ("=<>".includes(operator[0] ?? "")) return compare(operator, left, right);
+  const [a, b] = [number(left), number(right)];
+  if (a instanceof CellError) return a;
+  if (b instanceof CellError) return b;
+  if (operator === "/" && b === 0) return new CellError("#DIV/0!", "a division by zero");
+  const result =
+    operator === "+" ? a + b : operator === "-" ? a - b : operator === "*" ? a * b : operator === "/" ? a / b : a ** b;
+  return Number.isFinite(result) ? result : new CellError("#NUM!", "the number is too large or none");
+}
+
+/** Numbers stand before texts, texts before truth values; texts are compared without case, as in Excel. */
+function compare(operator: string, left: Scalar, right: Scalar): boolean {
+  const rank = (value: Scalar) => (typeof value === "number" ? 0 : typeof value === "string" ? 1 : 2);
+  // A blank cell is nought beside a number and empty beside a text.
+  const fill = (value: Scalar, other: Scalar): Scalar =>
+    value !== null ? value : typeof other === "number" ? 0 : typeof other === "boolean" ? false : "";
+  const a: Scalar = fill(left, right);
+  const b: Scalar = fill(right, left);
+  let order = rank(a) - rank(b);
+  if (order === 0) {
+    const [x, y] = typeof a === "string" ? [a.toLowerCase(), String(b).toLowerCase()] : [Number(a), Number(b)];
+    order = x < y ? -1 : x > y ? 1 : 0;
+  }
+  switch (operator) {
+    case "=":
+      return order === 0;
+    case "<>":
+      return order !== 0;
+    case "<":
+      return order < 0;
+    case ">":
+      return order > 0;
+    case "<=":
+      return order <= 0;
+    default:
+      return order >= 0;
+  }
+}
+
+function truth(value: Scalar): boolean | CellError {
+  if (value === null) return false;
+  if (typeof value === "string") {
+    if (/^true$/i.test(value)) return true;
+    if (/^false$/i.test(value)) return false;
+    return new CellError("#VALUE!", `\`${value}\` is neither true nor false`);
+  }
+  return Boolean(value);
+}
+
+function call(name: string, args: Node[], context: Context): Value {
+  const item = CATALOGUE.get(name);
+  if (item) return context.ai(item, args.map((arg) => (arg.kind === "missing" ? undefined : evaluate(arg, context))));
+  const special = SPECIAL[name];
+  if (special) return special(args, context);
+  const [counting, ordinary] = [COUNTING[name], ORDINARY[name]];
+  const known = counting ?? ordinary;
+  if (!known) {
+    const help = name.startsWith("AI.") ? `; there are ${[...CATALOGUE.keys()].join(", ")}` : "";
+    return new CellError("#NAME?", `there is no function \`${name}\`${help}`);
+  }
+  const values = args.map((arg) => evaluate(arg, context));
+  return apply(known, values, counting !== undefined);
+}
+
+function apply(known: (...args: never[]) => unknown, values: Value[], countsErrors: boolean): Value {
+  const flat = values.flatMap((value) => (isMatrix(value) ? value.flat() : [value]));
+  if (!countsErrors) {
+    const error = flat.find((value) => value instanceof CellError);
+    if (error) return error;
+  }
+  // No half truths: what is computed out of unfinished cells is unfinished.
+  if (flat.includes(PENDING)) return PENDING;
+  const plain = (value: Scalar) => (value instanceof CellError ? new Error(value.code) : value);
+  const given = values.map((value) => (isMatrix(value) ? value.map((row) => row.map(plain)) : plain(value)));
+  try {
+    return returned((known as (...args: unknown[]) => unknown)(...given));
+  } catch (error) {
+    return new CellError("#VALUE!", error instanceof Error ? error.message : "");
+  }
+}
+
+const CODES: readonly string[] = ["#N/A", "#VALUE!", "#REF!", "#NAME?", "#DIV/0!", "#NUM!", "#NULL!"];
+
+function returned(value: unknown): Value {
+  if (value instanceof Error) {
+    return new CellError(CODES.includes(value.message) ? (value.message as ErrorCode) : "#VALUE!");
+  }
+  if (Array.isArray(value)) {
+    return value.map((row) => (Array.isArray(row) ? row : [row]).map((cell) => single(returned(cell))));
+  }
+  if (typeof value === "number") return Number.isFinite(value) ? value : new CellError("#NUM!");
+  return typeof value === "string" || typeof value === "boolean" ? value : null;
+}
+
+/** Functions that evaluate what they need only, or that must see errors. */
+const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
+  IF: ([condition, then, otherwise], context) => {
+    const tested = condition ? single(evaluate(condition, context)) : null;
+    if (tested === PENDING || tested instanceof CellError) return tested;
+    const chosen = truth(tested);
+    if (chosen instanceof CellError) return chosen;
+    const branch = chosen ? then : otherwise;
+    return branch ? evaluate(branch, context) : chosen;
+  },
+  IFERROR: ([value, otherwise], context) => instead(value, otherwise, context, () => true),
+  IFNA: ([value, otherwise], context) => instead(value, otherwise, context, (error) => error.code === "#N/A"),
+  ISERROR: ([value], context) => about(value, context, (read) => read instanceof CellError),
+  ISNA: ([value], context) => about(value, context, (read) => read instanceof CellError && read.code === "#N/A"),
+  ISBLANK: ([value], context) => about(value, context, (read) => read === null),
+  ISNUMBER: ([value], context) => about(value, context, (read) => typeof read === "number"),
+  ISTEXT: ([value], context) => about(value, context, (read) => typeof read === "string"),
+  NA: () => new CellError("#N/A"),
+  PI: () => Math.PI,
+  CONCAT: (args, context) => joined(args, context),
+  CONCATENATE: (args, context) => joined(args, context),
+};
+
+function instead(
+  value: Node | undefined, otherwise: Node | undefined, context: Context, catches: (error: CellError) => boolean,
+): Value {
+  const read = value ? evaluate(value, context) : null;
+  return lift(read, (cell) => {
+    if (!(cell instanceof CellError) || !catches(cell)) return cell;
+    return otherwise ? single(evaluate(otherwise, context)) : null;
+  });
+}
+
+function about(value: Node | undefined, context: Context, test: (value: Scalar) => boolean): Value {
+  return lift(value ? evaluate(value, context) : null, (cell) => (cell === PENDING ? PENDING : test(cell)));
+}
+
+function joined(args: Node[], context: Context): Value {
+  const cells = args.flatMap((arg): Scalar[] => {
+    const value = evaluate(arg, context);
+    return isMatrix(value) ? value.flat() : [value];
+  });
+  return cells.reduce<Scalar>((text, cell) => binary("&", text, cell), "");
+}

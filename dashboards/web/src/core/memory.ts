@@ -1,0 +1,65 @@
+// Answers that this page has seen, by call. Bounded by count and by characters, least recently used out first.
+
+import type { Answer } from "./calls";
+
+/** What a bounded memory holds at most. */
+export interface Bounds {
+  entries: number;
+  characters: number;
+}
+
+/** Enough for a few large columns; about 20 MB at the very most. */
+export const BOUNDS: Bounds = { entries: 50_000, characters: 8_000_000 };
+
+/** Seen answers. */
+export class Memory {
+  // A Map keeps insertion order: what is read is put at the end again, so the first is the least used.
+  private readonly answers = new Map<string, Answer>();
+  private characters = 0;
+
+  constructor(private readonly bounds: Bounds = BOUNDS) {}
+
+  /** How many are held. */
+  get size(): number {
+    return this.answers.size;
+  }
+
+  /** The answer of a call, if seen. */
+  get(key: string): Answer | undefined {
+    const answer = this.answers.get(key);
+    if (answer !== undefined) {
+      this.answers.delete(key);
+      this.answers.set(key, answer);
+    }
+    return answer;
+  }
+
+  /** Keeps an answer. */
+  put(key: string, answer: Answer): void {
+    this.forget(key);
+    this.answers.set(key, answer);
+    this.characters += weight(key, answer);
+    for (const oldest of this.answers.keys()) {
+      if (this.answers.size <= this.bounds.entries && this.characters <= this.bounds.characters) break;
+      this.forget(oldest);
+    }
+  }
+
+  /** Drops one answer. */
+  forget(key: string): void {
+    const answer = this.answers.get(key);
+    if (answer === undefined) return;
+    this.characters -= weight(key, answer);
+    this.answers.delete(key);
+  }
+
+  /** Drops the failures, so that they are asked again. */
+  forgetFailures(): void {
+    for (const [key, answer] of [...this.answers]) if (answer.error) this.forget(key);
+  }
+}
+
+function weight(key: string, answer: Answer): number {
+  const text = answer.error ? answer.error.note : JSON.stringify(answer.value);
+  return key.length + text.length;
+}

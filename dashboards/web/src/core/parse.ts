@@ -1,0 +1,252 @@
+// Formulas as trees. The grid's own engine builds JavaScript source out of formulas and cell texts and runs
+// it: a quote in an imported cell would be code. This parser never makes code, so the page needs no `eval`.
+
+import { type Area, COLUMNS_MAX, ROWS_MAX, columnOf } from "./address";
+import type { ErrorCode } from "./value";
+
+/** An expression. */
+export type Node =
+  | { kind: "number"; value: number }
+  | { kind: "text"; value: string }
+  | { kind: "boolean"; value: boolean }
+  | { kind: "error"; code: ErrorCode; note: string }
+  | { kind: "missing" }
+  | { kind: "area"; area: Area; isCell: boolean }
+  | { kind: "array"; rows: Node[][] }
+  | { kind: "unary"; operator: string; operand: Node }
+  | { kind: "binary"; operator: string; left: Node; right: Node }
+  | { kind: "call"; name: string; args: Node[] };
+
+/** A formula that cannot be read; `at` counts characters after the `=`. */
+export class FormulaError extends Error {
+  constructor(message: string, readonly at: number) {
+    super(`${message} (at character ${at + 1})`);
+  }
+}
+
+interface Token {
+  kind: "number" | "text" | "word" | "sign" | "error" | "end";
+  text: string;
+  at: number;
+}
+
+const TOKEN = new RegExp(
+  [
+    "(?<space>\\s+)",
+    "(?<number>(?:\\d+\\.?\\d*|\\.\\d+)(?:[eE][+-]?\\d+)?(?![A-Za-z_]))",
+    '(?<text>"(?:[^"]|"")*")',
+    "(?<error>#(?:N/A|VALUE!|REF!|NAME\\?|DIV/0!|NUM!|NULL!|SPILL!|ERROR!))",
+    "(?<word>\\$?[A-Za-z_][A-Za-z0-9_.$]*|\\$?\\d+)",
+    "(?<sign><=|>=|<>|[-+*/^&=<>%(),;:{}])",
+  ].join("|"),
+  "y",
+);
+
+/** Longest formula that is read, as in Excel. */
+const LENGTH_MAX = 8_192;
+/** Deepest nesting: far above what people write, far below what a stack holds. */
+const DEPTH_MAX = 64;
+
+function tokens(source: string): Token[] {
+  const out: Token[] = [];
+  TOKEN.lastIndex = 0;
+  while (TOKEN.lastIndex < source.length) {
+    const at = TOKEN.lastIndex;
+    const groups = TOKEN.exec(source)?.groups;
+    if (!groups) throw new FormulaError(`\`${source[at]}\` is not understood here`, at);
+    const kind = (["number", "text", "error", "word", "sign"] as const).find((name) => groups[name] !== undefined);
+    if (kind) out.push({ kind, text: groups[kind] ?? "", at });
+  }
+  out.push({ kind: "end", text: "", at: source.length });
+  return out;
+}
+
+/** How strongly operators bind; `%` and signs are handled apart. */
+const BINDING: Record<string, number> = {
+  "=": 1, "<>": 1, "<": 1, ">": 1, "<=": 1, ">=": 1, "&": 2, "+": 3, "-": 3, "*": 4, "/": 4, "^": 6,
+};
+const SIGN_BINDING = 5;
+
+class Parser {
+  private next = 0;
+  private depth = 0;
+
+  constructor(private readonly list: Token[]) {}
+
+  whole(): Node {
+    const node = this.expression(0);
+    const { kind, text, at } = this.peek();
+    if (kind !== "end") throw new FormulaError(`\`${text}\` is one too many`, at);
+    return node;
+  }
+
+  private peek(ahead = 0): Token {
+    return this.list[Math.min(this.next + ahead, this.list.length - 1)] as Token;
+  }
+
+  private take(): Token {
+    const token = this.peek();
+    this.next += 1;
+    return token;
+  }
+
+  private takes(sign: string): boolean {
+    const { kind, text } = this.peek();
+    if (kind !== "sign" || text !== sign) return false;
+    this.next += 1;
+    return true;
+  }
+
+  private expect(sign: string): void {
+    const { at, text } = this.peek();
+    if (!this.takes(sign)) throw new FormulaError(`\`${sign}\` is missing before \`${text || "the end"}\``, at);
+  }
+
+  private expression(least: number): Node {
+    this.depth += 1;
+    if (this.depth > DEPTH_MAX) throw new FormulaError("the formula is nested too deeply", this.peek().at);
+    let left = this.prefix();
+    for (;;) {
+      if (this.takes("%")) {
+        left = { kind: "unary", operator: "%", operand: left };
+        continue;
+      }
+      const { kind, text } = this.peek();
+      const binding = kind === "sign" ? BINDING[text] : undefined;
+      if (binding === undefined || binding < least) break;
+      this.next += 1;
+      left = { kind: "binary", operator: text, left, right: this.expression(binding + 1) };
+    }
+    this.depth -= 1;
+    return left;
+  }
+
+  private prefix(): Node {
+    const token = this.take();
+    switch (token.kind) {
+      case "number":
+        // `2:5` would be whole rows; a number before a colon is read there.
+        return { kind: "number", value: Number(token.text) };
+      case "text":
+        return { kind: "text", value: token.text.slice(1, -1).replaceAll('""', '"') };
+      case "error":
+        return { kind: "error", code: token.text as ErrorCode, note: "" };
+      case "word":
+        return this.word(token);
+      case "sign":
+        break;
+      case "end":
+        throw new FormulaError("the formula ends too early", token.at);
+    }
+    if (token.text === "-" || token.text === "+") {
+      return { kind: "unary", operator: token.text, operand: this.expression(SIGN_BINDING) };
+    }
+    if (token.text === "(") {
+      const inner = this.expression(0);
+      this.expect(")");
+      return inner;
+    }
+    if (token.text === "{") return this.array();
+    throw new FormulaError(`\`${token.text}\` is not understood here`, token.at);
+  }
+
+  private array(): Node {
+    const rows: Node[][] = [[]];
+    for (;;) {
+      rows.at(-1)?.push(this.expression(0));
+      if (this.takes("}")) return { kind: "array", rows };
+      if (this.takes(";")) rows.push([]);
+      else this.expect(",");
+    }
+  }
+
+  private word(token: Token): Node {
+    const { text, at } = token;
+    if (this.takes("(")) return { kind: "call", name: text.toUpperCase(), args: this.args() };
+    if (/^true$/i.test(text)) return { kind: "boolean", value: true };
+    if (/^false$/i.test(text)) return { kind: "boolean", value: false };
+    const start = corner(text);
+    if (!start) return { kind: "error", code: "#NAME?", note: `\`${text}\` is no cell, range or function` };
+    if (!this.takes(":")) {
+      if (start.row === undefined || start.column === undefined) {
+        return { kind: "error", code: "#NAME?", note: `\`${text}\` is no cell` };
+      }
+      const { row, column } = start;
+      return { kind: "area", area: { row, column, rowEnd: row, columnEnd: column }, isCell: true };
+    }
+    const end = corner(this.take().text);
+    if (!end || (end.row === undefined) !== (start.row === undefined) || start.column === undefined) {
+      throw new FormulaError("a range is written as A2:B9 or A:B", at);
+    }
+    return { kind: "area", area: area(start, end), isCell: false };
+  }
+
+  private args(): Node[] {
+    const args: Node[] = [];
+    if (this.takes(")")) return args;
+    for (;;) {
+      const { kind, text } = this.peek();
+      const isMissing = kind === "sign" && (text === "," || text === ";" || text === ")");
+      args.push(isMissing ? { kind: "missing" } : this.expression(0));
+      if (this.takes(")")) return args;
+      // Sheets of many languages separate with `;`.
+      if (!this.takes(";")) this.expect(",");
+    }
+  }
+}
+
+interface Corner {
+  row: number | undefined;
+  column: number | undefined;
+}
+
+function corner(text: string): Corner | undefined {
+  const parts = /^\$?([A-Za-z]{1,3})(?:\$?([1-9]\d*))?$/.exec(text);
+  if (!parts) return undefined;
+  const column = columnOf(parts[1] ?? "");
+  const row = parts[2] === undefined ? undefined : Number(parts[2]) - 1;
+  if (column >= COLUMNS_MAX || (row !== undefined && row >= ROWS_MAX)) return undefined;
+  return { row, column };
+}
+
+function area(start: Corner, end: Corner): Area {
+  const [row, rowEnd] = [start.row ?? 0, end.row ?? ROWS_MAX - 1];
+  const [column, columnEnd] = [start.column ?? 0, end.column ?? COLUMNS_MAX - 1];
+  return {
+    row: Math.min(row, rowEnd),
+    rowEnd: Math.max(row, rowEnd),
+    column: Math.min(column, columnEnd),
+    columnEnd: Math.max(column, columnEnd),
+  };
+}
+
+/** Reads a formula, with its `=`. Throws `FormulaError`. */
+export function parse(formula: string): Node {
+  const source = formula.slice(1);
+  if (source.length > LENGTH_MAX) throw new FormulaError(`a formula has ${LENGTH_MAX} characters at most`, LENGTH_MAX);
+  return new Parser(tokens(source)).whole();
+}
+
+/** The areas that an expression reads. */
+export function areasOf(node: Node, out: Area[] = []): Area[] {
+  switch (node.kind) {
+    case "area":
+      out.push(node.area);
+      break;
+    case "array":
+      for (const row of node.rows) for (const item of row) areasOf(item, out);
+      break;
+    case "unary":
+      areasOf(node.operand, out);
+      break;
+    case "binary":
+      areasOf(node.left, out);
+      areasOf(node.right, out);
+      break;
+    case "call":
+      for (const arg of node.args) areasOf(arg, out);
+      break;
+    default:
+  }
+  return out;
+}

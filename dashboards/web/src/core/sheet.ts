@@ -1,0 +1,349 @@
+// A sheet: what was typed, what it is worth, and what has to be computed again. Pure: AI calls that have no
+// answer yet are reported through `onWants`, answers arrive in `memory`, and `touch` says which formulas to redo.
+
+import { type Area, type CellId, COLUMNS_MAX, ROWS_MAX, cellId, columnOfId, contains, nameOf, rowOf } from "./address";
+import { type Call, answered, keyOf, plan } from "./calls";
+import type { AiFunction } from "./catalogue";
+import { Dependents } from "./dependents";
+import { type Context, evaluate } from "./evaluate";
+import type { Memory } from "./memory";
+import { FormulaError, type Node, areasOf, parse } from "./parse";
+import { CellError, type Matrix, PENDING, type Scalar, type Value, isFormula, isMatrix, typed } from "./value";
+
+interface Cell {
+  raw: string;
+  value: Scalar;
+  formula: Formula | undefined;
+}
+
+interface Formula {
+  tree: Node;
+  areas: Area[];
+  /** The answer's rows where it is more than one cell. */
+  spill: Matrix | undefined;
+  /** Where it spills, or would. */
+  reach: Area | undefined;
+  wants: number;
+}
+
+/** A change of what is typed. */
+export interface Change {
+  row: number;
+  column: number;
+  raw: string;
+}
+
+/** Passes over what spilling touched. More only happen where spills feed on each other. */
+const PASSES_MAX = 16;
+
+/** A sheet. */
+export class Sheet {
+  private readonly cells = new Map<CellId, Cell>();
+  private readonly dependents = new Dependents();
+  /** The owners of cells that a neighbour's answer spilled into. */
+  private readonly owners = new Map<CellId, CellId>();
+  /** Formulas with a reach. */
+  private readonly spilling = new Set<CellId>();
+  private dirty = new Set<CellId>();
+  private changed = new Set<CellId>();
+
+  constructor(
+    private readonly memory: Memory,
+    private readonly onWants: (cell: CellId, calls: ReadonlyMap<string, Call>) => void,
+  ) {}
+
+  /** What was typed. */
+  raw(row: number, column: number): string {
+    return this.cells.get(cellId(row, column))?.raw ?? "";
+  }
+
+  /** What it is worth, or what spilled there. */
+  value(row: number, column: number): Scalar {
+    const id = cellId(row, column);
+    const cell = this.cells.get(id);
+    if (cell) return cell.value;
+    const owner = this.owners.get(id);
+    if (owner === undefined) return null;
+    return this.cells.get(owner)?.formula?.spill?.[row - rowOf(owner)]?.[column - columnOfId(owner)] ?? null;
+  }
+
+  /** The cell whose answer spilled into this one. */
+  spilledFrom(row: number, column: number): CellId | undefined {
+    const id = cellId(row, column);
+    return this.cells.has(id) ? undefined : this.owners.get(id);
+  }
+
+  /** Where a cell's answer spilled to, itself included. */
+  spillOf(row: number, column: number): Area | undefined {
+    const formula = this.cells.get(cellId(row, column))?.formula;
+    return formula?.spill ? formula.reach : undefined;
+  }
+
+  /** Whether an AI function stands in the cell, or spilled into it. */
+  isAi(row: number, column: number): boolean {
+    const owner = this.spilledFrom(row, column);
+    const raw = owner === undefined ? this.raw(row, column) : (this.cells.get(owner)?.raw ?? "");
+    return isFormula(raw) && /\bAI\.[A-Z]/i.test(raw);
+  }
+
+  /** All that is typed, in no order. */
+  *typed(): Generator<Change> {
+    for (const [id, { raw }] of this.cells) yield { row: rowOf(id), column: columnOfId(id), raw };
+  }
+
+  /** One past the last row and column in use, spilled cells included. */
+  extent(): { rows: number; columns: number } {
+    let [rows, columns] = [0, 0];
+    for (const id of [...this.cells.keys(), ...this.owners.keys()]) {
+      rows = Math.max(rows, rowOf(id) + 1);
+      columns = Math.max(columns, columnOfId(id) + 1);
+    }
+    return { rows, columns };
+  }
+
+  /** Types into cells. Call `recalculate` after. */
+  set(changes: Iterable<Change>): void {
+    for (const { row, column, raw } of changes) {
+      const id = cellId(row, column);
+      const before = this.cells.get(id);
+      if ((before?.raw ?? "") === raw) continue;
+      this.retract(id, before);
+      if (raw !== "") this.cells.set(id, this.read(id, raw));
+      this.mark(id);
+      // A spill may be blocked by this cell now, or no longer.
+      for (const owner of this.spilling) {
+        const reach = this.cells.get(owner)?.formula?.reach;
+        if (owner !== id && reach && contains(reach, row, column)) this.mark(owner);
+      }
+    }
+  }
+
+  private read(id: CellId, raw: string): Cell {
+    if (!isFormula(raw)) return { raw, value: typed(raw), formula: undefined };
+    try {
+      const tree = parse(raw);
+      const areas = areasOf(tree);
+      this.dependents.set(id, [], areas);
+      return { raw, value: null, formula: { tree, areas, spill: undefined, reach: undefined, wants: 0 } };
+    } catch (error) {
+      if (!(error instanceof FormulaError)) throw error;
+      return { raw, value: new CellError("#ERROR!", error.message), formula: undefined };
+    }
+  }
+
+  /** Takes a cell out, with all that it did elsewhere. */
+  private retract(id: CellId, cell: Cell | undefined): void {
+    if (!cell) return;
+    if (cell.formula) {
+      this.dependents.set(id, cell.formula.areas, []);
+      this.unspill(id, cell.formula);
+      if (cell.formula.wants > 0) this.onWants(id, new Map());
+    }
+    this.cells.delete(id);
+  }
+
+  private unspill(owner: CellId, formula: Formula): void {
+    for (const id of spillCells(owner, formula.spill)) {
+      if (this.owners.get(id) !== owner) continue;
+      this.owners.delete(id);
+      this.changed.add(id);
+      this.markReaders(id);
+    }
+    formula.spill = undefined;
+    formula.reach = undefined;
+    this.spilling.delete(owner);
+  }
+
+  /** Formulas to compute again, since answers came in. */
+  touch(ids: Iterable<CellId>): void {
+    for (const id of ids) if (this.cells.get(id)?.formula) this.mark(id);
+  }
+
+  /** Formulas that have an error or wait: to be asked again. */
+  touchUnfinished(): void {
+    for (const [id, { value, formula }] of this.cells) {
+      const all = formula?.spill?.flat() ?? [value];
+      if (formula && all.some((one) => one instanceof CellError || one === PENDING)) this.mark(id);
+    }
+  }
+
+  private mark(id: CellId): void {
+    const stack = [id];
+    for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
+      this.changed.add(next);
+      const isFormulaCell = this.cells.get(next)?.formula !== undefined;
+      if (isFormulaCell && this.dirty.has(next)) continue;
+      if (isFormulaCell) this.dirty.add(next);
+      stack.push(...this.dependents.of(next).filter((reader) => !this.dirty.has(reader)));
+      for (const cell of spillCells(next, this.cells.get(next)?.formula?.spill)) {
+        stack.push(...this.dependents.of(cell).filter((reader) => !this.dirty.has(reader)));
+      }
+    }
+  }
+
+  private markReaders(id: CellId): void {
+    for (const reader of this.dependents.of(id)) if (!this.dirty.has(reader)) this.mark(reader);
+  }
+
+  /** Computes what is out of date; gives the cells that may look different. */
+  recalculate(): Set<CellId> {
+    for (let pass = 0; pass < PASSES_MAX && this.dirty.size > 0; pass += 1) {
+      // By rows, so that running totals need no deep stack.
+      for (const id of [...this.dirty].sort((a, b) => a - b)) this.compute(id);
+    }
+    this.dirty = new Set();
+    const changed = this.changed;
+    this.changed = new Set();
+    return changed;
+  }
+
+  /** Computes a formula after all that it reads: a stack of its own, since a column may be a chain. */
+  private compute(first: CellId): void {
+    if (!this.dirty.has(first)) return;
+    const stack: { id: CellId; reads: Iterator<CellId> }[] = [{ id: first, reads: this.dirtyReads(first) }];
+    const open = new Set([first]);
+    for (let top = stack.at(-1); top; top = stack.at(-1)) {
+      const next = top.reads.next();
+      if (!next.done && !open.has(next.value)) {
+        open.add(next.value);
+        stack.push({ id: next.value, reads: this.dirtyReads(next.value) });
+        continue;
+      }
+      stack.pop();
+      open.delete(top.id);
+      this.dirty.delete(top.id);
+      const cell = this.cells.get(top.id);
+      if (!cell?.formula) continue;
+      if (next.done) this.finish(top.id, cell, cell.formula);
+      else this.place(top.id, cell, cell.formula, new CellError("#REF!", `${nameOf(top.id)} depends on itself`), new Map());
+    }
+  }
+
+  /** Cells that a formula reads and that are out of date; a cell that was spilled into stands for its owner. */
+  private *dirtyReads(id: CellId): Generator<CellId> {
+    for (const area of this.cells.get(id)?.formula?.areas ?? []) {
+      for (const read of this.used(area)) {
+        if (read === id) yield read;
+        const source = this.owners.get(read) ?? read;
+        if (source !== id && this.dirty.has(source)) yield source;
+      }
+    }
+  }
+
+  /** The cells of an area that hold something; an area larger than the sheet is read through the sheet. */
+  private *used(area: Area): Generator<CellId> {
+    const size = (area.rowEnd - area.row + 1) * (area.columnEnd - area.column + 1);
+    if (size > this.cells.size + this.owners.size) {
+      for (const id of [...this.cells.keys(), ...this.owners.keys()]) {
+        if (contains(area, rowOf(id), columnOfId(id))) yield id;
+      }
+      return;
+    }
+    for (let row = area.row; row <= area.rowEnd; row += 1) {
+      for (let column = area.column; column <= area.columnEnd; column += 1) yield cellId(row, column);
+    }
+  }
+
+  private finish(id: CellId, cell: Cell, formula: Formula): void {
+    const wants = new Map<string, Call>();
+    const context: Context = {
+      area: (area) => this.matrix(area),
+      ai: (item, args) => this.ask(item, args, wants),
+    };
+    this.place(id, cell, formula, evaluate(formula.tree, context), wants);
+  }
+
+  private matrix(area: Area): Matrix {
+    const { rows, columns } = this.extentFor(area);
+    return Array.from({ length: rows }, (_, y) =>
+      Array.from({ length: columns }, (_, x) => this.value(area.row + y, area.column + x)),
+    );
+  }
+
+  /** `A:A` ends where the sheet does. */
+  private extentFor(area: Area): { rows: number; columns: number } {
+    const [rows, columns] = [area.rowEnd - area.row + 1, area.columnEnd - area.column + 1];
+    const isOpen = area.rowEnd === ROWS_MAX - 1 || area.columnEnd === COLUMNS_MAX - 1;
+    if (!isOpen) return { rows, columns };
+    const used = this.extent();
+    return {
+      rows: Math.max(1, Math.min(rows, used.rows - area.row)),
+      columns: Math.max(1, Math.min(columns, used.columns - area.column)),
+    };
+  }
+
+  private ask(item: AiFunction, args: (Value | undefined)[], wants: Map<string, Call>): Value {
+    const { rows, isRange } = plan(item, args);
+    const values = rows.map((row) =>
+      row.map((asked): Value => {
+        if ("known" in asked) return asked.known;
+        const key = keyOf(asked.call);
+        const answer = this.memory.get(key);
+        if (answer) return answered(answer);
+        wants.set(key, asked.call);
+        return PENDING;
+      }),
+    );
+    if (!isRange) return values[0]?.[0] ?? null;
+    // A list inside a range has no place of its own: its lines share the cell.
+    return values.map((row) => row.map((value) => (isMatrix(value) ? value.flat().join("\n") : value)));
+  }
+
+  private place(id: CellId, cell: Cell, formula: Formula, value: Value, wants: Map<string, Call>): void {
+    const before = formula.spill;
+    const placed = isMatrix(value) ? this.spill(id, formula, value) : value;
+    if (!isMatrix(placed)) {
+      if (before) this.unspill(id, formula);
+      if (placed instanceof CellError && placed.code === "#SPILL!" && isMatrix(value)) {
+        formula.reach = reachOf(id, value);
+        this.spilling.add(id);
+      }
+      cell.value = placed;
+    }
+    if (wants.size > 0 || formula.wants > 0) this.onWants(id, wants);
+    formula.wants = wants.size;
+  }
+
+  /** Lays rows out from a cell on; or gives what stands there instead. */
+  private spill(id: CellId, formula: Formula, rows: Matrix): Matrix | Scalar {
+    const cell = this.cells.get(id) as Cell;
+    const first = rows[0]?.[0] ?? null;
+    if (rows.length <= 1 && (rows[0]?.length ?? 0) <= 1) return first;
+    const reach = reachOf(id, rows);
+    if (reach.rowEnd >= ROWS_MAX || reach.columnEnd >= COLUMNS_MAX) {
+      return new CellError("#SPILL!", `the answer needs ${rows.length} rows and does not fit the sheet`);
+    }
+    const blocked = [...spillCells(id, rows)].find((at) => this.cells.has(at) || (this.owners.get(at) ?? id) !== id);
+    if (blocked !== undefined) return new CellError("#SPILL!", `${nameOf(blocked)} is in the way of the answer`);
+    const before = formula.spill;
+    const isSameShape = before?.length === rows.length && before[0]?.length === rows[0]?.length;
+    if (before && !isSameShape) this.unspill(id, formula);
+    formula.spill = rows;
+    formula.reach = reach;
+    this.spilling.add(id);
+    cell.value = first;
+    for (const at of spillCells(id, rows)) {
+      const [y, x] = [rowOf(at) - rowOf(id), columnOfId(at) - columnOfId(id)];
+      if (isSameShape && before?.[y]?.[x] === rows[y]?.[x]) continue;
+      this.owners.set(at, id);
+      this.changed.add(at);
+      this.markReaders(at);
+    }
+    return rows;
+  }
+}
+
+function reachOf(id: CellId, rows: Matrix): Area {
+  const [row, column] = [rowOf(id), columnOfId(id)];
+  return { row, column, rowEnd: row + rows.length - 1, columnEnd: column + (rows[0]?.length ?? 1) - 1 };
+}
+
+/** The cells that rows spill into, without the owner's. */
+function* spillCells(owner: CellId, rows: Matrix | undefined): Generator<CellId> {
+  if (!rows) return;
+  for (let y = 0; y < rows.length; y += 1) {
+    for (let x = 0; x < (rows[0]?.length ?? 0); x += 1) {
+      if (y > 0 || x > 0) yield cellId(rowOf(owner) + y, columnOfId(owner) + x);
+    }
+  }
+}

@@ -1,0 +1,337 @@
+// The grid on the screen: jspreadsheet draws, selects, edits and keeps the history of what was typed; values
+// come from the sheet. Its own formulas are off. After every event the two are compared cell by cell, so no way
+// of changing a cell (keys, paste, fill, undo) can be forgotten.
+
+import jspreadsheet from "jspreadsheet-ce";
+import "jsuites/dist/jsuites.css";
+import "jspreadsheet-ce/dist/jspreadsheet.css";
+
+import { COLUMNS_MAX, type CellId, ROWS_MAX, cellName, columnOfId, nameOf, rowOf } from "../core/address";
+import type { Change, Sheet } from "../core/sheet";
+import { shift } from "../core/shift";
+import { CellError, PENDING, isFormula, shown } from "../core/value";
+
+type Worksheet = jspreadsheet.WorksheetInstance;
+
+/** What the grid tells. */
+export interface GridEvents {
+  /** Cells were typed into. */
+  changed(changes: Change[]): void;
+  /** Another cell is selected. */
+  selected(row: number, column: number): void;
+  /** Widths or sizes changed. */
+  arranged(): void;
+}
+
+/** Empty rows and columns to type into. */
+const SPARE_ROWS = 20;
+const LEAST_ROWS = 100;
+const LEAST_COLUMNS = 10;
+const HISTORY_MAX = 200;
+const WIDTH = 130;
+
+/** Where cells are copied from, so that formulas move with them. */
+interface Source {
+  row: number;
+  column: number;
+  rows: number;
+  columns: number;
+}
+
+/** The grid. */
+export class Grid {
+  private worksheet: Worksheet | undefined;
+  private sheet: Sheet | undefined;
+  private copied: (Source & { text: string }) | undefined;
+  private moving: Source | undefined;
+  private at: [number, number] = [0, 0];
+
+  constructor(private readonly host: HTMLDivElement, private readonly events: GridEvents) {
+    host.addEventListener("mousedown", (event) => this.startFill(event), true);
+    new ResizeObserver(() => this.fit()).observe(host);
+  }
+
+  /** Shows a sheet from its beginning, with an empty history. */
+  open(rows: string[][], widths: number[], sheet: Sheet): void {
+    this.close();
+    this.sheet = sheet;
+    const used = sheet.extent();
+    const count = Math.min(ROWS_MAX, Math.max(LEAST_ROWS, Math.max(rows.length, used.rows) + SPARE_ROWS));
+    const widest = rows.reduce((most, row) => Math.max(most, row.length), 0);
+    const columns = Math.min(COLUMNS_MAX, Math.max(LEAST_COLUMNS, Math.max(widest, used.columns) + 2));
+    const data = Array.from({ length: count }, (_, y) => Array.from({ length: columns }, (_, x) => rows[y]?.[x] ?? ""));
+    const render = (_: HTMLTableCellElement, __: unknown, x: number, y: number) => this.paintCell(y, x);
+    const holder = document.createElement("div");
+    this.host.replaceChildren(holder);
+    const [worksheet] = jspreadsheet(holder, {
+      parseFormulas: false,
+      autoIncrement: false,
+      about: false,
+      tabs: false,
+      toolbar: false,
+      contextMenu: () => null,
+      onafterchanges: () => this.afterChanges(),
+      onundo: () => this.sync(),
+      onredo: () => this.sync(),
+      oninsertrow: () => this.sync(),
+      onselection: (_, x1, y1, x2, y2) => this.onSelection(x1, y1, x2, y2),
+      oneditionend: (_, __, x, y) => queueMicrotask(() => this.paintCell(Number(y), Number(x))),
+      onresizecolumn: () => this.events.arranged(),
+      oncopy: (_, area, text) => this.onCopy(area, text),
+      onbeforepaste: (_, pasted) => this.onPaste(pasted),
+      oncreatecell: (_, cell) => cell.setAttribute("role", "gridcell"),
+      worksheets: [{
+        data,
+        columns: Array.from({ length: columns }, (_, x) => ({
+          type: "text" as const, width: widths[x] ?? WIDTH, align: "left" as const, render, wordWrap: false,
+        })),
+        tableOverflow: true,
+        tableHeight: `${this.host.clientHeight}px`,
+        tableWidth: `${this.host.clientWidth}px`,
+        lazyLoading: true,
+        // References would have to move with rows and columns: only adding at the end is offered so far.
+        allowDeleteRow: false,
+        allowDeleteColumn: false,
+        allowRenameColumn: false,
+        allowInsertColumn: true,
+        allowManualInsertColumn: false,
+        columnSorting: false,
+        columnDrag: false,
+        rowDrag: false,
+        rowResize: false,
+        allowComments: false,
+      }],
+    });
+    if (!worksheet) throw new Error("the grid could not be made");
+    this.worksheet = worksheet;
+    worksheet.table.setAttribute("role", "grid");
+    worksheet.table.setAttribute("aria-label", "Sheet");
+    worksheet.table.setAttribute("aria-rowcount", String(count));
+    worksheet.content.tabIndex = 0;
+    worksheet.content.setAttribute("aria-label", "Sheet. Arrow keys move, Enter edits, F6 leaves the grid.");
+    worksheet.content.addEventListener("focus", () => this.takeKeys());
+    this.fit();
+    for (let y = 0; y < count; y += 1) for (let x = 0; x < columns; x += 1) this.paintCell(y, x);
+    worksheet.updateSelectionFromCoords(0, 0, 0, 0);
+  }
+
+  /** Forgets the sheet. */
+  close(): void {
+    const holder = this.host.firstElementChild as jspreadsheet.JspreadsheetInstanceElement | null;
+    if (this.worksheet && holder) jspreadsheet.destroy(holder, false);
+    this.worksheet = undefined;
+    jspreadsheet.current = null;
+  }
+
+  /** Gives the keys to the grid. */
+  focus(): void {
+    this.worksheet?.content.focus();
+  }
+
+  private takeKeys(): void {
+    if (!this.worksheet) return;
+    jspreadsheet.current = this.worksheet;
+    if (!this.worksheet.selectedCell) this.select(...this.at);
+  }
+
+  /** The grid listens to the whole page; while something else has the focus it must not. */
+  releaseKeys(): void {
+    if (!this.worksheet?.edition) jspreadsheet.current = null;
+  }
+
+  /** Selects a cell. */
+  select(row: number, column: number): void {
+    this.worksheet?.updateSelectionFromCoords(column, row, column, row);
+  }
+
+  /** The selected area. */
+  selection(): Source {
+    const area = this.worksheet?.selectedCell?.map(Number) ?? [this.at[1], this.at[0], this.at[1], this.at[0]];
+    const [x1 = 0, y1 = 0, x2 = 0, y2 = 0] = area;
+    return {
+      row: Math.min(y1, y2), column: Math.min(x1, x2), rows: Math.abs(y2 - y1) + 1, columns: Math.abs(x2 - x1) + 1,
+    };
+  }
+
+  /** Types into cells, as one step of the history. */
+  type(changes: Change[]): void {
+    const worksheet = this.worksheet;
+    if (!worksheet) return;
+    this.grow(Math.max(...changes.map(({ row }) => row)) + 1);
+    worksheet.setValue(changes.map(({ row, column, raw }) => ({ x: column, y: row, value: raw })));
+  }
+
+  /** Fills the first row of the selection down it, formulas moving along. */
+  fillDown(): void {
+    const { row, column, rows, columns } = this.selection();
+    const changes: Change[] = [];
+    for (let y = 1; y < rows; y += 1) {
+      for (let x = 0; x < columns; x += 1) {
+        changes.push({ row: row + y, column: column + x, raw: shift(this.typedAt(row, column + x), y, 0) });
+      }
+    }
+    if (changes.length > 0) this.type(changes);
+  }
+
+  undo(): void {
+    this.worksheet?.undo();
+  }
+
+  redo(): void {
+    this.worksheet?.redo();
+  }
+
+  /** Adds rows at the end. */
+  addRows(count: number): void {
+    this.grow((this.worksheet?.options.data?.length ?? 0) + count);
+    this.events.arranged();
+  }
+
+  /** The widths of the columns. */
+  widths(): number[] {
+    return this.worksheet?.cols.map(({ colElement }) => Number(colElement.getAttribute("width")) || WIDTH) ?? [];
+  }
+
+  /** What is typed, without the empty rest. */
+  rows(): string[][] {
+    const data = (this.worksheet?.options.data ?? []) as unknown[][];
+    const trimmed = data.map((row) => {
+      const texts = row.map((cell) => String(cell ?? ""));
+      return texts.slice(0, texts.findLastIndex((text) => text !== "") + 1);
+    });
+    return trimmed.slice(0, trimmed.findLastIndex((row) => row.length > 0) + 1);
+  }
+
+  /** Draws cells again. */
+  paint(cells: Set<CellId>): void {
+    if (!this.worksheet) return;
+    let last = 0;
+    for (const id of cells) last = Math.max(last, rowOf(id));
+    this.grow(last + 1);
+    for (const id of cells) this.paintCell(rowOf(id), columnOfId(id));
+  }
+
+  private typedAt(row: number, column: number): string {
+    return String((this.worksheet?.options.data as unknown[][] | undefined)?.[row]?.[column] ?? "");
+  }
+
+  /** Rows for what spilled or was filled, outside of the history: an undo must not take them away. */
+  private grow(rows: number): void {
+    const worksheet = this.worksheet;
+    const have = worksheet?.options.data?.length ?? 0;
+    if (!worksheet || rows <= have) return;
+    const before = worksheet.ignoreHistory;
+    worksheet.ignoreHistory = true;
+    worksheet.insertRow(Math.min(ROWS_MAX, rows + SPARE_ROWS) - have, have - 1);
+    worksheet.ignoreHistory = before;
+    worksheet.table.setAttribute("aria-rowcount", String(worksheet.options.data?.length ?? 0));
+  }
+
+  private paintCell(row: number, column: number): void {
+    const [worksheet, sheet] = [this.worksheet, this.sheet];
+    const cell = worksheet?.records[row]?.[column]?.element;
+    if (!worksheet || !sheet || !cell) return;
+    // While somebody types in it, it is theirs.
+    if (worksheet.edition?.[0] === cell) return;
+    const value = sheet.value(row, column);
+    const text = shown(value);
+    if (cell.textContent !== text) cell.textContent = text;
+    const owner = sheet.spilledFrom(row, column);
+    const set = (name: string, on: boolean) => cell.classList.toggle(name, on);
+    set("rs-ai", value !== null && sheet.isAi(row, column));
+    set("rs-pending", value === PENDING);
+    set("rs-error", value instanceof CellError);
+    set("rs-spilled", owner !== undefined);
+    set("rs-number", typeof value === "number");
+    const note = value instanceof CellError ? value.note : text.length > 18 ? text : "";
+    if (note) cell.title = note;
+    else cell.removeAttribute("title");
+    if (value instanceof CellError) cell.setAttribute("aria-label", `${value.code} ${value.note}`);
+    else if (value === PENDING) cell.setAttribute("aria-label", "waiting for its answer");
+    else cell.removeAttribute("aria-label");
+  }
+
+  /** Describes a cell for the formula bar and for people who listen. */
+  describe(row: number, column: number): { name: string; raw: string; spoken: string; note: string } {
+    const value = this.sheet?.value(row, column) ?? null;
+    const owner = this.sheet?.spilledFrom(row, column);
+    const note = value instanceof CellError ? value.note : owner === undefined ? "" : `filled by ${nameOf(owner)}`;
+    const name = cellName(row, column);
+    const words = value === PENDING ? "waiting" : value === null ? "empty" : shown(value);
+    return { name, raw: this.typedAt(row, column), spoken: [name, words, note].filter(Boolean).join(", "), note };
+  }
+
+  private onSelection(x1: number, y1: number, x2: number, y2: number): void {
+    this.at = [Math.min(Number(y1), Number(y2)), Math.min(Number(x1), Number(x2))];
+    this.events.selected(...this.at);
+  }
+
+  private startFill(event: MouseEvent): void {
+    if ((event.target as Element).classList.contains("jss_corner")) this.moving = this.selection();
+  }
+
+  private onCopy(area: [number, number, number, number], text: string): undefined {
+    const [x1, y1, x2, y2] = area.map(Number) as [number, number, number, number];
+    this.copied = { row: y1, column: x1, rows: y2 - y1 + 1, columns: x2 - x1 + 1, text };
+    return undefined;
+  }
+
+  /** A paste of what was copied here moves its formulas; a paste from elsewhere is as it is. */
+  private onPaste(pasted: { value: jspreadsheet.CellValue }[][]): undefined {
+    const copied = this.copied;
+    const first = copied ? this.typedAt(copied.row, copied.column) : undefined;
+    this.moving = copied && pasted[0]?.[0]?.value === first ? copied : undefined;
+    return undefined;
+  }
+
+  private afterChanges(): void {
+    if (this.moving) this.move(this.moving);
+    this.moving = undefined;
+    this.sync();
+  }
+
+  /** Corrects the formulas of the step that was just made: the grid copies them as they stand. */
+  private move(source: Source): void {
+    const worksheet = this.worksheet;
+    const step = worksheet?.history[worksheet.historyIndex];
+    const data = worksheet?.options.data as unknown[][] | undefined;
+    if (!step || !data || step.action !== "setValue") return;
+    const records = step["records"] as { x: number | string; y: number | string; value: unknown; newValue?: unknown }[];
+    const top = Math.min(...records.map(({ y }) => Number(y)));
+    const left = Math.min(...records.map(({ x }) => Number(x)));
+    for (const record of records) {
+      const [y, x] = [Number(record.y), Number(record.x)];
+      const [dy, dx] = [(y - top) % source.rows, (x - left) % source.columns];
+      if (!isFormula(String(record.value ?? ""))) continue;
+      const moved = shift(String(record.value), y - source.row - dy, x - source.column - dx);
+      record.value = moved;
+      (data[y] as unknown[])[x] = moved;
+    }
+  }
+
+  /** Tells what differs from the sheet. */
+  private sync(): void {
+    const [worksheet, sheet] = [this.worksheet, this.sheet];
+    if (!worksheet || !sheet) return;
+    const changes: Change[] = [];
+    for (const [row, line] of ((worksheet.options.data ?? []) as unknown[][]).entries()) {
+      for (const [column, cell] of line.entries()) {
+        const raw = String(cell ?? "");
+        if (raw !== sheet.raw(row, column)) changes.push({ row, column, raw });
+      }
+    }
+    while (worksheet.history.length > HISTORY_MAX) {
+      worksheet.history.shift();
+      worksheet.historyIndex -= 1;
+    }
+    if (changes.length > 0) this.events.changed(changes);
+    this.events.selected(...this.at);
+  }
+
+  private fit(): void {
+    const content = this.worksheet?.content;
+    if (!content) return;
+    content.style.maxHeight = content.style.height = `${this.host.clientHeight}px`;
+    content.style.width = content.style.maxWidth = `${this.host.clientWidth}px`;
+  }
+}

@@ -1,0 +1,77 @@
+// The key dialog: asks the server whether a key is good before it is kept.
+
+import { headers } from "../net/cells";
+import { forgetKey, isRemembered, keepKey, storedKey } from "../store/key";
+import { element, onClick } from "./dom";
+
+/** What people read when a key is not taken. */
+export const REFUSED = "The server does not know this key.";
+
+/** What the server says of a key: its model's name, or why not. */
+export async function checkKey(key: string): Promise<{ model: string } | { message: string }> {
+  try {
+    const response = await fetch("v1/models", { headers: headers(key) });
+    if (response.ok) {
+      const body = (await response.json()) as { data?: { id: string }[] };
+      return { model: body.data?.[0]?.id ?? "" };
+    }
+    return { message: response.status === 401 ? REFUSED : `the server answered ${response.status}` };
+  } catch {
+    return { message: "the server cannot be reached" };
+  }
+}
+
+/** The dialog. */
+export class Login {
+  private readonly dialog = element("login", HTMLDialogElement);
+  private readonly input = element("login-key", HTMLInputElement);
+  private readonly remember = element("login-remember", HTMLInputElement);
+  private readonly error = element("login-error", HTMLParagraphElement);
+  private readonly model = element("model", HTMLSpanElement);
+
+  constructor(private readonly accepted: () => void) {
+    onClick("key", () => this.open(""));
+    onClick("login-cancel", () => this.dialog.close());
+    onClick("login-forget", () => {
+      forgetKey();
+      this.input.value = "";
+      this.model.textContent = "";
+      this.error.textContent = "The key is forgotten.";
+    });
+    this.dialog.querySelector("form")?.addEventListener("submit", (event) => {
+      event.preventDefault();
+      void this.use();
+    });
+  }
+
+  /** Tries the kept key, and asks for one where it does not do. */
+  async start(): Promise<void> {
+    // Without a key most servers refuse, and the browser would log an error that is none.
+    if (!storedKey()) return this.open("");
+    const checked = await checkKey(storedKey());
+    if ("model" in checked) this.model.textContent = checked.model;
+    else this.open(checked.message);
+  }
+
+  /** Opens the dialog with a message. */
+  open(message: string): void {
+    this.error.textContent = message;
+    this.input.value = storedKey();
+    this.remember.checked = isRemembered();
+    if (!this.dialog.open) this.dialog.showModal();
+    this.input.focus();
+  }
+
+  private async use(): Promise<void> {
+    const key = this.input.value.trim();
+    const checked = await checkKey(key);
+    if (!("model" in checked)) {
+      this.error.textContent = checked.message;
+      return;
+    }
+    keepKey(key, this.remember.checked);
+    this.model.textContent = checked.model;
+    this.dialog.close();
+    this.accepted();
+  }
+}

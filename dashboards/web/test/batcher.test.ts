@@ -1,0 +1,105 @@
+// What is asked when, without a clock.
+
+import { expect, test } from "vitest";
+
+import { type Action, Batcher, LIMITS } from "../src/core/batcher";
+import { type Call, keyOf } from "../src/core/calls";
+
+const call = (text: string): Call => ({ function: "rate", args: [text] });
+const calls = (...texts: string[]) => new Map(texts.map((text) => [keyOf(call(text)), call(text)]));
+const sent = (actions: Action[]) =>
+  actions.map((action) => (action.kind === "send" ? action.calls.map(({ args }) => args[0]) : `abort ${action.request}`));
+
+test("misses of 100 ms go out together, once each", () => {
+  const batcher = new Batcher();
+  batcher.want(1, calls("a"), 0);
+  batcher.want(2, calls("b"), 60);
+  batcher.want(3, calls("a"), 90);
+  expect(batcher.poll(99)).toEqual([]);
+  expect(batcher.wake()).toBe(100);
+  expect(sent(batcher.poll(100))).toEqual([["a", "b"]]);
+  expect(batcher.poll(500)).toEqual([]);
+  expect(batcher.answered(1, 0)?.cells).toEqual([1, 3]);
+  expect(batcher.answered(1, 0)).toBeUndefined();
+  expect(batcher.pending).toBe(1);
+});
+
+test("what nobody wants any more is not sent", () => {
+  const batcher = new Batcher();
+  batcher.want(1, calls("a"), 0);
+  batcher.want(2, calls("b"), 0);
+  batcher.want(1, calls(), 50);
+  expect(sent(batcher.poll(100))).toEqual([["b"]]);
+});
+
+test("a request is dropped when no cell wants any of it, and not before", () => {
+  const batcher = new Batcher();
+  batcher.want(1, calls("a"), 0);
+  batcher.want(2, calls("b"), 0);
+  batcher.poll(100);
+  batcher.want(1, calls(), 110);
+  expect(batcher.poll(110)).toEqual([]);
+  batcher.answered(1, 1);
+  batcher.want(2, calls(), 120);
+  // `a` is open still and wanted by nobody, but only a cell that leaves is a reason to look.
+  batcher.want(3, calls("a"), 121);
+  batcher.want(3, calls(), 122);
+  expect(sent(batcher.poll(122))).toEqual(["abort 1"]);
+  expect(batcher.inFlight).toBe(0);
+  expect(batcher.pending).toBe(0);
+});
+
+test("an edit while pending asks the new call and cancels the old one", () => {
+  const batcher = new Batcher();
+  batcher.want(1, calls("a"), 0);
+  batcher.poll(100);
+  batcher.want(1, calls("b"), 150);
+  expect(sent(batcher.poll(150))).toEqual(["abort 1"]);
+  expect(sent(batcher.poll(250))).toEqual([["b"]]);
+});
+
+test("requests are bounded in calls, in characters and in flight", () => {
+  const batcher = new Batcher({ ...LIMITS, calls: 2, requests: 2 });
+  batcher.want(1, calls("a", "b", "c", "d", "e"), 0);
+  expect(sent(batcher.poll(100))).toEqual([["a", "b"], ["c", "d"]]);
+  expect(batcher.wake()).toBeUndefined();
+  batcher.answered(1, 0);
+  batcher.answered(1, 1);
+  batcher.ended(1, { again: false, retryAfter: undefined }, 200);
+  expect(sent(batcher.poll(200))).toEqual([["e"]]);
+  const small = new Batcher({ ...LIMITS, characters: 20 });
+  small.want(1, calls("a".repeat(40), "b", "c"), 0);
+  expect(sent(small.poll(100))).toEqual([["a".repeat(40)], ["b"], ["c"]]);
+});
+
+test("a broken request is asked again after a pause that grows, then given up", () => {
+  const batcher = new Batcher({ ...LIMITS, retries: 2, pause: 1000 });
+  const broken = { again: true, retryAfter: undefined };
+  batcher.want(7, calls("a"), 0);
+  batcher.poll(100);
+  expect(batcher.ended(1, broken, 200)).toEqual([]);
+  expect(batcher.poll(1199)).toEqual([]);
+  expect(sent(batcher.poll(1200))).toEqual([["a"]]);
+  expect(batcher.ended(2, broken, 1300)).toEqual([]);
+  expect(batcher.wake()).toBe(3300);
+  batcher.poll(3300);
+  expect(batcher.ended(3, broken, 3400)).toEqual([{ key: keyOf(call("a")), cells: [7] }]);
+});
+
+test("the server's Retry-After is kept; a refusal is not asked again", () => {
+  const batcher = new Batcher();
+  batcher.want(1, calls("a"), 0);
+  batcher.poll(100);
+  batcher.ended(1, { again: true, retryAfter: 9000 }, 100);
+  expect(batcher.wake()).toBe(9100);
+  batcher.poll(9100);
+  expect(batcher.ended(2, { again: false, retryAfter: undefined }, 9200)).toHaveLength(1);
+});
+
+test("what was cancelled and is wanted again goes out once", () => {
+  const batcher = new Batcher();
+  batcher.want(1, calls("a"), 0);
+  batcher.want(1, calls(), 10);
+  batcher.want(1, calls("a"), 20);
+  expect(sent(batcher.poll(120))).toEqual([["a"]]);
+});

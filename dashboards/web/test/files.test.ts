@@ -1,0 +1,87 @@
+// CSV, XLSX, event streams and the memory of answers.
+
+import { DOMParser } from "@xmldom/xmldom";
+import { zipSync, strToU8 } from "fflate";
+import { expect, test } from "vitest";
+
+import { readCsv, writeCsv } from "../src/core/csv";
+import { Memory } from "../src/core/memory";
+import { EventReader } from "../src/core/sse";
+import { readXlsx, writeXlsx } from "../src/files/xlsx";
+
+const parseXml = (text: string) => new DOMParser().parseFromString(text, "text/xml") as unknown as Document;
+
+test("CSV comes back as it went", () => {
+  const rows = [["a", 'say "hi"', "x,y"], ["", "two\nlines", " padded "], ["é", "", "end"]];
+  expect(readCsv(writeCsv(rows))).toEqual(rows);
+});
+
+test("CSV of other programs is read: marks, separators, line ends", () => {
+  expect(readCsv('\uFEFFa;b\n"x;1";2\n')).toEqual([["a", "b"], ["x;1", "2"]]);
+  expect(readCsv("a\tb\r1\t2")).toEqual([["a", "b"], ["1", "2"]]);
+  expect(readCsv('5" screen,ok\n')).toEqual([['5" screen', "ok"]]);
+  expect(readCsv("")).toEqual([]);
+});
+
+test("XLSX comes back as it went, with its formulas and those of AI functions", () => {
+  const bytes = writeXlsx("A/B: [x]", [
+    [{ value: "text & <more>" }, { value: 1.5 }, { value: true }, { value: null }],
+    [{ value: "good", aiFormula: '=AI.CLASSIFY(A1, "good, bad")' }, { value: 3, formula: "B1*2" }],
+    [{ value: "=not a formula" }, { value: "007" }, { value: null, error: "#N/A" }],
+  ]);
+  expect(readXlsx(bytes, parseXml)).toEqual([
+    ["text & <more>", "1.5", "TRUE"],
+    ['=AI.CLASSIFY(A1, "good, bad")', "=B1*2"],
+    ["'=not a formula", "'007", "#N/A"],
+  ]);
+});
+
+test("what spilled comes back as the formula that it was", () => {
+  const bytes = writeXlsx("S", [
+    [{ value: "good", aiFormula: "=AI.TAG(C1:C2)", spill: "A1:A2" }, { value: 1, formula: "{1;2}", spill: "B1:B2" }],
+    [{ value: "bad" }, { value: 2 }],
+  ]);
+  expect(readXlsx(bytes, parseXml)).toEqual([["=AI.TAG(C1:C2)", "={1;2}"], ["", ""]]);
+});
+
+test("XLSX of Excel is read: shared strings, dates, cells left out", () => {
+  const main = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"';
+  const files = {
+    "xl/workbook.xml": `<workbook ${main} xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"><sheets><sheet name="S" sheetId="1" r:id="rId9"/></sheets></workbook>`,
+    "xl/_rels/workbook.xml.rels": '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="rId9" Target="/xl/worksheets/one.xml"/></Relationships>',
+    "xl/sharedStrings.xml": `<sst ${main}><si><r><t>ri</t></r><r><t>ch</t></r></si></sst>`,
+    "xl/styles.xml": `<styleSheet ${main}><numFmts><numFmt numFmtId="170" formatCode="dd/mm/yyyy"/></numFmts><cellXfs><xf numFmtId="0"/><xf numFmtId="170"/></cellXfs></styleSheet>`,
+    "xl/worksheets/one.xml": `<worksheet ${main}><sheetData><row r="2"><c r="B2" t="s"><v>0</v></c><c r="C2" s="1"><v>45292</v></c></row></sheetData></worksheet>`,
+  };
+  const zip = zipSync(Object.fromEntries(Object.entries(files).map(([path, text]) => [path, strToU8(text)])));
+  expect(readXlsx(zip, parseXml)).toEqual([[], ["", "rich", "2024-01-01"]]);
+});
+
+test("what is no XLSX is refused in words", () => {
+  expect(() => readXlsx(strToU8("hello"), parseXml)).toThrow(/no XLSX file/);
+  expect(() => readXlsx(zipSync({ "a.txt": strToU8("x") }), parseXml)).toThrow(/no workbook/);
+});
+
+test("events are read however they are cut", () => {
+  const stream = 'event: cell\ndata: {"index":0}\n\n: waiting\n\nevent: done\r\ndata: {}\r\n\r\n';
+  for (let size = 1; size < 9; size += 1) {
+    const reader = new EventReader();
+    const events = Array.from({ length: Math.ceil(stream.length / size) }, (_, i) =>
+      reader.push(stream.slice(i * size, (i + 1) * size)),
+    ).flat();
+    expect(events).toEqual([{ name: "cell", data: '{"index":0}' }, { name: "done", data: "{}" }]);
+  }
+});
+
+test("the memory forgets what was used least", () => {
+  const memory = new Memory({ entries: 2, characters: 1000 });
+  memory.put("a", { value: "1" });
+  memory.put("b", { value: "2" });
+  memory.get("a");
+  memory.put("c", { value: "3" });
+  expect([memory.get("a")?.value, memory.get("b"), memory.get("c")?.value]).toEqual(["1", undefined, "3"]);
+  const small = new Memory({ entries: 100, characters: 20 });
+  small.put("x", { value: "y".repeat(10) });
+  small.put("z", { value: "y".repeat(10) });
+  expect(small.size).toBe(1);
+});

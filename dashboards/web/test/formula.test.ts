@@ -1,0 +1,102 @@
+// Formulas: reading, evaluating, moving.
+
+import { describe, expect, test } from "vitest";
+
+import { cellName, columnName, columnOf } from "../src/core/address";
+import { type Context, evaluate } from "../src/core/evaluate";
+import { FormulaError, parse } from "../src/core/parse";
+import { shift } from "../src/core/shift";
+import { CellError, PENDING, type Scalar, type Value, shown, typed } from "../src/core/value";
+
+const CELLS: Record<string, Scalar> = { A1: 2, A2: 3, A3: null, B1: "good", B2: 'say "hi"', C1: PENDING, C2: new CellError("#N/A", "why") };
+
+const context: Context = {
+  area: ({ row, rowEnd, column, columnEnd }) =>
+    Array.from({ length: rowEnd - row + 1 }, (_, y) =>
+      Array.from({ length: columnEnd - column + 1 }, (_, x) => CELLS[cellName(row + y, column + x)] ?? null),
+    ),
+  ai: (item, args) => `${item.name}:${JSON.stringify(args)}`,
+};
+
+function run(formula: string): Value {
+  return evaluate(parse(formula), context);
+}
+
+describe("expressions", () => {
+  test.each([
+    ["=1+2*3^2", 19], ["=-2^2", -4], ["=(1+2)*3", 9], ["=50%", 0.5], ["=2*-3", -6], ["=A1+A2", 5], ["=A3+1", 1],
+    ['="a"&"b"&1', "ab1"], ['="He said ""no"""', 'He said "no"'], ["=A1>=2", true], ['=B1="GOOD"', true],
+    ["=SUM(A1:A3,1)", 6], ["=AVERAGE(A1:A2)", 2.5], ['=COUNTIF(B1:B2,"good")', 1], ["=LEN(B2)", 8],
+    ['=IF(A1>1,"yes",1/0)', "yes"], ['=IFERROR(1/0,"none")', "none"], ["=UPPER(B2)", 'SAY "HI"'],
+    ['=CONCAT(A1:A2,"x")', "23x"], ["=$A$1+A$2", 5], ['=IF(A1=2;"a";"b")', "a"], ["=ROUND(2.345,2)", 2.35],
+  ])("%s is %s", (formula, value) => {
+    expect(run(formula)).toEqual(value);
+  });
+
+  test("a quote in a cell is text and never code", () => {
+    CELLS["D1"] = '"; globalThis.stolen = 1; "';
+    expect(run("=D1&1")).toBe('"; globalThis.stolen = 1; "1');
+    expect(run("=UPPER(D1)")).toContain("GLOBALTHIS");
+    expect(globalThis).not.toHaveProperty("stolen");
+  });
+
+  test("errors and waiting go through, except where they are looked at", () => {
+    expect(run("=C2+1")).toMatchObject({ code: "#N/A", note: "why" });
+    expect(run("=SUM(C1:C2)")).toMatchObject({ code: "#N/A" });
+    expect(run("=C1+1")).toBe(PENDING);
+    expect(run("=COUNTIF(C1:C1,1)")).toBe(PENDING);
+    expect(run("=ISERROR(C2)")).toBe(true);
+    expect(run("=1/0")).toMatchObject({ code: "#DIV/0!" });
+    expect(run('="a"*2')).toMatchObject({ code: "#VALUE!" });
+  });
+
+  test("an unknown name says so, and says which AI functions there are", () => {
+    expect(run("=NOPE(1)")).toMatchObject({ code: "#NAME?" });
+    expect(run('=AI.GUESS("x")')).toMatchObject({ code: "#NAME?", note: expect.stringContaining("AI.CLASSIFY") });
+    expect(run("=foo")).toMatchObject({ code: "#NAME?" });
+  });
+
+  test("ranges meet cells and ranges of their size", () => {
+    expect(run("=A1:A2*10")).toEqual([[20], [30]]);
+    expect(run("=A1:A2+{1;2}")).toEqual([[3], [5]]);
+    expect(run("=A1:A2+{1;2;3}")).toEqual([[3], [5], [expect.objectContaining({ code: "#N/A" })]]);
+  });
+
+  test.each(["=1+", "=(1", '="open', "=SUM(1", "=1 2", "=@", `=${"(".repeat(100)}1${")".repeat(100)}`])(
+    "%s is refused with its place",
+    (formula) => {
+      expect(() => parse(formula)).toThrow(FormulaError);
+      expect(() => parse(formula)).toThrow(/at character \d+/);
+    },
+  );
+
+  test("AI functions are found in any case, with arguments left out", () => {
+    expect(run('=ai.rate("x",,1)')).toBe('rate:["x",null,1]');
+  });
+});
+
+describe("moving", () => {
+  test.each([
+    ["=A1+$B$1+C$1+$D1", 2, 1, "=B3+$B$1+D$1+$D3"],
+    ['=AI.CLASSIFY(A2, "A1, B2")', 1, 0, '=AI.CLASSIFY(A3, "A1, B2")'],
+    ["=LOG10(A1)", 1, 0, "=LOG10(A2)"],
+    ["=A1", -1, 0, "=#REF!"],
+    ["A1", 1, 0, "A1"],
+  ])("%s by %i rows and %i columns is %s", (raw, rows, columns, moved) => {
+    expect(shift(raw, rows, columns)).toBe(moved);
+  });
+});
+
+test("column names count as in every spreadsheet", () => {
+  for (const [column, name] of [[0, "A"], [25, "Z"], [26, "AA"], [51, "AZ"], [52, "BA"]] as const) {
+    expect(columnName(column)).toBe(name);
+    expect(columnOf(name)).toBe(column);
+  }
+});
+
+test("what is typed becomes a number, a truth value or text", () => {
+  expect(["", "12", " -1.5e3 ", "50%", "true", "'12", "1,5", "x"].map(typed)).toEqual([
+    null, 12, -1500, 0.5, true, "12", "1,5", "x",
+  ]);
+  expect(shown(0.1 + 0.2)).toBe("0.3");
+});
