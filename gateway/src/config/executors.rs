@@ -249,6 +249,9 @@ impl Config {
             (1, _, Some(_)) => {
                 "model.tokenizer is for fleets without a local engine, whose tokenizer is used otherwise"
             }
+            (0, PromptForm::Messages, None) if self.model.context_max.is_some() => {
+                "model.context_max counts tokens, which needs model.tokenizer; servers refuse what is too long for them"
+            }
             (0, PromptForm::Tokens, None) => "prompt = \"tokens\" needs model.tokenizer",
             (0, PromptForm::Messages, Some(_)) => "prompt = \"messages\" makes no use of model.tokenizer",
             _ => return self.fleet.validate().map_err(|error| invalid(error.field, error.reason)),
@@ -301,7 +304,24 @@ mod tests {
         check(&one("kind = \"local\"\n[[executors]]\nkind = \"local\""), "one local engine");
         check(&one("kind = \"local\"\nurl = \"http://a\""), "executors[0].url");
         check("[[executors]]\nurl = \"http://a\"", "executors[0].model");
+        let bound = "[model]\nname = \"m\"\ncontext_max = 9\n[[executors]]\nurl = \"http://a\"";
+        check(bound, "model.context_max");
         check(&one("url = \"http://a\"\ndialect = \"tgi\""), "tgi");
+    }
+
+    #[test]
+    fn every_configuration_in_the_documentation_is_valid() {
+        let text = include_str!("../../../docs/REPLICAS.md");
+        let blocks: Vec<&str> =
+            text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert!(blocks.len() >= 4);
+        for block in blocks {
+            // An example of one section stands for a whole file.
+            let executor = "\n[[executors]]\nurl = \"http://a\"\n";
+            let whole =
+                if block.contains("[[executors]]") { block.to_owned() } else { format!("{block}{executor}") };
+            check(&whole, "valid");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::ExecutorView;
 use super::lane::{Lane, Reach, Unwell};
 use super::local::Order;
 use super::reply::{LossKind, Outcome};
+use crate::config::PromptForm;
 use crate::driver::{Shared, View};
 
 /// What executors report, and operators wish.
@@ -244,8 +245,13 @@ impl Fleet {
     ) -> Vec<Event> {
         let lane = &mut self.lanes[replica.0 as usize];
         match outcome {
-            Outcome::Answered(finish) => {
+            Outcome::Answered(mut finish) => {
                 lane.answered();
+                // Of a text the gateway knows bytes, and no tokens.
+                if matches!(&lane.reach, Reach::Server { manner, .. } if manner.form == PromptForm::Messages)
+                {
+                    finish.prompt.get_or_insert_default();
+                }
                 lane.metrics.answered(&finish);
                 self.queue.finished(request, finish, now)
             }

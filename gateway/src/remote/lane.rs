@@ -127,6 +127,10 @@ impl Lane {
             (Err(_), Wellness::Well) => Wellness::Doubtful(1),
         };
         let is_new = was != self.wellness;
+        if is_new && was == Wellness::Gone {
+            // Whoever is there now has not failed yet.
+            self.breaker.succeeded();
+        }
         match result {
             Ok(()) => is_new,
             Err(Unwell { reason, .. }) => {
@@ -230,8 +234,11 @@ mod tests {
         lane.lost(&Loss { reason: "y".into(), kind: LossKind::Busy(None) }, Time(0), 8);
         assert_eq!((lane.standing(Time(0)).0, lane.state(Time(0))), (Health::Draining, "paused"));
         assert_eq!(lane.standing(Time(PAUSE.0)).0, Health::Up);
-        lane.lost(&Loss { reason: "z".into(), kind: LossKind::Gone }, Time(0), 9);
-        assert_eq!(lane.standing(Time(0)).0, Health::Down);
+        lane.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(PAUSE.0), 9);
+        lane.lost(&Loss { reason: "z".into(), kind: LossKind::Gone }, Time(PAUSE.0), 9);
+        assert_eq!(lane.standing(Time(PAUSE.0)).0, Health::Down);
         assert_eq!(lane.last_error, Some(("z".into(), 9)));
+        lane.looked(Ok(()), 10);
+        assert_eq!(lane.state(Time(PAUSE.0)), "up", "whoever is there now has not failed yet");
     }
 }
