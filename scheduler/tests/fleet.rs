@@ -242,6 +242,28 @@ fn a_failed_replica_is_avoided_and_a_row_fails_after_its_tries() {
 }
 
 #[test]
+fn a_replica_that_did_not_begin_costs_a_row_no_try_and_is_avoided_all_the_same() {
+    let mut fleet = fleet(FleetConfig { tries_max: 2, ..config() }, 2, 4);
+    fleet.submit(submission(1, 0, rows(1, 0..1))).expect("room");
+    for round in 0..6 {
+        let sent = fleet.dispatch(Time(1)).remove(0);
+        assert_eq!(sent.replica.0, round % 2);
+        let events = fleet.failed(sent.request, Failure::Untried("busy".into()), Time(2));
+        assert_eq!(events, [], "it waits");
+    }
+    let sent = fleet.dispatch(Time(1)).remove(0);
+    assert_eq!(
+        fleet.failed(sent.request, Failure::Replica("no answer".into()), Time(2)),
+        [],
+        "the first try"
+    );
+    let sent = fleet.dispatch(Time(1)).remove(0);
+    let events = fleet.failed(sent.request, Failure::Replica("no answer".into()), Time(2));
+    assert!(matches!(events[0], Event::RowFailed { .. }), "{events:?}");
+    assert!(fleet.is_idle());
+}
+
+#[test]
 fn a_row_that_fails_by_itself_leaves_its_neighbours_alone() {
     let mut fleet = fleet(config(), 1, 4);
     fleet.submit(submission(1, 0, rows(1, 0..2))).expect("room");
