@@ -1,5 +1,6 @@
 // The page is served by the gateway from its own address, so every URL is relative.
 
+import { readFileSync, readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
@@ -13,8 +14,9 @@ const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 const CUT = /eval\("typeof\("\+tokens\[i\]\+'\) == "undefined"'\)/;
 const withoutEval: Plugin = {
   name: "without-eval",
+  enforce: "pre",
   transform(code, id) {
-    if (!id.includes("jspreadsheet-ce/dist/index.js")) return undefined;
+    if (!id.endsWith("jspreadsheet-ce/dist/index.js")) return undefined;
     if (!CUT.test(code)) throw new Error("jspreadsheet-ce changed: look for its `eval` again");
     const cut = code.replace(CUT, "false");
     if (/\beval\(/.test(cut)) throw new Error("jspreadsheet-ce has another `eval`");
@@ -22,11 +24,32 @@ const withoutEval: Plugin = {
   },
 };
 
+/** The licences of what is shipped, as `licenses.txt` beside it: their authors ask no more than that. */
+const licenses: Plugin = {
+  name: "licenses",
+  generateBundle(_, bundle) {
+    const found = new Set<string>();
+    for (const chunk of Object.values(bundle)) {
+      for (const id of chunk.type === "chunk" ? chunk.moduleIds : []) {
+        const name = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(id)?.[1];
+        if (name) found.add(name);
+      }
+    }
+    const texts = [...found].sort().map((name) => {
+      const folder = here(`./node_modules/${name}`);
+      const file = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry));
+      if (!file) throw new Error(`${name} has no licence file: look at it before it is shipped`);
+      return `${name}\n\n${readFileSync(`${folder}/${file}`, "utf8").trim()}\n`;
+    });
+    this.emitFile({ type: "asset", fileName: "licenses.txt", source: texts.join(`\n${"-".repeat(72)}\n\n`) });
+  },
+};
+
 export default defineConfig({
   // Not beside `index.html`: that one is the page of today, which the gateway carries until it carries `dist`.
   root: here("./page"),
   base: "./",
-  plugins: [withoutEval],
+  plugins: [withoutEval, licenses],
   resolve: {
     // The grid's own formula engine makes code out of cell texts (`src/core/parse.ts` says more): it is left out.
     alias: { "@jspreadsheet/formula": here("./src/ui/no-formula.ts") },

@@ -184,6 +184,7 @@ async function run() {
   assert.equal(await page.inputValue("#formula"), '=AI.CLASSIFY(A2:A51, "praise, complaint")');
   step("exported XLSX and read it back, formulas and all");
 
+  await byHand();
   await large(run);
 
   await page.click("#view-live");
@@ -197,6 +198,47 @@ async function run() {
   await page.click("#usage summary");
   await shot("7-dark");
   step("live view; dark");
+}
+
+/** Typing, filling by the handle, copying and pasting, as hands do it. */
+async function byHand() {
+  await page.click("#new");
+  await cell("A1").click();
+  for (const line of ["1", "2", "3"]) {
+    await page.keyboard.type(line);
+    await page.keyboard.press("Enter");
+  }
+  await cell("B1").click();
+  await page.keyboard.type("=A1*$A$2+10");
+  await page.keyboard.press("Enter");
+  await cell("B1").click();
+  const [from, to] = [await page.locator(".jss_corner").first().boundingBox(), await cell("B3").boundingBox()];
+  await page.mouse.move(from.x + from.width / 2, from.y + from.height / 2);
+  await page.mouse.down();
+  await page.mouse.move(to.x + 20, to.y - 10, { steps: 4 });
+  await page.mouse.move(to.x + 20, to.y + 10, { steps: 4 });
+  await page.mouse.up();
+  await cell("B3").click();
+  assert.deepEqual([await text("B1"), await text("B2"), await text("B3")], ["12", "14", "16"]);
+  assert.equal(await page.inputValue("#formula"), "=A3*$A$2+10");
+  await page.keyboard.press("Control+c");
+  await cell("C2").click();
+  await page.keyboard.press("Control+v");
+  await page.waitForTimeout(200);
+  assert.equal(await page.inputValue("#formula"), "=B2*$A$2+10", "a pasted formula moves");
+  await cell("D1").click();
+  await page.keyboard.type('"; document.title = "stolen"; " <img src=x>');
+  await page.keyboard.press("Enter");
+  await page.keyboard.type("=UPPER(D1)&1");
+  await page.keyboard.press("Enter");
+  assert.match(await text("D2"), /STOLEN.*<IMG SRC=X>1$/, "a cell's text is text, in formulas too");
+  assert.equal(await page.title(), "RelServe");
+  await page.keyboard.press("F6");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "formula");
+  await page.keyboard.press("F6");
+  await page.keyboard.press("ArrowUp");
+  assert.match(await page.textContent("#spoken"), /^D2, /, "the selected cell is spoken");
+  step("typed, filled by the handle, copied and pasted; F6 and arrows");
 }
 
 /** A large column: bounded requests, and a page that still answers. */

@@ -3,6 +3,7 @@
 import { type CellId, ROWS_MAX, cellName } from "../core/address";
 import { readCsv, writeCsv } from "../core/csv";
 import { noUsage } from "../core/usage";
+import { fitWidths } from "../core/widths";
 import { CellError, PENDING, isFormula, shown } from "../core/value";
 import type { OutCell } from "../files/xlsx";
 import { runCells } from "../net/cells";
@@ -72,6 +73,8 @@ export class Workspace {
 
   private show(sheet: StoredSheet): void {
     this.session?.close();
+    // Until the grid shows this sheet, nothing of it is painted into the last one.
+    this.session = undefined;
     this.current = sheet;
     sheet.usage = { ...noUsage(), ...sheet.usage };
     const session: Session = new Session(
@@ -88,11 +91,11 @@ export class Workspace {
       },
       sheet.usage,
     );
-    this.session = session;
     const typed = sheet.rows.flatMap((line, row) =>
       line.flatMap((raw, column) => (raw === "" ? [] : [{ row, column, raw }])),
     );
     session.set(typed);
+    this.session = session;
     this.grid.open(sheet.rows, sheet.widths, session.sheet);
     this.listSheets();
     this.showProgress(session);
@@ -184,8 +187,7 @@ export class Workspace {
   private keys(event: KeyboardEvent): void {
     const inField = event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement;
     if (event.key === "F6") {
-      const inGrid = element("grid", HTMLDivElement).contains(document.activeElement);
-      if (inGrid) this.formula.focus();
+      if (this.grid.hasKeys) this.formula.focus();
       else this.grid.focus();
     } else if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "d" && !inField) {
       this.grid.fillDown();
@@ -292,7 +294,7 @@ export class Workspace {
         );
       } else rows = readCsv(await file.text());
       if (rows.length > ROWS_MAX) throw new Error(`a sheet has ${ROWS_MAX} rows at most, ${cellName(ROWS_MAX - 1, 0)} is the last`);
-      this.add(newSheet(file.name.replace(/\.[a-z]+$/i, "").slice(0, 80), rows));
+      this.add(newSheet(file.name.replace(/\.[a-z]+$/i, "").slice(0, 80), rows, fitWidths(rows)));
       this.progress.say(`${rows.length} rows read from ${file.name}`);
     } catch (error) {
       this.progress.say(`${file.name}: ${error instanceof Error ? error.message : "it could not be read"}`);

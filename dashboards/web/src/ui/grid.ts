@@ -30,7 +30,7 @@ const LEAST_COLUMNS = 10;
 const HISTORY_MAX = 200;
 const WIDTH = 130;
 
-/** Where cells are copied from, so that formulas move with them. */
+/** An area that cells are copied from, so that formulas move with them. */
 interface Source {
   row: number;
   column: number;
@@ -38,11 +38,19 @@ interface Source {
   columns: number;
 }
 
+/** What was copied last. */
+interface Copied extends Source {
+  isCut: boolean;
+  values: string[][];
+  raws: string[][];
+}
+
 /** The grid. */
 export class Grid {
   private worksheet: Worksheet | undefined;
   private sheet: Sheet | undefined;
-  private copied: (Source & { text: string }) | undefined;
+  private copied: Copied | undefined;
+  /** The source of a fill by the handle that is under way. */
   private moving: Source | undefined;
   private at: [number, number] = [0, 0];
 
@@ -77,8 +85,9 @@ export class Grid {
       onselection: (_, x1, y1, x2, y2) => this.onSelection(x1, y1, x2, y2),
       oneditionend: (_, __, x, y) => queueMicrotask(() => this.paintCell(Number(y), Number(x))),
       onresizecolumn: () => this.events.arranged(),
-      oncopy: (_, area, text) => this.onCopy(area, text),
-      onbeforepaste: (_, pasted) => this.onPaste(pasted),
+      oncopy: (_, area, __, cut) => this.onCopy(area, cut ?? false),
+      // Its type knows no rows, but rows are what is taken.
+      onbeforepaste: (_, pasted, x, y) => this.onPaste(pasted, Number(y), Number(x)) as unknown as undefined,
       oncreatecell: (_, cell) => cell.setAttribute("role", "gridcell"),
       worksheets: [{
         data,
@@ -108,7 +117,7 @@ export class Grid {
     worksheet.table.setAttribute("aria-label", "Sheet");
     worksheet.table.setAttribute("aria-rowcount", String(count));
     worksheet.content.tabIndex = 0;
-    worksheet.content.setAttribute("aria-label", "Sheet. Arrow keys move, Enter edits, F6 leaves the grid.");
+    worksheet.content.setAttribute("aria-label", "Sheet. Arrow keys move, F2 edits, F6 leaves the grid.");
     worksheet.content.addEventListener("focus", () => this.takeKeys());
     this.fit();
     for (let y = 0; y < count; y += 1) for (let x = 0; x < columns; x += 1) this.paintCell(y, x);
@@ -126,6 +135,11 @@ export class Grid {
   /** Gives the keys to the grid. */
   focus(): void {
     this.worksheet?.content.focus();
+  }
+
+  /** Whether keys go to the grid; a click gives it them without the browser's focus. */
+  get hasKeys(): boolean {
+    return this.worksheet !== undefined && jspreadsheet.current === this.worksheet;
   }
 
   private takeKeys(): void {
@@ -270,18 +284,34 @@ export class Grid {
     if ((event.target as Element).classList.contains("jss_corner")) this.moving = this.selection();
   }
 
-  private onCopy(area: [number, number, number, number], text: string): undefined {
-    const [x1, y1, x2, y2] = area.map(Number) as [number, number, number, number];
-    this.copied = { row: y1, column: x1, rows: y2 - y1 + 1, columns: x2 - x1 + 1, text };
-    return undefined;
+  /** The clipboard gets values, for other programs; what is typed behind them is kept here for a paste. */
+  private onCopy(area: [number, number, number, number], isCut: boolean): string {
+    const [column, row, columnEnd, rowEnd] = area.map(Number) as [number, number, number, number];
+    const [rows, columns] = [rowEnd - row + 1, columnEnd - column + 1];
+    const read = <T>(of: (y: number, x: number) => T) =>
+      Array.from({ length: rows }, (_, y) => Array.from({ length: columns }, (_, x) => of(row + y, column + x)));
+    const values = read((y, x) => shown(this.sheet?.value(y, x) ?? null));
+    const raws = read((y, x) => this.typedAt(y, x) || (values[y - row]?.[x - column] ?? ""));
+    this.copied = { row, column, rows, columns, isCut, values, raws };
+    const quoted = (text: string) => (/["\t\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    return values.map((line) => line.map(quoted).join("\t")).join("\r\n");
   }
 
-  /** A paste of what was copied here moves its formulas; a paste from elsewhere is as it is. */
-  private onPaste(pasted: { value: jspreadsheet.CellValue }[][]): undefined {
+  /** A paste of what was copied here brings formulas, which move with it; anything else is as it is. */
+  private onPaste(pasted: { value: jspreadsheet.CellValue }[][], row: number, column: number): string[][] | undefined {
     const copied = this.copied;
-    const first = copied ? this.typedAt(copied.row, copied.column) : undefined;
-    this.moving = copied && pasted[0]?.[0]?.value === first ? copied : undefined;
-    return undefined;
+    const at = <T>(matrix: T[][], y: number, x: number) => matrix[y % matrix.length]?.[x % (matrix[0]?.length ?? 1)];
+    if (!copied || pasted.some((line, y) => line.some(({ value }, x) => String(value) !== at(copied.values, y, x)))) {
+      return undefined;
+    }
+    return pasted.map((line, y) =>
+      line.map((_, x) => {
+        const raw = at(copied.raws, y, x) ?? "";
+        if (copied.isCut) return raw;
+        const [fromRow, fromColumn] = [copied.row + (y % copied.rows), copied.column + (x % copied.columns)];
+        return shift(raw, row + y - fromRow, column + x - fromColumn);
+      }),
+    );
   }
 
   private afterChanges(): void {
@@ -325,7 +355,10 @@ export class Grid {
       worksheet.historyIndex -= 1;
     }
     if (changes.length > 0) this.events.changed(changes);
-    this.events.selected(...this.at);
+    // An undo selects without telling.
+    const { row, column } = this.selection();
+    this.at = [row, column];
+    this.events.selected(row, column);
   }
 
   private fit(): void {

@@ -134,7 +134,10 @@ export class LiveView {
       ["KV blocks", `${blocks.used} used, ${blocks.cached} cached, ${blocks.free} free of ${blocks.total}`],
       ["Last decision", snapshot.last_decision || "none yet"],
     ]);
-    this.host.replaceChildren(tiles, facts, track, ...curves.map(([name, points]) => chart(name, points)));
+    const figures = document.createElement("div");
+    figures.className = "curves";
+    figures.append(...curves.map(([name, points]) => chart(name, points)));
+    this.host.replaceChildren(tiles, track, facts, figures);
   }
 }
 

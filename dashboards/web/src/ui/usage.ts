@@ -43,7 +43,7 @@ export class Progress {
     if (this.most === 0) return;
     if (pending === 0) {
       const failed = usage.failed > 0 ? `, ${count(usage.failed)} failed so far` : "";
-      this.say(`${count(this.most)} cells in ${seconds(now - this.started)}${failed}`);
+      this.say(`${count(this.most)} ${this.most === 1 ? "cell" : "cells"} in ${seconds(now - this.started)}${failed}`);
       this.most = 0;
       return;
     }

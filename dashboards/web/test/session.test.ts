@@ -1,0 +1,171 @@
+// A session against a world of the test's own: no clock, no network, no screen.
+
+import { expect, test } from "vitest";
+
+import { Session, type World } from "../src/app/session";
+import type { Answer, Call } from "../src/core/calls";
+import { type ServerUsage, noUsage } from "../src/core/usage";
+import { shown } from "../src/core/value";
+import { fitWidths } from "../src/core/widths";
+import { RequestError } from "../src/net/cells";
+
+interface Run {
+  calls: Call[];
+  signal: AbortSignal;
+  onCell: (index: number, answer: Answer) => void;
+  resolve: (usage: ServerUsage) => void;
+  reject: (error: unknown) => void;
+}
+
+/** Time stands still until the test says so; requests end when it says so. */
+class Toy implements World {
+  time = 0;
+  readonly runs: Run[] = [];
+  refusals = 0;
+  private timers: { at: number; then: () => void }[] = [];
+  readonly session = new Session(this, noUsage());
+
+  now = () => this.time;
+  later = (milliseconds: number, then: () => void) => {
+    const timer = { at: this.time + milliseconds, then };
+    this.timers.push(timer);
+    return () => {
+      this.timers = this.timers.filter((other) => other !== timer);
+    };
+  };
+  run = (calls: Call[], signal: AbortSignal, onCell: Run["onCell"]) =>
+    new Promise<ServerUsage>((resolve, reject) => {
+      signal.addEventListener("abort", () => reject(new Error("aborted")));
+      this.runs.push({ calls, signal, onCell, resolve, reject });
+    });
+  paint = () => undefined;
+  progress = () => undefined;
+  unauthorized = () => {
+    this.refusals += 1;
+  };
+
+  /** Lets time pass, timers and all that they promise. */
+  async pass(milliseconds: number): Promise<void> {
+    const end = this.time + milliseconds;
+    for (;;) {
+      await settle();
+      const due = this.timers.filter(({ at }) => at <= end).sort((a, b) => a.at - b.at)[0];
+      if (!due) break;
+      this.timers = this.timers.filter((timer) => timer !== due);
+      this.time = Math.max(this.time, due.at);
+      due.then();
+    }
+    this.time = end;
+  }
+
+  set(row: number, column: number, raw: string): void {
+    this.session.set([{ row, column, raw }]);
+  }
+
+  show(row: number, column: number): string {
+    return shown(this.session.sheet.value(row, column));
+  }
+}
+
+/** Promises that are ready take their turn. */
+async function settle(): Promise<void> {
+  for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
+}
+
+function last(toy: Toy): Run {
+  const run = toy.runs.at(-1);
+  if (!run) throw new Error("nothing was asked");
+  return run;
+}
+
+test("cells fill as their events come, and usage is counted at the end", async () => {
+  const toy = new Toy();
+  for (const [row, text] of ["a", "b"].entries()) toy.set(row, 0, text);
+  toy.set(0, 1, "=AI.RATE(A1:A2)");
+  expect([toy.show(0, 1), toy.show(1, 1)]).toEqual(["…", "…"]);
+  await toy.pass(100);
+  const run = last(toy);
+  expect(run.calls.map(({ args }) => args[0])).toEqual(["a", "b"]);
+  run.onCell(1, { value: 4 });
+  await toy.pass(50);
+  expect([toy.show(0, 1), toy.show(1, 1)]).toEqual(["…", "4"]);
+  run.onCell(0, { value: 2 });
+  run.resolve({ prompt_tokens: 30, completion_tokens: 2, prompt_tokens_details: { cached_tokens: 16 }, rows_from_cache: 1 });
+  await toy.pass(50);
+  expect(toy.show(0, 1)).toBe("2");
+  expect(toy.session.usage).toMatchObject({
+    asked: 2, answered: 2, promptTokens: 30, cachedTokens: 16, outputTokens: 2, fromCache: 1, requests: 1,
+  });
+  expect(toy.session.pending).toEqual({ calls: 0, requests: 0 });
+});
+
+test("deleting the last cell that waits drops the request; what comes back by undo is asked again", async () => {
+  const toy = new Toy();
+  toy.set(0, 0, "a");
+  toy.set(0, 1, "=AI.RATE(A1)");
+  await toy.pass(100);
+  toy.set(0, 1, "");
+  await toy.pass(1);
+  expect(last(toy).signal.aborted).toBe(true);
+  expect(toy.session.usage.cancelled).toBe(1);
+  toy.set(0, 1, "=AI.RATE(A1)");
+  await toy.pass(100);
+  expect(toy.runs).toHaveLength(2);
+});
+
+test("a seen cell is filled again without asking", async () => {
+  const toy = new Toy();
+  toy.set(0, 0, "a");
+  toy.set(0, 1, "=AI.RATE(A1)");
+  await toy.pass(100);
+  last(toy).onCell(0, { value: 5 });
+  last(toy).resolve({});
+  await toy.pass(50);
+  toy.set(0, 0, "b");
+  toy.set(0, 0, "a");
+  expect(toy.show(0, 1)).toBe("5");
+  await toy.pass(500);
+  expect(toy.runs).toHaveLength(1);
+});
+
+test("a broken connection asks for the missing cells only, and gives up with words", async () => {
+  const toy = new Toy();
+  for (const [row, text] of ["a", "b"].entries()) toy.set(row, 0, text);
+  toy.set(0, 1, "=AI.RATE(A1:A2)");
+  await toy.pass(100);
+  last(toy).onCell(0, { value: 5 });
+  for (let i = 0; i < 4; i += 1) {
+    last(toy).reject(new RequestError("the connection broke", 0, undefined));
+    await toy.pass(10_000);
+  }
+  expect(toy.runs.map(({ calls }) => calls.length)).toEqual([2, 1, 1, 1]);
+  expect([toy.show(0, 1), toy.show(1, 1)]).toEqual(["5", "#N/A"]);
+  expect(toy.session.sheet.value(1, 1)).toMatchObject({ note: "the connection broke" });
+  toy.session.retry();
+  await toy.pass(100);
+  expect(toy.runs).toHaveLength(5);
+});
+
+test("a key that is refused is told once and asks nothing again by itself", async () => {
+  const toy = new Toy();
+  toy.set(0, 0, '=AI.ASK("x")');
+  await toy.pass(100);
+  last(toy).reject(new RequestError("no valid key", 401, undefined));
+  await toy.pass(60_000);
+  expect([toy.refusals, toy.runs.length, toy.show(0, 0)]).toEqual([1, 1, "#N/A"]);
+});
+
+test("a closed session calls everything off and asks no more", async () => {
+  const toy = new Toy();
+  toy.set(0, 0, '=AI.ASK("x")');
+  await toy.pass(100);
+  toy.set(1, 0, '=AI.ASK("y")');
+  toy.session.close();
+  await toy.pass(10_000);
+  expect(toy.runs).toHaveLength(1);
+  expect(last(toy).signal.aborted).toBe(true);
+});
+
+test("columns are as wide as what they hold, within bounds", () => {
+  expect(fitWidths([["x", "", "=AI.ASK(A1)"], ["y".repeat(30), "z".repeat(500)]])).toEqual([232, 420, 90]);
+});
