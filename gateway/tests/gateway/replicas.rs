@@ -116,7 +116,7 @@ async fn a_row_that_a_server_does_not_answer_is_answered_by_another_once() {
 async fn a_server_that_hangs_is_given_up_and_its_connection_closed() {
     let (a, b) = (Replica::start().await, Replica::start().await);
     let mut config = fleet(vec![a.executor(), b.executor()]);
-    config.executors.iter_mut().for_each(|executor| executor.try_ms_max = base::Millis(150));
+    config.executors.iter_mut().for_each(|executor| executor.try_ms_max = base::Millis(500));
     let server = serve_fleet(config).await;
     until_up(&server, 2).await;
     a.next([Act::Hang]);
