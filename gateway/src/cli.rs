@@ -1,4 +1,4 @@
-//! The `relserve` command: serve, keys, pull, sim, reorder, model info, calibrate, bench, eval.
+//! The `relserve` command: serve, keys, pull, batch, sim, reorder, model info, calibrate, bench, eval.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::config::{AuthMode, Config};
 use crate::reorder::Reorder;
 use crate::simulate::Simulate;
-use crate::{app, backend, eval};
+use crate::{app, backend, eval, jobs};
 
 /// What went wrong, for a person at a terminal.
 type Failure = Box<dyn std::error::Error>;
@@ -59,6 +59,10 @@ enum Command {
         #[arg(long)]
         revision: Option<String>,
     },
+    /// Runs a prompt template over every row of a table and writes the table with a column of answers.
+    ///
+    /// A job that was stopped or killed goes on when the same command is run again.
+    Batch(Box<jobs::Options>),
     /// Replays a trace under several policies in virtual time.
     Sim(Box<Simulate>),
     /// Says which order of a table's rows and fields shares most, and what that saves.
@@ -286,6 +290,7 @@ impl Cli {
         match self.command {
             Command::Serve(_) => serve(config).await,
             Command::Config => print_configuration(config),
+            Command::Batch(options) => jobs::run(*options, config).await,
             Command::Sim(simulate) => {
                 say!("{}", simulate.run()?);
                 Ok(())

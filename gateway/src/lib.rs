@@ -29,6 +29,7 @@ pub mod files;
 pub mod flush;
 pub mod health;
 pub mod intake;
+pub mod jobs;
 pub mod json;
 pub mod metrics;
 pub mod model;

@@ -7,6 +7,7 @@
 mod follow;
 mod read;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use actix_web::web::Data;
@@ -27,7 +28,7 @@ use crate::claim;
 use crate::error::ApiError;
 use crate::intake::{JobRow, Part};
 use crate::service::{self, Prepared, Resumed};
-use follow::follow;
+use follow::{To, follow};
 use read::{Portion, Reader};
 
 /// Rows recorded in one write.
@@ -46,6 +47,8 @@ struct Flow<'a> {
     /// Rows with the scheduler, and those that came back and are not recorded.
     in_flight: usize,
     unwritten: Vec<TicketRow>,
+    /// Set before this worker calls its rows off itself.
+    is_stopping: Arc<AtomicBool>,
     /// The scheduler's queue was full: it is tried again at the next look.
     is_held: bool,
 }
@@ -65,6 +68,7 @@ pub(super) async fn run(app: &Data<App>, batch: &Batch, caller: Caller) -> Resul
         ended,
         in_flight: 0,
         unwritten: Vec::new(),
+        is_stopping: Arc::default(),
         is_held: false,
     };
     let stop = flow.course(Reader::new(batch, done), &mut ends).await;
@@ -179,8 +183,12 @@ impl Flow<'_> {
                 self.in_flight += lines.len();
                 self.boards.retain(|board| board.strong_count() > 0);
                 self.boards.push(Arc::downgrade(claim.board()));
-                let line_ends = (self.batch.clone(), self.ended.clone());
-                self.running.spawn(follow(self.app.clone(), claim, lines, line_ends));
+                let to = To {
+                    batch: self.batch.clone(),
+                    ended: self.ended.clone(),
+                    is_stopping: Arc::clone(&self.is_stopping),
+                };
+                self.running.spawn(follow(self.app.clone(), claim, lines, to));
                 Ok(())
             }
             Err(ApiError::Overloaded { rows: 1.., .. }) => {
@@ -224,6 +232,7 @@ impl Flow<'_> {
 
     /// Calls off what still runs and records what has ended. Gives why that was not possible, if so.
     async fn wind_down(&mut self, ends: &mut mpsc::Receiver<TicketRow>) -> Option<Stop> {
+        self.is_stopping.store(true, Ordering::Release);
         if !self.app.is_draining() {
             for board in self.boards.iter().filter_map(Weak::upgrade) {
                 claim::cancel(self.app, &board);

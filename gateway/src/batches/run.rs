@@ -16,18 +16,33 @@ pub(super) async fn run(app: &Data<App>, mut batch: Batch) {
     let (room, stop) = wait(app, &batch).await;
     let stop = match stop {
         Some(stop) => stop,
-        None => match course(app, &mut batch).await {
-            Ok(stop) => stop,
-            Err(error) => {
-                tracing::error!(%error, batch = batch.id, "a batch is left to the next start");
-                Stop::Left
-            }
-        },
+        None => patient(app, &mut batch).await,
     };
     if stop != Stop::Left {
         finish::finish(app, &mut batch, stop).await;
     }
     drop(room);
+}
+
+/// Runs the course; again, while the database is away at its beginning.
+async fn patient(app: &Data<App>, batch: &mut Batch) -> Stop {
+    loop {
+        match course(app, batch).await {
+            Ok(stop) => return stop,
+            Err(store::Error::Missing(what)) => {
+                tracing::warn!(batch = batch.id, "a batch has no {what} any more: it is another's to run");
+                return Stop::Left;
+            }
+            Err(error) => tracing::warn!(%error, batch = batch.id, "a batch does not begin yet"),
+        }
+        let mut watch = Watch::new(app, batch);
+        // The first is due at once.
+        watch.due().await;
+        watch.due().await;
+        if let Some(stop) = watch.look().await {
+            return stop;
+        }
+    }
 }
 
 /// Waits until there is room for one more batch to run.
@@ -50,7 +65,7 @@ async fn wait<'a>(
     }
 }
 
-/// Checks and runs. An error of the store ends the worker; the batch stays as it is.
+/// Checks and runs. After an error of the store it can be run again: what is recorded stays.
 async fn course(app: &Data<App>, batch: &mut Batch) -> Result<Stop, store::Error> {
     if batch.summary.in_progress_at.is_none() {
         match check(app, batch).await? {

@@ -11,6 +11,7 @@ mod constraints;
 mod corpora;
 mod disconnect;
 mod fleets;
+mod jobs;
 mod llama_cpp;
 mod operation;
 mod overload;

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Starts `relserve serve` with its built-in model and waits for the last line it says.
-fn start(folder: &std::path::Path) -> (Child, Vec<String>) {
+pub fn start(folder: &std::path::Path) -> (Child, Vec<String>) {
     let mut server = Command::new(env!("CARGO_BIN_EXE_relserve"))
         .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
         .arg(folder)

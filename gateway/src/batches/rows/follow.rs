@@ -1,6 +1,8 @@
 //! Follows the board of a bucket and renders each line of the batch as it ends.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use actix_web::web::Data;
 use serde_json::{Value, json};
@@ -16,13 +18,17 @@ use crate::claim::Claim;
 use crate::error::ApiError;
 use crate::wire::openai::{Api, Envelope};
 
+/// Where lines go that are over.
+pub(super) struct To {
+    pub(super) batch: Batch,
+    pub(super) ended: mpsc::Sender<TicketRow>,
+    /// The worker calls its rows off itself.
+    pub(super) is_stopping: Arc<AtomicBool>,
+}
+
 /// Sends on every line as it ends. Gives why not all did, unless they were called off.
-pub(super) async fn follow(
-    app: Data<App>,
-    claim: Claim,
-    lines: Vec<Line>,
-    (batch, ended): (Batch, mpsc::Sender<TicketRow>),
-) -> Option<ApiError> {
+pub(super) async fn follow(app: Data<App>, claim: Claim, lines: Vec<Line>, to: To) -> Option<ApiError> {
+    let To { batch, ended, is_stopping } = to;
     let board = claim.board().clone();
     let mut version = board.follow_all();
     let places = places(&lines);
@@ -54,6 +60,14 @@ pub(super) async fn follow(
             Status::Running => {
                 version.changed().await.ok()?;
                 continue;
+            }
+            Status::Cancelled if !is_stopping.load(Ordering::Acquire) => {
+                // Its owner has called the relQuery off by its id: these lines are over, the batch goes on.
+                for (line, _) in lines.iter().zip(&left).filter(|(_, left)| **left > 0) {
+                    let row = failure(&batch, (line.number, &line.custom_id), &ApiError::Cancelled);
+                    ended.send(row).await.ok()?;
+                }
+                None
             }
             Status::Completed | Status::Cancelled => None,
             Status::Failed(error) => Some(error),

@@ -1,0 +1,207 @@
+//! What `relserve batch` is told, and the relQuery that it sends.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ir::Template;
+use serde_json::{Map, Value, json};
+
+use super::Failure;
+
+/// Runs a prompt template over every row of a table and writes the table with a column of answers.
+///
+/// A job that was stopped or killed goes on when the same command is run again.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// A .csv, .tsv, .jsonl or .parquet file, or a database: sqlite:PATH, postgres://...
+    #[arg(long)]
+    pub input: String,
+    /// The table of the database.
+    #[arg(long, conflicts_with = "query")]
+    pub table: Option<String>,
+    /// The query to the database; it must give its rows in the same order each time.
+    #[arg(long)]
+    pub query: Option<String>,
+    /// The prompt, with {column} where a cell goes and {*} for all other columns; @FILE reads it from a file.
+    #[arg(long)]
+    pub template: String,
+    /// Instructions before it; @FILE reads them from a file.
+    #[arg(long)]
+    pub system: Option<String>,
+    /// Columns to read, by name, comma-separated; all without it.
+    #[arg(long, value_delimiter = ',')]
+    pub columns: Option<Vec<String>>,
+    /// The column that names a row in the error file; a database table is read in its order.
+    #[arg(long)]
+    pub id: Option<String>,
+    /// A .csv, .tsv, .jsonl or .parquet file to write.
+    #[arg(long)]
+    pub output: PathBuf,
+    /// What to call the column of answers.
+    #[arg(long, default_value = "output")]
+    pub output_column: String,
+    /// What to call the column of row numbers, which count from 1.
+    #[arg(long, default_value = "row")]
+    pub row_column: String,
+    /// A running server; without it the model is loaded into this process.
+    #[arg(long)]
+    pub server: Option<String>,
+    /// The server's API key; @FILE reads it from a file.
+    #[arg(long)]
+    pub key: Option<String>,
+    /// The model in this process: a Hugging Face folder or a GGUF file.
+    #[arg(long, conflicts_with = "server")]
+    pub model: Option<PathBuf>,
+    /// Most tokens of an answer.
+    #[arg(long)]
+    pub max_tokens: Option<u64>,
+    /// 0 is greedy.
+    #[arg(long)]
+    pub temperature: Option<f64>,
+    /// Keeps the most likely tokens whose probabilities sum to this.
+    #[arg(long)]
+    pub top_p: Option<f64>,
+    /// Keeps this many most likely tokens.
+    #[arg(long)]
+    pub top_k: Option<u64>,
+    /// Makes warm answers repeatable.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Text that ends an answer; may be given several times.
+    #[arg(long)]
+    pub stop: Vec<String>,
+    /// An answer that is allowed; given several times, answers are one of these.
+    #[arg(long, group = "constraint")]
+    pub choice: Vec<String>,
+    /// Answers are integers from MIN to MAX.
+    #[arg(long, value_name = "MIN..MAX", group = "constraint")]
+    pub integer: Option<String>,
+    /// Answers match this regular expression.
+    #[arg(long, group = "constraint")]
+    pub regex: Option<String>,
+    /// Answers are JSON that fits the schema in this file.
+    #[arg(long, value_name = "FILE", group = "constraint")]
+    pub json_schema: Option<PathBuf>,
+    /// Answers are computed even where the server knows them.
+    #[arg(long)]
+    pub no_cache: bool,
+    /// What may be moved so that neighbours share more: exact (nothing), rows (the default) or fields, where the caller
+    /// says that the order of a record's fields says nothing.
+    #[arg(long, value_parser = ["exact", "rows", "fields"])]
+    pub order: Option<String>,
+    /// Whether the chat template frames the prompt; by default where the model has one.
+    #[arg(long)]
+    pub chat: Option<bool>,
+    /// Forgets a job of this output that was begun, and overwrites the output.
+    #[arg(long)]
+    pub restart: bool,
+    /// Runs the rows again that failed, and no others.
+    #[arg(long, conflicts_with = "restart")]
+    pub retry_errors: bool,
+    /// Rows of one request.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub rows_per_request: u64,
+    /// Requests under way at once.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub requests: u64,
+    /// Rows held back to find those with a common prefix.
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub buffer_rows: u64,
+    /// Bytes of one row of the input; a longer one fails alone, or ends the job where its end cannot be found.
+    #[arg(long, default_value_t = 16 << 20)]
+    pub row_bytes_max: u64,
+    /// Seconds for which a server that does not answer is tried again.
+    #[arg(long, default_value_t = 60)]
+    pub patience: u64,
+}
+
+/// How a file holds a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// Commas.
+    Csv,
+    /// Tabs.
+    Tsv,
+    /// An object a line.
+    Jsonl,
+    /// Columns.
+    Parquet,
+}
+
+/// A value, or what stands in the file that it names.
+fn text_of(value: &str, option: &str) -> Result<String, Failure> {
+    match value.strip_prefix('@') {
+        Some(path) => {
+            let text = std::fs::read_to_string(path);
+            Ok(text.map_err(|error| format!("--{option}: cannot read {path}: {error}"))?)
+        }
+        None => Ok(value.to_owned()),
+    }
+}
+
+impl Options {
+    /// The template, understood.
+    pub(super) fn template(&self) -> Result<Template, Failure> {
+        let text = text_of(&self.template, "template")?;
+        Template::parse(&text).map_err(|error| format!("--template: {error}").into())
+    }
+
+    /// The key, where there is one.
+    pub(super) fn key(&self) -> Result<Option<String>, Failure> {
+        let key = self.key.as_deref().map(|key| text_of(key, "key")).transpose()?;
+        Ok(key.map(|key| key.trim().to_owned()))
+    }
+
+    /// The relQuery without its rows: the same for all of them.
+    pub(super) fn request(
+        &self,
+        template: &Template,
+        columns: &[String],
+    ) -> Result<Map<String, Value>, Failure> {
+        let system = self.system.as_deref().map(|text| text_of(text, "system")).transpose()?;
+        let request = json!({
+            "template": template.to_string(),
+            "system": system,
+            "columns": columns,
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "seed": self.seed,
+            "stop": (!self.stop.is_empty()).then_some(&self.stop),
+            "constraint": self.constraint()?,
+            "cache": !self.no_cache,
+            "chat": self.chat,
+            "order": self.order,
+            "class": "bulk",
+        });
+        match request {
+            Value::Object(fields) => Ok(fields.into_iter().filter(|(_, value)| !value.is_null()).collect()),
+            _ => Err("a request is an object".into()),
+        }
+    }
+
+    fn constraint(&self) -> Result<Option<Value>, Failure> {
+        if !self.choice.is_empty() {
+            return Ok(Some(json!({ "choice": self.choice })));
+        }
+        if let Some(range) = &self.integer {
+            let ends = range.split_once("..").and_then(|(min, max)| {
+                Some((min.trim().parse::<i64>().ok()?, max.trim().parse::<i64>().ok()?))
+            });
+            let Some((min, max)) = ends else {
+                return Err("--integer: must be MIN..MAX, two integers such as 1..5".into());
+            };
+            return Ok(Some(json!({ "integer": { "min": min, "max": max } })));
+        }
+        if let Some(pattern) = &self.regex {
+            return Ok(Some(json!({ "regex": pattern })));
+        }
+        let Some(path) = &self.json_schema else { return Ok(None) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("--json-schema: cannot read {}: {error}", path.display()))?;
+        let schema: Value = serde_json::from_str(&text)
+            .map_err(|error| format!("--json-schema: {} is not JSON: {error}", path.display()))?;
+        Ok(Some(json!({ "json_schema": schema })))
+    }
+}
