@@ -20,7 +20,7 @@ use base::{Millis, TenantId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use store::{BATCH, Error, Lease, NewTicket, Page, RowCounts, Ticket, TicketState, UnixMillis, Work};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch as signal};
 
 use crate::app::App;
 use crate::auth::Caller;
@@ -119,8 +119,8 @@ pub struct Batches {
     running: Semaphore,
     /// Those that a worker has.
     started: Mutex<HashSet<String>>,
-    /// Tells workers to look at their batch.
-    look: Notify,
+    /// Tells workers to look at their batch; who is busy meanwhile sees it later.
+    look: signal::Sender<()>,
     /// Tells who waits for workers that one has ended.
     ended: Notify,
 }
@@ -129,7 +129,7 @@ impl Batches {
     /// None yet.
     pub fn new(config: &BulkConfig) -> Self {
         let running = Semaphore::new(config.running_max.min(Semaphore::MAX_PERMITS));
-        Self { running, started: Mutex::default(), look: Notify::new(), ended: Notify::new() }
+        Self { running, started: Mutex::default(), look: signal::Sender::new(()), ended: Notify::new() }
     }
 
     fn started(&self) -> MutexGuard<'_, HashSet<String>> {
@@ -143,7 +143,7 @@ impl Batches {
 
     /// Waits, for a while, until no worker is left: the server has ended their rows.
     pub async fn ended(&self) {
-        self.look.notify_waiters();
+        self.look.send_replace(());
         let wait = async {
             loop {
                 let ended = self.ended.notified();
@@ -295,7 +295,7 @@ pub async fn cancel(app: &App, tenant: TenantId, id: &str) -> Result<Batch, ApiE
     let now = UnixMillis(app.shared.clock.unix_ms());
     stored(app.store.cancel_batch(tenant, id, now).await)?;
     // Its worker may be this gateway's; another's looks by itself.
-    app.batches.look.notify_waiters();
+    app.batches.look.send_replace(());
     find(app, tenant, id).await
 }
 

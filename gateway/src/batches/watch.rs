@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use actix_web::web::Data;
 use store::{TicketState, UnixMillis};
+use tokio::sync::watch::Receiver;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::Batch;
@@ -33,20 +34,22 @@ pub(super) struct Watch<'a> {
     app: &'a Data<App>,
     batch: &'a Batch,
     looks: Interval,
+    said: Receiver<()>,
 }
 
 impl<'a> Watch<'a> {
     pub(super) fn new(app: &'a Data<App>, batch: &'a Batch) -> Self {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { app, batch, looks }
+        Self { app, batch, looks, said: app.batches.look.subscribe() }
     }
 
     /// Resolves when it is time to look.
     pub(super) async fn due(&mut self) {
         tokio::select! {
             _ = self.looks.tick() => {}
-            () = self.app.batches.look.notified() => {}
+            // Err: the sender is gone, and the server with it.
+            _ = self.said.changed() => {}
         }
     }
 

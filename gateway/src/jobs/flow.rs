@@ -109,7 +109,7 @@ impl Flow<'_> {
                 return Ok(());
             }
             tokio::select! {
-                item = rows.recv(), if !is_read && !self.buffer.is_full() => match item {
+                item = rows.next(), if !is_read && !self.buffer.is_full() => match item {
                     Some(row) => self.take(row?)?,
                     None => {
                         is_read = true;

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::Failure;
 use super::options::{Format, Options};
@@ -38,7 +39,22 @@ pub(super) struct Row {
 }
 
 /// Rows, and then perhaps why there are no more.
-pub(super) type Rows = mpsc::Receiver<Result<Row, String>>;
+pub(super) struct Rows {
+    rows: mpsc::Receiver<Result<Row, String>>,
+    reader: JoinHandle<()>,
+}
+
+impl Rows {
+    /// The next row; `None` where the table has ended. A reader that did not come to the end is an error.
+    pub(super) async fn next(&mut self) -> Option<Result<Row, String>> {
+        if let Some(row) = self.rows.recv().await {
+            return Some(row);
+        }
+        let ended = (&mut self.reader).await;
+        ended.err().map(|error| Err(format!("the input cannot be read: {error}")))
+    }
+}
+
 /// Where rows come from.
 type Sender = mpsc::Sender<Result<Row, String>>;
 
@@ -160,13 +176,13 @@ impl Input {
     /// Reads the rows, as fast as they are taken.
     pub(super) fn start(self) -> Rows {
         let (sender, rows) = mpsc::channel(AHEAD);
-        match self.source {
-            Source::Delimited(table) => drop(tokio::task::spawn_blocking(move || table.send(&sender))),
-            Source::Jsonl(table) => drop(tokio::task::spawn_blocking(move || table.send(&sender))),
-            Source::Columnar(table) => drop(tokio::task::spawn_blocking(move || table.send(&sender))),
-            Source::Sql(table) => drop(tokio::spawn(async move { table.send(&sender).await })),
-        }
-        rows
+        let reader = match self.source {
+            Source::Delimited(table) => spawn_blocking(move || table.send(&sender)),
+            Source::Jsonl(table) => spawn_blocking(move || table.send(&sender)),
+            Source::Columnar(table) => spawn_blocking(move || table.send(&sender)),
+            Source::Sql(table) => tokio::spawn(async move { table.send(&sender).await }),
+        };
+        Rows { rows, reader }
     }
 }
 

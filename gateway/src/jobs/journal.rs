@@ -150,6 +150,14 @@ impl Journal {
     pub(super) fn open(folder: &Path, job: &Fingerprint, restart: bool) -> Result<Opened, Failure> {
         let at = |name: &str| folder.join(name);
         let cannot = |error: std::io::Error| format!("cannot write in {}: {error}", folder.display());
+        let is_new = !at("lock").exists() && !at("job.json").exists();
+        if is_new && fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(format!(
+                "{} is there already and no job's folder: name another output",
+                folder.display()
+            )
+            .into());
+        }
         fs::create_dir_all(folder).map_err(cannot)?;
         let lock = File::create(at("lock")).map_err(cannot)?;
         if lock.try_lock().is_err() {
@@ -388,6 +396,15 @@ mod tests {
         let rows: Vec<_> =
             journal.records().map(|record| record.expect("whole").text.expect("done")).collect();
         assert_eq!(rows, ["a", "b", "c"], "in the order of the input, the last of each");
+    }
+
+    #[test]
+    fn a_folder_of_something_else_is_left_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("notes.txt"), "mine").expect("written");
+        let error = open(dir.path(), "t", true).err().expect("refused");
+        assert!(error.contains("no job's folder"), "{error}");
+        assert!(dir.path().join("notes.txt").exists());
     }
 
     #[test]

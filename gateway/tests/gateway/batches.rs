@@ -213,6 +213,8 @@ async fn a_cancelled_batch_keeps_what_is_done() {
     until(&server.client, &id, |batch| batch["request_counts"]["completed"].as_u64() > Some(1)).await;
     let reply = server.client.post(&format!("/v1/batches/{id}/cancel"), &json!({})).await.json();
     assert_eq!(reply["status"], "cancelling", "{reply}");
+    // Not before its rows are called off: all of them could run in the time of one look.
+    server.until("no row is wanted", |server| server.running.app.registry.running().is_empty()).await;
     server.gate.release();
     let batch = until_over(&server.client, &id).await;
     let done = batch["request_counts"]["completed"].as_u64().unwrap();

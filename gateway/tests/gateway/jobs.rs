@@ -276,6 +276,13 @@ async fn a_parquet_file_keeps_the_types_of_its_columns() {
         r#"{"row":2,"n":-7,"word":"b","weight":2.0,"is":null,"mixed":"x","none":null,"output":"b"}"#,
     ];
     assert_eq!(place.read("out.jsonl").lines().collect::<Vec<_>>(), expected);
+    // Torn in the middle of its pages: what it says of itself is whole.
+    let mut torn = fs::read(place.path("out.parquet")).unwrap();
+    torn[4..60].fill(0xee);
+    place.put("torn.parquet", torn);
+    let bad = ["--input", "torn.parquet", "--output", "x.csv", "--template", "Say {word}"];
+    refused(&place.run(&bad).await, &[]);
+    assert!(!place.path("x.csv").exists(), "no part of it is taken for the whole");
     place.put("bad.parquet", "PAR1 and nothing more");
     let bad = ["--input", "bad.parquet", "--output", "x.csv", "--template", "Say {word}"];
     refused(&place.run(&bad).await, &["bad.parquet"]);
