@@ -4,9 +4,10 @@ import { DOMParser } from "@xmldom/xmldom";
 import { zipSync, strToU8 } from "fflate";
 import { expect, test } from "vitest";
 
-import { readCsv, writeCsv } from "../src/core/csv";
+import { harmless, readCsv, writeCsv } from "../src/core/csv";
 import { Memory } from "../src/core/memory";
 import { EventReader } from "../src/core/sse";
+import { typed } from "../src/core/value";
 import { readXlsx, writeXlsx } from "../src/files/xlsx";
 
 const parseXml = (text: string) => new DOMParser().parseFromString(text, "text/xml") as unknown as Document;
@@ -21,6 +22,11 @@ test("CSV of other programs is read: marks, separators, line ends", () => {
   expect(readCsv("a\tb\r1\t2")).toEqual([["a", "b"], ["1", "2"]]);
   expect(readCsv('5" screen,ok\n')).toEqual([['5" screen', "ok"]]);
   expect(readCsv("")).toEqual([]);
+});
+
+test("text that another program would run leaves with an apostrophe, which is taken off again", () => {
+  expect(["=1+1", "@x", "-y", "fine", ""].map(harmless)).toEqual(["'=1+1", "'@x", "'-y", "fine", ""]);
+  expect(typed(harmless("=1+1"))).toBe("=1+1");
 });
 
 test("XLSX comes back as it went, with its formulas and those of AI functions", () => {

@@ -124,6 +124,16 @@ test("a cell in the way stops a spill, and its going lets it through", () => {
   expect(world.show("A1", "A2", "A3")).toEqual(["7", "", ""]);
 });
 
+test("a smaller answer gives back the cells that it had", () => {
+  const world = new World();
+  world.set({ A1: "=IF(D1=1,{1;2;3},{1;2})", C1: '=A3&""', D1: "1" });
+  expect(world.show("A3", "C1")).toEqual(["3", "3"]);
+  world.set({ D1: "2" });
+  expect(world.show("A2", "A3", "C1")).toEqual(["2", "", ""]);
+  expect(world.sheet.spilledFrom(2, 0)).toBeUndefined();
+  expect(world.sheet.extent().rows).toBe(2);
+});
+
 test("two spills do not overlap", () => {
   const world = new World();
   world.set({ A1: "={1;2}", A2: "" });

@@ -1,7 +1,7 @@
 // The open sheet and its neighbours: which one is shown, when it is kept, and what the toolbar does to it.
 
-import { type CellId, ROWS_MAX, cellName } from "../core/address";
-import { readCsv, writeCsv } from "../core/csv";
+import { COLUMNS_MAX, type CellId, ROWS_MAX, cellName } from "../core/address";
+import { harmless, readCsv, writeCsv } from "../core/csv";
 import { noUsage } from "../core/usage";
 import { fitWidths } from "../core/widths";
 import { CellError, PENDING, isFormula, shown } from "../core/value";
@@ -255,7 +255,10 @@ export class Workspace {
   private exportCsv(): void {
     const sheet = this.session?.sheet;
     if (!sheet) return;
-    const rows = this.cells((y, x) => shown(sheet.value(y, x)));
+    const rows = this.cells((y, x) => {
+      const value = sheet.value(y, x);
+      return typeof value === "string" ? harmless(value) : shown(value);
+    });
     // Excel takes a CSV for UTF-8 only with this mark.
     download(`${this.current.name}.csv`, "text/csv;charset=utf-8", `\uFEFF${writeCsv(rows)}`);
   }
@@ -293,7 +296,9 @@ export class Workspace {
           new DOMParser().parseFromString(text, "application/xml"),
         );
       } else rows = readCsv(await file.text());
-      if (rows.length > ROWS_MAX) throw new Error(`a sheet has ${ROWS_MAX} rows at most, ${cellName(ROWS_MAX - 1, 0)} is the last`);
+      if (rows.length > ROWS_MAX || rows.some((row) => row.length > COLUMNS_MAX)) {
+        throw new Error(`a sheet ends at ${cellName(ROWS_MAX - 1, COLUMNS_MAX - 1)}, the file goes beyond`);
+      }
       this.add(newSheet(file.name.replace(/\.[a-z]+$/i, "").slice(0, 80), rows, fitWidths(rows)));
       this.progress.say(`${rows.length} rows read from ${file.name}`);
     } catch (error) {

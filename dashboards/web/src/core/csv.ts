@@ -45,3 +45,11 @@ export function writeCsv(rows: readonly (readonly string[])[]): string {
   const quoted = (field: string) => (/[",\r\n]|^\s|\s$/.test(field) ? `"${field.replaceAll('"', '""')}"` : field);
   return rows.map((row) => `${row.map(quoted).join(",")}\r\n`).join("");
 }
+
+/**
+ * A text as it leaves in a CSV. Other programs run what starts like a formula, and a model's answer or somebody's
+ * cell may: an apostrophe keeps it text there, and is taken off when it is read here.
+ */
+export function harmless(text: string): string {
+  return /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+}
