@@ -48,6 +48,7 @@ fn set(bench: &mut Bench, key: &str, value: &str) -> Result<(), Box<dyn Error>> 
         "slack" => bench.fleet.load_slack_tokens = TokenCount(value.parse()?),
         "window" => bench.fleet.bulk_window = value.parse()?,
         "prefixes_max" => bench.fleet.prefixes_max = value.parse()?,
+        "exact" => bench.exact = value.parse()?,
         "seed" => bench.seed = value.parse()?,
         _ => return Err(format!("`{key}` is no setting").into()),
     }

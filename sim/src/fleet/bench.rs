@@ -9,6 +9,8 @@ use scheduler::fleet::FleetConfig;
 use super::data::{Data, Source};
 use super::l4::L4;
 use super::methods::{Buckets, Continuous, Method, Naive, Sorted};
+use super::quick::Quick;
+use super::replica::{Real, Replica};
 use super::world::{Outcome, WorldError, run};
 
 /// What is run on what.
@@ -36,6 +38,8 @@ pub struct Bench {
     pub compare_ns: u64,
     /// The replicas.
     pub machine: L4,
+    /// Whether each replica is the real scheduler, or its counts.
+    pub exact: bool,
     /// The buffer.
     pub buffer: BucketSettings,
     /// The router.
@@ -57,12 +61,17 @@ impl Default for Bench {
             batch_rows: 512,
             batch_gap: Millis(250),
             in_flight: 80,
-            queue: 48,
+            queue: 64,
             compare_ns: 100,
             machine: L4::default(),
+            exact: false,
             buffer: BucketSettings::default(),
-            // Remembered is what the KV memory holds.
-            fleet: FleetConfig { prefixes_max: L4::kv_tokens() / fleet.prefix_block, ..fleet },
+            // Remembered is what the KV memory holds; looked at is what waits, some 20 rows a bucket.
+            fleet: FleetConfig {
+                prefixes_max: L4::kv_tokens() / fleet.prefix_block,
+                bulk_window: 1_024,
+                ..fleet
+            },
             seed: 1,
         }
     }
@@ -113,7 +122,14 @@ impl Bench {
                 Box::new(Buckets::new(data, source, lanes, self.buffer, self.fleet.clone())?)
             }
         };
-        run(replicas, self.machine, self.rows as u64, method.as_mut())
+        let lane = |_| -> Result<Box<dyn Replica>, WorldError> {
+            Ok(match self.exact {
+                true => Box::new(Real::new(self.machine)?),
+                false => Box::new(Quick::new(self.machine)),
+            })
+        };
+        let lanes = (0..replicas).map(lane).collect::<Result<_, _>>()?;
+        run(lanes, self.rows as u64, method.as_mut())
     }
 
     /// `rows log2(rows)` comparisons on one core: nothing for moving rows between machines, so a kind estimate.

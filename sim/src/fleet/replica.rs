@@ -1,7 +1,8 @@
-//! One replica: the real scheduler under vLLM's policy, an executor made of a cost model, and the step in flight.
+//! What a replica is, and the one that is real: the scheduler that serves under vLLM's policy, an executor made of a cost
+//! model, and the step in flight. The other is [`super::quick`].
 
 use base::{Executor, Nanos, RelQueryId, ServiceClass, StepOutcome, Submission, TenantId, Time, WorkItem};
-use scheduler::{Event, Scheduler, Usage};
+use scheduler::{ConfigError, Event, Refused, Scheduler, Usage};
 
 use super::l4::L4;
 use crate::executor::SimExecutor;
@@ -15,32 +16,52 @@ pub struct Ended {
     pub usage: Usage,
 }
 
-/// A replica at work.
-pub struct Replica {
-    scheduler: Scheduler,
-    executor: SimExecutor,
-    outcome: Option<StepOutcome>,
-    /// Nanoseconds in which a step ran.
+/// What a replica has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Time in which a step ran.
     pub busy: Nanos,
     /// Steps.
     pub steps: u64,
+    /// Rows that gave up their memory.
+    pub preemptions: u64,
 }
 
-impl Replica {
+/// A replica at work: it runs one step after the other.
+pub trait Replica {
+    /// Gives it a row, which its end will call `tag`.
+    fn send(&mut self, tag: u64, item: WorkItem, now: Time) -> Result<(), Refused>;
+    /// Begins a step if none runs and there is work; when it ends.
+    fn begin(&mut self, now: Time) -> Option<Time>;
+    /// The step ends now: the rows that end with it.
+    fn end(&mut self, now: Time) -> Vec<Ended>;
+    /// What it has done so far.
+    fn tally(&self) -> Tally;
+}
+
+/// A replica with the real scheduler.
+pub struct Real {
+    scheduler: Scheduler,
+    executor: SimExecutor,
+    outcome: Option<StepOutcome>,
+    tally: Tally,
+}
+
+impl Real {
     /// An idle replica. The error says what is wrong with the machine.
-    pub fn new(machine: L4) -> Result<Self, scheduler::ConfigError> {
+    pub fn new(machine: L4) -> Result<Self, ConfigError> {
         let cost = machine.cost();
         Ok(Self {
             scheduler: Scheduler::new(machine.scheduler(), cost)?,
             executor: SimExecutor::new(cost),
             outcome: None,
-            busy: Nanos(0),
-            steps: 0,
+            tally: Tally::default(),
         })
     }
+}
 
-    /// Gives it a row, which its end will call `tag`.
-    pub fn send(&mut self, tag: u64, item: WorkItem, now: Time) -> Result<(), scheduler::Refused> {
+impl Replica for Real {
+    fn send(&mut self, tag: u64, item: WorkItem, now: Time) -> Result<(), Refused> {
         self.scheduler.submit(Submission {
             id: RelQueryId(tag),
             tenant: TenantId(1),
@@ -53,22 +74,20 @@ impl Replica {
         })
     }
 
-    /// Begins a step if none runs and there is work; when it ends.
-    pub fn begin(&mut self, now: Time) -> Option<Time> {
+    fn begin(&mut self, now: Time) -> Option<Time> {
         if self.outcome.is_some() {
             return None;
         }
         let plan = self.scheduler.plan(now)?;
         let outcome = self.executor.step(&plan).ok()?;
         let elapsed = outcome.elapsed;
-        self.busy += elapsed;
-        self.steps += 1;
+        self.tally.busy += elapsed;
+        self.tally.steps += 1;
         self.outcome = Some(outcome);
         Some(now + elapsed)
     }
 
-    /// The step ends now: the rows that end with it.
-    pub fn end(&mut self, now: Time) -> Vec<Ended> {
+    fn end(&mut self, now: Time) -> Vec<Ended> {
         let Some(outcome) = self.outcome.take() else { return Vec::new() };
         let events = self.scheduler.apply(&outcome, now).into_iter();
         let ended = events.filter_map(|event| match event {
@@ -78,8 +97,7 @@ impl Replica {
         ended.collect()
     }
 
-    /// Rows that gave up their memory.
-    pub fn preemptions(&self) -> u64 {
-        self.scheduler.stats().preemptions
+    fn tally(&self) -> Tally {
+        Tally { preemptions: self.scheduler.stats().preemptions, ..self.tally }
     }
 }

@@ -6,7 +6,6 @@ use std::collections::BinaryHeap;
 use base::{Nanos, Time, WorkItem};
 use scheduler::{ConfigError, Refused, Usage};
 
-use super::l4::L4;
 use super::methods::Method;
 use super::replica::{Ended, Replica};
 
@@ -79,9 +78,12 @@ enum Happening {
     Look,
 }
 
-/// Runs a method until all `rows` have ended.
-pub fn run(replicas: usize, machine: L4, rows: u64, method: &mut dyn Method) -> Result<Outcome, WorldError> {
-    let mut lanes = (0..replicas).map(|_| Replica::new(machine)).collect::<Result<Vec<_>, _>>()?;
+/// Runs a method on these replicas until all `rows` have ended.
+pub fn run(
+    mut lanes: Vec<Box<dyn Replica>>,
+    rows: u64,
+    method: &mut dyn Method,
+) -> Result<Outcome, WorldError> {
     let mut agenda = BinaryHeap::from([Reverse((Time(0), Happening::Look))]);
     let mut next_look = Some(Time(0));
     let mut outcome = Outcome::default();
@@ -117,10 +119,10 @@ pub fn run(replicas: usize, machine: L4, rows: u64, method: &mut dyn Method) -> 
             agenda.push(Reverse((at, Happening::Look)));
         }
     }
-    for lane in &lanes {
-        outcome.busy += lane.busy;
-        outcome.steps += lane.steps;
-        outcome.preemptions += lane.preemptions();
+    for tally in lanes.iter().map(|lane| lane.tally()) {
+        outcome.busy += tally.busy;
+        outcome.steps += tally.steps;
+        outcome.preemptions += tally.preemptions;
     }
     Ok(outcome)
 }
