@@ -7,8 +7,6 @@ export interface Usage {
   answered: number;
   failed: number;
   cancelled: number;
-  /** Answers that this page had already. */
-  fromMemory: number;
   /** Answers out of the server's result cache, and those computed once for several cells. */
   fromCache: number;
   deduplicated: number;
@@ -25,7 +23,7 @@ export interface Usage {
 /** Nothing yet. */
 export function noUsage(): Usage {
   return {
-    asked: 0, answered: 0, failed: 0, cancelled: 0, fromMemory: 0, fromCache: 0, deduplicated: 0,
+    asked: 0, answered: 0, failed: 0, cancelled: 0, fromCache: 0, deduplicated: 0,
     promptTokens: 0, cachedTokens: 0, outputTokens: 0, requests: 0, totalMs: 0, lastMs: 0,
   };
 }
