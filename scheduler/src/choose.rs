@@ -108,9 +108,17 @@ impl Scheduler {
         self.make_decode_room();
         let offers = offers(self);
         let mut left = tokens.saturating_sub(self.decode_tokens());
-        let mut prefill = Vec::new();
+        let mut prefill: Vec<Admitted> = Vec::new();
+        let free = u64::try_from(self.cost.mixed_hidden).unwrap_or(0) / self.cost.prefill_per_token.0.max(1);
+        let bulk = self.bulk_part();
+        let free = free + bulk.map_or(0, |bulk| bulk.tokens);
         for (relquery, index, remaining) in self.half_prefilled() {
-            let take = remaining.min(u32::try_from(left).unwrap_or(u32::MAX));
+            let mut most = left;
+            if bulk.is_some() && self.is_bulk(relquery) {
+                let taken: u64 = prefill.iter().map(|half| u64::from(half.take)).sum();
+                most = left.min(free.saturating_sub(taken));
+            }
+            let take = remaining.min(u32::try_from(most).unwrap_or(u32::MAX));
             if take > 0 {
                 prefill.push(Admitted { relquery, index, take });
                 left -= u64::from(take);
@@ -118,7 +126,6 @@ impl Scheduler {
         }
         let budget = self.prefill_budget();
         let taken: u64 = prefill.iter().map(|half| u64::from(half.take)).sum();
-        let free = u64::try_from(self.cost.mixed_hidden).unwrap_or(0) / self.cost.prefill_per_token.0.max(1);
         let room = match self.running_rows {
             0 => self.ledger.available(),
             _ => budget.room.saturating_sub(self.decode_need()),
@@ -294,13 +301,23 @@ impl Scheduler {
             .collect()
     }
 
-    /// Rows that a decode extends: all whose prompt is computed, or those of them that are tried.
+    /// Rows that a decode extends: all whose prompt is computed, or those of them that are tried; of bulk rows as many as
+    /// may while others are here.
     pub(crate) fn decoding_rows(&self) -> Vec<(RelQueryId, u32)> {
         let tried: Option<Vec<_>> = (!self.suspects.is_empty()).then(|| self.suspects.group().collect());
+        let bulk = self.bulk_part().filter(|_| tried.is_none());
+        let mut left = bulk.map_or(usize::MAX, |bulk| bulk.rows);
+        let mut may = |id| {
+            let counts = bulk.is_some() && self.is_bulk(id);
+            let may = !counts || left > 0;
+            left -= usize::from(counts && may);
+            may
+        };
         self.running_with_rows()
             .filter(|(_, _, row)| row.state == RowState::Running)
             .map(|(id, index, _)| (id, index))
             .filter(|row| tried.as_ref().is_none_or(|tried| tried.contains(row)))
+            .filter(|(id, _)| may(*id))
             .collect()
     }
 
@@ -312,12 +329,10 @@ impl Scheduler {
 
     /// Blocks that a decode of all those rows needs.
     pub(crate) fn decode_need(&self) -> u32 {
-        let tried: Option<Vec<_>> = (!self.suspects.is_empty()).then(|| self.suspects.group().collect());
-        self.running_with_rows()
-            .filter(|(_, _, row)| row.state == RowState::Running)
-            .filter(|(id, index, _)| tried.as_ref().is_none_or(|tried| tried.contains(&(*id, *index))))
-            .map(|(_, _, row)| row.blocks_missing(self.config.block_tokens))
-            .sum()
+        let need = |(id, index): &(RelQueryId, u32)| {
+            self.relqueries[id].row(*index).blocks_missing(self.config.block_tokens)
+        };
+        self.decoding_rows().iter().map(need).sum()
     }
 
     /// Preempts rows until all that still run can decode: the last row of the last relQuery first.

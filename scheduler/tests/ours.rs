@@ -131,7 +131,8 @@ fn a_lower_class_rises_when_it_has_waited_long() {
 #[test]
 fn rows_of_a_lower_class_give_their_memory_up_where_that_is_set() {
     for evicts in [false, true] {
-        let mut desk = Desk::new(OursConfig { evict_lower_class: evicts, ..bare() }, 4);
+        let mut desk =
+            Desk::new(OursConfig { evict_lower_class: evicts, bulk_share_permille: None, ..bare() }, 4);
         desk.submit(1, 20, |one| Submission { class: ServiceClass::Bulk, ..one });
         desk.step();
         desk.submit(2, 4, |one| one);

@@ -11,6 +11,7 @@ pub mod draws;
 pub mod executor;
 pub mod faults;
 pub mod fleet;
+pub mod isolation;
 pub mod machine;
 pub mod paper;
 pub mod replay;

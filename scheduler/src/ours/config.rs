@@ -65,6 +65,9 @@ pub struct OursConfig {
     pub dashboard_wait_ms_max: Millis,
     /// The same of class `bulk`.
     pub bulk_wait_ms_max: Millis,
+    /// Thousandths of a step's time that bulk rows may add while rows of a higher class are here (one row at least); they
+    /// also give their memory up for those. Absent: they share steps as all others do.
+    pub bulk_share_permille: Option<u32>,
     /// Rows of a lower class give their memory up for one of a higher class that finds none.
     pub evict_lower_class: bool,
 }
@@ -83,6 +86,7 @@ impl Default for OursConfig {
             tenant_lag_ms_max: Millis(5_000),
             dashboard_wait_ms_max: Millis(60_000),
             bulk_wait_ms_max: Millis(3_600_000),
+            bulk_share_permille: None,
             evict_lower_class: false,
         }
     }

@@ -9,6 +9,7 @@
 pub mod age;
 pub(crate) mod alarm;
 pub mod config;
+mod isolate;
 pub mod lengths;
 pub(crate) mod sharing;
 mod step;

@@ -1,6 +1,6 @@
 //! The step of policy `ours`: everything that runs decodes, prompts ride along.
 
-use base::{Nanos, RelQueryId};
+use base::{Nanos, RelQueryId, ServiceClass};
 
 use crate::Scheduler;
 use crate::admit::{Admission, Admitted, Budget, Lack};
@@ -24,7 +24,7 @@ impl Scheduler {
             Steps::Mixed => true,
             Steps::TwoPhase => false,
         };
-        if self.config.ours.evict_lower_class {
+        if self.config.ours.evict_lower_class || self.bulk_part().is_some() {
             self.evict_lower_class();
         }
         match mixes {
@@ -37,7 +37,9 @@ impl Scheduler {
     /// step can take: twice as many each time, for an offer of all rows costs more than a spared row.
     fn evict_lower_class(&mut self) {
         let Some(front) = self.waiting.first().copied() else { return };
-        let is_lower = |last: &&Key| last.class > front.class;
+        let all = self.config.ours.evict_lower_class;
+        let gives_way = |last: &Key| all || last.class == ServiceClass::Bulk;
+        let is_lower = |last: &&Key| last.class > front.class && gives_way(last);
         let mut rows = 1;
         while self.running.last().as_ref().is_some_and(is_lower) {
             let budget = self.prefill_budget();
@@ -86,9 +88,15 @@ impl Scheduler {
         let keys = by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect());
         let running: Vec<Key> = self.running.iter().copied().collect();
         let gain = self.config.ours.gain.map(|gain| self.gain_permille(gain, mixes));
-        let mut behind = self.waiting.len() as u64;
+        let bulk = self.bulk_part();
+        let mut behind = if bulk.is_some() { self.higher_waiting() } else { self.waiting.len() as u64 };
         let mut offers = Vec::with_capacity(keys.len());
         for (offered, key) in keys.into_iter().enumerate() {
+            if bulk.is_some() && key.class == ServiceClass::Bulk {
+                // Its part of the step is small enough not to be weighed; a step of its own it does not get.
+                offers.extend(mixes.then_some(Offer { id: key.id, row_tokens_max: Some(0) }));
+                continue;
+            }
             let ahead = (running.partition_point(|other| *other < key) + offered) as u64;
             let gain = gain.filter(|_| ahead > 0);
             let is_lower = running.first().is_some_and(|first| key.class > first.class);
@@ -97,7 +105,7 @@ impl Scheduler {
                 self.worth(key.id, permille, ahead, behind)
             });
             offers.push(Offer { id: key.id, row_tokens_max });
-            behind -= 1;
+            behind = behind.saturating_sub(1);
         }
         offers
     }
@@ -121,7 +129,8 @@ impl Scheduler {
     fn worth(&self, id: RelQueryId, gain_permille: u64, ahead: u64, behind: u64) -> u64 {
         let relquery = &self.relqueries[&id];
         let output = self.expected(id).remaining(0, relquery.output_max);
-        let rows = u128::from(self.running_rows).max(relquery.fresh_len() as u128).max(1);
+        let sharing = if self.bulk_part().is_some() { self.higher_rows() } else { self.running_rows.into() };
+        let rows = u128::from(sharing).max(relquery.fresh_len() as u128).max(1);
         let base = u128::from(self.cost.decode_base.0) * u128::from(output);
         let gained = u128::from(gain_permille) * u128::from(behind) * base / rows / 1_000;
         let lost = u128::from(ahead) * u128::from(self.cost.decode_per_sequence.0) * u128::from(output);

@@ -132,6 +132,7 @@ fn ours(draws: &mut Draws) -> OursConfig {
         dashboard_wait_ms_max: Millis(draws.pick(&limits)),
         bulk_wait_ms_max: Millis(draws.pick(&limits)),
         evict_lower_class: draws.one_in(2),
+        bulk_share_permille: draws.pick(&[None, Some(0), Some(50), Some(1_000)]),
     }
 }
 
