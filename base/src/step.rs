@@ -143,6 +143,9 @@ pub enum RowError {
     /// The model's output for this row is not a number.
     #[error("the model produced logits that are not numbers for this row")]
     NotANumber,
+    /// Who runs the row does not take it as it is; whoever sent it can mend that.
+    #[error("{0}")]
+    Refused(String),
     /// Anything else an executor can say about one row.
     #[error("{0}")]
     Failed(String),

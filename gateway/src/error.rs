@@ -117,6 +117,9 @@ pub enum ApiError {
     /// One row failed in the engine.
     #[error("the row failed: {0}")]
     Row(String),
+    /// Who runs the model does not take one row as it is.
+    #[error("the row was refused: {0}")]
+    RowRefused(String),
     /// Anything whose cause is ours; it is logged, never sent.
     #[error("internal error")]
     Internal,
@@ -141,6 +144,7 @@ impl ApiError {
             | Self::ModelNotFound(_)
             | Self::MethodNotAllowed(_)
             | Self::KeyReused(_)
+            | Self::RowRefused(_)
             | Self::BodyTimeout => "invalid_request_error",
             Self::Overloaded { .. } | Self::Constraints { .. } | Self::Busy { .. } => "rate_limit_exceeded",
             Self::NotConfigured(_) | Self::NeedsEngine(_) => "not_configured",
@@ -170,6 +174,7 @@ impl ApiError {
             Self::ShuttingDown => Some("shutting_down"),
             Self::Dead => Some("executor_dead"),
             Self::Row(_) => Some("row_failed"),
+            Self::RowRefused(_) => Some("row_refused"),
             Self::Invalid { .. }
             | Self::MediaType
             | Self::NotFound(_)
@@ -202,6 +207,7 @@ impl ApiError {
             | Self::ShuttingDown
             | Self::Dead
             | Self::Row(_)
+            | Self::RowRefused(_)
             | Self::Internal => None,
         }
     }
@@ -264,7 +270,9 @@ impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         match self {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::Invalid { .. } | Self::Malformed(_) | Self::TooLong { .. } => StatusCode::BAD_REQUEST,
+            Self::Invalid { .. } | Self::Malformed(_) | Self::TooLong { .. } | Self::RowRefused(_) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::NotFound(_) | Self::ModelNotFound(_) => StatusCode::NOT_FOUND,
@@ -313,6 +321,7 @@ impl ResponseError for ApiError {
             | Self::Deadline
             | Self::Dead
             | Self::Row(_)
+            | Self::RowRefused(_)
             | Self::Internal => {}
         }
         response.json(self.body())

@@ -80,8 +80,10 @@ pub fn relquery(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
     let columns = columns(&request, &template)?;
     template.check_columns(&columns).map_err(|error| ApiError::invalid("template", error.to_string()))?;
     let mut rows = Rows::default();
+    let is_open = request.columns.is_none() && template.has_record();
     for (index, row) in (0..).zip(&request.rows) {
-        match row_cells(index, row, &columns, &app.config.limits) {
+        let known = if is_open { same_keys(index, row, &columns) } else { Ok(()) };
+        match known.and_then(|()| row_cells(index, row, &columns, &app.config.limits)) {
             Ok(cells) => rows.push(index, cells),
             Err(error) => rows.failed.push((index, error)),
         }
@@ -369,6 +371,18 @@ fn cell_key(item: &WorkItem, revision: u128) -> CellKey {
         parts.push(sections.as_bytes());
     }
     ResultKey::of(&parts).0
+}
+
+/// Refuses a row with a cell that the first row has none for: a record of some of a row's cells would be no record of it.
+fn same_keys(index: u32, row: &RowIn, columns: &[String]) -> Result<(), ApiError> {
+    let RowIn::Named(cells) = row else { return Ok(()) };
+    match cells.keys().find(|key| !columns.contains(key)) {
+        Some(key) => Err(ApiError::invalid(
+            format!("rows[{index}]"),
+            format!("has `{key}`, which the first row lacks; name the columns of `{{*}}` in `columns`"),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The cells of one row, in the order of the columns.

@@ -236,7 +236,7 @@ fn a_failed_replica_is_avoided_and_a_row_fails_after_its_tries() {
     let [Event::RowFailed { error, .. }, Event::RelQueryDone { .. }] = &events[..] else {
         panic!("{events:?}")
     };
-    assert_eq!(error.to_string(), "3 replicas failed under this row, the last (0): no answer");
+    assert_eq!(error.to_string(), "3 tries failed, the last on replica 0: no answer");
     assert!(fleet.is_idle());
     assert!(fleet.stats().replicas.iter().all(|replica| replica.rows == 0 && replica.tokens.0 == 0));
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use base::{RelQueryId, TokenCount};
-use scheduler::{ConfigError, CostModel, Event, Policy, Refused, Scheduler, SchedulerConfig, Speculation};
+use scheduler::{
+    ConfigError, CostModel, Event, OursConfig, Policy, Refused, Scheduler, SchedulerConfig, Speculation,
+};
 use serde::Serialize;
 
 use crate::course::{Course, Courses};
@@ -64,6 +66,8 @@ impl Default for ReplayConfig {
             // Tokens of traces are made up: what follows them says nothing.
             speculation: Speculation::Off,
             refit: false,
+            // What was published was measured with classes that differ in order alone.
+            ours: OursConfig { bulk_share_permille: None, ..OursConfig::default() },
             ..SchedulerConfig::default()
         };
         Self { scheduler, cost: CostModel::default() }

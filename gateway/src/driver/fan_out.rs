@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{End, RelQueryId, Time, TokenCount, TokenId};
+use base::{End, RelQueryId, RowError, Time, TokenCount, TokenId};
 use scheduler::Event;
 
 use super::{Driver, RowFlight};
@@ -33,8 +33,12 @@ impl Driver {
                 }
                 self.spend(account, usage);
                 self.shared.metrics.rows_failed.increment(1);
+                let error = match error {
+                    RowError::Refused(reason) => ApiError::RowRefused(reason),
+                    error => ApiError::Row(error.to_string()),
+                };
                 for target in flight.targets {
-                    let state = RowState::Failed(ApiError::Row(error.to_string()));
+                    let state = RowState::Failed(error.clone());
                     target.board.settle(target.index, state, now);
                     self.touched.insert(target.board.id, target.board);
                 }

@@ -16,6 +16,8 @@ pub struct ExecutorMetrics {
     pub failed: Counter,
     /// Rows that it did not answer, which moved.
     pub lost: Counter,
+    /// Rows that were called back: nobody waited for them any more.
+    pub cancelled: Counter,
     prompt_tokens: Counter,
     cached_tokens: Counter,
     output_tokens: Counter,
@@ -50,6 +52,7 @@ impl ExecutorMetrics {
             answered: rows("answered"),
             failed: rows("failed"),
             lost: rows("lost"),
+            cancelled: rows("cancelled"),
             prompt_tokens: counter("relserve_executor_prompt_tokens_total", None, "Prompt tokens answered"),
             cached_tokens: counter(
                 "relserve_executor_cached_tokens_total",

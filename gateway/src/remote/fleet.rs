@@ -123,13 +123,22 @@ impl Fleet {
 
     /// Ends a request that nobody waits for.
     fn abort(&mut self, request: RequestId) {
-        let Some(flying) = self.flying.remove(&request) else { return };
+        let Some(flying) = self.land(request) else { return };
         if let Some(abort) = flying.abort {
             abort.abort();
         }
-        if let Reach::Local(local) = &self.lane(flying.replica).reach {
+        let lane = self.lane(flying.replica);
+        lane.metrics.cancelled.increment(1);
+        if let Reach::Local(local) = &lane.reach {
             local.tell(Order::Cancel(request));
         }
+    }
+
+    /// A request is in flight no more.
+    fn land(&mut self, request: RequestId) -> Option<Flying> {
+        let flying = self.flying.remove(&request)?;
+        self.lane(flying.replica).left(request);
+        Some(flying)
     }
 
     fn lane(&mut self, replica: ReplicaId) -> &mut Lane {
@@ -138,12 +147,13 @@ impl Fleet {
 
     /// Tells the queue how its replicas stand, and takes rows back from those that are down.
     fn stand(&mut self, now: Time) {
-        for (id, lane) in (0..).map(ReplicaId).zip(&self.lanes) {
-            let (health, size) = lane.standing(now);
+        for (id, place) in (0..).map(ReplicaId).zip(0..self.lanes.len()) {
+            let (health, size) = self.lanes[place].standing(now);
             // A lane's own settings were found valid at the start.
             let _ = self.queue.resize(id, size);
             for request in self.queue.set_health(id, health) {
-                if let Some(abort) = self.flying.remove(&request).and_then(|flying| flying.abort) {
+                self.lanes[place].metrics.lost.increment(1);
+                if let Some(abort) = self.land(request).and_then(|flying| flying.abort) {
                     abort.abort();
                 }
             }
@@ -165,8 +175,8 @@ impl Fleet {
     /// Sends a row to its replica.
     fn send(&mut self, dispatch: Dispatch, now: Time) -> Vec<Event> {
         let Dispatch { replica, request, rank, scope, .. } = dispatch;
-        let lane = &self.lanes[replica.0 as usize];
-        lane.metrics.sent.increment(1);
+        let lane = &mut self.lanes[replica.0 as usize];
+        lane.sent(request, now);
         let abort = match &lane.reach {
             Reach::Local(local) => {
                 local.tell(Order::Run(Box::new(dispatch.into_submission(RelQueryId(request.0)))));
@@ -176,7 +186,9 @@ impl Fleet {
                 let ask = match manner.ask(&dispatch.item, rank, scope) {
                     Ok(ask) => ask,
                     Err(reason) => {
-                        let failure = Failure::Row(RowError::Failed(reason));
+                        lane.metrics.failed.increment(1);
+                        lane.left(request);
+                        let failure = Failure::Row(RowError::Refused(reason));
                         return self.queue.failed(request, failure, now);
                     }
                 };
@@ -202,7 +214,7 @@ impl Fleet {
         shared.pulse.turned(now);
         match news {
             News::Ended { request, outcome, took } => {
-                let Some(flying) = self.flying.remove(&request) else { return Vec::new() };
+                let Some(flying) = self.land(request) else { return Vec::new() };
                 self.lane(flying.replica).metrics.try_seconds.record(took.as_seconds());
                 self.ended(flying.replica, request, outcome, (now, unix_ms))
             }
@@ -261,6 +273,12 @@ impl Fleet {
                 let reason = format!("executor `{}`: {reason}", lane.name);
                 self.queue.failed(request, Failure::Row(RowError::Failed(reason)), now)
             }
+            Outcome::Refused(reason) => {
+                lane.answered();
+                lane.metrics.failed.increment(1);
+                tracing::debug!(executor = lane.name, reason, "a row was refused");
+                self.queue.failed(request, Failure::Row(RowError::Refused(reason)), now)
+            }
             Outcome::Lost(loss) => {
                 let executor = lane.name.as_str();
                 tracing::warn!(executor, reason = loss.reason, kind = ?loss.kind, "a row was lost");
@@ -287,7 +305,7 @@ impl Fleet {
             }
             Event::RowDone { relquery, end, usage, .. } => {
                 let request = RequestId(relquery.0);
-                self.flying.remove(&request);
+                self.land(request);
                 let finish = Finish {
                     text: String::new(),
                     tokens: Vec::new(),
@@ -301,7 +319,7 @@ impl Fleet {
             }
             Event::RowFailed { relquery, error, .. } => {
                 let request = RequestId(relquery.0);
-                self.flying.remove(&request);
+                self.land(request);
                 self.lane(replica).metrics.failed.increment(1);
                 self.queue.failed(request, Failure::Row(error), now)
             }

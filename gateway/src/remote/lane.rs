@@ -1,6 +1,6 @@
 //! One executor of a fleet: what is known of it, and whether it gets rows.
 
-use base::{Millis, Nanos, Time};
+use base::{Millis, Nanos, RequestId, Time};
 use scheduler::fleet::{Health, ReplicaConfig};
 
 use super::breaker::{Breaker, Limits, Passage};
@@ -36,6 +36,10 @@ pub(super) struct Lane {
     /// Whether an operator takes it out of service.
     is_drained: bool,
     breaker: Breaker,
+    /// Rows it has.
+    rows: u32,
+    /// The row that an open breaker let through, to see.
+    probe: Option<RequestId>,
     pub(super) last_error: Option<(String, u64)>,
     pub(super) metrics: ExecutorMetrics,
 }
@@ -75,14 +79,33 @@ impl Lane {
             size: ReplicaConfig { rows_max: config.rows_max, tokens_max: config.tokens_max },
             is_drained: false,
             breaker: Breaker::new(Limits { failures_max: config.failures_max, open: span(config.open_ms) }),
+            rows: 0,
+            probe: None,
             last_error: None,
             metrics,
         }
     }
 
+    /// A row goes there.
+    pub(super) fn sent(&mut self, request: RequestId, now: Time) {
+        self.metrics.sent.increment(1);
+        self.rows += 1;
+        if self.breaker.passage(now) == Passage::HalfOpen {
+            self.probe = Some(request);
+        }
+    }
+
+    /// A row is there no more, whatever became of it.
+    pub(super) fn left(&mut self, request: RequestId) {
+        self.rows = self.rows.saturating_sub(1);
+        self.probe = self.probe.filter(|probe| *probe != request);
+    }
+
     /// Whether it gets rows at `now`.
     pub(super) fn standing(&self, now: Time) -> Standing {
-        let one = ReplicaConfig { rows_max: 1, ..self.size };
+        // One more than those that have hung since before it opened.
+        let probed = self.rows + u32::from(self.probe.is_none());
+        let one = ReplicaConfig { rows_max: probed.max(1), ..self.size };
         match (self.wellness, self.is_drained, self.breaker.passage(now)) {
             (Wellness::Gone, ..) => (Health::Down, self.size),
             (Wellness::Doubtful(_), ..) | (_, true, _) => (Health::Draining, self.size),
@@ -217,6 +240,25 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_hang_since_before_a_breaker_opened_do_not_keep_it_from_trying() {
+        let mut lane = lane();
+        lane.looked(Ok(()), 0);
+        for hung in [7, 8] {
+            lane.sent(RequestId(hung), Time(0));
+        }
+        lane.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(0), 7);
+        let half_open = Time(10_000_000);
+        let rows_max = |lane: &Lane| lane.standing(half_open).1.rows_max;
+        assert_eq!(rows_max(&lane), 3);
+        lane.sent(RequestId(9), half_open);
+        assert_eq!(rows_max(&lane), 3, "one at a time");
+        lane.left(RequestId(7));
+        assert_eq!(rows_max(&lane), 2);
+        lane.left(RequestId(9));
+        assert_eq!(rows_max(&lane), 2, "the next may be tried");
+    }
+
+    #[test]
     fn the_breaker_an_operator_and_a_look_each_have_their_say() {
         let mut lane = lane();
         lane.looked(Ok(()), 0);
@@ -226,6 +268,9 @@ mod tests {
         assert_eq!(lane.changes_at(Time(0)), Some(Time(10 * ms)));
         let (health, size) = lane.standing(Time(10 * ms));
         assert_eq!((health, size.rows_max), (Health::Up, 1), "one row, to see");
+        lane.sent(RequestId(2), Time(10 * ms));
+        assert_eq!(lane.standing(Time(10 * ms)).1.rows_max, 1, "and no second one");
+        lane.left(RequestId(2));
         lane.answered();
         assert_eq!(lane.standing(Time(10 * ms)), (Health::Up, lane.size));
         lane.drain(true);

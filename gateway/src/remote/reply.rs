@@ -14,6 +14,8 @@ pub enum Outcome {
     Answered(Finish),
     /// The row cannot be answered, here or elsewhere.
     Row(String),
+    /// The server refuses the row as it is.
+    Refused(String),
     /// The server did not answer it; another may.
     Lost(Loss),
 }
@@ -69,7 +71,7 @@ pub fn outcome(status: u16, retry_after: Option<u64>, body: &[u8]) -> Outcome {
             Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Busy(retry_after.map(seconds)) })
         }
         408 | 500..=599 => Outcome::failed(said(status, body)),
-        400..=499 => Outcome::Row(said(status, body)),
+        400..=499 => Outcome::Refused(said(status, body)),
         _ => Outcome::failed(format!("it replied with status {status}")),
     }
 }
@@ -166,7 +168,7 @@ mod tests {
     fn a_status_says_whose_fault_it_is() {
         let body = br#"{"error": {"message": "too long", "type": "x"}}"#;
         for status in [400, 413, 422] {
-            let expected = Outcome::Row(format!("status {status}: too long"));
+            let expected = Outcome::Refused(format!("status {status}: too long"));
             assert_eq!(outcome(status, Some(1), body), expected);
         }
         let kind = |status, retry_after| match outcome(status, retry_after, body) {
@@ -184,6 +186,6 @@ mod tests {
             assert_eq!(kind(status, Some(2)), LossKind::Busy(Some(Nanos(2_000_000_000))));
         }
         let long = outcome(400, None, &[b'x'; 9_000]);
-        assert!(matches!(long, Outcome::Row(reason) if reason.chars().count() <= ERROR_CHARS_MAX));
+        assert!(matches!(long, Outcome::Refused(reason) if reason.chars().count() <= ERROR_CHARS_MAX));
     }
 }

@@ -206,6 +206,12 @@ async fn a_record_holds_the_columns_that_the_template_does_not_name() {
     let shown =
         [r#"{"text": "a \"b\"", "beer": null, "score": 1.5}"#, r#"{"text": "y", "beer": "x", "score": 2}"#];
     assert_eq!(texts(&reply), shown, "in the order of the first row's keys");
+    let uneven = json!({"template": "Repeat: {*}", "rows": [{"a": 1}, {"a": 2, "note": "x"}]});
+    let rows = server.relquery(uneven).await.json()["rows"].clone();
+    assert_eq!(
+        (rows[0]["text"].as_str(), &rows[1]["error"]["param"]),
+        (Some("{\"a\": 1}"), &json!("rows[1]"))
+    );
     let listed =
         json!({"template": "Repeat: {*}", "max_tokens": 99, "columns": ["b", "a"], "rows": [[1, 2]]});
     assert_eq!(texts(&server.relquery(listed).await.json()), [r#"{"b": 1, "a": 2}"#]);

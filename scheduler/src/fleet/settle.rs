@@ -99,7 +99,7 @@ impl Fleet {
         let problem = if flying.has_begun {
             Some(format!("replica {replica} failed after the answer had begun: {reason}"))
         } else if is_try && tries + 1 >= self.config.tries_max {
-            Some(format!("{} replicas failed under this row, the last ({replica}): {reason}", tries + 1))
+            Some(format!("{} tries failed, the last on replica {replica}: {reason}", tries + 1))
         } else {
             None
         };

@@ -86,7 +86,7 @@ impl Default for OursConfig {
             tenant_lag_ms_max: Millis(5_000),
             dashboard_wait_ms_max: Millis(60_000),
             bulk_wait_ms_max: Millis(3_600_000),
-            bulk_share_permille: None,
+            bulk_share_permille: Some(50),
             evict_lower_class: false,
         }
     }

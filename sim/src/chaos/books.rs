@@ -158,7 +158,7 @@ impl Books {
                         row.is_poison && row.alone >= self.attempts_max
                     }
                     RowError::Failed(reason) if reason == OUTAGE => row.alone >= self.attempts_max,
-                    RowError::Failed(_) => row.was_missed,
+                    RowError::Failed(_) | RowError::Refused(_) => row.was_missed,
                 };
                 if !deserved {
                     return Err("a failure of a row with nothing wrong");
