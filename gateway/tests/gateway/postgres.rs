@@ -51,7 +51,7 @@ async fn on_postgres_a_batch_outlives_a_crash_of_the_database_and_a_change_of_ga
     let Some(postgres) = support::Server::start() else { return };
     let url = postgres.create_database("batches").await;
     let store = Store::open(&url).await.unwrap();
-    let first = serve_on(hasty(), model(), store.clone()).await;
+    let first = serve_on(hasty(), model(), store).await;
     first.gate.shut();
     let words = |count: usize| (0..count).map(|number| format!("w{number}"));
     let file = upload(&first.client, &lines(words(40))).await;
@@ -75,7 +75,8 @@ async fn on_postgres_a_batch_outlives_a_crash_of_the_database_and_a_change_of_ga
     // As if the first gateway's lease had run out.
     let pool = sqlx::AnyPool::connect(&url).await.unwrap();
     sqlx::query("UPDATE tickets SET leased_until = 1").execute(&pool).await.unwrap();
-    let second = serve_on(other, model(), store).await;
+    // A pool of its own: connections of the first gateway's threads end with those.
+    let second = serve_on(other, model(), Store::open(&url).await.unwrap()).await;
     let client = second.client.with_key(&key);
     let batch = until_over(&client, &id).await;
     assert_eq!(read(&client, &batch["output_file_id"]).await.len(), 30, "{batch}");
