@@ -22,6 +22,12 @@ pub trait Tokenizer: Send + Sync {
         debug_assert!(texts.iter().all(|text| text.starts_with(head)));
         texts.iter().map(|text| self.encode_stretch(after, text)).collect()
     }
+    /// How many tokens each of these stretches has at the start of a prompt.
+    fn count_stretches(&self, texts: &[String]) -> Vec<u32> {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let encoded = self.encode_stretches(After::Nothing, "", &texts);
+        encoded.iter().map(|tokens| u32::try_from(tokens.len()).unwrap_or(u32::MAX)).collect()
+    }
     /// Tokens of text somewhere inside a stretch: nothing becomes a special token, nothing is put in front.
     fn encode_data(&self, text: &str) -> Vec<TokenId>;
     /// Text of tokens; special tokens give nothing, broken UTF-8 gives replacement characters.

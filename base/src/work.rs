@@ -209,6 +209,13 @@ pub struct Periods {
 }
 
 impl Periods {
+    /// What lies between these moments. What never began, or never ended, took no time before `end`.
+    pub fn between(arrival: Time, started: Option<Time>, prefilled: Option<Time>, end: Time) -> Self {
+        let started = started.unwrap_or(end);
+        let prefilled = prefilled.unwrap_or(started);
+        Self { waiting: started.since(arrival), core: prefilled.since(started), tail: end.since(prefilled) }
+    }
+
     /// The latency: the sum of the three.
     pub fn total(&self) -> Nanos {
         self.waiting + self.core + self.tail

@@ -21,6 +21,8 @@ use crate::speculate::Guess;
 #[derive(Clone, Debug)]
 pub(crate) struct FlightSlot {
     pub(crate) request: RequestId,
+    /// Whose row it is.
+    pub(crate) relquery: RelQueryId,
     /// First position it computes.
     pub(crate) start: u32,
     /// Positions in the pool once it has run, beside those of guesses that were right.
@@ -334,6 +336,7 @@ fn flight_slots(drafts: Vec<Draft>, plan: &BatchPlan) -> Vec<FlightSlot> {
     slots
         .map(|(draft, slot)| FlightSlot {
             request: slot.request,
+            relquery: draft.relquery,
             start: draft.start,
             end: draft.end,
             guess: draft.guess,

@@ -42,6 +42,7 @@ mod sections;
 mod settle;
 pub mod speculate;
 pub mod starvation;
+pub mod survey;
 mod suspects;
 mod tenants;
 mod update;
@@ -55,6 +56,7 @@ pub use fleet::{Fleet, FleetConfig, ReplicaConfig, ReplicaId};
 pub use ours::{Gain, OursConfig, Steps};
 pub use readings::{DecompositionReading, DeltaReading, PriorityReading, Readings};
 pub use speculate::Speculation;
+pub use survey::Survey;
 
 use grant::Flight;
 use kv::{Hasher, Ledger};

@@ -277,13 +277,7 @@ impl RelQuery {
 
     /// The three periods of Eq. 2, once `end` is the end of its last decode.
     pub(crate) fn periods(&self, end: Time) -> Periods {
-        let started = self.started.unwrap_or(end);
-        let prefilled = self.prefilled.unwrap_or(started);
-        Periods {
-            waiting: started.since(self.arrival),
-            core: prefilled.since(started),
-            tail: end.since(prefilled),
-        }
+        Periods::between(self.arrival, self.started, self.prefilled, end)
     }
 
     /// The tokens of all its rows so far.

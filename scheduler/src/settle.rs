@@ -121,19 +121,25 @@ impl Scheduler {
             return;
         }
         let slots = flight.slots.len() as u64;
-        let base = self.cost.decode_base.0.max(self.cost.prefill_base.0) / slots.max(1);
         for slot in &flight.slots {
             let Some((id, _)) = self.requests.get(&slot.request) else { continue };
-            let per_token = self.cost.prefill_per_token.0;
-            let own = match slot.is_prefill {
-                true => per_token.saturating_mul(u64::from(slot.end - slot.start)),
-                false => {
-                    let sequences = self.cost.decode_per_sequence.0.saturating_mul(1 + slot.guessed());
-                    per_token.saturating_mul(slot.forced()).saturating_add(sequences)
-                }
-            };
-            self.tenants.charge(self.relqueries[id].tenant, Nanos(base.saturating_add(own)));
+            let (tenant, time) = (self.relqueries[id].tenant, self.time_of(slot, slots));
+            self.tenants.charge(tenant, time);
         }
+    }
+
+    /// What a slot of a step of so many takes of the machine: its prompt or its sequence, and its part of the base.
+    pub(crate) fn time_of(&self, slot: &FlightSlot, slots: u64) -> Nanos {
+        let base = self.cost.decode_base.0.max(self.cost.prefill_base.0) / slots.max(1);
+        let per_token = self.cost.prefill_per_token.0;
+        let own = match slot.is_prefill {
+            true => per_token.saturating_mul(u64::from(slot.end - slot.start)),
+            false => {
+                let sequences = self.cost.decode_per_sequence.0.saturating_mul(1 + slot.guessed());
+                per_token.saturating_mul(slot.forced()).saturating_add(sequences)
+            }
+        };
+        Nanos(base.saturating_add(own))
     }
 
     /// The slot's input is in the pool now.

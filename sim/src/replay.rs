@@ -39,6 +39,9 @@ pub enum SimError {
     /// The scheduler broke a promise.
     #[error("the scheduler broke a promise: {0}")]
     Broken(String),
+    /// The watcher had enough.
+    #[error("the replay was stopped")]
+    Stopped,
 }
 
 /// The machine a trace is replayed on.
@@ -149,6 +152,9 @@ pub fn replay_with_faults(
         }
     }
     world.run_watched(watch).map_err(SimError::Broken)?;
+    if world.is_stopped() {
+        return Err(SimError::Stopped);
+    }
     let tenants: Vec<&str> = trace.relqueries.iter().map(|relquery| relquery.tenant.as_str()).collect();
     outcome((&ids, &tenants), policy, &world, courses)
 }

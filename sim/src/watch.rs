@@ -29,6 +29,11 @@ pub trait Watch {
 
     /// A step is planned, for these reasons.
     fn planned(&mut self, _decision: &Decision) {}
+
+    /// Whether the run shall end here, before its next step: it came to nothing then.
+    fn is_over(&mut self) -> bool {
+        false
+    }
 }
 
 /// Nobody.
@@ -45,7 +50,7 @@ mod tests {
 
     use super::*;
     use crate::paper::{Workload, generate};
-    use crate::replay::{ReplayConfig, replay, replay_watched};
+    use crate::replay::{ReplayConfig, SimError, replay, replay_watched};
 
     /// Counts the marks.
     #[derive(Default)]
@@ -55,6 +60,29 @@ mod tests {
         fn mark(&mut self, mark: Mark) {
             *self.0.entry(mark).or_default() += 1;
         }
+    }
+
+    /// Has had enough after so many looks.
+    struct Patience(u64);
+
+    impl Watch for Patience {
+        fn mark(&mut self, _: Mark) {}
+
+        fn is_over(&mut self) -> bool {
+            self.0 = self.0.saturating_sub(1);
+            self.0 == 0
+        }
+    }
+
+    #[test]
+    fn a_watcher_can_end_a_run_that_takes_too_long() {
+        let trace = generate(&Workload { seed: 5, relqueries: 6, rows: (1, 9), ..Workload::default() });
+        let run = |looks| {
+            replay_watched(&trace, Policy::Ours, &ReplayConfig::default(), &mut Patience(looks))
+                .map(|replay| replay.summary.n)
+        };
+        assert!(matches!(run(5), Err(SimError::Stopped)));
+        assert_eq!(run(u64::MAX).expect("a replay"), 6);
     }
 
     #[test]

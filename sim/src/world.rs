@@ -46,6 +46,7 @@ pub struct World<E> {
     scheduled: u64,
     trouble: Trouble,
     checks: bool,
+    is_stopped: bool,
     lists_members: bool,
     iterations: Vec<Iteration>,
     events: Vec<(Time, Event)>,
@@ -65,6 +66,7 @@ impl<E: Executor> World<E> {
             scheduled: 0,
             trouble: Trouble::default(),
             checks: false,
+            is_stopped: false,
             lists_members: false,
             iterations: Vec::new(),
             events: Vec::new(),
@@ -127,6 +129,10 @@ impl<E: Executor> World<E> {
     /// [`run_until_idle`](Self::run_until_idle) before a watcher.
     pub fn run_watched(&mut self, watch: &mut dyn Watch) -> Result<(), String> {
         loop {
+            self.is_stopped = watch.is_over();
+            if self.is_stopped {
+                return Ok(());
+            }
             self.let_happen(watch);
             watch.mark(Mark::PlanBegins);
             if let Some(plan) =
@@ -264,6 +270,11 @@ impl<E: Executor> World<E> {
             }
             self.events.push((self.now, event));
         }
+    }
+
+    /// Whether the watcher ended the run before it was done.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
     }
 
     /// The time.

@@ -90,20 +90,15 @@ impl Store {
 
     /// Asks a running batch to stop, from any gateway. `false` where it is over, or was asked before.
     pub async fn cancel_batch(&self, tenant: TenantId, id: &str, now: UnixMillis) -> Result<bool, Error> {
-        self.bounded(async {
-            let done = sqlx::query(
-                "UPDATE tickets SET cancelling = $1 \
+        let query = sqlx::query(
+            "UPDATE tickets SET cancelling = $1 \
                  WHERE id = $2 AND tenant = $3 AND kind = $4 AND state = 'running' AND cancelling IS NULL",
-            )
-            .bind(now.to_sql())
-            .bind(id)
-            .bind(to_sql(tenant.0))
-            .bind(BATCH)
-            .execute(self.pool())
-            .await?;
-            Ok(done.rows_affected() > 0)
-        })
-        .await
+        )
+        .bind(now.to_sql())
+        .bind(id)
+        .bind(to_sql(tenant.0))
+        .bind(BATCH);
+        Ok(self.changed(query).await? > 0)
     }
 
     /// Keeps what is said of a batch that goes on.

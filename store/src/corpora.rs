@@ -7,7 +7,7 @@
 use base::{Bytes, TenantId, TokenCount};
 use sqlx::{Any, AnyConnection, AssertSqlSafe};
 
-use crate::error::{foreign, unique};
+use crate::error::{foreign, new_of};
 use crate::open::{Lock, Store};
 use crate::tenants::next_id;
 use crate::time::{from_sql, instant, to_sql};
@@ -148,12 +148,7 @@ impl Store {
             .bind(now.to_sql())
             .execute(&mut *tx)
             .await
-            .map_err(|error| match error {
-                sqlx::Error::Database(ref refusal) if refusal.is_foreign_key_violation() => {
-                    Error::Missing("tenant")
-                }
-                other => unique(other, Error::Taken { what: "corpus", name: new.name.to_owned() }),
-            })?;
+            .map_err(new_of("corpus", new.name))?;
             tx.commit().await?;
             Ok(())
         })

@@ -101,6 +101,15 @@ pub(crate) fn unique(error: sqlx::Error, taken: Error) -> Error {
     }
 }
 
+/// What a refused insert of a tenant's `what` says: the tenant is gone, or the identity is taken.
+pub(crate) fn new_of(what: &'static str, id: &str) -> impl FnOnce(sqlx::Error) -> Error {
+    let taken = Error::Taken { what, name: id.to_owned() };
+    move |error| match &error {
+        sqlx::Error::Database(refusal) if refusal.is_foreign_key_violation() => Error::Missing("tenant"),
+        _ => unique(error, taken),
+    }
+}
+
 /// `missing` where the database refused because the row referred to is gone, else the general error.
 pub(crate) fn foreign(error: sqlx::Error, missing: Error) -> Error {
     match &error {

@@ -6,7 +6,7 @@
 use base::{Bytes, TenantId};
 use sqlx::AssertSqlSafe;
 
-use crate::error::{foreign, unique};
+use crate::error::{foreign, new_of};
 use crate::open::{Lock, Store};
 use crate::tickets::Page;
 use crate::time::{from_sql, instant, to_sql};
@@ -80,12 +80,7 @@ impl Store {
             .bind(new.expires.to_sql())
             .execute(self.pool())
             .await
-            .map_err(|error| match error {
-                sqlx::Error::Database(ref refusal) if refusal.is_foreign_key_violation() => {
-                    Error::Missing("tenant")
-                }
-                other => unique(other, Error::Taken { what: "file", name: new.id.to_owned() }),
-            })?;
+            .map_err(new_of("file", new.id))?;
             Ok(())
         })
         .await
@@ -211,27 +206,16 @@ impl Store {
 
     /// Deletes a tenant's file, also one that is not whole. `false` where it has none of that identity.
     pub async fn delete_file(&self, tenant: TenantId, id: &str) -> Result<bool, Error> {
-        self.bounded(async {
-            let done = sqlx::query("DELETE FROM files WHERE id = $1 AND tenant = $2")
-                .bind(id)
-                .bind(to_sql(tenant.0))
-                .execute(self.pool())
-                .await?;
-            Ok(done.rows_affected() > 0)
-        })
-        .await
+        let query =
+            sqlx::query("DELETE FROM files WHERE id = $1 AND tenant = $2").bind(id).bind(to_sql(tenant.0));
+        Ok(self.changed(query).await? > 0)
     }
 
     /// Deletes every file past its date, and what was begun before `begun` and is not whole; says how many.
     pub async fn expire_files(&self, now: UnixMillis, begun: UnixMillis) -> Result<u64, Error> {
-        self.bounded(async {
-            let done = sqlx::query("DELETE FROM files WHERE expires <= $1 OR (whole = 0 AND created <= $2)")
-                .bind(now.to_sql())
-                .bind(begun.to_sql())
-                .execute(self.pool())
-                .await?;
-            Ok(done.rows_affected())
-        })
-        .await
+        let query = sqlx::query("DELETE FROM files WHERE expires <= $1 OR (whole = 0 AND created <= $2)")
+            .bind(now.to_sql())
+            .bind(begun.to_sql());
+        self.changed(query).await
     }
 }

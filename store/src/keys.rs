@@ -199,15 +199,10 @@ impl Store {
 
     /// Revokes a key. Again is no error and keeps the first date; `false` where there is no such key.
     pub async fn revoke_key(&self, id: u64, now: UnixMillis) -> Result<bool, Error> {
-        self.bounded(async {
-            let done = sqlx::query("UPDATE api_keys SET revoked = COALESCE(revoked, $1) WHERE id = $2")
-                .bind(now.to_sql())
-                .bind(to_sql(id))
-                .execute(self.pool())
-                .await?;
-            Ok(done.rows_affected() > 0)
-        })
-        .await
+        let query = sqlx::query("UPDATE api_keys SET revoked = COALESCE(revoked, $1) WHERE id = $2")
+            .bind(now.to_sql())
+            .bind(to_sql(id));
+        Ok(self.changed(query).await? > 0)
     }
 }
 

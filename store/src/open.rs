@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base::Millis;
-use sqlx::any::{Any, AnyPoolOptions};
+use sqlx::any::{Any, AnyArguments, AnyPoolOptions};
+use sqlx::query::Query;
 use sqlx::{AnyConnection, AnyPool, Connection, Executor, Transaction};
 
 use crate::{Error, migrate};
@@ -126,6 +127,11 @@ impl Store {
     /// Runs one call of the store under its time limit, so that a database that hangs gives an error.
     pub(crate) async fn bounded<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         limit(self.call_max, call).await
+    }
+
+    /// Runs one statement; says how many rows it changed.
+    pub(crate) async fn changed(&self, statement: Query<'_, Any, AnyArguments>) -> Result<u64, Error> {
+        self.bounded(async { Ok(statement.execute(self.pool()).await?.rows_affected()) }).await
     }
 
     /// Begins a transaction that will write, having waited for the writers it could collide with. A SQLite

@@ -136,15 +136,10 @@ impl Store {
 
     /// Forgets a tenant's schema; says whether there was one.
     pub async fn delete_schema(&self, tenant: TenantId, name: &str) -> Result<bool, Error> {
-        self.bounded(async {
-            let done = sqlx::query("DELETE FROM schemas WHERE tenant = $1 AND name = $2")
-                .bind(to_sql(tenant.0))
-                .bind(name)
-                .execute(self.pool())
-                .await?;
-            Ok(done.rows_affected() > 0)
-        })
-        .await
+        let query = sqlx::query("DELETE FROM schemas WHERE tenant = $1 AND name = $2")
+            .bind(to_sql(tenant.0))
+            .bind(name);
+        Ok(self.changed(query).await? > 0)
     }
 }
 

@@ -84,14 +84,8 @@ impl Store {
 
     /// Changes a tenant's weight.
     pub async fn set_weight(&self, id: TenantId, weight: f64) -> Result<(), Error> {
-        self.bounded(async {
-            let done = sqlx::query("UPDATE tenants SET weight = $1 WHERE id = $2")
-                .bind(weight)
-                .bind(to_sql(id.0))
-                .execute(self.pool())
-                .await?;
-            if done.rows_affected() == 0 { Err(Error::Missing("tenant")) } else { Ok(()) }
-        })
-        .await
+        let query =
+            sqlx::query("UPDATE tenants SET weight = $1 WHERE id = $2").bind(weight).bind(to_sql(id.0));
+        if self.changed(query).await? == 0 { Err(Error::Missing("tenant")) } else { Ok(()) }
     }
 }

@@ -11,7 +11,7 @@
 use base::TenantId;
 use sqlx::{Any, AnyConnection};
 
-use crate::error::{foreign, unique};
+use crate::error::{foreign, new_of};
 use crate::open::{Lock, Store};
 use crate::time::{from_sql, instant, to_sql};
 use crate::{Error, UnixMillis};
@@ -166,12 +166,7 @@ impl Store {
             .bind(new.lease.until.to_sql())
             .execute(self.pool())
             .await
-            .map_err(|error| match error {
-                sqlx::Error::Database(ref refusal) if refusal.is_foreign_key_violation() => {
-                    Error::Missing("tenant")
-                }
-                other => unique(other, Error::Taken { what: "ticket", name: new.id.to_owned() }),
-            })?;
+            .map_err(new_of("ticket", new.id))?;
             Ok(())
         })
         .await
@@ -210,18 +205,12 @@ impl Store {
         state: TicketState,
         summary: Option<&str>,
     ) -> Result<bool, Error> {
-        self.bounded(async {
-            let done = sqlx::query(
-                "UPDATE tickets SET state = $1, summary = $2 WHERE id = $3 AND state = 'running'",
-            )
-            .bind(state.name())
-            .bind(summary)
-            .bind(id)
-            .execute(self.pool())
-            .await?;
-            Ok(done.rows_affected() > 0)
-        })
-        .await
+        let query =
+            sqlx::query("UPDATE tickets SET state = $1, summary = $2 WHERE id = $3 AND state = 'running'")
+                .bind(state.name())
+                .bind(summary)
+                .bind(id);
+        Ok(self.changed(query).await? > 0)
     }
 
     /// A tenant's ticket; another tenant's does not exist for it, nor does one past its date.
@@ -285,41 +274,24 @@ impl Store {
 
     /// Prolongs the lease on all running tickets of its holder; says how many those are.
     pub async fn renew_tickets(&self, lease: &Lease) -> Result<u64, Error> {
-        self.bounded(async {
-            let done =
-                sqlx::query("UPDATE tickets SET leased_until = $1 WHERE holder = $2 AND state = 'running'")
-                    .bind(lease.until.to_sql())
-                    .bind(&lease.holder)
-                    .execute(self.pool())
-                    .await?;
-            Ok(done.rows_affected())
-        })
-        .await
+        let query =
+            sqlx::query("UPDATE tickets SET leased_until = $1 WHERE holder = $2 AND state = 'running'")
+                .bind(lease.until.to_sql())
+                .bind(&lease.holder);
+        self.changed(query).await
     }
 
     /// Deletes a tenant's ticket with its rows. `false` where it has none of that identity.
     pub async fn delete_ticket(&self, tenant: TenantId, id: &str) -> Result<bool, Error> {
-        self.bounded(async {
-            let done = sqlx::query("DELETE FROM tickets WHERE id = $1 AND tenant = $2")
-                .bind(id)
-                .bind(to_sql(tenant.0))
-                .execute(self.pool())
-                .await?;
-            Ok(done.rows_affected() > 0)
-        })
-        .await
+        let query =
+            sqlx::query("DELETE FROM tickets WHERE id = $1 AND tenant = $2").bind(id).bind(to_sql(tenant.0));
+        Ok(self.changed(query).await? > 0)
     }
 
     /// Deletes every ticket past its date; says how many.
     pub async fn expire_tickets(&self, now: UnixMillis) -> Result<u64, Error> {
-        self.bounded(async {
-            let done = sqlx::query("DELETE FROM tickets WHERE expires <= $1")
-                .bind(now.to_sql())
-                .execute(self.pool())
-                .await?;
-            Ok(done.rows_affected())
-        })
-        .await
+        let query = sqlx::query("DELETE FROM tickets WHERE expires <= $1").bind(now.to_sql());
+        self.changed(query).await
     }
 
     /// The ticket of a row of the table, with its results; a batch without.

@@ -350,8 +350,27 @@ fn a_template_without_room_for_a_system_message_gets_it_in_the_first_user_messag
         let frame = framed(template, &[Role::System, Role::User]).expect("a frame");
         assert_eq!(frame, [markup("["), Piece::Content(0), markup("\n\n"), Piece::Content(1), markup("]")]);
     }
-    let error = framed(refuses, &[Role::User, Role::User]).expect_err("refused");
+    let error = framed(refuses, &[Role::Assistant, Role::User]).expect_err("refused");
     assert_eq!(error, TextError::Template("Conversation roles must alternate".into()));
+}
+
+#[test]
+fn neighbours_of_one_role_are_joined_where_the_template_wants_roles_to_alternate_and_only_there() {
+    let user = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}\
+        {{ raise_exception('Conversation roles must alternate') }}{% endif %}[{{ m.content }}]{% endfor %}";
+    let [zero, one, two, gap] = [Piece::Content(0), Piece::Content(1), Piece::Content(2), markup("\n\n")];
+    let joined = [markup("["), zero.clone(), gap.clone(), one.clone(), gap.clone(), two.clone(), markup("]")];
+    assert_eq!(framed(user, &[Role::User; 3]).expect("a frame"), joined);
+    assert_eq!(framed(user, &[Role::System, Role::User, Role::User]).expect("a frame"), joined);
+    // One that takes a system message keeps it apart, and only the users are joined.
+    let led = "{% if messages[0].role == 'system' %}<{{ messages[0].content }}>{% set messages = messages[1:] %}{% endif %}\
+        {% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}\
+        {{ raise_exception('no') }}{% endif %}[{{ m.content }}]{% endfor %}";
+    let apart = [markup("<"), zero.clone(), markup(">["), one.clone(), gap, two.clone(), markup("]")];
+    assert_eq!(framed(led, &[Role::System, Role::User, Role::User]).expect("a frame"), apart);
+    let any = "{% for m in messages %}[{{ m.content }}]{% endfor %}";
+    let plain = [markup("["), zero, markup("]["), one, markup("]["), two, markup("]")];
+    assert_eq!(framed(any, &[Role::User; 3]).expect("a frame"), plain);
 }
 
 #[test]
@@ -361,7 +380,7 @@ fn a_template_that_loses_or_alters_a_content_is_refused() {
         "{{ messages[0].content[:9] }}{{ messages[1].content }}",
         "{{ nothing.at.all }}",
     ] {
-        assert!(framed(template, &[Role::User, Role::User]).is_err(), "{template}");
+        assert!(framed(template, &[Role::User, Role::Assistant]).is_err(), "{template}");
     }
     let json = synthetic_text::tokenizer_json();
     let files = TextFiles { tokenizer: &json, tokenizer_config: None, chat_template: Some("{% if %}") };

@@ -50,24 +50,33 @@ impl Template {
 
     /// The markup around messages with these roles.
     ///
-    /// Where the template refuses or drops a system message, it is tried once more with the system
-    /// message put before the first user message, a blank line between: what Mistral's templates do.
+    /// Where the template refuses or drops messages as they stand, neighbours of one role are joined, a blank line
+    /// between; where that is not enough, a system message joins the user message after it too: what Mistral's
+    /// templates do.
     pub(crate) fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
-        let plain: Vec<(Role, String)> =
-            roles.iter().enumerate().map(|(i, role)| (*role, self.stand_in_of(i))).collect();
-        let error = match self.cut(&plain, roles.len()) {
-            Ok(pieces) => return Ok(pieces),
-            Err(error) => error,
-        };
-        match roles {
-            [Role::System, Role::User, ..] => {
-                let first = format!("{}\n\n{}", self.stand_in_of(0), self.stand_in_of(1));
-                let mut merged = vec![(Role::User, first)];
-                merged.extend_from_slice(&plain[2..]);
-                self.cut(&merged, roles.len()).map_err(|_| error)
+        let same = |before: Role, role: Role| before == role;
+        let is_led = |before: Role, role: Role| (before, role) == (Role::System, Role::User);
+        self.cut(&self.turns(roles, |_, _| false), roles.len()).or_else(|error| {
+            self.cut(&self.turns(roles, same), roles.len())
+                .or_else(|_| self.cut(&self.turns(roles, |a, b| same(a, b) || is_led(a, b)), roles.len()))
+                .map_err(|_| error)
+        })
+    }
+
+    /// Messages that hold their stand-ins; one joins the message before it where `joins` says so of their roles.
+    fn turns(&self, roles: &[Role], joins: impl Fn(Role, Role) -> bool) -> Vec<(Role, String)> {
+        let mut turns: Vec<(Role, String)> = Vec::with_capacity(roles.len());
+        for (i, role) in roles.iter().enumerate() {
+            match turns.last_mut() {
+                Some((before, text)) if joins(*before, *role) => {
+                    *before = *role;
+                    text.push_str("\n\n");
+                    text.push_str(&self.stand_in_of(i));
+                }
+                _ => turns.push((*role, self.stand_in_of(i))),
             }
-            _ => Err(error),
         }
+        turns
     }
 
     /// What stands in for message `i`; fixed in length, so that none begins another.

@@ -50,7 +50,8 @@ fn main() {
         let table =
             FieldTable::new((0..names.len()).map(column).collect()).expect("rows have the same cells");
         let (_, reading) = median_of_five(|| black_box(read_once(black_box(&table))));
-        let (dependencies, discovery) = median_of_five(|| Dependencies::discover(&table, 100_000_000));
+        let (dependencies, discovery) =
+            median_of_five(|| Dependencies::discover(&table, Dependencies::CELLS_MAX));
         let (order, solving) = median_of_five(|| ggr(&table, &dependencies, &EarlyStop::default()));
         let (fixed, sorting) = median_of_five(|| fixed_order(&table));
         let share = |order| {

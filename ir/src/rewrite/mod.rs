@@ -14,6 +14,8 @@ mod order_rows;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+pub use order_fields::record_column;
+
 use crate::{Plan, Row, Table};
 
 /// A rewrite rule.

@@ -37,10 +37,6 @@ pub(super) const RULE: Rule = Rule {
     },
 };
 
-/// Cells compared while dependencies are looked for: a tenth of a second, for tables that are refused for other reasons
-/// before they are much larger.
-const DEPENDENCY_CELLS_MAX: u64 = 100_000_000;
-
 /// The columns of the template's one record; `None` where it has none, or several that differ.
 fn record_of(template: &Plan) -> Option<Vec<String>> {
     let mut records: Vec<&Vec<String>> = Vec::new();
@@ -72,7 +68,7 @@ fn order(table: Table, leading: &[Used], record: Vec<usize>, measure: Measure<'_
         });
         groups[group].push(row);
     }
-    let names: Vec<String> = record.iter().map(|column| record_name(&table.columns[*column])).collect();
+    let names: Vec<&str> = record.iter().map(|column| table.columns[*column].as_str()).collect();
     let solve = |group: Vec<Row>| solve(group, &record, &names, measure);
     let mut rows: Vec<Row> = groups.into_iter().flat_map(solve).collect();
     rows.extend(ragged);
@@ -80,11 +76,15 @@ fn order(table: Table, leading: &[Used], record: Vec<usize>, measure: Measure<'_
 }
 
 /// Orders the rows of a group and their records.
-fn solve(group: Vec<Row>, record: &[usize], names: &[String], measure: Measure<'_>) -> Vec<Row> {
-    let columns = record.iter().zip(names).map(|(column, name)| interned(&group, *column, name, measure));
+fn solve(group: Vec<Row>, record: &[usize], names: &[&str], measure: Measure<'_>) -> Vec<Row> {
+    let cells = |column: &usize| {
+        let column = *column;
+        group.iter().map(move |row| &row.cells[column])
+    };
+    let columns = record.iter().zip(names).map(|(column, name)| record_column(name, cells(column), measure));
     // A table that is too large for the solver runs as it is: its rows and fields have numbers of other limits.
     let Ok(table) = FieldTable::new(columns.collect()) else { return group };
-    let dependencies = Dependencies::discover(&table, DEPENDENCY_CELLS_MAX);
+    let dependencies = Dependencies::discover(&table, Dependencies::CELLS_MAX);
     let reordering = ggr(&table, &dependencies, &EarlyStop::default());
     let mut rows: Vec<Option<Row>> = group.into_iter().map(Some).collect();
     let place = |(row, fields): (u32, &[u16])| {
@@ -95,9 +95,9 @@ fn solve(group: Vec<Row>, record: &[usize], names: &[String], measure: Measure<'
     reordering.tuples().filter_map(place).collect()
 }
 
-/// A column as the solver sees it: the length of a value is that of its entry.
-fn interned(group: &[Row], column: usize, name: &str, measure: Measure<'_>) -> Column {
+/// A record's column as the solver sees it: the length of a value is that of its entry, each different one measured once.
+pub fn record_column<'a>(name: &str, cells: impl Iterator<Item = &'a Cell>, measure: Measure<'_>) -> Column {
+    let name = record_name(name);
     let entry = |cell: &&Cell| format!("{name}{}, ", cell.json());
-    let cells = group.iter().map(|row| &row.cells[column]);
     Column::measured(cells, |cells| measure(&cells.iter().map(entry).collect::<Vec<_>>()))
 }

@@ -60,6 +60,8 @@ pub(crate) struct Query {
     /// Rows that were taken back: they wait before all groups.
     requeued: BTreeSet<u32>,
     waiting: usize,
+    /// Rows ever submitted.
+    pub(crate) submitted: u64,
     /// Novel prompt tokens of the waiting rows.
     novel: u64,
     /// The greatest output limit of its rows.
@@ -96,6 +98,7 @@ impl Query {
             sizes: BTreeSet::new(),
             requeued: BTreeSet::new(),
             waiting: 0,
+            submitted: 0,
             novel: 0,
             output_max: 0,
             kind: 0,
@@ -119,6 +122,7 @@ impl Query {
         let block = config.prefix_block;
         for item in items {
             self.output_max = self.output_max.max(item.generation.output_max.0);
+            self.submitted += 1;
             if self.kind == 0 {
                 self.kind = kind(&item, hasher, self.scope);
             }
@@ -262,13 +266,7 @@ impl Query {
 
     /// The three periods of RelServe's Eq. 2, as they look from outside the replicas.
     pub(crate) fn periods(&self, end: Time) -> Periods {
-        let started = self.started.unwrap_or(end);
-        let prefilled = self.prefilled.unwrap_or(started);
-        Periods {
-            waiting: started.since(self.arrival),
-            core: prefilled.since(started),
-            tail: end.since(prefilled),
-        }
+        Periods::between(self.arrival, self.started, self.prefilled, end)
     }
 
     /// Each waiting row stands in one place, and the sums are theirs.

@@ -5,8 +5,11 @@ use serde::Serialize;
 
 use super::config::{Health, ReplicaId};
 use super::dispatch::{Dispatch, Why};
+use super::query::Query;
 use super::{Counters, Fleet};
+use crate::decision::Told;
 use crate::event::{Stats, Usage};
+use crate::survey::{RowCounts, Standing, Survey};
 
 /// A replica's part of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -132,6 +135,38 @@ impl Fleet {
             retries: counters.retries,
             seen_tokens: counters.seen_tokens,
             replicas: replicas.collect(),
+        }
+    }
+
+    /// What is held, with the first `most` relQueries: those with rows at replicas, then those that only wait, in order.
+    /// Of replicas' memory nothing is known.
+    pub fn survey(&self, most: usize) -> Survey {
+        let runs = |query: &&Query| query.open() > query.waiting();
+        let running = self.queries.values().filter(runs);
+        let waiting = self.waiting.iter().filter_map(|key| self.queries.get(&key.id));
+        let listed = running.chain(waiting.filter(|query| !runs(query)));
+        let told: Vec<Standing> = listed.take(most).map(|query| self.standing(query)).collect();
+        let untold = u32::try_from(self.queries.len() - told.len()).unwrap_or(u32::MAX);
+        Survey { relqueries: Told { told, untold }, ..Survey::default() }
+    }
+
+    fn standing(&self, query: &Query) -> Standing {
+        Standing {
+            id: query.id,
+            tenant: query.tenant,
+            class: query.class,
+            arrival: query.arrival,
+            started: query.started,
+            prefilled: query.prefilled,
+            rows: RowCounts {
+                submitted: query.submitted,
+                waiting: query.waiting() as u64,
+                prefilling: 0,
+                running: (query.open() - query.waiting()) as u64,
+            },
+            priority: query.key.unwrap_or_else(|| query.rank(&self.config, &self.lengths)).priority,
+            basis: None,
+            is_new: false,
         }
     }
 

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::{End, Nanos, RelQueryId, RequestId, ServiceClass, Submission, TenantId, Time, TokenId};
+use base::{End, Nanos, RequestId, Time, TokenId};
 use ir::bucket::{BucketSettings, Buffer};
 use scheduler::fleet::{Finish, Fleet, FleetConfig, ReplicaConfig, ReplicaId};
 
 use super::data::{Data, Source};
-use super::replica::Ended;
+use super::replica::{Ended, bulk};
 use super::world::Send;
 
 /// A way to bring rows to replicas.
@@ -231,16 +231,7 @@ impl Buckets {
             self.waiting += bucket.rows.len();
             self.next += 1;
             let items = bucket.rows.into_iter().map(|row| self.data.item(row)).collect();
-            let taken = self.fleet.submit(Submission {
-                id: RelQueryId(self.next),
-                tenant: TenantId(1),
-                weight: 1_000,
-                scope: 0,
-                class: ServiceClass::Bulk,
-                arrival: now,
-                deadline: None,
-                items,
-            });
+            let taken = self.fleet.submit(bulk(self.next, items, now));
             debug_assert_eq!(taken, Ok(()), "the queue is far below its limits");
         }
     }

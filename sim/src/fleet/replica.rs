@@ -60,18 +60,23 @@ impl Real {
     }
 }
 
+/// Rows of the one tenant's job.
+pub(super) fn bulk(id: u64, items: Vec<WorkItem>, arrival: Time) -> Submission {
+    Submission {
+        id: RelQueryId(id),
+        tenant: TenantId(1),
+        weight: 1_000,
+        scope: 0,
+        class: ServiceClass::Bulk,
+        arrival,
+        deadline: None,
+        items,
+    }
+}
+
 impl Replica for Real {
     fn send(&mut self, tag: u64, item: WorkItem, now: Time) -> Result<(), Refused> {
-        self.scheduler.submit(Submission {
-            id: RelQueryId(tag),
-            tenant: TenantId(1),
-            weight: 1_000,
-            scope: 0,
-            class: ServiceClass::Bulk,
-            arrival: now,
-            deadline: None,
-            items: vec![item],
-        })
+        self.scheduler.submit(bulk(tag, vec![item], now))
     }
 
     fn begin(&mut self, now: Time) -> Option<Time> {
