@@ -1,6 +1,6 @@
 // The page is served by the gateway from its own address, so every URL is relative.
 
-import { readFileSync, readdirSync } from "node:fs";
+import { readFileSync, readdirSync, rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
@@ -45,24 +45,28 @@ const licenses: Plugin = {
   },
 };
 
+/** Old hashed files must not ship; `dist` itself stays, because the gateway's build watches it. */
+const withoutOld: Plugin = {
+  name: "without-old",
+  apply: "build",
+  buildStart: () => rmSync(here("./dist/assets"), { recursive: true, force: true }),
+};
+
 export default defineConfig({
-  // Not beside `index.html`: that one is the page of today, which the gateway carries until it carries `dist`.
-  root: here("./page"),
   base: "./",
-  plugins: [withoutEval, licenses],
+  plugins: [withoutEval, withoutOld, licenses],
   resolve: {
     // The grid's own formula engine makes code out of cell texts (`src/core/parse.ts` says more): it is left out.
     alias: { "@jspreadsheet/formula": here("./src/ui/no-formula.ts") },
   },
   build: {
-    outDir: here("./dist"),
-    emptyOutDir: true,
+    emptyOutDir: false,
     target: "es2022",
     // No inlined data in the page: a policy without `data:` must hold for all but the grid's icons.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: true,
   },
-  server: { proxy: { "/v1": "http://127.0.0.1:8080" }, fs: { allow: [here(".")] } },
-  test: { root: here("."), include: ["test/**/*.test.ts"], environment: "node" },
+  server: { proxy: { "/v1": "http://127.0.0.1:8080" } },
+  test: { include: ["test/**/*.test.ts"], environment: "node" },
 });

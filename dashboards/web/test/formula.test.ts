@@ -8,7 +8,7 @@ import { FormulaError, parse } from "../src/core/parse";
 import { shift } from "../src/core/shift";
 import { CellError, PENDING, type Scalar, type Value, shown, typed } from "../src/core/value";
 
-const CELLS: Record<string, Scalar> = { A1: 2, A2: 3, A3: null, B1: "good", B2: 'say "hi"', C1: PENDING, C2: new CellError("#N/A", "why") };
+const CELLS: Record<string, Scalar> = { A1: 2, A2: 3, A3: null, B1: "good", B2: 'say "hi"', C1: PENDING, F1: "5 stars", F2: "2024-01-02", F3: 7, C2: new CellError("#N/A", "why") };
 
 const context: Context = {
   area: ({ row, rowEnd, column, columnEnd }) =>
@@ -23,12 +23,30 @@ function run(formula: string): Value {
 }
 
 describe("expressions", () => {
+  test("texts that begin with digits are no numbers, and codes keep theirs", () => {
+    expect(run('=SUM("5 stars",1)')).toMatchObject({ code: "#VALUE!" });
+    expect(run("=AVERAGE(F1:F2)")).toMatchObject({ code: "#DIV/0!" });
+    expect(shown(typed("4006381333931"))).toBe("4006381333931");
+    expect(shown(typed("123456789012345"))).toBe("123456789012345");
+    for (const code of ["1234567890123456", "00012", "1E400"]) expect(typed(code)).toBe(code);
+    expect(shown(0.1 + 0.2)).toBe("0.3");
+  });
+
+  test("a formula's text is bounded before it is made", () => {
+    for (const formula of [
+      '=REPT("x",100000000)', '=REPT("x",30000)&REPT("x",3000)', '=SUBSTITUTE(REPT("a",30000),"a",REPT("b",30000))',
+      '=TEXTJOIN(REPT("-",20000),TRUE,"a","b","c")', '=CONCAT(REPT("x",30000),REPT("x",3000))',
+    ]) expect(run(formula), formula).toMatchObject({ code: "#VALUE!" });
+    expect(run('=LEN(REPT("ab",16000))')).toBe(32_000);
+  });
+
   test.each([
     ["=1+2*3^2", 19], ["=-2^2", -4], ["=(1+2)*3", 9], ["=50%", 0.5], ["=2*-3", -6], ["=A1+A2", 5], ["=A3+1", 1],
     ['="a"&"b"&1', "ab1"], ['="He said ""no"""', 'He said "no"'], ["=A1>=2", true], ['=B1="GOOD"', true],
     ["=SUM(A1:A3,1)", 6], ["=AVERAGE(A1:A2)", 2.5], ['=COUNTIF(B1:B2,"good")', 1], ["=LEN(B2)", 8],
     ['=IF(A1>1,"yes",1/0)', "yes"], ['=IFERROR(1/0,"none")', "none"], ["=UPPER(B2)", 'SAY "HI"'],
-    ['=CONCAT(A1:A2,"x")', "23x"], ["=$A$1+A$2", 5], ['=IF(A1=2;"a";"b")', "a"], ["=ROUND(2.345,2)", 2.35],
+    ['=CONCAT(A1:A2,"x")', "23x"], ["=SUM(F1:F3)", 7], ["=SUM(F1,A1)", 2], ["=AVERAGE(F1:F3)", 7], ["=MAX(F1:F2)", 0], ['=SUM("5",1)', 6],
+    ["=SUMPRODUCT(F1:F3,F1:F3)", 49], ["=LARGE(F1:F3,1)", 7], ["=MIN(F1:F3,A1)", 2], ["=$A$1+A$2", 5], ['=IF(A1=2;"a";"b")', "a"], ["=ROUND(2.345,2)", 2.35],
   ])("%s is %s", (formula, value) => {
     expect(run(formula)).toEqual(value);
   });

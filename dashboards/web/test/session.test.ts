@@ -3,6 +3,7 @@
 import { expect, test } from "vitest";
 
 import { Session, type World } from "../src/app/session";
+import { type Edit, type Step, rearrange } from "../src/core/arrange";
 import type { Answer, Call } from "../src/core/calls";
 import { type ServerUsage, noUsage } from "../src/core/usage";
 import { shown } from "../src/core/value";
@@ -134,16 +135,29 @@ test("a broken connection asks for the missing cells only, and gives up with wor
   toy.set(0, 1, "=AI.RATE(A1:A2)");
   await toy.pass(100);
   last(toy).onCell(0, { value: 5 });
-  for (let i = 0; i < 4; i += 1) {
+  for (let i = 0; i < 7; i += 1) {
     last(toy).reject(new RequestError("the connection broke", 0, undefined));
-    await toy.pass(10_000);
+    await toy.pass(40_000);
   }
-  expect(toy.runs.map(({ calls }) => calls.length)).toEqual([2, 1, 1, 1]);
+  expect(toy.runs.map(({ calls }) => calls.length)).toEqual([2, 1, 1, 1, 1, 1, 1]);
   expect([toy.show(0, 1), toy.show(1, 1)]).toEqual(["5", "#N/A"]);
   expect(toy.session.sheet.value(1, 1)).toMatchObject({ note: "the connection broke" });
   toy.session.retry();
   await toy.pass(100);
-  expect(toy.runs).toHaveLength(5);
+  expect(toy.runs).toHaveLength(8);
+});
+
+test("a request that is too large for the server is asked in halves", async () => {
+  const toy = new Toy();
+  for (let row = 0; row < 5; row += 1) toy.set(row, 0, `text ${row}`);
+  toy.set(0, 1, "=AI.RATE(A1:A5)");
+  await toy.pass(100);
+  last(toy).reject(new RequestError("`calls` exceeds the limit of 3 calls", 400, undefined));
+  await toy.pass(100);
+  expect(toy.runs.map(({ calls }) => calls.length)).toEqual([5, 3, 2]);
+  for (const run of toy.runs.slice(1)) run.calls.forEach((_, index) => run.onCell(index, { value: index }));
+  await toy.pass(100);
+  expect([0, 1, 2, 3, 4].map((row) => toy.show(row, 1))).toEqual(["0", "1", "2", "0", "1"]);
 });
 
 test("a key that is refused is told once and asks nothing again by itself", async () => {
@@ -168,4 +182,60 @@ test("a closed session calls everything off and asks no more", async () => {
 
 test("columns are as wide as what they hold, within bounds", () => {
   expect(fitWidths([["x", "", "=AI.ASK(A1)"], ["y".repeat(30), "z".repeat(500)]])).toEqual([232, 420, 90]);
+});
+
+/** Does to a session what the grid would. */
+function arrange(toy: Toy, edit: Edit): Step[] {
+  const steps = rearrange(toy.session.sheet.typed(), edit);
+  toy.session.set(steps.map(({ row, column, after }) => ({ row, column, raw: after })));
+  return steps;
+}
+
+test("cells that wait move with their rows and keep waiting: nothing is dropped or asked twice", async () => {
+  const toy = new Toy();
+  for (const [row, text] of ["a", "b", "c"].entries()) {
+    toy.set(row, 0, text);
+    toy.set(row, 1, `=AI.RATE(A${row + 1})`);
+  }
+  toy.set(0, 2, "=AI.RATE(A1:A3, \"size\")");
+  await toy.pass(100);
+  expect(last(toy).calls).toHaveLength(6);
+  const steps = arrange(toy, { kind: "insert", axis: "row", at: 1, count: 1 });
+  await toy.pass(200);
+  arrange(toy, { kind: "insert", axis: "column", at: 0, count: 1 });
+  await toy.pass(200);
+  expect([toy.runs.length, last(toy).signal.aborted]).toEqual([1, false]);
+  expect([0, 1, 2, 3].map((row) => toy.show(row, 2))).toEqual(["…", "", "…", "…"]);
+  for (let i = 0; i < 6; i += 1) last(toy).onCell(i, { value: i });
+  // A row more between an answer's coming and its showing.
+  arrange(toy, { kind: "insert", axis: "row", at: 0, count: 1 });
+  last(toy).resolve({});
+  await toy.pass(50);
+  const column = (x: number) => [1, 2, 3, 4].map((row) => toy.show(row, x));
+  const byCall = new Map(last(toy).calls.map(({ args }, i) => [JSON.stringify(args), String(i)]));
+  expect(column(2)).toEqual(["a", "", "b", "c"].map((text) => byCall.get(JSON.stringify([text])) ?? ""));
+  expect(column(3)).toEqual(["a", "", "b", "c"].map((text) => byCall.get(JSON.stringify([text, "size"])) ?? ""));
+  arrange(toy, { kind: "delete", axis: "row", at: 0, count: 1 });
+  arrange(toy, { kind: "delete", axis: "column", at: 0, count: 1 });
+  toy.session.set(steps.map(({ row, column: x, before }) => ({ row, column: x, raw: before })));
+  await toy.pass(500);
+  expect([0, 1, 2].map((row) => toy.show(row, 1))).toEqual(["a", "b", "c"].map((text) => byCall.get(JSON.stringify([text]))));
+  expect(toy.runs, "what was seen is not asked again").toHaveLength(1);
+  expect(toy.session.usage.cancelled).toBe(0);
+});
+
+test("deleting the rows that wait drops their request, and deleting some of them does not", async () => {
+  const toy = new Toy();
+  for (const [row, text] of ["a", "b"].entries()) {
+    toy.set(row, 0, text);
+    toy.set(row, 1, `=AI.RATE(A${row + 1})`);
+  }
+  await toy.pass(100);
+  arrange(toy, { kind: "delete", axis: "row", at: 0, count: 1 });
+  await toy.pass(1);
+  expect(last(toy).signal.aborted).toBe(false);
+  arrange(toy, { kind: "delete", axis: "row", at: 0, count: 1 });
+  await toy.pass(1);
+  expect(last(toy).signal.aborted).toBe(true);
+  expect([toy.runs.length, toy.session.pending.calls]).toEqual([1, 0]);
 });

@@ -124,6 +124,15 @@ test("a cell in the way stops a spill, and its going lets it through", () => {
   expect(world.show("A1", "A2", "A3")).toEqual(["7", "", ""]);
 });
 
+test("what reads a reader of a spilled cell is computed after it, in whichever order they were typed", () => {
+  const world = new World();
+  world.set({ C8: "=B3+0", B2: "={1;5}", E1: "=SUM(C8,B2)" });
+  expect(world.show("C8", "E1")).toEqual(["5", "6"]);
+  const other = new World();
+  other.set({ E1: "=SUM(A1:D9)", C8: "=B3+0", B2: "={1;5}" });
+  expect(other.show("C8", "E1")).toEqual(["5", "11"]);
+});
+
 test("a smaller answer gives back the cells that it had", () => {
   const world = new World();
   world.set({ A1: "=IF(D1=1,{1;2;3},{1;2})", C1: '=A3&""', D1: "1" });

@@ -1,4 +1,7 @@
-// Sample sheets. Their texts were written for this project and are under its licence.
+// Sample sheets. The reviews are real ones; the tickets were written for this project.
+
+import reviews from "../../../../examples/reviews.csv?raw";
+import { readCsv } from "../core/csv";
 
 /** A sheet to try. */
 export interface Sample {
@@ -7,33 +10,8 @@ export interface Sample {
   widths: number[];
 }
 
-const REVIEWS = [
-  "The battery lasts two full days and charges in an hour.", "The screen cracked in the first week.",
-  "Exactly what I needed for the kitchen.", "It stopped working after three uses.",
-  "My daughter loves it and plays with it every day.", "The instructions are missing half of the steps.",
-  "Shipping was fast and the box was intact.", "Support never answered my two messages.",
-  "A little loud, but it does its job very well.", "The colour is nothing like the picture.",
-  "I bought a second one for my parents.", "It smells of plastic even after a month.",
-  "Light, sturdy and easy to clean.", "The zip broke on the first trip.",
-  "Best headphones I have had at this price.", "The app asks for a login and then crashes.",
-  "Warm, soft and true to size.", "The seams came apart in the wash.",
-  "Sets up in five minutes, no tools needed.", "I waited six weeks and got the wrong size.",
-  "The taste is rich and not too sweet.", "Half of the cups arrived broken.",
-  "A quiet fan, finally I can sleep.", "The handle gets too hot to touch.",
-  "The lamp gives a warm and even light.", "The remote only works from one metre away.",
-  "Great value, I would buy it again.", "It leaks from the lid when it is tilted.",
-  "The pages are thick and take ink well.", "The wheels squeak and one fell off.",
-  "The picture is sharp and the menus are clear.", "The refund took two months.",
-  "It fits in my bag and weighs nothing.", "The buttons stick when it rains.",
-  "Friendly service and a free replacement.", "The heater trips the fuse every evening.",
-  "My back pain is gone since I have this chair.", "The glue smell never went away.",
-  "The dog chews it all day and it holds.", "It was used before, there was hair in it.",
-  "Clear sound and a long cable.", "The timer is off by ten minutes.",
-  "The knife stays sharp for months.", "The cover ripped when I opened the box.",
-  "Simple, solid, does what it says.", "The battery cover does not close.",
-  "A beautiful present, well wrapped.", "The printer jams on every third page.",
-  "It heats the room in minutes.", "The paint peels off in flakes.",
-];
+/** Real reviews with what their raters said: `examples/README.md` names the source. */
+const REVIEWS = readCsv(reviews).slice(1).map(([, review = "", raters = ""]) => ({ review, raters }));
 
 const TICKETS = [
   "I was charged twice for my order last month.", "The parcel shows delivered, but nothing came.",
@@ -49,14 +27,15 @@ export function samples(): Sample[] {
   return [
     {
       name: "Reviews",
-      widths: [430, 110, 90, 200],
+      widths: [430, 110, 90, 110, 200],
       rows: [
-        ["Review", "Class", "Rating", "Share of complaints"],
-        ...REVIEWS.map((review, i) => [
+        ["Review", "Class", "Rating", "Raters said", "Negative by the model"],
+        ...REVIEWS.map(({ review, raters }, i) => [
           review,
-          i === 0 ? `=AI.CLASSIFY(A2:A${REVIEWS.length + 1}, "praise, complaint")` : "",
+          i === 0 ? `=AI.CLASSIFY(A2:A${REVIEWS.length + 1}, "positive, negative")` : "",
           i === 0 ? `=AI.RATE(A2:A${REVIEWS.length + 1})` : "",
-          i === 0 ? `=COUNTIF(B2:B${REVIEWS.length + 1}, "complaint")/${REVIEWS.length}` : "",
+          raters,
+          i === 0 ? `=COUNTIF(B2:B${REVIEWS.length + 1}, "negative")/${REVIEWS.length}` : "",
         ]),
       ],
     },

@@ -137,7 +137,7 @@ export class Session {
 
   private end(request: number, error: RequestError): void {
     if (error.status === 401) this.world.unauthorized();
-    const failure = { again: error.again, retryAfter: error.retryAfter };
+    const failure = { again: error.again, retryAfter: error.retryAfter, isTooLarge: error.isTooLarge };
     const lost = this.batcher.ended(request, failure, this.world.now());
     for (const closed of lost) this.take(closed, { error: new CellError("#N/A", error.message) });
   }

@@ -11,7 +11,9 @@ import { storedKey } from "../store/key";
 import { SHEETS_MAX, SheetStore, type StoredSheet, newSheet } from "../store/sheets";
 import { download, element, onClick } from "../ui/dom";
 import { Grid } from "../ui/grid";
+import { Menu } from "../ui/menu";
 import { Progress, showUsage } from "../ui/usage";
+import { Arranger, type Command } from "./arranger";
 import { samples } from "./samples";
 import { Session } from "./session";
 
@@ -29,11 +31,14 @@ export class Workspace {
   private readonly name = element("name", HTMLOutputElement);
   private readonly note = element("note", HTMLOutputElement);
   private readonly spoken = element("spoken", HTMLDivElement);
+  private readonly arranger: Arranger;
   private list: StoredSheet[] = [];
   private current: StoredSheet = newSheet("Sheet");
   private session: Session | undefined;
   private selected: [number, number] = [0, 0];
   private keeping: number | undefined;
+  /** Changes that were made; one that comes while the sheet is written is not in what was written. */
+  private changes = 0;
 
   private constructor(private readonly store: SheetStore | undefined, private readonly unauthorized: () => void) {
     this.grid = new Grid(element("grid", HTMLDivElement), {
@@ -43,14 +48,23 @@ export class Workspace {
       },
       selected: (row, column) => this.select(row, column),
       arranged: () => this.keepSoon(),
+      walked: (isForward) => this.progress.say(isForward ? "Done again." : "Undone."),
     });
+    this.arranger = new Arranger(this.grid, () => this.session?.sheet, (words) => this.progress.say(words));
     this.buttons();
+    this.menu();
     this.formulaBar();
     addEventListener("pagehide", () => void this.keep());
     document.addEventListener("focusin", (event) => {
       if (!element("grid", HTMLDivElement).contains(event.target as Node)) this.grid.releaseKeys();
     });
     document.addEventListener("keydown", (event) => this.keys(event));
+    // Before the grid, which would type a space.
+    addEventListener("keydown", (event) => {
+      if (!this.arranger.key(event)) return;
+      event.preventDefault();
+      event.stopPropagation();
+    }, true);
   }
 
   /** Opens the sheet that was changed last. */
@@ -132,6 +146,8 @@ export class Workspace {
 
   private keepSoon(): void {
     clearTimeout(this.keeping);
+    document.body.dataset.kept = "no";
+    this.changes += 1;
     this.keeping = window.setTimeout(() => void this.keep(), KEEP_MS);
   }
 
@@ -142,8 +158,10 @@ export class Workspace {
     sheet.rows = this.grid.rows();
     sheet.widths = this.grid.widths();
     sheet.updated = Date.now();
+    const written = this.changes;
     try {
       await this.store?.put(structuredClone(sheet));
+      if (written === this.changes) document.body.dataset.kept = "yes";
     } catch (error) {
       this.progress.say(error instanceof Error ? error.message : "the sheet could not be kept");
     }
@@ -193,6 +211,30 @@ export class Workspace {
       this.grid.fillDown();
     } else return;
     event.preventDefault();
+  }
+
+  /** Rows and columns: by the button, by a right click, and by the menu key. */
+  private menu(): void {
+    const menu = new Menu<Command>(
+      "Rows and columns", () => this.arranger.entries(), (command) => this.arranger.run(command), () => this.grid.focus(),
+    );
+    const button = element("arrange", HTMLButtonElement);
+    // The grid would take the press for the end of its selection.
+    button.addEventListener("mousedown", (event) => event.stopPropagation());
+    button.addEventListener("click", () => {
+      this.grid.finishEdit();
+      const { left, bottom } = button.getBoundingClientRect();
+      menu.open(left, bottom);
+    });
+    // On the window, and so after the grid, which selects what is clicked at.
+    addEventListener("contextmenu", (event) => {
+      const host = element("grid", HTMLDivElement);
+      if (!host.contains(event.target as Node) || this.grid.isEditing) return;
+      event.preventDefault();
+      const corner = this.grid.corner();
+      if ((event.target as Element).closest("td") || !corner) menu.open(event.clientX, event.clientY);
+      else menu.open(corner.left, corner.bottom);
+    });
   }
 
   private buttons(): void {

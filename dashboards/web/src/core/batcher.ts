@@ -4,7 +4,7 @@
 // Cells say which calls they want. Calls that are new wait for `window` milliseconds and go out together, one
 // request for all (Office.js add-ins do the same with the same 100 ms). A call that several cells want is asked
 // once. When no cell wants any call of a request any more, the request is dropped, which cancels it on the
-// server. What is in flight is bounded; what is over it waits its turn here.
+// server; that is decided at the next `poll`, so that a call whose cell moved is wanted again by then. What is in flight is bounded; what is over it waits its turn here.
 
 import type { CellId } from "./address";
 import type { Call } from "./calls";
@@ -27,7 +27,7 @@ export interface Limits {
 
 /** What the page uses. */
 export const LIMITS: Limits = {
-  window: 100, calls: 5_000, characters: 4_000_000, requests: 4, retries: 3, pause: 1_000,
+  window: 100, calls: 5_000, characters: 4_000_000, requests: 4, retries: 6, pause: 1_000,
 };
 
 /** What the edge has to do. */
@@ -55,19 +55,28 @@ export interface Failure {
   again: boolean;
   /** When the server says so, milliseconds until then. */
   retryAfter: number | undefined;
+  /** Whether a request of fewer calls may succeed. */
+  isTooLarge?: boolean;
 }
 
 /** The state machine. */
 export class Batcher {
   private readonly entries = new Map<string, Entry>();
-  private readonly wants = new Map<CellId, string[]>();
+  private readonly wants = new Map<CellId, ReadonlySet<string>>();
   private readonly requests = new Map<number, Request>();
   private queue: string[] = [];
+  /** Calls that a cell has said to want no more. */
+  private left: [string, CellId][] = [];
   private opens: number | undefined;
   private aborts: number[] = [];
   private lastRequest = 0;
 
-  constructor(private readonly limits: Limits = LIMITS) {}
+  /** Calls of one request as the server takes them: halved where it says that they are too many, and grown again. */
+  private most: number;
+
+  constructor(private readonly limits: Limits = LIMITS) {
+    this.most = limits.calls;
+  }
 
   /** Calls without an answer. */
   get pending(): number {
@@ -82,7 +91,7 @@ export class Batcher {
   /** Says which calls a cell wants now, instead of what it wanted before. */
   want(cell: CellId, calls: ReadonlyMap<string, Call>, now: number): void {
     const before = this.wants.get(cell) ?? [];
-    if (calls.size > 0) this.wants.set(cell, [...calls.keys()]);
+    if (calls.size > 0) this.wants.set(cell, new Set(calls.keys()));
     else this.wants.delete(cell);
     for (const [key, call] of calls) {
       const entry = this.entries.get(key);
@@ -94,7 +103,13 @@ export class Batcher {
       this.queue.push(key);
       this.opens ??= now + this.limits.window;
     }
-    for (const key of before) if (!calls.has(key)) this.leave(key, cell);
+    for (const key of before) if (!calls.has(key) && this.entries.has(key)) this.left.push([key, cell]);
+  }
+
+  private settle(): void {
+    const left = this.left;
+    this.left = [];
+    for (const [key, cell] of left) if (!this.wants.get(cell)?.has(key)) this.leave(key, cell);
   }
 
   private leave(key: string, cell: CellId): void {
@@ -116,6 +131,7 @@ export class Batcher {
 
   /** What is due. */
   poll(now: number): Action[] {
+    this.settle();
     const actions: Action[] = this.aborts.map((request) => ({ kind: "abort", request }));
     this.aborts = [];
     if (this.opens === undefined || now < this.opens) return actions;
@@ -136,7 +152,7 @@ export class Batcher {
     for (const key of this.queue) {
       const entry = this.entries.get(key);
       if (entry && entry.request === undefined) {
-        const isFull = keys.length >= this.limits.calls || characters + key.length > this.limits.characters;
+        const isFull = keys.length >= this.most || characters + key.length > this.limits.characters;
         if (isFull && keys.length > 0) break;
         characters += key.length;
         keys.push(key);
@@ -154,7 +170,7 @@ export class Batcher {
 
   /** When `poll` is due next: at once for aborts and free places, else when the window closes. */
   wake(): number | undefined {
-    if (this.aborts.length > 0) return 0;
+    if (this.aborts.length > 0 || this.left.length > 0) return 0;
     return this.requests.size < this.limits.requests ? this.opens : undefined;
   }
 
@@ -177,6 +193,9 @@ export class Batcher {
     const state = this.requests.get(request);
     if (!state) return [];
     this.requests.delete(request);
+    const isSplit = failure.isTooLarge === true && state.keys.length > 1;
+    if (isSplit) this.most = Math.ceil(state.keys.length / 2);
+    else if (state.open.size === 0) this.most = Math.min(2 * this.most, this.limits.calls);
     const lost: { key: string; cells: CellId[] }[] = [];
     let tries = 0;
     for (const key of state.open) {
@@ -184,6 +203,10 @@ export class Batcher {
       if (!entry) continue;
       if (entry.cells.size === 0) {
         this.entries.delete(key);
+      } else if (isSplit && !failure.again) {
+        entry.request = undefined;
+        this.queue.push(key);
+        this.opens ??= now;
       } else if (failure.again && entry.tries < this.limits.retries) {
         entry.tries += 1;
         tries = Math.max(tries, entry.tries);
@@ -194,7 +217,7 @@ export class Batcher {
       }
     }
     if (tries > 0) {
-      const pause = failure.retryAfter ?? this.limits.pause * 2 ** (tries - 1);
+      const pause = Math.max(failure.retryAfter ?? 0, this.limits.pause * 2 ** (tries - 1));
       this.opens = Math.max(this.opens ?? 0, now + pause);
     }
     return lost;
@@ -205,6 +228,7 @@ export class Batcher {
     const actions: Action[] = [...this.requests.keys()].map((request) => ({ kind: "abort", request }));
     for (const store of [this.entries, this.wants, this.requests]) store.clear();
     this.queue = [];
+    this.left = [];
     this.opens = undefined;
     return actions;
   }

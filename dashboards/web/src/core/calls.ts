@@ -65,7 +65,7 @@ function one(
     if (read instanceof CellError || read === PENDING) return { known: read };
     args.push(read);
   }
-  while (args.length > 0 && args.at(-1) === null) args.pop();
+  while (args.length > 0 && args[args.length - 1] === null) args.pop();
   return { call: { function: item.name, args } };
 }
 

@@ -4,7 +4,7 @@ import type { Area } from "./address";
 import { CATALOGUE, type AiFunction } from "./catalogue";
 import { COUNTING, ORDINARY } from "./functions";
 import type { Node } from "./parse";
-import { CellError, type ErrorCode, type Matrix, PENDING, type Scalar, type Value, isMatrix, shown } from "./value";
+import { CellError, type ErrorCode, type Matrix, PENDING, type Scalar, type Value, bounded, isMatrix, shown } from "./value";
 
 /** What an expression reads. */
 export interface Context {
@@ -85,7 +85,7 @@ function binary(operator: string, left: Scalar, right: Scalar): Scalar {
   if (left instanceof CellError) return left;
   if (right instanceof CellError) return right;
   if (left === PENDING || right === PENDING) return PENDING;
-  if (operator === "&") return shown(left) + shown(right);
+  if (operator === "&") return bounded(shown(left) + shown(right));
   if ("=<>".includes(operator[0] ?? "")) return compare(operator, left, right);
   const [a, b] = [number(left), number(right)];
   if (a instanceof CellError) return a;
@@ -146,6 +146,8 @@ function call(name: string, args: Node[], context: Context): Value {
     const help = name.startsWith("AI.") ? `; there are ${[...CATALOGUE.keys()].join(", ")}` : "";
     return new CellError("#NAME?", `there is no function \`${name}\`${help}`);
   }
+  const numeric = NUMERIC[name];
+  if (numeric) return numeric(known, args, context);
   const values = args.map((arg) => evaluate(arg, context));
   return apply(known, values, counting !== undefined);
 }
@@ -177,8 +179,42 @@ function returned(value: unknown): Value {
     return value.map((row) => (Array.isArray(row) ? row : [row]).map((cell) => single(returned(cell))));
   }
   if (typeof value === "number") return Number.isFinite(value) ? value : new CellError("#NUM!");
-  return typeof value === "string" || typeof value === "boolean" ? value : null;
+  if (typeof value === "string") return bounded(value);
+  return typeof value === "boolean" ? value : null;
 }
+
+type Known = (...args: never[]) => unknown;
+
+/**
+ * Functions over numbers. What a range holds beside numbers is left out, as in every spreadsheet: the library would
+ * read `5 stars` as 5. Arguments behind `ranges` are read as they are.
+ */
+const over = (ranges: number, empty: Scalar) => (known: Known, args: Node[], context: Context): Value => {
+  const numbers: Scalar[] = [];
+  for (const arg of args.slice(0, ranges)) {
+    // A cell is a range of one: a text in it is left out too.
+    const value = arg.kind === "area" ? context.area(arg.area) : evaluate(arg, context);
+    if (isMatrix(value)) numbers.push(...value.flat().filter((cell) => typeof cell === "number" || cell === PENDING || cell instanceof CellError));
+    else if (value !== null) numbers.push(value === PENDING || value instanceof CellError ? value : number(value));
+  }
+  if (numbers.length === 0) return empty;
+  return apply(known, [[numbers], ...args.slice(ranges).map((arg) => evaluate(arg, context))], false);
+};
+
+/** Products by place: what is no number is nought. */
+const byPlace = (known: Known, args: Node[], context: Context): Value => {
+  const noughts = (cell: Scalar) => (typeof cell === "string" || typeof cell === "boolean" || cell === null ? 0 : cell);
+  return apply(known, args.map((arg) => lift(evaluate(arg, context), noughts)), false);
+};
+
+const NONE = new CellError("#DIV/0!", "there is no number");
+const NUMERIC: Record<string, (known: Known, args: Node[], context: Context) => Value> = {
+  SUM: over(Infinity, 0), PRODUCT: over(Infinity, 0), MIN: over(Infinity, 0), MAX: over(Infinity, 0),
+  AVERAGE: over(Infinity, NONE), MEDIAN: over(Infinity, new CellError("#NUM!", "there is no number")),
+  STDEV: over(Infinity, NONE), VAR: over(Infinity, NONE),
+  LARGE: over(1, new CellError("#NUM!", "there is no number")), SMALL: over(1, new CellError("#NUM!", "there is no number")),
+  SUMPRODUCT: byPlace,
+};
 
 /** Functions that evaluate what they need only, or that must see errors. */
 const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {

@@ -3,7 +3,30 @@
 
 import * as library from "@formulajs/formulajs";
 
+import { TEXT_MAX } from "./value";
+
 type Implementation = (...args: never[]) => unknown;
+
+const TOO_LONG = new Error("#VALUE!");
+
+/** What could make a text far larger than its arguments is measured before it is made. */
+function repeat(text: unknown, times: unknown): unknown {
+  return String(text ?? "").length * Number(times) > TEXT_MAX ? TOO_LONG : library.REPT(text as string, times as number);
+}
+
+function substitute(text: unknown, old: unknown, by: unknown, which?: unknown): unknown {
+  const places = old === null || old === "" ? 0 : String(text ?? "").split(String(old)).length - 1;
+  if (places * String(by ?? "").length > TEXT_MAX) return TOO_LONG;
+  return library.SUBSTITUTE(text as string, old as string, by as string, which as number);
+}
+
+function join(between: unknown, skipsBlanks: unknown, ...texts: unknown[]): unknown {
+  const all = texts.flat(2);
+  const characters = all.reduce<number>((sum, text) => sum + String(text ?? "").length + String(between ?? "").length, 0);
+  const slack = String(between ?? "").length;
+  if (characters - slack > TEXT_MAX) return TOO_LONG;
+  return library.TEXTJOIN(between as string, skipsBlanks as boolean, ...(texts as string[]));
+}
 
 /** Functions that read ranges and single values alike. */
 export const ORDINARY: Record<string, Implementation> = {
@@ -14,8 +37,8 @@ export const ORDINARY: Record<string, Implementation> = {
   STDEV: library.STDEVS, VAR: library.VARS, LARGE: library.LARGE, SMALL: library.SMALL,
   LEN: library.LEN, UPPER: library.UPPER, LOWER: library.LOWER, PROPER: library.PROPER, TRIM: library.TRIM,
   LEFT: library.LEFT, RIGHT: library.RIGHT, MID: library.MID, FIND: library.FIND, SEARCH: library.SEARCH,
-  SUBSTITUTE: library.SUBSTITUTE, REPLACE: library.REPLACE, REPT: library.REPT, EXACT: library.EXACT,
-  TEXTJOIN: library.TEXTJOIN, VALUE: library.VALUE, CHAR: library.CHAR, CODE: library.CODE,
+  SUBSTITUTE: substitute, REPLACE: library.REPLACE, REPT: repeat, EXACT: library.EXACT,
+  TEXTJOIN: join, VALUE: library.VALUE, CHAR: library.CHAR, CODE: library.CODE,
   AND: library.AND, OR: library.OR, XOR: library.XOR, NOT: library.NOT,
   VLOOKUP: library.VLOOKUP, MATCH: library.MATCH, INDEX: library.INDEX,
 };

@@ -45,6 +45,8 @@ export class Sheet {
   /** Formulas with a reach. */
   private readonly spilling = new Set<CellId>();
   private dirty = new Set<CellId>();
+  /** Counts cells that spilling has changed. */
+  private spills = 0;
   private changed = new Set<CellId>();
 
   constructor(
@@ -182,6 +184,7 @@ export class Sheet {
   }
 
   private markReaders(id: CellId): void {
+    this.spills += 1;
     for (const reader of this.dependents.of(id)) if (!this.dirty.has(reader)) this.mark(reader);
   }
 
@@ -200,13 +203,19 @@ export class Sheet {
   /** Computes a formula after all that it reads: a stack of its own, since a column may be a chain. */
   private compute(first: CellId): void {
     if (!this.dirty.has(first)) return;
-    const stack: { id: CellId; reads: Iterator<CellId> }[] = [{ id: first, reads: this.dirtyReads(first) }];
+    const frame = (id: CellId) => ({ id, reads: this.dirtyReads(id), spills: this.spills, again: 0 });
+    const stack = [frame(first)];
     const open = new Set([first]);
     for (let top = stack.at(-1); top; top = stack.at(-1)) {
       const next = top.reads.next();
       if (!next.done && !open.has(next.value)) {
         open.add(next.value);
-        stack.push({ id: next.value, reads: this.dirtyReads(next.value) });
+        stack.push(frame(next.value));
+        continue;
+      }
+      // A spill since then may have made out of date again what was computed for this one.
+      if (next.done && top.spills !== this.spills && top.again < PASSES_MAX) {
+        Object.assign(top, frame(top.id), { again: top.again + 1 });
         continue;
       }
       stack.pop();

@@ -29,14 +29,25 @@ export function isMatrix(value: Value): value is Matrix {
 /** The mark of a cell that waits. */
 export const PENDING_TEXT = "…";
 
+/** Digits of a number that are kept. */
+const DIGITS = 15;
+
+/** Most characters of a text that a formula makes, as in Excel. */
+export const TEXT_MAX = 32_767;
+
+/** A text that a formula made, where it is not too long. */
+export function bounded(text: string): string | CellError {
+  return text.length <= TEXT_MAX ? text : new CellError("#VALUE!", `a formula's text has ${TEXT_MAX} characters at most`);
+}
+
 /** A value as the grid shows it. */
 export function shown(value: Scalar): string {
   if (value === null) return "";
   if (value === PENDING) return PENDING_TEXT;
   if (value instanceof CellError) return value.code;
   if (typeof value === "boolean") return value ? "TRUE" : "FALSE";
-  // 0.1 + 0.2 is shown as people expect it; nobody reads a seventeenth digit.
-  if (typeof value === "number") return String(Number(value.toPrecision(12)));
+  // As many digits as every spreadsheet keeps: 0.1 + 0.2 is 0.3, and a number of 13 digits is itself.
+  if (typeof value === "number") return String(Number(value.toPrecision(DIGITS)));
   return value;
 }
 
@@ -44,7 +55,12 @@ export function shown(value: Scalar): string {
 export function typed(raw: string): Scalar {
   if (raw === "") return null;
   const text = raw.trim();
-  if (/^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i.test(text)) return Number(text);
+  // Codes and long identifiers are not numbers: they would lose digits.
+  if (/^[+-]?(0\d+|\d{16,})$/.test(text)) return raw;
+  if (/^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i.test(text)) {
+    const number = Number(text);
+    return Number.isFinite(number) ? number : raw;
+  }
   if (/^[+-]?(\d+(\.\d*)?|\.\d+)%$/.test(text)) return Number(text.slice(0, -1)) / 100;
   if (/^true$/i.test(text)) return true;
   if (/^false$/i.test(text)) return false;

@@ -21,17 +21,27 @@ export class RequestError extends Error {
   get again(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 502;
   }
+
+  /** Whether fewer calls in a request may succeed. */
+  get isTooLarge(): boolean {
+    return this.status === 413 || this.status === 429 || (this.status === 400 && /exceeds the limit/.test(this.message));
+  }
 }
 
-interface WireError {
+/** An error as the server sends it. */
+export interface WireError {
   message: string;
   type: string;
 }
 
-interface WireCell {
+/** A cell as the server sends it. */
+export interface WireCell {
+  /** Its place among the calls. */
   index: number;
   value?: string | number | string[];
   error?: WireError;
+  /** Set while it has neither. */
+  pending?: boolean;
 }
 
 /** The header that carries the key; none without one. */
@@ -40,7 +50,7 @@ export function headers(key: string): Record<string, string> {
 }
 
 /** Calls that make no sense are the sheet's fault (#VALUE!), all else is an answer that is not there (#N/A). */
-function failure(error: WireError): CellError {
+export function failure(error: WireError): CellError {
   return new CellError(error.type === "invalid_request_error" ? "#VALUE!" : "#N/A", error.message);
 }
 
@@ -73,6 +83,16 @@ export async function runCells(
     if (signal.aborted) throw error;
     throw new RequestError("the server cannot be reached", 0, undefined);
   }
+  const done = await readCells<{ usage?: ServerUsage }>(response, signal, (cell) =>
+    onCell(cell.index, cell.error ? { error: failure(cell.error) } : { value: cell.value ?? "" }),
+  );
+  return done.usage ?? {};
+}
+
+/** Reads a streamed reply of `/v1/cells`: each cell as it comes; gives its last event. */
+export async function readCells<Done>(
+  response: Response, signal: AbortSignal, onCell: (cell: WireCell) => void,
+): Promise<Done> {
   if (!response.ok || !response.body) throw await replyError(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   const events = new EventReader();
@@ -83,15 +103,10 @@ export async function runCells(
     });
     if (done) throw new RequestError("the answers ended early", 0, undefined);
     for (const { name, data } of events.push(value)) {
-      if (name === "cell") {
-        const cell = JSON.parse(data) as WireCell;
-        onCell(cell.index, cell.error ? { error: failure(cell.error) } : { value: cell.value ?? "" });
-      } else if (name === "error") {
-        const { error } = JSON.parse(data) as { error: WireError };
-        throw new RequestError(error.message, 500, undefined);
-      } else if (name === "done") {
-        return (JSON.parse(data) as { usage?: ServerUsage }).usage ?? {};
-      }
+      if (name === "cell") onCell(JSON.parse(data) as WireCell);
+      else if (name === "error") {
+        throw new RequestError((JSON.parse(data) as { error: WireError }).error.message, 500, undefined);
+      } else if (name === "done") return JSON.parse(data) as Done;
     }
   }
 }

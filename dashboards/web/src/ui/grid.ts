@@ -7,9 +7,11 @@ import "jsuites/dist/jsuites.css";
 import "jspreadsheet-ce/dist/jspreadsheet.css";
 
 import { COLUMNS_MAX, type CellId, ROWS_MAX, cellName, columnOfId, nameOf, rowOf } from "../core/address";
+import type { Step } from "../core/arrange";
 import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
 import { CellError, PENDING, isFormula, shown } from "../core/value";
+import { addStep, applyStep, trim } from "./history";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
 
@@ -21,17 +23,20 @@ export interface GridEvents {
   selected(row: number, column: number): void;
   /** Widths or sizes changed. */
   arranged(): void;
+  /** A step was undone, or done again. */
+  walked(isForward: boolean): void;
 }
 
 /** Empty rows and columns to type into. */
 const SPARE_ROWS = 20;
 const LEAST_ROWS = 100;
 const LEAST_COLUMNS = 10;
-const HISTORY_MAX = 200;
-const WIDTH = 130;
+const SPARE_COLUMNS = 2;
+/** A column that nobody has made wider or narrower. */
+export const WIDTH = 130;
 
 /** An area that cells are copied from, so that formulas move with them. */
-interface Source {
+export interface Source {
   row: number;
   column: number;
   rows: number;
@@ -53,6 +58,8 @@ export class Grid {
   /** The source of a fill by the handle that is under way. */
   private moving: Source | undefined;
   private at: [number, number] = [0, 0];
+  /** The area that was selected last: a click beside the grid takes the grid's own mark away. */
+  private last: Source = { row: 0, column: 0, rows: 1, columns: 1 };
 
   constructor(private readonly host: HTMLDivElement, private readonly events: GridEvents) {
     host.addEventListener("mousedown", (event) => this.startFill(event), true);
@@ -66,9 +73,8 @@ export class Grid {
     const used = sheet.extent();
     const count = Math.min(ROWS_MAX, Math.max(LEAST_ROWS, Math.max(rows.length, used.rows) + SPARE_ROWS));
     const widest = rows.reduce((most, row) => Math.max(most, row.length), 0);
-    const columns = Math.min(COLUMNS_MAX, Math.max(LEAST_COLUMNS, Math.max(widest, used.columns) + 2));
+    const columns = Math.min(COLUMNS_MAX, Math.max(LEAST_COLUMNS, Math.max(widest, used.columns) + SPARE_COLUMNS));
     const data = Array.from({ length: count }, (_, y) => Array.from({ length: columns }, (_, x) => rows[y]?.[x] ?? ""));
-    const render = (_: HTMLTableCellElement, __: unknown, x: number, y: number) => this.paintCell(y, x);
     const holder = document.createElement("div");
     this.host.replaceChildren(holder);
     const [worksheet] = jspreadsheet(holder, {
@@ -77,10 +83,11 @@ export class Grid {
       about: false,
       tabs: false,
       toolbar: false,
-      contextMenu: () => null,
+      // Only `false` keeps the menu of the grid away; its type knows `null`, which shows it.
+      contextMenu: () => false as unknown as null,
       onafterchanges: () => this.afterChanges(),
-      onundo: () => this.sync(),
-      onredo: () => this.sync(),
+      onundo: (_, record) => this.walk(record, false),
+      onredo: (_, record) => this.walk(record, true),
       oninsertrow: () => this.sync(),
       onselection: (_, x1, y1, x2, y2) => this.onSelection(x1, y1, x2, y2),
       oneditionend: (_, __, x, y) => queueMicrotask(() => this.paintCell(Number(y), Number(x))),
@@ -91,14 +98,12 @@ export class Grid {
       oncreatecell: (_, cell) => cell.setAttribute("role", "gridcell"),
       worksheets: [{
         data,
-        columns: Array.from({ length: columns }, (_, x) => ({
-          type: "text" as const, width: widths[x] ?? WIDTH, align: "left" as const, render, wordWrap: false,
-        })),
+        columns: Array.from({ length: columns }, (_, x) => this.column(widths[x] ?? WIDTH)),
         tableOverflow: true,
         tableHeight: `${this.host.clientHeight}px`,
         tableWidth: `${this.host.clientWidth}px`,
         lazyLoading: true,
-        // References would have to move with rows and columns: only adding at the end is offered so far.
+        // Rows and columns come and go by `step`, with the references that have to move.
         allowDeleteRow: false,
         allowDeleteColumn: false,
         allowRenameColumn: false,
@@ -145,7 +150,7 @@ export class Grid {
   private takeKeys(): void {
     if (!this.worksheet) return;
     jspreadsheet.current = this.worksheet;
-    if (!this.worksheet.selectedCell) this.select(...this.at);
+    if (!this.worksheet.selectedCell) this.selectArea(this.last);
   }
 
   /** The grid listens to the whole page; while something else has the focus it must not. */
@@ -160,11 +165,62 @@ export class Grid {
 
   /** The selected area. */
   selection(): Source {
-    const area = this.worksheet?.selectedCell?.map(Number) ?? [this.at[1], this.at[0], this.at[1], this.at[0]];
-    const [x1 = 0, y1 = 0, x2 = 0, y2 = 0] = area;
-    return {
-      row: Math.min(y1, y2), column: Math.min(x1, x2), rows: Math.abs(y2 - y1) + 1, columns: Math.abs(x2 - x1) + 1,
-    };
+    const area = this.worksheet?.selectedCell?.map(Number);
+    return area ? source(area) : this.last;
+  }
+
+  /** Selects an area. */
+  selectArea({ row, column, rows, columns }: Source): void {
+    this.worksheet?.updateSelectionFromCoords(column, row, column + columns - 1, row + rows - 1);
+  }
+
+  /** How many rows and columns there are to type into. */
+  size(): { rows: number; columns: number } {
+    return { rows: this.worksheet?.options.data?.length ?? 0, columns: this.worksheet?.cols.length ?? 0 };
+  }
+
+  /** Whether somebody types in a cell. */
+  get isEditing(): boolean {
+    return Boolean(this.worksheet?.edition);
+  }
+
+  /** Takes what is being typed as it stands. */
+  finishEdit(): void {
+    const edition = this.worksheet?.edition;
+    if (edition) this.worksheet?.closeEditor(edition[0] as HTMLTableCellElement, true);
+  }
+
+  /** The cell of the selection's corner on the screen. */
+  corner(): DOMRect | undefined {
+    const { row, column } = this.selection();
+    return this.worksheet?.records[row]?.[column]?.element.getBoundingClientRect();
+  }
+
+  /** Changes many cells, and the columns' widths, as one step of the history. */
+  step(cells: Step[], widths: number[]): void {
+    const worksheet = this.worksheet;
+    if (!worksheet) return;
+    this.grow(cells.reduce((most, { row }) => Math.max(most, row + 1), 0));
+    this.growColumns(cells.reduce((most, { column }) => Math.max(most, column + 1), 0));
+    const selection = this.selection();
+    this.again(addStep(worksheet, { cells, widths: { before: this.widths(), after: widths } }), true);
+    this.selectArea(selection);
+  }
+
+  private walk(record: unknown, isForward: boolean): void {
+    this.again(record, isForward);
+    // At an end of the history there is no step to take.
+    if (record) this.events.walked(isForward);
+  }
+
+  /** Shows a step that was just done, undone or done again. The grid does its own steps itself. */
+  private again(record: unknown, isForward: boolean): void {
+    if (this.worksheet && applyStep(this.worksheet, record, isForward)) {
+      // What was copied stands elsewhere now.
+      this.copied = undefined;
+      this.events.arranged();
+    }
+    this.sync();
   }
 
   /** Types into cells, as one step of the history. */
@@ -241,6 +297,23 @@ export class Grid {
     worksheet.table.setAttribute("aria-rowcount", String(worksheet.options.data?.length ?? 0));
   }
 
+  /** Columns for what is moved right, outside of the history as well. */
+  private growColumns(columns: number): void {
+    const worksheet = this.worksheet;
+    const have = worksheet?.cols.length ?? 0;
+    if (!worksheet || columns <= have) return;
+    const before = worksheet.ignoreHistory;
+    worksheet.ignoreHistory = true;
+    const more = Math.min(COLUMNS_MAX, columns + SPARE_COLUMNS) - have;
+    worksheet.insertColumn(more, have - 1, false, Array.from({ length: more }, () => this.column(WIDTH)));
+    worksheet.ignoreHistory = before;
+  }
+
+  private column(width: number): jspreadsheet.Column {
+    const render = (_: HTMLTableCellElement, __: unknown, x: number, y: number) => this.paintCell(y, x);
+    return { type: "text", width, align: "left", render, wordWrap: false };
+  }
+
   private paintCell(row: number, column: number): void {
     const [worksheet, sheet] = [this.worksheet, this.sheet];
     const cell = worksheet?.records[row]?.[column]?.element;
@@ -276,7 +349,8 @@ export class Grid {
   }
 
   private onSelection(x1: number, y1: number, x2: number, y2: number): void {
-    this.at = [Math.min(Number(y1), Number(y2)), Math.min(Number(x1), Number(x2))];
+    this.last = source([x1, y1, x2, y2].map(Number));
+    this.at = [this.last.row, this.last.column];
     this.events.selected(...this.at);
   }
 
@@ -350,10 +424,7 @@ export class Grid {
         if (raw !== sheet.raw(row, column)) changes.push({ row, column, raw });
       }
     }
-    while (worksheet.history.length > HISTORY_MAX) {
-      worksheet.history.shift();
-      worksheet.historyIndex -= 1;
-    }
+    trim(worksheet);
     if (changes.length > 0) this.events.changed(changes);
     // An undo selects without telling.
     const { row, column } = this.selection();
@@ -367,4 +438,10 @@ export class Grid {
     content.style.maxHeight = content.style.height = `${this.host.clientHeight}px`;
     content.style.width = content.style.maxWidth = `${this.host.clientWidth}px`;
   }
+}
+
+function source([x1 = 0, y1 = 0, x2 = 0, y2 = 0]: number[]): Source {
+  return {
+    row: Math.min(y1, y2), column: Math.min(x1, x2), rows: Math.abs(y2 - y1) + 1, columns: Math.abs(x2 - x1) + 1,
+  };
 }

@@ -1,0 +1,34 @@
+// Stands between the browser and the server, for the browser test only: it sees every call, and can hold calls back.
+
+import { createServer, request } from "node:http";
+
+/**
+ * Starts on a free port; `onCall` is told the path, the body and the end of each call, and may give a promise that the
+ * call waits for: a slow network, for tests that must see cells wait.
+ */
+export function proxy(server, onCall = () => {}) {
+  const between = createServer((incoming, outgoing) => forward(server, incoming, outgoing, onCall));
+  return new Promise((resolve) => between.listen(0, "127.0.0.1", () => resolve(between)));
+}
+
+async function forward(server, incoming, outgoing, onCall) {
+  const chunks = [];
+  for await (const chunk of incoming) chunks.push(chunk);
+  const body = Buffer.concat(chunks);
+  const call = { path: incoming.url, body: body.toString(), isCut: false, isEnded: false };
+  outgoing.on("close", () => {
+    call.isEnded = true;
+    call.isCut = !outgoing.writableFinished;
+  });
+  await onCall(call);
+  if (outgoing.closed) return;
+  const target = new URL(incoming.url, server);
+  const passed = { ...incoming.headers, host: target.host };
+  const upstream = request(target, { method: incoming.method, headers: passed }, (reply) => {
+    outgoing.writeHead(reply.statusCode, reply.headers);
+    reply.pipe(outgoing);
+  });
+  upstream.on("error", () => outgoing.headersSent || outgoing.writeHead(502).end());
+  outgoing.on("close", () => upstream.destroy());
+  upstream.end(body);
+}

@@ -1,0 +1,130 @@
+// What the menu of rows and columns does to the open sheet: which of them are meant, one step of the history, and
+// words about it. The changes themselves are made in `core/arrange` and `core/sort`.
+
+import { ROWS_MAX, columnName } from "../core/address";
+import { type Edit, Refusal, type Step, rearrange, widthsAfter } from "../core/arrange";
+import type { Sheet } from "../core/sheet";
+import { sortRows } from "../core/sort";
+import { type Grid, type Source, WIDTH } from "../ui/grid";
+import type { Entry } from "../ui/menu";
+
+/** The commands. */
+export type Command =
+  | "insert-rows" | "delete-rows" | "insert-columns" | "delete-columns" | "sort-ascending" | "sort-descending";
+
+/** Rows and columns of the open sheet. */
+export class Arranger {
+  constructor(
+    private readonly grid: Grid, private readonly sheet: () => Sheet | undefined, private readonly say: (words: string) => void,
+  ) {}
+
+  /** The menu for what is selected. */
+  entries(): Entry<Command>[] {
+    const { rows, columns, column } = this.grid.selection();
+    const whole = this.whole();
+    const count = (number: number, thing: string) => (number === 1 ? thing : `${number} ${thing}s`);
+    const name = columnName(column);
+    // Of whole columns all rows are selected, and nobody means those.
+    const row = whole === "column" ? 1 : rows;
+    const wide = whole === "row" ? 1 : columns;
+    const key = (axis: Edit["axis"], sign: string) => (whole === axis ? `Ctrl ${sign}` : "");
+    return [
+      { command: "insert-rows", label: `Insert ${count(row, "row")} above`, key: key("row", "+") },
+      { command: "delete-rows", label: `Delete ${count(row, "row")}`, key: key("row", "−") },
+      { command: "insert-columns", label: `Insert ${count(wide, "column")} left`, key: key("column", "+") },
+      { command: "delete-columns", label: `Delete ${count(wide, "column")}`, key: key("column", "−") },
+      { command: "sort-ascending", label: `Sort by ${name}, A to Z`, key: "" },
+      { command: "sort-descending", label: `Sort by ${name}, Z to A`, key: "" },
+    ];
+  }
+
+  /** The keys of every spreadsheet; false where they mean something else. */
+  key(event: KeyboardEvent): boolean {
+    if (!this.grid.hasKeys || this.grid.isEditing || event.altKey) return false;
+    const isControl = event.ctrlKey || event.metaKey;
+    if (event.key === " " && (event.shiftKey || isControl)) {
+      this.extend(event.shiftKey, isControl);
+      return true;
+    }
+    // Without whole rows or columns selected these keys stay the browser's, which zooms with them.
+    const axis = this.whole();
+    if (!isControl || !axis || !["+", "=", "-", "_"].includes(event.key)) return false;
+    this.edit(event.key === "-" || event.key === "_" ? "delete" : "insert", axis);
+    return true;
+  }
+
+  /** Does a command, or says why not. */
+  run(command: Command): void {
+    const [verb, what] = command.split("-") as [string, string];
+    if (verb === "sort") this.sort(what === "descending");
+    else this.edit(verb as Edit["kind"], what === "rows" ? "row" : "column");
+  }
+
+  /** Whether whole rows or whole columns are selected; of a whole sheet, its rows. */
+  private whole(): Edit["axis"] | undefined {
+    const [area, size] = [this.grid.selection(), this.grid.size()];
+    return area.columns >= size.columns ? "row" : area.rows >= size.rows ? "column" : undefined;
+  }
+
+  private extend(toRows: boolean, toColumns: boolean): void {
+    const [area, size] = [this.grid.selection(), this.grid.size()];
+    this.grid.selectArea({
+      ...area, ...(toRows ? { column: 0, columns: size.columns } : {}), ...(toColumns ? { row: 0, rows: size.rows } : {}),
+    });
+  }
+
+  private edit(kind: Edit["kind"], axis: Edit["axis"]): void {
+    this.grid.finishEdit();
+    const area = this.area(axis);
+    const at = axis === "row" ? area.row : area.column;
+    const count = axis === "row" ? area.rows : area.columns;
+    const edit: Edit = { kind, axis, at, count };
+    const done = this.attempt((sheet) => rearrange(sheet.typed(), edit), edit);
+    if (!done) return;
+    const name = (place: number) => (axis === "row" ? String(place + 1) : columnName(place));
+    const thing = `${axis}${count === 1 ? "" : "s"}`;
+    if (kind === "insert") this.say(`Inserted ${count} ${thing} before ${axis} ${name(at)}.`);
+    else this.say(`Deleted ${thing} ${name(at)}${count === 1 ? "" : ` to ${name(at + count - 1)}`}; Ctrl+Z brings back what was there.`);
+  }
+
+  /** Whole columns hold every row, but a command for rows then means the first one; and the other way round. */
+  private area(axis: Edit["axis"]): Source {
+    const area = this.grid.selection();
+    const whole = this.whole();
+    if (axis === "row" && whole === "column") return { ...area, rows: 1 };
+    if (axis === "column" && whole === "row") return { ...area, columns: 1 };
+    return area;
+  }
+
+  /** Several rows: those. Else all that are used, without the first row if it is selected: it is the header. */
+  private sort(isDescending: boolean): void {
+    this.grid.finishEdit();
+    const { row, rows, column } = this.grid.selection();
+    const isSome = rows > 1 && rows < this.grid.size().rows;
+    const hasHeader = !isSome && row === 0;
+    const first = isSome ? row : hasHeader ? 1 : 0;
+    const last = isSome ? row + rows - 1 : ROWS_MAX - 1;
+    const done = this.attempt((sheet) => sortRows(sheet, { row: first, rowEnd: last, column, isDescending }), undefined);
+    if (!done) return;
+    const which = isSome ? `rows ${first + 1} to ${last + 1}` : hasHeader ? "all rows below row 1, the header," : "all rows";
+    this.say(`Sorted ${which} by column ${columnName(column)}, ${isDescending ? "Z to A" : "A to Z"}.`);
+  }
+
+  private attempt(change: (sheet: Sheet) => Step[], edit: Edit | undefined): boolean {
+    const sheet = this.sheet();
+    if (!sheet) return false;
+    try {
+      const widths = this.grid.widths();
+      const steps = change(sheet);
+      const after = edit ? widthsAfter(widths, edit, WIDTH) : widths;
+      const isSame = steps.length === 0 && after.every((width, column) => width === widths[column]);
+      // A step that changes nothing would be an undo that does nothing.
+      if (!isSame) this.grid.step(steps, after);
+      return true;
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      this.say(`Not done: ${error.message}.`);
+      return false;
+    }
+  }
+}

@@ -1,0 +1,98 @@
+// Rows in the order of a column. Whole rows move, with what is typed in them; what refers to them stays.
+//  - In a formula that moves, a relative reference to its own row moves along, as in Excel; any other stays.
+//  - A formula whose answer spills over several rows stays where it is: its answers come again out of the sorted
+//    rows that it reads, from the page's memory, and so follow them.
+
+import { type Area, type CellId, cellId, columnName, columnOfId, contains, nameOf } from "./address";
+import { type Step, Refusal, differences } from "./arrange";
+import { type Corner, rewrite } from "./references";
+import type { Sheet } from "./sheet";
+import { CellError, PENDING, type Scalar } from "./value";
+
+/** What is sorted: rows, both ends included, by a column. */
+export interface Order {
+  row: number;
+  rowEnd: number;
+  column: number;
+  isDescending: boolean;
+}
+
+const TEXTS = new Intl.Collator(undefined, { sensitivity: "accent" });
+
+/** Numbers, texts, truth values, errors, as Excel has them. */
+function rank(value: Scalar): number {
+  return typeof value === "number" ? 0 : typeof value === "string" ? 1 : typeof value === "boolean" ? 2 : 3;
+}
+
+function isBlank(value: Scalar): boolean {
+  return value === null || value === "";
+}
+
+/** Which of two values comes first; blank ones are last in both directions. */
+export function compare(a: Scalar, b: Scalar, isDescending: boolean): number {
+  if (isBlank(a) || isBlank(b)) return Number(isBlank(a)) - Number(isBlank(b));
+  let order = rank(a) - rank(b);
+  if (order === 0) {
+    if (a instanceof CellError) return 0;
+    order = typeof a === "string" ? TEXTS.compare(a, String(b)) : Number(a) - Number(b);
+  }
+  return isDescending ? -order : order;
+}
+
+/** What sorting changes in what is typed. Throws a `Refusal` where it would be by halves. */
+export function sortRows(sheet: Sheet, { row, rowEnd, column, isDescending }: Order): Step[] {
+  const end = Math.min(rowEnd, sheet.extent().rows - 1);
+  const keys = Array.from({ length: Math.max(0, end - row + 1) }, (_, i) => sheet.value(row + i, column));
+  const waiting = keys.indexOf(PENDING);
+  if (waiting >= 0) {
+    const name = nameOf(cellId(row + waiting, column));
+    throw new Refusal(`${name} still waits for its answer: sort when column ${columnName(column)} is filled`);
+  }
+  const order = keys.map((_, i) => i).sort((a, b) => compare(keys[a] as Scalar, keys[b] as Scalar, isDescending));
+  const places = new Map(order.map((from, to) => [row + from, row + to]));
+  const staying = spillsIn(sheet, row, end);
+  const [before, after] = [new Map<CellId, string>(), new Map<CellId, string>()];
+  for (const typed of sheet.typed()) {
+    const place = places.get(typed.row);
+    if (place === undefined) continue;
+    const id = cellId(typed.row, typed.column);
+    before.set(id, typed.raw);
+    if (staying.has(id)) after.set(id, typed.raw);
+    else after.set(cellId(place, typed.column), inRow(typed.raw, typed.row, place));
+  }
+  refuseMixed(before.keys(), staying);
+  return differences(before, after);
+}
+
+/** Formulas whose answers spill over several rows, some of them sorted. */
+function spillsIn(sheet: Sheet, row: number, rowEnd: number): Map<CellId, Area> {
+  const found = new Map<CellId, Area>();
+  for (const typed of sheet.typed()) {
+    const area = sheet.spillOf(typed.row, typed.column);
+    if (!area || area.rowEnd === area.row || area.rowEnd < row || area.row > rowEnd) continue;
+    found.set(cellId(typed.row, typed.column), area);
+  }
+  return found;
+}
+
+/** Text beside answers in one column cannot change places with them. */
+function refuseMixed(sorted: Iterable<CellId>, staying: ReadonlyMap<CellId, Area>): void {
+  for (const id of sorted) {
+    if (staying.has(id)) continue;
+    for (const [owner, area] of staying) {
+      if (!contains(area, area.row, columnOfId(id))) continue;
+      const rows = `${area.row + 1} to ${area.rowEnd + 1}`;
+      throw new Refusal(`${nameOf(id)} stands in a column that ${nameOf(owner)} fills: select rows out of ${rows} and sort them alone`);
+    }
+  }
+}
+
+function inRow(raw: string, from: number, to: number): string {
+  if (from === to) return raw;
+  const isOwn = (corner: Corner) => corner.row === from && !corner.isRowFixed;
+  return rewrite(raw, (reference) => {
+    const { start, end } = reference;
+    if (!isOwn(start) || (end && !isOwn(end))) return reference;
+    return { start: { ...start, row: to }, end: end && { ...end, row: to } };
+  });
+}

@@ -1,0 +1,162 @@
+// Where the live view's news comes from: the server's stream, or a poll where the server has none. Nothing is asked while
+// the page is hidden.
+
+import type { Frame, Hello } from "../core/live";
+import { EventReader } from "../core/sse";
+import type { WhatIf } from "../core/what-if";
+import { storedKey } from "../store/key";
+import { headers, replyError } from "./cells";
+
+/** `GET /v1/scheduler`, as far as it is shown. */
+export interface Snapshot {
+  policy: string;
+  relqueries: { held: number; waiting: number; running: number };
+  rows: { waiting: number; running: number };
+  kv_blocks: { total: number; used: number; cached: number; free: number };
+  steps: number;
+  prompt_tokens: number;
+  prefix_hit_tokens: number;
+  output_tokens: number;
+  preemptions: number;
+  last_decision: string;
+}
+
+/** Who is told. */
+export interface Listener {
+  hello(hello: Hello): void;
+  frame(frame: Frame): void;
+  snapshot(snapshot: Snapshot): void;
+  /** How it stands with the server, in words; `bad` where it should be otherwise. */
+  state(words: string, bad: boolean): void;
+}
+
+/** Where news comes from; gives what stops it. */
+export type Source = (listener: Listener) => () => void;
+
+const POLL_MS = 1_000;
+/** Waits before the server is asked again, longer each time. */
+const AGAIN_MS = [500, 1_000, 2_000, 5_000, 10_000];
+
+const words = (error: unknown) => (error instanceof Error ? error.message : "the server cannot be reached");
+
+/** Waits for a time, or until the signal comes. */
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      resolve();
+    }, { once: true });
+  });
+}
+
+/** Resolves once the page can be seen. */
+function visible(signal: AbortSignal): Promise<void> {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((resolve) => {
+    const look = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", look);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look, { once: true });
+  });
+}
+
+/** One stream to its end: `missing` where the server has none. */
+async function follow(listener: Listener, signal: AbortSignal): Promise<"missing" | "ended"> {
+  const response = await fetch("v1/scheduler/events", { headers: headers(storedKey()), signal });
+  if (response.status === 404) return "missing";
+  if (!response.ok || !response.body) throw await replyError(response);
+  listener.state("live", false);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const events = new EventReader();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return "ended";
+    for (const { name, data } of events.push(value)) {
+      if (name === "hello") listener.hello(JSON.parse(data) as Hello);
+      if (name === "frame") listener.frame(JSON.parse(data) as Frame);
+    }
+  }
+}
+
+/** The server's stream, taken up again when it ends or breaks; the poll where there is none. */
+export const stream: Source = (listener) => {
+  const stopped = new AbortController();
+  let stopPoll: (() => void) | undefined;
+  const run = async () => {
+    let failures = 0;
+    while (!stopped.signal.aborted) {
+      await visible(stopped.signal);
+      if (stopped.signal.aborted) return;
+      const open = new AbortController();
+      const close = () => {
+        if (document.hidden || stopped.signal.aborted) open.abort();
+      };
+      document.addEventListener("visibilitychange", close);
+      stopped.signal.addEventListener("abort", close, { once: true });
+      try {
+        if ((await follow(listener, open.signal)) === "missing") {
+          stopPoll = poll(listener);
+          return;
+        }
+        failures = 0;
+      } catch (error) {
+        if (!open.signal.aborted) {
+          listener.state(`${words(error)}; trying again`, true);
+          failures += 1;
+        }
+      } finally {
+        document.removeEventListener("visibilitychange", close);
+      }
+      const wait = AGAIN_MS[Math.min(failures, AGAIN_MS.length - 1)] ?? POLL_MS;
+      await pause(wait, stopped.signal);
+    }
+  };
+  void run();
+  return () => {
+    stopped.abort();
+    stopPoll?.();
+  };
+};
+
+/** Asks once a second. */
+export const poll: Source = (listener) => {
+  const stopped = new AbortController();
+  const run = async () => {
+    while (!stopped.signal.aborted) {
+      await visible(stopped.signal);
+      try {
+        const response = await fetch("v1/scheduler", { headers: headers(storedKey()), signal: stopped.signal });
+        if (!response.ok) throw await replyError(response);
+        listener.state("asked once a second: this server has no stream", false);
+        listener.snapshot((await response.json()) as Snapshot);
+      } catch (error) {
+        if (!stopped.signal.aborted) listener.state(words(error), true);
+      }
+      await pause(POLL_MS, stopped.signal);
+    }
+  };
+  void run();
+  return () => stopped.abort();
+};
+
+/** Replays the last minutes under another policy. */
+export async function whatIf(policy: string): Promise<WhatIf> {
+  const response = await fetch("v1/scheduler/what-if", {
+    method: "POST",
+    headers: { "Content-Type": "application/json", ...headers(storedKey()) },
+    body: JSON.stringify({ policy }),
+  });
+  if (!response.ok) throw await replyError(response);
+  return (await response.json()) as WhatIf;
+}
+
+/** The last minutes as a trace for `relserve sim`. */
+export async function trace(): Promise<string> {
+  const response = await fetch("v1/scheduler/trace", { headers: headers(storedKey()) });
+  if (!response.ok) throw await replyError(response);
+  return response.text();
+}

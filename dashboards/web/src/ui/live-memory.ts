@@ -1,0 +1,100 @@
+// KV blocks by kind and by whose they are, the tenants' shares of the machine, and the counts as curves.
+
+import { type LiveModel, type Point, type Scene, POINTS_MAX, shares, span } from "../core/live";
+import { legend, make, place, row, section, table } from "./make";
+
+const KINDS = [
+  ["shared", "held by several rows"], ["private", "held by one row"], ["independent", "modules and spans in use"],
+  ["pinned", "pinned"], ["cached", "cached"], ["free", "free"],
+] as const;
+
+/** Steps that count for the shares: those of the last minute. */
+const WINDOW_US = 60e6;
+
+/** A bar of parts with words beside it. */
+function split(label: string, parts: readonly { name: string; mark: string; part: number }[]): HTMLElement {
+  const track = make("div", { class: "track", role: "img", "aria-label": label });
+  let from = 0;
+  for (const { name, mark, part } of parts) {
+    const piece = make("i", { class: mark, title: name });
+    place(piece, from, part);
+    from += part;
+    track.append(piece);
+  }
+  return track;
+}
+
+/** The memory. */
+export class Memory {
+  private readonly bar = make("div", {});
+  private readonly table = table("KV blocks by whose rows hold them", ["Whose", "Blocks", "Part of the pool"]);
+  readonly host = section("live-memory", "KV blocks", this.bar, legend(KINDS.map(([kind, text]) => [`kv-${kind}`, text])), this.table.host);
+
+  /** Shows a look. */
+  draw(scene: Scene | undefined, isFleet: boolean): void {
+    if (!scene || scene.kv.total === 0) {
+      this.bar.replaceChildren(make("p", { class: "quiet" }, isFleet ? "The executors keep their own memory." : "No look at the memory yet."));
+      return;
+    }
+    const { kv } = scene;
+    const words = KINDS.map(([kind, text]) => `${kv[kind]} ${text}`).join(", ");
+    const parts = KINDS.map(([kind, text]) => ({ name: `${kv[kind]} ${text}`, mark: `kv-${kind}`, part: kv[kind] / kv.total }));
+    this.bar.replaceChildren(split(`${kv.total} blocks: ${words}`, parts), make("p", {}, `${kv.total} blocks: ${words}.`));
+    const rows = kv.held.map(({ whose, blocks }) => row(whose, blocks, `${((100 * blocks) / kv.total).toFixed(1)} %`));
+    this.table.body.replaceChildren(...(rows.length > 0 ? rows : [row("nobody", 0, "0 %")]));
+  }
+}
+
+/** Whose the machine's time was. */
+export class Shares {
+  private readonly table = table("Shares of step time, last minute", ["Whose", "Time", "Share", ""]);
+  readonly host = section("live-shares", "Shares of step time, last minute", this.table.host);
+
+  /** Shows the last minute. */
+  draw(model: LiveModel, isFleet: boolean): void {
+    const all = shares(model.steps, model.now - WINDOW_US);
+    const rows = all.map(({ whose, took_us, part }) => {
+      const percent = `${(100 * part).toFixed(1)} %`;
+      return row(whose, span(took_us), percent, split(`${whose}: ${percent}`, [{ name: whose, mark: "core", part }]));
+    });
+    const none = isFleet ? "not known of executors" : "no step in the last minute";
+    this.table.body.replaceChildren(...(rows.length > 0 ? rows : [row(none, "", "", "")]));
+  }
+}
+
+/** Numbers in large. */
+export function tiles(host: HTMLElement, entries: readonly (readonly [string, string])[]): void {
+  host.replaceChildren(...entries.map(([name, value]) => make("div", { class: "tile" }, make("b", {}, value), name)));
+}
+
+/** The counts over time. */
+export function curves(host: HTMLElement, points: readonly Point[]): void {
+  const rate = (read: (point: Point) => number) => points.slice(1).map((point, i) => {
+    const before = points[i] ?? point;
+    const seconds = (point.at_us - before.at_us) / 1e6;
+    return seconds > 0 ? Math.max(0, (read(point) - read(before)) / seconds) : 0;
+  });
+  host.replaceChildren(
+    chart("Waiting rows", points.map((point) => point.waiting)),
+    chart("Running rows", points.map((point) => point.running)),
+    chart("Prompt tokens a second", rate((point) => point.prompt)),
+    chart("Answer tokens a second", rate((point) => point.output)),
+    chart("Steps a second", rate((point) => point.steps)),
+  );
+}
+
+function chart(name: string, values: number[]): HTMLElement {
+  const most = Math.max(1, ...values);
+  const now = values.at(-1) ?? 0;
+  const title = `${name}: ${now.toFixed(now < 10 && now % 1 !== 0 ? 1 : 0)} (most ${most.toFixed(0)})`;
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", `0 0 ${POINTS_MAX} 100`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", title);
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+  const at = (i: number, value: number) => `${POINTS_MAX - values.length + i},${(98 - (96 * value) / most).toFixed(1)}`;
+  line.setAttribute("points", values.map((value, i) => at(i, value)).join(" "));
+  svg.append(line);
+  return make("section", {}, make("p", {}, title), svg);
+}

@@ -1,0 +1,43 @@
+// Elements in one line. Text is always text, never markup.
+
+/** An element with attributes and children. */
+export function make<K extends keyof HTMLElementTagNameMap>(
+  tag: K, attributes: Record<string, string>, ...children: (Node | string)[]
+): HTMLElementTagNameMap[K] {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+/** A part of the view under a heading. */
+export function section(id: string, title: string, ...children: Node[]): HTMLElement {
+  return make("section", { "aria-labelledby": id }, make("h2", { id }, title), ...children);
+}
+
+/** A table with a head; its body is given apart, to be filled. */
+export function table(label: string, heads: readonly string[]): { host: HTMLElement; body: HTMLTableSectionElement } {
+  const body = make("tbody", {});
+  const head = make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)));
+  const whole = make("table", { "aria-label": label }, make("thead", {}, head), body);
+  return { host: make("div", { class: "scroll" }, whole), body };
+}
+
+/** A row of a table; numbers stand right. */
+export function row(...cells: (Node | string | number)[]): HTMLTableRowElement {
+  const made = cells.map((cell) =>
+    typeof cell === "number" ? make("td", { class: "number" }, cell.toLocaleString("en")) : make("td", {}, cell));
+  return make("tr", {}, ...made);
+}
+
+/** A line that says what marks mean. */
+export function legend(entries: readonly (readonly [string, string])[]): HTMLElement {
+  const items = entries.map(([mark, text]) => make("li", {}, make("i", { class: `mark ${mark}`, "aria-hidden": "true" }), text));
+  return make("ul", { class: "legend" }, ...items);
+}
+
+/** Sets where a piece stands in its track, in parts of it. */
+export function place(piece: HTMLElement, from: number, width: number): void {
+  piece.style.left = `${(100 * from).toFixed(2)}%`;
+  piece.style.width = `${(100 * width).toFixed(2)}%`;
+}

@@ -1,0 +1,167 @@
+import { describe, expect, it } from "vitest";
+
+import {
+  type Bar, type Ended, type Frame, type Scene, type Standing, type Step, BARS_MAX, LiveModel, POINTS_MAX, STEPS_MAX, delta,
+  describe as read, hitRate, label, periods, priority, segments, shares, span,
+} from "../src/core/live";
+import { type Latency, type WhatIf, verdict } from "../src/core/what-if";
+
+const hello = { policy: "ours", plant: "engine", sees: "own", frame_ms: 100, survey_ms: 250, at_us: 0 } as const;
+
+function step(number: number, more: Partial<Step> = {}): Step {
+  return {
+    step: number, kind: "decode", start_us: number * 10, took_us: 5, scheduling_us: 1, prefill: { rows: 0, tokens: 0 },
+    decode_rows: 3, reason: "nothing waits", running: { relqueries: 1, rows: 3 },
+    shares: [{ whose: "you", prefill_rows: 0, prefill_tokens: 0, decode_rows: 3, took_us: 5 }], ...more,
+  };
+}
+
+function standing(id: string, more: Partial<Standing> = {}): Standing {
+  return {
+    id, whose: "you", route: "cells", class: "interactive", place: 1, period: "waiting", arrival_us: 100,
+    rows: { submitted: 9, waiting: 9, prefilling: 0, running: 0, ended: 0 }, priority: 5e8, unit: "ns", is_new: true, made_of: "prompts", ...more,
+  };
+}
+
+function scene(at_us: number, relqueries: Standing[], more: Partial<Scene> = {}): Scene {
+  return {
+    at_us, relqueries, others: { relqueries: 0, rows_waiting: 0, rows_running: 0 }, rows_waiting: 0, rows_running: 0,
+    kv: { total: 10, private: 1, shared: 2, independent: 0, pinned: 0, cached: 3, free: 4, held: [] },
+    prompt_tokens: 0, prefix_hit_tokens: 0, output_tokens: 0, steps: 0, preemptions: 0, ...more,
+  };
+}
+
+function frame(at_us: number, more: Partial<Frame> = {}): Frame {
+  return { at_us, lost_steps: 0, steps: [], ended: [], ...more };
+}
+
+function ended(id: string, end_us: number, more: Partial<Ended> = {}): Ended {
+  return {
+    id, whose: "you", route: "cells", class: "interactive", arrival_us: end_us - 60, end_us, outcome: "completed", rows: 9,
+    failed_rows: 0, prompt_tokens: 90, output_tokens: 9, periods: { waiting_us: 10, core_us: 20, tail_us: 30 }, ...more,
+  };
+}
+
+const bar = (model: LiveModel, id: string): Bar => {
+  const found = model.bars().find((one) => one.id === id);
+  if (!found) throw new Error(`no bar ${id}`);
+  return found;
+};
+const lengths = (one: Bar, now: number) => segments(one, now).map(({ kind, from, to }) => [kind, to - from]);
+
+describe("a relQuery over time", () => {
+  it("passes from waiting through core to tail, and its end has the measured periods", () => {
+    const model = new LiveModel();
+    model.greet(hello);
+    model.take(frame(150, { scene: scene(150, [standing("a", { why: "it came: prompts" })]) }));
+    expect(lengths(bar(model, "a"), 150)).toEqual([["waiting", 50]]);
+    model.take(frame(300, { scene: scene(300, [standing("a", { period: "core", started_us: 160, prefilled_us: 250 })]) }));
+    expect(lengths(bar(model, "a"), 300)).toEqual([["waiting", 60], ["core", 140]]);
+    model.take(frame(400, { scene: scene(400, [standing("a", { period: "tail", started_us: 160, prefilled_us: 350, why: "9 rows had their prompts computed" })]) }));
+    expect(lengths(bar(model, "a"), 400)).toEqual([["waiting", 60], ["core", 190], ["tail", 50]]);
+    expect(model.reasons("a")).toEqual(["9 rows had their prompts computed", "it came: prompts"]);
+    model.take(frame(500, { ended: [ended("a", 460, { arrival_us: 400 })] }));
+    expect(lengths(bar(model, "a"), 900)).toEqual([["waiting", 10], ["core", 20], ["tail", 30]]);
+    expect(periods(bar(model, "a"), 900)).toBe("waiting 10 µs, core 20 µs, tail 30 µs");
+    expect(label(bar(model, "a"))).toBe("cells …a");
+  });
+
+  it("that was called off before it began is one stretch", () => {
+    const model = new LiveModel();
+    const { periods: _, ...off } = ended("a", 90, { outcome: "cancelled" });
+    model.take(frame(100, { ended: [off] }));
+    expect(lengths(bar(model, "a"), 500)).toEqual([["cancelled", 60]]);
+  });
+
+  it("of which nothing is heard any more goes", () => {
+    const model = new LiveModel();
+    model.take(frame(1, { scene: scene(1, [standing("a")]) }));
+    for (let at = 2; at < 40; at += 1) model.take(frame(at, { scene: scene(at, []) }));
+    expect(model.bars()).toEqual([]);
+  });
+});
+
+describe("what the page keeps", () => {
+  it("is bounded, and the living stay longest", () => {
+    const model = new LiveModel();
+    model.take(frame(1, { scene: scene(1, [standing("alive")]) }));
+    for (let at = 0; at < STEPS_MAX + 500; at += 1) {
+      const news = { steps: [step(at + 1)], ended: [ended(`e${at}`, at + 100)], scene: scene(at + 100, [standing("alive")]) };
+      model.take(frame(at + 100, news));
+    }
+    expect(model.steps.length).toBe(STEPS_MAX);
+    expect(model.steps.at(-1)?.step).toBe(STEPS_MAX + 500);
+    expect(model.points.length).toBe(POINTS_MAX);
+    expect(model.bars().length).toBe(BARS_MAX);
+    expect(model.bars().some((one) => one.id === "alive")).toBe(true);
+  });
+
+  it("counts steps once, adds up what was lost, and starts anew with the server", () => {
+    const model = new LiveModel();
+    model.greet({ ...hello, at_us: 50 });
+    model.take(frame(60, { steps: [step(1), step(2)], lost_steps: 3 }));
+    model.greet({ ...hello, at_us: 70 });
+    model.take(frame(80, { steps: [step(2), step(3)], lost_steps: 1 }));
+    expect(model.steps.map((one) => one.step)).toEqual([1, 2, 3]);
+    expect(model.lost).toBe(4);
+    model.greet({ ...hello, at_us: 5 });
+    expect([model.steps.length, model.lost, model.bars().length]).toEqual([0, 0, 0]);
+  });
+});
+
+describe("figures", () => {
+  it("shares count recent steps only", () => {
+    const share = (whose: string, took_us: number) => ({ whose, prefill_rows: 0, prefill_tokens: 0, decode_rows: 1, took_us });
+    const steps = [step(1, { shares: [share("you", 1_000)] }), step(50, { shares: [share("you", 10), share("others", 30)] })];
+    expect(shares(steps, 100)).toEqual([{ whose: "others", took_us: 30, part: 0.75 }, { whose: "you", took_us: 10, part: 0.25 }]);
+    expect(shares([], 0)).toEqual([]);
+  });
+
+  it("the hit rate is that between two looks", () => {
+    const at = (at_us: number, prompt: number, hit: number) => ({ at_us, waiting: 0, running: 0, prompt, hit, output: 0, steps: 0 });
+    expect(hitRate([at(0, 100, 100), at(1, 300, 150)])).toBe(0.25);
+    expect(hitRate([at(0, 100, 100)])).toBeUndefined();
+  });
+
+  it("spans have a unit", () => {
+    expect([12, 1_234, 56_789, 1_234_567, -98_500_000].map(span)).toEqual(["12 µs", "1.2 ms", "57 ms", "1.23 s", "-98.5 s"]);
+  });
+
+  it("priorities have the unit that they are in", () => {
+    expect(priority(standing("a"))).toBe("500 ms");
+    expect(priority(standing("a", { priority: 4_042_842_070_120, unit: "aged" }))).toBe("4,042,842, aged");
+    expect(priority(standing("a", { priority: 1_234, unit: "tokens" }))).toBe("1,234 tokens");
+  });
+
+  it("a step is told in words, with the trade-off and its sign", () => {
+    const traded = step(4, {
+      kind: "prefill", prefill: { rows: 2, tokens: 120 }, decode_rows: 0, preempted: 1, reason: "transition",
+      delta: { total_us: -98_500, lost_us: 26_500, gained_us: 125_000 }, candidate: { relqueries: 1, rows: 2, tokens: 120 },
+    });
+    const text = read(traded).join("\n");
+    expect(text).toContain("2 prompts, 120 tokens computed; 1 rows gave up their memory");
+    expect(text).toContain("Δ = 27 ms lost − 125 ms gained = -99 ms (Eq. 15-17)");
+    expect(delta(step(1))).toBeUndefined();
+    expect(delta(step(1, { delta: { total_us: 151_500, lost_us: 26_500, gained_us: 125_000 } }))).toContain("lost + 125 ms");
+  });
+});
+
+describe("the what-if", () => {
+  const latency = (mean_ms: number): Latency =>
+    ({ relqueries: 3, mean_ms, p50_ms: 1, p95_ms: 2, max_ms: 3, waiting_ms: 1, core_ms: 1, tail_ms: 1 });
+  const replay = (policy: string, mean_ms: number) =>
+    ({ policy, is_present: policy === "ours", all: latency(mean_ms), yours: null, prefix_hits: 0, steps: 1 });
+  const answer = (replays: WhatIf["replays"]): WhatIf =>
+    ({ span_ms: 61_000, relqueries: 3, rows: 40, left_out: 0, running: 0, measured: null, replays, took_ms: 1 });
+
+  it("says both averages and how far apart they are", () => {
+    const text = verdict(answer([replay("ours", 800), replay("fcfs", 1_200), replay("relserve", 800.5)]));
+    expect(text).toBe(
+      "3 relQueries of 40 rows in 61.00 s: average latency 800 ms under ours; under fcfs 1.20 s, 50 % longer; under relserve 801 ms, the same.",
+    );
+  });
+
+  it("says that there is nothing", () => {
+    expect(verdict(answer([]))).toContain("nothing to replay");
+  });
+});
