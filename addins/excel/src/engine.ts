@@ -1,0 +1,189 @@
+// All formulas of the workbook at work: what they ask is collected, asked once, and shown as it comes.
+//
+// The batcher is the web page's: new calls wait 100 ms and go out together, equal calls are asked once, and a request
+// that no formula wants any more is dropped. Excel tells of a formula that goes and of the one that takes its place in
+// either order, so a formula that goes is let go of only after that window: what both ask is not asked twice.
+
+import { type Action, Batcher, LIMITS, type Limits } from "../../../dashboards/web/src/core/batcher";
+import type { Answer, Call } from "../../../dashboards/web/src/core/calls";
+import { Memory } from "../../../dashboards/web/src/core/memory";
+import { type ServerUsage, type Usage, add, noUsage } from "../../../dashboards/web/src/core/usage";
+import { CellError, PENDING, type Value, isMatrix } from "../../../dashboards/web/src/core/value";
+import { RequestError } from "../../../dashboards/web/src/net/cells";
+import { type Question, question, valueOf } from "../../shared/plan";
+
+/** What the engine needs of the world. */
+export interface World {
+  now(): number;
+  /** Calls back after some milliseconds; gives what undoes that. */
+  later(milliseconds: number, then: () => void): () => void;
+  /** Asks calls. */
+  ask(calls: Call[], signal: AbortSignal, onCell: (index: number, answer: Answer) => void): Promise<ServerUsage>;
+  /** Counts changed. */
+  progress(): void;
+}
+
+/** A formula on the sheet, as it is told of its value. */
+interface Formula {
+  question: Question;
+  answers: Map<string, Answer>;
+  show(value: Value): void;
+}
+
+/** A formula that fills is shown this often at most: every time, Excel calculates what depends on it. */
+const SHOW_MS = 250;
+
+/** The engine. */
+export class Engine {
+  readonly usage: Usage = noUsage();
+  private readonly batcher: Batcher;
+  private readonly memory = new Memory();
+  private readonly formulas = new Map<number, Formula>();
+  private readonly inFlight = new Map<number, AbortController>();
+  private readonly arrived = new Set<number>();
+  private stopWake: (() => void) | undefined;
+  private isShowing = false;
+  private last = 0;
+
+  constructor(private readonly world: World, private readonly limits: Limits = LIMITS) {
+    this.batcher = new Batcher(limits);
+  }
+
+  /** Calls without an answer. */
+  get pending(): number {
+    return this.batcher.pending;
+  }
+
+  /**
+   * A formula appears. `show` is told its value, and again when more of it is known; what is all known is shown before
+   * this returns, so that Excel has no time for its busy mark. Gives what the formula's going calls.
+   */
+  add(name: string, values: (Value | undefined)[], show: (value: Value) => void): () => void {
+    const id = (this.last += 1);
+    const formula: Formula = { question: question(name, values), answers: new Map(), show };
+    for (const key of formula.question.calls.keys()) {
+      const known = this.memory.get(key);
+      if (known) formula.answers.set(key, known);
+    }
+    const open = this.open(formula);
+    if (open.size === 0) {
+      show(this.valueOf(formula));
+      return () => undefined;
+    }
+    this.formulas.set(id, formula);
+    if (formula.answers.size > 0) show(this.valueOf(formula));
+    this.batcher.want(id, open, this.world.now());
+    this.poll();
+    return () => void this.world.later(this.limits.window, () => this.leave(id));
+  }
+
+  /** Asks again what failed, of formulas that are still there. */
+  retry(): void {
+    for (const [id, formula] of this.formulas) {
+      for (const [key, answer] of [...formula.answers]) if (answer.error) formula.answers.delete(key);
+      this.batcher.want(id, this.open(formula), this.world.now());
+    }
+    this.poll();
+  }
+
+  private leave(id: number): void {
+    this.formulas.delete(id);
+    this.batcher.want(id, new Map(), this.world.now());
+    this.poll();
+  }
+
+  private open({ question: { calls }, answers }: Formula): Map<string, Call> {
+    return new Map([...calls].filter(([key]) => !answers.has(key)));
+  }
+
+  private valueOf(formula: Formula): Value {
+    return valueOf(formula.question, (key) => formula.answers.get(key));
+  }
+
+  private poll(): void {
+    this.act(this.batcher.poll(this.world.now()));
+    this.stopWake?.();
+    const wake = this.batcher.wake();
+    this.stopWake =
+      wake === undefined ? undefined : this.world.later(Math.max(0, wake - this.world.now()), () => this.poll());
+    this.world.progress();
+  }
+
+  private act(actions: Action[]): void {
+    for (const action of actions) {
+      if (action.kind === "send") void this.send(action.request, action.calls);
+      else this.inFlight.get(action.request)?.abort();
+    }
+  }
+
+  private async send(request: number, calls: Call[]): Promise<void> {
+    const abort = new AbortController();
+    this.inFlight.set(request, abort);
+    const started = this.world.now();
+    this.usage.requests += 1;
+    this.usage.asked += calls.length;
+    let done = 0;
+    try {
+      const usage = await this.world.ask(calls, abort.signal, (index, answer) => {
+        done += 1;
+        const closed = this.batcher.answered(request, index);
+        if (closed) this.take(closed, answer);
+      });
+      add(this.usage, usage);
+      this.end(request, new RequestError("the server left the cell out", 500, undefined));
+    } catch (error) {
+      if (abort.signal.aborted) this.usage.cancelled += calls.length - done;
+      else this.end(request, error instanceof RequestError ? error : new RequestError(String(error), 500, undefined));
+    }
+    this.inFlight.delete(request);
+    this.usage.lastMs = this.world.now() - started;
+    this.usage.totalMs += this.usage.lastMs;
+    this.poll();
+  }
+
+  private end(request: number, error: RequestError): void {
+    const failure = { again: error.again, retryAfter: error.retryAfter };
+    const lost = this.batcher.ended(request, failure, this.world.now());
+    for (const closed of lost) this.take(closed, { error: new CellError("#N/A", error.message) });
+  }
+
+  private take({ key, cells }: { key: string; cells: number[] }, answer: Answer): void {
+    if (answer.error) this.usage.failed += 1;
+    else this.usage.answered += 1;
+    // A failure is not remembered: the same formula entered again asks again.
+    if (!answer.error) this.memory.put(key, answer);
+    for (const id of cells) {
+      this.formulas.get(id)?.answers.set(key, answer);
+      this.arrived.add(id);
+    }
+    if (this.isShowing) return;
+    // The first answers are shown at once, later ones together.
+    this.isShowing = true;
+    this.world.later(0, () => this.show());
+  }
+
+  private show(): void {
+    for (const id of this.arrived) {
+      const formula = this.formulas.get(id);
+      if (!formula) continue;
+      const value = this.valueOf(formula);
+      formula.show(value);
+      // What failed may be asked again while its formula stands.
+      const isOver = !cellsOf(value).some((cell) => cell === PENDING || cell instanceof CellError);
+      if (isOver) {
+        this.formulas.delete(id);
+        this.batcher.want(id, new Map(), this.world.now());
+      }
+    }
+    this.arrived.clear();
+    this.world.progress();
+    this.world.later(SHOW_MS, () => {
+      this.isShowing = this.arrived.size > 0;
+      if (this.isShowing) this.show();
+    });
+  }
+}
+
+function cellsOf(value: Value) {
+  return isMatrix(value) ? value.flat() : [value];
+}
