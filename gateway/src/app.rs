@@ -27,6 +27,7 @@ use crate::driver::{Coalescing, Driver, Engine, Ids, Plant, Shared, View};
 use crate::error::ApiError;
 use crate::health::Pulse;
 use crate::intake::Intake;
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::model::{Model, Runs};
 use crate::remote::Expressible;
@@ -202,10 +203,11 @@ fn shared(config: &Config, model: &Model, cost: CostModel) -> Shared {
     Shared {
         intake: Intake::new(config.limits.queue_rows_max),
         pulse: Pulse::default(),
-        metrics: Metrics::new(&model.name),
+        metrics: Metrics::new(&model.name, config.server.metric_tenants_max),
         results: Results::new(entries),
         accounts: Accounts::default(),
         view: Mutex::new(View { cost, ..View::default() }),
+        live: Arc::new(Live::new(config.live.clone())),
         ids: Ids::starting_at(clock.unix_ms()),
         clock,
     }

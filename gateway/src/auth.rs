@@ -101,6 +101,17 @@ pub(crate) fn bearer(request: &HttpRequest) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && fits).then(|| key.to_owned())
 }
 
+/// Refuses whoever does not hold the key of operators.
+pub(crate) fn operator(app: &App, request: &HttpRequest) -> Result<(), ApiError> {
+    let Some(key) = &app.config.auth.admin_key else { return Err(ApiError::NotConfigured("auth.admin_key")) };
+    let given = bearer(request).ok_or(ApiError::Unauthorized)?;
+    // Of hashes, so that the time of comparing says nothing of the key.
+    if Sha256::digest(given.as_bytes()) != Sha256::digest(key.0.as_bytes()) {
+        return Err(ApiError::Unauthorized);
+    }
+    Ok(())
+}
+
 async fn authenticate(app: &App, key: Option<String>) -> Result<Member, ApiError> {
     if app.config.auth.mode == AuthMode::None {
         return Ok(Member::usual(DEFAULT_TENANT));

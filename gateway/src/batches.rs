@@ -50,6 +50,17 @@ pub struct BatchRequest {
     pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
+/// Tokens of all answers of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tokens {
+    /// Prompt tokens.
+    pub input: u64,
+    /// Of those, tokens that were not computed.
+    pub cached: u64,
+    /// Output tokens.
+    pub output: u64,
+}
+
 /// What is known of a batch beside its rows, as the store keeps it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -60,6 +71,8 @@ pub struct Summary {
     pub completed: u64,
     /// Requests that failed, at the end.
     pub failed: u64,
+    /// Tokens of the answers, at the end.
+    pub tokens: Option<Tokens>,
     /// When the first could run.
     pub in_progress_at: Option<UnixMillis>,
     /// When the last was over.

@@ -91,6 +91,8 @@ pub struct State {
     pub ended: Option<Time>,
     /// The latency's periods, once it ended.
     pub periods: Option<Periods>,
+    /// From its arrival to the first token of any row.
+    pub first_token: Option<Nanos>,
     first_start: Option<Time>,
     last_prefill: Option<Time>,
 }
@@ -143,13 +145,7 @@ impl State {
         }
         self.status = status;
         self.ended = Some(now);
-        let start = self.first_start.unwrap_or(now);
-        let core_end = self.last_prefill.unwrap_or(start);
-        self.periods = Some(Periods {
-            waiting: start.since(arrival),
-            core: core_end.since(start),
-            tail: now.since(core_end),
-        });
+        self.periods = Some(Periods::between(arrival, self.first_start, self.last_prefill, now));
     }
 }
 
@@ -203,6 +199,7 @@ impl Board {
             deduplicated: 0,
             ended: None,
             periods: None,
+            first_token: None,
             first_start: None,
             last_prefill: None,
         };
@@ -245,6 +242,7 @@ impl Board {
         if is_first {
             state.first_start.get_or_insert(now);
             state.last_prefill = Some(now);
+            state.first_token.get_or_insert(now.since(self.arrival));
         }
         if !state.is_over() {
             let row = &mut state.rows[index as usize];

@@ -6,6 +6,7 @@
 
 mod bulk;
 mod executors;
+mod live;
 mod retrieval;
 
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use bulk::BulkConfig;
 pub use executors::{Dialect, ExecutorConfig, ExecutorKind, PromptForm, Secret};
+pub use live::LiveConfig;
 pub use retrieval::RetrievalConfig;
 
 /// Why the server does not start.
@@ -78,6 +80,8 @@ pub struct Config {
     pub retrieval: RetrievalConfig,
     /// Files and batches.
     pub bulk: BulkConfig,
+    /// The live view.
+    pub live: LiveConfig,
     /// How rows are shared out among executors.
     pub fleet: FleetConfig,
     /// What runs rows; without any, the local engine alone.
@@ -110,6 +114,8 @@ pub struct ServerConfig {
     pub drain_ms_max: Millis,
     /// `/healthz` fails when there is work and no step has finished for this long.
     pub stuck_ms_max: Millis,
+    /// Tenants that have series of their own in `/metrics`; later ones share one.
+    pub metric_tenants_max: usize,
 }
 
 impl Default for ServerConfig {
@@ -126,6 +132,7 @@ impl Default for ServerConfig {
             keep_alive_ms: Millis(15_000),
             drain_ms_max: Millis(30_000),
             stuck_ms_max: Millis(30_000),
+            metric_tenants_max: 100,
         }
     }
 }
@@ -399,6 +406,7 @@ impl Config {
         }
         self.retrieval.validate()?;
         self.bulk.validate()?;
+        self.live.validate()?;
         self.validate_executors()?;
         self.engine.validate().map_err(|(field, reason)| invalid(field, &reason))?;
         self.scheduler.validate().map_err(|error| invalid("scheduler", &error.to_string()))
@@ -519,6 +527,7 @@ mod tests {
     fn a_wrong_field_is_named() {
         refused("[server]\nlisen = \"127.0.0.1:1\"", "lisen");
         refused("[limits]\nrows_max = 0", "limits.rows_max");
+        refused("[live]\nframe_ms = 0", "live.frame_ms");
         refused("[store]\ndatabase = \"mysql://x\"", "store.database");
         refused("[server]\nlisten = \"nowhere\"", "line 2");
     }

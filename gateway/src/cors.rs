@@ -26,10 +26,12 @@ pub async fn answer<B: MessageBody + 'static>(
         _ => next.call(request).await?.map_into_boxed_body(),
     };
     if let Some(origin) = allowed {
-        let fixed: [(HeaderName, &'static str); 4] = [
+        let fixed: [(HeaderName, &'static str); 5] = [
             (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE"),
             (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, idempotency-key"),
             (header::ACCESS_CONTROL_MAX_AGE, "600"),
+            // Without its name here a page may not read when to come back.
+            (header::ACCESS_CONTROL_EXPOSE_HEADERS, "retry-after"),
             (header::VARY, "origin"),
         ];
         let headers = response.headers_mut();

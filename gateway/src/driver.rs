@@ -8,6 +8,7 @@ mod engine;
 mod fan_out;
 mod intake;
 mod plant;
+mod scene;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -21,6 +22,8 @@ use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::health::Pulse;
 use crate::intake::{CellKey, Intake, Message, OpenKey, Wait};
+use crate::live::Live;
+use crate::live::tell::Teller;
 use crate::metrics::Metrics;
 use crate::pins::{self, Filling, Pin};
 use crate::remote::ExecutorView;
@@ -46,6 +49,8 @@ pub struct Shared {
     pub accounts: Accounts,
     /// What the scheduler last said of itself.
     pub view: Mutex<View>,
+    /// What the live view shows.
+    pub live: Arc<Live>,
     /// Makes identifiers.
     pub ids: Ids,
 }
@@ -94,6 +99,8 @@ struct RowFlight {
     targets: Vec<Target>,
     text: String,
     tokens: u64,
+    /// When its last output came.
+    said: Option<Time>,
     key: Option<CellKey>,
 }
 
@@ -133,12 +140,15 @@ pub struct Driver {
     boards: HashMap<RelQueryId, (Arc<Board>, Vec<Spot>)>,
     /// Boards to wake once this round's events are all written.
     touched: HashMap<RelQueryId, Arc<Board>>,
+    /// What is to be told to those who look.
+    teller: Teller,
 }
 
 impl Driver {
     /// A loop at rest.
     pub fn new(plant: Plant, shared: Arc<Shared>, coalescing: Coalescing) -> Self {
         Self {
+            teller: Teller::new(Arc::clone(&shared.live)),
             plant,
             shared,
             coalescing,
@@ -173,6 +183,7 @@ impl Driver {
                         let now = self.shared.clock.now();
                         events.into_iter().for_each(|event| self.event(event, now));
                     }
+                    Message::Look => {}
                     Message::Stop => return self.fail_all(&ApiError::ShuttingDown),
                 }
             }
@@ -184,6 +195,7 @@ impl Driver {
                 self.shared.pulse.idle();
             }
             self.look();
+            self.show();
         }
     }
 
@@ -191,7 +203,8 @@ impl Driver {
     fn turn(&mut self) -> bool {
         match self.plant.turn(&self.shared) {
             Turn::Idle => false,
-            Turn::Stepped(events, now) => {
+            Turn::Stepped(events, now, step) => {
+                step.into_iter().for_each(|step| self.teller.stepped(*step));
                 events.into_iter().for_each(|event| self.event(event, now));
                 self.wake_readers();
                 true
@@ -232,6 +245,7 @@ impl Driver {
             self.shared.intake.finished(flight.rows.len() as u64);
             self.plant.cancel(id);
         }
+        self.teller.forget_open();
         self.open.clear();
         self.in_flight.clear();
         self.touched.clear();

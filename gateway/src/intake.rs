@@ -80,6 +80,8 @@ pub enum Message {
     Unpin(PinId),
     /// An executor of a fleet reports.
     News(News),
+    /// Somebody looks: wake up and show what there is.
+    Look,
     /// Fail what is unfinished and end the thread.
     Stop,
 }
@@ -157,6 +159,11 @@ impl Intake {
     /// Reports of an executor of a fleet. Bounded by the rows in flight.
     pub fn news(&self, news: News) {
         self.push(Message::News(news));
+    }
+
+    /// Says that somebody looks. Bounded by those who may.
+    pub fn look(&self) {
+        self.push(Message::Look);
     }
 
     /// Ends the loop.

@@ -19,8 +19,12 @@ pub fn object(body: &[u8]) -> Result<Fields, ApiError> {
     }
 }
 
-/// Parses strict JSON.
+/// A mark that some editors and programs write at the start of a text.
+pub const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Parses strict JSON. A byte order mark in front is left out, as RFC 8259 allows.
 pub fn value(body: &[u8]) -> Result<Value, ApiError> {
+    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     if body.iter().all(u8::is_ascii_whitespace) {
         return Err(ApiError::Malformed("the body is empty".into()));
     }

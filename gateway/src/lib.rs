@@ -31,6 +31,7 @@ pub mod health;
 pub mod intake;
 pub mod jobs;
 pub mod json;
+pub mod live;
 pub mod metrics;
 pub mod model;
 pub mod openapi;

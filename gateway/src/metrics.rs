@@ -5,15 +5,19 @@
 //! exist. `vllm:` names stand for what both servers have, so dashboards made for vLLM work.
 
 mod executor;
+mod tenant;
+mod vllm;
 
 use std::sync::Arc;
 
-use base::{BatchKind, BatchPlan, End, Nanos};
+use base::{BatchKind, BatchPlan, End, Nanos, TenantId};
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use scheduler::Stats;
 
 pub use executor::ExecutorMetrics;
+use tenant::Tenants;
+use vllm::Vllm;
 
 use crate::board::{State, Status, Usage};
 
@@ -63,8 +67,7 @@ pub struct Metrics {
     pub disconnects: Counter,
     /// Requests that joined what their idempotency key had begun.
     pub repeats: Counter,
-    /// Requests refused for a full queue.
-    pub overloaded: Counter,
+    overloaded: Counter,
     /// Replies cut short by their deadline.
     pub partial: Counter,
     /// Texts embedded for corpora and searches.
@@ -75,6 +78,12 @@ pub struct Metrics {
     pub retrieval_searches: Counter,
     /// Graphs made for large corpora.
     pub retrieval_graphs: Counter,
+    /// Live views that are open.
+    pub live_readers: Gauge,
+    /// Steps that live views were too slow to see.
+    pub live_lost_steps: Counter,
+    /// Replays of the last minutes.
+    pub what_ifs: Counter,
     prompt_tokens: Counter,
     computed_tokens: Counter,
     exact_tokens: Counter,
@@ -90,22 +99,8 @@ pub struct Metrics {
     prefix_queries: Counter,
     prefix_hits: Counter,
     preemptions: Counter,
+    tenants: Tenants,
     vllm: Vllm,
-}
-
-/// What vLLM exports under these names too.
-struct Vllm {
-    running: Gauge,
-    waiting: Gauge,
-    kv_usage: Gauge,
-    prefix_queries: Counter,
-    prefix_hits: Counter,
-    preemptions: Counter,
-    prompt_tokens: Counter,
-    generation_tokens: Counter,
-    success: [Counter; 2],
-    e2e: Histogram,
-    queue_time: Histogram,
 }
 
 /// Registers metrics with one recorder.
@@ -161,8 +156,8 @@ impl Registry<'_> {
 const METADATA: Metadata<'static> = Metadata::new("relserve", Level::INFO, None);
 
 impl Metrics {
-    /// Registers everything.
-    pub fn new(model: &str) -> Self {
+    /// Registers everything. Tenants beyond the first `tenants_max` share one series.
+    pub fn new(model: &str, tenants_max: usize) -> Self {
         let recorder = PrometheusBuilder::new()
             .set_buckets(&LATENCY_SECONDS)
             .and_then(|builder| {
@@ -176,10 +171,11 @@ impl Metrics {
             .and_then(|builder| {
                 builder.set_buckets_for_metric(Matcher::Full("relserve_step_seconds".into()), &STEP_SECONDS)
             })
+            .and_then(vllm::buckets)
             .expect("the bucket lists are not empty")
             .build_recorder();
         let recorder = Arc::new(recorder);
-        Self::register(&recorder, &Registry { recorder: &recorder, model: model.to_owned() })
+        Self::register(&recorder, &Registry { recorder: &recorder, model: model.to_owned() }, tenants_max)
     }
 
     /// The metrics of an executor of a fleet.
@@ -187,7 +183,7 @@ impl Metrics {
         ExecutorMetrics::new(&self.recorder, name)
     }
 
-    fn register(recorder: &Arc<PrometheusRecorder>, r: &Registry<'_>) -> Self {
+    fn register(recorder: &Arc<PrometheusRecorder>, r: &Registry<'_>, tenants_max: usize) -> Self {
         let steps = |kind| r.counter_of("relserve_steps_total", &[("kind", kind)], "Model steps by kind");
         let ended =
             |how| r.counter_of("relserve_relqueries_total", &[("status", how)], "RelQueries that ended");
@@ -237,6 +233,10 @@ impl Metrics {
             retrieval_searches: r.counter("relserve_retrieval_searches_total", "Searches of corpora"),
             retrieval_graphs: r
                 .counter("relserve_retrieval_graphs_total", "Graphs made for the indexes of large corpora"),
+            live_readers: r.gauge("relserve_live_readers", &[], "Live views that are open"),
+            live_lost_steps: r
+                .counter("relserve_live_lost_steps_total", "Steps that live views were too slow to see"),
+            what_ifs: r.counter("relserve_what_ifs_total", "Replays of the last minutes that were asked for"),
             prompt_tokens: r.counter("relserve_prompt_tokens_total", "Prompt tokens of finished rows"),
             computed_tokens: r.counter("relserve_computed_tokens_total", "Prompt tokens computed"),
             exact_tokens: r.counter(
@@ -264,6 +264,7 @@ impl Metrics {
             prefix_hits: r
                 .counter("relserve_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache"),
             preemptions: r.counter("relserve_preemptions_total", "Rows preempted for want of blocks"),
+            tenants: Tenants::new(Arc::clone(recorder), tenants_max),
             vllm: Vllm::register(r),
         }
     }
@@ -293,29 +294,34 @@ impl Metrics {
         self.step_seconds.record(running.as_seconds());
     }
 
-    /// A row finished.
-    pub fn row_done(&self, end: End, usage: Usage) {
+    /// A row of a tenant finished.
+    pub fn row_done(&self, tenant: TenantId, end: End, usage: Usage) {
         match end {
-            End::Stop => {
-                self.rows_stop.increment(1);
-                self.vllm.success[0].increment(1);
-            }
-            End::Length => {
-                self.rows_length.increment(1);
-                self.vllm.success[1].increment(1);
-            }
+            End::Stop => self.rows_stop.increment(1),
+            End::Length => self.rows_length.increment(1),
         }
         self.prompt_tokens.increment(usage.prompt.0);
         self.computed_tokens.increment(usage.computed.0);
         self.exact_tokens.increment(usage.exact().0);
         self.shifted_tokens.increment(usage.shifted.0);
         self.output_tokens.increment(usage.output.0);
-        self.vllm.prompt_tokens.increment(usage.prompt.0);
-        self.vllm.generation_tokens.increment(usage.output.0);
+        self.tenants.row_done(tenant, usage);
+        self.vllm.row_done(end, usage);
     }
 
-    /// A relQuery ended.
-    pub fn relquery_done(&self, state: &State) {
+    /// A row went on this long after its last token.
+    pub fn token_after(&self, gap: Nanos) {
+        self.vllm.token_after(gap);
+    }
+
+    /// A request of a tenant was refused for a full queue.
+    pub fn overloaded(&self, tenant: TenantId) {
+        self.overloaded.increment(1);
+        self.tenants.refused(tenant);
+    }
+
+    /// A relQuery of a tenant ended.
+    pub fn relquery_done(&self, tenant: TenantId, state: &State) {
         match &state.status {
             Status::Running => return,
             Status::Cancelled => return self.relqueries_cancelled.increment(1),
@@ -327,8 +333,8 @@ impl Metrics {
         self.waiting.record(periods.waiting.as_seconds());
         self.core.record(periods.core.as_seconds());
         self.tail.record(periods.tail.as_seconds());
-        self.vllm.e2e.record(periods.total().as_seconds());
-        self.vllm.queue_time.record(periods.waiting.as_seconds());
+        self.tenants.relquery_done(tenant, periods.total());
+        self.vllm.relquery_done(periods, state.first_token);
     }
 
     /// The scheduler's counts.
@@ -346,34 +352,7 @@ impl Metrics {
         self.forced_tokens.absolute(stats.forced_tokens);
         self.guessed_tokens.absolute(stats.guessed_tokens);
         self.accepted_tokens.absolute(stats.accepted_tokens);
-        self.vllm.running.set(f64::from(stats.rows_running));
-        self.vllm.waiting.set(f64::from(stats.rows_waiting));
-        self.vllm.kv_usage.set(f64::from(stats.kv_used_blocks) / f64::from(stats.kv_total_blocks.max(1)));
-        self.vllm.prefix_queries.absolute(stats.prompt_tokens);
-        self.vllm.prefix_hits.absolute(stats.prefix_hit_tokens);
-        self.vllm.preemptions.absolute(stats.preemptions);
-    }
-}
-
-impl Vllm {
-    fn register(r: &Registry<'_>) -> Self {
-        let success = |reason| {
-            let labels = [("finished_reason", reason)];
-            r.counter_of("vllm:request_success_total", &labels, "Rows finished")
-        };
-        Self {
-            running: r.gauge("vllm:num_requests_running", &[], "Rows that hold KV memory"),
-            waiting: r.gauge("vllm:num_requests_waiting", &[], "Rows that wait"),
-            kv_usage: r.gauge("vllm:kv_cache_usage_perc", &[], "Share of KV blocks in use; 1 is all"),
-            prefix_queries: r.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up"),
-            prefix_hits: r.counter("vllm:prefix_cache_hits_total", "Prompt tokens found"),
-            preemptions: r.counter("vllm:num_preemptions_total", "Rows preempted"),
-            prompt_tokens: r.counter("vllm:prompt_tokens_total", "Prompt tokens"),
-            generation_tokens: r.counter("vllm:generation_tokens_total", "Output tokens"),
-            success: [success("stop"), success("length")],
-            e2e: r.histogram("vllm:e2e_request_latency_seconds", "Latency of relQueries"),
-            queue_time: r.histogram("vllm:request_queue_time_seconds", "Arrival to the first prefill"),
-        }
+        self.vllm.look(stats);
     }
 }
 
@@ -383,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_metric_is_visible_before_its_first_event_and_two_servers_do_not_share_it() {
-        let (first, second) = (Metrics::new("demo"), Metrics::new("demo"));
+        let (first, second) = (Metrics::new("demo", 1), Metrics::new("demo", 1));
         first.disconnects.increment(3);
         assert!(first.render().contains("relserve_disconnects_total 3"));
         assert!(second.render().contains("relserve_disconnects_total 0"));

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::routes::{
-    batches, cells, corpora, executors, files, openai, ops, prompts, query, relqueries, schemas,
+    batches, cells, corpora, executors, files, live, openai, ops, prompts, query, relqueries, schemas,
 };
 
 /// The document.
@@ -45,6 +45,9 @@ use crate::routes::{
         executors::list,
         executors::drain,
         executors::resume,
+        live::events,
+        live::trace,
+        live::what_if,
         ops::healthz,
         ops::readyz,
         ops::metrics,

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{After, Bytes, ChatTemplate, Constraint, Generation, TenantId, TokenCount, Tokenizer, WorkItem};
+use base::{Bytes, ChatTemplate, Constraint, Generation, TenantId, TokenCount, Tokenizer, WorkItem};
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
 use ir::{Cell, LowerOptions, Lowered, Plan, Row, RowProblem, Rules, Table, Template};
 use serde_json::Value;
@@ -298,7 +298,7 @@ impl Rows {
             Order::Rows => Rules::all(),
             Order::Fields => Rules::all().with_fields(),
         };
-        let (plan, _) = ir::rewrite(plan, &rules, &|texts| lengths(&*lowering.model.text, texts));
+        let (plan, _) = ir::rewrite(plan, &rules, &|texts| lowering.model.text.count_stretches(texts));
         let seed = lowering.sampling.seed.unwrap_or_else(rand::random);
         let Lowered { items, answers } = lower_plan(&plan, lowering, seed)?;
         let mut job: Vec<JobRow> = items.into_iter().map(|item| job_row(item, lowering)).collect();
@@ -317,13 +317,6 @@ impl Rows {
         }
         Ok((Part { open: None, rows: job }, failed))
     }
-}
-
-/// Tokens of texts, each by itself.
-fn lengths(tokenizer: &dyn Tokenizer, texts: &[String]) -> Vec<u32> {
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let encoded = tokenizer.encode_stretches(After::Nothing, "", &texts);
-    encoded.iter().map(|tokens| u32::try_from(tokens.len()).unwrap_or(u32::MAX)).collect()
 }
 
 /// Bytes of the longest token there is: published vocabularies stay below it.

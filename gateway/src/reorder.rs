@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use base::{ChatTemplate, TokenCount};
+use base::{ChatTemplate, TokenCount, Tokenizer};
 use clap::{Args, ValueEnum};
 use ir::Template;
 use ir::reorder::{
@@ -18,7 +18,7 @@ use sim::SimExecutor;
 use crate::backend;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::tables::{FileTable, Price, Question, Runner, Sharing, TableError, answer_of, tokens};
+use crate::tables::{FileTable, Price, Question, Runner, Sharing, TableError, answer_of};
 
 /// What went wrong, for a person at a terminal.
 type Failure = Box<dyn std::error::Error>;
@@ -88,9 +88,6 @@ enum Stop {
     Paper,
 }
 
-/// Cells compared while dependencies are looked for.
-const DEPENDENCY_CELLS_MAX: u64 = 100_000_000;
-
 /// Orders of fields that are shown.
 const ORDERS_SHOWN: usize = 5;
 
@@ -110,7 +107,7 @@ impl Reorder {
         let file = self.read()?;
         let clock = Clock::start();
         let table = file.interned(&|texts| match self.lengths {
-            Lengths::Tokens => tokens(text, texts),
+            Lengths::Tokens => text.count_stretches(texts),
             Lengths::Characters => ir::characters(texts),
         })?;
         let interned = ms(clock);
@@ -158,7 +155,7 @@ impl Reorder {
     /// The declared dependencies, all of which must hold; or all that are found.
     fn dependencies(&self, file: &FileTable, table: &FieldTable) -> Result<Dependencies, Failure> {
         if self.dependencies.is_empty() {
-            return Ok(Dependencies::discover(table, DEPENDENCY_CELLS_MAX));
+            return Ok(Dependencies::discover(table, Dependencies::CELLS_MAX));
         }
         let mut declared = Vec::new();
         for group in &self.dependencies {
@@ -211,7 +208,7 @@ impl Reorder {
         file: &FileTable,
         table: &FieldTable,
         lines: &[Line],
-        text: (&dyn base::Tokenizer, Option<&dyn ChatTemplate>),
+        text: (&dyn Tokenizer, Option<&dyn ChatTemplate>),
     ) -> Result<(), Failure> {
         let template = Template::parse(&self.template).map_err(|error| format!("--template: {error}"))?;
         if !template.has_record() {

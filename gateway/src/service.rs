@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use actix_web::web::Data;
-use base::{End, Millis, RelQueryId, ServiceClass, TokenCount};
+use base::{End, Millis, RelQueryId, ServiceClass, TenantId, TokenCount};
 use serde_json::{Value, json};
 use store::{ResultKey, UnixMillis};
 
@@ -77,7 +77,7 @@ pub async fn submit(
     app.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
     app.registry.insert(&board);
     if board.read().is_over() {
-        app.shared.metrics.relquery_done(&board.read());
+        app.shared.metrics.relquery_done(caller.tenant, &board.read());
     }
     let claim = Claim::new(app, Arc::clone(&board));
     let deadline = deadline.map(|span| now + span.into());
@@ -86,7 +86,7 @@ pub async fn submit(
         && let Err(full) = app.shared.intake.submit(job)
     {
         claim.refuse();
-        return Err(overloaded(app, full));
+        return Err(overloaded(app, caller.tenant, full));
     }
     Ok(claim)
 }
@@ -169,13 +169,13 @@ fn parse_answer(value: &str) -> Option<Answer> {
     })
 }
 
-fn overloaded(app: &App, full: Full) -> ApiError {
+fn overloaded(app: &App, tenant: TenantId, full: Full) -> ApiError {
     // An empty queue would not take it either: telling it to come back would be a lie.
     if full.asked > full.limit {
         let limit = format!("{} rows, the whole queue (limits.queue_rows_max)", full.limit);
         return ApiError::TooLarge { what: format!("a request of {} rows", full.asked), limit };
     }
-    app.shared.metrics.overloaded.increment(1);
+    app.shared.metrics.overloaded(tenant);
     // Rows leave at some rate; half the queue gone is a fair time to come back. Without a measured rate: a second.
     let elapsed = app.shared.clock.now().0 / 1_000_000_000;
     let rate = app.shared.pulse.rows() / elapsed.max(1);

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{ChatTemplate, Generation, TokenCount, Tokenizer, WorkItem};
-use ir::reorder::{Column, FieldTable, Reordering};
+use ir::reorder::{FieldTable, Reordering};
+use ir::rewrite::Measure;
 use ir::{Cell, LowerOptions, Plan, Row, Table, Template};
 
 pub use price::Price;
@@ -139,15 +140,11 @@ impl FileTable {
     }
 
     /// The table as the solver sees it; `lengths` measures entries of records, each different one once.
-    pub fn interned(&self, lengths: &dyn Fn(&[String]) -> Vec<u32>) -> Result<FieldTable, TableError> {
-        let column = |position: usize| {
-            let cells = self.rows.iter().map(|row| &row[position]);
-            let entry = |cell: &&Cell| {
-                format!("{}: {}, ", serde_json::Value::from(self.columns[position].as_str()), cell.json())
-            };
-            Column::measured(cells, |cells| lengths(&cells.iter().map(entry).collect::<Vec<_>>()))
+    pub fn interned(&self, lengths: Measure<'_>) -> Result<FieldTable, TableError> {
+        let column = |(position, name): (usize, &String)| {
+            ir::record_column(name, self.rows.iter().map(|row| &row[position]), lengths)
         };
-        Ok(FieldTable::new((0..self.columns.len()).map(column).collect())?)
+        Ok(FieldTable::new(self.columns.iter().enumerate().map(column).collect())?)
     }
 
     /// The prompts of rows and fields in this order. A row's number is that of its place in the file.
@@ -176,13 +173,6 @@ impl FileTable {
     }
 }
 
-/// Tokens of texts, each by itself.
-pub fn tokens(tokenizer: &dyn Tokenizer, texts: &[String]) -> Vec<u32> {
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let encoded = tokenizer.encode_stretches(base::After::Nothing, "", &texts);
-    encoded.iter().map(|tokens| u32::try_from(tokens.len()).unwrap_or(u32::MAX)).collect()
-}
-
 /// An answer of at most so many tokens, of which all are written.
 pub fn answer_of(output: u64) -> Arc<Generation> {
     let output_max = TokenCount(output);
@@ -202,7 +192,7 @@ mod tests {
     fn a_file_is_read_and_asked_about_in_any_order() {
         let beers = FileTable::parse(BEERS.as_bytes(), 10).expect("a table");
         assert_eq!(beers.rows[1], [Cell::from("2"), Cell::from("a \"b\""), Cell::Null]);
-        let table = beers.interned(&|texts| tokens(&ByteText, texts)).expect("it is small");
+        let table = beers.interned(&|texts| ByteText.count_stretches(texts)).expect("it is small");
         let order = ggr(&table, &Dependencies::discover(&table, 1_000), &EarlyStop::default());
         let template = Template::parse("Q {*}").expect("a template");
         let generation = answer_of(1);

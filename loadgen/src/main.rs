@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use loadgen::Error;
+use loadgen::beside::{Beside, measure};
 use loadgen::client::Target;
 use loadgen::compare::{Plan, compare};
 use loadgen::html::{Run, page};
@@ -25,6 +26,8 @@ use loadgen::workload::{RelQuery, trace};
 const SOAK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a soak waits for one answer.
 const SOAK_REQUEST_MAX: Duration = Duration::from_secs(300);
+/// How long a column may take.
+const BESIDE_REQUEST_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// A black-box load generator for relQuery servers.
 #[derive(Parser)]
@@ -113,6 +116,31 @@ enum Action {
         /// Clients at once.
         #[arg(long, default_value_t = 8)]
         clients: u32,
+    },
+    /// Start the server, and ask it for a few cells at rest and again while a column of another tenant runs: both times, and their
+    /// ratio.
+    Beside {
+        /// The server's program.
+        #[arg(long)]
+        server: PathBuf,
+        /// Further arguments of the server, in one string; split at white space.
+        #[arg(long, default_value = "", allow_hyphen_values = true)]
+        server_args: String,
+        /// The policy that the server is started with.
+        #[arg(long, default_value = "ours")]
+        policy: String,
+        /// Rows of the column.
+        #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
+        rows: u32,
+        /// Cells that are asked together.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+        cells: u32,
+        /// How often they are asked, at rest and again beside the column.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+        /// What stands in the cells.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
     },
     /// Regenerate the figures and tables of the RelServe paper in virtual time, with its claims beside ours.
     Reproduce {
@@ -204,6 +232,16 @@ async fn act(command: Action) -> Result<bool, Error> {
             server.stop_well().await?;
             say("the server ended well\n");
             Ok(tally.is_sound())
+        }
+        Action::Beside { server: program, server_args, policy, rows, cells, rounds, seed } => {
+            let arguments: Vec<String> = server_args.split_whitespace().map(str::to_owned).collect();
+            let server = Server::start(&program, &arguments, &policy, BESIDE_REQUEST_MAX).await?;
+            let key = server.key_of(&program, "column").await?;
+            let column = Target { key: Some(key), ..server.target.clone() };
+            let outcome = measure(&server.target, &column, Beside { rows, cells, rounds, seed }).await?;
+            say(&outcome.text());
+            server.stop().await?;
+            Ok(outcome.is_sound())
         }
         Action::Reproduce { quick, out } => {
             let scope = if quick { Scope::quick() } else { Scope::paper() };

@@ -122,6 +122,17 @@ impl Server {
         }
     }
 
+    /// A key of another tenant, made by the server's own command beside it. For one that was started by [`Self::start`].
+    pub async fn key_of(&self, program: &Path, tenant: &str) -> Result<String, Error> {
+        let data = self.dir.path().join("data");
+        let make = ["key", "create", tenant, "--tenant", tenant, "--data-dir"];
+        let made = Command::new(program).args(make).arg(data).stdin(Stdio::null()).output().await;
+        let made = made.map_err(|error| self.error(error.to_string()))?;
+        let said = String::from_utf8_lossy(&made.stdout);
+        let key = said.lines().find_map(|line| line.strip_prefix(KEY_LINE)).map(|key| key.trim().to_owned());
+        key.ok_or_else(|| self.error(format!("no key was made: {}", String::from_utf8_lossy(&made.stderr))))
+    }
+
     /// What the server says of its scheduler, if it does: `GET /v1/scheduler` with a field `cost`.
     pub async fn scheduler(&self) -> Option<serde_json::Value> {
         let response = self.target.get("/v1/scheduler").send().await.ok()?;

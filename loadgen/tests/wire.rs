@@ -1,6 +1,8 @@
 //! The client against a server of a few lines: what it sends, what it understands, what it records when
 //! things go wrong.
 
+#[path = "wire/beside.rs"]
+mod beside;
 mod support;
 
 use std::path::Path;

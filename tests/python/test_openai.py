@@ -229,6 +229,8 @@ class Batches(Case):
         self.assertEqual((counts.total, counts.completed, counts.failed), (3, 2, 1))
         answers = [json.loads(line) for line in self.client.files.content(batch.output_file_id).text.splitlines()]
         self.assertEqual([answer["custom_id"] for answer in answers], ["a", "c"])
+        spent = sum(answer["response"]["body"]["usage"]["total_tokens"] for answer in answers)
+        self.assertEqual(batch.usage.total_tokens, spent)
         content = self.chat().choices[0].message.content
         for answer in answers:
             self.assertEqual(answer["response"]["status_code"], 200)

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use actix_web::web::Data;
 use base::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::{BatchEnd, TicketRow, TicketState, UnixMillis};
 
 use super::lines::{LineError, Request};
 use super::run::note;
 use super::watch::Stop;
-use super::{Batch, Summary};
+use super::{Batch, Summary, Tokens};
 use crate::app::App;
 use crate::files::{Draft, Lines};
 
@@ -49,8 +49,9 @@ async fn try_finish(app: &Data<App>, batch: &mut Batch, stop: &Stop) -> Result<(
     }
     let mut files = Vec::new();
     let mut written = [None, None];
+    let mut tokens = Tokens::default();
     for (failed, place) in [false, true].into_iter().zip(&mut written) {
-        if let Some(file) = leave(app, batch, failed).await? {
+        if let Some(file) = leave(app, batch, failed, &mut tokens).await? {
             *place = Some(file.0.clone());
             files.push(file);
         }
@@ -60,6 +61,7 @@ async fn try_finish(app: &Data<App>, batch: &mut Batch, stop: &Stop) -> Result<(
     let summary = Summary {
         completed: counts.over - counts.failed,
         failed: counts.failed,
+        tokens: Some(tokens),
         ended_at: Some(UnixMillis(app.shared.clock.unix_ms())),
         is_expired: *stop == Stop::Expired,
         errors: match stop {
@@ -109,11 +111,25 @@ pub(super) fn request_id(batch: &Batch, line: u32) -> String {
     format!("batch_req_{}_{line}", batch.id.trim_start_matches("batch_"))
 }
 
-/// Writes the rows that failed, or that did not, into a file in the order of the input; none where there are none.
+impl Tokens {
+    /// Adds a recorded answer; one without usage adds nothing.
+    fn add(&mut self, result: &str) {
+        let result: Value = serde_json::from_str(result).unwrap_or_default();
+        let usage = &result["response"]["body"]["usage"];
+        let count = |field: &Value| field.as_u64().unwrap_or(0);
+        self.input += count(&usage["prompt_tokens"]);
+        self.cached += count(&usage["prompt_tokens_details"]["cached_tokens"]);
+        self.output += count(&usage["completion_tokens"]);
+    }
+}
+
+/// Writes the rows that failed, or that did not, into a file in the order of the input, and adds up what they spent;
+/// no file where there are none.
 async fn leave(
     app: &Data<App>,
     batch: &Batch,
     failed: bool,
+    tokens: &mut Tokens,
 ) -> Result<Option<(String, Bytes, u64)>, store::Error> {
     let name = format!("{}_{}.jsonl", batch.id, if failed { "errors" } else { "output" });
     let expires = UnixMillis(app.shared.clock.unix_ms()).after(app.config.bulk.keep_ms_max);
@@ -126,6 +142,7 @@ async fn leave(
         for row in rows {
             from = row.row + 1;
             lines += 1;
+            tokens.add(&row.result);
             chunk.push_str(&row.result);
             chunk.push('\n');
         }

@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_wrong_frame_is_told_with_its_line_and_field() {
-        assert_eq!(check(&format!("{}\n\n{}\n", line("a"), line("b"))), Ok(2));
+        assert_eq!(check(&format!("\u{feff}{}\n\n{}\n", line("a"), line("b"))), Ok(2));
         for (bad, number, param) in [
             ("{".to_owned(), 2, None),
             ("[]".into(), 2, None),

@@ -9,7 +9,7 @@ mod suite;
 
 use std::path::PathBuf;
 
-use base::{ChatTemplate, TokenCount};
+use base::{ChatTemplate, TokenCount, Tokenizer};
 use engine::{Engine, ModelText};
 use ir::reorder::{Dependencies, EarlyStop, Reordering, ggr};
 use ir::{Cell, Template};
@@ -19,7 +19,7 @@ use super::BenchError;
 use crate::backend;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::tables::{FileTable, Question, Runner, Sharing, TableError, answer_of, tokens};
+use crate::tables::{FileTable, Question, Runner, Sharing, TableError, answer_of};
 use suite::{Query, Suite};
 
 /// What to run.
@@ -169,10 +169,13 @@ impl Bench<'_> {
         template: &Template,
         output: u64,
     ) -> Result<crate::tables::Ran, TableError> {
-        let fields = table.interned(&|texts| tokens(self.text, texts))?;
+        let fields = table.interned(&|texts| self.text.count_stretches(texts))?;
         let order = match way {
             Way::NoCache | Way::Original => Reordering::original(&fields),
-            Way::Ggr => ggr(&fields, &Dependencies::discover(&fields, 100_000_000), &EarlyStop::default()),
+            Way::Ggr => {
+                let dependencies = Dependencies::discover(&fields, Dependencies::CELLS_MAX);
+                ggr(&fields, &dependencies, &EarlyStop::default())
+            }
         };
         let items = self.prompts(table, &order, template, output)?;
         self.runner.run(items, if way == Way::NoCache { Sharing::Nothing } else { Sharing::Prefixes })

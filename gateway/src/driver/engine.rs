@@ -6,6 +6,7 @@ use base::{Executor, StepOutcome, Time};
 use scheduler::{Event, Scheduler};
 
 use super::Shared;
+use crate::live::describe::{Course, Step};
 
 /// An engine and what is wanted of it.
 pub struct Engine {
@@ -20,8 +21,8 @@ pub struct Engine {
 pub(crate) enum Turn {
     /// There was nothing to do.
     Idle,
-    /// A step ended at this time.
-    Stepped(Vec<Event>, Time),
+    /// A step ended at this time; described where somebody looks.
+    Stepped(Vec<Event>, Time, Option<Box<Step>>),
     /// The executor is gone for good.
     Dead,
 }
@@ -45,6 +46,8 @@ impl Engine {
         let gap = self.last_end.map(|end| planned.since(end));
         let result = std::panic::catch_unwind(AssertUnwindSafe(|| self.executor.step(&plan)));
         let now = clock.now();
+        let mut told = shared.live.is_watched().then(|| Box::new(Step::of(&self.scheduler, &plan)));
+        let is_failed = !matches!(result, Ok(Ok(_)));
         let events = match result {
             Ok(Ok(outcome)) => self.applied(outcome, planning, now),
             Ok(Err(error)) => {
@@ -62,7 +65,10 @@ impl Engine {
         let applied = clock.now();
         let scheduling = planned.since(planning) + applied.since(now);
         shared.metrics.step(&plan, gap, scheduling, now.since(planned));
-        Turn::Stepped(events, now)
+        if let Some(told) = &mut told {
+            told.course = Course { start: planned, took: now.since(planned), scheduling, gap, is_failed };
+        }
+        Turn::Stepped(events, now, told)
     }
 
     /// The scheduler's model of the machine is fitted to the time from step to step, not to the executor's

@@ -32,6 +32,7 @@ impl Driver {
                     flight.pin = None;
                 }
                 self.spend(account, usage);
+                self.teller.row_ended(relquery, row, usage.output.0, true);
                 self.shared.metrics.rows_failed.increment(1);
                 let error = match error {
                     RowError::Refused(reason) => ApiError::RowRefused(reason),
@@ -44,6 +45,7 @@ impl Driver {
                 }
             }
             Event::RelQueryDone { relquery, periods, .. } => {
+                self.teller.ended(relquery, Some(periods), now);
                 let Some(flight) = self.close(relquery) else { return };
                 if let Some(filling) = flight.pin.filter(|pin| self.plant.is_pinned(pin.id())) {
                     filling.done();
@@ -61,6 +63,10 @@ impl Driver {
         let Some(row) = row else { return };
         row.tokens += 1;
         row.text.push_str(text);
+        // Tokens of one step come together.
+        if let Some(before) = row.said.replace(now).filter(|before| *before < now) {
+            self.shared.metrics.token_after(now.since(before));
+        }
         for target in &row.targets {
             if let Some(token) = token {
                 target.board.keep_token(target.index, token);
@@ -73,7 +79,8 @@ impl Driver {
     fn row_done(&mut self, id: RelQueryId, number: u32, end: End, usage: Usage, now: Time) {
         let Some((account, row)) = self.finish_row(id, number) else { return };
         self.spend(account, usage);
-        self.shared.metrics.row_done(end, usage);
+        self.teller.row_ended(id, number, usage.output.0, false);
+        self.shared.metrics.row_done(account.tenant, end, usage);
         if let Some(key) = row.key {
             let answer =
                 Answer { text: row.text.as_str().into(), end, prompt: usage.prompt, output: usage.output };
@@ -115,7 +122,7 @@ impl Driver {
             // A board that was ended early still has rows in flight: its `Leave` is on the way and takes them out.
             if state.status == Status::Completed {
                 self.boards.remove(&id);
-                self.shared.metrics.relquery_done(&state);
+                self.shared.metrics.relquery_done(board.tenant, &state);
             }
             drop(state);
             board.notify();

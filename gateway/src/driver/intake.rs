@@ -11,6 +11,7 @@ use crate::account::Account;
 use crate::board::{Board, RowState, Source, Status};
 use crate::error::ApiError;
 use crate::intake::{Job, JobRow, OpenKey, Part};
+use crate::live::Name;
 use crate::pins::Filling;
 
 /// Where rows go.
@@ -107,12 +108,14 @@ impl Driver {
                 index,
                 source: if i == 0 { Source::Model } else { Source::Shared },
             });
-            let flight =
-                RowFlight { targets: targets.collect(), text: String::new(), tokens: 0, key: row.key };
+            let targets = targets.collect();
+            let flight = RowFlight { targets, text: String::new(), tokens: 0, said: None, key: row.key };
             flights.insert(number, flight);
         }
         let count = submission.items.len();
         let arrival = submission.arrival;
+        let name = Name { route: account.route, request: (!join).then_some(board.id) };
+        let measured = self.teller.measure(&submission, name);
         let result = if join {
             self.shared.metrics.rows_coalesced.increment(count as u64);
             self.plant.extend(id, submission.items)
@@ -122,6 +125,7 @@ impl Driver {
         if let Err(refused) = result {
             return self.refuse(flights, &refused);
         }
+        self.teller.arrived(measured);
         if let Some((_, places)) = self.boards.get_mut(&board.id) {
             places.extend(flights.keys().map(|number| (id, *number)));
         }
@@ -178,7 +182,7 @@ impl Driver {
     /// Nobody reads a board any more: rows that nobody else wants are cancelled.
     pub(super) fn leave(&mut self, board: &Arc<Board>) {
         let Some((_, places)) = self.boards.remove(&board.id) else { return };
-        self.shared.metrics.relquery_done(&board.read());
+        self.shared.metrics.relquery_done(board.tenant, &board.read());
         for (id, number) in places {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
             let Some(row) = flight.rows.get_mut(&number) else { continue };
@@ -186,9 +190,10 @@ impl Driver {
             if !row.targets.is_empty() {
                 continue;
             }
-            let key = row.key;
+            let (key, tokens) = (row.key, row.tokens);
             flight.pin = None;
             flight.rows.remove(&number);
+            self.teller.row_ended(id, number, tokens, false);
             if let Some(key) = key {
                 self.in_flight.remove(&(flight.account.tenant, key));
             }
@@ -197,6 +202,7 @@ impl Driver {
             if flight.rows.is_empty() {
                 self.plant.cancel(id);
                 self.close(id);
+                self.teller.ended(id, None, self.shared.clock.now());
             } else {
                 self.plant.cancel_row(id, number);
             }

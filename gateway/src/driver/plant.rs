@@ -2,7 +2,7 @@
 //! same events, so that flights, coalescing, single-flight and cancellation are one code path.
 
 use base::{Nanos, PinId, RelQueryId, Submission, WorkItem};
-use scheduler::{Event, Refused};
+use scheduler::{Event, Refused, Stats, Survey};
 
 use super::engine::{Engine, Turn};
 use super::{Shared, View};
@@ -97,7 +97,7 @@ impl Plant {
             Self::Engine(engine) => engine.turn(shared),
             Self::Fleet(fleet) => match fleet.turn(shared) {
                 events if events.is_empty() => Turn::Idle,
-                events => Turn::Stepped(events, shared.clock.now()),
+                events => Turn::Stepped(events, shared.clock.now(), None),
             },
         }
     }
@@ -107,6 +107,14 @@ impl Plant {
         match self {
             Self::Engine(_) => None,
             Self::Fleet(fleet) => fleet.patience(shared.clock.now()),
+        }
+    }
+
+    /// Queue and memory, with the first `most` relQueries.
+    pub(super) fn survey(&self, most: usize) -> (Stats, Survey) {
+        match self {
+            Self::Engine(engine) => (engine.scheduler.stats(), engine.scheduler.survey(most)),
+            Self::Fleet(fleet) => fleet.survey(most),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base::{Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
-use scheduler::{Event, FleetConfig, Refused};
+use scheduler::{Event, FleetConfig, Refused, Stats, Survey};
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
@@ -332,6 +332,11 @@ impl Fleet {
         let changes = self.lanes.iter().filter_map(|lane| lane.changes_at(now));
         let next = changes.chain(self.queue.next_alarm()).min()?;
         Some(next.since(now))
+    }
+
+    /// The queue, with the first `most` relQueries.
+    pub(crate) fn survey(&self, most: usize) -> (Stats, Survey) {
+        (self.queue.stats().totals, self.queue.survey(most))
     }
 
     /// What it says of itself.

@@ -212,7 +212,7 @@ mod tests {
             open_end: 1,
         };
         let reach = Reach::Server { client: Client::new(&config).expect("a client"), manner };
-        Lane::new("a".into(), reach, &config, Metrics::new("m").executor("a"))
+        Lane::new("a".into(), reach, &config, Metrics::new("m", 1).executor("a"))
     }
 
     fn unwell(is_gone: bool) -> Result<(), Unwell> {

@@ -56,7 +56,7 @@ fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receive
         }
         match engine.turn(shared) {
             Turn::Idle => is_idle = true,
-            Turn::Stepped(events, _) => shared.intake.news(News::Events { replica, events }),
+            Turn::Stepped(events, ..) => shared.intake.news(News::Events { replica, events }),
             Turn::Dead => {
                 let reason = "the engine has failed; the server needs a restart".into();
                 let result = Err(Unwell { reason, is_gone: true });

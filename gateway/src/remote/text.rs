@@ -4,6 +4,7 @@
 //! So everything between a request and its prompt works as it does on a real tokenizer (sharing, order, prefixes, keys),
 //! and a prompt can be taken apart again into what a server is sent: messages, or one text.
 
+use base::text::ByteText;
 use base::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, TokenId, Tokenizer};
 
 /// Bytes, and the marks of a conversation.
@@ -81,17 +82,16 @@ impl Tokenizer for PlainText {
         parts
     }
 
-    fn encode_stretch(&self, _: After, text: &str) -> Vec<TokenId> {
-        self.encode_data(text)
+    fn encode_stretch(&self, after: After, text: &str) -> Vec<TokenId> {
+        ByteText.encode_stretch(after, text)
     }
 
     fn encode_data(&self, text: &str) -> Vec<TokenId> {
-        text.bytes().map(|byte| TokenId(u32::from(byte))).collect()
+        ByteText.encode_data(text)
     }
 
     fn decode(&self, tokens: &[TokenId]) -> String {
-        let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(token.0).ok()).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+        ByteText.decode(tokens)
     }
 
     fn vocab_size(&self) -> u32 {

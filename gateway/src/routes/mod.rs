@@ -5,8 +5,10 @@ pub mod cells;
 pub mod corpora;
 pub mod executors;
 pub mod files;
+pub mod live;
 pub mod openai;
 pub mod ops;
+pub mod page;
 pub mod prompts;
 pub mod query;
 pub mod relqueries;
@@ -38,7 +40,9 @@ pub fn configure(routes: &mut ServiceConfig) {
     files::configure(routes);
     batches::configure(routes);
     executors::configure(routes);
+    live::configure(routes);
     ops::configure(routes);
+    page::configure(routes);
 }
 
 /// A resource that answers GET.

@@ -83,7 +83,7 @@ pub async fn completions(
 #[utoipa::path(
     post, path = "/v1/chat/completions", tag = "openai",
     request_body(content = Object, description = "model, messages (system, developer, user, assistant; text only), \
-        max_completion_tokens or max_tokens (default: what the context leaves), temperature, top_p, top_k, seed, stop, \
+        max_completion_tokens or max_tokens (the most that is said; never more than the context leaves), temperature, top_p, top_k, seed, stop, \
         response_format (json_object, json_schema), stream, stream_options.include_usage; beyond OpenAI: structured_outputs, \
         guided_choice, guided_regex, guided_json, constraint, ignore_eos, class, cache, deadline_ms. \
         What is not supported is refused by name unless it changes nothing."),

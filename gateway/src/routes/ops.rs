@@ -1,7 +1,7 @@
-//! What operators and tools ask: health, metrics, the scheduler's mind, usage, the page, the API document.
+//! What operators and tools ask: health, metrics, the scheduler's mind, usage, the API document.
 
 use actix_web::HttpResponse;
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use actix_web::http::header::CONTENT_TYPE;
 use actix_web::web::{Data, Query, ServiceConfig};
 use ir::catalogue::{AnswerKind, Catalogue, Function, Parameter, ParameterKind};
 use serde::Deserialize;
@@ -12,15 +12,11 @@ use utoipa::OpenApi;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ApiError;
+use crate::live::Viewer;
 use crate::openapi::Document;
 use crate::routes::get_only;
 use crate::service::stored;
 
-/// The page, shipped inside the program.
-const PAGE: &str = include_str!("../../../dashboards/web/index.html");
-/// The page loads nothing from anywhere and talks to this server only.
-const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
-                           connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// Days of usage that are shown where the caller does not say.
 const USAGE_DAYS: u64 = 30;
 /// Most days that can be asked for.
@@ -29,7 +25,6 @@ const USAGE_DAYS_MAX: u64 = 400;
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
     routes
-        .service(get_only("/", page))
         .service(get_only("/healthz", healthz))
         .service(get_only("/readyz", readyz))
         .service(get_only("/metrics", metrics))
@@ -37,14 +32,6 @@ pub fn configure(routes: &mut ServiceConfig) {
         .service(get_only("/v1/scheduler", scheduler))
         .service(get_only("/v1/catalogue", catalogue))
         .service(get_only("/v1/usage", usage));
-}
-
-async fn page() -> HttpResponse {
-    HttpResponse::Ok()
-        .insert_header((CONTENT_TYPE, "text/html; charset=utf-8"))
-        .insert_header((CONTENT_SECURITY_POLICY, PAGE_POLICY))
-        .insert_header((CACHE_CONTROL, "no-cache"))
-        .body(PAGE)
 }
 
 /// Whether steps finish while there is work.
@@ -87,12 +74,15 @@ async fn document() -> HttpResponse {
     HttpResponse::Ok().json(Document::openapi())
 }
 
-/// The policy, the fitted cost model, the limits of a step, counts, and the last decision in words.
+/// The policy, the fitted cost model, the limits of a step, counts, and the last decision in words: to an operator with the
+/// relQueries that it compared, to a tenant without, for they may be another's.
 #[utoipa::path(
     get, path = "/v1/scheduler", tag = "operation", responses((status = 200)), security(("key" = []))
 )]
-pub async fn scheduler(app: Data<App>, _: Caller) -> HttpResponse {
+pub async fn scheduler(app: Data<App>, viewer: Viewer) -> HttpResponse {
     let view = app.view();
+    let reason = view.decision.split(';').next().unwrap_or_default();
+    let decision = if viewer == Viewer::Operator { &view.decision } else { reason };
     let stats = view.stats;
     HttpResponse::Ok().json(json!({
         "policy": app.config.scheduler.policy,
@@ -126,7 +116,7 @@ pub async fn scheduler(app: Data<App>, _: Caller) -> HttpResponse {
         "guessed_tokens": stats.guessed_tokens,
         "accepted_tokens": stats.accepted_tokens,
         "preemptions": stats.preemptions,
-        "last_decision": view.decision,
+        "last_decision": decision,
     }))
 }
 

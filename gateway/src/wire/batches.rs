@@ -7,7 +7,7 @@ use store::{RowCounts, TicketState, UnixMillis};
 use utoipa::ToSchema;
 
 use crate::batches::lines::{LineError, api_of};
-use crate::batches::{Batch, BatchRequest};
+use crate::batches::{Batch, BatchRequest, Tokens};
 use crate::config::BulkConfig;
 use crate::error::ApiError;
 use crate::json::Fields;
@@ -66,6 +66,47 @@ pub struct CountsReply {
     pub completed: u64,
     /// Failed.
     pub failed: u64,
+}
+
+/// Tokens of a batch's answers.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct BatchUsage {
+    /// Prompt tokens.
+    pub input_tokens: u64,
+    /// What they were.
+    pub input_tokens_details: InputDetails,
+    /// Output tokens.
+    pub output_tokens: u64,
+    /// What they were.
+    pub output_tokens_details: OutputDetails,
+    /// Both.
+    pub total_tokens: u64,
+}
+
+/// Prompt tokens of a batch that cost nothing.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct InputDetails {
+    /// Tokens that were not computed.
+    pub cached_tokens: u64,
+}
+
+/// OpenAI's clients look for it.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct OutputDetails {
+    /// Always 0: nothing is left out of an answer.
+    pub reasoning_tokens: u64,
+}
+
+impl From<Tokens> for BatchUsage {
+    fn from(Tokens { input, cached, output }: Tokens) -> Self {
+        Self {
+            input_tokens: input,
+            input_tokens_details: InputDetails { cached_tokens: cached },
+            output_tokens: output,
+            output_tokens_details: OutputDetails { reasoning_tokens: 0 },
+            total_tokens: input + output,
+        }
+    }
 }
 
 /// What is wrong with an input.
@@ -138,6 +179,8 @@ pub struct BatchReply {
     pub cancelled_at: Option<u64>,
     /// How many requests are how far.
     pub request_counts: CountsReply,
+    /// Tokens of its answers, once it is over.
+    pub usage: Option<BatchUsage>,
     /// The client's own words.
     #[schema(value_type = Option<Object>)]
     pub metadata: Option<Map<String, Value>>,
@@ -190,6 +233,7 @@ impl BatchReply {
                 completed: counts.over - counts.failed,
                 failed: counts.failed,
             },
+            usage: summary.tokens.map(BatchUsage::from),
             metadata: batch.request.metadata.clone(),
         }
     }

@@ -10,12 +10,14 @@ pub mod cells;
 pub mod constraint;
 pub mod corpora;
 pub mod files;
+pub mod live;
 pub mod openai;
 pub mod pml;
 pub mod query;
 pub mod relquery;
 pub mod sampling;
 pub mod usage;
+pub mod what_if;
 
 /// What a request is read against.
 #[derive(Clone, Copy)]

@@ -9,6 +9,7 @@ use store::{Lease, NewTicket, UnixMillis};
 
 use crate::common::client::{Client, Reply};
 use crate::common::{Server, config, key_of, lasting_store, model, serve_on};
+use crate::program::{start as start_program, told};
 
 const BOUNDARY: &str = "a-boundary";
 
@@ -109,6 +110,18 @@ async fn a_batch_answers_every_line_in_the_order_of_its_input() {
     let batch = until_over(&server.client, batch["id"].as_str().unwrap()).await;
     assert_eq!(batch["status"], "completed", "{batch}");
     assert_eq!(batch["request_counts"], json!({"total": 700, "completed": 700, "failed": 0}));
+    let answers = format!("/v1/files/{}/content", batch["output_file_id"].as_str().unwrap());
+    let answers = server.client.get(&answers).await.body;
+    let answers: Vec<Value> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let sum = |field: &str| -> u64 {
+        answers.iter().map(|answer| answer["response"]["body"]["usage"][field].as_u64().unwrap()).sum()
+    };
+    let usage = &batch["usage"];
+    assert_eq!(
+        (&usage["input_tokens"], &usage["output_tokens"]),
+        (&json!(sum("prompt_tokens")), &json!(sum("completion_tokens")))
+    );
+    assert_eq!(usage["total_tokens"], sum("total_tokens"));
     assert!(batch["error_file_id"].is_null() && batch["completed_at"].is_number());
     let expected: Vec<_> = words(700).map(|word| (format!("id of {word}"), word)).collect();
     assert_eq!(read(&server.client, &batch["output_file_id"]).await, expected);
@@ -366,11 +379,9 @@ const REQUESTS: u64 = 20_000;
 
 /// The real program on a folder: its process, and how to call it.
 fn start(folder: &std::path::Path, key: &mut Option<String>) -> (std::process::Child, Client) {
-    let (process, said) = crate::program::start(folder);
-    let find =
-        |part: &str| said.iter().find_map(|line| line.split_once(part).map(|(_, rest)| rest.to_owned()));
-    *key = find("API key: ").or(key.take());
-    let address = find(" on http://").expect("it says where it is").parse().unwrap();
+    let (process, said) = start_program(folder);
+    *key = told(&said, "API key: ").map(str::to_owned).or(key.take());
+    let address = told(&said, " on http://").expect("it says where it is").parse().unwrap();
     (process, Client { address, key: key.clone() })
 }
 

@@ -13,7 +13,7 @@ use crate::common::client::Client;
 use crate::common::{config, key_of};
 
 /// The demo model behind a socket. Its cost is no measurement: these tests look at answers.
-async fn serve_demo() -> (Running, Client) {
+pub async fn serve_demo() -> (Running, Client) {
     serve_limited(LimitsConfig::default()).await
 }
 

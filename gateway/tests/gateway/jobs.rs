@@ -232,7 +232,8 @@ async fn formats_carry_the_same_table() {
         json!({"n": 1, "word": "a", "more": {"x": [1, null]}}),
         json!({"n": 2.5, "word": "b", "more": "ü, \"q\""}),
     ];
-    place.put("in.jsonl", rows.iter().map(|row| format!("{row}\n")).collect::<String>());
+    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    place.put("in.jsonl", format!("\u{feff}{lines}"));
     for (from, to) in [("in.jsonl", "out.jsonl"), ("out.jsonl", "out.tsv"), ("out.tsv", "out.csv")] {
         let columns = ["--columns", "n,word,more"];
         let job = ["--input", from, "--output", to, "--template", "Say {word}"];

@@ -2,16 +2,22 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![expect(unreachable_pub, reason = "a test binary exports nothing; `pub` is for its own modules")]
 
+mod addins;
 mod bad_input;
 mod batches;
+mod cellm;
 mod cells;
 mod checkpoint;
 mod common;
 mod constraints;
 mod corpora;
+mod dashboards;
 mod disconnect;
 mod fleets;
+mod isolation;
 mod jobs;
+mod last_minutes;
+mod live;
 mod llama_cpp;
 mod operation;
 mod overload;
@@ -33,3 +39,4 @@ mod streams;
 mod support;
 mod tenancy;
 mod tickets;
+mod web;

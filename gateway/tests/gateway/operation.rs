@@ -80,19 +80,19 @@ async fn the_scheduler_says_what_it_thinks() {
     assert_eq!((&limits["step_tokens_max"], &limits["sequences_max"]), (&json!(2_048), &json!(256)));
     assert_eq!(limits["kv_blocks"], reply["kv_blocks"]["total"]);
     assert!(limits["ours"].is_object() && limits["block_tokens"].is_u64());
-    assert!(reply["last_decision"].as_str().unwrap().contains("step"));
+    let decision = reply["last_decision"].as_str().unwrap();
+    assert!(
+        decision.starts_with("step ") && !decision.contains("relQuery"),
+        "it may be another tenant's: {decision}"
+    );
 }
 
 #[actix_web::test]
-async fn the_document_and_the_page_come_with_the_program() {
+async fn the_document_comes_with_the_program() {
     let server = serve().await;
     let document = server.client.get("/openapi.json").await.json();
     assert!(document["paths"]["/v1/relqueries"]["post"].is_object());
     assert!(document["paths"]["/v1/cells"]["post"].is_object());
-    let page = server.client.get("/").await;
-    assert!(page.body.contains("<title>RelServe</title>"));
-    assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
-    assert!(!page.body.contains("src=\"http") && !page.body.contains("href=\"http"));
 }
 
 #[actix_web::test]
@@ -109,6 +109,7 @@ async fn only_named_origins_get_cross_origin_answers() {
     let allowed = server.client.raw(preflight("https://addin.example").as_bytes()).await;
     assert_eq!(allowed.status, 204);
     assert_eq!(allowed.header("access-control-allow-origin"), Some("https://addin.example"));
+    assert_eq!(allowed.header("access-control-expose-headers"), Some("retry-after"));
     let foreign = server.client.raw(preflight("https://evil.example").as_bytes()).await;
     assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (405, None));
 }

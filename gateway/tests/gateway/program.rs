@@ -23,6 +23,35 @@ pub fn start(folder: &std::path::Path) -> (Child, Vec<String>) {
     (server, said)
 }
 
+/// What stands behind `part` in what the program said.
+pub fn told<'a>(said: &'a [String], part: &str) -> Option<&'a str> {
+    said.iter().find_map(|line| line.split_once(part).map(|(_, rest)| rest))
+}
+
+/// The program on a new folder, killed at the end of its test.
+pub struct Program {
+    process: Child,
+    /// Its URL.
+    pub address: String,
+    /// The key of its first start.
+    pub key: String,
+}
+
+impl Program {
+    pub fn start(folder: &std::path::Path) -> Self {
+        let (process, said) = start(folder);
+        let told = |part| told(&said, part).expect("a first start says it").to_owned();
+        Self { process, address: format!("http://{}", told(" on http://")), key: told("API key: ") }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 /// Asks it to stop, as a supervisor does.
 fn terminate(mut server: Child) -> ExitStatus {
     let sent = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();

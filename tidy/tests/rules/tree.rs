@@ -41,7 +41,7 @@ fn listed_by_git(root: &Path) -> Option<Vec<String>> {
 }
 
 fn walked(root: &Path) -> Vec<String> {
-    let skipped = ["target", ".git", ".venv", "node_modules", "artifacts"];
+    let skipped = ["target", ".git", ".venv", "node_modules", "artifacts", "dist"];
     let enter = |entry: &walkdir::DirEntry| !skipped.iter().any(|name| entry.file_name() == *name);
     let entries = walkdir::WalkDir::new(root).into_iter().filter_entry(enter).filter_map(Result::ok);
     let files = entries.filter(|entry| entry.file_type().is_file());

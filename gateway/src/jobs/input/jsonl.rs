@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{Row, Sender};
 use crate::jobs::Failure;
+use crate::json::BYTE_ORDER_MARK;
 
 /// A table at its first line.
 pub(super) struct Table {
@@ -94,6 +95,9 @@ impl Table {
             self.position += count;
             if count == 0 {
                 return Ok(None);
+            }
+            if self.position == count && text.starts_with(BYTE_ORDER_MARK) {
+                text.drain(..BYTE_ORDER_MARK.len());
             }
             if count == self.most && text.last() != Some(&b'\n') {
                 self.skip_line()?;

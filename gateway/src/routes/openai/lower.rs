@@ -59,17 +59,16 @@ pub(crate) fn chat(desk: Desk<'_>, fields: Fields) -> Result<Asked, ApiError> {
         return Err(ApiError::invalid("messages", "the model has no chat template: use /v1/completions"));
     }
     let lowering = lowering(app, &common);
-    // Where the request does not say, room for one token is asked first and the rest of the context is given.
-    let least = TokenCount(common.max_tokens.unwrap_or(1));
-    let generation = Generation { output_max: least, ..(*common.sampling.generation).clone() };
+    // A limit is the most that may be said, not what must fit: clients send one number for every model. Room for one token
+    // is asked first; then as much is given as the context leaves, and an answer that meets its end says `length`.
+    let generation = Generation { output_max: TokenCount(1), ..(*common.sampling.generation).clone() };
     check_bytes(messages.iter().map(|message| message.content.len()).sum(), lowering, "messages")?;
     let messages = messages.into_iter().map(|message| (message.role, message.content)).collect();
     let mut item = lower(&Plan::conversation(messages, generation), lowering, "messages")?;
-    if common.max_tokens.is_none() {
-        let room = context_max(lowering).saturating_sub(item.prompt.len() as u64);
-        let output_max = TokenCount(room.min(app.config.limits.output_tokens_max));
-        item.generation = Arc::new(Generation { output_max, ..(*item.generation).clone() });
-    }
+    let room = context_max(lowering).saturating_sub(item.prompt.len() as u64);
+    let wanted = common.max_tokens.unwrap_or(app.config.limits.output_tokens_max);
+    item.generation =
+        Arc::new(Generation { output_max: TokenCount(room.min(wanted)), ..(*item.generation).clone() });
     Ok(asked(Api::Chat, "chat", &common, vec![item], lowering))
 }
 

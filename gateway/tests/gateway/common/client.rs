@@ -139,6 +139,11 @@ impl Client {
 
 /// Reads a reply: to the end of the body it declares, or of the connection.
 pub async fn finish(mut stream: TcpStream) -> Reply {
+    read_reply(&mut stream).await
+}
+
+/// The same on a connection that stays open.
+pub async fn read_reply(stream: &mut TcpStream) -> Reply {
     let mut bytes = Vec::new();
     while !is_whole(&bytes) {
         let mut buffer = [0; 16_384];

@@ -4,6 +4,7 @@ pub mod checkpoint;
 pub mod client;
 pub mod double;
 pub mod replica;
+pub mod watcher;
 
 use std::sync::Arc;
 

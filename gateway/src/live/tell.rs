@@ -1,0 +1,230 @@
+//! The loop's end of the live view: what it has to tell waits here until it gets the shelf without waiting for it.
+//!
+//! Of relQueries in the making it keeps the record; there are as many as the scheduler holds.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use base::{Periods, RelQueryId, Submission, Time};
+
+use super::describe::Step;
+use super::record::{Outcome, Record};
+use super::ring::Ring;
+use super::{Live, Name, Scene};
+
+/// Things that wait for a ring.
+#[derive(Debug)]
+struct Outbox<T> {
+    waiting: VecDeque<(T, u64)>,
+    /// Those that never came in because as many waited as may.
+    skipped: u64,
+}
+
+impl<T> Default for Outbox<T> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), skipped: 0 }
+    }
+}
+
+impl<T> Outbox<T> {
+    fn push(&mut self, item: T, weight: u64, most: usize) {
+        if self.waiting.len() >= most.max(1) {
+            self.skipped += u64::from(self.waiting.pop_front().is_some());
+        }
+        self.waiting.push_back((item, weight));
+    }
+
+    fn empty_into(&mut self, ring: &mut Ring<T>) {
+        ring.skip(std::mem::take(&mut self.skipped));
+        self.waiting.drain(..).for_each(|(item, weight)| ring.push(item, weight));
+    }
+}
+
+/// What the loop has to tell.
+#[derive(Debug)]
+pub struct Teller {
+    live: Arc<Live>,
+    steps: Outbox<Arc<Step>>,
+    ended: Outbox<Arc<Record>>,
+    scene: Option<Arc<Scene>>,
+    /// When somebody last looked at queue and memory.
+    surveyed: Option<Time>,
+    open: HashMap<RelQueryId, Box<Record>>,
+}
+
+/// The rows of a submission in lengths, before the scheduler takes them.
+#[derive(Debug)]
+pub struct Measured(Box<Record>);
+
+impl Teller {
+    /// With nothing to tell.
+    pub fn new(live: Arc<Live>) -> Self {
+        let (steps, ended) = Default::default();
+        Self { live, steps, ended, scene: None, surveyed: None, open: HashMap::new() }
+    }
+
+    /// Rows are about to be handed over, to a new relQuery or to one that is open; none where nothing is recorded.
+    pub fn measure(&mut self, submission: &Submission, name: Name) -> Option<Measured> {
+        if self.live.settings().record_relqueries_max == 0 {
+            return None;
+        }
+        let known = self.open.get(&submission.id).cloned();
+        let mut record = known.unwrap_or_else(|| Box::new(Record::begun(submission, name)));
+        record.name = name;
+        record.add(submission.scope, &submission.items);
+        Some(Measured(record))
+    }
+
+    /// The scheduler has taken them.
+    pub fn arrived(&mut self, measured: Option<Measured>) {
+        if let Some(Measured(record)) = measured {
+            self.open.insert(record.id, record);
+        }
+    }
+
+    /// A row has ended with so many tokens of output.
+    pub fn row_ended(&mut self, id: RelQueryId, row: u32, output: u64, is_failed: bool) {
+        if let Some(record) = self.open.get_mut(&id) {
+            record.row_ended(row, output, is_failed);
+        }
+    }
+
+    /// A relQuery is over; without periods, it was called off.
+    pub fn ended(&mut self, id: RelQueryId, periods: Option<Periods>, now: Time) {
+        let Some(mut record) = self.open.remove(&id) else { return };
+        record.end = now;
+        record.outcome = periods.map_or(Outcome::Cancelled, |periods| Outcome::Completed { periods });
+        let rows = record.rows.len() as u64;
+        self.ended.push(Arc::from(record), rows, self.live.settings().record_relqueries_max);
+    }
+
+    /// All that is open is lost.
+    pub fn forget_open(&mut self) {
+        self.open.clear();
+    }
+
+    /// A step has ended.
+    pub fn stepped(&mut self, step: Step) {
+        self.steps.push(Arc::new(step), 1, self.live.settings().steps_max);
+    }
+
+    /// Whether queue and memory should be looked at: somebody looks, and has not seen them for a while, or there is
+    /// nothing in them, so that this may be the last look for long.
+    pub fn wants_scene(&self, now: Time, is_empty: bool) -> bool {
+        let every = self.live.settings().survey_ms.into();
+        self.live.is_watched() && (is_empty || self.surveyed.is_none_or(|last| now.since(last) >= every))
+    }
+
+    /// Queue and memory were looked at.
+    pub fn seen(&mut self, scene: Scene) {
+        self.surveyed = Some(scene.at);
+        self.scene = Some(Arc::new(scene));
+    }
+
+    /// Puts all that there is on the shelf, unless a reader is at it.
+    pub fn hand_over(&mut self) {
+        let is_empty = self.steps.waiting.is_empty() && self.ended.waiting.is_empty() && self.scene.is_none();
+        if is_empty {
+            return;
+        }
+        let Some(mut shelf) = self.live.try_shelf() else { return };
+        self.steps.empty_into(&mut shelf.steps);
+        self.ended.empty_into(&mut shelf.ended);
+        if let Some(scene) = self.scene.take() {
+            shelf.scene = Some(scene);
+            shelf.scenes += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Nanos;
+
+    use super::*;
+    use crate::config::LiveConfig;
+    use crate::live::record::tests::{NAME, item, submission};
+
+    fn teller(settings: LiveConfig) -> (Arc<Live>, Teller) {
+        let live = Arc::new(Live::new(settings));
+        (Arc::clone(&live), Teller::new(live))
+    }
+
+    fn tell(teller: &mut Teller, id: u64, periods: Option<Periods>) {
+        let mut submission = submission(id, 1, id);
+        submission.items = vec![item(0, 2, &[1, 2, 3])];
+        let measured = teller.measure(&submission, NAME);
+        teller.arrived(measured);
+        teller.row_ended(RelQueryId(id), 0, 4, false);
+        teller.ended(RelQueryId(id), periods, Time(id + 10));
+        teller.hand_over();
+    }
+
+    #[test]
+    fn the_loop_does_not_wait_for_a_reader_and_tells_later_what_it_could_not() {
+        let (live, mut teller) = teller(LiveConfig::default());
+        let mut cursor = live.cursor();
+        let shelf = live.shelf();
+        tell(&mut teller, 1, None);
+        drop(shelf);
+        assert!(live.read(&mut cursor).is_empty(), "the shelf was taken");
+        let periods = Periods { waiting: Nanos(1), core: Nanos(2), tail: Nanos(3) };
+        tell(&mut teller, 2, Some(periods));
+        let ended = live.read(&mut cursor).ended;
+        let outcomes: Vec<Outcome> = ended.iter().map(|record| record.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Cancelled, Outcome::Completed { periods }]);
+        assert_eq!(ended[0].rows[0].output, 4);
+    }
+
+    #[test]
+    fn what_waits_for_the_shelf_is_bounded_and_counted() {
+        let (live, mut teller) = teller(LiveConfig { record_relqueries_max: 2, ..LiveConfig::default() });
+        let mut cursor = live.cursor();
+        let shelf = live.shelf();
+        (1..=4).for_each(|id| tell(&mut teller, id, None));
+        drop(shelf);
+        tell(&mut teller, 5, None);
+        let ids: Vec<u64> = live.read(&mut cursor).ended.iter().map(|record| record.id.0).collect();
+        assert_eq!(ids, [4, 5]);
+        assert_eq!(live.shelf().ended.end(), 5, "those that were lost are counted");
+    }
+
+    #[test]
+    fn rows_that_were_refused_leave_no_trace_and_nothing_is_recorded_where_it_is_off() {
+        let (_, mut first) = teller(LiveConfig::default());
+        let submission = submission(1, 1, 1);
+        assert!(first.measure(&submission, NAME).is_some());
+        first.ended(RelQueryId(1), None, Time(9));
+        assert!(first.ended.waiting.is_empty());
+        let (_, mut second) = teller(LiveConfig { record_relqueries_max: 0, ..LiveConfig::default() });
+        assert!(second.measure(&submission, NAME).is_none());
+    }
+
+    #[test]
+    fn nobody_who_looks_means_no_look() {
+        let (live, mut teller) = teller(LiveConfig::default());
+        assert!(!teller.wants_scene(Time(0), true));
+        let seat = live.join().expect("there is room");
+        assert!(teller.wants_scene(Time(0), false));
+        let (stats, survey, names) = Default::default();
+        teller.seen(Scene { at: Time(0), stats, survey, names });
+        assert!(!teller.wants_scene(Time(1_000_000), false), "not twice in 250 ms");
+        assert!(teller.wants_scene(Time(1_000_000), true));
+        assert!(teller.wants_scene(Time(250_000_000), false));
+        drop(seat);
+        assert!(!live.is_watched());
+    }
+
+    #[test]
+    fn seats_and_the_turn_to_replay_are_bounded() {
+        let (live, _) = teller(LiveConfig { readers_max: 1, ..LiveConfig::default() });
+        let seat = live.join();
+        assert!(seat.is_some() && live.join().is_none());
+        drop(seat);
+        assert!(live.join().is_some());
+        let turn = live.begin_replay();
+        assert!(turn.is_some() && live.begin_replay().is_none());
+        drop(turn);
+        assert!(live.begin_replay().is_some());
+    }
+}

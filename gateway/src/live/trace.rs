@@ -1,0 +1,164 @@
+//! The last minutes as a trace that the simulator reads (`relserve-trace/1`): lengths and times, no names.
+//!
+//! Tenants, templates and relQueries are numbered in the order of their first appearance. What a trace cannot say is left
+//! out: rows that a cache answered never ran; rows that joined an open relQuery count as there from its beginning; a
+//! relQuery that was called off counts with the tokens that it had got.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{TenantId, Time, TokenCount};
+use sim::trace::{Template, Trace, TraceRelQuery};
+
+use super::record::{Outcome, Record, Row};
+
+/// An output token in prompt tokens, where the size of a replay is bounded: what its events weigh in memory.
+const OUTPUT_WEIGHT: u64 = 16;
+
+/// A trace, and what it says of how things went.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    /// The trace.
+    pub trace: Trace,
+    /// The records that it is made of, in its order.
+    pub records: Vec<Arc<Record>>,
+    /// RelQueries that ended but did not fit, or of which no row got a token.
+    pub left_out: u64,
+    /// The first arrival: second 0 of the trace.
+    pub from: Time,
+    /// The last end.
+    pub until: Time,
+}
+
+impl Recorded {
+    /// What the trace calls a tenant, if it has relQueries of it.
+    pub fn name_of(&self, tenant: TenantId) -> Option<&str> {
+        let place = self.records.iter().position(|record| record.tenant == tenant)?;
+        Some(&self.trace.relqueries.get(place)?.tenant)
+    }
+
+    /// Those that completed.
+    pub fn completed(&self) -> impl Iterator<Item = (&Record, base::Periods)> {
+        self.records.iter().filter_map(|record| match record.outcome {
+            Outcome::Completed { periods } => Some((&**record, periods)),
+            Outcome::Cancelled => None,
+        })
+    }
+}
+
+/// What a relQuery weighs in a replay.
+fn weight(record: &Record) -> u64 {
+    record.prompt_tokens().saturating_add(record.output_tokens().saturating_mul(OUTPUT_WEIGHT))
+}
+
+/// The newest of these records that together weigh no more than `most`, in the order of their arrival.
+pub fn recorded(records: Vec<Arc<Record>>, most: TokenCount) -> Recorded {
+    let all = records.len();
+    let mut left = most.0;
+    let has_run = |record: &Arc<Record>| record.rows.iter().any(|row| row.output > 0);
+    let fits = |record: &Arc<Record>| {
+        let after = left.checked_sub(weight(record));
+        left = after.unwrap_or(left);
+        after.is_some()
+    };
+    let mut records: Vec<Arc<Record>> = records.into_iter().rev().filter(has_run).take_while(fits).collect();
+    records.sort_by_key(|record| (record.arrival, record.id));
+    let from = records.first().map(|record| record.arrival).unwrap_or_default();
+    let until = records.iter().map(|record| record.end).max().unwrap_or_default();
+    let trace = write(&records, from);
+    Recorded { trace, left_out: (all - records.len()) as u64, records, from, until }
+}
+
+/// The records as a trace.
+fn write(records: &[Arc<Record>], from: Time) -> Trace {
+    let mut templates: HashMap<(u64, u32), u64> = HashMap::new();
+    let mut tenants: HashMap<TenantId, usize> = HashMap::new();
+    let mut trace = Trace { schema: "relserve-trace/1".into(), name: "recorded".into(), ..Trace::default() };
+    for (record, rel_id) in records.iter().zip(1..) {
+        let next = templates.len() as u64;
+        let template_id = *templates.entry((record.template, record.template_tokens)).or_insert_with(|| {
+            trace.templates.push(Template { id: next, tokens: record.template_tokens.into() });
+            next
+        });
+        let next = tenants.len() + 1;
+        let tenant = *tenants.entry(record.tenant).or_insert(next);
+        // A row that got nothing took no more than its place in the queue.
+        let rows = record.rows.iter().filter(|row| row.output > 0);
+        let row = |row: &Row| match row.group {
+            Some(group) => {
+                let shared = record.groups[group as usize];
+                [group.into(), (row.own - shared).into(), row.output.into()]
+            }
+            None => [-1, row.own.into(), row.output.into()],
+        };
+        trace.relqueries.push(TraceRelQuery {
+            rel_id,
+            tenant: format!("tenant-{tenant}"),
+            weight: Some(f64::from(record.weight) / 1_000.0),
+            task: None,
+            class: Some(record.class),
+            arrival: record.arrival.since(from).as_seconds(),
+            template_id,
+            ol: record.output_max,
+            groups: record.groups.iter().map(|tokens| u64::from(*tokens)).collect(),
+            rows: rows.map(row).collect(),
+        });
+    }
+    trace
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{Nanos, Periods, RelQueryId};
+
+    use super::*;
+    use crate::live::record::tests::{NAME, item, submission};
+
+    fn record(id: u64, tenant: u64, arrival: u64, outputs: &[u64]) -> Arc<Record> {
+        let mut record = Record::begun(&submission(id, tenant, arrival), NAME);
+        let items: Vec<_> =
+            (0..).zip(outputs).map(|(row, _)| item(row, 2, &[1, 2, 3, 40 + row, 50 + row])).collect();
+        record.add(u128::from(tenant), &items);
+        (0..).zip(outputs).for_each(|(row, output)| record.row_ended(row, *output, false));
+        record.end = Time(arrival + 1_000_000_000);
+        let periods = Periods { waiting: Nanos(0), core: Nanos(1), tail: Nanos(2) };
+        record.outcome = Outcome::Completed { periods };
+        Arc::new(record)
+    }
+
+    #[test]
+    fn the_simulator_reads_what_was_recorded_and_no_name_is_in_it() {
+        let second = 1_000_000_000;
+        let records = vec![
+            record(70, 9, 6 * second, &[2, 0, 3]),
+            record(71, 8, 5 * second, &[1]),
+            record(72, 9, 7 * second, &[4, 4]),
+        ];
+        let recorded = recorded(records, TokenCount(10_000));
+        let json = serde_json::to_string(&recorded.trace).expect("plain data");
+        let trace = Trace::parse(&json).expect("a trace");
+        assert_eq!(trace, recorded.trace);
+        let arrivals: Vec<_> = trace.relqueries.iter().map(|one| (one.rel_id, one.arrival)).collect();
+        assert_eq!(arrivals, [(1, 0.0), (2, 1.0), (3, 2.0)]);
+        let tenants: Vec<_> = trace.relqueries.iter().map(|one| one.tenant.as_str()).collect();
+        assert_eq!(tenants, ["tenant-1", "tenant-2", "tenant-2"]);
+        assert_eq!(recorded.name_of(TenantId(9)), Some("tenant-2"));
+        assert_eq!(recorded.name_of(TenantId(1)), None);
+        assert_eq!(trace.templates.len(), 2, "a tenant's templates are its own");
+        assert_eq!(trace.relqueries[1].rows, [[0, 2, 2], [0, 2, 3]], "a row without output is left out");
+        assert_eq!(trace.relqueries[1].groups, [1]);
+        let lowered = trace.lower().expect("it can be replayed");
+        assert_eq!(lowered.submissions[1].items[0].prompt.len(), 5);
+    }
+
+    #[test]
+    fn the_newest_stay_where_not_all_fit() {
+        let records: Vec<_> = (1..=5).map(|id| record(id, 1, id, &[1])).collect();
+        let one = weight(&records[0]);
+        let kept = recorded(records.clone(), TokenCount(2 * one));
+        let ids: Vec<RelQueryId> = kept.records.iter().map(|record| record.id).collect();
+        assert_eq!((ids, kept.left_out), (vec![RelQueryId(4), RelQueryId(5)], 3));
+        let none = recorded(vec![record(1, 1, 1, &[0])], TokenCount(1_000));
+        assert_eq!((none.records.len(), none.left_out), (0, 1));
+    }
+}

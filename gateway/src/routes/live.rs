@@ -1,0 +1,268 @@
+//! `/v1/scheduler/events`, `/trace` and `/what-if`: the scheduler at work, what it did in the last minutes, and what
+//! another policy would have made of them.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use base::{Millis, Nanos, Time};
+use futures_util::Stream;
+
+use crate::app::App;
+use crate::auth;
+use crate::clock;
+use crate::error::{ApiError, internal};
+use crate::json;
+use crate::live::record::Record;
+use crate::live::trace::{Recorded, recorded};
+use crate::live::what_if::{self, WhatIfError};
+use crate::live::{Cursor, Seat, Viewer};
+use crate::routes::{get_only, only_post, read_body};
+use crate::stream::{self, event};
+use crate::wire::live::{Goodbye, Hello, Told};
+use crate::wire::what_if::{WhatIfReply, WhatIfRequest};
+
+/// The routes.
+pub fn configure(routes: &mut ServiceConfig) {
+    routes
+        .service(get_only("/v1/scheduler/events", events))
+        .service(get_only("/v1/scheduler/trace", trace))
+        .service(
+            web::resource("/v1/scheduler/what-if")
+                .route(web::post().to(what_if))
+                .default_service(web::to(only_post)),
+        );
+}
+
+/// The scheduler at work, as server-sent events: `hello`, a `frame` ten times a second while there is news, `end`.
+#[utoipa::path(
+    get, path = "/v1/scheduler/events", tag = "operation",
+    responses(
+        (status = 200, content_type = "text/event-stream", body = String, description = "docs/LIVE.md has the fields. A \
+            tenant sees its own relQueries and others as one load; the key `auth.admin_key` sees all"),
+        (status = 401, body = crate::error::ErrorBody),
+        (status = 429, body = crate::error::ErrorBody, description = "as many look as may (live.readers_max)"),
+    ),
+    security(("key" = []))
+)]
+pub async fn events(app: Data<App>, viewer: Viewer) -> Result<HttpResponse, ApiError> {
+    let live = &app.shared.live;
+    let seat = live.join().ok_or_else(|| ApiError::Busy {
+        what: "live views",
+        limit: live.settings().readers_max.to_string(),
+        retry_after: Millis(5_000),
+    })?;
+    app.shared.metrics.live_readers.set(live.readers() as f64);
+    // The loop may be asleep, with a queue that nobody has looked at.
+    app.shared.intake.look();
+    let now = app.shared.clock.now();
+    let reader = Reader {
+        cursor: live.cursor(),
+        told: Told::default(),
+        end: now + Nanos::from(live.settings().stream_ms_max),
+        said: now,
+        is_over: false,
+        is_greeted: false,
+        viewer,
+        seat: Some(seat),
+        app,
+    };
+    Ok(stream::reply(reader.stream()))
+}
+
+/// One who follows the stream. It looks at the shelf at its own pace: the loop wakes nobody.
+struct Reader {
+    app: Data<App>,
+    seat: Option<Seat>,
+    viewer: Viewer,
+    cursor: Cursor,
+    told: Told,
+    /// When the client has to ask anew.
+    end: Time,
+    /// When something was last sent.
+    said: Time,
+    is_greeted: bool,
+    is_over: bool,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.seat = None;
+        self.app.shared.metrics.live_readers.set(self.app.shared.live.readers() as f64);
+    }
+}
+
+impl Reader {
+    fn stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
+        futures_util::stream::unfold(self, |mut reader| async move {
+            let chunk = reader.next().await?;
+            Some((Ok(Bytes::from(chunk)), reader))
+        })
+    }
+
+    async fn next(&mut self) -> Option<String> {
+        if self.is_over {
+            return None;
+        }
+        if !std::mem::replace(&mut self.is_greeted, true) {
+            return Some(self.hello());
+        }
+        loop {
+            tokio::time::sleep_until(clock::until(self.app.shared.live.settings().frame_ms)).await;
+            let now = self.app.shared.clock.now();
+            if let Some(reason) = self.ends(now) {
+                self.is_over = true;
+                return Some(event("end", &Goodbye { reason }));
+            }
+            if let Some(frame) = self.frame(now) {
+                self.said = now;
+                return Some(frame);
+            }
+            if now.since(self.said) >= Nanos::from(self.app.config.server.keep_alive_ms) {
+                self.said = now;
+                return Some(": nothing new\n\n".into());
+            }
+        }
+    }
+
+    fn hello(&self) -> String {
+        let settings = self.app.shared.live.settings();
+        let hello = Hello {
+            policy: self.app.config.scheduler.policy.name(),
+            plant: if self.app.config.has_fleet() { "fleet" } else { "engine" },
+            sees: if self.viewer == Viewer::Operator { "all" } else { "own" },
+            frame_ms: settings.frame_ms.0,
+            survey_ms: settings.survey_ms.0,
+            at_us: self.app.shared.clock.now().0 / 1_000,
+        };
+        event("hello", &hello)
+    }
+
+    /// Why the stream ends now, if it does.
+    fn ends(&self, now: Time) -> Option<&'static str> {
+        match (self.app.is_draining(), now >= self.end) {
+            (true, _) => Some("shutting_down"),
+            (_, true) => Some("again"),
+            _ => None,
+        }
+    }
+
+    fn frame(&mut self, now: Time) -> Option<String> {
+        let fresh = self.app.shared.live.read(&mut self.cursor);
+        if fresh.is_empty() {
+            return None;
+        }
+        self.app.shared.metrics.live_lost_steps.increment(fresh.lost_steps);
+        let executors = match (self.app.config.has_fleet(), &fresh.scene) {
+            (true, Some(_)) => self.app.view().executors,
+            _ => Vec::new(),
+        };
+        let frame = self.told.frame(&fresh, self.viewer, now, &executors);
+        // Of what ended, all may be others'.
+        (!frame.is_empty()).then(|| event("frame", &frame))
+    }
+}
+
+/// What is remembered of the last minutes, as far as a what-if takes it.
+fn remembered(app: &App, takes: impl Fn(&Record) -> bool) -> Recorded {
+    let settings = app.shared.live.settings();
+    let window = Nanos::from(settings.record_ms_max).0;
+    let mut records = app.shared.live.records(Time(app.shared.clock.now().0.saturating_sub(window)));
+    records.retain(|record| takes(record));
+    recorded(records, settings.what_if_tokens_max)
+}
+
+/// The last minutes as a trace (`relserve-trace/1`) for `relserve sim`: lengths and times, no text, no names.
+#[utoipa::path(
+    get, path = "/v1/scheduler/trace", tag = "operation",
+    responses(
+        (status = 200, body = Object, description = "of a tenant its own relQueries, with the key `auth.admin_key` all"),
+        (status = 401, body = crate::error::ErrorBody),
+    ),
+    security(("key" = []))
+)]
+pub async fn trace(app: Data<App>, viewer: Viewer) -> Result<HttpResponse, ApiError> {
+    let work =
+        web::block(move || serde_json::to_vec(&remembered(&app, |record| viewer.sees(record.tenant)).trace));
+    let json = work.await.map_err(internal)?.map_err(internal)?;
+    Ok(HttpResponse::Ok().content_type("application/json").body(json))
+}
+
+/// Replays the last minutes in the simulator under other policies and under the present one, on the cost model as it is
+/// fitted now. One at a time.
+#[utoipa::path(
+    post, path = "/v1/scheduler/what-if", tag = "operation",
+    request_body(content = Object, description = "policy: one, several with commas between them, or `all`"),
+    responses(
+        (status = 200, body = WhatIfReply),
+        (status = 400, body = crate::error::ErrorBody),
+        (status = 429, body = crate::error::ErrorBody, description = "another replay runs"),
+        (status = 504, body = crate::error::ErrorBody, description = "it took longer than live.what_if_ms_max"),
+    ),
+    security(("key" = []))
+)]
+pub async fn what_if(
+    app: Data<App>,
+    viewer: Viewer,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    if app.config.has_fleet() {
+        return Err(ApiError::NeedsEngine("replays"));
+    }
+    let body = read_body(&app, &request, payload).await?;
+    let asked = WhatIfRequest::read(json::object(&body)?, app.config.scheduler.policy)?;
+    let turn = app.shared.live.begin_replay().ok_or(ApiError::Busy {
+        what: "replay at a time",
+        limit: "one".into(),
+        retry_after: Millis(1_000),
+    })?;
+    app.shared.metrics.what_ifs.increment(1);
+    let work = web::block(move || {
+        let reply = replayed(&app, viewer, &asked);
+        drop(turn);
+        reply
+    });
+    let reply = work.await.map_err(internal)??;
+    Ok(HttpResponse::Ok().json(reply))
+}
+
+fn replayed(app: &App, viewer: Viewer, asked: &WhatIfRequest) -> Result<WhatIfReply, ApiError> {
+    let clock = app.shared.clock;
+    let begun = clock.now();
+    let recorded = remembered(app, |_| true);
+    let replays = if recorded.records.is_empty() {
+        Vec::new()
+    } else {
+        let mut limits = app.config.scheduler.clone();
+        // The pool is the engine's.
+        (limits.kv_blocks, limits.block_tokens) = (app.model.kv_blocks, app.model.block_tokens);
+        let machine = (&limits, app.view().cost);
+        let patience = app.shared.live.settings().what_if_ms_max.into();
+        what_if::replay(&recorded.trace, &asked.policies, machine, (clock, patience)).map_err(failed)?
+    };
+    let running = app.view().stats.relqueries;
+    Ok(WhatIfReply::new(&recorded, &replays, viewer, (running, clock.now().since(begun))))
+}
+
+fn failed(error: WhatIfError) -> ApiError {
+    match error {
+        WhatIfError::TooLong => ApiError::Deadline,
+        error @ (WhatIfError::Machine(_) | WhatIfError::Replay(_)) => internal(error),
+    }
+}
+
+impl actix_web::FromRequest for Viewer {
+    type Error = ApiError;
+    type Future = futures_util::future::LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut actix_web::dev::Payload) -> Self::Future {
+        let app = request.app_data::<Data<App>>().map(|data| Arc::clone(data));
+        if app.is_some_and(|app| auth::operator(&app, request).is_ok()) {
+            return Box::pin(std::future::ready(Ok(Self::Operator)));
+        }
+        let caller = auth::Caller::from_request(request, payload);
+        Box::pin(async move { Ok(Self::Tenant(caller.await?.tenant)) })
+    }
+}

@@ -1,0 +1,178 @@
+//! What `/v1/scheduler/what-if` is asked and answers. Latencies are those of relQueries, in milliseconds, with the three
+//! periods of RelServe's Eq. 2.
+
+use base::{Nanos, Periods};
+use scheduler::Policy;
+use serde::Serialize;
+use sim::{Counts, Replay, Summary};
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+use crate::json::Fields;
+use crate::live::Viewer;
+use crate::live::trace::Recorded;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WhatIfRequest {
+    /// The present policy first, then those that were asked for.
+    pub policies: Vec<Policy>,
+}
+
+impl WhatIfRequest {
+    /// Reads it.
+    pub fn read(mut fields: Fields, present: Policy) -> Result<Self, ApiError> {
+        let names = fields.string("policy")?;
+        let Some(names) = names else {
+            return fields.bad("policy", "is required: a policy's name, or `all`");
+        };
+        fields.finish()?;
+        let asked = sim::policies(&names).map_err(|error| ApiError::invalid("policy", error.to_string()))?;
+        let mut policies = vec![present];
+        for policy in asked {
+            if !policies.contains(&policy) {
+                policies.push(policy);
+            }
+        }
+        Ok(Self { policies })
+    }
+}
+
+/// The answer.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct WhatIfReply {
+    /// From the first arrival to the last end.
+    pub span_ms: f64,
+    /// RelQueries that were replayed.
+    pub relqueries: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// RelQueries that ended but were too many to replay, or of which no row got a token.
+    pub left_out: u64,
+    /// RelQueries that have not ended, and are not in it.
+    pub running: u32,
+    /// How it really was: those that completed, as measured.
+    pub measured: Option<Latency>,
+    /// How it comes out in the simulator, the present policy first.
+    pub replays: Vec<PolicyReply>,
+    /// Time that the replay took.
+    pub took_ms: f64,
+}
+
+/// One policy.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct PolicyReply {
+    /// Its name.
+    pub policy: &'static str,
+    /// Whether it is the one in force.
+    pub is_present: bool,
+    /// All relQueries.
+    pub all: Latency,
+    /// The caller's own; absent for operators and for tenants without any.
+    pub yours: Option<Latency>,
+    /// Share of prompt tokens that the prefix cache supplied.
+    pub prefix_hits: f64,
+    /// Steps.
+    pub steps: u64,
+}
+
+/// Latencies, in milliseconds.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct Latency {
+    /// RelQueries.
+    pub relqueries: u64,
+    /// Their average: what RelServe minimises.
+    pub mean_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 95th percentile.
+    pub p95_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+    /// Average time before the first prefill.
+    pub waiting_ms: f64,
+    /// Average time from the first prefill to the end of the last.
+    pub core_ms: f64,
+    /// Average time from there to the last token.
+    pub tail_ms: f64,
+}
+
+impl From<&Summary> for Latency {
+    fn from(summary: &Summary) -> Self {
+        let ms = |seconds: f64| seconds * 1e3;
+        Self {
+            relqueries: summary.n as u64,
+            mean_ms: ms(summary.mean),
+            p50_ms: ms(summary.p50),
+            p95_ms: ms(summary.p95),
+            max_ms: ms(summary.max),
+            waiting_ms: ms(summary.waiting),
+            core_ms: ms(summary.core),
+            tail_ms: ms(summary.tail),
+        }
+    }
+}
+
+impl WhatIfReply {
+    /// The answer for a viewer; `running` relQueries have not ended.
+    pub fn new(
+        recorded: &Recorded,
+        replays: &[Replay],
+        viewer: Viewer,
+        (running, took): (u32, Nanos),
+    ) -> Self {
+        let own = match viewer {
+            Viewer::Tenant(tenant) => recorded.name_of(tenant),
+            Viewer::Operator => None,
+        };
+        // What the measured ones were beside others is told of one's own only.
+        let seen = recorded.completed().filter(|(record, _)| viewer.sees(record.tenant));
+        let measured: Vec<Periods> = seen.map(|(_, periods)| periods).collect();
+        let policy = |(place, replay): (usize, &Replay)| PolicyReply {
+            policy: replay.policy.name(),
+            is_present: place == 0,
+            all: Latency::from(&replay.summary),
+            yours: own.and_then(|own| replay.tenants.get(own)).map(Latency::from),
+            prefix_hits: replay.summary.hit,
+            steps: replay.counts.iters,
+        };
+        let summary = Summary::of(&measured, recorded.until, &Counts::default());
+        Self {
+            span_ms: millis(recorded.until.since(recorded.from)),
+            relqueries: recorded.records.len() as u64,
+            rows: recorded.trace.relqueries.iter().map(|one| one.rows.len() as u64).sum(),
+            left_out: recorded.left_out,
+            running,
+            measured: (!measured.is_empty()).then(|| Latency::from(&summary)),
+            replays: replays.iter().enumerate().map(policy).collect(),
+            took_ms: millis(took),
+        }
+    }
+}
+
+fn millis(span: Nanos) -> f64 {
+    span.as_seconds() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(body: serde_json::Value) -> Result<WhatIfRequest, String> {
+        let fields = crate::json::object(body.to_string().as_bytes()).expect("an object");
+        WhatIfRequest::read(fields, Policy::Ours).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_present_policy_comes_first_and_no_policy_twice() {
+        let policies = |names: &str| read(json!({"policy": names})).map(|asked| asked.policies);
+        assert_eq!(policies("fcfs"), Ok(vec![Policy::Ours, Policy::Fcfs]));
+        assert_eq!(policies("ours,relserve"), Ok(vec![Policy::Ours, Policy::RelServe]));
+        assert_eq!(policies("all").map(|all| all.len()), Ok(7));
+        assert!(policies("best").is_err_and(|error| error.contains("`policy`") && error.contains("sarathi")));
+        assert!(read(json!({})).is_err_and(|error| error.contains("is required")));
+        assert!(read(json!({"policy": "fcfs", "x": 1})).is_err_and(|error| error.contains("`x`")));
+    }
+}

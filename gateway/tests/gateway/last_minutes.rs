@@ -1,0 +1,174 @@
+//! What is remembered of the last minutes: the trace of it, and what another policy would have made of it.
+
+use base::{Millis, TokenCount};
+use gateway::config::{Config, Secret};
+use serde_json::{Value, json};
+use sim::Trace;
+use store::{Store, UnixMillis};
+
+use crate::common::{Server, config, key_of, model, serve, serve_on, serve_with};
+
+const WHAT_IF: &str = "/v1/scheduler/what-if";
+
+async fn run(server: &Server, rows: usize) {
+    let rows: Vec<Value> = (0..rows).map(|row| json!([format!("word{row:04}")])).collect();
+    let body = json!({"template": "A template of more than one block. Repeat: {w}", "columns": ["w"],
+        "rows": rows, "max_tokens": 8, "cache": false});
+    assert_eq!(server.relquery(body).await.status, 200);
+}
+
+async fn until_remembered(server: &Server, count: usize) {
+    let live = server.running.app.shared.live.clone();
+    server.until("it is remembered", |_| live.records(base::Time(0)).len() == count).await;
+}
+
+async fn what_if(server: &Server, policy: &str) -> Value {
+    let reply = server.client.post(WHAT_IF, &json!({ "policy": policy })).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.json()
+}
+
+#[actix_web::test]
+async fn a_recorded_load_is_replayed_under_another_policy_and_the_present_one() {
+    let server = serve().await;
+    for rows in [30, 2, 5] {
+        run(&server, rows).await;
+    }
+    until_remembered(&server, 3).await;
+    let answer = what_if(&server, "fcfs,relserve").await;
+    assert_eq!(
+        (&answer["relqueries"], &answer["rows"], &answer["left_out"]),
+        (&json!(3), &json!(37), &json!(0))
+    );
+    assert_eq!(answer["measured"]["relqueries"], 3);
+    let replays = answer["replays"].as_array().unwrap();
+    let names: Vec<_> = replays.iter().map(|replay| replay["policy"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ours", "fcfs", "relserve"]);
+    assert_eq!((&replays[0]["is_present"], &replays[1]["is_present"]), (&json!(true), &json!(false)));
+    for replay in replays {
+        assert_eq!(replay["yours"]["relqueries"], 3);
+        let ms = |name: &str| replay["all"][name].as_f64().unwrap();
+        assert!(ms("mean_ms") > 0.0);
+        let parts = ms("waiting_ms") + ms("core_ms") + ms("tail_ms");
+        assert!((parts - ms("mean_ms")).abs() < 1e-3, "Eq. 2: {replay}");
+    }
+    assert_eq!(server.metric("relserve_what_ifs_total"), 1.0);
+}
+
+#[actix_web::test]
+async fn the_trace_is_read_by_the_simulator_and_says_how_long_the_rows_were() {
+    let server = serve().await;
+    run(&server, 3).await;
+    until_remembered(&server, 1).await;
+    let reply = server.client.get("/v1/scheduler/trace").await;
+    let trace = Trace::parse(&reply.body).unwrap();
+    let one = &trace.relqueries[0];
+    assert_eq!((one.tenant.as_str(), one.ol, one.rows.len()), ("tenant-1", 8, 3));
+    assert!(one.rows.iter().all(|row| row[2] == 8), "what each said: {:?}", one.rows);
+    let prompts: u64 =
+        trace.lower().unwrap().submissions[0].items.iter().map(|item| item.prompt.len() as u64).sum();
+    assert_eq!(prompts, 3 * 51);
+    assert_eq!(trace.templates[0].tokens, 43, "the text before the first value");
+    assert_eq!(one.groups, [7], "`word000`, which the values begin with");
+}
+
+#[actix_web::test]
+async fn before_anything_ended_there_is_nothing_to_replay() {
+    let server = serve().await;
+    let answer = what_if(&server, "fcfs").await;
+    assert_eq!(
+        (&answer["relqueries"], &answer["replays"], &answer["measured"]),
+        (&json!(0), &json!([]), &json!(null))
+    );
+    let bad = server.client.post(WHAT_IF, &json!({"policy": "best"})).await;
+    assert_eq!(bad.status, 400);
+    assert!(bad.error().contains("`policy`") && bad.error().contains("relserve"), "{}", bad.body);
+    assert_eq!(server.client.get(WHAT_IF).await.status, 405);
+}
+
+#[actix_web::test]
+async fn one_replay_runs_at_a_time_and_none_for_longer_than_it_may() {
+    let mut config = config();
+    config.live.what_if_ms_max = Millis(1);
+    let server = serve_with(config, model()).await;
+    for _ in 0..6 {
+        run(&server, 400).await;
+    }
+    until_remembered(&server, 6).await;
+    let late = server.client.post(WHAT_IF, &json!({"policy": "all"})).await;
+    assert_eq!((late.status, late.json()["error"]["code"].as_str()), (504, Some("deadline_exceeded")));
+    let turn = server.running.app.shared.live.begin_replay().unwrap();
+    let busy = server.client.post(WHAT_IF, &json!({"policy": "fcfs"})).await;
+    assert_eq!((busy.status, busy.json()["error"]["code"].as_str()), (429, Some("busy")));
+    drop(turn);
+    assert_eq!(server.client.post(WHAT_IF, &json!({"policy": "fcfs"})).await.status, 504);
+}
+
+#[actix_web::test]
+async fn what_is_remembered_and_replayed_is_bounded() {
+    let bounded = |change: fn(&mut Config)| {
+        let mut config = config();
+        change(&mut config);
+        config
+    };
+    let by_count = serve_with(bounded(|config| config.live.record_relqueries_max = 2), model()).await;
+    let by_rows = serve_with(bounded(|config| config.live.record_rows_max = 6), model()).await;
+    for server in [&by_count, &by_rows] {
+        for _ in 0..4 {
+            run(server, 3).await;
+        }
+        until_remembered(server, 2).await;
+        assert_eq!(what_if(server, "fcfs").await["relqueries"], 2);
+    }
+    let small = bounded(|config| config.live.what_if_tokens_max = TokenCount(1_200));
+    let by_tokens = serve_with(small, model()).await;
+    for _ in 0..4 {
+        run(&by_tokens, 3).await;
+    }
+    until_remembered(&by_tokens, 4).await;
+    let answer = what_if(&by_tokens, "fcfs").await;
+    assert_eq!((&answer["relqueries"], &answer["left_out"]), (&json!(2), &json!(2)), "537 each");
+    let off = serve_with(bounded(|config| config.live.record_relqueries_max = 0), model()).await;
+    run(&off, 3).await;
+    assert_eq!(what_if(&off, "fcfs").await["relqueries"], 0);
+}
+
+#[actix_web::test]
+async fn a_tenant_gets_its_own_trace_and_its_own_averages() {
+    let mut config = config();
+    config.auth.admin_key = Some(Secret("the operator's".into()));
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let other = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
+    let server = serve_on(config, model(), store.clone()).await;
+    let theirs = server.client.with_key(&key_of(&store, other).await);
+    let operators = server.client.with_key("the operator's");
+    run(&server, 5).await;
+    until_remembered(&server, 1).await;
+    let relqueries = |json: &str| Trace::parse(json).unwrap().relqueries.len();
+    for (client, own) in [(&server.client, 1), (&theirs, 0), (&operators, 1)] {
+        assert_eq!(relqueries(&client.get("/v1/scheduler/trace").await.body), own);
+    }
+    let answer = theirs.post(WHAT_IF, &json!({"policy": "fcfs"})).await.json();
+    assert_eq!((&answer["replays"][0]["yours"], &answer["measured"]), (&json!(null), &json!(null)));
+    assert!(answer["replays"][0]["all"]["mean_ms"].as_f64() > Some(0.0));
+}
+
+#[actix_web::test]
+async fn a_relquery_that_was_called_off_counts_with_what_it_got() {
+    let server = serve().await;
+    server.gate.shut();
+    let rows: Vec<Value> = (0..3).map(|row| json!([format!("word{row:04}")])).collect();
+    let body = json!({"template": "Repeat: {w}", "columns": ["w"], "rows": rows, "max_tokens": 8, "cache": false, "stream": true});
+    let stream = server.client.begin("/v1/relqueries", &body).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    server.gate.allow(2);
+    server.until("two steps ran", |server| server.gate.passed() == 3).await;
+    drop(stream);
+    server.until("the client is gone", |server| server.metric("relserve_disconnects_total") == 1.0).await;
+    server.gate.release();
+    until_remembered(&server, 1).await;
+    let trace = Trace::parse(&server.client.get("/v1/scheduler/trace").await.body).unwrap();
+    let rows = &trace.relqueries[0].rows;
+    assert!(rows.len() == 3 && rows.iter().all(|row| (2..=8).contains(&row[2])), "{rows:?}");
+    assert_eq!(what_if(&server, "fcfs").await["measured"], json!(null));
+}

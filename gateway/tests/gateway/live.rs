@@ -1,0 +1,250 @@
+//! The live view: what readers see of the loop's work, what tenants see of each other, and that nobody is held up by it.
+
+use base::Millis;
+use gateway::config::Secret;
+use serde_json::{Value, json};
+use store::{Store, UnixMillis};
+
+use crate::common::replica::{Replica, fleet};
+use crate::common::watcher::Watcher;
+use crate::common::{Server, config, key_of, model, serve, serve_fleet, serve_on, serve_with};
+
+/// A table whose answers have eight tokens and are not kept.
+fn table(rows: usize) -> Value {
+    let rows: Vec<Value> = (0..rows).map(|row| json!([format!("word{row:04}")])).collect();
+    json!({"template": "A template of more than one block. Repeat: {w}", "columns": ["w"], "rows": rows,
+        "max_tokens": 8, "cache": false})
+}
+
+fn ended(watcher: &Watcher, count: usize) -> bool {
+    watcher.each("ended").len() >= count
+}
+
+/// Whether the last look found nothing held.
+fn is_at_rest(watcher: &Watcher) -> bool {
+    let scenes = watcher.scenes();
+    scenes.last().is_some_and(|scene| scene["rows_running"] == 0 && scene["steps"].as_u64() > Some(0))
+}
+
+fn numbers(steps: &[Value]) -> Vec<u64> {
+    steps.iter().map(|step| step["step"].as_u64().unwrap()).collect()
+}
+
+#[actix_web::test]
+async fn two_readers_see_every_step_why_it_was_and_the_relquery_that_ended() {
+    let server = serve().await;
+    let mut readers = [Watcher::open(&server.client).await, Watcher::open(&server.client).await];
+    assert_eq!(server.metric("relserve_live_readers"), 2.0);
+    server.relquery(table(20)).await;
+    for reader in &mut readers {
+        reader.until("the end of it", |reader| ended(reader, 1) && is_at_rest(reader)).await;
+        let steps = reader.each("steps");
+        assert_eq!(numbers(&steps), (1..=steps.len() as u64).collect::<Vec<_>>(), "each once, in order");
+        assert_eq!(reader.lost(), 0);
+        let sum = |path: &str| steps.iter().filter_map(|step| step.pointer(path)?.as_u64()).sum::<u64>();
+        assert_eq!(sum("/prefill/rows"), 20);
+        assert_eq!(sum("/decode_rows"), 20 * 7, "the prefill gives the first of eight tokens");
+        assert_eq!(server.metric("relserve_prefix_query_tokens_total") as u64, 20 * 51);
+        for step in &steps {
+            assert!(["prefill", "decode", "mixed"].contains(&step["kind"].as_str().unwrap()));
+            assert!(!step["reason"].as_str().unwrap().is_empty());
+            assert_eq!(step["shares"][0]["whose"], "you");
+        }
+        let one = &reader.each("ended")[0];
+        assert_eq!(
+            (&one["outcome"], &one["rows"], &one["route"]),
+            (&json!("completed"), &json!(20), &json!("relqueries"))
+        );
+        assert_eq!(one["output_tokens"], 160);
+        let periods = ["waiting_us", "core_us", "tail_us"].map(|name| one["periods"][name].as_u64().unwrap());
+        let latency = one["end_us"].as_u64().unwrap() - one["arrival_us"].as_u64().unwrap();
+        assert!(periods.iter().sum::<u64>() <= latency + 3, "Eq. 2: {one}");
+    }
+    drop(readers);
+    server.until("nobody looks", |server| server.metric("relserve_live_readers") == 0.0).await;
+}
+
+#[actix_web::test]
+async fn the_queue_shows_places_priorities_and_why_they_changed() {
+    let mut config = config();
+    (config.live.frame_ms, config.live.survey_ms) = (Millis(2), Millis(1));
+    config.scheduler.sequences_max = 4;
+    let server = serve_with(config, model()).await;
+    let mut reader = Watcher::open(&server.client).await;
+    server.gate.shut();
+    let _first = server.client.begin("/v1/relqueries", &table(3)).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    let _second = server.client.begin("/v1/relqueries", &table(9)).await;
+    let both = |server: &Server| server.running.app.shared.intake.unfinished() == 12;
+    server.until("both are there", both).await;
+    for step in 1..=12_u64 {
+        server.gate.allow(1);
+        let is_told = |reader: &Watcher| numbers(&reader.each("steps")).contains(&step);
+        reader.until("the step is told", is_told).await;
+    }
+    let is_split = |scene: &Value| {
+        let periods: Vec<_> =
+            scene["relqueries"].as_array().unwrap().iter().map(|one| &one["period"]).collect();
+        periods.len() == 2 && periods.iter().any(|period| *period != "waiting")
+    };
+    reader.until("a queue of two", |reader| reader.scenes().iter().any(is_split)).await;
+    let scenes = reader.scenes();
+    let scene = scenes.iter().rfind(|scene| is_split(scene)).unwrap();
+    let queue = scene["relqueries"].as_array().unwrap();
+    assert_eq!((&queue[0]["place"], &queue[1]["place"]), (&json!(1), &json!(2)));
+    assert!(queue.iter().all(|one| one["priority"].as_u64() > Some(0) && one["whose"] == "you"));
+    assert_eq!(queue[0]["unit"], "aged", "as policy `ours` counts");
+    assert!(queue[0]["made_of"].as_str().unwrap().contains("prompts"), "{scene}");
+    assert_eq!(scene["others"]["relqueries"], 0);
+    let kv = &scene["kv"];
+    let kinds = ["private", "shared", "independent", "pinned", "cached", "free"];
+    assert_eq!(
+        kinds.iter().map(|kind| kv[kind].as_u64().unwrap()).sum::<u64>(),
+        kv["total"].as_u64().unwrap()
+    );
+    assert!(kv["shared"].as_u64() > Some(0), "rows of one template share it: {kv}");
+    let said: Vec<String> = scenes
+        .iter()
+        .flat_map(|scene| scene["relqueries"].as_array().cloned().unwrap())
+        .filter_map(|one| one["why"].as_str().map(str::to_owned))
+        .collect();
+    assert!(said.iter().any(|why| why.starts_with("it came: ")), "{said:?}");
+    assert!(said.iter().any(|why| why.contains("prompts computed")), "{said:?}");
+    server.gate.release();
+    reader.until("both end", |reader| ended(reader, 2)).await;
+}
+
+#[actix_web::test]
+async fn a_reader_that_is_behind_loses_old_steps_and_is_told_how_many() {
+    let mut config = config();
+    config.live.steps_max = 4;
+    config.live.frame_ms = Millis(300);
+    let server = serve_with(config, model()).await;
+    let mut reader = Watcher::open(&server.client).await;
+    // One that never reads holds nobody up.
+    let deaf = Watcher::open(&server.client).await;
+    for _ in 0..5 {
+        server.relquery(table(1)).await;
+    }
+    reader.until("the end of all", |reader| ended(reader, 5) && is_at_rest(reader)).await;
+    let steps = reader.each("steps").len() as u64;
+    assert_eq!(reader.scenes().last().unwrap()["steps"].as_u64(), Some(steps + reader.lost()));
+    assert_eq!(steps + reader.lost(), 40);
+    assert!(reader.lost() > 0, "40 steps, of which four are kept, take no second");
+    assert!(server.metric("relserve_live_lost_steps_total") > 0.0);
+    drop(deaf);
+}
+
+#[actix_web::test]
+async fn a_tenant_sees_others_as_one_load_and_an_operator_sees_all() {
+    let mut config = config();
+    config.auth.admin_key = Some(Secret("the operator's".into()));
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let other = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
+    let server = serve_on(config, model(), store.clone()).await;
+    let theirs = server.client.with_key(&key_of(&store, other).await);
+    let operators = server.client.with_key("the operator's");
+    let mut mine = Watcher::open(&server.client).await;
+    let mut others = Watcher::open(&theirs).await;
+    let mut all = Watcher::open(&operators).await;
+    let sees = |watcher: &Watcher| watcher.all("hello")[0]["sees"].clone();
+    assert_eq!([&mine, &others, &all].map(sees), ["own", "own", "all"]);
+    let reply = server.relquery(table(6)).await.json();
+    theirs.post("/v1/relqueries", &table(2)).await;
+    mine.until("mine", |watcher| ended(watcher, 1) && is_at_rest(watcher)).await;
+    others.until("theirs", |watcher| ended(watcher, 1) && is_at_rest(watcher)).await;
+    all.until("both", |watcher| ended(watcher, 2) && is_at_rest(watcher)).await;
+    let one = &mine.each("ended")[0];
+    assert_eq!(reply["id"], format!("rq-{}", one["request"].as_str().unwrap()));
+    let ids = [one["id"].as_str().unwrap(), one["request"].as_str().unwrap()];
+    let seen = others.text();
+    assert!(ids.iter().all(|id| !seen.contains(id)), "another tenant's ids are not told");
+    assert!(!seen.contains("\"tenant"), "nor whose they are");
+    let ended = others.each("ended");
+    assert_eq!((ended.len(), &ended[0]["rows"]), (1, &json!(2)), "nor what became of them");
+    let whose = |watcher: &Watcher| {
+        let shares: Vec<Value> = watcher
+            .each("steps")
+            .iter()
+            .flat_map(|step| step["shares"].as_array().cloned().unwrap())
+            .collect();
+        let mut whose: Vec<String> =
+            shares.iter().map(|share| share["whose"].as_str().unwrap().to_owned()).collect();
+        whose.sort();
+        whose.dedup();
+        whose
+    };
+    assert_eq!(whose(&others), ["others", "you"]);
+    assert_eq!(whose(&all).len(), 2);
+    assert!(whose(&all).iter().all(|whose| whose.starts_with("tenant ")));
+    let wrong = server.client.with_key("not the operator's");
+    assert_eq!(wrong.get("/v1/scheduler/events").await.status, 401);
+}
+
+#[actix_web::test]
+async fn as_many_look_as_may() {
+    let mut config = config();
+    config.live.readers_max = 1;
+    let server = serve_with(config, model()).await;
+    let reader = Watcher::open(&server.client).await;
+    let reply = server.client.get("/v1/scheduler/events").await;
+    assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (429, Some("busy")));
+    assert!(reply.header("retry-after").is_some() && reply.error().contains("live views"));
+    drop(reader);
+    server.until("the seat is free", |server| server.running.app.shared.live.readers() == 0).await;
+    Watcher::open(&server.client).await;
+}
+
+#[actix_web::test]
+async fn a_stream_ends_for_its_client_to_ask_anew() {
+    let mut config = config();
+    config.live.stream_ms_max = Millis(1);
+    let server = serve_with(config, model()).await;
+    let mut reader = Watcher::open(&server.client).await;
+    reader.finish().await;
+    assert_eq!(reader.all("end"), [json!({"reason": "again"})]);
+}
+
+#[actix_web::test]
+async fn the_end_of_the_server_is_the_end_of_the_stream() {
+    let server = serve().await;
+    let mut reader = Watcher::open(&server.client).await;
+    server.relquery(table(2)).await;
+    let live = server.running.app.shared.live.clone();
+    let ((), ()) = tokio::join!(reader.finish(), server.running.drain(std::future::pending()));
+    assert_eq!(reader.all("end"), [json!({"reason": "shutting_down"})]);
+    assert_eq!(live.readers(), 0);
+}
+
+#[actix_web::test]
+async fn nothing_is_told_of_steps_while_nobody_looks() {
+    let server = serve().await;
+    server.relquery(table(4)).await;
+    let mut reader = Watcher::open(&server.client).await;
+    reader.until("what ended before", |reader| ended(reader, 1)).await;
+    assert_eq!((reader.each("steps").len(), reader.lost()), (0, 0));
+    assert!(reader.scenes().is_empty() || reader.scenes()[0]["relqueries"] == json!([]));
+}
+
+#[actix_web::test]
+async fn of_a_fleet_the_queue_and_the_executors_are_shown() {
+    let replica = Replica::start().await;
+    let server = serve_fleet(fleet(vec![replica.executor()])).await;
+    let is_up = |server: &Server| server.running.app.view().executors.iter().any(|executor| executor.is_up);
+    server.until("the executor is up", is_up).await;
+    let mut reader = Watcher::open(&server.client).await;
+    assert_eq!(reader.all("hello")[0]["plant"], "fleet");
+    let body = json!({"template": "Say {w}", "columns": ["w"], "rows": [["w0"], ["w1"]], "max_tokens": 8, "cache": false});
+    server.relquery(body).await;
+    reader.until("its end", |reader| ended(reader, 1) && !reader.scenes().is_empty()).await;
+    assert!(reader.each("steps").is_empty(), "a gateway sees no steps of its replicas");
+    assert!(reader.each("ended")[0]["periods"]["tail_us"].is_u64());
+    let scenes = reader.scenes();
+    let scene = scenes.last().unwrap();
+    assert_eq!(
+        (scene["kv"]["total"].as_u64(), scene["executors"][0]["state"].as_str()),
+        (Some(0), Some("up"))
+    );
+    let reply = server.client.post("/v1/scheduler/what-if", &json!({"policy": "fcfs"})).await;
+    assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (501, Some("needs_engine")));
+}

@@ -1,0 +1,93 @@
+//! The page: as the server sends it, its own tests, and a real browser that fills cells through it.
+//!
+//! `./test` builds the page and installs the browser; where one is missing the test says so and is skipped.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::serve;
+use crate::program::Program;
+
+fn web() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboards/web")
+}
+
+/// Why the page's own tools cannot run here, where they cannot.
+fn missing() -> Option<&'static str> {
+    let installed = web().join("node_modules/installed-lock.json");
+    (!installed.exists()).then_some("dashboards/web/build.sh has not been run")
+}
+
+fn browser() -> Option<PathBuf> {
+    let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
+    named.or_else(|| Some("/usr/bin/chromium".into())).filter(|path| path.exists())
+}
+
+/// Runs a command in the page's folder and gives what it said; it must succeed.
+fn run(command: &mut Command) -> String {
+    let output = command.current_dir(web()).output().expect("it can be started");
+    let said =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+/// What follows each `NAME="` in a page.
+fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
+    let starts = format!("{name}=\"");
+    page.split(starts.as_str()).skip(1).filter_map(|rest| rest.split('"').next()).collect()
+}
+
+#[actix_web::test]
+async fn the_page_comes_with_the_program_and_asks_nobody_else() {
+    let server = serve().await;
+    let page = server.client.get("/").await;
+    assert!(page.body.contains("<title>RelServe</title>"));
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe") && !policy.contains("http"));
+    assert_eq!(server.client.get("/assets/none.js").await.status, 404);
+    assert_eq!(server.client.get("/.gitignore").await.status, 404);
+    if missing().is_some() {
+        assert!(page.body.contains("not in this build") || page.body.contains("./assets/"));
+        return;
+    }
+    let linked = [attributes(&page.body, "src"), attributes(&page.body, "href")].concat();
+    let files: Vec<_> = linked.iter().filter_map(|link| link.strip_prefix("./")).collect();
+    assert!(
+        files.iter().any(|file| file.ends_with(".js")) && files.iter().any(|file| file.ends_with(".css")),
+        "{linked:?}"
+    );
+    assert!(!linked.iter().any(|link| link.starts_with("http") || link.starts_with("//")), "{linked:?}");
+    for file in files {
+        let reply = server.client.get(&format!("/{file}")).await;
+        assert_eq!(reply.status, 200, "{file}");
+        let forever = reply.header("cache-control").is_some_and(|value| value.contains("immutable"));
+        assert_eq!(forever, file.starts_with("assets/"), "{file}");
+    }
+}
+
+#[test]
+fn the_pages_own_tests_pass() {
+    if let Some(reason) = missing() {
+        return eprintln!("skipped: {reason}");
+    }
+    run(Command::new("npm").arg("test"));
+}
+
+#[test]
+fn a_browser_fills_edits_undoes_reloads_and_exports_a_sheet() {
+    if let Some(reason) = missing() {
+        return eprintln!("skipped: {reason}");
+    }
+    let Some(browser) = browser() else {
+        return eprintln!("skipped: no Chromium (Debian's package `chromium`, or its path in CHROMIUM)");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let server = Program::start(folder.path());
+    let mut command = Command::new("node");
+    command.args(["e2e/run.mjs", &server.address]).env("RELSERVE_KEY", &server.key).env("CHROMIUM", browser);
+    let said = run(&mut command);
+    assert!(said.contains("e2e: all passed"), "{said}");
+    println!("{said}");
+}

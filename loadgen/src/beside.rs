@@ -1,0 +1,229 @@
+//! Few cells beside a long column: how long a person waits for five cells while a column of thousands of rows of another tenant runs,
+//! and for the like on the same server at rest.
+//!
+//! Cells are asked again and again, spread evenly over the column's rows; what is asked is never the same text twice, and nothing is
+//! answered from the result cache.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::Error;
+use crate::client::{Target, chain, refused};
+use crate::random::Random;
+use crate::report::Stats;
+use crate::sse::Parser;
+
+/// What to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// Rows of the column.
+    pub rows: u32,
+    /// Cells that are asked together.
+    pub cells: u32,
+    /// How often they are asked, at rest and again beside the column.
+    pub rounds: u32,
+    /// What stands in the cells.
+    pub seed: u64,
+}
+
+/// One asking beside the column.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asked {
+    /// From the request to its whole answer, ms.
+    pub ms: f64,
+    /// Rows of the column that had come when the cells were asked.
+    pub before: u32,
+    /// The same when they were answered.
+    pub after: u32,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Milliseconds of each asking at rest.
+    pub idle: Vec<f64>,
+    /// The askings beside the column.
+    pub beside: Vec<Asked>,
+    /// The column with nothing beside it, ms.
+    pub column_alone_ms: f64,
+    /// The column with the askings, ms.
+    pub column_ms: f64,
+    /// Rows of the column.
+    pub rows: u32,
+    /// Cells of an asking.
+    pub cells: u32,
+}
+
+impl Outcome {
+    /// The askings that were answered while the column ran.
+    fn during(&self) -> impl Iterator<Item = &Asked> {
+        self.beside.iter().filter(|asked| asked.after < self.rows)
+    }
+
+    /// Whether the column ran long enough for every asking.
+    pub fn is_sound(&self) -> bool {
+        self.during().count() == self.beside.len() && !self.beside.is_empty() && !self.idle.is_empty()
+    }
+
+    /// The medians, beside over idle.
+    pub fn ratio(&self) -> Option<f64> {
+        let beside = Stats::of(self.during().map(|asked| asked.ms))?;
+        Some(beside.p50 / Stats::of(self.idle.iter().copied())?.p50)
+    }
+
+    /// For a person to read.
+    pub fn text(&self) -> String {
+        let line = |name: &str, stats: Option<Stats>| match stats {
+            Some(Stats { p50, max, .. }) => format!("{name:<44}{p50:>9.1}{max:>9.1}\n"),
+            None => format!("{name:<44}{:>9}{:>9}\n", "-", "-"),
+        };
+        let mut text = format!("{:<44}{:>9}{:>9}\n", "ms", "median", "max");
+        text += &line(&format!("{} cells, server at rest", self.cells), Stats::of(self.idle.iter().copied()));
+        let beside = Stats::of(self.during().map(|asked| asked.ms));
+        text += &line(&format!("{} cells, beside the column", self.cells), beside);
+        let ratio = self.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        let _ = writeln!(text, "{:<44}{ratio:>9}", "ratio of the medians");
+        let passed = Stats::of(self.during().map(|asked| f64::from(asked.after - asked.before)));
+        let _ = writeln!(
+            text,
+            "{:<44}{:>9.0}{:>9.0}",
+            "rows of the column that ended meanwhile",
+            passed.map_or(0.0, |stats| stats.p50),
+            passed.map_or(0.0, |stats| stats.max),
+        );
+        let (alone, beside) = (self.column_alone_ms / 1e3, self.column_ms / 1e3);
+        let rows = self.rows;
+        let _ = writeln!(
+            text,
+            "the column of {rows} rows: {alone:.2} s alone, {beside:.2} s with the cells beside it"
+        );
+        let (during, all) = (self.during().count(), self.beside.len());
+        if during < all {
+            let _ = writeln!(
+                text,
+                "only {during} of {all} were answered while the column ran: give it more rows"
+            );
+        }
+        text
+    }
+}
+
+/// Measures a server as two of its tenants.
+pub async fn measure(few: &Target, column: &Target, beside: Beside) -> Result<Outcome, Error> {
+    let Beside { rows, cells, rounds, seed } = beside;
+    let mut random = Random::new(seed, "cells beside a column");
+    let mut outcome = Outcome { rows, cells, ..Outcome::default() };
+    // The first of a server meets cold memory, and compiles the labels.
+    ask(few, &calls(&mut random, cells)).await?;
+    for _ in 0..rounds {
+        outcome.idle.push(ask(few, &calls(&mut random, cells)).await?);
+    }
+    let (quiet, _) = watch::channel(0);
+    outcome.column_alone_ms = fill(column.clone(), calls(&mut random, rows), quiet).await?;
+    let (come, mut coming) = watch::channel(0);
+    let running = tokio::spawn(fill(column.clone(), calls(&mut random, rows), come));
+    for round in 1..=rounds {
+        let due = (u64::from(rows) * u64::from(round) / u64::from(rounds + 1)).max(1);
+        // A column that failed has no more to say; its error is told below.
+        if coming.wait_for(|come| u64::from(*come) >= due).await.is_err() {
+            break;
+        }
+        let before = *coming.borrow();
+        let ms = ask(few, &calls(&mut random, cells)).await?;
+        outcome.beside.push(Asked { ms, before, after: *coming.borrow() });
+    }
+    outcome.column_ms = running.await.map_err(|error| Error::Client(error.to_string()))??;
+    Ok(outcome)
+}
+
+/// Calls of a cell function on made-up reviews, as one request.
+fn calls(random: &mut Random, count: u32) -> Value {
+    let call = |_| json!({"function": "classify", "args": [review(random), ["positive", "negative"]]});
+    let calls: Vec<Value> = (0..count).map(call).collect();
+    json!({"calls": calls, "cache": false})
+}
+
+const WORDS: [&str; 24] = [
+    "the",
+    "film",
+    "was",
+    "long",
+    "and",
+    "dull",
+    "but",
+    "its",
+    "music",
+    "stays",
+    "with",
+    "me",
+    "actors",
+    "play",
+    "well",
+    "story",
+    "never",
+    "begins",
+    "wonderful",
+    "a",
+    "lost",
+    "evening",
+    "camera",
+    "loved",
+];
+
+/// A review of 8 to 24 words.
+fn review(random: &mut Random) -> String {
+    let words = random.between(8, 24);
+    let words: Vec<&str> = (0..words).filter_map(|_| random.pick(&WORDS).copied()).collect();
+    words.join(" ")
+}
+
+/// Asks for cells and waits for all of them; the milliseconds.
+async fn ask(target: &Target, body: &Value) -> Result<f64, Error> {
+    let begun = Instant::now();
+    let response =
+        target.post("/v1/cells", body).send().await.map_err(|error| Error::Client(chain(&error)))?;
+    if !response.status().is_success() {
+        return Err(Error::Client(refused(response).await.error.unwrap_or_default()));
+    }
+    let reply: Value = response.json().await.map_err(|error| Error::Client(chain(&error)))?;
+    let ms = begun.elapsed().as_secs_f64() * 1e3;
+    let cells = reply["cells"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let answered = cells.iter().filter(|cell| !cell["value"].is_null()).count();
+    if answered == body["calls"].as_array().map_or(0, Vec::len) {
+        Ok(ms)
+    } else {
+        Err(Error::Client(format!("{answered} of the cells were answered: {reply}")))
+    }
+}
+
+/// Fills a column and says how many of its cells have come; the milliseconds.
+async fn fill(target: Target, mut body: Value, come: watch::Sender<u32>) -> Result<f64, Error> {
+    body["stream"] = json!(true);
+    let begun = Instant::now();
+    let response =
+        target.post("/v1/cells", &body).send().await.map_err(|error| Error::Client(chain(&error)))?;
+    if !response.status().is_success() {
+        return Err(Error::Client(refused(response).await.error.unwrap_or_default()));
+    }
+    let (mut parser, mut bytes) = (Parser::default(), response.bytes_stream());
+    while let Some(piece) = bytes.next().await {
+        let piece = piece.map_err(|error| Error::Client(chain(&error)))?;
+        for event in parser.push(&piece).map_err(|error| Error::Client(error.to_string()))? {
+            let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+            match event.name.as_str() {
+                "cell" if !data["value"].is_null() => come.send_modify(|come| *come += 1),
+                "cell" | "error" => {
+                    return Err(Error::Client(format!("a cell of the column failed: {data}")));
+                }
+                "done" if data["status"] == "completed" => return Ok(begun.elapsed().as_secs_f64() * 1e3),
+                "done" => return Err(Error::Client(format!("the column ended early: {data}"))),
+                _ => {}
+            }
+        }
+    }
+    Err(Error::Client("the column's stream ended without `done`".into()))
+}
