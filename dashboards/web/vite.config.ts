@@ -8,18 +8,25 @@ import { defineConfig } from "vitest/config";
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
 /**
- * The one `eval` of the grid stands in its formula engine, which is off. It is cut out, so that the page holds
- * under a policy without `unsafe-eval` and nothing can bring it back to life.
+ * The one `eval` of the grid stands in its formula engine, which is off; and its corner has an inline handler, which
+ * `style.css` stands in for. Both are cut out, so that the page holds under a policy without `unsafe-eval` and
+ * `unsafe-inline`, and nothing can bring them back to life.
  */
-const CUT = /eval\("typeof\("\+tokens\[i\]\+'\) == "undefined"'\)/;
-const withoutEval: Plugin = {
-  name: "without-eval",
+const CUTS: readonly (readonly [RegExp, string])[] = [
+  [/eval\("typeof\("\+tokens\[i\]\+'\) == "undefined"'\)/, "false"],
+  [/\w+\.corner\.setAttribute\("onselectstart","return false"\),/, ""],
+];
+const withoutInline: Plugin = {
+  name: "without-inline",
   enforce: "pre",
   transform(code, id) {
     if (!id.endsWith("jspreadsheet-ce/dist/index.js")) return undefined;
-    if (!CUT.test(code)) throw new Error("jspreadsheet-ce changed: look for its `eval` again");
-    const cut = code.replace(CUT, "false");
-    if (/\beval\(/.test(cut)) throw new Error("jspreadsheet-ce has another `eval`");
+    let cut = code;
+    for (const [what, instead] of CUTS) {
+      if (!what.test(cut)) throw new Error(`jspreadsheet-ce changed: look for ${what} again`);
+      cut = cut.replace(what, instead);
+    }
+    if (/\beval\(|setAttribute\("on/.test(cut)) throw new Error("jspreadsheet-ce has another `eval` or inline handler");
     return cut;
   },
 };
@@ -54,7 +61,7 @@ const withoutOld: Plugin = {
 
 export default defineConfig({
   base: "./",
-  plugins: [withoutEval, withoutOld, licenses],
+  plugins: [withoutInline, withoutOld, licenses],
   resolve: {
     // The grid's own formula engine makes code out of cell texts (`src/core/parse.ts` says more): it is left out.
     alias: { "@jspreadsheet/formula": here("./src/ui/no-formula.ts") },
