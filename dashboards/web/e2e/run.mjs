@@ -12,6 +12,7 @@ import { chromium } from "playwright-core";
 
 import { arranging } from "./arrange.mjs";
 import { proxy } from "./proxy.mjs";
+import { tabs } from "./tabs.mjs";
 
 const SERVER = process.argv[2] ?? "http://127.0.0.1:8080";
 const KEY = process.env.RELSERVE_KEY;
@@ -52,22 +53,27 @@ const browser = await chromium.launchPersistentContext(profile, {
 });
 const page = browser.pages()[0] ?? (await browser.newPage());
 const problems = [];
-page.on("console", (message) => {
-  if (["error", "warning"].includes(message.type())) problems.push(`console: ${message.text()}`);
-});
-page.on("pageerror", (error) => problems.push(`page: ${error.message}`));
-page.on("request", (request) => {
-  const url = request.url();
-  if (!url.startsWith(`${address}/`) && !/^(data|blob):/.test(url)) problems.push(`another host: ${url}`);
-});
-page.on("dialog", (dialog) => dialog.accept());
+/** Notes what must not happen on a page; `answer` on it is what its next question gets. */
+function watch(tab) {
+  tab.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) problems.push(`console: ${message.text()}`);
+  });
+  tab.on("pageerror", (error) => problems.push(`page: ${error.message}`));
+  tab.on("request", (request) => {
+    const url = request.url();
+    if (!url.startsWith(`${address}/`) && !/^(data|blob):/.test(url)) problems.push(`another host: ${url}`);
+  });
+  tab.on("dialog", (dialog) => dialog.accept(tab.answer));
+}
+watch(page);
 
 mkdirSync(ARTIFACTS, { recursive: true });
 const shot = (name) => page.screenshot({ path: join(ARTIFACTS, `${name}.png`) });
-const cell = (name) => {
+const cellOf = (tab, name) => {
   const [, letter, digits] = /^([A-Z])(\d+)$/.exec(name);
-  return page.locator(`#grid td[data-x="${letter.charCodeAt(0) - 65}"][data-y="${Number(digits) - 1}"]`);
+  return tab.locator(`#grid td[data-x="${letter.charCodeAt(0) - 65}"][data-y="${Number(digits) - 1}"]`);
 };
+const cell = (name) => cellOf(page, name);
 const text = (name) => cell(name).textContent();
 /** Waits until something is so, as long as it takes up to a minute. */
 async function until(what, isSo) {
@@ -97,11 +103,12 @@ async function settled(letter, from, to) {
     [letter.charCodeAt(0) - 65, from - 1, to - 1],
   );
 }
-async function type(name, formula) {
-  await cell(name).click();
-  await page.fill("#formula", formula);
-  await page.press("#formula", "Enter");
+async function typeInto(tab, name, formula) {
+  await cellOf(tab, name).click();
+  await tab.fill("#formula", formula);
+  await tab.press("#formula", "Enter");
 }
+const type = (name, formula) => typeInto(page, name, formula);
 async function importFile(name, mimeType, buffer) {
   await page.setInputFiles("#file", { name, mimeType, buffer });
   await page.waitForFunction((expected) => document.querySelector("#sheets").selectedOptions[0]?.text === expected, name.replace(/\.\w+$/, ""));
@@ -197,6 +204,7 @@ async function run() {
   step("exported XLSX and read it back, formulas and all");
 
   await byHand();
+  step(await tabs({ page, browser, address, watch, cellOf, type: typeInto, until }));
   step(await arranging({ page, cell, text, type, importFile, settled, until, asked, hold, shot }, run));
   await large(run);
 

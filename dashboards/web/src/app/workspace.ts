@@ -8,12 +8,13 @@ import { CellError, PENDING, isFormula, shown } from "../core/value";
 import type { OutCell } from "../files/xlsx";
 import { runCells } from "../net/cells";
 import { storedKey } from "../store/key";
-import { SHEETS_MAX, SheetStore, type StoredSheet, newSheet } from "../store/sheets";
+import { SHEETS_MAX, SheetStore, type StoredSheet, identifier, newSheet, noteShown, shownHere } from "../store/sheets";
 import { download, element, onClick } from "../ui/dom";
 import { Grid } from "../ui/grid";
 import { Menu } from "../ui/menu";
 import { Progress, showUsage } from "../ui/usage";
 import { Arranger, type Command } from "./arranger";
+import { Keeper, copyName } from "./keeper";
 import { samples } from "./samples";
 import { Session } from "./session";
 
@@ -37,24 +38,36 @@ export class Workspace {
   private session: Session | undefined;
   private selected: [number, number] = [0, 0];
   private keeping: number | undefined;
-  /** Changes that were made; one that comes while the sheet is written is not in what was written. */
-  private changes = 0;
+  private readonly keeper: Keeper | undefined;
+  /** Tells other tabs which sheet was written or deleted. */
+  private readonly others = new BroadcastChannel("relserve-sheets");
 
   private constructor(private readonly store: SheetStore | undefined, private readonly unauthorized: () => void) {
     this.grid = new Grid(element("grid", HTMLDivElement), {
       changed: (changes) => {
         this.session?.set(changes);
-        this.keepSoon();
+        this.edited();
       },
       selected: (row, column) => this.select(row, column),
-      arranged: () => this.keepSoon(),
+      arranged: () => this.edited(),
       walked: (isForward) => this.progress.say(isForward ? "Done again." : "Undone."),
     });
     this.arranger = new Arranger(this.grid, () => this.session?.sheet, (words) => this.progress.say(words));
+    this.keeper = store && new Keeper(store, {
+      wrote: (id) => this.others.postMessage(id),
+      parted: (sheet, other) => this.part(sheet, other),
+      settled: () => {
+        document.body.dataset.kept = "yes";
+      },
+      failed: (error) => this.progress.say(error instanceof Error ? error.message : "the sheet could not be kept"),
+    });
+    this.others.addEventListener("message", ({ data }) => void this.heard(String(data)));
     this.buttons();
     this.menu();
     this.formulaBar();
-    addEventListener("pagehide", () => void this.keep());
+    // At `pagehide` the store no longer answers in time; here it mostly does.
+    addEventListener("beforeunload", () => this.keep());
+    document.addEventListener("visibilitychange", () => document.hidden && this.keep());
     document.addEventListener("focusin", (event) => {
       if (!element("grid", HTMLDivElement).contains(event.target as Node)) this.grid.releaseKeys();
     });
@@ -67,13 +80,13 @@ export class Workspace {
     }, true);
   }
 
-  /** Opens the sheet that was changed last. */
+  /** Opens the sheet that this tab showed last, else the one that was changed last. */
   static async open(unauthorized: () => void): Promise<Workspace> {
     // Private windows of some browsers have no store: sheets then live as long as the page.
     const store = await SheetStore.open().catch(() => undefined);
     const workspace = new Workspace(store, unauthorized);
     workspace.list = (await store?.list()) ?? [];
-    const [first] = workspace.list;
+    const first = workspace.list.find(({ id }) => id === shownHere()) ?? workspace.list[0];
     if (first) workspace.show(first);
     else workspace.add(newSheet("Sheet 1"));
     if (!store) workspace.progress.say("This browser keeps no sheets: export what you need.");
@@ -90,6 +103,7 @@ export class Workspace {
     // Until the grid shows this sheet, nothing of it is painted into the last one.
     this.session = undefined;
     this.current = sheet;
+    noteShown(sheet.id);
     sheet.usage = { ...noUsage(), ...sheet.usage };
     const session: Session = new Session(
       {
@@ -138,33 +152,68 @@ export class Workspace {
       this.progress.say(`This browser keeps ${SHEETS_MAX} sheets at most: delete one first.`);
       return;
     }
-    void this.keep();
+    this.keep();
     this.list.unshift(sheet);
+    this.keeper?.edited(sheet);
     this.show(sheet);
-    void this.keep();
+    this.keep();
+  }
+
+  private edited(): void {
+    this.keeper?.edited(this.current);
+    this.current.updated = Date.now();
+    this.keepSoon();
   }
 
   private keepSoon(): void {
     clearTimeout(this.keeping);
     document.body.dataset.kept = "no";
-    this.changes += 1;
-    this.keeping = window.setTimeout(() => void this.keep(), KEEP_MS);
+    this.keeping = window.setTimeout(() => this.keep(), KEEP_MS);
   }
 
-  private async keep(): Promise<void> {
+  private keep(): void {
     clearTimeout(this.keeping);
     const sheet = this.current;
     if (!this.list.includes(sheet) || !this.session) return;
     sheet.rows = this.grid.rows();
     sheet.widths = this.grid.widths();
-    sheet.updated = Date.now();
-    const written = this.changes;
-    try {
-      await this.store?.put(structuredClone(sheet));
-      if (written === this.changes) document.body.dataset.kept = "yes";
-    } catch (error) {
-      this.progress.say(error instanceof Error ? error.message : "the sheet could not be kept");
+    void this.keeper?.keep(sheet);
+  }
+
+  /** Another tab wrote or deleted a sheet. */
+  private async heard(id: string): Promise<void> {
+    const fresh = await this.store?.get(id);
+    const known = this.list.find((sheet) => sheet.id === id);
+    // What was edited here is decided by its own write, which may have been made while this was read.
+    if (known && this.keeper?.isUnkept(known)) return;
+    if (known && fresh && fresh.version <= known.version) return;
+    if (known && fresh) this.adopt(known, fresh);
+    else if (known) this.drop(known, `"${known.name}" was deleted in another tab.`);
+    else if (fresh) this.list.push(fresh);
+    this.listSheets();
+  }
+
+  private adopt(sheet: StoredSheet, fresh: StoredSheet): void {
+    // The session counts in the usage that it was given.
+    Object.assign(sheet, fresh, { usage: sheet.usage });
+    if (sheet !== this.current) return;
+    this.session?.set(this.grid.adopt(sheet.rows, sheet.widths));
+    this.describe(false);
+    this.progress.say("Another tab changed this sheet: this is its version.");
+  }
+
+  /** Goes on with a copy, since another tab was first to write. */
+  private part(sheet: StoredSheet, other: StoredSheet | undefined): void {
+    const { name } = sheet;
+    Object.assign(sheet, { id: identifier(), version: 0 });
+    if (other) {
+      sheet.name = copyName(name, this.list.map((one) => one.name));
+      this.list.push(other);
     }
+    const what = other ? `Another tab changed "${name}" too` : `Another tab deleted "${name}"`;
+    this.progress.say(`${what}: what you did here goes on as "${sheet.name}".`);
+    if (sheet === this.current) noteShown(sheet.id);
+    this.listSheets();
   }
 
   private select(row: number, column: number): void {
@@ -240,7 +289,7 @@ export class Workspace {
   private buttons(): void {
     this.picker.addEventListener("change", () => {
       const chosen = this.list.find(({ id }) => id === this.picker.value);
-      void this.keep();
+      this.keep();
       if (chosen) this.show(chosen);
     });
     const menu = element("samples", HTMLSelectElement);
@@ -275,17 +324,26 @@ export class Workspace {
     if (!name) return;
     this.current.name = name.slice(0, 80);
     this.listSheets();
-    this.keepSoon();
+    this.edited();
   }
 
   private async remove(): Promise<void> {
     if (!confirm(`Delete the sheet "${this.current.name}"?`)) return;
     const gone = this.current;
-    this.list = this.list.filter((sheet) => sheet !== gone);
+    this.drop(gone, "");
     await this.store?.remove(gone.id);
+    this.others.postMessage(gone.id);
+  }
+
+  /** Takes a sheet off the list, and shows the next where it was the open one. */
+  private drop(gone: StoredSheet, words: string): void {
+    this.keeper?.forget(gone);
+    this.list = this.list.filter((sheet) => sheet !== gone);
+    if (gone !== this.current) return;
     const [next] = this.list;
     if (next) this.show(next);
     else this.add(newSheet("Sheet 1"));
+    this.progress.say(words);
   }
 
   /** The sheet as rows of what `read` makes of a cell. */

@@ -13,6 +13,8 @@ export interface StoredSheet {
   usage: Usage;
   /** When it was last changed. */
   updated: number;
+  /** Writes that changed it, by any tab. */
+  version: number;
 }
 
 /** Most sheets, and most typed cells of one. */
@@ -21,6 +23,8 @@ export const CELLS_MAX = 200_000;
 
 const NAME = "relserve";
 const STORE = "sheets";
+/** The sheet that a tab shows, in the tab's own memory. */
+const SHOWN = "relserve-sheet";
 
 /** The sheets of this browser. */
 export class SheetStore {
@@ -35,15 +39,25 @@ export class SheetStore {
 
   /** All sheets, the one changed last first. */
   async list(): Promise<StoredSheet[]> {
-    const all = (await finished(this.store("readonly").getAll())) as StoredSheet[];
-    return all.sort((a, b) => b.updated - a.updated);
+    const all = (await finished(this.store("readonly").getAll())) as Kept[];
+    return all.map(versioned).sort((a, b) => b.updated - a.updated);
   }
 
-  /** Keeps a sheet. */
-  async put(sheet: StoredSheet): Promise<void> {
+  /** A sheet as it is now; none where it was deleted. */
+  async get(id: string): Promise<StoredSheet | undefined> {
+    const kept = (await finished(this.store("readonly").get(id))) as Kept | undefined;
+    return kept && versioned(kept);
+  }
+
+  /** Keeps a sheet if version `base` is there (0: or none); false where another tab wrote since. One transaction. */
+  async put(sheet: StoredSheet, base: number): Promise<boolean> {
     const cells = sheet.rows.reduce((sum, row) => sum + row.filter((raw) => raw !== "").length, 0);
     if (cells > CELLS_MAX) throw new Error(`a sheet keeps ${CELLS_MAX} cells at most, this one has ${cells}`);
-    await finished(this.store("readwrite").put(sheet));
+    const store = this.store("readwrite");
+    const there = (await finished(store.get(sheet.id))) as Kept | undefined;
+    if ((there?.version ?? 0) !== base) return false;
+    await finished(store.put(sheet));
+    return true;
   }
 
   /** Drops a sheet. */
@@ -56,6 +70,13 @@ export class SheetStore {
   }
 }
 
+/** A sheet in the store; one that was kept before versions were counted has none. */
+type Kept = Omit<StoredSheet, "version"> & { version?: number };
+
+function versioned(kept: Kept): StoredSheet {
+  return { ...kept, version: kept.version ?? 0 };
+}
+
 function finished<T>(request: IDBRequest<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
@@ -65,10 +86,20 @@ function finished<T>(request: IDBRequest<T>): Promise<T> {
 
 /** A new sheet. */
 export function newSheet(name: string, rows: string[][] = [], widths: number[] = []): StoredSheet {
-  return { id: identifier(), name, rows, widths, usage: noUsage(), updated: Date.now() };
+  return { id: identifier(), name, rows, widths, usage: noUsage(), updated: Date.now(), version: 0 };
+}
+
+/** The sheet that this tab showed last. */
+export function shownHere(): string | null {
+  return sessionStorage.getItem(SHOWN);
+}
+
+/** Notes which sheet this tab shows: a reload comes back to it, whatever other tabs have changed. */
+export function noteShown(id: string): void {
+  sessionStorage.setItem(SHOWN, id);
 }
 
 /** `crypto.randomUUID` is only there under HTTPS and on localhost; a gateway may be reached by plain HTTP. */
-function identifier(): string {
+export function identifier(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -11,7 +11,7 @@ import type { Step } from "../core/arrange";
 import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
 import { CellError, PENDING, isFormula, shown } from "../core/value";
-import { addStep, applyStep, trim } from "./history";
+import { addStep, applyStep, setWidths, trim } from "./history";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
 
@@ -127,6 +127,26 @@ export class Grid {
     this.fit();
     for (let y = 0; y < count; y += 1) for (let x = 0; x < columns; x += 1) this.paintCell(y, x);
     worksheet.updateSelectionFromCoords(0, 0, 0, 0);
+  }
+
+  /** Lays in what another tab typed, selection and scrolling as they are, with an empty history; gives what is new. */
+  adopt(rows: string[][], widths: number[]): Change[] {
+    const worksheet = this.worksheet;
+    if (!worksheet) return [];
+    this.grow(rows.length);
+    this.growColumns(rows.reduce((most, row) => Math.max(most, row.length), 0));
+    for (const [y, line] of ((worksheet.options.data ?? []) as unknown[][]).entries()) {
+      for (let x = 0; x < line.length; x += 1) line[x] = rows[y]?.[x] ?? "";
+    }
+    const before = worksheet.parent.ignoreEvents ?? false;
+    worksheet.parent.ignoreEvents = true;
+    setWidths(worksheet, widths);
+    worksheet.parent.ignoreEvents = before;
+    // Its steps lead to cells that are no longer what they were.
+    worksheet.history = [];
+    worksheet.historyIndex = -1;
+    this.copied = undefined;
+    return this.differences();
   }
 
   /** Forgets the sheet. */
@@ -413,18 +433,25 @@ export class Grid {
     }
   }
 
-  /** Tells what differs from the sheet. */
-  private sync(): void {
+  /** What differs from the sheet. */
+  private differences(): Change[] {
     const [worksheet, sheet] = [this.worksheet, this.sheet];
-    if (!worksheet || !sheet) return;
     const changes: Change[] = [];
+    if (!worksheet || !sheet) return changes;
     for (const [row, line] of ((worksheet.options.data ?? []) as unknown[][]).entries()) {
       for (const [column, cell] of line.entries()) {
         const raw = String(cell ?? "");
         if (raw !== sheet.raw(row, column)) changes.push({ row, column, raw });
       }
     }
-    trim(worksheet);
+    return changes;
+  }
+
+  /** Tells what differs from the sheet. */
+  private sync(): void {
+    if (!this.worksheet) return;
+    const changes = this.differences();
+    trim(this.worksheet);
     if (changes.length > 0) this.events.changed(changes);
     // An undo selects without telling.
     const { row, column } = this.selection();

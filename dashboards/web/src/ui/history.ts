@@ -45,7 +45,8 @@ function stepOf(record: unknown): Arranged | undefined {
   return action === ACTION ? step : undefined;
 }
 
-function setWidths(worksheet: Worksheet, widths: readonly number[]): void {
+/** Sets the columns' widths, outside of the history. */
+export function setWidths(worksheet: Worksheet, widths: readonly number[]): void {
   const before = worksheet.ignoreHistory;
   worksheet.ignoreHistory = true;
   for (const [column, width] of widths.entries()) {
