@@ -11,6 +11,7 @@ import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 
 import { arranging } from "./arrange.mjs";
+import { files } from "./files.mjs";
 import { proxy } from "./proxy.mjs";
 import { tabs } from "./tabs.mjs";
 
@@ -53,7 +54,7 @@ const browser = await chromium.launchPersistentContext(profile, {
 });
 const page = browser.pages()[0] ?? (await browser.newPage());
 const problems = [];
-/** Notes what must not happen on a page; `answer` on it is what its next question gets. */
+/** Notes what must not happen on a page; its questions get its `answer`, false for no, and stand in its `asked`. */
 function watch(tab) {
   tab.on("console", (message) => {
     if (["error", "warning"].includes(message.type())) problems.push(`console: ${message.text()}`);
@@ -63,7 +64,10 @@ function watch(tab) {
     const url = request.url();
     if (!url.startsWith(`${address}/`) && !/^(data|blob):/.test(url)) problems.push(`another host: ${url}`);
   });
-  tab.on("dialog", (dialog) => dialog.accept(tab.answer));
+  tab.on("dialog", (dialog) => {
+    tab.asked = dialog.message();
+    return tab.answer === false ? dialog.dismiss() : dialog.accept(tab.answer);
+  });
 }
 watch(page);
 
@@ -204,6 +208,7 @@ async function run() {
   step("exported XLSX and read it back, formulas and all");
 
   await byHand();
+  step(await files({ page, text, importFile, settled, until, asked }, run));
   step(await tabs({ page, browser, address, watch, cellOf, type: typeInto, until }));
   step(await arranging({ page, cell, text, type, importFile, settled, until, asked, hold, shot }, run));
   await large(run);

@@ -4,7 +4,9 @@ import { DOMParser } from "@xmldom/xmldom";
 import { zipSync, strToU8 } from "fflate";
 import { expect, test } from "vitest";
 
+import { unasked } from "../src/app/files";
 import { harmless, readCsv, writeCsv } from "../src/core/csv";
+import { decode } from "../src/core/decode";
 import { Memory } from "../src/core/memory";
 import { EventReader } from "../src/core/sse";
 import { typed } from "../src/core/value";
@@ -22,6 +24,35 @@ test("CSV of other programs is read: marks, separators, line ends", () => {
   expect(readCsv("a\tb\r1\t2")).toEqual([["a", "b"], ["1", "2"]]);
   expect(readCsv('5" screen,ok\n')).toEqual([['5" screen', "ok"]]);
   expect(readCsv("")).toEqual([]);
+});
+
+test("a quote that is never closed is refused with its line, and not read to the end of the file", () => {
+  expect(() => readCsv('a,b\r\n"two\nlines",x\r\n5,"open\r\n6,7\r\n')).toThrow(/quote that opens in line 4 is never closed/);
+  expect(() => readCsv('"')).toThrow(/line 1/);
+  expect(readCsv('a,"b"')).toEqual([["a", "b"]]);
+});
+
+test("a file is read by its mark, as UTF-8, or as what Excel of old wrote, and says so", () => {
+  const utf16 = (mark: number[], text: string, isLittle: boolean) =>
+    new Uint8Array([...mark, ...[...text].flatMap((letter) => (isLittle ? [letter.charCodeAt(0), 0] : [0, letter.charCodeAt(0)]))]);
+  const read = (bytes: Uint8Array) => {
+    const { text, note } = decode(bytes);
+    return [text, note === "" ? "" : /Windows-1252|some of it is not/.exec(note)?.[0]];
+  };
+  expect(read(new TextEncoder().encode("Zürich €"))).toEqual(["Zürich €", ""]);
+  expect(read(new TextEncoder().encode("\uFEFFé"))).toEqual(["é", ""]);
+  expect(read(new Uint8Array([0x5a, 0xfc, 0x72, 0x69, 0x63, 0x68]))).toEqual(["Zürich", "Windows-1252"]);
+  expect(read(utf16([0xff, 0xfe], "aé;b", true))).toEqual(["aé;b", ""]);
+  expect(read(utf16([0xfe, 0xff], "aé;b", false))).toEqual(["aé;b", ""]);
+  expect(read(new Uint8Array([0xef, 0xbb, 0xbf, 0x61, 0xfc]))).toEqual(["a\uFFFD", "some of it is not"]);
+  expect(() => decode(new Uint8Array([0x50, 0x4b, 0, 3]))).toThrow(/no text/);
+});
+
+test("formulas that ask the model can stay text, others are what they were", () => {
+  expect(["=AI.RATE(A1)", "=IF(ai.rate(A1)>3,1,2)", "=A1+1", "AI.RATE", "5"].map(unasked)).toEqual([
+    "'=AI.RATE(A1)", "'=IF(ai.rate(A1)>3,1,2)", "=A1+1", "AI.RATE", "5",
+  ]);
+  expect(typed(unasked("=AI.RATE(A1)"))).toBe("=AI.RATE(A1)");
 });
 
 test("text that another program would run leaves with an apostrophe, which is taken off again", () => {

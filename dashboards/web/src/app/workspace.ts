@@ -1,11 +1,9 @@
 // The open sheet and its neighbours: which one is shown, when it is kept, and what the toolbar does to it.
 
-import { COLUMNS_MAX, type CellId, ROWS_MAX, cellName } from "../core/address";
-import { harmless, readCsv, writeCsv } from "../core/csv";
+import type { CellId } from "../core/address";
 import { noUsage } from "../core/usage";
 import { fitWidths } from "../core/widths";
-import { CellError, PENDING, isFormula, shown } from "../core/value";
-import type { OutCell } from "../files/xlsx";
+import { asksModel } from "../core/value";
 import { runCells } from "../net/cells";
 import { storedKey } from "../store/key";
 import { SHEETS_MAX, SheetStore, type StoredSheet, identifier, newSheet, noteShown, shownHere } from "../store/sheets";
@@ -14,14 +12,13 @@ import { Grid } from "../ui/grid";
 import { Menu } from "../ui/menu";
 import { Progress, showUsage } from "../ui/usage";
 import { Arranger, type Command } from "./arranger";
+import { csvOf, readFile, unasked, xlsxOf } from "./files";
 import { Keeper, copyName } from "./keeper";
 import { samples } from "./samples";
 import { Session } from "./session";
 
 /** Typing is kept this soon, in milliseconds. */
 const KEEP_MS = 300;
-/** Largest file that is read. */
-const FILE_BYTES_MAX = 20 << 20;
 
 /** The sheet view. */
 export class Workspace {
@@ -346,68 +343,29 @@ export class Workspace {
     this.progress.say(words);
   }
 
-  /** The sheet as rows of what `read` makes of a cell. */
-  private cells<T>(read: (row: number, column: number) => T): T[][] {
-    const { rows, columns } = this.session?.sheet.extent() ?? { rows: 0, columns: 0 };
-    return Array.from({ length: rows }, (_, y) => Array.from({ length: columns }, (_, x) => read(y, x)));
-  }
-
   private exportCsv(): void {
     const sheet = this.session?.sheet;
-    if (!sheet) return;
-    const rows = this.cells((y, x) => {
-      const value = sheet.value(y, x);
-      return typeof value === "string" ? harmless(value) : shown(value);
-    });
-    // Excel takes a CSV for UTF-8 only with this mark.
-    download(`${this.current.name}.csv`, "text/csv;charset=utf-8", `\uFEFF${writeCsv(rows)}`);
+    if (sheet) download(`${this.current.name}.csv`, "text/csv;charset=utf-8", csvOf(sheet));
   }
 
   private async exportXlsx(): Promise<void> {
     const sheet = this.session?.sheet;
     if (!sheet) return;
-    const { writeXlsx } = await import("../files/xlsx");
-    const bytes = writeXlsx(
-      this.current.name,
-      this.cells((y, x): OutCell => {
-        const value = sheet.value(y, x);
-        const raw = sheet.raw(y, x);
-        const isOurs = isFormula(raw) && sheet.isAi(y, x);
-        const spill = sheet.spillOf(y, x);
-        return {
-          value: value instanceof CellError || value === PENDING ? null : value,
-          ...(value instanceof CellError ? { error: excelError(value) } : {}),
-          ...(isFormula(raw) && !isOurs ? { formula: raw.slice(1) } : {}),
-          ...(isOurs ? { aiFormula: raw } : {}),
-          ...(spill ? { spill: `${cellName(spill.row, spill.column)}:${cellName(spill.rowEnd, spill.columnEnd)}` } : {}),
-        };
-      }),
-    );
+    const bytes = await xlsxOf(sheet, this.current.name);
     download(`${this.current.name}.xlsx`, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", bytes);
   }
 
   private async importFile(file: File): Promise<void> {
     try {
-      if (file.size > FILE_BYTES_MAX) throw new Error(`a file has ${FILE_BYTES_MAX >> 20} MiB at most`);
-      let rows: string[][];
-      if (/\.xlsx$/i.test(file.name)) {
-        const { readXlsx } = await import("../files/xlsx");
-        rows = readXlsx(new Uint8Array(await file.arrayBuffer()), (text) =>
-          new DOMParser().parseFromString(text, "application/xml"),
-        );
-      } else rows = readCsv(await file.text());
-      if (rows.length > ROWS_MAX || rows.some((row) => row.length > COLUMNS_MAX)) {
-        throw new Error(`a sheet ends at ${cellName(ROWS_MAX - 1, COLUMNS_MAX - 1)}, the file goes beyond`);
-      }
-      this.add(newSheet(file.name.replace(/\.[a-z]+$/i, "").slice(0, 80), rows, fitWidths(rows)));
-      this.progress.say(`${rows.length} rows read from ${file.name}`);
+      const { rows, note } = await readFile(file);
+      const asking = rows.flat().filter(asksModel).length;
+      const question = `${file.name} has ${asking} ${asking === 1 ? "formula that asks" : "formulas that ask"} the model. Run them? Cancel keeps them as text.`;
+      const taken = asking > 0 && !confirm(question) ? rows.map((row) => row.map(unasked)) : rows;
+      this.add(newSheet(file.name.replace(/\.[a-z]+$/i, "").slice(0, 80), taken, fitWidths(taken)));
+      const count = `${rows.length} ${rows.length === 1 ? "row" : "rows"} read from ${file.name}.`;
+      this.progress.say([count, note].filter(Boolean).join(" "));
     } catch (error) {
       this.progress.say(`${file.name}: ${error instanceof Error ? error.message : "it could not be read"}`);
     }
   }
-}
-
-/** Excel knows no `#SPILL!` and no `#ERROR!` in a file that older versions open too. */
-function excelError(error: CellError): string {
-  return error.code === "#SPILL!" || error.code === "#ERROR!" ? "#VALUE!" : error.code;
 }

@@ -1,6 +1,9 @@
 // CSV as RFC 4180 has it: quotes around what needs them, doubled inside; any line end is read, CRLF is written.
 
-/** The rows of a CSV text. The separator is the one of `,`, `;` and tab that the first line has most of. */
+/**
+ * The rows of a CSV text. The separator is the one of `,`, `;` and tab that the first line has most of. Throws where a
+ * quote is never closed: all that follows it would be one cell.
+ */
 export function readCsv(source: string): string[][] {
   const text = source.replace(/^\uFEFF/, "");
   const separator = separatorOf(text);
@@ -8,6 +11,7 @@ export function readCsv(source: string): string[][] {
   let row: string[] = [];
   let field = "";
   let isQuoted = false;
+  let opened = 0;
   for (let i = 0; i < text.length; i += 1) {
     const letter = text[i] as string;
     if (isQuoted) {
@@ -18,6 +22,7 @@ export function readCsv(source: string): string[][] {
       } else isQuoted = false;
     } else if (letter === '"' && field === "") {
       isQuoted = true;
+      opened = i;
     } else if (letter === separator) {
       row.push(field);
       field = "";
@@ -29,6 +34,10 @@ export function readCsv(source: string): string[][] {
     } else {
       field += letter;
     }
+  }
+  if (isQuoted) {
+    const line = text.slice(0, opened).split(/\r\n|\r|\n/).length;
+    throw new Error(`the quote that opens in line ${line} is never closed: nothing was read`);
   }
   if (field !== "" || row.length > 0) rows.push([...row, field]);
   return rows;

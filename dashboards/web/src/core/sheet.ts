@@ -8,7 +8,7 @@ import { Dependents } from "./dependents";
 import { type Context, evaluate } from "./evaluate";
 import type { Memory } from "./memory";
 import { FormulaError, type Node, areasOf, parse } from "./parse";
-import { CellError, type Matrix, PENDING, type Scalar, type Value, isFormula, isMatrix, typed } from "./value";
+import { CellError, type Matrix, PENDING, type Scalar, type Value, asksModel, isFormula, isMatrix, typed } from "./value";
 
 interface Cell {
   raw: string;
@@ -85,7 +85,7 @@ export class Sheet {
   isAi(row: number, column: number): boolean {
     const owner = this.spilledFrom(row, column);
     const raw = owner === undefined ? this.raw(row, column) : (this.cells.get(owner)?.raw ?? "");
-    return isFormula(raw) && /\bAI\.[A-Z]/i.test(raw);
+    return asksModel(raw);
   }
 
   /** All that is typed, in no order. */

@@ -72,3 +72,8 @@ export function typed(raw: string): Scalar {
 export function isFormula(raw: string): boolean {
   return raw.startsWith("=") && raw.length > 1;
 }
+
+/** Whether it is one that asks the model. */
+export function asksModel(raw: string): boolean {
+  return isFormula(raw) && /\bAI\.[A-Z]/i.test(raw);
+}

@@ -1,0 +1,74 @@
+// The open sheet as a file, and a file as rows to open.
+
+import { COLUMNS_MAX, ROWS_MAX, cellName } from "../core/address";
+import { harmless, readCsv, writeCsv } from "../core/csv";
+import { decode } from "../core/decode";
+import type { Sheet } from "../core/sheet";
+import { CellError, PENDING, asksModel, isFormula, shown } from "../core/value";
+import type { OutCell } from "../files/xlsx";
+
+/** Largest file that is read. */
+const FILE_BYTES_MAX = 20 << 20;
+
+/** The sheet as rows of what `read` makes of a cell. */
+function cells<T>(sheet: Sheet, read: (row: number, column: number) => T): T[][] {
+  const { rows, columns } = sheet.extent();
+  return Array.from({ length: rows }, (_, y) => Array.from({ length: columns }, (_, x) => read(y, x)));
+}
+
+/** The sheet's values as CSV. */
+export function csvOf(sheet: Sheet): string {
+  const rows = cells(sheet, (y, x) => {
+    const value = sheet.value(y, x);
+    return typeof value === "string" ? harmless(value) : shown(value);
+  });
+  // Excel takes a CSV for UTF-8 only with this mark.
+  return `\uFEFF${writeCsv(rows)}`;
+}
+
+/** The sheet as XLSX, with its formulas. */
+export async function xlsxOf(sheet: Sheet, name: string): Promise<Uint8Array> {
+  const { writeXlsx } = await import("../files/xlsx");
+  return writeXlsx(name, cells(sheet, (y, x): OutCell => {
+    const value = sheet.value(y, x);
+    const raw = sheet.raw(y, x);
+    const isOurs = asksModel(raw);
+    const spill = sheet.spillOf(y, x);
+    return {
+      value: value instanceof CellError || value === PENDING ? null : value,
+      ...(value instanceof CellError ? { error: excelError(value) } : {}),
+      ...(isFormula(raw) && !isOurs ? { formula: raw.slice(1) } : {}),
+      ...(isOurs ? { aiFormula: raw } : {}),
+      ...(spill ? { spill: `${cellName(spill.row, spill.column)}:${cellName(spill.rowEnd, spill.columnEnd)}` } : {}),
+    };
+  }));
+}
+
+/** Excel knows no `#SPILL!` and no `#ERROR!` in a file that older versions open too. */
+function excelError(error: CellError): string {
+  return error.code === "#SPILL!" || error.code === "#ERROR!" ? "#VALUE!" : error.code;
+}
+
+/** The rows of a CSV or XLSX file, and what to say of how it was read. Throws in words where it cannot be. */
+export async function readFile(file: File): Promise<{ rows: string[][]; note: string }> {
+  if (file.size > FILE_BYTES_MAX) throw new Error(`a file has ${FILE_BYTES_MAX >> 20} MiB at most`);
+  const { rows, note } = await parsed(file.name, new Uint8Array(await file.arrayBuffer()));
+  if (rows.length > ROWS_MAX || rows.some((row) => row.length > COLUMNS_MAX)) {
+    throw new Error(`a sheet ends at ${cellName(ROWS_MAX - 1, COLUMNS_MAX - 1)}, the file goes beyond`);
+  }
+  return { rows, note };
+}
+
+async function parsed(name: string, bytes: Uint8Array): Promise<{ rows: string[][]; note: string }> {
+  if (!/\.xlsx$/i.test(name)) {
+    const { text, note } = decode(bytes);
+    return { rows: readCsv(text), note };
+  }
+  const { readXlsx } = await import("../files/xlsx");
+  return { rows: readXlsx(bytes, (text) => new DOMParser().parseFromString(text, "application/xml")), note: "" };
+}
+
+/** A cell that keeps its formula as text, where that would ask the model. */
+export function unasked(raw: string): string {
+  return asksModel(raw) ? `'${raw}` : raw;
+}
