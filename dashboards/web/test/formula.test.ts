@@ -5,16 +5,16 @@ import { describe, expect, test } from "vitest";
 import { cellName, columnName, columnOf } from "../src/core/address";
 import { type Context, evaluate } from "../src/core/evaluate";
 import { FormulaError, parse } from "../src/core/parse";
+import { Ranges } from "../src/core/ranges";
 import { shift } from "../src/core/shift";
 import { CellError, PENDING, type Scalar, type Value, shown, typed } from "../src/core/value";
 
 const CELLS: Record<string, Scalar> = { A1: 2, A2: 3, A3: null, B1: "good", B2: 'say "hi"', C1: PENDING, F1: "5 stars", F2: "2024-01-02", F3: 7, C2: new CellError("#N/A", "why") };
 
+const ranges = () => new Ranges((row, column) => CELLS[cellName(row, column)] ?? null);
 const context: Context = {
-  area: ({ row, rowEnd, column, columnEnd }) =>
-    Array.from({ length: rowEnd - row + 1 }, (_, y) =>
-      Array.from({ length: columnEnd - column + 1 }, (_, x) => CELLS[cellName(row + y, column + x)] ?? null),
-    ),
+  area: (area) => ranges().matrix(area),
+  numbers: (area) => ranges().numbers(area),
   ai: (item, args) => `${item.name}:${JSON.stringify(args)}`,
 };
 

@@ -133,6 +133,14 @@ test("what reads a reader of a spilled cell is computed after it, in whichever o
   expect(other.show("C8", "E1")).toEqual(["5", "11"]);
 });
 
+test("a sum over a long range follows what spills into it from beside, after it was computed", () => {
+  const world = new World();
+  world.set({ C1: "1", E1: "=SUM(C1:C99)", F1: "=SUM(E1:E99)", B50: "={1,2}" });
+  expect(world.show("E1", "F1")).toEqual(["3", "3"]);
+  world.set({ B50: "={1,5}", C2: "4" });
+  expect(world.show("E1", "F1")).toEqual(["10", "10"]);
+});
+
 test("a smaller answer gives back the cells that it had", () => {
   const world = new World();
   world.set({ A1: "=IF(D1=1,{1;2;3},{1;2})", C1: '=A3&""', D1: "1" });

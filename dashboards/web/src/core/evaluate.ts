@@ -3,13 +3,17 @@
 import type { Area } from "./address";
 import { CATALOGUE, type AiFunction } from "./catalogue";
 import { COUNTING, ORDINARY } from "./functions";
+import { OVER_NUMBERS } from "./numeric";
 import type { Node } from "./parse";
+import { type Numbers, numbersOf } from "./ranges";
 import { CellError, type ErrorCode, type Matrix, PENDING, type Scalar, type Value, bounded, isMatrix, shown } from "./value";
 
 /** What an expression reads. */
 export interface Context {
-  /** The values of an area. */
+  /** The values of an area; they belong to all formulas. */
   area(area: Area): Matrix;
+  /** The numbers of an area. */
+  numbers(area: Area): Numbers;
   /** An AI function over its arguments; `undefined` is one left out. */
   ai(item: AiFunction, args: (Value | undefined)[]): Value;
 }
@@ -140,33 +144,58 @@ function call(name: string, args: Node[], context: Context): Value {
   if (item) return context.ai(item, args.map((arg) => (arg.kind === "missing" ? undefined : evaluate(arg, context))));
   const special = SPECIAL[name];
   if (special) return special(args, context);
-  const [counting, ordinary] = [COUNTING[name], ORDINARY[name]];
-  const known = counting ?? ordinary;
+  const numeric = OVER_NUMBERS[name];
+  if (numeric) return overNumbers(name, args, context);
+  const known = COUNTING[name] ?? ORDINARY[name];
   if (!known) {
     const help = name.startsWith("AI.") ? `; there are ${[...CATALOGUE.keys()].join(", ")}` : "";
     return new CellError("#NAME?", `there is no function \`${name}\`${help}`);
   }
-  const numeric = NUMERIC[name];
-  if (numeric) return numeric(known, args, context);
-  const values = args.map((arg) => evaluate(arg, context));
-  return apply(known, values, counting !== undefined);
+  return apply(known, args.map((arg) => evaluate(arg, context)), COUNTING[name] !== undefined);
 }
 
-function apply(known: (...args: never[]) => unknown, values: Value[], countsErrors: boolean): Value {
-  const flat = values.flatMap((value) => (isMatrix(value) ? value.flat() : [value]));
-  if (!countsErrors) {
-    const error = flat.find((value) => value instanceof CellError);
-    if (error) return error;
-  }
+type Known = (...args: never[]) => unknown;
+
+function apply(known: Known, values: Value[], countsErrors: boolean): Value {
+  const facts = values.map((value) => (isMatrix(value) ? factsOf(value) : factsOf([[value]])));
+  const error = countsErrors ? undefined : facts.find((fact) => fact.error)?.error;
+  if (error) return error;
   // No half truths: what is computed out of unfinished cells is unfinished.
-  if (flat.includes(PENDING)) return PENDING;
-  const plain = (value: Scalar) => (value instanceof CellError ? new Error(value.code) : value);
-  const given = values.map((value) => (isMatrix(value) ? value.map((row) => row.map(plain)) : plain(value)));
+  if (facts.some((fact) => fact.isPending)) return PENDING;
+  const given = facts.map(({ plain }, i) => (isMatrix(values[i] ?? null) ? plain : plain[0]?.[0]));
   try {
     return returned((known as (...args: unknown[]) => unknown)(...given));
   } catch (error) {
     return new CellError("#VALUE!", error instanceof Error ? error.message : "");
   }
+}
+
+/** What an argument holds. */
+interface Facts {
+  error: CellError | undefined;
+  isPending: boolean;
+  /** As formulajs takes it. */
+  plain: readonly (readonly unknown[])[];
+}
+
+/** Of a range that many formulas read, found out once. */
+const FACTS = new WeakMap<Matrix, Facts>();
+
+function factsOf(matrix: Matrix): Facts {
+  const known = FACTS.get(matrix);
+  if (known) return known;
+  let error: CellError | undefined;
+  let isPending = false;
+  for (const row of matrix) {
+    for (const value of row) {
+      if (value instanceof CellError) error ??= value;
+      else if (value === PENDING) isPending = true;
+    }
+  }
+  const plain = (value: Scalar) => (value instanceof CellError ? new Error(value.code) : value);
+  const facts = { error, isPending, plain: error ? matrix.map((row) => row.map(plain)) : matrix };
+  FACTS.set(matrix, facts);
+  return facts;
 }
 
 const CODES: readonly string[] = ["#N/A", "#VALUE!", "#REF!", "#NAME?", "#DIV/0!", "#NUM!", "#NULL!"];
@@ -183,38 +212,49 @@ function returned(value: unknown): Value {
   return typeof value === "boolean" ? value : null;
 }
 
-type Known = (...args: never[]) => unknown;
-
-/**
- * Functions over numbers. What a range holds beside numbers is left out, as in every spreadsheet: the library would
- * read `5 stars` as 5. Arguments behind `ranges` are read as they are.
- */
-const over = (ranges: number, empty: Scalar) => (known: Known, args: Node[], context: Context): Value => {
-  const numbers: Scalar[] = [];
-  for (const arg of args.slice(0, ranges)) {
-    // A cell is a range of one: a text in it is left out too.
-    const value = arg.kind === "area" ? context.area(arg.area) : evaluate(arg, context);
-    if (isMatrix(value)) numbers.push(...value.flat().filter((cell) => typeof cell === "number" || cell === PENDING || cell instanceof CellError));
-    else if (value !== null) numbers.push(value === PENDING || value instanceof CellError ? value : number(value));
-  }
-  if (numbers.length === 0) return empty;
-  return apply(known, [[numbers], ...args.slice(ranges).map((arg) => evaluate(arg, context))], false);
+const NO_NUMBER: Record<string, Scalar> = {
+  SUM: 0, PRODUCT: 0, MIN: 0, MAX: 0,
+  AVERAGE: new CellError("#DIV/0!", "there is no number"), STDEV: new CellError("#DIV/0!", "there is no number"),
+  VAR: new CellError("#DIV/0!", "there is no number"),
 };
+
+/** `LARGE` and `SMALL` have a place behind their range; the others take any number of ranges and values. */
+function overNumbers(name: string, args: Node[], context: Context): Value {
+  const hasPlace = name === "LARGE" || name === "SMALL";
+  const place = hasPlace && args[1] ? asNumber(single(evaluate(args[1], context))) : 1;
+  const ranges = hasPlace ? args.slice(0, 1) : args;
+  const all = ranges.map((arg) => numbersIn(arg, context));
+  const error = all.find((one) => one.error)?.error;
+  if (error) return error;
+  if (place instanceof CellError) return place;
+  if (place === PENDING || all.some((one) => one.isPending)) return PENDING;
+  const [first] = all;
+  const numbers = all.length === 1 && first ? first : numbersOf(all.flatMap(({ list }) => list as number[]));
+  if (numbers.list.length === 0) return NO_NUMBER[name] ?? new CellError("#NUM!", "there is no number");
+  const key = `${name} ${place}`;
+  const result = numbers.results.get(key) ?? OVER_NUMBERS[name]?.(numbers.list, place) ?? 0;
+  numbers.results.set(key, result);
+  return typeof result === "string" ? new CellError(result) : returned(result);
+}
+
+/** What a range holds beside numbers is left out, as in every spreadsheet: `5 stars` is not 5. */
+function numbersIn(arg: Node, context: Context): Numbers {
+  // A cell is a range of one: a text in it is left out too.
+  if (arg.kind === "area") return context.numbers(arg.area);
+  const value = evaluate(arg, context);
+  if (isMatrix(value)) return numbersOf(value.flat());
+  return numbersOf(value === null ? [] : [asNumber(value)]);
+}
+
+function asNumber(value: Scalar): number | CellError | typeof PENDING {
+  return value === PENDING || value instanceof CellError ? value : number(value);
+}
 
 /** Products by place: what is no number is nought. */
-const byPlace = (known: Known, args: Node[], context: Context): Value => {
+function sumProduct(args: Node[], context: Context): Value {
   const noughts = (cell: Scalar) => (typeof cell === "string" || typeof cell === "boolean" || cell === null ? 0 : cell);
-  return apply(known, args.map((arg) => lift(evaluate(arg, context), noughts)), false);
-};
-
-const NONE = new CellError("#DIV/0!", "there is no number");
-const NUMERIC: Record<string, (known: Known, args: Node[], context: Context) => Value> = {
-  SUM: over(Infinity, 0), PRODUCT: over(Infinity, 0), MIN: over(Infinity, 0), MAX: over(Infinity, 0),
-  AVERAGE: over(Infinity, NONE), MEDIAN: over(Infinity, new CellError("#NUM!", "there is no number")),
-  STDEV: over(Infinity, NONE), VAR: over(Infinity, NONE),
-  LARGE: over(1, new CellError("#NUM!", "there is no number")), SMALL: over(1, new CellError("#NUM!", "there is no number")),
-  SUMPRODUCT: byPlace,
-};
+  return apply(ORDINARY["SUMPRODUCT"] as Known, args.map((arg) => lift(evaluate(arg, context), noughts)), false);
+}
 
 /** Functions that evaluate what they need only, or that must see errors. */
 const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
@@ -235,6 +275,7 @@ const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
   ISTEXT: ([value], context) => about(value, context, (read) => typeof read === "string"),
   NA: () => new CellError("#N/A"),
   PI: () => Math.PI,
+  SUMPRODUCT: sumProduct,
   CONCAT: (args, context) => joined(args, context),
   CONCATENATE: (args, context) => joined(args, context),
 };

@@ -28,13 +28,11 @@ function join(between: unknown, skipsBlanks: unknown, ...texts: unknown[]): unkn
   return library.TEXTJOIN(between as string, skipsBlanks as boolean, ...(texts as string[]));
 }
 
-/** Functions that read ranges and single values alike. */
+/** Functions that read ranges and single values alike; those over numbers stand in `numeric.ts`. */
 export const ORDINARY: Record<string, Implementation> = {
-  SUM: library.SUM, AVERAGE: library.AVERAGE, MIN: library.MIN, MAX: library.MAX, MEDIAN: library.MEDIAN,
-  PRODUCT: library.PRODUCT, SUMIF: library.SUMIF, AVERAGEIF: library.AVERAGEIF, SUMPRODUCT: library.SUMPRODUCT,
+  SUMIF: library.SUMIF, AVERAGEIF: library.AVERAGEIF, SUMPRODUCT: library.SUMPRODUCT,
   ROUND: library.ROUND, ROUNDUP: library.ROUNDUP, ROUNDDOWN: library.ROUNDDOWN, INT: library.INT, MOD: library.MOD,
   ABS: library.ABS, SQRT: library.SQRT, POWER: library.POWER, EXP: library.EXP, LN: library.LN, LOG10: library.LOG10,
-  STDEV: library.STDEVS, VAR: library.VARS, LARGE: library.LARGE, SMALL: library.SMALL,
   LEN: library.LEN, UPPER: library.UPPER, LOWER: library.LOWER, PROPER: library.PROPER, TRIM: library.TRIM,
   LEFT: library.LEFT, RIGHT: library.RIGHT, MID: library.MID, FIND: library.FIND, SEARCH: library.SEARCH,
   SUBSTITUTE: substitute, REPLACE: library.REPLACE, REPT: repeat, EXACT: library.EXACT,

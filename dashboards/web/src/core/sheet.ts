@@ -4,10 +4,12 @@
 import { type Area, type CellId, COLUMNS_MAX, ROWS_MAX, cellId, columnOfId, contains, nameOf, rowOf } from "./address";
 import { type Call, answered, keyOf, plan } from "./calls";
 import type { AiFunction } from "./catalogue";
-import { Dependents } from "./dependents";
+import { CellSet } from "./cell-set";
+import { Dependents, type Large } from "./dependents";
 import { type Context, evaluate } from "./evaluate";
 import type { Memory } from "./memory";
 import { FormulaError, type Node, areasOf, parse } from "./parse";
+import { Ranges } from "./ranges";
 import { CellError, type Matrix, PENDING, type Scalar, type Value, asksModel, isFormula, isMatrix, typed } from "./value";
 
 interface Cell {
@@ -44,7 +46,12 @@ export class Sheet {
   private readonly owners = new Map<CellId, CellId>();
   /** Formulas with a reach. */
   private readonly spilling = new Set<CellId>();
-  private dirty = new Set<CellId>();
+  private readonly dirty = new CellSet();
+  /** Ranges whose readers are all out of date; none while formulas are computed, which ends that one by one. */
+  private met: Set<Large> | undefined = new Set();
+  private readonly ranges = new Ranges((row, column) => this.value(row, column));
+  /** One past the last row and column in use, until a cell goes. */
+  private used: { rows: number; columns: number } | undefined = { rows: 0, columns: 0 };
   /** Counts cells that spilling has changed. */
   private spills = 0;
   private changed = new Set<CellId>();
@@ -95,22 +102,45 @@ export class Sheet {
 
   /** One past the last row and column in use, spilled cells included. */
   extent(): { rows: number; columns: number } {
-    let [rows, columns] = [0, 0];
-    for (const id of [...this.cells.keys(), ...this.owners.keys()]) {
-      rows = Math.max(rows, rowOf(id) + 1);
-      columns = Math.max(columns, columnOfId(id) + 1);
-    }
-    return { rows, columns };
+    if (this.used) return this.used;
+    this.used = { rows: 0, columns: 0 };
+    for (const cells of [this.cells, this.owners]) for (const id of cells.keys()) this.use(id);
+    return this.used;
+  }
+
+  private use(id: CellId): void {
+    if (!this.used) return;
+    const { rows, columns } = this.used;
+    this.used = { rows: Math.max(rows, rowOf(id) + 1), columns: Math.max(columns, columnOfId(id) + 1) };
+  }
+
+  private unuse(id: CellId): void {
+    const isEdge = rowOf(id) + 1 === this.used?.rows || columnOfId(id) + 1 === this.used?.columns;
+    if (isEdge) this.used = undefined;
+  }
+
+  /** A cell is worth something else. */
+  private altered(id: CellId): void {
+    this.changed.add(id);
+    this.ranges.changed(id);
   }
 
   /** Types into cells. Call `recalculate` after. */
   set(changes: Iterable<Change>): void {
-    for (const { row, column, raw } of changes) {
-      const id = cellId(row, column);
+    const set: Change[] = [];
+    for (const change of changes) {
+      const id = cellId(change.row, change.column);
       const before = this.cells.get(id);
-      if ((before?.raw ?? "") === raw) continue;
+      if ((before?.raw ?? "") === change.raw) continue;
       this.retract(id, before);
-      if (raw !== "") this.cells.set(id, this.read(id, raw));
+      if (change.raw !== "") this.cells.set(id, this.read(id, change.raw));
+      if (change.raw !== "") this.use(id);
+      else this.unuse(id);
+      this.altered(id);
+      set.push(change);
+    }
+    for (const { row, column } of set) {
+      const id = cellId(row, column);
       this.mark(id);
       // A spill may be blocked by this cell now, or no longer.
       for (const owner of this.spilling) {
@@ -148,7 +178,8 @@ export class Sheet {
     for (const id of spillCells(owner, formula.spill)) {
       if (this.owners.get(id) !== owner) continue;
       this.owners.delete(id);
-      this.changed.add(id);
+      this.unuse(id);
+      this.altered(id);
       this.markReaders(id);
     }
     formula.spill = undefined;
@@ -176,9 +207,9 @@ export class Sheet {
       const isFormulaCell = this.cells.get(next)?.formula !== undefined;
       if (isFormulaCell && this.dirty.has(next)) continue;
       if (isFormulaCell) this.dirty.add(next);
-      stack.push(...this.dependents.of(next).filter((reader) => !this.dirty.has(reader)));
+      for (const reader of this.dependents.of(next, this.met)) if (!this.dirty.has(reader)) stack.push(reader);
       for (const cell of spillCells(next, this.cells.get(next)?.formula?.spill)) {
-        stack.push(...this.dependents.of(cell).filter((reader) => !this.dirty.has(reader)));
+        for (const reader of this.dependents.of(cell, this.met)) if (!this.dirty.has(reader)) stack.push(reader);
       }
     }
   }
@@ -190,11 +221,13 @@ export class Sheet {
 
   /** Computes what is out of date; gives the cells that may look different. */
   recalculate(): Set<CellId> {
+    this.met = undefined;
     for (let pass = 0; pass < PASSES_MAX && this.dirty.size > 0; pass += 1) {
       // By rows, so that running totals need no deep stack.
-      for (const id of [...this.dirty].sort((a, b) => a - b)) this.compute(id);
+      for (const id of this.dirty.sorted()) this.compute(id);
     }
-    this.dirty = new Set();
+    this.dirty.clear();
+    this.met = new Set();
     const changed = this.changed;
     this.changed = new Set();
     return changed;
@@ -231,53 +264,34 @@ export class Sheet {
   /** Cells that a formula reads and that are out of date; a cell that was spilled into stands for its owner. */
   private *dirtyReads(id: CellId): Generator<CellId> {
     for (const area of this.cells.get(id)?.formula?.areas ?? []) {
-      for (const read of this.used(area)) {
-        if (read === id) yield read;
-        const source = this.owners.get(read) ?? read;
-        if (source !== id && this.dirty.has(source)) yield source;
+      if (contains(area, rowOf(id), columnOfId(id))) yield id;
+      for (const read of this.dirty.in(area)) if (read !== id) yield read;
+      for (const owner of this.spilling) {
+        if (owner === id || !this.dirty.has(owner)) continue;
+        const formula = this.cells.get(owner)?.formula;
+        if (formula?.spill && formula.reach && overlap(formula.reach, area)) yield owner;
       }
-    }
-  }
-
-  /** The cells of an area that hold something; an area larger than the sheet is read through the sheet. */
-  private *used(area: Area): Generator<CellId> {
-    const size = (area.rowEnd - area.row + 1) * (area.columnEnd - area.column + 1);
-    if (size > this.cells.size + this.owners.size) {
-      for (const id of [...this.cells.keys(), ...this.owners.keys()]) {
-        if (contains(area, rowOf(id), columnOfId(id))) yield id;
-      }
-      return;
-    }
-    for (let row = area.row; row <= area.rowEnd; row += 1) {
-      for (let column = area.column; column <= area.columnEnd; column += 1) yield cellId(row, column);
     }
   }
 
   private finish(id: CellId, cell: Cell, formula: Formula): void {
     const wants = new Map<string, Call>();
     const context: Context = {
-      area: (area) => this.matrix(area),
+      area: (area) => this.ranges.matrix(this.clipped(area)),
+      numbers: (area) => this.ranges.numbers(this.clipped(area)),
       ai: (item, args) => this.ask(item, args, wants),
     };
     this.place(id, cell, formula, evaluate(formula.tree, context), wants);
   }
 
-  private matrix(area: Area): Matrix {
-    const { rows, columns } = this.extentFor(area);
-    return Array.from({ length: rows }, (_, y) =>
-      Array.from({ length: columns }, (_, x) => this.value(area.row + y, area.column + x)),
-    );
-  }
-
   /** `A:A` ends where the sheet does. */
-  private extentFor(area: Area): { rows: number; columns: number } {
-    const [rows, columns] = [area.rowEnd - area.row + 1, area.columnEnd - area.column + 1];
-    const isOpen = area.rowEnd === ROWS_MAX - 1 || area.columnEnd === COLUMNS_MAX - 1;
-    if (!isOpen) return { rows, columns };
-    const used = this.extent();
+  private clipped(area: Area): Area {
+    if (area.rowEnd < ROWS_MAX - 1 && area.columnEnd < COLUMNS_MAX - 1) return area;
+    const { rows, columns } = this.extent();
     return {
-      rows: Math.max(1, Math.min(rows, used.rows - area.row)),
-      columns: Math.max(1, Math.min(columns, used.columns - area.column)),
+      ...area,
+      rowEnd: Math.max(area.row, Math.min(area.rowEnd, rows - 1)),
+      columnEnd: Math.max(area.column, Math.min(area.columnEnd, columns - 1)),
     };
   }
 
@@ -309,6 +323,7 @@ export class Sheet {
       }
       cell.value = placed;
     }
+    this.ranges.changed(id);
     if (wants.size > 0 || formula.wants > 0) this.onWants(id, wants);
     formula.wants = wants.size;
   }
@@ -335,7 +350,8 @@ export class Sheet {
       const [y, x] = [rowOf(at) - rowOf(id), columnOfId(at) - columnOfId(id)];
       if (isSameShape && before?.[y]?.[x] === rows[y]?.[x]) continue;
       this.owners.set(at, id);
-      this.changed.add(at);
+      this.use(at);
+      this.altered(at);
       this.markReaders(at);
     }
     return rows;
@@ -345,6 +361,10 @@ export class Sheet {
 function reachOf(id: CellId, rows: Matrix): Area {
   const [row, column] = [rowOf(id), columnOfId(id)];
   return { row, column, rowEnd: row + rows.length - 1, columnEnd: column + (rows[0]?.length ?? 1) - 1 };
+}
+
+function overlap(a: Area, b: Area): boolean {
+  return a.row <= b.rowEnd && b.row <= a.rowEnd && a.column <= b.columnEnd && b.column <= a.columnEnd;
 }
 
 /** The cells that rows spill into, without the owner's. */
