@@ -13,6 +13,7 @@ import { chromium } from "playwright-core";
 import { arranging } from "./arrange.mjs";
 import { files } from "./files.mjs";
 import { proxy } from "./proxy.mjs";
+import { scrolling } from "./scroll.mjs";
 import { tabs } from "./tabs.mjs";
 
 const SERVER = process.argv[2] ?? "http://127.0.0.1:8080";
@@ -331,6 +332,7 @@ async function large(run) {
   const opening = Date.now();
   await importFile("large.csv", "text/csv", Buffer.from(rows.join("\n")));
   step(`opened ${LARGE} rows in ${round(Date.now() - opening)}`);
+  step(await scrolling({ page, cell, text, until, shot }, LARGE));
   const before = asked().length;
   await page.evaluate(() => {
     const state = { worst: 0, last: performance.now(), frames: 0 };

@@ -12,6 +12,7 @@ import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
 import { CellError, PENDING, isFormula, shown } from "../core/value";
 import { addStep, applyStep, setWidths, trim } from "./history";
+import { RowWindow } from "./row-window";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
 
@@ -53,6 +54,7 @@ interface Copied extends Source {
 /** The grid. */
 export class Grid {
   private worksheet: Worksheet | undefined;
+  private window: RowWindow | undefined;
   private sheet: Sheet | undefined;
   private copied: Copied | undefined;
   /** The source of a fill by the handle that is under way. */
@@ -64,6 +66,11 @@ export class Grid {
   constructor(private readonly host: HTMLDivElement, private readonly events: GridEvents) {
     host.addEventListener("mousedown", (event) => this.startFill(event), true);
     new ResizeObserver(() => this.fit()).observe(host);
+    // What keys do, they do at the selected cell; the grid does not find one that was scrolled away.
+    addEventListener("keydown", (event) => {
+      const isCommand = event.ctrlKey || event.metaKey || ["Control", "Shift", "Alt", "Meta"].includes(event.key);
+      if (this.hasKeys && !this.isEditing && !isCommand) this.window?.reveal(this.at[0]);
+    }, true);
   }
 
   /** Shows a sheet from its beginning, with an empty history. */
@@ -118,6 +125,7 @@ export class Grid {
     });
     if (!worksheet) throw new Error("the grid could not be made");
     this.worksheet = worksheet;
+    this.window = new RowWindow(worksheet);
     worksheet.table.setAttribute("role", "grid");
     worksheet.table.setAttribute("aria-label", "Sheet");
     worksheet.table.setAttribute("aria-rowcount", String(count));
@@ -153,7 +161,7 @@ export class Grid {
   close(): void {
     const holder = this.host.firstElementChild as jspreadsheet.JspreadsheetInstanceElement | null;
     if (this.worksheet && holder) jspreadsheet.destroy(holder, false);
-    this.worksheet = undefined;
+    this.worksheet = this.window = undefined;
     jspreadsheet.current = null;
   }
 
@@ -314,6 +322,7 @@ export class Grid {
     worksheet.ignoreHistory = true;
     worksheet.insertRow(Math.min(ROWS_MAX, rows + SPARE_ROWS) - have, have - 1);
     worksheet.ignoreHistory = before;
+    this.window?.place();
     worksheet.table.setAttribute("aria-rowcount", String(worksheet.options.data?.length ?? 0));
   }
 
@@ -371,6 +380,8 @@ export class Grid {
   private onSelection(x1: number, y1: number, x2: number, y2: number): void {
     this.last = source([x1, y1, x2, y2].map(Number));
     this.at = [this.last.row, this.last.column];
+    // The grid may have put other rows into the page, and scrolls to the cell next.
+    this.window?.place();
     this.events.selected(...this.at);
   }
 
