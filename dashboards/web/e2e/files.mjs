@@ -10,7 +10,7 @@ export async function files({ page, text, importFile, settled, until, asked }, r
   assert.match(await status(), /2 rows read from old\.csv\. It is not in UTF-8 and was read as Windows-1252/);
 
   await page.setInputFiles("#file", { name: "open.csv", mimeType: "text/csv", buffer: Buffer.from('a,b\n1,"two\n3,4\n') });
-  await until("an open quote is told", async () => /open\.csv: the quote that opens in line 2 is never closed/.test(await status()));
+  await until("an open quote is told", async () => /open\.csv is not imported: the quote that opens in line 2 is never closed\./.test(await status()));
   assert.equal(await text("A1"), "Preis", "and nothing is imported");
 
   const before = asked().length;

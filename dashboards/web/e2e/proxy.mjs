@@ -3,8 +3,8 @@
 import { createServer, request } from "node:http";
 
 /**
- * Starts on a free port; `onCall` is told the path, the body and the end of each call, and may give a promise that the
- * call waits for: a slow network, for tests that must see cells wait.
+ * Starts on a free port; `onCall` is told the path, the headers, the body and the end of each call, may change its
+ * headers, and may give a promise that the call waits for: a slow network, for tests that must see cells wait.
  */
 export function proxy(server, onCall = () => {}) {
   const between = createServer((incoming, outgoing) => forward(server, incoming, outgoing, onCall));
@@ -15,7 +15,7 @@ async function forward(server, incoming, outgoing, onCall) {
   const chunks = [];
   for await (const chunk of incoming) chunks.push(chunk);
   const body = Buffer.concat(chunks);
-  const call = { path: incoming.url, body: body.toString(), isCut: false, isEnded: false };
+  const call = { path: incoming.url, headers: { ...incoming.headers }, body: body.toString(), isCut: false, isEnded: false };
   outgoing.on("close", () => {
     call.isEnded = true;
     call.isCut = !outgoing.writableFinished;
@@ -23,7 +23,7 @@ async function forward(server, incoming, outgoing, onCall) {
   await onCall(call);
   if (outgoing.closed) return;
   const target = new URL(incoming.url, server);
-  const passed = { ...incoming.headers, host: target.host };
+  const passed = { ...call.headers, host: target.host };
   const upstream = request(target, { method: incoming.method, headers: passed }, (reply) => {
     outgoing.writeHead(reply.statusCode, reply.headers);
     reply.pipe(outgoing);

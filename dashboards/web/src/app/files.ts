@@ -16,10 +16,16 @@ function cells<T>(sheet: Sheet, read: (row: number, column: number) => T): T[][]
   return Array.from({ length: rows }, (_, y) => Array.from({ length: columns }, (_, x) => read(y, x)));
 }
 
+/** How many cells still wait for an answer. */
+export function waiting(sheet: Sheet): number {
+  return cells(sheet, (y, x) => sheet.value(y, x) === PENDING).flat().filter(Boolean).length;
+}
+
 /** The sheet's values as CSV. */
 export function csvOf(sheet: Sheet): string {
   const rows = cells(sheet, (y, x) => {
     const value = sheet.value(y, x);
+    if (value === PENDING) return "";
     return typeof value === "string" ? harmless(value) : shown(value);
   });
   // Excel takes a CSV for UTF-8 only with this mark.

@@ -3,6 +3,7 @@
 import type { CellId } from "../core/address";
 import { noUsage } from "../core/usage";
 import { fitWidths } from "../core/widths";
+import type { Sheet } from "../core/sheet";
 import { asksModel } from "../core/value";
 import { runCells } from "../net/cells";
 import { storedKey } from "../store/key";
@@ -12,7 +13,7 @@ import { Grid } from "../ui/grid";
 import { Menu } from "../ui/menu";
 import { Progress, showUsage } from "../ui/usage";
 import { Arranger, type Command } from "./arranger";
-import { csvOf, readFile, unasked, xlsxOf } from "./files";
+import { csvOf, readFile, unasked, waiting, xlsxOf } from "./files";
 import { Keeper, copyName } from "./keeper";
 import { samples } from "./samples";
 import { Session } from "./session";
@@ -42,6 +43,8 @@ export class Workspace {
   private constructor(private readonly store: SheetStore | undefined, private readonly unauthorized: () => void) {
     this.grid = new Grid(element("grid", HTMLDivElement), {
       changed: (changes) => {
+        // What was said was about the sheet before.
+        this.progress.say("");
         this.session?.set(changes);
         this.edited();
       },
@@ -56,7 +59,7 @@ export class Workspace {
       settled: () => {
         document.body.dataset.kept = "yes";
       },
-      failed: (error) => this.progress.say(error instanceof Error ? error.message : "the sheet could not be kept"),
+      failed: (error) => this.progress.say(`The sheet is not kept: ${reason(error)}.`),
     });
     this.others.addEventListener("message", ({ data }) => void this.heard(String(data)));
     this.buttons();
@@ -100,6 +103,7 @@ export class Workspace {
     // Until the grid shows this sheet, nothing of it is painted into the last one.
     this.session = undefined;
     this.current = sheet;
+    this.progress.reset();
     noteShown(sheet.id);
     sheet.usage = { ...noUsage(), ...sheet.usage };
     const session: Session = new Session(
@@ -345,7 +349,15 @@ export class Workspace {
 
   private exportCsv(): void {
     const sheet = this.session?.sheet;
-    if (sheet) download(`${this.current.name}.csv`, "text/csv;charset=utf-8", csvOf(sheet));
+    if (!sheet) return;
+    download(`${this.current.name}.csv`, "text/csv;charset=utf-8", csvOf(sheet));
+    this.sayEmpty(sheet);
+  }
+
+  private sayEmpty(sheet: Sheet): void {
+    const count = waiting(sheet);
+    const cells = count === 1 ? "1 cell still waits and is" : `${count} cells still wait and are`;
+    if (count > 0) this.progress.say(`${cells} empty in the file.`);
   }
 
   private async exportXlsx(): Promise<void> {
@@ -353,6 +365,7 @@ export class Workspace {
     if (!sheet) return;
     const bytes = await xlsxOf(sheet, this.current.name);
     download(`${this.current.name}.xlsx`, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", bytes);
+    this.sayEmpty(sheet);
   }
 
   private async importFile(file: File): Promise<void> {
@@ -365,7 +378,11 @@ export class Workspace {
       const count = `${rows.length} ${rows.length === 1 ? "row" : "rows"} read from ${file.name}.`;
       this.progress.say([count, note].filter(Boolean).join(" "));
     } catch (error) {
-      this.progress.say(`${file.name}: ${error instanceof Error ? error.message : "it could not be read"}`);
+      this.progress.say(`${file.name} is not imported: ${reason(error)}.`);
     }
   }
+}
+
+function reason(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }

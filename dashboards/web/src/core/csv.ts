@@ -37,7 +37,7 @@ export function readCsv(source: string): string[][] {
   }
   if (isQuoted) {
     const line = text.slice(0, opened).split(/\r\n|\r|\n/).length;
-    throw new Error(`the quote that opens in line ${line} is never closed: nothing was read`);
+    throw new Error(`the quote that opens in line ${line} is never closed`);
   }
   if (field !== "" || row.length > 0) rows.push([...row, field]);
   return rows;

@@ -26,6 +26,8 @@ const STORE = "sheets";
 /** The sheet that a tab shows, in the tab's own memory. */
 const SHOWN = "relserve-sheet";
 
+const count = (number: number) => number.toLocaleString("en");
+
 /** The sheets of this browser. */
 export class SheetStore {
   private constructor(private readonly database: IDBDatabase) {}
@@ -52,7 +54,7 @@ export class SheetStore {
   /** Keeps a sheet if version `base` is there (0: or none); false where another tab wrote since. One transaction. */
   async put(sheet: StoredSheet, base: number): Promise<boolean> {
     const cells = sheet.rows.reduce((sum, row) => sum + row.filter((raw) => raw !== "").length, 0);
-    if (cells > CELLS_MAX) throw new Error(`a sheet keeps ${CELLS_MAX} cells at most, this one has ${cells}`);
+    if (cells > CELLS_MAX) throw new Error(`a sheet has ${count(CELLS_MAX)} cells at most, this one has ${count(cells)}`);
     const store = this.store("readwrite");
     const there = (await finished(store.get(sheet.id))) as Kept | undefined;
     if ((there?.version ?? 0) !== base) return false;

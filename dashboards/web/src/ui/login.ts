@@ -7,17 +7,18 @@ import { element, onClick } from "./dom";
 /** What people read when a key is not taken. */
 export const REFUSED = "The server does not know this key.";
 
-/** What the server says of a key: its model's name, or why not. */
-export async function checkKey(key: string): Promise<{ model: string } | { message: string }> {
+/** What the server says of a key, or without one: its model's name, or why not. */
+export async function checkKey(key: string): Promise<{ model: string } | { message: string; isRefused: boolean }> {
   try {
     const response = await fetch("v1/models", { headers: headers(key) });
     if (response.ok) {
       const body = (await response.json()) as { data?: { id: string }[] };
       return { model: body.data?.[0]?.id ?? "" };
     }
-    return { message: response.status === 401 ? REFUSED : `the server answered ${response.status}` };
+    const isRefused = response.status === 401;
+    return { message: isRefused ? REFUSED : `The server answered ${response.status}.`, isRefused };
   } catch {
-    return { message: "the server cannot be reached" };
+    return { message: "The server cannot be reached.", isRefused: false };
   }
 }
 
@@ -44,21 +45,22 @@ export class Login {
     });
   }
 
-  /** Tries the kept key, and asks for one where it does not do. */
+  /** Tries the kept key, or none, which is enough where `auth.mode` is "none"; asks for one where it does not do. */
   async start(): Promise<void> {
-    // Without a key most servers refuse, and the browser would log an error that is none.
-    if (!storedKey()) return this.open("");
     const checked = await checkKey(storedKey());
     if ("model" in checked) this.model.textContent = checked.model;
-    else this.open(checked.message);
+    else if (checked.isRefused) this.open(storedKey() ? checked.message : "");
+    else this.model.textContent = checked.message;
   }
 
   /** Opens the dialog with a message. */
   open(message: string): void {
     this.error.textContent = message;
+    // A dialog that is open has somebody typing in it.
+    if (this.dialog.open) return;
     this.input.value = storedKey();
     this.remember.checked = isRemembered();
-    if (!this.dialog.open) this.dialog.showModal();
+    this.dialog.showModal();
     this.input.focus();
   }
 

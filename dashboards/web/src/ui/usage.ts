@@ -33,22 +33,30 @@ export class Progress {
   private readonly line = element("status", HTMLOutputElement);
   private most = 0;
   private started = 0;
+  private failedBefore = 0;
 
   /** Shows how many calls are open. */
   show(pending: number, usage: Usage, now: number): void {
     if (pending > this.most) {
-      if (this.most === 0) this.started = now;
+      if (this.most === 0) [this.started, this.failedBefore] = [now, usage.failed];
       this.most = pending;
     }
     if (this.most === 0) return;
     if (pending === 0) {
-      const failed = usage.failed > 0 ? `, ${count(usage.failed)} failed so far` : "";
-      this.say(`${count(this.most)} ${this.most === 1 ? "cell" : "cells"} in ${seconds(now - this.started)}${failed}`);
+      const failed = usage.failed - this.failedBefore;
+      const but = failed > 0 ? `, ${count(failed)} of them without an answer` : "";
+      this.say(`${count(this.most)} ${this.most === 1 ? "cell" : "cells"} in ${seconds(now - this.started)}${but}`);
       this.most = 0;
       return;
     }
     const done = Math.floor((STEPS * (this.most - pending)) / this.most);
     this.say(`${Math.floor((100 * done) / STEPS)} % of ${count(this.most)} cells`);
+  }
+
+  /** Begins anew: another sheet is shown. */
+  reset(): void {
+    this.most = 0;
+    this.say("");
   }
 
   /** Shows words. */
