@@ -41,7 +41,7 @@ describe("expressions", () => {
   });
 
   test.each([
-    ["=1+2*3^2", 19], ["=-2^2", -4], ["=(1+2)*3", 9], ["=50%", 0.5], ["=2*-3", -6], ["=A1+A2", 5], ["=A3+1", 1],
+    ["=1+2*3^2", 19], ["=-2^2", 4], ["=0-2^2", -4], ["=1-A1^2", -3], ["=-(2^2)", -4], ["=2^-1", 0.5], ["=2^3^2", 64], ["=-50%", -0.5], ["=--A1", 2], ["=(1+2)*3", 9], ["=50%", 0.5], ["=2*-3", -6], ["=A1+A2", 5], ["=A3+1", 1],
     ['="a"&"b"&1', "ab1"], ['="He said ""no"""', 'He said "no"'], ["=A1>=2", true], ['=B1="GOOD"', true],
     ["=SUM(A1:A3,1)", 6], ["=AVERAGE(A1:A2)", 2.5], ['=COUNTIF(B1:B2,"good")', 1], ["=LEN(B2)", 8],
     ['=IF(A1>1,"yes",1/0)', "yes"], ['=IFERROR(1/0,"none")', "none"], ["=UPPER(B2)", 'SAY "HI"'],
@@ -49,6 +49,34 @@ describe("expressions", () => {
     ["=SUMPRODUCT(F1:F3,F1:F3)", 49], ["=LARGE(F1:F3,1)", 7], ["=MIN(F1:F3,A1)", 2], ["=$A$1+A$2", 5], ['=IF(A1=2;"a";"b")', "a"], ["=ROUND(2.345,2)", 2.35],
   ])("%s is %s", (formula, value) => {
     expect(run(formula)).toEqual(value);
+  });
+
+  test.each([
+    ['"pear"', 2], ['"p*"', 4], ['"*R"', 2], ['"p?ar"', 2], ['"????"', 4], ['"*ea*"', 3], ['"~*"', 1], ['"*~?"', 1], ['"a~~b"', 1], ['"*"', 9],
+    ['"<>p*"', 10], ["5", 2], ['"5"', 2], ['">4"', 2], ['"<=5"', 1], ['">=5"', 2], ['"<>5"', 12], ['"=pear"', 2], ['"<b"', 4], ["TRUE", 1],
+    ['""', 2], ['"="', 1], ['"<>"', 13], ['"#N/A"', 1], ['"none"', 0], ["G15", 0], ['"*a*a*a*a*a*a*a*a*b"', 0],
+  ])("COUNTIF of %s is %s", (sought, found) => {
+    const cells: Scalar[] = ["pear", "Pear", "peach", "plum", "*", "why?", "a~b", 5, "5", 7, true, "", new CellError("#N/A")];
+    for (const [i, value] of cells.entries()) CELLS[`G${i + 1}`] = value;
+    expect(run(`=COUNTIF(G1:G14,${sought})`)).toBe(found);
+  });
+
+  test("a pattern with many stars is done with a long text at once", () => {
+    CELLS["H1"] = "a".repeat(30_000);
+    expect(run(`=COUNTIF(H1:H1,"${"*a".repeat(30)}*b")`)).toBe(0);
+    expect(run(`=COUNTIF(H1:H1,"${"*a".repeat(30)}*")`)).toBe(1);
+  });
+
+  test("what is found is added up, or what stands beside it", () => {
+    for (const [name, value] of Object.entries({ I1: "pear", I2: "plum", I3: "fig", J1: 1, J2: 2, J3: new CellError("#N/A", "why"), J4: 8 })) CELLS[name] = value;
+    expect(run('=SUMIF(I1:I3,"p*",J1:J3)')).toBe(3);
+    expect(run('=SUMIF(J1:J2,">1")')).toBe(2);
+    expect(run('=AVERAGEIF(I1:I2,"p*",J1:J2)')).toBe(1.5);
+    expect(run('=AVERAGEIF(I1:I2,"x*",J1:J2)')).toMatchObject({ code: "#DIV/0!" });
+    expect(run('=SUMIF(I1:I3,"fig",J1:J3)')).toMatchObject({ code: "#N/A", note: "why" });
+    expect(run('=COUNTIF(I1:I3,{"pear","p*"})')).toEqual([[1, 2]]);
+    expect(run("=COUNTIF(I1:I3)")).toMatchObject({ code: "#N/A" });
+    expect(run('=SUMIF(A1:A2,">0",C1:C1)')).toBe(PENDING);
   });
 
   test("a quote in a cell is text and never code", () => {

@@ -2,6 +2,7 @@
 
 import type { Area } from "./address";
 import { CATALOGUE, type AiFunction } from "./catalogue";
+import { chosen, count, criterion } from "./criteria";
 import { COUNTING, ORDINARY } from "./functions";
 import { OVER_NUMBERS } from "./numeric";
 import type { Node } from "./parse";
@@ -250,6 +251,28 @@ function asNumber(value: Scalar): number | CellError | typeof PENDING {
   return value === PENDING || value instanceof CellError ? value : number(value);
 }
 
+/** `COUNTIF`, `SUMIF` and `AVERAGEIF`: a range, what is looked for in it, and what to take instead of what is found. */
+const conditional = (name: "COUNTIF" | "SUMIF" | "AVERAGEIF") => (args: Node[], context: Context): Value => {
+  if (args.length < 2 || args.length > (name === "COUNTIF" ? 2 : 3)) {
+    return new CellError("#N/A", `${name} takes a range and a criterion${name === "COUNTIF" ? "" : ", and may take a range to add up"}`);
+  }
+  const [range = [], values = []] = [args[0], args[2] ?? args[0]].map((arg) => asMatrix(arg ? evaluate(arg, context) : null));
+  if (factsOf(range).isPending || factsOf(values).isPending) return PENDING;
+  return lift(evaluate(args[1] as Node, context), (sought) => {
+    if (sought === PENDING || sought instanceof CellError) return sought;
+    const test = criterion(sought);
+    if (name === "COUNTIF") return count(range, test);
+    const { list, error } = numbersOf(chosen(range, test, values));
+    if (error) return error;
+    if (list.length === 0) return name === "SUMIF" ? 0 : new CellError("#DIV/0!", "there is no number");
+    return returned(OVER_NUMBERS[name === "SUMIF" ? "SUM" : "AVERAGE"]?.(list, 1)) as Scalar;
+  });
+};
+
+function asMatrix(value: Value): Matrix {
+  return isMatrix(value) ? value : [[value]];
+}
+
 /** Products by place: what is no number is nought. */
 function sumProduct(args: Node[], context: Context): Value {
   const noughts = (cell: Scalar) => (typeof cell === "string" || typeof cell === "boolean" || cell === null ? 0 : cell);
@@ -276,6 +299,9 @@ const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
   NA: () => new CellError("#N/A"),
   PI: () => Math.PI,
   SUMPRODUCT: sumProduct,
+  COUNTIF: conditional("COUNTIF"),
+  SUMIF: conditional("SUMIF"),
+  AVERAGEIF: conditional("AVERAGEIF"),
   CONCAT: (args, context) => joined(args, context),
   CONCATENATE: (args, context) => joined(args, context),
 };

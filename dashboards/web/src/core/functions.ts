@@ -28,9 +28,9 @@ function join(between: unknown, skipsBlanks: unknown, ...texts: unknown[]): unkn
   return library.TEXTJOIN(between as string, skipsBlanks as boolean, ...(texts as string[]));
 }
 
-/** Functions that read ranges and single values alike; those over numbers stand in `numeric.ts`. */
+/** Functions that read ranges and single values alike; those over numbers stand in `numeric.ts`, those that look for something in `evaluate.ts`. */
 export const ORDINARY: Record<string, Implementation> = {
-  SUMIF: library.SUMIF, AVERAGEIF: library.AVERAGEIF, SUMPRODUCT: library.SUMPRODUCT,
+  SUMPRODUCT: library.SUMPRODUCT,
   ROUND: library.ROUND, ROUNDUP: library.ROUNDUP, ROUNDDOWN: library.ROUNDDOWN, INT: library.INT, MOD: library.MOD,
   ABS: library.ABS, SQRT: library.SQRT, POWER: library.POWER, EXP: library.EXP, LN: library.LN, LOG10: library.LOG10,
   LEN: library.LEN, UPPER: library.UPPER, LOWER: library.LOWER, PROPER: library.PROPER, TRIM: library.TRIM,
@@ -43,5 +43,5 @@ export const ORDINARY: Record<string, Implementation> = {
 
 /** Functions that look at errors instead of passing them on. */
 export const COUNTING: Record<string, Implementation> = {
-  COUNT: library.COUNT, COUNTA: library.COUNTA, COUNTIF: library.COUNTIF, COUNTBLANK: library.COUNTBLANK,
+  COUNT: library.COUNT, COUNTA: library.COUNTA, COUNTBLANK: library.COUNTBLANK,
 };

@@ -61,11 +61,11 @@ function tokens(source: string): Token[] {
   return out;
 }
 
-/** How strongly operators bind; `%` and signs are handled apart. */
+/** How strongly operators bind; `%` is handled apart. A sign binds more than `^`, as in every spreadsheet: `-2^2` is 4. */
 const BINDING: Record<string, number> = {
   "=": 1, "<>": 1, "<": 1, ">": 1, "<=": 1, ">=": 1, "&": 2, "+": 3, "-": 3, "*": 4, "/": 4, "^": 6,
 };
-const SIGN_BINDING = 5;
+const SIGN_BINDING = 7;
 
 class Parser {
   private next = 0;
