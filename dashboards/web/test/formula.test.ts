@@ -96,6 +96,13 @@ describe("expressions", () => {
     expect(run('="a"*2')).toMatchObject({ code: "#VALUE!" });
   });
 
+  test.each([
+    ['=MATCH("x",A1:A2,0)', "#N/A"], ["=SQRT(-1)", "#NUM!"], ["=INDEX(A1:A2,9)", "#REF!"], ["=STDEV(A1)", "#DIV/0!"], ["=10^400", "#NUM!"], ["=#REF!+1", "#REF!"],
+    ["=LARGE(A1:A2,5)", "#NUM!"], ["=EXP(1000)", "#NUM!"],
+  ])("%s is %s, and says why", (formula, code) => {
+    expect(run(formula)).toMatchObject({ code, note: expect.stringMatching(/[a-z]{2,} /) });
+  });
+
   test("an unknown name says so, and says which AI functions there are", () => {
     expect(run("=NOPE(1)")).toMatchObject({ code: "#NAME?" });
     expect(run('=AI.GUESS("x")')).toMatchObject({ code: "#NAME?", note: expect.stringContaining("AI.CLASSIFY") });

@@ -98,7 +98,7 @@ function binary(operator: string, left: Scalar, right: Scalar): Scalar {
   if (operator === "/" && b === 0) return new CellError("#DIV/0!", "a division by zero");
   const result =
     operator === "+" ? a + b : operator === "-" ? a - b : operator === "*" ? a * b : operator === "/" ? a / b : a ** b;
-  return Number.isFinite(result) ? result : new CellError("#NUM!", "the number is too large or none");
+  return Number.isFinite(result) ? result : told("#NUM!");
 }
 
 /** Numbers stand before texts, texts before truth values; texts are compared without case, as in Excel. */
@@ -166,8 +166,9 @@ function apply(known: Known, values: Value[], countsErrors: boolean): Value {
   const given = facts.map(({ plain }, i) => (isMatrix(values[i] ?? null) ? plain : plain[0]?.[0]));
   try {
     return returned((known as (...args: unknown[]) => unknown)(...given));
-  } catch (error) {
-    return new CellError("#VALUE!", error instanceof Error ? error.message : "");
+  } catch {
+    // Its words are about its own code.
+    return told("#VALUE!");
   }
 }
 
@@ -199,16 +200,28 @@ function factsOf(matrix: Matrix): Facts {
   return facts;
 }
 
-const CODES: readonly string[] = ["#N/A", "#VALUE!", "#REF!", "#NAME?", "#DIV/0!", "#NUM!", "#NULL!"];
+/** What a library's error means, which has no words of its own. */
+const MEANINGS: Partial<Record<ErrorCode, string>> = {
+  "#N/A": "nothing like it was found",
+  "#VALUE!": "the function does not take such an argument",
+  "#REF!": "that place is outside of the range",
+  "#NAME?": "the function does not know such a name",
+  "#DIV/0!": "a division by zero",
+  "#NUM!": "there is no such number, or it is too large",
+  "#NULL!": "the ranges have no cell in common",
+};
+
+function told(code: string): CellError {
+  const known = (code in MEANINGS ? code : "#VALUE!") as ErrorCode;
+  return new CellError(known, MEANINGS[known]);
+}
 
 function returned(value: unknown): Value {
-  if (value instanceof Error) {
-    return new CellError(CODES.includes(value.message) ? (value.message as ErrorCode) : "#VALUE!");
-  }
+  if (value instanceof Error) return told(value.message);
   if (Array.isArray(value)) {
     return value.map((row) => (Array.isArray(row) ? row : [row]).map((cell) => single(returned(cell))));
   }
-  if (typeof value === "number") return Number.isFinite(value) ? value : new CellError("#NUM!");
+  if (typeof value === "number") return Number.isFinite(value) ? value : told("#NUM!");
   if (typeof value === "string") return bounded(value);
   return typeof value === "boolean" ? value : null;
 }
@@ -235,7 +248,7 @@ function overNumbers(name: string, args: Node[], context: Context): Value {
   const key = `${name} ${place}`;
   const result = numbers.results.get(key) ?? OVER_NUMBERS[name]?.(numbers.list, place) ?? 0;
   numbers.results.set(key, result);
-  return typeof result === "string" ? new CellError(result) : returned(result);
+  return typeof result === "string" ? told(result) : returned(result);
 }
 
 /** What a range holds beside numbers is left out, as in every spreadsheet: `5 stars` is not 5. */

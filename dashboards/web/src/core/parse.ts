@@ -130,7 +130,7 @@ class Parser {
       case "text":
         return { kind: "text", value: token.text.slice(1, -1).replaceAll('""', '"') };
       case "error":
-        return { kind: "error", code: token.text as ErrorCode, note: "" };
+        return { kind: "error", code: token.text as ErrorCode, note: token.text === "#REF!" ? "the formula refers to a cell that was deleted" : "" };
       case "word":
         return this.word(token);
       case "sign":
