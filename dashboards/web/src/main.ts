@@ -4,7 +4,7 @@ import { Workspace } from "./app/workspace";
 import { CATALOGUE, signature } from "./core/catalogue";
 import { element, fillList, onClick } from "./ui/dom";
 import { LiveView } from "./ui/live";
-import { Login, REFUSED } from "./ui/login";
+import { Login } from "./ui/login";
 import "./ui/style.css";
 
 const help = element("functions", HTMLDialogElement);
@@ -32,6 +32,6 @@ async function start(): Promise<void> {
   const login = new Login(() => workspace?.retry());
   await login.start();
   view();
-  workspace = await Workspace.open(() => login.open(REFUSED));
+  workspace = await Workspace.open(() => login.refused());
 }
 void start();

@@ -41,7 +41,7 @@ interface Run {
 /** A range of less is read each time: a sheet may have one for each row. */
 const LEAST = 64;
 /** Most beginnings, each of which every change of a cell is compared with, and most cells of them together. */
-const RUNS_MAX = 64;
+const RUNS_MAX = 256;
 const CELLS_MAX = 1_000_000;
 
 /** The ranges of a sheet. */

@@ -475,6 +475,7 @@ export class Grid {
     if (!content) return;
     content.style.maxHeight = content.style.height = `${this.host.clientHeight}px`;
     content.style.width = content.style.maxWidth = `${this.host.clientWidth}px`;
+    this.window?.refresh();
   }
 }
 

@@ -5,7 +5,7 @@ import { forgetKey, isRemembered, keepKey, storedKey } from "../store/key";
 import { element, onClick } from "./dom";
 
 /** What people read when a key is not taken. */
-export const REFUSED = "The server does not know this key.";
+const REFUSED = "The server does not know this key.";
 
 /** What the server says of a key, or without one: its model's name, or why not. */
 export async function checkKey(key: string): Promise<{ model: string } | { message: string; isRefused: boolean }> {
@@ -49,12 +49,17 @@ export class Login {
   async start(): Promise<void> {
     const checked = await checkKey(storedKey());
     if ("model" in checked) this.model.textContent = checked.model;
-    else if (checked.isRefused) this.open(storedKey() ? checked.message : "");
+    else if (checked.isRefused) this.refused();
     else this.model.textContent = checked.message;
   }
 
+  /** Asks for a key, since the server did not take the kept one, or wants one. */
+  refused(): void {
+    this.open(storedKey() ? REFUSED : "");
+  }
+
   /** Opens the dialog with a message. */
-  open(message: string): void {
+  private open(message: string): void {
     this.error.textContent = message;
     // A dialog that is open has somebody typing in it.
     if (this.dialog.open) return;

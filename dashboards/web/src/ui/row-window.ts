@@ -24,19 +24,23 @@ export class RowWindow {
     table.after(this.below);
     content.style.setProperty("overflow-anchor", "none");
     content.addEventListener("scroll", () => this.cover());
-    const moved = new MutationObserver(() => {
-      this.place();
-      this.cover();
-    });
-    moved.observe(tbody, { childList: true });
+    new MutationObserver(() => this.refresh()).observe(tbody, { childList: true });
     // The grid calls it, and has none.
     Object.assign(worksheet, { loadPage: (hundred: number) => this.show(hundred * LEAST) });
     this.place();
   }
 
+  /** Looks again, after rows or sizes have changed. */
+  refresh(): void {
+    this.place();
+    this.cover();
+  }
+
   /** Gives the rows that are not in the page their height. */
   place(): void {
     const height = this.rowHeight();
+    // Behind the live view nothing has a height.
+    if (height === 0) return;
     const [first, last] = this.bounds();
     const total = this.worksheet.rows.length;
     const set = (element: HTMLElement, rows: number) => {
