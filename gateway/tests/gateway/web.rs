@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::serve;
+use crate::common::{browser, serve};
 use crate::program::Program;
 
 fn web() -> PathBuf {
@@ -16,11 +16,6 @@ fn web() -> PathBuf {
 fn missing() -> Option<&'static str> {
     let installed = web().join("node_modules/installed-lock.json");
     (!installed.exists()).then_some("dashboards/web/build.sh has not been run")
-}
-
-fn browser() -> Option<PathBuf> {
-    let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
-    named.or_else(|| Some("/usr/bin/chromium".into())).filter(|path| path.exists())
 }
 
 /// Runs a command in the page's folder and gives what it said; it must succeed.

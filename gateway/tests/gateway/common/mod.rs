@@ -6,6 +6,7 @@ pub mod double;
 pub mod replica;
 pub mod watcher;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::text::ByteText;
@@ -96,6 +97,12 @@ pub async fn lasting_store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}", dir.path().join("test.db").display())).await.unwrap();
     (dir, store)
+}
+
+/// The browser that pages are tried in, where there is one.
+pub fn browser() -> Option<PathBuf> {
+    let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
+    named.or_else(|| Some("/usr/bin/chromium".into())).filter(|path| path.exists())
 }
 
 /// A new key of a tenant.
