@@ -8,12 +8,13 @@
 pub mod describe;
 pub mod record;
 pub mod ring;
+pub mod seats;
 pub mod tell;
 pub mod trace;
 pub mod what_if;
 pub mod why;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{RelQueryId, TenantId, Time};
@@ -23,6 +24,7 @@ use crate::config::LiveConfig;
 use describe::Step;
 use record::Record;
 use ring::Ring;
+use seats::{Full, Seat, Seats};
 
 /// Steps that one frame carries at most.
 pub const FRAME_STEPS_MAX: usize = 256;
@@ -92,7 +94,7 @@ impl Fresh {
 #[derive(Debug)]
 pub struct Live {
     settings: LiveConfig,
-    readers: AtomicUsize,
+    seats: Arc<Seats>,
     is_replaying: AtomicBool,
     shelf: Mutex<Shelf>,
 }
@@ -107,8 +109,8 @@ impl Live {
             scenes: 0,
         };
         Self {
+            seats: Arc::new(Seats::new(&settings)),
             settings,
-            readers: AtomicUsize::new(0),
             is_replaying: AtomicBool::new(false),
             shelf: Mutex::new(shelf),
         }
@@ -126,15 +128,12 @@ impl Live {
 
     /// How many look.
     pub fn readers(&self) -> usize {
-        self.readers.load(Ordering::Relaxed)
+        self.seats.taken()
     }
 
-    /// One more who looks; none where as many as may look already.
-    pub fn join(self: &Arc<Self>) -> Option<Seat> {
-        let most = self.settings.readers_max;
-        let more = |readers| (readers < most).then_some(readers + 1);
-        self.readers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Seat(Arc::clone(self)))
+    /// One more who looks, or the bound that is reached.
+    pub fn join(&self, viewer: Viewer) -> Result<Seat, Full> {
+        self.seats.take(viewer)
     }
 
     /// The right to replay; none where somebody has it.
@@ -183,16 +182,6 @@ impl Live {
     }
 }
 
-/// One who looks; dropping it says that nobody looks through it any more.
-#[derive(Debug)]
-pub struct Seat(Arc<Live>);
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.readers.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// The right to replay, given back when dropped.
 #[derive(Debug)]
 pub struct Turn(Arc<Live>);
@@ -204,7 +193,7 @@ impl Drop for Turn {
 }
 
 /// Who looks, and so what can be shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Viewer {
     /// Its own relQueries; of others how much there is of them together.
     Tenant(TenantId),

@@ -9,8 +9,12 @@ use super::{ConfigError, invalid};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LiveConfig {
-    /// Streams open at once; more get a 429.
+    /// Streams of all tenants open at once; more get a 429.
     pub readers_max: usize,
+    /// Of those, streams of one tenant.
+    pub tenant_readers_max: usize,
+    /// Streams of operators, beside those of tenants.
+    pub operator_readers_max: usize,
     /// Time between two frames of a stream.
     pub frame_ms: Millis,
     /// Time between two looks at queue and memory, while somebody looks.
@@ -37,6 +41,8 @@ impl Default for LiveConfig {
     fn default() -> Self {
         Self {
             readers_max: 32,
+            tenant_readers_max: 8,
+            operator_readers_max: 8,
             frame_ms: Millis(100),
             survey_ms: Millis(250),
             relqueries_max: 256,
@@ -56,6 +62,8 @@ impl LiveConfig {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let positive: &[(&str, u64)] = &[
             ("live.readers_max", self.readers_max as u64),
+            ("live.tenant_readers_max", self.tenant_readers_max as u64),
+            ("live.operator_readers_max", self.operator_readers_max as u64),
             ("live.frame_ms", self.frame_ms.0),
             ("live.survey_ms", self.survey_ms.0),
             ("live.relqueries_max", self.relqueries_max as u64),

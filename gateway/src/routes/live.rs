@@ -15,9 +15,10 @@ use crate::clock;
 use crate::error::{ApiError, internal};
 use crate::json;
 use crate::live::record::Record;
+use crate::live::seats::Seat;
 use crate::live::trace::{Recorded, recorded};
 use crate::live::what_if::{self, WhatIfError};
-use crate::live::{Cursor, Seat, Viewer};
+use crate::live::{Cursor, Viewer};
 use crate::routes::{get_only, only_post, read_body};
 use crate::stream::{self, event};
 use crate::wire::live::{Goodbye, Hello, Told};
@@ -42,15 +43,16 @@ pub fn configure(routes: &mut ServiceConfig) {
         (status = 200, content_type = "text/event-stream", body = String, description = "docs/LIVE.md has the fields. A \
             tenant sees its own relQueries and others as one load; the key `auth.admin_key` sees all"),
         (status = 401, body = crate::error::ErrorBody),
-        (status = 429, body = crate::error::ErrorBody, description = "as many look as may (live.readers_max)"),
+        (status = 429, body = crate::error::ErrorBody, description = "as many look as may; the message names \
+            the setting"),
     ),
     security(("key" = []))
 )]
 pub async fn events(app: Data<App>, viewer: Viewer) -> Result<HttpResponse, ApiError> {
     let live = &app.shared.live;
-    let seat = live.join().ok_or_else(|| ApiError::Busy {
-        what: "live views",
-        limit: live.settings().readers_max.to_string(),
+    let seat = live.join(viewer).map_err(|full| ApiError::Busy {
+        what: full.what,
+        limit: format!("{} ({})", full.limit, full.setting),
         retry_after: Millis(5_000),
     })?;
     app.shared.metrics.live_readers.set(live.readers() as f64);

@@ -1,12 +1,11 @@
 //! What is remembered of the last minutes: the trace of it, and what another policy would have made of it.
 
 use base::{Millis, TokenCount};
-use gateway::config::{Config, Secret};
+use gateway::config::Config;
 use serde_json::{Value, json};
 use sim::Trace;
-use store::{Store, UnixMillis};
 
-use crate::common::{Server, config, key_of, model, serve, serve_on, serve_with};
+use crate::common::{Parties, Server, config, model, serve, serve_parties, serve_with};
 
 const WHAT_IF: &str = "/v1/scheduler/what-if";
 
@@ -135,13 +134,7 @@ async fn what_is_remembered_and_replayed_is_bounded() {
 
 #[actix_web::test]
 async fn a_tenant_gets_its_own_trace_and_its_own_averages() {
-    let mut config = config();
-    config.auth.admin_key = Some(Secret("the operator's".into()));
-    let store = Store::open("sqlite::memory:").await.unwrap();
-    let other = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
-    let server = serve_on(config, model(), store.clone()).await;
-    let theirs = server.client.with_key(&key_of(&store, other).await);
-    let operators = server.client.with_key("the operator's");
+    let Parties { server, theirs, operators } = serve_parties(config()).await;
     run(&server, 5).await;
     until_remembered(&server, 1).await;
     let relqueries = |json: &str| Trace::parse(json).unwrap().relqueries.len();

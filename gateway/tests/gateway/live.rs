@@ -1,13 +1,12 @@
 //! The live view: what readers see of the loop's work, what tenants see of each other, and that nobody is held up by it.
 
 use base::Millis;
-use gateway::config::Secret;
 use serde_json::{Value, json};
-use store::{Store, UnixMillis};
 
+use crate::common::client::Client;
 use crate::common::replica::{Replica, fleet};
 use crate::common::watcher::Watcher;
-use crate::common::{Server, config, key_of, model, serve, serve_fleet, serve_on, serve_with};
+use crate::common::{Parties, Server, config, model, serve, serve_fleet, serve_parties, serve_with};
 
 /// A table whose answers have eight tokens and are not kept.
 fn table(rows: usize) -> Value {
@@ -137,13 +136,7 @@ async fn a_reader_that_is_behind_loses_old_steps_and_is_told_how_many() {
 
 #[actix_web::test]
 async fn a_tenant_sees_others_as_one_load_and_an_operator_sees_all() {
-    let mut config = config();
-    config.auth.admin_key = Some(Secret("the operator's".into()));
-    let store = Store::open("sqlite::memory:").await.unwrap();
-    let other = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
-    let server = serve_on(config, model(), store.clone()).await;
-    let theirs = server.client.with_key(&key_of(&store, other).await);
-    let operators = server.client.with_key("the operator's");
+    let Parties { server, theirs, operators } = serve_parties(config()).await;
     let mut mine = Watcher::open(&server.client).await;
     let mut others = Watcher::open(&theirs).await;
     let mut all = Watcher::open(&operators).await;
@@ -182,17 +175,24 @@ async fn a_tenant_sees_others_as_one_load_and_an_operator_sees_all() {
 }
 
 #[actix_web::test]
-async fn as_many_look_as_may() {
+async fn a_tenant_that_takes_all_its_seats_keeps_neither_others_nor_operators_from_looking() {
     let mut config = config();
-    config.live.readers_max = 1;
-    let server = serve_with(config, model()).await;
-    let reader = Watcher::open(&server.client).await;
-    let reply = server.client.get("/v1/scheduler/events").await;
-    assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (429, Some("busy")));
-    assert!(reply.header("retry-after").is_some() && reply.error().contains("live views"));
-    drop(reader);
-    server.until("the seat is free", |server| server.running.app.shared.live.readers() == 0).await;
-    Watcher::open(&server.client).await;
+    (config.live.tenant_readers_max, config.live.operator_readers_max) = (2, 1);
+    let Parties { server, theirs, operators } = serve_parties(config).await;
+    let refused = async |client: &Client, setting: &str| {
+        let reply = client.get("/v1/scheduler/events").await;
+        assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (429, Some("busy")));
+        assert!(reply.header("retry-after").is_some() && reply.error().contains(setting), "{}", reply.body);
+    };
+    let mut mine = vec![Watcher::open(&server.client).await, Watcher::open(&server.client).await];
+    refused(&server.client, "live.tenant_readers_max").await;
+    let other = Watcher::open(&theirs).await;
+    let operator = Watcher::open(&operators).await;
+    refused(&operators, "live.operator_readers_max").await;
+    mine.pop();
+    server.until("a seat is free", |server| server.running.app.shared.live.readers() == 3).await;
+    mine.push(Watcher::open(&server.client).await);
+    drop((mine, other, operator));
 }
 
 #[actix_web::test]

@@ -13,7 +13,7 @@ use base::text::ByteText;
 use base::{Millis, SectionReuse, TokenCount};
 use gateway::app::{Backend, Running, start};
 use gateway::clock::Clock;
-use gateway::config::Config;
+use gateway::config::{Config, Secret};
 use gateway::model::{Defaults, Model, Runs};
 use scheduler::CostModel;
 use store::{NewKey, Store, UnixMillis};
@@ -89,6 +89,28 @@ pub async fn serve_on(config: Config, model: Model, store: Store) -> Server {
     let running = start(config, backend, store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };
     Server { running, client, gate }
+}
+
+/// A server with two tenants and an operator.
+pub struct Parties {
+    /// The server, with a key of the one tenant.
+    pub server: Server,
+    /// A client with a key of the other.
+    pub theirs: Client,
+    /// A client with the operators' key.
+    pub operators: Client,
+}
+
+/// Starts a server with two tenants and an operator.
+pub async fn serve_parties(mut config: Config) -> Parties {
+    const ADMIN_KEY: &str = "the operator's";
+    config.auth.admin_key = Some(Secret(ADMIN_KEY.into()));
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let other = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
+    let key = key_of(&store, other).await;
+    let server = serve_on(config, model(), store).await;
+    let (theirs, operators) = (server.client.with_key(&key), server.client.with_key(ADMIN_KEY));
+    Parties { server, theirs, operators }
 }
 
 /// A store that a second server can open after the first one's end. A file: a store in memory lives in its one
