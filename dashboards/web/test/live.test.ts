@@ -38,7 +38,7 @@ function frame(at_us: number, more: Partial<Frame> = {}): Frame {
 function ended(id: string, end_us: number, more: Partial<Ended> = {}): Ended {
   return {
     id, whose: "you", route: "cells", class: "interactive", arrival_us: end_us - 60, end_us, outcome: "completed", rows: 9,
-    failed_rows: 0, prompt_tokens: 90, output_tokens: 9, periods: { waiting_us: 10, core_us: 20, tail_us: 30 }, ...more,
+    failed_rows: 0, cancelled_rows: 0, prompt_tokens: 90, output_tokens: 9, periods: { waiting_us: 10, core_us: 20, tail_us: 30 }, ...more,
   };
 }
 
@@ -68,9 +68,10 @@ describe("a relQuery over time", () => {
 
   it("that was called off before it began is one stretch", () => {
     const model = new LiveModel();
-    const { periods: _, ...off } = ended("a", 90, { outcome: "cancelled" });
+    const { periods: _, ...off } = ended("a", 90, { outcome: "cancelled", cancelled_rows: 7 });
     model.take(frame(100, { ended: [off] }));
     expect(lengths(bar(model, "a"), 500)).toEqual([["cancelled", 60]]);
+    expect(bar(model, "a").done).toBe(2);
   });
 
   it("of which nothing is heard any more goes", () => {
@@ -150,7 +151,7 @@ describe("the what-if", () => {
   const latency = (mean_ms: number): Latency =>
     ({ relqueries: 3, mean_ms, p50_ms: 1, p95_ms: 2, max_ms: 3, waiting_ms: 1, core_ms: 1, tail_ms: 1 });
   const replay = (policy: string, mean_ms: number) =>
-    ({ policy, is_present: policy === "ours", all: latency(mean_ms), yours: null, prefix_hits: 0, steps: 1 });
+    ({ policy, is_present: policy === "ours", latency: latency(mean_ms), prefix_hits: 0, steps: 1 });
   const answer = (replays: WhatIf["replays"]): WhatIf =>
     ({ span_ms: 61_000, relqueries: 3, rows: 40, left_out: 0, running: 0, measured: null, replays, took_ms: 1 });
 

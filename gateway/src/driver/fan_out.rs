@@ -9,6 +9,7 @@ use super::{Driver, RowFlight};
 use crate::account::{Account, Spent};
 use crate::board::{RowState, Source, Status, Usage};
 use crate::error::ApiError;
+use crate::live::record::RowOutcome;
 use crate::results::Answer;
 
 impl Driver {
@@ -32,7 +33,7 @@ impl Driver {
                     flight.pin = None;
                 }
                 self.spend(account, usage);
-                self.teller.row_ended(relquery, row, usage.output.0, true);
+                self.teller.row_ended(relquery, row, usage.output.0, RowOutcome::Failed);
                 self.shared.metrics.rows_failed.increment(1);
                 let error = match error {
                     RowError::Refused(reason) => ApiError::RowRefused(reason),
@@ -79,7 +80,7 @@ impl Driver {
     fn row_done(&mut self, id: RelQueryId, number: u32, end: End, usage: Usage, now: Time) {
         let Some((account, row)) = self.finish_row(id, number) else { return };
         self.spend(account, usage);
-        self.teller.row_ended(id, number, usage.output.0, false);
+        self.teller.row_ended(id, number, usage.output.0, RowOutcome::Done);
         self.shared.metrics.row_done(account.tenant, end, usage);
         if let Some(key) = row.key {
             let answer =

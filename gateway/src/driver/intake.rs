@@ -12,6 +12,7 @@ use crate::board::{Board, RowState, Source, Status};
 use crate::error::ApiError;
 use crate::intake::{Job, JobRow, OpenKey, Part};
 use crate::live::Name;
+use crate::live::record::RowOutcome;
 use crate::pins::Filling;
 
 /// Where rows go.
@@ -193,7 +194,7 @@ impl Driver {
             let (key, tokens) = (row.key, row.tokens);
             flight.pin = None;
             flight.rows.remove(&number);
-            self.teller.row_ended(id, number, tokens, false);
+            self.teller.row_ended(id, number, tokens, RowOutcome::Cancelled);
             if let Some(key) = key {
                 self.in_flight.remove(&(flight.account.tenant, key));
             }

@@ -24,6 +24,17 @@ pub enum Outcome {
     Cancelled,
 }
 
+/// How a row ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowOutcome {
+    /// With an answer.
+    Done,
+    /// Without.
+    Failed,
+    /// It was called off.
+    Cancelled,
+}
+
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -66,6 +77,8 @@ pub struct Record {
     pub rows: Vec<Row>,
     /// Rows that failed.
     pub failed: u32,
+    /// Rows that were called off.
+    pub cancelled: u32,
 }
 
 impl Record {
@@ -87,6 +100,7 @@ impl Record {
             groups: Vec::new(),
             rows: Vec::new(),
             failed: 0,
+            cancelled: 0,
         }
     }
 
@@ -136,8 +150,12 @@ impl Record {
     }
 
     /// A row has ended with so many tokens.
-    pub fn row_ended(&mut self, number: u32, output: u64, is_failed: bool) {
-        self.failed += u32::from(is_failed);
+    pub fn row_ended(&mut self, number: u32, output: u64, outcome: RowOutcome) {
+        match outcome {
+            RowOutcome::Done => {}
+            RowOutcome::Failed => self.failed += 1,
+            RowOutcome::Cancelled => self.cancelled += 1,
+        }
         if let Some(row) = self.rows.get_mut(number as usize) {
             row.output = u32::try_from(output).unwrap_or(u32::MAX);
         }
@@ -151,6 +169,14 @@ impl Record {
     /// Tokens of all outputs.
     pub fn output_tokens(&self) -> u64 {
         self.rows.iter().map(|row| u64::from(row.output)).sum()
+    }
+
+    /// Its latency in three parts, where it completed.
+    pub fn periods(&self) -> Option<Periods> {
+        match self.outcome {
+            Outcome::Completed { periods } => Some(periods),
+            Outcome::Cancelled => None,
+        }
     }
 
     /// From its arrival to its end.
@@ -234,10 +260,11 @@ pub(crate) mod tests {
         let rows: Vec<_> = record.rows.iter().map(|row| (row.group, row.own)).collect();
         assert_eq!(rows, [(Some(0), 3), (Some(0), 4), (None, 2)]);
         assert_eq!(record.prompt_tokens(), 5 + 6 + 4);
-        record.row_ended(2, 4, false);
-        record.row_ended(0, 3, true);
-        record.row_ended(99, 1, false);
-        assert_eq!((record.output_tokens(), record.failed), (7, 1));
+        record.row_ended(2, 4, RowOutcome::Done);
+        record.row_ended(0, 3, RowOutcome::Failed);
+        record.row_ended(1, 2, RowOutcome::Cancelled);
+        record.row_ended(99, 1, RowOutcome::Done);
+        assert_eq!((record.output_tokens(), record.failed, record.cancelled), (9, 1, 1));
     }
 
     #[test]

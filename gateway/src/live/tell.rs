@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::{Periods, RelQueryId, Submission, Time};
 
 use super::describe::Step;
-use super::record::{Outcome, Record};
+use super::record::{Outcome, Record, RowOutcome};
 use super::ring::Ring;
 use super::{Live, Name, Scene};
 
@@ -83,9 +83,9 @@ impl Teller {
     }
 
     /// A row has ended with so many tokens of output.
-    pub fn row_ended(&mut self, id: RelQueryId, row: u32, output: u64, is_failed: bool) {
+    pub fn row_ended(&mut self, id: RelQueryId, row: u32, output: u64, outcome: RowOutcome) {
         if let Some(record) = self.open.get_mut(&id) {
-            record.row_ended(row, output, is_failed);
+            record.row_ended(row, output, outcome);
         }
     }
 
@@ -156,7 +156,7 @@ mod tests {
         submission.items = vec![item(0, 2, &[1, 2, 3])];
         let measured = teller.measure(&submission, NAME);
         teller.arrived(measured);
-        teller.row_ended(RelQueryId(id), 0, 4, false);
+        teller.row_ended(RelQueryId(id), 0, 4, RowOutcome::Done);
         teller.ended(RelQueryId(id), periods, Time(id + 10));
         teller.hand_over();
     }

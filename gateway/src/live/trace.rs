@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base::{TenantId, Time, TokenCount};
 use sim::trace::{Template, Trace, TraceRelQuery};
 
-use super::record::{Outcome, Record, Row};
+use super::record::{Record, Row};
 
 /// An output token in prompt tokens, where the size of a replay is bounded: what its events weigh in memory.
 const OUTPUT_WEIGHT: u64 = 16;
@@ -22,12 +22,6 @@ pub struct Recorded {
     pub trace: Trace,
     /// The records that it is made of, in its order.
     pub records: Vec<Arc<Record>>,
-    /// RelQueries that ended but did not fit, or of which no row got a token.
-    pub left_out: u64,
-    /// The first arrival: second 0 of the trace.
-    pub from: Time,
-    /// The last end.
-    pub until: Time,
 }
 
 impl Recorded {
@@ -37,12 +31,9 @@ impl Recorded {
         Some(&self.trace.relqueries.get(place)?.tenant)
     }
 
-    /// Those that completed.
-    pub fn completed(&self) -> impl Iterator<Item = (&Record, base::Periods)> {
-        self.records.iter().filter_map(|record| match record.outcome {
-            Outcome::Completed { periods } => Some((&**record, periods)),
-            Outcome::Cancelled => None,
-        })
+    /// Each record with what the trace has of it.
+    pub fn of_trace(&self) -> impl Iterator<Item = (&Record, &TraceRelQuery)> {
+        self.records.iter().map(|record| &**record).zip(&self.trace.relqueries)
     }
 }
 
@@ -51,9 +42,9 @@ fn weight(record: &Record) -> u64 {
     record.prompt_tokens().saturating_add(record.output_tokens().saturating_mul(OUTPUT_WEIGHT))
 }
 
-/// The newest of these records that together weigh no more than `most`, in the order of their arrival.
+/// The newest of these records that together weigh no more than `most`, in the order of their arrival. Those of which no
+/// row got a token are left out.
 pub fn recorded(records: Vec<Arc<Record>>, most: TokenCount) -> Recorded {
-    let all = records.len();
     let mut left = most.0;
     let has_run = |record: &Arc<Record>| record.rows.iter().any(|row| row.output > 0);
     let fits = |record: &Arc<Record>| {
@@ -64,9 +55,8 @@ pub fn recorded(records: Vec<Arc<Record>>, most: TokenCount) -> Recorded {
     let mut records: Vec<Arc<Record>> = records.into_iter().rev().filter(has_run).take_while(fits).collect();
     records.sort_by_key(|record| (record.arrival, record.id));
     let from = records.first().map(|record| record.arrival).unwrap_or_default();
-    let until = records.iter().map(|record| record.end).max().unwrap_or_default();
     let trace = write(&records, from);
-    Recorded { trace, left_out: (all - records.len()) as u64, records, from, until }
+    Recorded { trace, records }
 }
 
 /// The records as a trace.
@@ -113,13 +103,14 @@ mod tests {
 
     use super::*;
     use crate::live::record::tests::{NAME, item, submission};
+    use crate::live::record::{Outcome, RowOutcome};
 
     fn record(id: u64, tenant: u64, arrival: u64, outputs: &[u64]) -> Arc<Record> {
         let mut record = Record::begun(&submission(id, tenant, arrival), NAME);
         let items: Vec<_> =
             (0..).zip(outputs).map(|(row, _)| item(row, 2, &[1, 2, 3, 40 + row, 50 + row])).collect();
         record.add(u128::from(tenant), &items);
-        (0..).zip(outputs).for_each(|(row, output)| record.row_ended(row, *output, false));
+        (0..).zip(outputs).for_each(|(row, output)| record.row_ended(row, *output, RowOutcome::Done));
         record.end = Time(arrival + 1_000_000_000);
         let periods = Periods { waiting: Nanos(0), core: Nanos(1), tail: Nanos(2) };
         record.outcome = Outcome::Completed { periods };
@@ -157,8 +148,8 @@ mod tests {
         let one = weight(&records[0]);
         let kept = recorded(records.clone(), TokenCount(2 * one));
         let ids: Vec<RelQueryId> = kept.records.iter().map(|record| record.id).collect();
-        assert_eq!((ids, kept.left_out), (vec![RelQueryId(4), RelQueryId(5)], 3));
+        assert_eq!(ids, [RelQueryId(4), RelQueryId(5)]);
         let none = recorded(vec![record(1, 1, 1, &[0])], TokenCount(1_000));
-        assert_eq!((none.records.len(), none.left_out), (0, 1));
+        assert!(none.records.is_empty());
     }
 }

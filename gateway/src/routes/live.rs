@@ -16,13 +16,13 @@ use crate::error::{ApiError, internal};
 use crate::json;
 use crate::live::record::Record;
 use crate::live::seats::Seat;
-use crate::live::trace::{Recorded, recorded};
+use crate::live::trace::recorded;
 use crate::live::what_if::{self, WhatIfError};
 use crate::live::{Cursor, Viewer};
 use crate::routes::{get_only, only_post, read_body};
 use crate::stream::{self, event};
 use crate::wire::live::{Goodbye, Hello, Told};
-use crate::wire::what_if::{WhatIfReply, WhatIfRequest};
+use crate::wire::what_if::{Around, WhatIfReply, WhatIfRequest};
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -166,13 +166,10 @@ impl Reader {
     }
 }
 
-/// What is remembered of the last minutes, as far as a what-if takes it.
-fn remembered(app: &App, takes: impl Fn(&Record) -> bool) -> Recorded {
-    let settings = app.shared.live.settings();
-    let window = Nanos::from(settings.record_ms_max).0;
-    let mut records = app.shared.live.records(Time(app.shared.clock.now().0.saturating_sub(window)));
-    records.retain(|record| takes(record));
-    recorded(records, settings.what_if_tokens_max)
+/// What is remembered of the last minutes.
+fn remembered(app: &App) -> Vec<Arc<Record>> {
+    let window = Nanos::from(app.shared.live.settings().record_ms_max).0;
+    app.shared.live.records(Time(app.shared.clock.now().0.saturating_sub(window)))
 }
 
 /// The last minutes as a trace (`relserve-trace/1`) for `relserve sim`: lengths and times, no text, no names.
@@ -185,14 +182,17 @@ fn remembered(app: &App, takes: impl Fn(&Record) -> bool) -> Recorded {
     security(("key" = []))
 )]
 pub async fn trace(app: Data<App>, viewer: Viewer) -> Result<HttpResponse, ApiError> {
-    let work =
-        web::block(move || serde_json::to_vec(&remembered(&app, |record| viewer.sees(record.tenant)).trace));
+    let work = web::block(move || {
+        let mut records = remembered(&app);
+        records.retain(|record| viewer.sees(record.tenant));
+        serde_json::to_vec(&recorded(records, app.shared.live.settings().what_if_tokens_max).trace)
+    });
     let json = work.await.map_err(internal)?.map_err(internal)?;
     Ok(HttpResponse::Ok().content_type("application/json").body(json))
 }
 
 /// Replays the last minutes in the simulator under other policies and under the present one, on the cost model as it is
-/// fitted now. One at a time.
+/// fitted now. One at a time. A tenant is told of its own relQueries among all that ran, an operator of all.
 #[utoipa::path(
     post, path = "/v1/scheduler/what-if", tag = "operation",
     request_body(content = Object, description = "policy: one, several with commas between them, or `all`"),
@@ -233,19 +233,22 @@ pub async fn what_if(
 fn replayed(app: &App, viewer: Viewer, asked: &WhatIfRequest) -> Result<WhatIfReply, ApiError> {
     let clock = app.shared.clock;
     let begun = clock.now();
-    let recorded = remembered(app, |_| true);
-    let replays = if recorded.records.is_empty() {
-        Vec::new()
-    } else {
+    let records = remembered(app);
+    let ended = records.iter().filter(|record| viewer.sees(record.tenant)).count() as u64;
+    let recorded = recorded(records, app.shared.live.settings().what_if_tokens_max);
+    let replays = if recorded.records.iter().any(|record| viewer.sees(record.tenant)) {
         let mut limits = app.config.scheduler.clone();
         // The pool is the engine's.
         (limits.kv_blocks, limits.block_tokens) = (app.model.kv_blocks, app.model.block_tokens);
         let machine = (&limits, app.view().cost);
         let patience = app.shared.live.settings().what_if_ms_max.into();
         what_if::replay(&recorded.trace, &asked.policies, machine, (clock, patience)).map_err(failed)?
+    } else {
+        Vec::new()
     };
-    let running = app.view().stats.relqueries;
-    Ok(WhatIfReply::new(&recorded, &replays, viewer, (running, clock.now().since(begun))))
+    let running = app.registry.running().iter().filter(|board| viewer.sees(board.tenant)).count() as u64;
+    let took = clock.now().since(begun);
+    Ok(WhatIfReply::new(&replays, Around { recorded: &recorded, viewer, ended, running, took }))
 }
 
 fn failed(error: WhatIfError) -> ApiError {

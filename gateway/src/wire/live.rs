@@ -230,6 +230,7 @@ pub struct EndedEvent {
     outcome: &'static str,
     rows: u64,
     failed_rows: u64,
+    cancelled_rows: u64,
     prompt_tokens: u64,
     output_tokens: u64,
     /// The three periods of Eq. 2, where it completed.
@@ -268,6 +269,7 @@ impl EndedEvent {
             outcome,
             rows: record.rows.len() as u64,
             failed_rows: record.failed.into(),
+            cancelled_rows: record.cancelled.into(),
             prompt_tokens: record.prompt_tokens(),
             output_tokens: record.output_tokens(),
             periods: periods.map(|periods| PeriodsEvent {

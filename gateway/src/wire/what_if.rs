@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::error::ApiError;
 use crate::json::Fields;
 use crate::live::Viewer;
+use crate::live::record::Record;
 use crate::live::trace::Recorded;
 
 /// What is asked.
@@ -38,7 +39,7 @@ impl WhatIfRequest {
     }
 }
 
-/// The answer.
+/// The answer: of all relQueries to an operator, of its own to a tenant, though what is replayed is always the whole load.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct WhatIfReply {
     /// From the first arrival to the last end.
@@ -50,10 +51,10 @@ pub struct WhatIfReply {
     /// RelQueries that ended but were too many to replay, or of which no row got a token.
     pub left_out: u64,
     /// RelQueries that have not ended, and are not in it.
-    pub running: u32,
+    pub running: u64,
     /// How it really was: those that completed, as measured.
     pub measured: Option<Latency>,
-    /// How it comes out in the simulator, the present policy first.
+    /// How it comes out in the simulator, the present policy first; nothing where there is nothing to tell of.
     pub replays: Vec<PolicyReply>,
     /// Time that the replay took.
     pub took_ms: f64,
@@ -66,14 +67,12 @@ pub struct PolicyReply {
     pub policy: &'static str,
     /// Whether it is the one in force.
     pub is_present: bool,
-    /// All relQueries.
-    pub all: Latency,
-    /// The caller's own; absent for operators and for tenants without any.
-    pub yours: Option<Latency>,
-    /// Share of prompt tokens that the prefix cache supplied.
-    pub prefix_hits: f64,
-    /// Steps.
-    pub steps: u64,
+    /// How long relQueries take under it.
+    pub latency: Latency,
+    /// Share of prompt tokens that the prefix cache supplied; told to operators.
+    pub prefix_hits: Option<f64>,
+    /// Steps; told to operators.
+    pub steps: Option<u64>,
 }
 
 /// Latencies, in milliseconds.
@@ -113,41 +112,59 @@ impl From<&Summary> for Latency {
     }
 }
 
+/// What a reply is made of beside the replays.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    /// What was replayed.
+    pub recorded: &'a Recorded,
+    /// For whom the reply is.
+    pub viewer: Viewer,
+    /// The viewer's relQueries that ended in the time that was looked at.
+    pub ended: u64,
+    /// The viewer's relQueries that have not ended.
+    pub running: u64,
+    /// Time that the replay took.
+    pub took: Nanos,
+}
+
 impl WhatIfReply {
-    /// The answer for a viewer; `running` relQueries have not ended.
-    pub fn new(
-        recorded: &Recorded,
-        replays: &[Replay],
-        viewer: Viewer,
-        (running, took): (u32, Nanos),
-    ) -> Self {
-        let own = match viewer {
-            Viewer::Tenant(tenant) => recorded.name_of(tenant),
-            Viewer::Operator => None,
-        };
-        // What the measured ones were beside others is told of one's own only.
-        let seen = recorded.completed().filter(|(record, _)| viewer.sees(record.tenant));
-        let measured: Vec<Periods> = seen.map(|(_, periods)| periods).collect();
-        let policy = |(place, replay): (usize, &Replay)| PolicyReply {
-            policy: replay.policy.name(),
-            is_present: place == 0,
-            all: Latency::from(&replay.summary),
-            yours: own.and_then(|own| replay.tenants.get(own)).map(Latency::from),
-            prefix_hits: replay.summary.hit,
-            steps: replay.counts.iters,
-        };
-        let summary = Summary::of(&measured, recorded.until, &Counts::default());
+    /// The answer for a viewer.
+    pub fn new(replays: &[Replay], around: Around<'_>) -> Self {
+        let Around { recorded, viewer, ended, running, took } = around;
+        let own = |(record, _): &(&Record, _)| viewer.sees(record.tenant);
+        let seen: Vec<_> = recorded.of_trace().filter(own).collect();
+        let relqueries = seen.len() as u64;
+        let from = seen.iter().map(|(record, _)| record.arrival).min().unwrap_or_default();
+        let until = seen.iter().map(|(record, _)| record.end).max().unwrap_or_default();
+        let measured: Vec<Periods> = seen.iter().filter_map(|(record, _)| record.periods()).collect();
+        let summary = Summary::of(&measured, until, &Counts::default());
         Self {
-            span_ms: millis(recorded.until.since(recorded.from)),
-            relqueries: recorded.records.len() as u64,
-            rows: recorded.trace.relqueries.iter().map(|one| one.rows.len() as u64).sum(),
-            left_out: recorded.left_out,
+            span_ms: millis(until.since(from)),
+            relqueries,
+            rows: seen.iter().map(|(_, traced)| traced.rows.len() as u64).sum(),
+            left_out: ended.saturating_sub(relqueries),
             running,
             measured: (!measured.is_empty()).then(|| Latency::from(&summary)),
-            replays: replays.iter().enumerate().map(policy).collect(),
+            replays: (0..).zip(replays).filter_map(|at| policy(at, recorded, viewer)).collect(),
             took_ms: millis(took),
         }
     }
+}
+
+/// A policy as a viewer sees it.
+fn policy((place, replay): (usize, &Replay), recorded: &Recorded, viewer: Viewer) -> Option<PolicyReply> {
+    let summary = match viewer {
+        Viewer::Operator => &replay.summary,
+        Viewer::Tenant(tenant) => replay.tenants.get(recorded.name_of(tenant)?)?,
+    };
+    let is_operator = viewer == Viewer::Operator;
+    Some(PolicyReply {
+        policy: replay.policy.name(),
+        is_present: place == 0,
+        latency: Latency::from(summary),
+        prefix_hits: is_operator.then_some(replay.summary.hit),
+        steps: is_operator.then_some(replay.counts.iters),
+    })
 }
 
 fn millis(span: Nanos) -> f64 {

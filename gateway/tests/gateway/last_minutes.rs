@@ -5,15 +5,19 @@ use gateway::config::Config;
 use serde_json::{Value, json};
 use sim::Trace;
 
+use crate::common::client::Client;
 use crate::common::{Parties, Server, config, model, serve, serve_parties, serve_with};
 
 const WHAT_IF: &str = "/v1/scheduler/what-if";
 
-async fn run(server: &Server, rows: usize) {
+fn table(rows: usize) -> Value {
     let rows: Vec<Value> = (0..rows).map(|row| json!([format!("word{row:04}")])).collect();
-    let body = json!({"template": "A template of more than one block. Repeat: {w}", "columns": ["w"],
-        "rows": rows, "max_tokens": 8, "cache": false});
-    assert_eq!(server.relquery(body).await.status, 200);
+    json!({"template": "A template of more than one block. Repeat: {w}", "columns": ["w"],
+        "rows": rows, "max_tokens": 8, "cache": false})
+}
+
+async fn run(server: &Server, rows: usize) {
+    assert_eq!(server.relquery(table(rows)).await.status, 200);
 }
 
 async fn until_remembered(server: &Server, count: usize) {
@@ -45,8 +49,8 @@ async fn a_recorded_load_is_replayed_under_another_policy_and_the_present_one() 
     assert_eq!(names, ["ours", "fcfs", "relserve"]);
     assert_eq!((&replays[0]["is_present"], &replays[1]["is_present"]), (&json!(true), &json!(false)));
     for replay in replays {
-        assert_eq!(replay["yours"]["relqueries"], 3);
-        let ms = |name: &str| replay["all"][name].as_f64().unwrap();
+        assert_eq!(replay["latency"]["relqueries"], 3);
+        let ms = |name: &str| replay["latency"][name].as_f64().unwrap();
         assert!(ms("mean_ms") > 0.0);
         let parts = ms("waiting_ms") + ms("core_ms") + ms("tail_ms");
         assert!((parts - ms("mean_ms")).abs() < 1e-3, "Eq. 2: {replay}");
@@ -133,7 +137,7 @@ async fn what_is_remembered_and_replayed_is_bounded() {
 }
 
 #[actix_web::test]
-async fn a_tenant_gets_its_own_trace_and_its_own_averages() {
+async fn a_tenant_gets_its_own_trace() {
     let Parties { server, theirs, operators } = serve_parties(config()).await;
     run(&server, 5).await;
     until_remembered(&server, 1).await;
@@ -141,9 +145,39 @@ async fn a_tenant_gets_its_own_trace_and_its_own_averages() {
     for (client, own) in [(&server.client, 1), (&theirs, 0), (&operators, 1)] {
         assert_eq!(relqueries(&client.get("/v1/scheduler/trace").await.body), own);
     }
-    let answer = theirs.post(WHAT_IF, &json!({"policy": "fcfs"})).await.json();
-    assert_eq!((&answer["replays"][0]["yours"], &answer["measured"]), (&json!(null), &json!(null)));
-    assert!(answer["replays"][0]["all"]["mean_ms"].as_f64() > Some(0.0));
+}
+
+#[actix_web::test]
+async fn a_what_if_tells_a_tenant_of_its_own_relqueries_among_all() {
+    let Parties { server, theirs, operators } = serve_parties(config()).await;
+    run(&server, 5).await;
+    until_remembered(&server, 1).await;
+    let ask = async |client: &Client| client.post(WHAT_IF, &json!({"policy": "fcfs"})).await.json();
+    let nothing = ask(&theirs).await;
+    let counts = |answer: &Value| ["relqueries", "rows", "left_out"].map(|name| answer[name].clone());
+    assert_eq!(counts(&nothing), [0, 0, 0].map(|count| json!(count)), "{nothing}");
+    assert_eq!((&nothing["replays"], &nothing["measured"]), (&json!([]), &json!(null)));
+    assert_eq!(nothing["span_ms"], 0.0);
+    assert_eq!(theirs.post("/v1/relqueries", &table(2)).await.status, 200);
+    until_remembered(&server, 2).await;
+    let [mine, others, all] = [ask(&server.client).await, ask(&theirs).await, ask(&operators).await];
+    assert_eq!([&mine, &others, &all].map(|answer| answer["relqueries"].clone()), [1, 1, 2]);
+    assert_eq!([&mine, &others, &all].map(|answer| answer["rows"].clone()), [5, 2, 7]);
+    assert_eq!([&mine, &others, &all].map(|answer| answer["measured"]["relqueries"].clone()), [1, 1, 2]);
+    for place in 0..2 {
+        let replay = |answer: &Value| answer["replays"][place].clone();
+        let mean = |answer: &Value| replay(answer)["latency"]["mean_ms"].as_f64().unwrap();
+        assert_eq!(replay(&mine)["latency"]["relqueries"], 1);
+        let average = (mean(&mine) + mean(&others)) / 2.0;
+        assert!((average - mean(&all)).abs() < 1e-6, "one replay of the whole load: {average} {all}");
+        assert!(replay(&all)["steps"].is_u64() && replay(&all)["prefix_hits"].is_f64());
+        for answer in [&mine, &others] {
+            assert_eq!(
+                (&replay(answer)["steps"], &replay(answer)["prefix_hits"]),
+                (&json!(null), &json!(null))
+            );
+        }
+    }
 }
 
 #[actix_web::test]

@@ -196,6 +196,32 @@ async fn a_tenant_that_takes_all_its_seats_keeps_neither_others_nor_operators_fr
 }
 
 #[actix_web::test]
+async fn rows_of_a_relquery_that_was_called_off_are_not_told_as_ended() {
+    let mut config = config();
+    config.scheduler.sequences_max = 2;
+    let server = serve_with(config, model()).await;
+    let mut reader = Watcher::open(&server.client).await;
+    server.gate.shut();
+    let mut body = table(6);
+    body["stream"] = json!(true);
+    let stream = server.client.begin("/v1/relqueries", &body).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    // A step that waits at the gate comes after all that the one before it ended.
+    while server.running.app.shared.intake.unfinished() > 4 {
+        let before = server.gate.passed();
+        server.gate.allow(1);
+        server.until("the next step waits", |server| server.gate.passed() > before).await;
+    }
+    drop(stream);
+    server.until("the client is gone", |server| server.metric("relserve_disconnects_total") == 1.0).await;
+    server.gate.release();
+    reader.until("its end", |reader| ended(reader, 1)).await;
+    let one = &reader.each("ended")[0];
+    let counts = ["rows", "failed_rows", "cancelled_rows"].map(|name| one[name].as_u64().unwrap());
+    assert_eq!((counts, one["outcome"].as_str()), ([6, 0, 4], Some("cancelled")), "{one}");
+}
+
+#[actix_web::test]
 async fn a_stream_ends_for_its_client_to_ask_anew() {
     let mut config = config();
     config.live.stream_ms_max = Millis(1);

@@ -62,6 +62,8 @@ export interface Ended extends Called {
   outcome: "completed" | "cancelled";
   rows: number;
   failed_rows: number;
+  /** Called off before their end. */
+  cancelled_rows: number;
   prompt_tokens: number;
   output_tokens: number;
   periods?: { waiting_us: number; core_us: number; tail_us: number };
@@ -228,7 +230,7 @@ export class LiveModel {
     const prefilled = one.periods && started !== undefined ? started + one.periods.core_us : before?.prefilled_us;
     this.known.set(one.id, {
       ...called(one), arrival_us: one.arrival_us, started_us: started, prefilled_us: prefilled, end_us: one.end_us,
-      period: one.outcome, rows: one.rows, done: one.rows, failed: one.failed_rows, reasons: before?.reasons ?? [], missing: 0,
+      period: one.outcome, rows: one.rows, done: one.rows - one.cancelled_rows, failed: one.failed_rows, reasons: before?.reasons ?? [], missing: 0,
     });
   }
 

@@ -16,13 +16,13 @@ export interface Latency {
 export interface Replay {
   policy: string;
   is_present: boolean;
-  all: Latency;
-  yours: Latency | null;
-  prefix_hits: number;
-  steps: number;
+  latency: Latency;
+  /** Told to operators. */
+  prefix_hits: number | null;
+  steps: number | null;
 }
 
-/** The answer of `POST /v1/scheduler/what-if`. */
+/** The answer of `POST /v1/scheduler/what-if`: to an operator of all relQueries, to others of their own among all. */
 export interface WhatIf {
   span_ms: number;
   relqueries: number;
@@ -45,13 +45,13 @@ export function milliseconds(ms: number): string {
 /** The answer in a sentence. */
 export function verdict(answer: WhatIf): string {
   const [present, ...others] = answer.replays;
-  if (!present) return "Nothing has ended in the last minutes: there is nothing to replay.";
+  if (!present) return "Nothing that you may see has ended in the last minutes: there is nothing to replay.";
   const of = `${answer.relqueries} relQueries of ${answer.rows} rows in ${milliseconds(answer.span_ms)}`;
   const others_ = others.map((other) => {
-    const ratio = present.all.mean_ms > 0 ? other.all.mean_ms / present.all.mean_ms : 1;
+    const ratio = present.latency.mean_ms > 0 ? other.latency.mean_ms / present.latency.mean_ms : 1;
     const by = Math.round(Math.abs(ratio - 1) * 100);
     const words = by === 0 ? "the same" : `${by} % ${ratio > 1 ? "longer" : "shorter"}`;
-    return `under ${other.policy} ${milliseconds(other.all.mean_ms)}, ${words}`;
+    return `under ${other.policy} ${milliseconds(other.latency.mean_ms)}, ${words}`;
   });
-  return `${of}: average latency ${milliseconds(present.all.mean_ms)} under ${present.policy}${others_.length > 0 ? "; " : ""}${others_.join("; ")}.`;
+  return `${of}: average latency ${milliseconds(present.latency.mean_ms)} under ${present.policy}${others_.length > 0 ? "; " : ""}${others_.join("; ")}.`;
 }

@@ -11,7 +11,7 @@ export class WhatIfForm {
   private readonly ask = make("button", { type: "submit", class: "main", id: "what-if" }, "What if?");
   private readonly save = make("button", { type: "button", id: "save-trace" }, "Save the trace");
   private readonly answer = make("p", { role: "status", id: "what-if-answer" });
-  private readonly table = table("Latencies by policy", ["Policy", "Average latency", "Waiting", "Core", "Tail", "95th percentile", "Yours, average"]);
+  private readonly table = table("Latencies by policy", ["Policy", "Average latency", "Waiting", "Core", "Tail", "95th percentile"]);
   readonly host: HTMLElement;
 
   constructor() {
@@ -44,9 +44,9 @@ export class WhatIfForm {
     const cells = (one: Latency) => [one.mean_ms, one.waiting_ms, one.core_ms, one.tail_ms, one.p95_ms].map(milliseconds);
     const rows = answer.replays.map((replay) => {
       const name = replay.is_present ? make("b", {}, `${replay.policy} (present)`) : replay.policy;
-      return row(name, ...cells(replay.all), replay.yours ? milliseconds(replay.yours.mean_ms) : "–");
+      return row(name, ...cells(replay.latency));
     });
-    if (answer.measured) rows.push(row(`as it was, ${answer.measured.relqueries} measured`, ...cells(answer.measured), ""));
+    if (answer.measured) rows.push(row(`as it was, ${answer.measured.relqueries} measured`, ...cells(answer.measured)));
     this.table.body.replaceChildren(...rows);
   }
 
