@@ -4,6 +4,7 @@
 //! adds what it lets pass (a key twice in one object, a NUL in a string) and reads fields one by one, so that
 //! every error names the field. It must not know what the fields mean.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -28,10 +29,57 @@ pub fn value(body: &[u8]) -> Result<Value, ApiError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Err(ApiError::Malformed("the body is empty".into()));
     }
-    match serde_json::from_slice::<Strict>(body) {
-        Ok(strict) => Ok(strict.0),
-        Err(error) => Err(ApiError::Malformed(error.to_string())),
+    let Strict(value) =
+        serde_json::from_slice(body).map_err(|error| ApiError::Malformed(error.to_string()))?;
+    match rounded(body) {
+        Some((key, digits)) => {
+            let reason =
+                format!("the integer {digits} has more digits than a number keeps: send it as a string");
+            Err(ApiError::invalid(key, reason))
+        }
+        None => Ok(value),
     }
+}
+
+/// The first integer of valid JSON that no 64 bits hold, and the key before it. A parser makes a fraction of it, whose last
+/// digits are others, and a cell would say those.
+fn rounded(body: &[u8]) -> Option<(Cow<'_, str>, &str)> {
+    let (mut rest, mut key) = (body, &b""[..]);
+    while let Some(first) = rest.first() {
+        let length = match first {
+            b'"' => {
+                let (text, behind) = rest.split_at(text_length(rest));
+                if behind.trim_ascii_start().first() == Some(&b':') {
+                    key = &text[1..text.len() - 1];
+                }
+                text.len()
+            }
+            b'-' | b'0'..=b'9' => {
+                let of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+                let length = rest.iter().take_while(|byte| of_number(byte)).count();
+                let number = std::str::from_utf8(&rest[..length]).ok()?;
+                let is_integer = number.bytes().skip(1).all(|byte| byte.is_ascii_digit());
+                if is_integer && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+                    return Some((String::from_utf8_lossy(key), number));
+                }
+                length
+            }
+            _ => 1,
+        };
+        rest = &rest[length..];
+    }
+    None
+}
+
+/// Bytes of the string that valid JSON begins with, its quotes included.
+fn text_length(json: &[u8]) -> usize {
+    let mut is_escaped = false;
+    let end = json.iter().skip(1).position(|byte| {
+        let ends = *byte == b'"' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        ends
+    });
+    end.map_or(json.len(), |end| end + 2)
 }
 
 /// A JSON value without duplicate keys and NUL characters.
@@ -235,8 +283,24 @@ mod tests {
     }
 
     #[test]
+    fn digits_of_an_integer_are_kept_or_refused() {
+        for kept in [
+            "[18446744073709551615, -9223372036854775808]",
+            r#"["123456789012345678901234", {"\"18446744073709551616": 1e300}]"#,
+            "[0.5, 1e2, -0]",
+        ] {
+            assert!(value(kept.as_bytes()).is_ok(), "{kept}");
+        }
+        refused(b"[1, \"a\\\\\", 18446744073709551616]", "the integer 18446744073709551616 has");
+        refused(
+            b"{\"a\" : [{}, \"b\", -9223372036854775809]}",
+            "invalid `a`: the integer -9223372036854775809 has",
+        );
+    }
+
+    #[test]
     fn a_field_out_of_range_is_named() {
-        let mut fields = object(br#"{"seed":18446744073709551616,"n":-1,"x":"y"}"#).expect("an object");
+        let mut fields = object(br#"{"seed":1.5,"n":-1,"x":"y"}"#).expect("an object");
         assert!(
             matches!(fields.integer("seed", 0, u64::MAX), Err(ApiError::Invalid { field, .. }) if field == "seed")
         );

@@ -9,9 +9,8 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::batches::{self, Batch};
 use crate::error::{ApiError, Refusals};
-use crate::routes::files::limit;
 use crate::routes::start::key_of;
-use crate::routes::{get_only, only_get_post, only_post, read_body};
+use crate::routes::{get_only, number, only_get_post, only_post, read_body};
 use crate::wire::batches::{self as wire, BatchReply};
 use crate::wire::files::List;
 
@@ -69,7 +68,7 @@ pub async fn create(
 #[derive(Debug, Deserialize)]
 pub struct Wanted {
     after: Option<String>,
-    limit: Option<u32>,
+    limit: Option<String>,
 }
 
 /// The caller's batches, newest first.
@@ -79,7 +78,7 @@ pub struct Wanted {
     responses((status = 200, body = List<BatchReply>)), security(("key" = []))
 )]
 pub async fn list(app: Data<App>, caller: Caller, wanted: Query<Wanted>) -> Result<HttpResponse, ApiError> {
-    let limit = limit(wanted.limit, LISTED.0, LISTED.1)?;
+    let limit = number("limit", wanted.limit.as_deref(), LISTED)?;
     let page = Page { after: wanted.after.as_deref(), limit: limit + 1 };
     let mut replies = Vec::new();
     for batch in batches::list(&app, caller.tenant, page).await? {

@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::{ApiError, internal};
 use crate::files::{self, Cutter, Draft, Lines};
-use crate::routes::{get_only, only_get_delete, only_get_post};
+use crate::routes::{get_only, number, only_get_delete, only_get_post};
 use crate::service::stored;
 use crate::wire::files::{FileReply, List};
 
@@ -204,7 +204,7 @@ fn broken(cause: actix_multipart::MultipartError) -> ApiError {
 #[derive(Debug, Deserialize)]
 pub struct Wanted {
     after: Option<String>,
-    limit: Option<u32>,
+    limit: Option<String>,
     order: Option<String>,
     purpose: Option<String>,
 }
@@ -222,20 +222,12 @@ pub async fn list(app: Data<App>, caller: Caller, wanted: Query<Wanted>) -> Resu
         Some("asc") => true,
         Some(_) => return Err(ApiError::invalid("order", "must be `asc` or `desc`")),
     };
-    let limit = limit(wanted.limit, LIST_MAX, LIST_MAX)?;
+    let limit = number("limit", wanted.limit.as_deref(), (LIST_MAX, LIST_MAX))?;
     let page = Page { after: wanted.after.as_deref(), limit: limit + 1 };
     let now = UnixMillis(app.shared.clock.unix_ms());
     let found = app.store.files(caller.tenant, wanted.purpose.as_deref(), (page, is_ascending), now).await;
     let replies = stored(found)?.iter().map(FileReply::new).collect();
     Ok(HttpResponse::Ok().json(List::new(replies, limit, |file: &FileReply| &file.id)))
-}
-
-/// `limit` of a list.
-pub(crate) fn limit(given: Option<u32>, usual: u32, most: u32) -> Result<u32, ApiError> {
-    match given.unwrap_or(usual) {
-        number if (1..=most).contains(&number) => Ok(number),
-        _ => Err(ApiError::invalid("limit", format!("must be from 1 to {most}"))),
-    }
 }
 
 /// A file.

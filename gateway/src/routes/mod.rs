@@ -55,6 +55,28 @@ where
     web::resource(path).route(web::get().to(handler)).default_service(web::to(only_get))
 }
 
+/// A resource that answers GET, and HEAD with its head alone.
+pub(crate) fn get_and_head<F, Args>(path: &'static str, handler: F) -> actix_web::Resource
+where
+    F: actix_web::Handler<Args>,
+    Args: actix_web::FromRequest + 'static,
+    F::Output: actix_web::Responder + 'static,
+{
+    let head = web::head().to(handler.clone());
+    web::resource(path).route(web::get().to(handler)).route(head).default_service(web::to(only_get_head))
+}
+
+/// A number of a query, from 1 to `most`; `usual` where none is given.
+pub(crate) fn number(field: &str, given: Option<&str>, (usual, most): (u32, u32)) -> Result<u32, ApiError> {
+    let number = given.map_or(Some(usual), |text| text.parse().ok());
+    let fits = number.filter(|number| (1..=most).contains(number));
+    fits.ok_or_else(|| ApiError::invalid(field, format!("must be an integer from 1 to {most}")))
+}
+
+async fn only_get_head() -> Result<HttpResponse, ApiError> {
+    Err(ApiError::MethodNotAllowed("GET, HEAD"))
+}
+
 async fn only_get() -> Result<HttpResponse, ApiError> {
     Err(ApiError::MethodNotAllowed("GET"))
 }

@@ -14,21 +14,21 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::live::Viewer;
 use crate::openapi::Document;
-use crate::routes::get_only;
+use crate::routes::{get_and_head, get_only, number};
 use crate::service::stored;
 
 /// Days of usage that are shown where the caller does not say.
-const USAGE_DAYS: u64 = 30;
+const USAGE_DAYS: u32 = 30;
 /// Most days that can be asked for.
-const USAGE_DAYS_MAX: u64 = 400;
+const USAGE_DAYS_MAX: u32 = 400;
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
     routes
-        .service(get_only("/healthz", healthz))
-        .service(get_only("/readyz", readyz))
-        .service(get_only("/metrics", metrics))
-        .service(get_only("/openapi.json", document))
+        .service(get_and_head("/healthz", healthz))
+        .service(get_and_head("/readyz", readyz))
+        .service(get_and_head("/metrics", metrics))
+        .service(get_and_head("/openapi.json", document))
         .service(get_only("/v1/scheduler", scheduler))
         .service(get_only("/v1/catalogue", catalogue))
         .service(get_only("/v1/usage", usage));
@@ -177,7 +177,7 @@ pub async fn catalogue() -> HttpResponse {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Days {
-    days: Option<u64>,
+    days: Option<String>,
 }
 
 /// What the caller's tenant has used, by day, model and route.
@@ -186,10 +186,7 @@ pub struct Days {
     responses((status = 200)), security(("key" = []))
 )]
 pub async fn usage(app: Data<App>, caller: Caller, query: Query<Days>) -> Result<HttpResponse, ApiError> {
-    let days = query.days.unwrap_or(USAGE_DAYS);
-    if !(1..=USAGE_DAYS_MAX).contains(&days) {
-        return Err(ApiError::invalid("days", format!("must be from 1 to {USAGE_DAYS_MAX}")));
-    }
+    let days = u64::from(number("days", query.days.as_deref(), (USAGE_DAYS, USAGE_DAYS_MAX))?);
     let today = UnixMillis(app.shared.clock.unix_ms()).day();
     let rows = stored(app.store.usage(Some(caller.tenant), (today + 1).saturating_sub(days)..=today).await)?;
     let entry = |row: &store::UsageRow| {

@@ -11,7 +11,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use rust_embed::{Embed, EmbeddedFile};
 
 use crate::error::ApiError;
-use crate::routes::get_only;
+use crate::routes::get_and_head;
 
 #[derive(Embed)]
 #[folder = "../dashboards/web/dist"]
@@ -31,7 +31,7 @@ const FOREVER: &str = "public, max-age=31536000, immutable";
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
     for path in ["/", "/icon.svg", "/licenses.txt", "/assets/{name}"] {
-        routes.service(get_only(path, file).wrap(Compress::default()));
+        routes.service(get_and_head(path, file).wrap(Compress::default()));
     }
 }
 

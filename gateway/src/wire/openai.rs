@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn take(body: &str) -> Result<Common, ApiError> {
-        let mut fields = json::object(body.as_bytes()).expect("an object");
+        let mut fields = json::object(body.as_bytes())?;
         let limits = LimitsConfig { output_tokens_max: 100, ..LimitsConfig::default() };
         with_terms(&limits, |terms| {
             Common::take(&mut fields, terms, &["max_tokens", "max_completion_tokens"])

@@ -118,8 +118,19 @@ async fn unknown_paths_and_methods_have_error_objects() {
     let reply = server.client.get("/v1/relqueries").await;
     check(&reply, 405, &["POST"]);
     assert_eq!(reply.header("allow"), Some("post"));
-    check(&server.client.delete("/healthz").await, 405, &["GET"]);
+    check(&server.client.delete("/healthz").await, 405, &["GET, HEAD"]);
     check(&server.relquery(with("model", json!("gpt-9"))).await, 404, &["gpt-9"]);
+}
+
+#[actix_web::test]
+async fn an_integer_whose_digits_would_be_rounded_is_refused() {
+    let server = serve().await;
+    // One more than a fraction can count.
+    let kept = server.relquery(json!({"template": "Say {w}", "rows": [[9_007_199_254_740_993_u64]]})).await;
+    assert_eq!(kept.json()["rows"][0]["text"], "9007199254740993");
+    let body = br#"{"template": "Say {w}", "rows": [[18446744073709551616]]}"#;
+    let reply = server.client.post_bytes("/v1/relqueries", "application/json", body).await;
+    check(&reply, 400, &["invalid `rows`: the integer 18446744073709551616 has", "send it as a string"]);
 }
 
 #[actix_web::test]

@@ -211,7 +211,13 @@ async fn what_cannot_be_a_batch_is_refused_by_field() {
         );
     }
     assert_eq!(client.get("/v1/batches/batch_none").await.status, 404);
-    assert_eq!(client.get("/v1/batches?limit=0").await.status, 400);
+    for (path, most) in [("/v1/batches", "100"), ("/v1/files", "10000")] {
+        for limit in ["0", "abc", "", "-1", "4294967296", "1.5"] {
+            let reply = client.get(&format!("{path}?limit={limit}")).await;
+            assert_eq!((reply.status, reply.json()["error"]["param"].as_str()), (400, Some("limit")));
+            assert!(reply.error().ends_with(&format!("an integer from 1 to {most}")), "{}", reply.body);
+        }
+    }
 }
 
 #[actix_web::test]

@@ -114,6 +114,17 @@ async fn only_named_origins_get_cross_origin_answers() {
     assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (405, None));
 }
 
+#[actix_web::test]
+async fn head_gets_the_head_of_what_get_gets() {
+    let server = serve().await;
+    for path in ["/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/icon.svg"] {
+        let reply = server.client.raw(&server.client.request("HEAD", path, "application/json", b"")).await;
+        let whole = server.client.get(path).await;
+        assert_eq!((reply.status, reply.body.as_str()), (whole.status, ""), "{path}");
+        assert_eq!(reply.header("content-type"), whole.header("content-type"), "{path}");
+    }
+}
+
 #[test]
 fn a_first_start_that_cannot_listen_makes_no_key_that_nobody_sees() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
