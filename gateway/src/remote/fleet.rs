@@ -7,13 +7,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, WorkItem};
+use base::{Constraint, Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
 use scheduler::{Event, FleetConfig, Refused, Stats, Survey};
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
 use super::ExecutorView;
+use super::held::misfit;
 use super::lane::{Lane, Reach, Unwell};
 use super::local::Order;
 use super::reply::{LossKind, Outcome};
@@ -193,9 +194,10 @@ impl Fleet {
                     }
                 };
                 let (client, shared) = (client.clone(), Arc::clone(&self.shared));
+                let generation = Arc::clone(&dispatch.item.generation);
                 let task = async move {
                     let begun = shared.clock.now();
-                    let outcome = client.ask(&ask).await;
+                    let outcome = held(client.ask(&ask).await, generation.constraint.as_ref());
                     let took = shared.clock.now().since(begun);
                     shared.intake.news(News::Ended { request, outcome, took });
                 };
@@ -278,6 +280,13 @@ impl Fleet {
                 lane.metrics.failed.increment(1);
                 tracing::debug!(executor = lane.name, reason, "a row was refused");
                 self.queue.failed(request, Failure::Row(RowError::Refused(reason)), now)
+            }
+            Outcome::Unfit(reason) => {
+                lane.answered();
+                lane.metrics.lost.increment(1);
+                let reason = format!("executor `{}`: {reason}", lane.name);
+                tracing::warn!(reason, "an answer is not what was asked for");
+                self.queue.failed(request, Failure::Replica(reason), now)
             }
             Outcome::Lost(loss) => {
                 let executor = lane.name.as_str();
@@ -364,6 +373,15 @@ impl Fleet {
             decision: self.queue.last_decision().to_string(),
             ..View::default()
         }
+    }
+}
+
+/// An answer that has the form that its row asked for, or why it is none.
+fn held(outcome: Outcome, constraint: Option<&Constraint>) -> Outcome {
+    let (Outcome::Answered(finish), Some(constraint)) = (&outcome, constraint) else { return outcome };
+    match misfit(constraint, &finish.text, finish.end) {
+        Some(reason) => Outcome::Unfit(reason),
+        None => outcome,
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Outcome {
     Row(String),
     /// The server refuses the row as it is.
     Refused(String),
+    /// The server works, but its answer is not of the form that the row asked for; another's may be.
+    Unfit(String),
     /// The server did not answer it; another may.
     Lost(Loss),
 }

@@ -128,23 +128,23 @@ async fn the_local_engine_is_one_executor_among_others() {
 #[actix_web::test]
 async fn a_constraint_is_sent_in_the_servers_words_or_refused_by_name() {
     let a = Replica::start().await;
-    let ask = |dialect: Dialect, constraint: Value| {
+    let ask = |dialect: Dialect, word: &'static str, constraint: Value| {
         let mut config = fleet(vec![ExecutorConfig { dialect, ..a.executor() }]);
         config.executors[0].health_path = Some("/health".into());
         async move {
             let server = serve_fleet(config).await;
             until_up(&server, 1).await;
-            let body = json!({"template": "Say {w}", "rows": [["x"]], "constraint": constraint});
+            let body = json!({"template": "Say {w}", "rows": [[word]], "constraint": constraint});
             server.relquery(body).await
         }
     };
-    assert_eq!(ask(Dialect::Vllm, json!({"regex": "x+"})).await.status, 200);
+    assert_eq!(ask(Dialect::Vllm, "x", json!({"regex": "x+"})).await.status, 200);
     assert_eq!(a.state().asked[0]["structured_outputs"], json!({"regex": "x+"}));
-    assert_eq!(ask(Dialect::Sglang, json!({"choice": ["x", "y"]})).await.status, 200);
+    assert_eq!(ask(Dialect::Sglang, "x", json!({"choice": ["x", "y"]})).await.status, 200);
     assert_eq!(a.state().asked[1]["regex"], "(x|y)");
-    assert_eq!(ask(Dialect::LlamaCpp, json!({"integer": {"min": 1, "max": 3}})).await.status, 200);
+    assert_eq!(ask(Dialect::LlamaCpp, "2", json!({"integer": {"min": 1, "max": 3}})).await.status, 200);
     assert_eq!(a.state().asked[2]["grammar"], "root ::= \"1\" | \"2\" | \"3\"");
-    let refused = ask(Dialect::Openai, json!({"choice": ["x"]})).await;
+    let refused = ask(Dialect::Openai, "x", json!({"choice": ["x"]})).await;
     assert_eq!(refused.status, 400);
     assert!(
         refused.error().contains("dialect \"openai\" cannot hold outputs to a choice"),

@@ -144,6 +144,28 @@ async fn what_a_server_says_against_a_row_fails_that_row_alone() {
 }
 
 #[actix_web::test]
+async fn an_answer_that_its_constraint_does_not_allow_is_asked_for_again_and_then_fails_its_row() {
+    let (a, b) = (Replica::start().await, Replica::start().await);
+    let mut config = fleet(vec![a.executor(), b.executor()]);
+    config.fleet.tries_max = 2;
+    let server = serve_fleet(config).await;
+    until_up(&server, 2).await;
+    let unheld = r#"{"choices": [{"text": "I say w0!", "message": {"content": "I say w0!"}, "finish_reason": "stop"}]}"#;
+    let mut body = table(1);
+    body["constraint"] = json!({"choice": ["w0", "w1"]});
+    a.next([Act::Reply(200, "", unheld)]);
+    b.next([Act::Reply(200, "", unheld)]);
+    let reply = server.relquery(body.clone()).await;
+    assert!(reply.body.contains("its answer is none of the choices: I say w0!"), "{}", reply.body);
+    assert_eq!(a.state().asked.len() + b.state().asked.len(), 2, "two tries");
+    a.next([Act::Reply(200, "", unheld)]);
+    for _ in 0..2 {
+        assert_eq!(server.relquery(body.clone()).await.json()["rows"][0]["text"], "w0", "another is asked");
+    }
+    assert!(server.running.app.view().executors.iter().all(|one| one.is_up), "both servers work");
+}
+
+#[actix_web::test]
 async fn a_row_under_which_every_server_fails_fails_with_the_last_reason() {
     let a = Replica::start().await;
     let mut config = fleet(vec![a.executor()]);
