@@ -48,6 +48,9 @@ pub struct BatchRequest {
     pub window: Millis,
     /// The client's own words.
     pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    /// How long its files are kept, where the client says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_kept: Option<Millis>,
 }
 
 /// Tokens of all answers of a batch.

@@ -132,7 +132,8 @@ async fn leave(
     tokens: &mut Tokens,
 ) -> Result<Option<(String, Bytes, u64)>, store::Error> {
     let name = format!("{}_{}.jsonl", batch.id, if failed { "errors" } else { "output" });
-    let expires = UnixMillis(app.shared.clock.unix_ms()).after(app.config.bulk.keep_ms_max);
+    let kept = batch.request.output_kept.unwrap_or(app.config.bulk.keep_ms_max);
+    let expires = UnixMillis(app.shared.clock.unix_ms()).after(kept);
     let mut draft: Option<Draft> = None;
     let (mut from, mut bytes, mut lines) = (0, 0, 0);
     let mut chunk = String::new();

@@ -42,7 +42,8 @@ async fn reply(app: &App, batch: &Batch) -> Result<BatchReply, ApiError> {
 #[utoipa::path(
     post, path = "/v1/batches", tag = "batches",
     request_body(content = Object, description = "input_file_id, endpoint (/v1/chat/completions or /v1/completions), \
-        completion_window (`24h`; beyond OpenAI any number of hours), metadata"),
+        completion_window (`24h`; beyond OpenAI any number of hours), metadata, output_expires_after (`{\"anchor\": \
+        \"created_at\", \"seconds\": 3600 to 2592000}`)"),
     responses(
         (status = 200, body = BatchReply),
         Refusals,

@@ -17,7 +17,7 @@ use crate::error::{ApiError, internal};
 use crate::files::{self, Cutter, Draft, Lines};
 use crate::routes::{get_only, number, only_get_delete, only_get_post};
 use crate::service::stored;
-use crate::wire::files::{FileReply, List};
+use crate::wire::files::{FileReply, KEPT_SECONDS, List};
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -41,8 +41,6 @@ pub fn configure(routes: &mut ServiceConfig) {
 const FIELD_BYTES_MAX: usize = 1 << 10;
 /// Most of a list at a time.
 const LIST_MAX: u32 = 10_000;
-/// Days for which OpenAI's clients may ask a file to be kept.
-const KEPT_SECONDS: std::ops::RangeInclusive<u64> = 3_600..=2_592_000;
 
 /// Uploads a file for a batch.
 #[utoipa::path(

@@ -11,6 +11,7 @@ use crate::batches::{Batch, BatchRequest, Tokens};
 use crate::config::BulkConfig;
 use crate::error::ApiError;
 use crate::json::Fields;
+use crate::wire::files::KEPT_SECONDS;
 
 /// Pairs of `metadata`.
 const METADATA_PAIRS_MAX: usize = 16;
@@ -44,8 +45,25 @@ pub fn request(mut fields: Fields, bulk: &BulkConfig) -> Result<BatchRequest, Ap
             return fields.bad("metadata", reason);
         }
     };
+    let output_kept = output_kept(&mut fields, bulk)?;
     fields.finish()?;
-    Ok(BatchRequest { input_file_id, endpoint, completion_window, window, metadata })
+    Ok(BatchRequest { input_file_id, endpoint, completion_window, window, metadata, output_kept })
+}
+
+/// `output_expires_after`: how long the files that a batch leaves are kept, from when they are made.
+fn output_kept(fields: &mut Fields, bulk: &BulkConfig) -> Result<Option<Millis>, ApiError> {
+    const FIELD: &str = "output_expires_after";
+    let Some(value) = fields.take(FIELD) else { return Ok(None) };
+    let mut inner = Fields::nested(FIELD, value)?;
+    if inner.string("anchor")?.as_deref() != Some("created_at") {
+        return inner.bad("anchor", "must be `created_at`");
+    }
+    let most = (*KEPT_SECONDS.end()).min(bulk.keep_ms_max.0 / 1_000);
+    let Some(seconds) = inner.integer("seconds", *KEPT_SECONDS.start(), most)? else {
+        return inner.bad("seconds", "is required");
+    };
+    inner.finish()?;
+    Ok(Some(Millis(seconds * 1_000)))
 }
 
 fn is_metadata(pairs: &Map<String, Value>) -> bool {

@@ -4,6 +4,9 @@ use serde::Serialize;
 use store::FileInfo;
 use utoipa::ToSchema;
 
+/// For how long OpenAI's clients may ask a file to be kept.
+pub const KEPT_SECONDS: std::ops::RangeInclusive<u64> = 3_600..=2_592_000;
+
 /// A file.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct FileReply {

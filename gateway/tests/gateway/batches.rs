@@ -197,11 +197,16 @@ async fn what_cannot_be_a_batch_is_refused_by_field() {
         ("endpoint", json!("/v1/embeddings")),
         ("completion_window", json!("0h")),
         ("metadata", json!({"a": 1})),
+        ("output_expires_after", json!(3_600)),
+        ("output_expires_after.anchor", json!({"anchor": "completed_at", "seconds": 3_600})),
+        ("output_expires_after.seconds", json!({"anchor": "created_at", "seconds": 60})),
+        ("output_expires_after.seconds", json!({"anchor": "created_at"})),
+        ("output_expires_after.x", json!({"anchor": "created_at", "seconds": 3_600, "x": 1})),
         ("x", json!(1)),
     ] {
         let mut body =
             json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"});
-        body[name] = value;
+        body[name.split('.').next().unwrap()] = value;
         let reply = client.post("/v1/batches", &body).await;
         assert_eq!(
             (reply.status, reply.json()["error"]["param"].as_str()),
@@ -378,6 +383,20 @@ async fn rows_that_did_not_run_in_the_window_are_errors() {
     let errors = read(&client, &batch["error_file_id"]).await;
     assert_eq!(errors.len(), 3);
     assert!(errors.iter().all(|(_, error)| error == "batch_expired"), "{errors:?}");
+}
+
+#[actix_web::test]
+async fn what_a_batch_leaves_is_kept_as_long_as_its_client_says() {
+    let (_dir, server) = lasting(config()).await;
+    let file = upload(&server.client, &lines(words(2))).await;
+    let body = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h",
+        "output_expires_after": {"anchor": "created_at", "seconds": 7_200}});
+    let reply = server.client.post("/v1/batches", &body).await;
+    let batch = until_over(&server.client, reply.json()["id"].as_str().unwrap()).await;
+    let path = format!("/v1/files/{}", batch["output_file_id"].as_str().unwrap());
+    let left = server.client.get(&path).await.json();
+    let kept = left["expires_at"].as_u64().unwrap() - left["created_at"].as_u64().unwrap();
+    assert!((7_200..=7_201).contains(&kept), "{left}");
 }
 
 /// Requests of the batch whose server is killed.
