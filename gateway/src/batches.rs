@@ -9,6 +9,7 @@ mod finish;
 pub mod lines;
 mod rows;
 mod run;
+mod turn;
 mod watch;
 
 use std::collections::HashSet;
@@ -175,15 +176,15 @@ impl Batches {
     }
 }
 
-/// Has a worker run a batch, unless one does.
-fn start(app: &Data<App>, batch: Batch) {
+/// Has a worker run a batch, unless one does. It begins behind those that stand in the line before it.
+fn start(app: &Data<App>, batch: Batch, line: &mut turn::Line) {
     if !app.batches.started().insert(batch.id.clone()) {
         return;
     }
-    let app = app.clone();
+    let (app, turn) = (app.clone(), line.next());
     tokio::spawn(async move {
         let id = batch.id.clone();
-        run::run(&app, batch).await;
+        run::run(&app, batch, turn).await;
         app.batches.started().remove(&id);
         app.batches.ended.notify_waiters();
     });
@@ -251,7 +252,7 @@ pub async fn create(
         created: now,
         cancelling: None,
     };
-    start(app, batch.clone());
+    start(app, batch.clone(), &mut turn::Line::default());
     Ok(batch)
 }
 
@@ -315,8 +316,9 @@ pub async fn cancel(app: &App, tenant: TenantId, id: &str) -> Result<Batch, ApiE
     find(app, tenant, id).await
 }
 
-/// Claims unfinished batches (after a restart, or of a gateway that is gone) and goes on with them.
+/// Claims unfinished batches (after a restart, or of a gateway that is gone) and goes on with them, the oldest first.
 pub async fn resume(app: &Data<App>, lease: &Lease) {
+    let mut line = turn::Line::default();
     loop {
         let now = UnixMillis(app.shared.clock.unix_ms());
         let claimed = match app.store.claim_tickets(Work::Batches, lease, CLAIMED_MAX, now).await {
@@ -332,7 +334,7 @@ pub async fn resume(app: &Data<App>, lease: &Lease) {
         for ticket in claimed {
             let id = ticket.id.clone();
             match Batch::of(ticket) {
-                Ok(batch) => start(app, batch),
+                Ok(batch) => start(app, batch, &mut line),
                 Err(error) => tracing::error!(%error, batch = id, "a batch cannot be read"),
             }
         }

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use super::Batch;
 use super::lines::{Line, LineError};
+use super::turn::Turn;
 use super::watch::{Stop, Watch};
 use crate::app::App;
 use crate::auth::Caller;
@@ -51,10 +52,17 @@ struct Flow<'a> {
     is_stopping: Arc<AtomicBool>,
     /// The scheduler's queue was full: it is tried again at the next look.
     is_held: bool,
+    /// Who comes next waits until rows of this one are with the scheduler.
+    turn: &'a mut Turn,
 }
 
 /// Runs all rows that are not recorded. An error of the store here means that nothing can be read at the start.
-pub(super) async fn run(app: &Data<App>, batch: &Batch, caller: Caller) -> Result<Stop, store::Error> {
+pub(super) async fn run(
+    app: &Data<App>,
+    batch: &Batch,
+    caller: Caller,
+    turn: &mut Turn,
+) -> Result<Stop, store::Error> {
     let done = app.store.row_numbers(&batch.id).await?;
     let settings = &app.config.bulk;
     let (ended, mut ends) = mpsc::channel(ROWS_PER_WRITE);
@@ -70,6 +78,7 @@ pub(super) async fn run(app: &Data<App>, batch: &Batch, caller: Caller) -> Resul
         unwritten: Vec::new(),
         is_stopping: Arc::default(),
         is_held: false,
+        turn,
     };
     let stop = flow.course(Reader::new(batch, done), &mut ends).await;
     Ok(match flow.wind_down(&mut ends).await {
@@ -88,6 +97,9 @@ impl Flow<'_> {
         loop {
             if let Some(stop) = self.hand_out(reading.is_none()).await {
                 return stop;
+            }
+            if self.in_flight > 0 || self.is_held {
+                self.turn.pass();
             }
             if reading.is_none() && self.buffer.is_empty() && self.in_flight == 0 && self.unwritten.is_empty()
             {

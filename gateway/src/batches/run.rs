@@ -4,6 +4,7 @@ use actix_web::web::{self, Data};
 use store::UnixMillis;
 
 use super::lines::{Checker, LineError};
+use super::turn::Turn;
 use super::watch::{Stop, Watch};
 use super::{Batch, finish, rows};
 use crate::app::App;
@@ -11,12 +12,12 @@ use crate::auth::{Caller, Member};
 use crate::files::Lines;
 
 /// Runs a batch to its end, or to this server's.
-pub(super) async fn run(app: &Data<App>, mut batch: Batch) {
+pub(super) async fn run(app: &Data<App>, mut batch: Batch, mut turn: Turn) {
     // Held to the end, files included: what finishes uses the store as much as what runs.
-    let (room, stop) = wait(app, &batch).await;
+    let (room, stop) = wait(app, &batch, &mut turn).await;
     let stop = match stop {
         Some(stop) => stop,
-        None => patient(app, &mut batch).await,
+        None => patient(app, &mut batch, &mut turn).await,
     };
     if stop != Stop::Left {
         finish::finish(app, &mut batch, stop).await;
@@ -25,9 +26,9 @@ pub(super) async fn run(app: &Data<App>, mut batch: Batch) {
 }
 
 /// Runs the course; again, while the database is away at its beginning.
-async fn patient(app: &Data<App>, batch: &mut Batch) -> Stop {
+async fn patient(app: &Data<App>, batch: &mut Batch, turn: &mut Turn) -> Stop {
     loop {
-        match course(app, batch).await {
+        match course(app, batch, turn).await {
             Ok(stop) => return stop,
             Err(store::Error::Missing(what)) => {
                 tracing::warn!(batch = batch.id, "a batch has no {what} any more: it is another's to run");
@@ -45,13 +46,17 @@ async fn patient(app: &Data<App>, batch: &mut Batch) -> Stop {
     }
 }
 
-/// Waits until there is room for one more batch to run.
+/// Waits until those before it have begun and there is room for one more batch to run.
 async fn wait<'a>(
     app: &'a Data<App>,
     batch: &Batch,
+    turn: &mut Turn,
 ) -> (Option<tokio::sync::SemaphorePermit<'a>>, Option<Stop>) {
     let mut watch = Watch::new(app, batch);
-    let mut room = std::pin::pin!(app.batches.running.acquire());
+    let mut room = std::pin::pin!(async {
+        turn.come().await;
+        app.batches.running.acquire().await
+    });
     loop {
         tokio::select! {
             biased;
@@ -66,7 +71,7 @@ async fn wait<'a>(
 }
 
 /// Checks and runs. After an error of the store it can be run again: what is recorded stays.
-async fn course(app: &Data<App>, batch: &mut Batch) -> Result<Stop, store::Error> {
+async fn course(app: &Data<App>, batch: &mut Batch, turn: &mut Turn) -> Result<Stop, store::Error> {
     if batch.summary.in_progress_at.is_none() {
         match check(app, batch).await? {
             Ok(total) => batch.summary.total = total,
@@ -78,7 +83,7 @@ async fn course(app: &Data<App>, batch: &mut Batch) -> Result<Stop, store::Error
     let tenants = app.store.tenants().await?;
     let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
     let member = tenant.map_or(Member::usual(batch.tenant), Member::of);
-    rows::run(app, batch, Caller::of(member, app.model.revision)).await
+    rows::run(app, batch, Caller::of(member, app.model.revision), turn).await
 }
 
 /// Writes down how far it is.

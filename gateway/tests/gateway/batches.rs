@@ -399,6 +399,40 @@ async fn what_a_batch_leaves_is_kept_as_long_as_its_client_says() {
     assert!((7_200..=7_201).contains(&kept), "{left}");
 }
 
+#[actix_web::test]
+async fn of_batches_that_are_resumed_the_oldest_goes_on_first() {
+    let (_dir, store) = lasting_store().await;
+    let first = serve_on(config(), model(), store.clone()).await;
+    // The older one takes longer to read.
+    let older = "\n".repeat(4 << 20) + &lines(words(3));
+    let inputs = [upload(&first.client, &older).await, upload(&first.client, &lines(words(2))).await];
+    let now = first.running.app.shared.clock.unix_ms();
+    let key = first.client.key.clone().unwrap();
+    first.running.drain(std::future::ready(())).await;
+    let lease = Lease { holder: "gone".into(), until: UnixMillis(2) };
+    for (id, (file, created)) in ["batch_b", "batch_a"].into_iter().zip(inputs.iter().zip(now - 10..)) {
+        let request =
+            json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h",
+            "window": 86_400_000, "metadata": null})
+            .to_string();
+        let expires = UnixMillis(i64::MAX as u64);
+        let tenant = store::DEFAULT_TENANT;
+        let ticket = NewTicket { id, tenant, kind: store::BATCH, request: &request, expires, lease: &lease };
+        store.create_ticket(ticket, UnixMillis(created)).await.unwrap();
+    }
+    let mut settings = config();
+    settings.cache.enabled = false;
+    let second = serve_on(settings, model(), store.clone()).await;
+    let client = second.client.with_key(&key);
+    for id in ["batch_a", "batch_b"] {
+        assert_eq!(until_over(&client, id).await["status"], "completed");
+    }
+    let mut records = second.running.app.shared.live.records(base::Time(0));
+    records.sort_by_key(|record| record.id);
+    let rows: Vec<usize> = records.iter().map(|record| record.rows.len()).collect();
+    assert_eq!(rows, [3, 2], "in the order in which the scheduler got them");
+}
+
 /// Requests of the batch whose server is killed.
 const REQUESTS: u64 = 20_000;
 
