@@ -9,7 +9,7 @@ use base::{
     BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Section, Sees, Slot, TokenCount, TokenId,
 };
 
-use crate::parallel::{Broken, Memory, Ranks};
+use crate::parallel::{Memory, Ranks, StepError};
 use crate::pool::PoolError;
 
 /// Tokens of each answer, where the model does not end it sooner.
@@ -56,7 +56,7 @@ pub enum CompareError {
     Pool(#[from] PoolError),
     /// A rank failed.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    StepError(#[from] StepError),
 }
 
 impl Comparison {
@@ -190,12 +190,12 @@ pub fn compare(
 fn memory(model: &Ranks, blocks: u32) -> Result<Vec<Memory>, PoolError> {
     let mut shape = model.pool_shape(BLOCK_TOKENS as u32, Bytes(u64::MAX))?;
     shape.blocks = blocks as usize;
-    Ok(model.memory(shape))
+    model.memory(shape)
 }
 
-fn logits(model: &Ranks, memory: &mut [Memory], slots: &[Slot]) -> Result<Vec<f32>, Broken> {
+fn logits(model: &Ranks, memory: &mut [Memory], slots: &[Slot]) -> Result<Vec<f32>, StepError> {
     let hidden = model.forward(memory, slots)?;
-    model.logits(memory, &hidden)
+    model.logits(memory, &hidden, 0..hidden.rows())
 }
 
 /// A prompt and its answer so far, each section in blocks of its own.

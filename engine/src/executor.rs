@@ -8,6 +8,7 @@ mod check;
 mod draw;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ use base::{
 use rayon::prelude::*;
 
 use crate::constraint::{Constraints, Follow, Pushed};
-use crate::parallel::{Broken, Memory, Ranks};
+use crate::parallel::{Hidden, Memory, Ranks, StepError};
 use crate::pool::{PoolError, PoolShape};
 use crate::sample::{highest_wanted, sample, sample_highest};
 use crate::stop::StopText;
@@ -66,7 +67,7 @@ impl LocalExecutor {
         let ranks = model.into();
         let pool_shape = ranks.pool_shape(settings.block_tokens, settings.kv_bytes)?;
         Ok(Self {
-            memory: ranks.memory(pool_shape),
+            memory: ranks.memory(pool_shape)?,
             pool_shape,
             ranks,
             constraints: Arc::new(Constraints::new(Arc::clone(&text), ends.clone())),
@@ -97,7 +98,7 @@ impl LocalExecutor {
     }
 
     /// Computes checked slots and samples where they ask for it; `forces`: with what constraints force behind.
-    fn compute(&mut self, slots: &[Slot], forces: bool) -> Result<Vec<RowOutcome>, Broken> {
+    fn compute(&mut self, slots: &[Slot], forces: bool) -> Result<Vec<RowOutcome>, StepError> {
         let hidden = self.ranks.forward(&mut self.memory, slots)?;
         let asked = slots.iter().filter_map(|slot| {
             let guesses = &slot.input[slot.input.len() - slot.guesses as usize..];
@@ -107,21 +108,19 @@ impl LocalExecutor {
         self.sample(&hidden, &asked)
     }
 
-    /// Samples from hidden states `[rows of all, embedding]`, in order.
-    fn sample(&mut self, hidden: &[f32], asked: &[Asked<'_>]) -> Result<Vec<RowOutcome>, Broken> {
-        let width = self.ranks.config().embedding;
+    /// Samples from hidden states of all their rows, in order.
+    fn sample(&mut self, hidden: &Hidden, asked: &[Asked<'_>]) -> Result<Vec<RowOutcome>, StepError> {
         let mut outcomes = Vec::with_capacity(asked.len());
         if let Some(wanted) = wanted(asked) {
             self.sample_highest(hidden, asked, &wanted, &mut outcomes)?;
             return Ok(outcomes);
         }
-        let (mut hidden, mut asked) = (hidden, asked);
+        let (mut done, mut asked) = (0, asked);
         while !asked.is_empty() {
             let (slots, rows) = together(asked);
             let (now, later) = asked.split_at(slots);
-            let (states, behind) = hidden.split_at(rows * width);
-            self.sample_together(states, now, &mut outcomes)?;
-            (hidden, asked) = (behind, later);
+            self.sample_together((hidden, done..done + rows), now, &mut outcomes)?;
+            (done, asked) = (done + rows, later);
         }
         Ok(outcomes)
     }
@@ -129,11 +128,11 @@ impl LocalExecutor {
     /// Samples slots that have no constraint from their highest logits, `wanted` of each row.
     fn sample_highest(
         &mut self,
-        hidden: &[f32],
+        hidden: &Hidden,
         asked: &[Asked<'_>],
         wanted: &[usize],
         outcomes: &mut Vec<RowOutcome>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), StepError> {
         let ids_end = self.text.ids_end() as usize;
         let found = self.ranks.highest(&mut self.memory, hidden, (wanted, ids_end))?;
         let mut rest = &found[..];
@@ -154,12 +153,12 @@ impl LocalExecutor {
     /// Samples slots whose logits are in memory together.
     fn sample_together(
         &mut self,
-        hidden: &[f32],
+        (hidden, rows): (&Hidden, Range<usize>),
         asked: &[Asked<'_>],
         outcomes: &mut Vec<RowOutcome>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), StepError> {
         let (vocab, ids_end) = (self.ranks.config().vocab, self.text.ids_end() as usize);
-        let mut logits = self.ranks.logits(&mut self.memory, hidden)?;
+        let mut logits = self.ranks.logits(&mut self.memory, hidden, rows)?;
         let mut follows: Vec<_> = asked.iter().map(|asked| self.follow(asked.request, asked.spec)).collect();
         let mut rest = &mut logits[..];
         let mut jobs = Vec::with_capacity(asked.len());
@@ -292,7 +291,7 @@ impl Executor for LocalExecutor {
             self.outputs.remove(request);
         }
         check::check(plan, self.ranks.config(), self.pool_shape).map_err(ExecError::BadPlan)?;
-        let failed = |broken: Broken| ExecError::Failed(broken.to_string());
+        let failed = |error: StepError| ExecError::Failed(error.to_string());
         let mut rows = self.compute(&plan.slots, true).map_err(failed)?;
         let spoiled: Vec<Slot> = spoiled(&plan.slots, &rows).collect();
         if !spoiled.is_empty() {

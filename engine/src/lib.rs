@@ -27,5 +27,5 @@ pub use constraint::Constraints;
 pub use executor::LocalExecutor;
 pub use load::{Engine, EngineError, ModelInfo, load_bytes, load_dir};
 pub use opened::{ModelFiles, OpenedText};
-pub use settings::{EngineConfig, Keep, KvFormat, Quantize};
+pub use settings::{Device, EngineConfig, Keep, KvFormat, Quantize};
 pub use text::ModelText;

@@ -10,13 +10,14 @@ use crate::checkpoint::generation::GenerationDefaults;
 use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::shapes::parameters;
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, WeightSource};
+use crate::device::cuda::{Card, Gpu, GpuError, cards};
 use crate::device::{Cpu, Isa};
 use crate::executor::{LocalExecutor, PoolSettings};
 use crate::memory;
 use crate::opened::{ModelFiles, Opened};
 use crate::parallel::{Ranks, ShardError};
 use crate::pool::PoolError;
-use crate::settings::{EngineConfig, KvFormat, Quantize};
+use crate::settings::{Device, EngineConfig, KvFormat, Quantize};
 use crate::text::ModelText;
 
 /// What the rest of the system may know of a model.
@@ -81,6 +82,9 @@ pub enum EngineError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A GPU.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
     /// The KV pool.
     #[error("the KV pool cannot be made: {0}")]
     Pool(#[from] PoolError),
@@ -93,6 +97,7 @@ impl From<ShardError> for EngineError {
     fn from(error: ShardError) -> Self {
         match error {
             ShardError::Checkpoint(error) => Self::Checkpoint(error),
+            ShardError::Gpu(error) => Self::Gpu(error),
             ShardError::Uneven { ranks, .. } => {
                 Self::Config { field: "engine.tensor_parallel", reason: format!("is {ranks}, but {error}") }
             }
@@ -119,15 +124,25 @@ fn check(config: &EngineConfig) -> Result<(), EngineError> {
 /// Packs the weights and makes the pool.
 fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError> {
     let Opened { name, config: model, weights, text, defaults, revision } = opened;
-    let cpus = devices(config)?;
-    let isa = cpus[0].isa();
     let stored = stored_dtype(&model, &weights)?;
-    let dtype = config.dtype.unwrap_or(stored);
-    let ranks = Ranks::load(&model, &weights, &cpus, config.keep())?;
-    let kv = ranks.kv();
+    let gpus = gpus(config)?;
+    let ranks = match &gpus {
+        Some(gpus) => {
+            Ranks::load_on_gpus(&model, &weights, (gpus, &threads_beside(gpus.len())?), config.keep())?
+        }
+        None => Ranks::load(&model, &weights, &devices(config)?, config.keep())?,
+    };
+    // What weights are kept as: a GPU widens f16, whose range activations leave.
+    let dtype = match config.dtype.unwrap_or(stored) {
+        Dtype::F16 if gpus.is_some() => Dtype::F32,
+        dtype => dtype,
+    };
+    let (isa, kv) = (ranks.cpu().isa(), ranks.kv());
+    let rounds = gpus.is_some() || isa.rounds_activations();
     drop(weights);
     let text = Arc::new(text);
     let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: kv_bytes(&ranks, config)? };
+    let ranks_count = ranks.count();
     let executor = LocalExecutor::new(ranks, text.clone(), text.ends().to_vec(), settings)?;
     let info = ModelInfo {
         name,
@@ -136,8 +151,9 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
         context_max: TokenCount(model.context_max as u64),
         vocab: u32::try_from(model.vocab).expect("read_config bounds every extent"),
         revision: revision
-            ^ rounding_mark((stored, dtype), isa.rounds_activations(), config.quantize, cpus.len())
-            ^ kv_mark(kv, isa.rounds_activations()),
+            ^ rounding_mark((stored, dtype), rounds, config.quantize, ranks_count)
+            ^ kv_mark(kv, rounds)
+            ^ (u128::from(gpus.is_some()) << 100),
         kv_blocks: u32::try_from(executor.pool_shape().blocks).expect("the pool has at most u32::MAX blocks"),
         block_tokens: config.block_tokens,
         reuse: section_reuse(&model),
@@ -147,7 +163,7 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
         defaults,
     };
     let (parameters, kv_blocks, kept, kv) = (info.parameters, info.kv_blocks, info.kept_as(), kv.name());
-    tracing::info!(model = %info.name, parameters, kv_blocks, kept, kv, ?isa, ranks = cpus.len(), "model loaded");
+    tracing::info!(model = %info.name, parameters, kv_blocks, kept, kv, ?isa, ranks = ranks_count, "model loaded");
     Ok(Engine { executor, text, info })
 }
 
@@ -164,6 +180,45 @@ fn section_reuse(model: &ModelConfig) -> SectionReuse {
 fn stored_dtype(model: &ModelConfig, weights: &dyn WeightSource) -> Result<Dtype, CheckpointError> {
     let name = weight(&model_names(model.family).embedding);
     Ok(weights.layout(&name)?.0)
+}
+
+/// The GPUs that are asked for, open; `None`: the processor runs the model.
+fn gpus(config: &EngineConfig) -> Result<Option<Vec<Arc<dyn Gpu>>>, EngineError> {
+    let named = |reason: String| EngineError::Config { field: "engine.device", reason };
+    match &config.device {
+        Device::Cpu => Ok(None),
+        Device::Cuda(numbers) => {
+            let gpus = Card::group(numbers, false);
+            gpus.map(Some).map_err(|error| named(format!("is {}, but {error}", config.device)))
+        }
+        Device::Auto => {
+            let count = config.tensor_parallel;
+            let opened = match cards() {
+                Ok(found) if found < count => Err(format!("there are {found} GPUs for {count} ranks")),
+                Ok(_) => match config.validate_on_gpus(count) {
+                    Ok(()) => {
+                        let numbers: Vec<usize> = (0..count).collect();
+                        Card::group(&numbers, false).map_err(|error| error.to_string())
+                    }
+                    Err((field, reason)) => Err(format!("`{field}` {reason}")),
+                },
+                Err(error) => Err(error.to_string()),
+            };
+            match opened {
+                Ok(gpus) => Ok(Some(gpus)),
+                Err(reason) => {
+                    tracing::info!(reason, "no GPU is used");
+                    Ok(None)
+                }
+            }
+        }
+    }
+}
+
+/// Threads beside so many GPUs: one waits for each, and rank 0's sample.
+fn threads_beside(gpus: usize) -> Result<Vec<Arc<Cpu>>, EngineError> {
+    let cpu = |rank| Cpu::new((rank > 0).then_some(1)).map(Arc::new).map_err(EngineError::Threads);
+    (0..gpus).map(cpu).collect()
 }
 
 /// The threads, with the kernels that are asked for: shared out evenly among ranks, the first ones taking what is left
@@ -225,7 +280,11 @@ fn kv_bytes(ranks: &Ranks, config: &EngineConfig) -> Result<Bytes, EngineError> 
     let per_sequence = ranks.config().context_max.div_ceil(config.block_tokens as usize) as u128;
     let useful = blocks.min(per_sequence * u128::from(config.sequences_max));
     let useful = (u128::from(wanted) * useful).div_ceil(blocks) as u64; // at most `wanted`
-    let room = memory::available().map_or(useful, |available| available.0 / 10 * 9);
+    let available = match ranks.gpus().next() {
+        Some(gpu) => Some(Bytes(gpu.available()? as u64 * ranks.count() as u64)),
+        None => memory::available(),
+    };
+    let room = available.map_or(useful, |available| available.0 / 10 * 9);
     if room < useful {
         tracing::warn!(kv_bytes = room, wanted = useful, "the KV pool is cut to the memory that is left");
     }

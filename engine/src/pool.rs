@@ -53,6 +53,9 @@ pub enum PoolError {
     /// Blocks of an unusable size.
     #[error("block_tokens must be between 1 and {BLOCK_TOKENS_MAX}, not {0}")]
     BlockTokens(u32),
+    /// A GPU has no room for it.
+    #[error("{0}")]
+    Gpu(String),
     /// Not even one block fits.
     #[error("kv_bytes of {given} hold no block of {block} bytes")]
     TooSmall {

@@ -75,6 +75,12 @@ impl Angles {
         self.pairs = 0;
     }
 
+    /// Row by row, its cosines and then its sines.
+    pub(crate) fn together(&self) -> impl Iterator<Item = f32> {
+        let (cos, sin) = (self.cos.chunks_exact(self.pairs.max(1)), self.sin.chunks_exact(self.pairs.max(1)));
+        cos.zip(sin).flat_map(|(cos, sin)| cos.iter().chain(sin).copied())
+    }
+
     /// `out` = `head` rotated by row `row`.
     pub(crate) fn rotate(&self, row: usize, head: &[f32], out: &mut [f32]) {
         let half = self.pairs;

@@ -73,10 +73,74 @@ impl Keep {
     }
 }
 
+/// Where the model runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Device {
+    /// On GPUs where there are any that can run it, else on the processor.
+    #[default]
+    Auto,
+    /// On the processor.
+    Cpu,
+    /// On these GPUs, a rank on each.
+    Cuda(Vec<usize>),
+}
+
+impl std::str::FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("must be `auto`, `cpu`, `cuda` or `cuda:` and numbers of GPUs, not `{text}`");
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(vec![0])),
+            _ => {
+                let numbers = text.strip_prefix("cuda:").ok_or_else(wrong)?;
+                let numbers: Result<Vec<usize>, _> = numbers.split(',').map(str::parse).collect();
+                let numbers = numbers.map_err(|_| wrong())?;
+                match numbers.iter().enumerate().any(|(at, number)| numbers[..at].contains(number)) {
+                    true => Err(format!("names a GPU twice: `{text}`")),
+                    false => Ok(Self::Cuda(numbers)),
+                }
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for Device {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Device> for String {
+    fn from(device: Device) -> Self {
+        device.to_string()
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(numbers) => {
+                let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
+                write!(f, "cuda:{}", numbers.join(","))
+            }
+        }
+    }
+}
+
 /// The `[engine]` section of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineConfig {
+    /// Where the model runs.
+    pub device: Device,
     /// Threads that compute; absent: one per core.
     pub threads: Option<usize>,
     /// Ranks that the model is cut into, each with its share of the threads (at least one) and of the memory.
@@ -106,6 +170,7 @@ pub struct EngineConfig {
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
+            device: Device::Auto,
             threads: None,
             tensor_parallel: 1,
             kv_bytes: Bytes(1 << 30),
@@ -134,6 +199,9 @@ impl EngineConfig {
         if self.tensor_parallel == 0 {
             return Err(("engine.tensor_parallel", "must be positive".to_owned()));
         }
+        if let Device::Cuda(numbers) = &self.device {
+            self.validate_on_gpus(numbers.len())?;
+        }
         if self.block_tokens == 0 {
             return Err(("engine.block_tokens", "must be positive".to_owned()));
         }
@@ -141,5 +209,52 @@ impl EngineConfig {
             return Err(("engine.sequences_max", "must be positive".to_owned()));
         }
         Ok(())
+    }
+
+    /// What only the processor can do is not asked of `count` GPUs.
+    pub(crate) fn validate_on_gpus(&self, count: usize) -> Result<(), (&'static str, String)> {
+        if ![1, count].contains(&self.tensor_parallel) {
+            let reason = format!("is {}, and `engine.device` names {count} GPUs", self.tensor_parallel);
+            return Err(("engine.tensor_parallel", reason));
+        }
+        if self.quantize.is_some() {
+            let reason = "is for the processor: a GPU keeps weights as bf16 or f32";
+            return Err(("engine.quantize", reason.to_owned()));
+        }
+        if self.kv.is_some() {
+            let reason = "is for the processor: a GPU keeps keys and values as it keeps weights";
+            return Err(("engine.kv", reason.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_written_as_it_is_read() {
+        for text in ["auto", "cpu", "cuda:0", "cuda:0,1,3"] {
+            assert_eq!(text.parse::<Device>().map(|device| device.to_string()), Ok(text.to_owned()));
+        }
+        assert_eq!("cuda".parse(), Ok(Device::Cuda(vec![0])));
+        for text in ["", "gpu", "cuda:", "cuda:x", "cuda:0,", "cuda:1,1", "cpu:0"] {
+            assert!(text.parse::<Device>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_gpu_cannot_do_is_refused_by_its_name() {
+        let config = |change: fn(&mut EngineConfig)| {
+            let mut config = EngineConfig { device: Device::Cuda(vec![0, 1]), ..EngineConfig::default() };
+            change(&mut config);
+            config.validate().map_err(|(field, _)| field)
+        };
+        assert_eq!(config(|_| ()), Ok(()));
+        assert_eq!(config(|config| config.tensor_parallel = 2), Ok(()));
+        assert_eq!(config(|config| config.tensor_parallel = 4), Err("engine.tensor_parallel"));
+        assert_eq!(config(|config| config.quantize = Some(Quantize::Q8)), Err("engine.quantize"));
+        assert_eq!(config(|config| config.kv = Some(KvFormat::Q8)), Err("engine.kv"));
     }
 }

@@ -46,7 +46,8 @@ fn executor(model: &Synthetic, weights: &MapWeights, ranks: usize) -> LocalExecu
 /// Three rows on one template of two blocks, one of them in two chunks, then decode steps of all.
 fn logits(ranks: &Ranks, seed: u64) -> Vec<Vec<f32>> {
     let shape = ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("the pool fits");
-    let (mut memory, mut blocks): (Vec<Memory>, _) = (ranks.memory(shape), Blocks::default());
+    let (mut memory, mut blocks): (Vec<Memory>, _) =
+        (ranks.memory(shape).expect("it fits"), Blocks::default());
     let prompt = |row: u64| [tokens(seed, 2 * BLOCK), tokens(seed + row, 5 + 9 * row as usize)].concat();
     let first = Row { cuts: vec![2], ..Row::new(1, prompt(1), 96, BLOCK, &mut blocks) };
     let mut rows = vec![first.clone()];
@@ -54,7 +55,7 @@ fn logits(ranks: &Ranks, seed: u64) -> Vec<Vec<f32>> {
     let mut found = Vec::new();
     let mut compute = |slots: &[Slot]| {
         let hidden = ranks.forward(&mut memory, slots).expect("no rank fails");
-        let logits = ranks.logits(&mut memory, &hidden).expect("no rank fails");
+        let logits = ranks.logits(&mut memory, &hidden, 0..hidden.rows()).expect("no rank fails");
         found.extend(logits.chunks_exact(ranks.config().vocab).map(<[f32]>::to_vec));
     };
     compute(&[rows[0].slot(0..40)]);
@@ -154,11 +155,11 @@ fn the_highest_logits_are_found_among_all_ranks_tokens_and_padding_is_left_out()
     for count in [1, 2, 4] {
         let ranks = ranks_on(Isa::detect(), &model, &weights, count);
         let shape = ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("the pool fits");
-        let (mut memory, mut blocks) = (ranks.memory(shape), Blocks::default());
+        let (mut memory, mut blocks) = (ranks.memory(shape).expect("it fits"), Blocks::default());
         let rows = (0..3).map(|id| Row::new(id, tokens(id, 9), 16, BLOCK, &mut blocks));
         let slots: Vec<Slot> = rows.map(|row| row.slot(0..row.prompt)).collect();
         let hidden = ranks.forward(&mut memory, &slots).expect("no rank fails");
-        let logits = ranks.logits(&mut memory, &hidden).expect("no rank fails");
+        let logits = ranks.logits(&mut memory, &hidden, 0..hidden.rows()).expect("no rank fails");
         let (wanted, vocab) = ([1, 5, 64], model.config.vocab);
         for end in [vocab, vocab / 3, 7, vocab + 9] {
             let found = ranks.highest(&mut memory, &hidden, (&wanted, end)).expect("no rank fails");

@@ -202,6 +202,9 @@ struct Serve {
     /// Ranks that the model is cut into (tensor parallelism).
     #[arg(long, value_name = "RANKS")]
     tp: Option<usize>,
+    /// Where the model runs: auto, cpu, cuda:0, cuda:0,1 and so on.
+    #[arg(long)]
+    device: Option<engine::Device>,
     #[command(flatten)]
     weights: Weights,
     /// fcfs, sarathi, static-priority, relserve, relserve-pp, relserve-dp or ours.
@@ -276,6 +279,9 @@ impl Cli {
             config.scheduler.policy = flags.policy.unwrap_or(config.scheduler.policy);
             flags.weights.apply(&mut config);
             config.engine.tensor_parallel = flags.tp.unwrap_or(config.engine.tensor_parallel);
+            if let Some(device) = &flags.device {
+                config.engine.device.clone_from(device);
+            }
             if let Some(folder) = &flags.model {
                 config.model.dir = Some(folder.clone());
             }

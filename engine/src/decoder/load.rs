@@ -52,23 +52,16 @@ impl Decoder {
         };
         let head = if config.tied_head { &names.embedding } else { &names.head };
         let stored = loader.source.layout(&weight(&names.embedding))?.0;
-        let (rope, positions) = match config.position {
-            Position::Rotary { theta, scaling } => {
-                let mut rope = Rope::new(config.head_dim, theta, scaling);
-                if scaling == RopeScaling::Stored {
-                    let name = weight(&names.rope_factors);
-                    rope.divide(&loader.tensor(&name, &[config.head_dim / 2])?.to_f32());
-                }
-                (Some(rope), None)
-            }
+        let positions = match config.position {
+            Position::Rotary { .. } => None,
             Position::Learned { offset } => {
                 let shape = [config.context_max + offset as usize, hidden];
-                (None, Some(loader.tensor(&weight(&names.positions), &shape)?.to_f32()))
+                Some(loader.tensor(&weight(&names.positions), &shape)?.to_f32())
             }
         };
         Ok(Self {
             kv: loader.options.keep.kv_beside(stored),
-            rope,
+            rope: rotary(config, source)?,
             positions,
             embedding: (!config.tied_head)
                 .then(|| {
@@ -173,14 +166,37 @@ impl Loader<'_> {
     }
 
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<RawTensor<'_>, CheckpointError> {
-        let tensor = self.source.tensor(name)?;
-        if tensor.shape != shape {
-            return Err(CheckpointError::WrongShape {
-                name: name.to_owned(),
-                found: tensor.shape,
-                expected: shape.to_vec(),
-            });
-        }
-        Ok(tensor)
+        checked(self.source, name, shape)
     }
+}
+
+/// The tensor called `name`, which must have this shape.
+pub(super) fn checked<'a>(
+    source: &'a dyn WeightSource,
+    name: &str,
+    shape: &[usize],
+) -> Result<RawTensor<'a>, CheckpointError> {
+    let tensor = source.tensor(name)?;
+    if tensor.shape != shape {
+        return Err(CheckpointError::WrongShape {
+            name: name.to_owned(),
+            found: tensor.shape,
+            expected: shape.to_vec(),
+        });
+    }
+    Ok(tensor)
+}
+
+/// The model's rotary frequencies, where it has any.
+pub(super) fn rotary(
+    config: &ModelConfig,
+    source: &dyn WeightSource,
+) -> Result<Option<Rope>, CheckpointError> {
+    let Position::Rotary { theta, scaling } = config.position else { return Ok(None) };
+    let mut rope = Rope::new(config.head_dim, theta, scaling);
+    if scaling == RopeScaling::Stored {
+        let name = weight(&model_names(config.family).rope_factors);
+        rope.divide(&checked(source, &name, &[config.head_dim / 2])?.to_f32());
+    }
+    Ok(Some(rope))
 }

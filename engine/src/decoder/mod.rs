@@ -5,6 +5,7 @@
 //! configuration has the rank's share of heads, inner width and vocabulary, and its [`Collective`] adds up
 //! what the ranks' shares give.
 
+mod gpu;
 mod load;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::pool::{Cell, KvPool};
 use crate::rope::{Angles, Rope};
 use crate::settings::KvFormat;
 
+pub use gpu::{GpuDecoder, GpuLoadError, GpuMemory};
 pub use load::LoadOptions;
 
 /// A model, or a rank of one, with its weights, ready to run.

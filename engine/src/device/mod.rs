@@ -1,8 +1,8 @@
-//! Where a decoder's fused operations run.
+//! Where a decoder's fused operations run: two twins, the processor and NVIDIA's GPUs.
 //!
-//! One device today; a second one gets the same operations beside it. Nothing here knows of
-//! requests, blocks or layers: slices of numbers come in and go out. The only `unsafe` is below.
+//! Nothing here knows of requests, blocks or layers: numbers come in and go out. The only `unsafe` is below.
 
 pub mod cpu;
+pub mod cuda;
 
 pub use cpu::{Activation, Cpu, Format, Isa, Limits, Matrix, Scratch};

@@ -9,7 +9,28 @@ mod collective;
 mod ranks;
 mod shard;
 mod shared;
+mod watchdog;
 
 pub use collective::{Alone, Broken, Collective};
-pub use ranks::{Memory, Ranks};
+pub use ranks::{Hidden, Memory, Ranks};
 pub use shard::ShardError;
+
+use crate::device::cuda::GpuError;
+
+/// Why a step of a model on its ranks failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepError {
+    /// A rank on the processor.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+    /// A rank on a GPU.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+}
+
+impl StepError {
+    /// Whether a rank failed only because another did.
+    fn is_of_another(&self) -> bool {
+        matches!(self, Self::Broken(_) | Self::Gpu(GpuError::OtherRank))
+    }
+}

@@ -1,40 +1,172 @@
 //! The ranks of a model as one: the same plan goes to all of them, each on threads of its own.
 //!
-//! A rank that panics fails the step as a whole: the others leave their next collective operation at once, and the
-//! panic goes on in the caller when all have stopped.
+//! A rank is a decoder on its device. One that fails or panics fails the step as a whole: the others leave their next
+//! collective operation at once, and the panic goes on in the caller when all have stopped.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::{Bytes, Slot};
 
 use super::shard::{ShardSource, Share};
 use super::shared::Group;
-use super::{Broken, ShardError};
+use super::watchdog::Watchdog;
+use super::{ShardError, StepError};
 use crate::checkpoint::{ModelConfig, WeightSource};
-use crate::decoder::{Decoder, LoadOptions, Workspace};
+use crate::decoder::{Decoder, GpuDecoder, GpuMemory, LoadOptions, Workspace};
 use crate::device::Cpu;
 use crate::device::cpu::Highest;
+use crate::device::cuda::{Element, Gpu, GpuError};
 use crate::pool::{KvPool, PoolError, PoolShape};
 use crate::settings::{Keep, KvFormat};
+
+/// A step of several GPUs that takes longer than this has a rank that will not answer.
+const STEP_MAX: Duration = Duration::from_secs(120);
 
 /// A model on its ranks.
 pub struct Ranks {
     /// Of the whole model.
     config: ModelConfig,
-    decoders: Vec<Decoder>,
+    ranks: Vec<Rank>,
     group: Arc<Group>,
+    /// Where several GPUs wait for one another.
+    watchdog: Option<Watchdog>,
+}
+
+/// A decoder on its device.
+enum Rank {
+    Cpu(Box<Decoder>),
+    Gpu(Box<GpuDecoder>),
 }
 
 /// A rank's keys and values, and the memory of its steps.
-pub struct Memory {
-    pool: KvPool,
-    work: Workspace,
+pub struct Memory(Kind);
+
+enum Kind {
+    Cpu { pool: KvPool, work: Workspace },
+    Gpu(Box<GpuMemory>),
+}
+
+/// Hidden states of a step's sampling rows, or, where they stay on their device until the next step, how many they are.
+#[derive(Clone, Debug)]
+pub struct Hidden {
+    rows: usize,
+    states: Vec<f32>,
+}
+
+impl Hidden {
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The states of some rows, of `width` numbers each.
+    fn of(&self, rows: Range<usize>, width: usize) -> &[f32] {
+        &self.states[rows.start * width..rows.end * width]
+    }
+}
+
+impl Rank {
+    /// A rank's own where it is one of several.
+    fn config(&self) -> &ModelConfig {
+        match self {
+            Self::Cpu(decoder) => decoder.config(),
+            Self::Gpu(decoder) => decoder.config(),
+        }
+    }
+
+    /// Its threads; beside a GPU, those that wait for it.
+    fn cpu(&self) -> &Arc<Cpu> {
+        match self {
+            Self::Cpu(decoder) => decoder.cpu(),
+            Self::Gpu(decoder) => decoder.cpu(),
+        }
+    }
+
+    fn kv(&self) -> KvFormat {
+        match self {
+            Self::Cpu(decoder) => decoder.kv(),
+            Self::Gpu(decoder) => match decoder.element() {
+                Element::F32 => KvFormat::F32,
+                Element::Bf16 => KvFormat::Bf16,
+            },
+        }
+    }
+
+    fn memory(&self, shape: PoolShape) -> Result<Memory, GpuError> {
+        Ok(Memory(match self {
+            Self::Cpu(_) => Kind::Cpu { pool: KvPool::new(shape), work: Workspace::default() },
+            Self::Gpu(decoder) => Kind::Gpu(Box::new(decoder.memory(shape)?)),
+        }))
+    }
+
+    /// Hidden states, and a mark of what was computed, the same on every rank.
+    fn forward(&self, memory: &mut Memory, slots: &[Slot]) -> Result<(Hidden, u64), StepError> {
+        match (self, &mut memory.0) {
+            (Self::Cpu(decoder), Kind::Cpu { pool, work }) => {
+                let states = decoder.forward(pool, slots, work)?;
+                Ok((Hidden { rows: states.len() / decoder.config().embedding, states }, 0))
+            }
+            (Self::Gpu(decoder), Kind::Gpu(memory)) => {
+                let rows = decoder.forward(memory, slots)?;
+                Ok((Hidden { rows, states: Vec::new() }, memory.mark()))
+            }
+            _ => unreachable!("a rank's memory is its device's"),
+        }
+    }
+
+    /// Logits of some rows: of the whole vocabulary, or of this rank's on a GPU.
+    fn logits(
+        &self,
+        memory: &mut Memory,
+        hidden: &Hidden,
+        rows: Range<usize>,
+    ) -> Result<Vec<f32>, StepError> {
+        match (self, &mut memory.0) {
+            (Self::Cpu(decoder), Kind::Cpu { work, .. }) => {
+                Ok(decoder.logits(hidden.of(rows, decoder.config().embedding), work)?)
+            }
+            (Self::Gpu(decoder), Kind::Gpu(memory)) => Ok(decoder.logits(memory, (rows.start, rows.len()))?),
+            _ => unreachable!("a rank's memory is its device's"),
+        }
+    }
+
+    /// The highest logits: of the whole vocabulary, or of this rank's on a GPU.
+    fn highest(
+        &self,
+        memory: &mut Memory,
+        hidden: &Hidden,
+        (wanted, end): (&[usize], usize),
+    ) -> Result<Vec<Highest>, StepError> {
+        match (self, &mut memory.0) {
+            (Self::Cpu(decoder), Kind::Cpu { work, .. }) => {
+                Ok(decoder.highest(&hidden.states, (wanted, end), work)?)
+            }
+            (Self::Gpu(decoder), Kind::Gpu(memory)) => Ok(decoder.highest(memory, (wanted, end))?),
+            _ => unreachable!("a rank's memory is its device's"),
+        }
+    }
+
+    /// Whether each rank gives its own part of the vocabulary instead of all.
+    fn is_partial(&self) -> bool {
+        matches!(self, Self::Gpu(_))
+    }
+
+    /// Its GPU, if it is on one.
+    fn gpu(&self) -> Option<&Arc<dyn Gpu>> {
+        match self {
+            Self::Cpu(_) => None,
+            Self::Gpu(decoder) => Some(decoder.gpu()),
+        }
+    }
 }
 
 impl From<Decoder> for Ranks {
     /// The only rank.
     fn from(decoder: Decoder) -> Self {
-        Self { config: decoder.config().clone(), decoders: vec![decoder], group: Group::new(1) }
+        let config = decoder.config().clone();
+        Self { config, ranks: vec![Rank::Cpu(Box::new(decoder))], group: Group::new(1), watchdog: None }
     }
 }
 
@@ -46,20 +178,33 @@ impl Ranks {
         cpus: &[Arc<Cpu>],
         keep: Keep,
     ) -> Result<Self, ShardError> {
-        let (of, group) = (cpus.len(), Group::new(cpus.len()));
-        let load = |index: usize| {
+        let group = Group::new(cpus.len());
+        let load = |index: usize, config: &ModelConfig, source: &dyn WeightSource| {
             let options = LoadOptions { cpu: Arc::clone(&cpus[index]), keep };
-            if of == 1 {
-                return Ok(Decoder::load(config, source, options)?);
-            }
-            let share = Share { index, of };
-            let (config, source) = (share.config(config)?, ShardSource::new(source, config, share));
-            Ok(Decoder::load_rank(&config, &source, options, Box::new(group.member(index)))?)
+            let decoder = match cpus.len() {
+                1 => Decoder::load(config, source, options)?,
+                _ => Decoder::load_rank(config, source, options, Box::new(group.member(index)))?,
+            };
+            Ok(Rank::Cpu(Box::new(decoder)))
         };
-        let load = &load;
-        let jobs = cpus.iter().enumerate().map(|(index, cpu)| (&**cpu, move || load(index)));
-        let decoders = side_by_side(jobs.collect()).into_iter().collect::<Result<_, ShardError>>()?;
-        Ok(Self { config: config.clone(), decoders, group })
+        let ranks = load_shares(config, source, cpus, load)?;
+        Ok(Self { config: config.clone(), ranks, group, watchdog: None })
+    }
+
+    /// Loads a model as one rank on each of `gpus`, all at once; each has a thread of `cpus`, rank 0 all of its.
+    pub fn load_on_gpus(
+        config: &ModelConfig,
+        source: &dyn WeightSource,
+        (gpus, cpus): (&[Arc<dyn Gpu>], &[Arc<Cpu>]),
+        keep: Keep,
+    ) -> Result<Self, ShardError> {
+        let load = |index: usize, config: &ModelConfig, source: &dyn WeightSource| {
+            let device = (Arc::clone(&gpus[index]), Arc::clone(&cpus[index]));
+            Ok(Rank::Gpu(Box::new(GpuDecoder::load(config, source, device, keep.dtype)?)))
+        };
+        let ranks = load_shares(config, source, cpus, load)?;
+        let watchdog = (gpus.len() > 1).then(|| Watchdog::new(gpus.to_vec(), STEP_MAX));
+        Ok(Self { config: config.clone(), ranks, group: Group::new(gpus.len()), watchdog })
     }
 
     /// The whole model's configuration.
@@ -67,100 +212,170 @@ impl Ranks {
         &self.config
     }
 
-    /// Its decoders, one per rank.
-    pub fn decoders(&self) -> &[Decoder] {
-        &self.decoders
+    /// Number of ranks.
+    pub fn count(&self) -> usize {
+        self.ranks.len()
     }
 
-    /// The device of rank 0, which samples.
+    /// The processor of rank 0, which samples.
     pub fn cpu(&self) -> &Arc<Cpu> {
-        self.decoders[0].cpu()
+        self.ranks[0].cpu()
+    }
+
+    /// What the GPUs are called; none where the ranks are on the processor.
+    pub fn gpus(&self) -> impl Iterator<Item = &Arc<dyn Gpu>> {
+        self.ranks.iter().filter_map(Rank::gpu)
     }
 
     /// What keys and values are kept as.
     pub fn kv(&self) -> KvFormat {
-        self.decoders[0].kv()
+        self.ranks[0].kv()
     }
 
     /// Compute threads of all ranks.
     pub fn threads(&self) -> usize {
-        self.decoders.iter().map(|decoder| decoder.cpu().threads()).sum()
+        self.ranks.iter().map(|rank| rank.cpu().threads()).sum()
     }
 
     /// Bytes of weights that one step reads on all ranks, whatever its batch.
     pub fn step_bytes(&self) -> usize {
-        self.decoders.iter().map(Decoder::step_bytes).sum()
+        let bytes = |rank: &Rank| match rank {
+            Rank::Cpu(decoder) => decoder.step_bytes(),
+            Rank::Gpu(decoder) => decoder.step_bytes(),
+        };
+        self.ranks.iter().map(bytes).sum()
     }
 
     /// Operations of a step's products on all ranks: [`Decoder::step_operations`].
     pub fn step_operations(&self, tokens: usize, sampled: usize) -> f64 {
-        self.decoders.iter().map(|decoder| decoder.step_operations(tokens, sampled)).sum()
+        let operations = |rank: &Rank| match rank {
+            Rank::Cpu(decoder) => decoder.step_operations(tokens, sampled),
+            Rank::Gpu(decoder) => decoder.step_operations(tokens, sampled),
+        };
+        self.ranks.iter().map(operations).sum()
     }
 
     /// Extents of the pool that each rank has where all ranks together have `kv_bytes`.
     pub fn pool_shape(&self, block_tokens: u32, kv_bytes: Bytes) -> Result<PoolShape, PoolError> {
-        let ranks = self.decoders.len() as u64;
-        let config = self.decoders[0].config();
-        PoolShape::fit(config, self.kv(), block_tokens, Bytes(kv_bytes.0 / ranks))
+        let ranks = self.ranks.len() as u64;
+        PoolShape::fit(self.ranks[0].config(), self.kv(), block_tokens, Bytes(kv_bytes.0 / ranks))
     }
 
     /// The ranks' memory, each with a pool of `shape`.
-    pub fn memory(&self, shape: PoolShape) -> Vec<Memory> {
-        let one = |_: &Decoder| Memory { pool: KvPool::new(shape), work: Workspace::default() };
-        self.decoders.iter().map(one).collect()
+    pub fn memory(&self, shape: PoolShape) -> Result<Vec<Memory>, PoolError> {
+        let made: Result<_, GpuError> = self.ranks.iter().map(|rank| rank.memory(shape)).collect();
+        made.map_err(|error| PoolError::Gpu(error.to_string()))
     }
 
     /// Hidden states from which the sampling slots' logits follow: [`Decoder::forward`].
-    pub fn forward(&self, memory: &mut [Memory], slots: &[Slot]) -> Result<Vec<f32>, Broken> {
-        self.together(memory, |decoder, memory| decoder.forward(&mut memory.pool, slots, &mut memory.work))
+    pub fn forward(&self, memory: &mut [Memory], slots: &[Slot]) -> Result<Hidden, StepError> {
+        let computed = self.together(memory, |rank, memory| rank.forward(memory, slots))?;
+        let mut marks = computed.iter().map(|(_, mark)| mark);
+        let first = marks.next();
+        if marks.any(|mark| Some(mark) != first) {
+            return Err(GpuError::Lost("the ranks computed different steps".into()).into());
+        }
+        Ok(computed.into_iter().next().expect("a model has a rank").0)
     }
 
-    /// Logits `[rows, vocab]` of hidden states `[rows, embedding]`.
-    pub fn logits(&self, memory: &mut [Memory], hidden: &[f32]) -> Result<Vec<f32>, Broken> {
-        self.together(memory, |decoder, memory| decoder.logits(hidden, &mut memory.work))
+    /// Logits `[rows, vocab]` of some of a step's rows.
+    pub fn logits(
+        &self,
+        memory: &mut [Memory],
+        hidden: &Hidden,
+        rows: Range<usize>,
+    ) -> Result<Vec<f32>, StepError> {
+        let mut parts = self.together(memory, |rank, memory| rank.logits(memory, hidden, rows.clone()))?;
+        if parts.len() == 1 || !self.ranks[0].is_partial() {
+            return Ok(parts.swap_remove(0));
+        }
+        let vocab = self.ranks[0].config().vocab;
+        let row = |row: usize| parts.iter().flat_map(move |part| &part[row * vocab..][..vocab]);
+        Ok((0..rows.len()).flat_map(row).copied().collect())
     }
 
-    /// The highest logits of hidden states: [`Decoder::highest`].
+    /// The highest logits of a step's rows: [`Decoder::highest`].
     pub fn highest(
         &self,
         memory: &mut [Memory],
-        hidden: &[f32],
+        hidden: &Hidden,
         (wanted, end): (&[usize], usize),
-    ) -> Result<Vec<Highest>, Broken> {
-        self.together(memory, |decoder, memory| decoder.highest(hidden, (wanted, end), &mut memory.work))
+    ) -> Result<Vec<Highest>, StepError> {
+        let found = self.together(memory, |rank, memory| rank.highest(memory, hidden, (wanted, end)))?;
+        let mut parts = found.into_iter();
+        let mut whole = parts.next().expect("a model has a rank");
+        for part in parts.filter(|_| self.ranks[0].is_partial()) {
+            whole.iter_mut().zip(&part).for_each(|(whole, part)| whole.append(part));
+        }
+        Ok(whole)
     }
 
     /// Takes back what [`Self::logits`] gave, for the next step.
     pub fn keep_logits(&self, memory: &mut [Memory], logits: Vec<f32>) {
-        if let [only] = memory {
-            only.work.keep_logits(logits);
+        if let [Memory(Kind::Cpu { work, .. })] = memory {
+            work.keep_logits(logits);
         }
     }
 
-    /// Runs `work` on all ranks at once; what it gives on rank 0, or the failure of any.
+    /// Runs `work` on all ranks at once; what each gives, or the failure of any: where several fail, that of one that did
+    /// not fail for another's sake.
     fn together<T: Send>(
         &self,
         memory: &mut [Memory],
-        work: impl Fn(&Decoder, &mut Memory) -> Result<T, Broken> + Sync,
-    ) -> Result<T, Broken> {
-        assert_eq!(memory.len(), self.decoders.len(), "each rank has its memory");
+        work: impl Fn(&Rank, &mut Memory) -> Result<T, StepError> + Sync,
+    ) -> Result<Vec<T>, StepError> {
+        assert_eq!(memory.len(), self.ranks.len(), "each rank has its memory");
         self.group.begin();
-        let one = |decoder: &Decoder, memory: &mut Memory| {
-            let release = FailOnDrop(&self.group);
-            let result = work(decoder, memory)?;
+        let _watch = self.watchdog.as_ref().map(Watchdog::watch);
+        let one = |rank: &Rank, memory: &mut Memory| {
+            let release = FailOnDrop(self);
+            let result = work(rank, memory)?;
             std::mem::forget(release);
             Ok(result)
         };
         let one = &one;
-        let jobs = self.decoders.iter().zip(memory);
-        let jobs = jobs.map(|(decoder, memory)| (&**decoder.cpu(), move || one(decoder, memory)));
-        let results = side_by_side(jobs.collect()).into_iter().collect::<Result<Vec<T>, Broken>>()?;
-        Ok(results.into_iter().next().expect("a model has a rank"))
+        let jobs = self.ranks.iter().zip(memory);
+        let jobs = jobs.map(|(rank, memory)| (&**rank.cpu(), move || one(rank, memory)));
+        let results: Vec<Result<T, StepError>> = side_by_side(jobs.collect());
+        let own =
+            results.iter().filter_map(|result| result.as_ref().err()).find(|error| !error.is_of_another());
+        match own {
+            Some(own) => Err(own.clone()),
+            None => results.into_iter().collect(),
+        }
+    }
+
+    /// Frees whoever waits for a rank that will not come.
+    fn fail(&self) {
+        self.group.fail();
+        if self.ranks.len() > 1 {
+            self.gpus().for_each(|gpu| gpu.abort());
+        }
     }
 }
 
+/// Loads each rank's share by `load`, which is told the rank's number, configuration and weights.
+fn load_shares(
+    config: &ModelConfig,
+    source: &dyn WeightSource,
+    cpus: &[Arc<Cpu>],
+    load: impl Fn(usize, &ModelConfig, &dyn WeightSource) -> Result<Rank, ShardError> + Sync,
+) -> Result<Vec<Rank>, ShardError> {
+    let of = cpus.len();
+    let one = |index: usize| {
+        if of == 1 {
+            return load(index, config, source);
+        }
+        let share = Share { index, of };
+        load(index, &share.config(config)?, &ShardSource::new(source, config, share))
+    };
+    let one = &one;
+    let jobs = cpus.iter().enumerate().map(|(index, cpu)| (&**cpu, move || one(index)));
+    side_by_side(jobs.collect()).into_iter().collect()
+}
+
 /// Frees the other ranks of a group when one leaves its work early, by an error or a panic.
-struct FailOnDrop<'a>(&'a Group);
+struct FailOnDrop<'a>(&'a Ranks);
 
 impl Drop for FailOnDrop<'_> {
     fn drop(&mut self) {
@@ -195,6 +410,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::Synthetic;
     use crate::checkpoint::config::Family;
+    use crate::parallel::Broken;
 
     fn ranks(count: usize) -> Ranks {
         let model = Synthetic::tiny(Family::Llama, 3);
@@ -207,31 +423,42 @@ mod tests {
     fn a_rank_that_fails_or_panics_fails_the_step_and_never_hangs_the_others() {
         let ranks = ranks(4);
         let shape = ranks.pool_shape(8, Bytes(1 << 20)).expect("blocks fit");
-        let mut memory = ranks.memory(shape);
-        let sum = |decoder: &Decoder| {
-            let mut values = [1.0];
-            decoder.collective().all_reduce(&mut values).map(|()| values[0])
+        let mut memory = ranks.memory(shape).expect("it is the processor's");
+        let of = |rank: &Rank| match rank {
+            Rank::Cpu(decoder) => decoder.collective().rank(),
+            Rank::Gpu(_) => unreachable!("all are on the processor"),
         };
+        let sum = |rank: &Rank| -> Result<f32, StepError> {
+            let Rank::Cpu(decoder) = rank else { unreachable!("all are on the processor") };
+            let mut values = [1.0];
+            Ok(decoder.collective().all_reduce(&mut values).map(|()| values[0])?)
+        };
+        let broken = || Err(StepError::from(Broken));
         for bad in 0..4 {
-            let failed = ranks.together(&mut memory, |decoder, _| {
-                sum(decoder)?;
-                if decoder.collective().rank() == bad { Err(Broken) } else { sum(decoder) }
+            let failed = ranks.together(&mut memory, |rank, _| {
+                sum(rank)?;
+                if of(rank) == bad { broken() } else { sum(rank) }
             });
-            assert_eq!(failed, Err(Broken));
-            let last = |decoder: &Decoder, _: &mut Memory| {
-                let sum = sum(decoder);
-                if decoder.collective().rank() == bad { Err(Broken) } else { sum }
+            assert_eq!(failed, Err(Broken.into()));
+            let last = |rank: &Rank, _: &mut Memory| {
+                let sum = sum(rank);
+                if of(rank) == bad { broken() } else { sum }
             };
-            assert_eq!(ranks.together(&mut memory, last), Err(Broken), "even after the last operation");
+            assert_eq!(
+                ranks.together(&mut memory, last),
+                Err(Broken.into()),
+                "even after the last operation"
+            );
             let panicked = catch_unwind(AssertUnwindSafe(|| {
-                ranks.together(&mut memory, |decoder, _| {
-                    sum(decoder)?;
-                    assert!(decoder.collective().rank() != bad, "rank {bad} is meant to panic here");
-                    sum(decoder)
+                ranks.together(&mut memory, |rank, _| {
+                    sum(rank)?;
+                    assert!(of(rank) != bad, "rank {bad} is meant to panic here");
+                    sum(rank)
                 })
             }));
             assert!(panicked.is_err(), "the panic goes on in the caller");
-            assert_eq!(ranks.together(&mut memory, |decoder, _| sum(decoder)), Ok(4.0), "the next step runs");
+            let next = ranks.together(&mut memory, |rank, _| sum(rank));
+            assert_eq!(next, Ok(vec![4.0; 4]), "the next step runs");
         }
     }
 

@@ -10,6 +10,8 @@ use crate::checkpoint::config::Family;
 use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::names::{bias, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, ModelConfig, Q8Blocks, RawTensor, WeightSource};
+use crate::decoder::GpuLoadError;
+use crate::device::cuda::GpuError;
 
 /// A model that cannot be loaded as ranks.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +19,9 @@ pub enum ShardError {
     /// The checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// A GPU.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
     /// An extent that ranks cannot share.
     #[error("`{field}` = {count} cannot be divided among {ranks} ranks")]
     Uneven {
@@ -27,6 +32,15 @@ pub enum ShardError {
         /// How many ranks there should be.
         ranks: usize,
     },
+}
+
+impl From<GpuLoadError> for ShardError {
+    fn from(error: GpuLoadError) -> Self {
+        match error {
+            GpuLoadError::Checkpoint(error) => Self::Checkpoint(error),
+            GpuLoadError::Gpu(error) => Self::Gpu(error),
+        }
+    }
 }
 
 /// The `index`-th of `of` equal parts.

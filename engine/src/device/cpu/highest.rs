@@ -48,8 +48,16 @@ impl Highest {
         }
     }
 
+    /// From what a GPU found: whether all outputs are sound, outputs, then as many numbers' bits, counted from `first`.
+    pub(crate) fn read(wanted: usize, row: &[f32], first: usize) -> Self {
+        let (values, numbers) = row[1..].split_at((row.len() - 1) / 2);
+        let found = values.iter().zip(numbers).filter(|(value, _)| value.is_finite()).take(wanted);
+        let kept = found.map(|(value, number)| (*value, first as u32 + number.to_bits())).collect();
+        Self { wanted, kept, is_sound: row[0] == 1.0 }
+    }
+
     /// Takes those of outputs that all have higher numbers.
-    pub(super) fn append(&mut self, other: &Self) {
+    pub(crate) fn append(&mut self, other: &Self) {
         self.is_sound &= other.is_sound;
         for (value, number) in &other.kept {
             self.push(*value, *number);

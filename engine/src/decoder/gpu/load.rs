@@ -1,0 +1,157 @@
+//! Weights of a checkpoint to a GPU, every shape checked against the configuration.
+
+use std::sync::Arc;
+
+use super::{GpuDecoder, GpuLayer, Norm, Weights, epsilon};
+use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
+use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
+use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
+use crate::decoder::load::{checked, rotary};
+use crate::device::Cpu;
+use crate::device::cuda::{Buffer, Element, Gpu, GpuError};
+
+/// A model that a GPU cannot take.
+#[derive(Debug, thiserror::Error)]
+pub enum GpuLoadError {
+    /// The checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The GPU.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+}
+
+/// Where weights go and what they become.
+struct Loader<'a> {
+    config: &'a ModelConfig,
+    source: &'a dyn WeightSource,
+    gpu: &'a Arc<dyn Gpu>,
+    element: Element,
+}
+
+impl GpuDecoder {
+    /// Reads all weights that `config` asks for and copies them to `gpu`; `cpu` computes beside it. `dtype`: what they are
+    /// kept as, where that is another type than they are stored in.
+    ///
+    /// For one rank of several, `config` and `source` are the rank's own.
+    pub fn load(
+        config: &ModelConfig,
+        source: &dyn WeightSource,
+        (gpu, cpu): (Arc<dyn Gpu>, Arc<Cpu>),
+        dtype: Option<Dtype>,
+    ) -> Result<Self, GpuLoadError> {
+        let names = model_names(config.family);
+        let stored = source.layout(&weight(&names.embedding))?.0;
+        let element = Element::of(dtype.unwrap_or(stored));
+        let loader = Loader { config, source, gpu: &gpu, element };
+        let (vocab, width, hidden) = (config.vocab, config.embedding, config.hidden);
+        let project = |name: &str, shape: [usize; 2]| {
+            (width != hidden).then(|| loader.weights(&[(name, shape)], None)).transpose()
+        };
+        let head = if config.tied_head { &names.embedding } else { &names.head };
+        let embedding = || loader.weights(&[(&names.embedding, [vocab, width])], None);
+        let decoder = Self {
+            rope: rotary(config, source)?,
+            positions: loader.positions(&names.positions)?,
+            embedding: (!config.tied_head).then(embedding).transpose()?.map(|weights| weights.matrix),
+            project_in: project(&names.project_in, [hidden, width])?,
+            project_out: project(&names.project_out, [width, hidden])?,
+            layers: (0..config.layers)
+                .map(|layer| loader.layer(&layer_names(config.family, layer)))
+                .collect::<Result<_, _>>()?,
+            final_norm: (config.final_norm)
+                .then(|| loader.norm(&names.final_norm, config.norm, hidden))
+                .transpose()?,
+            head: loader.weights(&[(head, [vocab, width])], None)?,
+            element,
+            config: config.clone(),
+            cpu,
+            gpu: Arc::clone(&gpu),
+        };
+        Ok(decoder)
+    }
+}
+
+impl Loader<'_> {
+    fn layer(&self, names: &LayerNames) -> Result<GpuLayer, GpuLoadError> {
+        let config = self.config;
+        let (hidden, middle, dim) = (config.hidden, config.intermediate, config.head_dim);
+        let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
+        let head_norm = |name: &str| {
+            let kind = NormKind::Rms { epsilon: epsilon(config.norm) };
+            config.qk_norm.then(|| self.norm(name, kind, dim)).transpose()
+        };
+        let qkv = [(&*names.q, [queries, hidden]), (&names.k, [keys, hidden]), (&names.v, [keys, hidden])];
+        let up = (&*names.up, [middle, hidden]);
+        let up = match (config.mlp, &names.gate) {
+            (Mlp::GatedSilu, Some(gate)) => vec![(&**gate, [middle, hidden]), up],
+            _ => vec![up],
+        };
+        let (own, single) = (Some(self.element), Some(Element::F32));
+        let with = |has_bias: bool, element: Option<Element>| element.filter(|_| has_bias);
+        Ok(GpuLayer {
+            attn_norm: self.norm(&names.attn_norm, config.norm, hidden)?,
+            qkv: self.weights(&qkv, with(config.qkv_bias, own))?,
+            q_norm: head_norm(&names.q_norm)?,
+            k_norm: head_norm(&names.k_norm)?,
+            out: self.weights(&[(&names.o, [hidden, queries])], with(config.out_bias, single))?,
+            mlp_norm: self.norm(&names.mlp_norm, config.norm, hidden)?,
+            up: self.weights(&up, with(config.mlp_bias, own))?,
+            down: self.weights(&[(&names.down, [hidden, middle])], with(config.mlp_bias, single))?,
+        })
+    }
+
+    /// Linear layers stacked by outputs, each `[outputs, inputs]`; with biases of a type, that of what they are added to.
+    fn weights(
+        &self,
+        modules: &[(&str, [usize; 2])],
+        biases: Option<Element>,
+    ) -> Result<Weights, GpuLoadError> {
+        let (mut matrix, mut behind) = (Vec::new(), Vec::new());
+        for (module, shape) in modules {
+            matrix.extend(numbers(&checked(self.source, &weight(module), shape)?, self.element));
+            if let Some(element) = biases {
+                behind.extend(numbers(&checked(self.source, &bias(module), &shape[..1])?, element));
+            }
+        }
+        Ok(Weights {
+            matrix: Buffer::of(self.gpu, &matrix)?,
+            bias: biases.map(|_| Buffer::of(self.gpu, &behind)).transpose()?,
+            outputs: modules.iter().map(|(_, shape)| shape[0]).sum(),
+            inputs: modules[0].1[1],
+        })
+    }
+
+    fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<Norm, GpuLoadError> {
+        let single = |name: String| -> Result<Buffer, GpuLoadError> {
+            let tensor = checked(self.source, &name, &[width])?;
+            Ok(Buffer::of(self.gpu, &numbers(&tensor, Element::F32))?)
+        };
+        let has_bias = matches!(kind, NormKind::Layer { .. });
+        Ok(Norm {
+            weight: single(weight(module))?,
+            bias: has_bias.then(|| single(bias(module))).transpose()?,
+            epsilon: epsilon(kind),
+        })
+    }
+
+    /// Learned positions, single precision.
+    fn positions(&self, module: &str) -> Result<Option<Buffer>, GpuLoadError> {
+        let Position::Learned { offset } = self.config.position else { return Ok(None) };
+        let shape = [self.config.context_max + offset as usize, self.config.hidden];
+        let table = checked(self.source, &weight(module), &shape)?;
+        Ok(Some(Buffer::of(self.gpu, &numbers(&table, Element::F32))?))
+    }
+}
+
+/// A tensor's numbers as another type.
+fn numbers(tensor: &RawTensor<'_>, element: Element) -> Vec<u8> {
+    match (element, tensor.dtype) {
+        (Element::F32, Dtype::F32) | (Element::Bf16, Dtype::Bf16) => tensor.data.to_vec(),
+        (Element::F32, _) => tensor.to_f32().into_iter().flat_map(f32::to_le_bytes).collect(),
+        (Element::Bf16, _) => {
+            let round = |number: f32| half::bf16::from_f32(number).to_le_bytes();
+            tensor.to_f32().into_iter().flat_map(round).collect()
+        }
+    }
+}

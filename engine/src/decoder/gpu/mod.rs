@@ -1,0 +1,582 @@
+//! The same transformer on a GPU: every operation is a kernel of [`crate::device::cuda`] or a product with weights.
+//!
+//! The residual stream is single precision throughout; what products read is kept as weights are. A step's tables
+//! lie at one address, and each launch depends on the number of its rows alone, so that a decode step is recorded
+//! once for all steps of about its size and replayed.
+
+mod load;
+mod tables;
+mod work;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::Slot;
+
+use crate::attention::plan::AttentionPlan;
+use crate::checkpoint::ModelConfig;
+use crate::checkpoint::config::{Norm as NormKind, Position};
+use crate::device::Cpu;
+use crate::device::cpu::Highest;
+use crate::device::cuda::{Address, Args, Buffer, Element, Gpu, GpuError, Graph, Grid, Linear};
+use crate::pool::PoolShape;
+use crate::rope::{Angles, Rope};
+pub use load::GpuLoadError;
+use tables::{FLAT_ROWS, Heads, Step, TABLES_BYTES, TALL_ROWS};
+use work::Work;
+
+/// Decode steps of at most so many rows are recorded.
+const RECORDED_ROWS_MAX: usize = 256;
+
+/// Blocks of threads of a recorded step's attention: a few for each multiprocessor of a large card, which take its tasks in
+/// turn, however many they are.
+const RECORDED_BLOCKS: usize = 528;
+
+/// A model, or a rank of one, whose weights are on a GPU.
+pub struct GpuDecoder {
+    config: ModelConfig,
+    gpu: Arc<dyn Gpu>,
+    /// For what is computed beside the GPU.
+    cpu: Arc<Cpu>,
+    element: Element,
+    rope: Option<Rope>,
+    embedding: Option<Buffer>,
+    positions: Option<Buffer>,
+    project_in: Option<Weights>,
+    project_out: Option<Weights>,
+    layers: Vec<GpuLayer>,
+    final_norm: Option<Norm>,
+    head: Weights,
+}
+
+/// One layer's weights.
+struct GpuLayer {
+    attn_norm: Norm,
+    qkv: Weights,
+    q_norm: Option<Norm>,
+    k_norm: Option<Norm>,
+    out: Weights,
+    mlp_norm: Norm,
+    /// Gates before what they gate, where the block is gated.
+    up: Weights,
+    down: Weights,
+}
+
+/// A matrix `[outputs, inputs]`, and what is added behind it.
+struct Weights {
+    matrix: Buffer,
+    bias: Option<Buffer>,
+    outputs: usize,
+    inputs: usize,
+}
+
+/// Weights of a normalisation.
+struct Norm {
+    weight: Buffer,
+    /// Only where means are taken off.
+    bias: Option<Buffer>,
+    epsilon: f32,
+}
+
+/// A rank's keys and values, and the memory of its steps.
+pub struct GpuMemory {
+    shape: PoolShape,
+    /// Per layer: keys, then values, each `[blocks, kv_heads, block_tokens, head_dim]`.
+    pool: Buffer,
+    work: Work,
+    graphs: HashMap<usize, Option<Box<dyn Graph>>>,
+    angles: Angles,
+    /// Steps so far.
+    steps: u64,
+    /// What the last one was, for ranks to compare.
+    mark: u64,
+}
+
+impl GpuMemory {
+    /// A mark of the last step: its number and all its tables. Ranks that computed the same have the same.
+    pub fn mark(&self) -> u64 {
+        self.mark
+    }
+}
+
+/// What the kernels of a step are launched over.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// Rows of activations.
+    tokens: usize,
+    /// Rows that are sampled.
+    sampled: usize,
+    /// Blocks of threads for tasks of few rows, and of many.
+    flat: usize,
+    tall: usize,
+}
+
+impl GpuDecoder {
+    /// Its configuration; a rank's own where it is one.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// What computes beside the GPU.
+    pub fn cpu(&self) -> &Arc<Cpu> {
+        &self.cpu
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &Arc<dyn Gpu> {
+        &self.gpu
+    }
+
+    /// What weights, keys and values are kept as.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Bytes of weights that one step reads, whatever its batch.
+    pub fn step_bytes(&self) -> usize {
+        self.matrices().map(|weights| weights.matrix.bytes()).sum()
+    }
+
+    /// Operations of a step's products: [`super::Decoder::step_operations`].
+    pub fn step_operations(&self, tokens: usize, sampled: usize) -> f64 {
+        let size = |weights: &Weights| (weights.outputs * weights.inputs) as f64;
+        let all: f64 = self.matrices().map(size).sum();
+        2.0 * ((all - size(&self.head)) * tokens as f64 + size(&self.head) * sampled as f64)
+    }
+
+    fn matrices(&self) -> impl Iterator<Item = &Weights> {
+        let layers = self.layers.iter().flat_map(|layer| [&layer.qkv, &layer.out, &layer.up, &layer.down]);
+        layers.chain([&self.head])
+    }
+
+    /// A pool of `shape` and the memory of steps.
+    pub fn memory(&self, shape: PoolShape) -> Result<GpuMemory, GpuError> {
+        let bytes = shape.layers * 2 * self.layer_numbers(shape) * self.element.bytes();
+        Ok(GpuMemory {
+            shape,
+            pool: Buffer::new(&self.gpu, bytes)?,
+            work: Work::default(),
+            graphs: HashMap::new(),
+            angles: Angles::default(),
+            steps: 0,
+            mark: 0,
+        })
+    }
+
+    /// Numbers of a layer's keys.
+    fn layer_numbers(&self, shape: PoolShape) -> usize {
+        shape.blocks * shape.kv_heads * shape.block_tokens * shape.head_dim
+    }
+
+    /// Computes `slots`, writing their keys and values to the pool, and keeps the hidden states of what they sample; gives
+    /// back how many rows these are.
+    ///
+    /// The slots must have been checked against pool, vocabulary and context (the executor does).
+    pub fn forward(&self, memory: &mut GpuMemory, slots: &[Slot]) -> Result<usize, GpuError> {
+        let GpuMemory { shape, work, graphs, angles, steps, mark, .. } = memory;
+        angles.clear();
+        let mut sampled = Vec::new();
+        let mut token = 0;
+        for slot in slots {
+            if let Some(rope) = &self.rope {
+                (0..slot.input.len()).for_each(|i| rope.push(slot.start as usize + i, angles));
+            }
+            token += slot.input.len();
+            if slot.sample.is_some() {
+                sampled.extend(token - 1 - slot.guesses as usize..token);
+            }
+        }
+        let plan = AttentionPlan::new(slots, shape.block_tokens, self.rope.as_ref(), angles, true);
+        let heads = Heads {
+            block_tokens: shape.block_tokens,
+            group: self.config.heads / self.config.kv_heads,
+            window: self.config.sliding_window,
+            on_tensor_cores: self.is_on_tensor_cores(*shape),
+        };
+        let step = Step::new(slots, &sampled, &plan, heads);
+        let is_recorded = token <= RECORDED_ROWS_MAX && sampled.len() == token;
+        let extent = match is_recorded {
+            true => self.recorded_extent(token),
+            false => {
+                Extent { tokens: token, sampled: sampled.len(), flat: step.flat.len(), tall: step.tall.len() }
+            }
+        };
+        *steps += 1;
+        *mark = if self.gpu.ranks() > 1 { step.mark(*steps) } else { *steps };
+        let bytes = step.bytes(angles, extent.tokens);
+        if work.fit(&self.gpu, &self.sizes(extent, step.partial_rows(), bytes))? {
+            graphs.clear(); // they were recorded with other addresses
+        }
+        let tables = work.tables();
+        self.gpu.write(tables, &step.written(tables, angles, extent.tokens))?;
+        match is_recorded {
+            true => self.run_recorded(memory, extent)?,
+            false => self.run(memory, extent)?,
+        }
+        Ok(sampled.len())
+    }
+
+    /// The extent of all recorded steps of about so many rows.
+    fn recorded_extent(&self, rows: usize) -> Extent {
+        let rows = match rows {
+            0..=4 => rows.next_power_of_two(),
+            5..=32 => rows.next_multiple_of(4),
+            33..=128 => rows.next_multiple_of(16),
+            _ => rows.next_multiple_of(64),
+        };
+        let blocks = RECORDED_BLOCKS.div_ceil(self.config.kv_heads);
+        Extent { tokens: rows, sampled: rows, flat: blocks, tall: blocks }
+    }
+
+    /// Replays the step, which is recorded at its first time.
+    fn run_recorded(&self, memory: &mut GpuMemory, extent: Extent) -> Result<(), GpuError> {
+        if !memory.graphs.contains_key(&extent.tokens) {
+            // Once as it is: what a library sets up at the first use of a shape cannot be recorded.
+            self.run(memory, extent)?;
+            let graph = self.gpu.record(&mut || self.run(memory, extent))?;
+            memory.graphs.insert(extent.tokens, graph);
+            return Ok(());
+        }
+        match &memory.graphs[&extent.tokens] {
+            Some(graph) => self.gpu.replay(&**graph),
+            None => self.run(memory, extent),
+        }
+    }
+
+    /// Launches a step whose tables are written.
+    fn run(&self, memory: &GpuMemory, extent: Extent) -> Result<(), GpuError> {
+        self.embed(memory, extent)?;
+        let work = &memory.work;
+        for (number, layer) in self.layers.iter().enumerate() {
+            let is_last = number + 1 == self.layers.len();
+            self.write_keys_and_values(memory, (number, layer), extent)?;
+            if is_last && extent.sampled == 0 {
+                return Ok(()); // nothing reads what would come
+            }
+            self.attend(memory, number, extent)?;
+            let (x, attended, rows) = match is_last {
+                true => {
+                    // Nothing reads the other tokens beyond their keys and values.
+                    let (hidden, width) = (self.config.hidden, self.attention_width());
+                    self.gather(memory, (work.x(), work.last_x()), (Element::F32, hidden), extent)?;
+                    let attended = (work.attended(), work.last_attended());
+                    self.gather(memory, attended, (self.element, width), extent)?;
+                    (work.last_x(), work.last_attended(), extent.sampled)
+                }
+                false => (work.x(), work.attended(), extent.tokens),
+            };
+            self.finish_layer(layer, work, (x, attended), rows)?;
+        }
+        self.finish(work, extent.sampled)
+    }
+
+    /// The stream = embeddings, with learned positions.
+    fn embed(&self, memory: &GpuMemory, extent: Extent) -> Result<(), GpuError> {
+        let (work, config) = (&memory.work, &self.config);
+        let table = self.embedding.as_ref().unwrap_or(&self.head.matrix).address();
+        let out = if self.project_in.is_some() { work.embedded() } else { work.x() };
+        let width = config.embedding;
+        let args = Args::new([Some(work.tables()), Some(table), None, Some(out)]).numbers(&[
+            width,
+            self.gpu.rank() * config.vocab,
+            config.vocab,
+            0,
+        ]);
+        self.launch("embed", Some(self.element), Grid::rows(extent.tokens, 256), args)?;
+        self.gpu.all_reduce(out, extent.tokens * width)?;
+        if let Some(project) = &self.project_in {
+            self.round((out, work.rounded()), extent.tokens * width)?;
+            self.linear(project, (work.rounded(), work.x()), extent.tokens, (Element::F32, false))?;
+        }
+        if let (Some(table), Position::Learned { offset }) = (&self.positions, config.position) {
+            let args = Args::new([Some(work.tables()), None, Some(table.address()), Some(work.x())])
+                .numbers(&[config.hidden, 0, 0, offset as usize]);
+            self.launch("add_positions", None, Grid::rows(extent.tokens, 256), args)?;
+        }
+        Ok(())
+    }
+
+    /// Queries, keys and values of all tokens; keys and values go to the pool before any attention, since slots may read what
+    /// others of the step write.
+    fn write_keys_and_values(
+        &self,
+        memory: &GpuMemory,
+        (number, layer): (usize, &GpuLayer),
+        extent: Extent,
+    ) -> Result<(), GpuError> {
+        let (work, config) = (&memory.work, &self.config);
+        let input = self.block_input(&layer.attn_norm, work, (work.x(), extent.tokens))?;
+        self.linear(&layer.qkv, (input, work.qkv()), extent.tokens, (self.element, false))?;
+        let [keys, values] = self.pool_of(memory, number);
+        let norm = |norm: &Option<Norm>| norm.as_ref().map(|norm| norm.weight.address());
+        let addresses = [work.tables(), work.qkv(), keys, values].map(Some);
+        let norms = [norm(&layer.q_norm), norm(&layer.k_norm)];
+        let epsilon = layer.q_norm.as_ref().map_or(0.0, |norm| norm.epsilon);
+        let args = Args::new(addresses.into_iter().chain(norms))
+            .numbers(&[config.heads, config.kv_heads, config.head_dim, self.pairs()])
+            .numbers(&[memory.shape.block_tokens])
+            .float(epsilon);
+        let queries = if layer.q_norm.is_some() { config.heads } else { 0 };
+        let warps = extent.tokens * (queries + 2 * config.kv_heads);
+        self.launch("rotate", Some(self.element), Grid::rows(warps.div_ceil(4), 128), args)
+    }
+
+    /// Attention of all tokens: tasks of few rows, tasks of many, then the merge of those that read several parts.
+    fn attend(&self, memory: &GpuMemory, number: usize, extent: Extent) -> Result<(), GpuError> {
+        let (work, config) = (&memory.work, &self.config);
+        let [keys, values] = self.pool_of(memory, number);
+        let addresses = [work.tables(), work.qkv(), keys, values, work.partials(), work.attended()];
+        let scale = std::f32::consts::LOG2_E / (config.head_dim as f32).sqrt();
+        let args = Args::new(addresses.map(Some))
+            .numbers(&[config.heads, config.kv_heads, config.head_dim, self.pairs()])
+            .numbers(&[memory.shape.block_tokens, config.sliding_window.unwrap_or(0)])
+            .float(scale);
+        let dim = config.head_dim;
+        let blocks = |tasks: usize| [tasks as u32, config.kv_heads as u32];
+        if self.is_on_tensor_cores(memory.shape) {
+            for (name, tasks, rows) in [("flat", extent.flat, FLAT_ROWS), ("tall", extent.tall, TALL_ROWS)] {
+                let shared = ((rows + 4 * 64) * dim * self.element.bytes()) as u32;
+                let grid = Grid { blocks: blocks(tasks), threads: 128, shared };
+                if tasks > 0 {
+                    self.launch(&format!("attend_{name}_{dim}"), None, grid, args.clone())?;
+                }
+            }
+        } else {
+            let shared = (((16 + 32) * (dim + 1) + 32 * dim) * size_of::<f32>()) as u32;
+            let grid = Grid { blocks: blocks(extent.flat), threads: 128, shared };
+            self.launch("attend", Some(self.element), grid, args.clone())?;
+        }
+        let warps = extent.tokens * config.heads;
+        self.launch("merge", Some(self.element), Grid::rows(warps.div_ceil(4), 128), args)
+    }
+
+    /// The rest of a layer: output projection, then the feed-forward block.
+    fn finish_layer(
+        &self,
+        layer: &GpuLayer,
+        work: &Work,
+        (x, attended): (Address, Address),
+        rows: usize,
+    ) -> Result<(), GpuError> {
+        self.add_product(&layer.out, (attended, x), rows)?;
+        self.block_output(&layer.attn_norm, (x, rows))?;
+        let input = self.block_input(&layer.mlp_norm, work, (x, rows))?;
+        self.linear(&layer.up, (input, work.wide()), rows, (self.element, false))?;
+        let width = layer.down.inputs;
+        let is_gated = layer.up.outputs > width;
+        let args =
+            Args::new([Some(work.wide()), Some(work.inner())]).numbers(&[width, usize::from(is_gated)]);
+        self.launch("activate", Some(self.element), Grid::rows(rows, 256), args)?;
+        let inner = if is_gated { work.inner() } else { work.wide() };
+        self.add_product(&layer.down, (inner, x), rows)?;
+        self.block_output(&layer.mlp_norm, (x, rows))
+    }
+
+    /// Final normalisation and projection: the hidden states from which logits follow.
+    fn finish(&self, work: &Work, rows: usize) -> Result<(), GpuError> {
+        let to = if self.project_out.is_some() { work.rounded() } else { work.hidden() };
+        match &self.final_norm {
+            Some(norm) => self.norm(norm, (work.last_x(), to), rows, self.element)?,
+            None => self.round((work.last_x(), to), rows * self.config.hidden)?,
+        }
+        match &self.project_out {
+            Some(project) => self.linear(project, (to, work.hidden()), rows, (self.element, false)),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes logits of `rows` hidden states from number `first` on, of this rank's vocabulary.
+    fn compute_logits(
+        &self,
+        memory: &mut GpuMemory,
+        (first, rows): (usize, usize),
+    ) -> Result<Address, GpuError> {
+        let width = self.config.embedding * self.element.bytes();
+        let vocab = self.config.vocab;
+        let logits = memory.work.fit_logits(&self.gpu, rows * vocab * size_of::<f32>())?;
+        let hidden = memory.work.hidden().at(first * width);
+        self.linear(&self.head, (hidden, logits), rows, (Element::F32, false))?;
+        Ok(logits)
+    }
+
+    /// Logits `[rows, vocab]`, of this rank's vocabulary, of the hidden states that [`Self::forward`] kept.
+    pub fn logits(
+        &self,
+        memory: &mut GpuMemory,
+        (first, rows): (usize, usize),
+    ) -> Result<Vec<f32>, GpuError> {
+        let logits = self.compute_logits(memory, (first, rows))?;
+        self.read(logits, rows * self.config.vocab)
+    }
+
+    /// The highest of this rank's logits of each row that [`Self::forward`] kept, as many as `wanted` says; tokens from
+    /// `end` on are not among them.
+    pub fn highest(
+        &self,
+        memory: &mut GpuMemory,
+        (wanted, end): (&[usize], usize),
+    ) -> Result<Vec<Highest>, GpuError> {
+        let vocab = self.config.vocab;
+        let end = end.saturating_sub(self.gpu.rank() * vocab).min(vocab);
+        let most = wanted.iter().copied().max().unwrap_or(0);
+        let logits = self.compute_logits(memory, (0, wanted.len()))?;
+        let stride = 1 + 2 * most;
+        let out = memory.work.fit_highest(&self.gpu, wanted.len() * stride * size_of::<f32>())?;
+        let args = Args::new([Some(logits), None, Some(out)]).numbers(&[vocab, end, most]);
+        self.launch("highest", None, Grid::rows(wanted.len(), 512), args)?;
+        let found = self.read(out, wanted.len() * stride)?;
+        let first = self.gpu.rank() * vocab;
+        let rows = found.chunks_exact(stride).zip(wanted);
+        Ok(rows.map(|(row, wanted)| Highest::read(*wanted, row, first)).collect())
+    }
+
+    fn read(&self, from: Address, count: usize) -> Result<Vec<f32>, GpuError> {
+        let mut bytes = vec![0; count * size_of::<f32>()];
+        self.gpu.read(from, &mut bytes)?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect())
+    }
+
+    /// Where a layer's keys and values begin.
+    fn pool_of(&self, memory: &GpuMemory, layer: usize) -> [Address; 2] {
+        let bytes = self.layer_numbers(memory.shape) * self.element.bytes();
+        [2 * layer, 2 * layer + 1].map(|number| memory.pool.address().at(number * bytes))
+    }
+
+    fn attention_width(&self) -> usize {
+        self.config.heads * self.config.head_dim
+    }
+
+    /// Pairs of a head that are rotated.
+    fn pairs(&self) -> usize {
+        if self.rope.is_some() { self.config.head_dim / 2 } else { 0 }
+    }
+
+    /// Whether there is a kernel for tensor cores.
+    fn is_on_tensor_cores(&self, shape: PoolShape) -> bool {
+        self.element == Element::Bf16 && [64, 128].contains(&shape.head_dim)
+    }
+
+    /// What a block reads: the normalised stream, or the stream itself, rounded, where blocks normalise behind.
+    fn block_input(
+        &self,
+        norm: &Norm,
+        work: &Work,
+        (x, rows): (Address, usize),
+    ) -> Result<Address, GpuError> {
+        let normed = work.normed();
+        match self.config.norm_first {
+            true => self.norm(norm, (x, normed), rows, self.element)?,
+            false => self.round((x, normed), rows * self.config.hidden)?,
+        }
+        Ok(normed)
+    }
+
+    /// Normalises the stream behind a block, where the model does.
+    fn block_output(&self, norm: &Norm, (x, rows): (Address, usize)) -> Result<(), GpuError> {
+        if self.config.norm_first { Ok(()) } else { self.norm(norm, (x, x), rows, Element::F32) }
+    }
+
+    /// `x +=` the product of all ranks' inputs with their weights; rank 0 brings `x` itself into the sum.
+    fn add_product(
+        &self,
+        weights: &Weights,
+        (input, x): (Address, Address),
+        rows: usize,
+    ) -> Result<(), GpuError> {
+        self.linear(weights, (input, x), rows, (Element::F32, self.gpu.rank() == 0))?;
+        self.gpu.all_reduce(x, rows * weights.outputs)
+    }
+
+    fn norm(
+        &self,
+        norm: &Norm,
+        (x, out): (Address, Address),
+        rows: usize,
+        element: Element,
+    ) -> Result<(), GpuError> {
+        let bias = norm.bias.as_ref().map(Buffer::address);
+        let args = Args::new([Some(x), Some(norm.weight.address()), bias, Some(out)])
+            .numbers(&[self.config.hidden])
+            .float(norm.epsilon);
+        self.launch("norm", Some(element), Grid::rows(rows, 256), args)
+    }
+
+    /// Rounds numbers to what weights are kept as.
+    fn round(&self, (from, to): (Address, Address), count: usize) -> Result<(), GpuError> {
+        let args = Args::new([Some(from), Some(to)]).numbers(&[count]);
+        let grid = Grid::rows(count.div_ceil(256).clamp(1, 1024), 256);
+        self.launch("round", Some(self.element), grid, args)
+    }
+
+    /// Rows of tokens that sample, to a place of their own.
+    fn gather(
+        &self,
+        memory: &GpuMemory,
+        (from, to): (Address, Address),
+        (element, width): (Element, usize),
+        extent: Extent,
+    ) -> Result<(), GpuError> {
+        let args = Args::new([memory.work.tables(), from, to].map(Some)).numbers(&[width]);
+        self.launch("gather", Some(element), Grid::rows(extent.sampled, 256), args)
+    }
+
+    fn linear(
+        &self,
+        weights: &Weights,
+        (x, y): (Address, Address),
+        rows: usize,
+        (out, adds): (Element, bool),
+    ) -> Result<(), GpuError> {
+        self.gpu.linear(&Linear {
+            rows,
+            outputs: weights.outputs,
+            inputs: weights.inputs,
+            element: self.element,
+            x,
+            w: weights.matrix.address(),
+            bias: weights.bias.as_ref().map(Buffer::address),
+            y,
+            out,
+            adds,
+        })
+    }
+
+    /// Launches a kernel, the one for numbers of this kind where there are several.
+    fn launch(&self, name: &str, element: Option<Element>, grid: Grid, args: Args) -> Result<(), GpuError> {
+        match element {
+            Some(element) => self.gpu.launch(&format!("{name}_{}", element.suffix()), grid, &args.bytes()),
+            None => self.gpu.launch(name, grid, &args.bytes()),
+        }
+    }
+
+    /// Bytes of each piece of a step's memory.
+    fn sizes(&self, extent: Extent, partial_rows: usize, tables: usize) -> work::Sizes {
+        let (config, single, number) = (&self.config, size_of::<f32>(), self.element.bytes());
+        let (tokens, sampled) = (extent.tokens, extent.sampled);
+        let width = self.attention_width();
+        let widest = |pick: fn(&GpuLayer) -> usize| self.layers.iter().map(pick).max().unwrap_or(0);
+        let projected = self.project_in.is_some();
+        work::Sizes {
+            tables: tables + TABLES_BYTES,
+            x: tokens * config.hidden * single,
+            normed: tokens * config.hidden * number,
+            qkv: tokens * widest(|layer| layer.qkv.outputs) * number,
+            attended: tokens * width * number,
+            wide: tokens * widest(|layer| layer.up.outputs) * number,
+            inner: tokens * widest(|layer| layer.down.inputs) * number,
+            partials: partial_rows * config.heads * (config.head_dim + 2) * single,
+            embedded: if projected { tokens * config.embedding * single } else { 0 },
+            rounded: if projected { tokens * config.embedding.max(config.hidden) * number } else { 0 },
+            last_x: sampled * config.hidden * single,
+            last_attended: sampled * width * number,
+            hidden: sampled * config.embedding.max(config.hidden) * number,
+        }
+    }
+}
+
+/// A normalisation's epsilon.
+fn epsilon(kind: NormKind) -> f32 {
+    match kind {
+        NormKind::Rms { epsilon } | NormKind::Layer { epsilon } => epsilon,
+    }
+}

@@ -1,0 +1,205 @@
+//! What a step computes, as the kernels read it: `Tables` of kernels/prelude.cuh and what it points to.
+
+use std::hash::{Hash, Hasher as _};
+
+use base::Slot;
+use siphasher::sip::SipHasher13;
+
+use crate::attention::plan::{AttentionPlan, Part};
+use crate::device::cuda::Address;
+use crate::rope::Angles;
+
+/// Rows of queries that a task of few rows has at most, and one of many.
+pub(super) const FLAT_ROWS: usize = 16;
+pub(super) const TALL_ROWS: usize = 64;
+
+/// Bytes of the struct itself: twelve addresses and four numbers, in whole pieces of [`ALIGN`].
+pub(super) const TABLES_BYTES: usize = 112;
+
+/// What every table begins at a multiple of.
+const ALIGN: usize = 16;
+
+/// A row of queries over a stretch of a part: `Task` of the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Task {
+    part: usize,
+    first: usize,
+    count: usize,
+    from: usize,
+    to: usize,
+}
+
+/// What decides how attention is cut into tasks.
+#[derive(Clone, Copy)]
+pub(super) struct Heads {
+    /// Positions of a block.
+    pub(super) block_tokens: usize,
+    /// Query heads that share a head of keys and values.
+    pub(super) group: usize,
+    /// Most positions back that a query sees, itself included.
+    pub(super) window: Option<usize>,
+    /// Whether tasks may have [`TALL_ROWS`].
+    pub(super) on_tensor_cores: bool,
+}
+
+/// A step's tables, in host memory.
+pub(super) struct Step {
+    tokens: Vec<i32>,
+    positions: Vec<i32>,
+    cells: Vec<i32>,
+    pub(super) flat: Vec<Task>,
+    pub(super) tall: Vec<Task>,
+    /// Per part: first block, first lane, tokens, position, whether it is causal, first row.
+    parts: Vec<[i32; 6]>,
+    /// Per row of a part: token, angle, position, whether it reads nothing else.
+    rows: Vec<[i32; 4]>,
+    blocks: Vec<i32>,
+    first_reading: Vec<i32>,
+    readings: Vec<i32>,
+    sampled: Vec<i32>,
+}
+
+impl Step {
+    /// The tables of checked slots.
+    pub(super) fn new(slots: &[Slot], sampled: &[usize], plan: &AttentionPlan, heads: Heads) -> Self {
+        let Heads { block_tokens, group, window, on_tensor_cores } = heads;
+        let int = |number: usize| i32::try_from(number).expect("a step's extents fit 31 bits");
+        let mut step = Self {
+            tokens: slots.iter().flat_map(|slot| &slot.input).map(|token| int(token.0 as usize)).collect(),
+            positions: Vec::new(),
+            cells: Vec::new(),
+            flat: Vec::new(),
+            tall: Vec::new(),
+            parts: Vec::new(),
+            rows: Vec::new(),
+            blocks: Vec::new(),
+            first_reading: vec![0],
+            readings: Vec::new(),
+            sampled: sampled.iter().map(|token| int(*token)).collect(),
+        };
+        for slot in slots {
+            for i in 0..slot.input.len() {
+                let at = slot.write_offset as usize + i;
+                let block = slot.write_blocks[at / block_tokens].0 as usize;
+                step.cells.push(int(block * block_tokens + at % block_tokens));
+                step.positions.push(int(slot.start as usize + i));
+            }
+        }
+        for (number, part) in plan.parts.iter().enumerate() {
+            step.push_part(part);
+            let rows = part.rows * group;
+            let per_task = if on_tensor_cores && rows > FLAT_ROWS { TALL_ROWS } else { FLAT_ROWS };
+            let tasks = if per_task == TALL_ROWS { &mut step.tall } else { &mut step.flat };
+            for first in (0..rows).step_by(per_task) {
+                let count = per_task.min(rows - first);
+                let readers = &step.rows[part.first_row..][first / group..=(first + count - 1) / group];
+                let (from, to) = seen(part, readers, window);
+                tasks.push(Task { part: number, first, count, from, to });
+            }
+        }
+        for token in 0..step.tokens.len() {
+            let readings: Vec<i32> =
+                plan.rows_of(token).map(|(part, row)| int(part.first_row + row)).collect();
+            match readings[..] {
+                [only] => step.rows[only as usize][3] = 1,
+                _ => step.readings.extend(readings),
+            }
+            step.first_reading.push(int(step.readings.len()));
+        }
+        step
+    }
+
+    /// A part and its rows.
+    fn push_part(&mut self, part: &Part) {
+        let int = |number: usize| number as i32;
+        self.parts.push([
+            int(self.blocks.len()),
+            int(part.first_lane),
+            int(part.tokens),
+            int(part.position),
+            i32::from(part.is_causal),
+            int(part.first_row),
+        ]);
+        self.blocks.extend(part.blocks.iter().map(|block| int(*block)));
+        for member in &part.members {
+            let row = |i| [int(member.token + i), int(member.angle + i), int(member.position + i), 0];
+            self.rows.extend((0..member.tokens).map(row));
+        }
+    }
+
+    /// A mark of all but the angles, which follow from the rest, and of the step's number.
+    pub(super) fn mark(&self, number: u64) -> u64 {
+        let mut hasher = SipHasher13::new();
+        number.hash(&mut hasher);
+        let ints = [&self.tokens, &self.positions, &self.cells, &self.blocks, &self.readings, &self.sampled];
+        ints.hash(&mut hasher);
+        (&self.flat, &self.tall, &self.parts, &self.rows).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Rows of partial results: none where each token reads one part.
+    pub(super) fn partial_rows(&self) -> usize {
+        if self.readings.is_empty() { 0 } else { self.rows.len() }
+    }
+
+    /// Bytes that [`Self::written`] gives for a step of `rows` rows, but for the struct's own.
+    pub(super) fn bytes(&self, angles: &Angles, rows: usize) -> usize {
+        self.arrays(angles, rows).iter().map(|array| array.len().next_multiple_of(ALIGN)).sum()
+    }
+
+    /// The struct and, behind it, all it points to, as they lie at `address`; filled up to `rows` rows.
+    pub(super) fn written(&self, address: Address, angles: &Angles, rows: usize) -> Vec<u8> {
+        let arrays = self.arrays(angles, rows);
+        let (mut header, mut body) = (Vec::new(), Vec::new());
+        for array in &arrays {
+            header.extend(address.at(TABLES_BYTES + body.len()).0.to_ne_bytes());
+            body.extend_from_slice(array);
+            body.resize(body.len().next_multiple_of(ALIGN), 0);
+        }
+        for count in [self.tokens.len(), self.flat.len(), self.tall.len(), self.sampled.len()] {
+            header.extend((count as i32).to_ne_bytes());
+        }
+        header.resize(TABLES_BYTES, 0);
+        [header, body].concat()
+    }
+
+    /// What the struct points to, in its order.
+    fn arrays(&self, angles: &Angles, rows: usize) -> [Vec<u8>; 12] {
+        let ints =
+            |numbers: &[i32]| numbers.iter().flat_map(|number| number.to_ne_bytes()).collect::<Vec<u8>>();
+        let filled = |numbers: &[i32], with: i32| {
+            let mut numbers = numbers.to_vec();
+            numbers.resize(rows.max(numbers.len()), with);
+            ints(&numbers)
+        };
+        let tasks = |tasks: &[Task]| {
+            let task =
+                |task: &Task| [task.part, task.first, task.count, task.from, task.to].map(|n| n as i32);
+            ints(&tasks.iter().flat_map(task).collect::<Vec<i32>>())
+        };
+        [
+            filled(&self.tokens, 0),
+            filled(&self.positions, 0),
+            filled(&self.cells, -1),
+            angles.together().flat_map(|number| number.to_ne_bytes()).collect(),
+            tasks(&self.flat),
+            tasks(&self.tall),
+            ints(self.parts.as_flattened()),
+            ints(self.rows.as_flattened()),
+            ints(&self.blocks),
+            ints(&self.first_reading),
+            ints(&self.readings),
+            ints(&self.sampled),
+        ]
+    }
+}
+
+/// The first and the end of a part's tokens that any of the rows sees.
+fn seen(part: &Part, rows: &[[i32; 4]], window: Option<usize>) -> (usize, usize) {
+    let positions = || rows.iter().map(|row| row[2] as usize);
+    let (low, high) = (positions().min().unwrap_or(0), positions().max().unwrap_or(0));
+    let to =
+        if part.is_causal { part.tokens.min((high + 1).saturating_sub(part.position)) } else { part.tokens };
+    let from = window.map_or(0, |window| (low + 1).saturating_sub(window + part.position));
+    (from.min(to), to)
+}

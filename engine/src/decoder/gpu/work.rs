@@ -1,0 +1,100 @@
+//! Memory of a step, reused by the next: it grows where it must and never moves otherwise, since recorded steps hold
+//! its addresses.
+
+use std::sync::Arc;
+
+use crate::device::cuda::{Address, Buffer, Gpu, GpuError};
+
+/// A buffer that grows.
+#[derive(Default)]
+struct Growing(Option<Buffer>);
+
+impl Growing {
+    /// Has room for `bytes`; whether its address is another than before.
+    fn fit(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<bool, GpuError> {
+        if self.0.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes) {
+            return Ok(false);
+        }
+        self.0 = None; // first gives back what it has
+        // Half as much again: steps that grow by and by shall not move it each time.
+        self.0 = Some(Buffer::new(gpu, bytes + bytes / 2 + 256)?);
+        Ok(true)
+    }
+
+    fn address(&self) -> Address {
+        self.0.as_ref().map_or(Address(0), Buffer::address)
+    }
+}
+
+/// Declares the pieces of a step's memory: their sizes, and where they lie.
+macro_rules! pieces {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Memory of a step.
+        #[derive(Default)]
+        pub(super) struct Work {
+            $($name: Growing,)*
+            logits: Growing,
+            highest: Growing,
+        }
+
+        /// Bytes of each piece.
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct Sizes {
+            $($(#[$doc])* pub(super) $name: usize,)*
+        }
+
+        impl Work {
+            /// Has room for a step; whether anything lies elsewhere than before.
+            pub(super) fn fit(&mut self, gpu: &Arc<dyn Gpu>, sizes: &Sizes) -> Result<bool, GpuError> {
+                let mut moved = false;
+                $(moved |= self.$name.fit(gpu, sizes.$name)?;)*
+                Ok(moved)
+            }
+
+            $($(#[$doc])* pub(super) fn $name(&self) -> Address { self.$name.address() })*
+        }
+    };
+}
+
+pieces! {
+    /// What the step computes.
+    tables,
+    /// The residual stream, single precision.
+    x,
+    /// What a block reads.
+    normed,
+    /// Queries, keys and values.
+    qkv,
+    /// What attention gives.
+    attended,
+    /// What the feed-forward block's first product gives.
+    wide,
+    /// The same, activated.
+    inner,
+    /// Partial results of attention.
+    partials,
+    /// Embeddings before they are projected, single precision.
+    embedded,
+    /// Numbers rounded for a projection.
+    rounded,
+    /// The stream of tokens that sample.
+    last_x,
+    /// What attention gives for them.
+    last_attended,
+    /// Their hidden states.
+    hidden,
+}
+
+impl Work {
+    /// Room for logits.
+    pub(super) fn fit_logits(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Address, GpuError> {
+        self.logits.fit(gpu, bytes)?;
+        Ok(self.logits.address())
+    }
+
+    /// Room for the highest of them.
+    pub(super) fn fit_highest(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Address, GpuError> {
+        self.highest.fit(gpu, bytes)?;
+        Ok(self.highest.address())
+    }
+}

@@ -1,0 +1,316 @@
+//! A real GPU: the driver, NVRTC for the kernels, cuBLASLt for products, NCCL for sums over ranks.
+//!
+//! Nothing here is linked: libraries are looked for when a GPU is asked for. What calls into them is `unsafe` for one reason
+//! throughout: handles and addresses must be alive, and they are the card's own, given back in its `drop` only.
+
+mod compile;
+mod products;
+mod ranks;
+mod staging;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cudarc::driver::{result, sys};
+
+use super::{Address, Gpu, GpuError, Graph, Grid, Linear};
+use products::Products;
+use ranks::Comm;
+use staging::Staging;
+
+/// Why a GPU cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CardError {
+    /// There is no driver.
+    #[error("no NVIDIA driver was found (libcuda.so.1)")]
+    NoDriver,
+    /// A library that belongs to it is missing.
+    #[error("{library} was not found; {remedy}")]
+    NoLibrary {
+        /// The library.
+        library: &'static str,
+        /// Where it is to be had.
+        remedy: &'static str,
+    },
+    /// There are fewer GPUs.
+    #[error("there is no GPU {ordinal}, the driver finds {count}")]
+    NoCard {
+        /// The number that was asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// It is too old for the kernels.
+    #[error("GPU {ordinal} has compute capability {major}.{minor}, the kernels need 8.0")]
+    TooOld {
+        /// Its number.
+        ordinal: usize,
+        /// Its capability.
+        major: i32,
+        /// Its capability.
+        minor: i32,
+    },
+    /// The kernels do not compile.
+    #[error("the kernels do not compile: {0}")]
+    Kernels(String),
+    /// Something of the driver or a library failed.
+    #[error("{0}")]
+    Failed(#[from] GpuError),
+}
+
+/// Number of GPUs that the driver finds; an error that says what is missing where there is none.
+pub fn cards() -> Result<usize, CardError> {
+    // SAFETY: it looks for a library and closes it again.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(CardError::NoDriver);
+    }
+    result::init().map_err(lost)?;
+    let count = result::device::get_count().map_err(lost)?;
+    Ok(count as usize)
+}
+
+/// A GPU, opened.
+pub struct Card {
+    name: String,
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    module: sys::CUmodule,
+    functions: HashMap<String, sys::CUfunction>,
+    products: Products,
+    staging: Mutex<Staging>,
+    comm: Option<Comm>,
+    /// Set when nothing more will come of it.
+    is_broken: AtomicBool,
+}
+
+// SAFETY: its handles may be used on any thread that has made its context current, as every operation does; one thread at a
+// time does so, by the contract of `Gpu`.
+unsafe impl Send for Card {}
+// SAFETY: the same; what `abort` uses beside another thread is atomic or locked.
+unsafe impl Sync for Card {}
+
+impl Card {
+    /// Opens GPU `ordinal` as one rank of a group, or alone.
+    fn open(ordinal: usize, comm: Option<ranks::Seat>) -> Result<Self, CardError> {
+        let count = cards()?;
+        if ordinal >= count {
+            return Err(CardError::NoCard { ordinal, count });
+        }
+        compile::require()?;
+        products::require()?;
+        let device = result::device::get(ordinal as i32).map_err(lost)?;
+        let (major, minor) = capability(device)?;
+        if major < 8 {
+            return Err(CardError::TooOld { ordinal, major, minor });
+        }
+        let kernels = compile::kernels(major, minor)?;
+        // SAFETY: the device is the driver's own; the context is released in `drop`.
+        let context = unsafe { result::primary_ctx::retain(device) }.map_err(lost)?;
+        // SAFETY: it has just been made.
+        unsafe { result::ctx::set_current(context) }.map_err(lost)?;
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(lost)?;
+        // SAFETY: the image is a whole cubin, which the driver copies.
+        let module = unsafe { result::module::load_data(kernels.as_ptr().cast::<c_void>()) }.map_err(lost)?;
+        Ok(Self {
+            name: result::device::get_name(device).map_err(lost)?,
+            device,
+            context,
+            stream,
+            module,
+            functions: compile::functions(module)?,
+            products: Products::new()?,
+            staging: Mutex::new(Staging::new()?),
+            comm: comm.map(Comm::join).transpose()?,
+            is_broken: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes its context the thread's.
+    fn enter(&self) -> Result<(), GpuError> {
+        if self.is_broken.load(Ordering::Acquire) {
+            return Err(GpuError::OtherRank);
+        }
+        // SAFETY: the context lives as long as the card.
+        unsafe { result::ctx::set_current(self.context) }.map_err(lost)
+    }
+
+    /// Waits for all work that was asked for.
+    fn wait(&self) -> Result<(), GpuError> {
+        // SAFETY: the stream lives as long as the card.
+        unsafe { result::stream::synchronize(self.stream) }.map_err(lost)?;
+        if self.is_broken.load(Ordering::Acquire) { Err(GpuError::OtherRank) } else { Ok(()) }
+    }
+}
+
+/// A device's compute capability.
+fn capability(device: sys::CUdevice) -> Result<(i32, i32), CardError> {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+    };
+    // SAFETY: the device is the driver's own.
+    let read = |attribute| unsafe { result::device::get_attribute(device, attribute) };
+    Ok((read(MAJOR).map_err(lost)?, read(MINOR).map_err(lost)?))
+}
+
+/// A driver's error as the decoder knows it.
+fn lost(error: result::DriverError) -> GpuError {
+    GpuError::Lost(format!("{:?}", error.0))
+}
+
+/// Recorded launches.
+struct Recorded(sys::CUgraphExec);
+
+// SAFETY: the driver takes it from any thread.
+unsafe impl Send for Recorded {}
+
+impl Graph for Recorded {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `record` and is nobody else's.
+        let _ = unsafe { result::graph::exec_destroy(self.0) };
+    }
+}
+
+impl Gpu for Card {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn available(&self) -> Result<usize, GpuError> {
+        self.enter()?;
+        result::mem_get_info().map(|(free, _)| free).map_err(lost)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address, GpuError> {
+        self.enter()?;
+        let full = |error: result::DriverError| match error.0 {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => GpuError::OutOfMemory { bytes },
+            _ => lost(error),
+        };
+        // SAFETY: given back by `free`.
+        let address = unsafe { result::malloc_sync(bytes) }.map_err(full)?;
+        // SAFETY: it has just been made, of this length.
+        unsafe { result::memset_d8_async(address, 0, bytes, self.stream) }.map_err(lost)?;
+        Ok(Address(address))
+    }
+
+    fn free(&self, address: Address) {
+        // A broken context may be entered all the same: its memory goes with it if this fails.
+        // SAFETY: the context lives; the address came from `allocate`; freeing waits for the work that uses it.
+        let _ = unsafe { result::ctx::set_current(self.context).and_then(|()| result::free_sync(address.0)) };
+    }
+
+    fn write(&self, to: Address, bytes: &[u8]) -> Result<(), GpuError> {
+        self.enter()?;
+        self.staging.lock().expect("no holder panics").write(self.stream, to, bytes)
+    }
+
+    fn read(&self, from: Address, bytes: &mut [u8]) -> Result<(), GpuError> {
+        self.enter()?;
+        self.staging.lock().expect("no holder panics").read(self.stream, from, bytes, || self.wait())
+    }
+
+    fn launch(&self, kernel: &str, grid: Grid, args: &[u8]) -> Result<(), GpuError> {
+        self.enter()?;
+        let function = self.functions.get(kernel);
+        let function = *function.ok_or_else(|| GpuError::Lost(format!("there is no kernel {kernel}")))?;
+        let mut parameters = [args.as_ptr().cast_mut().cast::<c_void>()];
+        let ([x, y], stream) = (grid.blocks, self.stream);
+        // SAFETY: the kernel takes one struct, which the driver copies before it returns.
+        unsafe {
+            result::launch_kernel(
+                function,
+                (x, y, 1),
+                (grid.threads, 1, 1),
+                grid.shared,
+                stream,
+                &mut parameters,
+            )
+        }
+        .map_err(|error| GpuError::Lost(format!("{kernel}: {:?}", error.0)))
+    }
+
+    fn linear(&self, product: &Linear) -> Result<(), GpuError> {
+        self.enter()?;
+        self.products.run(product, self.stream)
+    }
+
+    fn all_reduce(&self, values: Address, count: usize) -> Result<(), GpuError> {
+        self.enter()?;
+        match &self.comm {
+            Some(comm) => comm.all_reduce(values, count, self.stream),
+            None => Ok(()),
+        }
+    }
+
+    fn rank(&self) -> usize {
+        self.comm.as_ref().map_or(0, Comm::rank)
+    }
+
+    fn ranks(&self) -> usize {
+        self.comm.as_ref().map_or(1, Comm::ranks)
+    }
+
+    fn abort(&self) {
+        self.is_broken.store(true, Ordering::Release);
+        if let Some(comm) = &self.comm {
+            comm.abort();
+        }
+    }
+
+    fn record(
+        &self,
+        work: &mut dyn FnMut() -> Result<(), GpuError>,
+    ) -> Result<Option<Box<dyn Graph>>, GpuError> {
+        self.enter()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream lives as long as the card.
+        unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(lost)?;
+        let worked = work();
+        // SAFETY: the same; a capture must be ended even where the work failed.
+        let graph = unsafe { result::stream::end_capture(self.stream) }.map_err(lost)?;
+        // SAFETY: the graph has just been made.
+        let made = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+        // SAFETY: what was made of it does not need it.
+        unsafe { result::graph::destroy(graph) }.map_err(lost)?;
+        worked?;
+        Ok(Some(Box::new(Recorded(made.map_err(lost)?))))
+    }
+
+    fn replay(&self, graph: &dyn Graph) -> Result<(), GpuError> {
+        self.enter()?;
+        let recorded = graph.as_any().downcast_ref::<Recorded>();
+        let recorded = recorded.ok_or_else(|| GpuError::Lost("another driver's graph".into()))?;
+        // SAFETY: the graph and what it was recorded of are alive: its owner drops it first.
+        unsafe { result::graph::launch(recorded.0, self.stream) }.map_err(lost)
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        // Errors of a context that is lost say nothing new; a reset context is a fresh one for whoever comes next.
+        // SAFETY: the handles are the card's own and nothing uses them any more.
+        unsafe {
+            let _ = result::ctx::set_current(self.context);
+            if !self.is_broken.load(Ordering::Acquire) {
+                let _ = result::stream::synchronize(self.stream);
+            }
+            self.comm = None;
+            self.products.close();
+            let _ = result::module::unload(self.module);
+            let _ = result::stream::destroy(self.stream);
+            let _ = result::primary_ctx::release(self.device);
+            let _ = sys::cuDevicePrimaryCtxReset_v2(self.device);
+        }
+    }
+}

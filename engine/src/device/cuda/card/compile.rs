@@ -1,0 +1,113 @@
+//! Kernels for one kind of GPU, compiled when it is opened.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char};
+
+use cudarc::driver::{result, sys as driver};
+use cudarc::nvrtc::{result as nvrtc, sys};
+
+use super::{CardError, lost};
+use crate::device::cuda::{GpuError, source};
+
+/// Shared memory that a block of the largest kernel asks for; cards from 8.0 on have as much.
+const SHARED_MAX: i32 = 99 << 10;
+
+/// Fails where the compiler is missing.
+pub(super) fn require() -> Result<(), CardError> {
+    // SAFETY: it looks for a library and closes it again.
+    match unsafe { sys::is_culib_present() } {
+        true => Ok(()),
+        false => Err(CardError::NoLibrary {
+            library: "NVRTC (libnvrtc.so)",
+            remedy: "it comes with the CUDA toolkit and with PyPI's nvidia-cuda-nvrtc; name its folder in LD_LIBRARY_PATH",
+        }),
+    }
+}
+
+/// The kernels as a cubin for compute capability `major.minor`.
+pub(crate) fn kernels(major: i32, minor: i32) -> Result<Vec<c_char>, CardError> {
+    let failed = |error: nvrtc::NvrtcError| CardError::Kernels(format!("{:?}", error.0));
+    let source = CString::new(source()).expect("the source has no zero");
+    let program = nvrtc::create_program(&source, Some(c"relserve.cu")).map_err(failed)?;
+    let options = [format!("--gpu-architecture=sm_{major}{minor}"), "--std=c++17".to_owned()];
+    // SAFETY: the program is alive until it is destroyed below, and read by nobody else.
+    unsafe {
+        let compiled = nvrtc::compile_program(program, &options);
+        let image = match compiled {
+            Ok(()) => cubin(program).map_err(failed),
+            Err(error) => Err(match nvrtc::get_program_log(program) {
+                Ok(log) => CardError::Kernels(CStr::from_ptr(log.as_ptr()).to_string_lossy().into_owned()),
+                Err(_) => failed(error),
+            }),
+        };
+        nvrtc::destroy_program(program).map_err(failed)?;
+        image
+    }
+}
+
+/// What a program was compiled to.
+///
+/// # Safety
+/// The program must have been compiled.
+unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Vec<c_char>, nvrtc::NvrtcError> {
+    let mut size = 0;
+    // SAFETY: the program is compiled, and the buffer has the length that the library names.
+    unsafe {
+        sys::nvrtcGetCUBINSize(program, &mut size).result()?;
+        let mut image = vec![0; size];
+        sys::nvrtcGetCUBIN(program, image.as_mut_ptr()).result()?;
+        Ok(image)
+    }
+}
+
+/// The kernels of a loaded module, by name.
+pub(super) fn functions(module: driver::CUmodule) -> Result<HashMap<String, driver::CUfunction>, GpuError> {
+    use driver::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED;
+    let one = |name: String| {
+        let symbol = CString::new(name.as_str()).expect("names of kernels have no zero");
+        // SAFETY: the module is loaded, and its functions live as long as it does.
+        let function = unsafe { result::module::get_function(module, symbol) }.map_err(lost)?;
+        if name.starts_with("attend") {
+            // SAFETY: the same.
+            unsafe { result::function::set_function_attribute(function, SHARED, SHARED_MAX) }
+                .map_err(lost)?;
+        }
+        Ok((name, function))
+    };
+    names().into_iter().map(one).collect()
+}
+
+/// The names of all kernels, as the source declares them.
+fn names() -> Vec<String> {
+    let source = source();
+    let declared = source.lines().filter_map(|line| line.strip_prefix("KERNEL("));
+    declared.filter_map(|rest| rest.split(',').next()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_of_the_source_is_named_once() {
+        let mut names = names();
+        assert!(names.len() >= 20, "{names:?}");
+        names.sort();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+
+    #[test]
+    fn the_kernels_compile_where_the_compiler_is_at_hand() {
+        if require().is_err() {
+            eprintln!("skipped: no NVRTC on this machine");
+            return;
+        }
+        for (major, minor) in [(8, 0), (9, 0)] {
+            let image = kernels(major, minor).expect("the kernels compile");
+            let elf = image[..4].iter().map(|byte| *byte as u8).collect::<Vec<_>>();
+            assert_eq!(elf, b"\x7fELF", "sm_{major}{minor}");
+        }
+    }
+}

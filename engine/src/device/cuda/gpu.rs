@@ -1,0 +1,205 @@
+//! What a decoder asks of a GPU.
+
+use std::sync::Arc;
+
+use crate::checkpoint::Dtype;
+
+/// Why a GPU does not do as it is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GpuError {
+    /// Too little memory; nothing else is wrong.
+    #[error("the GPU has no {bytes} bytes left")]
+    OutOfMemory {
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// Another rank failed.
+    #[error("another rank failed")]
+    OtherRank,
+    /// Everything else: a launch or a library failed, and what the context holds can no longer be trusted.
+    #[error("the GPU failed: {0}")]
+    Lost(String),
+}
+
+/// An address in a GPU's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Address(pub u64);
+
+impl Address {
+    /// What is so many bytes behind it.
+    pub fn at(self, bytes: usize) -> Self {
+        Self(self.0 + bytes as u64)
+    }
+}
+
+/// What numbers of weights, activations, keys and values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// Single precision.
+    F32,
+    /// The upper half of it.
+    Bf16,
+}
+
+impl Element {
+    /// Bytes of one.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+
+    /// What weights of a type are kept as: f16 has a range that activations leave, so it is widened.
+    pub fn of(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 | Dtype::F16 => Self::F32,
+            Dtype::Bf16 => Self::Bf16,
+        }
+    }
+
+    /// The end of its kernels' names.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+/// The extent of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks, in two dimensions.
+    pub blocks: [u32; 2],
+    /// Threads of a block: whole warps.
+    pub threads: u32,
+    /// Bytes of shared memory of a block, beside what the kernel declares.
+    pub shared: u32,
+}
+
+impl Grid {
+    /// `blocks` blocks of `threads` threads.
+    pub(crate) fn rows(blocks: usize, threads: u32) -> Self {
+        Self { blocks: [blocks as u32, 1], threads, shared: 0 }
+    }
+}
+
+/// `y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T + bias`, or that added to `y`. Sums are single precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Linear {
+    /// Rows of `x` and `y`.
+    pub rows: usize,
+    /// Numbers of a row of `y`.
+    pub outputs: usize,
+    /// Numbers of a row of `x`.
+    pub inputs: usize,
+    /// What `x` and `w` hold.
+    pub element: Element,
+    /// Row by row.
+    pub x: Address,
+    /// Row by row.
+    pub w: Address,
+    /// `[outputs]` of `y`'s type.
+    pub bias: Option<Address>,
+    /// Row by row.
+    pub y: Address,
+    /// What `y` holds.
+    pub out: Element,
+    /// Whether `y` keeps what it has and gets the product added.
+    pub adds: bool,
+}
+
+/// Launches that were recorded, to be repeated by [`Gpu::replay`].
+pub trait Graph: Send {
+    /// For the driver that made it.
+    fn as_any(&self) -> &dyn std::any::Any;
+}
+
+/// One GPU and its stream of work, which is done in the order of calls. One thread at a time uses it.
+///
+/// A failed call may show in a later one: after [`GpuError::Lost`] nothing of it can be used but [`Self::free`].
+pub trait Gpu: Send + Sync {
+    /// What it is called.
+    fn name(&self) -> String;
+
+    /// Bytes that could still be allocated.
+    fn available(&self) -> Result<usize, GpuError>;
+
+    /// Memory, all zero.
+    fn allocate(&self, bytes: usize) -> Result<Address, GpuError>;
+
+    /// Gives memory back, when the work that was asked for before is done.
+    fn free(&self, address: Address);
+
+    /// Writes `bytes` to its memory; they may be used again when this returns.
+    fn write(&self, to: Address, bytes: &[u8]) -> Result<(), GpuError>;
+
+    /// Waits for all that was asked for, then reads its memory.
+    fn read(&self, from: Address, bytes: &mut [u8]) -> Result<(), GpuError>;
+
+    /// Runs the kernel of this name; `args` is its struct, as it lies in memory.
+    fn launch(&self, kernel: &str, grid: Grid, args: &[u8]) -> Result<(), GpuError>;
+
+    /// A product with weights.
+    fn linear(&self, product: &Linear) -> Result<(), GpuError>;
+
+    /// `values` = the sum of all ranks' `values`, single precision, the same bits on every rank.
+    fn all_reduce(&self, values: Address, count: usize) -> Result<(), GpuError>;
+
+    /// This rank's number, from 0.
+    fn rank(&self) -> usize;
+
+    /// Number of ranks.
+    fn ranks(&self) -> usize;
+
+    /// Ends whatever this rank or another waits for; for when a rank is lost. Any thread may call it.
+    fn abort(&self);
+
+    /// Records what `work` launches instead of running it. `None`: this driver cannot.
+    fn record(
+        &self,
+        work: &mut dyn FnMut() -> Result<(), GpuError>,
+    ) -> Result<Option<Box<dyn Graph>>, GpuError>;
+
+    /// Runs recorded launches.
+    fn replay(&self, graph: &dyn Graph) -> Result<(), GpuError>;
+}
+
+/// Memory of a GPU that is given back when nobody has it any more.
+pub struct Buffer {
+    gpu: Arc<dyn Gpu>,
+    address: Address,
+    bytes: usize,
+}
+
+impl Buffer {
+    /// `bytes` bytes, all zero.
+    pub fn new(gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Self, GpuError> {
+        let address = gpu.allocate(bytes.max(1))?;
+        Ok(Self { gpu: Arc::clone(gpu), address, bytes })
+    }
+
+    /// A copy of `bytes`.
+    pub fn of(gpu: &Arc<dyn Gpu>, bytes: &[u8]) -> Result<Self, GpuError> {
+        let buffer = Self::new(gpu, bytes.len())?;
+        gpu.write(buffer.address, bytes)?;
+        Ok(buffer)
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.gpu.free(self.address);
+    }
+}

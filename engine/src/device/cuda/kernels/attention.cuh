@@ -1,0 +1,172 @@
+// Attention over runs: a task's rows of queries over a stretch of one part, then the merge of a row's parts.
+//
+// FlashAttention-2 (arXiv 2307.08691), Algorithm 1, with scores in powers of two. A partial result is the unnormalised
+// output, the highest score and the sum of powers: [rows][heads][dim + 2].
+
+struct AttendArgs {
+    const Tables* tables;
+    const void* qkv;    // [tokens, (heads + 2 kv_heads) dim], queries not yet turned
+    const void* keys;   // [blocks, kv_heads, block_tokens, dim] of the layer
+    const void* values; // the same
+    float* partials;
+    void* out; // [tokens, heads dim]
+    int heads;
+    int kv_heads;
+    int dim;
+    int pairs;
+    int block_tokens;
+    int window; // positions back that a query sees, itself included; 0: all
+    float scale; // log2(e) / sqrt(dim)
+};
+
+// A row of a task: the reader and its query head.
+struct Query {
+    Row row;
+    int head;
+    int number; // of the row's partial results
+};
+
+DEVICE Query query_of(const AttendArgs& a, const Task& task, int kv_head, int number) {
+    const int group = a.heads / a.kv_heads, row = task.first + number;
+    const int at = a.tables->parts[task.part].first_row + row / group;
+    Query query = {a.tables->rows[at], kv_head * group + row % group, at};
+    return query;
+}
+
+// Number `i` of a query of `row`, turned by its angle and scaled.
+template <class T> DEVICE float turned(const AttendArgs& a, const T* query, int angle, int i) {
+    const float x = widen(query[i]);
+    if (i >= 2 * a.pairs) return x * a.scale;
+    const float* cosines = a.tables->angles + (size_t)angle * 2 * a.pairs;
+    if (i < a.pairs) return (x * cosines[i] - widen(query[i + a.pairs]) * cosines[i + a.pairs]) * a.scale;
+    return (x * cosines[i - a.pairs] + widen(query[i - a.pairs]) * cosines[i]) * a.scale;
+}
+
+// Whether a query at `position` sees token `i` of a part.
+DEVICE bool sees(const AttendArgs& a, const Part& part, int position, int i) {
+    const int of_key = part.position + i;
+    return (!part.is_causal || of_key <= position) && (a.window == 0 || position - of_key < a.window);
+}
+
+// Where token `i` of a part lies among keys or values.
+DEVICE size_t place_of(const AttendArgs& a, const Part& part, int kv_head, int i) {
+    const int at = part.first_lane + i;
+    const int block = a.tables->blocks[part.first_block + at / a.block_tokens];
+    return (((size_t)block * a.kv_heads + kv_head) * a.block_tokens + at % a.block_tokens) * a.dim;
+}
+
+// One number of a row's result, to where it belongs.
+template <class T> DEVICE void put(const AttendArgs& a, const Query& query, int i, float x, float sum) {
+    if (query.row.is_only) {
+        ((T*)a.out)[((size_t)query.row.token * a.heads + query.head) * a.dim + i] = narrow<T>(x / sum);
+    } else {
+        a.partials[((size_t)query.number * a.heads + query.head) * (a.dim + 2) + i] = x;
+    }
+}
+DEVICE void put_sum(const AttendArgs& a, const Query& query, float highest, float sum) {
+    if (query.row.is_only) return;
+    float* end = a.partials + ((size_t)query.number * a.heads + query.head) * (a.dim + 2) + a.dim;
+    end[0] = highest;
+    end[1] = sum;
+}
+
+#define PLAIN_ROWS 16
+#define PLAIN_TOKENS 32
+#define PLAIN_DIM_MAX 256
+
+// Any number and any width of a head, in single precision: 16 rows, 8 threads each. Shared memory:
+// [16 + 32][dim + 1] and [32][dim] numbers.
+template <class T> DEVICE void attend_plain(const AttendArgs& a) {
+    DYNAMIC_SHARED(memory);
+    SHARED(float, weights, PLAIN_ROWS * PLAIN_TOKENS);
+    const int stride = a.dim + 1, row = threadIdx.x / 8, lane = threadIdx.x % 8, kv_head = blockIdx.y;
+    float* queries = (float*)memory;               // [rows][stride]
+    float* keys = queries + PLAIN_ROWS * stride;   // [tokens][stride]
+    float* values = keys + PLAIN_TOKENS * stride;  // [tokens][dim]
+    for (int number = blockIdx.x; number < a.tables->flat_count; number += gridDim.x) {
+        const Task task = a.tables->flat[number];
+        const Part part = a.tables->parts[task.part];
+        const bool is_row = row < task.count;
+        const Query query = query_of(a, task, kv_head, is_row ? row : 0);
+        const T* from = (const T*)a.qkv +
+                        (size_t)query.row.token * (a.heads + 2 * a.kv_heads) * a.dim + (size_t)query.head * a.dim;
+        __syncthreads(); // the task before has been read
+        for (int i = lane; i < a.dim; i += 8) queries[row * stride + i] = turned(a, from, query.row.angle, i);
+        float sums[PLAIN_DIM_MAX / 8];
+        for (int i = 0; i < PLAIN_DIM_MAX / 8; i++) sums[i] = 0.0f;
+        float highest = NEVER, sum = 0.0f;
+        for (int first = task.from; first < task.to; first += PLAIN_TOKENS) {
+            const int count = smaller(PLAIN_TOKENS, task.to - first);
+            __syncthreads();
+            for (int at = threadIdx.x; at < PLAIN_TOKENS * a.dim; at += blockDim.x) {
+                const int token = at / a.dim, i = at % a.dim;
+                const size_t place = token < count ? place_of(a, part, kv_head, first + token) + i : 0;
+                keys[token * stride + i] = token < count ? widen(((const T*)a.keys)[place]) : 0.0f;
+                values[token * a.dim + i] = token < count ? widen(((const T*)a.values)[place]) : 0.0f;
+            }
+            __syncthreads();
+            float scores[PLAIN_TOKENS / 8], top = highest;
+            for (int j = 0; j < PLAIN_TOKENS / 8; j++) {
+                const int token = lane + 8 * j;
+                float score = 0.0f;
+                for (int i = 0; i < a.dim; i++) score += queries[row * stride + i] * keys[token * stride + i];
+                const bool is_seen = token < count && sees(a, part, query.row.position, first + token);
+                scores[j] = is_seen ? score : NEVER;
+                top = is_seen ? fmaxf(top, score) : top;
+            }
+            top = max_of_lanes<8>(top);
+            const float shrink = exp2f(highest - top);
+            highest = top;
+            float added = 0.0f;
+            for (int j = 0; j < PLAIN_TOKENS / 8; j++) {
+                const float weight = scores[j] == NEVER ? 0.0f : exp2f(scores[j] - top);
+                weights[row * PLAIN_TOKENS + lane + 8 * j] = weight;
+                added += weight;
+            }
+            sum = sum * shrink + sum_of_lanes<8>(added);
+            __syncthreads();
+            for (int i = lane, at = 0; i < a.dim; i += 8, at++) {
+                float x = sums[at] * shrink;
+                for (int token = 0; token < count; token++) {
+                    x += weights[row * PLAIN_TOKENS + token] * values[token * a.dim + i];
+                }
+                sums[at] = x;
+            }
+        }
+        if (is_row) {
+            for (int i = lane, at = 0; i < a.dim; i += 8, at++) put<T>(a, query, i, sums[at], sum);
+            if (lane == 0) put_sum(a, query, highest, sum);
+        }
+    }
+}
+KERNEL(attend_f32, AttendArgs, 128) { attend_plain<float>(a); }
+KERNEL(attend_bf16, AttendArgs, 128) { attend_plain<bf16>(a); }
+
+// Puts together what a token's parts gave. One warp a token and head.
+template <class T> DEVICE void merge(const AttendArgs& a) {
+    const int number = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int token = number / a.heads, head = number % a.heads;
+    if (token >= a.tables->token_count) return;
+    const int from = a.tables->first_reading[token], to = a.tables->first_reading[token + 1];
+    if (from == to) return; // its only part wrote it
+    float highest = NEVER;
+    for (int i = from; i < to; i++) {
+        const float* end = a.partials + ((size_t)a.tables->readings[i] * a.heads + head) * (a.dim + 2) + a.dim;
+        highest = end[1] > 0.0f ? fmaxf(highest, end[0]) : highest;
+    }
+    float sum = 0.0f;
+    for (int i = from; i < to; i++) {
+        const float* end = a.partials + ((size_t)a.tables->readings[i] * a.heads + head) * (a.dim + 2) + a.dim;
+        sum += end[1] * exp2f(end[0] - highest);
+    }
+    for (int d = lane; d < a.dim; d += 32) {
+        float x = 0.0f;
+        for (int i = from; i < to; i++) {
+            const float* one = a.partials + ((size_t)a.tables->readings[i] * a.heads + head) * (a.dim + 2);
+            x += one[d] * exp2f(one[a.dim] - highest);
+        }
+        ((T*)a.out)[((size_t)token * a.heads + head) * a.dim + d] = narrow<T>(x / sum);
+    }
+}
+KERNEL(merge_f32, AttendArgs, 128) { merge<float>(a); }
+KERNEL(merge_bf16, AttendArgs, 128) { merge<bf16>(a); }

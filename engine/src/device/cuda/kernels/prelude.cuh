@@ -1,0 +1,153 @@
+// What the kernels are written in: CUDA C++ without any header, so that NVRTC alone compiles it.
+//
+// Everything that a processor lacks has a name here; the tests give these names another meaning and run the same
+// kernels without a GPU (tests/cuda/emulated.cpp).
+
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#ifndef EMULATED
+
+// A kernel takes one struct of arguments. `threads`: most threads of a block.
+#define KERNEL(name, Args, threads) extern "C" __global__ void __launch_bounds__(threads) name(const Args a)
+#define DEVICE static __device__ __forceinline__
+#define SHARED(Type, name, count) __shared__ Type name[count]
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+
+struct bf16 { u16 bits; };
+
+DEVICE float from_bits(u32 bits) { return __uint_as_float(bits); }
+DEVICE u32 to_bits(float x) { return __float_as_uint(x); }
+
+DEVICE bf16 to_bf16(float x) {
+    bf16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+}
+
+// The pair (low, high) as bf16 in one register.
+DEVICE u32 pack(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+template <class T> DEVICE T from_lane(T x, int other) { return __shfl_xor_sync(0xffffffffu, x, other); }
+
+// Copies 16 bytes from global to shared memory behind the reader's back; zeros where `is_there` is false.
+DEVICE void copy_later(void* to, const void* from, bool is_there) {
+    u32 at = (u32)__cvta_generic_to_shared(to);
+    int bytes = is_there ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+}
+DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most `left` groups of copies are under way.
+template <int left> DEVICE void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory"); }
+
+// Four 8x8 matrices of bf16; lanes 8i..8i+7 give the rows of matrix i. A lane gets of each (PTX ISA, ldmatrix): row
+// lane / 4, columns 2 (lane % 4) and the next; transposed: these two rows, that column.
+DEVICE void load_matrices(u32 (&r)[4], const void* row) {
+    u32 at = (u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+DEVICE void load_transposed(u32 (&r)[4], const void* row) {
+    u32 at = (u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+
+// c[16, 8] += a[16, 16] b[16, 8] (PTX ISA, mma.m16n8k16).
+DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+#endif
+
+#define NEVER (-1e30f) // below every score; its power of two is 0
+
+DEVICE float widen(float x) { return x; }
+DEVICE float widen(bf16 x) { return from_bits((u32)x.bits << 16); }
+template <class T> struct Narrow;
+template <> struct Narrow<float> { DEVICE float of(float x) { return x; } };
+template <> struct Narrow<bf16> { DEVICE bf16 of(float x) { return to_bf16(x); } };
+template <class T> DEVICE T narrow(float x) { return Narrow<T>::of(x); }
+
+DEVICE int smaller(int a, int b) { return a < b ? a : b; }
+DEVICE int larger(int a, int b) { return a > b ? a : b; }
+
+// Sum and maximum over the `lanes` lanes that a lane is among, a power of two.
+template <int lanes> DEVICE float sum_of_lanes(float x) {
+#pragma unroll
+    for (int other = lanes / 2; other > 0; other /= 2) x += from_lane(x, other);
+    return x;
+}
+template <int lanes> DEVICE float max_of_lanes(float x) {
+#pragma unroll
+    for (int other = lanes / 2; other > 0; other /= 2) x = fmaxf(x, from_lane(x, other));
+    return x;
+}
+
+// Sum over a block of whole warps, given to all its threads.
+DEVICE float sum_of_block(float x) {
+    SHARED(float, warps, 32);
+    x = sum_of_lanes<32>(x);
+    __syncthreads(); // whoever still reads an earlier sum
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    float sum = 0.0f;
+    for (int warp = 0; warp < (int)blockDim.x / 32; warp++) sum += warps[warp];
+    return sum;
+}
+
+// ---- What a step computes, at a fixed address, so that a recorded graph finds each step's own.
+
+// Consecutive cached positions that some rows of the step read.
+struct Part {
+    int first_block; // in `blocks`
+    int first_lane;  // where in the first block it begins
+    int tokens;
+    int position;  // of its first token as it is read
+    int is_causal; // a row sees it up to its own position
+    int first_row; // in `rows`
+};
+
+// A token of the step as a reader of a part.
+struct Row {
+    int token;
+    int angle; // row of `angles` by which its queries turn for this part
+    int position;
+    int is_only; // it reads nothing else: no partial result is needed
+};
+
+// Rows of queries over a stretch of a part, for one block of threads.
+struct Task {
+    int part;
+    int first; // of the part's rows times the query heads that share a key-value head
+    int count;
+    int from; // of the part's tokens
+    int to;
+};
+
+struct Tables {
+    const int* tokens;     // [tokens] ids
+    const int* positions;  // [tokens]
+    const int* cells;      // [tokens] block * block_tokens + lane; -1: nothing is kept of it
+    const float* angles;   // [angle rows][2][pairs] cosines, then sines
+    const Task* flat; // tasks of few rows
+    const Task* tall; // tasks of many
+    const Part* parts;
+    const Row* rows;
+    const int* blocks;
+    const int* first_reading; // [tokens + 1], into `readings`
+    const int* readings;      // rows of partial results that make up a token's attention
+    const int* sampled;       // [sampled] tokens whose last hidden states are wanted
+    int token_count;
+    int flat_count;
+    int tall_count;
+    int sampled_count;
+};

@@ -1,0 +1,172 @@
+// Operations on rows of numbers: one block of threads a row.
+
+struct EmbedArgs {
+    const Tables* tables;
+    const void* table;       // [vocabulary of this rank, width]
+    const float* positions;  // [positions, width] or null: learned, added
+    float* out;              // [tokens, width]
+    int width;
+    int first;      // token id of the table's first row
+    int vocabulary; // its rows
+    int offset;     // rows of `positions` before position 0
+};
+
+// A token that another rank has, or that only fills a batch up, is 0.
+template <class T> DEVICE void embed(const EmbedArgs& a) {
+    const int token = blockIdx.x;
+    const bool is_there = token < a.tables->token_count;
+    const int id = is_there ? a.tables->tokens[token] - a.first : -1;
+    const T* row = (const T*)a.table + (size_t)larger(id, 0) * a.width;
+    for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
+        a.out[(size_t)token * a.width + i] = id >= 0 && id < a.vocabulary ? widen(row[i]) : 0.0f;
+    }
+}
+KERNEL(embed_f32, EmbedArgs, 256) { embed<float>(a); }
+KERNEL(embed_bf16, EmbedArgs, 256) { embed<bf16>(a); }
+
+KERNEL(add_positions, EmbedArgs, 256) {
+    const int token = blockIdx.x;
+    if (token >= a.tables->token_count) return;
+    const float* row = a.positions + (size_t)(a.tables->positions[token] + a.offset) * a.width;
+    for (int i = threadIdx.x; i < a.width; i += blockDim.x) a.out[(size_t)token * a.width + i] += row[i];
+}
+
+struct NormArgs {
+    const float* x;      // [rows, width]
+    const float* weight; // [width]
+    const float* bias;   // [width], or null: root mean square
+    void* out;           // [rows, width]; may be `x`
+    int width;
+    float epsilon;
+};
+
+template <class T> DEVICE void norm(const NormArgs& a) {
+    const float* x = a.x + (size_t)blockIdx.x * a.width;
+    T* out = (T*)a.out + (size_t)blockIdx.x * a.width;
+    float mean = 0.0f;
+    if (a.bias) {
+        for (int i = threadIdx.x; i < a.width; i += blockDim.x) mean += x[i];
+        mean = sum_of_block(mean) / a.width;
+    }
+    float squares = 0.0f;
+    for (int i = threadIdx.x; i < a.width; i += blockDim.x) squares += (x[i] - mean) * (x[i] - mean);
+    const float scale = 1.0f / sqrtf(sum_of_block(squares) / a.width + a.epsilon);
+    for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
+        const float y = (x[i] - mean) * scale * a.weight[i];
+        out[i] = narrow<T>(a.bias ? y + a.bias[i] : y);
+    }
+}
+KERNEL(norm_f32, NormArgs, 256) { norm<float>(a); }
+KERNEL(norm_bf16, NormArgs, 256) { norm<bf16>(a); }
+
+struct ActivateArgs {
+    void* in;  // gated: [rows, 2 width], gates first; else [rows, width], which is changed in place
+    void* out; // gated: [rows, width]
+    int width;
+    int is_gated;
+};
+
+template <class T> DEVICE void activate(const ActivateArgs& a) {
+    const size_t row = blockIdx.x;
+    T* in = (T*)a.in + row * a.width * (a.is_gated ? 2 : 1);
+    T* out = (T*)a.out + row * a.width;
+    for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
+        const float x = widen(in[i]);
+        if (a.is_gated) out[i] = narrow<T>(x / (1.0f + expf(-x)) * widen(in[a.width + i]));
+        else in[i] = narrow<T>(fmaxf(x, 0.0f));
+    }
+}
+KERNEL(activate_f32, ActivateArgs, 256) { activate<float>(a); }
+KERNEL(activate_bf16, ActivateArgs, 256) { activate<bf16>(a); }
+
+struct GatherArgs {
+    const Tables* tables;
+    const void* from; // [tokens, width]
+    void* to;         // [sampled, width]
+    int width;
+};
+
+// The rows of tokens that sample. Rows that only fill a batch up are those of token 0.
+template <class T> DEVICE void gather(const GatherArgs& a) {
+    const int row = blockIdx.x;
+    const int token = row < a.tables->sampled_count ? a.tables->sampled[row] : 0;
+    const T* from = (const T*)a.from + (size_t)token * a.width;
+    T* to = (T*)a.to + (size_t)row * a.width;
+    for (int i = threadIdx.x; i < a.width; i += blockDim.x) to[i] = from[i];
+}
+KERNEL(gather_f32, GatherArgs, 256) { gather<float>(a); }
+KERNEL(gather_bf16, GatherArgs, 256) { gather<bf16>(a); }
+
+struct RoundArgs {
+    const float* from;
+    void* to;
+    int count;
+};
+
+template <class T> DEVICE void round_numbers(const RoundArgs& a) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += gridDim.x * blockDim.x) {
+        ((T*)a.to)[i] = narrow<T>(a.from[i]);
+    }
+}
+KERNEL(round_f32, RoundArgs, 256) { round_numbers<float>(a); }
+KERNEL(round_bf16, RoundArgs, 256) { round_numbers<bf16>(a); }
+
+struct RotateArgs {
+    const Tables* tables;
+    void* qkv;           // [tokens, (heads + 2 kv_heads) dim]
+    void* keys;          // [blocks, kv_heads, block_tokens, dim] of the layer
+    void* values;        // the same
+    const float* q_norm; // [dim] or null
+    const float* k_norm;
+    int heads;
+    int kv_heads;
+    int dim;
+    int pairs; // that are turned; 0: none
+    int block_tokens;
+    float epsilon;
+};
+
+// Writes keys, turned to their positions, and values to the pool; normalises queries in place where the model does. One
+// warp a token and head.
+template <class T> DEVICE void rotate_and_write(const RotateArgs& a) {
+    const int queries = a.q_norm ? a.heads : 0, per_token = queries + 2 * a.kv_heads;
+    const int lane = threadIdx.x % 32;
+    const int number = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    const int token = number / per_token, head = number % per_token;
+    if (token >= a.tables->token_count) return;
+    T* all = (T*)a.qkv + (size_t)token * (a.heads + 2 * a.kv_heads) * a.dim;
+    T* own = all + (size_t)(a.heads - queries + head) * a.dim;
+    const bool is_query = head < queries, is_key = !is_query && head < queries + a.kv_heads;
+    const float* weight = is_query ? a.q_norm : is_key ? a.k_norm : 0;
+    float scale = 1.0f;
+    if (weight) {
+        float squares = 0.0f;
+        for (int i = lane; i < a.dim; i += 32) squares += widen(own[i]) * widen(own[i]);
+        scale = 1.0f / sqrtf(sum_of_lanes<32>(squares) / a.dim + a.epsilon);
+    }
+    if (is_query) {
+        for (int i = lane; i < a.dim; i += 32) own[i] = narrow<T>(widen(own[i]) * scale * weight[i]);
+        return;
+    }
+    const int cell = a.tables->cells[token];
+    if (cell < 0) return;
+    const int kv_head = (head - queries) % a.kv_heads, block = cell / a.block_tokens, at = cell % a.block_tokens;
+    T* to = (T*)(is_key ? a.keys : a.values) +
+            (((size_t)block * a.kv_heads + kv_head) * a.block_tokens + at) * a.dim;
+    if (!is_key || a.pairs == 0) {
+        for (int i = lane; i < a.dim; i += 32) {
+            to[i] = weight ? narrow<T>(widen(own[i]) * scale * weight[i]) : own[i];
+        }
+        return;
+    }
+    const float* cosines = a.tables->angles + (size_t)token * 2 * a.pairs;
+    for (int i = lane; i < a.pairs; i += 32) {
+        const int j = i + a.pairs;
+        const float x = widen(own[i]) * scale * (weight ? weight[i] : 1.0f);
+        const float y = widen(own[j]) * scale * (weight ? weight[j] : 1.0f);
+        to[i] = narrow<T>(x * cosines[i] - y * cosines[j]);
+        to[j] = narrow<T>(y * cosines[i] + x * cosines[j]);
+    }
+}
+KERNEL(rotate_f32, RotateArgs, 128) { rotate_and_write<float>(a); }
+KERNEL(rotate_bf16, RotateArgs, 128) { rotate_and_write<bf16>(a); }

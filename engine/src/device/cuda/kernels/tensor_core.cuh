@@ -1,0 +1,193 @@
+// Attention on tensor cores, for bf16 and heads of 64 or 128: the queries of all who read a part are one matrix.
+//
+// `tall`: 64 rows, 16 to each of four warps, which all go through every token. `flat`: 16 rows, as a decode step has, whose
+// tokens the four warps share; each warp's result is merged at the end. Tokens come 64 at a time, the next ones on
+// their way while these are multiplied.
+
+#define TILE_TOKENS 64
+#define WARPS 4
+
+// A tile of rows of DIM numbers in shared memory; 16-byte pieces change places by row, so that eight rows' pieces of one
+// column lie in different banks.
+template <int DIM> DEVICE bf16* piece(bf16* tile, int row, int at) {
+    return tile + row * DIM + ((at ^ (row & 7)) * 8);
+}
+
+// Starts the copies of tokens `first..first + 64` of the part.
+template <int DIM>
+DEVICE void fetch(const AttendArgs& a, const Part& part, int kv_head, int first, int to, bf16* keys, bf16* values) {
+    for (int i = threadIdx.x; i < TILE_TOKENS * (DIM / 8); i += blockDim.x) {
+        const int token = i / (DIM / 8), at = i % (DIM / 8);
+        const bool is_there = first + token < to;
+        const size_t place = is_there ? place_of(a, part, kv_head, first + token) + at * 8 : 0;
+        copy_later(piece<DIM>(keys, token, at), (const bf16*)a.keys + place, is_there);
+        copy_later(piece<DIM>(values, token, at), (const bf16*)a.values + place, is_there);
+    }
+    end_copies();
+}
+
+// Shared memory: queries [ROWS][DIM], then twice keys [64][DIM] and values [64][DIM].
+template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArgs& a) {
+    constexpr int ROWS = TALL ? 16 * WARPS : 16;
+    constexpr int TOKENS = TALL ? TILE_TOKENS : TILE_TOKENS / WARPS; // of a tile, for one warp
+    DYNAMIC_SHARED(memory);
+    SHARED(int, positions, ROWS);
+    bf16* queries = (bf16*)memory;
+    bf16* tiles = queries + ROWS * DIM;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y;
+    const int first_row = TALL ? warp * 16 : 0, first_token = TALL ? 0 : warp * TOKENS;
+    const int upper = first_row + lane / 4, column = 2 * (lane % 4); // this lane's rows are `upper` and the eighth after
+
+    const Task* tasks = TALL ? a.tables->tall : a.tables->flat;
+    const int count = TALL ? a.tables->tall_count : a.tables->flat_count;
+    for (int number = blockIdx.x; number < count; number += gridDim.x) {
+        const Task task = tasks[number];
+        const Part part = a.tables->parts[task.part];
+        __syncthreads(); // the task before has been read
+        if (task.from < task.to) fetch<DIM>(a, part, kv_head, task.from, task.to, tiles, tiles + TILE_TOKENS * DIM);
+        for (int i = threadIdx.x; i < ROWS * (DIM / 8); i += blockDim.x) {
+            const int row = i / (DIM / 8), at = i % (DIM / 8);
+            bf16* to = piece<DIM>(queries, row, at);
+            const Query query = query_of(a, task, kv_head, row < task.count ? row : 0);
+            const bf16* from = (const bf16*)a.qkv + (size_t)query.row.token * (a.heads + 2 * a.kv_heads) * DIM +
+                               (size_t)query.head * DIM;
+            for (int j = 0; j < 8; j++) to[j] = to_bf16(turned(a, from, query.row.angle, at * 8 + j));
+            if (at == 0) positions[row] = query.row.position;
+        }
+        float sums[DIM / 8][4], highest[2] = {NEVER, NEVER}, sum[2] = {0.0f, 0.0f};
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0.0f;
+
+        int buffer = 0;
+        for (int first = task.from; first < task.to; first += TILE_TOKENS, buffer ^= 1) {
+            bf16* keys = tiles + buffer * 2 * TILE_TOKENS * DIM;
+            bf16* values = keys + TILE_TOKENS * DIM;
+            if (first + TILE_TOKENS < task.to) {
+                bf16* next = tiles + (buffer ^ 1) * 2 * TILE_TOKENS * DIM;
+                fetch<DIM>(a, part, kv_head, first + TILE_TOKENS, task.to, next, next + TILE_TOKENS * DIM);
+                await_copies<1>();
+            } else {
+                await_copies<0>();
+            }
+            __syncthreads();
+
+            float scores[TOKENS / 8][4];
+#pragma unroll
+            for (int n = 0; n < TOKENS / 8; n++) scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.0f;
+#pragma unroll
+            for (int k = 0; k < DIM / 16; k++) {
+                u32 left[4];
+                load_matrices(left, piece<DIM>(queries, first_row + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+                for (int n = 0; n < TOKENS / 16; n++) {
+                    u32 right[4];
+                    const int token = first_token + n * 16 + (lane / 16) * 8 + lane % 8;
+                    load_matrices(right, piece<DIM>(keys, token, 2 * k + (lane / 8) % 2));
+                    multiply(scores[2 * n], left, right[0], right[1]);
+                    multiply(scores[2 * n + 1], left, right[2], right[3]);
+                }
+            }
+
+            float top[2] = {highest[0], highest[1]};
+#pragma unroll
+            for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int token = first + first_token + n * 8 + column + i % 2;
+                    const bool is_seen = token < task.to && sees(a, part, positions[upper + 8 * (i / 2)], token);
+                    scores[n][i] = is_seen ? scores[n][i] : NEVER;
+                    top[i / 2] = fmaxf(top[i / 2], scores[n][i]);
+                }
+            }
+            float shrink[2];
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                top[half] = max_of_lanes<4>(top[half]);
+                shrink[half] = exp2f(highest[half] - top[half]);
+                highest[half] = top[half];
+                sum[half] *= shrink[half];
+            }
+#pragma unroll
+            for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const float score = scores[n][i];
+                    scores[n][i] = score == NEVER ? 0.0f : exp2f(score - top[i / 2]);
+                    sum[i / 2] += scores[n][i];
+                }
+            }
+#pragma unroll
+            for (int n = 0; n < DIM / 8; n++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) sums[n][i] *= shrink[i / 2];
+            }
+#pragma unroll
+            for (int k = 0; k < TOKENS / 16; k++) {
+                u32 left[4] = {pack(scores[2 * k][0], scores[2 * k][1]), pack(scores[2 * k][2], scores[2 * k][3]),
+                               pack(scores[2 * k + 1][0], scores[2 * k + 1][1]),
+                               pack(scores[2 * k + 1][2], scores[2 * k + 1][3])};
+#pragma unroll
+                for (int n = 0; n < DIM / 16; n++) {
+                    u32 right[4];
+                    const int token = first_token + k * 16 + ((lane / 8) % 2) * 8 + lane % 8;
+                    load_transposed(right, piece<DIM>(values, token, 2 * n + lane / 16));
+                    multiply(sums[2 * n], left, right[0], right[1]);
+                    multiply(sums[2 * n + 1], left, right[2], right[3]);
+                }
+            }
+            __syncthreads(); // the next but one tile takes this place
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) sum[half] = sum_of_lanes<4>(sum[half]);
+
+        if (!TALL) {
+            // The tiles are free: [WARPS][16][DIM + 2] results of the warps.
+            float* results = (float*)tiles;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float* own = results + (warp * 16 + upper + 8 * half) * (DIM + 2);
+#pragma unroll
+                for (int n = 0; n < DIM / 8; n++) {
+                    own[n * 8 + column] = sums[n][2 * half];
+                    own[n * 8 + column + 1] = sums[n][2 * half + 1];
+                }
+                if (lane % 4 == 0) {
+                    own[DIM] = highest[half];
+                    own[DIM + 1] = sum[half];
+                }
+            }
+            __syncthreads();
+            for (int i = threadIdx.x; i < task.count * DIM; i += blockDim.x) {
+                const int row = i / DIM, d = i % DIM;
+                float top = NEVER, all = 0.0f, x = 0.0f;
+                for (int w = 0; w < WARPS; w++) top = fmaxf(top, results[(w * 16 + row) * (DIM + 2) + DIM]);
+                for (int w = 0; w < WARPS; w++) {
+                    const float* one = results + (w * 16 + row) * (DIM + 2);
+                    const float weight = exp2f(one[DIM] - top);
+                    x += one[d] * weight;
+                    all += one[DIM + 1] * weight;
+                }
+                const Query query = query_of(a, task, kv_head, row);
+                put<bf16>(a, query, d, x, all);
+                if (d == 0) put_sum(a, query, top, all);
+            }
+        } else {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int row = upper + 8 * half;
+                if (row >= task.count) continue;
+                const Query query = query_of(a, task, kv_head, row);
+#pragma unroll
+                for (int n = 0; n < DIM / 8; n++) {
+                    put<bf16>(a, query, n * 8 + column, sums[n][2 * half], sum[half]);
+                    put<bf16>(a, query, n * 8 + column + 1, sums[n][2 * half + 1], sum[half]);
+                }
+                if (lane % 4 == 0) put_sum(a, query, highest[half], sum[half]);
+            }
+        }
+    }
+}
+KERNEL(attend_flat_64, AttendArgs, 128) { attend_on_tensor_cores<64, false>(a); }
+KERNEL(attend_tall_64, AttendArgs, 128) { attend_on_tensor_cores<64, true>(a); }
+KERNEL(attend_flat_128, AttendArgs, 128) { attend_on_tensor_cores<128, false>(a); }
+KERNEL(attend_tall_128, AttendArgs, 128) { attend_on_tensor_cores<128, true>(a); }

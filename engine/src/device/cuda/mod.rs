@@ -1,0 +1,14 @@
+//! CUDA: kernels of our own, and the seam behind which a driver runs them.
+//!
+//! [`Gpu`] is all that the decoder asks of a driver: memory, kernels by name, products, sums over ranks. [`Card`] is
+//! the real one, whose libraries are looked for at run time, so that one binary serves machines with and without a GPU. The tests
+//! have another, which runs the same kernels on the processor.
+
+mod card;
+mod gpu;
+mod kernels;
+
+pub use card::{Card, CardError, cards};
+pub use gpu::{Address, Buffer, Element, Gpu, GpuError, Graph, Grid, Linear};
+pub(crate) use kernels::Args;
+pub use kernels::source;

@@ -1,0 +1,96 @@
+//! An eye on GPUs that wait for one another: a rank that hangs would hold all of them for ever.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::device::cuda::Gpu;
+
+/// Ends all ranks together where a step does not end.
+pub(super) struct Watchdog {
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    now: Mutex<Now>,
+    wake: Condvar,
+}
+
+/// What is watched.
+#[derive(Default)]
+struct Now {
+    /// Number of the step that runs, while one does.
+    step: Option<u64>,
+    /// Steps that were watched.
+    steps: u64,
+    is_over: bool,
+}
+
+/// A step that is watched until this is dropped.
+pub(super) struct Watch<'a>(&'a State);
+
+impl Watchdog {
+    /// Watches the steps of `gpus`, each of which may take `limit`.
+    pub(super) fn new(gpus: Vec<Arc<dyn Gpu>>, limit: Duration) -> Self {
+        let state = Arc::new(State::default());
+        let own = Arc::clone(&state);
+        let thread = std::thread::spawn(move || own.run(&gpus, limit));
+        Self { state, thread: Some(thread) }
+    }
+
+    /// A step begins.
+    pub(super) fn watch(&self) -> Watch<'_> {
+        self.state.change(|now| {
+            now.steps += 1;
+            now.step = Some(now.steps);
+        });
+        Watch(&self.state)
+    }
+}
+
+impl State {
+    fn change(&self, change: impl FnOnce(&mut Now)) {
+        change(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner));
+        self.wake.notify_all();
+    }
+
+    fn run(&self, gpus: &[Arc<dyn Gpu>], limit: Duration) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        while !now.is_over {
+            let Some(step) = now.step else {
+                now = self.wake.wait(now).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let is_running = |now: &mut Now| now.step == Some(step) && !now.is_over;
+            let waited = self.wake.wait_timeout_while(now, limit, is_running);
+            let (after, waiting) = waited.unwrap_or_else(PoisonError::into_inner);
+            now = after;
+            if waiting.timed_out() {
+                tracing::error!(
+                    step,
+                    seconds = limit.as_secs(),
+                    "a step of several GPUs does not end: all ranks are ended"
+                );
+                gpus.iter().for_each(|gpu| gpu.abort());
+                now.step = None;
+            }
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.change(|now| now.step = None);
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.state.change(|now| now.is_over = true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

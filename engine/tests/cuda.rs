@@ -1,0 +1,156 @@
+//! The CUDA twin without a GPU: its kernels run on the processor (cuda/emulated.cpp), everything else is the code that
+//! runs on a GPU. It answers as the processor's own engine does.
+
+mod common;
+#[path = "cuda/emulated.rs"]
+mod emulated;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{Bytes, Slot, TokenId};
+use common::{Blocks, Row, difference, tokens};
+use emulated::Emulated;
+use engine::Keep;
+use engine::checkpoint::Dtype;
+use engine::checkpoint::config::Family;
+use engine::checkpoint::synthetic::Synthetic;
+use engine::device::Cpu;
+use engine::device::cuda::Gpu;
+use engine::parallel::{Memory, Ranks, StepError};
+
+const BLOCK: usize = 16;
+const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
+
+/// Largest difference from the processor, in units of the largest logit: sums in another order.
+const TOLERANCE: f32 = 2e-5;
+
+/// The same where both round to bf16: a sum on the border of two numbers goes either way, by 2^-8 of itself.
+const ROUNDED_TOLERANCE: f32 = 3e-2;
+
+fn on_cpu(model: &Synthetic) -> Ranks {
+    let cpu = Arc::new(Cpu::with_isa(Some(2), common::widening()).expect("threads start"));
+    Ranks::load(&model.config, &model.weights(), &[cpu], common::keep(common::widening()))
+        .expect("the model is complete")
+}
+
+fn on_gpus(model: &Synthetic, gpus: &[Arc<Emulated>]) -> Ranks {
+    let cpu = |_| Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
+    let cpus: Vec<Arc<Cpu>> = gpus.iter().map(cpu).collect();
+    let gpus: Vec<Arc<dyn Gpu>> = gpus.iter().map(|gpu| Arc::clone(gpu) as Arc<dyn Gpu>).collect();
+    Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &cpus), Keep::default())
+        .expect("the model divides and fits")
+}
+
+/// A model on some ranks, with a pool.
+struct Running {
+    ranks: Ranks,
+    memory: Vec<Memory>,
+}
+
+impl Running {
+    fn new(ranks: Ranks) -> Self {
+        let shape = ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("blocks fit");
+        let memory = ranks.memory(shape).expect("the pool fits");
+        Self { ranks, memory }
+    }
+
+    /// Logits of what the slots sample; the highest of each row must be the first of its logits.
+    fn compute(&mut self, slots: &[Slot]) -> Result<Vec<Vec<f32>>, StepError> {
+        let hidden = self.ranks.forward(&mut self.memory, slots)?;
+        let (rows, vocab) = (hidden.rows(), self.ranks.config().vocab);
+        let logits = self.ranks.logits(&mut self.memory, &hidden, 0..rows)?;
+        let wanted: Vec<usize> = (0..rows).map(|row| 1 + row % 3).collect();
+        let highest = self.ranks.highest(&mut self.memory, &hidden, (&wanted, vocab - 2))?;
+        for ((row, wanted), found) in logits.chunks_exact(vocab).zip(&wanted).zip(&highest) {
+            let mut order: Vec<usize> = (0..vocab - 2).collect();
+            order.sort_by(|a, b| row[*b].total_cmp(&row[*a]).then(a.cmp(b)));
+            let expected: Vec<(f32, u32)> =
+                order[..*wanted].iter().map(|token| (row[*token], *token as u32)).collect();
+            assert_eq!(found.kept().expect("all logits are numbers"), expected);
+        }
+        Ok(logits.chunks_exact(vocab).map(<[f32]>::to_vec).collect())
+    }
+}
+
+/// Three rows on one template of two blocks, one of them in two chunks, one with a long prompt, then decode steps of all.
+fn logits(ranks: Ranks, seed: u64) -> Vec<Vec<f32>> {
+    let (mut running, mut blocks) = (Running::new(ranks), Blocks::default());
+    let prompt = |row: u64| [tokens(seed, 2 * BLOCK), tokens(seed + row, 5 + 9 * row as usize)].concat();
+    let first = Row { cuts: vec![2], ..Row::new(1, prompt(1), 96, BLOCK, &mut blocks) };
+    let mut rows = vec![first.clone()];
+    rows.extend((2..4).map(|id| Row::new(id, prompt(id), 96, BLOCK, &mut blocks).sharing(&first, 2)));
+    let mut found = Vec::new();
+    let mut compute = |slots: &[Slot]| found.extend(running.compute(slots).expect("no rank fails"));
+    compute(&[rows[0].slot(0..40)]);
+    compute(&[rows[0].slot(40..rows[0].prompt), rows[1].slot(32..50), rows[2].slot(32..rows[2].prompt)]);
+    compute(&[rows[1].slot(50..rows[1].prompt)]);
+    for token in 0..4 {
+        rows.iter_mut().for_each(|row| row.tokens.push(TokenId(7 * token + 3)));
+        compute(&rows.iter().map(Row::decode).collect::<Vec<_>>());
+    }
+    found
+}
+
+/// Compares emulated GPUs with the processor.
+fn check(model: &Synthetic, ranks: usize) {
+    let Some(gpus) = emulated::gpus(ranks) else { return };
+    let (expected, found) = (logits(on_cpu(model), model.seed), logits(on_gpus(model, &gpus), model.seed));
+    let tolerance = if model.dtype == Dtype::Bf16 { ROUNDED_TOLERANCE } else { TOLERANCE };
+    assert_eq!(found.len(), expected.len());
+    for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let (apart, family) = (difference(found, expected), model.config.family);
+        assert!(apart < tolerance, "{family:?} {:?} on {ranks} GPUs, row {row}: {apart}", model.dtype);
+    }
+    assert!(gpus.iter().all(|gpu| gpu.replays.load(Ordering::SeqCst) > 0), "decode steps are recorded");
+}
+
+#[test]
+fn logits_are_the_processors_in_every_family() {
+    for family in FAMILIES {
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            check(&Synthetic { dtype, ..Synthetic::tiny(family, 71) }, 1);
+        }
+    }
+}
+
+#[test]
+fn logits_are_the_processors_on_tensor_cores() {
+    for (family, dim) in [(Family::Qwen2, 64), (Family::Llama, 128)] {
+        let mut model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 72) };
+        model.config.head_dim = dim;
+        check(&model, 1);
+    }
+}
+
+#[test]
+fn logits_are_the_processors_on_two_and_four_gpus() {
+    for family in FAMILIES {
+        for ranks in [2, 4] {
+            check(&Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(family, 73) }, ranks);
+        }
+    }
+}
+
+#[test]
+fn logits_are_the_processors_where_the_head_is_tied_the_window_slides_or_opt_projects() {
+    let mut tied = Synthetic::tiny(Family::Qwen2, 74);
+    tied.config.tied_head = true;
+    check(&tied, 1);
+    let mut sliding = Synthetic::tiny(Family::Mistral, 75);
+    sliding.config.sliding_window = Some(23);
+    check(&sliding, 1);
+    let mut on_tensor_cores = Synthetic { dtype: Dtype::Bf16, ..sliding };
+    on_tensor_cores.config.head_dim = 64;
+    check(&on_tensor_cores, 1);
+    let mut projecting = Synthetic::tiny(Family::Opt, 76);
+    projecting.config.embedding = 16;
+    projecting.config.norm_first = false;
+    projecting.config.final_norm = false;
+    check(&projecting, 1);
+    check(&projecting, 2);
+    let mut odd = Synthetic::tiny(Family::Llama, 77);
+    (odd.config.heads, odd.config.kv_heads, odd.config.head_dim) = (12, 12, 20);
+    odd.config.intermediate = 44;
+    check(&odd, 1);
+}

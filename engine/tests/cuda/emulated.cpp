@@ -1,0 +1,260 @@
+// The kernels of the GPU on a processor: every thread of a block is a fiber, blocks run one after another.
+//
+// Here the names of kernels/prelude.cuh mean the same as on a GPU, done slowly: a barrier or an exchange between lanes gives the
+// processor to the next fiber until all have come. A block that would hang on a GPU, because some of its threads miss a
+// barrier, ends with a message.
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <ucontext.h>
+#include <vector>
+
+#define EMULATED
+#define DEVICE static inline
+#define SHARED(Type, name, count) static thread_local Type name[count]
+#define DYNAMIC_SHARED(name) unsigned char* name = emulated::block->memory
+#define KERNEL(name, Args, threads)                                                                              \
+    static void body_##name(const Args& a);                                                                      \
+    extern "C" void kernel_##name(const void* args) { body_##name(*(const Args*)args); }                         \
+    static void body_##name(const Args& a)
+
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+struct Index {
+    u32 x = 0, y = 0, z = 0;
+};
+
+namespace emulated {
+
+constexpr size_t STACK = 64 << 10;
+constexpr size_t MEMORY_MAX = 227 << 10; // shared memory of a block on sm_90
+constexpr int LANES = 32;
+
+enum class At { Work, Warp, Block, End };
+
+struct Fiber {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack{new char[STACK]};
+    At at = At::Work;
+};
+
+// What the lanes of a warp hand to one another.
+struct Exchange {
+    u64 words[LANES];
+    u32 registers[LANES][6];
+};
+
+struct Block {
+    std::vector<Fiber> fibers;
+    std::vector<Exchange> warps;
+    ucontext_t scheduler;
+    void (*kernel)(const void*);
+    const void* args;
+    unsigned char* memory;
+    int running;
+};
+
+static thread_local Block* block;
+
+static int lane() { return block->running % LANES; }
+static Exchange& exchange() { return block->warps[block->running / LANES]; }
+
+static void wait_at(At at) {
+    Fiber& fiber = block->fibers[block->running];
+    fiber.at = at;
+    swapcontext(&fiber.context, &block->scheduler);
+}
+
+static void run_fiber() {
+    block->kernel(block->args);
+    block->fibers[block->running].at = At::End;
+}
+
+} // namespace emulated
+
+static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
+
+static inline void __syncthreads() { emulated::wait_at(emulated::At::Block); }
+static inline void sync_warp() { emulated::wait_at(emulated::At::Warp); }
+
+struct bf16 {
+    u16 bits;
+};
+
+DEVICE float from_bits(u32 bits) {
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+DEVICE u32 to_bits(float x) {
+    u32 bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+DEVICE bf16 to_bf16(float x) {
+    u32 bits = to_bits(x);
+    if ((bits & 0x7fffffff) > 0x7f800000) return {(u16)0x7fff};
+    return {(u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
+}
+DEVICE u32 pack(float low, float high) { return to_bf16(low).bits | (u32)to_bf16(high).bits << 16; }
+
+template <class T> DEVICE T from_lane(T x, int other) {
+    static_assert(sizeof(T) <= 8);
+    memcpy(&emulated::exchange().words[emulated::lane()], &x, sizeof(T));
+    sync_warp();
+    T y;
+    memcpy(&y, &emulated::exchange().words[emulated::lane() ^ other], sizeof(T));
+    sync_warp();
+    return y;
+}
+
+DEVICE void copy_later(void* to, const void* from, bool is_there) {
+    // Both ends must be aligned, as on a GPU.
+    if ((uintptr_t)to % 16 || (is_there && (uintptr_t)from % 16)) {
+        fprintf(stderr, "a copy of 16 bytes is not aligned\n");
+        abort();
+    }
+    if (is_there) memcpy(to, from, 16);
+    else memset(to, 0, 16);
+}
+DEVICE void end_copies() {}
+template <int left> DEVICE void await_copies() {}
+
+// ldmatrix: each lane's address is a row of a matrix.
+DEVICE void load_matrices(u32 (&r)[4], const void* row, bool is_transposed = false) {
+    auto& exchange = emulated::exchange();
+    const int lane = emulated::lane();
+    exchange.words[lane] = (u64)row;
+    sync_warp();
+    auto element = [&](int matrix, int row, int column) { return (u32)((const u16*)exchange.words[8 * matrix + row])[column]; };
+    for (int matrix = 0; matrix < 4; matrix++) {
+        const int major = lane / 4, minor = 2 * (lane % 4);
+        r[matrix] = is_transposed ? element(matrix, minor, major) | element(matrix, minor + 1, major) << 16
+                                  : element(matrix, major, minor) | element(matrix, major, minor + 1) << 16;
+    }
+    sync_warp();
+}
+DEVICE void load_transposed(u32 (&r)[4], const void* row) { load_matrices(r, row, true); }
+
+// mma.m16n8k16, by the fragments of the PTX ISA.
+DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    auto& exchange = emulated::exchange();
+    const int lane = emulated::lane();
+    u32* own = exchange.registers[lane];
+    memcpy(own, a, 16);
+    own[4] = b0;
+    own[5] = b1;
+    sync_warp();
+    auto half = [](u32 pair, int i) { return from_bits(i ? pair & 0xffff0000u : pair << 16); };
+    auto left = [&](int row, int k) {
+        const int of = (row % 8) * 4 + (k % 8) / 2;
+        return half(exchange.registers[of][row / 8 + 2 * (k / 8)], k % 2);
+    };
+    auto right = [&](int k, int column) {
+        const int of = column * 4 + (k % 8) / 2;
+        return half(exchange.registers[of][4 + k / 8], k % 2);
+    };
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+        float sum = c[i];
+        for (int k = 0; k < 16; k++) sum += left(row, k) * right(k, column);
+        c[i] = sum;
+    }
+    sync_warp();
+}
+
+#include "prelude.cuh"
+#include "rows.cuh"
+#include "attention.cuh"
+#include "tensor_core.cuh"
+#include "highest.cuh"
+
+namespace emulated {
+
+// Whether all of the fibers `first..last` that have not ended are at `at`.
+static bool have_come(At at, int first, int last) {
+    bool any = false;
+    for (int i = first; i < last; i++) {
+        if (block->fibers[i].at == At::End) continue;
+        if (block->fibers[i].at != at) return false;
+        any = true;
+    }
+    return any;
+}
+
+static void release(int first, int last) {
+    for (int i = first; i < last; i++) {
+        if (block->fibers[i].at != At::End) block->fibers[i].at = At::Work;
+    }
+}
+
+// Runs one block to its end; whether all its threads got there.
+static bool run_block() {
+    const int threads = (int)blockDim.x;
+    for (int i = 0; i < threads; i++) {
+        Fiber& fiber = block->fibers[i];
+        fiber.at = At::Work;
+        getcontext(&fiber.context);
+        fiber.context.uc_stack.ss_sp = fiber.stack.get();
+        fiber.context.uc_stack.ss_size = STACK;
+        fiber.context.uc_link = &block->scheduler;
+        makecontext(&fiber.context, run_fiber, 0);
+    }
+    for (;;) {
+        bool moved = false, left = false;
+        for (int i = 0; i < threads; i++) {
+            Fiber& fiber = block->fibers[i];
+            if (fiber.at == At::Work) {
+                block->running = i;
+                threadIdx.x = (u32)i;
+                swapcontext(&block->scheduler, &fiber.context);
+                moved = true;
+            }
+            left |= fiber.at != At::End;
+            if (i % LANES == LANES - 1 || i == threads - 1) {
+                const int first = i - i % LANES;
+                if (have_come(At::Warp, first, i + 1)) {
+                    release(first, i + 1);
+                    i = first - 1; // the warp goes on at once
+                }
+            }
+        }
+        if (!left) return true;
+        if (have_come(At::Block, 0, threads)) release(0, threads);
+        else if (!moved) return false;
+    }
+}
+
+} // namespace emulated
+
+// Runs a grid; 0, or why it cannot: 1 shared memory, 2 a barrier that not all threads come to.
+extern "C" int emulated_launch(void (*kernel)(const void*), const void* args, const u32* grid, u32 threads, u32 memory) {
+    using namespace emulated;
+    if (memory > MEMORY_MAX) return 1;
+    Block own;
+    own.fibers.resize(threads);
+    own.warps.resize((threads + LANES - 1) / LANES);
+    // Whatever a kernel reads before it writes it is not a number.
+    std::vector<unsigned char> shared(memory + 128, 0xff);
+    own.memory = (unsigned char*)(((uintptr_t)shared.data() + 127) / 128 * 128);
+    own.kernel = kernel;
+    own.args = args;
+    block = &own;
+    blockDim = {threads, 1, 1};
+    gridDim = {grid[0], grid[1], 1};
+    for (u32 y = 0; y < grid[1]; y++) {
+        for (u32 x = 0; x < grid[0]; x++) {
+            blockIdx = {x, y, 0};
+            if (!run_block()) return 2;
+        }
+    }
+    block = nullptr;
+    return 0;
+}
