@@ -8,7 +8,8 @@ mod emulated;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{Bytes, Slot, TokenId};
+use base::text::ByteText;
+use base::{Bytes, Constraint, Generation, Slot, TokenCount, TokenId};
 use common::{Blocks, Row, difference, tokens};
 use emulated::Emulated;
 use engine::Keep;
@@ -16,8 +17,10 @@ use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
-use engine::device::cuda::Gpu;
+use engine::device::cuda::{Gpu, GpuError};
+use engine::executor::{LocalExecutor, PoolSettings};
 use engine::parallel::{Memory, Ranks, StepError};
+use engine::pool::PoolError;
 
 const BLOCK: usize = 16;
 const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
@@ -61,7 +64,7 @@ impl Running {
         let (rows, vocab) = (hidden.rows(), self.ranks.config().vocab);
         let logits = self.ranks.logits(&mut self.memory, &hidden, 0..rows)?;
         let wanted: Vec<usize> = (0..rows).map(|row| 1 + row % 3).collect();
-        let highest = self.ranks.highest(&mut self.memory, &hidden, (&wanted, vocab - 2))?;
+        let highest = self.ranks.highest(&mut self.memory, &hidden, (&wanted, vocab - 2), &[])?;
         for ((row, wanted), found) in logits.chunks_exact(vocab).zip(&wanted).zip(&highest) {
             let mut order: Vec<usize> = (0..vocab - 2).collect();
             order.sort_by(|a, b| row[*b].total_cmp(&row[*a]).then(a.cmp(b)));
@@ -153,4 +156,119 @@ fn logits_are_the_processors_where_the_head_is_tied_the_window_slides_or_opt_pro
     (odd.config.heads, odd.config.kv_heads, odd.config.head_dim) = (12, 12, 20);
     odd.config.intermediate = 44;
     check(&odd, 1);
+}
+
+/// Rows of all kinds to their ends: what each says.
+fn texts(mut executor: LocalExecutor) -> Vec<String> {
+    let choice = Constraint::Choice(["good", "bad", "neither good nor bad"].map(Into::into).into());
+    let generations = [
+        Generation::default(),
+        Generation { temperature: 0.9, top_k: Some(5), ..Generation::default() },
+        Generation { constraint: Some(choice.clone()), ..Generation::default() },
+        Generation { constraint: Some(choice), temperature: 1.2, top_k: Some(3), ..Generation::default() },
+        Generation { constraint: Some(Constraint::Integer { low: -50, high: 999 }), ..Generation::default() },
+        Generation { temperature: 0.9, top_p: 0.8, ..Generation::default() },
+    ];
+    let mut blocks = Blocks::default();
+    let row = |(id, generation): (u64, Generation)| {
+        let generation = Generation { output_max: TokenCount(24), ..generation };
+        let row = Row::new(id, tokens(90 + id, 9 + 5 * id as usize), 96, BLOCK, &mut blocks);
+        Row { generation: Arc::new(generation), ..row }
+    };
+    // Rows without a constraint are sampled by themselves first: the last of them needs all its logits.
+    let mut rows: Vec<Row> = (0..).zip(generations).map(row).collect();
+    let mut said = vec![String::new(); rows.len()];
+    for members in [0..5, 5..6] {
+        let mut live: Vec<usize> = members.collect();
+        let mut computed = vec![0; rows.len()];
+        while !live.is_empty() {
+            let slots = live.iter().map(|at| rows[*at].rest(computed[*at])).collect();
+            live.iter().for_each(|at| computed[*at] = rows[*at].tokens.len());
+            let results = common::step(&mut executor, slots);
+            let mut next = Vec::new();
+            for (at, result) in live.into_iter().zip(results) {
+                let sampled = result.expect("logits are numbers");
+                rows[at].tokens.extend(&sampled.tokens);
+                said[at] += &sampled.text;
+                if sampled.end.is_none() {
+                    next.push(at);
+                }
+            }
+            live = next;
+        }
+    }
+    said
+}
+
+fn executor(ranks: Ranks) -> Result<LocalExecutor, PoolError> {
+    let settings = PoolSettings { block_tokens: BLOCK as u32, kv_bytes: Bytes(4 << 20) };
+    LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings)
+}
+
+#[test]
+fn rows_say_what_they_say_on_the_processor_drawn_among_what_their_constraints_allow() {
+    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Qwen2, 81) };
+    let expected = texts(executor(on_cpu(&model)).expect("the pool fits"));
+    assert!(["good", "bad", "neither good nor bad"].contains(&expected[2].as_str()), "{expected:?}");
+    for ranks in [1, 2] {
+        let Some(gpus) = emulated::gpus(ranks) else { return };
+        let found = texts(executor(on_gpus(&model, &gpus)).expect("the pool fits"));
+        assert_eq!(found, expected, "on {ranks} GPUs");
+    }
+}
+
+/// One prefill step, then so many decode steps, on a bare GPU.
+fn run(gpus: &[Arc<Emulated>], model: &Synthetic, steps: u32) -> Result<Vec<Vec<f32>>, StepError> {
+    let (mut running, mut blocks) = (Running::new(on_gpus(model, gpus)), Blocks::default());
+    let mut row = Row::new(1, tokens(model.seed, 30), 96, BLOCK, &mut blocks);
+    let mut found = running.compute(&[row.slot(0..30)])?;
+    for token in 0..steps {
+        row.tokens.push(TokenId(5 * token + 1));
+        found.extend(running.compute(&[row.decode()])?);
+    }
+    Ok(found)
+}
+
+#[test]
+fn a_replayed_step_gives_the_bits_of_a_launched_one() {
+    let model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 82) };
+    let (Some(recorded), Some(launched)) = (emulated::gpus(1), emulated::gpus(1)) else { return };
+    launched[0].records.store(false, Ordering::SeqCst);
+    let found = [&recorded, &launched].map(|gpus| run(gpus, &model, 6).expect("nothing fails"));
+    assert_eq!(found[0], found[1]);
+    let replays = [&recorded, &launched].map(|gpus| gpus[0].replays.load(Ordering::SeqCst));
+    assert_eq!(replays, [5, 0]);
+}
+
+#[test]
+fn a_launch_that_fails_fails_the_step_on_all_ranks_and_none_waits() {
+    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 83) };
+    let Some(sound) = emulated::gpus(2) else { return };
+    run(&sound, &model, 2).expect("nothing fails");
+    let loading = emulated::gpus(2).expect("there is a compiler");
+    drop(Running::new(on_gpus(&model, &loading)));
+    let [before, calls] = [&loading, &sound].map(|gpus| gpus[0].calls.load(Ordering::SeqCst));
+    // At calls all over the steps, on either rank.
+    for (number, at) in (before + 1..calls).step_by(((calls - before) / 12) as usize).enumerate() {
+        let gpus = emulated::gpus(2).expect("there is a compiler");
+        gpus[number % 2].fails_at.store(at, Ordering::SeqCst);
+        match run(&gpus, &model, 2) {
+            Err(StepError::Gpu(GpuError::Lost(reason))) => assert_eq!(reason, "a launch failed"),
+            other => panic!("call {at}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn too_little_memory_is_said_and_given_back() {
+    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 84) };
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let room = || gpus[0].room.load(Ordering::SeqCst);
+    let before = room();
+    let ranks = on_gpus(&model, &gpus);
+    gpus[0].room.store(1 << 20, Ordering::SeqCst);
+    let error = executor(ranks).map(drop).expect_err("the pool does not fit").to_string();
+    assert!(error.starts_with("the GPU has no ") && error.ends_with(" bytes left"), "{error}");
+    let weights = before - (1 << 20);
+    assert!(room() > 1 << 20 && room() < weights, "the weights are given back: {}", room());
 }

@@ -3,7 +3,10 @@
 //! Which token is drawn depends on logits, seed and output position alone, so tokens that come by guesses are those
 //! that would have come one by one, at any temperature.
 
+use std::sync::Arc;
+
 use base::{ConstraintError, RequestId, RowError, SampleSpec, TokenId};
+use llguidance::toktrie::SimpleVob;
 
 use crate::constraint::{Follow, Pushed};
 use crate::sample::{all_finite, forbid};
@@ -100,13 +103,37 @@ fn draw_one(
     forces: bool,
     sample: impl FnOnce(&mut [f32]) -> Result<TokenId, RowError>,
 ) -> Result<(TokenId, Pushed), RowError> {
-    let failed = |error: ConstraintError| RowError::Failed(format!("its constraint cannot be kept: {error}"));
-    let Some(follow) = follow.as_mut().map_err(|error| failed(error.clone()))? else {
-        return Ok((sample(logits)?, Pushed::Open(Vec::new())));
-    };
-    let allowed = follow.allowed().map_err(failed)?;
-    forbid(logits, |token| (token.0 as usize) < allowed.len() && allowed.is_allowed(token.0));
+    if let Some(allowed) = allowed(follow)? {
+        forbid(logits, |token| (token.0 as usize) < allowed.len() && allowed.is_allowed(token.0));
+    }
     let token = sample(logits)?;
+    pushed(follow, token, forces)
+}
+
+/// The tokens that the row's constraint allows next; `None` where it has none.
+pub(super) fn allowed(
+    follow: &mut Result<Option<Follow>, ConstraintError>,
+) -> Result<Option<Arc<SimpleVob>>, RowError> {
+    match follow.as_mut() {
+        Ok(None) => Ok(None),
+        Ok(Some(follow)) => follow.allowed().map(Some).map_err(failed),
+        Err(error) => Err(failed(error.clone())),
+    }
+}
+
+/// The token, and what it did to its row's constraint.
+pub(super) fn pushed(
+    follow: &mut Result<Option<Follow>, ConstraintError>,
+    token: TokenId,
+    forces: bool,
+) -> Result<(TokenId, Pushed), RowError> {
+    let Some(follow) = follow.as_mut().map_err(|error| failed(error.clone()))? else {
+        return Ok((token, Pushed::Open(Vec::new())));
+    };
     let pushed = if forces { follow.push(token) } else { follow.take(token) };
     Ok((token, pushed.map_err(failed)?))
+}
+
+fn failed(error: ConstraintError) -> RowError {
+    RowError::Failed(format!("its constraint cannot be kept: {error}"))
 }

@@ -44,7 +44,7 @@ enum Rank {
 pub struct Memory(Kind);
 
 enum Kind {
-    Cpu { pool: KvPool, work: Workspace },
+    Cpu(Box<(KvPool, Workspace)>),
     Gpu(Box<GpuMemory>),
 }
 
@@ -96,7 +96,7 @@ impl Rank {
 
     fn memory(&self, shape: PoolShape) -> Result<Memory, GpuError> {
         Ok(Memory(match self {
-            Self::Cpu(_) => Kind::Cpu { pool: KvPool::new(shape), work: Workspace::default() },
+            Self::Cpu(_) => Kind::Cpu(Box::new((KvPool::new(shape), Workspace::default()))),
             Self::Gpu(decoder) => Kind::Gpu(Box::new(decoder.memory(shape)?)),
         }))
     }
@@ -104,7 +104,8 @@ impl Rank {
     /// Hidden states, and a mark of what was computed, the same on every rank.
     fn forward(&self, memory: &mut Memory, slots: &[Slot]) -> Result<(Hidden, u64), StepError> {
         match (self, &mut memory.0) {
-            (Self::Cpu(decoder), Kind::Cpu { pool, work }) => {
+            (Self::Cpu(decoder), Kind::Cpu(memory)) => {
+                let (pool, work) = &mut **memory;
                 let states = decoder.forward(pool, slots, work)?;
                 Ok((Hidden { rows: states.len() / decoder.config().embedding, states }, 0))
             }
@@ -124,8 +125,8 @@ impl Rank {
         rows: Range<usize>,
     ) -> Result<Vec<f32>, StepError> {
         match (self, &mut memory.0) {
-            (Self::Cpu(decoder), Kind::Cpu { work, .. }) => {
-                Ok(decoder.logits(hidden.of(rows, decoder.config().embedding), work)?)
+            (Self::Cpu(decoder), Kind::Cpu(memory)) => {
+                Ok(decoder.logits(hidden.of(rows, decoder.config().embedding), &mut memory.1)?)
             }
             (Self::Gpu(decoder), Kind::Gpu(memory)) => Ok(decoder.logits(memory, (rows.start, rows.len()))?),
             _ => unreachable!("a rank's memory is its device's"),
@@ -138,12 +139,13 @@ impl Rank {
         memory: &mut Memory,
         hidden: &Hidden,
         (wanted, end): (&[usize], usize),
+        allowed: &[u32],
     ) -> Result<Vec<Highest>, StepError> {
         match (self, &mut memory.0) {
-            (Self::Cpu(decoder), Kind::Cpu { work, .. }) => {
-                Ok(decoder.highest(&hidden.states, (wanted, end), work)?)
+            (Self::Cpu(decoder), Kind::Cpu(memory)) => {
+                Ok(decoder.highest(&hidden.states, (wanted, end), &mut memory.1)?)
             }
-            (Self::Gpu(decoder), Kind::Gpu(memory)) => Ok(decoder.highest(memory, (wanted, end))?),
+            (Self::Gpu(decoder), Kind::Gpu(memory)) => Ok(decoder.highest(memory, (wanted, end), allowed)?),
             _ => unreachable!("a rank's memory is its device's"),
         }
     }
@@ -294,14 +296,22 @@ impl Ranks {
         Ok((0..rows.len()).flat_map(row).copied().collect())
     }
 
-    /// The highest logits of a step's rows: [`Decoder::highest`].
+    /// Whether [`Self::highest`] takes notice of masks.
+    pub fn masks(&self) -> bool {
+        self.ranks[0].gpu().is_some()
+    }
+
+    /// The highest logits of a step's rows: [`Decoder::highest`]. `allowed`: bits of tokens that are looked at,
+    /// `[rows, vocabulary / 32]`; none: all are. Only where [`Self::masks`].
     pub fn highest(
         &self,
         memory: &mut [Memory],
         hidden: &Hidden,
         (wanted, end): (&[usize], usize),
+        allowed: &[u32],
     ) -> Result<Vec<Highest>, StepError> {
-        let found = self.together(memory, |rank, memory| rank.highest(memory, hidden, (wanted, end)))?;
+        let one = |rank: &Rank, memory: &mut Memory| rank.highest(memory, hidden, (wanted, end), allowed);
+        let found = self.together(memory, one)?;
         let mut parts = found.into_iter();
         let mut whole = parts.next().expect("a model has a rank");
         for part in parts.filter(|_| self.ranks[0].is_partial()) {
@@ -312,8 +322,8 @@ impl Ranks {
 
     /// Takes back what [`Self::logits`] gave, for the next step.
     pub fn keep_logits(&self, memory: &mut [Memory], logits: Vec<f32>) {
-        if let [Memory(Kind::Cpu { work, .. })] = memory {
-            work.keep_logits(logits);
+        if let [Memory(Kind::Cpu(memory))] = memory {
+            memory.1.keep_logits(logits);
         }
     }
 

@@ -59,6 +59,8 @@ pub(crate) struct Emulated {
     pub(crate) room: AtomicU64,
     /// The call that fails, counted from now; 0: none does.
     pub(crate) fails_at: AtomicU64,
+    /// Whether it records steps.
+    pub(crate) records: AtomicBool,
     is_lost: AtomicBool,
 }
 
@@ -77,6 +79,7 @@ pub(crate) fn gpus(ranks: usize) -> Option<Vec<Arc<Emulated>>> {
             replays: AtomicU64::new(0),
             room: AtomicU64::new(1 << 30),
             fails_at: AtomicU64::new(0),
+            records: AtomicBool::new(true),
             is_lost: AtomicBool::new(false),
         })
     };
@@ -293,6 +296,9 @@ impl Gpu for Emulated {
         &self,
         work: &mut dyn FnMut() -> Result<(), GpuError>,
     ) -> Result<Option<Box<dyn Graph>>, GpuError> {
+        if !self.records.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
         *self.recording.lock().expect("no holder panics") = Some(Vec::new());
         let worked = work();
         let calls = self.recording.lock().expect("no holder panics").take().expect("it was begun");

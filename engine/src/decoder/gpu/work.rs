@@ -35,6 +35,7 @@ macro_rules! pieces {
             $($name: Growing,)*
             logits: Growing,
             highest: Growing,
+            mask: Growing,
         }
 
         /// Bytes of each piece.
@@ -90,6 +91,12 @@ impl Work {
     pub(super) fn fit_logits(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Address, GpuError> {
         self.logits.fit(gpu, bytes)?;
         Ok(self.logits.address())
+    }
+
+    /// Room for the bits of tokens that may be drawn.
+    pub(super) fn fit_mask(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Address, GpuError> {
+        self.mask.fit(gpu, bytes)?;
+        Ok(self.mask.address())
     }
 
     /// Room for the highest of them.

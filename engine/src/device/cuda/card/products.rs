@@ -1,6 +1,7 @@
 //! Products with weights by cuBLASLt, bias and sum in the epilogue.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::sync::Mutex;
 
@@ -84,10 +85,10 @@ impl Products {
         let Linear { rows, outputs, inputs, element, out, adds, .. } = *product;
         let shape = Shape { rows, outputs, inputs, element, out, has_bias: product.bias.is_some(), adds };
         let mut plans = self.plans.lock().expect("no holder panics");
-        if !plans.contains_key(&shape) {
-            plans.insert(shape, self.plan(&shape).map_err(failed)?);
-        }
-        let plan = &plans[&shape];
+        let plan = match plans.entry(shape) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(self.plan(&shape).map_err(failed)?),
+        };
         let (one, beta) = (1.0_f32, if adds { 1.0_f32 } else { 0.0 });
         let pointer = |address: u64| address as *const c_void;
         // SAFETY: descriptions live as long as `self`; memory is alive by the contract of `Gpu`.
