@@ -17,7 +17,7 @@ use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
-use engine::device::cuda::{Gpu, GpuError};
+use engine::device::cuda::{Card, Gpu, GpuError, cards};
 use engine::executor::{LocalExecutor, PoolSettings};
 use engine::parallel::{Memory, Ranks, StepError};
 use engine::pool::PoolError;
@@ -95,16 +95,20 @@ fn logits(ranks: Ranks, seed: u64) -> Vec<Vec<f32>> {
     found
 }
 
+fn compare(model: &Synthetic, found: &[Vec<f32>], expected: &[Vec<f32>], on: &str) {
+    let tolerance = if model.dtype == Dtype::Bf16 { ROUNDED_TOLERANCE } else { TOLERANCE };
+    assert_eq!(found.len(), expected.len());
+    for (row, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let (apart, family) = (difference(found, expected), model.config.family);
+        assert!(apart < tolerance, "{family:?} {:?} on {on}, row {row}: {apart}", model.dtype);
+    }
+}
+
 /// Compares emulated GPUs with the processor.
 fn check(model: &Synthetic, ranks: usize) {
     let Some(gpus) = emulated::gpus(ranks) else { return };
     let (expected, found) = (logits(on_cpu(model), model.seed), logits(on_gpus(model, &gpus), model.seed));
-    let tolerance = if model.dtype == Dtype::Bf16 { ROUNDED_TOLERANCE } else { TOLERANCE };
-    assert_eq!(found.len(), expected.len());
-    for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
-        let (apart, family) = (difference(found, expected), model.config.family);
-        assert!(apart < tolerance, "{family:?} {:?} on {ranks} GPUs, row {row}: {apart}", model.dtype);
-    }
+    compare(model, &found, &expected, &format!("{ranks} GPUs"));
     assert!(gpus.iter().all(|gpu| gpu.replays.load(Ordering::SeqCst) > 0), "decode steps are recorded");
 }
 
@@ -129,8 +133,29 @@ fn logits_are_the_processors_on_tensor_cores() {
 #[test]
 fn logits_are_the_processors_on_two_and_four_gpus() {
     for family in FAMILIES {
-        for ranks in [2, 4] {
-            check(&Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(family, 73) }, ranks);
+        check(&Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(family, 73) }, 2);
+    }
+    check(&Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 73) }, 4);
+}
+
+/// The same on a real card, where there is one: with and without NCCL.
+#[test]
+fn logits_on_a_card_are_the_processors_in_every_family() {
+    if let Err(error) = cards() {
+        return eprintln!("skipped: {error}");
+    }
+    for with_nccl in [false, true] {
+        for family in FAMILIES {
+            for dtype in [Dtype::F32, Dtype::Bf16] {
+                let mut model = Synthetic { dtype, ..Synthetic::tiny(family, 78) };
+                model.config.head_dim = if family == Family::Mistral { 128 } else { 64 };
+                let gpus = Card::group(&[0], with_nccl).expect("the card opens");
+                let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
+                let ranks =
+                    Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), Keep::default());
+                let found = logits(ranks.expect("the model fits"), model.seed);
+                compare(&model, &found, &logits(on_cpu(&model), model.seed), "a card");
+            }
         }
     }
 }

@@ -267,6 +267,13 @@ impl Gpu for Emulated {
         Ok(())
     }
 
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
+        self.count()?;
+        // SAFETY: the caller's memory, of this length.
+        unsafe { std::ptr::copy(from.0 as *const u8, to.0 as *mut u8, bytes) };
+        Ok(())
+    }
+
     fn launch(&self, kernel: &str, grid: Grid, args: &[u8]) -> Result<(), GpuError> {
         self.call(Call::Launch(kernel.to_owned(), grid, args.to_vec()))
     }

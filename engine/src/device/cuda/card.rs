@@ -220,6 +220,12 @@ impl Gpu for Card {
         self.staging.lock().expect("no holder panics").read(self.stream, from, bytes, || self.wait())
     }
 
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
+        self.enter()?;
+        // SAFETY: both have this length by contract.
+        unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, self.stream) }.map_err(lost)
+    }
+
     fn launch(&self, kernel: &str, grid: Grid, args: &[u8]) -> Result<(), GpuError> {
         self.enter()?;
         let function = self.functions.get(kernel);

@@ -138,6 +138,9 @@ pub trait Gpu: Send + Sync {
     /// Waits for all that was asked for, then reads its memory.
     fn read(&self, from: Address, bytes: &mut [u8]) -> Result<(), GpuError>;
 
+    /// Copies inside its memory.
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError>;
+
     /// Runs the kernel of this name; `args` is its struct, as it lies in memory.
     fn launch(&self, kernel: &str, grid: Grid, args: &[u8]) -> Result<(), GpuError>;
 

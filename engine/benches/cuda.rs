@@ -1,0 +1,292 @@
+//! Steps of models of 7 and 8 billion parameters on a GPU, with random weights, against that card's own limits.
+//!
+//! ```text
+//! cargo bench -p engine --bench cuda [-- SHAPE]      # qwen2.5-7b, llama-3-8b or, where memory is short, qwen2.5-0.5b
+//! ```
+//!
+//! It prints, per case, the median time of a step and its fraction of the limit: decode against reading all weights and
+//! the rows' keys and values once at the rate at which the card copies, prefill against its operations at the rate of a
+//! large square product of bf16. Both rates are measured in the same run. Last, a decode step of 100 rows that share
+//! 2,000 tokens: with the shared run read once, and with each row's run apart.
+#![expect(clippy::print_stdout, reason = "the fractions are the bench's result")]
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use base::{BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Slot, TokenCount, TokenId};
+use engine::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeScaling};
+use engine::checkpoint::shapes::expected_tensors;
+use engine::checkpoint::{CheckpointError, Dtype, RawTensor, WeightSource};
+use engine::device::Cpu;
+use engine::device::cuda::{Buffer, Card, Element, Gpu, GpuError, Linear};
+use engine::parallel::{Memory, Ranks, StepError};
+use engine::{Keep, KvFormat};
+
+const BLOCK: usize = 16;
+
+/// Runs of each case; the median counts.
+const RUNS: usize = 15;
+
+/// Random weights by name: one stretch of numbers for all of them.
+struct Random {
+    shapes: std::collections::BTreeMap<String, Vec<usize>>,
+    numbers: Vec<u8>,
+}
+
+impl Random {
+    fn new(config: &ModelConfig) -> Self {
+        let mut state = 1_u64;
+        let number = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            half::bf16::from_f32(((state >> 40) as f32 / (1 << 24) as f32 - 0.5) * 0.04).to_le_bytes()
+        };
+        Self {
+            shapes: expected_tensors(config).collect(),
+            numbers: std::iter::repeat_with(number).take(1 << 20).flatten().collect(),
+        }
+    }
+}
+
+impl WeightSource for Random {
+    fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        let (dtype, shape) = self.layout(name)?;
+        let bytes = 2 * shape.iter().product::<usize>();
+        let data: Vec<u8> = self.numbers.iter().copied().cycle().take(bytes).collect();
+        Ok(RawTensor { dtype, shape, data: Cow::Owned(data) })
+    }
+
+    fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {
+        let missing = || CheckpointError::MissingTensor { name: name.to_owned() };
+        Ok((Dtype::Bf16, self.shapes.get(name).ok_or_else(missing)?.clone()))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.shapes.keys().cloned().collect()
+    }
+}
+
+/// A model's published configuration.
+fn shape(name: &str) -> Option<ModelConfig> {
+    let qwen = ModelConfig {
+        family: Family::Qwen2,
+        vocab: 152_064,
+        hidden: 3584,
+        embedding: 3584,
+        layers: 28,
+        heads: 28,
+        kv_heads: 4,
+        head_dim: 128,
+        intermediate: 18_944,
+        norm: Norm::Rms { epsilon: 1e-6 },
+        norm_first: true,
+        final_norm: true,
+        position: Position::Rotary { theta: 1e6, scaling: RopeScaling::None },
+        mlp: Mlp::GatedSilu,
+        qkv_bias: true,
+        out_bias: false,
+        mlp_bias: false,
+        qk_norm: false,
+        tied_head: false,
+        context_max: 32_768,
+        sliding_window: None,
+    };
+    match name {
+        "qwen2.5-7b" => Some(qwen),
+        "qwen2.5-0.5b" => Some(ModelConfig {
+            vocab: 151_936,
+            hidden: 896,
+            embedding: 896,
+            layers: 24,
+            heads: 14,
+            kv_heads: 2,
+            head_dim: 64,
+            intermediate: 4864,
+            tied_head: true,
+            ..qwen
+        }),
+        "llama-3-8b" => Some(ModelConfig {
+            family: Family::Llama,
+            vocab: 128_256,
+            hidden: 4096,
+            embedding: 4096,
+            layers: 32,
+            heads: 32,
+            kv_heads: 8,
+            intermediate: 14_336,
+            norm: Norm::Rms { epsilon: 1e-5 },
+            position: Position::Rotary { theta: 5e5, scaling: RopeScaling::None },
+            qkv_bias: false,
+            context_max: 8192,
+            ..qwen
+        }),
+        _ => None,
+    }
+}
+
+/// What the card can do at most, per second.
+struct Limits {
+    /// Bytes that it copies, read and written ones both counted.
+    copy: f64,
+    /// Operations of a large product of bf16, a multiplication and an addition counted as two.
+    product: f64,
+}
+
+/// Seconds of the median of some runs, each waited for.
+fn median(gpu: &dyn Gpu, mut run: impl FnMut() -> Result<(), GpuError>) -> Result<f64, GpuError> {
+    let probe = gpu.allocate(4)?;
+    let mut times = Vec::new();
+    for _ in 0..RUNS {
+        gpu.read(probe, &mut [0; 4])?;
+        let start = Instant::now();
+        run()?;
+        gpu.read(probe, &mut [0; 4])?;
+        times.push(start.elapsed().as_secs_f64());
+    }
+    gpu.free(probe);
+    times.sort_by(f64::total_cmp);
+    Ok(times[RUNS / 2])
+}
+
+impl Limits {
+    fn measure(gpu: &Arc<dyn Gpu>) -> Result<Self, GpuError> {
+        let bytes = 2 << 30;
+        let (from, to) = (Buffer::new(gpu, bytes)?, Buffer::new(gpu, bytes)?);
+        gpu.copy(from.address(), to.address(), bytes)?;
+        let seconds = median(&**gpu, || gpu.copy(from.address(), to.address(), bytes))?;
+        let copy = 2.0 * bytes as f64 / seconds;
+        let n = 8192;
+        let square = Linear {
+            rows: n,
+            outputs: n,
+            inputs: n,
+            element: Element::Bf16,
+            x: from.address(),
+            w: from.address().at(2 * n * n),
+            bias: None,
+            y: to.address(),
+            out: Element::Bf16,
+            adds: false,
+        };
+        gpu.linear(&square)?;
+        let seconds = median(&**gpu, || gpu.linear(&square))?;
+        Ok(Self { copy, product: 2.0 * (n as f64).powi(3) / seconds })
+    }
+}
+
+/// Blocks that nobody has yet.
+struct Blocks(u32);
+
+impl Blocks {
+    fn take(&mut self, tokens: usize) -> Vec<BlockId> {
+        let first = self.0;
+        self.0 += tokens.div_ceil(BLOCK) as u32;
+        (first..self.0).map(BlockId).collect()
+    }
+}
+
+/// A slot of `input` tokens behind `runs`, which writes to blocks of its own.
+fn slot(id: u64, runs: Vec<Run>, input: usize, blocks: &mut Blocks) -> Slot {
+    let start: u64 = runs.iter().map(|run| run.tokens.0).sum();
+    let spec = SampleSpec { generation: Arc::new(Generation::default()), seed: id, output_index: 0 };
+    Slot {
+        request: RequestId(id),
+        start: start as u32,
+        input: (0..input).map(|i| TokenId((7 * i as u32 + id as u32) % 1000)).collect(),
+        guesses: 0,
+        context: runs,
+        write_blocks: blocks.take(input),
+        write_offset: 0,
+        sample: Some(spec),
+        is_prefill: input > 1,
+    }
+}
+
+fn run_of(tokens: usize, blocks: &mut Blocks) -> Run {
+    Run { blocks: blocks.take(tokens).into(), tokens: TokenCount(tokens as u64), shift: 0 }
+}
+
+/// Seconds of a step and the sampling of its rows' highest logits.
+fn step(ranks: &Ranks, memory: &mut [Memory], slots: &[Slot]) -> Result<f64, StepError> {
+    let mut times = Vec::new();
+    for run in 0..RUNS + 3 {
+        let start = Instant::now();
+        let hidden = ranks.forward(memory, slots)?;
+        let wanted = vec![1; hidden.rows()];
+        ranks.highest(memory, &hidden, (&wanted, ranks.config().vocab), &[])?;
+        if run >= 3 {
+            times.push(start.elapsed().as_secs_f64());
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[RUNS / 2])
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let named = std::env::args().skip(1).find(|word| !word.starts_with("--"));
+    let names =
+        named.map_or_else(|| vec!["qwen2.5-7b".to_owned(), "llama-3-8b".to_owned()], |name| vec![name]);
+    let gpus = match Card::group(&[0], false) {
+        Ok(gpus) => gpus,
+        Err(error) => {
+            println!("nothing is measured: {error}");
+            return Ok(());
+        }
+    };
+    let limits = Limits::measure(&gpus[0])?;
+    println!(
+        "{}: copies {:.0} GB/s, multiplies {:.0} TFLOP/s of bf16\n",
+        gpus[0].name(),
+        limits.copy / 1e9,
+        limits.product / 1e12
+    );
+    for name in names {
+        let config = shape(&name).ok_or_else(|| format!("no shape {name}"))?;
+        let cpu = Arc::new(Cpu::new(None)?);
+        let source = Random::new(&config);
+        let ranks = Ranks::load_on_gpus(&config, &source, (&gpus, &[cpu]), Keep::default())?;
+        assert_eq!(ranks.kv(), KvFormat::Bf16);
+        let shape = ranks.pool_shape(BLOCK as u32, Bytes(24 << 30))?;
+        let mut memory = ranks.memory(shape)?;
+        println!("{name}, random weights, bf16: {:.2} GB read by a step", ranks.step_bytes() as f64 / 1e9);
+        let token_bytes = (4 * config.layers * config.kv_heads * config.head_dim) as f64;
+        for (rows, context) in [(1, 512), (8, 512), (32, 512), (128, 512), (32, 4096)] {
+            let mut blocks = Blocks(0);
+            let slots: Vec<Slot> =
+                (0..rows).map(|id| slot(id, vec![run_of(context, &mut blocks)], 1, &mut blocks)).collect();
+            let seconds = step(&ranks, &mut memory, &slots)?;
+            let bytes = ranks.step_bytes() as f64 + token_bytes * (rows as usize * context) as f64;
+            println!(
+                "  decode {rows:>3} rows of {context:>4} tokens: {:7.3} ms, {:3.0} % of the copy rate",
+                1e3 * seconds,
+                100.0 * bytes / seconds / limits.copy
+            );
+        }
+        for tokens in [2048, 4096, 8192] {
+            let slots = [slot(1, Vec::new(), tokens, &mut Blocks(0))];
+            let seconds = step(&ranks, &mut memory, &slots)?;
+            // Scores and values of all pairs of tokens that see each other.
+            let attention =
+                2.0 * (config.heads * config.head_dim * config.layers) as f64 * (tokens as f64).powi(2);
+            let operations = ranks.step_operations(tokens, 1) + attention;
+            println!(
+                "  prefill {tokens:>4} tokens: {:7.2} ms, {:3.0} % of the product rate",
+                1e3 * seconds,
+                100.0 * operations / seconds / limits.product
+            );
+        }
+        let mut blocks = Blocks(0);
+        let shared = run_of(2000, &mut blocks);
+        let together: Vec<Slot> = (0..100).map(|id| slot(id, vec![shared.clone()], 1, &mut blocks)).collect();
+        let apart: Vec<Slot> =
+            (0..100).map(|id| slot(id, vec![run_of(2000, &mut blocks)], 1, &mut blocks)).collect();
+        let (with, without) = (step(&ranks, &mut memory, &together)?, step(&ranks, &mut memory, &apart)?);
+        println!(
+            "  100 rows on 2000 tokens: {:.3} ms where they share them, {:.3} ms where each has its own: {:.2} times\n",
+            1e3 * with,
+            1e3 * without,
+            without / with
+        );
+    }
+    Ok(())
+}
