@@ -39,6 +39,10 @@ id!(
     BlockId(u32)
 );
 id!(
+    /// A block of the host tier: as many bytes as a block of the KV pool, which it is a copy of.
+    HostBlockId(u32)
+);
+id!(
     /// A model step, numbered from 1 in the order of planning.
     StepId(u64)
 );

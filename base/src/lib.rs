@@ -11,10 +11,10 @@ pub mod units;
 pub mod work;
 
 pub use constraint::{Compiled, Constraint, ConstraintCompiler, ConstraintError};
-pub use ids::{BlockId, PinId, RelQueryId, RequestId, StepId, TenantId, TokenId};
+pub use ids::{BlockId, HostBlockId, PinId, RelQueryId, RequestId, StepId, TenantId, TokenId};
 pub use step::{
-    BatchKind, BatchPlan, End, ExecError, Executor, RowError, RowOutcome, Run, SampleSpec, Sampled, Slot,
-    StepOutcome,
+    BatchKind, BatchPlan, End, ExecError, Executor, MoveBack, MoveOut, Moves, RowError, RowOutcome, Run,
+    SampleSpec, Sampled, Slot, StepOutcome,
 };
 pub use text::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, Tokenizer};
 pub use units::{Bytes, Millis, Nanos, Time, TokenCount};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::work::Generation;
-use crate::{BlockId, Nanos, RequestId, StepId, TokenCount, TokenId};
+use crate::{BlockId, HostBlockId, Nanos, RequestId, StepId, TokenCount, TokenId};
 
 /// Cached tokens that a slot attends to, read `shift` positions further on than their keys were
 /// rotated for (DESIGN 4). All blocks but the last are full.
@@ -83,11 +83,51 @@ impl BatchKind {
     }
 }
 
+/// A block that leaves the pool for the host tier: all its bytes, in every layer, are copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveOut {
+    /// Whose content is kept; the step may write into it once it is copied.
+    pub from: BlockId,
+    /// What held nothing, or what is given up for it.
+    pub to: HostBlockId,
+}
+
+/// A block that returns from the host tier to the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveBack {
+    /// What a step that was done moved out.
+    pub from: HostBlockId,
+    /// Where slots of this step and later ones read it; no slot of this step writes it.
+    pub to: BlockId,
+}
+
+/// Copies of whole blocks between the pool and the host tier, done before a step's first write and read: all that go
+/// out, then all that come back. A pool block may do both: its content goes, and another takes its place.
+///
+/// In one step no host block is named twice, and no pool block twice on the same way. So a step that fails has left
+/// every host block of `back` as it was; those of `out`, and all pool blocks named, may then hold anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moves {
+    /// From the pool to the host.
+    pub out: Vec<MoveOut>,
+    /// From the host to the pool.
+    pub back: Vec<MoveBack>,
+}
+
+impl Moves {
+    /// Whether nothing moves: always, where there is no tier.
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty() && self.back.is_empty()
+    }
+}
+
 /// One model step. Slots are in execution order; their blocks are already granted.
 #[derive(Clone, Debug)]
 pub struct BatchPlan {
     /// The step's number.
     pub step: StepId,
+    /// What is copied between pool and host tier before anything else.
+    pub moves: Moves,
     /// The work; never empty.
     pub slots: Vec<Slot>,
     /// Requests that will never appear again: the executor drops what it keeps of them.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{
-    BatchPlan, BlockId, ChatTemplate as _, Executor as _, Generation, RequestId, Role, Run, SampleSpec, Slot,
-    StepId, TokenCount, TokenId, Tokenizer as _,
+    BatchPlan, BlockId, ChatTemplate as _, Executor as _, Generation, Moves, RequestId, Role, Run,
+    SampleSpec, Slot, StepId, TokenCount, TokenId, Tokenizer as _,
 };
 use engine::{Engine, EngineConfig, load_dir};
 
@@ -46,8 +46,12 @@ fn answer(engine: &mut Engine, request: u64, content: &str) -> String {
             sample: Some(SampleSpec { generation: Arc::clone(&generation), seed: 0, output_index }),
             is_prefill: output_index == 0,
         };
-        let plan =
-            BatchPlan { step: StepId(u64::from(output_index)), slots: vec![slot], retired: Vec::new() };
+        let plan = BatchPlan {
+            step: StepId(u64::from(output_index)),
+            moves: Moves::default(),
+            slots: vec![slot],
+            retired: Vec::new(),
+        };
         let outcome = engine.executor.step(&plan).expect("the plan is sound");
         let sampled = outcome.rows[0].result.clone().expect("logits are numbers");
         text += &sampled.text;

@@ -6,11 +6,11 @@
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
-use base::{BlockId, RelQueryId};
+use base::RelQueryId;
 
 use crate::config::SchedulerConfig;
 use crate::kv::prefix::KeyBits;
-use crate::kv::{BlockKey, Hasher, Ledger, Link};
+use crate::kv::{BlockKey, Hasher, Ledger, Link, Place};
 use crate::row::Row;
 
 /// What admission looks at.
@@ -33,13 +33,14 @@ impl<'a> View<'a> {
         row.hittable(number, content, self.block_tokens)
     }
 
-    /// Leading blocks of that part that lie in the pool: they are given to `see`, their number is returned.
+    /// Leading blocks of that part that lie in the pool or its host tier, which count alike: moving a block back takes a
+    /// fraction of what computing it does. They are given to `see`, their number is returned.
     pub(crate) fn resident(
         &self,
         scope: u128,
         row: &mut Row,
         number: usize,
-        mut see: impl FnMut(BlockId),
+        mut see: impl FnMut(Place),
     ) -> u32 {
         let hittable = self.hittable(row, number);
         row.make_keys(self.hasher, scope, (number, hittable), self.block_tokens);
@@ -48,9 +49,9 @@ impl<'a> View<'a> {
         for (block, key) in row.chain(number).keys.iter().enumerate().take(hittable as usize) {
             let content = row.block_content(number, block, self.block_tokens);
             match self.ledger.find(scope, parent, *key, &content) {
-                Some((block, link)) => {
+                Some((place, link)) => {
                     parent = link;
-                    see(block);
+                    see(place);
                 }
                 None => return block as u32,
             }
@@ -124,8 +125,8 @@ pub(crate) struct Admission {
     need: u32,
     /// Keys of blocks that its rows will compute.
     promised: HashSet<BlockKey, BuildHasherDefault<KeyBits>>,
-    /// Unheld blocks that its rows will hold: they cannot be granted.
-    pinned: HashSet<u32, BuildHasherDefault<KeyBits>>,
+    /// Unheld blocks that its rows will hold: they cannot be granted. One that moves back takes a block that can.
+    pinned: HashSet<Place, BuildHasherDefault<KeyBits>>,
 }
 
 impl Admission {
@@ -180,9 +181,10 @@ impl Admission {
         let mut unheld = Vec::new();
         let (mut hits, mut cached) = (0, 0);
         for number in 0..=row.parts.len() {
-            let resident = view.resident(scope, row, number, |block| {
-                if view.ledger.holders(block) == 0 && !self.pinned.contains(&block.0) {
-                    unheld.push(block.0);
+            let resident = view.resident(scope, row, number, |place| {
+                let is_held = matches!(place, Place::Device(block) if view.ledger.holders(block) > 0);
+                if !is_held && !self.pinned.contains(&place) {
+                    unheld.push(place);
                 }
             });
             let keys = &row.chain(number).keys[resident as usize..view.hittable(row, number) as usize];

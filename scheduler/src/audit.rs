@@ -28,6 +28,7 @@ impl Scheduler {
             kv_cached_blocks: ledger.cached(),
             kv_free_blocks: ledger.free(),
             kv_pinned_blocks: self.pins.len(),
+            tier: ledger.tier(),
             prompt_tokens: self.counters.prompt_tokens,
             prefix_hit_tokens: self.counters.prefix_hit_tokens,
             output_tokens: self.counters.output_tokens,

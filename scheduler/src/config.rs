@@ -100,6 +100,8 @@ pub struct SchedulerConfig {
     pub sequences_max: u32,
     /// Blocks of the KV pool.
     pub kv_blocks: u32,
+    /// Blocks of the host tier: as many evicted ones can be hit still. 0: none.
+    pub host_kv_blocks: u32,
     /// Positions of a block.
     pub block_tokens: u32,
     /// Thousandths of the pool that an admission must leave free, so that what runs can grow.
@@ -139,6 +141,7 @@ impl Default for SchedulerConfig {
             chunk_tokens: TokenCount(512),
             sequences_max: 256,
             kv_blocks: 4_096,
+            host_kv_blocks: 0,
             block_tokens: 16,
             watermark_permille: 10,
             pinned_permille: 500,

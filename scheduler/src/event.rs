@@ -2,6 +2,8 @@
 
 use base::{End, Periods, RelQueryId, RowError, TokenCount, TokenId};
 
+use crate::kv::TierStats;
+
 /// Why a submission was not taken. Nothing of it was kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -187,9 +189,11 @@ pub struct Stats {
     pub kv_free_blocks: u32,
     /// Of the used blocks, those that pins hold; one of two pins counts twice.
     pub kv_pinned_blocks: u32,
+    /// The host tier.
+    pub tier: TierStats,
     /// Prompt tokens (recomputed ones included) that prefills asked for.
     pub prompt_tokens: u64,
-    /// Of those, tokens that the prefix cache supplied.
+    /// Of those, tokens that the prefix cache supplied, out of the pool or the host tier ([`TierStats::restored_tokens`]).
     pub prefix_hit_tokens: u64,
     /// Tokens of outputs, sampled and forced.
     pub output_tokens: u64,

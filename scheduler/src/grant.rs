@@ -1,7 +1,8 @@
 //! Carries a decision out: grants and publishes blocks, and writes the plan.
 //!
 //! The order matters: what the new rows hit is held before anything is granted, or a grant could evict
-//! it; then decodes are served, then the new rows in order, each hitting what earlier ones publish.
+//! it; then decodes are served, then the new rows in order, each hitting what earlier ones publish. What a row hits on
+//! the host is granted a block too, so all hits of all new rows are protected before the first of them is held.
 
 use std::ops::Range;
 
@@ -79,9 +80,11 @@ impl Scheduler {
     pub(crate) fn carry_out(&mut self, choice: Choice, now: Time) -> Option<BatchPlan> {
         let (halves, new): (Vec<Admitted>, Vec<Admitted>) =
             choice.prefill.into_iter().partition(|row| self.is_running(row));
+        let protected = self.protect(&new);
         for row in &new {
             self.admit(row, now);
         }
+        self.ledger.unprotect(&protected);
         let mut published = Vec::new();
         let mut drafts = Vec::new();
         if choice.decodes {
@@ -121,6 +124,25 @@ impl Scheduler {
         }
     }
 
+    /// Keeps what these rows hit from being evicted for one another. Where nothing lies on the host, holding evicts
+    /// nothing.
+    fn protect(&mut self, rows: &[Admitted]) -> Vec<BlockId> {
+        if self.ledger.tier().used == 0 {
+            return Vec::new();
+        }
+        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let mut found = Vec::new();
+        for admitted in rows {
+            let Some(relquery) = self.relqueries.get_mut(&admitted.relquery) else { continue };
+            let scope = relquery.scope;
+            let row = relquery.row_mut(admitted.index);
+            for number in 0..=row.parts.len() {
+                view.resident(scope, row, number, |place| found.push(place));
+            }
+        }
+        self.ledger.protect(&found)
+    }
+
     /// Makes a waiting row a running one that holds what it hits.
     fn admit(&mut self, admitted: &Admitted, now: Time) {
         let Some(relquery) = self.relqueries.get_mut(&admitted.relquery) else { return };
@@ -138,7 +160,7 @@ impl Scheduler {
         self.hold_hits(admitted.relquery, admitted.index);
     }
 
-    /// Holds what lies in the pool of the row's blocks after those it holds already.
+    /// Holds what lies in the pool or on the host of the row's blocks after those it holds already.
     fn hold_hits(&mut self, id: RelQueryId, index: u32) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let scope = relquery.scope;
@@ -153,12 +175,14 @@ impl Scheduler {
                 let block = chain.blocks.len();
                 let parent = chain.links.last().copied().unwrap_or_default();
                 let content = row.block_content(number, block, self.config.block_tokens);
-                let Some(found) = self.ledger.find(scope, parent, chain.keys[block], &content) else { break };
+                let Some((place, link)) = self.ledger.find(scope, parent, chain.keys[block], &content) else {
+                    break;
+                };
                 drop(content);
-                self.ledger.hold(found.0);
+                let Some(block) = self.ledger.take(place) else { break };
                 let chain = row.chain_mut(number);
-                chain.blocks.push(found.0);
-                chain.links.push(found.1);
+                chain.blocks.push(block);
+                chain.links.push(link);
             }
         }
     }
@@ -320,7 +344,8 @@ impl Scheduler {
         let runs = cut(&contexts, block_tokens);
         let slots = drafts.iter().zip(rows).zip(runs);
         let slots = slots.map(|((draft, row), context)| slot(draft, row, context, block_tokens)).collect();
-        BatchPlan { step, slots, retired: std::mem::take(&mut self.retired) }
+        let moves = self.ledger.send_moves();
+        BatchPlan { step, moves, slots, retired: std::mem::take(&mut self.retired) }
     }
 }
 

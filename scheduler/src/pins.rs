@@ -10,7 +10,7 @@ use base::{BlockId, PinId, RelQueryId, Sees};
 
 use crate::Scheduler;
 use crate::admit::View;
-use crate::kv::Ledger;
+use crate::kv::{Ledger, Place};
 
 /// All pins.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +89,12 @@ impl Scheduler {
         let mut found = Vec::new();
         for number in 0..row.parts.len() {
             if row.parts[number].section.sees != Sees::Before {
-                view.resident(scope, row, number, |block| found.push(block));
+                view.resident(scope, row, number, |place| {
+                    // What has left the pool is not held.
+                    if let Place::Device(block) = place {
+                        found.push(block);
+                    }
+                });
             }
         }
         for block in found {

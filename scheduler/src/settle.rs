@@ -16,6 +16,7 @@ impl Scheduler {
     pub fn apply(&mut self, outcome: &StepOutcome, now: Time) -> Vec<Event> {
         let mut events = self.drain_events(now);
         let Some(flight) = self.flight.take_if(|flight| flight.step == outcome.step) else { return events };
+        self.ledger.moves_done();
         self.observe(&flight, outcome.elapsed);
         self.charge(&flight);
         let mut results = outcome.rows.iter();
@@ -46,6 +47,7 @@ impl Scheduler {
         for (_, block) in flight.published.iter().rev() {
             self.ledger.unpublish(*block);
         }
+        self.ledger.moves_failed();
         let rows = flight.slots.iter().filter(|slot| slot.leads).count() as u32;
         let mut touched = Vec::new();
         for slot in flight.slots.iter().rev() {

@@ -75,6 +75,8 @@ fn stands_in(section: &Section) -> bool {
 #[derive(Default)]
 struct Memory {
     cells: BTreeMap<(u32, usize), (u32, u64)>,
+    /// What lies in the blocks of the host tier; a last block of a section may be partly filled.
+    host: BTreeMap<(u32, usize), (u32, u64)>,
     items: BTreeMap<u64, WorkItem>,
     outputs: BTreeMap<u64, Vec<TokenId>>,
     /// Prompt tokens that were computed.
@@ -101,7 +103,22 @@ impl Memory {
         last
     }
 
+    fn move_blocks(&mut self, plan: &BatchPlan) {
+        let copy =
+            |from: &BTreeMap<(u32, usize), _>, to: &mut BTreeMap<(u32, usize), _>, (a, b): (u32, u32)| {
+                to.retain(|(block, _), _| *block != b);
+                to.extend((0..BLOCK).filter_map(|at| Some(((b, at), *from.get(&(a, at))?))));
+            };
+        for moved in &plan.moves.out {
+            copy(&self.cells, &mut self.host, (moved.from.0, moved.to.0));
+        }
+        for moved in &plan.moves.back {
+            copy(&self.host, &mut self.cells, (moved.from.0, moved.to.0));
+        }
+    }
+
     fn step(&mut self, plan: &BatchPlan) -> StepOutcome {
+        self.move_blocks(plan);
         let mut rows = Vec::new();
         for slot in &plan.slots {
             let last = self.write(slot);
@@ -388,6 +405,7 @@ proptest! {
         rows in prop::collection::vec((stretches(), 0..3_u32, 1..9_u32, 1..9_u64), 1..9),
         policy in prop::sample::select(Policy::ALL.to_vec()),
         kv_blocks in prop::sample::select(vec![24_u32, 32, 64]),
+        host_kv_blocks in prop::sample::select(vec![0_u32, 1, 5, 40]),
         fails in prop::sample::select(vec![0_usize, 3, 7]),
         split in 1..4_usize,
     ) {
@@ -396,7 +414,7 @@ proptest! {
         });
         let items: Vec<WorkItem> = items.collect();
         let relqueries: Vec<Vec<WorkItem>> = items.chunks(split).map(<[WorkItem]>::to_vec).collect();
-        let (_, done) = run(config(policy, kv_blocks), relqueries, fails);
+        let (_, done) = run(SchedulerConfig { host_kv_blocks, ..config(policy, kv_blocks) }, relqueries, fails);
         prop_assert_eq!(done.len(), rows.len());
     }
 }

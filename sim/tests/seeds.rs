@@ -34,8 +34,8 @@ fn run(part: u64) {
         }
     }
     eprintln!("{sum:?}");
-    let Tally { steps, failed_steps, rows_done, rows_failed, preemptions, hits, refused, guessed, accepted } =
-        sum;
+    let Tally { steps, failed_steps, rows_done, rows_failed, preemptions, hits, restored, refused, .. } = sum;
+    let Tally { guessed, accepted, .. } = sum;
     let least = [
         steps / 300,
         failed_steps,
@@ -43,6 +43,7 @@ fn run(part: u64) {
         rows_failed,
         preemptions,
         hits / 10,
+        restored,
         refused,
         guessed - accepted,
         accepted,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use base::{
-    BatchPlan, BlockId, Executor as _, Generation, RequestId, SampleSpec, Slot, StepId, TokenId,
+    BatchPlan, BlockId, Executor as _, Generation, Moves, RequestId, SampleSpec, Slot, StepId, TokenId,
     Tokenizer as _,
 };
 
@@ -40,7 +40,7 @@ fn next_token(engine: &mut Engine, prompt: &str) -> TokenId {
         sample: Some(sample),
         is_prefill: true,
     };
-    let plan = BatchPlan { step: StepId(1), slots: vec![slot], retired: Vec::new() };
+    let plan = BatchPlan { step: StepId(1), moves: Moves::default(), slots: vec![slot], retired: Vec::new() };
     let outcome = engine.executor.step(&plan).expect("the step runs");
     outcome.rows[0].result.as_ref().expect("the row is well").tokens[0]
 }

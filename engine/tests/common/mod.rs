@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use base::text::ByteText;
 use base::{
-    BatchPlan, BlockId, Bytes, Executor as _, Generation, RequestId, RowError, Run, SampleSpec, Sampled,
-    Slot, StepId, TokenCount, TokenId,
+    BatchPlan, BlockId, Bytes, Executor as _, Generation, Moves, RequestId, RowError, Run, SampleSpec,
+    Sampled, Slot, StepId, TokenCount, TokenId,
 };
 use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::weights::{Dtype, MapWeights, WeightSource as _};
@@ -181,7 +181,7 @@ impl Row {
 
 /// A plan of slots.
 pub(crate) fn plan(slots: Vec<Slot>) -> BatchPlan {
-    BatchPlan { step: StepId(1), slots, retired: Vec::new() }
+    BatchPlan { step: StepId(1), moves: Moves::default(), slots, retired: Vec::new() }
 }
 
 /// Runs slots and gives back what was sampled, in order.

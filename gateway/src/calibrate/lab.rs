@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use base::{
-    BatchPlan, BlockId, ExecError, Executor, Generation, Nanos, RequestId, Run, SampleSpec, Slot, StepId,
-    TokenCount, TokenId,
+    BatchPlan, BlockId, ExecError, Executor, Generation, Moves, Nanos, RequestId, Run, SampleSpec, Slot,
+    StepId, TokenCount, TokenId,
 };
 
 use super::REPETITIONS;
@@ -138,6 +138,7 @@ impl<'a> Lab<'a> {
         let requests: Vec<RequestId> = slots.iter().map(|slot| slot.request).collect();
         let plan = BatchPlan {
             step: StepId(self.next),
+            moves: Moves::default(),
             slots,
             retired: std::mem::replace(&mut self.retired, requests),
         };

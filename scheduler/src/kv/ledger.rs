@@ -3,49 +3,42 @@
 //! A block is *held* (some row counts on it), *cached* (nobody holds it, its content can be hit) or
 //! *free*. New blocks come from the free ones first and from the cached ones, oldest first, only when
 //! no free one is left. A row releases its blocks from the tail, so tails grow old before heads.
+//!
+//! What is evicted moves to the host tier and keeps its name, where there is a tier; what is hit there moves back. A
+//! content lies in one of the two. Moves are copies that the next step does before anything else.
 
-use base::{BlockId, TokenId};
+use base::{BlockId, HostBlockId, Moves, TokenId};
 
-use super::prefix::{BlockKey, Link, PrefixIndex, Publication};
+use super::ages::Ages;
+use super::prefix::{BlockKey, Link, Place, PrefixIndex, Publication};
+use super::tier::{Tier, TierStats};
 
-/// A neighbour in the list of cached blocks: none at its ends.
-type Neighbour = Option<u32>;
-
-/// One block's state.
-#[derive(Clone, Copy, Debug, Default)]
-struct Block {
-    holders: u32,
-    older: Neighbour,
-    younger: Neighbour,
-}
-
-/// The pool as numbers.
+/// The pool and its tier as numbers.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    blocks: Vec<Block>,
+    /// How many hold each block.
+    holders: Vec<u32>,
     free: Vec<BlockId>,
-    oldest: Neighbour,
-    youngest: Neighbour,
-    cached: u32,
+    cached: Ages,
     index: PrefixIndex,
+    tier: Tier,
 }
 
 impl Ledger {
-    /// A pool of `total` free blocks.
-    pub fn new(total: u32) -> Self {
+    /// A pool of `total` free blocks before a tier of `host` ones; 0: what is evicted is gone.
+    pub fn new(total: u32, host: u32) -> Self {
         Self {
-            blocks: vec![Block::default(); total as usize],
+            holders: vec![0; total as usize],
             free: (0..total).rev().map(BlockId).collect(),
-            oldest: None,
-            youngest: None,
-            cached: 0,
-            index: PrefixIndex::new(total),
+            cached: Ages::new(total),
+            index: PrefixIndex::new(total, host),
+            tier: Tier::new(host),
         }
     }
 
     /// Blocks of the pool.
     pub fn total(&self) -> u32 {
-        self.blocks.len() as u32
+        self.holders.len() as u32
     }
 
     /// Blocks with nothing in them.
@@ -55,68 +48,136 @@ impl Ledger {
 
     /// Blocks nobody holds whose content can be hit.
     pub fn cached(&self) -> u32 {
-        self.cached
+        self.cached.len()
     }
 
     /// Blocks that can be granted: free or cached.
     pub fn available(&self) -> u32 {
-        self.free() + self.cached
+        self.free() + self.cached()
     }
 
     /// How many rows hold the block.
     pub fn holders(&self, block: BlockId) -> u32 {
-        self.blocks[block.0 as usize].holders
+        self.holders[block.0 as usize]
     }
 
-    /// The block with this content after `parent`, if it is still in the pool.
+    /// How full the tier is, and what has moved.
+    pub fn tier(&self) -> TierStats {
+        self.tier.stats()
+    }
+
+    /// Where this content after `parent` lies, if it is still anywhere. What leaves the pool with the step in the
+    /// making is not found: it could not be back in time.
     pub fn find(
         &self,
         scope: u128,
         parent: Link,
         key: BlockKey,
         tokens: &[TokenId],
-    ) -> Option<(BlockId, Link)> {
-        self.index.find(scope, parent, key, tokens)
+    ) -> Option<(Place, Link)> {
+        let found = self.index.find(scope, parent, key, tokens)?;
+        let is_late = matches!(found.0, Place::Host(block) if self.tier.is_arriving(block));
+        (!is_late).then_some(found)
     }
 
     /// One more holder of a block that was found.
     pub fn hold(&mut self, block: BlockId) {
-        if self.blocks[block.0 as usize].holders == 0 {
-            self.unlink(block);
+        self.cached.remove(block.0);
+        self.holders[block.0 as usize] += 1;
+    }
+
+    /// Holds what was found; what lies on the host moves back to a block that is granted for it. `None` when every
+    /// block is held.
+    pub fn take(&mut self, place: Place) -> Option<BlockId> {
+        let from = match place {
+            Place::Device(block) => {
+                self.hold(block);
+                return Some(block);
+            }
+            Place::Host(from) => from,
+        };
+        // The grant must not give up what it is for.
+        self.tier.want(from);
+        let Some(to) = self.grant() else {
+            self.tier.end_wants(); // Nothing is evicted where nothing is cached.
+            return None;
+        };
+        let tokens = self.index.relocate(place, Place::Device(to)).expect("it was found there");
+        self.tier.move_back(from, to, tokens);
+        Some(to)
+    }
+
+    /// Keeps what was found from being evicted, until [`Ledger::unprotect`] is told what this returns.
+    pub fn protect(&mut self, found: &[Place]) -> Vec<BlockId> {
+        let mut held = Vec::new();
+        for place in found {
+            match *place {
+                Place::Device(block) => {
+                    self.hold(block);
+                    held.push(block);
+                }
+                Place::Host(block) => self.tier.want(block),
+            }
         }
-        self.blocks[block.0 as usize].holders += 1;
+        held
+    }
+
+    /// What was protected and is not held may be evicted again.
+    pub fn unprotect(&mut self, held: &[BlockId]) {
+        held.iter().rev().for_each(|block| self.release(*block));
+        self.tier.end_wants();
     }
 
     /// A block with one holder and no content, or `None` when every block is held.
     pub fn grant(&mut self) -> Option<BlockId> {
         let block = match self.free.pop() {
             Some(block) => block,
-            None => {
-                let oldest = BlockId(self.oldest?);
-                self.unlink(oldest);
-                self.index.forget(oldest);
-                oldest
-            }
+            None => self.evict()?,
         };
-        self.blocks[block.0 as usize].holders = 1;
+        self.holders[block.0 as usize] = 1;
         Some(block)
+    }
+
+    /// Empties the oldest cached block.
+    fn evict(&mut self) -> Option<BlockId> {
+        let oldest = BlockId(self.cached.oldest()?);
+        self.cached.remove(oldest.0);
+        let place = Place::Device(oldest);
+        if let Some(stays) = self.tier.stay(oldest) {
+            self.index.relocate(place, Place::Host(stays));
+        } else if let Some(room) = self.tier.make_room() {
+            if room.has_content {
+                self.index.forget(Place::Host(room.block));
+            }
+            self.index.relocate(place, Place::Host(room.block));
+            self.tier.move_out(oldest, room.block);
+        } else {
+            self.index.forget(place);
+        }
+        Some(oldest)
     }
 
     /// One holder less; the last one leaves the block cached if it has a content to hit, else free.
     pub fn release(&mut self, block: BlockId) {
-        let state = &mut self.blocks[block.0 as usize];
-        state.holders = state.holders.checked_sub(1).expect("only holders release, each once");
-        if state.holders == 0 {
-            if self.index.is_published(block) {
-                self.link(block);
+        let holders = &mut self.holders[block.0 as usize];
+        *holders = holders.checked_sub(1).expect("only holders release, each once");
+        if *holders == 0 {
+            if self.index.is_published(Place::Device(block)) {
+                self.cached.push(block.0);
             } else {
-                self.free.push(block);
+                self.vacate(block);
             }
         }
     }
 
+    /// A block without holder and content is free.
+    fn vacate(&mut self, block: BlockId) {
+        self.tier.drop_move(block);
+        self.free.push(block);
+    }
+
     /// Makes the block's content hittable. A content that is known already stays where it is, unless it
-    /// cannot be reached any more.
+    /// cannot be reached any more, or lies on the host: what is in the pool again need not move back.
     pub(crate) fn publish(
         &mut self,
         block: BlockId,
@@ -125,89 +186,114 @@ impl Ledger {
         key: BlockKey,
         tokens: &[TokenId],
     ) -> Publication {
-        if let Some(orphan) = self.index.orphan(scope, parent, key, tokens) {
-            self.unpublish(orphan);
+        match self.index.orphan(scope, parent, key, tokens) {
+            Some(Place::Device(orphan)) => self.unpublish(orphan),
+            Some(Place::Host(orphan)) => self.forget_host(orphan),
+            None => {}
+        }
+        if let Some((Place::Host(known), link)) = self.index.find(scope, parent, key, tokens) {
+            self.index.relocate(Place::Host(known), Place::Device(block));
+            self.tier.empty(known);
+            return Publication::New(link);
         }
         self.index.publish(block, scope, parent, key, tokens)
     }
 
     /// Takes the content back: what a failed step promised to write is not there.
     pub fn unpublish(&mut self, block: BlockId) {
-        if self.index.forget(block) && self.blocks[block.0 as usize].holders == 0 {
-            self.unlink(block);
-            self.free.push(block);
+        if self.index.forget(Place::Device(block)) {
+            self.uncache(block);
         }
     }
 
-    /// Takes every content back: the memory behind the pool was lost.
+    /// A block that has lost its content is free unless it is held.
+    fn uncache(&mut self, block: BlockId) {
+        if self.cached.remove(block.0) {
+            self.vacate(block);
+        }
+    }
+
+    fn forget_host(&mut self, block: HostBlockId) {
+        self.index.forget(Place::Host(block));
+        self.tier.empty(block);
+    }
+
+    /// All moves since the last plan, for the plan that is to do them.
+    pub fn send_moves(&mut self) -> Moves {
+        self.tier.send()
+    }
+
+    /// The step that had the moves is done.
+    pub fn moves_done(&mut self) {
+        self.tier.done();
+    }
+
+    /// The step that had the moves has failed: what it moved out is lost, what it moved back still lies on the host.
+    pub fn moves_failed(&mut self) {
+        let (out, back) = self.tier.failed();
+        for (to, from) in back {
+            let stays = self.index.relocate(Place::Device(to), Place::Host(from));
+            self.tier.settle(from, stays.is_some());
+            self.uncache(to);
+        }
+        out.into_iter().for_each(|block| self.forget_host(block));
+    }
+
+    /// Takes every content back: the memory behind pool and tier was lost. No step is in flight.
     pub fn forget_all(&mut self) {
         for number in 0..self.total() {
             self.unpublish(BlockId(number));
         }
-    }
-
-    /// Adds a block at the young end of the cached list.
-    fn link(&mut self, block: BlockId) {
-        let older = self.youngest;
-        self.blocks[block.0 as usize].older = older;
-        self.blocks[block.0 as usize].younger = None;
-        match older {
-            Some(older) => self.blocks[older as usize].younger = Some(block.0),
-            None => self.oldest = Some(block.0),
+        for number in 0..self.tier.stats().total {
+            self.index.forget(Place::Host(HostBlockId(number)));
         }
-        self.youngest = Some(block.0);
-        self.cached += 1;
-    }
-
-    /// Takes a block out of the cached list.
-    fn unlink(&mut self, block: BlockId) {
-        let Block { older, younger, .. } = self.blocks[block.0 as usize];
-        match older {
-            Some(older) => self.blocks[older as usize].younger = younger,
-            None => self.oldest = younger,
-        }
-        match younger {
-            Some(younger) => self.blocks[younger as usize].older = older,
-            None => self.youngest = older,
-        }
-        self.cached -= 1;
+        self.tier.clear();
     }
 
     /// Compares the books with `held`, the number of holders each block should have.
     pub fn check(&self, held: &[u32]) -> Result<(), String> {
         let mut held_blocks = 0;
-        for (number, block) in self.blocks.iter().enumerate() {
-            if block.holders != held[number] {
-                return Err(format!("block {number} has {} holders, {} rows", block.holders, held[number]));
+        for (number, (holders, held)) in self.holders.iter().zip(held).enumerate() {
+            if holders != held {
+                return Err(format!("block {number} has {holders} holders, {held} rows"));
             }
-            held_blocks += u32::from(block.holders > 0);
+            held_blocks += u32::from(*holders > 0);
         }
-        let (mut listed, mut next, mut last) = (0, self.oldest, None);
-        while let Some(number) = next {
-            let block = &self.blocks[number as usize];
-            if block.holders > 0 || !self.index.is_published(BlockId(number)) || block.older != last {
-                return Err(format!("block {number} does not belong in the cached list"));
+        self.cached.check()?;
+        let is_published = |block| self.index.is_published(Place::Device(block));
+        for block in self.cached.iter().map(BlockId) {
+            if self.holders(block) > 0 || !is_published(block) {
+                return Err(format!("block {block} does not belong in the cached list"));
             }
-            (listed, last, next) = (listed + 1, Some(number), block.younger);
         }
-        if listed != self.cached || last != self.youngest {
-            return Err(format!("{listed} blocks listed as cached, {} counted", self.cached));
-        }
-        if self.free.iter().any(|block| self.holders(*block) > 0 || self.index.is_published(*block)) {
+        if self.free.iter().any(|block| self.holders(*block) > 0 || is_published(*block)) {
             return Err("a free block is held or published".into());
         }
-        if self.free() + self.cached + held_blocks != self.total() {
+        if self.free() + self.cached() + held_blocks != self.total() {
             return Err(format!(
                 "{} free + {} cached + {held_blocks} held is not {}",
                 self.free(),
-                self.cached,
+                self.cached(),
                 self.total()
             ));
         }
-        if self.index.len() > self.total() as usize {
-            return Err("more published blocks than blocks".into());
-        }
+        self.check_tier()?;
         self.index.check()
+    }
+
+    fn check_tier(&self) -> Result<(), String> {
+        self.tier.check()?;
+        let named = self.tier.holding().filter(|block| self.index.is_published(Place::Host(*block))).count();
+        if (named, self.index.host_len() as usize) != (self.tier.holding().count(), named) {
+            return Err(
+                "a host block holds what has no name, or has the name of what it does not hold".into()
+            );
+        }
+        let is_idle = |block: &BlockId| self.holders(*block) == 0 && !self.cached.contains(block.0);
+        match self.tier.returning().find(is_idle) {
+            Some(block) => Err(format!("something moves back to block {block}, which is free")),
+            None => Ok(()),
+        }
     }
 }
 
@@ -234,7 +320,7 @@ mod tests {
 
     #[test]
     fn released_tails_are_evicted_before_heads() {
-        let mut ledger = Ledger::new(3);
+        let mut ledger = Ledger::new(3, 0);
         let made = chain(&mut ledger, &[1, 2, 3]);
         for (_, block) in made.iter().rev() {
             ledger.release(*block);
@@ -250,14 +336,14 @@ mod tests {
 
     #[test]
     fn a_held_block_is_never_granted() {
-        let mut ledger = Ledger::new(2);
+        let mut ledger = Ledger::new(2, 0);
         chain(&mut ledger, &[1, 2]);
         assert_eq!(ledger.grant(), None);
     }
 
     #[test]
     fn an_unpublished_block_cannot_be_hit_and_becomes_free() {
-        let mut ledger = Ledger::new(2);
+        let mut ledger = Ledger::new(2, 0);
         let made = chain(&mut ledger, &[1]);
         ledger.release(made[0].1);
         ledger.unpublish(made[0].1);

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher as _};
 
-use base::{BlockId, TokenId};
+use base::{BlockId, HostBlockId, TokenId};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 /// The hash of a block's content and of everything before it.
@@ -131,6 +131,15 @@ impl std::hash::Hasher for KeyBits {
 /// A map by key. Never iterated, so its order is nobody's business.
 pub(crate) type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyBits>>;
 
+/// Where a content lies; never in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// In the pool.
+    Device(BlockId),
+    /// In the host tier: it is to be moved back before it is read.
+    Host(HostBlockId),
+}
+
 /// What a published block holds.
 #[derive(Clone, Debug)]
 struct Published {
@@ -144,8 +153,9 @@ struct Published {
 /// Blocks by content.
 #[derive(Clone, Debug)]
 pub(crate) struct PrefixIndex {
-    by_key: KeyMap<BlockKey, BlockId>,
-    by_block: Vec<Option<Published>>,
+    by_key: KeyMap<BlockKey, Place>,
+    on_device: Vec<Option<Published>>,
+    on_host: Vec<Option<Published>>,
     links: u64,
 }
 
@@ -161,25 +171,40 @@ pub(crate) enum Publication {
 }
 
 impl PrefixIndex {
-    pub(crate) fn new(blocks: u32) -> Self {
-        Self { by_key: KeyMap::default(), by_block: vec![None; blocks as usize], links: 0 }
+    pub(crate) fn new(blocks: u32, host_blocks: u32) -> Self {
+        let none = |blocks| vec![None; blocks as usize];
+        Self { by_key: KeyMap::default(), on_device: none(blocks), on_host: none(host_blocks), links: 0 }
     }
 
-    /// The block with this content after `parent`, compared token by token.
+    fn content(&self, place: Place) -> Option<&Published> {
+        match place {
+            Place::Device(block) => self.on_device[block.0 as usize].as_ref(),
+            Place::Host(block) => self.on_host[block.0 as usize].as_ref(),
+        }
+    }
+
+    fn content_mut(&mut self, place: Place) -> &mut Option<Published> {
+        match place {
+            Place::Device(block) => &mut self.on_device[block.0 as usize],
+            Place::Host(block) => &mut self.on_host[block.0 as usize],
+        }
+    }
+
+    /// Where this content after `parent` lies, compared token by token.
     pub(crate) fn find(
         &self,
         scope: u128,
         parent: Link,
         key: BlockKey,
         tokens: &[TokenId],
-    ) -> Option<(BlockId, Link)> {
-        let block = *self.by_key.get(&key)?;
-        let published = self.by_block[block.0 as usize].as_ref()?;
+    ) -> Option<(Place, Link)> {
+        let place = *self.by_key.get(&key)?;
+        let published = self.content(place)?;
         let same = published.parent == parent && published.scope == scope && *published.tokens == *tokens;
-        same.then_some((block, published.link))
+        same.then_some((place, published.link))
     }
 
-    /// The block with this content after a parent that is gone: a failed row's, whose neighbours built on
+    /// Where this content lies after a parent that is gone: a failed row's, whose neighbours built on
     /// it. Nothing finds it, and it would keep the content from being published again.
     pub(crate) fn orphan(
         &self,
@@ -187,11 +212,11 @@ impl PrefixIndex {
         parent: Link,
         key: BlockKey,
         tokens: &[TokenId],
-    ) -> Option<BlockId> {
-        let block = *self.by_key.get(&key)?;
-        let published = self.by_block[block.0 as usize].as_ref()?;
+    ) -> Option<Place> {
+        let place = *self.by_key.get(&key)?;
+        let published = self.content(place)?;
         let same = published.scope == scope && *published.tokens == *tokens;
-        (same && published.parent != parent).then_some(block)
+        (same && published.parent != parent).then_some(place)
     }
 
     pub(crate) fn publish(
@@ -210,14 +235,25 @@ impl PrefixIndex {
         }
         self.links += 1;
         let link = Link(self.links);
-        self.by_key.insert(key, block);
-        self.by_block[block.0 as usize] = Some(Published { key, scope, parent, link, tokens: tokens.into() });
+        self.by_key.insert(key, Place::Device(block));
+        let published = Published { key, scope, parent, link, tokens: tokens.into() };
+        self.on_device[block.0 as usize] = Some(published);
         Publication::New(link)
     }
 
-    /// Forgets the block's content; says whether it had any.
-    pub(crate) fn forget(&mut self, block: BlockId) -> bool {
-        match self.by_block[block.0 as usize].take() {
+    /// The content is found at `to` from now on, under the name it has; says of how many tokens it is, if there is one.
+    pub(crate) fn relocate(&mut self, from: Place, to: Place) -> Option<u32> {
+        let published = self.content_mut(from).take()?;
+        let tokens = published.tokens.len() as u32;
+        self.by_key.insert(published.key, to);
+        let replaced = self.content_mut(to).replace(published);
+        debug_assert!(replaced.is_none(), "a block holds one content");
+        Some(tokens)
+    }
+
+    /// Forgets the content there; says whether there was any.
+    pub(crate) fn forget(&mut self, place: Place) -> bool {
+        match self.content_mut(place).take() {
             Some(published) => {
                 self.by_key.remove(&published.key);
                 true
@@ -226,22 +262,27 @@ impl PrefixIndex {
         }
     }
 
-    pub(crate) fn is_published(&self, block: BlockId) -> bool {
-        self.by_block[block.0 as usize].is_some()
+    pub(crate) fn is_published(&self, place: Place) -> bool {
+        self.content(place).is_some()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_key.len()
+    /// Contents that lie in the host tier.
+    pub(crate) fn host_len(&self) -> u32 {
+        self.on_host.iter().flatten().count() as u32
     }
 
-    /// Every published block is found under its key, and nothing else is.
+    /// Every content is found under its key, once, and nothing else is.
     pub(crate) fn check(&self) -> Result<(), String> {
+        let device =
+            self.on_device.iter().zip(0..).map(|(content, block)| (content, Place::Device(BlockId(block))));
+        let host =
+            self.on_host.iter().zip(0..).map(|(content, block)| (content, Place::Host(HostBlockId(block))));
         let mut published = 0;
-        for (number, content) in self.by_block.iter().enumerate() {
+        for (content, place) in device.chain(host) {
             let Some(content) = content else { continue };
             published += 1;
-            if self.by_key.get(&content.key).map(|block| block.0 as usize) != Some(number) {
-                return Err(format!("block {number} is published but not found under its key"));
+            if self.by_key.get(&content.key) != Some(&place) {
+                return Err(format!("what lies at {place:?} is published but not found under its key"));
             }
         }
         if published != self.by_key.len() {
@@ -280,7 +321,7 @@ mod tests {
     #[test]
     fn a_forced_collision_shares_nothing_between_scopes_or_contents() {
         let hasher = Hasher::truncated([1, 2], 0);
-        let mut index = PrefixIndex::new(4);
+        let mut index = PrefixIndex::new(4, 0);
         let key = hasher.block(7, None, &tokens(&[1, 2]));
         assert_eq!(key, hasher.block(8, None, &tokens(&[1, 2])));
         assert!(matches!(index.publish(BlockId(0), 7, Link(0), key, &tokens(&[1, 2])), Publication::New(_)));

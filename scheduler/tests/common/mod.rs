@@ -5,7 +5,7 @@
 //! a real engine; here it is a failed test.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{
@@ -46,6 +46,8 @@ pub(crate) struct Memory {
     block_tokens: usize,
     /// What lies in each block that was written.
     pub(crate) cells: BTreeMap<u32, Vec<u64>>,
+    /// What lies in each block of the host tier.
+    host: BTreeMap<u32, Vec<u64>>,
     /// Prompts by seed, and outputs so far by request.
     prompts: BTreeMap<u64, Arc<[TokenId]>>,
     outputs: BTreeMap<RequestId, Vec<TokenId>>,
@@ -82,6 +84,40 @@ impl Memory {
         TokenId((mix(seed, TokenId(index as u32)) % 50) as u32)
     }
 
+    /// Copies between pool and host.
+    fn move_blocks(&mut self, plan: &BatchPlan) {
+        let mut named = BTreeSet::new();
+        for moved in &plan.moves.out {
+            assert!(named.insert(moved.to), "no host block is named twice");
+            self.host.insert(moved.to.0, self.cells[&moved.from.0].clone());
+        }
+        for moved in &plan.moves.back {
+            assert!(named.insert(moved.from), "no host block is named twice");
+            self.cells.insert(moved.to.0, self.host[&moved.from.0].clone());
+            let written = plan.slots.iter().any(|slot| slot.write_blocks.contains(&moved.to));
+            assert!(!written, "what moves back is not written");
+        }
+    }
+
+    /// A plan that fails: what it was to write or to move is anything.
+    pub(crate) fn fail(&mut self, plan: &BatchPlan) {
+        const GARBAGE: u64 = 0xdead;
+        for slot in &plan.slots {
+            for at in (slot.write_offset as usize..).take(slot.input.len()) {
+                let block = slot.write_blocks[at / self.block_tokens];
+                let cells = self.cells.entry(block.0).or_insert_with(|| vec![0; self.block_tokens]);
+                cells[at % self.block_tokens] = GARBAGE;
+            }
+        }
+        let moved = plan.moves.out.iter().map(|moved| moved.from);
+        for block in moved.chain(plan.moves.back.iter().map(|moved| moved.to)) {
+            self.cells.insert(block.0, vec![GARBAGE; self.block_tokens]);
+        }
+        for moved in &plan.moves.out {
+            self.host.insert(moved.to.0, vec![GARBAGE; self.block_tokens]);
+        }
+    }
+
     /// Writes of one slot, then the check of what it reads.
     fn write(&mut self, slot: &Slot) {
         let mut hash = self.context(slot).last().copied().unwrap_or(0);
@@ -113,6 +149,7 @@ impl Memory {
             self.outputs.remove(request);
             self.seeds.remove(request);
         }
+        self.move_blocks(plan);
         for slot in &plan.slots {
             self.write(slot);
         }

@@ -4,9 +4,10 @@
 //! reads anything but its own row's hashes would be a wrong answer in a real engine.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use base::{BatchPlan, RequestId, Slot, TokenId, WorkItem};
+use base::{BatchPlan, HostBlockId, MoveBack, MoveOut, RequestId, Slot, TokenId, WorkItem};
 
 /// What lies where a failed step or row wrote.
 const GARBAGE: u64 = 0xdead_beef;
@@ -39,15 +40,18 @@ impl Text {
 pub(super) struct Memory {
     block_tokens: usize,
     cells: Vec<u64>,
+    /// The same of the host tier.
+    host: Vec<u64>,
     texts: BTreeMap<u64, Text>,
     seeds: BTreeMap<RequestId, u64>,
 }
 
 impl Memory {
-    pub(super) fn new(blocks: u32, block_tokens: u32) -> Self {
+    pub(super) fn new(blocks: u32, host_blocks: u32, block_tokens: u32) -> Self {
         Self {
             block_tokens: block_tokens as usize,
             cells: vec![0; (blocks * block_tokens) as usize],
+            host: vec![0; (host_blocks * block_tokens) as usize],
             texts: BTreeMap::new(),
             seeds: BTreeMap::new(),
         }
@@ -72,12 +76,37 @@ impl Memory {
         self.seeds.get(&request).copied()
     }
 
-    /// Runs a plan: all writes, then the check of all reads.
+    /// Runs a plan: all moves, then all writes, then the check of all reads.
     pub(super) fn run(&mut self, plan: &BatchPlan) -> Result<(), String> {
+        self.move_blocks(plan)?;
         for slot in &plan.slots {
             self.write(slot)?;
         }
         plan.slots.iter().try_for_each(|slot| self.check(slot))
+    }
+
+    fn move_blocks(&mut self, plan: &BatchPlan) -> Result<(), String> {
+        let mut named: Vec<HostBlockId> = plan.moves.out.iter().map(|moved| moved.to).collect();
+        named.extend(plan.moves.back.iter().map(|moved| moved.from));
+        named.sort_unstable();
+        if let Some(pair) = named.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("host block {} moves twice in a step", pair[0]));
+        }
+        for MoveOut { from, to } in &plan.moves.out {
+            let (from, to) = (self.cells_of(from.0), self.cells_of(to.0));
+            self.host[to].copy_from_slice(&self.cells[from]);
+        }
+        for MoveBack { from, to } in &plan.moves.back {
+            let (from, to) = (self.cells_of(from.0), self.cells_of(to.0));
+            self.cells[to].copy_from_slice(&self.host[from]);
+        }
+        Ok(())
+    }
+
+    /// The cells of a block.
+    fn cells_of(&self, block: u32) -> Range<usize> {
+        let start = block as usize * self.block_tokens;
+        start..start + self.block_tokens
     }
 
     /// The cell of input token `i` of a slot.
@@ -145,8 +174,17 @@ impl Memory {
         Ok(())
     }
 
-    /// A step failed whole: what it was to write is anything.
+    /// A step failed whole: what it was to write or move is anything, but what was to come back still lies on the host.
     pub(super) fn spoil(&mut self, plan: &BatchPlan) {
+        for MoveOut { from, to } in &plan.moves.out {
+            let (from, to) = (self.cells_of(from.0), self.cells_of(to.0));
+            self.cells[from].fill(GARBAGE);
+            self.host[to].fill(GARBAGE);
+        }
+        for MoveBack { to, .. } in &plan.moves.back {
+            let to = self.cells_of(to.0);
+            self.cells[to].fill(GARBAGE);
+        }
         for slot in &plan.slots {
             self.spoil_slot(slot);
         }
@@ -155,6 +193,7 @@ impl Memory {
     /// Nothing is left of it.
     pub(super) fn spoil_all(&mut self) {
         self.cells.fill(GARBAGE);
+        self.host.fill(GARBAGE);
     }
 
     /// A row failed: what it wrote is anything, unless another slot of the step has read it as well.

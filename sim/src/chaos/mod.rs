@@ -37,6 +37,8 @@ pub struct Tally {
     pub preemptions: u64,
     /// Prompt tokens that the prefix cache supplied.
     pub hits: u64,
+    /// Of those, tokens that came back from the host tier.
+    pub restored: u64,
     /// Submissions that were refused.
     pub refused: u64,
     /// Tokens that were guessed.
@@ -53,6 +55,7 @@ impl std::ops::AddAssign for Tally {
         self.rows_failed += other.rows_failed;
         self.preemptions += other.preemptions;
         self.hits += other.hits;
+        self.restored += other.restored;
         self.refused += other.refused;
         self.guessed += other.guessed;
         self.accepted += other.accepted;
@@ -93,7 +96,8 @@ impl<'a> World<'a> {
         let setup = Setup::draw(&mut draws);
         let scheduler =
             Scheduler::new(setup.config.clone(), setup.cost).map_err(|error| error.to_string())?;
-        let memory = Memory::new(setup.config.kv_blocks, setup.config.block_tokens);
+        let memory =
+            Memory::new(setup.config.kv_blocks, setup.config.host_kv_blocks, setup.config.block_tokens);
         let mut world = Self {
             draws,
             scheduler,
@@ -365,6 +369,7 @@ impl<'a> World<'a> {
             rows_failed: self.books.rows_failed,
             preemptions: stats.preemptions,
             hits: stats.prefix_hit_tokens,
+            restored: stats.tier.restored_tokens,
             guessed: stats.guessed_tokens,
             accepted: stats.accepted_tokens,
             ..self.tally

@@ -1,0 +1,114 @@
+//! Numbers in the order in which they came: any can be taken out, all in constant time.
+
+/// A neighbour in the list: none at its ends.
+type Neighbour = Option<u32>;
+
+/// A number's place in the list.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    is_listed: bool,
+    older: Neighbour,
+    younger: Neighbour,
+}
+
+/// The list, over numbers below a bound.
+#[derive(Clone, Debug)]
+pub(super) struct Ages {
+    places: Vec<Place>,
+    oldest: Neighbour,
+    youngest: Neighbour,
+    len: u32,
+}
+
+impl Ages {
+    /// An empty list of numbers below `end`.
+    pub(super) fn new(end: u32) -> Self {
+        Self { places: vec![Place::default(); end as usize], oldest: None, youngest: None, len: 0 }
+    }
+
+    /// How many are listed.
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether the number is listed.
+    pub(super) fn contains(&self, number: u32) -> bool {
+        self.places[number as usize].is_listed
+    }
+
+    /// The one that came first.
+    pub(super) fn oldest(&self) -> Option<u32> {
+        self.oldest
+    }
+
+    /// Adds a number at the young end. It is not listed yet.
+    pub(super) fn push(&mut self, number: u32) {
+        debug_assert!(!self.contains(number), "{number} is listed");
+        let older = self.youngest;
+        self.places[number as usize] = Place { is_listed: true, older, younger: None };
+        match older {
+            Some(older) => self.places[older as usize].younger = Some(number),
+            None => self.oldest = Some(number),
+        }
+        self.youngest = Some(number);
+        self.len += 1;
+    }
+
+    /// Takes a number out; says whether it was listed.
+    pub(super) fn remove(&mut self, number: u32) -> bool {
+        let Place { is_listed, older, younger } = std::mem::take(&mut self.places[number as usize]);
+        if !is_listed {
+            return false;
+        }
+        match older {
+            Some(older) => self.places[older as usize].younger = younger,
+            None => self.oldest = younger,
+        }
+        match younger {
+            Some(younger) => self.places[younger as usize].older = older,
+            None => self.youngest = older,
+        }
+        self.len -= 1;
+        true
+    }
+
+    /// The numbers listed, oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(self.oldest, |number| self.places[*number as usize].younger)
+    }
+
+    /// Both directions, the marks and the count say the same.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let (mut count, mut last) = (0, None);
+        for number in self.iter().take(self.places.len() + 1) {
+            let place = &self.places[number as usize];
+            if !place.is_listed || place.older != last {
+                return Err(format!("block {number} does not stand where the list has it"));
+            }
+            (count, last) = (count + 1, Some(number));
+        }
+        let marked = self.places.iter().filter(|place| place.is_listed).count();
+        if (count, last) != (self.len, self.youngest) || marked != self.len as usize {
+            return Err(format!("{count} blocks in a list of {}", self.len));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_leave_in_the_order_they_came_and_from_anywhere() {
+        let mut ages = Ages::new(5);
+        [3, 1, 4, 0].into_iter().for_each(|number| ages.push(number));
+        assert!(ages.remove(4) && !ages.remove(4) && !ages.remove(2));
+        ages.push(2);
+        assert_eq!((ages.iter().collect::<Vec<_>>(), ages.len()), (vec![3, 1, 0, 2], 4));
+        assert!(ages.remove(3) && ages.remove(2));
+        assert_eq!((ages.oldest(), ages.contains(1), ages.check()), (Some(1), true, Ok(())));
+        assert!(ages.remove(1) && ages.remove(0));
+        assert_eq!((ages.oldest(), ages.len(), ages.check()), (None, 0, Ok(())));
+    }
+}
