@@ -65,7 +65,8 @@ pub fn measure(
 ) -> Result<Outcome, SimError> {
     let machine = ReplayConfig::default();
     let scheduler = SchedulerConfig { ours: variant.ours.clone(), ..machine.scheduler };
-    let config = ReplayConfig { scheduler, cost: machine.cost.hiding(hide_permille) };
+    let cost = machine.cost.hiding(hide_permille);
+    let config = ReplayConfig { scheduler, cost, ..machine };
     let mut sum = Outcome { mean: 0.0, p99: 0.0, max: 0.0 };
     for seed in 0..seeds {
         let summary = replay(&generate(&Workload { seed, ..*workload }), variant.policy, &config)?.summary;

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use base::{BatchPlan, End, ExecError, Executor, RowOutcome, Sampled, Slot, StepOutcome, TokenId};
+use base::{BatchPlan, End, ExecError, Executor, Nanos, RowOutcome, Sampled, Slot, StepOutcome, TokenId};
 use scheduler::CostModel;
 
 /// Runs plans by arithmetic.
 #[derive(Clone, Debug)]
 pub struct SimExecutor {
     cost: CostModel,
+    /// What a block takes on its way to the host tier or back.
+    move_per_block: Nanos,
     /// True output length by row seed. The scheduler never sees it.
     lengths: BTreeMap<u64, u64>,
 }
@@ -16,7 +18,13 @@ pub struct SimExecutor {
 impl SimExecutor {
     /// An executor as fast as `cost` says.
     pub fn new(cost: CostModel) -> Self {
-        Self { cost, lengths: BTreeMap::new() }
+        Self { cost, move_per_block: Nanos(0), lengths: BTreeMap::new() }
+    }
+
+    /// Tells what moving a block takes; nothing where that is not told. A step's moves come before its work, and nothing
+    /// of them is hidden behind it.
+    pub fn set_move(&mut self, per_block: Nanos) {
+        self.move_per_block = per_block;
     }
 
     /// Tells how many tokens, the end token included, the row with this seed produces. A row that is
@@ -44,7 +52,9 @@ impl SimExecutor {
 impl Executor for SimExecutor {
     fn step(&mut self, plan: &BatchPlan) -> Result<StepOutcome, ExecError> {
         let sequences = plan.decode_sequences() + plan.guesses();
-        let elapsed = self.cost.mixed(plan.prefill_tokens() + plan.decode_extra(), sequences);
+        let moved = (plan.moves.out.len() + plan.moves.back.len()) as u64;
+        let work = self.cost.mixed(plan.prefill_tokens() + plan.decode_extra(), sequences);
+        let elapsed = Nanos(work.0 + self.move_per_block.0 * moved);
         let rows = plan.slots.iter().filter_map(|slot| self.sample(slot)).collect();
         Ok(StepOutcome { step: plan.step, elapsed, rows })
     }

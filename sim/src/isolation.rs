@@ -25,6 +25,7 @@ pub fn measure(share: Option<u32>, hide_permille: u64, rate: f64, seeds: u64) ->
     let config = ReplayConfig {
         scheduler: SchedulerConfig { ours, ..config.scheduler },
         cost: config.cost.hiding(hide_permille),
+        ..config
     };
     let mut means = Isolation::default();
     for seed in 0..seeds {

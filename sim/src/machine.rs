@@ -91,7 +91,11 @@ impl Machine {
                 let roofline = self.roofline();
                 let limits = reference.scheduler;
                 let kv_blocks = roofline.kv_tokens() / limits.block_tokens;
-                ReplayConfig { scheduler: SchedulerConfig { kv_blocks, ..limits }, cost: roofline.cost() }
+                ReplayConfig {
+                    scheduler: SchedulerConfig { kv_blocks, ..limits },
+                    cost: roofline.cost(),
+                    move_per_token: roofline.move_per_token(),
+                }
             }
         };
         ReplayConfig { cost: config.cost.hiding(hide_permille), ..config }
@@ -144,6 +148,8 @@ pub struct Roofline {
 const FLOPS: f64 = 312e12 * 0.82;
 const MEMORY: f64 = 1_555e9 * 0.85;
 const NVLINK: f64 = 300e9 * 0.6;
+/// Bytes/s between one GPU and its host's pinned memory: PCIe 4.0 x16, of which copies of blocks get four fifths.
+const PCIE: f64 = 31.5e9 * 0.8;
 /// Seconds that do not depend on the model: a prefill step, a decode step, a row of a decode step.
 const PREFILL_STEP: f64 = 10e-3;
 const DECODE_STEP: f64 = 5.6e-3;
@@ -176,6 +182,11 @@ impl Roofline {
             mixed_hidden: 0,
         };
         cost.hiding(1_000)
+    }
+
+    /// A token's keys and values between the GPUs and their hosts: each GPU has its share, and a link of its own.
+    pub fn move_per_token(&self) -> Nanos {
+        nanos(self.kv_bytes() / (f64::from(self.gpus) * PCIE))
     }
 
     /// Tokens of KV memory.
@@ -211,6 +222,12 @@ pub struct Fitted {
     pub watermark_permille: u32,
     /// Whether generated tokens enter the prefix cache too.
     pub publish_generated: bool,
+    /// Blocks of the host tier.
+    #[serde(default)]
+    pub host_kv_blocks: u32,
+    /// What a token takes between pool and host tier; where it was not measured, nothing.
+    #[serde(default)]
+    pub move_per_token: Nanos,
 }
 
 /// A machine that cannot be replayed on.
@@ -244,6 +261,8 @@ impl Fitted {
             sequences_max: limits.sequences_max,
             watermark_permille: limits.watermark_permille,
             publish_generated: limits.publish_generated,
+            host_kv_blocks: limits.host_kv_blocks,
+            move_per_token: Nanos(0),
         }
     }
 
@@ -261,6 +280,7 @@ impl Fitted {
         let blocks = self.kv_tokens / u64::from(self.block_tokens);
         let scheduler = SchedulerConfig {
             kv_blocks: u32::try_from(blocks).map_err(|_| invalid("kv_tokens", "is more than 2^32 blocks"))?,
+            host_kv_blocks: self.host_kv_blocks,
             block_tokens: self.block_tokens,
             step_tokens_max: self.step_tokens_max,
             chunk_tokens: self.chunk_tokens,
@@ -273,7 +293,7 @@ impl Fitted {
         if self.cost.prefill(TokenCount(1)) == Nanos(0) || self.cost.decode(1) == Nanos(0) {
             return Err(invalid("cost", "has steps that take no time"));
         }
-        Ok(ReplayConfig { scheduler, cost: self.cost })
+        Ok(ReplayConfig { scheduler, cost: self.cost, move_per_token: self.move_per_token })
     }
 }
 
@@ -328,7 +348,8 @@ mod tests {
         let fitted = Fitted::of("a laptop".into(), &limits, CostModel::default());
         let json = serde_json::to_string(&fitted).expect("plain data");
         let read = Fitted::parse(&json).expect("what was written");
-        assert_eq!(read.config().expect("a machine"), ReplayConfig::default());
+        let reference = ReplayConfig { move_per_token: Nanos(0), ..ReplayConfig::default() };
+        assert_eq!(read.config().expect("a machine"), reference);
         let zero = Fitted { kv_tokens: 0, ..read.clone() };
         assert_eq!(
             zero.config().expect_err("no memory").to_string(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{RelQueryId, TokenCount};
+use base::{Nanos, RelQueryId, TokenCount};
 use scheduler::{
     ConfigError, CostModel, Event, OursConfig, Policy, Refused, Scheduler, SchedulerConfig, Speculation,
 };
@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::course::{Course, Courses};
 use crate::executor::SimExecutor;
 use crate::faults::{Deed, FaultError, FaultPlan};
+use crate::machine::Machine;
 use crate::summary::{Counts, Iteration, Summary, by_tenant};
 use crate::trace::{Lowered, Trace, TraceError};
 use crate::watch::{Unwatched, Watch};
@@ -51,6 +52,8 @@ pub struct ReplayConfig {
     pub scheduler: SchedulerConfig,
     /// How fast the machine is; the scheduler knows it exactly.
     pub cost: CostModel,
+    /// What the keys and values of a token take between pool and host tier, either way; the scheduler does not know it.
+    pub move_per_token: Nanos,
 }
 
 impl Default for ReplayConfig {
@@ -73,7 +76,11 @@ impl Default for ReplayConfig {
             ours: OursConfig { bulk_share_permille: None, ..OursConfig::default() },
             ..SchedulerConfig::default()
         };
-        Self { scheduler, cost: CostModel::default() }
+        Self {
+            scheduler,
+            cost: CostModel::default(),
+            move_per_token: Machine::Opt13b.roofline().move_per_token(),
+        }
     }
 }
 
@@ -175,6 +182,7 @@ pub fn replay_lowered(lowered: Lowered, policy: Policy, config: &ReplayConfig) -
 fn world(lowered: &Lowered, policy: Policy, config: &ReplayConfig) -> Result<World<SimExecutor>, SimError> {
     let settings = SchedulerConfig { policy, ..config.scheduler.clone() };
     let mut executor = SimExecutor::new(config.cost);
+    executor.set_move(config.move_per_token * u64::from(settings.block_tokens));
     for (seed, length) in &lowered.lengths {
         executor.set_length(*seed, *length);
     }
