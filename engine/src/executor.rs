@@ -44,6 +44,8 @@ pub struct LocalExecutor {
     ranks: Ranks,
     memory: Vec<Memory>,
     pool_shape: PoolShape,
+    /// Blocks of the host tier behind each pool.
+    tier_blocks: usize,
     text: Arc<dyn TokenText>,
     ends: Vec<TokenId>,
     constraints: Arc<Constraints>,
@@ -70,12 +72,24 @@ impl LocalExecutor {
         Ok(Self {
             memory: ranks.memory(pool_shape)?,
             pool_shape,
+            tier_blocks: 0,
             ranks,
             constraints: Arc::new(Constraints::new(Arc::clone(&text), ends.clone())),
             text,
             ends,
             outputs: HashMap::new(),
         })
+    }
+
+    /// The same with a host tier of `bytes` behind the pools of all ranks.
+    pub fn with_tier(mut self, bytes: Bytes) -> Result<Self, PoolError> {
+        self.tier_blocks = self.ranks.add_tier(&mut self.memory, self.pool_shape, bytes)?;
+        Ok(self)
+    }
+
+    /// Blocks of its host tier.
+    pub fn tier_blocks(&self) -> usize {
+        self.tier_blocks
     }
 
     /// Extents of its pool, or of each rank's.
@@ -330,7 +344,9 @@ impl Executor for LocalExecutor {
             self.outputs.remove(request);
         }
         check::check(plan, self.ranks.config(), self.pool_shape).map_err(ExecError::BadPlan)?;
+        check::check_moves(plan, self.pool_shape, self.tier_blocks).map_err(ExecError::BadPlan)?;
         let failed = |error: StepError| ExecError::Failed(error.to_string());
+        self.ranks.move_blocks(&mut self.memory, &plan.moves).map_err(failed)?;
         let mut rows = self.compute(&plan.slots, true).map_err(failed)?;
         let spoiled: Vec<Slot> = spoiled(&plan.slots, &rows).collect();
         if !spoiled.is_empty() {

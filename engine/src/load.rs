@@ -37,6 +37,8 @@ pub struct ModelInfo {
     pub revision: u128,
     /// Blocks of the KV pool.
     pub kv_blocks: u32,
+    /// Blocks of the host tier.
+    pub host_kv_blocks: u32,
     /// Positions of a block.
     pub block_tokens: u32,
     /// Where keys of independent sections can be read.
@@ -142,8 +144,10 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
     drop(weights);
     let text = Arc::new(text);
     let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: kv_bytes(&ranks, config)? };
+    let host_kv_bytes = host_kv_bytes(config, settings.kv_bytes, gpus.is_some());
     let ranks_count = ranks.count();
     let executor = LocalExecutor::new(ranks, text.clone(), text.ends().to_vec(), settings)?;
+    let executor = executor.with_tier(host_kv_bytes)?;
     let info = ModelInfo {
         name,
         family: model.family,
@@ -155,6 +159,7 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
             ^ kv_mark(kv, rounds)
             ^ (u128::from(gpus.is_some()) << 100),
         kv_blocks: u32::try_from(executor.pool_shape().blocks).expect("the pool has at most u32::MAX blocks"),
+        host_kv_blocks: u32::try_from(executor.tier_blocks()).expect("nor has the tier more"),
         block_tokens: config.block_tokens,
         reuse: section_reuse(&model),
         dtype,
@@ -162,8 +167,9 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
         kv,
         defaults,
     };
-    let (parameters, kv_blocks, kept, kv) = (info.parameters, info.kv_blocks, info.kept_as(), kv.name());
-    tracing::info!(model = %info.name, parameters, kv_blocks, kept, kv, ?isa, ranks = ranks_count, "model loaded");
+    let (parameters, kept, kv) = (info.parameters, info.kept_as(), kv.name());
+    let (kv_blocks, host_kv_blocks) = (info.kv_blocks, info.host_kv_blocks);
+    tracing::info!(model = %info.name, parameters, kv_blocks, host_kv_blocks, kept, kv, ?isa, ranks = ranks_count, "model loaded");
     Ok(Engine { executor, text, info })
 }
 
@@ -289,6 +295,19 @@ fn kv_bytes(ranks: &Ranks, config: &EngineConfig) -> Result<Bytes, EngineError> 
         tracing::warn!(kv_bytes = room, wanted = useful, "the KV pool is cut to the memory that is left");
     }
     Ok(Bytes(useful.min(room)))
+}
+
+/// Memory for the host tier: what is configured, but no more than nine tenths of what the machine has left after
+/// weights and pool, where they are the machine's own.
+fn host_kv_bytes(config: &EngineConfig, kv_bytes: Bytes, on_gpus: bool) -> Bytes {
+    let wanted = config.host_kv_bytes.0;
+    let pool = if on_gpus { 0 } else { kv_bytes.0 };
+    let room = |available: Bytes| (available.0 / 10 * 9).saturating_sub(pool);
+    let room = memory::available().map_or(wanted, room);
+    if room < wanted {
+        tracing::warn!(host_kv_bytes = room, wanted, "the host tier is cut to the memory that is left");
+    }
+    Bytes(wanted.min(room))
 }
 
 #[cfg(test)]

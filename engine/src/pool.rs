@@ -14,6 +14,7 @@
 //! rest stays zero.
 
 mod read;
+mod tier;
 
 use base::Bytes;
 use rayon::prelude::*;
@@ -60,6 +61,14 @@ pub enum PoolError {
     #[error("kv_bytes of {given} hold no block of {block} bytes")]
     TooSmall {
         /// What was given.
+        given: u64,
+        /// What one block takes.
+        block: u64,
+    },
+    /// Not even one block fits in the tier that is asked for.
+    #[error("host_kv_bytes of {given} hold no block of {block} bytes on each rank")]
+    TierTooSmall {
+        /// What one rank has of it.
         given: u64,
         /// What one block takes.
         block: u64,
@@ -114,6 +123,17 @@ impl PoolShape {
             KvFormat::Q8 => self.elements::<BytePair>() * size_of::<BytePair>(),
         };
         Bytes(bytes as u64)
+    }
+
+    /// The same blocks, as many as fit in `bytes` of a host tier; none in none.
+    pub fn tier(&self, bytes: Bytes) -> Result<Self, PoolError> {
+        let block = Self { blocks: 1, ..*self }.bytes().0;
+        let tokens_max = u32::MAX as usize / self.block_tokens;
+        let blocks = usize::try_from(bytes.0 / block).unwrap_or(usize::MAX).min(tokens_max);
+        match (blocks, bytes.0) {
+            (0, 1..) => Err(PoolError::TierTooSmall { given: bytes.0, block }),
+            _ => Ok(Self { blocks, ..*self }),
+        }
     }
 
     /// Tokens of a block in whole vectors.

@@ -148,6 +148,9 @@ pub struct EngineConfig {
     /// Most memory for keys and values. Less is taken where the model cannot use it or the machine
     /// does not have it.
     pub kv_bytes: Bytes,
+    /// Memory of the host for blocks that leave the KV pool, of all ranks together: their prefixes can be hit still. 0:
+    /// none. Beside a pool that is in the host's memory itself, more `kv_bytes` do the same without copies.
+    pub host_kv_bytes: Bytes,
     /// Positions of a KV block: the unit of sharing.
     pub block_tokens: u32,
     /// What weights are kept as; absent: as they are stored.
@@ -174,6 +177,7 @@ impl Default for EngineConfig {
             threads: None,
             tensor_parallel: 1,
             kv_bytes: Bytes(1 << 30),
+            host_kv_bytes: Bytes(0),
             block_tokens: 16,
             dtype: None,
             quantize: None,

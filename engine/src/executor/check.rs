@@ -34,6 +34,37 @@ pub(super) fn check(plan: &BatchPlan, config: &ModelConfig, shape: PoolShape) ->
     Ok(())
 }
 
+/// What is wrong with a plan's moves between the pool and a tier of `tier_blocks`, if anything.
+pub(super) fn check_moves(plan: &BatchPlan, shape: PoolShape, tier_blocks: usize) -> Result<(), String> {
+    let (mut named, mut sources, mut targets) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let moves = &plan.moves;
+    for block in moves.out.iter().map(|moved| moved.to).chain(moves.back.iter().map(|moved| moved.from)) {
+        if block.0 as usize >= tier_blocks {
+            return Err(format!("block {block} is not in the tier of {tier_blocks}"));
+        }
+        if !named.insert(block) {
+            return Err(format!("block {block} of the tier moves twice"));
+        }
+    }
+    for moved in &moves.out {
+        check_blocks(&[moved.from], shape)?;
+        if !sources.insert(moved.from) {
+            return Err(format!("block {} moves out twice", moved.from));
+        }
+    }
+    for moved in &moves.back {
+        check_blocks(&[moved.to], shape)?;
+        if !targets.insert(moved.to) {
+            return Err(format!("two blocks move back to block {}", moved.to));
+        }
+    }
+    let written = plan.slots.iter().flat_map(|slot| &slot.write_blocks).find(|block| targets.contains(block));
+    match written {
+        Some(block) => Err(format!("block {block} moves back and is written")),
+        None => Ok(()),
+    }
+}
+
 fn check_slot(slot: &Slot, config: &ModelConfig, shape: PoolShape) -> Result<(), String> {
     if slot.input.is_empty() {
         return Err("its input is empty".into());

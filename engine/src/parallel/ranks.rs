@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Bytes, Slot};
+use base::{Bytes, Moves, Slot};
 
 use super::shard::{ShardSource, Share};
 use super::shared::Group;
@@ -44,8 +44,15 @@ enum Rank {
 pub struct Memory(Kind);
 
 enum Kind {
-    Cpu(Box<(KvPool, Workspace)>),
+    Cpu(Box<CpuMemory>),
     Gpu(Box<GpuMemory>),
+}
+
+struct CpuMemory {
+    pool: KvPool,
+    /// Where blocks of the pool move to that give way to others, where there is such a place.
+    tier: Option<KvPool>,
+    work: Workspace,
 }
 
 /// Hidden states of a step's sampling rows, or, where they stay on their device until the next step, how many they are.
@@ -96,7 +103,10 @@ impl Rank {
 
     fn memory(&self, shape: PoolShape) -> Result<Memory, GpuError> {
         Ok(Memory(match self {
-            Self::Cpu(_) => Kind::Cpu(Box::new((KvPool::new(shape), Workspace::default()))),
+            Self::Cpu(_) => {
+                let (pool, work) = (KvPool::new(shape), Workspace::default());
+                Kind::Cpu(Box::new(CpuMemory { pool, tier: None, work }))
+            }
             Self::Gpu(decoder) => Kind::Gpu(Box::new(decoder.memory(shape)?)),
         }))
     }
@@ -105,7 +115,7 @@ impl Rank {
     fn forward(&self, memory: &mut Memory, slots: &[Slot]) -> Result<(Hidden, u64), StepError> {
         match (self, &mut memory.0) {
             (Self::Cpu(decoder), Kind::Cpu(memory)) => {
-                let (pool, work) = &mut **memory;
+                let CpuMemory { pool, work, .. } = &mut **memory;
                 let states = decoder.forward(pool, slots, work)?;
                 Ok((Hidden { rows: states.len() / decoder.config().embedding, states }, 0))
             }
@@ -126,7 +136,7 @@ impl Rank {
     ) -> Result<Vec<f32>, StepError> {
         match (self, &mut memory.0) {
             (Self::Cpu(decoder), Kind::Cpu(memory)) => {
-                Ok(decoder.logits(hidden.of(rows, decoder.config().embedding), &mut memory.1)?)
+                Ok(decoder.logits(hidden.of(rows, decoder.config().embedding), &mut memory.work)?)
             }
             (Self::Gpu(decoder), Kind::Gpu(memory)) => Ok(decoder.logits(memory, (rows.start, rows.len()))?),
             _ => unreachable!("a rank's memory is its device's"),
@@ -143,11 +153,36 @@ impl Rank {
     ) -> Result<Vec<Highest>, StepError> {
         match (self, &mut memory.0) {
             (Self::Cpu(decoder), Kind::Cpu(memory)) => {
-                Ok(decoder.highest(&hidden.states, (wanted, end), &mut memory.1)?)
+                Ok(decoder.highest(&hidden.states, (wanted, end), &mut memory.work)?)
             }
             (Self::Gpu(decoder), Kind::Gpu(memory)) => Ok(decoder.highest(memory, (wanted, end), allowed)?),
             _ => unreachable!("a rank's memory is its device's"),
         }
+    }
+
+    /// Gives its pool a tier of the same blocks, as many as `tier` says.
+    fn add_tier(&self, memory: &mut Memory, tier: PoolShape) -> Result<(), GpuError> {
+        match (self, &mut memory.0) {
+            (Self::Gpu(decoder), Kind::Gpu(memory)) => decoder.add_tier(memory, tier.blocks),
+            (_, Kind::Cpu(memory)) => {
+                memory.tier = Some(KvPool::new(tier));
+                Ok(())
+            }
+            _ => unreachable!("a rank's memory is its device's"),
+        }
+    }
+
+    /// Moves blocks between its pool and its tier.
+    fn move_blocks(&self, memory: &mut Memory, moves: &Moves) -> Result<(), StepError> {
+        match (self, &mut memory.0) {
+            (Self::Gpu(decoder), Kind::Gpu(memory)) => decoder.move_blocks(memory, moves)?,
+            (_, Kind::Cpu(memory)) => {
+                let CpuMemory { pool, tier, .. } = &mut **memory;
+                tier.iter_mut().for_each(|tier| pool.move_blocks(tier, moves));
+            }
+            _ => unreachable!("a rank's memory is its device's"),
+        }
+        Ok(())
     }
 
     /// Whether each rank gives its own part of the vocabulary instead of all.
@@ -269,6 +304,30 @@ impl Ranks {
         made.map_err(|error| PoolError::Gpu(error.to_string()))
     }
 
+    /// Gives each rank's pool of `shape` its part of a tier of `bytes`; how many blocks that is.
+    pub fn add_tier(
+        &self,
+        memory: &mut [Memory],
+        shape: PoolShape,
+        bytes: Bytes,
+    ) -> Result<usize, PoolError> {
+        let tier = shape.tier(Bytes(bytes.0 / self.ranks.len() as u64))?;
+        if tier.blocks > 0 {
+            let mut ranks = self.ranks.iter().zip(memory);
+            let made = ranks.try_for_each(|(rank, memory)| rank.add_tier(memory, tier));
+            made.map_err(|error: GpuError| PoolError::Gpu(error.to_string()))?;
+        }
+        Ok(tier.blocks)
+    }
+
+    /// Moves blocks between each rank's pool and its tier, which holds all that are named.
+    pub fn move_blocks(&self, memory: &mut [Memory], moves: &Moves) -> Result<(), StepError> {
+        if moves.is_empty() {
+            return Ok(());
+        }
+        self.together(memory, |rank, memory| rank.move_blocks(memory, moves)).map(drop)
+    }
+
     /// Hidden states from which the sampling slots' logits follow: [`Decoder::forward`].
     pub fn forward(&self, memory: &mut [Memory], slots: &[Slot]) -> Result<Hidden, StepError> {
         let computed = self.together(memory, |rank, memory| rank.forward(memory, slots))?;
@@ -323,7 +382,7 @@ impl Ranks {
     /// Takes back what [`Self::logits`] gave, for the next step.
     pub fn keep_logits(&self, memory: &mut [Memory], logits: Vec<f32>) {
         if let [Memory(Kind::Cpu(memory))] = memory {
-            memory.1.keep_logits(logits);
+            memory.work.keep_logits(logits);
         }
     }
 
