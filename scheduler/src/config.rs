@@ -102,6 +102,9 @@ pub struct SchedulerConfig {
     pub kv_blocks: u32,
     /// Blocks of the host tier: as many evicted ones can be hit still. 0: none.
     pub host_kv_blocks: u32,
+    /// Whether only blocks that were hit at least once move there: beginnings that rows share, not what a row has for
+    /// itself, whose copies cost where it is never asked for again.
+    pub host_kv_reused_only: bool,
     /// Positions of a block.
     pub block_tokens: u32,
     /// Thousandths of the pool that an admission must leave free, so that what runs can grow.
@@ -142,6 +145,7 @@ impl Default for SchedulerConfig {
             sequences_max: 256,
             kv_blocks: 4_096,
             host_kv_blocks: 0,
+            host_kv_reused_only: false,
             block_tokens: 16,
             watermark_permille: 10,
             pinned_permille: 500,
@@ -196,6 +200,9 @@ impl SchedulerConfig {
         }
         if self.kv_tokens() > u64::from(u32::MAX) {
             return error("kv_blocks", "the pool must hold fewer than 2^32 tokens");
+        }
+        if u64::from(self.host_kv_blocks) * u64::from(self.block_tokens) > u64::from(u32::MAX) {
+            return error("host_kv_blocks", "the tier must hold fewer than 2^32 tokens");
         }
         if self.policy == Policy::Sarathi && self.chunk_tokens.0 <= u64::from(self.sequences_max) {
             return error("chunk_tokens", "must exceed sequences_max, or decodes leave no room for a prompt");

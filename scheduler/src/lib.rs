@@ -126,7 +126,7 @@ impl Scheduler {
         Ok(Self {
             refit: Refit::new(&cost),
             hasher: Hasher::new(config.prefix_hash_key),
-            ledger: Ledger::new(config.kv_blocks, config.host_kv_blocks),
+            ledger: Ledger::new(config.kv_blocks, config.host_kv_blocks, config.host_kv_reused_only),
             pins: Pins::default(),
             config,
             cost,

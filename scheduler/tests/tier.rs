@@ -116,6 +116,20 @@ fn without_a_tier_what_is_evicted_is_gone() {
 }
 
 #[test]
+fn where_only_what_was_hit_is_kept_the_rest_dies() {
+    let mut world = World::new(SchedulerConfig { host_kv_reused_only: true, ..config(Policy::Ours, 8) });
+    // Of the first, two blocks are the beginning of another prompt too.
+    world.ask(1, 21);
+    world.ask(1, 9);
+    let (_, moves) = world.ask(2, 29);
+    assert_eq!((moves.out.len(), world.scheduler.stats().tier.moved_out), (2, 2));
+    let (computed, moves) = world.ask(1, 21);
+    assert_eq!((computed, moves.back.len()), (13, 2));
+    // What came back was hit, and is kept again.
+    assert_eq!(world.ask(2, 29).1.out.len(), 2);
+}
+
+#[test]
 fn a_full_tier_gives_up_what_was_used_least_recently() {
     let mut world = World::new(config(Policy::Ours, 2));
     world.ask(1, 21);
@@ -230,10 +244,10 @@ proptest! {
         policy in prop::sample::select(Policy::ALL.to_vec()),
         kv_blocks in 10..16_u32,
         host in prop::sample::select(vec![1_u32, 2, 5, 30]),
-        publish_generated in any::<bool>(),
+        (publish_generated, host_kv_reused_only) in any::<(bool, bool)>(),
     ) {
-        let base = config(policy, host);
-        let mut world = World::new(SchedulerConfig { kv_blocks, publish_generated, attempts_max: 1_000, ..base });
+        let base = SchedulerConfig { kv_blocks, publish_generated, host_kv_reused_only, ..config(policy, host) };
+        let mut world = World::new(SchedulerConfig { attempts_max: 1_000, ..base });
         let mut seed = 0;
         for deed in deeds {
             match deed {

@@ -22,17 +22,23 @@ pub struct Ledger {
     cached: Ages,
     index: PrefixIndex,
     tier: Tier,
+    /// Whether each block's content was hit since it was written.
+    was_hit: Vec<bool>,
+    reused_only: bool,
 }
 
 impl Ledger {
-    /// A pool of `total` free blocks before a tier of `host` ones; 0: what is evicted is gone.
-    pub fn new(total: u32, host: u32) -> Self {
+    /// A pool of `total` free blocks before a tier of `host` ones; 0: what is evicted is gone. `reused_only`: so is what
+    /// was never hit.
+    pub fn new(total: u32, host: u32, reused_only: bool) -> Self {
         Self {
             holders: vec![0; total as usize],
             free: (0..total).rev().map(BlockId).collect(),
             cached: Ages::new(total),
             index: PrefixIndex::new(total, host),
             tier: Tier::new(host),
+            was_hit: vec![false; total as usize],
+            reused_only,
         }
     }
 
@@ -91,6 +97,7 @@ impl Ledger {
     pub fn take(&mut self, place: Place) -> Option<BlockId> {
         let from = match place {
             Place::Device(block) => {
+                self.was_hit[block.0 as usize] = true;
                 self.hold(block);
                 return Some(block);
             }
@@ -104,6 +111,7 @@ impl Ledger {
         };
         let tokens = self.index.relocate(place, Place::Device(to)).expect("it was found there");
         self.tier.move_back(from, to, tokens);
+        self.was_hit[to.0 as usize] = true;
         Some(to)
     }
 
@@ -135,6 +143,7 @@ impl Ledger {
             None => self.evict()?,
         };
         self.holders[block.0 as usize] = 1;
+        self.was_hit[block.0 as usize] = false;
         Some(block)
     }
 
@@ -143,9 +152,10 @@ impl Ledger {
         let oldest = BlockId(self.cached.oldest()?);
         self.cached.remove(oldest.0);
         let place = Place::Device(oldest);
+        let is_worth = self.was_hit[oldest.0 as usize] || !self.reused_only;
         if let Some(stays) = self.tier.stay(oldest) {
             self.index.relocate(place, Place::Host(stays));
-        } else if let Some(room) = self.tier.make_room() {
+        } else if let Some(room) = is_worth.then(|| self.tier.make_room()).flatten() {
             if room.has_content {
                 self.index.forget(Place::Host(room.block));
             }
@@ -320,7 +330,7 @@ mod tests {
 
     #[test]
     fn released_tails_are_evicted_before_heads() {
-        let mut ledger = Ledger::new(3, 0);
+        let mut ledger = Ledger::new(3, 0, false);
         let made = chain(&mut ledger, &[1, 2, 3]);
         for (_, block) in made.iter().rev() {
             ledger.release(*block);
@@ -336,14 +346,14 @@ mod tests {
 
     #[test]
     fn a_held_block_is_never_granted() {
-        let mut ledger = Ledger::new(2, 0);
+        let mut ledger = Ledger::new(2, 0, false);
         chain(&mut ledger, &[1, 2]);
         assert_eq!(ledger.grant(), None);
     }
 
     #[test]
     fn an_unpublished_block_cannot_be_hit_and_becomes_free() {
-        let mut ledger = Ledger::new(2, 0);
+        let mut ledger = Ledger::new(2, 0, false);
         let made = chain(&mut ledger, &[1]);
         ledger.release(made[0].1);
         ledger.unpublish(made[0].1);
@@ -351,5 +361,24 @@ mod tests {
         assert_eq!((ledger.free(), ledger.cached()), (2, 0));
         assert!(ledger.find(1, Link(0), made[0].0, &[TokenId(1)]).is_none());
         assert_eq!(ledger.check(&[0, 0]), Ok(()));
+    }
+
+    #[test]
+    fn what_leaves_with_a_step_is_found_again_once_the_step_is_done_and_its_name_follows_a_new_copy() {
+        let mut ledger = Ledger::new(1, 1, false);
+        let made = chain(&mut ledger, &[1]);
+        let find = |ledger: &Ledger| ledger.find(1, Link(0), made[0].0, &[TokenId(1)]).map(|found| found.0);
+        ledger.release(made[0].1);
+        let block = ledger.grant().expect("a cached block can be evicted");
+        assert_eq!(find(&ledger), None, "it could not be back in time");
+        let moves = ledger.send_moves();
+        assert_eq!((moves.out.len(), moves.back.len()), (1, 0));
+        ledger.moves_done();
+        assert_eq!(find(&ledger), Some(Place::Host(HostBlockId(0))));
+        // Somebody computes it again.
+        let link = Publication::New(Link(1));
+        assert_eq!(ledger.publish(block, 1, Link(0), made[0].0, &[TokenId(1)]), link);
+        assert_eq!((find(&ledger), ledger.tier().used), (Some(Place::Device(block)), 0));
+        assert_eq!(ledger.check(&[1]), Ok(()));
     }
 }

@@ -99,6 +99,7 @@ fn config(draws: &mut Draws) -> SchedulerConfig {
         // From hardly one row to room for most of what runs.
         kv_blocks: (draws.between(12, 90) as u32).div_ceil(block_tokens).max(2),
         host_kv_blocks: draws.pick(&[0, 0, 1, 6, 60]),
+        host_kv_reused_only: draws.one_in(3),
         watermark_permille: if draws.one_in(2) { 10 } else { draws.below(400) as u32 },
         rows_max: draws.between(8, 60) as u32,
         relqueries_max: draws.between(2, 30) as u32,
