@@ -53,6 +53,7 @@ fn model() -> Model {
         vocab: 257,
         revision: 7,
         kv_blocks: 4_096,
+        host_kv_blocks: 0,
         block_tokens: 16,
         reuse: SectionReuse::Anywhere,
         defaults: Defaults { temperature: 1.0, top_p: 1.0, top_k: None },

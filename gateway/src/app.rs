@@ -182,6 +182,7 @@ fn plant(
 ) -> Result<Plant, StartError> {
     let mut scheduling = config.scheduler.clone();
     scheduling.kv_blocks = model.kv_blocks;
+    scheduling.host_kv_blocks = model.host_kv_blocks;
     scheduling.block_tokens = model.block_tokens;
     let engine = match executor {
         Some(executor) => Some(Engine::new(Scheduler::new(scheduling, cost)?, executor)),

@@ -60,6 +60,7 @@ pub fn model_of(engine: &engine::Engine, config: &Config, clock: Clock) -> Model
         vocab: info.vocab,
         revision: info.revision,
         kv_blocks: info.kv_blocks,
+        host_kv_blocks: info.host_kv_blocks,
         block_tokens: info.block_tokens,
         reuse: info.reuse,
         defaults: Defaults {

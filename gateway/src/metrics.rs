@@ -96,6 +96,9 @@ pub struct Metrics {
     running_rows: Gauge,
     kv_blocks: [Gauge; 3],
     pinned_blocks: Gauge,
+    host_blocks: [Gauge; 2],
+    moved_blocks: [Counter; 2],
+    restored_tokens: Counter,
     prefix_queries: Counter,
     prefix_hits: Counter,
     preemptions: Counter,
@@ -191,6 +194,16 @@ impl Metrics {
         let lookups =
             |how| r.counter_of("relserve_cache_rows_total", &[("result", how)], "Result cache lookups");
         let kv = |state| r.gauge("relserve_kv_blocks", &[("state", state)], "KV blocks by state");
+        let host = |state| {
+            r.gauge("relserve_host_kv_blocks", &[("state", state)], "KV blocks of the host tier by state")
+        };
+        let moved = |way| {
+            r.counter_of(
+                "relserve_host_moved_blocks_total",
+                &[("way", way)],
+                "KV blocks moved between pool and host tier",
+            )
+        };
         Self {
             recorder: Arc::clone(recorder),
             handle: recorder.handle(),
@@ -263,6 +276,12 @@ impl Metrics {
             prefix_queries: r.counter("relserve_prefix_query_tokens_total", "Prompt tokens looked up"),
             prefix_hits: r
                 .counter("relserve_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache"),
+            host_blocks: [host("used"), host("free")],
+            moved_blocks: [moved("out"), moved("back")],
+            restored_tokens: r.counter(
+                "relserve_restored_tokens_total",
+                "Prompt tokens found in the prefix cache that came back from the host tier",
+            ),
             preemptions: r.counter("relserve_preemptions_total", "Rows preempted for want of blocks"),
             tenants: Tenants::new(Arc::clone(recorder), tenants_max),
             vllm: Vllm::register(r),
@@ -348,6 +367,15 @@ impl Metrics {
         self.pinned_blocks.set(f64::from(stats.kv_pinned_blocks));
         self.prefix_queries.absolute(stats.prompt_tokens);
         self.prefix_hits.absolute(stats.prefix_hit_tokens);
+        for (gauge, count) in
+            self.host_blocks.iter().zip([stats.tier.used, stats.tier.total - stats.tier.used])
+        {
+            gauge.set(f64::from(count));
+        }
+        for (counter, count) in self.moved_blocks.iter().zip([stats.tier.moved_out, stats.tier.moved_back]) {
+            counter.absolute(count);
+        }
+        self.restored_tokens.absolute(stats.tier.restored_tokens);
         self.preemptions.absolute(stats.preemptions);
         self.forced_tokens.absolute(stats.forced_tokens);
         self.guessed_tokens.absolute(stats.guessed_tokens);

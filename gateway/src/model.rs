@@ -56,6 +56,8 @@ pub struct Model {
     pub revision: u128,
     /// Blocks of the KV pool.
     pub kv_blocks: u32,
+    /// Blocks of the host tier behind it.
+    pub host_kv_blocks: u32,
     /// Positions of a block.
     pub block_tokens: u32,
     /// Where keys of independent sections can be read.

@@ -224,12 +224,17 @@ impl Simulate {
             Ok(Machine::Qwen32b | Machine::Llama70b) => " (an estimate)",
             Ok(Machine::Opt13b) | Err(_) => "",
         };
+        let limits = &config.scheduler;
+        let host = match u64::from(limits.host_kv_blocks) * u64::from(limits.block_tokens) {
+            0 => String::new(),
+            tokens => format!(" and {tokens} on the host"),
+        };
         format!(
-            "{}: {} relQueries, {rows} rows; {}{kind}, {} tokens of KV, hide {hide}; {} faults",
+            "{}: {} relQueries, {rows} rows; {}{kind}, {} tokens of KV{host}, hide {hide}; {} faults",
             trace.name,
             trace.relqueries.len(),
             self.machine,
-            config.scheduler.kv_tokens(),
+            limits.kv_tokens(),
             faults.faults.len()
         )
     }

@@ -26,7 +26,7 @@ function standing(id: string, more: Partial<Standing> = {}): Standing {
 function scene(at_us: number, relqueries: Standing[], more: Partial<Scene> = {}): Scene {
   return {
     at_us, relqueries, others: { relqueries: 0, rows_waiting: 0, rows_running: 0 }, rows_waiting: 0, rows_running: 0,
-    kv: { total: 10, private: 1, shared: 2, independent: 0, pinned: 0, cached: 3, free: 4, held: [] },
+    kv: { total: 10, private: 1, shared: 2, independent: 0, pinned: 0, cached: 3, free: 4, host: 0, host_total: 0, held: [] },
     prompt_tokens: 0, prefix_hit_tokens: 0, output_tokens: 0, steps: 0, preemptions: 0, ...more,
   };
 }

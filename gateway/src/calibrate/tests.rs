@@ -45,6 +45,7 @@ fn calibrate(cost: CostModel, (blocks, block_tokens, context_max): (u32, u32, u6
         vocab: 257,
         revision: 1,
         kv_blocks: blocks,
+        host_kv_blocks: 0,
         block_tokens,
         reuse: base::SectionReuse::Anywhere,
         defaults: crate::model::Defaults { temperature: 0.0, top_p: 1.0, top_k: None },

@@ -45,6 +45,7 @@ pub fn replay(
 ) -> Result<Vec<Replay>, WhatIfError> {
     let mut config = Fitted::of("this server".into(), limits, cost).config()?;
     config.scheduler = SchedulerConfig {
+        host_kv_reused_only: limits.host_kv_reused_only,
         sample_rows: limits.sample_rows,
         unit_waiting_ms_max: limits.unit_waiting_ms_max,
         readings: limits.readings,

@@ -89,6 +89,7 @@ pub fn model(config: &Config, clock: Clock) -> Result<Model, StartError> {
         revision: u128::from_le_bytes(half),
         // Memory is theirs.
         kv_blocks: u32::MAX,
+        host_kv_blocks: 0,
         block_tokens: 16,
         reuse: SectionReuse::Never,
         defaults,

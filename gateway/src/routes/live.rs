@@ -240,6 +240,7 @@ fn replayed(app: &App, viewer: Viewer, asked: &WhatIfRequest) -> Result<WhatIfRe
         let mut limits = app.config.scheduler.clone();
         // The pool is the engine's.
         (limits.kv_blocks, limits.block_tokens) = (app.model.kv_blocks, app.model.block_tokens);
+        limits.host_kv_blocks = app.model.host_kv_blocks;
         let machine = (&limits, app.view().cost);
         let patience = app.shared.live.settings().what_if_ms_max.into();
         what_if::replay(&recorded.trace, &asked.policies, machine, (clock, patience)).map_err(failed)?

@@ -322,6 +322,10 @@ struct Kv {
     pinned: u32,
     cached: u32,
     free: u32,
+    /// Blocks of the host tier that hold something; they are not of `total`.
+    host: u32,
+    /// Blocks of the host tier.
+    host_total: u32,
     /// Blocks that rows hold, by whose they are.
     held: Vec<Held>,
 }
@@ -485,6 +489,8 @@ fn kv(stats: &Stats, survey: &Survey, viewer: Viewer) -> Kv {
         pinned: blocks.pinned,
         cached: blocks.cached,
         free: blocks.free,
+        host: stats.tier.used,
+        host_total: stats.tier.total,
         held,
     }
 }

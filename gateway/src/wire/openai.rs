@@ -145,6 +145,7 @@ mod tests {
             vocab: 257,
             revision: 7,
             kv_blocks: 16,
+            host_kv_blocks: 0,
             block_tokens: 16,
             reuse: base::SectionReuse::Anywhere,
             defaults: Defaults { temperature: 0.7, top_p: 0.9, top_k: Some(40) },

@@ -39,4 +39,5 @@ mod streams;
 mod support;
 mod tenancy;
 mod tickets;
+mod tier;
 mod web;

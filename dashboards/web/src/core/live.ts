@@ -97,6 +97,8 @@ export interface Scene {
   rows_running: number;
   kv: {
     total: number; private: number; shared: number; independent: number; pinned: number; cached: number; free: number;
+    /** Blocks of the host tier in use, and all of it; not of `total`. */
+    host: number; host_total: number;
     held: { whose: string; blocks: number }[];
   };
   prompt_tokens: number;

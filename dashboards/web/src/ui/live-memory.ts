@@ -38,8 +38,9 @@ export class Memory {
     }
     const { kv } = scene;
     const words = KINDS.map(([kind, text]) => `${kv[kind]} ${text}`).join(", ");
+    const tier = kv.host_total > 0 ? ` ${kv.host} of ${kv.host_total} on the host hold what has left the pool.` : "";
     const parts = KINDS.map(([kind, text]) => ({ name: `${kv[kind]} ${text}`, mark: `kv-${kind}`, part: kv[kind] / kv.total }));
-    this.bar.replaceChildren(split(`${kv.total} blocks: ${words}`, parts), make("p", {}, `${kv.total} blocks: ${words}.`));
+    this.bar.replaceChildren(split(`${kv.total} blocks: ${words}`, parts), make("p", {}, `${kv.total} blocks: ${words}.${tier}`));
     const rows = kv.held.map(({ whose, blocks }) => row(whose, blocks, `${((100 * blocks) / kv.total).toFixed(1)} %`));
     this.table.body.replaceChildren(...(rows.length > 0 ? rows : [row("nobody", 0, "0 %")]));
   }

@@ -43,6 +43,7 @@ pub fn model() -> Model {
         vocab: 257,
         revision: 7,
         kv_blocks: 1_024,
+        host_kv_blocks: 0,
         block_tokens: 16,
         reuse: SectionReuse::Anywhere,
         defaults: Defaults { temperature: 1.0, top_p: 1.0, top_k: None },
