@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::text::ByteText;
-use base::{Bytes, Constraint, Generation, Slot, TokenCount, TokenId};
+use base::{Bytes, Constraint, Generation, HostBlockId, MoveBack, MoveOut, Moves, Slot, TokenCount, TokenId};
 use common::{Blocks, Row, difference, tokens};
 use emulated::Emulated;
 use engine::Keep;
@@ -296,4 +296,34 @@ fn too_little_memory_is_said_and_given_back() {
     assert!(error.starts_with("the GPU has no ") && error.ends_with(" bytes left"), "{error}");
     let weights = before - (1 << 20);
     assert!(room() > 1 << 20 && room() < weights, "the weights are given back: {}", room());
+}
+
+#[test]
+fn blocks_that_went_to_host_memory_come_back_as_they_were() {
+    let model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 85) };
+    for count in [1, 2] {
+        let Some(gpus) = emulated::gpus(count) else { return };
+        let mut running = Running::new(on_gpus(&model, &gpus));
+        let shape = running.ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("blocks fit");
+        let blocks = running.ranks.add_tier(&mut running.memory, shape, Bytes(1 << 20)).expect("it fits");
+        assert!(blocks >= 2);
+        let mut ids = Blocks::default();
+        let mut row = Row::new(1, tokens(85, 40), 64, BLOCK, &mut ids);
+        let (taken, back) = (row.blocks[..2].to_vec(), ids.take(2));
+        let mut other = Row::new(2, tokens(86, 32), 64, BLOCK, &mut ids);
+        other.blocks[..2].copy_from_slice(&taken);
+        running.compute(&[row.slot(0..40)]).expect("nothing fails");
+        row.tokens.push(TokenId(3));
+        let expected = running.compute(&[row.decode()]).expect("nothing fails");
+        let out = [0, 1].map(|at| MoveOut { from: taken[at], to: HostBlockId(1 - at as u32) }).into();
+        let moves = Moves { out, back: Vec::new() };
+        running.ranks.move_blocks(&mut running.memory, &moves).expect("nothing fails");
+        running.compute(&[other.slot(0..32)]).expect("nothing fails");
+        assert_ne!(running.compute(&[row.decode()]).expect("nothing fails"), expected, "another row's keys");
+        let back_again = [0, 1].map(|at| MoveBack { from: HostBlockId(1 - at as u32), to: back[at] }).into();
+        let moves = Moves { out: Vec::new(), back: back_again };
+        running.ranks.move_blocks(&mut running.memory, &moves).expect("nothing fails");
+        row.blocks[..2].copy_from_slice(&back);
+        assert_eq!(running.compute(&[row.decode()]).expect("nothing fails"), expected, "on {count} GPUs");
+    }
 }

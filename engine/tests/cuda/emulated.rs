@@ -51,6 +51,7 @@ pub(crate) struct Emulated {
     rank: usize,
     meeting: Arc<Meeting>,
     memory: Mutex<HashMap<u64, Box<[u128]>>>,
+    host: Mutex<HashMap<u64, Box<[u128]>>>,
     recording: Mutex<Option<Vec<Call>>>,
     /// Launches, products and sums that were run, and graphs that were replayed.
     pub(crate) calls: AtomicU64,
@@ -74,6 +75,7 @@ pub(crate) fn gpus(ranks: usize) -> Option<Vec<Arc<Emulated>>> {
             rank,
             meeting: Arc::clone(&meeting),
             memory: Mutex::default(),
+            host: Mutex::default(),
             recording: Mutex::default(),
             calls: AtomicU64::new(0),
             replays: AtomicU64::new(0),
@@ -265,6 +267,26 @@ impl Gpu for Emulated {
         // SAFETY: the same.
         unsafe { std::ptr::copy_nonoverlapping(from.0 as *const u8, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Result<Address, GpuError> {
+        let memory = vec![u128::MAX; bytes.div_ceil(16)].into_boxed_slice();
+        let address = memory.as_ptr() as u64;
+        self.host.lock().expect("no holder panics").insert(address, memory);
+        Ok(Address(address))
+    }
+
+    fn free_host(&self, address: Address) {
+        let freed = self.host.lock().expect("no holder panics").remove(&address.0);
+        assert!(freed.is_some(), "it was allocated, and is freed once");
+    }
+
+    fn copy_out(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
+        self.copy(from, to, bytes)
+    }
+
+    fn copy_back(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
+        self.copy(from, to, bytes)
     }
 
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {

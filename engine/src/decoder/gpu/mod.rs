@@ -11,14 +11,14 @@ mod work;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::Slot;
+use base::{Moves, Slot};
 
 use crate::attention::plan::AttentionPlan;
 use crate::checkpoint::ModelConfig;
 use crate::checkpoint::config::{Norm as NormKind, Position};
 use crate::device::Cpu;
 use crate::device::cpu::Highest;
-use crate::device::cuda::{Address, Args, Buffer, Element, Gpu, GpuError, Graph, Grid, Linear};
+use crate::device::cuda::{Address, Args, Buffer, Element, Gpu, GpuError, Graph, Grid, HostBuffer, Linear};
 use crate::pool::PoolShape;
 use crate::rope::{Angles, Rope};
 pub use load::GpuLoadError;
@@ -81,8 +81,10 @@ struct Norm {
 /// A rank's keys and values, and the memory of its steps.
 pub struct GpuMemory {
     shape: PoolShape,
-    /// Per layer: keys, then values, each `[blocks, kv_heads, block_tokens, head_dim]`.
+    /// `[blocks][layers][keys, values][kv_heads][block_tokens][head_dim]`: a block is one stretch, which moves as one.
     pool: Buffer,
+    /// Where blocks of the pool move to that give way to others, where there is such a place; laid out as the pool is.
+    tier: Option<HostBuffer>,
     work: Work,
     graphs: HashMap<usize, Option<Box<dyn Graph>>>,
     angles: Angles,
@@ -151,10 +153,11 @@ impl GpuDecoder {
 
     /// A pool of `shape` and the memory of steps.
     pub fn memory(&self, shape: PoolShape) -> Result<GpuMemory, GpuError> {
-        let bytes = shape.layers * 2 * self.layer_numbers(shape) * self.element.bytes();
+        let bytes = shape.blocks * self.block_numbers(shape) * self.element.bytes();
         Ok(GpuMemory {
             shape,
             pool: Buffer::new(&self.gpu, bytes)?,
+            tier: None,
             work: Work::default(),
             graphs: HashMap::new(),
             angles: Angles::default(),
@@ -163,9 +166,36 @@ impl GpuDecoder {
         })
     }
 
-    /// Numbers of a layer's keys.
+    /// Numbers of a block's keys in one layer.
     fn layer_numbers(&self, shape: PoolShape) -> usize {
-        shape.blocks * shape.kv_heads * shape.block_tokens * shape.head_dim
+        shape.kv_heads * shape.block_tokens * shape.head_dim
+    }
+
+    /// Numbers of a block.
+    fn block_numbers(&self, shape: PoolShape) -> usize {
+        shape.layers * 2 * self.layer_numbers(shape)
+    }
+
+    /// Gives the pool a tier of so many blocks of pinned host memory.
+    pub fn add_tier(&self, memory: &mut GpuMemory, blocks: usize) -> Result<(), GpuError> {
+        let bytes = blocks * self.block_numbers(memory.shape) * self.element.bytes();
+        memory.tier = Some(HostBuffer::new(&self.gpu, bytes)?);
+        Ok(())
+    }
+
+    /// Moves blocks between pool and tier, which hold all that are named: first those that go, then those that return.
+    pub fn move_blocks(&self, memory: &GpuMemory, moves: &Moves) -> Result<(), GpuError> {
+        let Some(tier) = &memory.tier else { return Ok(()) };
+        let bytes = self.block_numbers(memory.shape) * self.element.bytes();
+        let at = |start: Address, block: u32| start.at(block as usize * bytes);
+        let (pool, host) = (memory.pool.address(), tier.address());
+        for one in &moves.out {
+            self.gpu.copy_out(at(pool, one.from.0), at(host, one.to.0), bytes)?;
+        }
+        for one in &moves.back {
+            self.gpu.copy_back(at(host, one.from.0), at(pool, one.to.0), bytes)?;
+        }
+        Ok(())
     }
 
     /// Computes `slots`, writing their keys and values to the pool, and keeps the hidden states of what they sample; gives
@@ -314,7 +344,7 @@ impl GpuDecoder {
         let epsilon = layer.q_norm.as_ref().map_or(0.0, |norm| norm.epsilon);
         let args = Args::new(addresses.into_iter().chain(norms))
             .numbers(&[config.heads, config.kv_heads, config.head_dim, self.pairs()])
-            .numbers(&[memory.shape.block_tokens])
+            .numbers(&[memory.shape.block_tokens, self.block_numbers(memory.shape)])
             .float(epsilon);
         let queries = if layer.q_norm.is_some() { config.heads } else { 0 };
         let warps = extent.tokens * (queries + 2 * config.kv_heads);
@@ -329,7 +359,8 @@ impl GpuDecoder {
         let scale = std::f32::consts::LOG2_E / (config.head_dim as f32).sqrt();
         let args = Args::new(addresses.map(Some))
             .numbers(&[config.heads, config.kv_heads, config.head_dim, self.pairs()])
-            .numbers(&[memory.shape.block_tokens, config.sliding_window.unwrap_or(0)])
+            .numbers(&[memory.shape.block_tokens, self.block_numbers(memory.shape)])
+            .numbers(&[config.sliding_window.unwrap_or(0)])
             .float(scale);
         let dim = config.head_dim;
         let blocks = |tasks: usize| [tasks as u32, config.kv_heads as u32];
@@ -457,7 +488,7 @@ impl GpuDecoder {
         Ok(bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect())
     }
 
-    /// Where a layer's keys and values begin.
+    /// Where a layer's keys and values begin in the first block.
     fn pool_of(&self, memory: &GpuMemory, layer: usize) -> [Address; 2] {
         let bytes = self.layer_numbers(memory.shape) * self.element.bytes();
         [2 * layer, 2 * layer + 1].map(|number| memory.pool.address().at(number * bytes))

@@ -220,6 +220,41 @@ impl Gpu for Card {
         self.staging.lock().expect("no holder panics").read(self.stream, from, bytes, || self.wait())
     }
 
+    fn allocate_host(&self, bytes: usize) -> Result<Address, GpuError> {
+        self.enter()?;
+        // SAFETY: given back by `free_host`.
+        let memory = unsafe { result::malloc_host(bytes, 0) };
+        memory.map(|memory| Address(memory as u64)).map_err(|error| match error.0 {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => GpuError::OutOfMemory { bytes },
+            _ => lost(error),
+        })
+    }
+
+    fn free_host(&self, address: Address) {
+        // SAFETY: the context lives; the address came from `allocate_host`; copies that use it are waited for.
+        unsafe {
+            let _ = result::ctx::set_current(self.context);
+            let _ = result::stream::synchronize(self.stream);
+            let _ = result::free_host(address.0 as *mut c_void);
+        }
+    }
+
+    fn copy_out(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
+        self.enter()?;
+        // SAFETY: both have this length by contract, and `to` is this card's host memory, which is alive.
+        unsafe { sys::cuMemcpyDtoHAsync_v2(to.0 as *mut c_void, from.0, bytes, self.stream) }
+            .result()
+            .map_err(lost)
+    }
+
+    fn copy_back(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
+        self.enter()?;
+        // SAFETY: the same the other way.
+        unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, from.0 as *const c_void, bytes, self.stream) }
+            .result()
+            .map_err(lost)
+    }
+
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
         self.enter()?;
         // SAFETY: both have this length by contract.

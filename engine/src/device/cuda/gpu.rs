@@ -138,6 +138,18 @@ pub trait Gpu: Send + Sync {
     /// Waits for all that was asked for, then reads its memory.
     fn read(&self, from: Address, bytes: &mut [u8]) -> Result<(), GpuError>;
 
+    /// Host memory that it copies to and from by itself.
+    fn allocate_host(&self, bytes: usize) -> Result<Address, GpuError>;
+
+    /// Gives host memory back, when the copies that use it are done.
+    fn free_host(&self, address: Address);
+
+    /// Copies to host memory of its own, in the order of its work: nobody may read it before a later [`Self::read`].
+    fn copy_out(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError>;
+
+    /// Copies from host memory of its own.
+    fn copy_back(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError>;
+
     /// Copies inside its memory.
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError>;
 
@@ -174,6 +186,31 @@ pub struct Buffer {
     gpu: Arc<dyn Gpu>,
     address: Address,
     bytes: usize,
+}
+
+/// Host memory of a GPU that is given back when nobody has it any more.
+pub struct HostBuffer {
+    gpu: Arc<dyn Gpu>,
+    address: Address,
+}
+
+impl HostBuffer {
+    /// `bytes` bytes, with whatever was there.
+    pub fn new(gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Self, GpuError> {
+        let address = gpu.allocate_host(bytes.max(1))?;
+        Ok(Self { gpu: Arc::clone(gpu), address })
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        self.gpu.free_host(self.address);
+    }
 }
 
 impl Buffer {

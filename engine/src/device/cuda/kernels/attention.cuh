@@ -6,7 +6,7 @@
 struct AttendArgs {
     const Tables* tables;
     const void* qkv;    // [tokens, (heads + 2 kv_heads) dim], queries not yet turned
-    const void* keys;   // [blocks, kv_heads, block_tokens, dim] of the layer
+    const void* keys;   // of the layer: in each block [kv_heads, block_tokens, dim]
     const void* values; // the same
     float* partials;
     void* out; // [tokens, heads dim]
@@ -15,6 +15,7 @@ struct AttendArgs {
     int dim;
     int pairs;
     int block_tokens;
+    int block_numbers; // from one block to the next
     int window; // positions back that a query sees, itself included; 0: all
     float scale; // log2(e) / sqrt(dim)
 };
@@ -52,7 +53,7 @@ DEVICE bool sees(const AttendArgs& a, const Part& part, int position, int i) {
 DEVICE size_t place_of(const AttendArgs& a, const Part& part, int kv_head, int i) {
     const int at = part.first_lane + i;
     const int block = a.tables->blocks[part.first_block + at / a.block_tokens];
-    return (((size_t)block * a.kv_heads + kv_head) * a.block_tokens + at % a.block_tokens) * a.dim;
+    return (size_t)block * a.block_numbers + (size_t)(kv_head * a.block_tokens + at % a.block_tokens) * a.dim;
 }
 
 // One number of a row's result, to where it belongs.

@@ -114,7 +114,7 @@ KERNEL(round_bf16, RoundArgs, 256) { round_numbers<bf16>(a); }
 struct RotateArgs {
     const Tables* tables;
     void* qkv;           // [tokens, (heads + 2 kv_heads) dim]
-    void* keys;          // [blocks, kv_heads, block_tokens, dim] of the layer
+    void* keys;          // of the layer: in each block [kv_heads, block_tokens, dim]
     void* values;        // the same
     const float* q_norm; // [dim] or null
     const float* k_norm;
@@ -123,6 +123,7 @@ struct RotateArgs {
     int dim;
     int pairs; // that are turned; 0: none
     int block_tokens;
+    int block_numbers; // from one block to the next
     float epsilon;
 };
 
@@ -151,8 +152,8 @@ template <class T> DEVICE void rotate_and_write(const RotateArgs& a) {
     const int cell = a.tables->cells[token];
     if (cell < 0) return;
     const int kv_head = (head - queries) % a.kv_heads, block = cell / a.block_tokens, at = cell % a.block_tokens;
-    T* to = (T*)(is_key ? a.keys : a.values) +
-            (((size_t)block * a.kv_heads + kv_head) * a.block_tokens + at) * a.dim;
+    T* to = (T*)(is_key ? a.keys : a.values) + (size_t)block * a.block_numbers +
+            (size_t)(kv_head * a.block_tokens + at) * a.dim;
     if (!is_key || a.pairs == 0) {
         for (int i = lane; i < a.dim; i += 32) {
             to[i] = weight ? narrow<T>(widen(own[i]) * scale * weight[i]) : own[i];
