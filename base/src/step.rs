@@ -28,6 +28,9 @@ pub struct SampleSpec {
     pub seed: u64,
     /// Output position of the token this step samples, from 0.
     pub output_index: u32,
+    /// The `output_index` tokens before it, where the slot computes them anew: an executor that has not sampled them
+    /// itself (the one that did is gone) goes on from them, and says nothing of their text again. Else empty.
+    pub said: Vec<TokenId>,
 }
 
 /// One request's part of a step, or one of its parts where its prompt has sections: compute `input` at positions
@@ -233,17 +236,27 @@ pub struct StepOutcome {
 }
 
 /// A step that failed as a whole.
+///
+/// The executor says which it is, and a panic of it counts as `Lost`. After the first two its owner has the scheduler
+/// abort the step and plans the next one for the same executor. After `Lost` it drops the executor, makes a fresh one,
+/// and has the scheduler forget all blocks: the rows in flight are computed anew.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// The plan contradicts the executor's state or limits: a bug of the scheduler.
     #[error("the executor refuses the plan: {0}")]
     BadPlan(String),
-    /// The device or the remote side failed; the step may be tried again.
+    /// The step failed and the executor is as it was before it: out of memory in a large step, say. Another step may
+    /// succeed, the same rows in a smaller one among them.
     #[error("the step failed: {0}")]
     Failed(String),
+    /// The executor is of no use any more, and all it has computed is gone: a poisoned context, a rank that is gone.
+    #[error("the device is lost: {0}")]
+    Lost(String),
 }
 
 /// Something that can run batches: the local engine, remote replicas, the simulator.
+///
+/// One that has lost its device may hang or panic when it is dropped: its owner drops it where nothing waits for it.
 pub trait Executor: Send {
     /// Runs the whole plan or fails as a whole; on failure no slot has advanced.
     fn step(&mut self, plan: &BatchPlan) -> Result<StepOutcome, ExecError>;

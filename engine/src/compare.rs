@@ -264,7 +264,12 @@ impl Row {
             write_blocks: part.blocks[part.done / BLOCK_TOKENS..part.tokens.len().div_ceil(BLOCK_TOKENS)]
                 .to_vec(),
             write_offset: (part.done % BLOCK_TOKENS) as u32,
-            sample: samples.then_some(SampleSpec { generation, seed: 0, output_index: index as u32 }),
+            sample: samples.then_some(SampleSpec {
+                generation,
+                seed: 0,
+                output_index: index as u32,
+                said: Vec::new(),
+            }),
             is_prefill: index == 0,
         }
     }

@@ -6,6 +6,7 @@
 
 mod check;
 mod draw;
+mod resume;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,6 +21,7 @@ use llguidance::toktrie::SimpleVob;
 use rayon::prelude::*;
 
 use crate::constraint::{Constraints, Follow};
+use crate::device::cuda::GpuError;
 use crate::parallel::{Hidden, Memory, Ranks, StepError};
 use crate::pool::{PoolError, PoolShape};
 use crate::sample::{highest_wanted, sample, sample_highest};
@@ -112,15 +114,19 @@ impl LocalExecutor {
         self.outputs.len()
     }
 
-    /// Computes checked slots and samples where they ask for it; `forces`: with what constraints force behind.
-    fn compute(&mut self, slots: &[Slot], forces: bool) -> Result<Vec<RowOutcome>, StepError> {
-        let hidden = self.ranks.forward(&mut self.memory, slots)?;
+    /// Samples computed slots where they ask for it; `forces`: with what constraints force behind.
+    fn sample_slots(
+        &mut self,
+        hidden: &Hidden,
+        slots: &[Slot],
+        forces: bool,
+    ) -> Result<Vec<RowOutcome>, StepError> {
         let asked = slots.iter().filter_map(|slot| {
             let guesses = &slot.input[slot.input.len() - slot.guesses as usize..];
             Some(Asked { request: slot.request, spec: slot.sample.as_ref()?, guesses, forces })
         });
         let asked: Vec<Asked<'_>> = asked.collect();
-        self.sample(&hidden, &asked)
+        self.sample(hidden, &asked)
     }
 
     /// Samples from hidden states of all their rows, in order.
@@ -337,6 +343,20 @@ fn together(asked: &[Asked<'_>]) -> (usize, usize) {
     (slots, rows)
 }
 
+/// A step that cannot be computed. A GPU with too little memory for it has enough for a smaller one, and no row has gone
+/// on yet; whatever else fails leaves nothing to rely on.
+fn failed(error: StepError) -> ExecError {
+    match error {
+        StepError::Gpu(GpuError::OutOfMemory { .. }) => ExecError::Failed(error.to_string()),
+        error => lost(error),
+    }
+}
+
+/// A step that fails when some rows have gone on and others have not, or their blocks are anywhere.
+fn lost(error: StepError) -> ExecError {
+    ExecError::Lost(error.to_string())
+}
+
 impl Executor for LocalExecutor {
     fn step(&mut self, plan: &BatchPlan) -> Result<StepOutcome, ExecError> {
         let start = Instant::now();
@@ -345,14 +365,16 @@ impl Executor for LocalExecutor {
         }
         check::check(plan, self.ranks.config(), self.pool_shape).map_err(ExecError::BadPlan)?;
         check::check_moves(plan, self.pool_shape, self.tier_blocks).map_err(ExecError::BadPlan)?;
-        let failed = |error: StepError| ExecError::Failed(error.to_string());
-        self.ranks.move_blocks(&mut self.memory, &plan.moves).map_err(failed)?;
-        let mut rows = self.compute(&plan.slots, true).map_err(failed)?;
+        self.resume(&plan.slots);
+        self.ranks.move_blocks(&mut self.memory, &plan.moves).map_err(lost)?;
+        let hidden = self.ranks.forward(&mut self.memory, &plan.slots).map_err(failed)?;
+        let mut rows = self.sample_slots(&hidden, &plan.slots, true).map_err(lost)?;
         let spoiled: Vec<Slot> = spoiled(&plan.slots, &rows).collect();
         if !spoiled.is_empty() {
             // The scheduler takes what begins the guesses for computed, and here it is not: nothing may follow the
             // drawn token.
-            for again in self.compute(&spoiled, false).map_err(failed)? {
+            let hidden = self.ranks.forward(&mut self.memory, &spoiled).map_err(lost)?;
+            for again in self.sample_slots(&hidden, &spoiled, false).map_err(lost)? {
                 rows.iter_mut()
                     .filter(|row| row.request == again.request)
                     .for_each(|row| *row = again.clone());

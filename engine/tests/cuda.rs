@@ -327,3 +327,31 @@ fn blocks_that_went_to_host_memory_come_back_as_they_were() {
         assert_eq!(running.compute(&[row.decode()]).expect("nothing fails"), expected, "on {count} GPUs");
     }
 }
+
+#[test]
+fn a_step_that_is_too_large_fails_alone_and_smaller_ones_go_on() {
+    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 87) };
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let mut executor = executor(on_gpus(&model, &gpus)).expect("the pool fits");
+    let mut blocks = Blocks::default();
+    let row = |id: u64, prompt: usize, blocks: &mut Blocks| {
+        Row::new(id, tokens(id, prompt), prompt + 32, BLOCK, blocks)
+    };
+    let mut small = row(1, 20, &mut blocks);
+    let large = row(2, 200, &mut blocks);
+    let expected = {
+        let mut rows = [small.clone()];
+        let mut executor = self::executor(on_cpu(&model)).expect("the pool fits");
+        let first = rows[0].slot(0..20);
+        common::advance(&mut executor, &mut rows, vec![first]);
+        common::decode_all(&mut executor, &mut rows, 6)
+    };
+    common::advance(&mut executor, std::slice::from_mut(&mut small), vec![small.clone().slot(0..20)]);
+    common::decode_all(&mut executor, std::slice::from_mut(&mut small), 3);
+    let room = gpus[0].room.swap(100 << 10, Ordering::SeqCst);
+    let failed = executor.step(&common::plan(vec![large.slot(0..200)]));
+    assert!(matches!(&failed, Err(ExecError::Failed(reason)) if reason.ends_with("bytes left")), "{failed:?}");
+    gpus[0].room.fetch_add(room - (100 << 10), Ordering::SeqCst);
+    assert_eq!(common::decode_all(&mut executor, std::slice::from_mut(&mut small), 6), expected);
+    assert_eq!(common::step(&mut executor, vec![large.slot(0..200)]).len(), 1, "with memory it can be computed");
+}

@@ -43,7 +43,12 @@ fn answer(engine: &mut Engine, request: u64, content: &str) -> String {
             context: if done == 0 { Vec::new() } else { vec![used] },
             write_blocks: blocks[done / block..tokens.len().div_ceil(block)].to_vec(),
             write_offset: (done % block) as u32,
-            sample: Some(SampleSpec { generation: Arc::clone(&generation), seed: 0, output_index }),
+            sample: Some(SampleSpec {
+                generation: Arc::clone(&generation),
+                seed: 0,
+                output_index,
+                said: Vec::new(),
+            }),
             is_prefill: output_index == 0,
         };
         let plan = BatchPlan {

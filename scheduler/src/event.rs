@@ -205,6 +205,6 @@ pub struct Stats {
     pub accepted_tokens: u64,
     /// Steps planned.
     pub steps: u64,
-    /// Rows preempted for want of blocks.
+    /// Rows preempted for want of blocks, or taken back when the memory was lost.
     pub preemptions: u64,
 }

@@ -8,6 +8,7 @@ use base::{BlockId, RequestId, Section, Sees, SpanKind, TokenCount, TokenId, Wor
 use crate::event::Usage;
 use crate::kv::Hasher;
 use crate::sections::{self, Chain, Part};
+use crate::suspects::Suspected;
 
 /// Where a row stands. A row that has ended is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +39,8 @@ pub(crate) struct Row {
     pub(crate) own: Chain,
     /// Tokens of it that lay in the pool when the row was admitted.
     pub(crate) own_hit: u32,
-    /// Steps of it alone that failed, since its last token.
-    pub(crate) failures: u32,
+    /// What steps that failed hold against it.
+    pub(crate) suspected: Suspected,
     pub(crate) usage: Usage,
     /// Whether its first prefill has run.
     pub(crate) has_started: bool,
@@ -58,7 +59,7 @@ impl Row {
             state: RowState::Waiting,
             generated: Vec::new(),
             computed: 0,
-            failures: 0,
+            suspected: Suspected::default(),
             usage: Usage::default(),
             has_started: false,
             reached: 0,

@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::grant::{Flight, FlightSlot};
 use crate::row::RowState;
 use crate::speculate::Speculation;
+use crate::suspects::Harm;
 
 impl Scheduler {
     /// Takes the outcome of the step in flight in; that of any other step changes nothing. `now` is
@@ -40,6 +41,19 @@ impl Scheduler {
     /// A step that failed whole: nothing it promised is there. New rows wait again, running ones keep
     /// their place; all are suspect (see `suspects`), and a row that failed alone too often fails for good.
     pub fn abort_step(&mut self, step: StepId, reason: &str, now: Time) -> Vec<Event> {
+        self.abort(step, (Harm::Step, reason), now)
+    }
+
+    /// A step with which the executor was lost: it failed whole, and the fresh executor has an empty memory (see
+    /// [`forget_memory`](Self::forget_memory)). The rows that were in it are tried one by one, and one that was lost with
+    /// the executor again is quarantined: it fails.
+    pub fn lose_step(&mut self, step: StepId, reason: &str, now: Time) -> Vec<Event> {
+        let events = self.abort(step, (Harm::Executor, reason), now);
+        self.forget_memory();
+        events
+    }
+
+    fn abort(&mut self, step: StepId, (harm, reason): (Harm, &str), now: Time) -> Vec<Event> {
         let mut events = self.drain_events(now);
         let Some(flight) = self.flight.take_if(|flight| flight.step == step) else { return events };
         // The executor may not have seen who ended: it is told again.
@@ -62,10 +76,9 @@ impl Scheduler {
             if !slot.leads {
                 continue; // What becomes of the row is said with the first of its slots, the last here.
             }
-            row.failures += u32::from(rows == 1);
-            self.suspects.accuse((id, index), rows);
-            if row.failures >= self.config.attempts_max {
-                let error = RowError::Failed(reason.to_owned());
+            row.suspected.add(harm, rows == 1, slot.is_prefill);
+            self.suspects.accuse((id, index), harm.company(rows));
+            if let Some(error) = row.suspected.verdict(harm, reason, self.config.attempts_max) {
                 self.fail(id, index, error, &mut events);
             } else if slot.is_new {
                 self.take_back(id, index);
@@ -155,8 +168,9 @@ impl Scheduler {
         row.computed = slot.end;
         if slot.samples {
             row.state = RowState::Running;
-            row.failures = 0;
-            self.suspects.clear((id, index));
+            if row.suspected.is_cleared_by(slot.is_prefill) {
+                self.suspects.clear((id, index));
+            }
         }
         if !slot.is_prefill {
             return;

@@ -4,10 +4,13 @@
 //! poisonous row is alone after log2(n) failed steps and its neighbours go free; then it has
 //! `attempts_max` attempts of its own. A row is cleared by its next token. Pure books: it must not know
 //! what a row is.
+//!
+//! Where a step takes the executor with it, a failure costs minutes and a step still milliseconds: then rows are tried
+//! one by one, and one that loses the executor again, alone, is the poison.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::RelQueryId;
+use base::{RelQueryId, RowError};
 
 use crate::Scheduler;
 use crate::admit::{Admission, Admitted, Budget, View};
@@ -15,6 +18,75 @@ use crate::choose::Choice;
 use crate::config::Policy;
 use crate::decision::Reason;
 use crate::row::RowState;
+
+/// Losses of the executor that a row may be part of before it fails whoever was with it: rows that lose it only together
+/// would go on for as long as they have tokens.
+const LOSSES_MAX: u32 = 4;
+
+/// What a step that failed whole did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// Nothing beside its failure.
+    Step,
+    /// The executor is lost.
+    Executor,
+}
+
+impl Harm {
+    /// Of how many rows the next trial of a row is half, that was one of `rows` in the step.
+    pub(crate) fn company(self, rows: u32) -> u32 {
+        match self {
+            Self::Step => rows,
+            Self::Executor => 1,
+        }
+    }
+}
+
+/// What is held against one row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Suspected {
+    /// Steps of it alone that failed, since its last token.
+    failures: u32,
+    /// Steps with it that lost the executor, ever, and whether it was alone in the last one.
+    losses: u32,
+    lost_alone: bool,
+    /// The executor was lost while it decoded: the prefill that computes it anew proves nothing.
+    must_decode: bool,
+}
+
+impl Suspected {
+    /// A step with it failed.
+    pub(crate) fn add(&mut self, harm: Harm, alone: bool, is_prefill: bool) {
+        match harm {
+            Harm::Step => self.failures += u32::from(alone),
+            Harm::Executor => {
+                self.losses += 1;
+                (self.lost_alone, self.must_decode) = (alone, !is_prefill);
+            }
+        }
+    }
+
+    /// Why it fails after that, if it does.
+    pub(crate) fn verdict(&self, harm: Harm, reason: &str, attempts_max: u32) -> Option<RowError> {
+        let Self { failures, losses, .. } = *self;
+        match harm {
+            Harm::Step => (failures >= attempts_max).then(|| RowError::Failed(reason.to_owned())),
+            Harm::Executor => (losses >= LOSSES_MAX || losses > 1 && self.lost_alone).then(|| {
+                let company = if self.lost_alone { "alone" } else { "beside others" };
+                RowError::Failed(format!(
+                    "quarantined: {losses} steps with it lost the model's executor, the last one with it {company}: {reason}"
+                ))
+            }),
+        }
+    }
+
+    /// It got a token from a prefill or a decode: says whether nothing is held against it any longer.
+    pub(crate) fn is_cleared_by(&mut self, is_prefill: bool) -> bool {
+        self.failures = 0;
+        self.must_decode &= is_prefill;
+        !self.must_decode
+    }
+}
 
 /// A row: its relQuery and its index there.
 pub(crate) type RowAt = (RelQueryId, u32);

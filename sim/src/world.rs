@@ -207,11 +207,11 @@ impl<E: Executor> World<E> {
             }
             (Fate::Runs(end) | Fate::Fails(end) | Fate::Lost(end), _) => {
                 self.now = end;
-                let events = self.scheduler.abort_step(plan.step, "a fault of the simulation", end);
-                if matches!(fate, Fate::Lost(_)) {
-                    self.scheduler.forget_memory();
+                let reason = "a fault of the simulation";
+                match fate {
+                    Fate::Lost(_) => self.scheduler.lose_step(plan.step, reason, end),
+                    _ => self.scheduler.abort_step(plan.step, reason, end),
                 }
-                events
             }
         };
         self.note(events);

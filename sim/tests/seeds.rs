@@ -34,11 +34,12 @@ fn run(part: u64) {
         }
     }
     eprintln!("{sum:?}");
-    let Tally { steps, failed_steps, rows_done, rows_failed, preemptions, hits, restored, refused, .. } = sum;
-    let Tally { guessed, accepted, .. } = sum;
+    let Tally { steps, failed_steps, losses, rows_done, rows_failed, .. } = sum;
+    let Tally { preemptions, hits, restored, refused, guessed, accepted, .. } = sum;
     let least = [
         steps / 300,
         failed_steps,
+        losses,
         rows_done / 20,
         rows_failed,
         preemptions,

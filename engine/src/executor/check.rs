@@ -75,6 +75,16 @@ fn check_slot(slot: &Slot, config: &ModelConfig, shape: PoolShape) -> Result<(),
     if slot.guesses > 0 && slot.sample.is_none() {
         return Err("it guesses and does not sample".into());
     }
+    if let Some(sample) = &slot.sample
+        && !sample.said.is_empty()
+    {
+        if sample.said.len() != sample.output_index as usize {
+            return Err(format!("{} tokens said before output {}", sample.said.len(), sample.output_index));
+        }
+        if let Some(token) = sample.said.iter().find(|token| token.0 as usize >= config.vocab) {
+            return Err(format!("token {token}, said before, is not in the vocabulary of {}", config.vocab));
+        }
+    }
     let end = (slot.start as usize).saturating_add(slot.input.len());
     if end > config.context_max {
         return Err(format!("it reaches position {end}, the model has {}", config.context_max));

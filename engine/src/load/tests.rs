@@ -28,7 +28,12 @@ fn written(synthetic: &Synthetic) -> tempfile::TempDir {
 fn next_token(engine: &mut Engine, prompt: &str) -> TokenId {
     let input = engine.text.encode_data(prompt);
     let blocks = input.len().div_ceil(engine.info.block_tokens as usize) as u32;
-    let sample = SampleSpec { generation: Arc::new(Generation::default()), seed: 0, output_index: 0 };
+    let sample = SampleSpec {
+        generation: Arc::new(Generation::default()),
+        seed: 0,
+        output_index: 0,
+        said: Vec::new(),
+    };
     let slot = Slot {
         request: RequestId(1),
         start: 0,

@@ -153,6 +153,11 @@ impl Row {
             generation: Arc::clone(&self.generation),
             seed: self.seed,
             output_index: (self.tokens.len() - self.prompt) as u32,
+            said: if positions.start < self.prompt {
+                self.tokens[self.prompt..].to_vec()
+            } else {
+                Vec::new()
+            },
         });
         let first = positions.start / self.block_tokens;
         Slot {

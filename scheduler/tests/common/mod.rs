@@ -75,6 +75,20 @@ impl Memory {
         }
     }
 
+    /// The executor is lost, and another takes its place: it knows prompts, and nothing that was computed.
+    pub(crate) fn lose(&mut self) {
+        self.cells.clear();
+        self.outputs.clear();
+        self.seeds.clear();
+    }
+
+    /// The output of the row with this seed, whatever happens on the way.
+    pub(crate) fn truth(&self, seed: u64, output_max: u64) -> Vec<TokenId> {
+        let all: Vec<TokenId> = (0..output_max as usize).map(|index| self.token(seed, index)).collect();
+        let end = all.iter().position(|token| token.0 < 5).map_or(all.len(), |end| end + 1);
+        all[..end].to_vec()
+    }
+
     /// The token at an output position depends on the seed and the position alone.
     fn token(&self, seed: u64, index: usize) -> TokenId {
         let seed = match self.voices.len() {
@@ -162,6 +176,7 @@ impl Memory {
     fn finish(&mut self, slot: &Slot) -> Option<RowOutcome> {
         if let Some(sample) = &slot.sample {
             self.seeds.insert(slot.request, sample.seed);
+            self.outputs.entry(slot.request).or_insert_with(|| sample.said.clone());
         }
         if let Some(seed) = self.seeds.get(&slot.request) {
             let output = self.outputs.entry(slot.request).or_default();

@@ -19,6 +19,9 @@ pub(super) struct Row {
     pub(super) is_broken: bool,
     /// Steps of it alone that failed.
     pub(super) alone: u32,
+    /// Steps with it that lost the executor, and whether the last that failed was such a one, with nobody else in it.
+    pub(super) losses: u32,
+    pub(super) lost_alone: bool,
     /// The executor once forgot to answer for it.
     pub(super) was_missed: bool,
     /// Steps planned when it was taken.
@@ -69,6 +72,8 @@ impl Books {
                 is_poison,
                 is_broken,
                 alone: 0,
+                losses: 0,
+                lost_alone: false,
                 was_missed: false,
                 added,
                 has_started: false,
@@ -154,6 +159,9 @@ impl Books {
             Event::RowFailed { error, .. } => {
                 let deserved = match error {
                     RowError::NotANumber => row.is_broken,
+                    RowError::Failed(reason) if reason.starts_with("quarantined") => {
+                        row.losses >= 4 || row.losses >= 2 && row.lost_alone
+                    }
                     RowError::Failed(reason) if reason == POISON => {
                         row.is_poison && row.alone >= self.attempts_max
                     }

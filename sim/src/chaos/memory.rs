@@ -3,7 +3,7 @@
 //! Every position of every block holds a hash of the token there and of all tokens before it. A slot that
 //! reads anything but its own row's hashes would be a wrong answer in a real engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -44,6 +44,8 @@ pub(super) struct Memory {
     host: Vec<u64>,
     texts: BTreeMap<u64, Text>,
     seeds: BTreeMap<RequestId, u64>,
+    /// Requests whose output so far this executor has sampled, or was told.
+    known: BTreeSet<RequestId>,
 }
 
 impl Memory {
@@ -54,6 +56,7 @@ impl Memory {
             host: vec![0; (host_blocks * block_tokens) as usize],
             texts: BTreeMap::new(),
             seeds: BTreeMap::new(),
+            known: BTreeSet::new(),
         }
     }
 
@@ -160,6 +163,14 @@ impl Memory {
         if is_off {
             return Err(format!("request {}: a sample of another row or output", slot.request));
         }
+        if let Some(sample) = &slot.sample {
+            let said = (0..sample.output_index as usize).map(|index| token(seed, index));
+            let is_told = sample.said.iter().copied().eq(said);
+            if !is_told && (!sample.said.is_empty() || !self.known.contains(&slot.request)) {
+                return Err(format!("request {}: its executor is not told what it has said", slot.request));
+            }
+            self.known.insert(slot.request);
+        }
         let text = &self.texts[&seed];
         if !self.context(slot).eq(text.chain[..start].iter().copied()) {
             return Err(format!("request {}: the context is not the row's own", slot.request));
@@ -190,10 +201,11 @@ impl Memory {
         }
     }
 
-    /// Nothing is left of it.
+    /// Another executor, with nothing in its memory.
     pub(super) fn spoil_all(&mut self) {
         self.cells.fill(GARBAGE);
         self.host.fill(GARBAGE);
+        self.known.clear();
     }
 
     /// A row failed: what it wrote is anything, unless another slot of the step has read it as well.

@@ -14,7 +14,11 @@ mod memory;
 mod promises;
 mod setup;
 
-use base::{BatchPlan, End, Nanos, RelQueryId, RowError, RowOutcome, Sampled, Slot, StepOutcome, Time};
+use std::collections::BTreeSet;
+
+use base::{
+    BatchPlan, End, Nanos, RelQueryId, RequestId, RowError, RowOutcome, Sampled, Slot, StepOutcome, Time,
+};
 use scheduler::{Event, Scheduler};
 
 use books::{Books, OUTAGE, POISON};
@@ -29,6 +33,8 @@ pub struct Tally {
     pub steps: u64,
     /// Steps that failed whole.
     pub failed_steps: u64,
+    /// Of those, steps with which the executor was lost.
+    pub losses: u64,
     /// Rows that ended well, and rows that failed.
     pub rows_done: u64,
     /// Rows that ended with an error.
@@ -51,6 +57,7 @@ impl std::ops::AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.steps += other.steps;
         self.failed_steps += other.failed_steps;
+        self.losses += other.losses;
         self.rows_done += other.rows_done;
         self.rows_failed += other.rows_failed;
         self.preemptions += other.preemptions;
@@ -228,17 +235,12 @@ impl<'a> World<'a> {
             self.say(|| format!("  fails: {reason}"));
             self.tally.failed_steps += 1;
             self.memory.spoil(plan);
-            if let [slot] = &plan.slots[..] {
-                let seed = self.memory.seed(slot.request);
-                if let Some(row) = seed.and_then(|seed| self.books.row(seed)) {
-                    row.alone += 1;
-                }
+            let is_lost = self.draws.one_in(4);
+            self.accuse(plan, is_lost);
+            match is_lost {
+                true => self.lose(plan, reason)?,
+                false => self.scheduler.abort_step(plan.step, reason, self.now),
             }
-            let events = self.scheduler.abort_step(plan.step, reason, self.now);
-            if reason == OUTAGE && self.draws.one_in(4) {
-                self.lose_memory()?;
-            }
-            events
         } else {
             let outcome = self.outcome(plan, wild);
             let events = self.scheduler.apply(&outcome, self.now);
@@ -254,14 +256,32 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// The executor comes back with nothing in its memory.
-    fn lose_memory(&mut self) -> Result<(), String> {
-        self.say(|| "  and the memory is lost".into());
-        self.memory.spoil_all();
-        match self.scheduler.forget_memory() {
-            true => Ok(()),
-            false => Err("no step is in flight, and the lost memory is not forgotten".into()),
+    /// The rows of a step that failed have it against them.
+    fn accuse(&mut self, plan: &BatchPlan, is_lost: bool) {
+        let requests: BTreeSet<RequestId> = plan.slots.iter().map(|slot| slot.request).collect();
+        for request in &requests {
+            let seed = self.memory.seed(*request);
+            let Some(row) = seed.and_then(|seed| self.books.row(seed)) else { continue };
+            match is_lost {
+                true => row.losses += 1,
+                false => row.alone += u32::from(requests.len() == 1),
+            }
+            row.lost_alone = is_lost && requests.len() == 1;
         }
+    }
+
+    /// The executor is lost with the step: a fresh one has nothing in its memory, so nothing is held or hit.
+    fn lose(&mut self, plan: &BatchPlan, reason: &str) -> Result<Vec<Event>, String> {
+        self.say(|| "  and the executor is lost".into());
+        self.memory.spoil_all();
+        let events = self.scheduler.lose_step(plan.step, reason, self.now);
+        self.scheduler.check_invariants()?;
+        let stats = self.scheduler.stats();
+        if stats.kv_free_blocks != stats.kv_total_blocks || stats.rows_running > 0 {
+            return Err("the executor is lost, and not all that it held is forgotten".into());
+        }
+        self.tally.losses += 1;
+        Ok(events)
     }
 
     fn is_poisoned(&mut self, plan: &BatchPlan) -> bool {

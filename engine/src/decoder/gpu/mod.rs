@@ -234,9 +234,11 @@ impl GpuDecoder {
         *steps += 1;
         *mark = if self.gpu.ranks() > 1 { step.mark(*steps) } else { *steps };
         let bytes = step.bytes(angles, extent.tokens);
-        if work.fit(&self.gpu, &self.sizes(extent, step.partial_rows(), bytes))? {
+        let fitted = work.fit(&self.gpu, &self.sizes(extent, step.partial_rows(), bytes));
+        if fitted != Ok(false) {
             graphs.clear(); // they were recorded with other addresses
         }
+        fitted?;
         let tables = work.tables();
         self.gpu.write(tables, &step.written(tables, angles, extent.tokens))?;
         match is_recorded {
