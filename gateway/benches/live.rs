@@ -67,7 +67,12 @@ async fn serve() -> Running {
     config.server.listen = ([127, 0, 0, 1], 0).into();
     config.server.workers = 1;
     config.auth.mode = AuthMode::None;
-    let backend = Backend { executor: Some(Box::new(Instantly)), model: model(), cost: CostModel::default() };
+    let backend = Backend {
+        executor: Some(Box::new(Instantly)),
+        fresh: None,
+        model: model(),
+        cost: CostModel::default(),
+    };
     let store = Store::open("sqlite::memory:").await.expect("a store in memory");
     start(config, backend, store).await.expect("a free port")
 }

@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::constraints::Constraints;
 use crate::corpora::Corpora;
-use crate::driver::{Coalescing, Driver, Engine, Ids, Plant, Shared, View};
+use crate::driver::{Coalescing, Driver, Engine, Ids, Maker, Plant, Shared, View};
 use crate::error::ApiError;
 use crate::health::Pulse;
 use crate::intake::Intake;
@@ -87,6 +87,8 @@ impl App {
 pub struct Backend {
     /// Runs steps; none where only other servers run rows.
     pub executor: Option<Box<dyn Executor>>,
+    /// Makes another like it when it is lost; without it the engine is dead then.
+    pub fresh: Option<Maker>,
     /// What is known of the model.
     pub model: Model,
     /// What its steps cost.
@@ -136,9 +138,20 @@ pub struct Running {
 /// Starts the loop, the writer and the listener.
 pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Running, StartError> {
     config.validate()?;
-    let Backend { executor, mut model, cost } = backend;
+    let Backend { executor, fresh, mut model, cost } = backend;
     let shared = Arc::new(shared(&config, &model, cost));
-    let plant = plant(&config, &mut model, (executor, cost), &shared)?;
+    let engine = match executor {
+        Some(executor) => {
+            let mut scheduling = config.scheduler.clone();
+            scheduling.kv_blocks = model.kv_blocks;
+            scheduling.host_kv_blocks = model.host_kv_blocks;
+            scheduling.block_tokens = model.block_tokens;
+            let scheduler = Scheduler::new(scheduling, cost)?;
+            Some(Engine::new(scheduler, executor, (fresh, config.restart.clone())))
+        }
+        None => None,
+    };
+    let plant = plant(&config, &mut model, engine, &shared)?;
     let app = Data::new(App {
         registry: Registry::new(Kept {
             boards: config.limits.finished_max,
@@ -177,19 +190,14 @@ pub async fn start(config: Config, backend: Backend, store: Store) -> Result<Run
 fn plant(
     config: &Config,
     model: &mut Model,
-    (executor, cost): (Option<Box<dyn Executor>>, CostModel),
+    engine: Option<Engine>,
     shared: &Arc<Shared>,
 ) -> Result<Plant, StartError> {
-    let mut scheduling = config.scheduler.clone();
-    scheduling.kv_blocks = model.kv_blocks;
-    scheduling.host_kv_blocks = model.host_kv_blocks;
-    scheduling.block_tokens = model.block_tokens;
-    let engine = match executor {
-        Some(executor) => Some(Engine::new(Scheduler::new(scheduling, cost)?, executor)),
-        None => None,
-    };
     match engine {
-        Some(engine) if !config.has_fleet() => Ok(Plant::Engine(Box::new(engine))),
+        Some(engine) if !config.has_fleet() => {
+            let woken = Arc::clone(shared);
+            Ok(Plant::Engine(Box::new(engine.woken_by(Arc::new(move || woken.intake.look())))))
+        }
         engine => {
             model.runs = Runs::Fleet(config.prompt_form());
             model.constraints = Some(Arc::new(Expressible::new(config, model.constraints.take())));

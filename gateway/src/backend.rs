@@ -1,8 +1,8 @@
 //! The model behind the server: the engine's checkpoint becomes a [`Backend`].
 
-use std::path::Path;
 use std::sync::Arc;
 
+use engine::executor::LocalExecutor;
 use scheduler::CostModel;
 use store::Store;
 
@@ -11,6 +11,7 @@ use crate::calibrate;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::demo;
+use crate::driver::Maker;
 use crate::model::{Defaults, Model, Runs};
 use crate::remote;
 
@@ -26,25 +27,62 @@ pub enum BackendError {
     /// The executor cannot even be measured.
     #[error("the model does not run: {0}")]
     Executor(#[from] base::ExecError),
+    /// The model is not the one that was served.
+    #[error(
+        "the checkpoint's files, or the settings that decide its answers, are not those the server started with"
+    )]
+    Replaced,
+    /// The memory for keys and values is not there any more.
+    #[error("there is memory for {blocks} KV blocks, and {needed} are counted on")]
+    Pool {
+        /// What there is room for.
+        blocks: u32,
+        /// What the scheduler gives out.
+        needed: u32,
+    },
 }
 
 /// Loads the configured model; the built-in demo model where none is named.
 pub fn load(config: &Config) -> Result<engine::Engine, BackendError> {
-    match &config.model.dir {
-        Some(folder) => load_dir(folder, config),
-        None => {
-            tracing::warn!(
-                model = demo::NAME,
-                "serving the built-in demo model, for labels, ratings and yes-no questions only; \
-                 name a real one with --model DIR (`relserve pull ORG/NAME` fetches one)"
-            );
-            Ok(engine::load_bytes(demo::files(), &config.engine)?)
-        }
+    if config.model.dir.is_none() {
+        tracing::warn!(
+            model = demo::NAME,
+            "serving the built-in demo model, for labels, ratings and yes-no questions only; \
+             name a real one with --model DIR (`relserve pull ORG/NAME` fetches one)"
+        );
     }
+    read(config)
 }
 
-fn load_dir(folder: &Path, config: &Config) -> Result<engine::Engine, BackendError> {
-    Ok(engine::load_dir(folder, &config.engine)?)
+fn read(config: &Config) -> Result<engine::Engine, BackendError> {
+    Ok(match &config.model.dir {
+        Some(folder) => engine::load_dir(folder, &config.engine)?,
+        None => engine::load_bytes(demo::files(), &config.engine)?,
+    })
+}
+
+/// Loads the model again when its executor is lost.
+pub fn maker(config: &Config, model: &Model) -> Maker {
+    let (config, model) = (config.clone(), model.clone());
+    Arc::new(move || {
+        let executor = fresh(&config, &model).map_err(|error| error.to_string())?;
+        Ok(Box::new(executor))
+    })
+}
+
+/// An executor that goes on where another of this model left off, and runs.
+fn fresh(config: &Config, model: &Model) -> Result<LocalExecutor, BackendError> {
+    let mut engine = read(config)?;
+    let info = &engine.info;
+    if info.revision != model.revision {
+        return Err(BackendError::Replaced);
+    }
+    // The pool is cut to the memory that there is.
+    if info.kv_blocks < model.kv_blocks {
+        return Err(BackendError::Pool { blocks: info.kv_blocks, needed: model.kv_blocks });
+    }
+    calibrate::probe(&mut engine.executor, model)?;
+    Ok(engine.executor)
 }
 
 /// What the gateway knows of a loaded engine.
@@ -78,7 +116,12 @@ pub async fn prepare(config: &Config, store: &Store, clock: Clock) -> Result<Bac
     if config.has_local_engine() {
         return ready(load(config)?, config, store, clock).await;
     }
-    Ok(Backend { executor: None, model: remote::model(config, clock)?, cost: CostModel::default() })
+    Ok(Backend {
+        executor: None,
+        fresh: None,
+        model: remote::model(config, clock)?,
+        cost: CostModel::default(),
+    })
 }
 
 /// Measures the engine, or takes what was measured on this machine before.
@@ -109,5 +152,6 @@ pub async fn ready(
         kv_blocks = model.kv_blocks,
         "the model is ready"
     );
-    Ok(Backend { executor: Some(Box::new(engine.executor)), model, cost })
+    let fresh = Some(maker(config, &model));
+    Ok(Backend { executor: Some(Box::new(engine.executor)), fresh, model, cost })
 }

@@ -32,6 +32,14 @@ const PREFILL_UNTIL: Nanos = Nanos(1_500_000_000);
 const DECODE_UNTIL: Nanos = Nanos(2_500_000_000);
 const MIXED_UNTIL: Nanos = Nanos(5_000_000_000);
 
+/// Whether an executor runs at all: a short prompt, and a token after it. The model's KV pool must be unused.
+pub fn probe(executor: &mut dyn Executor, model: &Model) -> Result<(), ExecError> {
+    let mut lab = Lab::new(executor, model, model.block_tokens);
+    lab.prefill(0, lab.prompt())?;
+    lab.decode(1)?;
+    lab.finish()
+}
+
 /// What a calibration found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {

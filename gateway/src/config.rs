@@ -7,6 +7,7 @@
 mod bulk;
 mod executors;
 mod live;
+mod restart;
 mod retrieval;
 
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use bulk::BulkConfig;
 pub use executors::{Dialect, ExecutorConfig, ExecutorKind, PromptForm, Secret};
 pub use live::LiveConfig;
+pub use restart::RestartConfig;
 pub use retrieval::RetrievalConfig;
 
 /// Why the server does not start.
@@ -68,6 +70,8 @@ pub struct Config {
     pub model: ModelConfig,
     /// How the local engine runs it.
     pub engine: engine::EngineConfig,
+    /// What is done when it loses its device.
+    pub restart: RestartConfig,
     /// How steps are planned.
     pub scheduler: SchedulerConfig,
     /// What survives a restart.
@@ -407,6 +411,7 @@ impl Config {
         self.retrieval.validate()?;
         self.bulk.validate()?;
         self.live.validate()?;
+        self.restart.validate()?;
         self.validate_executors()?;
         self.engine.validate().map_err(|(field, reason)| invalid(field, &reason))?;
         self.scheduler.validate().map_err(|error| invalid("scheduler", &error.to_string()))

@@ -6,6 +6,7 @@
 
 mod engine;
 mod fan_out;
+mod fresh;
 mod intake;
 mod plant;
 mod scene;
@@ -31,6 +32,7 @@ use crate::results::Results;
 
 pub use engine::Engine;
 pub(crate) use engine::Turn;
+pub use fresh::Maker;
 pub use plant::Plant;
 
 /// What the loop shares with the handlers.
@@ -201,8 +203,16 @@ impl Driver {
 
     /// Has the plant do what can be done now. False: there was nothing to do.
     fn turn(&mut self) -> bool {
-        match self.plant.turn(&self.shared) {
+        let turn = self.plant.turn(&self.shared);
+        if self.shared.pulse.is_resting() && !matches!(turn, Turn::Resting(_)) {
+            self.shared.pulse.wake(self.shared.clock.now());
+        }
+        match turn {
             Turn::Idle => false,
+            Turn::Resting(since) => {
+                self.shared.pulse.rest(since);
+                false
+            }
             Turn::Stepped(events, now, step) => {
                 step.into_iter().for_each(|step| self.teller.stepped(*step));
                 events.into_iter().for_each(|event| self.event(event, now));

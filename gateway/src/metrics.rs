@@ -37,6 +37,14 @@ pub struct Metrics {
     steps: [Counter; 3],
     /// Steps that failed whole.
     pub step_failures: Counter,
+    /// Executors of the local engine that were lost.
+    pub engine_losses: Counter,
+    /// Fresh ones that took over.
+    pub engine_restarts: Counter,
+    /// Attempts to make one that failed.
+    pub engine_restart_failures: Counter,
+    /// Rows that failed because steps with them fail.
+    pub rows_quarantined: Counter,
     /// Reading, rewriting and tokenising a request, off the connection's thread.
     pub prepare_seconds: Histogram,
     scheduler_seconds: Histogram,
@@ -209,6 +217,15 @@ impl Metrics {
             handle: recorder.handle(),
             steps: [steps("prefill"), steps("decode"), steps("mixed")],
             step_failures: r.counter("relserve_step_failures_total", "Steps that failed whole"),
+            engine_losses: r.counter("relserve_engine_losses_total", "Times the engine lost its device"),
+            engine_restarts: r
+                .counter("relserve_engine_restarts_total", "Fresh executors in place of lost ones"),
+            engine_restart_failures: r.counter(
+                "relserve_engine_restart_failures_total",
+                "Attempts to make a fresh executor that failed",
+            ),
+            rows_quarantined: r
+                .counter("relserve_rows_quarantined_total", "Rows that failed because steps with them fail"),
             scheduler_seconds: r.histogram("relserve_scheduler_seconds", "Time to plan and apply one step"),
             prepare_seconds: r
                 .histogram("relserve_prepare_seconds", "Time to read, rewrite and tokenise a request"),

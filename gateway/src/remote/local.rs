@@ -1,8 +1,8 @@
 //! The engine of this process as one executor of a fleet: a thread with its own scheduler, for which each row is a relQuery
 //! of its own.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Weak};
 
 use base::{RelQueryId, RequestId, RowError, Submission};
 use scheduler::Event;
@@ -18,15 +18,23 @@ pub(super) enum Order {
     Run(Box<Submission>),
     /// Call that off.
     Cancel(RequestId),
+    /// Take a turn: there is news of a fresh executor.
+    Wake,
 }
 
 /// A way to the thread; dropping it ends the thread.
-pub(super) struct Local(Sender<Order>);
+pub(super) struct Local(Arc<Sender<Order>>);
 
 impl Local {
     /// Starts the thread.
     pub(super) fn start(replica: ReplicaId, engine: Engine, shared: Arc<Shared>) -> std::io::Result<Self> {
         let (sender, orders) = channel();
+        let sender = Arc::new(sender);
+        let woken: Weak<Sender<Order>> = Arc::downgrade(&sender);
+        let engine = engine.woken_by(Arc::new(move || {
+            // A thread that nobody needs any more has ended.
+            let _ = woken.upgrade().map(|sender| sender.send(Order::Wake));
+        }));
         let thread = std::thread::Builder::new().name("relserve-engine".into());
         thread.spawn(move || run(replica, engine, &shared, &orders))?;
         Ok(Self(sender))
@@ -39,7 +47,7 @@ impl Local {
 }
 
 fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receiver<Order>) {
-    let mut is_idle = true;
+    let (mut is_idle, mut is_resting) = (true, false);
     loop {
         loop {
             let order = match orders.try_recv() {
@@ -54,8 +62,22 @@ fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receive
             is_idle = false;
             obey(replica, &mut engine, shared, order);
         }
-        match engine.turn(shared) {
+        let turn = engine.turn(shared);
+        if is_resting && matches!(turn, Turn::Idle | Turn::Stepped(..)) {
+            is_resting = false;
+            shared.intake.news(News::Looked { replica, result: Ok(()) });
+        }
+        match turn {
             Turn::Idle => is_idle = true,
+            // It keeps the rows that it has, and gets no others.
+            Turn::Resting(_) => {
+                is_idle = true;
+                if !std::mem::replace(&mut is_resting, true) {
+                    let reason = "the engine has lost its device and is made anew".into();
+                    let result = Err(Unwell { reason, is_gone: false });
+                    shared.intake.news(News::Looked { replica, result });
+                }
+            }
             Turn::Stepped(events, ..) => shared.intake.news(News::Events { replica, events }),
             Turn::Dead => {
                 let reason = "the engine has failed; the server needs a restart".into();
@@ -68,6 +90,7 @@ fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receive
 
 fn obey(replica: ReplicaId, engine: &mut Engine, shared: &Shared, order: Order) {
     match order {
+        Order::Wake => {}
         Order::Cancel(request) => {
             engine.scheduler.cancel(RelQueryId(request.0));
         }

@@ -12,6 +12,7 @@ use utoipa::OpenApi;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ApiError;
+use crate::health::Patience;
 use crate::live::Viewer;
 use crate::openapi::Document;
 use crate::routes::{get_and_head, get_only, number};
@@ -34,17 +35,21 @@ pub fn configure(routes: &mut ServiceConfig) {
         .service(get_only("/v1/usage", usage));
 }
 
-/// Whether steps finish while there is work.
+/// Whether steps finish while there is work; well too while a lost executor is replaced.
 #[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn healthz(app: Data<App>) -> HttpResponse {
     let pulse = &app.shared.pulse;
-    let stuck_max = app.config.server.stuck_ms_max.into();
-    let healthy = pulse.is_healthy(app.shared.clock.now(), stuck_max);
-    let body = json!({
-        "status": if healthy { "ok" } else if pulse.is_dead() { "dead" } else { "stuck" },
-        "steps": pulse.steps(),
-    });
-    if healthy { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().json(body) }
+    let patience = Patience {
+        step: app.config.server.stuck_ms_max.into(),
+        attempt: app.config.restart.attempt_ms_max.into(),
+    };
+    let health = pulse.health(app.shared.clock.now(), patience);
+    let body = json!({ "status": health.name(), "steps": pulse.steps() });
+    if health.is_well() {
+        HttpResponse::Ok().json(body)
+    } else {
+        HttpResponse::ServiceUnavailable().json(body)
+    }
 }
 
 /// Whether new work is taken.
@@ -56,6 +61,7 @@ pub async fn readyz(app: Data<App>) -> HttpResponse {
         (true, ..) => (false, "dead"),
         (_, true, _) => (false, "draining"),
         (_, _, false) => (false, "no executor is up"),
+        _ if app.shared.pulse.is_resting() => (true, "restarting"),
         _ => (true, "ready"),
     };
     let body = json!({ "status": status });

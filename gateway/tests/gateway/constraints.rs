@@ -28,9 +28,10 @@ async fn serve_limited(limits: LimitsConfig) -> (Running, Client) {
         CostModel { decode_base: Nanos(1_000_000), prefill_base: Nanos(1_000_000), ..CostModel::default() };
     let store = Store::open("sqlite::memory:").await.unwrap();
     let key = key_of(&store, DEFAULT_TENANT).await;
-    let running = start(config, Backend { executor: Some(Box::new(engine.executor)), model, cost }, store)
-        .await
-        .unwrap();
+    let running =
+        start(config, Backend { executor: Some(Box::new(engine.executor)), fresh: None, model, cost }, store)
+            .await
+            .unwrap();
     let client = Client { address: running.address, key: Some(key) };
     (running, client)
 }

@@ -31,6 +31,7 @@ mod refusals;
 mod relqueries;
 mod repeats;
 mod replicas;
+mod restarts;
 mod shutdown;
 mod simulate;
 mod speculation;

@@ -26,7 +26,8 @@ async fn serve_demo(speculation: Speculation) -> (Running, Client) {
     let model = backend::model_of(&engine, &config, Clock::start());
     let store = Store::open("sqlite::memory:").await.unwrap();
     let key = key_of(&store, DEFAULT_TENANT).await;
-    let backend = Backend { executor: Some(Box::new(engine.executor)), model, cost: CostModel::default() };
+    let backend =
+        Backend { executor: Some(Box::new(engine.executor)), fresh: None, model, cost: CostModel::default() };
     let running = start(config, backend, store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };
     (running, client)

@@ -24,7 +24,8 @@ pub async fn serve_checkpoint(mut config: Config, checkpoint: &Synthetic, store:
     config.engine.threads = Some(1);
     let engine = backend::load(&config).unwrap();
     let model = backend::model_of(&engine, &config, Clock::start());
-    let backend = Backend { executor: Some(Box::new(engine.executor)), model, cost: CostModel::default() };
+    let backend =
+        Backend { executor: Some(Box::new(engine.executor)), fresh: None, model, cost: CostModel::default() };
     let key = key_of(&store, DEFAULT_TENANT).await;
     let running = start(config, backend, store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };

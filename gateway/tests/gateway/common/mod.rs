@@ -3,6 +3,7 @@
 pub mod checkpoint;
 pub mod client;
 pub mod double;
+pub mod faulty;
 pub mod replica;
 pub mod watcher;
 
@@ -86,7 +87,7 @@ pub async fn serve_on(config: Config, model: Model, store: Store) -> Server {
     let gate = Arc::new(Gate::open());
     let executor = Box::new(Double::new(Arc::clone(&gate), model.block_tokens));
     let key = key_of(&store, store::DEFAULT_TENANT).await;
-    let backend = Backend { executor: Some(executor), model, cost: CostModel::default() };
+    let backend = Backend { executor: Some(executor), fresh: None, model, cost: CostModel::default() };
     let running = start(config, backend, store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };
     Server { running, client, gate }
