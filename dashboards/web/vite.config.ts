@@ -75,5 +75,6 @@ export default defineConfig({
     reportCompressedSize: true,
   },
   server: { proxy: { "/v1": "http://127.0.0.1:8080" } },
-  test: { include: ["test/**/*.test.ts"], environment: "node" },
+  // No test judges the time that it takes.
+  test: { include: ["test/**/*.test.ts"], environment: "node", testTimeout: 120_000 },
 });

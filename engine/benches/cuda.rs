@@ -188,7 +188,12 @@ impl Blocks {
 /// A slot of `input` tokens behind `runs`, which writes to blocks of its own.
 fn slot(id: u64, runs: Vec<Run>, input: usize, blocks: &mut Blocks) -> Slot {
     let start: u64 = runs.iter().map(|run| run.tokens.0).sum();
-    let spec = SampleSpec { generation: Arc::new(Generation::default()), seed: id, output_index: 0, said: Vec::new() };
+    let spec = SampleSpec {
+        generation: Arc::new(Generation::default()),
+        seed: id,
+        output_index: 0,
+        said: Vec::new(),
+    };
     Slot {
         request: RequestId(id),
         start: start as u32,

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::text::ByteText;
-use base::{Bytes, Constraint, Generation, HostBlockId, MoveBack, MoveOut, Moves, Slot, TokenCount, TokenId};
+use base::{
+    Bytes, Constraint, ExecError, Executor as _, Generation, HostBlockId, MoveBack, MoveOut, Moves, Slot,
+    TokenCount, TokenId,
+};
 use common::{Blocks, Row, difference, tokens};
 use emulated::Emulated;
 use engine::Keep;
@@ -346,12 +349,20 @@ fn a_step_that_is_too_large_fails_alone_and_smaller_ones_go_on() {
         common::advance(&mut executor, &mut rows, vec![first]);
         common::decode_all(&mut executor, &mut rows, 6)
     };
-    common::advance(&mut executor, std::slice::from_mut(&mut small), vec![small.clone().slot(0..20)]);
+    let first = small.slot(0..20);
+    common::advance(&mut executor, std::slice::from_mut(&mut small), vec![first]);
     common::decode_all(&mut executor, std::slice::from_mut(&mut small), 3);
     let room = gpus[0].room.swap(100 << 10, Ordering::SeqCst);
     let failed = executor.step(&common::plan(vec![large.slot(0..200)]));
-    assert!(matches!(&failed, Err(ExecError::Failed(reason)) if reason.ends_with("bytes left")), "{failed:?}");
+    assert!(
+        matches!(&failed, Err(ExecError::Failed(reason)) if reason.ends_with("bytes left")),
+        "{failed:?}"
+    );
     gpus[0].room.fetch_add(room - (100 << 10), Ordering::SeqCst);
     assert_eq!(common::decode_all(&mut executor, std::slice::from_mut(&mut small), 6), expected);
-    assert_eq!(common::step(&mut executor, vec![large.slot(0..200)]).len(), 1, "with memory it can be computed");
+    assert_eq!(
+        common::step(&mut executor, vec![large.slot(0..200)]).len(),
+        1,
+        "with memory it can be computed"
+    );
 }
