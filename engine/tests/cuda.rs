@@ -20,7 +20,7 @@ use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
-use engine::device::cuda::{Card, Gpu, GpuError, cards};
+use engine::device::cuda::{Buffer, Card, Gpu, GpuError, Grid, cards};
 use engine::executor::{LocalExecutor, PoolSettings};
 use engine::parallel::{Memory, Ranks, StepError};
 use engine::pool::PoolError;
@@ -67,9 +67,10 @@ impl Running {
         let (rows, vocab) = (hidden.rows(), self.ranks.config().vocab);
         let logits = self.ranks.logits(&mut self.memory, &hidden, 0..rows)?;
         let wanted: Vec<usize> = (0..rows).map(|row| 1 + row % 3).collect();
-        let highest = self.ranks.highest(&mut self.memory, &hidden, (&wanted, vocab - 2), &[])?;
+        let end = vocab / 2;
+        let highest = self.ranks.highest(&mut self.memory, &hidden, (&wanted, end), &[])?;
         for ((row, wanted), found) in logits.chunks_exact(vocab).zip(&wanted).zip(&highest) {
-            let mut order: Vec<usize> = (0..vocab - 2).collect();
+            let mut order: Vec<usize> = (0..end).collect();
             order.sort_by(|a, b| row[*b].total_cmp(&row[*a]).then(a.cmp(b)));
             let expected: Vec<(f32, u32)> =
                 order[..*wanted].iter().map(|token| (row[*token], *token as u32)).collect();
@@ -130,6 +131,40 @@ fn logits_are_the_processors_on_tensor_cores() {
         let mut model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 72) };
         model.config.head_dim = dim;
         check(&model, 1);
+    }
+}
+
+/// A prompt over many tiles of keys in two chunks, then decode steps of two rows that share most of it.
+fn long_logits(ranks: Ranks, seed: u64) -> Vec<Vec<f32>> {
+    let (mut running, mut blocks) = (Running::new(ranks), Blocks::default());
+    let first = Row { cuts: vec![9], ..Row::new(1, tokens(seed, 203), 256, BLOCK, &mut blocks) };
+    let second = [tokens(seed, 9 * BLOCK), tokens(seed + 1, 21)].concat();
+    let mut rows = vec![first.clone(), Row::new(2, second, 256, BLOCK, &mut blocks).sharing(&first, 9)];
+    let mut found = Vec::new();
+    let mut compute = |slots: &[Slot]| found.extend(running.compute(slots).expect("no rank fails"));
+    compute(&[rows[0].slot(0..150)]);
+    compute(&[rows[0].slot(150..203), rows[1].slot(144..165)]);
+    for token in 0..2 {
+        rows.iter_mut().for_each(|row| row.tokens.push(TokenId(7 * token + 3)));
+        compute(&rows.iter().map(Row::decode).collect::<Vec<_>>());
+    }
+    found
+}
+
+#[test]
+fn long_contexts_are_the_processors() {
+    for (dtype, dim, window) in [
+        (Dtype::Bf16, 64, None),
+        (Dtype::Bf16, 128, Some(100)),
+        (Dtype::F32, 16, None),
+        (Dtype::F32, 16, Some(100)),
+    ] {
+        let Some(gpus) = emulated::gpus(1) else { return };
+        let mut model = Synthetic { dtype, ..Synthetic::tiny(Family::Mistral, 79) };
+        model.config.head_dim = dim;
+        model.config.sliding_window = window;
+        let found = long_logits(on_gpus(&model, &gpus), model.seed);
+        compare(&model, &found, &long_logits(on_cpu(&model), model.seed), "a long context");
     }
 }
 
@@ -365,4 +400,56 @@ fn a_step_that_is_too_large_fails_alone_and_smaller_ones_go_on() {
         1,
         "with memory it can be computed"
     );
+}
+
+/// What the kernel `highest` finds in one row of logits: whether it is sound, then logits with their tokens.
+fn highest(
+    gpu: &Arc<dyn Gpu>,
+    logits: &[f32],
+    allowed: Option<&[u32]>,
+    (end, wanted): (usize, usize),
+) -> (bool, Vec<(f32, u32)>) {
+    let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+    let row: Vec<u32> = logits.iter().map(|logit| logit.to_bits()).collect();
+    let row = Buffer::of(gpu, &bytes(&row)).expect("it fits");
+    let mask = allowed.map(|allowed| Buffer::of(gpu, &bytes(allowed)).expect("it fits"));
+    let out = Buffer::new(gpu, 4 * (1 + 2 * wanted)).expect("it fits");
+    let mask = mask.as_ref().map_or(0, |mask| mask.address().0);
+    let mut args: Vec<u8> =
+        [row.address().0, mask, out.address().0].iter().flat_map(|at| at.to_ne_bytes()).collect();
+    args.extend(bytes(&[logits.len() as u32, end as u32, wanted as u32, 0]));
+    let grid = Grid { blocks: [1, 1], threads: 512, shared: 0 };
+    gpu.launch("highest", grid, &args).expect("it runs");
+    let mut found = vec![0; out.bytes()];
+    gpu.read(out.address(), &mut found).expect("it is there");
+    let found: Vec<u32> = found.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
+    let (values, numbers) = found[1..].split_at(wanted);
+    let kept = values.iter().zip(numbers).map(|(value, number)| (f32::from_bits(*value), *number));
+    (f32::from_bits(found[0]) == 1.0, kept.filter(|(value, _)| value.is_finite()).collect())
+}
+
+#[test]
+fn of_equal_logits_the_lowest_token_comes_first_and_what_may_not_be_drawn_is_left_out() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let mut logits: Vec<f32> = (0..1500).map(|token| -1.0 - (token % 97) as f32).collect();
+    for token in [3, 700, 701, 1400] {
+        logits[token] = 5.0;
+    }
+    let kept = |end, wanted| highest(&gpu, &logits, None, (end, wanted));
+    assert_eq!(kept(1500, 3), (true, vec![(5.0, 3), (5.0, 700), (5.0, 701)]));
+    assert_eq!(kept(1500, 5).1[3..], [(5.0, 1400), (-1.0, 0)]);
+    assert_eq!(kept(701, 3).1, [(5.0, 3), (5.0, 700), (-1.0, 0)], "from token 701 on nothing is drawn");
+    let mut allowed = vec![0; 1500_usize.div_ceil(32)];
+    for token in [40, 700, 1499] {
+        allowed[token / 32] |= 1 << (token % 32);
+    }
+    let (is_sound, found) = highest(&gpu, &logits, Some(&allowed), (1500, 5));
+    assert_eq!((is_sound, found.len()), (true, 3), "{found:?}");
+    assert_eq!(found[0], (5.0, 700));
+    for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut logits = logits.clone();
+        logits[900] = odd;
+        assert!(!highest(&gpu, &logits, Some(&allowed), (600, 1)).0, "{odd} counts wherever it stands");
+    }
 }
