@@ -170,15 +170,7 @@ impl LocalExecutor {
                     pushed(&mut follow, token, asked.forces)
                 })
             });
-            let follow = follow.ok().flatten();
-            let result = match drawn {
-                Ok(drawn) => Ok(self.emit(asked, drawn, follow)),
-                Err(error) => {
-                    self.outputs.entry(asked.request).and_modify(|output| output.follow = follow);
-                    Err(error)
-                }
-            };
-            outcomes.push(RowOutcome { request: asked.request, result });
+            outcomes.push(self.outcome(asked, drawn, follow));
         }
         Ok(())
     }
@@ -210,18 +202,28 @@ impl LocalExecutor {
         let drawn: Vec<Result<Drawn, RowError>> = cpu.run(|| jobs.into_par_iter().map(one).collect());
         self.ranks.keep_logits(&mut self.memory, logits);
         for ((asked, drawn), follow) in asked.iter().zip(drawn).zip(follows) {
-            let follow = follow.ok().flatten();
-            let result = match drawn {
-                Ok(drawn) => Ok(self.emit(asked, drawn, follow)),
-                Err(error) => {
-                    // It may be drawn again without guesses.
-                    self.outputs.entry(asked.request).and_modify(|output| output.follow = follow);
-                    Err(error)
-                }
-            };
-            outcomes.push(RowOutcome { request: asked.request, result });
+            outcomes.push(self.outcome(asked, drawn, follow));
         }
         Ok(())
+    }
+
+    /// What became of a slot: its constraint is kept wherever it stands.
+    fn outcome(
+        &mut self,
+        asked: &Asked<'_>,
+        drawn: Result<Drawn, RowError>,
+        follow: Result<Option<Follow>, ConstraintError>,
+    ) -> RowOutcome {
+        let follow = follow.ok().flatten();
+        let result = match drawn {
+            Ok(drawn) => Ok(self.emit(asked, drawn, follow)),
+            Err(error) => {
+                // It may be drawn again without guesses.
+                self.outputs.entry(asked.request).and_modify(|output| output.follow = follow);
+                Err(error)
+            }
+        };
+        RowOutcome { request: asked.request, result }
     }
 
     /// Where a row stands in its constraint, if it has one; given back by `emit`.

@@ -80,22 +80,10 @@ impl Running {
     }
 }
 
-/// Three rows on one template of two blocks, one of them in two chunks, one with a long prompt, then decode steps of all.
+/// Logits of [`common::shared_rows`].
 fn logits(ranks: Ranks, seed: u64) -> Vec<Vec<f32>> {
-    let (mut running, mut blocks) = (Running::new(ranks), Blocks::default());
-    let prompt = |row: u64| [tokens(seed, 2 * BLOCK), tokens(seed + row, 5 + 9 * row as usize)].concat();
-    let first = Row { cuts: vec![2], ..Row::new(1, prompt(1), 96, BLOCK, &mut blocks) };
-    let mut rows = vec![first.clone()];
-    rows.extend((2..4).map(|id| Row::new(id, prompt(id), 96, BLOCK, &mut blocks).sharing(&first, 2)));
-    let mut found = Vec::new();
-    let mut compute = |slots: &[Slot]| found.extend(running.compute(slots).expect("no rank fails"));
-    compute(&[rows[0].slot(0..40)]);
-    compute(&[rows[0].slot(40..rows[0].prompt), rows[1].slot(32..50), rows[2].slot(32..rows[2].prompt)]);
-    compute(&[rows[1].slot(50..rows[1].prompt)]);
-    for token in 0..4 {
-        rows.iter_mut().for_each(|row| row.tokens.push(TokenId(7 * token + 3)));
-        compute(&rows.iter().map(Row::decode).collect::<Vec<_>>());
-    }
+    let (mut running, mut found) = (Running::new(ranks), Vec::new());
+    common::shared_rows(seed, BLOCK, |slots| found.extend(running.compute(slots).expect("no rank fails")));
     found
 }
 
@@ -139,7 +127,7 @@ fn long_logits(ranks: Ranks, seed: u64) -> Vec<Vec<f32>> {
     let (mut running, mut blocks) = (Running::new(ranks), Blocks::default());
     let first = Row { cuts: vec![9], ..Row::new(1, tokens(seed, 203), 256, BLOCK, &mut blocks) };
     let second = [tokens(seed, 9 * BLOCK), tokens(seed + 1, 21)].concat();
-    let mut rows = vec![first.clone(), Row::new(2, second, 256, BLOCK, &mut blocks).sharing(&first, 9)];
+    let mut rows = [first.clone(), Row::new(2, second, 256, BLOCK, &mut blocks).sharing(&first, 9)];
     let mut found = Vec::new();
     let mut compute = |slots: &[Slot]| found.extend(running.compute(slots).expect("no rank fails"));
     compute(&[rows[0].slot(0..150)]);

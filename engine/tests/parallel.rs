@@ -43,28 +43,16 @@ fn executor(model: &Synthetic, weights: &MapWeights, ranks: usize) -> LocalExecu
     LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings).expect("the pool fits")
 }
 
-/// Three rows on one template of two blocks, one of them in two chunks, then decode steps of all.
+/// Logits of [`common::shared_rows`].
 fn logits(ranks: &Ranks, seed: u64) -> Vec<Vec<f32>> {
     let shape = ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("the pool fits");
-    let (mut memory, mut blocks): (Vec<Memory>, _) =
-        (ranks.memory(shape).expect("it fits"), Blocks::default());
-    let prompt = |row: u64| [tokens(seed, 2 * BLOCK), tokens(seed + row, 5 + 9 * row as usize)].concat();
-    let first = Row { cuts: vec![2], ..Row::new(1, prompt(1), 96, BLOCK, &mut blocks) };
-    let mut rows = vec![first.clone()];
-    rows.extend((2..4).map(|id| Row::new(id, prompt(id), 96, BLOCK, &mut blocks).sharing(&first, 2)));
+    let mut memory: Vec<Memory> = ranks.memory(shape).expect("it fits");
     let mut found = Vec::new();
-    let mut compute = |slots: &[Slot]| {
+    common::shared_rows(seed, BLOCK, |slots: &[Slot]| {
         let hidden = ranks.forward(&mut memory, slots).expect("no rank fails");
         let logits = ranks.logits(&mut memory, &hidden, 0..hidden.rows()).expect("no rank fails");
         found.extend(logits.chunks_exact(ranks.config().vocab).map(<[f32]>::to_vec));
-    };
-    compute(&[rows[0].slot(0..40)]);
-    compute(&[rows[0].slot(40..rows[0].prompt), rows[1].slot(32..50), rows[2].slot(32..rows[2].prompt)]);
-    compute(&[rows[1].slot(50..rows[1].prompt)]);
-    for token in 0..4 {
-        rows.iter_mut().for_each(|row| row.tokens.push(TokenId(7 * token + 3)));
-        compute(&rows.iter().map(Row::decode).collect::<Vec<_>>());
-    }
+    });
     found
 }
 

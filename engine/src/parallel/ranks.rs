@@ -240,7 +240,10 @@ impl Ranks {
             Ok(Rank::Gpu(Box::new(GpuDecoder::load(config, source, device, keep.dtype)?)))
         };
         let ranks = load_shares(config, source, cpus, load)?;
-        let watchdog = (gpus.len() > 1).then(|| Watchdog::new(gpus.to_vec(), STEP_MAX));
+        let watchdog = (gpus.len() > 1).then(|| {
+            let gpus = gpus.to_vec();
+            Watchdog::new(STEP_MAX, move || gpus.iter().for_each(|gpu| gpu.abort()))
+        });
         Ok(Self { config: config.clone(), ranks, group: Group::new(gpus.len()), watchdog })
     }
 

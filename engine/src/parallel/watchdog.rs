@@ -4,8 +4,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::device::cuda::Gpu;
-
 /// Ends all ranks together where a step does not end.
 pub(super) struct Watchdog {
     state: Arc<State>,
@@ -32,11 +30,11 @@ struct Now {
 pub(super) struct Watch<'a>(&'a State);
 
 impl Watchdog {
-    /// Watches the steps of `gpus`, each of which may take `limit`.
-    pub(super) fn new(gpus: Vec<Arc<dyn Gpu>>, limit: Duration) -> Self {
+    /// Watches steps, each of which may take `limit`; `end` ends all ranks.
+    pub(super) fn new(limit: Duration, end: impl Fn() + Send + 'static) -> Self {
         let state = Arc::new(State::default());
         let own = Arc::clone(&state);
-        let thread = std::thread::spawn(move || own.run(&gpus, limit));
+        let thread = std::thread::spawn(move || own.run(limit, end));
         Self { state, thread: Some(thread) }
     }
 
@@ -56,7 +54,7 @@ impl State {
         self.wake.notify_all();
     }
 
-    fn run(&self, gpus: &[Arc<dyn Gpu>], limit: Duration) {
+    fn run(&self, limit: Duration, end: impl Fn()) {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         while !now.is_over {
             let Some(step) = now.step else {
@@ -73,7 +71,7 @@ impl State {
                     seconds = limit.as_secs(),
                     "a step of several GPUs does not end: all ranks are ended"
                 );
-                gpus.iter().for_each(|gpu| gpu.abort());
+                end();
                 now.step = None;
             }
         }
@@ -92,5 +90,31 @@ impl Drop for Watchdog {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_step_that_does_not_end_is_ended_and_others_are_left_alone() {
+        let (sender, ended) = mpsc::channel();
+        let end = move || sender.send(()).expect("the test listens");
+        let watchdog = Watchdog::new(Duration::from_millis(20), end);
+        let hanging = watchdog.watch();
+        ended.recv().expect("it is ended, however long that takes");
+        drop(hanging);
+        drop(watchdog);
+        assert!(ended.recv().is_err(), "once, and the thread is gone");
+
+        let (sender, ended) = mpsc::channel();
+        let end = move || sender.send(()).expect("the test listens");
+        let watchdog = Watchdog::new(Duration::MAX, end);
+        (0..100).for_each(|_| drop(watchdog.watch()));
+        drop(watchdog);
+        assert!(ended.recv().is_err(), "steps that end are not");
     }
 }

@@ -184,6 +184,23 @@ impl Row {
     }
 }
 
+/// Has `compute` compute three rows on one template of two blocks, one of them in two chunks, then decode steps of all.
+pub(crate) fn shared_rows(seed: u64, block_tokens: usize, mut compute: impl FnMut(&[Slot])) {
+    let mut blocks = Blocks::default();
+    let prompt =
+        |row: u64| [tokens(seed, 2 * block_tokens), tokens(seed + row, 5 + 9 * row as usize)].concat();
+    let first = Row { cuts: vec![2], ..Row::new(1, prompt(1), 96, block_tokens, &mut blocks) };
+    let mut rows = vec![first.clone()];
+    rows.extend((2..4).map(|id| Row::new(id, prompt(id), 96, block_tokens, &mut blocks).sharing(&first, 2)));
+    compute(&[rows[0].slot(0..40)]);
+    compute(&[rows[0].slot(40..rows[0].prompt), rows[1].slot(32..50), rows[2].slot(32..rows[2].prompt)]);
+    compute(&[rows[1].slot(50..rows[1].prompt)]);
+    for token in 0..4 {
+        rows.iter_mut().for_each(|row| row.tokens.push(TokenId(7 * token + 3)));
+        compute(&rows.iter().map(Row::decode).collect::<Vec<_>>());
+    }
+}
+
 /// A plan of slots.
 pub(crate) fn plan(slots: Vec<Slot>) -> BatchPlan {
     BatchPlan { step: StepId(1), moves: Moves::default(), slots, retired: Vec::new() }

@@ -146,6 +146,11 @@ impl Card {
     }
 }
 
+/// Fails where a library is missing.
+fn require(is_present: bool, library: &'static str, remedy: &'static str) -> Result<(), CardError> {
+    if is_present { Ok(()) } else { Err(CardError::NoLibrary { library, remedy }) }
+}
+
 /// A device's compute capability.
 fn capability(device: sys::CUdevice) -> Result<(i32, i32), CardError> {
     use sys::CUdevice_attribute::{

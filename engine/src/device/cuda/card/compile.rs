@@ -14,14 +14,9 @@ const SHARED_MAX: i32 = 99 << 10;
 
 /// Fails where the compiler is missing.
 pub(super) fn require() -> Result<(), CardError> {
+    let remedy = "it comes with the CUDA toolkit and with PyPI's nvidia-cuda-nvrtc; name its folder in LD_LIBRARY_PATH";
     // SAFETY: it looks for a library and closes it again.
-    match unsafe { sys::is_culib_present() } {
-        true => Ok(()),
-        false => Err(CardError::NoLibrary {
-            library: "NVRTC (libnvrtc.so)",
-            remedy: "it comes with the CUDA toolkit and with PyPI's nvidia-cuda-nvrtc; name its folder in LD_LIBRARY_PATH",
-        }),
-    }
+    super::require(unsafe { sys::is_culib_present() }, "NVRTC (libnvrtc.so)", remedy)
 }
 
 /// The kernels as a cubin for compute capability `major.minor`.

@@ -47,14 +47,10 @@ pub(super) struct Products {
 
 /// Fails where the library is missing.
 pub(super) fn require() -> Result<(), CardError> {
+    let remedy =
+        "it comes with the CUDA toolkit and with PyPI's nvidia-cublas; name its folder in LD_LIBRARY_PATH";
     // SAFETY: it looks for a library and closes it again.
-    match unsafe { sys::is_culib_present() } {
-        true => Ok(()),
-        false => Err(CardError::NoLibrary {
-            library: "cuBLASLt (libcublasLt.so)",
-            remedy: "it comes with the CUDA toolkit and with PyPI's nvidia-cublas; name its folder in LD_LIBRARY_PATH",
-        }),
-    }
+    super::require(unsafe { sys::is_culib_present() }, "cuBLASLt (libcublasLt.so)", remedy)
 }
 
 fn failed(error: result::CublasError) -> GpuError {

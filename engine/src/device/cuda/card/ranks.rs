@@ -35,14 +35,10 @@ impl Card {
             return Ok(vec![Arc::new(Self::open(ordinals[0], None)?)]);
         }
         super::cards()?;
+        let remedy = "it comes with PyPI's nvidia-nccl-cu13, whose folder needs a link libnccl.so to libnccl.so.2 and a \
+                      place in LD_LIBRARY_PATH";
         // SAFETY: it looks for a library and closes it again.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(CardError::NoLibrary {
-                library: "NCCL (libnccl.so)",
-                remedy: "it comes with PyPI's nvidia-nccl-cu13, whose folder needs a link libnccl.so to libnccl.so.2 \
-                         and a place in LD_LIBRARY_PATH",
-            });
-        }
+        super::require(unsafe { sys::is_culib_present() }, "NCCL (libnccl.so)", remedy)?;
         let id = result::get_uniqueid().map_err(failed)?;
         // Each waits for the others to join.
         let cards = std::thread::scope(|scope| {
