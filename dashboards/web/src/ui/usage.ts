@@ -31,6 +31,8 @@ const STEPS = 10;
 /** The line of progress. */
 export class Progress {
   private readonly line = element("status", HTMLOutputElement);
+  /** What was said last, which stays in front of the progress that follows. */
+  private note = "";
   private most = 0;
   private started = 0;
   private failedBefore = 0;
@@ -45,12 +47,12 @@ export class Progress {
     if (pending === 0) {
       const failed = usage.failed - this.failedBefore;
       const but = failed > 0 ? `, ${count(failed)} of them without an answer` : "";
-      this.say(`${count(this.most)} ${this.most === 1 ? "cell" : "cells"} in ${seconds(now - this.started)}${but}`);
+      this.write(`${count(this.most)} ${this.most === 1 ? "cell" : "cells"} in ${seconds(now - this.started)}${but}`);
       this.most = 0;
       return;
     }
     const done = Math.floor((STEPS * (this.most - pending)) / this.most);
-    this.say(`${Math.floor((100 * done) / STEPS)} % of ${count(this.most)} cells`);
+    this.write(`${Math.floor((100 * done) / STEPS)} % of ${count(this.most)} cells`);
   }
 
   /** Begins anew: another sheet is shown. */
@@ -59,8 +61,14 @@ export class Progress {
     this.say("");
   }
 
-  /** Shows words. */
+  /** Shows words, until others are said. */
   say(words: string): void {
+    this.note = words;
+    this.write("");
+  }
+
+  private write(progress: string): void {
+    const words = [this.note, progress].filter(Boolean).join(" ");
     if (this.line.value !== words) this.line.value = words;
   }
 }
