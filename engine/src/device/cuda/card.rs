@@ -9,10 +9,10 @@ mod ranks;
 mod staging;
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_void;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::{result, sys};
 
@@ -72,6 +72,14 @@ pub fn cards() -> Result<usize, CardError> {
     Ok(count as usize)
 }
 
+/// GPUs whose context was lost: whoever opens one next resets it first. What was left there is gone with that, so that a lost
+/// card gives nothing back itself, however late it is dropped.
+static SPOILED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+fn spoiled() -> MutexGuard<'static, BTreeSet<i32>> {
+    SPOILED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A GPU, opened.
 pub struct Card {
     name: String,
@@ -83,8 +91,10 @@ pub struct Card {
     products: Products,
     staging: Mutex<Staging>,
     comm: Option<Comm>,
-    /// Set when nothing more will come of it.
+    /// Set when it is aborted.
     is_broken: AtomicBool,
+    /// Set when its context can no longer be trusted.
+    is_lost: Arc<AtomicBool>,
 }
 
 // SAFETY: its handles may be used on any thread that has made its context current, as every operation does; one thread at a
@@ -108,6 +118,10 @@ impl Card {
             return Err(CardError::TooOld { ordinal, major, minor });
         }
         let kernels = compile::kernels(major, minor)?;
+        if spoiled().remove(&device) {
+            // SAFETY: the card that had this context has given it up.
+            unsafe { sys::cuDevicePrimaryCtxReset_v2(device) }.result().map_err(lost)?;
+        }
         // SAFETY: the device is the driver's own; the context is released in `drop`.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(lost)?;
         // SAFETY: it has just been made.
@@ -126,11 +140,24 @@ impl Card {
             staging: Mutex::new(Staging::new()?),
             comm: comm.map(Comm::join).transpose()?,
             is_broken: AtomicBool::new(false),
+            is_lost: Arc::default(),
         })
+    }
+
+    /// Does `work` in its context; whatever fails there, but for memory, loses the context.
+    fn within<T>(&self, work: impl FnOnce() -> Result<T, GpuError>) -> Result<T, GpuError> {
+        let result = self.enter().and_then(|()| work());
+        if matches!(result, Err(GpuError::Lost(_))) && !self.is_lost.swap(true, Ordering::AcqRel) {
+            spoiled().insert(self.device);
+        }
+        result
     }
 
     /// Makes its context the thread's.
     fn enter(&self) -> Result<(), GpuError> {
+        if self.is_lost.load(Ordering::Acquire) {
+            return Err(GpuError::Lost("its context was lost before".into()));
+        }
         if self.is_broken.load(Ordering::Acquire) {
             return Err(GpuError::OtherRank);
         }
@@ -168,7 +195,10 @@ fn lost(error: result::DriverError) -> GpuError {
 }
 
 /// Recorded launches.
-struct Recorded(sys::CUgraphExec);
+struct Recorded {
+    graph: sys::CUgraphExec,
+    is_lost: Arc<AtomicBool>,
+}
 
 // SAFETY: the driver takes it from any thread.
 unsafe impl Send for Recorded {}
@@ -181,8 +211,10 @@ impl Graph for Recorded {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        // SAFETY: it was made by `record` and is nobody else's.
-        let _ = unsafe { result::graph::exec_destroy(self.0) };
+        if !self.is_lost.load(Ordering::Acquire) {
+            // SAFETY: it was made by `record` and is nobody else's; its context is as it was.
+            let _ = unsafe { result::graph::exec_destroy(self.graph) };
+        }
     }
 }
 
@@ -192,50 +224,56 @@ impl Gpu for Card {
     }
 
     fn available(&self) -> Result<usize, GpuError> {
-        self.enter()?;
-        result::mem_get_info().map(|(free, _)| free).map_err(lost)
+        self.within(|| result::mem_get_info().map(|(free, _)| free).map_err(lost))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address, GpuError> {
-        self.enter()?;
-        let full = |error: result::DriverError| match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => GpuError::OutOfMemory { bytes },
-            _ => lost(error),
-        };
-        // SAFETY: given back by `free`.
-        let address = unsafe { result::malloc_sync(bytes) }.map_err(full)?;
-        // SAFETY: it has just been made, of this length.
-        unsafe { result::memset_d8_async(address, 0, bytes, self.stream) }.map_err(lost)?;
-        Ok(Address(address))
+        self.within(|| {
+            let full = |error: result::DriverError| match error.0 {
+                sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => GpuError::OutOfMemory { bytes },
+                _ => lost(error),
+            };
+            // SAFETY: given back by `free`.
+            let address = unsafe { result::malloc_sync(bytes) }.map_err(full)?;
+            // SAFETY: it has just been made, of this length.
+            unsafe { result::memset_d8_async(address, 0, bytes, self.stream) }.map_err(lost)?;
+            Ok(Address(address))
+        })
     }
 
     fn free(&self, address: Address) {
-        // A broken context may be entered all the same: its memory goes with it if this fails.
+        if self.is_lost.load(Ordering::Acquire) {
+            return;
+        }
         // SAFETY: the context lives; the address came from `allocate`; freeing waits for the work that uses it.
         let _ = unsafe { result::ctx::set_current(self.context).and_then(|()| result::free_sync(address.0)) };
     }
 
     fn write(&self, to: Address, bytes: &[u8]) -> Result<(), GpuError> {
-        self.enter()?;
-        self.staging.lock().expect("no holder panics").write(self.stream, to, bytes)
+        self.within(|| self.staging.lock().expect("no holder panics").write(self.stream, to, bytes))
     }
 
     fn read(&self, from: Address, bytes: &mut [u8]) -> Result<(), GpuError> {
-        self.enter()?;
-        self.staging.lock().expect("no holder panics").read(self.stream, from, bytes, || self.wait())
+        self.within(|| {
+            self.staging.lock().expect("no holder panics").read(self.stream, from, bytes, || self.wait())
+        })
     }
 
     fn allocate_host(&self, bytes: usize) -> Result<Address, GpuError> {
-        self.enter()?;
-        // SAFETY: given back by `free_host`.
-        let memory = unsafe { result::malloc_host(bytes, 0) };
-        memory.map(|memory| Address(memory as u64)).map_err(|error| match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => GpuError::OutOfMemory { bytes },
-            _ => lost(error),
+        self.within(|| {
+            // SAFETY: given back by `free_host`.
+            let memory = unsafe { result::malloc_host(bytes, 0) };
+            memory.map(|memory| Address(memory as u64)).map_err(|error| match error.0 {
+                sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => GpuError::OutOfMemory { bytes },
+                _ => lost(error),
+            })
         })
     }
 
     fn free_host(&self, address: Address) {
+        if self.is_lost.load(Ordering::Acquire) {
+            return;
+        }
         // SAFETY: the context lives; the address came from `allocate_host`; copies that use it are waited for.
         unsafe {
             let _ = result::ctx::set_current(self.context);
@@ -245,58 +283,60 @@ impl Gpu for Card {
     }
 
     fn copy_out(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
-        self.enter()?;
-        // SAFETY: both have this length by contract, and `to` is this card's host memory, which is alive.
-        unsafe { sys::cuMemcpyDtoHAsync_v2(to.0 as *mut c_void, from.0, bytes, self.stream) }
-            .result()
-            .map_err(lost)
+        self.within(|| {
+            // SAFETY: both have this length by contract, and `to` is this card's host memory, which is alive.
+            unsafe { sys::cuMemcpyDtoHAsync_v2(to.0 as *mut c_void, from.0, bytes, self.stream) }
+                .result()
+                .map_err(lost)
+        })
     }
 
     fn copy_back(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
-        self.enter()?;
-        // SAFETY: the same the other way.
-        unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, from.0 as *const c_void, bytes, self.stream) }
-            .result()
-            .map_err(lost)
+        self.within(|| {
+            // SAFETY: the same the other way.
+            unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, from.0 as *const c_void, bytes, self.stream) }
+                .result()
+                .map_err(lost)
+        })
     }
 
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
-        self.enter()?;
-        // SAFETY: both have this length by contract.
-        unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, self.stream) }.map_err(lost)
+        self.within(|| {
+            // SAFETY: both have this length by contract.
+            unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, self.stream) }.map_err(lost)
+        })
     }
 
     fn launch(&self, kernel: &str, grid: Grid, args: &[u8]) -> Result<(), GpuError> {
-        self.enter()?;
-        let function = self.functions.get(kernel);
-        let function = *function.ok_or_else(|| GpuError::Lost(format!("there is no kernel {kernel}")))?;
-        let mut parameters = [args.as_ptr().cast_mut().cast::<c_void>()];
-        let ([x, y], stream) = (grid.blocks, self.stream);
-        // SAFETY: the kernel takes one struct, which the driver copies before it returns.
-        unsafe {
-            result::launch_kernel(
-                function,
-                (x, y, 1),
-                (grid.threads, 1, 1),
-                grid.shared,
-                stream,
-                &mut parameters,
-            )
-        }
-        .map_err(|error| GpuError::Lost(format!("{kernel}: {:?}", error.0)))
+        self.within(|| {
+            let function = self.functions.get(kernel);
+            let function = *function.ok_or_else(|| GpuError::Lost(format!("there is no kernel {kernel}")))?;
+            let mut parameters = [args.as_ptr().cast_mut().cast::<c_void>()];
+            let ([x, y], stream) = (grid.blocks, self.stream);
+            // SAFETY: the kernel takes one struct, which the driver copies before it returns.
+            unsafe {
+                result::launch_kernel(
+                    function,
+                    (x, y, 1),
+                    (grid.threads, 1, 1),
+                    grid.shared,
+                    stream,
+                    &mut parameters,
+                )
+            }
+            .map_err(|error| GpuError::Lost(format!("{kernel}: {:?}", error.0)))
+        })
     }
 
     fn linear(&self, product: &Linear) -> Result<(), GpuError> {
-        self.enter()?;
-        self.products.run(product, self.stream)
+        self.within(|| self.products.run(product, self.stream))
     }
 
     fn all_reduce(&self, values: Address, count: usize) -> Result<(), GpuError> {
-        self.enter()?;
-        match &self.comm {
+        self.within(|| match &self.comm {
             Some(comm) => comm.all_reduce(values, count, self.stream),
             None => Ok(()),
-        }
+        })
     }
 
     fn rank(&self) -> usize {
@@ -318,45 +358,51 @@ impl Gpu for Card {
         &self,
         work: &mut dyn FnMut() -> Result<(), GpuError>,
     ) -> Result<Option<Box<dyn Graph>>, GpuError> {
-        self.enter()?;
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream lives as long as the card.
-        unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(lost)?;
-        let worked = work();
-        // SAFETY: the same; a capture must be ended even where the work failed.
-        let graph = unsafe { result::stream::end_capture(self.stream) }.map_err(lost)?;
-        // SAFETY: the graph has just been made.
-        let made = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
-        // SAFETY: what was made of it does not need it.
-        unsafe { result::graph::destroy(graph) }.map_err(lost)?;
-        worked?;
-        Ok(Some(Box::new(Recorded(made.map_err(lost)?))))
+        self.within(|| {
+            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+            // SAFETY: the stream lives as long as the card.
+            unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(lost)?;
+            let worked = work();
+            // SAFETY: the same; a capture must be ended even where the work failed.
+            let graph = unsafe { result::stream::end_capture(self.stream) }.map_err(lost)?;
+            // SAFETY: the graph has just been made.
+            let made = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+            // SAFETY: what was made of it does not need it.
+            unsafe { result::graph::destroy(graph) }.map_err(lost)?;
+            worked?;
+            let recorded = Recorded { graph: made.map_err(lost)?, is_lost: Arc::clone(&self.is_lost) };
+            Ok(Some(Box::new(recorded) as Box<dyn Graph>))
+        })
     }
 
     fn replay(&self, graph: &dyn Graph) -> Result<(), GpuError> {
-        self.enter()?;
-        let recorded = graph.as_any().downcast_ref::<Recorded>();
-        let recorded = recorded.ok_or_else(|| GpuError::Lost("another driver's graph".into()))?;
-        // SAFETY: the graph and what it was recorded of are alive: its owner drops it first.
-        unsafe { result::graph::launch(recorded.0, self.stream) }.map_err(lost)
+        self.within(|| {
+            let recorded = graph.as_any().downcast_ref::<Recorded>();
+            let recorded = recorded.ok_or_else(|| GpuError::Lost("another driver's graph".into()))?;
+            // SAFETY: the graph and what it was recorded of are alive: its owner drops it first.
+            unsafe { result::graph::launch(recorded.graph, self.stream) }.map_err(lost)
+        })
     }
 }
 
 impl Drop for Card {
     fn drop(&mut self) {
-        // Errors of a context that is lost say nothing new; a reset context is a fresh one for whoever comes next.
+        if self.is_lost.load(Ordering::Acquire) || self.is_broken.load(Ordering::Acquire) {
+            // Its handles may wait for ever, or be another's by now.
+            spoiled().insert(self.device);
+            std::mem::forget(self.comm.take());
+            return;
+        }
         // SAFETY: the handles are the card's own and nothing uses them any more.
         unsafe {
             let _ = result::ctx::set_current(self.context);
-            if !self.is_broken.load(Ordering::Acquire) {
-                let _ = result::stream::synchronize(self.stream);
-            }
+            let _ = result::stream::synchronize(self.stream);
             self.comm = None;
+            self.staging.get_mut().unwrap_or_else(PoisonError::into_inner).close();
             self.products.close();
             let _ = result::module::unload(self.module);
             let _ = result::stream::destroy(self.stream);
             let _ = result::primary_ctx::release(self.device);
-            let _ = sys::cuDevicePrimaryCtxReset_v2(self.device);
         }
     }
 }

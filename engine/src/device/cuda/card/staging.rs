@@ -34,6 +34,17 @@ impl Staging {
         Ok(Self { pieces: [piece()?, piece()?], next: 0 })
     }
 
+    /// Gives its memory back. The context must be current, and all copies done.
+    pub(super) fn close(&mut self) {
+        for piece in &self.pieces {
+            // SAFETY: both are the piece's own, and nobody uses them any more.
+            unsafe {
+                let _ = result::event::destroy(piece.copied);
+                let _ = result::free_host(piece.memory);
+            }
+        }
+    }
+
     /// The piece whose turn it is, when the copies from it are done.
     fn turn(&mut self) -> Result<&mut Piece, GpuError> {
         self.next = 1 - self.next;
@@ -77,17 +88,5 @@ impl Staging {
             bytes.copy_from_slice(pinned);
         }
         Ok(())
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        for piece in &self.pieces {
-            // SAFETY: both are the piece's own; the card has waited for its stream, or lost its context.
-            unsafe {
-                let _ = result::event::destroy(piece.copied);
-                let _ = result::free_host(piece.memory);
-            }
-        }
     }
 }
