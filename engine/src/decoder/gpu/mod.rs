@@ -4,6 +4,7 @@
 //! lie at one address, and each launch depends on the number of its rows alone, so that a decode step is recorded
 //! once for all steps of about its size and replayed.
 
+mod launches;
 mod load;
 mod tables;
 mod work;
@@ -18,11 +19,11 @@ use crate::checkpoint::ModelConfig;
 use crate::checkpoint::config::{Norm as NormKind, Position};
 use crate::device::Cpu;
 use crate::device::cpu::Highest;
-use crate::device::cuda::{Address, Args, Buffer, Element, Gpu, GpuError, Graph, Grid, HostBuffer, Linear};
+use crate::device::cuda::{Address, Args, Buffer, Element, Gpu, GpuError, Graph, Grid, HostBuffer};
 use crate::pool::PoolShape;
 use crate::rope::{Angles, Rope};
 pub use load::GpuLoadError;
-use tables::{FLAT_ROWS, Heads, Step, TABLES_BYTES, TALL_ROWS};
+use tables::{FLAT_ROWS, Heads, Step, TALL_ROWS};
 use work::Work;
 
 /// Decode steps of at most so many rows are recorded.
@@ -488,143 +489,6 @@ impl GpuDecoder {
         let mut bytes = vec![0; count * size_of::<f32>()];
         self.gpu.read(from, &mut bytes)?;
         Ok(bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect())
-    }
-
-    /// Where a layer's keys and values begin in the first block.
-    fn pool_of(&self, memory: &GpuMemory, layer: usize) -> [Address; 2] {
-        let bytes = self.layer_numbers(memory.shape) * self.element.bytes();
-        [2 * layer, 2 * layer + 1].map(|number| memory.pool.address().at(number * bytes))
-    }
-
-    fn attention_width(&self) -> usize {
-        self.config.heads * self.config.head_dim
-    }
-
-    /// Pairs of a head that are rotated.
-    fn pairs(&self) -> usize {
-        if self.rope.is_some() { self.config.head_dim / 2 } else { 0 }
-    }
-
-    /// Whether there is a kernel for tensor cores.
-    fn is_on_tensor_cores(&self, shape: PoolShape) -> bool {
-        self.element == Element::Bf16 && [64, 128].contains(&shape.head_dim)
-    }
-
-    /// What a block reads: the normalised stream, or the stream itself, rounded, where blocks normalise behind.
-    fn block_input(
-        &self,
-        norm: &Norm,
-        work: &Work,
-        (x, rows): (Address, usize),
-    ) -> Result<Address, GpuError> {
-        let normed = work.normed();
-        match self.config.norm_first {
-            true => self.norm(norm, (x, normed), rows, self.element)?,
-            false => self.round((x, normed), rows * self.config.hidden)?,
-        }
-        Ok(normed)
-    }
-
-    /// Normalises the stream behind a block, where the model does.
-    fn block_output(&self, norm: &Norm, (x, rows): (Address, usize)) -> Result<(), GpuError> {
-        if self.config.norm_first { Ok(()) } else { self.norm(norm, (x, x), rows, Element::F32) }
-    }
-
-    /// `x +=` the product of all ranks' inputs with their weights; rank 0 brings `x` itself into the sum.
-    fn add_product(
-        &self,
-        weights: &Weights,
-        (input, x): (Address, Address),
-        rows: usize,
-    ) -> Result<(), GpuError> {
-        self.linear(weights, (input, x), rows, (Element::F32, self.gpu.rank() == 0))?;
-        self.gpu.all_reduce(x, rows * weights.outputs)
-    }
-
-    fn norm(
-        &self,
-        norm: &Norm,
-        (x, out): (Address, Address),
-        rows: usize,
-        element: Element,
-    ) -> Result<(), GpuError> {
-        let bias = norm.bias.as_ref().map(Buffer::address);
-        let args = Args::new([Some(x), Some(norm.weight.address()), bias, Some(out)])
-            .numbers(&[self.config.hidden])
-            .float(norm.epsilon);
-        self.launch("norm", Some(element), Grid::rows(rows, 256), args)
-    }
-
-    /// Rounds numbers to what weights are kept as.
-    fn round(&self, (from, to): (Address, Address), count: usize) -> Result<(), GpuError> {
-        let args = Args::new([Some(from), Some(to)]).numbers(&[count]);
-        let grid = Grid::rows(count.div_ceil(256).clamp(1, 1024), 256);
-        self.launch("round", Some(self.element), grid, args)
-    }
-
-    /// Rows of tokens that sample, to a place of their own.
-    fn gather(
-        &self,
-        memory: &GpuMemory,
-        (from, to): (Address, Address),
-        (element, width): (Element, usize),
-        extent: Extent,
-    ) -> Result<(), GpuError> {
-        let args = Args::new([memory.work.tables(), from, to].map(Some)).numbers(&[width]);
-        self.launch("gather", Some(element), Grid::rows(extent.sampled, 256), args)
-    }
-
-    fn linear(
-        &self,
-        weights: &Weights,
-        (x, y): (Address, Address),
-        rows: usize,
-        (out, adds): (Element, bool),
-    ) -> Result<(), GpuError> {
-        self.gpu.linear(&Linear {
-            rows,
-            outputs: weights.outputs,
-            inputs: weights.inputs,
-            element: self.element,
-            x,
-            w: weights.matrix.address(),
-            bias: weights.bias.as_ref().map(Buffer::address),
-            y,
-            out,
-            adds,
-        })
-    }
-
-    /// Launches a kernel, the one for numbers of this kind where there are several.
-    fn launch(&self, name: &str, element: Option<Element>, grid: Grid, args: Args) -> Result<(), GpuError> {
-        match element {
-            Some(element) => self.gpu.launch(&format!("{name}_{}", element.suffix()), grid, &args.bytes()),
-            None => self.gpu.launch(name, grid, &args.bytes()),
-        }
-    }
-
-    /// Bytes of each piece of a step's memory.
-    fn sizes(&self, extent: Extent, partial_rows: usize, tables: usize) -> work::Sizes {
-        let (config, single, number) = (&self.config, size_of::<f32>(), self.element.bytes());
-        let (tokens, sampled) = (extent.tokens, extent.sampled);
-        let width = self.attention_width();
-        let widest = |pick: fn(&GpuLayer) -> usize| self.layers.iter().map(pick).max().unwrap_or(0);
-        let projected = self.project_in.is_some();
-        work::Sizes {
-            tables: tables + TABLES_BYTES,
-            x: tokens * config.hidden * single,
-            normed: tokens * config.hidden * number,
-            qkv: tokens * widest(|layer| layer.qkv.outputs) * number,
-            attended: tokens * width * number,
-            wide: tokens * widest(|layer| layer.up.outputs) * number,
-            inner: tokens * widest(|layer| layer.down.inputs) * number,
-            partials: partial_rows * config.heads * (config.head_dim + 2) * single,
-            embedded: if projected { tokens * config.embedding * single } else { 0 },
-            rounded: if projected { tokens * config.embedding.max(config.hidden) * number } else { 0 },
-            last_x: sampled * config.hidden * single,
-            last_attended: sampled * width * number,
-            hidden: sampled * config.embedding.max(config.hidden) * number,
-        }
     }
 }
 
