@@ -1,6 +1,6 @@
 //! The add-ins' own tests against this server: npm runs them, with its address and a key in their environment.
 //!
-//! `./test` installs what they need (`addins/install.sh`); where that was not done the test says so and is skipped.
+//! `./test` installs what they need (`./npm-ci.sh addins`); where that was not done the test says so and is skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -11,7 +11,7 @@ use crate::common::{Server, browser, config, model, serve_with};
 fn folder() -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../addins");
     if !folder.join("node_modules/installed-lock.json").exists() {
-        return Err("addins/install.sh has not been run".into());
+        return Err("`./npm-ci.sh addins` has not been run".into());
     }
     match std::process::Command::new("npm").arg("--version").output() {
         Ok(output) if output.status.success() => Ok(folder),

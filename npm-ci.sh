@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the add-ins' tests need, once per lock file. Exits with 3 and a reason where Node is missing.
+# Installs what the npm project in FOLDER needs, once per lock file. Exits with 3 and a reason where Node is missing.
 set -euo pipefail
-cd "$(dirname "$0")"
+cd "$1"
 command -v npm >/dev/null || { echo "no npm: install Node 20 or later" >&2; exit 3; }
 stamp=node_modules/installed-lock.json
 if ! cmp -s package-lock.json "$stamp"; then
