@@ -24,6 +24,8 @@ use crate::wire::relquery::{self, RelQueryReply, RowReply, Shape};
 
 /// Rows appended in one write.
 const ROWS_PER_WRITE: usize = 500;
+/// Time between two tries, while the database is away.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 /// Unfinished tickets taken over per claim.
 const CLAIMED_MAX: u32 = 64;
 /// How long a gateway may be silent before others take its tickets over.
@@ -70,7 +72,8 @@ fn kind_word(kind: &Kind) -> &'static str {
     }
 }
 
-/// Appends rows as they finish; the first `written` are in the store already.
+/// Appends rows as they finish; the first `written` are in the store already. While the database is away, what has
+/// ended waits on the board: a ticket ends with every row or not at all.
 async fn follow(app: Data<App>, board: Arc<Board>, mut written: usize) {
     let id = relquery::public_id(&board);
     let mut version = board.follow();
@@ -78,9 +81,18 @@ async fn follow(app: Data<App>, board: Arc<Board>, mut written: usize) {
         version.mark_unchanged();
         let (rows, status) = new_rows(&board, written);
         if !rows.is_empty() {
-            written += rows.len();
-            if let Err(error) = app.store.append_rows(&id, &app.config.store.node, &rows).await {
-                tracing::error!(%error, ticket = id, "finished rows were not written; a restart repeats them");
+            match app.store.append_rows(&id, &app.config.store.node, &rows).await {
+                Ok(()) => written += rows.len(),
+                Err(store::Error::Missing(what)) => {
+                    tracing::warn!(ticket = id, "a ticket has no {what} any more: its rows are not kept");
+                    written += rows.len();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, ticket = id, rows = rows.len(), "rows are not recorded yet");
+                    if !is_retried(&app).await {
+                        return;
+                    }
+                }
             }
             continue;
         }
@@ -100,12 +112,23 @@ async fn follow(app: Data<App>, board: Arc<Board>, mut written: usize) {
         let now = app.shared.clock.now();
         let shape = Shape { rows: false, partial: false };
         let summary = json!(RelQueryReply::new(&board, &app.model, now, shape)).to_string();
-        if let Err(error) = app.store.finish_ticket(&id, state, Some(&summary)).await {
-            tracing::error!(%error, ticket = id, "the end of a ticket was not written");
+        while let Err(error) = app.store.finish_ticket(&id, state, Some(&summary)).await {
+            tracing::warn!(%error, ticket = id, "the end of a ticket is not written yet");
+            if !is_retried(&app).await {
+                return;
+            }
         }
         app.registry.ended(&board);
         return;
     }
+}
+
+/// Waits before the database is tried again; false: this server ends, and another start goes on.
+async fn is_retried(app: &App) -> bool {
+    if !app.is_draining() {
+        tokio::time::sleep(RETRY).await;
+    }
+    !app.is_draining()
 }
 
 fn new_rows(board: &Board, written: usize) -> (Vec<TicketRow>, Status) {

@@ -2,7 +2,7 @@
 
 use base::Millis;
 use serde_json::json;
-use store::Store;
+use store::{Store, TicketState, UnixMillis};
 
 use crate::batches::{hasty, leave_half_done as leave_batch, lines, make, read, until, until_over, upload};
 use crate::common::{config, model, serve_on};
@@ -69,16 +69,46 @@ async fn on_postgres_a_batch_outlives_a_crash_of_the_database_and_a_change_of_ga
     assert_eq!(first.metric("relserve_rows_total{outcome=\"stop\"}"), 40.0, "no row ran twice");
 
     let key = first.client.key.clone().unwrap();
-    let (id, recorded) = leave_batch(first, 30).await;
+    let id = leave_batch(first, 30).await;
+    // A pool of its own: connections of the first gateway's threads have ended with those.
+    let store = Store::open(&url).await.unwrap();
+    let recorded = store.row_numbers(&id).await.unwrap().len();
     let mut other = hasty();
     other.store.node = "another".into();
     // As if the first gateway's lease had run out.
     let pool = sqlx::AnyPool::connect(&url).await.unwrap();
     sqlx::query("UPDATE tickets SET leased_until = 1").execute(&pool).await.unwrap();
-    // A pool of its own: connections of the first gateway's threads end with those.
-    let second = serve_on(other, model(), Store::open(&url).await.unwrap()).await;
+    let second = serve_on(other, model(), store).await;
     let client = second.client.with_key(&key);
     let batch = until_over(&client, &id).await;
     assert_eq!(read(&client, &batch["output_file_id"]).await.len(), 30, "{batch}");
     assert_eq!(second.metric("relserve_rows_total{outcome=\"stop\"}") as usize, 30 - recorded);
+}
+
+#[actix_web::test]
+async fn on_postgres_a_ticket_keeps_rows_that_end_while_the_database_is_away() {
+    let Some(postgres) = support::Server::start() else { return };
+    let store = Store::open(&postgres.create_database("tickets").await).await.unwrap();
+    let first = serve_on(config(), model(), store.clone()).await;
+    first.gate.shut();
+    let rows = json!([["a"], ["bbbbbbbbbb"]]);
+    let body = json!({"template": "Say {w}", "rows": rows, "deadline_ms": 30});
+    let reply = first.relquery(body).await.json();
+    let id = reply["ticket"].as_str().expect("a ticket for the rest");
+    postgres.crash();
+    first.gate.release();
+    first.until("the rows end", |server| server.running.app.shared.intake.unfinished() == 0).await;
+    postgres.resume();
+    let mut looks = tokio::time::interval(std::time::Duration::from_millis(10));
+    let ticket = loop {
+        looks.tick().await;
+        let ticket = store.ticket(store::DEFAULT_TENANT, id, UnixMillis(1)).await;
+        if let Some(ticket) = ticket.ok().flatten().filter(|ticket| ticket.state != TicketState::Running) {
+            break ticket;
+        }
+    };
+    assert_eq!(ticket.state, TicketState::Completed);
+    let texts: Vec<serde_json::Value> =
+        ticket.rows.iter().map(|row| serde_json::from_str(&row.result).unwrap()).collect();
+    assert_eq!((&texts[0]["text"], &texts[1]["text"]), (&json!("a"), &json!("bbbbbbbbbb")));
 }
