@@ -16,7 +16,7 @@ use store::{DEFAULT_TENANT, KeyLookup, UnixMillis};
 
 use crate::app::App;
 use crate::config::AuthMode;
-use crate::error::{ApiError, internal};
+use crate::error::{ApiError, internal, of_store};
 
 /// Most verdicts remembered; beyond it all are forgotten, which costs one lookup each.
 const REMEMBERED_MAX: usize = 10_000;
@@ -122,7 +122,7 @@ async fn authenticate(app: &App, key: Option<String>) -> Result<Member, ApiError
     if let Some(tenant) = app.remembered.get(&hash, now, app.config.auth.remember_ms.into()) {
         return Ok(tenant);
     }
-    match app.store.find_key(&key, UnixMillis(app.shared.clock.unix_ms())).await.map_err(internal)? {
+    match app.store.find_key(&key, UnixMillis(app.shared.clock.unix_ms())).await.map_err(of_store)? {
         KeyLookup::Valid { key, weight, .. } => {
             let member = Member { tenant: key.tenant, weight: thousandths(weight) };
             app.remembered.put(hash, member, now);

@@ -129,7 +129,7 @@ pub fn measure(
     let limits = Limits::measure(&cpu);
     let products = match engine.info.quantize {
         Some(Quantize::Q8) => limits.int8,
-        None => limits.bf16.filter(|_| engine.info.dtype == Dtype::Bf16),
+        Some(Quantize::Fp8) | None => limits.bf16.filter(|_| engine.info.dtype == Dtype::Bf16),
     };
     let mut text = format!(
         "{:?}, {} threads: reads {:.1} GB/s, products {:.0} GFLOP/s in f32",

@@ -19,7 +19,7 @@ use crate::account::{Account, Spent};
 use crate::app::App;
 use crate::board::Usage;
 use crate::config::RetrievalConfig;
-use crate::error::{ApiError, internal};
+use crate::error::{ApiError, internal, of_store};
 use crate::service::stored;
 use embedding::Embedding;
 use held::{Held, Indexed, Key, Place};
@@ -265,6 +265,6 @@ fn refused(error: store::Error) -> ApiError {
             )
         }
         store::Error::Missing(_) => ApiError::NotFound("the corpus (it was deleted meanwhile)".into()),
-        other => internal(other),
+        other => of_store(other),
     }
 }

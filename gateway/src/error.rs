@@ -114,6 +114,9 @@ pub enum ApiError {
     /// The executor is dead.
     #[error("the model executor has failed; the server needs a restart")]
     Dead,
+    /// The database does not answer, or not in time.
+    #[error("the server's database is away or busy; try again")]
+    NoDatabase,
     /// One row failed in the engine.
     #[error("the row failed: {0}")]
     Row(String),
@@ -150,7 +153,7 @@ impl ApiError {
             Self::NotConfigured(_) | Self::NeedsEngine(_) => "not_configured",
             Self::Cancelled => "cancelled",
             Self::Deadline => "timeout",
-            Self::ShuttingDown | Self::Dead => "service_unavailable",
+            Self::ShuttingDown | Self::Dead | Self::NoDatabase => "service_unavailable",
             Self::Row(_) | Self::Internal => "server_error",
         }
     }
@@ -173,6 +176,7 @@ impl ApiError {
             Self::Deadline => Some("deadline_exceeded"),
             Self::ShuttingDown => Some("shutting_down"),
             Self::Dead => Some("executor_dead"),
+            Self::NoDatabase => Some("database_unavailable"),
             Self::Row(_) => Some("row_failed"),
             Self::RowRefused(_) => Some("row_refused"),
             Self::Invalid { .. }
@@ -206,6 +210,7 @@ impl ApiError {
             | Self::Deadline
             | Self::ShuttingDown
             | Self::Dead
+            | Self::NoDatabase
             | Self::Row(_)
             | Self::RowRefused(_)
             | Self::Internal => None,
@@ -284,7 +289,7 @@ impl ResponseError for ApiError {
             Self::NotConfigured(_) | Self::NeedsEngine(_) => StatusCode::NOT_IMPLEMENTED,
             Self::Cancelled | Self::KeyReused(_) => StatusCode::CONFLICT,
             Self::Deadline => StatusCode::GATEWAY_TIMEOUT,
-            Self::ShuttingDown | Self::Dead => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ShuttingDown | Self::Dead | Self::NoDatabase => StatusCode::SERVICE_UNAVAILABLE,
             Self::Row(_) | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -299,6 +304,9 @@ impl ResponseError for ApiError {
             }
             Self::ShuttingDown => {
                 response.insert_header((RETRY_AFTER, "5"));
+            }
+            Self::NoDatabase => {
+                response.insert_header((RETRY_AFTER, "1"));
             }
             Self::MethodNotAllowed(methods) => {
                 response.insert_header((ALLOW, *methods));
@@ -332,6 +340,15 @@ impl ResponseError for ApiError {
 pub fn internal(cause: impl std::fmt::Display) -> ApiError {
     tracing::error!(%cause, "internal error");
     ApiError::Internal
+}
+
+/// What a client is told of the store's failure.
+pub fn of_store(error: store::Error) -> ApiError {
+    if !error.is_transient() {
+        return internal(error);
+    }
+    tracing::warn!(%error, "a request met no database");
+    ApiError::NoDatabase
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use base::{ChatTemplate as _, Role, TokenId, Tokenizer as _};
 use engine::checkpoint::Dtype;
 use engine::compare::{CompareError, Comparison, Prompt, compare};
 use engine::text::TokenText as _;
-use engine::{Engine, Keep, KvFormat, ModelText, Quantize};
+use engine::{Device, Engine, Keep, KvFormat, ModelText, Quantize};
 
 use crate::backend::{self, BackendError};
 use crate::config::Config;
@@ -80,16 +80,23 @@ pub fn prompts(file: Option<&Path>) -> Result<Vec<String>, EvalError> {
     if prompts.is_empty() { Err(EvalError::NoPrompt) } else { Ok(prompts) }
 }
 
-/// Compares every format of the configured model with single precision.
+/// The same where GPUs are named, which keep keys and values as weights that are not in eight bits.
+const FORMATS_ON_GPUS: [(&str, Keep); 2] = [
+    ("bf16", Keep { dtype: Some(Dtype::Bf16), quantize: None, kv: None }),
+    ("fp8", Keep { dtype: Some(Dtype::Bf16), quantize: Some(Quantize::Fp8), kv: None }),
+];
+
+/// Compares every format of the configured model with single precision, which the processor computes.
 pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<Line>, EvalError> {
-    let load = |keep: Keep| -> Result<Engine, BackendError> {
+    let load = |keep: Keep, device: &Device| -> Result<Engine, BackendError> {
         let mut config = config.clone();
+        config.engine.device = device.clone();
         (config.engine.dtype, config.engine.quantize, config.engine.kv) =
             (keep.dtype, keep.quantize, keep.kv);
         config.engine.sequences_max = 1; // its pool is not used
         backend::load(&config)
     };
-    let reference = load(REFERENCE)?;
+    let reference = load(REFERENCE, &Device::Cpu)?;
     let text = &reference.text;
     let pair = |prompt: &String| {
         let prompt = Prompt::whole(tokens(text, prompt)?);
@@ -98,8 +105,12 @@ pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<Line>, EvalErr
     let prompts = prompts.iter().map(pair).collect::<Result<Vec<_>, base::TextError>>()?;
     let ids = (text.ends(), text.ids_end() as usize);
     let mut lines = Vec::new();
-    for (format, keep) in FORMATS {
-        let engine = load(keep)?;
+    let (formats, device) = match &config.engine.device {
+        gpus @ Device::Cuda(_) => (&FORMATS_ON_GPUS[..], gpus),
+        Device::Auto | Device::Cpu => (&FORMATS[..], &Device::Cpu),
+    };
+    for (format, keep) in formats {
+        let engine = load(*keep, device)?;
         let (one, other) = (reference.executor.ranks(), engine.executor.ranks());
         let comparison = compare((one, other), &prompts, ids)?;
         let size = other.step_bytes() as f64 / one.step_bytes() as f64;

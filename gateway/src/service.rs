@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::board::{Board, Kind, RowState, Source, Usage};
 use crate::claim::Claim;
-use crate::error::{ApiError, internal};
+use crate::error::{ApiError, of_store};
 use crate::intake::{CellKey, Full, Job, JobRow, Part};
 use crate::pins::Filling;
 use crate::results::Answer;
@@ -185,5 +185,5 @@ fn overloaded(app: &App, tenant: TenantId, full: Full) -> ApiError {
 
 /// What keeps a store error from a client.
 pub fn stored<T>(result: Result<T, store::Error>) -> Result<T, ApiError> {
-    result.map_err(internal)
+    result.map_err(of_store)
 }

@@ -16,7 +16,7 @@ use crate::auth::{Caller, Member};
 use crate::board::{Board, Kind, RowState, Source, Status, Usage};
 use crate::claim::Claim;
 use crate::constraints::Purpose;
-use crate::error::{ApiError, internal};
+use crate::error::{ApiError, of_store};
 use crate::json as strict;
 use crate::prepare::{self, Asked, Desk};
 use crate::service::{self, Resumed, stored};
@@ -167,8 +167,10 @@ pub async fn resume(app: &Data<App>, lease: &Lease) -> bool {
                 // Not the ticket's fault: what its client was promised is kept for a better time. Where not
                 // even an empty queue has room for it, no time is better.
                 Err(
-                    error
-                    @ (ApiError::Overloaded { rows: 1.., .. } | ApiError::ShuttingDown | ApiError::Dead),
+                    error @ (ApiError::Overloaded { rows: 1.., .. }
+                    | ApiError::ShuttingDown
+                    | ApiError::Dead
+                    | ApiError::NoDatabase),
                 ) => {
                     tracing::info!(ticket = id, resumed, %error, "tickets wait to be resumed");
                     return true;
@@ -199,7 +201,7 @@ async fn resume_one(app: &Data<App>, ticket: Ticket) -> Result<bool, ApiError> {
     if app.registry.get(ticket.tenant, id).is_some() {
         return Ok(false);
     }
-    let tenants = app.store.tenants().await.map_err(internal)?;
+    let tenants = app.store.tenants().await.map_err(of_store)?;
     let tenant = tenants.into_iter().find(|tenant| tenant.id == ticket.tenant);
     let member = tenant.map_or(Member::usual(ticket.tenant), |tenant| Member::of(&tenant));
     let caller = Caller::of(member, app.model.revision);

@@ -13,7 +13,7 @@ use store::{Page, UnixMillis};
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::error::{ApiError, internal};
+use crate::error::{ApiError, internal, of_store};
 use crate::files::{self, Cutter, Draft, Lines};
 use crate::routes::{get_only, number, only_get_delete, only_get_post};
 use crate::service::stored;
@@ -266,7 +266,7 @@ pub async fn content(app: Data<App>, caller: Caller, id: Path<String>) -> Result
             return Ok(None);
         }
         // An error here cuts the reply short of its declared length, which its client sees.
-        let chunk = lines.next(&app).await.map_err(internal)?;
+        let chunk = lines.next(&app).await.map_err(of_store)?;
         let Some(chunk) = chunk else { return Err(internal("a file ends before its length")) };
         let left = left.saturating_sub(chunk.text.len() as u64);
         Ok::<_, ApiError>(Some((Bytes::from(chunk.text), (app, lines, left))))

@@ -98,6 +98,9 @@ async fn on_postgres_a_ticket_keeps_rows_that_end_while_the_database_is_away() {
     postgres.crash();
     first.gate.release();
     first.until("the rows end", |server| server.running.app.shared.intake.unfinished() == 0).await;
+    let reply = first.client.get("/v1/usage").await;
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.body);
+    assert_eq!(reply.json()["error"]["code"], "database_unavailable");
     postgres.resume();
     let mut looks = tokio::time::interval(std::time::Duration::from_millis(10));
     let ticket = loop {
