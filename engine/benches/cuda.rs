@@ -19,9 +19,9 @@ use engine::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeS
 use engine::checkpoint::shapes::expected_tensors;
 use engine::checkpoint::{CheckpointError, Dtype, RawTensor, WeightSource};
 use engine::device::Cpu;
-use engine::device::cuda::{Buffer, Card, Element, Gpu, GpuError, Linear};
+use engine::device::cuda::{Buffer, Card, Element, Factors, Gpu, GpuError, Linear};
 use engine::parallel::{Memory, Ranks, StepError};
-use engine::{Keep, KvFormat};
+use engine::{Keep, KvFormat, Quantize};
 
 const BLOCK: usize = 16;
 
@@ -160,7 +160,7 @@ impl Limits {
             rows: n,
             outputs: n,
             inputs: n,
-            element: Element::Bf16,
+            factors: Factors::Of(Element::Bf16),
             x: from.address(),
             w: from.address().at(2 * n * n),
             bias: None,
@@ -247,51 +247,69 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     for name in names {
         let config = shape(&name).ok_or_else(|| format!("no shape {name}"))?;
-        let cpu = Arc::new(Cpu::new(None)?);
-        let source = Random::new(&config);
-        let ranks = Ranks::load_on_gpus(&config, &source, (&gpus, &[cpu]), Keep::default())?;
-        assert_eq!(ranks.kv(), KvFormat::Bf16);
-        let shape = ranks.pool_shape(BLOCK as u32, Bytes(24 << 30))?;
-        let mut memory = ranks.memory(shape)?;
-        println!("{name}, random weights, bf16: {:.2} GB read by a step", ranks.step_bytes() as f64 / 1e9);
-        let token_bytes = (4 * config.layers * config.kv_heads * config.head_dim) as f64;
-        for (rows, context) in [(1, 512), (8, 512), (32, 512), (128, 512), (32, 4096)] {
-            let mut blocks = Blocks(0);
-            let slots: Vec<Slot> =
-                (0..rows).map(|id| slot(id, vec![run_of(context, &mut blocks)], 1, &mut blocks)).collect();
-            let seconds = step(&ranks, &mut memory, &slots)?;
-            let bytes = ranks.step_bytes() as f64 + token_bytes * (rows as usize * context) as f64;
-            println!(
-                "  decode {rows:>3} rows of {context:>4} tokens: {:7.3} ms, {:3.0} % of the copy rate",
-                1e3 * seconds,
-                100.0 * bytes / seconds / limits.copy
-            );
+        for quantize in [None, Some(Quantize::Fp8)] {
+            if quantize.is_some() && !gpus[0].has_e4m3() {
+                println!("{name} in fp8: this card does not multiply it\n");
+                continue;
+            }
+            measure((&name, &config), &gpus, &limits, Keep { quantize, ..Keep::default() })?;
         }
-        for tokens in [2048, 4096, 8192] {
-            let slots = [slot(1, Vec::new(), tokens, &mut Blocks(0))];
-            let seconds = step(&ranks, &mut memory, &slots)?;
-            // Scores and values of all pairs of tokens that see each other.
-            let attention =
-                2.0 * (config.heads * config.head_dim * config.layers) as f64 * (tokens as f64).powi(2);
-            let operations = ranks.step_operations(tokens, 1) + attention;
-            println!(
-                "  prefill {tokens:>4} tokens: {:7.2} ms, {:3.0} % of the product rate",
-                1e3 * seconds,
-                100.0 * operations / seconds / limits.product
-            );
-        }
+    }
+    Ok(())
+}
+
+/// Steps of one model, its weights kept in one way.
+fn measure(
+    (name, config): (&str, &ModelConfig),
+    gpus: &[Arc<dyn Gpu>],
+    limits: &Limits,
+    keep: Keep,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let cpu = Arc::new(Cpu::new(None)?);
+    let source = Random::new(config);
+    let ranks = Ranks::load_on_gpus(config, &source, (gpus, &[cpu]), keep)?;
+    assert_eq!(ranks.kv(), KvFormat::Bf16);
+    let shape = ranks.pool_shape(BLOCK as u32, Bytes(24 << 30))?;
+    let mut memory = ranks.memory(shape)?;
+    let kept = keep.quantize.map_or("bf16", Quantize::name);
+    println!("{name}, random weights, {kept}: {:.2} GB read by a step", ranks.step_bytes() as f64 / 1e9);
+    let token_bytes = (4 * config.layers * config.kv_heads * config.head_dim) as f64;
+    for (rows, context) in [(1, 512), (8, 512), (32, 512), (128, 512), (32, 4096)] {
         let mut blocks = Blocks(0);
-        let shared = run_of(2000, &mut blocks);
-        let together: Vec<Slot> = (0..100).map(|id| slot(id, vec![shared.clone()], 1, &mut blocks)).collect();
-        let apart: Vec<Slot> =
-            (0..100).map(|id| slot(id, vec![run_of(2000, &mut blocks)], 1, &mut blocks)).collect();
-        let (with, without) = (step(&ranks, &mut memory, &together)?, step(&ranks, &mut memory, &apart)?);
+        let slots: Vec<Slot> =
+            (0..rows).map(|id| slot(id, vec![run_of(context, &mut blocks)], 1, &mut blocks)).collect();
+        let seconds = step(&ranks, &mut memory, &slots)?;
+        let bytes = ranks.step_bytes() as f64 + token_bytes * (rows as usize * context) as f64;
         println!(
-            "  100 rows on 2000 tokens: {:.3} ms where they share them, {:.3} ms where each has its own: {:.2} times\n",
-            1e3 * with,
-            1e3 * without,
-            without / with
+            "  decode {rows:>3} rows of {context:>4} tokens: {:7.3} ms, {:3.0} % of the copy rate",
+            1e3 * seconds,
+            100.0 * bytes / seconds / limits.copy
         );
     }
+    for tokens in [2048, 4096, 8192] {
+        let slots = [slot(1, Vec::new(), tokens, &mut Blocks(0))];
+        let seconds = step(&ranks, &mut memory, &slots)?;
+        // Scores and values of all pairs of tokens that see each other.
+        let attention =
+            2.0 * (config.heads * config.head_dim * config.layers) as f64 * (tokens as f64).powi(2);
+        let operations = ranks.step_operations(tokens, 1) + attention;
+        println!(
+            "  prefill {tokens:>4} tokens: {:7.2} ms, {:3.0} % of the product rate",
+            1e3 * seconds,
+            100.0 * operations / seconds / limits.product
+        );
+    }
+    let mut blocks = Blocks(0);
+    let shared = run_of(2000, &mut blocks);
+    let together: Vec<Slot> = (0..100).map(|id| slot(id, vec![shared.clone()], 1, &mut blocks)).collect();
+    let apart: Vec<Slot> =
+        (0..100).map(|id| slot(id, vec![run_of(2000, &mut blocks)], 1, &mut blocks)).collect();
+    let (with, without) = (step(&ranks, &mut memory, &together)?, step(&ranks, &mut memory, &apart)?);
+    println!(
+        "  100 rows on 2000 tokens: {:.3} ms where they share them, {:.3} ms where each has its own: {:.2} times\n",
+        1e3 * with,
+        1e3 * without,
+        without / with
+    );
     Ok(())
 }

@@ -100,6 +100,7 @@ impl From<ShardError> for EngineError {
         match error {
             ShardError::Checkpoint(error) => Self::Checkpoint(error),
             ShardError::Gpu(error) => Self::Gpu(error),
+            ShardError::Eighths(reason) => Self::Config { field: "engine.quantize", reason },
             ShardError::Uneven { ranks, .. } => {
                 Self::Config { field: "engine.tensor_parallel", reason: format!("is {ranks}, but {error}") }
             }
@@ -128,6 +129,9 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
     let Opened { name, config: model, weights, text, defaults, revision } = opened;
     let stored = stored_dtype(&model, &weights)?;
     let gpus = gpus(config)?;
+    if gpus.is_none() {
+        config.validate_on_cpu().map_err(|(field, reason)| EngineError::Config { field, reason })?;
+    }
     let ranks = match &gpus {
         Some(gpus) => {
             Ranks::load_on_gpus(&model, &weights, (gpus, &threads_beside(gpus.len())?), config.keep())?
@@ -261,6 +265,7 @@ fn rounding_mark(
     };
     let activations = match quantize {
         Some(Quantize::Q8) => 8,
+        Some(Quantize::Fp8) => 16,
         None if kept == Dtype::Bf16 && rounds_activations => 4,
         None => 0,
     };

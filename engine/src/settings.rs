@@ -11,18 +11,22 @@ use crate::device::Isa;
 #[serde(rename_all = "lowercase")]
 pub enum Quantize {
     /// Eight-bit integers in groups of 32 inputs under one scale, 8.5 bits a weight; activations are rounded to such
-    /// integers to meet them.
+    /// integers to meet them. For the processor.
     Q8,
+    /// Eight-bit floats (E4M3), a row of weights under one scale; activations are rounded to such floats, each token's
+    /// under a scale of its own. For GPUs.
+    Fp8,
 }
 
 impl Quantize {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Q8];
+    pub const ALL: [Self; 2] = [Self::Q8, Self::Fp8];
 
     /// The word used in settings and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Q8 => "q8",
+            Self::Fp8 => "fp8",
         }
     }
 }
@@ -203,8 +207,10 @@ impl EngineConfig {
         if self.tensor_parallel == 0 {
             return Err(("engine.tensor_parallel", "must be positive".to_owned()));
         }
-        if let Device::Cuda(numbers) = &self.device {
-            self.validate_on_gpus(numbers.len())?;
+        match &self.device {
+            Device::Cuda(numbers) => self.validate_on_gpus(numbers.len())?,
+            Device::Cpu => self.validate_on_cpu()?,
+            Device::Auto => {}
         }
         if self.block_tokens == 0 {
             return Err(("engine.block_tokens", "must be positive".to_owned()));
@@ -215,14 +221,25 @@ impl EngineConfig {
         Ok(())
     }
 
+    /// What only GPUs can do is not asked of the processor.
+    pub(crate) fn validate_on_cpu(&self) -> Result<(), (&'static str, String)> {
+        match self.quantize {
+            Some(Quantize::Fp8) => {
+                let reason = "is fp8, which is for GPUs: on the processor weights may be q8";
+                Err(("engine.quantize", reason.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What only the processor can do is not asked of `count` GPUs.
     pub(crate) fn validate_on_gpus(&self, count: usize) -> Result<(), (&'static str, String)> {
         if ![1, count].contains(&self.tensor_parallel) {
             let reason = format!("is {}, and `engine.device` names {count} GPUs", self.tensor_parallel);
             return Err(("engine.tensor_parallel", reason));
         }
-        if self.quantize.is_some() {
-            let reason = "is for the processor: a GPU keeps weights as bf16 or f32";
+        if self.quantize == Some(Quantize::Q8) {
+            let reason = "is q8, which is for the processor: on GPUs weights may be fp8";
             return Err(("engine.quantize", reason.to_owned()));
         }
         if self.kv.is_some() {
@@ -259,6 +276,10 @@ mod tests {
         assert_eq!(config(|config| config.tensor_parallel = 2), Ok(()));
         assert_eq!(config(|config| config.tensor_parallel = 4), Err("engine.tensor_parallel"));
         assert_eq!(config(|config| config.quantize = Some(Quantize::Q8)), Err("engine.quantize"));
+        assert_eq!(config(|config| config.quantize = Some(Quantize::Fp8)), Ok(()));
         assert_eq!(config(|config| config.kv = Some(KvFormat::Q8)), Err("engine.kv"));
+        let on_cpu =
+            EngineConfig { device: Device::Cpu, quantize: Some(Quantize::Fp8), ..Default::default() };
+        assert_eq!(on_cpu.validate().map_err(|(field, _)| field), Err("engine.quantize"));
     }
 }

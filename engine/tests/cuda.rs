@@ -15,15 +15,15 @@ use base::{
 };
 use common::{Blocks, Row, difference, tokens};
 use emulated::Emulated;
-use engine::Keep;
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
 use engine::device::cuda::{Buffer, Card, Gpu, GpuError, Grid, cards};
 use engine::executor::{LocalExecutor, PoolSettings};
-use engine::parallel::{Memory, Ranks, StepError};
+use engine::parallel::{Memory, Ranks, ShardError, StepError};
 use engine::pool::PoolError;
+use engine::{Keep, Quantize};
 
 const BLOCK: usize = 16;
 const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
@@ -41,11 +41,14 @@ fn on_cpu(model: &Synthetic) -> Ranks {
 }
 
 fn on_gpus(model: &Synthetic, gpus: &[Arc<Emulated>]) -> Ranks {
+    load(model, gpus, Keep::default()).expect("the model divides and fits")
+}
+
+fn load(model: &Synthetic, gpus: &[Arc<Emulated>], keep: Keep) -> Result<Ranks, ShardError> {
     let cpu = |_| Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
     let cpus: Vec<Arc<Cpu>> = gpus.iter().map(cpu).collect();
     let gpus: Vec<Arc<dyn Gpu>> = gpus.iter().map(|gpu| Arc::clone(gpu) as Arc<dyn Gpu>).collect();
-    Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &cpus), Keep::default())
-        .expect("the model divides and fits")
+    Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &cpus), keep)
 }
 
 /// A model on some ranks, with a pool.
@@ -440,4 +443,208 @@ fn of_equal_logits_the_lowest_token_comes_first_and_what_may_not_be_drawn_is_lef
         logits[900] = odd;
         assert!(!highest(&gpu, &logits, Some(&allowed), (600, 1)).0, "{odd} counts wherever it stands");
     }
+}
+
+/// Runs a kernel on `rows` rows with these buffers and numbers.
+fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buffer>], numbers: &[u32]) {
+    let address = |buffer: &Option<&Buffer>| buffer.map_or(0, |buffer| buffer.address().0).to_ne_bytes();
+    let mut args: Vec<u8> = buffers.iter().flat_map(address).collect();
+    args.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
+    args.resize(args.len().next_multiple_of(8), 0);
+    let grid = Grid { blocks: [rows as u32, 1], threads: 256, shared: 0 };
+    gpu.launch(kernel, grid, &args).expect("it runs");
+}
+
+fn floats(gpu: &Arc<dyn Gpu>, numbers: &[f32]) -> Buffer {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    Buffer::of(gpu, &bytes).expect("it fits")
+}
+
+fn read_floats(gpu: &Arc<dyn Gpu>, buffer: &Buffer) -> Vec<f32> {
+    let mut bytes = vec![0; buffer.bytes()];
+    gpu.read(buffer.address(), &mut bytes).expect("it is there");
+    bytes.as_chunks::<4>().0.iter().map(|number| f32::from_ne_bytes(*number)).collect()
+}
+
+/// Numbers of `rows` rows of eight-bit floats under their scales.
+fn read_eighths(gpu: &Arc<dyn Gpu>, (numbers, scales): (&Buffer, &Buffer)) -> Vec<f32> {
+    let (mut bits, scales) = (vec![0; numbers.bytes()], read_floats(gpu, scales));
+    gpu.read(numbers.address(), &mut bits).expect("it is there");
+    let width = bits.len() / scales.len();
+    let number = |(at, bits): (usize, &u8)| float8::F8E4M3::from_bits(*bits).to_f32() * scales[at / width];
+    bits.iter().enumerate().map(number).collect()
+}
+
+/// The eight-bit floats of a row are this row, each to an eighth of itself or of the least that the row can show.
+fn assert_eighths(found: &[f32], expected: &[f32], width: usize) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.chunks(width).zip(expected.chunks(width)) {
+        let most = expected.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
+        for (found, expected) in found.iter().zip(expected) {
+            let bound = (expected.abs() / 15.0).max(most / 448.0 / 500.0);
+            assert!((found - expected).abs() <= bound, "{found} for {expected}");
+        }
+    }
+}
+
+#[test]
+fn sums_of_eight_bit_floats_become_numbers_by_both_scales() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let (rows, width) = (3, 300);
+    let wave = |scale: f32, count: usize| -> Vec<f32> {
+        (0..count).map(|at| scale * ((at * at) as f32 * 0.37).sin()).collect()
+    };
+    let (sums, before) = (wave(50.0, rows * width), wave(2.0, rows * width));
+    let (row_scales, bias) = ([0.5, 4.0, 0.01], wave(0.3, width));
+    let scales: Vec<f32> = (0..width).map(|output| 0.01 * (1 + output % 7) as f32).collect();
+    let number = |at: usize| sums[at] * row_scales[at / width] * scales[at % width] + bias[at % width];
+    let all: Vec<f32> = (0..rows * width).map(number).collect();
+    let [sums, row_scales, scales, bias] =
+        [&sums[..], &row_scales, &scales, &bias].map(|numbers| floats(&gpu, numbers));
+    let with = [&sums, &row_scales, &scales, &bias].map(Some);
+    for adds in [0, 1] {
+        let out = floats(&gpu, &before);
+        launch(&gpu, "scale_f32", rows, &[&with[..], &[Some(&out)]].concat(), &[width as u32, adds]);
+        for ((found, number), before) in read_floats(&gpu, &out).iter().zip(&all).zip(&before) {
+            let expected = number + if adds == 1 { *before } else { 0.0 };
+            assert!((found - expected).abs() < 1e-5, "{found} for {expected}");
+        }
+    }
+    // Gated: the first half of each row opens the second; without gates what is below 0 goes.
+    for is_gated in [0, 1] {
+        let inner = if is_gated == 1 { width / 2 } else { width };
+        let to = Buffer::new(&gpu, rows * inner).expect("it fits");
+        let buffers = [&with[..], &[Some(&to), Some(&row_scales)]].concat();
+        let before = read_floats(&gpu, &row_scales);
+        launch(&gpu, "activate_e4m3", rows, &buffers, &[inner as u32, is_gated]);
+        let activated = |at: usize| match is_gated {
+            1 => {
+                let gate = all[at / inner * width + at % inner];
+                gate / (1.0 + (-gate).exp()) * all[at / inner * width + inner + at % inner]
+            }
+            _ => all[at].max(0.0),
+        };
+        let expected: Vec<f32> = (0..rows * inner).map(activated).collect();
+        assert_eighths(&read_eighths(&gpu, (&to, &row_scales)), &expected, inner);
+        // The scales of what was read have given way to those of what was written.
+        let bytes: Vec<u8> = before.iter().flat_map(|scale| scale.to_ne_bytes()).collect();
+        gpu.write(row_scales.address(), &bytes).expect("it is written");
+    }
+}
+
+#[test]
+fn a_norm_in_eight_bits_is_the_norm_rounded() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let (rows, width) = (2, 290);
+    let x: Vec<f32> =
+        (0..rows * width).map(|at| (at as f32 * 0.7).cos() * (1 + at / width * 90) as f32).collect();
+    let weight: Vec<f32> = (0..width).map(|at| 1.0 + (at % 5) as f32).collect();
+    let [x, weight, bias] = [&x, &weight, &vec![0.25; width]].map(|numbers| floats(&gpu, numbers));
+    let epsilon = 1e-5_f32.to_bits();
+    for bias in [None, Some(&bias)] {
+        let whole = Buffer::new(&gpu, rows * width * 4).expect("it fits");
+        let from = [Some(&x), Some(&weight), bias];
+        launch(&gpu, "norm_f32", rows, &[&from[..], &[Some(&whole)]].concat(), &[width as u32, epsilon]);
+        let to = Buffer::new(&gpu, rows * width).expect("it fits");
+        let scales = Buffer::new(&gpu, rows * 4).expect("it fits");
+        let buffers = [&from[..], &[Some(&to), Some(&scales)]].concat();
+        launch(&gpu, "norm_e4m3", rows, &buffers, &[width as u32, epsilon]);
+        assert_eighths(&read_eighths(&gpu, (&to, &scales)), &read_floats(&gpu, &whole), width);
+    }
+}
+
+/// What the kernel `quantize_f32` makes of a row: its scale, and the numbers' bits.
+fn quantized(gpu: &Arc<dyn Gpu>, row: &[f32]) -> (f32, Vec<u8>) {
+    let from = floats(gpu, row);
+    let (to, scale) = (Buffer::new(gpu, row.len()).expect("it fits"), Buffer::new(gpu, 4).expect("it fits"));
+    launch(gpu, "quantize_f32", 1, &[&from, &to, &scale].map(Some), &[row.len() as u32]);
+    let mut numbers = vec![0; row.len()];
+    gpu.read(to.address(), &mut numbers).expect("it is there");
+    (read_floats(gpu, &scale)[0], numbers)
+}
+
+#[test]
+fn eight_bit_floats_are_the_nearest_and_a_row_has_its_scale() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    // All there are, what lies between each two, and a little to either side of that.
+    let exact = |bits: u8| float8::F8E4M3::from_bits(bits).to_f32();
+    let mut numbers = vec![448.0];
+    for bits in 0..0x7e {
+        let between = (exact(bits) + exact(bits + 1)) / 2.0;
+        numbers.extend([exact(bits), between, between.next_down(), between.next_up()]);
+    }
+    numbers.extend(numbers.clone().iter().map(|number| -number));
+    let (scale, bits) = quantized(&gpu, &numbers);
+    assert_eq!(scale, 1.0);
+    for (number, bits) in numbers.iter().zip(bits) {
+        assert_eq!(exact(bits), float8::F8E4M3::from_f32(*number).to_f32(), "{number}");
+    }
+    let (scale, bits) = quantized(&gpu, &[0.1, -0.05, 0.0, 3e-6]);
+    assert_eq!((scale, exact(bits[0]), exact(bits[1]), bits[2]), (0.1 / 448.0, 448.0, -224.0, 0));
+    assert_eq!(exact(bits[3]), 0.013_671_875, "of the small ones");
+    assert_eq!(quantized(&gpu, &[0.0; 300]), (0.0, vec![0; 300]));
+    let (_, odd) = quantized(&gpu, &[1.0, f32::NAN]);
+    assert_eq!((exact(odd[0]), exact(odd[1]).is_nan()), (448.0, true));
+}
+
+/// Models whose weights can be in eight bits, and on how many ranks.
+fn for_eighths() -> impl Iterator<Item = (Synthetic, usize)> {
+    let cases = [
+        (Family::Llama, Dtype::F32, 1),
+        (Family::Qwen2, Dtype::Bf16, 1),
+        (Family::Qwen3, Dtype::F32, 2),
+        (Family::Opt, Dtype::F32, 2),
+    ];
+    cases.into_iter().map(|(family, dtype, ranks)| {
+        let mut model = Synthetic { dtype, ..Synthetic::tiny(family, 88) };
+        let is_opt = family == Family::Opt;
+        (model.config.norm_first, model.config.final_norm) = (!is_opt, !is_opt);
+        (model.config.intermediate, model.config.head_dim) = (64, 16);
+        (model, ranks)
+    })
+}
+
+const EIGHTHS: Keep = Keep { dtype: None, quantize: Some(Quantize::Fp8), kv: None };
+
+/// Such floats have three bits behind their first: answers of so small a model are some hundredths apart.
+fn check_eighths(model: &Synthetic, ranks: Ranks) {
+    let (expected, found) = (logits(on_cpu(model), model.seed), logits(ranks, model.seed));
+    let apart: Vec<f32> =
+        found.iter().zip(&expected).map(|(found, expected)| difference(found, expected)).collect();
+    let mean = apart.iter().sum::<f32>() / apart.len() as f32;
+    assert!(mean > 1e-3 && mean < 0.1, "{:?}: {mean} {apart:?}", model.config.family);
+}
+
+#[test]
+fn weights_in_eight_bits_answer_nearly_as_they_are() {
+    for (model, count) in for_eighths() {
+        let Some(gpus) = emulated::gpus(count) else { return };
+        check_eighths(&model, load(&model, &gpus, EIGHTHS).expect("it fits"));
+        assert!(gpus[0].replays.load(Ordering::SeqCst) > 0, "decode steps are recorded");
+    }
+}
+
+#[test]
+fn weights_in_eight_bits_on_a_card_answer_nearly_as_they_are() {
+    if let Err(error) = cards() {
+        return eprintln!("skipped: {error}");
+    }
+    for (model, _) in for_eighths() {
+        let gpus = Card::group(&[0], false).expect("the card opens");
+        let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
+        let ranks = Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), EIGHTHS);
+        check_eighths(&model, ranks.expect("the model fits"));
+    }
+}
+
+#[test]
+fn weights_that_cannot_be_in_eight_bits_are_refused_by_name() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let mut model = Synthetic::tiny(Family::Llama, 89);
+    model.config.intermediate = 44;
+    let error = load(&model, &gpus, EIGHTHS).map(drop).expect_err("44 is no multiple of 16").to_string();
+    assert!(error.contains("down_proj` is 32 x 44") || error.contains("gate_proj` is 88 x 32"), "{error}");
 }

@@ -137,6 +137,10 @@ impl Loader<'_> {
                 Some(parts) => return Ok(cpu.pack_blocks(&parts, biases, activation)),
                 None => Some(Format::Q8),
             },
+            Some(Quantize::Fp8) => {
+                let reason = "cannot be kept as fp8 on the processor";
+                return Err(CheckpointError::malformed(modules[0].0, reason));
+            }
             None => self.options.keep.dtype.map(Format::Plain),
         };
         let parts = modules.iter().map(|(module, shape)| self.tensor(&weight(module), shape));

@@ -237,7 +237,7 @@ impl Ranks {
     ) -> Result<Self, ShardError> {
         let load = |index: usize, config: &ModelConfig, source: &dyn WeightSource| {
             let device = (Arc::clone(&gpus[index]), Arc::clone(&cpus[index]));
-            Ok(Rank::Gpu(Box::new(GpuDecoder::load(config, source, device, keep.dtype)?)))
+            Ok(Rank::Gpu(Box::new(GpuDecoder::load(config, source, device, keep)?)))
         };
         let ranks = load_shares(config, source, cpus, load)?;
         let watchdog = (gpus.len() > 1).then(|| {

@@ -22,6 +22,9 @@ pub enum ShardError {
     /// A GPU.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// Why weights cannot be kept as eight-bit floats.
+    #[error("{0}")]
+    Eighths(String),
     /// An extent that ranks cannot share.
     #[error("`{field}` = {count} cannot be divided among {ranks} ranks")]
     Uneven {
@@ -39,6 +42,7 @@ impl From<GpuLoadError> for ShardError {
         match error {
             GpuLoadError::Checkpoint(error) => Self::Checkpoint(error),
             GpuLoadError::Gpu(error) => Self::Gpu(error),
+            GpuLoadError::Eighths(reason) => Self::Eighths(reason),
         }
     }
 }

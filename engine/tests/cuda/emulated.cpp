@@ -172,6 +172,7 @@ DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 
 #include "prelude.cuh"
 #include "rows.cuh"
+#include "eighths.cuh"
 #include "attention.cuh"
 #include "tensor_core.cuh"
 #include "highest.cuh"

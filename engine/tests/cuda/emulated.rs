@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-use engine::device::cuda::{Address, Element, Gpu, GpuError, Graph, Grid, Linear};
+use engine::device::cuda::{Address, Element, Factors, Gpu, GpuError, Graph, Grid, Linear};
 use libloading::{Library, Symbol};
 
 type Kernel = unsafe extern "C" fn(*const c_void);
@@ -194,8 +194,11 @@ impl Emulated {
 
 /// The product, number by number, as a GPU makes it: factors as they are kept, sums in single precision.
 fn multiply(product: &Linear) {
-    let Linear { rows, outputs, inputs, element, x, w, bias, y, out, adds } = *product;
-    let (x, w) = (numbers(x, rows * inputs, element), numbers(w, outputs * inputs, element));
+    let Linear { rows, outputs, inputs, factors, x, w, bias, y, out, adds } = *product;
+    if factors == Factors::E4m3 {
+        assert!(outputs % 16 == 0 && inputs % 16 == 0 && bias.is_none() && out == Element::F32);
+    }
+    let (x, w) = (read_factors(x, rows * inputs, factors), read_factors(w, outputs * inputs, factors));
     let bias = bias.map(|bias| numbers(bias, outputs, out));
     let before = if adds { numbers(y, rows * outputs, out) } else { Vec::new() };
     for row in 0..rows {
@@ -216,6 +219,17 @@ fn multiply(product: &Linear) {
     }
 }
 
+fn read_factors(from: Address, count: usize, factors: Factors) -> Vec<f32> {
+    match factors {
+        Factors::Of(element) => numbers(from, count, element),
+        // SAFETY: the caller's memory, of this length.
+        Factors::E4m3 => unsafe { std::slice::from_raw_parts(from.0 as *const u8, count) }
+            .iter()
+            .map(|bits| float8::F8E4M3::from_bits(*bits).to_f32())
+            .collect(),
+    }
+}
+
 fn numbers(from: Address, count: usize, element: Element) -> Vec<f32> {
     // SAFETY: the caller's memory, of this length.
     unsafe {
@@ -232,6 +246,10 @@ fn numbers(from: Address, count: usize, element: Element) -> Vec<f32> {
 impl Gpu for Emulated {
     fn name(&self) -> String {
         "emulated".to_owned()
+    }
+
+    fn has_e4m3(&self) -> bool {
+        true
     }
 
     fn available(&self) -> Result<usize, GpuError> {

@@ -3,7 +3,7 @@
 use super::tables::TABLES_BYTES;
 use super::work::{Sizes, Work};
 use super::{Extent, GpuDecoder, GpuLayer, GpuMemory, Norm, Weights};
-use crate::device::cuda::{Address, Args, Buffer, Element, GpuError, Grid, Linear};
+use crate::device::cuda::{Address, Args, Buffer, Element, Factors, GpuError, Grid, Linear};
 use crate::pool::PoolShape;
 
 impl GpuDecoder {
@@ -27,19 +27,70 @@ impl GpuDecoder {
         self.element == Element::Bf16 && [64, 128].contains(&shape.head_dim)
     }
 
-    /// What a block reads: the normalised stream, or the stream itself, rounded, where blocks normalise behind.
+    /// What a block's first product reads: the normalised stream, or the stream itself where blocks normalise behind; as
+    /// that product's weights are.
     pub(super) fn block_input(
         &self,
-        norm: &Norm,
+        (norm, weights): (&Norm, &Weights),
         work: &Work,
         (x, rows): (Address, usize),
     ) -> Result<Address, GpuError> {
         let normed = work.normed();
-        match self.config.norm_first {
-            true => self.norm(norm, (x, normed), rows, self.element)?,
-            false => self.round((x, normed), rows * self.config.hidden)?,
+        match (self.config.norm_first, &weights.scales) {
+            (true, None) => self.norm(norm, (x, normed), rows, self.element)?,
+            (false, None) => self.round((x, normed), rows * self.config.hidden)?,
+            (false, Some(_)) => return self.rounded_for(weights, work, (x, Element::F32), rows),
+            (true, Some(_)) => {
+                let bias = norm.bias.as_ref().map(Buffer::address);
+                let to = [work.eighths(), work.row_scales()].map(Some);
+                let args = Args::new([Some(x), Some(norm.weight.address()), bias].into_iter().chain(to))
+                    .numbers(&[self.config.hidden])
+                    .float(norm.epsilon);
+                self.launch("norm_e4m3", None, Grid::rows(rows, 256), args)?;
+                return Ok(work.eighths());
+            }
         }
         Ok(normed)
+    }
+
+    /// Numbers as a product with these weights reads them.
+    pub(super) fn rounded_for(
+        &self,
+        weights: &Weights,
+        work: &Work,
+        (x, element): (Address, Element),
+        rows: usize,
+    ) -> Result<Address, GpuError> {
+        if weights.scales.is_none() {
+            return Ok(x);
+        }
+        let args = Args::new([x, work.eighths(), work.row_scales()].map(Some)).numbers(&[weights.inputs]);
+        self.launch("quantize", Some(element), Grid::rows(rows, 256), args)?;
+        Ok(work.eighths())
+    }
+
+    /// The first product of a feed-forward block, activated: what the second one reads.
+    pub(super) fn activated(
+        &self,
+        layer: &GpuLayer,
+        work: &Work,
+        input: Address,
+        rows: usize,
+    ) -> Result<Address, GpuError> {
+        let width = layer.down.inputs;
+        let is_gated = layer.up.outputs > width;
+        let numbers = [width, usize::from(is_gated)];
+        if let Some(scales) = &layer.up.scales {
+            self.multiply_eighths(&layer.up, work, input, rows)?;
+            let to = [work.eighths(), work.row_scales()].map(Some);
+            let args = Args::new(self.sums(&layer.up, work, scales).into_iter().chain(to)).numbers(&numbers);
+            self.launch("activate_e4m3", None, Grid::rows(rows, 256), args)?;
+            return Ok(work.eighths());
+        }
+        self.linear(&layer.up, work, (input, work.wide()), rows, (self.element, false))?;
+        let args = Args::new([work.wide(), work.inner()].map(Some)).numbers(&numbers);
+        self.launch("activate", Some(self.element), Grid::rows(rows, 256), args)?;
+        Ok(if is_gated { work.inner() } else { work.wide() })
     }
 
     /// Normalises the stream behind a block, where the model does.
@@ -51,10 +102,11 @@ impl GpuDecoder {
     pub(super) fn add_product(
         &self,
         weights: &Weights,
+        work: &Work,
         (input, x): (Address, Address),
         rows: usize,
     ) -> Result<(), GpuError> {
-        self.linear(weights, (input, x), rows, (Element::F32, self.gpu.rank() == 0))?;
+        self.linear(weights, work, (input, x), rows, (Element::F32, self.gpu.rank() == 0))?;
         self.gpu.all_reduce(x, rows * weights.outputs)
     }
 
@@ -91,18 +143,26 @@ impl GpuDecoder {
         self.launch("gather", Some(element), Grid::rows(extent.sampled, 256), args)
     }
 
+    /// A product with weights, by kernels of our own behind it where these are eight-bit floats.
     pub(super) fn linear(
         &self,
         weights: &Weights,
+        work: &Work,
         (x, y): (Address, Address),
         rows: usize,
         (out, adds): (Element, bool),
     ) -> Result<(), GpuError> {
+        if let Some(scales) = &weights.scales {
+            self.multiply_eighths(weights, work, x, rows)?;
+            let args = Args::new(self.sums(weights, work, scales).into_iter().chain([Some(y)]))
+                .numbers(&[weights.outputs, usize::from(adds)]);
+            return self.launch("scale", Some(out), Grid::rows(rows, 256), args);
+        }
         self.gpu.linear(&Linear {
             rows,
             outputs: weights.outputs,
             inputs: weights.inputs,
-            element: self.element,
+            factors: Factors::Of(self.element),
             x,
             w: weights.matrix.address(),
             bias: weights.bias.as_ref().map(Buffer::address),
@@ -110,6 +170,34 @@ impl GpuDecoder {
             out,
             adds,
         })
+    }
+
+    /// The sums of a product of eight-bit floats.
+    fn multiply_eighths(
+        &self,
+        weights: &Weights,
+        work: &Work,
+        x: Address,
+        rows: usize,
+    ) -> Result<(), GpuError> {
+        self.gpu.linear(&Linear {
+            rows,
+            outputs: weights.outputs,
+            inputs: weights.inputs,
+            factors: Factors::E4m3,
+            x,
+            w: weights.matrix.address(),
+            bias: None,
+            y: work.sums(),
+            out: Element::F32,
+            adds: false,
+        })
+    }
+
+    /// Such sums, with all that makes them numbers.
+    fn sums(&self, weights: &Weights, work: &Work, scales: &Buffer) -> [Option<Address>; 4] {
+        let bias = weights.bias.as_ref().map(Buffer::address);
+        [Some(work.sums()), Some(work.row_scales()), Some(scales.address()), bias]
     }
 
     /// Launches a kernel, the one for numbers of this kind where there are several.
@@ -133,6 +221,11 @@ impl GpuDecoder {
         let width = self.attention_width();
         let widest = |pick: fn(&GpuLayer) -> usize| self.layers.iter().map(pick).max().unwrap_or(0);
         let projected = self.project_in.is_some();
+        // The largest of an extent over what is multiplied in eight bits.
+        let eighths = |extent: fn(&Weights) -> usize| {
+            let matrices = self.matrices().filter(|weights| weights.scales.is_some());
+            matrices.map(extent).max().unwrap_or(0)
+        };
         Sizes {
             tables: tables + TABLES_BYTES,
             x: tokens * config.hidden * single,
@@ -141,6 +234,9 @@ impl GpuDecoder {
             attended: tokens * width * number,
             wide: tokens * widest(|layer| layer.up.outputs) * number,
             inner: tokens * widest(|layer| layer.down.inputs) * number,
+            eighths: tokens * eighths(|weights| weights.inputs),
+            row_scales: tokens * eighths(|_| size_of::<f32>()),
+            sums: tokens * eighths(|weights| weights.outputs) * single,
             partials: partial_rows * config.heads * (config.head_dim + 2) * single,
             embedded: if projected { tokens * config.embedding * single } else { 0 },
             rounded: if projected { tokens * config.embedding.max(config.hidden) * number } else { 0 },

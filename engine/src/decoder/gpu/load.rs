@@ -8,7 +8,8 @@ use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weigh
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
 use crate::decoder::load::{checked, rotary};
 use crate::device::Cpu;
-use crate::device::cuda::{Buffer, Element, Gpu, GpuError};
+use crate::device::cuda::{Args, Buffer, Element, Gpu, GpuError, Grid};
+use crate::settings::{Keep, Quantize};
 
 /// A model that a GPU cannot take.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +20,9 @@ pub enum GpuLoadError {
     /// The GPU.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// Why weights cannot be kept as eight-bit floats.
+    #[error("{0}")]
+    Eighths(String),
 }
 
 /// Where weights go and what they become.
@@ -27,23 +31,32 @@ struct Loader<'a> {
     source: &'a dyn WeightSource,
     gpu: &'a Arc<dyn Gpu>,
     element: Element,
+    /// Whether those of layers become eight-bit floats.
+    in_eighths: bool,
 }
 
 impl GpuDecoder {
-    /// Reads all weights that `config` asks for and copies them to `gpu`; `cpu` computes beside it. `dtype`: what they are
-    /// kept as, where that is another type than they are stored in.
+    /// Reads all weights that `config` asks for and copies them to `gpu`; `cpu` computes beside it. Of `keep`, what keys
+    /// and values are kept as is for the processor.
     ///
     /// For one rank of several, `config` and `source` are the rank's own.
     pub fn load(
         config: &ModelConfig,
         source: &dyn WeightSource,
         (gpu, cpu): (Arc<dyn Gpu>, Arc<Cpu>),
-        dtype: Option<Dtype>,
+        keep: Keep,
     ) -> Result<Self, GpuLoadError> {
         let names = model_names(config.family);
         let stored = source.layout(&weight(&names.embedding))?.0;
-        let element = Element::of(dtype.unwrap_or(stored));
-        let loader = Loader { config, source, gpu: &gpu, element };
+        let element = Element::of(keep.dtype.unwrap_or(stored));
+        let in_eighths = keep.quantize == Some(Quantize::Fp8);
+        if in_eighths && !gpu.has_e4m3() {
+            let name = gpu.name();
+            return Err(GpuLoadError::Eighths(format!(
+                "is fp8, which {name} (before 8.9) does not multiply"
+            )));
+        }
+        let loader = Loader { config, source, gpu: &gpu, element, in_eighths };
         let (vocab, width, hidden) = (config.vocab, config.embedding, config.hidden);
         let project = |name: &str, shape: [usize; 2]| {
             (width != hidden).then(|| loader.weights(&[(name, shape)], None)).transpose()
@@ -87,17 +100,19 @@ impl Loader<'_> {
             (Mlp::GatedSilu, Some(gate)) => vec![(&**gate, [middle, hidden]), up],
             _ => vec![up],
         };
-        let (own, single) = (Some(self.element), Some(Element::F32));
+        // Of the type that they are added to.
+        let own = if self.in_eighths { Element::F32 } else { self.element };
+        let (own, single) = (Some(own), Some(Element::F32));
         let with = |has_bias: bool, element: Option<Element>| element.filter(|_| has_bias);
         Ok(GpuLayer {
             attn_norm: self.norm(&names.attn_norm, config.norm, hidden)?,
-            qkv: self.weights(&qkv, with(config.qkv_bias, own))?,
+            qkv: self.products(&qkv, with(config.qkv_bias, own))?,
             q_norm: head_norm(&names.q_norm)?,
             k_norm: head_norm(&names.k_norm)?,
-            out: self.weights(&[(&names.o, [hidden, queries])], with(config.out_bias, single))?,
+            out: self.products(&[(&names.o, [hidden, queries])], with(config.out_bias, single))?,
             mlp_norm: self.norm(&names.mlp_norm, config.norm, hidden)?,
-            up: self.weights(&up, with(config.mlp_bias, own))?,
-            down: self.weights(&[(&names.down, [hidden, middle])], with(config.mlp_bias, single))?,
+            up: self.products(&up, with(config.mlp_bias, own))?,
+            down: self.products(&[(&names.down, [hidden, middle])], with(config.mlp_bias, single))?,
         })
     }
 
@@ -116,10 +131,36 @@ impl Loader<'_> {
         }
         Ok(Weights {
             matrix: Buffer::of(self.gpu, &matrix)?,
+            scales: None,
             bias: biases.map(|_| Buffer::of(self.gpu, &behind)).transpose()?,
             outputs: modules.iter().map(|(_, shape)| shape[0]).sum(),
             inputs: modules[0].1[1],
         })
+    }
+
+    /// The same, for the products of a layer: in eight bits where such are wanted, every output under its scale.
+    fn products(
+        &self,
+        modules: &[(&str, [usize; 2])],
+        biases: Option<Element>,
+    ) -> Result<Weights, GpuLoadError> {
+        let plain = self.weights(modules, biases)?;
+        if !self.in_eighths {
+            return Ok(plain);
+        }
+        let Weights { matrix, bias, outputs, inputs, .. } = plain;
+        if !outputs.is_multiple_of(16) || !inputs.is_multiple_of(16) {
+            let module = modules[0].0;
+            let reason = format!("is fp8, but `{module}` is {outputs} x {inputs}, not multiples of 16");
+            return Err(GpuLoadError::Eighths(reason));
+        }
+        let eighths = Buffer::new(self.gpu, outputs * inputs)?;
+        let scales = Buffer::new(self.gpu, outputs * size_of::<f32>())?;
+        let addresses = [&matrix, &eighths, &scales].map(|buffer| Some(buffer.address()));
+        let kernel = format!("quantize_{}", self.element.suffix());
+        let args = Args::new(addresses).numbers(&[inputs]).bytes();
+        self.gpu.launch(&kernel, Grid::rows(outputs, 256), &args)?;
+        Ok(Weights { matrix: eighths, scales: Some(scales), bias, outputs, inputs })
     }
 
     fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<Norm, GpuLoadError> {

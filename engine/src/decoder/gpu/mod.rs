@@ -66,6 +66,8 @@ struct GpuLayer {
 /// A matrix `[outputs, inputs]`, and what is added behind it.
 struct Weights {
     matrix: Buffer,
+    /// Of each output, where they are eight-bit floats.
+    scales: Option<Buffer>,
     bias: Option<Buffer>,
     outputs: usize,
     inputs: usize,
@@ -319,7 +321,7 @@ impl GpuDecoder {
         self.gpu.all_reduce(out, extent.tokens * width)?;
         if let Some(project) = &self.project_in {
             self.round((out, work.rounded()), extent.tokens * width)?;
-            self.linear(project, (work.rounded(), work.x()), extent.tokens, (Element::F32, false))?;
+            self.linear(project, work, (work.rounded(), work.x()), extent.tokens, (Element::F32, false))?;
         }
         if let (Some(table), Position::Learned { offset }) = (&self.positions, config.position) {
             let args = Args::new([Some(work.tables()), None, Some(table.address()), Some(work.x())])
@@ -338,8 +340,8 @@ impl GpuDecoder {
         extent: Extent,
     ) -> Result<(), GpuError> {
         let (work, config) = (&memory.work, &self.config);
-        let input = self.block_input(&layer.attn_norm, work, (work.x(), extent.tokens))?;
-        self.linear(&layer.qkv, (input, work.qkv()), extent.tokens, (self.element, false))?;
+        let input = self.block_input((&layer.attn_norm, &layer.qkv), work, (work.x(), extent.tokens))?;
+        self.linear(&layer.qkv, work, (input, work.qkv()), extent.tokens, (self.element, false))?;
         let [keys, values] = self.pool_of(memory, number);
         let norm = |norm: &Option<Norm>| norm.as_ref().map(|norm| norm.weight.address());
         let addresses = [work.tables(), work.qkv(), keys, values].map(Some);
@@ -392,17 +394,12 @@ impl GpuDecoder {
         (x, attended): (Address, Address),
         rows: usize,
     ) -> Result<(), GpuError> {
-        self.add_product(&layer.out, (attended, x), rows)?;
+        let attended = self.rounded_for(&layer.out, work, (attended, self.element), rows)?;
+        self.add_product(&layer.out, work, (attended, x), rows)?;
         self.block_output(&layer.attn_norm, (x, rows))?;
-        let input = self.block_input(&layer.mlp_norm, work, (x, rows))?;
-        self.linear(&layer.up, (input, work.wide()), rows, (self.element, false))?;
-        let width = layer.down.inputs;
-        let is_gated = layer.up.outputs > width;
-        let args =
-            Args::new([Some(work.wide()), Some(work.inner())]).numbers(&[width, usize::from(is_gated)]);
-        self.launch("activate", Some(self.element), Grid::rows(rows, 256), args)?;
-        let inner = if is_gated { work.inner() } else { work.wide() };
-        self.add_product(&layer.down, (inner, x), rows)?;
+        let input = self.block_input((&layer.mlp_norm, &layer.up), work, (x, rows))?;
+        let inner = self.activated(layer, work, input, rows)?;
+        self.add_product(&layer.down, work, (inner, x), rows)?;
         self.block_output(&layer.mlp_norm, (x, rows))
     }
 
@@ -414,7 +411,7 @@ impl GpuDecoder {
             None => self.round((work.last_x(), to), rows * self.config.hidden)?,
         }
         match &self.project_out {
-            Some(project) => self.linear(project, (to, work.hidden()), rows, (self.element, false)),
+            Some(project) => self.linear(project, work, (to, work.hidden()), rows, (self.element, false)),
             None => Ok(()),
         }
     }
@@ -429,7 +426,7 @@ impl GpuDecoder {
         let vocab = self.config.vocab;
         let logits = memory.work.fit_logits(&self.gpu, rows * vocab * size_of::<f32>())?;
         let hidden = memory.work.hidden().at(first * width);
-        self.linear(&self.head, (hidden, logits), rows, (Element::F32, false))?;
+        self.linear(&self.head, &memory.work, (hidden, logits), rows, (Element::F32, false))?;
         Ok(logits)
     }
 

@@ -72,6 +72,11 @@ pieces! {
     wide,
     /// The same, activated.
     inner,
+    /// What a product in eight bits reads, and the scale of each row.
+    eighths,
+    row_scales,
+    /// What it gives, without scales, single precision.
+    sums,
     /// Partial results of attention.
     partials,
     /// Embeddings before they are projected, single precision.

@@ -83,6 +83,8 @@ fn spoiled() -> MutexGuard<'static, BTreeSet<i32>> {
 /// A GPU, opened.
 pub struct Card {
     name: String,
+    /// Major, minor.
+    capability: (i32, i32),
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -131,6 +133,7 @@ impl Card {
         let module = unsafe { result::module::load_data(kernels.as_ptr().cast::<c_void>()) }.map_err(lost)?;
         Ok(Self {
             name: result::device::get_name(device).map_err(lost)?,
+            capability: (major, minor),
             device,
             context,
             stream,
@@ -221,6 +224,10 @@ impl Drop for Recorded {
 impl Gpu for Card {
     fn name(&self) -> String {
         self.name.clone()
+    }
+
+    fn has_e4m3(&self) -> bool {
+        self.capability >= (8, 9)
     }
 
     fn available(&self) -> Result<usize, GpuError> {

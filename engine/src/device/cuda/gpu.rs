@@ -67,6 +67,15 @@ impl Element {
     }
 }
 
+/// What a product multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Factors {
+    /// Numbers as activations are kept.
+    Of(Element),
+    /// Eight bits, E4M3. Extents are multiples of 16, there is no bias, and `y` is single precision.
+    E4m3,
+}
+
 /// The extent of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
@@ -95,7 +104,7 @@ pub struct Linear {
     /// Numbers of a row of `x`.
     pub inputs: usize,
     /// What `x` and `w` hold.
-    pub element: Element,
+    pub factors: Factors,
     /// Row by row.
     pub x: Address,
     /// Row by row.
@@ -122,6 +131,9 @@ pub trait Graph: Send {
 pub trait Gpu: Send + Sync {
     /// What it is called.
     fn name(&self) -> String;
+
+    /// Whether it multiplies [`Factors::E4m3`].
+    fn has_e4m3(&self) -> bool;
 
     /// Bytes that could still be allocated.
     fn available(&self) -> Result<usize, GpuError>;

@@ -9,6 +9,6 @@ mod gpu;
 mod kernels;
 
 pub use card::{Card, CardError, cards};
-pub use gpu::{Address, Buffer, Element, Gpu, GpuError, Graph, Grid, HostBuffer, Linear};
+pub use gpu::{Address, Buffer, Element, Factors, Gpu, GpuError, Graph, Grid, HostBuffer, Linear};
 pub(crate) use kernels::Args;
 pub use kernels::source;

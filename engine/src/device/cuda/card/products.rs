@@ -9,7 +9,7 @@ use cudarc::cublaslt::{result, sys};
 use cudarc::driver::{result as driver, sys::CUstream};
 
 use super::{CardError, lost};
-use crate::device::cuda::{Element, GpuError, Linear};
+use crate::device::cuda::{Element, Factors, GpuError, Linear};
 
 /// Memory that an algorithm may use: what NVIDIA advises for sm_90.
 const WORKSPACE: usize = 32 << 20;
@@ -23,7 +23,7 @@ struct Shape {
     rows: usize,
     outputs: usize,
     inputs: usize,
-    element: Element,
+    factors: Factors,
     out: Element,
     has_bias: bool,
     adds: bool,
@@ -64,6 +64,13 @@ fn kind(element: Element) -> sys::cudaDataType {
     }
 }
 
+fn kind_of(factors: Factors) -> sys::cudaDataType {
+    match factors {
+        Factors::Of(element) => kind(element),
+        Factors::E4m3 => sys::cudaDataType_t::CUDA_R_8F_E4M3,
+    }
+}
+
 impl Products {
     /// In the current context, which must outlive it.
     pub(super) fn new() -> Result<Self, GpuError> {
@@ -78,8 +85,8 @@ impl Products {
     /// The library's matrices have columns: `w` is `[inputs, outputs]` there, read transposed, `x` and `y` are
     /// `[inputs, rows]` and `[outputs, rows]`.
     pub(super) fn run(&self, product: &Linear, stream: CUstream) -> Result<(), GpuError> {
-        let Linear { rows, outputs, inputs, element, out, adds, .. } = *product;
-        let shape = Shape { rows, outputs, inputs, element, out, has_bias: product.bias.is_some(), adds };
+        let Linear { rows, outputs, inputs, factors, out, adds, .. } = *product;
+        let shape = Shape { rows, outputs, inputs, factors, out, has_bias: product.bias.is_some(), adds };
         let mut plans = self.plans.lock().expect("no holder panics");
         let plan = match plans.entry(shape) {
             Entry::Occupied(known) => known.into_mut(),
@@ -128,9 +135,9 @@ impl Products {
         // Sums in single precision; where the factors are single too, they are not cut to fewer bits.
         let product = result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, single)?;
         let (rows, outputs, inputs) = (shape.rows as u64, shape.outputs as u64, shape.inputs as u64);
-        let element = kind(shape.element);
-        let w = result::create_matrix_layout(element, inputs, outputs, inputs as i64)?;
-        let x = result::create_matrix_layout(element, inputs, rows, inputs as i64)?;
+        let factors = kind_of(shape.factors);
+        let w = result::create_matrix_layout(factors, inputs, outputs, inputs as i64)?;
+        let x = result::create_matrix_layout(factors, inputs, rows, inputs as i64)?;
         let y = result::create_matrix_layout(kind(shape.out), outputs, rows, outputs as i64)?;
         let preference = result::create_matmul_pref()?;
         let most = WORKSPACE;

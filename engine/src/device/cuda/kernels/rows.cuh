@@ -40,20 +40,34 @@ struct NormArgs {
     float epsilon;
 };
 
+// Where a row's numbers lie, and how far apart.
+struct Spread {
+    float mean;
+    float scale;
+};
+
+DEVICE Spread spread_of(const float* x, int width, bool has_mean, float epsilon) {
+    float mean = 0.0f;
+    if (has_mean) {
+        for (int i = threadIdx.x; i < width; i += blockDim.x) mean += x[i];
+        mean = sum_of_block(mean) / width;
+    }
+    float squares = 0.0f;
+    for (int i = threadIdx.x; i < width; i += blockDim.x) squares += (x[i] - mean) * (x[i] - mean);
+    return {mean, 1.0f / sqrtf(sum_of_block(squares) / width + epsilon)};
+}
+
+DEVICE float normed(const float* x, const float* weight, const float* bias, Spread spread, int i) {
+    const float y = (x[i] - spread.mean) * spread.scale * weight[i];
+    return bias ? y + bias[i] : y;
+}
+
 template <class T> DEVICE void norm(const NormArgs& a) {
     const float* x = a.x + (size_t)blockIdx.x * a.width;
     T* out = (T*)a.out + (size_t)blockIdx.x * a.width;
-    float mean = 0.0f;
-    if (a.bias) {
-        for (int i = threadIdx.x; i < a.width; i += blockDim.x) mean += x[i];
-        mean = sum_of_block(mean) / a.width;
-    }
-    float squares = 0.0f;
-    for (int i = threadIdx.x; i < a.width; i += blockDim.x) squares += (x[i] - mean) * (x[i] - mean);
-    const float scale = 1.0f / sqrtf(sum_of_block(squares) / a.width + a.epsilon);
+    const Spread spread = spread_of(x, a.width, a.bias != 0, a.epsilon);
     for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
-        const float y = (x[i] - mean) * scale * a.weight[i];
-        out[i] = narrow<T>(a.bias ? y + a.bias[i] : y);
+        out[i] = narrow<T>(normed(x, a.weight, a.bias, spread, i));
     }
 }
 KERNEL(norm_f32, NormArgs, 256) { norm<float>(a); }
