@@ -218,7 +218,7 @@ fn step(ranks: &Ranks, memory: &mut [Memory], slots: &[Slot]) -> Result<f64, Ste
         let start = Instant::now();
         let hidden = ranks.forward(memory, slots)?;
         let wanted = vec![1; hidden.rows()];
-        ranks.highest(memory, &hidden, (&wanted, ranks.config().vocab), &[])?;
+        ranks.highest(memory, &hidden, (&wanted, ranks.config().vocab))?;
         if run >= 3 {
             times.push(start.elapsed().as_secs_f64());
         }

@@ -5,6 +5,7 @@
 //! is written.
 
 mod check;
+mod device;
 mod draw;
 mod resume;
 
@@ -17,7 +18,6 @@ use base::{
     BatchPlan, Bytes, ConstraintError, End, ExecError, Executor, Nanos, RequestId, RowError, RowOutcome,
     SampleSpec, Sampled, Slot, StepOutcome, TokenId,
 };
-use llguidance::toktrie::SimpleVob;
 use rayon::prelude::*;
 
 use crate::constraint::{Constraints, Follow};
@@ -27,7 +27,7 @@ use crate::pool::{PoolError, PoolShape};
 use crate::sample::{highest_wanted, sample, sample_highest};
 use crate::stop::StopText;
 use crate::text::{DecodeState, TokenText};
-use draw::{Asked, Drawn, allowed, draw, draw_rows, pushed};
+use draw::{Asked, Drawn, draw, draw_rows, pushed};
 
 /// Rows whose logits are in memory together: bounds them at a vocabulary's width each.
 const LOGIT_ROWS_MAX: usize = 64;
@@ -132,7 +132,14 @@ impl LocalExecutor {
     /// Samples from hidden states of all their rows, in order.
     fn sample(&mut self, hidden: &Hidden, asked: &[Asked<'_>]) -> Result<Vec<RowOutcome>, StepError> {
         let mut outcomes = Vec::with_capacity(asked.len());
-        if let Some(wanted) = wanted(asked, self.ranks.masks()) {
+        if asked.is_empty() {
+            return Ok(outcomes);
+        }
+        if self.ranks.surveys() {
+            self.sample_on_device(asked, &mut outcomes)?;
+            return Ok(outcomes);
+        }
+        if let Some(wanted) = wanted(asked) {
             self.sample_highest(hidden, asked, &wanted, &mut outcomes)?;
             return Ok(outcomes);
         }
@@ -146,7 +153,7 @@ impl LocalExecutor {
         Ok(outcomes)
     }
 
-    /// Samples slots from their highest logits, `wanted` of each row: of those that their constraints allow.
+    /// Samples slots without a constraint from their highest logits, `wanted` of each row.
     fn sample_highest(
         &mut self,
         hidden: &Hidden,
@@ -155,20 +162,16 @@ impl LocalExecutor {
         outcomes: &mut Vec<RowOutcome>,
     ) -> Result<(), StepError> {
         let ids_end = self.text.ids_end() as usize;
-        let mut follows: Vec<_> = asked.iter().map(|asked| self.follow(asked.request, asked.spec)).collect();
-        let masks: Vec<_> = follows.iter_mut().map(allowed).collect();
-        let bits = mask_bits(asked, &masks, self.ranks.config().vocab);
-        let found = self.ranks.highest(&mut self.memory, hidden, (wanted, ids_end), &bits)?;
+        let found = self.ranks.highest(&mut self.memory, hidden, (wanted, ids_end))?;
         let mut rest = &found[..];
-        for ((asked, mut follow), mask) in asked.iter().zip(follows).zip(masks) {
+        for asked in asked {
+            let mut follow = self.follow(asked.request, asked.spec);
             let (own, behind) = rest.split_at(asked.rows());
             rest = behind;
             let SampleSpec { generation, seed, .. } = asked.spec;
-            let drawn = mask.and_then(|_| {
-                draw_rows(asked, |row, index| {
-                    let token = sample_highest(self.ranks.cpu(), &own[row], generation, (*seed, index))?;
-                    pushed(&mut follow, token, asked.forces)
-                })
+            let drawn = draw_rows(asked, |row, index| {
+                let token = sample_highest(self.ranks.cpu(), &own[row], generation, (*seed, index))?;
+                pushed(&mut follow, token, asked.forces)
             });
             outcomes.push(self.outcome(asked, drawn, follow));
         }
@@ -296,41 +299,15 @@ fn spoiled<'a>(slots: &'a [Slot], rows: &'a [RowOutcome]) -> impl Iterator<Item 
     })
 }
 
-/// How many of its highest logits each row is sampled from; `None` where any row needs all of them. `masks`: the device
-/// leaves out what a constraint forbids; behind a guess nobody knows that yet.
-fn wanted(asked: &[Asked<'_>], masks: bool) -> Option<Vec<usize>> {
+/// How many of its highest logits each row is sampled from; `None` where any row needs all of them.
+fn wanted(asked: &[Asked<'_>]) -> Option<Vec<usize>> {
     let mut rows = Vec::new();
     for asked in asked {
         let generation = &asked.spec.generation;
-        let may = generation.constraint.is_none() || (masks && asked.guesses.is_empty());
-        let wanted = highest_wanted(generation).filter(|_| may)?;
+        let wanted = highest_wanted(generation).filter(|_| generation.constraint.is_none())?;
         rows.extend(std::iter::repeat_n(wanted, asked.rows()));
     }
     Some(rows)
-}
-
-/// Bits of the tokens that each row may draw, over the whole vocabulary; none where no row has a constraint.
-fn mask_bits(
-    asked: &[Asked<'_>],
-    masks: &[Result<Option<Arc<SimpleVob>>, RowError>],
-    vocab: usize,
-) -> Vec<u32> {
-    if !masks.iter().any(|mask| matches!(mask, Ok(Some(_)))) {
-        return Vec::new();
-    }
-    let words = vocab.div_ceil(32);
-    let mut bits = Vec::with_capacity(words * asked.len());
-    for (asked, mask) in asked.iter().zip(masks) {
-        match mask {
-            Ok(Some(mask)) => {
-                let given = &mask.as_slice()[..words.min(mask.as_slice().len())];
-                bits.extend_from_slice(given);
-                bits.resize(bits.len() + words - given.len(), 0);
-            }
-            _ => bits.resize(bits.len() + words * asked.rows(), u32::MAX),
-        }
-    }
-    bits
 }
 
 /// How many of the first slots have their logits in memory together, at least one, and the rows of them.

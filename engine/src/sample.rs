@@ -2,6 +2,7 @@
 
 use base::{Generation, RowError, TokenId};
 
+use crate::decoder::Wish;
 use crate::device::Cpu;
 use crate::device::cpu::{Highest, KEPT_MAX};
 
@@ -55,6 +56,64 @@ pub(crate) fn sample_highest(
     let mut logits: Vec<f32> = kept.iter().map(|(logit, _)| *logit).collect();
     let token = draw(cpu, &mut logits, max, generation, uniform(seed, index));
     Ok(TokenId(token.map_or(best, |token| kept[token].1)))
+}
+
+/// Most of the highest logits that a GPU is asked for.
+const SURVEYED_MAX: usize = 1024;
+
+/// So many hold the nucleus of all but the flattest distributions.
+const NUCLEUS: usize = 256;
+
+/// How a token is drawn from a row of logits that stays on its device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum FromSurvey {
+    /// From its highest logits: [`sample_highest`].
+    Highest,
+    /// From those too, if top-p keeps no others: [`sample_nucleus`].
+    Nucleus,
+    /// From all its tokens by their weights: the device finds the one that [`uniform`] falls on.
+    All,
+    /// Only from logits.
+    Logits,
+}
+
+/// How a token is drawn where logits stay on a device, and what must be known of them.
+pub(crate) fn wish(generation: &Generation) -> (FromSurvey, Wish) {
+    let heat = 1.0 / generation.temperature;
+    match (generation.temperature <= 0.0, generation.top_k, generation.top_p) {
+        (true, ..) => (FromSurvey::Highest, Wish { highest: 1, heat: 0.0 }),
+        (_, Some(k), _) if k as usize <= SURVEYED_MAX => {
+            (FromSurvey::Highest, Wish { highest: (k as usize).max(1), heat: 0.0 })
+        }
+        (_, Some(_), _) => (FromSurvey::Logits, Wish::default()),
+        (_, None, 1.0) => (FromSurvey::All, Wish { highest: 0, heat }),
+        (_, None, _) => (FromSurvey::Nucleus, Wish { highest: NUCLEUS, heat }),
+    }
+}
+
+/// [`sample`] with top-p alone, from a row's highest logits and the sum of all weights, of which the highest's is 1; `None`
+/// where the nucleus holds others as well.
+pub(crate) fn sample_nucleus(
+    cpu: &Cpu,
+    (highest, sum): (&Highest, f64),
+    generation: &Generation,
+    (seed, index): (u64, u32),
+) -> Result<Option<TokenId>, RowError> {
+    let kept = highest.kept().ok_or(RowError::NotANumber)?;
+    let max = kept.first().map_or(0.0, |(logit, _)| *logit);
+    let mut weights: Vec<f32> = kept.iter().map(|(logit, _)| *logit).collect();
+    cpu.exp(&mut weights, max, 1.0 / generation.temperature);
+    let mut tokens: Vec<(f32, u32)> = weights.into_iter().zip(kept.iter().map(|(_, token)| *token)).collect();
+    // Logits apart may have equal weights.
+    tokens.sort_unstable_by(|(x, i), (y, j)| y.total_cmp(x).then(i.cmp(j)));
+    let mut reached = 0.0;
+    let last = tokens.iter().position(|(weight, _)| {
+        reached += f64::from(*weight);
+        reached >= f64::from(generation.top_p) * sum
+    });
+    let Some(last) = last else { return Ok(None) };
+    let nucleus = tokens[..=last].iter().map(|(weight, token)| (*token as usize, *weight));
+    Ok(pick(nucleus, uniform(seed, index)).map(|token| TokenId(token as u32)))
 }
 
 /// The number of the logit that `draw` falls on, of which `max` is the highest; they become weights, the largest 1.
@@ -154,7 +213,7 @@ fn pick(weights: impl Iterator<Item = (usize, f32)> + Clone, draw: f64) -> Optio
 }
 
 /// A number in [0, 1) for output `index` of the row seeded `seed`: SplitMix64 (Steele et al., OOPSLA 2014) as a hash.
-fn uniform(seed: u64, index: u32) -> f64 {
+pub(crate) fn uniform(seed: u64, index: u32) -> f64 {
     const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |z: u64| {
         let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -263,6 +322,33 @@ mod tests {
         assert_eq!(drawn(&both), [false, false, true, false, false]);
         let all = Generation { temperature: 1.0, top_k: Some(9), top_p: 0.999_999, ..Generation::default() };
         assert_eq!(drawn(&all), [true; 5]);
+    }
+
+    #[test]
+    fn a_nucleus_is_drawn_from_the_highest_and_the_sum_as_from_all_logits() {
+        let cpu = cpu();
+        let logits: Vec<f32> = (0..600).map(|token| 6.0 * ((token * token) as f32 * 0.37).sin()).collect();
+        let max = logits.iter().copied().fold(f32::MIN, f32::max);
+        let mut drawn = [0, 0];
+        for (temperature, top_p) in [(0.7, 0.9), (1.3, 0.5), (0.2, 0.999), (5.0, 0.99)] {
+            let generation = Generation { temperature, top_p, ..Generation::default() };
+            let (from, wish) = wish(&generation);
+            assert_eq!((from, wish.highest), (FromSurvey::Nucleus, NUCLEUS));
+            let highest = cpu.highest_of(&logits, wish.highest, logits.len());
+            let sum = logits.iter().map(|logit| f64::from((logit - max) * wish.heat).exp()).sum();
+            for index in 0..100 {
+                let expected =
+                    sample(&cpu, &mut logits.clone(), logits.len(), &generation, (7, index)).expect("sound");
+                match sample_nucleus(&cpu, (&highest, sum), &generation, (7, index)).expect("sound") {
+                    Some(token) => {
+                        assert_eq!(token, expected, "{temperature} {top_p}");
+                        drawn[0] += 1;
+                    }
+                    None => drawn[1] += 1,
+                }
+            }
+        }
+        assert_eq!(drawn, [300, 100], "the flattest has a nucleus of more");
     }
 
     #[test]

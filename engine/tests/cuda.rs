@@ -4,6 +4,10 @@
 mod common;
 #[path = "cuda/emulated.rs"]
 mod emulated;
+#[path = "common/guesses.rs"]
+mod guesses;
+#[path = "cuda/kernels.rs"]
+mod kernels;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,11 +23,12 @@ use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
-use engine::device::cuda::{Buffer, Card, Gpu, GpuError, Grid, cards};
+use engine::device::cuda::{Card, Gpu, GpuError, cards};
 use engine::executor::{LocalExecutor, PoolSettings};
 use engine::parallel::{Memory, Ranks, ShardError, StepError};
 use engine::pool::PoolError;
 use engine::{Keep, Quantize};
+use guesses::check;
 
 const BLOCK: usize = 16;
 const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
@@ -71,7 +76,7 @@ impl Running {
         let logits = self.ranks.logits(&mut self.memory, &hidden, 0..rows)?;
         let wanted: Vec<usize> = (0..rows).map(|row| 1 + row % 3).collect();
         let end = vocab / 2;
-        let highest = self.ranks.highest(&mut self.memory, &hidden, (&wanted, end), &[])?;
+        let highest = self.ranks.highest(&mut self.memory, &hidden, (&wanted, end))?;
         for ((row, wanted), found) in logits.chunks_exact(vocab).zip(&wanted).zip(&highest) {
             let mut order: Vec<usize> = (0..end).collect();
             order.sort_by(|a, b| row[*b].total_cmp(&row[*a]).then(a.cmp(b)));
@@ -100,7 +105,7 @@ fn compare(model: &Synthetic, found: &[Vec<f32>], expected: &[Vec<f32>], on: &st
 }
 
 /// Compares emulated GPUs with the processor.
-fn check(model: &Synthetic, ranks: usize) {
+fn check_logits(model: &Synthetic, ranks: usize) {
     let Some(gpus) = emulated::gpus(ranks) else { return };
     let (expected, found) = (logits(on_cpu(model), model.seed), logits(on_gpus(model, &gpus), model.seed));
     compare(model, &found, &expected, &format!("{ranks} GPUs"));
@@ -111,7 +116,7 @@ fn check(model: &Synthetic, ranks: usize) {
 fn logits_are_the_processors_in_every_family() {
     for family in FAMILIES {
         for dtype in [Dtype::F32, Dtype::Bf16] {
-            check(&Synthetic { dtype, ..Synthetic::tiny(family, 71) }, 1);
+            check_logits(&Synthetic { dtype, ..Synthetic::tiny(family, 71) }, 1);
         }
     }
 }
@@ -121,7 +126,7 @@ fn logits_are_the_processors_on_tensor_cores() {
     for (family, dim) in [(Family::Qwen2, 64), (Family::Llama, 128)] {
         let mut model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 72) };
         model.config.head_dim = dim;
-        check(&model, 1);
+        check_logits(&model, 1);
     }
 }
 
@@ -162,9 +167,9 @@ fn long_contexts_are_the_processors() {
 #[test]
 fn logits_are_the_processors_on_two_and_four_gpus() {
     for family in FAMILIES {
-        check(&Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(family, 73) }, 2);
+        check_logits(&Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(family, 73) }, 2);
     }
-    check(&Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 73) }, 4);
+    check_logits(&Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 73) }, 4);
 }
 
 /// The same on a real card, where there is one: with and without NCCL.
@@ -193,23 +198,23 @@ fn logits_on_a_card_are_the_processors_in_every_family() {
 fn logits_are_the_processors_where_the_head_is_tied_the_window_slides_or_opt_projects() {
     let mut tied = Synthetic::tiny(Family::Qwen2, 74);
     tied.config.tied_head = true;
-    check(&tied, 1);
+    check_logits(&tied, 1);
     let mut sliding = Synthetic::tiny(Family::Mistral, 75);
     sliding.config.sliding_window = Some(23);
-    check(&sliding, 1);
+    check_logits(&sliding, 1);
     let mut on_tensor_cores = Synthetic { dtype: Dtype::Bf16, ..sliding };
     on_tensor_cores.config.head_dim = 64;
-    check(&on_tensor_cores, 1);
+    check_logits(&on_tensor_cores, 1);
     let mut projecting = Synthetic::tiny(Family::Opt, 76);
     projecting.config.embedding = 16;
     projecting.config.norm_first = false;
     projecting.config.final_norm = false;
-    check(&projecting, 1);
-    check(&projecting, 2);
+    check_logits(&projecting, 1);
+    check_logits(&projecting, 2);
     let mut odd = Synthetic::tiny(Family::Llama, 77);
     (odd.config.heads, odd.config.kv_heads, odd.config.head_dim) = (12, 12, 20);
     odd.config.intermediate = 44;
-    check(&odd, 1);
+    check_logits(&odd, 1);
 }
 
 /// Rows of all kinds to their ends: what each says.
@@ -219,9 +224,20 @@ fn texts(mut executor: LocalExecutor) -> Vec<String> {
         Generation::default(),
         Generation { temperature: 0.9, top_k: Some(5), ..Generation::default() },
         Generation { constraint: Some(choice.clone()), ..Generation::default() },
-        Generation { constraint: Some(choice), temperature: 1.2, top_k: Some(3), ..Generation::default() },
+        Generation {
+            constraint: Some(choice.clone()),
+            temperature: 1.2,
+            top_k: Some(3),
+            ..Generation::default()
+        },
         Generation { constraint: Some(Constraint::Integer { low: -50, high: 999 }), ..Generation::default() },
         Generation { temperature: 0.9, top_p: 0.8, ..Generation::default() },
+        Generation { temperature: 1.1, ..Generation::default() },
+        Generation { temperature: 1.1, top_k: Some(100), top_p: 0.9, ..Generation::default() },
+        // More than a device is asked for: from logits.
+        Generation { temperature: 1.1, top_k: Some(2_000), top_p: 0.9, ..Generation::default() },
+        Generation { temperature: 2.0, constraint: Some(choice.clone()), ..Generation::default() },
+        Generation { temperature: 2.0, top_p: 0.95, constraint: Some(choice), ..Generation::default() },
     ];
     let mut blocks = Blocks::default();
     let row = |(id, generation): (u64, Generation)| {
@@ -229,27 +245,24 @@ fn texts(mut executor: LocalExecutor) -> Vec<String> {
         let row = Row::new(id, tokens(90 + id, 9 + 5 * id as usize), 96, BLOCK, &mut blocks);
         Row { generation: Arc::new(generation), ..row }
     };
-    // Rows without a constraint are sampled by themselves first: the last of them needs all its logits.
     let mut rows: Vec<Row> = (0..).zip(generations).map(row).collect();
     let mut said = vec![String::new(); rows.len()];
-    for members in [0..5, 5..6] {
-        let mut live: Vec<usize> = members.collect();
-        let mut computed = vec![0; rows.len()];
-        while !live.is_empty() {
-            let slots = live.iter().map(|at| rows[*at].rest(computed[*at])).collect();
-            live.iter().for_each(|at| computed[*at] = rows[*at].tokens.len());
-            let results = common::step(&mut executor, slots);
-            let mut next = Vec::new();
-            for (at, result) in live.into_iter().zip(results) {
-                let sampled = result.expect("logits are numbers");
-                rows[at].tokens.extend(&sampled.tokens);
-                said[at] += &sampled.text;
-                if sampled.end.is_none() {
-                    next.push(at);
-                }
+    let mut live: Vec<usize> = (0..rows.len()).collect();
+    let mut computed = vec![0; rows.len()];
+    while !live.is_empty() {
+        let slots = live.iter().map(|at| rows[*at].rest(computed[*at])).collect();
+        live.iter().for_each(|at| computed[*at] = rows[*at].tokens.len());
+        let results = common::step(&mut executor, slots);
+        let mut next = Vec::new();
+        for (at, result) in live.into_iter().zip(results) {
+            let sampled = result.expect("logits are numbers");
+            rows[at].tokens.extend(&sampled.tokens);
+            said[at] += &sampled.text;
+            if sampled.end.is_none() {
+                next.push(at);
             }
-            live = next;
         }
+        live = next;
     }
     said
 }
@@ -268,6 +281,34 @@ fn rows_say_what_they_say_on_the_processor_drawn_among_what_their_constraints_al
         let Some(gpus) = emulated::gpus(ranks) else { return };
         let found = texts(executor(on_gpus(&model, &gpus)).expect("the pool fits"));
         assert_eq!(found, expected, "on {ranks} GPUs");
+    }
+}
+
+#[test]
+fn rows_say_the_same_through_guesses() {
+    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 82) };
+    let form = Constraint::Regex("(yes|no)(, (yes|no)){6}".into());
+    let mut blocks = Blocks::default();
+    let row = |id: u64| {
+        let warm = Generation { temperature: 0.9, ignore_end: true, ..Generation::default() };
+        let generation = match id % 5 {
+            0 => Generation { ignore_end: true, ..Generation::default() },
+            1 => Generation { top_k: Some(9), ..warm },
+            2 => Generation { top_p: 0.9, ..warm },
+            3 => warm,
+            _ => Generation { constraint: Some(form.clone()), ..warm },
+        };
+        let row = Row::new(id, tokens(id, 5 + id as usize), 72, BLOCK, &mut blocks);
+        Row { generation: Arc::new(Generation { output_max: TokenCount(30), ..generation }), ..row }
+    };
+    let rows: Vec<Row> = (1..=5).map(row).collect();
+    for count in [1, 2] {
+        let Some(gpus) = emulated::gpus(count) else { return };
+        let load = || executor(on_gpus(&model, &gpus)).expect("the pool fits");
+        let told = check(load, &rows, &format!("{count} GPUs"));
+        let (expected, _) =
+            guesses::run(&mut executor(on_cpu(&model)).expect("it fits"), rows.clone(), &|_, _| Vec::new());
+        assert_eq!(told, expected, "on {count} GPUs");
     }
 }
 
@@ -391,203 +432,6 @@ fn a_step_that_is_too_large_fails_alone_and_smaller_ones_go_on() {
         1,
         "with memory it can be computed"
     );
-}
-
-/// What the kernel `highest` finds in one row of logits: whether it is sound, then logits with their tokens.
-fn highest(
-    gpu: &Arc<dyn Gpu>,
-    logits: &[f32],
-    allowed: Option<&[u32]>,
-    (end, wanted): (usize, usize),
-) -> (bool, Vec<(f32, u32)>) {
-    let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
-    let row: Vec<u32> = logits.iter().map(|logit| logit.to_bits()).collect();
-    let row = Buffer::of(gpu, &bytes(&row)).expect("it fits");
-    let mask = allowed.map(|allowed| Buffer::of(gpu, &bytes(allowed)).expect("it fits"));
-    let out = Buffer::new(gpu, 4 * (1 + 2 * wanted)).expect("it fits");
-    let mask = mask.as_ref().map_or(0, |mask| mask.address().0);
-    let mut args: Vec<u8> =
-        [row.address().0, mask, out.address().0].iter().flat_map(|at| at.to_ne_bytes()).collect();
-    args.extend(bytes(&[logits.len() as u32, end as u32, wanted as u32, 0]));
-    let grid = Grid { blocks: [1, 1], threads: 512, shared: 0 };
-    gpu.launch("highest", grid, &args).expect("it runs");
-    let mut found = vec![0; out.bytes()];
-    gpu.read(out.address(), &mut found).expect("it is there");
-    let found: Vec<u32> = found.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
-    let (values, numbers) = found[1..].split_at(wanted);
-    let kept = values.iter().zip(numbers).map(|(value, number)| (f32::from_bits(*value), *number));
-    (f32::from_bits(found[0]) == 1.0, kept.filter(|(value, _)| value.is_finite()).collect())
-}
-
-#[test]
-fn of_equal_logits_the_lowest_token_comes_first_and_what_may_not_be_drawn_is_left_out() {
-    let Some(gpus) = emulated::gpus(1) else { return };
-    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
-    let mut logits: Vec<f32> = (0..1500).map(|token| -1.0 - (token % 97) as f32).collect();
-    for token in [3, 700, 701, 1400] {
-        logits[token] = 5.0;
-    }
-    let kept = |end, wanted| highest(&gpu, &logits, None, (end, wanted));
-    assert_eq!(kept(1500, 3), (true, vec![(5.0, 3), (5.0, 700), (5.0, 701)]));
-    assert_eq!(kept(1500, 5).1[3..], [(5.0, 1400), (-1.0, 0)]);
-    assert_eq!(kept(701, 3).1, [(5.0, 3), (5.0, 700), (-1.0, 0)], "from token 701 on nothing is drawn");
-    let mut allowed = vec![0; 1500_usize.div_ceil(32)];
-    for token in [40, 700, 1499] {
-        allowed[token / 32] |= 1 << (token % 32);
-    }
-    let (is_sound, found) = highest(&gpu, &logits, Some(&allowed), (1500, 5));
-    assert_eq!((is_sound, found.len()), (true, 3), "{found:?}");
-    assert_eq!(found[0], (5.0, 700));
-    for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        let mut logits = logits.clone();
-        logits[900] = odd;
-        assert!(!highest(&gpu, &logits, Some(&allowed), (600, 1)).0, "{odd} counts wherever it stands");
-    }
-}
-
-/// Runs a kernel on `rows` rows with these buffers and numbers.
-fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buffer>], numbers: &[u32]) {
-    let address = |buffer: &Option<&Buffer>| buffer.map_or(0, |buffer| buffer.address().0).to_ne_bytes();
-    let mut args: Vec<u8> = buffers.iter().flat_map(address).collect();
-    args.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
-    args.resize(args.len().next_multiple_of(8), 0);
-    let grid = Grid { blocks: [rows as u32, 1], threads: 256, shared: 0 };
-    gpu.launch(kernel, grid, &args).expect("it runs");
-}
-
-fn floats(gpu: &Arc<dyn Gpu>, numbers: &[f32]) -> Buffer {
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
-    Buffer::of(gpu, &bytes).expect("it fits")
-}
-
-fn read_floats(gpu: &Arc<dyn Gpu>, buffer: &Buffer) -> Vec<f32> {
-    let mut bytes = vec![0; buffer.bytes()];
-    gpu.read(buffer.address(), &mut bytes).expect("it is there");
-    bytes.as_chunks::<4>().0.iter().map(|number| f32::from_ne_bytes(*number)).collect()
-}
-
-/// Numbers of `rows` rows of eight-bit floats under their scales.
-fn read_eighths(gpu: &Arc<dyn Gpu>, (numbers, scales): (&Buffer, &Buffer)) -> Vec<f32> {
-    let (mut bits, scales) = (vec![0; numbers.bytes()], read_floats(gpu, scales));
-    gpu.read(numbers.address(), &mut bits).expect("it is there");
-    let width = bits.len() / scales.len();
-    let number = |(at, bits): (usize, &u8)| float8::F8E4M3::from_bits(*bits).to_f32() * scales[at / width];
-    bits.iter().enumerate().map(number).collect()
-}
-
-/// The eight-bit floats of a row are this row, each to an eighth of itself or of the least that the row can show.
-fn assert_eighths(found: &[f32], expected: &[f32], width: usize) {
-    assert_eq!(found.len(), expected.len());
-    for (found, expected) in found.chunks(width).zip(expected.chunks(width)) {
-        let most = expected.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
-        for (found, expected) in found.iter().zip(expected) {
-            let bound = (expected.abs() / 15.0).max(most / 448.0 / 500.0);
-            assert!((found - expected).abs() <= bound, "{found} for {expected}");
-        }
-    }
-}
-
-#[test]
-fn sums_of_eight_bit_floats_become_numbers_by_both_scales() {
-    let Some(gpus) = emulated::gpus(1) else { return };
-    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
-    let (rows, width) = (3, 300);
-    let wave = |scale: f32, count: usize| -> Vec<f32> {
-        (0..count).map(|at| scale * ((at * at) as f32 * 0.37).sin()).collect()
-    };
-    let (sums, before) = (wave(50.0, rows * width), wave(2.0, rows * width));
-    let (row_scales, bias) = ([0.5, 4.0, 0.01], wave(0.3, width));
-    let scales: Vec<f32> = (0..width).map(|output| 0.01 * (1 + output % 7) as f32).collect();
-    let number = |at: usize| sums[at] * row_scales[at / width] * scales[at % width] + bias[at % width];
-    let all: Vec<f32> = (0..rows * width).map(number).collect();
-    let [sums, row_scales, scales, bias] =
-        [&sums[..], &row_scales, &scales, &bias].map(|numbers| floats(&gpu, numbers));
-    let with = [&sums, &row_scales, &scales, &bias].map(Some);
-    for adds in [0, 1] {
-        let out = floats(&gpu, &before);
-        launch(&gpu, "scale_f32", rows, &[&with[..], &[Some(&out)]].concat(), &[width as u32, adds]);
-        for ((found, number), before) in read_floats(&gpu, &out).iter().zip(&all).zip(&before) {
-            let expected = number + if adds == 1 { *before } else { 0.0 };
-            assert!((found - expected).abs() < 1e-5, "{found} for {expected}");
-        }
-    }
-    // Gated: the first half of each row opens the second; without gates what is below 0 goes.
-    for is_gated in [0, 1] {
-        let inner = if is_gated == 1 { width / 2 } else { width };
-        let to = Buffer::new(&gpu, rows * inner).expect("it fits");
-        let buffers = [&with[..], &[Some(&to), Some(&row_scales)]].concat();
-        let before = read_floats(&gpu, &row_scales);
-        launch(&gpu, "activate_e4m3", rows, &buffers, &[inner as u32, is_gated]);
-        let activated = |at: usize| match is_gated {
-            1 => {
-                let gate = all[at / inner * width + at % inner];
-                gate / (1.0 + (-gate).exp()) * all[at / inner * width + inner + at % inner]
-            }
-            _ => all[at].max(0.0),
-        };
-        let expected: Vec<f32> = (0..rows * inner).map(activated).collect();
-        assert_eighths(&read_eighths(&gpu, (&to, &row_scales)), &expected, inner);
-        // The scales of what was read have given way to those of what was written.
-        let bytes: Vec<u8> = before.iter().flat_map(|scale| scale.to_ne_bytes()).collect();
-        gpu.write(row_scales.address(), &bytes).expect("it is written");
-    }
-}
-
-#[test]
-fn a_norm_in_eight_bits_is_the_norm_rounded() {
-    let Some(gpus) = emulated::gpus(1) else { return };
-    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
-    let (rows, width) = (2, 290);
-    let x: Vec<f32> =
-        (0..rows * width).map(|at| (at as f32 * 0.7).cos() * (1 + at / width * 90) as f32).collect();
-    let weight: Vec<f32> = (0..width).map(|at| 1.0 + (at % 5) as f32).collect();
-    let [x, weight, bias] = [&x, &weight, &vec![0.25; width]].map(|numbers| floats(&gpu, numbers));
-    let epsilon = 1e-5_f32.to_bits();
-    for bias in [None, Some(&bias)] {
-        let whole = Buffer::new(&gpu, rows * width * 4).expect("it fits");
-        let from = [Some(&x), Some(&weight), bias];
-        launch(&gpu, "norm_f32", rows, &[&from[..], &[Some(&whole)]].concat(), &[width as u32, epsilon]);
-        let to = Buffer::new(&gpu, rows * width).expect("it fits");
-        let scales = Buffer::new(&gpu, rows * 4).expect("it fits");
-        let buffers = [&from[..], &[Some(&to), Some(&scales)]].concat();
-        launch(&gpu, "norm_e4m3", rows, &buffers, &[width as u32, epsilon]);
-        assert_eighths(&read_eighths(&gpu, (&to, &scales)), &read_floats(&gpu, &whole), width);
-    }
-}
-
-/// What the kernel `quantize_f32` makes of a row: its scale, and the numbers' bits.
-fn quantized(gpu: &Arc<dyn Gpu>, row: &[f32]) -> (f32, Vec<u8>) {
-    let from = floats(gpu, row);
-    let (to, scale) = (Buffer::new(gpu, row.len()).expect("it fits"), Buffer::new(gpu, 4).expect("it fits"));
-    launch(gpu, "quantize_f32", 1, &[&from, &to, &scale].map(Some), &[row.len() as u32]);
-    let mut numbers = vec![0; row.len()];
-    gpu.read(to.address(), &mut numbers).expect("it is there");
-    (read_floats(gpu, &scale)[0], numbers)
-}
-
-#[test]
-fn eight_bit_floats_are_the_nearest_and_a_row_has_its_scale() {
-    let Some(gpus) = emulated::gpus(1) else { return };
-    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
-    // All there are, what lies between each two, and a little to either side of that.
-    let exact = |bits: u8| float8::F8E4M3::from_bits(bits).to_f32();
-    let mut numbers = vec![448.0];
-    for bits in 0..0x7e {
-        let between = (exact(bits) + exact(bits + 1)) / 2.0;
-        numbers.extend([exact(bits), between, between.next_down(), between.next_up()]);
-    }
-    numbers.extend(numbers.clone().iter().map(|number| -number));
-    let (scale, bits) = quantized(&gpu, &numbers);
-    assert_eq!(scale, 1.0);
-    for (number, bits) in numbers.iter().zip(bits) {
-        assert_eq!(exact(bits), float8::F8E4M3::from_f32(*number).to_f32(), "{number}");
-    }
-    let (scale, bits) = quantized(&gpu, &[0.1, -0.05, 0.0, 3e-6]);
-    assert_eq!((scale, exact(bits[0]), exact(bits[1]), bits[2]), (0.1 / 448.0, 448.0, -224.0, 0));
-    assert_eq!(exact(bits[3]), 0.013_671_875, "of the small ones");
-    assert_eq!(quantized(&gpu, &[0.0; 300]), (0.0, vec![0; 300]));
-    let (_, odd) = quantized(&gpu, &[1.0, f32::NAN]);
-    assert_eq!((exact(odd[0]), exact(odd[1]).is_nan()), (448.0, true));
 }
 
 /// Models whose weights can be in eight bits, and on how many ranks.

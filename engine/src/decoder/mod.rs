@@ -24,7 +24,7 @@ use crate::pool::{Cell, KvPool};
 use crate::rope::{Angles, Rope};
 use crate::settings::KvFormat;
 
-pub use gpu::{GpuDecoder, GpuLoadError, GpuMemory};
+pub use gpu::{GpuDecoder, GpuLoadError, GpuMemory, Pick, Survey, Wish};
 pub use load::LoadOptions;
 
 /// A model, or a rank of one, with its weights, ready to run.

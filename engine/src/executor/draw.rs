@@ -27,6 +27,11 @@ impl Asked<'_> {
         1 + self.guesses.len()
     }
 
+    /// Whether its output must keep a constraint.
+    pub(super) fn is_constrained(&self) -> bool {
+        self.spec.generation.constraint.is_some()
+    }
+
     /// Tokens that the output may still take.
     pub(super) fn left(&self) -> usize {
         let SampleSpec { generation, output_index, .. } = self.spec;

@@ -9,11 +9,13 @@ mod collective;
 mod ranks;
 mod shard;
 mod shared;
+mod survey;
 mod watchdog;
 
 pub use collective::{Alone, Broken, Collective};
 pub use ranks::{Hidden, Memory, Ranks};
 pub use shard::ShardError;
+pub use survey::Surveyed;
 
 use crate::device::cuda::GpuError;
 

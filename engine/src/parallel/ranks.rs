@@ -14,7 +14,7 @@ use super::shared::Group;
 use super::watchdog::Watchdog;
 use super::{ShardError, StepError};
 use crate::checkpoint::{ModelConfig, WeightSource};
-use crate::decoder::{Decoder, GpuDecoder, GpuMemory, LoadOptions, Workspace};
+use crate::decoder::{Decoder, GpuDecoder, GpuMemory, LoadOptions, Wish, Workspace};
 use crate::device::Cpu;
 use crate::device::cpu::Highest;
 use crate::device::cuda::{Element, Gpu, GpuError};
@@ -149,13 +149,17 @@ impl Rank {
         memory: &mut Memory,
         hidden: &Hidden,
         (wanted, end): (&[usize], usize),
-        allowed: &[u32],
     ) -> Result<Vec<Highest>, StepError> {
         match (self, &mut memory.0) {
             (Self::Cpu(decoder), Kind::Cpu(memory)) => {
                 Ok(decoder.highest(&hidden.states, (wanted, end), &mut memory.work)?)
             }
-            (Self::Gpu(decoder), Kind::Gpu(memory)) => Ok(decoder.highest(memory, (wanted, end), allowed)?),
+            (Self::Gpu(decoder), Kind::Gpu(memory)) => {
+                let wish = |wanted: &usize| Wish { highest: *wanted, heat: 0.0 };
+                let wishes: Vec<Wish> = wanted.iter().map(wish).collect();
+                let found = decoder.survey(memory, (&wishes, end), &[])?;
+                Ok(found.into_iter().map(|survey| survey.highest).collect())
+            }
             _ => unreachable!("a rank's memory is its device's"),
         }
     }
@@ -349,31 +353,28 @@ impl Ranks {
         hidden: &Hidden,
         rows: Range<usize>,
     ) -> Result<Vec<f32>, StepError> {
-        let mut parts = self.together(memory, |rank, memory| rank.logits(memory, hidden, rows.clone()))?;
+        let parts = self.together(memory, |rank, memory| rank.logits(memory, hidden, rows.clone()))?;
+        Ok(self.whole(parts, rows.len()))
+    }
+
+    /// Logits of `rows` rows over the whole vocabulary, from what each rank has of them.
+    pub(super) fn whole(&self, mut parts: Vec<Vec<f32>>, rows: usize) -> Vec<f32> {
         if parts.len() == 1 || !self.ranks[0].is_partial() {
-            return Ok(parts.swap_remove(0));
+            return parts.swap_remove(0);
         }
         let vocab = self.ranks[0].config().vocab;
         let row = |row: usize| parts.iter().flat_map(move |part| &part[row * vocab..][..vocab]);
-        Ok((0..rows.len()).flat_map(row).copied().collect())
+        (0..rows).flat_map(row).copied().collect()
     }
 
-    /// Whether [`Self::highest`] takes notice of masks.
-    pub fn masks(&self) -> bool {
-        self.ranks[0].gpu().is_some()
-    }
-
-    /// The highest logits of a step's rows: [`Decoder::highest`]. `allowed`: bits of tokens that are looked at,
-    /// `[rows, vocabulary / 32]`; none: all are. Only where [`Self::masks`].
+    /// The highest logits of a step's rows: [`Decoder::highest`].
     pub fn highest(
         &self,
         memory: &mut [Memory],
         hidden: &Hidden,
         (wanted, end): (&[usize], usize),
-        allowed: &[u32],
     ) -> Result<Vec<Highest>, StepError> {
-        let one = |rank: &Rank, memory: &mut Memory| rank.highest(memory, hidden, (wanted, end), allowed);
-        let found = self.together(memory, one)?;
+        let found = self.together(memory, |rank, memory| rank.highest(memory, hidden, (wanted, end)))?;
         let mut parts = found.into_iter();
         let mut whole = parts.next().expect("a model has a rank");
         for part in parts.filter(|_| self.ranks[0].is_partial()) {
@@ -415,6 +416,18 @@ impl Ranks {
             Some(own) => Err(own.clone()),
             None => results.into_iter().collect(),
         }
+    }
+
+    /// The same where the ranks are GPUs; each is told its number.
+    pub(super) fn together_on_gpus<T: Send>(
+        &self,
+        memory: &mut [Memory],
+        work: impl Fn(usize, &GpuDecoder, &mut GpuMemory) -> Result<T, GpuError> + Sync,
+    ) -> Result<Vec<T>, StepError> {
+        self.together(memory, |rank, memory| match (rank, &mut memory.0) {
+            (Rank::Gpu(decoder), Kind::Gpu(memory)) => Ok(work(decoder.gpu().rank(), decoder, memory)?),
+            _ => unreachable!("only asked of GPUs"),
+        })
     }
 
     /// Frees whoever waits for a rank that will not come.

@@ -115,6 +115,13 @@ template <class T> DEVICE T from_lane(T x, int other) {
     return y;
 }
 
+// Fibers take turns at barriers alone.
+DEVICE int add_to(int* at, int x) {
+    const int before = *at;
+    *at += x;
+    return before;
+}
+
 DEVICE void copy_later(void* to, const void* from, bool is_there) {
     // Both ends must be aligned, as on a GPU.
     if ((uintptr_t)to % 16 || (is_there && (uintptr_t)from % 16)) {
@@ -175,7 +182,7 @@ DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #include "eighths.cuh"
 #include "attention.cuh"
 #include "tensor_core.cuh"
-#include "highest.cuh"
+#include "sampling.cuh"
 
 namespace emulated {
 

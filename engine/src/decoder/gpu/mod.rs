@@ -6,6 +6,7 @@
 
 mod launches;
 mod load;
+mod survey;
 mod tables;
 mod work;
 
@@ -18,11 +19,11 @@ use crate::attention::plan::AttentionPlan;
 use crate::checkpoint::ModelConfig;
 use crate::checkpoint::config::{Norm as NormKind, Position};
 use crate::device::Cpu;
-use crate::device::cpu::Highest;
 use crate::device::cuda::{Address, Args, Buffer, Element, Gpu, GpuError, Graph, Grid, HostBuffer};
 use crate::pool::PoolShape;
 use crate::rope::{Angles, Rope};
 pub use load::GpuLoadError;
+pub use survey::{Pick, Survey, Wish};
 use tables::{FLAT_ROWS, Heads, Step, TALL_ROWS};
 use work::Work;
 
@@ -414,78 +415,6 @@ impl GpuDecoder {
             Some(project) => self.linear(project, work, (to, work.hidden()), rows, (self.element, false)),
             None => Ok(()),
         }
-    }
-
-    /// Writes logits of `rows` hidden states from number `first` on, of this rank's vocabulary.
-    fn compute_logits(
-        &self,
-        memory: &mut GpuMemory,
-        (first, rows): (usize, usize),
-    ) -> Result<Address, GpuError> {
-        let width = self.config.embedding * self.element.bytes();
-        let vocab = self.config.vocab;
-        let logits = memory.work.fit_logits(&self.gpu, rows * vocab * size_of::<f32>())?;
-        let hidden = memory.work.hidden().at(first * width);
-        self.linear(&self.head, &memory.work, (hidden, logits), rows, (Element::F32, false))?;
-        Ok(logits)
-    }
-
-    /// Logits `[rows, vocab]`, of this rank's vocabulary, of the hidden states that [`Self::forward`] kept.
-    pub fn logits(
-        &self,
-        memory: &mut GpuMemory,
-        (first, rows): (usize, usize),
-    ) -> Result<Vec<f32>, GpuError> {
-        let logits = self.compute_logits(memory, (first, rows))?;
-        self.read(logits, rows * self.config.vocab)
-    }
-
-    /// The highest of this rank's logits of each row that [`Self::forward`] kept, as many as `wanted` says; tokens from
-    /// `end` on are not among them. `allowed`: bits of those that are, `[rows, vocabulary / 32]`, none where all are.
-    pub fn highest(
-        &self,
-        memory: &mut GpuMemory,
-        (wanted, end): (&[usize], usize),
-        allowed: &[u32],
-    ) -> Result<Vec<Highest>, GpuError> {
-        let vocab = self.config.vocab;
-        let end = end.saturating_sub(self.gpu.rank() * vocab).min(vocab);
-        let most = wanted.iter().copied().max().unwrap_or(0);
-        let logits = self.compute_logits(memory, (0, wanted.len()))?;
-        let stride = 1 + 2 * most;
-        let out = memory.work.fit_highest(&self.gpu, wanted.len() * stride * size_of::<f32>())?;
-        let mask = (!allowed.is_empty())
-            .then(|| self.write_mask(&mut memory.work, allowed, wanted.len()))
-            .transpose()?;
-        let args = Args::new([Some(logits), mask, Some(out)]).numbers(&[vocab, end, most]);
-        self.launch("highest", None, Grid::rows(wanted.len(), 512), args)?;
-        let found = self.read(out, wanted.len() * stride)?;
-        let first = self.gpu.rank() * vocab;
-        let rows = found.chunks_exact(stride).zip(wanted);
-        Ok(rows.map(|(row, wanted)| Highest::read(*wanted, row, first)).collect())
-    }
-
-    /// Writes this rank's part of masks over the whole vocabulary, one a row.
-    fn write_mask(&self, work: &mut Work, allowed: &[u32], rows: usize) -> Result<Address, GpuError> {
-        let (vocab, first) = (self.config.vocab, self.gpu.rank() * self.config.vocab);
-        let mut bytes = Vec::with_capacity(rows * vocab.div_ceil(32) * size_of::<u32>());
-        for row in allowed.chunks_exact(allowed.len() / rows) {
-            let word = |at: usize| row.get(at).copied().unwrap_or(0);
-            for bit in (first..first + vocab).step_by(32) {
-                // A rank's first token may lie anywhere in a word.
-                let both = u64::from(word(bit / 32)) | u64::from(word(bit / 32 + 1)) << 32;
-                bytes.extend(((both >> (bit % 32)) as u32).to_ne_bytes());
-            }
-        }
-        let mask = work.fit_mask(&self.gpu, bytes.len())?;
-        self.gpu.write(mask, &bytes)?;
-        Ok(mask)
-    }
-
-    fn read(&self, from: Address, count: usize) -> Result<Vec<f32>, GpuError> {
-        let mut bytes = vec![0; count * size_of::<f32>()];
-        self.gpu.read(from, &mut bytes)?;
-        Ok(bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect())
     }
 }
 

@@ -7,9 +7,15 @@ use crate::device::cuda::{Address, Buffer, Gpu, GpuError};
 
 /// A buffer that grows.
 #[derive(Default)]
-struct Growing(Option<Buffer>);
+pub(super) struct Growing(Option<Buffer>);
 
 impl Growing {
+    /// Has room for `bytes`; where.
+    pub(super) fn room(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Address, GpuError> {
+        self.fit(gpu, bytes)?;
+        Ok(self.address())
+    }
+
     /// Has room for `bytes`; whether its address is another than before.
     fn fit(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<bool, GpuError> {
         if self.0.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes) {
@@ -21,7 +27,7 @@ impl Growing {
         Ok(true)
     }
 
-    fn address(&self) -> Address {
+    pub(super) fn address(&self) -> Address {
         self.0.as_ref().map_or(Address(0), Buffer::address)
     }
 }
@@ -33,9 +39,8 @@ macro_rules! pieces {
         #[derive(Default)]
         pub(super) struct Work {
             $($name: Growing,)*
-            logits: Growing,
-            highest: Growing,
-            mask: Growing,
+            /// Logits of rows that sample, and what is looked for in them.
+            pub(super) sampling: Sampling,
         }
 
         /// Bytes of each piece.
@@ -91,22 +96,15 @@ pieces! {
     hidden,
 }
 
-impl Work {
-    /// Room for logits.
-    pub(super) fn fit_logits(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Address, GpuError> {
-        self.logits.fit(gpu, bytes)?;
-        Ok(self.logits.address())
-    }
-
-    /// Room for the bits of tokens that may be drawn.
-    pub(super) fn fit_mask(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Address, GpuError> {
-        self.mask.fit(gpu, bytes)?;
-        Ok(self.mask.address())
-    }
-
-    /// Room for the highest of them.
-    pub(super) fn fit_highest(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Address, GpuError> {
-        self.highest.fit(gpu, bytes)?;
-        Ok(self.highest.address())
-    }
+/// Memory of sampling, which no recorded step holds the addresses of.
+#[derive(Default)]
+pub(super) struct Sampling {
+    /// `[rows, vocabulary]`, single precision.
+    pub(super) logits: Growing,
+    /// Bits of tokens that may be drawn.
+    pub(super) mask: Growing,
+    /// What is asked of each row.
+    pub(super) asked: Growing,
+    /// What was found.
+    pub(super) found: Growing,
 }

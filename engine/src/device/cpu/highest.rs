@@ -48,12 +48,11 @@ impl Highest {
         }
     }
 
-    /// From what a GPU found: whether all outputs are sound, outputs, then as many numbers' bits, counted from `first`.
-    pub(crate) fn read(wanted: usize, row: &[f32], first: usize) -> Self {
-        let (values, numbers) = row[1..].split_at((row.len() - 1) / 2);
-        let found = values.iter().zip(numbers).filter(|(value, _)| value.is_finite()).take(wanted);
-        let kept = found.map(|(value, number)| (*value, first as u32 + number.to_bits())).collect();
-        Self { wanted, kept, is_sound: row[0] == 1.0 }
+    /// From what was found elsewhere: at most `wanted` outputs with their numbers, in any order.
+    pub(crate) fn gathered(wanted: usize, is_sound: bool, mut kept: Vec<(f32, u32)>) -> Self {
+        // Both zeros are the same.
+        kept.sort_unstable_by(|(x, i), (y, j)| (y + 0.0).total_cmp(&(x + 0.0)).then(i.cmp(j)));
+        Self { wanted, kept, is_sound }
     }
 
     /// Takes those of outputs that all have higher numbers.

@@ -10,7 +10,7 @@ pub fn source() -> String {
         include_str!("kernels/eighths.cuh"),
         include_str!("kernels/attention.cuh"),
         include_str!("kernels/tensor_core.cuh"),
-        include_str!("kernels/highest.cuh"),
+        include_str!("kernels/sampling.cuh"),
     ]
     .concat()
 }

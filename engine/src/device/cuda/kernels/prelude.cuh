@@ -35,6 +35,9 @@ DEVICE u32 pack(float low, float high) {
 
 template <class T> DEVICE T from_lane(T x, int other) { return __shfl_xor_sync(0xffffffffu, x, other); }
 
+// Adds to a number that a block's threads share; what it was before.
+DEVICE int add_to(int* at, int x) { return atomicAdd(at, x); }
+
 // Copies 16 bytes from global to shared memory behind the reader's back; zeros where `is_there` is false.
 DEVICE void copy_later(void* to, const void* from, bool is_there) {
     u32 at = (u32)__cvta_generic_to_shared(to);

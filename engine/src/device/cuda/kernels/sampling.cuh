@@ -1,0 +1,248 @@
+// What a draw needs of a row of logits, found where they are: the highest of them, or the sum of all tokens' weights, and
+// then the token that a draw falls on. One block of threads a row.
+
+// What is wanted of a row.
+struct Wish {
+    int highest; // so many of them
+    float heat;  // one over the temperature of its weights; 0: they are not added up
+};
+
+// Tokens that may be drawn.
+struct Allowed {
+    const u32* bits; // [rows][ceil(vocabulary / 32)], or null: all
+    int vocabulary;
+    int end; // tokens from here on may not be drawn
+};
+
+struct SurveyArgs {
+    const float* logits; // [rows, vocabulary]
+    const u32* allowed;
+    const Wish* wishes; // [rows]
+    u32* out;           // [rows][4 + 2 most]: Found, then logits' bits, then their tokens, in any order
+    int vocabulary;
+    int end;
+    int most;
+};
+
+struct Found {
+    u32 is_sound; // all logits are finite
+    float max;    // of those that may be drawn; minus infinity: there are none
+    double sum;   // of their weights, the highest's being 1
+};
+
+DEVICE bool is_finite(float x) { return (to_bits(x) & 0x7f800000u) != 0x7f800000u; }
+
+// Whether token `i` of logit `x` may be drawn.
+DEVICE bool is_allowed(const Allowed& a, const u32* bits, int i, float x) {
+    return i < a.end && is_finite(x) && (!bits || (bits[i / 32] >> (i % 32) & 1));
+}
+
+// Numbers in the order of floats, both zeros being the same.
+DEVICE u32 order_of(float x) {
+    const u32 bits = to_bits(x + 0.0f);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// Whether logit `x` of token `i` stands before logit `y` of token `j`.
+DEVICE bool precedes(float x, int i, float y, int j) { return x > y || (x == y && i < j); }
+
+#define NO_TOKEN 0x7fffffff
+#define NOTHING from_bits(0xff800000u) // minus infinity: below all logits
+
+struct Leader {
+    float logit;
+    int token;
+};
+
+// The first of a block's threads' leaders, given to all of them.
+DEVICE Leader first_of_block(Leader own) {
+    SHARED(float, logits, 32);
+    SHARED(int, tokens, 32);
+    for (int other = 16; other > 0; other /= 2) {
+        const float x = from_lane(own.logit, other);
+        const int i = from_lane(own.token, other);
+        if (precedes(x, i, own.logit, own.token)) own = {x, i};
+    }
+    __syncthreads(); // whoever still reads earlier ones
+    if (threadIdx.x % 32 == 0) {
+        logits[threadIdx.x / 32] = own.logit;
+        tokens[threadIdx.x / 32] = own.token;
+    }
+    __syncthreads();
+    for (int warp = 0; warp < (int)blockDim.x / 32; warp++) {
+        if (precedes(logits[warp], tokens[warp], own.logit, own.token)) own = {logits[warp], tokens[warp]};
+    }
+    return own;
+}
+
+DEVICE double sum_of_warp(double x) {
+    for (int other = 16; other > 0; other /= 2) x += from_lane(x, other);
+    return x;
+}
+
+// Weights of tokens `from` to `to`, added up by the lanes of a warp.
+DEVICE double weights_of(const float* logits, const Allowed& a, const u32* bits, float max, float heat, int from, int to) {
+    double sum = 0.0;
+    for (int i = from + threadIdx.x % 32; i < to; i += 32) {
+        if (is_allowed(a, bits, i, logits[i])) sum += expf((logits[i] - max) * heat);
+    }
+    return sum_of_warp(sum);
+}
+
+// Tokens `from` to `to` fall to the warps of a block in stretches of this length.
+DEVICE int stretch(int from, int to) {
+    const int warps = blockDim.x / 32;
+    return (to - from + 32 * warps - 1) / (32 * warps) * 32;
+}
+
+// The `wanted` highest, in any order, by four looks at a byte of their order each: how many begin like the last of them.
+DEVICE void write_highest(const float* logits, const Allowed& a, const u32* bits, int wanted, u32* values, u32* tokens) {
+    SHARED(int, counts, 256);
+    SHARED(int, place, 1);
+    u32 known = 0, mask = 0;
+    int left = wanted;
+    bool are_fewer = false; // than are wanted
+    for (int shift = 24; shift >= 0 && !are_fewer; shift -= 8) {
+        __syncthreads();
+        for (int i = threadIdx.x; i < 256; i += blockDim.x) counts[i] = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
+            const u32 order = order_of(logits[i]);
+            if (is_allowed(a, bits, i, logits[i]) && (order & mask) == known) add_to(&counts[order >> shift & 255], 1);
+        }
+        __syncthreads();
+        int byte = 255, above = 0;
+        while (byte >= 0 && above + counts[byte] < left) above += counts[byte--];
+        are_fewer = byte < 0; // only at the first look
+        if (!are_fewer) {
+            left -= above;
+            known |= (u32)byte << shift;
+            mask |= 255u << shift;
+        }
+    }
+    // All above the last, then of its equals the `left` first.
+    __syncthreads();
+    if (threadIdx.x == 0) place[0] = 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
+        if (is_allowed(a, bits, i, logits[i]) && (are_fewer || order_of(logits[i]) > known)) {
+            const int at = add_to(place, 1);
+            values[at] = to_bits(logits[i]);
+            tokens[at] = (u32)i;
+        }
+    }
+    __syncthreads();
+    int at = place[0], last = -1;
+    for (; !are_fewer && left > 0; left--, at++) {
+        Leader own = {NOTHING, NO_TOKEN};
+        for (int i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
+            if (i > last && i < own.token && order_of(logits[i]) == known && is_allowed(a, bits, i, logits[i])) {
+                own = {logits[i], i};
+            }
+        }
+        const Leader next = first_of_block(own);
+        if (threadIdx.x == 0) {
+            values[at] = to_bits(next.logit);
+            tokens[at] = (u32)next.token;
+        }
+        last = next.token;
+    }
+    for (int i = at + threadIdx.x; i < wanted; i += blockDim.x) values[i] = to_bits(NOTHING);
+}
+
+KERNEL(survey, SurveyArgs, 512) {
+    SHARED(int, odd, 1);
+    SHARED(double, sums, 32);
+    const Allowed allowed = {a.allowed, a.vocabulary, a.end};
+    const float* logits = a.logits + (size_t)blockIdx.x * a.vocabulary;
+    const u32* bits = a.allowed ? a.allowed + (size_t)blockIdx.x * ((a.vocabulary + 31) / 32) : 0;
+    const Wish wish = a.wishes[blockIdx.x];
+    u32* out = a.out + (size_t)blockIdx.x * (4 + 2 * a.most);
+    u32 *values = out + 4, *tokens = values + a.most;
+    if (threadIdx.x == 0) odd[0] = 0;
+    __syncthreads();
+    Leader own = {NOTHING, NO_TOKEN};
+    bool is_odd = false;
+    for (int i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
+        const float x = logits[i];
+        is_odd |= !is_finite(x);
+        if (is_allowed(allowed, bits, i, x) && precedes(x, i, own.logit, own.token)) own = {x, i};
+    }
+    if (is_odd) odd[0] = 1;
+    const Leader leader = first_of_block(own);
+    double sum = 0.0;
+    if (wish.heat > 0.0f) {
+        const int warp = threadIdx.x / 32, length = stretch(0, a.vocabulary), from = warp * length;
+        sum = weights_of(logits, allowed, bits, leader.logit, wish.heat, from, smaller(from + length, a.vocabulary));
+        if (threadIdx.x % 32 == 0) sums[warp] = sum;
+        __syncthreads();
+        sum = 0.0;
+        for (int other = 0; other < (int)blockDim.x / 32; other++) sum += sums[other];
+    }
+    if (threadIdx.x == 0) {
+        *(Found*)out = {odd[0] ? 0u : 1u, leader.logit, sum};
+        if (wish.highest == 1) {
+            values[0] = to_bits(leader.logit);
+            tokens[0] = (u32)leader.token;
+        }
+    }
+    if (wish.highest > 1) write_highest(logits, allowed, bits, wish.highest, values, tokens);
+}
+
+// A draw that falls into a row.
+struct Pick {
+    int row;
+    float heat;
+    float max;
+    int unused;
+    double target; // weights before the token that is drawn are at most this
+};
+
+struct PickArgs {
+    const float* logits; // [rows, vocabulary]
+    const u32* allowed;
+    const Pick* picks;
+    int* out; // [picks] tokens; -1: none has any weight
+    int vocabulary;
+    int end;
+};
+
+// The token at which the running sum of weights passes the target; the last that has any, where rounding lets it fall short.
+KERNEL(pick, PickArgs, 512) {
+    SHARED(double, sums, 32);
+    const Pick pick = a.picks[blockIdx.x];
+    const Allowed allowed = {a.allowed, a.vocabulary, a.end};
+    const float* logits = a.logits + (size_t)pick.row * a.vocabulary;
+    const u32* bits = a.allowed ? a.allowed + (size_t)pick.row * ((a.vocabulary + 31) / 32) : 0;
+    const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
+    int from = 0, to = a.vocabulary;
+    double before = 0.0;
+    while (to - from > 64) {
+        const int length = stretch(from, to), own = from + warp * length;
+        const double sum = weights_of(logits, allowed, bits, pick.max, pick.heat, own, smaller(own + length, to));
+        __syncthreads(); // whoever still reads earlier ones
+        if (threadIdx.x % 32 == 0) sums[warp] = sum;
+        __syncthreads();
+        int chosen = 0;
+        double until = before, start = before;
+        for (int other = 0; other < warps && until <= pick.target; other++) {
+            if (sums[other] > 0.0) {
+                chosen = other;
+                start = until;
+            }
+            until += sums[other];
+        }
+        before = start;
+        from += chosen * length;
+        to = smaller(from + length, to);
+    }
+    if (threadIdx.x != 0) return;
+    int last = -1;
+    for (int i = from; i < to && before <= pick.target; i++) {
+        if (!is_allowed(allowed, bits, i, logits[i])) continue;
+        const float weight = expf((logits[i] - pick.max) * pick.heat);
+        if (weight > 0.0f) last = i;
+        before += weight;
+    }
+    a.out[blockIdx.x] = last;
+}

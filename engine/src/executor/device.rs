@@ -1,0 +1,162 @@
+//! Sampling where logits stay on their device: it is asked for what each row's draw needs of them, in one look at all rows.
+
+use std::sync::Arc;
+
+use base::{RowError, RowOutcome, SampleSpec, TokenId};
+use llguidance::toktrie::SimpleVob;
+
+use super::LocalExecutor;
+use super::draw::{Asked, allowed, draw, draw_rows, pushed};
+use crate::decoder::Wish;
+use crate::parallel::{StepError, Surveyed};
+use crate::sample::{FromSurvey, forbid, sample, sample_highest, sample_nucleus, uniform, wish};
+
+/// A row's mask: tokens that may be drawn; `None` where all may.
+type Mask = Option<Arc<SimpleVob>>;
+
+/// A row of logits.
+struct Row<'a> {
+    spec: &'a SampleSpec,
+    /// Its output position.
+    index: u32,
+    /// `None`: its slot is sampled as a whole, from logits.
+    from: Option<FromSurvey>,
+    wish: Wish,
+    mask: Mask,
+}
+
+impl LocalExecutor {
+    /// Samples slots, all of the step's.
+    pub(super) fn sample_on_device(
+        &mut self,
+        asked: &[Asked<'_>],
+        outcomes: &mut Vec<RowOutcome>,
+    ) -> Result<(), StepError> {
+        let (vocab, ids_end) = (self.ranks.config().vocab, self.text.ids_end() as usize);
+        let mut follows: Vec<_> = asked.iter().map(|asked| self.follow(asked.request, asked.spec)).collect();
+        // Behind a guess nobody knows yet what a constraint allows.
+        let guesses: Vec<bool> =
+            asked.iter().map(|asked| asked.is_constrained() && asked.rows() > 1).collect();
+        let masks: Vec<Result<Mask, RowError>> = follows
+            .iter_mut()
+            .zip(&guesses)
+            .map(|(follow, guesses)| if *guesses { Ok(None) } else { allowed(follow) })
+            .collect();
+        let mut rows = Vec::new();
+        for ((asked, mask), guesses) in asked.iter().zip(&masks).zip(&guesses) {
+            let (from, wish) = match guesses {
+                true => (None, Wish::default()),
+                false => {
+                    let (from, wish) = wish(&asked.spec.generation);
+                    (Some(from), wish)
+                }
+            };
+            let mask = mask.clone().ok().flatten();
+            rows.extend((asked.spec.output_index..).take(asked.rows()).map(|index| Row {
+                spec: asked.spec,
+                index,
+                from,
+                wish,
+                mask: mask.clone(),
+            }));
+        }
+        let bits = mask_bits(&rows, vocab);
+        let wishes: Vec<Wish> = rows.iter().map(|row| row.wish).collect();
+        let found = self.ranks.survey(&mut self.memory, (&wishes, ids_end), &bits)?;
+        let tokens = self.draw_surveyed(&rows, &found, (ids_end, !bits.is_empty()))?;
+        let mut first = 0;
+        for (((asked, mut follow), mask), guesses) in asked.iter().zip(follows).zip(masks).zip(guesses) {
+            let own = first..first + asked.rows();
+            first = own.end;
+            let drawn = if guesses {
+                let mut logits = self.ranks.surveyed(&mut self.memory, own)?;
+                let SampleSpec { generation, seed, .. } = asked.spec;
+                draw(&mut logits, asked, &mut follow, |logits, index| {
+                    sample(self.ranks.cpu(), logits, ids_end, generation, (*seed, index))
+                })
+            } else {
+                mask.and_then(|_| {
+                    draw_rows(asked, |row, _| {
+                        let token =
+                            tokens[own.start + row].clone().expect("its slot is not sampled as a whole");
+                        pushed(&mut follow, token?, asked.forces)
+                    })
+                })
+            };
+            outcomes.push(self.outcome(asked, drawn, follow));
+        }
+        Ok(())
+    }
+
+    /// The token of each row, but of those whose slots are sampled as a whole.
+    fn draw_surveyed(
+        &mut self,
+        rows: &[Row<'_>],
+        found: &[Surveyed],
+        (end, is_masked): (usize, bool),
+    ) -> Result<Vec<Option<Result<TokenId, RowError>>>, StepError> {
+        let is_sound = |row: usize| found[row].whole.highest.kept().is_some();
+        let draws: Vec<_> = (0..rows.len())
+            .filter(|row| rows[*row].from == Some(FromSurvey::All) && is_sound(*row))
+            .map(|row| {
+                let Row { spec, index, wish, .. } = &rows[row];
+                (row, &found[row], wish.heat, uniform(spec.seed, *index))
+            })
+            .collect();
+        let mut picked = self.ranks.pick(&mut self.memory, &draws, (end, is_masked))?.into_iter();
+        let mut tokens = Vec::with_capacity(rows.len());
+        for (at, (row, found)) in rows.iter().zip(found).enumerate() {
+            let (generation, place) = (&row.spec.generation, (row.spec.seed, row.index));
+            let cpu = self.ranks.cpu();
+            let highest = &found.whole.highest;
+            let Some(from) = row.from else {
+                tokens.push(None);
+                continue;
+            };
+            let token = match from {
+                FromSurvey::Highest => sample_highest(cpu, highest, generation, place).map(Some),
+                FromSurvey::All if !is_sound(at) => Err(RowError::NotANumber),
+                FromSurvey::All => {
+                    let token = picked.next().expect("one for each draw").unwrap_or_default();
+                    Ok(Some(TokenId(token)))
+                }
+                FromSurvey::Nucleus => sample_nucleus(cpu, (highest, found.whole.sum), generation, place),
+                FromSurvey::Logits => Ok(None),
+            };
+            tokens.push(Some(match token {
+                Ok(None) => {
+                    let mut logits = self.ranks.surveyed(&mut self.memory, at..at + 1)?;
+                    if let Some(mask) = &row.mask {
+                        forbid(&mut logits, |token| {
+                            (token.0 as usize) < mask.len() && mask.is_allowed(token.0)
+                        });
+                    }
+                    sample(self.ranks.cpu(), &mut logits, end, generation, place)
+                }
+                Ok(Some(token)) => Ok(token),
+                Err(error) => Err(error),
+            }));
+        }
+        Ok(tokens)
+    }
+}
+
+/// Bits of the tokens that each row may draw, over the whole vocabulary; none where every row may draw all.
+fn mask_bits(rows: &[Row<'_>], vocab: usize) -> Vec<u32> {
+    if rows.iter().all(|row| row.mask.is_none()) {
+        return Vec::new();
+    }
+    let words = vocab.div_ceil(32);
+    let mut bits = Vec::with_capacity(words * rows.len());
+    for row in rows {
+        match &row.mask {
+            Some(mask) => {
+                let given = &mask.as_slice()[..words.min(mask.as_slice().len())];
+                bits.extend_from_slice(given);
+                bits.resize(bits.len() + words - given.len(), 0);
+            }
+            None => bits.resize(bits.len() + words, u32::MAX),
+        }
+    }
+    bits
+}

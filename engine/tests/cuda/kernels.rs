@@ -1,0 +1,272 @@
+//! Kernels by themselves, each against what it is defined to give.
+
+use std::sync::Arc;
+
+use engine::device::cuda::{Buffer, Gpu, Grid};
+
+use crate::emulated;
+
+/// What the kernel `survey` finds in one row of logits: whether it is sound, logits with their tokens in order, the highest
+/// logit and the sum of weights at a temperature.
+fn survey(
+    gpu: &Arc<dyn Gpu>,
+    logits: &[f32],
+    allowed: Option<&[u32]>,
+    (end, wanted, heat): (usize, usize, f32),
+) -> (bool, Vec<(f32, u32)>, f32, f64) {
+    let words = |words: &[u32]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        Buffer::of(gpu, &bytes).expect("it fits")
+    };
+    let row = floats(gpu, logits);
+    let mask = allowed.map(words);
+    let wish = words(&[wanted as u32, heat.to_bits()]);
+    let out = Buffer::new(gpu, 4 * (4 + 2 * wanted)).expect("it fits");
+    let buffers = [Some(&row), mask.as_ref(), Some(&wish), Some(&out)];
+    launch(gpu, "survey", 1, &buffers, &[logits.len() as u32, end as u32, wanted as u32]);
+    let mut found = vec![0; out.bytes()];
+    gpu.read(out.address(), &mut found).expect("it is there");
+    let sum = f64::from_ne_bytes(found[8..16].try_into().expect("eight bytes"));
+    let found: Vec<u32> = found.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
+    let (values, tokens) = found[4..].split_at(wanted);
+    let kept = values.iter().zip(tokens).map(|(value, token)| (f32::from_bits(*value), *token));
+    let mut kept: Vec<(f32, u32)> = kept.filter(|(value, _)| value.is_finite()).collect();
+    kept.sort_by(|(x, i), (y, j)| y.total_cmp(x).then(i.cmp(j)));
+    (found[0] == 1, kept, f32::from_bits(found[1]), sum)
+}
+
+#[test]
+fn of_equal_logits_the_lowest_token_comes_first_and_what_may_not_be_drawn_is_left_out() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let mut logits: Vec<f32> = (0..1500).map(|token| -1.0 - (token % 97) as f32).collect();
+    for token in [3, 700, 701, 1400] {
+        logits[token] = 5.0;
+    }
+    let kept = |end, wanted| survey(&gpu, &logits, None, (end, wanted, 0.0)).1;
+    assert_eq!(kept(1500, 1), [(5.0, 3)]);
+    assert_eq!(kept(1500, 3), [(5.0, 3), (5.0, 700), (5.0, 701)]);
+    assert_eq!(kept(1500, 5)[3..], [(5.0, 1400), (-1.0, 0)]);
+    assert_eq!(kept(701, 3), [(5.0, 3), (5.0, 700), (-1.0, 0)], "from token 701 on nothing is drawn");
+    for (end, wanted) in [(1500, 2), (1500, 300), (1500, 1024), (1200, 257), (40, 64)] {
+        let mut all: Vec<(f32, u32)> = logits[..end].iter().copied().zip(0..).collect();
+        all.sort_by(|(x, i), (y, j)| y.total_cmp(x).then(i.cmp(j)));
+        all.truncate(wanted);
+        assert_eq!(kept(end, wanted), all, "{wanted} of {end}");
+    }
+    let mut allowed = vec![0; 1500_usize.div_ceil(32)];
+    for token in [40, 700, 1499] {
+        allowed[token / 32] |= 1 << (token % 32);
+    }
+    for wanted in [1, 5] {
+        let (is_sound, found, max, _) = survey(&gpu, &logits, Some(&allowed), (1500, wanted, 0.0));
+        assert_eq!((is_sound, found.len(), max), (true, wanted.min(3), 5.0), "{found:?}");
+        assert_eq!(found[0], (5.0, 700));
+    }
+    let zeros = [0.0, -0.0, 0.0, -0.0];
+    let tokens: Vec<u32> =
+        survey(&gpu, &zeros, None, (4, 2, 0.0)).1.into_iter().map(|(_, token)| token).collect();
+    assert_eq!(tokens, [0, 1], "both zeros are the same");
+    for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut logits = logits.clone();
+        logits[900] = odd;
+        let (is_sound, ..) = survey(&gpu, &logits, Some(&allowed), (600, 1, 0.0));
+        assert!(!is_sound, "{odd} counts wherever it stands");
+    }
+}
+
+#[test]
+fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let heat = 1.0 / 0.7;
+    for (vocab, end) in [(7_usize, 7), (64, 60), (65, 65), (700, 690), (5_000, 5_000)] {
+        let logits: Vec<f32> = (0..vocab).map(|token| ((token * token) as f32 * 0.61).sin() * 4.0).collect();
+        let bits: Vec<u32> =
+            (0..vocab.div_ceil(32)).map(|word| 0x9bdf_7731_u32.rotate_left(word as u32)).collect();
+        for allowed in [None, Some(&bits[..])] {
+            let may = |token: &usize| allowed.is_none_or(|bits| bits[token / 32] >> (token % 32) & 1 == 1);
+            let tokens: Vec<usize> = (0..end).filter(may).collect();
+            let max = tokens.iter().map(|token| logits[*token]).fold(f32::NEG_INFINITY, f32::max);
+            let weight = |token: usize| f64::from(((logits[token] - max) * heat).exp());
+            let total: f64 = tokens.iter().map(|token| weight(*token)).sum();
+            let (_, _, found, sum) = survey(&gpu, &logits, allowed, (end, 0, heat));
+            assert!(found == max && (sum - total).abs() < 1e-4 * total, "{sum} for {total}");
+            let targets: Vec<f64> = (0..40).map(|step| f64::from(step) / 40.0 * total).collect();
+            let picks: Vec<u8> = targets
+                .iter()
+                .flat_map(|target| {
+                    let words = [0, heat.to_bits(), max.to_bits(), 0].map(u32::to_ne_bytes);
+                    [words.as_flattened(), &target.to_ne_bytes()].concat()
+                })
+                .collect();
+            let (row, picks) = (floats(&gpu, &logits), Buffer::of(&gpu, &picks).expect("it fits"));
+            let mask = allowed.map(|bits| {
+                let bytes: Vec<u8> = bits.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                Buffer::of(&gpu, &bytes).expect("it fits")
+            });
+            let out = Buffer::new(&gpu, 4 * targets.len()).expect("it fits");
+            let buffers = [Some(&row), mask.as_ref(), Some(&picks), Some(&out)];
+            launch(&gpu, "pick", targets.len(), &buffers, &[vocab as u32, end as u32]);
+            let mut found = vec![0; out.bytes()];
+            gpu.read(out.address(), &mut found).expect("it is there");
+            for (target, found) in targets.iter().zip(found.as_chunks::<4>().0) {
+                let found = u32::from_ne_bytes(*found) as usize;
+                // Sums in another order may put a border elsewhere by a hair.
+                let before: f64 =
+                    tokens.iter().take_while(|token| **token < found).map(|token| weight(*token)).sum();
+                let hair = 1e-5 * total;
+                assert!(tokens.contains(&found), "{found} may not be drawn");
+                assert!(
+                    before <= target + hair && before + weight(found) >= target - hair,
+                    "{found} for {target}"
+                );
+            }
+        }
+    }
+}
+
+/// Runs a kernel on `rows` rows with these buffers and numbers.
+fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buffer>], numbers: &[u32]) {
+    let address = |buffer: &Option<&Buffer>| buffer.map_or(0, |buffer| buffer.address().0).to_ne_bytes();
+    let mut args: Vec<u8> = buffers.iter().flat_map(address).collect();
+    args.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
+    args.resize(args.len().next_multiple_of(8), 0);
+    let grid = Grid { blocks: [rows as u32, 1], threads: 256, shared: 0 };
+    gpu.launch(kernel, grid, &args).expect("it runs");
+}
+
+fn floats(gpu: &Arc<dyn Gpu>, numbers: &[f32]) -> Buffer {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    Buffer::of(gpu, &bytes).expect("it fits")
+}
+
+fn read_floats(gpu: &Arc<dyn Gpu>, buffer: &Buffer) -> Vec<f32> {
+    let mut bytes = vec![0; buffer.bytes()];
+    gpu.read(buffer.address(), &mut bytes).expect("it is there");
+    bytes.as_chunks::<4>().0.iter().map(|number| f32::from_ne_bytes(*number)).collect()
+}
+
+/// Numbers of `rows` rows of eight-bit floats under their scales.
+fn read_eighths(gpu: &Arc<dyn Gpu>, (numbers, scales): (&Buffer, &Buffer)) -> Vec<f32> {
+    let (mut bits, scales) = (vec![0; numbers.bytes()], read_floats(gpu, scales));
+    gpu.read(numbers.address(), &mut bits).expect("it is there");
+    let width = bits.len() / scales.len();
+    let number = |(at, bits): (usize, &u8)| float8::F8E4M3::from_bits(*bits).to_f32() * scales[at / width];
+    bits.iter().enumerate().map(number).collect()
+}
+
+/// The eight-bit floats of a row are this row, each to an eighth of itself or of the least that the row can show.
+fn assert_eighths(found: &[f32], expected: &[f32], width: usize) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.chunks(width).zip(expected.chunks(width)) {
+        let most = expected.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
+        for (found, expected) in found.iter().zip(expected) {
+            let bound = (expected.abs() / 15.0).max(most / 448.0 / 500.0);
+            assert!((found - expected).abs() <= bound, "{found} for {expected}");
+        }
+    }
+}
+
+#[test]
+fn sums_of_eight_bit_floats_become_numbers_by_both_scales() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let (rows, width) = (3, 300);
+    let wave = |scale: f32, count: usize| -> Vec<f32> {
+        (0..count).map(|at| scale * ((at * at) as f32 * 0.37).sin()).collect()
+    };
+    let (sums, before) = (wave(50.0, rows * width), wave(2.0, rows * width));
+    let (row_scales, bias) = ([0.5, 4.0, 0.01], wave(0.3, width));
+    let scales: Vec<f32> = (0..width).map(|output| 0.01 * (1 + output % 7) as f32).collect();
+    let number = |at: usize| sums[at] * row_scales[at / width] * scales[at % width] + bias[at % width];
+    let all: Vec<f32> = (0..rows * width).map(number).collect();
+    let [sums, row_scales, scales, bias] =
+        [&sums[..], &row_scales, &scales, &bias].map(|numbers| floats(&gpu, numbers));
+    let with = [&sums, &row_scales, &scales, &bias].map(Some);
+    for adds in [0, 1] {
+        let out = floats(&gpu, &before);
+        launch(&gpu, "scale_f32", rows, &[&with[..], &[Some(&out)]].concat(), &[width as u32, adds]);
+        for ((found, number), before) in read_floats(&gpu, &out).iter().zip(&all).zip(&before) {
+            let expected = number + if adds == 1 { *before } else { 0.0 };
+            assert!((found - expected).abs() < 1e-5, "{found} for {expected}");
+        }
+    }
+    // Gated: the first half of each row opens the second; without gates what is below 0 goes.
+    for is_gated in [0, 1] {
+        let inner = if is_gated == 1 { width / 2 } else { width };
+        let to = Buffer::new(&gpu, rows * inner).expect("it fits");
+        let buffers = [&with[..], &[Some(&to), Some(&row_scales)]].concat();
+        let before = read_floats(&gpu, &row_scales);
+        launch(&gpu, "activate_e4m3", rows, &buffers, &[inner as u32, is_gated]);
+        let activated = |at: usize| match is_gated {
+            1 => {
+                let gate = all[at / inner * width + at % inner];
+                gate / (1.0 + (-gate).exp()) * all[at / inner * width + inner + at % inner]
+            }
+            _ => all[at].max(0.0),
+        };
+        let expected: Vec<f32> = (0..rows * inner).map(activated).collect();
+        assert_eighths(&read_eighths(&gpu, (&to, &row_scales)), &expected, inner);
+        // The scales of what was read have given way to those of what was written.
+        let bytes: Vec<u8> = before.iter().flat_map(|scale| scale.to_ne_bytes()).collect();
+        gpu.write(row_scales.address(), &bytes).expect("it is written");
+    }
+}
+
+#[test]
+fn a_norm_in_eight_bits_is_the_norm_rounded() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let (rows, width) = (2, 290);
+    let x: Vec<f32> =
+        (0..rows * width).map(|at| (at as f32 * 0.7).cos() * (1 + at / width * 90) as f32).collect();
+    let weight: Vec<f32> = (0..width).map(|at| 1.0 + (at % 5) as f32).collect();
+    let [x, weight, bias] = [&x, &weight, &vec![0.25; width]].map(|numbers| floats(&gpu, numbers));
+    let epsilon = 1e-5_f32.to_bits();
+    for bias in [None, Some(&bias)] {
+        let whole = Buffer::new(&gpu, rows * width * 4).expect("it fits");
+        let from = [Some(&x), Some(&weight), bias];
+        launch(&gpu, "norm_f32", rows, &[&from[..], &[Some(&whole)]].concat(), &[width as u32, epsilon]);
+        let to = Buffer::new(&gpu, rows * width).expect("it fits");
+        let scales = Buffer::new(&gpu, rows * 4).expect("it fits");
+        let buffers = [&from[..], &[Some(&to), Some(&scales)]].concat();
+        launch(&gpu, "norm_e4m3", rows, &buffers, &[width as u32, epsilon]);
+        assert_eighths(&read_eighths(&gpu, (&to, &scales)), &read_floats(&gpu, &whole), width);
+    }
+}
+
+/// What the kernel `quantize_f32` makes of a row: its scale, and the numbers' bits.
+fn quantized(gpu: &Arc<dyn Gpu>, row: &[f32]) -> (f32, Vec<u8>) {
+    let from = floats(gpu, row);
+    let (to, scale) = (Buffer::new(gpu, row.len()).expect("it fits"), Buffer::new(gpu, 4).expect("it fits"));
+    launch(gpu, "quantize_f32", 1, &[&from, &to, &scale].map(Some), &[row.len() as u32]);
+    let mut numbers = vec![0; row.len()];
+    gpu.read(to.address(), &mut numbers).expect("it is there");
+    (read_floats(gpu, &scale)[0], numbers)
+}
+
+#[test]
+fn eight_bit_floats_are_the_nearest_and_a_row_has_its_scale() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    // All there are, what lies between each two, and a little to either side of that.
+    let exact = |bits: u8| float8::F8E4M3::from_bits(bits).to_f32();
+    let mut numbers = vec![448.0];
+    for bits in 0..0x7e {
+        let between = (exact(bits) + exact(bits + 1)) / 2.0;
+        numbers.extend([exact(bits), between, between.next_down(), between.next_up()]);
+    }
+    numbers.extend(numbers.clone().iter().map(|number| -number));
+    let (scale, bits) = quantized(&gpu, &numbers);
+    assert_eq!(scale, 1.0);
+    for (number, bits) in numbers.iter().zip(bits) {
+        assert_eq!(exact(bits), float8::F8E4M3::from_f32(*number).to_f32(), "{number}");
+    }
+    let (scale, bits) = quantized(&gpu, &[0.1, -0.05, 0.0, 3e-6]);
+    assert_eq!((scale, exact(bits[0]), exact(bits[1]), bits[2]), (0.1 / 448.0, 448.0, -224.0, 0));
+    assert_eq!(exact(bits[3]), 0.013_671_875, "of the small ones");
+    assert_eq!(quantized(&gpu, &[0.0; 300]), (0.0, vec![0; 300]));
+    let (_, odd) = quantized(&gpu, &[1.0, f32::NAN]);
+    assert_eq!((exact(odd[0]), exact(odd[1]).is_nan()), (448.0, true));
+}
