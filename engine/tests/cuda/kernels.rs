@@ -80,7 +80,7 @@ fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
     let Some(gpus) = emulated::gpus(1) else { return };
     let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
     let heat = 1.0 / 0.7;
-    for (vocab, end) in [(7_usize, 7), (64, 60), (65, 65), (700, 690), (5_000, 5_000)] {
+    for (vocab, end) in [(7_usize, 7), (64, 60), (65, 65), (700, 690), (5_000, 900)] {
         let logits: Vec<f32> = (0..vocab).map(|token| ((token * token) as f32 * 0.61).sin() * 4.0).collect();
         let bits: Vec<u32> =
             (0..vocab.div_ceil(32)).map(|word| 0x9bdf_7731_u32.rotate_left(word as u32)).collect();
@@ -92,7 +92,8 @@ fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
             let total: f64 = tokens.iter().map(|token| weight(*token)).sum();
             let (_, _, found, sum) = survey(&gpu, &logits, allowed, (end, 0, heat));
             assert!(found == max && (sum - total).abs() < 1e-4 * total, "{sum} for {total}");
-            let targets: Vec<f64> = (0..40).map(|step| f64::from(step) / 40.0 * total).collect();
+            // The last one is above all of them, as rounding may have it.
+            let targets: Vec<f64> = (0..40).map(|step| f64::from(step) / 39.0 * 1.0001 * total).collect();
             let picks: Vec<u8> = targets
                 .iter()
                 .flat_map(|target| {
@@ -117,6 +118,10 @@ fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
                     tokens.iter().take_while(|token| **token < found).map(|token| weight(*token)).sum();
                 let hair = 1e-5 * total;
                 assert!(tokens.contains(&found), "{found} may not be drawn");
+                if *target > total {
+                    assert_eq!(Some(&found), tokens.last());
+                    continue;
+                }
                 assert!(
                     before <= target + hair && before + weight(found) >= target - hair,
                     "{found} for {target}"
