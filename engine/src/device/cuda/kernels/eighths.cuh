@@ -18,18 +18,6 @@ DEVICE e4m3 to_e4m3(float x) {
     return {(unsigned char)(sign | ((rounded >> 20) - (120 << 3)))};
 }
 
-// The largest over a block of whole warps, given to all its threads.
-DEVICE float max_of_block(float x) {
-    SHARED(float, warps, 32);
-    x = max_of_lanes<32>(x);
-    __syncthreads(); // whoever still reads an earlier one
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
-    __syncthreads();
-    float most = 0.0f;
-    for (int warp = 0; warp < (int)blockDim.x / 32; warp++) most = fmaxf(most, warps[warp]);
-    return most;
-}
-
 // Writes a row, whose number i is `number(i)`, and its scale; a block of threads.
 template <class Number> DEVICE void write_eighths(int width, e4m3* to, float* scale, Number number) {
     float most = 0.0f;

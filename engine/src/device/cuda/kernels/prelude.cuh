@@ -95,16 +95,23 @@ template <int lanes> DEVICE float max_of_lanes(float x) {
     return x;
 }
 
-// Sum over a block of whole warps, given to all its threads.
-DEVICE float sum_of_block(float x) {
+// What the warps of a block have, taken together and given to all its threads.
+template <class Both> DEVICE float join_warps(float x, Both both) {
     SHARED(float, warps, 32);
-    x = sum_of_lanes<32>(x);
-    __syncthreads(); // whoever still reads an earlier sum
+    __syncthreads(); // whoever still reads what was joined before
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
     __syncthreads();
-    float sum = 0.0f;
-    for (int warp = 0; warp < (int)blockDim.x / 32; warp++) sum += warps[warp];
-    return sum;
+    float all = warps[0];
+    for (int warp = 1; warp < (int)blockDim.x / 32; warp++) all = both(all, warps[warp]);
+    return all;
+}
+
+// Sum and maximum over a block of whole warps, given to all its threads.
+DEVICE float sum_of_block(float x) {
+    return join_warps(sum_of_lanes<32>(x), [](float a, float b) { return a + b; });
+}
+DEVICE float max_of_block(float x) {
+    return join_warps(max_of_lanes<32>(x), [](float a, float b) { return fmaxf(a, b); });
 }
 
 // ---- What a step computes, at a fixed address, so that a recorded graph finds each step's own.
