@@ -145,7 +145,7 @@ impl LocalExecutor {
         }
         let (mut done, mut asked) = (0, asked);
         while !asked.is_empty() {
-            let (slots, rows) = together(asked);
+            let (slots, rows) = together(asked, LOGIT_ROWS_MAX);
             let (now, later) = asked.split_at(slots);
             self.sample_together((hidden, done..done + rows), now, &mut outcomes)?;
             (done, asked) = (done + rows, later);
@@ -310,11 +310,12 @@ fn wanted(asked: &[Asked<'_>]) -> Option<Vec<usize>> {
     Some(rows)
 }
 
-/// How many of the first slots have their logits in memory together, at least one, and the rows of them.
-fn together(asked: &[Asked<'_>]) -> (usize, usize) {
+/// How many of the first slots have their logits in memory together, at least one, and the rows of them, `most` where that
+/// is more than one slot.
+fn together(asked: &[Asked<'_>], most: usize) -> (usize, usize) {
     let (mut slots, mut rows) = (0, 0);
     for asked in asked {
-        if slots > 0 && rows + asked.rows() > LOGIT_ROWS_MAX {
+        if slots > 0 && rows + asked.rows() > most {
             break;
         }
         (slots, rows) = (slots + 1, rows + asked.rows());

@@ -233,6 +233,8 @@ fn texts(mut executor: LocalExecutor) -> Vec<String> {
         Generation { constraint: Some(Constraint::Integer { low: -50, high: 999 }), ..Generation::default() },
         Generation { temperature: 0.9, top_p: 0.8, ..Generation::default() },
         Generation { temperature: 1.1, ..Generation::default() },
+        // One over it is no number: what is drawn is the highest.
+        Generation { temperature: 1e-39, ..Generation::default() },
         Generation { temperature: 1.1, top_k: Some(100), top_p: 0.9, ..Generation::default() },
         // More than a device is asked for: from logits.
         Generation { temperature: 1.1, top_k: Some(2_000), top_p: 0.9, ..Generation::default() },
@@ -310,6 +312,29 @@ fn rows_say_the_same_through_guesses() {
             guesses::run(&mut executor(on_cpu(&model)).expect("it fits"), rows.clone(), &|_, _| Vec::new());
         assert_eq!(told, expected, "on {count} GPUs");
     }
+}
+
+#[test]
+fn a_step_of_more_rows_than_are_looked_at_together_samples_them_all() {
+    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 90) };
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let mut blocks = Blocks::default();
+    let row = |id: u64| {
+        let generation = Generation {
+            temperature: (id % 2) as f32,
+            output_max: TokenCount(8),
+            ignore_end: true,
+            ..Generation::default()
+        };
+        let row = Row::new(id, tokens(id, 4), 16, BLOCK, &mut blocks);
+        Row { generation: Arc::new(generation), ..row }
+    };
+    let rows: Vec<Row> = (1..=40).map(row).collect();
+    let (truth, _) =
+        guesses::run(&mut executor(on_cpu(&model)).expect("it fits"), rows.clone(), &|_, _| Vec::new());
+    let right = |row: usize, from: usize| truth[row].tokens[from..7].to_vec();
+    let found = guesses::run(&mut executor(on_gpus(&model, &gpus)).expect("it fits"), rows, &right);
+    assert_eq!(found, (truth.clone(), 1), "all in one step of 320 rows");
 }
 
 /// One prefill step, then so many decode steps, on a bare GPU.
@@ -469,6 +494,20 @@ fn weights_in_eight_bits_answer_nearly_as_they_are() {
         check_eighths(&model, load(&model, &gpus, EIGHTHS).expect("it fits"));
         assert!(gpus[0].replays.load(Ordering::SeqCst) > 0, "decode steps are recorded");
     }
+}
+
+/// The same kinds of rows on a real card, where there is one.
+#[test]
+fn rows_on_a_card_say_what_they_say_on_the_processor() {
+    if let Err(error) = cards() {
+        return eprintln!("skipped: {error}");
+    }
+    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Qwen2, 81) };
+    let gpus = Card::group(&[0], false).expect("the card opens");
+    let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
+    let ranks = Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), Keep::default());
+    let found = texts(executor(ranks.expect("the model fits")).expect("the pool fits"));
+    assert_eq!(found, texts(executor(on_cpu(&model)).expect("the pool fits")));
 }
 
 #[test]

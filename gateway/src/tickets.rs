@@ -77,23 +77,33 @@ fn kind_word(kind: &Kind) -> &'static str {
 async fn follow(app: Data<App>, board: Arc<Board>, mut written: usize) {
     let id = relquery::public_id(&board);
     let mut version = board.follow();
+    // Set when the ticket is gone or another gateway's: the board goes on for whoever reads it here.
+    let mut is_lost = false;
     loop {
         version.mark_unchanged();
         let (rows, status) = new_rows(&board, written);
-        if !rows.is_empty() {
+        if is_lost {
+            written += rows.len();
+        } else if !rows.is_empty() {
             match app.store.append_rows(&id, &app.config.store.node, &rows).await {
                 Ok(()) => written += rows.len(),
                 Err(store::Error::Missing(what)) => {
-                    tracing::warn!(ticket = id, "a ticket has no {what} any more: its rows are not kept");
-                    written += rows.len();
+                    tracing::warn!(ticket = id, "a ticket has no {what} any more: it is another's to end");
+                    is_lost = true;
                 }
-                Err(error) => {
+                Err(error) if error.is_transient() => {
                     tracing::warn!(%error, ticket = id, rows = rows.len(), "rows are not recorded yet");
                     if !is_retried(&app).await {
                         return;
                     }
                 }
+                Err(error) => {
+                    tracing::error!(%error, ticket = id, "finished rows cannot be recorded; a restart repeats them");
+                    is_lost = true;
+                }
             }
+        }
+        if !rows.is_empty() {
             continue;
         }
         let state = match status {
@@ -112,10 +122,10 @@ async fn follow(app: Data<App>, board: Arc<Board>, mut written: usize) {
         let now = app.shared.clock.now();
         let shape = Shape { rows: false, partial: false };
         let summary = json!(RelQueryReply::new(&board, &app.model, now, shape)).to_string();
-        while let Err(error) = app.store.finish_ticket(&id, state, Some(&summary)).await {
+        while !is_lost && let Err(error) = app.store.finish_ticket(&id, state, Some(&summary)).await {
             tracing::warn!(%error, ticket = id, "the end of a ticket is not written yet");
-            if !is_retried(&app).await {
-                return;
+            if !error.is_transient() || !is_retried(&app).await {
+                break;
             }
         }
         app.registry.ended(&board);

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use base::{RowError, RowOutcome, SampleSpec, TokenId};
 use llguidance::toktrie::SimpleVob;
 
-use super::LocalExecutor;
 use super::draw::{Asked, allowed, draw, draw_rows, pushed};
+use super::{LocalExecutor, together};
 use crate::decoder::Wish;
 use crate::parallel::{StepError, Surveyed};
 use crate::sample::{FromSurvey, forbid, sample, sample_highest, sample_nucleus, uniform, wish};
+
+/// Rows that are looked at together: bounds the memory of logits on the device.
+const SURVEYED_ROWS_MAX: usize = 256;
 
 /// A row's mask: tokens that may be drawn; `None` where all may.
 type Mask = Option<Arc<SimpleVob>>;
@@ -29,6 +32,23 @@ impl LocalExecutor {
     /// Samples slots, all of the step's.
     pub(super) fn sample_on_device(
         &mut self,
+        mut asked: &[Asked<'_>],
+        outcomes: &mut Vec<RowOutcome>,
+    ) -> Result<(), StepError> {
+        let mut done = 0;
+        while !asked.is_empty() {
+            let (slots, rows) = together(asked, SURVEYED_ROWS_MAX);
+            let (now, later) = asked.split_at(slots);
+            self.sample_surveyed(done, now, outcomes)?;
+            (done, asked) = (done + rows, later);
+        }
+        Ok(())
+    }
+
+    /// Samples slots whose rows are surveyed together, the first of them row `first` of the step.
+    fn sample_surveyed(
+        &mut self,
+        first: usize,
         asked: &[Asked<'_>],
         outcomes: &mut Vec<RowOutcome>,
     ) -> Result<(), StepError> {
@@ -62,12 +82,12 @@ impl LocalExecutor {
         }
         let bits = mask_bits(&rows, vocab);
         let wishes: Vec<Wish> = rows.iter().map(|row| row.wish).collect();
-        let found = self.ranks.survey(&mut self.memory, (&wishes, ids_end), &bits)?;
+        let found = self.ranks.survey(&mut self.memory, first, (&wishes, ids_end), &bits)?;
         let tokens = self.draw_surveyed(&rows, &found, (ids_end, !bits.is_empty()))?;
-        let mut first = 0;
+        let mut at = 0;
         for (((asked, mut follow), mask), guesses) in asked.iter().zip(follows).zip(masks).zip(guesses) {
-            let own = first..first + asked.rows();
-            first = own.end;
+            let own = at..at + asked.rows();
+            at = own.end;
             let drawn = if guesses {
                 let mut logits = self.ranks.surveyed(&mut self.memory, own)?;
                 let SampleSpec { generation, seed, .. } = asked.spec;
@@ -116,10 +136,8 @@ impl LocalExecutor {
             let token = match from {
                 FromSurvey::Highest => sample_highest(cpu, highest, generation, place).map(Some),
                 FromSurvey::All if !is_sound(at) => Err(RowError::NotANumber),
-                FromSurvey::All => {
-                    let token = picked.next().expect("one for each draw").unwrap_or_default();
-                    Ok(Some(TokenId(token)))
-                }
+                // None: at a temperature next to nothing weights are no numbers.
+                FromSurvey::All => Ok(picked.next().expect("one for each draw").map(TokenId)),
                 FromSurvey::Nucleus => sample_nucleus(cpu, (highest, found.whole.sum), generation, place),
                 FromSurvey::Logits => Ok(None),
             };

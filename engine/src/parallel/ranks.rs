@@ -157,7 +157,7 @@ impl Rank {
             (Self::Gpu(decoder), Kind::Gpu(memory)) => {
                 let wish = |wanted: &usize| Wish { highest: *wanted, heat: 0.0 };
                 let wishes: Vec<Wish> = wanted.iter().map(wish).collect();
-                let found = decoder.survey(memory, (&wishes, end), &[])?;
+                let found = decoder.survey(memory, 0, (&wishes, end), &[])?;
                 Ok(found.into_iter().map(|survey| survey.highest).collect())
             }
             _ => unreachable!("a rank's memory is its device's"),

@@ -60,19 +60,21 @@ impl Ranks {
         self.gpus().next().is_some()
     }
 
-    /// What each row of a step has of what is wanted of it; tokens from `end` on are not drawn. `allowed`: bits of those
+    /// What rows of a step, from row `first` on, have of what is wanted of each; tokens from `end` on are not drawn. `allowed`: bits of those
     /// that may be, `[rows, vocabulary / 32]`, none where all may. Only where [`Self::surveys`].
     pub fn survey(
         &self,
         memory: &mut [Memory],
+        first: usize,
         (wishes, end): (&[Wish], usize),
         allowed: &[u32],
     ) -> Result<Vec<Surveyed>, StepError> {
-        let found = self
-            .together_on_gpus(memory, |_, decoder, memory| decoder.survey(memory, (wishes, end), allowed))?;
+        let found = self.together_on_gpus(memory, |_, decoder, memory| {
+            decoder.survey(memory, first, (wishes, end), allowed)
+        })?;
         let mut parts = found.into_iter();
-        let first = parts.next().expect("a model has a rank");
-        let mut rows: Vec<Surveyed> = first.into_iter().map(Surveyed::new).collect();
+        let lowest = parts.next().expect("a model has a rank");
+        let mut rows: Vec<Surveyed> = lowest.into_iter().map(Surveyed::new).collect();
         for part in parts {
             for ((row, part), wish) in rows.iter_mut().zip(&part).zip(wishes) {
                 row.append(part, wish.heat);

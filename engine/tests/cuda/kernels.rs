@@ -137,7 +137,9 @@ fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buff
     let mut args: Vec<u8> = buffers.iter().flat_map(address).collect();
     args.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
     args.resize(args.len().next_multiple_of(8), 0);
-    let grid = Grid { blocks: [rows as u32, 1], threads: 256, shared: 0 };
+    // As the decoder launches them.
+    let threads = if ["survey", "pick"].contains(&kernel) { 512 } else { 256 };
+    let grid = Grid { blocks: [rows as u32, 1], threads, shared: 0 };
     gpu.launch(kernel, grid, &args).expect("it runs");
 }
 

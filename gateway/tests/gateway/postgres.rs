@@ -86,6 +86,29 @@ async fn on_postgres_a_batch_outlives_a_crash_of_the_database_and_a_change_of_ga
 }
 
 #[actix_web::test]
+async fn on_postgres_a_ticket_that_another_gateway_has_taken_is_not_ended_by_the_first() {
+    let Some(postgres) = support::Server::start() else { return };
+    let url = postgres.create_database("taken").await;
+    let store = Store::open(&url).await.unwrap();
+    let mut config = config();
+    config.limits.finished_max = 0;
+    let first = serve_on(config, model(), store.clone()).await;
+    first.gate.shut();
+    let reply = first.relquery(json!({"template": "Say a", "rows": [[]], "deadline_ms": 30})).await.json();
+    let id = reply["ticket"].as_str().expect("a ticket for the rest");
+    let pool = sqlx::AnyPool::connect(&url).await.unwrap();
+    sqlx::query("UPDATE tickets SET holder = 'another'").execute(&pool).await.unwrap();
+    let app = first.running.app.clone();
+    let board = app.registry.running()[0].clone();
+    first.gate.release();
+    first
+        .until("the first forgets it", |_| app.registry.get(store::DEFAULT_TENANT, board.id).is_none())
+        .await;
+    let ticket = store.ticket(store::DEFAULT_TENANT, id, UnixMillis(1)).await.unwrap().unwrap();
+    assert_eq!((ticket.state, ticket.rows.len()), (TicketState::Running, 0), "the other one ends it");
+}
+
+#[actix_web::test]
 async fn on_postgres_a_ticket_keeps_rows_that_end_while_the_database_is_away() {
     let Some(postgres) = support::Server::start() else { return };
     let store = Store::open(&postgres.create_database("tickets").await).await.unwrap();
@@ -103,8 +126,11 @@ async fn on_postgres_a_ticket_keeps_rows_that_end_while_the_database_is_away() {
     assert_eq!(reply.json()["error"]["code"], "database_unavailable");
     postgres.resume();
     let mut looks = tokio::time::interval(std::time::Duration::from_millis(10));
+    let mut left = 6_000;
     let ticket = loop {
         looks.tick().await;
+        left -= 1;
+        assert!(left > 0, "the ticket does not end");
         let ticket = store.ticket(store::DEFAULT_TENANT, id, UnixMillis(1)).await;
         if let Some(ticket) = ticket.ok().flatten().filter(|ticket| ticket.state != TicketState::Running) {
             break ticket;

@@ -65,17 +65,18 @@ impl GpuDecoder {
         self.surveyed(memory, 0..rows)
     }
 
-    /// What each row that [`Self::forward`] kept has of what is wanted of it; tokens from `end` on are not drawn.
+    /// What rows that [`Self::forward`] kept, from row `first` on, have of what is wanted of each; tokens from `end` on are not drawn.
     /// `allowed`: bits of those that may be, `[rows, vocabulary / 32]`, none where all may.
     pub fn survey(
         &self,
         memory: &mut GpuMemory,
+        first: usize,
         (wishes, end): (&[Wish], usize),
         allowed: &[u32],
     ) -> Result<Vec<Survey>, GpuError> {
         let (vocab, rows) = (self.config.vocab, wishes.len());
         let most = wishes.iter().map(|wish| wish.highest).max().unwrap_or(0);
-        let logits = self.compute_logits(memory, (0, rows))?;
+        let logits = self.compute_logits(memory, (first, rows))?;
         let sampling = &mut memory.work.sampling;
         let mask = self.write_mask(sampling, allowed, rows)?;
         let wish = |wish: &Wish| [(wish.highest as u32).to_ne_bytes(), wish.heat.to_ne_bytes()];
