@@ -14,7 +14,7 @@ mod scene;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
 
-use base::{PinId, RelQueryId, TenantId, Time};
+use base::{Nanos, PinId, RelQueryId, TenantId, Time};
 use scheduler::{CostModel, Stats};
 
 use crate::account::{Account, Accounts};
@@ -86,6 +86,9 @@ pub struct View {
     pub executors: Vec<ExecutorView>,
 }
 
+/// Until the shelf of live readers is tried again, which one of them was at: it copies a few pointers.
+const SHELF_TAKEN: Nanos = Nanos(1_000_000);
+
 /// A row in flight: its relQuery of the scheduler and its number there.
 type Spot = (RelQueryId, u32);
 
@@ -123,7 +126,7 @@ struct Flight {
 #[derive(Clone, Copy, Debug)]
 pub struct Coalescing {
     /// Age above which nothing joins.
-    pub age_max: base::Nanos,
+    pub age_max: Nanos,
     /// Rows above which nothing joins.
     pub rows_max: usize,
 }
@@ -169,6 +172,8 @@ impl Driver {
         loop {
             let wait = match (idle, self.plant.patience(&self.shared)) {
                 (false, _) => Wait::No,
+                // A reader was at the shelf: what is left is told a moment later, not with whatever comes next.
+                (true, _) if self.teller.has_more() => Wait::For(SHELF_TAKEN),
                 (true, Some(span)) => Wait::For(span),
                 (true, None) => Wait::Forever,
             };

@@ -121,10 +121,14 @@ impl Teller {
         self.scene = Some(Arc::new(scene));
     }
 
+    /// Whether there is something to tell that no reader can see yet.
+    pub fn has_more(&self) -> bool {
+        !self.steps.waiting.is_empty() || !self.ended.waiting.is_empty() || self.scene.is_some()
+    }
+
     /// Puts all that there is on the shelf, unless a reader is at it.
     pub fn hand_over(&mut self) {
-        let is_empty = self.steps.waiting.is_empty() && self.ended.waiting.is_empty() && self.scene.is_none();
-        if is_empty {
+        if !self.has_more() {
             return;
         }
         let Some(mut shelf) = self.live.try_shelf() else { return };
@@ -168,9 +172,10 @@ mod tests {
         let shelf = live.shelf();
         tell(&mut teller, 1, None);
         drop(shelf);
-        assert!(live.read(&mut cursor).is_empty(), "the shelf was taken");
+        assert!(live.read(&mut cursor).is_empty() && teller.has_more(), "the shelf was taken");
         let periods = Periods { waiting: Nanos(1), core: Nanos(2), tail: Nanos(3) };
         tell(&mut teller, 2, Some(periods));
+        assert!(!teller.has_more());
         let ended = live.read(&mut cursor).ended;
         let outcomes: Vec<Outcome> = ended.iter().map(|record| record.outcome).collect();
         assert_eq!(outcomes, [Outcome::Cancelled, Outcome::Completed { periods }]);

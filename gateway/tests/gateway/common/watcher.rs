@@ -59,9 +59,11 @@ impl Watcher {
 
     /// Reads until this is seen; gives up only where it never would be.
     pub async fn until(&mut self, what: &str, seen: impl Fn(&Self) -> bool) {
+        // Of all reads together: a stream that goes on says nothing of what is awaited.
+        let hang = tokio::time::Instant::now() + Duration::from_secs(60);
         while !seen(self) {
             let mut buffer = [0; 16_384];
-            let read = tokio::time::timeout(Duration::from_secs(60), self.stream.read(&mut buffer));
+            let read = tokio::time::timeout_at(hang, self.stream.read(&mut buffer));
             let count = read.await.unwrap_or_else(|_| panic!("never: {what}: {}", self.text())).unwrap();
             assert!(count > 0, "closed before {what}: {}", self.text());
             self.bytes.extend_from_slice(&buffer[..count]);
