@@ -122,7 +122,8 @@ async fn follow(app: Data<App>, board: Arc<Board>, mut written: usize) {
         let now = app.shared.clock.now();
         let shape = Shape { rows: false, partial: false };
         let summary = json!(RelQueryReply::new(&board, &app.model, now, shape)).to_string();
-        while !is_lost && let Err(error) = app.store.finish_ticket(&id, state, Some(&summary)).await {
+        let node = Some(&*app.config.store.node);
+        while !is_lost && let Err(error) = app.store.finish_ticket(&id, node, state, Some(&summary)).await {
             tracing::warn!(%error, ticket = id, "the end of a ticket is not written yet");
             if !error.is_transient() || !is_retried(&app).await {
                 break;
@@ -199,7 +200,8 @@ pub async fn resume(app: &Data<App>, lease: &Lease) -> bool {
 async fn fail(app: &App, id: &str, error: &ApiError) {
     tracing::warn!(ticket = id, %error, "a ticket cannot be resumed");
     let summary = json!({ "error": error.body().error }).to_string();
-    if let Err(error) = app.store.finish_ticket(id, TicketState::Failed, Some(&summary)).await {
+    let node = Some(&*app.config.store.node);
+    if let Err(error) = app.store.finish_ticket(id, node, TicketState::Failed, Some(&summary)).await {
         tracing::error!(%error, ticket = id, "the end of a ticket was not written");
     }
 }

@@ -198,18 +198,26 @@ impl Store {
         .await
     }
 
-    /// Ends a running ticket. `false` where it had ended, or is gone.
+    /// Ends a running ticket as its `holder`, or, without one, as its owner, whoever has it. `false` where it had ended, is
+    /// gone, or is held by another.
     pub async fn finish_ticket(
         &self,
         id: &str,
+        holder: Option<&str>,
         state: TicketState,
         summary: Option<&str>,
     ) -> Result<bool, Error> {
-        let query =
-            sqlx::query("UPDATE tickets SET state = $1, summary = $2 WHERE id = $3 AND state = 'running'")
-                .bind(state.name())
-                .bind(summary)
-                .bind(id);
+        let sql = match holder {
+            Some(_) => {
+                "UPDATE tickets SET state = $1, summary = $2 WHERE id = $3 AND state = 'running' AND holder = $4"
+            }
+            None => "UPDATE tickets SET state = $1, summary = $2 WHERE id = $3 AND state = 'running'",
+        };
+        let query = sqlx::query(sql).bind(state.name()).bind(summary).bind(id);
+        let query = match holder {
+            Some(holder) => query.bind(holder),
+            None => query,
+        };
         Ok(self.changed(query).await? > 0)
     }
 

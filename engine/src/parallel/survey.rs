@@ -98,6 +98,9 @@ impl Ranks {
         draws: &[(usize, &Surveyed, f32, f64)],
         (end, is_masked): (usize, bool),
     ) -> Result<Vec<Option<u32>>, StepError> {
+        if draws.is_empty() {
+            return Ok(Vec::new());
+        }
         let picks: Vec<Option<(usize, Pick)>> =
             draws.iter().map(|(row, found, heat, uniform)| found.pick(*row, *heat, *uniform)).collect();
         let own = |rank: usize| -> Vec<Pick> {

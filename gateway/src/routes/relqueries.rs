@@ -168,5 +168,5 @@ pub(crate) async fn call_off(app: &App, caller: Caller, prefix: &str, id: &str) 
     if ticket.state != TicketState::Running {
         return Ok(false);
     }
-    stored(app.store.finish_ticket(id, TicketState::Cancelled, None).await)
+    stored(app.store.finish_ticket(id, None, TicketState::Cancelled, None).await)
 }

@@ -29,10 +29,12 @@ pub(crate) async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
     );
     assert_eq!((read.created, read.expires, read.summary), (at(0), at(1_000), None));
 
-    assert!(
-        store.finish_ticket("rq-1", TicketState::Completed, Some("{\"usage\":{}}")).await.expect("ended")
-    );
-    assert!(!store.finish_ticket("rq-1", TicketState::Cancelled, None).await.expect("asked"));
+    let finish = async |holder, state, summary| {
+        store.finish_ticket("rq-1", holder, state, summary).await.expect("asked")
+    };
+    assert!(!finish(Some("b"), TicketState::Failed, None).await, "another has it");
+    assert!(finish(Some("a"), TicketState::Completed, Some("{\"usage\":{}}")).await);
+    assert!(!finish(None, TicketState::Cancelled, None).await, "it is over");
     let read = store.ticket(DEFAULT_TENANT, "rq-1", at(1)).await.expect("read").expect("there");
     assert_eq!((read.state, read.summary.as_deref()), (TicketState::Completed, Some("{\"usage\":{}}")));
 }
@@ -72,7 +74,8 @@ pub(crate) async fn a_restarted_gateway_claims_its_own_tickets_and_others_wait_f
         store.create_ticket(ticket(id, DEFAULT_TENANT, &first), at(second as u64)).await.expect("made");
     }
     store.append_rows("rq-1", "a", &[row(0, "1")]).await.expect("appended");
-    store.finish_ticket("done", TicketState::Failed, None).await.expect("ended");
+    let ended = store.finish_ticket("done", None, TicketState::Failed, None).await;
+    assert!(ended.expect("ended"), "its owner may, whoever has it");
     let ids = |tickets: Vec<store::Ticket>| tickets.into_iter().map(|ticket| ticket.id).collect::<Vec<_>>();
 
     assert!(
