@@ -11,13 +11,14 @@ pub(crate) struct Rope {
     frequencies: Vec<f32>,
 }
 
-/// Cosines and sines of some positions, one row each.
+/// Cosines and sines of all positions up to one, computed once: a step's own would cost it a good part of a decode step of
+/// a GPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Angles {
-    /// Pairs per row; 0 where the model does not rotate.
+    /// Pairs per position; 0 where the model does not rotate.
     pairs: usize,
-    cos: Vec<f32>,
-    sin: Vec<f32>,
+    /// `[positions][cosines, sines][pairs]`
+    numbers: Vec<f32>,
 }
 
 impl Rope {
@@ -35,14 +36,11 @@ impl Rope {
         self.frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
     }
 
-    /// Adds a row for `position` to `angles` (in double precision: positions reach far).
-    pub(crate) fn push(&self, position: usize, angles: &mut Angles) {
-        angles.pairs = self.frequencies.len();
-        for frequency in &self.frequencies {
-            let (sin, cos) = (position as f64 * f64::from(*frequency)).sin_cos();
-            angles.cos.push(cos as f32);
-            angles.sin.push(sin as f32);
-        }
+    /// The cosines of `position`, then its sines (in double precision: positions reach far).
+    fn push(&self, position: usize, numbers: &mut Vec<f32>) {
+        let turn = |frequency: &f32| (position as f64 * f64::from(*frequency)).sin_cos();
+        let (sines, cosines): (Vec<f64>, Vec<f64>) = self.frequencies.iter().map(turn).unzip();
+        numbers.extend(cosines.into_iter().chain(sines).map(|number| number as f32));
     }
 }
 
@@ -68,27 +66,26 @@ fn scale(frequency: f64, scaling: RopeScaling) -> f64 {
 }
 
 impl Angles {
-    /// Forgets all rows.
-    pub(crate) fn clear(&mut self) {
-        self.cos.clear();
-        self.sin.clear();
-        self.pairs = 0;
+    /// Has those of all positions below `end`. Always for the same model.
+    pub(crate) fn reach(&mut self, rope: &Rope, end: usize) {
+        self.pairs = rope.frequencies.len();
+        let known = self.numbers.len() / (2 * self.pairs).max(1);
+        (known..end).for_each(|position| rope.push(position, &mut self.numbers));
     }
 
-    /// Row by row, its cosines and then its sines.
-    pub(crate) fn together(&self) -> impl Iterator<Item = f32> {
-        let (cos, sin) = (self.cos.chunks_exact(self.pairs.max(1)), self.sin.chunks_exact(self.pairs.max(1)));
-        cos.zip(sin).flat_map(|(cos, sin)| cos.iter().chain(sin).copied())
+    /// `[positions][cosines, sines][pairs]`
+    pub(crate) fn numbers(&self) -> &[f32] {
+        &self.numbers
     }
 
-    /// `out` = `head` rotated by row `row`.
-    pub(crate) fn rotate(&self, row: usize, head: &[f32], out: &mut [f32]) {
+    /// `out` = `head` rotated to `position`.
+    pub(crate) fn rotate(&self, position: usize, head: &[f32], out: &mut [f32]) {
         let half = self.pairs;
         if half == 0 {
             out.copy_from_slice(head);
             return;
         }
-        let (cos, sin) = (&self.cos[row * half..][..half], &self.sin[row * half..][..half]);
+        let (cos, sin) = self.numbers[2 * position * half..][..2 * half].split_at(half);
         let ((first, second), (a, b)) = (head.split_at(half), out.split_at_mut(half));
         for (((x, y), (cos, sin)), (a, b)) in
             first.iter().zip(second).zip(cos.iter().zip(sin)).zip(a.iter_mut().zip(b))
@@ -105,9 +102,9 @@ mod tests {
 
     fn rotated(rope: &Rope, position: usize, head: &[f32]) -> Vec<f32> {
         let mut angles = Angles::default();
-        rope.push(position, &mut angles);
+        angles.reach(rope, position + 1);
         let mut out = vec![0.0; head.len()];
-        angles.rotate(0, head, &mut out);
+        angles.rotate(position, head, &mut out);
         out
     }
 

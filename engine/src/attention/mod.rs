@@ -68,7 +68,7 @@ pub(crate) struct Layer<'a> {
     pub(crate) layer: usize,
     /// What the step's slots attend to.
     pub(crate) plan: &'a AttentionPlan,
-    /// Angles of the plan's rows.
+    /// Angles of the positions of the plan's rows.
     pub(crate) angles: &'a Angles,
     /// Queries before rotation: token `t`, head `h` at `t * query_stride + h * dim`.
     pub(crate) queries: &'a [f32],

@@ -1,10 +1,10 @@
 //! What the slots of a step attend to, stacked: equal runs of different slots become one part.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use base::{Run, Slot};
-
-use crate::rope::{Angles, Rope};
 
 /// Runs longer than this are cut for small stacks of queries, so that all threads find work.
 const SPLIT_TOKENS: usize = 512;
@@ -61,7 +61,7 @@ pub(crate) struct Member {
     pub(crate) tokens: usize,
     /// Position of the first.
     pub(crate) position: usize,
-    /// The angle row of the first as it reads this part.
+    /// The position to which queries of the first turn as they read this part: its own, less the part's shift.
     pub(crate) angle: usize,
     /// Its first row in the part's stack.
     pub(crate) row: usize,
@@ -79,39 +79,20 @@ pub(crate) struct AttentionPlan {
 }
 
 impl AttentionPlan {
-    /// Plans a step's slots, which must have been checked; adds the angle rows of shifted runs to `angles`,
-    /// which holds one row per token already.
+    /// Plans a step's slots, which must have been checked.
     ///
     /// `is_stacked` false keeps equal runs of different slots apart: tests compare the two.
-    pub(crate) fn new(
-        slots: &[Slot],
-        block_tokens: usize,
-        rope: Option<&Rope>,
-        angles: &mut Angles,
-        is_stacked: bool,
-    ) -> Self {
+    pub(crate) fn new(slots: &[Slot], block_tokens: usize, is_stacked: bool) -> Self {
         let mut builder = Builder { plan: Self::default(), shared: HashMap::new(), block_tokens, is_stacked };
-        let mut angle_rows = slots.iter().map(|slot| slot.input.len()).sum();
         let mut token = 0;
         for (number, slot) in slots.iter().enumerate() {
             builder.plan.readers.push(Vec::new());
-            let mut by_shift = HashMap::from([(0, token)]);
             // Counted back from the input, which lies right behind what it goes on from: sections before that may leave
             // positions free, and there only that all of them come before the input counts.
             let context: u64 = slot.context.iter().map(|run| run.tokens.0).sum();
             let mut position = slot.start as usize - context as usize;
             for run in &slot.context {
-                let angle = *by_shift.entry(run.shift).or_insert_with(|| {
-                    let first = angle_rows;
-                    if let Some(rope) = rope {
-                        for i in 0..slot.input.len() {
-                            rope.push(slot.start as usize + i - run.shift as usize, angles);
-                        }
-                    }
-                    angle_rows += slot.input.len();
-                    first
-                });
-                builder.read_run(number, slot, run, position, (token, angle));
+                builder.read_run(number, slot, run, position, token);
                 position += run.tokens.0 as usize;
             }
             builder.read_own(number, slot, token);
@@ -133,25 +114,37 @@ impl AttentionPlan {
     }
 }
 
+/// A run by its content, which is not read where it need not be: runs that are equal mostly are one list in memory.
+#[derive(Eq)]
+struct Content<'a>(&'a Run);
+
+impl PartialEq for Content<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let (Run { blocks, tokens, shift }, other) = (self.0, other.0);
+        let is_like = (tokens, shift) == (&other.tokens, &other.shift);
+        is_like && (Arc::ptr_eq(blocks, &other.blocks) || blocks == &other.blocks)
+    }
+}
+
+impl Hash for Content<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Run { blocks, tokens, shift } = self.0;
+        (blocks.first(), blocks.last(), tokens, shift).hash(state);
+    }
+}
+
 struct Builder<'a> {
     plan: AttentionPlan,
     /// First part of a run, by its content.
-    shared: HashMap<&'a Run, usize>,
+    shared: HashMap<Content<'a>, usize>,
     block_tokens: usize,
     is_stacked: bool,
 }
 
 impl<'a> Builder<'a> {
-    fn read_run(
-        &mut self,
-        number: usize,
-        slot: &Slot,
-        run: &'a Run,
-        position: usize,
-        (token, angle): (usize, usize),
-    ) {
+    fn read_run(&mut self, number: usize, slot: &Slot, run: &'a Run, position: usize, token: usize) {
         let next = self.plan.parts.len();
-        let part = if self.is_stacked { *self.shared.entry(run).or_insert(next) } else { next };
+        let part = if self.is_stacked { *self.shared.entry(Content(run)).or_insert(next) } else { next };
         if part == next {
             self.plan.parts.push(Part {
                 blocks: run.blocks.iter().map(|block| block.0 as usize).collect(),
@@ -164,7 +157,7 @@ impl<'a> Builder<'a> {
                 first_row: 0,
             });
         }
-        self.join(number, slot, part, (token, angle));
+        self.join(number, slot, part, (token, slot.start - run.shift));
     }
 
     fn read_own(&mut self, number: usize, slot: &Slot, token: usize) {
@@ -181,13 +174,13 @@ impl<'a> Builder<'a> {
             rows: 0,
             first_row: 0,
         });
-        self.join(number, slot, self.plan.parts.len() - 1, (token, token));
+        self.join(number, slot, self.plan.parts.len() - 1, (token, slot.start));
     }
 
-    fn join(&mut self, number: usize, slot: &Slot, part: usize, (token, angle): (usize, usize)) {
+    fn join(&mut self, number: usize, slot: &Slot, part: usize, (token, angle): (usize, u32)) {
         let stack = &mut self.plan.parts[part];
-        let member =
-            Member { token, tokens: slot.input.len(), position: slot.start as usize, angle, row: stack.rows };
+        let (tokens, position, angle) = (slot.input.len(), slot.start as usize, angle as usize);
+        let member = Member { token, tokens, position, angle, row: stack.rows };
         stack.rows += member.tokens;
         stack.members.push(member);
         self.plan.readers[number].push((part, member.row));

@@ -94,8 +94,9 @@ fn sized(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
 
 /// What a step computes, flattened.
 struct Step {
-    /// Per token: where its keys and values go.
+    /// Per token: where its keys and values go, and its position.
     cells: Vec<Cell>,
+    positions: Vec<usize>,
     /// Tokens whose last hidden state is wanted, in slot order.
     sampled: Vec<usize>,
     plan: AttentionPlan,
@@ -200,11 +201,11 @@ impl Decoder {
     }
 
     fn compute(&self, pool: &mut KvPool, slots: &[Slot], work: &mut Workspace) -> Result<Vec<f32>, Broken> {
-        let step = self.flatten(pool.shape().block_tokens, slots, work);
+        let step = self.flatten(pool.shape().block_tokens, slots, &mut work.angles);
         self.embed(slots, work)?;
         let mut tokens = step.cells.len();
         for (number, layer) in self.layers.iter().enumerate() {
-            self.write_keys_and_values(layer, number, pool, &step.cells, work);
+            self.write_keys_and_values((number, layer), pool, &step, work);
             let is_last = number + 1 == self.layers.len();
             if !(is_last && step.sampled.is_empty()) {
                 self.attend(number, pool, &step, work);
@@ -220,27 +221,25 @@ impl Decoder {
         Ok(self.finish(tokens, work))
     }
 
-    /// Positions, cells, angles and the attention plan of a step.
-    fn flatten(&self, block_tokens: usize, slots: &[Slot], work: &mut Workspace) -> Step {
-        work.angles.clear();
-        let (mut cells, mut sampled) = (Vec::new(), Vec::new());
+    /// Cells and the attention plan of a step, whose positions `angles` then reach.
+    fn flatten(&self, block_tokens: usize, slots: &[Slot], angles: &mut Angles) -> Step {
+        let (mut cells, mut positions, mut sampled) = (Vec::new(), Vec::new(), Vec::new());
         for slot in slots {
             for i in 0..slot.input.len() {
                 let at = slot.write_offset as usize + i;
                 let block = slot.write_blocks[at / block_tokens].0 as usize;
                 cells.push(Cell { block, lane: at % block_tokens });
-                if let Some(rope) = &self.rope {
-                    rope.push(slot.start as usize + i, &mut work.angles);
-                }
+                positions.push(slot.start as usize + i);
+            }
+            if let Some(rope) = &self.rope {
+                angles.reach(rope, slot.start as usize + slot.input.len());
             }
             if slot.sample.is_some() {
                 // At the last token that is known, and at each guess behind it.
                 sampled.extend(cells.len() - 1 - slot.guesses as usize..cells.len());
             }
         }
-        let rope = self.rope.as_ref();
-        let plan = AttentionPlan::new(slots, block_tokens, rope, &mut work.angles, true);
-        Step { cells, sampled, plan }
+        Step { cells, positions, sampled, plan: AttentionPlan::new(slots, block_tokens, true) }
     }
 
     /// `work.x` = embeddings `[tokens, hidden]`, with learned positions.
@@ -276,14 +275,13 @@ impl Decoder {
     /// before any attention, since slots may read what others of the step write.
     fn write_keys_and_values(
         &self,
-        layer: &DecoderLayer,
-        number: usize,
+        (number, layer): (usize, &DecoderLayer),
         pool: &mut KvPool,
-        cells: &[Cell],
+        step: &Step,
         work: &mut Workspace,
     ) {
         let Workspace { x, normed, qkv, scratch, angles, .. } = work;
-        let (config, tokens) = (&self.config, cells.len());
+        let (config, tokens) = (&self.config, step.cells.len());
         let x = &x[..tokens * config.hidden]; // [tokens, hidden]
         let input = self.block_input(&layer.attn_norm, x, normed);
         let width = layer.qkv.outputs();
@@ -298,9 +296,9 @@ impl Decoder {
                 keys.chunks_exact_mut(dim).for_each(|head| k_norm.apply(head));
             }
         }
-        pool.write(self.cpu.isa(), number, cells, |head, token, key, value| {
+        pool.write(self.cpu.isa(), number, &step.cells, |head, token, key, value| {
             let row = &qkv[token * width..][..width];
-            angles.rotate(token, &row[key_at + head * dim..][..dim], key);
+            angles.rotate(step.positions[token], &row[key_at + head * dim..][..dim], key);
             value.copy_from_slice(&row[value_at + head * dim..][..dim]);
         });
     }

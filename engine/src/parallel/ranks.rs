@@ -406,6 +406,10 @@ impl Ranks {
             std::mem::forget(release);
             Ok(result)
         };
+        if let ([rank @ Rank::Gpu(_)], [memory]) = (&*self.ranks, &mut *memory) {
+            // What its device computes needs no threads, and handing over to one takes longer than launching a step.
+            return Ok(vec![one(rank, memory)?]);
+        }
         let one = &one;
         let jobs = self.ranks.iter().zip(memory);
         let jobs = jobs.map(|(rank, memory)| (&**rank.cpu(), move || one(rank, memory)));

@@ -34,6 +34,9 @@ const RECORDED_ROWS_MAX: usize = 256;
 /// turn, however many they are.
 const RECORDED_BLOCKS: usize = 528;
 
+/// Positions whose angles are computed at the first step; whenever there are too few, twice as many.
+const ANGLES_MIN: usize = 128;
+
 /// A model, or a rank of one, whose weights are on a GPU.
 pub struct GpuDecoder {
     config: ModelConfig,
@@ -91,7 +94,10 @@ pub struct GpuMemory {
     tier: Option<HostBuffer>,
     work: Work,
     graphs: HashMap<usize, Option<Box<dyn Graph>>>,
-    angles: Angles,
+    /// [`Angles`] of the positions that steps have come to, and of more.
+    angles: Option<Buffer>,
+    /// A step's tables on their way.
+    written: Vec<u8>,
     /// Steps so far.
     steps: u64,
     /// What the last one was, for ranks to compare.
@@ -164,7 +170,8 @@ impl GpuDecoder {
             tier: None,
             work: Work::default(),
             graphs: HashMap::new(),
-            angles: Angles::default(),
+            angles: None,
+            written: Vec::new(),
             steps: 0,
             mark: 0,
         })
@@ -207,20 +214,17 @@ impl GpuDecoder {
     ///
     /// The slots must have been checked against pool, vocabulary and context (the executor does).
     pub fn forward(&self, memory: &mut GpuMemory, slots: &[Slot]) -> Result<usize, GpuError> {
-        let GpuMemory { shape, work, graphs, angles, steps, mark, .. } = memory;
-        angles.clear();
+        let angles = self.reach_angles(memory, slots)?;
+        let GpuMemory { shape, work, graphs, written, steps, mark, .. } = memory;
         let mut sampled = Vec::new();
         let mut token = 0;
         for slot in slots {
-            if let Some(rope) = &self.rope {
-                (0..slot.input.len()).for_each(|i| rope.push(slot.start as usize + i, angles));
-            }
             token += slot.input.len();
             if slot.sample.is_some() {
                 sampled.extend(token - 1 - slot.guesses as usize..token);
             }
         }
-        let plan = AttentionPlan::new(slots, shape.block_tokens, self.rope.as_ref(), angles, true);
+        let plan = AttentionPlan::new(slots, shape.block_tokens, true);
         let heads = Heads {
             block_tokens: shape.block_tokens,
             group: self.config.heads / self.config.kv_heads,
@@ -237,19 +241,38 @@ impl GpuDecoder {
         };
         *steps += 1;
         *mark = if self.gpu.ranks() > 1 { step.mark(*steps) } else { *steps };
-        let bytes = step.bytes(angles, extent.tokens);
+        let bytes = step.bytes(extent.tokens);
         let fitted = work.fit(&self.gpu, &self.sizes(extent, step.partial_rows(), bytes));
         if fitted != Ok(false) {
             graphs.clear(); // they were recorded with other addresses
         }
         fitted?;
         let tables = work.tables();
-        self.gpu.write(tables, &step.written(tables, angles, extent.tokens))?;
+        step.write((tables, angles), extent.tokens, written);
+        self.gpu.write(tables, written)?;
         match is_recorded {
             true => self.run_recorded(memory, extent)?,
             false => self.run(memory, extent)?,
         }
         Ok(sampled.len())
+    }
+
+    /// Has the angles of all positions of the slots on the GPU; where.
+    fn reach_angles(&self, memory: &mut GpuMemory, slots: &[Slot]) -> Result<Address, GpuError> {
+        let Some(rope) = &self.rope else { return Ok(Address(0)) };
+        let end = slots.iter().map(|slot| slot.start as usize + slot.input.len()).max().unwrap_or(0);
+        let bytes = |positions: usize| 2 * positions * self.pairs() * size_of::<f32>();
+        if let Some(angles) = &memory.angles
+            && angles.bytes() >= bytes(end)
+        {
+            return Ok(angles.address());
+        }
+        memory.angles = None; // first gives back what it has
+        let positions = end.next_power_of_two().max(ANGLES_MIN).min(self.config.context_max.max(end));
+        let mut angles = Angles::default();
+        angles.reach(rope, positions);
+        let numbers: Vec<u8> = angles.numbers().iter().flat_map(|number| number.to_ne_bytes()).collect();
+        Ok(memory.angles.insert(Buffer::of(&self.gpu, &numbers)?).address())
     }
 
     /// The extent of all recorded steps of about so many rows.

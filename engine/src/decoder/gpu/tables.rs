@@ -7,7 +7,6 @@ use siphasher::sip::SipHasher13;
 
 use crate::attention::plan::{AttentionPlan, Part};
 use crate::device::cuda::Address;
-use crate::rope::Angles;
 
 /// Rows of queries that a task of few rows has at most, and one of many.
 pub(super) const FLAT_ROWS: usize = 16;
@@ -19,15 +18,9 @@ pub(super) const TABLES_BYTES: usize = 112;
 /// What every table begins at a multiple of.
 const ALIGN: usize = 16;
 
-/// A row of queries over a stretch of a part: `Task` of the kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Task {
-    part: usize,
-    first: usize,
-    count: usize,
-    from: usize,
-    to: usize,
-}
+/// Rows of queries over a stretch of a part, `Task` of the kernels: the part, the first row, how many, the first token and
+/// the end of them.
+pub(super) type Task = [i32; 5];
 
 /// What decides how attention is cut into tasks.
 #[derive(Clone, Copy)]
@@ -94,7 +87,7 @@ impl Step {
                 let count = per_task.min(rows - first);
                 let readers = &step.rows[part.first_row..][first / group..=(first + count - 1) / group];
                 let (from, to) = seen(part, readers, window);
-                tasks.push(Task { part: number, first, count, from, to });
+                tasks.push([number, first, count, from, to].map(int));
             }
         }
         for token in 0..step.tokens.len() {
@@ -127,7 +120,7 @@ impl Step {
         }
     }
 
-    /// A mark of all but the angles, which follow from the rest, and of the step's number.
+    /// A mark of all of them, and of the step's number.
     pub(super) fn mark(&self, number: u64) -> u64 {
         let mut hasher = SipHasher13::new();
         number.hash(&mut hasher);
@@ -142,54 +135,56 @@ impl Step {
         if self.readings.is_empty() { 0 } else { self.rows.len() }
     }
 
-    /// Bytes that [`Self::written`] gives for a step of `rows` rows, but for the struct's own.
-    pub(super) fn bytes(&self, angles: &Angles, rows: usize) -> usize {
-        self.arrays(angles, rows).iter().map(|array| array.len().next_multiple_of(ALIGN)).sum()
+    /// Bytes that [`Self::write`] gives for a step of `rows` rows, but for the struct's own.
+    pub(super) fn bytes(&self, rows: usize) -> usize {
+        let fill = |(numbers, fill): (&[i32], Option<i32>)| match fill {
+            Some(_) => numbers.len().max(rows),
+            None => numbers.len(),
+        };
+        self.arrays().into_iter().map(|array| (fill(array) * size_of::<i32>()).next_multiple_of(ALIGN)).sum()
     }
 
-    /// The struct and, behind it, all it points to, as they lie at `address`; filled up to `rows` rows.
-    pub(super) fn written(&self, address: Address, angles: &Angles, rows: usize) -> Vec<u8> {
-        let arrays = self.arrays(angles, rows);
-        let (mut header, mut body) = (Vec::new(), Vec::new());
-        for array in &arrays {
-            header.extend(address.at(TABLES_BYTES + body.len()).0.to_ne_bytes());
-            body.extend_from_slice(array);
-            body.resize(body.len().next_multiple_of(ALIGN), 0);
+    /// The struct and, behind it, all it points to but the angles, as they lie at `address`; filled up to `rows` rows.
+    pub(super) fn write(&self, (address, angles): (Address, Address), rows: usize, to: &mut Vec<u8>) {
+        to.clear();
+        to.resize(TABLES_BYTES + self.bytes(rows), 0);
+        let (header, mut body) = to.split_at_mut(TABLES_BYTES);
+        let mut fields = header.as_chunks_mut::<8>().0.iter_mut();
+        let mut put = |bytes: [u8; 8]| *fields.next().expect("the struct has room") = bytes;
+        put(angles.0.to_ne_bytes());
+        let mut at = TABLES_BYTES;
+        for (numbers, fill) in self.arrays() {
+            put(address.at(at).0.to_ne_bytes());
+            let count = fill.map_or(numbers.len(), |_| numbers.len().max(rows));
+            let bytes = (count * size_of::<i32>()).next_multiple_of(ALIGN);
+            let (own, behind) = body.split_at_mut(bytes);
+            let (own, more) = own.as_chunks_mut::<4>().0.split_at_mut(numbers.len());
+            own.iter_mut().zip(numbers).for_each(|(to, number)| *to = number.to_ne_bytes());
+            more.fill(fill.unwrap_or(0).to_ne_bytes());
+            (body, at) = (behind, at + bytes);
         }
-        for count in [self.tokens.len(), self.flat.len(), self.tall.len(), self.sampled.len()] {
-            header.extend((count as i32).to_ne_bytes());
+        for [one, other] in [[self.tokens.len(), self.flat.len()], [self.tall.len(), self.sampled.len()]] {
+            let mut both = [0; 8];
+            both[..4].copy_from_slice(&(one as i32).to_ne_bytes());
+            both[4..].copy_from_slice(&(other as i32).to_ne_bytes());
+            put(both);
         }
-        header.resize(TABLES_BYTES, 0);
-        [header, body].concat()
     }
 
-    /// What the struct points to, in its order.
-    fn arrays(&self, angles: &Angles, rows: usize) -> [Vec<u8>; 12] {
-        let ints =
-            |numbers: &[i32]| numbers.iter().flat_map(|number| number.to_ne_bytes()).collect::<Vec<u8>>();
-        let filled = |numbers: &[i32], with: i32| {
-            let mut numbers = numbers.to_vec();
-            numbers.resize(rows.max(numbers.len()), with);
-            ints(&numbers)
-        };
-        let tasks = |tasks: &[Task]| {
-            let task =
-                |task: &Task| [task.part, task.first, task.count, task.from, task.to].map(|n| n as i32);
-            ints(&tasks.iter().flat_map(task).collect::<Vec<i32>>())
-        };
+    /// What the struct points to, in its order behind the angles; of arrays that are filled up, with what.
+    fn arrays(&self) -> [(&[i32], Option<i32>); 11] {
         [
-            filled(&self.tokens, 0),
-            filled(&self.positions, 0),
-            filled(&self.cells, -1),
-            angles.together().flat_map(|number| number.to_ne_bytes()).collect(),
-            tasks(&self.flat),
-            tasks(&self.tall),
-            ints(self.parts.as_flattened()),
-            ints(self.rows.as_flattened()),
-            ints(&self.blocks),
-            ints(&self.first_reading),
-            ints(&self.readings),
-            ints(&self.sampled),
+            (&self.tokens, Some(0)),
+            (&self.positions, Some(0)),
+            (&self.cells, Some(-1)),
+            (self.flat.as_flattened(), None),
+            (self.tall.as_flattened(), None),
+            (self.parts.as_flattened(), None),
+            (self.rows.as_flattened(), None),
+            (&self.blocks, None),
+            (&self.first_reading, None),
+            (&self.readings, None),
+            (&self.sampled, None),
         ]
     }
 }

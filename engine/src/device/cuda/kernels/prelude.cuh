@@ -129,7 +129,7 @@ struct Part {
 // A token of the step as a reader of a part.
 struct Row {
     int token;
-    int angle; // row of `angles` by which its queries turn for this part
+    int angle; // position to which its queries turn for this part
     int position;
     int is_only; // it reads nothing else: no partial result is needed
 };
@@ -144,10 +144,10 @@ struct Task {
 };
 
 struct Tables {
+    const float* angles;   // [positions][2][pairs] cosines, then sines
     const int* tokens;     // [tokens] ids
     const int* positions;  // [tokens]
     const int* cells;      // [tokens] block * block_tokens + lane; -1: nothing is kept of it
-    const float* angles;   // [angle rows][2][pairs] cosines, then sines
     const Task* flat; // tasks of few rows
     const Task* tall; // tasks of many
     const Part* parts;

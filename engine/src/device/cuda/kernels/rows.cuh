@@ -174,7 +174,7 @@ template <class T> DEVICE void rotate_and_write(const RotateArgs& a) {
         }
         return;
     }
-    const float* cosines = a.tables->angles + (size_t)token * 2 * a.pairs;
+    const float* cosines = a.tables->angles + (size_t)a.tables->positions[token] * 2 * a.pairs;
     for (int i = lane; i < a.pairs; i += 32) {
         const int j = i + a.pairs;
         const float x = widen(own[i]) * scale * (weight ? weight[i] : 1.0f);
