@@ -81,13 +81,13 @@ pub(crate) enum FromSurvey {
 pub(crate) fn wish(generation: &Generation) -> (FromSurvey, Wish) {
     let heat = 1.0 / generation.temperature;
     match (generation.temperature <= 0.0, generation.top_k, generation.top_p) {
-        (true, ..) => (FromSurvey::Highest, Wish { highest: 1, heat: 0.0 }),
+        (true, ..) => (FromSurvey::Highest, Wish { highest: 1, ..Wish::default() }),
         (_, Some(k), _) if k as usize <= SURVEYED_MAX => {
-            (FromSurvey::Highest, Wish { highest: (k as usize).max(1), heat: 0.0 })
+            (FromSurvey::Highest, Wish { highest: (k as usize).max(1), ..Wish::default() })
         }
         (_, Some(_), _) => (FromSurvey::Logits, Wish::default()),
-        (_, None, 1.0) => (FromSurvey::All, Wish { highest: 0, heat }),
-        (_, None, _) => (FromSurvey::Nucleus, Wish { highest: NUCLEUS, heat }),
+        (_, None, 1.0) => (FromSurvey::All, Wish { heat, ..Wish::default() }),
+        (_, None, _) => (FromSurvey::Nucleus, Wish { highest: NUCLEUS, heat, mask: None }),
     }
 }
 

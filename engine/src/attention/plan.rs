@@ -6,11 +6,19 @@ use std::sync::Arc;
 
 use base::{Run, Slot};
 
-/// Runs longer than this are cut for small stacks of queries, so that all threads find work.
-const SPLIT_TOKENS: usize = 512;
+/// Which runs are cut to pieces that are read side by side, so that all threads find work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Tokens of a piece.
+    pub(crate) tokens: usize,
+    /// Most tokens' queries of a stack whose runs are cut.
+    pub(crate) rows_max: usize,
+}
 
-/// A stack of at most this many tokens' queries has its runs cut.
-const SPLIT_ROWS_MAX: usize = 32;
+impl Cut {
+    /// On a processor, whose threads share few tasks.
+    pub(crate) const ON_PROCESSOR: Self = Self { tokens: 512, rows_max: 32 };
+}
 
 /// Consecutive cached positions that some slots of the step read.
 #[derive(Clone, Debug)]
@@ -79,10 +87,15 @@ pub(crate) struct AttentionPlan {
 }
 
 impl AttentionPlan {
-    /// Plans a step's slots, which must have been checked.
+    /// Plans a step's slots, which must have been checked; `cut` is told the parts before any is cut.
     ///
     /// `is_stacked` false keeps equal runs of different slots apart: tests compare the two.
-    pub(crate) fn new(slots: &[Slot], block_tokens: usize, is_stacked: bool) -> Self {
+    pub(crate) fn new(
+        slots: &[Slot],
+        block_tokens: usize,
+        is_stacked: bool,
+        cut: impl FnOnce(&[Part]) -> Cut,
+    ) -> Self {
         let mut builder = Builder { plan: Self::default(), shared: HashMap::new(), block_tokens, is_stacked };
         let mut token = 0;
         for (number, slot) in slots.iter().enumerate() {
@@ -99,7 +112,8 @@ impl AttentionPlan {
             builder.plan.tokens.extend((0..slot.input.len()).map(|i| (number, i)));
             token += slot.input.len();
         }
-        builder.finish()
+        let cut = cut(&builder.plan.parts);
+        builder.finish(cut)
     }
 
     /// Query rows of all parts, per head.
@@ -188,12 +202,12 @@ impl<'a> Builder<'a> {
 
     /// Makes one part of a slot's own input and the run before it, where nobody else reads that run and the input lies
     /// right behind it: what a row of its own has cost is mostly the number of parts.
-    fn join_own(&mut self, blocks_per_cut: usize) {
+    fn join_own(&mut self, (blocks_per_cut, rows_max): (usize, usize)) {
         for reads in &mut self.plan.readers {
             let [.., (before, _), (own, row)] = reads[..] else { continue };
             let (run, input) = (&self.plan.parts[before], &self.plan.parts[own]);
             // Only what no cut would have made several of.
-            let is_whole = run.blocks.len() <= blocks_per_cut || run.rows > SPLIT_ROWS_MAX;
+            let is_whole = run.blocks.len() <= blocks_per_cut || run.rows > rows_max;
             let Some(blocks) = run.blocks_with(input, self.block_tokens).filter(|_| is_whole) else {
                 continue;
             };
@@ -207,10 +221,10 @@ impl<'a> Builder<'a> {
     }
 
     /// Cuts long runs of small stacks and numbers the rows.
-    fn finish(mut self) -> AttentionPlan {
-        let blocks_per_cut = (SPLIT_TOKENS / self.block_tokens).max(1);
+    fn finish(mut self, Cut { tokens, rows_max }: Cut) -> AttentionPlan {
+        let blocks_per_cut = (tokens / self.block_tokens).max(1);
         if self.is_stacked {
-            self.join_own(blocks_per_cut);
+            self.join_own((blocks_per_cut, rows_max));
         }
         let whole = std::mem::take(&mut self.plan.parts);
         let mut pieces_of: Vec<std::ops::Range<usize>> = Vec::with_capacity(whole.len());
@@ -218,7 +232,7 @@ impl<'a> Builder<'a> {
             let first = self.plan.parts.len();
             if part.members.is_empty() {
                 // It was joined to another, and nobody reads it any more.
-            } else if part.is_causal || part.rows > SPLIT_ROWS_MAX || part.blocks.len() <= blocks_per_cut {
+            } else if part.is_causal || part.rows > rows_max || part.blocks.len() <= blocks_per_cut {
                 self.plan.parts.push(part);
             } else {
                 for (piece, blocks) in part.blocks.chunks(blocks_per_cut).enumerate() {

@@ -2,7 +2,7 @@
 
 use base::{BlockId, RequestId, Run, Slot, TokenCount, TokenId};
 
-use super::plan::AttentionPlan;
+use super::plan::{AttentionPlan, Cut};
 use super::{Heads, Layer, PARTIAL_BYTES_MAX};
 use crate::checkpoint::config::RopeScaling;
 use crate::device::{Cpu, Isa};
@@ -125,7 +125,7 @@ fn attend_in(
     for slot in slots {
         angles.reach(rope, slot.start as usize + slot.input.len());
     }
-    let plan = AttentionPlan::new(slots, BLOCK, is_stacked);
+    let plan = AttentionPlan::new(slots, BLOCK, is_stacked, |_| Cut::ON_PROCESSOR);
     let queries: Vec<f32> = (0..tokens * WIDTH).map(|i| noise(3, i)).collect();
     let layer = Layer {
         cpu: &cpu,
@@ -257,7 +257,7 @@ fn stacked_runs_give_what_each_slot_gives_by_itself() {
         let stacked = attend(kernel, &slots(), rope, None, true);
         assert!(apart(&stacked, &attend(kernel, &slots(), rope, None, false)) < 1e-6, "{kernel:?}");
     }
-    let plan = |is_stacked| AttentionPlan::new(&slots(), BLOCK, is_stacked);
+    let plan = |is_stacked| AttentionPlan::new(&slots(), BLOCK, is_stacked, |_| Cut::ON_PROCESSOR);
     let readers = |plan: &AttentionPlan| plan.parts.iter().map(|part| part.members.len()).max();
     assert_eq!((readers(&plan(true)), readers(&plan(false))), (Some(4), Some(1)));
 }
@@ -272,7 +272,7 @@ fn tiles_bound_the_memory_and_change_no_bit() {
             let (whole, all) = in_bytes(usize::MAX);
             assert!(apart(&whole, &direct(kernel.1, &slots, rope, window)) < tolerance(kernel));
             let most_parts = 3;
-            let rows = AttentionPlan::new(&slots, BLOCK, true).rows();
+            let rows = AttentionPlan::new(&slots, BLOCK, true, |_| Cut::ON_PROCESSOR).rows();
             let row_bytes = all / rows;
             for rows_max in [0, 1, 3, 7, 20, rows - 1, rows] {
                 let (tiled, bytes) = in_bytes(rows_max * row_bytes);
@@ -319,7 +319,7 @@ fn a_run_of_its_own_right_before_a_slots_input_is_one_part_with_it() {
         ),
     ];
     for (name, slots, expected) in cases {
-        let plan = AttentionPlan::new(&slots, BLOCK, true);
+        let plan = AttentionPlan::new(&slots, BLOCK, true, |_| Cut::ON_PROCESSOR);
         let lengths: Vec<usize> = plan.parts.iter().map(|part| part.tokens).collect();
         assert_eq!(lengths, expected, "{name}");
         for window in [None, Some(3), Some(7)] {
@@ -344,7 +344,7 @@ fn long_runs_are_cut_without_changing_the_result() {
     kernels().for_each(|kernel| check("a run of 40 blocks", kernel, &small, rope, None));
     let ids: Vec<u32> = (0..200).collect();
     let long = [slot(vec![run(&ids, 798, 0)], 1, 210, 0)];
-    let plan = AttentionPlan::new(&long, BLOCK, true);
+    let plan = AttentionPlan::new(&long, BLOCK, true, |_| Cut::ON_PROCESSOR);
     let lengths: Vec<usize> = plan.parts.iter().map(|part| part.tokens).collect();
     assert_eq!(lengths, [512, 286, 1]);
     assert_eq!(plan.rows_of(0).map(|(part, _)| part.position).collect::<Vec<_>>(), [0, 512, 798]);

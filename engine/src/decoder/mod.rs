@@ -13,7 +13,7 @@ use std::sync::Arc;
 use base::Slot;
 use rayon::prelude::*;
 
-use crate::attention::plan::AttentionPlan;
+use crate::attention::plan::{AttentionPlan, Cut};
 use crate::attention::{Heads, Layer as Attention, PARTIAL_BYTES_MAX};
 use crate::checkpoint::ModelConfig;
 use crate::checkpoint::config::Position;
@@ -239,7 +239,12 @@ impl Decoder {
                 sampled.extend(cells.len() - 1 - slot.guesses as usize..cells.len());
             }
         }
-        Step { cells, positions, sampled, plan: AttentionPlan::new(slots, block_tokens, true) }
+        Step {
+            cells,
+            positions,
+            sampled,
+            plan: AttentionPlan::new(slots, block_tokens, true, |_| Cut::ON_PROCESSOR),
+        }
     }
 
     /// `work.x` = embeddings `[tokens, hidden]`, with learned positions.

@@ -1,5 +1,6 @@
 //! Sampling where logits stay on their device: it is asked for what each row's draw needs of them, in one look at all rows.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{RowError, RowOutcome, SampleSpec, TokenId};
@@ -52,7 +53,7 @@ impl LocalExecutor {
         asked: &[Asked<'_>],
         outcomes: &mut Vec<RowOutcome>,
     ) -> Result<(), StepError> {
-        let (vocab, ids_end) = (self.ranks.config().vocab, self.text.ids_end() as usize);
+        let ids_end = self.text.ids_end() as usize;
         let mut follows: Vec<_> = asked.iter().map(|asked| self.follow(asked.request, asked.spec)).collect();
         // Behind a guess nobody knows yet what a constraint allows.
         let guesses: Vec<bool> =
@@ -80,10 +81,11 @@ impl LocalExecutor {
                 mask: mask.clone(),
             }));
         }
-        let bits = mask_bits(&rows, vocab);
+        let distinct = number_masks(&mut rows);
+        let bits: Vec<&[u32]> = distinct.iter().map(|mask| mask.as_slice()).collect();
         let wishes: Vec<Wish> = rows.iter().map(|row| row.wish).collect();
         let found = self.ranks.survey(&mut self.memory, first, (&wishes, ids_end), &bits)?;
-        let tokens = self.draw_surveyed(&rows, &found, (ids_end, !bits.is_empty()))?;
+        let tokens = self.draw_surveyed(&rows, &found, ids_end)?;
         let mut at = 0;
         for (((asked, mut follow), mask), guesses) in asked.iter().zip(follows).zip(masks).zip(guesses) {
             let own = at..at + asked.rows();
@@ -113,17 +115,17 @@ impl LocalExecutor {
         &mut self,
         rows: &[Row<'_>],
         found: &[Surveyed],
-        (end, is_masked): (usize, bool),
+        end: usize,
     ) -> Result<Vec<Option<Result<TokenId, RowError>>>, StepError> {
         let is_sound = |row: usize| found[row].whole.highest.kept().is_some();
         let draws: Vec<_> = (0..rows.len())
             .filter(|row| rows[*row].from == Some(FromSurvey::All) && is_sound(*row))
             .map(|row| {
                 let Row { spec, index, wish, .. } = &rows[row];
-                (row, &found[row], wish.heat, uniform(spec.seed, *index))
+                (row, &found[row], *wish, uniform(spec.seed, *index))
             })
             .collect();
-        let mut picked = self.ranks.pick(&mut self.memory, &draws, (end, is_masked))?.into_iter();
+        let mut picked = self.ranks.pick(&mut self.memory, &draws, end)?.into_iter();
         let mut tokens = Vec::with_capacity(rows.len());
         for (at, (row, found)) in rows.iter().zip(found).enumerate() {
             let (generation, place) = (&row.spec.generation, (row.spec.seed, row.index));
@@ -159,22 +161,17 @@ impl LocalExecutor {
     }
 }
 
-/// Bits of the tokens that each row may draw, over the whole vocabulary; none where every row may draw all.
-fn mask_bits(rows: &[Row<'_>], vocab: usize) -> Vec<u32> {
-    if rows.iter().all(|row| row.mask.is_none()) {
-        return Vec::new();
+/// The masks of all rows, each once: rows of a relQuery begin with the same one. A row's wish then has its mask's number.
+fn number_masks(rows: &mut [Row<'_>]) -> Vec<Arc<SimpleVob>> {
+    let mut masks: Vec<Arc<SimpleVob>> = Vec::new();
+    let mut numbers = HashMap::new();
+    for Row { mask, wish, .. } in rows {
+        wish.mask = mask.as_ref().map(|mask| {
+            *numbers.entry(Arc::as_ptr(mask)).or_insert_with(|| {
+                masks.push(Arc::clone(mask));
+                masks.len() - 1
+            })
+        });
     }
-    let words = vocab.div_ceil(32);
-    let mut bits = Vec::with_capacity(words * rows.len());
-    for row in rows {
-        match &row.mask {
-            Some(mask) => {
-                let given = &mask.as_slice()[..words.min(mask.as_slice().len())];
-                bits.extend_from_slice(given);
-                bits.resize(bits.len() + words - given.len(), 0);
-            }
-            None => bits.resize(bits.len() + words, u32::MAX),
-        }
-    }
-    bits
+    masks
 }

@@ -155,7 +155,7 @@ impl Rank {
                 Ok(decoder.highest(&hidden.states, (wanted, end), &mut memory.work)?)
             }
             (Self::Gpu(decoder), Kind::Gpu(memory)) => {
-                let wish = |wanted: &usize| Wish { highest: *wanted, heat: 0.0 };
+                let wish = |wanted: &usize| Wish { highest: *wanted, ..Wish::default() };
                 let wishes: Vec<Wish> = wanted.iter().map(wish).collect();
                 let found = decoder.survey(memory, 0, (&wishes, end), &[])?;
                 Ok(found.into_iter().map(|survey| survey.highest).collect())

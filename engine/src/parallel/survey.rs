@@ -36,14 +36,14 @@ impl Surveyed {
     }
 
     /// On which rank the draw `uniform` of `[0, 1)` falls, and where there; `None` where no token has any weight.
-    fn pick(&self, row: usize, heat: f32, uniform: f64) -> Option<(usize, Pick)> {
+    fn pick(&self, row: usize, Wish { heat, mask, .. }: Wish, uniform: f64) -> Option<(usize, Pick)> {
         let target = uniform * self.whole.sum;
         let (mut before, mut last) = (0.0, None);
         for (rank, (max, sum)) in self.parts.iter().enumerate().filter(|(_, (_, sum))| *sum > 0.0) {
             let share = share(*max, self.whole.max, heat);
             if share > 0.0 {
                 let target = ((target - before) / share).max(0.0);
-                last = Some((rank, Pick { row, heat, max: *max, target }));
+                last = Some((rank, Pick { row, heat, max: *max, mask, target }));
                 before += sum * share;
                 if before > self.whole.sum * uniform {
                     break;
@@ -60,17 +60,17 @@ impl Ranks {
         self.gpus().next().is_some()
     }
 
-    /// What rows of a step, from row `first` on, have of what is wanted of each; tokens from `end` on are not drawn. `allowed`: bits of those
-    /// that may be, `[rows, vocabulary / 32]`, none where all may. Only where [`Self::surveys`].
+    /// What rows of a step, from row `first` on, have of what is wanted of each; tokens from `end` on are not drawn. `masks`: bits of those
+    /// that may be, where wishes name one. Only where [`Self::surveys`].
     pub fn survey(
         &self,
         memory: &mut [Memory],
         first: usize,
         (wishes, end): (&[Wish], usize),
-        allowed: &[u32],
+        masks: &[&[u32]],
     ) -> Result<Vec<Surveyed>, StepError> {
         let found = self.together_on_gpus(memory, |_, decoder, memory| {
-            decoder.survey(memory, first, (wishes, end), allowed)
+            decoder.survey(memory, first, (wishes, end), masks)
         })?;
         let mut parts = found.into_iter();
         let lowest = parts.next().expect("a model has a rank");
@@ -91,24 +91,23 @@ impl Ranks {
     }
 
     /// The tokens that draws of `[0, 1)` fall on in rows that were surveyed last, by their weights; `None` where no token has
-    /// any. `draws`: a row, what it was found to be, one over its temperature, the draw.
+    /// any. `draws`: a row, what it was found to be, what was wanted of it, the draw.
     pub fn pick(
         &self,
         memory: &mut [Memory],
-        draws: &[(usize, &Surveyed, f32, f64)],
-        (end, is_masked): (usize, bool),
+        draws: &[(usize, &Surveyed, Wish, f64)],
+        end: usize,
     ) -> Result<Vec<Option<u32>>, StepError> {
         if draws.is_empty() {
             return Ok(Vec::new());
         }
         let picks: Vec<Option<(usize, Pick)>> =
-            draws.iter().map(|(row, found, heat, uniform)| found.pick(*row, *heat, *uniform)).collect();
+            draws.iter().map(|(row, found, wish, uniform)| found.pick(*row, *wish, *uniform)).collect();
         let own = |rank: usize| -> Vec<Pick> {
             picks.iter().flatten().filter(|(of, _)| *of == rank).map(|(_, pick)| *pick).collect()
         };
-        let found = self.together_on_gpus(memory, |rank, decoder, memory| {
-            decoder.pick(memory, (&own(rank), end), is_masked)
-        })?;
+        let found =
+            self.together_on_gpus(memory, |rank, decoder, memory| decoder.pick(memory, (&own(rank), end)))?;
         let mut found: Vec<_> = found.into_iter().map(Vec::into_iter).collect();
         Ok(picks.iter().map(|pick| found[pick.as_ref()?.0].next().flatten()).collect())
     }
@@ -130,6 +129,7 @@ mod tests {
     fn a_draw_falls_on_the_rank_and_weight_that_it_falls_on_in_the_whole() {
         let logits = [0.5_f32, -1.0, 3.0, 2.0, f32::NEG_INFINITY, 0.0, 1.0, 2.5];
         let heat = 0.8;
+        let wish = Wish { heat, mask: Some(3), ..Wish::default() };
         let mut found = Surveyed::new(survey(&logits[..4], heat));
         // A rank whose tokens may not be drawn.
         let none =
@@ -140,14 +140,14 @@ mod tests {
         let weight = |logit: f32| f64::from((logit - 3.0) * heat).exp();
         for step in 0..100 {
             let uniform = f64::from(step) / 100.0;
-            let (rank, pick) = found.pick(7, heat, uniform).expect("some have weight");
+            let (rank, pick) = found.pick(7, wish, uniform).expect("some have weight");
             let first: f64 = logits[..4].iter().map(|logit| weight(*logit)).sum();
             let (on, base, max) =
                 if uniform * found.whole.sum < first { (0, 0.0, 3.0) } else { (2, first, 2.5) };
-            assert_eq!((rank, pick.row, pick.max), (on, 7, max));
+            assert_eq!((rank, pick.row, pick.max, pick.mask), (on, 7, max, Some(3)));
             let target = (uniform * found.whole.sum - base) / weight(max);
             assert!((pick.target - target).abs() < 1e-6, "{} {target}", pick.target);
         }
-        assert_eq!(Surveyed::new(none).pick(0, heat, 0.5), None);
+        assert_eq!(Surveyed::new(none).pick(0, wish, 0.5), None);
     }
 }

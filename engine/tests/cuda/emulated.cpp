@@ -2,8 +2,10 @@
 //
 // Here the names of kernels/prelude.cuh mean the same as on a GPU, done slowly: a barrier or an exchange between lanes gives the
 // processor to the next fiber until all have come. A block that would hang on a GPU, because some of its threads miss a
-// barrier, ends with a message.
+// barrier, ends with a message. Every other block runs its warps last to first, and copies behind a reader's back arrive when they are
+// waited for, not before: what needs a barrier or a wait that is not there comes out wrong.
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -39,10 +41,17 @@ constexpr int LANES = 32;
 
 enum class At { Work, Warp, Block, End };
 
+// A copy that is under way.
+struct Copy {
+    void* to;
+    const void* from; // null: zeros
+};
+
 struct Fiber {
     ucontext_t context;
     std::unique_ptr<char[]> stack{new char[STACK]};
     At at = At::Work;
+    std::vector<std::vector<Copy>> copies{1}; // by group, the last one open
 };
 
 // What the lanes of a warp hand to one another.
@@ -128,11 +137,20 @@ DEVICE void copy_later(void* to, const void* from, bool is_there) {
         fprintf(stderr, "a copy of 16 bytes is not aligned\n");
         abort();
     }
-    if (is_there) memcpy(to, from, 16);
-    else memset(to, 0, 16);
+    memset(to, 0xff, 16); // nobody may read it yet, and nobody may still read what was there
+    emulated::block->fibers[emulated::block->running].copies.back().push_back({to, is_there ? from : nullptr});
 }
-DEVICE void end_copies() {}
-template <int left> DEVICE void await_copies() {}
+DEVICE void end_copies() { emulated::block->fibers[emulated::block->running].copies.emplace_back(); }
+template <int left> DEVICE void await_copies() {
+    auto& groups = emulated::block->fibers[emulated::block->running].copies;
+    while ((int)groups.size() - 1 > left) {
+        for (const emulated::Copy& copy : groups.front()) {
+            if (copy.from) memcpy(copy.to, copy.from, 16);
+            else memset(copy.to, 0, 16);
+        }
+        groups.erase(groups.begin());
+    }
+}
 
 // ldmatrix: each lane's address is a row of a matrix.
 DEVICE void load_matrices(u32 (&r)[4], const void* row, bool is_transposed = false) {
@@ -203,37 +221,45 @@ static void release(int first, int last) {
     }
 }
 
-// Runs one block to its end; whether all its threads got there.
-static bool run_block() {
+// Runs a warp until it has ended or waits for others; whether it did anything.
+static bool run_warp(int first, int last) {
+    bool moved = false;
+    for (;;) {
+        for (int i = first; i < last; i++) {
+            Fiber& fiber = block->fibers[i];
+            if (fiber.at != At::Work) continue;
+            block->running = i;
+            threadIdx.x = (u32)i;
+            swapcontext(&block->scheduler, &fiber.context);
+            moved = true;
+        }
+        if (!have_come(At::Warp, first, last)) return moved;
+        release(first, last);
+    }
+}
+
+// Runs one block to its end, its warps from the first on or from the last; whether all its threads got there.
+static bool run_block(bool is_reversed) {
     const int threads = (int)blockDim.x;
     for (int i = 0; i < threads; i++) {
         Fiber& fiber = block->fibers[i];
         fiber.at = At::Work;
+        fiber.copies.assign(1, {});
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.get();
         fiber.context.uc_stack.ss_size = STACK;
         fiber.context.uc_link = &block->scheduler;
         makecontext(&fiber.context, run_fiber, 0);
     }
+    const int warps = (threads + LANES - 1) / LANES;
     for (;;) {
-        bool moved = false, left = false;
-        for (int i = 0; i < threads; i++) {
-            Fiber& fiber = block->fibers[i];
-            if (fiber.at == At::Work) {
-                block->running = i;
-                threadIdx.x = (u32)i;
-                swapcontext(&block->scheduler, &fiber.context);
-                moved = true;
-            }
-            left |= fiber.at != At::End;
-            if (i % LANES == LANES - 1 || i == threads - 1) {
-                const int first = i - i % LANES;
-                if (have_come(At::Warp, first, i + 1)) {
-                    release(first, i + 1);
-                    i = first - 1; // the warp goes on at once
-                }
-            }
+        bool moved = false;
+        for (int i = 0; i < warps; i++) {
+            const int first = LANES * (is_reversed ? warps - 1 - i : i);
+            moved |= run_warp(first, std::min(first + LANES, threads));
         }
+        bool left = false;
+        for (int i = 0; i < threads; i++) left |= block->fibers[i].at != At::End;
         if (!left) return true;
         if (have_come(At::Block, 0, threads)) release(0, threads);
         else if (!moved) return false;
@@ -260,7 +286,7 @@ extern "C" int emulated_launch(void (*kernel)(const void*), const void* args, co
     for (u32 y = 0; y < grid[1]; y++) {
         for (u32 x = 0; x < grid[0]; x++) {
             blockIdx = {x, y, 0};
-            if (!run_block()) return 2;
+            if (!run_block((x + y) % 2)) return 2;
         }
     }
     block = nullptr;

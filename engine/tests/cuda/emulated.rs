@@ -99,7 +99,16 @@ fn compile() -> Option<Library> {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let built: PathBuf = folder.path().join("kernels.so");
     let mut command = Command::new("c++");
-    command.args(["-std=c++17", "-O2", "-shared", "-fPIC", "-Wall", "-Werror", "-Wno-unknown-pragmas"]);
+    command.args([
+        "-std=c++17",
+        "-O2",
+        "-shared",
+        "-fPIC",
+        "-Wall",
+        "-Werror",
+        "-Wno-unknown-pragmas",
+        "-fno-strict-aliasing",
+    ]);
     command.arg("-I").arg(root.join("src/device/cuda/kernels"));
     command.arg(root.join("tests/cuda/emulated.cpp")).arg("-o").arg(&built);
     match command.output() {

@@ -20,7 +20,7 @@ fn survey(
     };
     let row = floats(gpu, logits);
     let mask = allowed.map(words);
-    let wish = words(&[wanted as u32, heat.to_bits()]);
+    let wish = words(&[wanted as u32, heat.to_bits(), allowed.map_or(u32::MAX, |_| 0)]);
     let out = Buffer::new(gpu, 4 * (4 + 2 * wanted)).expect("it fits");
     let buffers = [Some(&row), mask.as_ref(), Some(&wish), Some(&out)];
     launch(gpu, "survey", 1, &buffers, &[logits.len() as u32, end as u32, wanted as u32]);
@@ -97,7 +97,8 @@ fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
             let picks: Vec<u8> = targets
                 .iter()
                 .flat_map(|target| {
-                    let words = [0, heat.to_bits(), max.to_bits(), 0].map(u32::to_ne_bytes);
+                    let words = [0, heat.to_bits(), max.to_bits(), allowed.map_or(u32::MAX, |_| 0)]
+                        .map(u32::to_ne_bytes);
                     [words.as_flattened(), &target.to_ne_bytes()].concat()
                 })
                 .collect();
@@ -139,7 +140,9 @@ fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buff
     args.resize(args.len().next_multiple_of(8), 0);
     // As the decoder launches them.
     let threads = if ["survey", "pick"].contains(&kernel) { 512 } else { 256 };
-    let grid = Grid { blocks: [rows as u32, 1], threads, shared: 0 };
+    let columns =
+        if ["scale_f32", "scale_bf16"].contains(&kernel) { numbers[0].div_ceil(4 * threads) } else { 1 };
+    let grid = Grid { blocks: [rows as u32, columns], threads, shared: 0 };
     gpu.launch(kernel, grid, &args).expect("it runs");
 }
 

@@ -84,12 +84,12 @@ impl GpuDecoder {
             self.multiply_eighths(&layer.up, work, input, rows)?;
             let to = [work.eighths(), work.row_scales()].map(Some);
             let args = Args::new(self.sums(&layer.up, work, scales).into_iter().chain(to)).numbers(&numbers);
-            self.launch("activate_e4m3", None, Grid::rows(rows, 256), args)?;
+            self.launch("activate_e4m3", None, Grid::rows(rows, 1024), args)?;
             return Ok(work.eighths());
         }
         self.linear(&layer.up, work, (input, work.wide()), rows, (self.element, false))?;
         let args = Args::new([work.wide(), work.inner()].map(Some)).numbers(&numbers);
-        self.launch("activate", Some(self.element), Grid::rows(rows, 256), args)?;
+        self.launch("activate", Some(self.element), Grid::columns(rows, width), args)?;
         Ok(if is_gated { work.inner() } else { work.wide() })
     }
 
@@ -156,7 +156,7 @@ impl GpuDecoder {
             self.multiply_eighths(weights, work, x, rows)?;
             let args = Args::new(self.sums(weights, work, scales).into_iter().chain([Some(y)]))
                 .numbers(&[weights.outputs, usize::from(adds)]);
-            return self.launch("scale", Some(out), Grid::rows(rows, 256), args);
+            return self.launch("scale", Some(out), Grid::columns(rows, weights.outputs), args);
         }
         self.gpu.linear(&Linear {
             rows,

@@ -87,13 +87,14 @@ struct Norm {
 
 /// A rank's keys and values, and the memory of its steps.
 pub struct GpuMemory {
+    /// Recorded decode steps. Before all they have the addresses of, so that they are dropped first.
+    graphs: HashMap<Recording, Option<Box<dyn Graph>>>,
     shape: PoolShape,
     /// `[blocks][layers][keys, values][kv_heads][block_tokens][head_dim]`: a block is one stretch, which moves as one.
     pool: Buffer,
     /// Where blocks of the pool move to that give way to others, where there is such a place; laid out as the pool is.
     tier: Option<HostBuffer>,
     work: Work,
-    graphs: HashMap<usize, Option<Box<dyn Graph>>>,
     /// [`Angles`] of the positions that steps have come to, and of more.
     angles: Option<Buffer>,
     /// A step's tables on their way.
@@ -121,7 +122,12 @@ struct Extent {
     /// Blocks of threads for tasks of few rows, and of many.
     flat: usize,
     tall: usize,
+    /// Whether any token's attention is made of several results.
+    merges: bool,
 }
+
+/// What recorded steps are told apart by: their rows, and which of attention's kernels they launch.
+type Recording = (usize, [bool; 3]);
 
 impl GpuDecoder {
     /// Its configuration; a rank's own where it is one.
@@ -224,29 +230,33 @@ impl GpuDecoder {
                 sampled.extend(token - 1 - slot.guesses as usize..token);
             }
         }
-        let plan = AttentionPlan::new(slots, shape.block_tokens, true);
         let heads = Heads {
             block_tokens: shape.block_tokens,
             group: self.config.heads / self.config.kv_heads,
             window: self.config.sliding_window,
             on_tensor_cores: self.is_on_tensor_cores(*shape),
         };
+        let plan = AttentionPlan::new(slots, shape.block_tokens, true, |parts| {
+            heads.cut(parts, self.config.kv_heads)
+        });
         let step = Step::new(slots, &sampled, &plan, heads);
         let is_recorded = token <= RECORDED_ROWS_MAX && sampled.len() == token;
-        let extent = match is_recorded {
-            true => self.recorded_extent(token),
-            false => {
-                Extent { tokens: token, sampled: sampled.len(), flat: step.flat.len(), tall: step.tall.len() }
-            }
+        let extent = Extent {
+            tokens: token,
+            sampled: sampled.len(),
+            flat: step.flat.len(),
+            tall: step.tall.len(),
+            merges: step.partial_rows() > 0,
         };
+        let extent = if is_recorded { self.recorded(extent) } else { extent };
         *steps += 1;
         *mark = if self.gpu.ranks() > 1 { step.mark(*steps) } else { *steps };
         let bytes = step.bytes(extent.tokens);
-        let fitted = work.fit(&self.gpu, &self.sizes(extent, step.partial_rows(), bytes));
-        if fitted != Ok(false) {
-            graphs.clear(); // they were recorded with other addresses
+        let sizes = self.sizes(extent, step.partial_rows(), bytes);
+        if !work.has_room(&sizes) {
+            graphs.clear(); // they were recorded with addresses that are given back now
+            work.fit(&self.gpu, &sizes)?;
         }
-        fitted?;
         let tables = work.tables();
         step.write((tables, angles), extent.tokens, written);
         self.gpu.write(tables, written)?;
@@ -275,28 +285,36 @@ impl GpuDecoder {
         Ok(memory.angles.insert(Buffer::of(&self.gpu, &numbers)?).address())
     }
 
-    /// The extent of all recorded steps of about so many rows.
-    fn recorded_extent(&self, rows: usize) -> Extent {
-        let rows = match rows {
-            0..=4 => rows.next_power_of_two(),
-            5..=32 => rows.next_multiple_of(4),
-            33..=128 => rows.next_multiple_of(16),
-            _ => rows.next_multiple_of(64),
+    /// The extent of all recorded steps of about so many rows, and of the same kernels.
+    fn recorded(&self, extent: Extent) -> Extent {
+        let rows = match extent.tokens {
+            0..=4 => extent.tokens.next_power_of_two(),
+            5..=32 => extent.tokens.next_multiple_of(4),
+            33..=128 => extent.tokens.next_multiple_of(16),
+            _ => extent.tokens.next_multiple_of(64),
         };
-        let blocks = RECORDED_BLOCKS.div_ceil(self.config.kv_heads);
-        Extent { tokens: rows, sampled: rows, flat: blocks, tall: blocks }
+        let blocks =
+            |tasks: usize| if tasks > 0 { RECORDED_BLOCKS.div_ceil(self.config.kv_heads) } else { 0 };
+        Extent {
+            tokens: rows,
+            sampled: rows,
+            flat: blocks(extent.flat),
+            tall: blocks(extent.tall),
+            merges: extent.merges,
+        }
     }
 
     /// Replays the step, which is recorded at its first time.
     fn run_recorded(&self, memory: &mut GpuMemory, extent: Extent) -> Result<(), GpuError> {
-        if !memory.graphs.contains_key(&extent.tokens) {
+        let recording = (extent.tokens, [extent.flat > 0, extent.tall > 0, extent.merges]);
+        if !memory.graphs.contains_key(&recording) {
             // Once as it is: what a library sets up at the first use of a shape cannot be recorded.
             self.run(memory, extent)?;
             let graph = self.gpu.record(&mut || self.run(memory, extent))?;
-            memory.graphs.insert(extent.tokens, graph);
+            memory.graphs.insert(recording, graph);
             return Ok(());
         }
-        match &memory.graphs[&extent.tokens] {
+        match &memory.graphs[&recording] {
             Some(graph) => self.gpu.replay(&**graph),
             None => self.run(memory, extent),
         }
@@ -404,7 +422,10 @@ impl GpuDecoder {
         } else {
             let shared = (((16 + 32) * (dim + 1) + 32 * dim) * size_of::<f32>()) as u32;
             let grid = Grid { blocks: blocks(extent.flat), threads: 128, shared };
-            self.launch("attend", Some(self.element), grid, args.clone())?;
+            self.launch("attend", Some(self.element), grid, args.clone())?; // all tasks are of few rows
+        }
+        if !extent.merges {
+            return Ok(());
         }
         let warps = extent.tokens * config.heads;
         self.launch("merge", Some(self.element), Grid::rows(warps.div_ceil(4), 128), args)

@@ -14,6 +14,8 @@ pub struct Wish {
     pub highest: usize,
     /// One over the temperature at which weights are added up; 0: they are not.
     pub heat: f32,
+    /// Which of the masks says what may be drawn; `None`: all may.
+    pub mask: Option<usize>,
 }
 
 /// What was found in a row of logits among the tokens that may be drawn, or in a rank's part of it.
@@ -36,6 +38,8 @@ pub struct Pick {
     pub heat: f32,
     /// The logit whose weight is 1.
     pub max: f32,
+    /// [`Wish::mask`], as it was surveyed.
+    pub mask: Option<usize>,
     /// At most the sum of all.
     pub target: f64,
 }
@@ -66,24 +70,27 @@ impl GpuDecoder {
     }
 
     /// What rows that [`Self::forward`] kept, from row `first` on, have of what is wanted of each; tokens from `end` on are not drawn.
-    /// `allowed`: bits of those that may be, `[rows, vocabulary / 32]`, none where all may.
+    /// `masks`: bits of those that may be, of the whole vocabulary; where one ends nothing more may.
     pub fn survey(
         &self,
         memory: &mut GpuMemory,
         first: usize,
         (wishes, end): (&[Wish], usize),
-        allowed: &[u32],
+        masks: &[&[u32]],
     ) -> Result<Vec<Survey>, GpuError> {
         let (vocab, rows) = (self.config.vocab, wishes.len());
         let most = wishes.iter().map(|wish| wish.highest).max().unwrap_or(0);
         let logits = self.compute_logits(memory, (first, rows))?;
         let sampling = &mut memory.work.sampling;
-        let mask = self.write_mask(sampling, allowed, rows)?;
-        let wish = |wish: &Wish| [(wish.highest as u32).to_ne_bytes(), wish.heat.to_ne_bytes()];
+        let masks = self.write_masks(sampling, masks)?;
+        let wish = |wish: &Wish| {
+            let highest = (wish.highest as u32).to_ne_bytes();
+            [highest, wish.heat.to_ne_bytes(), number_of(wish.mask).to_ne_bytes()]
+        };
         let asked = self.ask(sampling, &wishes.iter().flat_map(wish).flatten().collect::<Vec<u8>>())?;
         let stride = 4 * (4 + 2 * most);
         let out = sampling.found.room(&self.gpu, rows * stride)?;
-        let args = Args::new([Some(logits), mask, Some(asked), Some(out)]).numbers(&[
+        let args = Args::new([Some(logits), masks, Some(asked), Some(out)]).numbers(&[
             vocab,
             self.own_end(end),
             most,
@@ -103,29 +110,27 @@ impl GpuDecoder {
         Ok(bytes.as_chunks::<4>().0.iter().map(|number| f32::from_ne_bytes(*number)).collect())
     }
 
-    /// The tokens that draws fall on in rows that were surveyed last, with the same `end` and, where `is_masked`, the same
-    /// mask; `None` where this rank has no token of any weight.
+    /// The tokens that draws fall on in rows that were surveyed last, with the same `end` and the same masks; `None` where this
+    /// rank has no token of any weight.
     pub fn pick(
         &self,
         memory: &mut GpuMemory,
         (picks, end): (&[Pick], usize),
-        is_masked: bool,
     ) -> Result<Vec<Option<u32>>, GpuError> {
         if picks.is_empty() {
             return Ok(Vec::new());
         }
         let sampling = &mut memory.work.sampling;
         let mut bytes = Vec::with_capacity(picks.len() * 24);
-        for Pick { row, heat, max, target } in picks {
-            for word in [(*row as u32).to_ne_bytes(), heat.to_ne_bytes(), max.to_ne_bytes(), [0; 4]] {
-                bytes.extend(word);
-            }
+        for Pick { row, heat, max, mask, target } in picks {
+            let [row, mask] = [*row as i32, number_of(*mask)].map(i32::to_ne_bytes);
+            [row, heat.to_ne_bytes(), max.to_ne_bytes(), mask].iter().for_each(|word| bytes.extend(word));
             bytes.extend(target.to_ne_bytes());
         }
         let asked = self.ask(sampling, &bytes)?;
         let out = sampling.found.room(&self.gpu, picks.len() * size_of::<i32>())?;
-        let mask = is_masked.then(|| sampling.mask.address());
-        let args = Args::new([Some(sampling.logits.address()), mask, Some(asked), Some(out)])
+        let addresses = [&sampling.logits, &sampling.masks].map(|buffer| Some(buffer.address()));
+        let args = Args::new(addresses.into_iter().chain([asked, out].map(Some)))
             .numbers(&[self.config.vocab, self.own_end(end)]);
         self.launch("pick", None, Grid::rows(picks.len(), 512), args)?;
         let mut found = vec![0; picks.len() * size_of::<i32>()];
@@ -151,30 +156,30 @@ impl GpuDecoder {
         Ok(asked)
     }
 
-    /// Writes this rank's part of masks over the whole vocabulary, one a row, if there are any.
-    fn write_mask(
-        &self,
-        sampling: &mut Sampling,
-        allowed: &[u32],
-        rows: usize,
-    ) -> Result<Option<Address>, GpuError> {
-        if allowed.is_empty() {
+    /// Writes this rank's part of masks over the whole vocabulary, if there are any.
+    fn write_masks(&self, sampling: &mut Sampling, masks: &[&[u32]]) -> Result<Option<Address>, GpuError> {
+        if masks.is_empty() {
             return Ok(None);
         }
         let (vocab, first) = (self.config.vocab, self.first_token() as usize);
-        let mut bytes = Vec::with_capacity(rows * vocab.div_ceil(32) * size_of::<u32>());
-        for row in allowed.chunks_exact(allowed.len() / rows) {
-            let word = |at: usize| row.get(at).copied().unwrap_or(0);
+        let mut bytes = Vec::with_capacity(masks.len() * vocab.div_ceil(32) * size_of::<u32>());
+        for mask in masks {
+            let word = |at: usize| mask.get(at).copied().unwrap_or(0);
             for bit in (first..first + vocab).step_by(32) {
                 // A rank's first token may lie anywhere in a word.
                 let both = u64::from(word(bit / 32)) | u64::from(word(bit / 32 + 1)) << 32;
                 bytes.extend(((both >> (bit % 32)) as u32).to_ne_bytes());
             }
         }
-        let mask = sampling.mask.room(&self.gpu, bytes.len())?;
-        self.gpu.write(mask, &bytes)?;
-        Ok(Some(mask))
+        let address = sampling.masks.room(&self.gpu, bytes.len())?;
+        self.gpu.write(address, &bytes)?;
+        Ok(Some(address))
     }
+}
+
+/// A mask's number as the kernels read it.
+fn number_of(mask: Option<usize>) -> i32 {
+    mask.map_or(-1, |number| number as i32)
 }
 
 /// A row of what the kernel found, tokens counted from `first`.

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher as _};
 use base::Slot;
 use siphasher::sip::SipHasher13;
 
-use crate::attention::plan::{AttentionPlan, Part};
+use crate::attention::plan::{AttentionPlan, Cut, Part};
 use crate::device::cuda::Address;
 
 /// Rows of queries that a task of few rows has at most, and one of many.
@@ -35,6 +35,31 @@ pub(super) struct Heads {
     pub(super) on_tensor_cores: bool,
 }
 
+/// Blocks of threads at which a large card is full, two a multiprocessor.
+const BLOCKS: usize = 264;
+
+/// Tokens of a piece are at least this many: what a piece costs beside its tokens is not worth less.
+const PIECE_TOKENS_MIN: usize = 128;
+
+impl Heads {
+    /// Rows of queries of a part's tasks.
+    fn task_rows(&self, rows: usize) -> usize {
+        if self.on_tensor_cores && rows > FLAT_ROWS { TALL_ROWS } else { FLAT_ROWS }
+    }
+
+    /// Runs are cut so that no task has more than its share of the step's reading: a few rows of long contexts, or a run that all
+    /// rows share, would keep a few multiprocessors busy, and all others waiting.
+    pub(super) fn cut(&self, parts: &[Part], kv_heads: usize) -> Cut {
+        let tokens_of_tasks = |part: &Part| {
+            let rows = part.rows * self.group;
+            rows.div_ceil(self.task_rows(rows)) * part.tokens
+        };
+        let all: usize = parts.iter().map(tokens_of_tasks).sum();
+        let share = (all * kv_heads).div_ceil(BLOCKS).next_multiple_of(64);
+        Cut { tokens: share.max(PIECE_TOKENS_MIN), rows_max: usize::MAX }
+    }
+}
+
 /// A step's tables, in host memory.
 pub(super) struct Step {
     tokens: Vec<i32>,
@@ -55,7 +80,7 @@ pub(super) struct Step {
 impl Step {
     /// The tables of checked slots.
     pub(super) fn new(slots: &[Slot], sampled: &[usize], plan: &AttentionPlan, heads: Heads) -> Self {
-        let Heads { block_tokens, group, window, on_tensor_cores } = heads;
+        let Heads { block_tokens, group, window, .. } = heads;
         let int = |number: usize| i32::try_from(number).expect("a step's extents fit 31 bits");
         let mut step = Self {
             tokens: slots.iter().flat_map(|slot| &slot.input).map(|token| int(token.0 as usize)).collect(),
@@ -81,7 +106,7 @@ impl Step {
         for (number, part) in plan.parts.iter().enumerate() {
             step.push_part(part);
             let rows = part.rows * group;
-            let per_task = if on_tensor_cores && rows > FLAT_ROWS { TALL_ROWS } else { FLAT_ROWS };
+            let per_task = heads.task_rows(rows);
             let tasks = if per_task == TALL_ROWS { &mut step.tall } else { &mut step.flat };
             for first in (0..rows).step_by(per_task) {
                 let count = per_task.min(rows - first);
@@ -89,6 +114,10 @@ impl Step {
                 let (from, to) = seen(part, readers, window);
                 tasks.push([number, first, count, from, to].map(int));
             }
+        }
+        // The longest first: what is begun last should not be what takes longest.
+        for tasks in [&mut step.flat, &mut step.tall] {
+            tasks.sort_by_key(|[.., from, to]| from - to);
         }
         for token in 0..step.tokens.len() {
             let readings: Vec<i32> =

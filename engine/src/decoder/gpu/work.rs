@@ -12,19 +12,16 @@ pub(super) struct Growing(Option<Buffer>);
 impl Growing {
     /// Has room for `bytes`; where.
     pub(super) fn room(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Address, GpuError> {
-        self.fit(gpu, bytes)?;
+        if !self.has_room(bytes) {
+            self.0 = None; // first gives back what it has
+            // Half as much again: steps that grow by and by shall not move it each time.
+            self.0 = Some(Buffer::new(gpu, bytes + bytes / 2 + 256)?);
+        }
         Ok(self.address())
     }
 
-    /// Has room for `bytes`; whether its address is another than before.
-    fn fit(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<bool, GpuError> {
-        if self.0.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes) {
-            return Ok(false);
-        }
-        self.0 = None; // first gives back what it has
-        // Half as much again: steps that grow by and by shall not move it each time.
-        self.0 = Some(Buffer::new(gpu, bytes + bytes / 2 + 256)?);
-        Ok(true)
+    fn has_room(&self, bytes: usize) -> bool {
+        self.0.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes)
     }
 
     pub(super) fn address(&self) -> Address {
@@ -50,11 +47,15 @@ macro_rules! pieces {
         }
 
         impl Work {
-            /// Has room for a step; whether anything lies elsewhere than before.
-            pub(super) fn fit(&mut self, gpu: &Arc<dyn Gpu>, sizes: &Sizes) -> Result<bool, GpuError> {
-                let mut moved = false;
-                $(moved |= self.$name.fit(gpu, sizes.$name)?;)*
-                Ok(moved)
+            /// Whether a step fits in as it is.
+            pub(super) fn has_room(&self, sizes: &Sizes) -> bool {
+                $(self.$name.has_room(sizes.$name))&&*
+            }
+
+            /// Has room for a step; pieces that grow lie elsewhere then.
+            pub(super) fn fit(&mut self, gpu: &Arc<dyn Gpu>, sizes: &Sizes) -> Result<(), GpuError> {
+                $(self.$name.room(gpu, sizes.$name)?;)*
+                Ok(())
             }
 
             $($(#[$doc])* pub(super) fn $name(&self) -> Address { self.$name.address() })*
@@ -102,7 +103,7 @@ pub(super) struct Sampling {
     /// `[rows, vocabulary]`, single precision.
     pub(super) logits: Growing,
     /// Bits of tokens that may be drawn.
-    pub(super) mask: Growing,
+    pub(super) masks: Growing,
     /// What is asked of each row.
     pub(super) asked: Growing,
     /// What was found.

@@ -92,6 +92,11 @@ impl Grid {
     pub(crate) fn rows(blocks: usize, threads: u32) -> Self {
         Self { blocks: [blocks as u32, 1], threads, shared: 0 }
     }
+
+    /// Blocks of 256 threads, four columns a thread.
+    pub(crate) fn columns(rows: usize, width: usize) -> Self {
+        Self { blocks: [rows as u32, width.div_ceil(4 * 256) as u32], threads: 256, shared: 0 }
+    }
 }
 
 /// `y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T + bias`, or that added to `y`. Sums are single precision.

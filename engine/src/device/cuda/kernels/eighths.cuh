@@ -18,12 +18,40 @@ DEVICE e4m3 to_e4m3(float x) {
     return {(unsigned char)(sign | ((rounded >> 20) - (120 << 3)))};
 }
 
-// Writes a row, whose number i is `number(i)`, and its scale; a block of threads.
-template <class Number> DEVICE void write_eighths(int width, e4m3* to, float* scale, Number number) {
-    float most = 0.0f;
+// What numbers of a row are multiplied by whose largest one is `most`: a row of nothing stays one.
+DEVICE float inverse_of(float most) { return most > 1e-30f ? E4M3_MAX / most : 0.0f; }
+
+// Four numbers, at an address of whole fours.
+DEVICE void write_four(e4m3* to, const float (&x)[4]) {
+    u32 all = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) all |= (u32)to_e4m3(x[i]).bits << (8 * i);
+    *(u32*)to = all;
+}
+
+// Writes a row, whose number i is `number(i)`, and its scale; a block of threads. Where its width is whole fours, `four(i, x)` has
+// number i and the next three.
+template <class Number, class Four>
+DEVICE void write_eighths(int width, e4m3* to, float* scale, Number number, Four four) {
+    float most = 0.0f, x[4];
+    if (width % 4 == 0) {
+        for (int i = 4 * threadIdx.x; i < width; i += 4 * blockDim.x) {
+            four(i, x);
+            most = fmaxf(most, fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3]))));
+        }
+        most = max_of_block(most);
+        const float inverse = inverse_of(most);
+        for (int i = 4 * threadIdx.x; i < width; i += 4 * blockDim.x) {
+            four(i, x);
+            for (int j = 0; j < 4; j++) x[j] *= inverse;
+            write_four(to + i, x);
+        }
+        if (threadIdx.x == 0) *scale = most / E4M3_MAX;
+        return;
+    }
     for (int i = threadIdx.x; i < width; i += blockDim.x) most = fmaxf(most, fabsf(number(i)));
     most = max_of_block(most);
-    const float inverse = most > 1e-30f ? E4M3_MAX / most : 0.0f; // a row of nothing stays one
+    const float inverse = inverse_of(most);
     for (int i = threadIdx.x; i < width; i += blockDim.x) to[i] = to_e4m3(number(i) * inverse);
     if (threadIdx.x == 0) *scale = most / E4M3_MAX;
 }
@@ -38,7 +66,7 @@ struct QuantizeArgs {
 template <class T> DEVICE void quantize(const QuantizeArgs& a) {
     const T* from = (const T*)a.from + (size_t)blockIdx.x * a.width;
     write_eighths(a.width, a.to + (size_t)blockIdx.x * a.width, a.scales + blockIdx.x,
-                  [=](int i) { return widen(from[i]); });
+                  [=](int i) { return widen(from[i]); }, [=](int i, float (&x)[4]) { read_four(from + i, x); });
 }
 KERNEL(quantize_f32, QuantizeArgs, 256) { quantize<float>(a); }
 KERNEL(quantize_bf16, QuantizeArgs, 256) { quantize<bf16>(a); }
@@ -55,9 +83,29 @@ struct NormQuantizeArgs {
 
 KERNEL(norm_e4m3, NormQuantizeArgs, 256) {
     const float* x = a.x + (size_t)blockIdx.x * a.width;
+    e4m3* to = a.to + (size_t)blockIdx.x * a.width;
+    if (is_held(a.width)) {
+        float y[HELD][4], most = 0.0f;
+        norm_held(x, a.weight, a.bias, a.width, a.epsilon, y);
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            for (int i = 0; i < 4; i++) most = four_at(k) < a.width ? fmaxf(most, fabsf(y[k][i])) : most;
+        }
+        most = max_of_block(most);
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            if (four_at(k) >= a.width) continue;
+            for (int i = 0; i < 4; i++) y[k][i] *= inverse_of(most);
+            write_four(to + four_at(k), y[k]);
+        }
+        if (threadIdx.x == 0) a.scales[blockIdx.x] = most / E4M3_MAX;
+        return;
+    }
     const Spread spread = spread_of(x, a.width, a.bias != 0, a.epsilon);
-    write_eighths(a.width, a.to + (size_t)blockIdx.x * a.width, a.scales + blockIdx.x,
-                  [&](int i) { return normed(x, a.weight, a.bias, spread, i); });
+    auto number = [&](int i) { return normed(x, a.weight, a.bias, spread, i); };
+    write_eighths(a.width, to, a.scales + blockIdx.x, number, [&](int i, float (&y)[4]) {
+        for (int j = 0; j < 4; j++) y[j] = number(i + j);
+    });
 }
 
 // Sums of products of such numbers.
@@ -73,6 +121,19 @@ DEVICE float sum_of(const Sums& a, float row_scale, size_t row, int width, int i
     return a.bias ? x + a.bias[i] : x;
 }
 
+// The same of number i and the next three, where the width is whole fours.
+DEVICE void sum_of_four(const Sums& a, float row_scale, size_t row, int width, int i, float (&x)[4]) {
+    float by[4];
+    read_four(a.sums + row * width + i, x);
+    read_four(a.scales + i, by);
+#pragma unroll
+    for (int j = 0; j < 4; j++) x[j] *= row_scale * by[j];
+    if (!a.bias) return;
+    read_four(a.bias + i, by);
+#pragma unroll
+    for (int j = 0; j < 4; j++) x[j] += by[j];
+}
+
 struct ActivateQuantizeArgs {
     Sums in;       // gated: twice the width, gates first
     e4m3* to;      // [rows, width]
@@ -81,14 +142,19 @@ struct ActivateQuantizeArgs {
     int is_gated;
 };
 
-KERNEL(activate_e4m3, ActivateQuantizeArgs, 256) {
+KERNEL(activate_e4m3, ActivateQuantizeArgs, 1024) {
     const size_t row = blockIdx.x;
     const float row_scale = a.in.row_scales[row];
     const int wide = a.is_gated ? 2 * a.width : a.width;
-    write_eighths(a.width, a.to + row * a.width, a.scales + row, [&](int i) {
-        const float x = sum_of(a.in, row_scale, row, wide, i);
-        if (!a.is_gated) return fmaxf(x, 0.0f);
-        return x / (1.0f + expf(-x)) * sum_of(a.in, row_scale, row, wide, a.width + i);
+    auto number = [&](int i) {
+        const float x = activated(a.is_gated, sum_of(a.in, row_scale, row, wide, i));
+        return a.is_gated ? x * sum_of(a.in, row_scale, row, wide, a.width + i) : x;
+    };
+    write_eighths(a.width, a.to + row * a.width, a.scales + row, number, [&](int i, float (&x)[4]) {
+        float by[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+        sum_of_four(a.in, row_scale, row, wide, i, x);
+        if (a.is_gated) sum_of_four(a.in, row_scale, row, wide, a.width + i, by);
+        for (int j = 0; j < 4; j++) x[j] = activated(a.is_gated, x[j]) * by[j];
     });
 }
 
@@ -99,11 +165,21 @@ struct ScaleArgs {
     int adds; // `out` keeps what it has and gets the product added
 };
 
+// A block's threads have four columns each: a row is as many blocks as it takes.
 template <class T> DEVICE void scale(const ScaleArgs& a) {
     const size_t row = blockIdx.x;
     const float row_scale = a.in.row_scales[row];
     T* out = (T*)a.out + row * a.width;
-    for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
+    const int first = 4 * (blockIdx.y * blockDim.x + threadIdx.x);
+    if (a.width % 4 == 0 && first < a.width) {
+        float x[4], before[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        sum_of_four(a.in, row_scale, row, a.width, first, x);
+        if (a.adds) read_four(out + first, before);
+        for (int i = 0; i < 4; i++) x[i] += before[i];
+        write_four(out + first, x);
+        return;
+    }
+    for (int i = first; i < smaller(first + 4, a.width); i++) {
         const float x = sum_of(a.in, row_scale, row, a.width, i);
         out[i] = narrow<T>(a.adds ? widen(out[i]) + x : x);
     }

@@ -80,6 +80,26 @@ template <> struct Narrow<float> { DEVICE float of(float x) { return x; } };
 template <> struct Narrow<bf16> { DEVICE bf16 of(float x) { return to_bf16(x); } };
 template <class T> DEVICE T narrow(float x) { return Narrow<T>::of(x); }
 
+// Several numbers, read and written as one.
+struct alignas(8) Eight { u32 words[2]; };
+struct alignas(16) Sixteen { u32 words[4]; };
+
+// Four numbers in a row, at an address of whole fours.
+DEVICE void read_four(const float* from, float (&x)[4]) {
+    const Sixteen all = *(const Sixteen*)from;
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] = from_bits(all.words[i]);
+}
+DEVICE void read_four(const bf16* from, float (&x)[4]) {
+    const Eight all = *(const Eight*)from;
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] = from_bits(i % 2 ? all.words[i / 2] & 0xffff0000u : all.words[i / 2] << 16);
+}
+DEVICE void write_four(float* to, const float (&x)[4]) {
+    *(Sixteen*)to = {{to_bits(x[0]), to_bits(x[1]), to_bits(x[2]), to_bits(x[3])}};
+}
+DEVICE void write_four(bf16* to, const float (&x)[4]) { *(Eight*)to = {{pack(x[0], x[1]), pack(x[2], x[3])}}; }
+
 DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 DEVICE int larger(int a, int b) { return a > b ? a : b; }
 

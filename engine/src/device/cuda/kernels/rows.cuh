@@ -62,9 +62,60 @@ DEVICE float normed(const float* x, const float* weight, const float* bias, Spre
     return bias ? y + bias[i] : y;
 }
 
+// Fours that a thread holds at most, of a row that its block reads once.
+#define HELD 8
+
+DEVICE bool is_held(int width) { return width % 4 == 0 && width <= 4 * HELD * (int)blockDim.x; }
+
+// Where a thread's four number `k` of a row begins; the row may end before it.
+DEVICE int four_at(int k) { return 4 * (k * blockDim.x + threadIdx.x); }
+
+// A thread's numbers of a row that it can hold, normalised. One block of threads has the row.
+DEVICE void norm_held(const float* x, const float* weight, const float* bias, int width, float epsilon, float (&y)[HELD][4]) {
+    float by[HELD][4]; // read beside the row: nothing waits for them later
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        if (four_at(k) >= width) continue;
+        read_four(x + four_at(k), y[k]);
+        read_four(weight + four_at(k), by[k]);
+    }
+    float mean = 0.0f, squares = 0.0f;
+    if (bias) {
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            if (four_at(k) < width) mean += (y[k][0] + y[k][1]) + (y[k][2] + y[k][3]);
+        }
+        mean = sum_of_block(mean) / width;
+    }
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        if (four_at(k) >= width) continue;
+#pragma unroll
+        for (int i = 0; i < 4; i++) squares += (y[k][i] - mean) * (y[k][i] - mean);
+    }
+    const float scale = 1.0f / sqrtf(sum_of_block(squares) / width + epsilon);
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        if (four_at(k) >= width) continue;
+        float then[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (bias) read_four(bias + four_at(k), then);
+#pragma unroll
+        for (int i = 0; i < 4; i++) y[k][i] = (y[k][i] - mean) * scale * by[k][i] + then[i];
+    }
+}
+
 template <class T> DEVICE void norm(const NormArgs& a) {
     const float* x = a.x + (size_t)blockIdx.x * a.width;
     T* out = (T*)a.out + (size_t)blockIdx.x * a.width;
+    if (is_held(a.width)) {
+        float y[HELD][4];
+        norm_held(x, a.weight, a.bias, a.width, a.epsilon, y);
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            if (four_at(k) < a.width) write_four(out + four_at(k), y[k]);
+        }
+        return;
+    }
     const Spread spread = spread_of(x, a.width, a.bias != 0, a.epsilon);
     for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
         out[i] = narrow<T>(normed(x, a.weight, a.bias, spread, i));
@@ -80,14 +131,26 @@ struct ActivateArgs {
     int is_gated;
 };
 
+// The activation of a gate, or of what there is no gate for.
+DEVICE float activated(bool is_gated, float x) { return is_gated ? x / (1.0f + expf(-x)) : fmaxf(x, 0.0f); }
+
+// A block's threads have four columns each: a row is as many blocks as it takes.
 template <class T> DEVICE void activate(const ActivateArgs& a) {
     const size_t row = blockIdx.x;
     T* in = (T*)a.in + row * a.width * (a.is_gated ? 2 : 1);
-    T* out = (T*)a.out + row * a.width;
-    for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
-        const float x = widen(in[i]);
-        if (a.is_gated) out[i] = narrow<T>(x / (1.0f + expf(-x)) * widen(in[a.width + i]));
-        else in[i] = narrow<T>(fmaxf(x, 0.0f));
+    T* out = a.is_gated ? (T*)a.out + row * a.width : in;
+    const int first = 4 * (blockIdx.y * blockDim.x + threadIdx.x);
+    if (a.width % 4 == 0 && first < a.width) {
+        float x[4], by[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+        read_four(in + first, x);
+        if (a.is_gated) read_four(in + a.width + first, by);
+        for (int i = 0; i < 4; i++) x[i] = activated(a.is_gated, x[i]) * by[i];
+        write_four(out + first, x);
+        return;
+    }
+    for (int i = first; i < smaller(first + 4, a.width); i++) {
+        const float x = activated(a.is_gated, widen(in[i]));
+        out[i] = narrow<T>(a.is_gated ? x * widen(in[a.width + i]) : x);
     }
 }
 KERNEL(activate_f32, ActivateArgs, 256) { activate<float>(a); }

@@ -5,18 +5,18 @@
 struct Wish {
     int highest; // so many of them
     float heat;  // one over the temperature of its weights; 0: they are not added up
+    int mask;    // of the tokens that may be drawn; -1: all may
 };
 
 // Tokens that may be drawn.
 struct Allowed {
-    const u32* bits; // [rows][ceil(vocabulary / 32)], or null: all
     int vocabulary;
     int end; // tokens from here on may not be drawn
 };
 
 struct SurveyArgs {
     const float* logits; // [rows, vocabulary]
-    const u32* allowed;
+    const u32* masks;   // [masks][ceil(vocabulary / 32)]
     const Wish* wishes; // [rows]
     u32* out;           // [rows][4 + 2 most]: Found, then logits' bits, then their tokens, in any order
     int vocabulary;
@@ -29,6 +29,11 @@ struct Found {
     float max;    // of those that may be drawn; minus infinity: there are none
     double sum;   // of their weights, the highest's being 1
 };
+
+// A row's mask; null: all tokens may be drawn.
+DEVICE const u32* mask_of(const u32* masks, int number, int vocabulary) {
+    return number < 0 ? 0 : masks + (size_t)number * ((vocabulary + 31) / 32);
+}
 
 DEVICE bool is_finite(float x) { return (to_bits(x) & 0x7f800000u) != 0x7f800000u; }
 
@@ -153,10 +158,10 @@ DEVICE void write_highest(const float* logits, const Allowed& a, const u32* bits
 KERNEL(survey, SurveyArgs, 512) {
     SHARED(int, odd, 1);
     SHARED(double, sums, 32);
-    const Allowed allowed = {a.allowed, a.vocabulary, a.end};
-    const float* logits = a.logits + (size_t)blockIdx.x * a.vocabulary;
-    const u32* bits = a.allowed ? a.allowed + (size_t)blockIdx.x * ((a.vocabulary + 31) / 32) : 0;
     const Wish wish = a.wishes[blockIdx.x];
+    const Allowed allowed = {a.vocabulary, a.end};
+    const float* logits = a.logits + (size_t)blockIdx.x * a.vocabulary;
+    const u32* bits = mask_of(a.masks, wish.mask, a.vocabulary);
     u32* out = a.out + (size_t)blockIdx.x * (4 + 2 * a.most);
     u32 *values = out + 4, *tokens = values + a.most;
     if (threadIdx.x == 0) odd[0] = 0;
@@ -194,13 +199,13 @@ struct Pick {
     int row;
     float heat;
     float max;
-    int unused;
+    int mask;
     double target; // weights before the token that is drawn are at most this
 };
 
 struct PickArgs {
     const float* logits; // [rows, vocabulary]
-    const u32* allowed;
+    const u32* masks;
     const Pick* picks;
     int* out; // [picks] tokens; -1: none has any weight
     int vocabulary;
@@ -211,9 +216,9 @@ struct PickArgs {
 KERNEL(pick, PickArgs, 512) {
     SHARED(double, sums, 32);
     const Pick pick = a.picks[blockIdx.x];
-    const Allowed allowed = {a.allowed, a.vocabulary, a.end};
+    const Allowed allowed = {a.vocabulary, a.end};
     const float* logits = a.logits + (size_t)pick.row * a.vocabulary;
-    const u32* bits = a.allowed ? a.allowed + (size_t)pick.row * ((a.vocabulary + 31) / 32) : 0;
+    const u32* bits = mask_of(a.masks, pick.mask, a.vocabulary);
     const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
     int from = 0, to = a.vocabulary;
     double before = 0.0;

@@ -13,15 +13,23 @@ template <int DIM> DEVICE bf16* piece(bf16* tile, int row, int at) {
     return tile + row * DIM + ((at ^ (row & 7)) * 8);
 }
 
-// Starts the copies of tokens `first..first + 64` of the part.
+// Starts the copies of tokens `first..first + 64` of the part: first all places are looked up, then all copies go out.
 template <int DIM>
 DEVICE void fetch(const AttendArgs& a, const Part& part, int kv_head, int first, int to, bf16* keys, bf16* values) {
-    for (int i = threadIdx.x; i < TILE_TOKENS * (DIM / 8); i += blockDim.x) {
-        const int token = i / (DIM / 8), at = i % (DIM / 8);
-        const bool is_there = first + token < to;
-        const size_t place = is_there ? place_of(a, part, kv_head, first + token) + at * 8 : 0;
-        copy_later(piece<DIM>(keys, token, at), (const bf16*)a.keys + place, is_there);
-        copy_later(piece<DIM>(values, token, at), (const bf16*)a.values + place, is_there);
+    constexpr int PIECES = DIM / 8, THREADS = 32 * WARPS, STEPS = TILE_TOKENS * PIECES / THREADS;
+    const int token = threadIdx.x / PIECES, at = threadIdx.x % PIECES;
+    size_t places[STEPS];
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        const int i = first + token + step * (THREADS / PIECES);
+        places[step] = i < to ? place_of(a, part, kv_head, i) + at * 8 : 0;
+    }
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        const int row = token + step * (THREADS / PIECES);
+        const bool is_there = first + row < to;
+        copy_later(piece<DIM>(keys, row, at), (const bf16*)a.keys + places[step], is_there);
+        copy_later(piece<DIM>(values, row, at), (const bf16*)a.values + places[step], is_there);
     }
     end_copies();
 }
@@ -58,7 +66,7 @@ template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArg
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0.0f;
 
-        int buffer = 0;
+        int buffer = 0, lowest = 0; // position of the warp's rows
         for (int first = task.from; first < task.to; first += TILE_TOKENS, buffer ^= 1) {
             bf16* keys = tiles + buffer * 2 * TILE_TOKENS * DIM;
             bf16* values = keys + TILE_TOKENS * DIM;
@@ -70,6 +78,10 @@ template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArg
                 await_copies<0>();
             }
             __syncthreads();
+            if (first == task.from) {
+                lowest = smaller(positions[upper], positions[upper + 8]);
+                for (int other = 16; other > 2; other /= 2) lowest = smaller(lowest, from_lane(lowest, other));
+            }
 
             float scores[TOKENS / 8][4];
 #pragma unroll
@@ -88,16 +100,25 @@ template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArg
                 }
             }
 
+            // Most tiles are seen as a whole.
+            const bool is_whole = first + TILE_TOKENS <= task.to && a.window == 0 &&
+                                  (!part.is_causal || part.position + first + TILE_TOKENS - 1 <= lowest);
+            if (!is_whole) {
+#pragma unroll
+                for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const int token = first + first_token + n * 8 + column + i % 2;
+                        const bool is_seen = token < task.to && sees(a, part, positions[upper + 8 * (i / 2)], token);
+                        scores[n][i] = is_seen ? scores[n][i] : NEVER;
+                    }
+                }
+            }
             float top[2] = {highest[0], highest[1]};
 #pragma unroll
             for (int n = 0; n < TOKENS / 8; n++) {
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int token = first + first_token + n * 8 + column + i % 2;
-                    const bool is_seen = token < task.to && sees(a, part, positions[upper + 8 * (i / 2)], token);
-                    scores[n][i] = is_seen ? scores[n][i] : NEVER;
-                    top[i / 2] = fmaxf(top[i / 2], scores[n][i]);
-                }
+                for (int i = 0; i < 4; i++) top[i / 2] = fmaxf(top[i / 2], scores[n][i]);
             }
             float shrink[2];
 #pragma unroll
