@@ -133,14 +133,14 @@ fn logits_are_the_processors_on_tensor_cores() {
 /// A prompt over many tiles of keys in two chunks, then decode steps of two rows that share most of it.
 fn long_logits(ranks: Ranks, seed: u64) -> Vec<Vec<f32>> {
     let (mut running, mut blocks) = (Running::new(ranks), Blocks::default());
-    let first = Row { cuts: vec![9], ..Row::new(1, tokens(seed, 203), 256, BLOCK, &mut blocks) };
+    let first = Row { cuts: vec![9], ..Row::new(1, tokens(seed, 403), 512, BLOCK, &mut blocks) };
     let second = [tokens(seed, 9 * BLOCK), tokens(seed + 1, 21)].concat();
     let mut rows = [first.clone(), Row::new(2, second, 256, BLOCK, &mut blocks).sharing(&first, 9)];
     let mut found = Vec::new();
     let mut compute = |slots: &[Slot]| found.extend(running.compute(slots).expect("no rank fails"));
-    // The second step comes to positions whose angles the first had no need of.
+    // The second step comes to positions whose angles the first had no need of, and is more than is recorded.
     compute(&[rows[0].slot(0..120)]);
-    compute(&[rows[0].slot(120..203), rows[1].slot(144..165)]);
+    compute(&[rows[0].slot(120..403), rows[1].slot(144..165)]);
     for token in 0..2 {
         rows.iter_mut().for_each(|row| row.tokens.push(TokenId(7 * token + 3)));
         compute(&rows.iter().map(Row::decode).collect::<Vec<_>>());
@@ -158,7 +158,7 @@ fn long_contexts_are_the_processors() {
     ] {
         let Some(gpus) = emulated::gpus(1) else { return };
         let mut model = Synthetic { dtype, ..Synthetic::tiny(Family::Mistral, 79) };
-        model.config.head_dim = dim;
+        (model.config.head_dim, model.config.context_max) = (dim, 512);
         model.config.sliding_window = window;
         let found = long_logits(on_gpus(&model, &gpus), model.seed);
         compare(&model, &found, &long_logits(on_cpu(&model), model.seed), "a long context");

@@ -111,17 +111,16 @@ impl Rank {
         }))
     }
 
-    /// Hidden states, and a mark of what was computed, the same on every rank.
-    fn forward(&self, memory: &mut Memory, slots: &[Slot]) -> Result<(Hidden, u64), StepError> {
+    fn forward(&self, memory: &mut Memory, slots: &[Slot]) -> Result<Hidden, StepError> {
         match (self, &mut memory.0) {
             (Self::Cpu(decoder), Kind::Cpu(memory)) => {
                 let CpuMemory { pool, work, .. } = &mut **memory;
                 let states = decoder.forward(pool, slots, work)?;
-                Ok((Hidden { rows: states.len() / decoder.config().embedding, states }, 0))
+                Ok(Hidden { rows: states.len() / decoder.config().embedding, states })
             }
             (Self::Gpu(decoder), Kind::Gpu(memory)) => {
                 let rows = decoder.forward(memory, slots)?;
-                Ok((Hidden { rows, states: Vec::new() }, memory.mark()))
+                Ok(Hidden { rows, states: Vec::new() })
             }
             _ => unreachable!("a rank's memory is its device's"),
         }
@@ -337,13 +336,24 @@ impl Ranks {
 
     /// Hidden states from which the sampling slots' logits follow: [`Decoder::forward`].
     pub fn forward(&self, memory: &mut [Memory], slots: &[Slot]) -> Result<Hidden, StepError> {
-        let computed = self.together(memory, |rank, memory| rank.forward(memory, slots))?;
-        let mut marks = computed.iter().map(|(_, mark)| mark);
-        let first = marks.next();
-        if marks.any(|mark| Some(mark) != first) {
-            return Err(GpuError::Lost("the ranks computed different steps".into()).into());
+        if self.watchdog.is_some() {
+            return self.forward_on_gpus(memory, slots);
         }
-        Ok(computed.into_iter().next().expect("a model has a rank").0)
+        let computed = self.together(memory, |rank, memory| rank.forward(memory, slots))?;
+        Ok(computed.into_iter().next().expect("a model has a rank"))
+    }
+
+    /// The same on several GPUs, which compare what they are about to compute.
+    fn forward_on_gpus(&self, memory: &mut [Memory], slots: &[Slot]) -> Result<Hidden, StepError> {
+        let marks = self.together_on_gpus(memory, |_, decoder, memory| {
+            decoder.prepare(memory, slots)?;
+            Ok(memory.mark())
+        })?;
+        if marks.iter().any(|mark| *mark != marks[0]) {
+            return Err(GpuError::Lost("the ranks prepare different steps".into()).into());
+        }
+        let rows = self.together_on_gpus(memory, |_, decoder, memory| decoder.launch_prepared(memory))?;
+        Ok(Hidden { rows: rows[0], states: Vec::new() })
     }
 
     /// Logits `[rows, vocab]` of some of a step's rows.

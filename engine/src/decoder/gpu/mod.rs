@@ -34,6 +34,9 @@ const RECORDED_ROWS_MAX: usize = 256;
 /// turn, however many they are.
 const RECORDED_BLOCKS: usize = 528;
 
+/// Larger steps have multiples of so many rows.
+const ROWS_TILE: usize = 64;
+
 /// Positions whose angles are computed at the first step; whenever there are too few, twice as many.
 const ANGLES_MIN: usize = 128;
 
@@ -99,6 +102,8 @@ pub struct GpuMemory {
     angles: Option<Buffer>,
     /// A step's tables on their way.
     written: Vec<u8>,
+    /// The step that is launched next.
+    prepared: Option<Prepared>,
     /// Steps so far.
     steps: u64,
     /// What the last one was, for ranks to compare.
@@ -124,6 +129,15 @@ struct Extent {
     tall: usize,
     /// Whether any token's attention is made of several results.
     merges: bool,
+}
+
+/// A step whose tables are written.
+#[derive(Clone, Copy)]
+struct Prepared {
+    extent: Extent,
+    is_recorded: bool,
+    /// Rows that it samples.
+    sampled: usize,
 }
 
 /// What recorded steps are told apart by: their rows, and which of attention's kernels they launch.
@@ -178,6 +192,7 @@ impl GpuDecoder {
             graphs: HashMap::new(),
             angles: None,
             written: Vec::new(),
+            prepared: None,
             steps: 0,
             mark: 0,
         })
@@ -220,8 +235,15 @@ impl GpuDecoder {
     ///
     /// The slots must have been checked against pool, vocabulary and context (the executor does).
     pub fn forward(&self, memory: &mut GpuMemory, slots: &[Slot]) -> Result<usize, GpuError> {
+        self.prepare(memory, slots)?;
+        self.launch_prepared(memory)
+    }
+
+    /// The first half of [`Self::forward`]: the step's tables, and memory for it. Of several ranks each must have come this far
+    /// before one goes on: memory is given back when the device rests, which it never does while a rank is waited for.
+    pub fn prepare(&self, memory: &mut GpuMemory, slots: &[Slot]) -> Result<(), GpuError> {
         let angles = self.reach_angles(memory, slots)?;
-        let GpuMemory { shape, work, graphs, written, steps, mark, .. } = memory;
+        let GpuMemory { shape, work, graphs, written, steps, mark, prepared, .. } = memory;
         let mut sampled = Vec::new();
         let mut token = 0;
         for slot in slots {
@@ -242,7 +264,8 @@ impl GpuDecoder {
         let step = Step::new(slots, &sampled, &plan, heads);
         let is_recorded = token <= RECORDED_ROWS_MAX && sampled.len() == token;
         let extent = Extent {
-            tokens: token,
+            // In whole tiles of a product: each length is planned once, and there are few.
+            tokens: if token > RECORDED_ROWS_MAX { token.next_multiple_of(ROWS_TILE) } else { token },
             sampled: sampled.len(),
             flat: step.flat.len(),
             tall: step.tall.len(),
@@ -260,11 +283,18 @@ impl GpuDecoder {
         let tables = work.tables();
         step.write((tables, angles), extent.tokens, written);
         self.gpu.write(tables, written)?;
-        match is_recorded {
-            true => self.run_recorded(memory, extent)?,
-            false => self.run(memory, extent)?,
+        *prepared = Some(Prepared { extent, is_recorded, sampled: sampled.len() });
+        Ok(())
+    }
+
+    /// The second half: what was prepared last is computed.
+    pub fn launch_prepared(&self, memory: &mut GpuMemory) -> Result<usize, GpuError> {
+        let prepared = memory.prepared.take().ok_or_else(|| GpuError::Lost("no step was prepared".into()))?;
+        match prepared.is_recorded {
+            true => self.run_recorded(memory, prepared.extent)?,
+            false => self.run(memory, prepared.extent)?,
         }
-        Ok(sampled.len())
+        Ok(prepared.sampled)
     }
 
     /// Has the angles of all positions of the slots on the GPU; where.

@@ -106,8 +106,8 @@ unsafe impl Send for Card {}
 unsafe impl Sync for Card {}
 
 impl Card {
-    /// Opens GPU `ordinal` as one rank of a group, or alone.
-    fn open(ordinal: usize, comm: Option<ranks::Seat>) -> Result<Self, CardError> {
+    /// Opens GPU `ordinal`, alone.
+    fn open(ordinal: usize) -> Result<Self, CardError> {
         let count = cards()?;
         if ordinal >= count {
             return Err(CardError::NoCard { ordinal, count });
@@ -141,7 +141,7 @@ impl Card {
             functions: compile::functions(module)?,
             products: Products::new()?,
             staging: Mutex::new(Staging::new()?),
-            comm: comm.map(Comm::join).transpose()?,
+            comm: None,
             is_broken: AtomicBool::new(false),
             is_lost: Arc::default(),
         })
@@ -200,6 +200,7 @@ fn lost(error: result::DriverError) -> GpuError {
 /// Recorded launches.
 struct Recorded {
     graph: sys::CUgraphExec,
+    context: sys::CUcontext,
     is_lost: Arc<AtomicBool>,
 }
 
@@ -215,8 +216,11 @@ impl Graph for Recorded {
 impl Drop for Recorded {
     fn drop(&mut self) {
         if !self.is_lost.load(Ordering::Acquire) {
-            // SAFETY: it was made by `record` and is nobody else's; its context is as it was.
-            let _ = unsafe { result::graph::exec_destroy(self.graph) };
+            // SAFETY: it was made by `record` and is nobody else's; its context is as it was: its owner drops it before the card.
+            unsafe {
+                let _ = result::ctx::set_current(self.context);
+                let _ = result::graph::exec_destroy(self.graph);
+            }
         }
     }
 }
@@ -252,8 +256,12 @@ impl Gpu for Card {
         if self.is_lost.load(Ordering::Acquire) {
             return;
         }
-        // SAFETY: the context lives; the address came from `allocate`; freeing waits for the work that uses it.
-        let _ = unsafe { result::ctx::set_current(self.context).and_then(|()| result::free_sync(address.0)) };
+        // SAFETY: the context lives; the address came from `allocate`; the work that uses it is waited for.
+        unsafe {
+            let _ = result::ctx::set_current(self.context);
+            let _ = result::stream::synchronize(self.stream);
+            let _ = result::free_sync(address.0);
+        }
     }
 
     fn write(&self, to: Address, bytes: &[u8]) -> Result<(), GpuError> {
@@ -374,11 +382,12 @@ impl Gpu for Card {
             let graph = unsafe { result::stream::end_capture(self.stream) }.map_err(lost)?;
             // SAFETY: the graph has just been made.
             let made = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+            let (context, is_lost) = (self.context, Arc::clone(&self.is_lost));
+            let made = made.map(|graph| Recorded { graph, context, is_lost });
             // SAFETY: what was made of it does not need it.
             unsafe { result::graph::destroy(graph) }.map_err(lost)?;
             worked?;
-            let recorded = Recorded { graph: made.map_err(lost)?, is_lost: Arc::clone(&self.is_lost) };
-            Ok(Some(Box::new(recorded) as Box<dyn Graph>))
+            Ok(Some(Box::new(made.map_err(lost)?) as Box<dyn Graph>))
         })
     }
 
@@ -397,14 +406,13 @@ impl Drop for Card {
         if self.is_lost.load(Ordering::Acquire) || self.is_broken.load(Ordering::Acquire) {
             // Its handles may wait for ever, or be another's by now.
             spoiled().insert(self.device);
-            std::mem::forget(self.comm.take());
             return;
         }
         // SAFETY: the handles are the card's own and nothing uses them any more.
         unsafe {
             let _ = result::ctx::set_current(self.context);
             let _ = result::stream::synchronize(self.stream);
-            self.comm = None;
+            self.comm.iter().for_each(Comm::close);
             self.staging.get_mut().unwrap_or_else(PoisonError::into_inner).close();
             self.products.close();
             let _ = result::module::unload(self.module);

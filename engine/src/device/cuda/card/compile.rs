@@ -1,7 +1,8 @@
 //! Kernels for one kind of GPU, compiled when it is opened.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, CString, c_char};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{result, sys as driver};
 use cudarc::nvrtc::{result as nvrtc, sys};
@@ -9,8 +10,15 @@ use cudarc::nvrtc::{result as nvrtc, sys};
 use super::{CardError, lost};
 use crate::device::cuda::{GpuError, source};
 
-/// Shared memory that a block of the largest kernel asks for; cards from 8.0 on have as much.
-const SHARED_MAX: i32 = 99 << 10;
+/// Shared memory that a block may ask for: more than the largest kernel does, and with what it declares itself no more than the 99 kB
+/// that cards of 8.6 and 8.9 have.
+const SHARED_MAX: i32 = 96 << 10;
+
+/// A compiled source.
+type Cubin = Arc<Vec<c_char>>;
+
+/// What was compiled in this process, by capability.
+static COMPILED: Mutex<BTreeMap<(i32, i32), Cubin>> = Mutex::new(BTreeMap::new());
 
 /// Fails where the compiler is missing.
 pub(super) fn require() -> Result<(), CardError> {
@@ -19,8 +27,18 @@ pub(super) fn require() -> Result<(), CardError> {
     super::require(unsafe { sys::is_culib_present() }, "NVRTC (libnvrtc.so)", remedy)
 }
 
-/// The kernels as a cubin for compute capability `major.minor`.
-pub(crate) fn kernels(major: i32, minor: i32) -> Result<Vec<c_char>, CardError> {
+/// The kernels as a cubin for compute capability `major.minor`, compiled once.
+pub(crate) fn kernels(major: i32, minor: i32) -> Result<Cubin, CardError> {
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = compiled.get(&(major, minor)) {
+        return Ok(Arc::clone(known));
+    }
+    let made = Arc::new(compile(major, minor)?);
+    compiled.insert((major, minor), Arc::clone(&made));
+    Ok(made)
+}
+
+fn compile(major: i32, minor: i32) -> Result<Vec<c_char>, CardError> {
     let failed = |error: nvrtc::NvrtcError| CardError::Kernels(format!("{:?}", error.0));
     let source = CString::new(source()).expect("the source has no zero");
     let program = nvrtc::create_program(&source, Some(c"relserve.cu")).map_err(failed)?;

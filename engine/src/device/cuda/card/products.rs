@@ -9,10 +9,17 @@ use cudarc::cublaslt::{result, sys};
 use cudarc::driver::{result as driver, sys::CUstream};
 
 use super::{CardError, lost};
-use crate::device::cuda::{Element, Factors, GpuError, Linear};
+use crate::device::cuda::{Address, Element, Factors, GpuError, Linear};
 
 /// Memory that an algorithm may use: what NVIDIA advises for sm_90.
 const WORKSPACE: usize = 32 << 20;
+
+/// Bytes of which the addresses of factors and sums are multiples.
+const ALIGNMENT: u32 = 16;
+
+/// Where a product's bias is.
+const BIAS: sys::cublasLtMatmulDescAttributes_t =
+    sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
 
 /// `CUBLAS_OP_T`, which the bindings of this library leave out.
 const OP_T: i32 = 1;
@@ -90,19 +97,14 @@ impl Products {
         let mut plans = self.plans.lock().expect("no holder panics");
         let plan = match plans.entry(shape) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(self.plan(&shape).map_err(failed)?),
+            Entry::Vacant(new) => new.insert(self.plan(&shape, product.bias).map_err(failed)?),
         };
         let (one, beta) = (1.0_f32, if adds { 1.0_f32 } else { 0.0 });
         let pointer = |address: u64| address as *const c_void;
         // SAFETY: descriptions live as long as `self`; memory is alive by the contract of `Gpu`.
         unsafe {
             if let Some(bias) = product.bias {
-                set(
-                    plan.product,
-                    sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                    &bias.0,
-                )
-                .map_err(failed)?;
+                set(plan.product, BIAS, &bias.0).map_err(failed)?;
             }
             result::matmul(
                 self.handle,
@@ -127,10 +129,11 @@ impl Products {
     }
 
     /// Describes a product and asks the library for its best algorithm.
-    fn plan(&self, shape: &Shape) -> Result<Plan, result::CublasError> {
+    fn plan(&self, shape: &Shape, bias: Option<Address>) -> Result<Plan, result::CublasError> {
         use sys::cublasLtMatmulDescAttributes_t::{
             CUBLASLT_MATMUL_DESC_EPILOGUE as EPILOGUE, CUBLASLT_MATMUL_DESC_TRANSA as TRANSPOSED,
         };
+        use sys::cublasLtMatmulPreferenceAttributes_t as Preference;
         let single = sys::cudaDataType_t::CUDA_R_32F;
         // Sums in single precision; where the factors are single too, they are not cut to fewer bits.
         let product = result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, single)?;
@@ -140,19 +143,34 @@ impl Products {
         let x = result::create_matrix_layout(factors, inputs, rows, inputs as i64)?;
         let y = result::create_matrix_layout(kind(shape.out), outputs, rows, outputs as i64)?;
         let preference = result::create_matmul_pref()?;
-        let most = WORKSPACE;
+        let (most, alignment) = (WORKSPACE, ALIGNMENT);
         // SAFETY: all of them have just been made; the attributes have the types that the library documents.
         unsafe {
             set(product, TRANSPOSED, &OP_T)?;
-            if shape.has_bias {
+            if let Some(bias) = bias {
                 set(product, EPILOGUE, &sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS)?;
+                set(product, BIAS, &bias.0)?;
             }
             result::set_matmul_pref_attribute(
                 preference,
-                sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                 (&raw const most).cast(),
                 size_of::<usize>(),
             )?;
+            // Rows of a product may begin anywhere that its widest reading can; the library takes more for granted.
+            for side in [
+                Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+            ] {
+                result::set_matmul_pref_attribute(
+                    preference,
+                    side,
+                    (&raw const alignment).cast(),
+                    size_of::<u32>(),
+                )?;
+            }
             let found = result::get_matmul_algo_heuristic(self.handle, product, w, x, y, y, preference);
             result::destroy_matmul_pref(preference)?;
             Ok(Plan { product, w, x, y, algorithm: found?.algo })

@@ -1,13 +1,18 @@
 //! GPUs as the ranks of one model: sums over them by NCCL.
 
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use cudarc::driver::sys::CUstream;
 use cudarc::nccl::{result, sys};
 
 use super::{Card, CardError};
 use crate::device::cuda::{Address, Gpu, GpuError};
+
+/// How long an orderly end is waited for.
+const CLOSE_MAX: Duration = Duration::from_secs(10);
 
 /// A place in a group that is about to meet.
 pub(super) struct Seat {
@@ -32,26 +37,44 @@ impl Card {
     /// Opens GPUs, one rank each. `with_nccl` makes a single one go through NCCL too.
     pub fn group(ordinals: &[usize], with_nccl: bool) -> Result<Vec<Arc<dyn Gpu>>, CardError> {
         if ordinals.len() == 1 && !with_nccl {
-            return Ok(vec![Arc::new(Self::open(ordinals[0], None)?)]);
+            return Ok(vec![Arc::new(Self::open(ordinals[0])?)]);
         }
         super::cards()?;
         let remedy = "it comes with PyPI's nvidia-nccl-cu13, whose folder needs a link libnccl.so to libnccl.so.2 and a \
                       place in LD_LIBRARY_PATH";
         // SAFETY: it looks for a library and closes it again.
         super::require(unsafe { sys::is_culib_present() }, "NCCL (libnccl.so)", remedy)?;
+        // First all that may fail: in the group each waits for the others.
+        let jobs = ordinals.iter().map(|ordinal| move || Self::open(*ordinal)).collect();
+        let mut cards: Vec<Self> = side_by_side(jobs)?;
         let id = result::get_uniqueid().map_err(failed)?;
-        // Each waits for the others to join.
-        let cards = std::thread::scope(|scope| {
-            let open = |(rank, ordinal): (usize, &usize)| {
-                let (ordinal, seat) = (*ordinal, Seat { id, rank, ranks: ordinals.len() });
-                scope.spawn(move || Self::open(ordinal, Some(seat)))
-            };
-            let opening: Vec<_> = ordinals.iter().enumerate().map(open).collect();
-            opening.into_iter().map(|thread| thread.join().expect("opening a GPU does not panic")).collect()
-        });
-        let cards: Result<Vec<Self>, CardError> = cards;
-        Ok(cards?.into_iter().map(|card| Arc::new(card) as Arc<dyn Gpu>).collect())
+        let seat = |rank| Seat { id, rank, ranks: ordinals.len() };
+        let jobs = cards.iter_mut().enumerate().map(|(rank, card)| move || card.join(seat(rank)));
+        side_by_side(jobs.collect())?;
+        Ok(cards.into_iter().map(|card| Arc::new(card) as Arc<dyn Gpu>).collect())
     }
+
+    /// Joins a group, and adds up a number in it: what connects ranks at their first sum does so now.
+    fn join(&mut self, seat: Seat) -> Result<(), CardError> {
+        self.comm = Some(self.within(|| Comm::join(seat))?);
+        let number = self.allocate(size_of::<f32>())?;
+        self.all_reduce(number, 1)?;
+        self.read(number, &mut [0; size_of::<f32>()])?;
+        self.free(number);
+        Ok(())
+    }
+}
+
+/// What all jobs give, each on a thread of its own, or the first failure.
+fn side_by_side<T: Send>(
+    jobs: Vec<impl FnOnce() -> Result<T, CardError> + Send>,
+) -> Result<Vec<T>, CardError> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();
+        let all: Vec<_> =
+            threads.into_iter().map(|thread| thread.join().expect("opening a GPU does not panic")).collect();
+        all.into_iter().collect()
+    })
 }
 
 impl Comm {
@@ -74,27 +97,50 @@ impl Comm {
 
     /// Adds up single-precision numbers in place.
     pub(super) fn all_reduce(&self, values: Address, count: usize, stream: CUstream) -> Result<(), GpuError> {
-        let handle = self.handle.lock().expect("no holder panics");
-        let handle = handle.ok_or(GpuError::OtherRank)?;
+        // The lock is not kept: a sum may wait for another rank, and to end that is what `abort` is for.
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).ok_or(GpuError::OtherRank)?;
         let (kind, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
         let values = values.0 as *mut c_void;
-        // SAFETY: the group is alive while the lock is held; memory is by the contract of `Gpu`.
+        // SAFETY: the group is alive, or NCCL is ending it and lets go whoever is in it; memory is by the contract of `Gpu`.
         unsafe { result::all_reduce(values, values, count, kind, sum, handle, stream.cast()) }
             .map_err(failed)?;
         Ok(())
     }
 
     /// Ends what waits for others, on all its ranks.
+    ///
+    /// Returns at once. NCCL sets its flag first, which ends what waits, and then waits itself until no recorded step names the
+    /// group any more: those are dropped later, by whoever this must not hold up.
     pub(super) fn abort(&self) {
-        if let Some(handle) = self.handle.lock().expect("no holder panics").take() {
-            // SAFETY: it is taken out of its place: nobody else has it.
-            let _ = unsafe { result::comm_abort(handle) };
+        drop(self.end());
+    }
+
+    /// Ends the group where nothing waits for it and no recorded step is left, and waits for that for a while.
+    pub(super) fn close(&self) {
+        let ended = self.end();
+        if ended.recv_timeout(CLOSE_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("NCCL does not end its group");
         }
+    }
+
+    /// Says when the group has ended; gone already where it has before.
+    fn end(&self) -> Receiver<()> {
+        let (sender, ended) = mpsc::channel();
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(handle) = handle.map(Handle) {
+            std::thread::spawn(move || {
+                let Handle(handle) = { handle };
+                // SAFETY: it was taken out of its place: nobody begins anything with it any more.
+                let _ = unsafe { result::comm_abort(handle) };
+                let _ = sender.send(());
+            });
+        }
+        ended
     }
 }
 
-impl Drop for Comm {
-    fn drop(&mut self) {
-        self.abort();
-    }
-}
+/// A group's handle on its way to another thread.
+struct Handle(sys::ncclComm_t);
+
+// SAFETY: NCCL ends a group from any thread.
+unsafe impl Send for Handle {}
