@@ -10,20 +10,22 @@
 //! 2,000 tokens: with the shared run read once, and with each row's run apart.
 #![expect(clippy::print_stdout, reason = "the fractions are the bench's result")]
 
+mod common;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use base::{BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Slot, TokenCount, TokenId};
-use engine::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeScaling};
+use base::{Bytes, Slot};
+use common::{BLOCK, run, slot};
+use engine::checkpoint::config::ModelConfig;
 use engine::checkpoint::shapes::expected_tensors;
+use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::{CheckpointError, Dtype, RawTensor, WeightSource};
 use engine::device::Cpu;
 use engine::device::cuda::{Buffer, Card, Element, Factors, Gpu, GpuError, Linear};
 use engine::parallel::{Memory, Ranks, StepError};
 use engine::{Keep, KvFormat, Quantize};
-
-const BLOCK: usize = 16;
 
 /// Runs of each case; the median counts.
 const RUNS: usize = 15;
@@ -68,58 +70,10 @@ impl WeightSource for Random {
 
 /// A model's published configuration.
 fn shape(name: &str) -> Option<ModelConfig> {
-    let qwen = ModelConfig {
-        family: Family::Qwen2,
-        vocab: 152_064,
-        hidden: 3584,
-        embedding: 3584,
-        layers: 28,
-        heads: 28,
-        kv_heads: 4,
-        head_dim: 128,
-        intermediate: 18_944,
-        norm: Norm::Rms { epsilon: 1e-6 },
-        norm_first: true,
-        final_norm: true,
-        position: Position::Rotary { theta: 1e6, scaling: RopeScaling::None },
-        mlp: Mlp::GatedSilu,
-        qkv_bias: true,
-        out_bias: false,
-        mlp_bias: false,
-        qk_norm: false,
-        tied_head: false,
-        context_max: 32_768,
-        sliding_window: None,
-    };
     match name {
-        "qwen2.5-7b" => Some(qwen),
-        "qwen2.5-0.5b" => Some(ModelConfig {
-            vocab: 151_936,
-            hidden: 896,
-            embedding: 896,
-            layers: 24,
-            heads: 14,
-            kv_heads: 2,
-            head_dim: 64,
-            intermediate: 4864,
-            tied_head: true,
-            ..qwen
-        }),
-        "llama-3-8b" => Some(ModelConfig {
-            family: Family::Llama,
-            vocab: 128_256,
-            hidden: 4096,
-            embedding: 4096,
-            layers: 32,
-            heads: 32,
-            kv_heads: 8,
-            intermediate: 14_336,
-            norm: Norm::Rms { epsilon: 1e-5 },
-            position: Position::Rotary { theta: 5e5, scaling: RopeScaling::None },
-            qkv_bias: false,
-            context_max: 8192,
-            ..qwen
-        }),
+        "qwen2.5-7b" => Some(Synthetic::qwen2_5_7b(Dtype::Bf16, 1).config),
+        "qwen2.5-0.5b" => Some(Synthetic::qwen2_5_05b(Dtype::Bf16, 1).config),
+        "llama-3-8b" => Some(Synthetic::llama_3_8b(Dtype::Bf16, 1).config),
         _ => None,
     }
 }
@@ -172,43 +126,6 @@ impl Limits {
         let seconds = median(&**gpu, || gpu.linear(&square))?;
         Ok(Self { copy, product: 2.0 * (n as f64).powi(3) / seconds })
     }
-}
-
-/// Blocks that nobody has yet.
-struct Blocks(u32);
-
-impl Blocks {
-    fn take(&mut self, tokens: usize) -> Vec<BlockId> {
-        let first = self.0;
-        self.0 += tokens.div_ceil(BLOCK) as u32;
-        (first..self.0).map(BlockId).collect()
-    }
-}
-
-/// A slot of `input` tokens behind `runs`, which writes to blocks of its own.
-fn slot(id: u64, runs: Vec<Run>, input: usize, blocks: &mut Blocks) -> Slot {
-    let start: u64 = runs.iter().map(|run| run.tokens.0).sum();
-    let spec = SampleSpec {
-        generation: Arc::new(Generation::default()),
-        seed: id,
-        output_index: 0,
-        said: Vec::new(),
-    };
-    Slot {
-        request: RequestId(id),
-        start: start as u32,
-        input: (0..input).map(|i| TokenId((7 * i as u32 + id as u32) % 1000)).collect(),
-        guesses: 0,
-        context: runs,
-        write_blocks: blocks.take(input),
-        write_offset: 0,
-        sample: Some(spec),
-        is_prefill: input > 1,
-    }
-}
-
-fn run_of(tokens: usize, blocks: &mut Blocks) -> Run {
-    Run { blocks: blocks.take(tokens).into(), tokens: TokenCount(tokens as u64), shift: 0 }
 }
 
 /// Seconds of a step and the sampling of its rows' highest logits.
@@ -275,11 +192,11 @@ fn measure(
     println!("{name}, random weights, {kept}: {:.2} GB read by a step", ranks.step_bytes() as f64 / 1e9);
     let token_bytes = (4 * config.layers * config.kv_heads * config.head_dim) as f64;
     for (rows, context) in [(1, 512), (8, 512), (32, 512), (128, 512), (32, 4096)] {
-        let mut blocks = Blocks(0);
+        let mut blocks = 0;
         let slots: Vec<Slot> =
-            (0..rows).map(|id| slot(id, vec![run_of(context, &mut blocks)], 1, &mut blocks)).collect();
+            (0..rows).map(|id| slot(id, 1, &[run(context, &mut blocks)], &mut blocks)).collect();
         let seconds = step(&ranks, &mut memory, &slots)?;
-        let bytes = ranks.step_bytes() as f64 + token_bytes * (rows as usize * context) as f64;
+        let bytes = ranks.step_bytes() as f64 + token_bytes * (rows * context) as f64;
         println!(
             "  decode {rows:>3} rows of {context:>4} tokens: {:7.3} ms, {:3.0} % of the copy rate",
             1e3 * seconds,
@@ -287,7 +204,7 @@ fn measure(
         );
     }
     for tokens in [2048, 4096, 8192] {
-        let slots = [slot(1, Vec::new(), tokens, &mut Blocks(0))];
+        let slots = [slot(1, tokens, &[], &mut 0)];
         let seconds = step(&ranks, &mut memory, &slots)?;
         // Scores and values of all pairs of tokens that see each other.
         let attention =
@@ -299,11 +216,11 @@ fn measure(
             100.0 * operations / seconds / limits.product
         );
     }
-    let mut blocks = Blocks(0);
-    let shared = run_of(2000, &mut blocks);
-    let together: Vec<Slot> = (0..100).map(|id| slot(id, vec![shared.clone()], 1, &mut blocks)).collect();
-    let apart: Vec<Slot> =
-        (0..100).map(|id| slot(id, vec![run_of(2000, &mut blocks)], 1, &mut blocks)).collect();
+    let mut blocks = 0;
+    let shared = run(2000, &mut blocks);
+    let together: Vec<Slot> =
+        (0..100).map(|id| slot(id, 1, std::slice::from_ref(&shared), &mut blocks)).collect();
+    let apart: Vec<Slot> = (0..100).map(|id| slot(id, 1, &[run(2000, &mut blocks)], &mut blocks)).collect();
     let (with, without) = (step(&ranks, &mut memory, &together)?, step(&ranks, &mut memory, &apart)?);
     println!(
         "  100 rows on 2000 tokens: {:.3} ms where they share them, {:.3} ms where each has its own: {:.2} times\n",

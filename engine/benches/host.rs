@@ -24,7 +24,6 @@ use base::{
 };
 use common::{BLOCK, median, run, slot};
 use engine::checkpoint::Dtype;
-use engine::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeScaling};
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
 use engine::device::cuda::{Address, Gpu, GpuError, Graph, Grid, Linear};
@@ -150,6 +149,10 @@ impl Gpu for Nothing {
         1
     }
 
+    fn multiprocessors(&self) -> usize {
+        132
+    }
+
     fn abort(&self) {}
 
     fn record(
@@ -162,32 +165,6 @@ impl Gpu for Nothing {
 
     fn replay(&self, _: &dyn Graph) -> Result<(), GpuError> {
         Ok(())
-    }
-}
-
-fn config() -> ModelConfig {
-    ModelConfig {
-        family: Family::Qwen2,
-        vocab: 152_064,
-        hidden: 64,
-        embedding: 64,
-        layers: 28,
-        heads: 28,
-        kv_heads: 4,
-        head_dim: 128,
-        intermediate: 64,
-        norm: Norm::Rms { epsilon: 1e-6 },
-        norm_first: true,
-        final_norm: true,
-        position: Position::Rotary { theta: 1e6, scaling: RopeScaling::None },
-        mlp: Mlp::GatedSilu,
-        qkv_bias: true,
-        out_bias: false,
-        mlp_bias: false,
-        qk_norm: false,
-        tied_head: false,
-        context_max: 32_768,
-        sliding_window: None,
     }
 }
 
@@ -270,9 +247,9 @@ fn case(
 fn main() -> Result<(), Failure> {
     let device = Arc::new(Nothing::default());
     let gpu: Arc<dyn Gpu> = Arc::clone(&device) as Arc<dyn Gpu>;
-    let (config, cpu) = (config(), Arc::new(Cpu::new(None)?));
-    let source =
-        Synthetic { config: config.clone(), dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Qwen2, 1) };
+    let mut source = Synthetic::qwen2_5_7b(Dtype::Bf16, 1);
+    (source.config.hidden, source.config.embedding, source.config.intermediate) = (64, 64, 64);
+    let (config, cpu) = (source.config.clone(), Arc::new(Cpu::new(None)?));
     let ranks = Ranks::load_on_gpus(&config, &source.weights(), (&[gpu], &[cpu]), Keep::default())?;
     let mut memory = ranks.memory(ranks.pool_shape(BLOCK as u32, Bytes(24 << 30))?)?;
     println!("{:<40}   processor   kB written   launches   of the GPU's least time", "");

@@ -3,7 +3,7 @@
 //!
 //! Its answers mean nothing; what its steps cost does. The same name gives the same bytes on every machine. Where the
 //! target ends in `.gguf`, one file with the same weights is written, for servers that read only that: its matrices in
-//! the shape's type, or in the format that follows the target, `BF16` or `Q8_0`.
+//! the shape's type, or in the format that follows the target, `BF16` or `Q8_0`; in `.json`, its configuration alone.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,6 +17,10 @@ use engine::checkpoint::synthetic::Synthetic;
 fn named(name: &str) -> Option<Synthetic> {
     match name {
         "llama-tiny" => Some(Synthetic::tiny(Family::Llama, 1)),
+        "mistral-tiny" => Some(Synthetic::tiny(Family::Mistral, 1)),
+        "qwen2-tiny" => Some(Synthetic::tiny(Family::Qwen2, 1)),
+        "qwen3-tiny" => Some(Synthetic::tiny(Family::Qwen3, 1)),
+        "opt-tiny" => Some(Synthetic::tiny(Family::Opt, 1)),
         "llama-125m" => Some(Synthetic::llama_125m(Dtype::F32, 1)),
         "llama-125m-bf16" => Some(Synthetic::llama_125m(Dtype::Bf16, 1)),
         // The same with room for many documents: positions are rotated, so that nothing else depends on their number.
@@ -26,11 +30,14 @@ fn named(name: &str) -> Option<Synthetic> {
             Some(long)
         }
         "qwen2.5-0.5b" => Some(Synthetic::qwen2_5_05b(Dtype::Bf16, 1)),
+        "qwen2.5-7b" => Some(Synthetic::qwen2_5_7b(Dtype::Bf16, 1)),
+        "llama-3-8b" => Some(Synthetic::llama_3_8b(Dtype::Bf16, 1)),
         _ => None,
     }
 }
 
-const USAGE: &str = "usage: checkpoint qwen2.5-0.5b|llama-125m-bf16|llama-125m-long|llama-125m|llama-tiny DIR|FILE.gguf [BF16|Q8_0]";
+const USAGE: &str = "usage: checkpoint SHAPE DIR|FILE.json|FILE.gguf [BF16|Q8_0], where SHAPE is llama-3-8b, qwen2.5-7b, qwen2.5-0.5b, \
+                     llama-125m, llama-125m-bf16, llama-125m-long, or llama-tiny and likewise of mistral, qwen2, qwen3 and opt";
 
 /// Writes the checkpoint that the arguments name.
 fn write(arguments: &[String]) -> Result<(), String> {
@@ -51,6 +58,9 @@ fn write(arguments: &[String]) -> Result<(), String> {
         };
         let file = model.gguf(format).map_err(|error| error.to_string())?;
         return std::fs::write(target, file.finish()).map_err(unwritten);
+    }
+    if target.extension().is_some_and(|extension| extension == "json") && format.is_none() {
+        return std::fs::write(target, model.config_json()).map_err(unwritten);
     }
     if format.is_some() {
         return Err("a format goes with a target that ends in .gguf".into());

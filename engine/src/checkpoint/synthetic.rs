@@ -84,6 +84,31 @@ impl Synthetic {
         model
     }
 
+    /// The shape of Qwen2.5-7B: 7.6 billion parameters.
+    pub fn qwen2_5_7b(dtype: Dtype, seed: u64) -> Self {
+        let mut model = Self { dtype, ..Self::tiny(Family::Qwen2, seed) };
+        let config = &mut model.config;
+        (config.vocab, config.hidden, config.embedding, config.intermediate) =
+            (152_064, 3_584, 3_584, 18_944);
+        (config.layers, config.heads, config.kv_heads, config.head_dim) = (28, 28, 4, 128);
+        config.norm = Norm::Rms { epsilon: 1e-6 };
+        config.position = Position::Rotary { theta: 1e6, scaling: RopeScaling::None };
+        config.context_max = 32_768;
+        model
+    }
+
+    /// The shape of Llama 3 8B.
+    pub fn llama_3_8b(dtype: Dtype, seed: u64) -> Self {
+        let mut model = Self { dtype, ..Self::tiny(Family::Llama, seed) };
+        let config = &mut model.config;
+        (config.vocab, config.hidden, config.embedding, config.intermediate) =
+            (128_256, 4_096, 4_096, 14_336);
+        (config.layers, config.heads, config.kv_heads, config.head_dim) = (32, 32, 8, 128);
+        config.position = Position::Rotary { theta: 5e5, scaling: RopeScaling::None };
+        config.context_max = 8_192;
+        model
+    }
+
     /// The text of config.json.
     pub fn config_json(&self) -> String {
         let mut json = match self.config.family {

@@ -356,6 +356,14 @@ impl Ranks {
         Ok(Hidden { rows: rows[0], states: Vec::new() })
     }
 
+    /// Waits until a step is computed of which nothing is read.
+    pub fn wait(&self, memory: &mut [Memory]) -> Result<(), StepError> {
+        match self.surveys() {
+            true => self.together_on_gpus(memory, |_, decoder, memory| decoder.wait(memory)).map(drop),
+            false => Ok(()),
+        }
+    }
+
     /// Logits `[rows, vocab]` of some of a step's rows.
     pub fn logits(
         &self,

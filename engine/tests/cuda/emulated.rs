@@ -261,6 +261,11 @@ impl Gpu for Emulated {
         true
     }
 
+    /// Few, so that blocks of threads have several tasks.
+    fn multiprocessors(&self) -> usize {
+        2
+    }
+
     fn available(&self) -> Result<usize, GpuError> {
         Ok(self.room.load(Ordering::SeqCst) as usize)
     }

@@ -30,9 +30,8 @@ use work::Work;
 /// Decode steps of at most so many rows are recorded.
 const RECORDED_ROWS_MAX: usize = 256;
 
-/// Blocks of threads of a recorded step's attention: a few for each multiprocessor of a large card, which take its tasks in
-/// turn, however many they are.
-const RECORDED_BLOCKS: usize = 528;
+/// Blocks of threads of a recorded step's attention for each multiprocessor: they take its tasks in turn, however many they are.
+const RECORDED_BLOCKS: usize = 4;
 
 /// Larger steps have multiples of so many rows.
 const ROWS_TILE: usize = 64;
@@ -258,9 +257,9 @@ impl GpuDecoder {
             window: self.config.sliding_window,
             on_tensor_cores: self.is_on_tensor_cores(*shape),
         };
-        let plan = AttentionPlan::new(slots, shape.block_tokens, true, |parts| {
-            heads.cut(parts, self.config.kv_heads)
-        });
+        // Two on each multiprocessor, for each head of keys and values.
+        let blocks = (2 * self.gpu.multiprocessors()).div_ceil(self.config.kv_heads);
+        let plan = AttentionPlan::new(slots, shape.block_tokens, true, |parts| heads.cut(parts, blocks));
         let step = Step::new(slots, &sampled, &plan, heads);
         let is_recorded = token <= RECORDED_ROWS_MAX && sampled.len() == token;
         let extent = Extent {
@@ -297,6 +296,11 @@ impl GpuDecoder {
         Ok(prepared.sampled)
     }
 
+    /// Waits until what was launched is computed.
+    pub fn wait(&self, memory: &GpuMemory) -> Result<(), GpuError> {
+        self.gpu.read(memory.work.tables(), &mut [0; 4])
+    }
+
     /// Has the angles of all positions of the slots on the GPU; where.
     fn reach_angles(&self, memory: &mut GpuMemory, slots: &[Slot]) -> Result<Address, GpuError> {
         let Some(rope) = &self.rope else { return Ok(Address(0)) };
@@ -323,8 +327,8 @@ impl GpuDecoder {
             33..=128 => extent.tokens.next_multiple_of(16),
             _ => extent.tokens.next_multiple_of(64),
         };
-        let blocks =
-            |tasks: usize| if tasks > 0 { RECORDED_BLOCKS.div_ceil(self.config.kv_heads) } else { 0 };
+        let most = (RECORDED_BLOCKS * self.gpu.multiprocessors()).div_ceil(self.config.kv_heads);
+        let blocks = |tasks: usize| if tasks > 0 { most } else { 0 };
         Extent {
             tokens: rows,
             sampled: rows,

@@ -35,9 +35,6 @@ pub(super) struct Heads {
     pub(super) on_tensor_cores: bool,
 }
 
-/// Blocks of threads at which a large card is full, two a multiprocessor.
-const BLOCKS: usize = 264;
-
 /// Tokens of a piece are at least this many: what a piece costs beside its tokens is not worth less.
 const PIECE_TOKENS_MIN: usize = 128;
 
@@ -48,14 +45,14 @@ impl Heads {
     }
 
     /// Runs are cut so that no task has more than its share of the step's reading: a few rows of long contexts, or a run that all
-    /// rows share, would keep a few multiprocessors busy, and all others waiting.
-    pub(super) fn cut(&self, parts: &[Part], kv_heads: usize) -> Cut {
+    /// rows share, would keep a few multiprocessors busy, and all others waiting. `blocks`: tasks that they work at side by side.
+    pub(super) fn cut(&self, parts: &[Part], blocks: usize) -> Cut {
         let tokens_of_tasks = |part: &Part| {
             let rows = part.rows * self.group;
             rows.div_ceil(self.task_rows(rows)) * part.tokens
         };
         let all: usize = parts.iter().map(tokens_of_tasks).sum();
-        let share = (all * kv_heads).div_ceil(BLOCKS).next_multiple_of(64);
+        let share = all.div_ceil(blocks).next_multiple_of(64);
         Cut { tokens: share.max(PIECE_TOKENS_MIN), rows_max: usize::MAX }
     }
 }

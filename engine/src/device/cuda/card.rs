@@ -14,6 +14,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as MULTIPROCESSORS;
 use cudarc::driver::{result, sys};
 
 use super::{Address, Gpu, GpuError, Graph, Grid, Linear};
@@ -85,6 +86,7 @@ pub struct Card {
     name: String,
     /// Major, minor.
     capability: (i32, i32),
+    multiprocessors: usize,
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -134,6 +136,7 @@ impl Card {
         Ok(Self {
             name: result::device::get_name(device).map_err(lost)?,
             capability: (major, minor),
+            multiprocessors: attribute(device, MULTIPROCESSORS)?.max(1) as usize,
             device,
             context,
             stream,
@@ -187,9 +190,13 @@ fn capability(device: sys::CUdevice) -> Result<(i32, i32), CardError> {
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
     };
+    Ok((attribute(device, MAJOR)?, attribute(device, MINOR)?))
+}
+
+/// What the driver says of a device.
+fn attribute(device: sys::CUdevice, which: sys::CUdevice_attribute) -> Result<i32, CardError> {
     // SAFETY: the device is the driver's own.
-    let read = |attribute| unsafe { result::device::get_attribute(device, attribute) };
-    Ok((read(MAJOR).map_err(lost)?, read(MINOR).map_err(lost)?))
+    Ok(unsafe { result::device::get_attribute(device, which) }.map_err(lost)?)
 }
 
 /// A driver's error as the decoder knows it.
@@ -232,6 +239,10 @@ impl Gpu for Card {
 
     fn has_e4m3(&self) -> bool {
         self.capability >= (8, 9)
+    }
+
+    fn multiprocessors(&self) -> usize {
+        self.multiprocessors
     }
 
     fn available(&self) -> Result<usize, GpuError> {

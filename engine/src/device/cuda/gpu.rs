@@ -140,6 +140,9 @@ pub trait Gpu: Send + Sync {
     /// Whether it multiplies [`Factors::E4m3`].
     fn has_e4m3(&self) -> bool;
 
+    /// How many blocks of threads it works at side by side, or a small multiple of that.
+    fn multiprocessors(&self) -> usize;
+
     /// Bytes that could still be allocated.
     fn available(&self) -> Result<usize, GpuError>;
 

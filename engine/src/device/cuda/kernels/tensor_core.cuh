@@ -66,7 +66,7 @@ template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArg
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0.0f;
 
-        int buffer = 0, lowest = 0; // position of the warp's rows
+        int buffer = 0, lowest = 0; // position of the lane's rows
         for (int first = task.from; first < task.to; first += TILE_TOKENS, buffer ^= 1) {
             bf16* keys = tiles + buffer * 2 * TILE_TOKENS * DIM;
             bf16* values = keys + TILE_TOKENS * DIM;
@@ -78,10 +78,7 @@ template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArg
                 await_copies<0>();
             }
             __syncthreads();
-            if (first == task.from) {
-                lowest = smaller(positions[upper], positions[upper + 8]);
-                for (int other = 16; other > 2; other /= 2) lowest = smaller(lowest, from_lane(lowest, other));
-            }
+            if (first == task.from) lowest = smaller(positions[upper], positions[upper + 8]);
 
             float scores[TOKENS / 8][4];
 #pragma unroll

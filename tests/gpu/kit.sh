@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Puts what measures a GPU into target/gpu-kit and target/gpu-kit.tar.xz, for a machine that has a GPU and no Rust: programs without
+# their debug information, scenarios and scripts. There: `gpu-kit/measure.sh`.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+kit=target/gpu-kit
+rm -rf "$kit"
+mkdir -p "$kit"
+cargo build --release --package gateway --package loadgen
+cargo build --release --package engine --example checkpoint --example logits
+executable() { sed -n 's/^ *Executable .*(\(.*\))$/\1/p'; }
+test=$(cargo test --release --package engine --test cuda --no-run 2>&1 | executable)
+bench=$(cargo bench --package engine --bench cuda --no-run 2>&1 | executable)
+strip -o "$kit/cuda-test" "$test"
+strip -o "$kit/cuda-bench" "$bench"
+for program in relserve loadgen examples/checkpoint examples/logits; do
+  strip -o "$kit/$(basename "$program")" "target/release/$program"
+done
+cp tests/gpu/measure.sh tests/gpu/peers.py loadgen/scenarios/paper.toml "$kit"
+tar -C target -cJf target/gpu-kit.tar.xz gpu-kit
+du -h target/gpu-kit.tar.xz
