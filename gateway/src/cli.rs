@@ -162,6 +162,28 @@ struct Measured {
     dir: Option<PathBuf>,
     #[command(flatten)]
     weights: Weights,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where a model runs.
+#[derive(Debug, Args)]
+struct Place {
+    /// Where the model runs: auto, cpu, cuda:0, cuda:0,1 and so on.
+    #[arg(long)]
+    device: Option<engine::Device>,
+    /// Ranks that the model is cut into (tensor parallelism).
+    #[arg(long, value_name = "RANKS")]
+    tp: Option<usize>,
+}
+
+impl Place {
+    fn apply(&self, config: &mut Config) {
+        config.engine.tensor_parallel = self.tp.unwrap_or(config.engine.tensor_parallel);
+        if let Some(device) = &self.device {
+            config.engine.device.clone_from(device);
+        }
+    }
 }
 
 /// How a model's weights, keys and values are kept.
@@ -187,6 +209,7 @@ impl Measured {
     /// The configuration with this model in it.
     fn apply(self, mut config: Config) -> Config {
         self.weights.apply(&mut config);
+        self.place.apply(&mut config);
         config.model.dir = self.dir.or(config.model.dir);
         config
     }
@@ -200,12 +223,8 @@ struct Serve {
     /// A Hugging Face folder or a GGUF file.
     #[arg(long)]
     model: Option<PathBuf>,
-    /// Ranks that the model is cut into (tensor parallelism).
-    #[arg(long, value_name = "RANKS")]
-    tp: Option<usize>,
-    /// Where the model runs: auto, cpu, cuda:0, cuda:0,1 and so on.
-    #[arg(long)]
-    device: Option<engine::Device>,
+    #[command(flatten)]
+    place: Place,
     #[command(flatten)]
     weights: Weights,
     /// fcfs, sarathi, static-priority, relserve, relserve-pp, relserve-dp or ours.
@@ -279,10 +298,7 @@ impl Cli {
             config.server.listen = flags.listen.unwrap_or(config.server.listen);
             config.scheduler.policy = flags.policy.unwrap_or(config.scheduler.policy);
             flags.weights.apply(&mut config);
-            config.engine.tensor_parallel = flags.tp.unwrap_or(config.engine.tensor_parallel);
-            if let Some(device) = &flags.device {
-                config.engine.device.clone_from(device);
-            }
+            flags.place.apply(&mut config);
             if let Some(folder) = &flags.model {
                 config.model.dir = Some(folder.clone());
             }

@@ -173,6 +173,7 @@ impl Answered<'_> {
             self.outcome.row_tokens[index as usize] = tokens(&data["usage"]);
         } else if data.get("error").is_some_and(|error| !error.is_null()) {
             self.outcome.rows_failed += 1;
+            self.outcome.row_error.get_or_insert_with(|| error_message(data));
         } else {
             return Err(format!("row {index} has neither `text` nor `error`"));
         }

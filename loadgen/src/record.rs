@@ -61,6 +61,8 @@ pub struct Outcome {
     pub tokens: Tokens,
     /// Those of each row, in the rows' order; empty where rows are not told of.
     pub row_tokens: Vec<Tokens>,
+    /// Why the first of the failed rows did.
+    pub row_error: Option<String>,
     /// Why the relQuery as a whole failed, if it did.
     pub error: Option<String>,
 }
@@ -103,6 +105,9 @@ pub struct Record {
     pub rows_done: u32,
     /// Rows that ended in an error.
     pub rows_failed: u32,
+    /// Why the first of them did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_error: Option<String>,
     /// Why it failed as a whole.
     pub error: Option<String>,
 }
@@ -124,6 +129,7 @@ impl Record {
             row_tokens: outcome.row_tokens,
             rows_done: outcome.rows_done,
             rows_failed: outcome.rows_failed,
+            row_error: outcome.row_error,
             error: outcome.error,
         }
     }

@@ -98,7 +98,7 @@ impl Summary {
         let span_s = ((ends.fold(start, f64::max) - start) / 1e3).max(0.0);
         let total = tokens.prompt.zip(tokens.output).map(|(prompt, output)| (prompt + output) as f64);
         let mut errors = Vec::new();
-        for error in records.iter().filter_map(|record| record.error.as_ref()) {
+        for error in records.iter().flat_map(|record| record.error.iter().chain(&record.row_error)) {
             if !errors.contains(error) && errors.len() < ERRORS_MAX {
                 errors.push(error.clone());
             }
@@ -279,6 +279,7 @@ mod tests {
             row_tokens: Vec::new(),
             rows_done: if latency_ms.is_some() { 2 } else { 0 },
             rows_failed: 0,
+            row_error: None,
             error: latency_ms.is_none().then(|| "HTTP 429: full".into()),
         }
     }
@@ -297,13 +298,14 @@ mod tests {
 
     #[test]
     fn a_summary_counts_failures_apart_and_leaves_them_out_of_latency() {
-        let records = [record(0, Some(100.0)), record(1, None), record(2, Some(300.0))];
+        let of_a_row = Record { row_error: Some("too long".into()), ..record(2, Some(300.0)) };
+        let records = [record(0, Some(100.0)), record(1, None), of_a_row];
         let summary = Summary::of("fcfs", &records);
         assert_eq!((summary.completed, summary.relqueries, summary.rows_done), (2, 3, 4));
         assert_eq!(summary.latency_ms.map(|stats| stats.mean), Some(200.0));
         assert_eq!(summary.tokens.prompt, Some(20));
         assert_eq!((summary.span_s, summary.tokens_per_s), (2.3, Some(24.0 / 2.3)));
-        assert_eq!(summary.errors, ["HTTP 429: full"]);
+        assert_eq!(summary.errors, ["HTTP 429: full", "too long"]);
         let nothing = Summary::of("fcfs", &[record(0, None)]);
         assert_eq!((nothing.latency_ms, nothing.periods, nothing.tokens_per_s), (None, None, None));
         assert!(nothing.text().contains("0 of 1"), "{}", nothing.text());

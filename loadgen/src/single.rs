@@ -125,7 +125,6 @@ pub async fn send(
         .map(|row| one(target, route.0, body(route, model, scenario, relquery, row), relquery))
         .collect();
     let (mut outcome, mut first) = (Outcome { tokens: Tokens::NONE_YET, ..Outcome::default() }, None);
-    let mut trouble = None;
     while let Some(row) = rows.next().await {
         match row {
             Ok(used) => {
@@ -135,12 +134,12 @@ pub async fn send(
             }
             Err(reason) => {
                 outcome.rows_failed += 1;
-                trouble.get_or_insert(reason);
+                outcome.row_error.get_or_insert(reason);
             }
         }
     }
     if outcome.rows_done == 0 {
-        outcome.error = trouble;
+        outcome.error = outcome.row_error.clone();
     }
     (outcome, first)
 }

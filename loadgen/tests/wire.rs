@@ -148,6 +148,7 @@ async fn rows_that_fail_are_counted_and_do_not_fail_the_relquery() {
     .await;
     let (records, _) = replay(&url, &scenario(), Mode::RelQuery).await;
     assert!(records.iter().all(|record| record.error.is_none() && record.rows_failed == record.rows));
+    assert!(records.iter().all(|record| record.row_error.is_some()), "each says why");
 }
 
 #[tokio::test]
