@@ -275,6 +275,20 @@ fn executor(ranks: Ranks) -> Result<LocalExecutor, PoolError> {
     LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings)
 }
 
+/// What a step took is known when it comes back, and that it was computed: one of which nothing is read as well.
+#[test]
+fn a_step_that_samples_nothing_is_waited_for() {
+    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 80) };
+    let Some(gpus) = emulated::gpus(2) else { return };
+    let mut executor = executor(on_gpus(&model, &gpus)).expect("the pool fits");
+    let row = Row::new(1, tokens(80, 40), 96, BLOCK, &mut Blocks::default());
+    assert!(common::step(&mut executor, vec![row.slot(0..25)]).is_empty());
+    for gpu in &gpus {
+        let [calls, awaited] = [&gpu.calls, &gpu.awaited].map(|count| count.load(Ordering::SeqCst));
+        assert!(calls > 10 && awaited == calls, "{awaited} of {calls} calls");
+    }
+}
+
 #[test]
 fn rows_say_what_they_say_on_the_processor_drawn_among_what_their_constraints_allow() {
     let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Qwen2, 81) };

@@ -56,6 +56,8 @@ pub(crate) struct Emulated {
     /// Launches, products and sums that were run, and graphs that were replayed.
     pub(crate) calls: AtomicU64,
     pub(crate) replays: AtomicU64,
+    /// Which of the calls was the last that waited for all before it.
+    pub(crate) awaited: AtomicU64,
     /// Bytes that may be allocated.
     pub(crate) room: AtomicU64,
     /// The call that fails, counted from now; 0: none does.
@@ -79,6 +81,7 @@ pub(crate) fn gpus(ranks: usize) -> Option<Vec<Arc<Emulated>>> {
             recording: Mutex::default(),
             calls: AtomicU64::new(0),
             replays: AtomicU64::new(0),
+            awaited: AtomicU64::new(0),
             room: AtomicU64::new(1 << 30),
             fails_at: AtomicU64::new(0),
             records: AtomicBool::new(true),
@@ -296,6 +299,7 @@ impl Gpu for Emulated {
 
     fn read(&self, from: Address, bytes: &mut [u8]) -> Result<(), GpuError> {
         self.count()?;
+        self.awaited.store(self.calls.load(Ordering::SeqCst), Ordering::SeqCst);
         // SAFETY: the same.
         unsafe { std::ptr::copy_nonoverlapping(from.0 as *const u8, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
