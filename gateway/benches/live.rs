@@ -15,12 +15,13 @@ use base::{
     BatchPlan, ExecError, Executor, Generation, Nanos, RelQueryId, RowOutcome, Sampled, SectionReuse,
     ServiceClass, StepOutcome, Submission, TenantId, Time, TokenCount, TokenId, WorkItem,
 };
-use gateway::app::{Backend, Running, start};
+use gateway::app::{Running, start};
 use gateway::config::{AuthMode, Config};
-use gateway::live::describe::Step;
-use gateway::model::{Defaults, Model, Runs};
 use scheduler::{CostModel, Scheduler, SchedulerConfig};
 use serde_json::json;
+use serving::live::describe::Step;
+use serving::load::LoadedModel;
+use serving::model::{Defaults, Model, Runs};
 use store::Store;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -67,7 +68,7 @@ async fn serve() -> Running {
     config.server.listen = ([127, 0, 0, 1], 0).into();
     config.server.workers = 1;
     config.auth.mode = AuthMode::None;
-    let backend = Backend {
+    let backend = LoadedModel {
         executor: Some(Box::new(Instantly)),
         fresh: None,
         model: model(),
@@ -101,7 +102,7 @@ fn loop_time() -> Option<u64> {
 
 /// One relQuery: loop time and wall time of a step, in microseconds.
 async fn round(running: &Running, body: &str) -> [f64; 2] {
-    let steps = || running.app.view().stats.steps;
+    let steps = || running.app.runtime.view().stats.steps;
     let (before, cpu, wall) = (steps(), loop_time().unwrap_or(0), Instant::now());
     let mut reply = Vec::new();
     send(running, "POST", "/v1/relqueries", body).await.read_to_end(&mut reply).await.expect("a reply");
@@ -136,14 +137,14 @@ async fn measure() {
                     while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
                 });
             }
-            while running.app.shared.live.readers() != *readers {
+            while running.app.runtime.shared.live.readers() != *readers {
                 tokio::task::yield_now().await;
             }
             let [used, passed] = round(&running, &body).await;
             cpu.push(used);
             wall.push(passed);
             follow.shutdown().await;
-            while running.app.shared.live.is_watched() {
+            while running.app.runtime.shared.live.is_watched() {
                 tokio::task::yield_now().await;
             }
         }

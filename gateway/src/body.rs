@@ -5,6 +5,7 @@ use std::time::Duration;
 use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use actix_web::web::{Bytes, BytesMut, Payload};
 use futures_util::StreamExt;
+use serving::error::RequestError;
 
 use crate::config::Config;
 use crate::error::ApiError;
@@ -29,17 +30,17 @@ pub async fn read(headers: &HeaderMap, payload: Payload, config: &Config) -> Res
     check_type(headers)?;
     let limit = config.limits.body_bytes_max.0;
     let too_large =
-        || ApiError::TooLarge { what: "the request body".into(), limit: format!("{limit} bytes") };
+        || RequestError::TooLarge { what: "the request body".into(), limit: format!("{limit} bytes") };
     let declared = header(headers, &CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
     if declared.is_some_and(|length| length > limit) {
-        return Err(too_large());
+        return Err(too_large().into());
     }
     let patience = Duration::from_millis(config.server.body_ms_max.0);
     match tokio::time::timeout(patience, collect(payload, limit)).await {
         Err(_) => Err(ApiError::BodyTimeout),
         Ok(Ok(Some(bytes))) => Ok(bytes),
-        Ok(Ok(None)) => Err(too_large()),
-        Ok(Err(cause)) => Err(ApiError::Malformed(format!("the body broke off: {cause}"))),
+        Ok(Ok(None)) => Err(too_large().into()),
+        Ok(Err(cause)) => Err(RequestError::Malformed(format!("the body broke off: {cause}")).into()),
     }
 }
 

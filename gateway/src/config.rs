@@ -5,24 +5,23 @@
 //! refused and [`Config::validate`] names the field that would not work.
 
 mod bulk;
-mod executors;
-mod live;
-mod restart;
+#[cfg(test)]
+mod executor_tests;
 mod retrieval;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use base::{Bytes, Millis, TokenCount};
+use base::{Bytes, Millis};
+pub use bulk::BulkConfig;
+pub use retrieval::RetrievalConfig;
 use scheduler::SchedulerConfig;
 use scheduler::fleet::FleetConfig;
 use serde::{Deserialize, Serialize};
-
-pub use bulk::BulkConfig;
-pub use executors::{Dialect, ExecutorConfig, ExecutorKind, PromptForm, Secret};
-pub use live::LiveConfig;
-pub use restart::RestartConfig;
-pub use retrieval::RetrievalConfig;
+use serving::config::{
+    BackendConfig, CacheConfig, CoalesceConfig, ExecutorConfig, InvalidConfig, LiveConfig, ModelConfig,
+    RestartConfig, Secret, invalid,
+};
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -47,13 +46,8 @@ pub enum ConfigError {
         name: String,
     },
     /// A value that cannot work.
-    #[error("configuration `{field}`: {reason}")]
-    Invalid {
-        /// The field.
-        field: String,
-        /// What is wrong.
-        reason: String,
-    },
+    #[error(transparent)]
+    Invalid(#[from] InvalidConfig),
 }
 
 /// Everything `relserve serve` can be told.
@@ -247,24 +241,6 @@ impl Default for LimitsConfig {
     }
 }
 
-/// What is served.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ModelConfig {
-    /// A Hugging Face folder or a GGUF file; without it the built-in demo model runs.
-    pub dir: Option<PathBuf>,
-    /// The name clients see; by default the checkpoint's own.
-    pub name: Option<String>,
-    /// A Hugging Face folder whose tokenizer and chat template make the prompts of a fleet of servers that take token
-    /// ids; its weights are not read and need not be there. Without it such a fleet is sent texts.
-    pub tokenizer: Option<PathBuf>,
-    /// Most tokens of a prompt and its output, where only servers run rows; by default what `tokenizer` says, or no bound
-    /// but theirs.
-    pub context_max: Option<TokenCount>,
-    /// Measure the executor at start even when a measurement for this model and machine is stored.
-    pub recalibrate: bool,
-}
-
 /// What survives a restart.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -300,51 +276,6 @@ impl StoreConfig {
             Some(url) => url.clone(),
             None => format!("sqlite://{}", self.data_dir.join("relserve.db").display()),
         }
-    }
-}
-
-/// Answers kept for the next recalculation.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CacheConfig {
-    /// Whether answers are kept at all.
-    pub enabled: bool,
-    /// Answers in memory, in front of the database.
-    pub memory_entries_max: usize,
-    /// Answers of one tenant in the database.
-    pub tenant_entries_max: u64,
-    /// Answers of all tenants in the database.
-    pub entries_max: u64,
-    /// An answer's lifetime.
-    pub lifetime_ms: Millis,
-}
-
-impl Default for CacheConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            memory_entries_max: 50_000,
-            tenant_entries_max: 50_000,
-            entries_max: 200_000,
-            lifetime_ms: Millis(30 * 24 * 3_600_000),
-        }
-    }
-}
-
-/// When single cell calls join an open relQuery: it has the same tenant and template, is unfinished, young
-/// and small enough. Bounds keep an endless stream of calls from riding on the first one's place in the queue.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CoalesceConfig {
-    /// Age of a relQuery after which nothing joins it; 0 switches coalescing off.
-    pub age_ms_max: Millis,
-    /// Rows of a relQuery above which nothing joins it.
-    pub rows_max: usize,
-}
-
-impl Default for CoalesceConfig {
-    fn default() -> Self {
-        Self { age_ms_max: Millis(2_000), rows_max: 1_000 }
     }
 }
 
@@ -396,25 +327,37 @@ impl Config {
         ];
         for (field, value) in positive {
             if *value == 0 {
-                return Err(invalid(field, "must be positive"));
+                return Err(invalid(field, "must be positive").into());
             }
         }
         // The HTTP library reads its clock twice a second: a shorter time would refuse quick clients too.
         if self.server.header_ms_max.0 < 1_000 {
-            return Err(invalid("server.header_ms_max", "must be at least 1000"));
+            return Err(invalid("server.header_ms_max", "must be at least 1000").into());
         }
         if let Some(url) = &self.store.database
             && !["sqlite:", "postgres:", "postgresql:"].iter().any(|scheme| url.starts_with(scheme))
         {
-            return Err(invalid("store.database", "must start with sqlite: or postgres:"));
+            return Err(invalid("store.database", "must start with sqlite: or postgres:").into());
         }
         self.retrieval.validate()?;
         self.bulk.validate()?;
         self.live.validate()?;
         self.restart.validate()?;
-        self.validate_executors()?;
+        self.backend().validate()?;
         self.engine.validate().map_err(|(field, reason)| invalid(field, &reason))?;
-        self.scheduler.validate().map_err(|error| invalid("scheduler", &error.to_string()))
+        self.scheduler.validate().map_err(|error| invalid("scheduler", &error.to_string()))?;
+        Ok(())
+    }
+
+    /// What runs the model.
+    pub fn backend(&self) -> BackendConfig<'_> {
+        BackendConfig {
+            model: &self.model,
+            engine: &self.engine,
+            fleet: &self.fleet,
+            executors: &self.executors,
+            output_tokens_max: self.limits.output_tokens_max,
+        }
     }
 
     /// What the operator should know before anyone else does.
@@ -441,11 +384,6 @@ pub fn hub_token() -> Option<String> {
 /// What is logged: `RELSERVE_LOG`, in the syntax of `tracing_subscriber::EnvFilter`.
 pub fn log_filter() -> String {
     std::env::var("RELSERVE_LOG").unwrap_or_else(|_| "info".into())
-}
-
-/// An error that names a field.
-fn invalid(field: &str, reason: &str) -> ConfigError {
-    ConfigError::Invalid { field: field.into(), reason: reason.into() }
 }
 
 /// Replaces `${NAME}` in all strings under a value.
@@ -485,7 +423,7 @@ fn expand_text(
     while let Some((before, after)) = rest.split_once("${") {
         out.push_str(before);
         let Some((name, tail)) = after.split_once('}') else {
-            return Err(invalid(field, "has `${` without `}`"));
+            return Err(invalid(field, "has `${` without `}`").into());
         };
         match variable(name) {
             Some(value) => out.push_str(&value),

@@ -11,7 +11,7 @@ use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpResponse};
 
-use crate::app::App;
+use crate::state::App;
 
 /// The middleware.
 pub async fn answer<B: MessageBody + 'static>(

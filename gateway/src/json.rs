@@ -9,14 +9,13 @@ use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-
-use crate::error::ApiError;
+use serving::error::RequestError;
 
 /// Parses a body that must be one JSON object.
-pub fn object(body: &[u8]) -> Result<Fields, ApiError> {
+pub fn object(body: &[u8]) -> Result<Fields, RequestError> {
     match value(body)? {
         Value::Object(map) => Ok(Fields { path: String::new(), map }),
-        _ => Err(ApiError::Malformed("the body must be an object".into())),
+        _ => Err(RequestError::Malformed("the body must be an object".into())),
     }
 }
 
@@ -24,18 +23,18 @@ pub fn object(body: &[u8]) -> Result<Fields, ApiError> {
 pub const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Parses strict JSON. A byte order mark in front is left out, as RFC 8259 allows.
-pub fn value(body: &[u8]) -> Result<Value, ApiError> {
+pub fn value(body: &[u8]) -> Result<Value, RequestError> {
     let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     if body.iter().all(u8::is_ascii_whitespace) {
-        return Err(ApiError::Malformed("the body is empty".into()));
+        return Err(RequestError::Malformed("the body is empty".into()));
     }
     let Strict(value) =
-        serde_json::from_slice(body).map_err(|error| ApiError::Malformed(error.to_string()))?;
+        serde_json::from_slice(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
     match rounded(body) {
         Some((key, digits)) => {
             let reason =
                 format!("the integer {digits} has more digits than a number keeps: send it as a string");
-            Err(ApiError::invalid(key, reason))
+            Err(RequestError::invalid(key, reason))
         }
         None => Ok(value),
     }
@@ -169,11 +168,11 @@ impl Fields {
     }
 
     /// The fields of a nested object.
-    pub fn nested(path: impl Into<String>, value: Value) -> Result<Self, ApiError> {
+    pub fn nested(path: impl Into<String>, value: Value) -> Result<Self, RequestError> {
         let path = path.into();
         match value {
             Value::Object(map) => Ok(Self { path: format!("{path}."), map }),
-            _ => Err(ApiError::invalid(path, "must be an object")),
+            _ => Err(RequestError::invalid(path, "must be an object")),
         }
     }
 
@@ -183,8 +182,8 @@ impl Fields {
     }
 
     /// An error about a field.
-    pub fn bad<T>(&self, field: &str, reason: impl Into<String>) -> Result<T, ApiError> {
-        Err(ApiError::invalid(self.name(field), reason))
+    pub fn bad<T>(&self, field: &str, reason: impl Into<String>) -> Result<T, RequestError> {
+        Err(RequestError::invalid(self.name(field), reason))
     }
 
     /// Takes a field; `null` counts as absent.
@@ -193,7 +192,7 @@ impl Fields {
     }
 
     /// Takes a field that must be there.
-    pub fn require(&mut self, field: &str) -> Result<Value, ApiError> {
+    pub fn require(&mut self, field: &str) -> Result<Value, RequestError> {
         match self.take(field) {
             Some(value) => Ok(value),
             None => self.bad(field, "is required"),
@@ -201,7 +200,7 @@ impl Fields {
     }
 
     /// Takes a string.
-    pub fn string(&mut self, field: &str) -> Result<Option<String>, ApiError> {
+    pub fn string(&mut self, field: &str) -> Result<Option<String>, RequestError> {
         match self.take(field) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -210,7 +209,7 @@ impl Fields {
     }
 
     /// Takes true or false.
-    pub fn bool(&mut self, field: &str) -> Result<Option<bool>, ApiError> {
+    pub fn bool(&mut self, field: &str) -> Result<Option<bool>, RequestError> {
         match self.take(field) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(value)),
@@ -219,7 +218,7 @@ impl Fields {
     }
 
     /// Takes an integer of `min..=max`.
-    pub fn integer(&mut self, field: &str, min: u64, max: u64) -> Result<Option<u64>, ApiError> {
+    pub fn integer(&mut self, field: &str, min: u64, max: u64) -> Result<Option<u64>, RequestError> {
         let Some(value) = self.take(field) else { return Ok(None) };
         match value.as_u64().filter(|number| (min..=max).contains(number)) {
             Some(number) => Ok(Some(number)),
@@ -233,7 +232,7 @@ impl Fields {
         field: &str,
         range: &str,
         accept: impl Fn(f64) -> bool,
-    ) -> Result<Option<f64>, ApiError> {
+    ) -> Result<Option<f64>, RequestError> {
         let Some(value) = self.take(field) else { return Ok(None) };
         match value.as_f64().filter(|number| number.is_finite() && accept(*number)) {
             Some(number) => Ok(Some(number)),
@@ -242,7 +241,7 @@ impl Fields {
     }
 
     /// Takes an array.
-    pub fn array(&mut self, field: &str) -> Result<Option<Vec<Value>>, ApiError> {
+    pub fn array(&mut self, field: &str) -> Result<Option<Vec<Value>>, RequestError> {
         match self.take(field) {
             None => Ok(None),
             Some(Value::Array(items)) => Ok(Some(items)),
@@ -251,7 +250,7 @@ impl Fields {
     }
 
     /// Refuses fields that nobody took.
-    pub fn finish(self) -> Result<(), ApiError> {
+    pub fn finish(self) -> Result<(), RequestError> {
         match self.map.iter().find(|(_, value)| !value.is_null()) {
             Some((key, _)) => self.bad(key, "is not a field of this request"),
             None => Ok(()),
@@ -302,9 +301,11 @@ mod tests {
     fn a_field_out_of_range_is_named() {
         let mut fields = object(br#"{"seed":1.5,"n":-1,"x":"y"}"#).expect("an object");
         assert!(
-            matches!(fields.integer("seed", 0, u64::MAX), Err(ApiError::Invalid { field, .. }) if field == "seed")
+            matches!(fields.integer("seed", 0, u64::MAX), Err(RequestError::Invalid { field, .. }) if field == "seed")
         );
-        assert!(matches!(fields.integer("n", 0, 9), Err(ApiError::Invalid { field, .. }) if field == "n"));
-        assert!(matches!(fields.finish(), Err(ApiError::Invalid { field, .. }) if field == "x"));
+        assert!(
+            matches!(fields.integer("n", 0, 9), Err(RequestError::Invalid { field, .. }) if field == "n")
+        );
+        assert!(matches!(fields.finish(), Err(RequestError::Invalid { field, .. }) if field == "x"));
     }
 }

@@ -13,15 +13,15 @@ use actix_web::web::{Bytes, Data};
 use base::Millis;
 use futures_util::Stream;
 use serde::Serialize;
+use serving::board::{Board, Row, Status};
+use serving::claim::Claim;
+use serving::clock;
+use serving::error::RequestError;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::app::App;
-use crate::board::{Board, Row, Status};
-use crate::claim::Claim;
-use crate::clock;
-use crate::error::ApiError;
-use crate::tickets;
+use crate::services::tickets;
+use crate::state::App;
 
 /// Rows put into one chunk at most: the board is locked meanwhile.
 const ROWS_PER_CHUNK: usize = 64;
@@ -107,7 +107,7 @@ impl<S: Show> Reader<S> {
         let mut out = String::new();
         match tickets::make(&self.app, claim, &self.request).await {
             Ok(board) => out.push_str(&self.show.done(&self.app, &board, true)),
-            Err(error) => out.push_str(&event("error", &error.body())),
+            Err(error) => out.push_str(&event("error", &crate::error::body(&error))),
         }
         Some(out)
     }
@@ -127,8 +127,8 @@ fn news(app: &App, show: &impl Show, board: &Board, sent: &mut usize) -> (String
     match &status {
         Status::Running => {}
         Status::Completed => out.push_str(&show.done(app, board, false)),
-        Status::Cancelled => out.push_str(&event("error", &ApiError::Cancelled.body())),
-        Status::Failed(error) => out.push_str(&event("error", &error.body())),
+        Status::Cancelled => out.push_str(&event("error", &crate::error::body(&RequestError::Cancelled))),
+        Status::Failed(error) => out.push_str(&event("error", &crate::error::body(&error))),
     }
     (out, status != Status::Running)
 }

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 kit=target/gpu-kit
 rm -rf "$kit"
 mkdir -p "$kit"
-cargo build --release --package gateway --package loadgen
+cargo build --release --package relserve --package loadgen
 cargo build --release --package engine --example checkpoint --example logits
 executable() { sed -n 's/^ *Executable .*(\(.*\))$/\1/p'; }
 test=$(cargo test --release --package engine --test cuda --no-run 2>&1 | executable)

@@ -69,11 +69,11 @@ fn perform(task: Task) -> Result<(), Failed> {
         Task::Bench => cargo("bench --workspace --benches", &[]),
         Task::Sim(with) => cargo("run --release --package sim --example oracle --", &with.rest),
         Task::Compare(with) => {
-            cargo("build --release --package gateway --package loadgen", &[])?;
+            cargo("build --release --package relserve --package loadgen", &[])?;
             cargo("run --release --package loadgen -- compare", &with.rest)
         }
         Task::Race(with) => {
-            cargo("build --release --package gateway --package loadgen", &[])?;
+            cargo("build --release --package relserve --package loadgen", &[])?;
             cargo("run --release --package loadgen -- race", &with.rest)
         }
         Task::Checkpoint(with) => cargo("run --release --package engine --example checkpoint --", &with.rest),
@@ -83,7 +83,7 @@ fn perform(task: Task) -> Result<(), Failed> {
             &[("DAMAGE_CASES", &cases.to_string())],
             "test --package engine --package ir --test damage",
         ),
-        Task::Demo(with) => cargo("run --release --package gateway --bin relserve -- serve", &with.rest),
+        Task::Demo(with) => cargo("run --release --package relserve -- serve", &with.rest),
     }
 }
 
@@ -99,7 +99,7 @@ fn sanitized(settings: &[(&str, &str)], words: &str) -> Result<(), Failed> {
 
 fn soak(rest: &[String]) -> Result<(), Failed> {
     sanitized(&[], "test --package engine --lib")?;
-    sanitized(&[], "build --package gateway --bin relserve")?;
+    sanitized(&[], "build --package relserve")?;
     let server = format!("target/sanitized/{SANITIZED_TARGET}/debug/relserve");
     // The server that loadgen starts inherits this.
     let leaks = concat!("suppressions=", env!("CARGO_MANIFEST_DIR"), "/leaks.txt:print_suppressions=0");

@@ -3,8 +3,7 @@
 use base::{Bytes, Millis};
 use ir::bucket::BucketSettings;
 use serde::{Deserialize, Serialize};
-
-use super::{ConfigError, invalid};
+use serving::config::{InvalidConfig, invalid};
 
 /// Files and batches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -51,7 +50,7 @@ impl Default for BulkConfig {
 
 impl BulkConfig {
     /// Refuses what could not work, and names the field.
-    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+    pub(super) fn validate(&self) -> Result<(), InvalidConfig> {
         let positive: &[(&str, u64)] = &[
             ("bulk.requests_max", self.requests_max),
             ("bulk.file_bytes_max", self.file_bytes_max.0),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use base::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::InvalidConfig;
 
 /// Corpora, and the embedding model that makes their vectors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -62,7 +62,7 @@ impl Default for RetrievalConfig {
 
 impl RetrievalConfig {
     /// Refuses what could not work, and names the field.
-    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+    pub(super) fn validate(&self) -> Result<(), InvalidConfig> {
         let positive: &[(&str, u64)] = &[
             ("retrieval.threads", self.threads as u64),
             ("retrieval.tasks_max", self.tasks_max as u64),

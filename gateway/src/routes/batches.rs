@@ -5,12 +5,13 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use store::Page;
 
-use crate::app::App;
-use crate::auth::Caller;
-use crate::batches::{self, Batch};
-use crate::error::{ApiError, Refusals};
+use crate::auth::Authenticated;
+use crate::error::ApiError;
+use crate::error::Refusals;
 use crate::routes::start::key_of;
 use crate::routes::{get_only, number, only_get_post, only_post, read_body};
+use crate::services::batches::{self, Batch};
+use crate::state::App;
 use crate::wire::batches::{self as wire, BatchReply};
 use crate::wire::files::List;
 
@@ -54,7 +55,7 @@ async fn reply(app: &App, batch: &Batch) -> Result<BatchReply, ApiError> {
 )]
 pub async fn create(
     app: Data<App>,
-    caller: Caller,
+    Authenticated(caller): Authenticated,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
@@ -78,7 +79,11 @@ pub struct Wanted {
     params(("after" = Option<String>, Query), ("limit" = Option<u32>, Query)),
     responses((status = 200, body = List<BatchReply>)), security(("key" = []))
 )]
-pub async fn list(app: Data<App>, caller: Caller, wanted: Query<Wanted>) -> Result<HttpResponse, ApiError> {
+pub async fn list(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    wanted: Query<Wanted>,
+) -> Result<HttpResponse, ApiError> {
     let limit = number("limit", wanted.limit.as_deref(), LISTED)?;
     let page = Page { after: wanted.after.as_deref(), limit: limit + 1 };
     let mut replies = Vec::new();
@@ -94,7 +99,11 @@ pub async fn list(app: Data<App>, caller: Caller, wanted: Query<Wanted>) -> Resu
     responses((status = 200, body = BatchReply), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
-pub async fn read(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn read(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let batch = batches::find(&app, caller.tenant, &id).await?;
     Ok(HttpResponse::Ok().json(reply(&app, &batch).await?))
 }
@@ -105,7 +114,11 @@ pub async fn read(app: Data<App>, caller: Caller, id: Path<String>) -> Result<Ht
     responses((status = 200, body = BatchReply), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
-pub async fn cancel(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn cancel(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let batch = batches::cancel(&app, caller.tenant, &id).await?;
     Ok(HttpResponse::Ok().json(reply(&app, &batch).await?))
 }

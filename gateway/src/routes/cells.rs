@@ -3,15 +3,15 @@
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
+use serving::board::{Board, Row};
 
-use crate::app::App;
-use crate::auth::Caller;
-use crate::board::{Board, Row};
+use crate::auth::Authenticated;
 use crate::error::ApiError;
-use crate::prepare;
 use crate::routes::relqueries::{answered, call_off, look_up};
 use crate::routes::start::{Started, start};
 use crate::routes::{only_get_delete, only_post};
+use crate::services::prepare;
+use crate::state::App;
 use crate::stream::{self, Show, event};
 use crate::wire::cells::{CellReply, CellsReply};
 use crate::wire::relquery::Shape;
@@ -48,7 +48,7 @@ pub fn configure(routes: &mut ServiceConfig) {
 )]
 pub async fn create(
     app: Data<App>,
-    caller: Caller,
+    Authenticated(caller): Authenticated,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
@@ -60,7 +60,7 @@ pub async fn create(
     }
     let board = answered(&app, claim, deadline, &body).await?;
     let shape = Shape { rows: true, partial: true };
-    Ok(HttpResponse::Ok().json(CellsReply::new(&board, &app.model, shape)))
+    Ok(HttpResponse::Ok().json(CellsReply::new(&board, &app.runtime.model, shape)))
 }
 
 /// The events of a batch of cells.
@@ -72,7 +72,7 @@ impl Show for Cells {
     }
 
     fn done(&self, app: &App, board: &Board, partial: bool) -> String {
-        event("done", &CellsReply::new(board, &app.model, Shape { rows: false, partial }))
+        event("done", &CellsReply::new(board, &app.runtime.model, Shape { rows: false, partial }))
     }
 }
 
@@ -82,10 +82,14 @@ impl Show for Cells {
     responses((status = 200, body = CellsReply), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
-pub async fn read(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn read(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let board = look_up(&app, caller, PREFIX, &id).await?;
     let shape = Shape { rows: true, partial: false };
-    Ok(HttpResponse::Ok().json(CellsReply::new(&board, &app.model, shape)))
+    Ok(HttpResponse::Ok().json(CellsReply::new(&board, &app.runtime.model, shape)))
 }
 
 /// Calls a batch of cells off.
@@ -94,7 +98,11 @@ pub async fn read(app: Data<App>, caller: Caller, id: Path<String>) -> Result<Ht
     responses((status = 200), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
-pub async fn delete(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn delete(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let cancelled = call_off(&app, caller, PREFIX, &id).await?;
     Ok(HttpResponse::Ok().json(json!({ "id": *id, "object": "cells.deleted", "cancelled": cancelled })))
 }

@@ -4,11 +4,11 @@ use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 
-use crate::app::App;
-use crate::auth::Caller;
-use crate::corpora;
+use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::routes::{ask, only_get_delete, only_get_post, only_post};
+use crate::services::corpora;
+use crate::state::App;
 use crate::wire::corpora::{self as wire, CorporaReply, CorpusReply, FoundReply};
 
 /// The routes.
@@ -49,11 +49,12 @@ pub fn configure(routes: &mut ServiceConfig) {
 )]
 pub async fn add(
     app: Data<App>,
-    caller: Caller,
+    Authenticated(caller): Authenticated,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let prepare = |desk: crate::prepare::Desk<'_>, fields| wire::addition(fields, &desk.app.config.retrieval);
+    let prepare =
+        |desk: crate::services::prepare::Desk<'_>, fields| wire::addition(fields, &desk.app.config.retrieval);
     let addition = ask((&app, caller), &request, payload, prepare).await?;
     let (corpus, written) = corpora::add(&app, caller.tenant, addition).await?;
     Ok(HttpResponse::Ok().json(CorpusReply::new(&corpus, Some(written))))
@@ -64,7 +65,7 @@ pub async fn add(
     get, path = "/v1/corpora", tag = "corpora", responses((status = 200, body = CorporaReply)),
     security(("key" = []))
 )]
-pub async fn list(app: Data<App>, caller: Caller) -> Result<HttpResponse, ApiError> {
+pub async fn list(app: Data<App>, Authenticated(caller): Authenticated) -> Result<HttpResponse, ApiError> {
     Ok(HttpResponse::Ok().json(CorporaReply::new(&corpora::list(&app, caller.tenant).await?)))
 }
 
@@ -74,7 +75,11 @@ pub async fn list(app: Data<App>, caller: Caller) -> Result<HttpResponse, ApiErr
     responses((status = 200, body = CorpusReply), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
-pub async fn read(app: Data<App>, caller: Caller, name: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn read(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    name: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let corpus = corpora::find(&app, caller.tenant, &name).await?;
     Ok(HttpResponse::Ok().json(CorpusReply::new(&corpus, None)))
 }
@@ -85,7 +90,11 @@ pub async fn read(app: Data<App>, caller: Caller, name: Path<String>) -> Result<
     responses((status = 200), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
-pub async fn delete(app: Data<App>, caller: Caller, name: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn delete(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    name: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     corpora::delete(&app, caller.tenant, &name).await?;
     Ok(HttpResponse::Ok().json(json!({ "name": *name, "object": "corpus.deleted", "deleted": true })))
 }
@@ -105,12 +114,13 @@ pub async fn delete(app: Data<App>, caller: Caller, name: Path<String>) -> Resul
 )]
 pub async fn search(
     app: Data<App>,
-    caller: Caller,
+    Authenticated(caller): Authenticated,
     name: Path<String>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let prepare = |desk: crate::prepare::Desk<'_>, fields| wire::question(fields, &desk.app.config.retrieval);
+    let prepare =
+        |desk: crate::services::prepare::Desk<'_>, fields| wire::question(fields, &desk.app.config.retrieval);
     let question = ask((&app, caller), &request, payload, prepare).await?;
     let found = corpora::search(&app, caller.tenant, &name, &question.text, question.count).await?;
     Ok(HttpResponse::Ok().json(FoundReply::new(&name, &found)))

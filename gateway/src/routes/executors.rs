@@ -4,12 +4,13 @@ use actix_web::web::{self, Data, Path, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use scheduler::fleet::ReplicaId;
 use serde_json::{Value, json};
+use serving::error::RequestError;
+use serving::replicas::{ExecutorView, News};
 
-use crate::app::App;
-use crate::auth::{self, Caller};
+use crate::auth::{self, Authenticated};
 use crate::error::ApiError;
-use crate::remote::{ExecutorView, News};
 use crate::routes::{get_only, only_post};
+use crate::state::App;
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -31,8 +32,8 @@ pub fn configure(routes: &mut ServiceConfig) {
 #[utoipa::path(
     get, path = "/v1/executors", tag = "operation", responses((status = 200)), security(("key" = []))
 )]
-pub async fn list(app: Data<App>, _: Caller) -> HttpResponse {
-    let data: Vec<Value> = app.view().executors.iter().map(shown).collect();
+pub async fn list(app: Data<App>, _: Authenticated) -> HttpResponse {
+    let data: Vec<Value> = app.runtime.view().executors.iter().map(shown).collect();
     HttpResponse::Ok().json(json!({ "object": "list", "data": data }))
 }
 
@@ -84,9 +85,10 @@ pub async fn resume(
 
 fn set(app: &App, request: &HttpRequest, name: &str, is_drained: bool) -> Result<HttpResponse, ApiError> {
     auth::operator(app, request)?;
-    let index = (0..app.config.executors.len()).find(|index| app.config.executor_name(*index) == name);
+    let index =
+        (0..app.config.executors.len()).find(|index| app.config.backend().executor_name(*index) == name);
     let index = index.and_then(|index| u32::try_from(index).ok());
-    let index = index.ok_or_else(|| ApiError::NotFound(format!("the executor `{name}`")))?;
-    app.shared.intake.news(News::Drain { replica: ReplicaId(index), is_drained });
+    let index = index.ok_or_else(|| RequestError::NotFound(format!("the executor `{name}`")))?;
+    app.runtime.shared.intake.news(News::Drain { replica: ReplicaId(index), is_drained });
     Ok(HttpResponse::Ok().json(json!({ "name": name, "object": "executor", "draining": is_drained })))
 }

@@ -9,14 +9,16 @@ use actix_web::{HttpRequest, HttpResponse};
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::json;
+use serving::caller::Caller;
+use serving::error::stored;
+use serving::error::{RequestError, internal, of_store};
 use store::{Page, UnixMillis};
 
-use crate::app::App;
-use crate::auth::Caller;
-use crate::error::{ApiError, internal, of_store};
-use crate::files::{self, Cutter, Draft, Lines};
+use crate::auth::Authenticated;
+use crate::error::ApiError;
 use crate::routes::{get_only, number, only_get_delete, only_get_post};
-use crate::service::stored;
+use crate::services::files::{self, Cutter, Draft, Lines};
+use crate::state::App;
 use crate::wire::files::{FileReply, KEPT_SECONDS, List};
 
 /// The routes.
@@ -56,7 +58,7 @@ const LIST_MAX: u32 = 10_000;
 )]
 pub async fn upload(
     app: Data<App>,
-    caller: Caller,
+    Authenticated(caller): Authenticated,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
@@ -130,7 +132,7 @@ impl Form<'_> {
         }
         let kept =
             self.expires.map_or(self.app.config.bulk.keep_ms_max, |seconds| base::Millis(seconds * 1_000));
-        let expires = UnixMillis(self.app.shared.clock.unix_ms()).after(kept);
+        let expires = UnixMillis(self.app.runtime.shared.clock.unix_ms()).after(kept);
         Ok(FileReply::new(&draft.finish(*size, expires).await?))
     }
 
@@ -158,7 +160,7 @@ impl Form<'_> {
         let given = field.content_disposition().and_then(|form| form.get_filename());
         let name: String =
             given.unwrap_or("file.jsonl").chars().filter(|c| !c.is_control()).take(255).collect();
-        let expires = UnixMillis(self.app.shared.clock.unix_ms()).after(bulk.keep_ms_max);
+        let expires = UnixMillis(self.app.runtime.shared.clock.unix_ms()).after(bulk.keep_ms_max);
         let draft = Draft::begin(self.app, self.caller.tenant, ("batch", &name), expires).await;
         let size = (base::Bytes(0), 0);
         self.draft = Some(Upload { draft: stored(draft)?, size });
@@ -169,7 +171,7 @@ impl Form<'_> {
             bytes += piece.len() as u64;
             if bytes > bulk.file_bytes_max.0 {
                 let limit = format!("{} bytes (bulk.file_bytes_max)", bulk.file_bytes_max.0);
-                return Err(ApiError::TooLarge { what: "`file`".into(), limit });
+                return Err(RequestError::TooLarge { what: "`file`".into(), limit }.into());
             }
             if let Some(chunk) = cutter.push(&piece, bulk.line_bytes_max)? {
                 self.append(&chunk).await?;
@@ -185,7 +187,7 @@ impl Form<'_> {
         Ok(())
     }
 
-    async fn append(&mut self, chunk: &str) -> Result<(), ApiError> {
+    async fn append(&mut self, chunk: &str) -> Result<(), RequestError> {
         match &mut self.draft {
             Some(upload) => stored(upload.draft.append(chunk).await),
             None => Err(internal("a chunk of no file")),
@@ -194,8 +196,8 @@ impl Form<'_> {
 }
 
 /// A form that is none, or that broke off.
-fn broken(cause: actix_multipart::MultipartError) -> ApiError {
-    ApiError::invalid("file", format!("is not a form that can be read: {cause}"))
+fn broken(cause: actix_multipart::MultipartError) -> RequestError {
+    RequestError::invalid("file", format!("is not a form that can be read: {cause}"))
 }
 
 /// Which part of a list.
@@ -214,7 +216,11 @@ pub struct Wanted {
         ("purpose" = Option<String>, Query)),
     responses((status = 200, body = List<FileReply>)), security(("key" = []))
 )]
-pub async fn list(app: Data<App>, caller: Caller, wanted: Query<Wanted>) -> Result<HttpResponse, ApiError> {
+pub async fn list(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    wanted: Query<Wanted>,
+) -> Result<HttpResponse, ApiError> {
     let is_ascending = match wanted.order.as_deref() {
         None | Some("desc") => false,
         Some("asc") => true,
@@ -222,8 +228,9 @@ pub async fn list(app: Data<App>, caller: Caller, wanted: Query<Wanted>) -> Resu
     };
     let limit = number("limit", wanted.limit.as_deref(), (LIST_MAX, LIST_MAX))?;
     let page = Page { after: wanted.after.as_deref(), limit: limit + 1 };
-    let now = UnixMillis(app.shared.clock.unix_ms());
-    let found = app.store.files(caller.tenant, wanted.purpose.as_deref(), (page, is_ascending), now).await;
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let found =
+        app.runtime.store.files(caller.tenant, wanted.purpose.as_deref(), (page, is_ascending), now).await;
     let replies = stored(found)?.iter().map(FileReply::new).collect();
     Ok(HttpResponse::Ok().json(List::new(replies, limit, |file: &FileReply| &file.id)))
 }
@@ -234,7 +241,11 @@ pub async fn list(app: Data<App>, caller: Caller, wanted: Query<Wanted>) -> Resu
     responses((status = 200, body = FileReply), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
-pub async fn read(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn read(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     Ok(HttpResponse::Ok().json(FileReply::new(&files::find(&app, caller.tenant, &id).await?)))
 }
 
@@ -244,9 +255,13 @@ pub async fn read(app: Data<App>, caller: Caller, id: Path<String>) -> Result<Ht
     responses((status = 200), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
-pub async fn delete(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn delete(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let file = files::find(&app, caller.tenant, &id).await?;
-    stored(app.store.delete_file(caller.tenant, &file.id).await)?;
+    stored(app.runtime.store.delete_file(caller.tenant, &file.id).await)?;
     Ok(HttpResponse::Ok().json(json!({ "id": file.id, "object": "file", "deleted": true })))
 }
 
@@ -256,7 +271,11 @@ pub async fn delete(app: Data<App>, caller: Caller, id: Path<String>) -> Result<
     responses((status = 200, body = String), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
-pub async fn content(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn content(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let file = files::find(&app, caller.tenant, &id).await?;
     let name = file.name.replace(['"', '\\'], "_");
     // Counted down, so that nothing is asked for behind the last byte, where nobody waits for the answer.
@@ -267,7 +286,7 @@ pub async fn content(app: Data<App>, caller: Caller, id: Path<String>) -> Result
         }
         // An error here cuts the reply short of its declared length, which its client sees.
         let chunk = lines.next(&app).await.map_err(of_store)?;
-        let Some(chunk) = chunk else { return Err(internal("a file ends before its length")) };
+        let Some(chunk) = chunk else { return Err(internal("a file ends before its length").into()) };
         let left = left.saturating_sub(chunk.text.len() as u64);
         Ok::<_, ApiError>(Some((Bytes::from(chunk.text), (app, lines, left))))
     });

@@ -8,18 +8,19 @@ use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use base::{Millis, Nanos, Time};
 use futures_util::Stream;
+use serving::clock;
+use serving::error::{RequestError, internal};
+use serving::live::record::Record;
+use serving::live::seats::Seat;
+use serving::live::trace::recorded;
+use serving::live::what_if::{self, WhatIfError};
+use serving::live::{Cursor, Viewer};
 
-use crate::app::App;
 use crate::auth;
-use crate::clock;
-use crate::error::{ApiError, internal};
+use crate::error::ApiError;
 use crate::json;
-use crate::live::record::Record;
-use crate::live::seats::Seat;
-use crate::live::trace::recorded;
-use crate::live::what_if::{self, WhatIfError};
-use crate::live::{Cursor, Viewer};
 use crate::routes::{get_only, only_post, read_body};
+use crate::state::App;
 use crate::stream::{self, event};
 use crate::wire::live::{Goodbye, Hello, Told};
 use crate::wire::what_if::{Around, WhatIfReply, WhatIfRequest};
@@ -48,17 +49,17 @@ pub fn configure(routes: &mut ServiceConfig) {
     ),
     security(("key" = []))
 )]
-pub async fn events(app: Data<App>, viewer: Viewer) -> Result<HttpResponse, ApiError> {
-    let live = &app.shared.live;
-    let seat = live.join(viewer).map_err(|full| ApiError::Busy {
+pub async fn events(app: Data<App>, Looking(viewer): Looking) -> Result<HttpResponse, ApiError> {
+    let live = &app.runtime.shared.live;
+    let seat = live.join(viewer).map_err(|full| RequestError::Busy {
         what: full.what,
         limit: format!("{} ({})", full.limit, full.setting),
         retry_after: Millis(5_000),
     })?;
-    app.shared.metrics.live_readers.set(live.readers() as f64);
+    app.runtime.shared.metrics.live_readers.set(live.readers() as f64);
     // The loop may be asleep, with a queue that nobody has looked at.
-    app.shared.intake.look();
-    let now = app.shared.clock.now();
+    app.runtime.shared.intake.look();
+    let now = app.runtime.shared.clock.now();
     let reader = Reader {
         cursor: live.cursor(),
         told: Told::default(),
@@ -91,7 +92,7 @@ struct Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.seat = None;
-        self.app.shared.metrics.live_readers.set(self.app.shared.live.readers() as f64);
+        self.app.runtime.shared.metrics.live_readers.set(self.app.runtime.shared.live.readers() as f64);
     }
 }
 
@@ -111,8 +112,8 @@ impl Reader {
             return Some(self.hello());
         }
         loop {
-            tokio::time::sleep_until(clock::until(self.app.shared.live.settings().frame_ms)).await;
-            let now = self.app.shared.clock.now();
+            tokio::time::sleep_until(clock::until(self.app.runtime.shared.live.settings().frame_ms)).await;
+            let now = self.app.runtime.shared.clock.now();
             if let Some(reason) = self.ends(now) {
                 self.is_over = true;
                 return Some(event("end", &Goodbye { reason }));
@@ -129,21 +130,21 @@ impl Reader {
     }
 
     fn hello(&self) -> String {
-        let settings = self.app.shared.live.settings();
+        let settings = self.app.runtime.shared.live.settings();
         let hello = Hello {
             policy: self.app.config.scheduler.policy.name(),
-            plant: if self.app.config.has_fleet() { "fleet" } else { "engine" },
+            plant: if self.app.config.backend().has_fleet() { "fleet" } else { "engine" },
             sees: if self.viewer == Viewer::Operator { "all" } else { "own" },
             frame_ms: settings.frame_ms.0,
             survey_ms: settings.survey_ms.0,
-            at_us: self.app.shared.clock.now().0 / 1_000,
+            at_us: self.app.runtime.shared.clock.now().0 / 1_000,
         };
         event("hello", &hello)
     }
 
     /// Why the stream ends now, if it does.
     fn ends(&self, now: Time) -> Option<&'static str> {
-        match (self.app.is_draining(), now >= self.end) {
+        match (self.app.runtime.is_draining(), now >= self.end) {
             (true, _) => Some("shutting_down"),
             (_, true) => Some("again"),
             _ => None,
@@ -151,13 +152,13 @@ impl Reader {
     }
 
     fn frame(&mut self, now: Time) -> Option<String> {
-        let fresh = self.app.shared.live.read(&mut self.cursor);
+        let fresh = self.app.runtime.shared.live.read(&mut self.cursor);
         if fresh.is_empty() {
             return None;
         }
-        self.app.shared.metrics.live_lost_steps.increment(fresh.lost_steps);
-        let executors = match (self.app.config.has_fleet(), &fresh.scene) {
-            (true, Some(_)) => self.app.view().executors,
+        self.app.runtime.shared.metrics.live_lost_steps.increment(fresh.lost_steps);
+        let executors = match (self.app.config.backend().has_fleet(), &fresh.scene) {
+            (true, Some(_)) => self.app.runtime.view().executors,
             _ => Vec::new(),
         };
         let frame = self.told.frame(&fresh, self.viewer, now, &executors);
@@ -168,8 +169,8 @@ impl Reader {
 
 /// What is remembered of the last minutes.
 fn remembered(app: &App) -> Vec<Arc<Record>> {
-    let window = Nanos::from(app.shared.live.settings().record_ms_max).0;
-    app.shared.live.records(Time(app.shared.clock.now().0.saturating_sub(window)))
+    let window = Nanos::from(app.runtime.shared.live.settings().record_ms_max).0;
+    app.runtime.shared.live.records(Time(app.runtime.shared.clock.now().0.saturating_sub(window)))
 }
 
 /// The last minutes as a trace (`relserve-trace/1`) for `relserve sim`: lengths and times, no text, no names.
@@ -181,11 +182,11 @@ fn remembered(app: &App) -> Vec<Arc<Record>> {
     ),
     security(("key" = []))
 )]
-pub async fn trace(app: Data<App>, viewer: Viewer) -> Result<HttpResponse, ApiError> {
+pub async fn trace(app: Data<App>, Looking(viewer): Looking) -> Result<HttpResponse, ApiError> {
     let work = web::block(move || {
         let mut records = remembered(&app);
         records.retain(|record| viewer.sees(record.tenant));
-        serde_json::to_vec(&recorded(records, app.shared.live.settings().what_if_tokens_max).trace)
+        serde_json::to_vec(&recorded(records, app.runtime.shared.live.settings().what_if_tokens_max).trace)
     });
     let json = work.await.map_err(internal)?.map_err(internal)?;
     Ok(HttpResponse::Ok().content_type("application/json").body(json))
@@ -206,21 +207,21 @@ pub async fn trace(app: Data<App>, viewer: Viewer) -> Result<HttpResponse, ApiEr
 )]
 pub async fn what_if(
     app: Data<App>,
-    viewer: Viewer,
+    Looking(viewer): Looking,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    if app.config.has_fleet() {
-        return Err(ApiError::NeedsEngine("replays"));
+    if app.config.backend().has_fleet() {
+        return Err(RequestError::NeedsEngine("replays").into());
     }
     let body = read_body(&app, &request, payload).await?;
     let asked = WhatIfRequest::read(json::object(&body)?, app.config.scheduler.policy)?;
-    let turn = app.shared.live.begin_replay().ok_or(ApiError::Busy {
+    let turn = app.runtime.shared.live.begin_replay().ok_or(RequestError::Busy {
         what: "replay at a time",
         limit: "one".into(),
         retry_after: Millis(1_000),
     })?;
-    app.shared.metrics.what_ifs.increment(1);
+    app.runtime.shared.metrics.what_ifs.increment(1);
     let work = web::block(move || {
         let reply = replayed(&app, viewer, &asked);
         drop(turn);
@@ -230,45 +231,50 @@ pub async fn what_if(
     Ok(HttpResponse::Ok().json(reply))
 }
 
-fn replayed(app: &App, viewer: Viewer, asked: &WhatIfRequest) -> Result<WhatIfReply, ApiError> {
-    let clock = app.shared.clock;
+fn replayed(app: &App, viewer: Viewer, asked: &WhatIfRequest) -> Result<WhatIfReply, RequestError> {
+    let clock = app.runtime.shared.clock;
     let begun = clock.now();
     let records = remembered(app);
     let ended = records.iter().filter(|record| viewer.sees(record.tenant)).count() as u64;
-    let recorded = recorded(records, app.shared.live.settings().what_if_tokens_max);
+    let recorded = recorded(records, app.runtime.shared.live.settings().what_if_tokens_max);
     let replays = if recorded.records.iter().any(|record| viewer.sees(record.tenant)) {
         let mut limits = app.config.scheduler.clone();
         // The pool is the engine's.
-        (limits.kv_blocks, limits.block_tokens) = (app.model.kv_blocks, app.model.block_tokens);
-        limits.host_kv_blocks = app.model.host_kv_blocks;
-        let machine = (&limits, app.view().cost);
-        let patience = app.shared.live.settings().what_if_ms_max.into();
+        (limits.kv_blocks, limits.block_tokens) =
+            (app.runtime.model.kv_blocks, app.runtime.model.block_tokens);
+        limits.host_kv_blocks = app.runtime.model.host_kv_blocks;
+        let machine = (&limits, app.runtime.view().cost);
+        let patience = app.runtime.shared.live.settings().what_if_ms_max.into();
         what_if::replay(&recorded.trace, &asked.policies, machine, (clock, patience)).map_err(failed)?
     } else {
         Vec::new()
     };
-    let running = app.registry.running().iter().filter(|board| viewer.sees(board.tenant)).count() as u64;
+    let running =
+        app.runtime.registry.running().iter().filter(|board| viewer.sees(board.tenant)).count() as u64;
     let took = clock.now().since(begun);
     Ok(WhatIfReply::new(&replays, Around { recorded: &recorded, viewer, ended, running, took }))
 }
 
-fn failed(error: WhatIfError) -> ApiError {
+fn failed(error: WhatIfError) -> RequestError {
     match error {
-        WhatIfError::TooLong => ApiError::Deadline,
+        WhatIfError::TooLong => RequestError::Deadline,
         error @ (WhatIfError::Machine(_) | WhatIfError::Replay(_)) => internal(error),
     }
 }
 
-impl actix_web::FromRequest for Viewer {
+/// Who looks: an operator by the admin key, else the caller's tenant.
+pub struct Looking(pub Viewer);
+
+impl actix_web::FromRequest for Looking {
     type Error = ApiError;
     type Future = futures_util::future::LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut actix_web::dev::Payload) -> Self::Future {
         let app = request.app_data::<Data<App>>().map(|data| Arc::clone(data));
         if app.is_some_and(|app| auth::operator(&app, request).is_ok()) {
-            return Box::pin(std::future::ready(Ok(Self::Operator)));
+            return Box::pin(std::future::ready(Ok(Self(Viewer::Operator))));
         }
-        let caller = auth::Caller::from_request(request, payload);
-        Box::pin(async move { Ok(Self::Tenant(caller.await?.tenant)) })
+        let caller = auth::Authenticated::from_request(request, payload);
+        Box::pin(async move { Ok(Self(Viewer::Tenant(caller.await?.0.tenant))) })
     }
 }

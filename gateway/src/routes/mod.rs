@@ -18,14 +18,15 @@ pub(crate) mod start;
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
+use serving::board::Usage;
+use serving::caller::Caller;
+use serving::error::{RequestError, internal};
 
-use crate::app::App;
-use crate::auth::Caller;
-use crate::board::Usage;
 use crate::body;
-use crate::constraints::Purpose;
-use crate::error::{ApiError, internal};
-use crate::prepare::Desk;
+use crate::error::ApiError;
+use crate::services::constraints::Purpose;
+use crate::services::prepare::Desk;
+use crate::state::App;
 use crate::wire::usage::UsageReply;
 
 /// All routes. A known path with another method is a 405 that names the methods.
@@ -98,18 +99,18 @@ pub(crate) async fn only_get_post() -> Result<HttpResponse, ApiError> {
 
 /// The error of a deadline, with the tokens that were spent until then.
 pub(crate) fn too_late(spent: Usage) -> serde_json::Value {
-    let mut body = json!(ApiError::Deadline.body());
+    let mut body = json!(crate::error::body(&RequestError::Deadline));
     body["usage"] = json!(UsageReply::from(spent));
     body
 }
 
 /// The answer to a path that is none.
 pub async fn not_found(request: HttpRequest) -> Result<HttpResponse, ApiError> {
-    Err(ApiError::NotFound(format!("`{}`", request.path())))
+    Err(RequestError::NotFound(format!("`{}`", request.path())).into())
 }
 
 /// What turns a request's fields into work.
-pub(crate) type Prepare<T> = fn(Desk<'_>, crate::json::Fields) -> Result<T, ApiError>;
+pub(crate) type Prepare<T> = fn(Desk<'_>, crate::json::Fields) -> Result<T, RequestError>;
 
 /// Reads a body and prepares its work.
 pub(crate) async fn ask<T: Send + 'static>(
@@ -134,13 +135,13 @@ pub(crate) async fn lower<T: Send + 'static>(
     prepare: Prepare<T>,
 ) -> Result<T, ApiError> {
     let (state, body) = (app.clone(), body.clone());
-    let clock = app.shared.clock;
+    let clock = app.runtime.shared.clock;
     let begun = clock.now();
     let work = web::block(move || {
         let desk = Desk { app: &state, tenant: caller.tenant, purpose: Purpose::Run };
         crate::json::object(&body).and_then(|fields| prepare(desk, fields))
     });
     let prepared = work.await.map_err(internal)?;
-    app.shared.metrics.prepare_seconds.record(clock.now().since(begun).as_seconds());
-    prepared
+    app.runtime.shared.metrics.prepare_seconds.record(clock.now().since(begun).as_seconds());
+    Ok(prepared?)
 }

@@ -3,20 +3,22 @@
 //! A completion is a relQuery with one row per prompt; what it says streams from the same board. Errors are
 //! those of the whole request, because this API has none per prompt.
 
-pub(crate) mod lower;
 mod stream;
 
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
+use serving::caller::Caller;
+use serving::claim;
+use serving::error::RequestError;
+use serving::submit::{self, Resumed};
 
-use crate::app::App;
-use crate::auth::Caller;
-use crate::claim;
-use crate::error::{ApiError, ErrorBody, Refusals};
+use crate::auth::Authenticated;
+use crate::error::ApiError;
+use crate::error::{ErrorBody, Refusals};
 use crate::routes::{ask, get_only, only_post, too_late};
-use crate::service::{self, Resumed};
+use crate::services::openai::{self as lower, Asked};
+use crate::state::App;
 use crate::wire::openai::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
-use lower::Asked;
 
 /// The routes. A model's name may hold slashes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -40,8 +42,8 @@ pub fn configure(routes: &mut ServiceConfig) {
     get, path = "/v1/models", tag = "openai",
     responses((status = 200, body = ModelList), (status = 401, body = ErrorBody)), security(("key" = []))
 )]
-pub async fn models(app: Data<App>, _: Caller) -> HttpResponse {
-    HttpResponse::Ok().json(ModelList { object: "list", data: vec![ModelObject::new(&app.model)] })
+pub async fn models(app: Data<App>, _: Authenticated) -> HttpResponse {
+    HttpResponse::Ok().json(ModelList { object: "list", data: vec![ModelObject::new(&app.runtime.model)] })
 }
 
 /// A model by its name.
@@ -49,11 +51,11 @@ pub async fn models(app: Data<App>, _: Caller) -> HttpResponse {
     get, path = "/v1/models/{id}", tag = "openai", params(("id" = String, Path)),
     responses((status = 200, body = ModelObject), (status = 404, body = ErrorBody)), security(("key" = []))
 )]
-pub async fn model(app: Data<App>, _: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
-    if *id != app.model.name {
-        return Err(ApiError::ModelNotFound(id.into_inner()));
+pub async fn model(app: Data<App>, _: Authenticated, id: Path<String>) -> Result<HttpResponse, ApiError> {
+    if *id != app.runtime.model.name {
+        return Err(RequestError::ModelNotFound(id.into_inner()).into());
     }
-    Ok(HttpResponse::Ok().json(ModelObject::new(&app.model)))
+    Ok(HttpResponse::Ok().json(ModelObject::new(&app.runtime.model)))
 }
 
 /// Completes prompts: text (taken as data: nothing in it becomes a special token) or token ids.
@@ -71,7 +73,7 @@ pub async fn model(app: Data<App>, _: Caller, id: Path<String>) -> Result<HttpRe
 )]
 pub async fn completions(
     app: Data<App>,
-    caller: Caller,
+    Authenticated(caller): Authenticated,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
@@ -95,7 +97,7 @@ pub async fn completions(
 )]
 pub async fn chat_completions(
     app: Data<App>,
-    caller: Caller,
+    Authenticated(caller): Authenticated,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
@@ -106,13 +108,13 @@ pub async fn chat_completions(
 /// Runs what was asked and answers in its shape. Dropping this future (the client is gone) cancels the work.
 pub(crate) async fn answer(app: Data<App>, caller: Caller, asked: Asked) -> Result<HttpResponse, ApiError> {
     let deadline = asked.work.deadline;
-    let claim = service::submit(&app, caller, asked.work, Resumed::default()).await?;
-    let envelope = Envelope::new(asked.api, claim.board(), &app.model);
+    let claim = submit::submit(&app.runtime, caller, asked.work, Resumed::default()).await?;
+    let envelope = Envelope::new(asked.api, claim.board(), &app.runtime.model);
     if asked.stream {
         return Ok(crate::stream::reply(stream::chunks(app, claim, envelope, asked.include_usage, deadline)));
     }
     if !claim.wait(deadline).await {
-        claim::cancel(&app, claim.board());
+        claim::cancel(&app.runtime, claim.board());
         return Ok(HttpResponse::GatewayTimeout().json(too_late(claim.board().read().spent())));
     }
     let state = claim.board().read();

@@ -6,17 +6,18 @@ use actix_web::web::{Data, Query, ServiceConfig};
 use ir::catalogue::{AnswerKind, Catalogue, Function, Parameter, ParameterKind};
 use serde::Deserialize;
 use serde_json::json;
+use serving::error::stored;
+use serving::health::Patience;
+use serving::live::Viewer;
 use store::UnixMillis;
 use utoipa::OpenApi;
 
-use crate::app::App;
-use crate::auth::Caller;
+use super::live::Looking;
+use crate::auth::Authenticated;
 use crate::error::ApiError;
-use crate::health::Patience;
-use crate::live::Viewer;
 use crate::openapi::Document;
 use crate::routes::{get_and_head, get_only, number};
-use crate::service::stored;
+use crate::state::App;
 
 /// Days of usage that are shown where the caller does not say.
 const USAGE_DAYS: u32 = 30;
@@ -38,12 +39,12 @@ pub fn configure(routes: &mut ServiceConfig) {
 /// Whether steps finish while there is work; well too while a lost executor is replaced.
 #[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn healthz(app: Data<App>) -> HttpResponse {
-    let pulse = &app.shared.pulse;
+    let pulse = &app.runtime.shared.pulse;
     let patience = Patience {
         step: app.config.server.stuck_ms_max.into(),
         attempt: app.config.restart.attempt_ms_max.into(),
     };
-    let health = pulse.health(app.shared.clock.now(), patience);
+    let health = pulse.health(app.runtime.shared.clock.now(), patience);
     let body = json!({ "status": health.name(), "steps": pulse.steps() });
     if health.is_well() {
         HttpResponse::Ok().json(body)
@@ -55,13 +56,14 @@ pub async fn healthz(app: Data<App>) -> HttpResponse {
 /// Whether new work is taken.
 #[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn readyz(app: Data<App>) -> HttpResponse {
-    let executors = app.view().executors;
-    let has_executor = !app.config.has_fleet() || executors.iter().any(|executor| executor.is_up);
-    let (ready, status) = match (app.shared.pulse.is_dead(), app.is_draining(), has_executor) {
+    let executors = app.runtime.view().executors;
+    let has_executor = !app.config.backend().has_fleet() || executors.iter().any(|executor| executor.is_up);
+    let (ready, status) = match (app.runtime.shared.pulse.is_dead(), app.runtime.is_draining(), has_executor)
+    {
         (true, ..) => (false, "dead"),
         (_, true, _) => (false, "draining"),
         (_, _, false) => (false, "no executor is up"),
-        _ if app.shared.pulse.is_resting() => (true, "restarting"),
+        _ if app.runtime.shared.pulse.is_resting() => (true, "restarting"),
         _ => (true, "ready"),
     };
     let body = json!({ "status": status });
@@ -73,7 +75,7 @@ pub async fn readyz(app: Data<App>) -> HttpResponse {
 pub async fn metrics(app: Data<App>) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"))
-        .body(app.shared.metrics.render())
+        .body(app.runtime.shared.metrics.render())
 }
 
 async fn document() -> HttpResponse {
@@ -85,8 +87,8 @@ async fn document() -> HttpResponse {
 #[utoipa::path(
     get, path = "/v1/scheduler", tag = "operation", responses((status = 200)), security(("key" = []))
 )]
-pub async fn scheduler(app: Data<App>, viewer: Viewer) -> HttpResponse {
-    let view = app.view();
+pub async fn scheduler(app: Data<App>, Looking(viewer): Looking) -> HttpResponse {
+    let view = app.runtime.view();
     let reason = view.decision.split(';').next().unwrap_or_default();
     let decision = if viewer == Viewer::Operator { &view.decision } else { reason };
     let stats = view.stats;
@@ -141,10 +143,10 @@ fn limits(app: &App) -> serde_json::Value {
         "chunk_tokens": limits.chunk_tokens,
         "sequences_max": limits.sequences_max,
         // The pool is the engine's.
-        "kv_blocks": app.model.kv_blocks,
-        "host_kv_blocks": app.model.host_kv_blocks,
+        "kv_blocks": app.runtime.model.kv_blocks,
+        "host_kv_blocks": app.runtime.model.host_kv_blocks,
         "host_kv_reused_only": limits.host_kv_reused_only,
-        "block_tokens": app.model.block_tokens,
+        "block_tokens": app.runtime.model.block_tokens,
         "watermark_permille": limits.watermark_permille,
         "sample_rows": limits.sample_rows,
         "unit_waiting_ms_max": limits.unit_waiting_ms_max,
@@ -200,10 +202,15 @@ pub struct Days {
     get, path = "/v1/usage", tag = "operation", params(("days" = Option<u64>, Query)),
     responses((status = 200)), security(("key" = []))
 )]
-pub async fn usage(app: Data<App>, caller: Caller, query: Query<Days>) -> Result<HttpResponse, ApiError> {
+pub async fn usage(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    query: Query<Days>,
+) -> Result<HttpResponse, ApiError> {
     let days = u64::from(number("days", query.days.as_deref(), (USAGE_DAYS, USAGE_DAYS_MAX))?);
-    let today = UnixMillis(app.shared.clock.unix_ms()).day();
-    let rows = stored(app.store.usage(Some(caller.tenant), (today + 1).saturating_sub(days)..=today).await)?;
+    let today = UnixMillis(app.runtime.shared.clock.unix_ms()).day();
+    let rows =
+        stored(app.runtime.store.usage(Some(caller.tenant), (today + 1).saturating_sub(days)..=today).await)?;
     let entry = |row: &store::UsageRow| {
         json!({
             "day": row.key.day,

@@ -9,6 +9,7 @@ use actix_web::middleware::Compress;
 use actix_web::web::ServiceConfig;
 use actix_web::{HttpRequest, HttpResponse};
 use rust_embed::{Embed, EmbeddedFile};
+use serving::error::RequestError;
 
 use crate::error::ApiError;
 use crate::routes::get_and_head;
@@ -41,7 +42,7 @@ async fn file(request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (kind, body) = match Web::get(name) {
         Some(EmbeddedFile { data, metadata }) => (metadata.mimetype().to_owned(), data.into_owned()),
         None if name == ENTRY => ("text/html".to_owned(), WITHOUT_WEB.into()),
-        None => return Err(ApiError::NotFound(format!("`{}`", request.path()))),
+        None => return Err(RequestError::NotFound(format!("`{}`", request.path())).into()),
     };
     let kind = if kind.starts_with("text/") { format!("{kind}; charset=utf-8") } else { kind };
     Ok(HttpResponse::Ok()

@@ -1,19 +1,23 @@
 //! `/v1/prompts`: complete a prompt made of a schema's modules and new text (Prompt Cache, section 3.4).
 
+use std::sync::Arc;
+
 use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use base::{Generation, Span, SpanKind, TokenCount, WorkItem};
 use ir::pml::{PmlError, Sectioned};
-use std::sync::Arc;
+use serving::error::{RequestError, internal};
 
-use crate::app::App;
-use crate::auth::Caller;
-use crate::error::{ApiError, Refusals, internal};
+use crate::auth::Authenticated;
+use crate::error::ApiError;
+use crate::error::Refusals;
 use crate::json::Fields;
-use crate::prepare::{Desk, prompt_bytes_max};
-use crate::routes::openai::lower::{Asked, COMPLETION_TOKENS, asked, lowering};
 use crate::routes::{ask, only_post, openai};
-use crate::schemas::{self, Ready};
+use crate::services::openai::{Asked, COMPLETION_TOKENS, asked, lowering};
+use crate::services::prepare::{Desk, prompt_bytes_max};
+use crate::services::schemas;
+use crate::services::schemas::shelf::Ready;
+use crate::state::App;
 use crate::wire::openai::{Api, CompletionChoice, Reply};
 use crate::wire::pml::{PromptRequest, pml_error};
 
@@ -38,15 +42,15 @@ pub fn configure(routes: &mut ServiceConfig) {
 )]
 pub async fn create(
     app: Data<App>,
-    caller: Caller,
+    Authenticated(caller): Authenticated,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    app.model.needs_engine("prompts of modules")?;
+    app.runtime.model.needs_engine("prompts of modules")?;
     let wanted = ask((&app, caller), &request, payload, read).await?;
     let Some(ready) = schemas::find(&app, caller.tenant, &wanted.prompt.schema).await? else {
         let reason = format!("there is no schema `{}`: POST /v1/schemas registers one", wanted.prompt.schema);
-        return Err(pml_error("prompt", &PmlError { place: wanted.prompt.place, reason }));
+        return Err(pml_error("prompt", &PmlError { place: wanted.prompt.place, reason }).into());
     };
     schemas::hold(&app, caller, &ready);
     let state = app.clone();
@@ -54,15 +58,15 @@ pub async fn create(
     openai::answer(app, caller, asked).await
 }
 
-fn read(desk: Desk<'_>, fields: Fields) -> Result<PromptRequest, ApiError> {
-    let bytes_max = prompt_bytes_max(&desk.app.model, &desk.app.config).0;
+fn read(desk: Desk<'_>, fields: Fields) -> Result<PromptRequest, RequestError> {
+    let bytes_max = prompt_bytes_max(&desk.app.runtime.model, &desk.app.config).0;
     PromptRequest::read(fields, desk.terms(), bytes_max)
 }
 
 /// Puts the prompt together.
-fn lower(app: &App, request: PromptRequest, ready: &Ready) -> Result<Asked, ApiError> {
+fn lower(app: &App, request: PromptRequest, ready: &Ready) -> Result<Asked, RequestError> {
     let PromptRequest { common, prompt } = request;
-    let App { model, config, .. } = app;
+    let (model, config) = (&app.runtime.model, &app.config);
     let limits = &config.limits;
     let context = model.context_max.0;
     let length_max = u32::try_from(context).unwrap_or(u32::MAX);
@@ -73,7 +77,12 @@ fn lower(app: &App, request: PromptRequest, ready: &Ready) -> Result<Asked, ApiE
     let output_max = common.max_tokens.unwrap_or(COMPLETION_TOKENS.min(limits.output_tokens_max));
     let end = u64::from(assembly.end);
     if end.saturating_add(output_max) > context {
-        return Err(ApiError::TooLong { prompt: end, output: output_max, what: "context", limit: context });
+        return Err(RequestError::TooLong {
+            prompt: end,
+            output: output_max,
+            what: "context",
+            limit: context,
+        });
     }
     let Sectioned { prompt: tokens, sections } = assembly.sections(&ready.layout);
     if sections.len() > limits.prompt_sections_max {
@@ -96,7 +105,7 @@ fn lower(app: &App, request: PromptRequest, ready: &Ready) -> Result<Asked, ApiE
     let needed = item.kv_tokens_max(model.block_tokens).0;
     if needed > model.kv_tokens() {
         let prompt = needed.saturating_sub(output_max);
-        return Err(ApiError::TooLong {
+        return Err(RequestError::TooLong {
             prompt,
             output: output_max,
             what: "KV pool",

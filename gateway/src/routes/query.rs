@@ -8,18 +8,21 @@ use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::stream;
 use serde_json::json;
+use serving::board::Usage;
+use serving::caller::Caller;
+use serving::clock;
+use serving::error::{RequestError, internal};
 use tokio::sync::mpsc;
 
-use crate::app::App;
-use crate::auth::Caller;
-use crate::board::Usage;
-use crate::clock;
-use crate::constraints::Purpose;
-use crate::error::{ApiError, Refusals, internal};
+use crate::auth::Authenticated;
+use crate::error::ApiError;
+use crate::error::Refusals;
 use crate::json::Fields;
-use crate::prepare::Desk;
-use crate::query::{self, Asker, News, Outcome, Planned};
 use crate::routes::{ask, only_post, too_late};
+use crate::services::constraints::Purpose;
+use crate::services::prepare::Desk;
+use crate::services::query::{self, Asker, News, Outcome, Planned};
+use crate::state::App;
 use crate::stream::{event, reply};
 use crate::wire::query::{CallReply, QueryEntry, QueryList, QueryReply, QueryRequest};
 
@@ -49,22 +52,23 @@ pub fn configure(routes: &mut ServiceConfig) {
 )]
 pub async fn create(
     app: Data<App>,
-    caller: Caller,
+    Authenticated(caller): Authenticated,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    app.model.needs_engine("span queries")?;
+    app.runtime.model.needs_engine("span queries")?;
     let asked = Arc::new(ask((&app, caller), &request, payload, read).await?);
     let asker = Asker { caller, class: asked.class, deadline: asked.deadline.map(clock::until) };
     let planned = plan(&app, caller, &asked).await?;
     if asked.stream {
-        let planned = planned.into_iter().next().ok_or(ApiError::Internal)?.map_err(|(_, error)| error)?;
+        let planned =
+            planned.into_iter().next().ok_or(RequestError::Internal)?.map_err(|(_, error)| error)?;
         return Ok(reply(events(app, asker, asked, planned)));
     }
     answer(&app, asker, &asked, planned).await
 }
 
-fn read(desk: Desk<'_>, fields: Fields) -> Result<QueryRequest, ApiError> {
+fn read(desk: Desk<'_>, fields: Fields) -> Result<QueryRequest, RequestError> {
     QueryRequest::read(fields, desk.terms())
 }
 
@@ -73,7 +77,7 @@ async fn plan(
     app: &Data<App>,
     caller: Caller,
     asked: &Arc<QueryRequest>,
-) -> Result<Vec<Result<Planned, (usize, ApiError)>>, ApiError> {
+) -> Result<Vec<Result<Planned, (usize, RequestError)>>, RequestError> {
     let searched = query::search(app, caller, &asked.queries).await;
     let (state, asked) = (app.clone(), Arc::clone(asked));
     let planned = web::block(move || {
@@ -88,9 +92,9 @@ async fn answer(
     app: &Data<App>,
     asker: Asker,
     asked: &QueryRequest,
-    planned: Vec<Result<Planned, (usize, ApiError)>>,
+    planned: Vec<Result<Planned, (usize, RequestError)>>,
 ) -> Result<HttpResponse, ApiError> {
-    let mut entries: Vec<(usize, Result<QueryReply, ApiError>)> = Vec::with_capacity(planned.len());
+    let mut entries: Vec<(usize, Result<QueryReply, RequestError>)> = Vec::with_capacity(planned.len());
     let mut ready = Vec::with_capacity(planned.len());
     for planned in planned {
         match planned {
@@ -102,12 +106,13 @@ async fn answer(
     let mut spent = Usage::default();
     for (planned, Outcome { ended, usage }) in ready.iter().zip(outcomes) {
         spent += usage;
-        let reply = |ended: Vec<_>| QueryReply::new(&app.model.name, planned, &ended, usage, asked.explain);
+        let reply =
+            |ended: Vec<_>| QueryReply::new(&app.runtime.model.name, planned, &ended, usage, asked.explain);
         entries.push((planned.index, ended.map(reply)));
     }
     if !asked.is_bulk {
-        return match entries.pop().ok_or(ApiError::Internal)?.1 {
-            Err(ApiError::Deadline) => Ok(HttpResponse::GatewayTimeout().json(too_late(spent))),
+        return match entries.pop().ok_or(RequestError::Internal)?.1 {
+            Err(RequestError::Deadline) => Ok(HttpResponse::GatewayTimeout().json(too_late(spent))),
             only => Ok(HttpResponse::Ok().json(only?)),
         };
     }
@@ -115,7 +120,7 @@ async fn answer(
     let data = entries.into_iter().map(|(index, made)| {
         let (reply, error) = match made {
             Ok(reply) => (Some(reply), None),
-            Err(error) => (None, Some(error.body().error)),
+            Err(error) => (None, Some(crate::error::body(&error).error)),
         };
         QueryEntry { index, reply, error }
     });
@@ -166,11 +171,11 @@ async fn tell(
     let (outcomes, ()) = tokio::join!(run, pass);
     let last = match outcomes.into_iter().next() {
         Some(Outcome { ended: Ok(ended), usage }) => {
-            event("done", &QueryReply::new(&app.model.name, planned, &ended, usage, asked.explain))
+            event("done", &QueryReply::new(&app.runtime.model.name, planned, &ended, usage, asked.explain))
         }
-        Some(Outcome { ended: Err(ApiError::Deadline), usage }) => event("error", &too_late(usage)),
-        Some(Outcome { ended: Err(error), .. }) => event("error", &error.body()),
-        None => event("error", &ApiError::Internal.body()),
+        Some(Outcome { ended: Err(RequestError::Deadline), usage }) => event("error", &too_late(usage)),
+        Some(Outcome { ended: Err(error), .. }) => event("error", &crate::error::body(&error)),
+        None => event("error", &crate::error::body(&RequestError::Internal)),
     };
     let _ = to.send(last).await;
 }

@@ -6,19 +6,21 @@ use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use base::RelQueryId;
 use serde_json::json;
+use serving::board::{Board, Row, Status};
+use serving::caller::Caller;
+use serving::claim::{self, Claim};
+use serving::error::stored;
+use serving::error::{RequestError, internal};
 use store::{TicketState, UnixMillis};
 
-use crate::app::App;
-use crate::auth::Caller;
-use crate::board::{Board, Row, Status};
-use crate::claim::{self, Claim};
-use crate::error::{ApiError, internal};
-use crate::prepare;
+use crate::auth::Authenticated;
+use crate::error::ApiError;
 use crate::routes::start::{Started, start};
 use crate::routes::{only_get_delete, only_post};
-use crate::service::stored;
+use crate::services::prepare;
+use crate::services::tickets;
+use crate::state::App;
 use crate::stream::{self, Show, event};
-use crate::tickets;
 use crate::wire::relquery::{RelQueryReply, RowReply, Shape, parse_id};
 
 /// Prefix of public ids.
@@ -57,7 +59,7 @@ pub fn configure(routes: &mut ServiceConfig) {
 )]
 pub async fn create(
     app: Data<App>,
-    caller: Caller,
+    Authenticated(caller): Authenticated,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
@@ -68,9 +70,9 @@ pub async fn create(
         return Ok(stream::reply(stream::rows(app, claim, Rows, deadline, body)));
     }
     let board = answered(&app, claim, deadline, &body).await?;
-    let now = app.shared.clock.now();
+    let now = app.runtime.shared.clock.now();
     let shape = Shape { rows: true, partial: true };
-    Ok(HttpResponse::Ok().json(RelQueryReply::new(&board, &app.model, now, shape)))
+    Ok(HttpResponse::Ok().json(RelQueryReply::new(&board, &app.runtime.model, now, shape)))
 }
 
 /// Waits for a claim's end or its deadline, after which a ticket carries on.
@@ -79,7 +81,7 @@ pub(crate) async fn answered(
     claim: Claim,
     deadline: Option<base::Millis>,
     body: &[u8],
-) -> Result<Arc<Board>, ApiError> {
+) -> Result<Arc<Board>, RequestError> {
     if !claim.wait(deadline).await {
         return tickets::make(app, claim, body).await;
     }
@@ -101,7 +103,7 @@ impl Show for Rows {
 
     fn done(&self, app: &App, board: &Board, partial: bool) -> String {
         let shape = Shape { rows: false, partial };
-        event("done", &RelQueryReply::new(board, &app.model, app.shared.clock.now(), shape))
+        event("done", &RelQueryReply::new(board, &app.runtime.model, app.runtime.shared.clock.now(), shape))
     }
 }
 
@@ -111,11 +113,15 @@ impl Show for Rows {
     responses((status = 200, body = RelQueryReply), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
-pub async fn read(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn read(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let board = look_up(&app, caller, PREFIX, &id).await?;
     let shape = Shape { rows: true, partial: false };
-    let now = app.shared.clock.now();
-    Ok(HttpResponse::Ok().json(RelQueryReply::new(&board, &app.model, now, shape)))
+    let now = app.runtime.shared.clock.now();
+    Ok(HttpResponse::Ok().json(RelQueryReply::new(&board, &app.runtime.model, now, shape)))
 }
 
 /// Calls a relQuery off.
@@ -124,7 +130,11 @@ pub async fn read(app: Data<App>, caller: Caller, id: Path<String>) -> Result<Ht
     responses((status = 200), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
-pub async fn delete(app: Data<App>, caller: Caller, id: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn delete(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let cancelled = call_off(&app, caller, PREFIX, &id).await?;
     let reply = json!({ "id": *id, "object": "relquery.deleted", "cancelled": cancelled });
     Ok(HttpResponse::Ok().json(reply))
@@ -136,7 +146,7 @@ pub(crate) async fn look_up(
     caller: Caller,
     prefix: &str,
     id: &str,
-) -> Result<Arc<Board>, ApiError> {
+) -> Result<Arc<Board>, RequestError> {
     if let Some(board) = find(app, caller, prefix, id) {
         return Ok(board);
     }
@@ -148,25 +158,33 @@ pub(crate) async fn look_up(
 /// The caller's board of a public id, while it is in memory.
 fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<Arc<Board>> {
     let number: RelQueryId = parse_id(prefix, id)?;
-    app.registry.get(caller.tenant, number).filter(|board| crate::wire::relquery::public_id(board) == id)
+    app.runtime
+        .registry
+        .get(caller.tenant, number)
+        .filter(|board| crate::wire::relquery::public_id(board) == id)
 }
 
 /// The caller's ticket in the store.
-async fn find_ticket(app: &App, caller: Caller, id: &str) -> Result<store::Ticket, ApiError> {
-    let now = UnixMillis(app.shared.clock.unix_ms());
-    let ticket = stored(app.store.ticket(caller.tenant, id, now).await)?;
+async fn find_ticket(app: &App, caller: Caller, id: &str) -> Result<store::Ticket, RequestError> {
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let ticket = stored(app.runtime.store.ticket(caller.tenant, id, now).await)?;
     let ticket = ticket.filter(|ticket| ticket.kind != store::BATCH);
-    ticket.ok_or_else(|| ApiError::NotFound(format!("`{id}`")))
+    ticket.ok_or_else(|| RequestError::NotFound(format!("`{id}`")))
 }
 
 /// Cancels what runs under a public id; false where it was over.
-pub(crate) async fn call_off(app: &App, caller: Caller, prefix: &str, id: &str) -> Result<bool, ApiError> {
+pub(crate) async fn call_off(
+    app: &App,
+    caller: Caller,
+    prefix: &str,
+    id: &str,
+) -> Result<bool, RequestError> {
     if let Some(board) = find(app, caller, prefix, id) {
-        return Ok(claim::cancel(app, &board));
+        return Ok(claim::cancel(&app.runtime, &board));
     }
     let ticket = find_ticket(app, caller, id).await?;
     if ticket.state != TicketState::Running {
         return Ok(false);
     }
-    stored(app.store.finish_ticket(id, None, TicketState::Cancelled, None).await)
+    stored(app.runtime.store.finish_ticket(id, None, TicketState::Cancelled, None).await)
 }

@@ -3,15 +3,18 @@
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
+use serving::error::RequestError;
+use serving::error::stored;
 
-use crate::app::App;
-use crate::auth::Caller;
-use crate::error::{ApiError, ErrorBody};
+use crate::auth::Authenticated;
+use crate::error::ApiError;
+use crate::error::ErrorBody;
 use crate::json::Fields;
-use crate::prepare::Desk;
 use crate::routes::{ask, only_get_delete, only_get_post};
-use crate::schemas::{self, Ready, Wanted};
-use crate::service::stored;
+use crate::services::prepare::Desk;
+use crate::services::schemas::shelf::Ready;
+use crate::services::schemas::{self, Wanted};
+use crate::state::App;
 use crate::wire::pml::{SchemaEntry, SchemaList, SchemaReply, SchemaRequest};
 
 /// The routes.
@@ -46,17 +49,17 @@ pub fn configure(routes: &mut ServiceConfig) {
 )]
 pub async fn create(
     app: Data<App>,
-    caller: Caller,
+    Authenticated(caller): Authenticated,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    app.model.needs_engine("schemas")?;
+    app.runtime.model.needs_engine("schemas")?;
     let wanted = ask((&app, caller), &request, payload, read_request).await?;
     let (ready, usage) = schemas::register(&app, caller, wanted).await?;
     Ok(HttpResponse::Ok().json(SchemaReply { usage: Some(usage.into()), ..shown(&app, &ready) }))
 }
 
-fn read_request(desk: Desk<'_>, fields: Fields) -> Result<Wanted, ApiError> {
+fn read_request(desk: Desk<'_>, fields: Fields) -> Result<Wanted, RequestError> {
     let SchemaRequest { pml, is_pinned } = SchemaRequest::read(fields, desk.terms())?;
     let layout = schemas::lay_out(desk.app, &pml)?;
     Ok(Wanted { pml, layout, is_pinned })
@@ -65,15 +68,15 @@ fn read_request(desk: Desk<'_>, fields: Fields) -> Result<Wanted, ApiError> {
 fn shown(app: &App, ready: &Ready) -> SchemaReply {
     let Ready { stored, layout, pin } = ready;
     let held = pin.as_ref().map(|pin| pin.is_held());
-    SchemaReply::new(layout, &app.model, (stored.created.0, stored.updated.0), held)
+    SchemaReply::new(layout, &app.runtime.model, (stored.created.0, stored.updated.0), held)
 }
 
 /// The names of the caller's schemas.
 #[utoipa::path(
     get, path = "/v1/schemas", tag = "pml", responses((status = 200, body = SchemaList)), security(("key" = []))
 )]
-pub async fn list(app: Data<App>, caller: Caller) -> Result<HttpResponse, ApiError> {
-    let schemas = stored(app.store.schemas(caller.tenant).await)?;
+pub async fn list(app: Data<App>, Authenticated(caller): Authenticated) -> Result<HttpResponse, ApiError> {
+    let schemas = stored(app.runtime.store.schemas(caller.tenant).await)?;
     let data = schemas.iter().map(SchemaEntry::from).collect();
     Ok(HttpResponse::Ok().json(SchemaList { object: "list", data }))
 }
@@ -83,9 +86,13 @@ pub async fn list(app: Data<App>, caller: Caller) -> Result<HttpResponse, ApiErr
     get, path = "/v1/schemas/{name}", tag = "pml", params(("name" = String, Path)),
     responses((status = 200, body = SchemaReply), (status = 404, body = ErrorBody)), security(("key" = []))
 )]
-pub async fn read(app: Data<App>, caller: Caller, name: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn read(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    name: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let Some(ready) = schemas::find(&app, caller.tenant, &name).await? else {
-        return Err(not_found(&name));
+        return Err(not_found(&name).into());
     };
     let reply = SchemaReply { schema: Some(ready.stored.pml.clone()), ..shown(&app, &ready) };
     Ok(HttpResponse::Ok().json(reply))
@@ -96,13 +103,17 @@ pub async fn read(app: Data<App>, caller: Caller, name: Path<String>) -> Result<
     delete, path = "/v1/schemas/{name}", tag = "pml", params(("name" = String, Path)),
     responses((status = 200), (status = 404, body = ErrorBody)), security(("key" = []))
 )]
-pub async fn delete(app: Data<App>, caller: Caller, name: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn delete(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    name: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     if !schemas::remove(&app, caller.tenant, &name).await? {
-        return Err(not_found(&name));
+        return Err(not_found(&name).into());
     }
     Ok(HttpResponse::Ok().json(json!({ "name": *name, "object": "schema.deleted", "deleted": true })))
 }
 
-fn not_found(name: &str) -> ApiError {
-    ApiError::NotFound(format!("the schema `{name}`"))
+fn not_found(name: &str) -> RequestError {
+    RequestError::NotFound(format!("the schema `{name}`"))
 }

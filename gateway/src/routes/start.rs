@@ -4,19 +4,19 @@
 use actix_web::HttpRequest;
 use actix_web::http::header::HeaderMap;
 use actix_web::web::{Bytes, Data, Payload};
+use serving::caller::Caller;
+use serving::claim::Claim;
+use serving::error::RequestError;
+use serving::submit::{self, Resumed};
 use sha2::{Digest as _, Sha256};
 
-use crate::app::App;
-use crate::auth::Caller;
-use crate::claim::Claim;
-use crate::error::ApiError;
-use crate::prepare::Asked;
-use crate::repeats::{Digest, First, Turn};
-use crate::routes::{Prepare, lower, read_body};
-use crate::service::{self, Resumed};
-use crate::wire::relquery::public_id;
-
 use super::relqueries::look_up;
+use crate::error::ApiError;
+use crate::routes::{Prepare, lower, read_body};
+use crate::services::prepare::Asked;
+use crate::services::repeats::{Digest, First, Turn};
+use crate::state::App;
+use crate::wire::relquery::public_id;
 
 /// The header.
 const HEADER: &str = "Idempotency-Key";
@@ -47,11 +47,11 @@ pub(crate) async fn start(
     let body = read_body(app, request, payload).await?;
     let Some(key) = key else { return begin(app, caller, body, prepare).await };
     let digest = digest_of(request.path(), &body);
-    let now = app.shared.clock.now();
+    let now = app.runtime.shared.clock.now();
     let turn = app.repeats.turn(caller.tenant, key, digest, now).await;
-    let mut turn = turn.map_err(|_| ApiError::KeyReused(HEADER))?;
+    let mut turn = turn.map_err(|_| RequestError::KeyReused(HEADER))?;
     if let Some(started) = rejoin(app, caller, &turn, prefix, &body).await? {
-        app.shared.metrics.repeats.increment(1);
+        app.runtime.shared.metrics.repeats.increment(1);
         return Ok(started);
     }
     turn.set(None);
@@ -74,7 +74,7 @@ async fn begin(
 ) -> Result<Started, ApiError> {
     let Asked { work, stream } = lower((app, caller), &body, prepare).await?;
     let deadline = work.deadline;
-    let claim = service::submit(app, caller, work, Resumed::default()).await?;
+    let claim = submit::submit(&app.runtime, caller, work, Resumed::default()).await?;
     Ok(Started { claim, stream, deadline, body })
 }
 
@@ -90,11 +90,11 @@ async fn rejoin(
     let Some(first) = turn.first() else { return Ok(None) };
     let board = match look_up(app, caller, prefix, &first.id).await {
         Ok(board) => board,
-        Err(ApiError::NotFound(_)) => return Ok(None),
-        Err(error) => return Err(error),
+        Err(RequestError::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
     };
     let &First { stream, deadline, .. } = first;
-    let claim = first.hold.join(app, board);
+    let claim = first.hold.join(&app.runtime, board);
     Ok(claim.map(|claim| Started { claim, stream, deadline, body: body.clone() }))
 }
 

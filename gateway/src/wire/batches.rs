@@ -3,14 +3,14 @@
 use base::Millis;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use serving::error::RequestError;
 use store::{RowCounts, TicketState, UnixMillis};
 use utoipa::ToSchema;
 
-use crate::batches::lines::{LineError, api_of};
-use crate::batches::{Batch, BatchRequest, Tokens};
 use crate::config::BulkConfig;
-use crate::error::ApiError;
 use crate::json::Fields;
+use crate::services::batches::lines::{LineError, api_of};
+use crate::services::batches::{Batch, BatchRequest, Tokens};
 use crate::wire::files::KEPT_SECONDS;
 
 /// Pairs of `metadata`.
@@ -19,7 +19,7 @@ const METADATA_PAIRS_MAX: usize = 16;
 const METADATA_CHARS_MAX: (usize, usize) = (64, 512);
 
 /// Reads a body of `POST /v1/batches`.
-pub fn request(mut fields: Fields, bulk: &BulkConfig) -> Result<BatchRequest, ApiError> {
+pub fn request(mut fields: Fields, bulk: &BulkConfig) -> Result<BatchRequest, RequestError> {
     let Some(input_file_id) = fields.string("input_file_id")? else {
         return fields.bad("input_file_id", "is required");
     };
@@ -51,7 +51,7 @@ pub fn request(mut fields: Fields, bulk: &BulkConfig) -> Result<BatchRequest, Ap
 }
 
 /// `output_expires_after`: how long the files that a batch leaves are kept, from when they are made.
-fn output_kept(fields: &mut Fields, bulk: &BulkConfig) -> Result<Option<Millis>, ApiError> {
+fn output_kept(fields: &mut Fields, bulk: &BulkConfig) -> Result<Option<Millis>, RequestError> {
     const FIELD: &str = "output_expires_after";
     let Some(value) = fields.take(FIELD) else { return Ok(None) };
     let mut inner = Fields::nested(FIELD, value)?;

@@ -4,12 +4,13 @@ use base::{Constraint, Millis};
 use ir::catalogue::AnswerValue;
 use serde::Serialize;
 use serde_json::Value;
+use serving::board::{Board, Kind, Row, RowState, Status};
+use serving::error::RequestError;
+use serving::model::Model;
 use utoipa::ToSchema;
 
-use crate::board::{Board, Kind, Row, RowState, Status};
-use crate::error::{ApiError, ErrorObject};
+use crate::error::ErrorObject;
 use crate::json::Fields;
-use crate::model::Model;
 use crate::wire::relquery::{Progress, Shape, check_model, deadline, progress, public_id, status_word};
 use crate::wire::usage::UsageReply;
 use crate::wire::{Terms, constraint};
@@ -29,7 +30,7 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellsRequest {
     /// The calls; one that makes no sense fails alone.
-    pub calls: Vec<Result<Call, ApiError>>,
+    pub calls: Vec<Result<Call, RequestError>>,
     /// When a partial reply goes out.
     pub deadline: Option<Millis>,
     /// Whether answers may come from and go to the result cache.
@@ -40,7 +41,7 @@ pub struct CellsRequest {
 
 impl CellsRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
+    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
         check_model(&mut fields, terms.model)?;
         let Some(items) = fields.array("calls")? else { return fields.bad("calls", "is required") };
         if items.is_empty() {
@@ -48,7 +49,7 @@ impl CellsRequest {
         }
         if items.len() > terms.limits.rows_max {
             let limit = format!("{} calls", terms.limits.rows_max);
-            return Err(ApiError::TooLarge { what: "`calls`".into(), limit });
+            return Err(RequestError::TooLarge { what: "`calls`".into(), limit });
         }
         let one = |(index, item)| call(index, item, terms);
         let calls = items.into_iter().enumerate().map(one).collect();
@@ -63,7 +64,7 @@ impl CellsRequest {
     }
 }
 
-fn call(index: usize, item: Value, terms: Terms<'_>) -> Result<Call, ApiError> {
+fn call(index: usize, item: Value, terms: Terms<'_>) -> Result<Call, RequestError> {
     let mut fields = Fields::nested(format!("calls[{index}]"), item)?;
     let Some(function) = fields.string("function")? else {
         return fields.bad("function", "is required");
@@ -97,23 +98,25 @@ impl CellReply {
     pub fn new(board: &Board, index: u32, row: &Row) -> Self {
         match &row.state {
             RowState::Pending => Self { pending: Some(true), ..Self::default() },
-            RowState::Failed(error) => Self { error: Some(error.body().error), ..Self::default() },
+            RowState::Failed(error) => {
+                Self { error: Some(crate::error::body(&error).error), ..Self::default() }
+            }
             RowState::Done { .. } => match value(&board.kind, index, &row.text) {
                 Ok(value) => Self { value: Some(value), ..Self::default() },
-                Err(error) => Self { error: Some(error.body().error), ..Self::default() },
+                Err(error) => Self { error: Some(crate::error::body(&error).error), ..Self::default() },
             },
         }
     }
 }
 
 /// The value that a call's text stands for.
-fn value(kind: &Kind, index: u32, text: &str) -> Result<Value, ApiError> {
+fn value(kind: &Kind, index: u32, text: &str) -> Result<Value, RequestError> {
     let Kind::Cells(answers) = kind else { return Ok(text.into()) };
     match answers[index as usize].read(text) {
         Ok(AnswerValue::Text(text)) => Ok(text.into()),
         Ok(AnswerValue::List(items)) => Ok(items.into()),
         Ok(AnswerValue::Integer(number)) => Ok(number.into()),
-        Err(error) => Err(ApiError::Row(error.to_string())),
+        Err(error) => Err(RequestError::Row(error.to_string())),
     }
 }
 
@@ -159,7 +162,7 @@ impl CellsReply {
             ticket: is_partial.then(|| public_id(board)),
             usage: UsageReply::from(&*state),
             error: match &state.status {
-                Status::Failed(error) => Some(error.body().error),
+                Status::Failed(error) => Some(crate::error::body(&error).error),
                 Status::Running | Status::Completed | Status::Cancelled => None,
             },
         }

@@ -5,9 +5,9 @@
 
 use base::{Compiled, Constraint};
 use serde_json::Value;
+use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
-use crate::error::ApiError;
 use crate::json::Fields;
 use crate::wire::Terms;
 
@@ -18,7 +18,7 @@ const FIELD: &str = "constraint";
 pub type Checked = (Constraint, Compiled);
 
 /// Takes `constraint`.
-pub fn take(fields: &mut Fields, terms: Terms<'_>) -> Result<Option<Checked>, ApiError> {
+pub fn take(fields: &mut Fields, terms: Terms<'_>) -> Result<Option<Checked>, RequestError> {
     let Some(value) = fields.take(FIELD) else { return Ok(None) };
     let path = fields.name(FIELD);
     let mut inner = Fields::nested(path.clone(), value)?;
@@ -38,7 +38,10 @@ pub fn take(fields: &mut Fields, terms: Terms<'_>) -> Result<Option<Checked>, Ap
     let constraint = match (found.pop(), found.is_empty()) {
         (Some((name, constraint)), true) => checked(&inner.name(name), constraint, terms)?,
         _ => {
-            return Err(ApiError::invalid(path, "must have one of choice, integer, regex and json_schema"));
+            return Err(RequestError::invalid(
+                path,
+                "must have one of choice, integer, regex and json_schema",
+            ));
         }
     };
     inner.finish()?;
@@ -46,7 +49,7 @@ pub fn take(fields: &mut Fields, terms: Terms<'_>) -> Result<Option<Checked>, Ap
 }
 
 /// Refuses a constraint that is too large, or that this model's executor cannot keep to.
-pub fn checked(field: &str, constraint: Constraint, terms: Terms<'_>) -> Result<Checked, ApiError> {
+pub fn checked(field: &str, constraint: Constraint, terms: Terms<'_>) -> Result<Checked, RequestError> {
     let bytes = match &constraint {
         Constraint::Choice(texts) => texts.iter().map(String::len).sum(),
         Constraint::Integer { .. } => 0,
@@ -54,15 +57,15 @@ pub fn checked(field: &str, constraint: Constraint, terms: Terms<'_>) -> Result<
     };
     let limit = terms.limits.constraint_bytes_max.0;
     if bytes as u64 > limit {
-        return Err(ApiError::invalid(field, format!("has {bytes} bytes; at most {limit} are allowed")));
+        return Err(RequestError::invalid(field, format!("has {bytes} bytes; at most {limit} are allowed")));
     }
     let compiled = terms.constraints.compile(field, &constraint)?;
     Ok((constraint, compiled))
 }
 
 /// Texts to choose from.
-pub fn choice(field: &str, value: Value, limits: &LimitsConfig) -> Result<Constraint, ApiError> {
-    let bad = |reason: String| Err(ApiError::invalid(field, reason));
+pub fn choice(field: &str, value: Value, limits: &LimitsConfig) -> Result<Constraint, RequestError> {
+    let bad = |reason: String| Err(RequestError::invalid(field, reason));
     let Value::Array(items) = value else { return bad("must be an array of strings".into()) };
     if items.is_empty() || items.len() > limits.choices_max {
         return bad(format!("must have 1 to {} texts, has {}", limits.choices_max, items.len()));
@@ -78,7 +81,7 @@ pub fn choice(field: &str, value: Value, limits: &LimitsConfig) -> Result<Constr
 }
 
 /// A range of integers.
-fn integer(field: &str, value: Value) -> Result<Constraint, ApiError> {
+fn integer(field: &str, value: Value) -> Result<Constraint, RequestError> {
     let mut fields = Fields::nested(field, value)?;
     let mut bound = |name: &str| match fields.require(name)?.as_i64() {
         Some(number) => Ok(number),
@@ -93,17 +96,17 @@ fn integer(field: &str, value: Value) -> Result<Constraint, ApiError> {
 }
 
 /// A regular expression.
-pub fn regex(field: &str, value: Value) -> Result<Constraint, ApiError> {
+pub fn regex(field: &str, value: Value) -> Result<Constraint, RequestError> {
     match value {
         Value::String(pattern) if !pattern.is_empty() => Ok(Constraint::Regex(pattern)),
-        _ => Err(ApiError::invalid(field, "must be a string that is not empty")),
+        _ => Err(RequestError::invalid(field, "must be a string that is not empty")),
     }
 }
 
 /// A JSON Schema.
-pub fn schema(field: &str, value: &Value) -> Result<Constraint, ApiError> {
+pub fn schema(field: &str, value: &Value) -> Result<Constraint, RequestError> {
     match value {
         Value::Object(_) => Ok(Constraint::JsonSchema(value.to_string())),
-        _ => Err(ApiError::invalid(field, "must be a JSON schema, an object")),
+        _ => Err(RequestError::invalid(field, "must be a JSON schema, an object")),
     }
 }

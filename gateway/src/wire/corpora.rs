@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use serving::error::RequestError;
 use store::Corpus;
 use utoipa::ToSchema;
 
 use crate::config::RetrievalConfig;
-use crate::corpora::{Addition, Document, Found, Written, repeated};
-use crate::error::ApiError;
 use crate::json::Fields;
+use crate::services::corpora::{Addition, Document, Found, Written, repeated};
 
 /// Longest name of a corpus.
 const NAME_BYTES_MAX: usize = 64;
@@ -18,7 +18,7 @@ const ID_BYTES_MAX: usize = 256;
 const RESULTS: usize = 5;
 
 /// Reads `POST /v1/corpora`.
-pub fn addition(mut fields: Fields, limits: &RetrievalConfig) -> Result<Addition, ApiError> {
+pub fn addition(mut fields: Fields, limits: &RetrievalConfig) -> Result<Addition, RequestError> {
     let Some(name) = fields.string("name")? else { return fields.bad("name", "is required") };
     let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.chars().all(is_name) {
@@ -46,7 +46,7 @@ pub fn addition(mut fields: Fields, limits: &RetrievalConfig) -> Result<Addition
     Ok(Addition { name, documents, fragment_tokens, overlap })
 }
 
-fn document(place: usize, item: Value, limits: &RetrievalConfig) -> Result<Document, ApiError> {
+fn document(place: usize, item: Value, limits: &RetrievalConfig) -> Result<Document, RequestError> {
     let mut fields = Fields::nested(format!("documents[{place}]"), item)?;
     let Some(id) = fields.string("id")? else { return fields.bad("id", "is required") };
     if !(1..=ID_BYTES_MAX).contains(&id.len()) || id.chars().any(char::is_control) {
@@ -73,7 +73,7 @@ pub struct Question {
 }
 
 /// Reads `POST /v1/corpora/{name}/search`.
-pub fn question(mut fields: Fields, limits: &RetrievalConfig) -> Result<Question, ApiError> {
+pub fn question(mut fields: Fields, limits: &RetrievalConfig) -> Result<Question, RequestError> {
     let Some(text) = fields.string("query")? else { return fields.bad("query", "is required") };
     if text.trim().is_empty() {
         return fields.bad("query", "is empty");

@@ -9,11 +9,10 @@ use base::{Nanos, RelQueryId, TenantId, Time};
 use scheduler::survey::{Period, Standing};
 use scheduler::{Stats, Survey};
 use serde::Serialize;
-
-use crate::live::describe::{Seen, Size, Step};
-use crate::live::record::{Outcome, Record};
-use crate::live::{Fresh, Name, Scene, Viewer, why};
-use crate::remote::ExecutorView;
+use serving::live::describe::{Seen, Size, Step};
+use serving::live::record::{Outcome, Record};
+use serving::live::{Fresh, Name, Scene, Viewer, why};
+use serving::replicas::ExecutorView;
 
 fn micros(span: Nanos) -> u64 {
     span.0 / 1_000
@@ -510,9 +509,9 @@ mod tests {
     use base::{BatchKind, StepId};
     use scheduler::Reason;
     use scheduler::survey::TenantPart;
+    use serving::live::describe::Course;
 
     use super::*;
-    use crate::live::describe::Course;
 
     fn step() -> Step {
         let part = |tenant, work| TenantPart {

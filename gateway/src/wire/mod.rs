@@ -1,9 +1,10 @@
 //! JSON shapes of the public APIs, one file each. They convert to inner types by hand, so that either
 //! side changes alone.
 
+use serving::model::Model;
+
 use crate::config::LimitsConfig;
-use crate::constraints::TenantConstraints;
-use crate::model::Model;
+use crate::services::constraints::TenantConstraints;
 
 pub mod batches;
 pub mod cells;

@@ -11,18 +11,17 @@ mod constrained;
 mod neutral;
 mod reply;
 
+use std::sync::Arc;
+
+use base::{Millis, ServiceClass};
 pub use chat::{ChatRequest, Message};
 pub use chunks::{Chunker, Look};
 pub use completion::{CompletionRequest, Prompt};
 pub(crate) use reply::verdict;
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
-
-use std::sync::Arc;
-
-use base::{Millis, ServiceClass};
+use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
-use crate::error::ApiError;
 use crate::json::Fields;
 use crate::wire::Terms;
 use crate::wire::relquery::{check_model, class, deadline};
@@ -54,7 +53,7 @@ impl Common {
         fields: &mut Fields,
         terms: Terms<'_>,
         limit_names: &[&str],
-    ) -> Result<Self, ApiError> {
+    ) -> Result<Self, RequestError> {
         let Terms { limits, model, .. } = terms;
         check_model(fields, model)?;
         let max_tokens = take_max_tokens(fields, limits, limit_names)?;
@@ -84,7 +83,7 @@ impl Common {
 }
 
 /// Ends the reading of a request that is like one of `/v1/completions`: refuses what is left unless it changes nothing.
-pub(crate) fn finish_completion(fields: Fields) -> Result<(), ApiError> {
+pub(crate) fn finish_completion(fields: Fields) -> Result<(), RequestError> {
     neutral::finish(fields, neutral::Place::Completion)
 }
 
@@ -93,7 +92,7 @@ fn take_max_tokens(
     fields: &mut Fields,
     limits: &LimitsConfig,
     names: &[&str],
-) -> Result<Option<u64>, ApiError> {
+) -> Result<Option<u64>, RequestError> {
     let mut max_tokens = None;
     for name in names {
         let limit = fields.integer(name, 1, limits.output_tokens_max)?;
@@ -106,7 +105,7 @@ fn take_max_tokens(
 }
 
 /// Takes `stream_options`: whether a stream ends with a chunk of usage.
-fn take_stream_options(fields: &mut Fields, stream: bool) -> Result<bool, ApiError> {
+fn take_stream_options(fields: &mut Fields, stream: bool) -> Result<bool, RequestError> {
     let Some(value) = fields.take("stream_options") else { return Ok(false) };
     if !stream {
         return fields.bad("stream_options", "is only allowed when `stream` is true");
@@ -126,12 +125,12 @@ fn take_stream_options(fields: &mut Fields, stream: bool) -> Result<bool, ApiErr
 mod tests {
     use base::text::ByteText;
     use base::{TenantId, TokenCount};
+    use serving::clock::Clock;
+    use serving::model::{Defaults, Model, Runs};
 
     use super::*;
-    use crate::clock::Clock;
-    use crate::constraints::{Constraints, Purpose};
     use crate::json;
-    use crate::model::{Defaults, Model, Runs};
+    use crate::services::constraints::{Constraints, Purpose};
 
     /// A model of 257 tokens that likes to be sampled warmly.
     pub(super) fn model() -> Model {
@@ -160,7 +159,7 @@ mod tests {
         run(Terms { limits, model: &model(), constraints: constraints.of(TenantId(1), Purpose::Run) })
     }
 
-    fn take(body: &str) -> Result<Common, ApiError> {
+    fn take(body: &str) -> Result<Common, RequestError> {
         let mut fields = json::object(body.as_bytes())?;
         let limits = LimitsConfig { output_tokens_max: 100, ..LimitsConfig::default() };
         with_terms(&limits, |terms| {
@@ -170,7 +169,7 @@ mod tests {
 
     fn refused(name: &str, value: &str) {
         match take(&format!("{{\"{name}\":{value}}}")) {
-            Err(ApiError::Invalid { field, .. }) => assert_eq!(field, name),
+            Err(RequestError::Invalid { field, .. }) => assert_eq!(field, name),
             other => panic!("{name} = {value} gave {other:?}"),
         }
     }
@@ -232,6 +231,6 @@ mod tests {
 
     #[test]
     fn another_model_is_not_found() {
-        assert_eq!(take(r#"{"model":"gpt-4o"}"#), Err(ApiError::ModelNotFound("gpt-4o".into())));
+        assert_eq!(take(r#"{"model":"gpt-4o"}"#), Err(RequestError::ModelNotFound("gpt-4o".into())));
     }
 }

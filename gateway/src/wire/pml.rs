@@ -2,13 +2,13 @@
 
 use ir::pml::{Layout, Node, PmlError, Prompt};
 use serde::Serialize;
+use serving::error::RequestError;
+use serving::model::Model;
 use store::StoredSchema;
 use utoipa::ToSchema;
 
 use super::openai::{Common, finish_completion};
-use crate::error::ApiError;
 use crate::json::Fields;
-use crate::model::Model;
 use crate::wire::Terms;
 use crate::wire::relquery::check_model;
 use crate::wire::usage::UsageReply;
@@ -32,19 +32,19 @@ pub struct PromptRequest {
 }
 
 /// A thing of PML that is wrong, with its line and column, in the caller's terms.
-pub fn pml_error(field: &str, error: &PmlError) -> ApiError {
-    ApiError::invalid(field, error.to_string())
+pub fn pml_error(field: &str, error: &PmlError) -> RequestError {
+    RequestError::invalid(field, error.to_string())
 }
 
 impl SchemaRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
+    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
         check_model(&mut fields, terms.model)?;
         let Some(pml) = fields.string("schema")? else { return fields.bad("schema", "is required") };
         let (bytes, limit) = (pml.len() as u64, terms.limits.schema_bytes_max.0);
         if bytes > limit {
             let limit = format!("{limit} bytes (limits.schema_bytes_max)");
-            return Err(ApiError::TooLarge { what: format!("`schema` of {bytes} bytes"), limit });
+            return Err(RequestError::TooLarge { what: format!("`schema` of {bytes} bytes"), limit });
         }
         let is_pinned = fields.bool("pin")?.unwrap_or(false);
         fields.finish()?;
@@ -54,7 +54,7 @@ impl SchemaRequest {
 
 impl PromptRequest {
     /// Reads and checks the fields; `bytes_max` is what could fit the context.
-    pub fn read(mut fields: Fields, terms: Terms<'_>, bytes_max: u64) -> Result<Self, ApiError> {
+    pub fn read(mut fields: Fields, terms: Terms<'_>, bytes_max: u64) -> Result<Self, RequestError> {
         let common = Common::take(&mut fields, terms, &["max_tokens"])?;
         let Some(text) = fields.string("prompt")? else { return fields.bad("prompt", "is required") };
         if text.len() as u64 > bytes_max {

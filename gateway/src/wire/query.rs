@@ -5,12 +5,13 @@ use ir::Rules;
 use ir::span::{CallId, Part, Query, RULES, SpanError};
 use serde::Serialize;
 use serde_json::Value;
+use serving::board::Usage;
+use serving::error::RequestError;
 use utoipa::ToSchema;
 
-use crate::board::Usage;
-use crate::error::{ApiError, ErrorObject};
+use crate::error::ErrorObject;
 use crate::json::Fields;
-use crate::query::{self, Ended, Planned};
+use crate::services::query::{self, Ended, Planned};
 use crate::wire::Terms;
 use crate::wire::relquery::{check_model, class, deadline, finish_reason};
 use crate::wire::usage::UsageReply;
@@ -41,7 +42,7 @@ pub struct QueryRequest {
 
 impl QueryRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
+    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
         check_model(&mut fields, terms.model)?;
         let limits = query::limits(terms.limits);
         let read =
@@ -87,7 +88,7 @@ impl QueryRequest {
 }
 
 /// `rules_off`: names of rules that do not run.
-fn rules(fields: &mut Fields) -> Result<Rules, ApiError> {
+fn rules(fields: &mut Fields) -> Result<Rules, RequestError> {
     let mut rules = Rules::all();
     for (index, name) in fields.array("rules_off")?.into_iter().flatten().enumerate() {
         let known = RULES.iter().find(|rule| name.as_str() == Some(rule.name));
@@ -102,13 +103,13 @@ fn rules(fields: &mut Fields) -> Result<Rules, ApiError> {
 }
 
 /// What is wrong with a query, at its place in the request.
-pub fn span_error(path: &str, error: SpanError) -> ApiError {
+pub fn span_error(path: &str, error: SpanError) -> RequestError {
     match error {
         SpanError::At { path: inside, reason } => {
             let inside = inside.strip_prefix('$').unwrap_or(&inside);
-            ApiError::invalid(format!("{path}{inside}"), reason)
+            RequestError::invalid(format!("{path}{inside}"), reason)
         }
-        other => ApiError::invalid(path, other.to_string()),
+        other => RequestError::invalid(path, other.to_string()),
     }
 }
 

@@ -3,13 +3,14 @@
 use base::{Millis, ServiceClass};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use serving::board::{Board, Row, RowState, State, Status};
+use serving::error::RequestError;
+use serving::model::Model;
 use utoipa::ToSchema;
 
-use crate::board::{Board, Row, RowState, State, Status};
 use crate::config::LimitsConfig;
-use crate::error::{ApiError, ErrorObject};
+use crate::error::ErrorObject;
 use crate::json::Fields;
-use crate::model::Model;
 use crate::wire::Terms;
 use crate::wire::sampling::{Absent, Sampling};
 use crate::wire::usage::UsageReply;
@@ -64,7 +65,7 @@ pub struct RelQueryRequest {
 
 impl RelQueryRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
+    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
         let Terms { limits, model, .. } = terms;
         check_model(&mut fields, model)?;
         let template = text(&mut fields, "template", limits)?;
@@ -88,28 +89,28 @@ impl RelQueryRequest {
 }
 
 /// Refuses a model that is not the one served.
-pub fn check_model(fields: &mut Fields, model: &Model) -> Result<(), ApiError> {
+pub fn check_model(fields: &mut Fields, model: &Model) -> Result<(), RequestError> {
     match fields.string("model")? {
-        Some(name) if name != model.name => Err(ApiError::ModelNotFound(name)),
+        Some(name) if name != model.name => Err(RequestError::ModelNotFound(name)),
         _ => Ok(()),
     }
 }
 
 /// `deadline_ms`: at least a millisecond, at most a day.
-pub fn deadline(fields: &mut Fields) -> Result<Option<Millis>, ApiError> {
+pub fn deadline(fields: &mut Fields) -> Result<Option<Millis>, RequestError> {
     Ok(fields.integer("deadline_ms", 1, 86_400_000)?.map(Millis))
 }
 
-fn text(fields: &mut Fields, name: &str, limits: &LimitsConfig) -> Result<Option<String>, ApiError> {
+fn text(fields: &mut Fields, name: &str, limits: &LimitsConfig) -> Result<Option<String>, RequestError> {
     let text = fields.string(name)?;
     if text.as_ref().is_some_and(|text| text.len() as u64 > limits.template_bytes_max.0) {
         let limit = format!("{} bytes", limits.template_bytes_max.0);
-        return Err(ApiError::TooLarge { what: format!("`{}`", fields.name(name)), limit });
+        return Err(RequestError::TooLarge { what: format!("`{}`", fields.name(name)), limit });
     }
     Ok(text)
 }
 
-fn columns(fields: &mut Fields, limits: &LimitsConfig) -> Result<Option<Vec<String>>, ApiError> {
+fn columns(fields: &mut Fields, limits: &LimitsConfig) -> Result<Option<Vec<String>>, RequestError> {
     let Some(items) = fields.array("columns")? else { return Ok(None) };
     if items.len() > limits.columns_max {
         return fields.bad("columns", format!("has more than {} names", limits.columns_max));
@@ -127,13 +128,16 @@ fn columns(fields: &mut Fields, limits: &LimitsConfig) -> Result<Option<Vec<Stri
     Ok(Some(names))
 }
 
-fn rows(fields: &mut Fields, limits: &LimitsConfig) -> Result<Vec<RowIn>, ApiError> {
+fn rows(fields: &mut Fields, limits: &LimitsConfig) -> Result<Vec<RowIn>, RequestError> {
     let Some(items) = fields.array("rows")? else { return fields.bad("rows", "is required") };
     if items.is_empty() {
         return fields.bad("rows", "must have at least one row");
     }
     if items.len() > limits.rows_max {
-        return Err(ApiError::TooLarge { what: "`rows`".into(), limit: format!("{} rows", limits.rows_max) });
+        return Err(RequestError::TooLarge {
+            what: "`rows`".into(),
+            limit: format!("{} rows", limits.rows_max),
+        });
     }
     let row = |(index, item): (usize, Value)| match item {
         Value::Array(cells) if cells.len() > limits.columns_max => {
@@ -149,7 +153,7 @@ fn rows(fields: &mut Fields, limits: &LimitsConfig) -> Result<Vec<RowIn>, ApiErr
     items.into_iter().enumerate().map(row).collect()
 }
 
-fn order(fields: &mut Fields) -> Result<Order, ApiError> {
+fn order(fields: &mut Fields) -> Result<Order, RequestError> {
     match fields.string("order")?.as_deref() {
         None | Some("rows") => Ok(Order::Rows),
         Some("exact") => Ok(Order::Exact),
@@ -159,7 +163,7 @@ fn order(fields: &mut Fields) -> Result<Order, ApiError> {
 }
 
 /// `class`: who waits; a person by default.
-pub fn class(fields: &mut Fields) -> Result<ServiceClass, ApiError> {
+pub fn class(fields: &mut Fields) -> Result<ServiceClass, RequestError> {
     match fields.string("class")?.as_deref() {
         None | Some("interactive") => Ok(ServiceClass::Interactive),
         Some("dashboard") => Ok(ServiceClass::Dashboard),
@@ -188,9 +192,9 @@ pub fn cell_text(cell: &Value, limits: &LimitsConfig) -> Result<String, String> 
 /// The public spelling of an id.
 pub fn public_id(board: &Board) -> String {
     match board.kind {
-        crate::board::Kind::RelQuery => format!("rq-{}", board.id),
-        crate::board::Kind::Cells(_) => format!("cl-{}", board.id),
-        crate::board::Kind::Calls => format!("sq-{}", board.id),
+        serving::board::Kind::RelQuery => format!("rq-{}", board.id),
+        serving::board::Kind::Cells(_) => format!("cl-{}", board.id),
+        serving::board::Kind::Calls => format!("sq-{}", board.id),
     }
 }
 
@@ -229,7 +233,7 @@ impl RowReply {
         let empty = Self { index, text: None, finish_reason: None, usage: None, error: None, pending: None };
         match &row.state {
             RowState::Pending => Self { pending: Some(true), ..empty },
-            RowState::Failed(error) => Self { error: Some(error.body().error), ..empty },
+            RowState::Failed(error) => Self { error: Some(crate::error::body(&error).error), ..empty },
             RowState::Done { end, usage, .. } => Self {
                 text: Some(row.text.clone()),
                 finish_reason: Some(finish_reason(*end)),
@@ -340,7 +344,7 @@ impl RelQueryReply {
             usage: UsageReply::from(&*state),
             timing: timing(board, &state, now),
             error: match &state.status {
-                Status::Failed(error) => Some(error.body().error),
+                Status::Failed(error) => Some(crate::error::body(&error).error),
                 Status::Running | Status::Completed | Status::Cancelled => None,
             },
         }

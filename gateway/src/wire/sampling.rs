@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use base::{Generation, TokenCount};
 use serde_json::Value;
+use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
-use crate::error::ApiError;
 use crate::json::Fields;
 use crate::wire::{Terms, constraint};
 
@@ -54,7 +54,7 @@ impl Sampling {
         terms: Terms<'_>,
         absent: Absent,
         limit_names: &[&str],
-    ) -> Result<Self, ApiError> {
+    ) -> Result<Self, RequestError> {
         let Terms { limits, model, .. } = terms;
         let mut output_max = absent.max_tokens.min(limits.output_tokens_max);
         for name in limit_names {
@@ -83,7 +83,7 @@ impl Sampling {
 }
 
 /// `top_k`: how many of the most likely tokens are kept; -1 is vLLM's word for all of them.
-fn top_k(fields: &mut Fields, vocab: u32, absent: Option<u32>) -> Result<Option<u32>, ApiError> {
+fn top_k(fields: &mut Fields, vocab: u32, absent: Option<u32>) -> Result<Option<u32>, RequestError> {
     let Some(value) = fields.take("top_k") else { return Ok(absent) };
     if value.as_i64() == Some(-1) {
         return Ok(None);
@@ -95,7 +95,7 @@ fn top_k(fields: &mut Fields, vocab: u32, absent: Option<u32>) -> Result<Option<
 }
 
 /// `seed`: any 64-bit integer, signed or not.
-fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
+fn seed(fields: &mut Fields) -> Result<Option<u64>, RequestError> {
     let Some(value) = fields.take("seed") else { return Ok(None) };
     match value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned)) {
         Some(seed) => Ok(Some(seed)),
@@ -104,7 +104,7 @@ fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
 }
 
 /// `stop`: a string or an array of strings.
-fn stops(fields: &mut Fields, limits: &LimitsConfig) -> Result<Vec<String>, ApiError> {
+fn stops(fields: &mut Fields, limits: &LimitsConfig) -> Result<Vec<String>, RequestError> {
     let items = match fields.take("stop") {
         None => return Ok(Vec::new()),
         Some(Value::Array(items)) => items,

@@ -1,9 +1,8 @@
 //! Token counts on the wire, in every reply; OpenAI's names where it has them.
 
 use serde::Serialize;
+use serving::board::{State, Usage};
 use utoipa::ToSchema;
-
-use crate::board::{State, Usage};
 
 /// Prompt tokens that cost nothing.
 #[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]

@@ -4,14 +4,14 @@
 use base::{Nanos, Periods};
 use scheduler::Policy;
 use serde::Serialize;
-use sim::{Counts, Replay, Summary};
+use serving::error::RequestError;
+use serving::live::Viewer;
+use serving::live::record::Record;
+use serving::live::trace::Recorded;
+use serving::live::what_if::{Counts, Replay, Summary, policies};
 use utoipa::ToSchema;
 
-use crate::error::ApiError;
 use crate::json::Fields;
-use crate::live::Viewer;
-use crate::live::record::Record;
-use crate::live::trace::Recorded;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,13 +22,13 @@ pub struct WhatIfRequest {
 
 impl WhatIfRequest {
     /// Reads it.
-    pub fn read(mut fields: Fields, present: Policy) -> Result<Self, ApiError> {
+    pub fn read(mut fields: Fields, present: Policy) -> Result<Self, RequestError> {
         let names = fields.string("policy")?;
         let Some(names) = names else {
             return fields.bad("policy", "is required: a policy's name, or `all`");
         };
         fields.finish()?;
-        let asked = sim::policies(&names).map_err(|error| ApiError::invalid("policy", error.to_string()))?;
+        let asked = policies(&names).map_err(|error| RequestError::invalid("policy", error.to_string()))?;
         let mut policies = vec![present];
         for policy in asked {
             if !policies.contains(&policy) {

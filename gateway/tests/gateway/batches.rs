@@ -2,103 +2,21 @@
 
 use base::Millis;
 use gateway::config::Config;
-use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 use store::{Lease, NewTicket, UnixMillis};
 
-use crate::common::client::{Client, Reply};
+use crate::common::batch::{line, lines, make, read, send, until, until_over, upload};
+use crate::common::client::Client;
 use crate::common::{Server, config, key_of, lasting_store, model, serve_on};
-use crate::program::{start as start_program, told};
 
-const BOUNDARY: &str = "a-boundary";
+fn words(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|number| format!("w{number}"))
+}
 
 /// A server on a store in a file: many connections use it at once.
 async fn lasting(config: Config) -> (tempfile::TempDir, Server) {
     let (dir, store) = lasting_store().await;
     (dir, serve_on(config, model(), store).await)
-}
-
-/// A form with these parts: name, file name, text.
-fn form(parts: &[(&str, Option<&str>, &str)]) -> Vec<u8> {
-    let mut body = String::new();
-    for (name, file, text) in parts {
-        let file = file.map_or(String::new(), |file| format!("; filename=\"{file}\""));
-        body += &format!(
-            "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n{text}\r\n"
-        );
-    }
-    (body + &format!("--{BOUNDARY}--\r\n")).into_bytes()
-}
-
-async fn send(client: &Client, parts: &[(&str, Option<&str>, &str)]) -> Reply {
-    client.post_bytes("/v1/files", &format!("multipart/form-data; boundary={BOUNDARY}"), &form(parts)).await
-}
-
-/// Uploads a file for a batch; its id.
-pub async fn upload(client: &Client, text: &str) -> String {
-    let reply = send(client, &[("purpose", None, "batch"), ("file", Some("in.jsonl"), text)]).await;
-    assert_eq!(reply.status, 200, "{}", reply.body);
-    reply.json()["id"].as_str().unwrap().to_owned()
-}
-
-fn line(id: &str, body: Value) -> String {
-    json!({"custom_id": id, "method": "POST", "url": "/v1/completions", "body": body}).to_string()
-}
-
-/// A line for each of these words, which is its answer.
-pub fn lines(words: impl IntoIterator<Item = String>) -> String {
-    let line = |word: String| {
-        line(&format!("id of {word}"), json!({"prompt": format!("Say {word}"), "temperature": 0})) + "\n"
-    };
-    words.into_iter().map(line).collect()
-}
-
-/// Makes a batch of a file.
-pub async fn make(client: &Client, file: &str) -> Value {
-    let body = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"});
-    let reply = client.post("/v1/batches", &body).await;
-    assert_eq!(reply.status, 200, "{}", reply.body);
-    reply.json()
-}
-
-/// Looks at a batch until it is as expected.
-pub async fn until(client: &Client, id: &str, expected: impl Fn(&Value) -> bool) -> Value {
-    let mut looks = tokio::time::interval(std::time::Duration::from_millis(2));
-    for _ in 0..20_000 {
-        looks.tick().await;
-        let reply = client.get(&format!("/v1/batches/{id}")).await;
-        // While a database is away there is nothing to see.
-        let batch = reply.json();
-        if reply.status == 200 && expected(&batch) {
-            return batch;
-        }
-    }
-    panic!("never as expected: {}", client.get(&format!("/v1/batches/{id}")).await.body);
-}
-
-pub async fn until_over(client: &Client, id: &str) -> Value {
-    let words = ["completed", "failed", "cancelled", "expired"];
-    until(client, id, |batch| words.contains(&batch["status"].as_str().unwrap())).await
-}
-
-/// The lines of a file: custom_id, and the answer's text or the error's message.
-pub async fn read(client: &Client, file: &Value) -> Vec<(String, String)> {
-    let Some(file) = file.as_str() else { return Vec::new() };
-    let reply = client.get(&format!("/v1/files/{file}/content")).await;
-    assert_eq!(reply.status, 200);
-    let read = |line: &str| {
-        let line: Value = serde_json::from_str(line).unwrap();
-        let body = &line["response"]["body"];
-        let text = body["choices"][0]["text"].as_str();
-        let text = text.or(body["error"]["message"].as_str()).or(line["error"]["code"].as_str());
-        (line["custom_id"].as_str().unwrap().to_owned(), text.unwrap_or_default().to_owned())
-    };
-    reply.body.lines().map(read).collect()
-}
-
-fn words(count: usize) -> impl Iterator<Item = String> {
-    (0..count).map(|number| format!("w{number}"))
 }
 
 #[actix_web::test]
@@ -128,7 +46,7 @@ async fn a_batch_answers_every_line_in_the_order_of_its_input() {
     server.until_free().await;
     let files = server.client.get("/v1/files?purpose=batch_output").await.json();
     assert_eq!(files["data"].as_array().unwrap().len(), 1);
-    assert!(server.running.app.registry.running().is_empty());
+    assert!(server.running.app.runtime.registry.running().is_empty());
 }
 
 #[actix_web::test]
@@ -238,7 +156,7 @@ async fn a_cancelled_batch_keeps_what_is_done() {
     let reply = server.client.post(&format!("/v1/batches/{id}/cancel"), &json!({})).await.json();
     assert_eq!(reply["status"], "cancelling", "{reply}");
     // Not before its rows are called off: all of them could run in the time of one look.
-    server.until("no row is wanted", |server| server.running.app.registry.running().is_empty()).await;
+    server.until("no row is wanted", |server| server.running.app.runtime.registry.running().is_empty()).await;
     server.gate.release();
     let batch = until_over(&server.client, &id).await;
     let done = batch["request_counts"]["completed"].as_u64().unwrap();
@@ -261,7 +179,7 @@ pub async fn leave_half_done(server: Server, count: usize) -> String {
     let gate = server.gate.clone();
     let release = async {
         let mut looks = tokio::time::interval(std::time::Duration::from_millis(1));
-        while !app.is_draining() || !app.registry.running().is_empty() {
+        while !app.runtime.is_draining() || !app.runtime.registry.running().is_empty() {
             looks.tick().await;
         }
         gate.release();
@@ -330,7 +248,7 @@ async fn a_key_makes_one_batch_restarts_included() {
 #[actix_web::test]
 async fn a_tenant_has_no_part_in_anothers_files_and_batches() {
     let (_dir, server) = lasting(config()).await;
-    let store = &server.running.app.store;
+    let store = &server.running.app.runtime.store;
     let zeta = store.create_tenant("zeta", 1.0, UnixMillis(1)).await.unwrap().id;
     let other = server.client.with_key(&key_of(store, zeta).await);
     let file = upload(&server.client, &lines(words(1))).await;
@@ -405,7 +323,7 @@ async fn of_batches_that_are_resumed_the_oldest_goes_on_first() {
     // The older one takes longer to read.
     let older = "\n".repeat(4 << 20) + &lines(words(3));
     let inputs = [upload(&first.client, &older).await, upload(&first.client, &lines(words(2))).await];
-    let now = first.running.app.shared.clock.unix_ms();
+    let now = first.running.app.runtime.shared.clock.unix_ms();
     let key = first.client.key.clone().unwrap();
     first.running.drain(std::future::ready(())).await;
     let lease = Lease { holder: "gone".into(), until: UnixMillis(2) };
@@ -426,63 +344,8 @@ async fn of_batches_that_are_resumed_the_oldest_goes_on_first() {
     for id in ["batch_a", "batch_b"] {
         assert_eq!(until_over(&client, id).await["status"], "completed");
     }
-    let mut records = second.running.app.shared.live.records(base::Time(0));
+    let mut records = second.running.app.runtime.shared.live.records(base::Time(0));
     records.sort_by_key(|record| record.id);
     let rows: Vec<usize> = records.iter().map(|record| record.rows.len()).collect();
     assert_eq!(rows, [3, 2], "in the order in which the scheduler got them");
-}
-
-/// Requests of the batch whose server is killed.
-const REQUESTS: u64 = 20_000;
-
-/// The real program on a folder: its process, and how to call it.
-fn start(folder: &std::path::Path, key: &mut Option<String>) -> (std::process::Child, Client) {
-    let (process, said) = start_program(folder);
-    *key = told(&said, "API key: ").map(str::to_owned).or(key.take());
-    let address = told(&said, " on http://").expect("it says where it is").parse().unwrap();
-    (process, Client { address, key: key.clone() })
-}
-
-#[actix_web::test]
-async fn a_batch_of_20000_requests_whose_server_is_killed_ten_times_has_each_row_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut key = None;
-    let (mut process, mut client) = start(dir.path(), &mut key);
-    // Two tokens in, one out: as little work as there is.
-    let request = |row: u64| {
-        let body = json!({"prompt": [row % 150 + 1, row / 150 + 1], "max_tokens": 1, "temperature": 0});
-        line(&format!("row {row}"), body) + "\n"
-    };
-    let file = upload(&client, &(0..REQUESTS).map(request).collect::<String>()).await;
-    let id = make(&client, &file).await["id"].as_str().unwrap().to_owned();
-    let mut random = StdRng::seed_from_u64(39);
-    let mut looks = tokio::time::interval(std::time::Duration::from_millis(20));
-    let mut done = 0;
-    for kill in 1..=10 {
-        let least = kill * REQUESTS / 12 + random.random_range(0..REQUESTS / 12);
-        while done < least {
-            looks.tick().await;
-            let batch = client.get(&format!("/v1/batches/{id}")).await.json();
-            let now = batch["request_counts"]["completed"].as_u64().unwrap();
-            assert!(now >= done, "what is recorded stays recorded: {batch}");
-            done = now;
-        }
-        // SIGKILL.
-        process.kill().unwrap();
-        process.wait().unwrap();
-        (process, client) = start(dir.path(), &mut key);
-    }
-    let batch = until_over(&client, &id).await;
-    assert_eq!(batch["request_counts"], json!({"total": REQUESTS, "completed": REQUESTS, "failed": 0}));
-    let answers = read(&client, &batch["output_file_id"]).await;
-    assert_eq!(answers.len() as u64, REQUESTS);
-    for (row, (name, _)) in answers.iter().enumerate() {
-        assert_eq!(*name, format!("row {row}"));
-    }
-    let metrics = client.get("/metrics").await.body;
-    let rows = metrics.lines().filter(|line| line.starts_with("relserve_rows_total{"));
-    let ran: f64 = rows.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
-    assert!(ran as u64 <= REQUESTS - done, "the last server ran {ran} rows, and {done} were recorded before");
-    process.kill().unwrap();
-    process.wait().unwrap();
 }

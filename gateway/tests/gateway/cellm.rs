@@ -2,8 +2,8 @@
 //! the libraries under it (Microsoft.Extensions.AI, the OpenAI SDK for .NET) make them, on connections as they keep them.
 
 use gateway::app::Running;
-use gateway::model::Model;
 use serde_json::{Value, json};
+use serving::model::Model;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -265,7 +265,7 @@ async fn a_429_says_when_to_come_back_and_the_same_bytes_on_the_same_connection_
     for (excel, body) in &mut lanes[..CONCURRENCY] {
         excel.send(body).await;
     }
-    server.until("all are in", |server| server.running.app.shared.intake.unfinished() == 4).await;
+    server.until("all are in", |server| server.running.app.runtime.shared.intake.unfinished() == 4).await;
     let (excel, body) = &mut lanes[CONCURRENCY];
     for _try in 0..2 {
         let refused = excel.ask(body).await;

@@ -54,7 +54,7 @@ async fn single_calls_join_the_open_relquery_of_their_function() {
     server.until("a step waits", |server| server.gate.passed() == 1).await;
     let second = server.client.begin("/v1/cells", &call("2 bad", &same)).await;
     let other = server.client.begin("/v1/cells", &call("3 bad", &["ugly", "bad"])).await;
-    server.until("all arrive", |server| server.running.app.registry.running().len() == 3).await;
+    server.until("all arrive", |server| server.running.app.runtime.registry.running().len() == 3).await;
     server.gate.release();
     for (stream, value) in [(first, "good"), (second, "bad"), (other, "bad")] {
         assert_eq!(finish(stream).await.json()["cells"], json!([{"value": value}]));
@@ -71,7 +71,7 @@ async fn a_call_that_leaves_takes_only_its_own_row_away() {
     let first = server.client.begin("/v1/cells", &call("1 one")).await;
     server.until("a step waits", |server| server.gate.passed() == 1).await;
     let second = server.client.begin("/v1/cells", &call("2 two")).await;
-    server.until("both are there", |server| server.running.app.registry.running().len() == 2).await;
+    server.until("both are there", |server| server.running.app.runtime.registry.running().len() == 2).await;
     drop(first);
     server.until("it is noticed", |server| server.metric("relserve_disconnects_total") == 1.0).await;
     server.gate.release();

@@ -8,9 +8,9 @@ use engine::checkpoint::gguf::convert::Conversion;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::opened::Opened;
 use gateway::app::start;
-use gateway::backend;
-use gateway::clock::Clock;
 use serde_json::{Value, json};
+use serving::clock::Clock;
+use serving::load;
 use store::{DEFAULT_TENANT, Store};
 
 use crate::common::client::Client;
@@ -26,8 +26,10 @@ async fn a_checkpoint_is_measured_once_and_serves_rows() {
     config.engine.kv_bytes = base::Bytes(4 << 20);
     let store = Store::open("sqlite::memory:").await.unwrap();
     let clock = Clock::start();
-    let first = backend::ready(backend::load(&config).unwrap(), &config, &store, clock).await.unwrap();
-    let second = backend::ready(backend::load(&config).unwrap(), &config, &store, clock).await.unwrap();
+    let first =
+        load::ready(load::load(config.backend()).unwrap(), config.backend(), &store, clock).await.unwrap();
+    let second =
+        load::ready(load::load(config.backend()).unwrap(), config.backend(), &store, clock).await.unwrap();
     assert_eq!(first.cost, second.cost, "the second start takes what the first has measured");
     let key = key_of(&store, DEFAULT_TENANT).await;
     let running = start(config, first, store).await.unwrap();
@@ -58,8 +60,8 @@ async fn a_model_on_two_ranks_serves_the_answers_of_one() {
         config.engine.threads = Some(2);
         config.engine.kv_bytes = base::Bytes(4 << 20);
         let store = Store::open("sqlite::memory:").await.unwrap();
-        let engine = backend::load(&config).unwrap();
-        let backend = backend::ready(engine, &config, &store, Clock::start()).await.unwrap();
+        let engine = load::load(config.backend()).unwrap();
+        let backend = load::ready(engine, config.backend(), &store, Clock::start()).await.unwrap();
         let key = key_of(&store, DEFAULT_TENANT).await;
         let running = start(config, backend, store).await.unwrap();
         let client = Client { address: running.address, key: Some(key) };
@@ -103,7 +105,8 @@ async fn answers(path: &Path) -> (Vec<String>, String) {
     config.model.dir = Some(path.to_owned());
     config.engine.threads = Some(1);
     let store = Store::open("sqlite::memory:").await.unwrap();
-    let backend = backend::ready(backend::load(&config).unwrap(), &config, &store, Clock::start()).await;
+    let backend =
+        load::ready(load::load(config.backend()).unwrap(), config.backend(), &store, Clock::start()).await;
     let key = key_of(&store, DEFAULT_TENANT).await;
     let running = start(config, backend.unwrap(), store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };
@@ -140,7 +143,7 @@ fn a_file_that_cannot_be_served_is_refused_by_its_key() {
     let file = folder.path().join("broken.gguf");
     let mut config = config();
     config.model.dir = Some(file.clone());
-    let error = || backend::load(&config).err().unwrap().to_string();
+    let error = || load::load(config.backend()).err().unwrap().to_string();
     assert!(error().starts_with("cannot read ") && error().contains("broken.gguf"), "{}", error());
     std::fs::write(&file, b"GGUF\x03\0\0\0").unwrap();
     assert_eq!(error(), "broken.gguf: field `tensor_count`: needs 8 bytes, 0 are left: truncated");

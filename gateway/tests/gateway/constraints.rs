@@ -1,12 +1,13 @@
 //! Constrained outputs over the built-in demo model and the real engine: every dialect, early end, refusals.
 
 use base::{Bytes, Millis, Nanos};
-use gateway::app::{Backend, Running, start};
-use gateway::backend;
-use gateway::clock::Clock;
+use gateway::app::{Running, start};
 use gateway::config::{Config, LimitsConfig};
 use scheduler::CostModel;
 use serde_json::{Value, json};
+use serving::clock::Clock;
+use serving::load;
+use serving::load::LoadedModel;
 use store::{DEFAULT_TENANT, Store, UnixMillis};
 
 use crate::common::client::Client;
@@ -22,23 +23,26 @@ async fn serve_limited(limits: LimitsConfig) -> (Running, Client) {
     let mut config = Config { limits, ..config() };
     config.engine.threads = Some(1);
     config.engine.kv_bytes = Bytes(8 << 20);
-    let engine = backend::load(&config).unwrap();
-    let model = backend::model_of(&engine, &config, Clock::start());
+    let engine = load::load(config.backend()).unwrap();
+    let model = load::model_of(&engine, config.backend(), Clock::start());
     let cost =
         CostModel { decode_base: Nanos(1_000_000), prefill_base: Nanos(1_000_000), ..CostModel::default() };
     let store = Store::open("sqlite::memory:").await.unwrap();
     let key = key_of(&store, DEFAULT_TENANT).await;
-    let running =
-        start(config, Backend { executor: Some(Box::new(engine.executor)), fresh: None, model, cost }, store)
-            .await
-            .unwrap();
+    let running = start(
+        config,
+        LoadedModel { executor: Some(Box::new(engine.executor)), fresh: None, model, cost },
+        store,
+    )
+    .await
+    .unwrap();
     let client = Client { address: running.address, key: Some(key) };
     (running, client)
 }
 
 /// How many steps of this kind have run.
 fn steps(running: &Running, kind: &str) -> u64 {
-    let text = running.app.shared.metrics.render();
+    let text = running.app.runtime.shared.metrics.render();
     let name = format!("relserve_steps_total{{kind=\"{kind}\"}} ");
     text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)
 }
@@ -103,7 +107,7 @@ async fn a_tenant_compiles_for_no_longer_than_it_may_and_keeps_no_other_waiting(
     let cell = json!({"function": "classify", "args": ["Bright.", ["A", "B"]]});
     assert_eq!(client.post("/v1/cells", &json!({ "calls": [cell] })).await.status, 429);
     posted(&client, "/v1/relqueries", reviews(json!({"choice": ["positive", "negative"]}))).await;
-    let store = &running.app.store;
+    let store = &running.app.runtime.store;
     let tenant = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
     let other = client.with_key(&key_of(store, tenant).await);
     posted(&other, "/v1/relqueries", another).await;

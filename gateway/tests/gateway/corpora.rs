@@ -66,8 +66,14 @@ async fn what_is_put_in_is_found_also_by_the_next_server() {
     assert!(["the boat of the river.", "fish water boat"].contains(&hit["text"].as_str().unwrap()), "{hit}");
     assert!(hit["score"].as_f64().unwrap() > first["data"][3]["score"].as_f64().unwrap());
     assert_eq!(search(&server, "loan of the bank", 1).await.0, ["law"]);
-    let texts =
-        gateway::corpora::retrieve(&server.running.app, store::DEFAULT_TENANT, "c", "boat of fish", 4).await;
+    let texts = gateway::services::corpora::retrieve(
+        &server.running.app,
+        store::DEFAULT_TENANT,
+        "c",
+        "boat of fish",
+        4,
+    )
+    .await;
     let wanted: Vec<_> =
         first["data"].as_array().unwrap().iter().map(|hit| hit["text"].as_str().unwrap()).collect();
     assert_eq!(texts.unwrap().iter().map(|text| &**text).collect::<Vec<_>>(), wanted);
@@ -249,7 +255,8 @@ async fn vectors_of_another_model_are_not_compared() {
 async fn a_damaged_embedding_model_stops_the_start_and_its_file_is_named() {
     let (folder, config) = retrieving();
     std::fs::write(folder.path().join("config.json"), "{}").unwrap();
-    let error = gateway::corpora::Corpora::open(&config.retrieval).err().unwrap().to_string();
+    let error =
+        gateway::services::corpora::loaded::Corpora::open(&config.retrieval).err().unwrap().to_string();
     assert!(error.contains("config.json") && error.contains("model_type"), "{error}");
 }
 

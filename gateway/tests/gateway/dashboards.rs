@@ -13,7 +13,7 @@ fn folder() -> PathBuf {
 
 /// A server that has answered a column, twice for the cache, and some calls.
 async fn worked() -> Server {
-    let server = serve_with(config(), gateway::model::Model { has_chat: true, ..model() }).await;
+    let server = serve_with(config(), serving::model::Model { has_chat: true, ..model() }).await;
     let rows: Vec<_> = (0..8).map(|row| json!([format!("several words, the last is w{row}")])).collect();
     for _ in 0..2 {
         let reply = server.relquery(json!({"template": "Say {w}", "rows": rows, "max_tokens": 3})).await;
@@ -85,7 +85,7 @@ async fn its_times_and_counts_say_what_ran() {
 async fn every_metric_of_every_panel_and_rule_is_served() {
     let server = worked().await;
     // Only a gateway with executors has their series; they are the same whoever asks for them.
-    let executor = server.running.app.shared.metrics.executor("a");
+    let executor = server.running.app.runtime.shared.metrics.executor("a");
     executor.try_seconds.record(1.0);
     let served: BTreeSet<String> = series(&server).await.into_iter().map(|(name, _)| name).collect();
     let files = ["gateway", "tenants", "scheduler", "engine", "fleet"];

@@ -52,7 +52,7 @@ async fn a_client_gone_while_queued_leaves_nothing_behind() {
     let first = server.client.begin("/v1/relqueries", &json!({"template": "Say {w}", "rows": [["x"]]})).await;
     server.until("a step waits", |server| server.gate.passed() == 1).await;
     let queued = server.client.begin("/v1/relqueries", &long(true)).await;
-    server.until("both are there", |server| server.running.app.registry.running().len() == 2).await;
+    server.until("both are there", |server| server.running.app.runtime.registry.running().len() == 2).await;
     drop(queued);
     server.until("it is noticed", |server| server.metric("relserve_disconnects_total") == 1.0).await;
     server.gate.release();

@@ -4,8 +4,9 @@
 use base::Millis;
 use engine::checkpoint::Synthetic;
 use engine::checkpoint::config::Family;
-use gateway::config::{Config, Dialect, ExecutorConfig, ExecutorKind, Secret};
+use gateway::config::Config;
 use serde_json::{Value, json};
+use serving::config::{Dialect, ExecutorConfig, ExecutorKind, Secret};
 use store::Store;
 
 use crate::common::checkpoint::serve_checkpoint;
@@ -36,7 +37,7 @@ fn executors(replicas: &[&Server]) -> Vec<ExecutorConfig> {
 
 async fn until_up(server: &Server, count: usize) {
     let is_up = |server: &Server| {
-        server.running.app.view().executors.iter().filter(|executor| executor.is_up).count() == count
+        server.running.app.runtime.view().executors.iter().filter(|executor| executor.is_up).count() == count
     };
     server.until("the executors are up", is_up).await;
 }
@@ -211,7 +212,9 @@ async fn an_operator_takes_a_server_out_of_service_and_back() {
     assert_eq!(operator.post("/v1/executors/7/drain", &json!({})).await.status, 404);
     assert_eq!(operator.get("/v1/executors/0/drain").await.status, 405);
     assert_eq!(operator.post("/v1/executors/0/drain", &json!({})).await.status, 200);
-    server.until("it drains", |server| server.running.app.view().executors[0].state == "draining").await;
+    server
+        .until("it drains", |server| server.running.app.runtime.view().executors[0].state == "draining")
+        .await;
     assert_eq!(server.relquery(table(12)).await.json()["status"], "completed");
     assert!(a.state().asked.is_empty());
     assert_eq!(operator.post("/v1/executors/0/resume", &json!({})).await.status, 200);
@@ -232,7 +235,9 @@ async fn a_server_that_asks_for_a_pause_gets_one_and_its_rows_wait() {
     a.next([Act::Reply(429, "Retry-After: 1\r\n", "busy")]);
     let (client, body) = (server.client.clone(), table(1));
     let asking = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
-    server.until("it is left alone", |server| server.running.app.view().executors[0].state == "paused").await;
+    server
+        .until("it is left alone", |server| server.running.app.runtime.view().executors[0].state == "paused")
+        .await;
     assert_eq!(asking.await.unwrap()["status"], "completed", "a pause is no try");
     assert_eq!(a.state().asked.len(), 2);
 }

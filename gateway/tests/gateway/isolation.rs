@@ -30,16 +30,16 @@ async fn come_soon(policy: Policy) -> (bool, Server) {
     let column = theirs.begin("/v1/cells", &calls(ROWS, "c")).await;
     server.until("a step of the column waits", |server| server.gate.passed() == 1).await;
     step(&server, 3).await;
-    let before = server.running.app.shared.intake.unfinished();
+    let before = server.running.app.runtime.shared.intake.unfinished();
     let mut few = server.client.begin("/v1/cells", &calls(5, "f")).await;
-    let all_in = |server: &Server| server.running.app.shared.intake.unfinished() == before + 5;
+    let all_in = |server: &Server| server.running.app.runtime.shared.intake.unfinished() == before + 5;
     server.until("the cells are in", all_in).await;
     step(&server, STEPS).await;
-    let is_done = server.running.app.registry.running().len() == 1;
+    let is_done = server.running.app.runtime.registry.running().len() == 1;
     if is_done {
         let said = read_until(&mut few, "event: done").await;
         assert!(said.contains("\"f4\""), "{said}");
-        assert!(server.running.app.shared.intake.unfinished() > 0, "the column goes on");
+        assert!(server.running.app.runtime.shared.intake.unfinished() > 0, "the column goes on");
     }
     server.gate.release();
     let reply = finish(column).await;

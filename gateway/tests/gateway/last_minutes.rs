@@ -21,7 +21,7 @@ async fn run(server: &Server, rows: usize) {
 }
 
 async fn until_remembered(server: &Server, count: usize) {
-    let live = server.running.app.shared.live.clone();
+    let live = server.running.app.runtime.shared.live.clone();
     server.until("it is remembered", |_| live.records(base::Time(0)).len() == count).await;
 }
 
@@ -100,7 +100,7 @@ async fn one_replay_runs_at_a_time_and_none_for_longer_than_it_may() {
     until_remembered(&server, 6).await;
     let late = server.client.post(WHAT_IF, &json!({"policy": "all"})).await;
     assert_eq!((late.status, late.json()["error"]["code"].as_str()), (504, Some("deadline_exceeded")));
-    let turn = server.running.app.shared.live.begin_replay().unwrap();
+    let turn = server.running.app.runtime.shared.live.begin_replay().unwrap();
     let busy = server.client.post(WHAT_IF, &json!({"policy": "fcfs"})).await;
     assert_eq!((busy.status, busy.json()["error"]["code"].as_str()), (429, Some("busy")));
     drop(turn);

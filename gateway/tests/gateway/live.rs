@@ -74,7 +74,7 @@ async fn the_queue_shows_places_priorities_and_why_they_changed() {
     let _first = server.client.begin("/v1/relqueries", &table(3)).await;
     server.until("a step waits", |server| server.gate.passed() == 1).await;
     let _second = server.client.begin("/v1/relqueries", &table(9)).await;
-    let both = |server: &Server| server.running.app.shared.intake.unfinished() == 12;
+    let both = |server: &Server| server.running.app.runtime.shared.intake.unfinished() == 12;
     server.until("both are there", both).await;
     for step in 1..=12_u64 {
         server.gate.allow(1);
@@ -192,7 +192,7 @@ async fn a_tenant_that_takes_all_its_seats_keeps_neither_others_nor_operators_fr
     let operator = Watcher::open(&operators).await;
     refused(&operators, "live.operator_readers_max").await;
     mine.pop();
-    server.until("a seat is free", |server| server.running.app.shared.live.readers() == 3).await;
+    server.until("a seat is free", |server| server.running.app.runtime.shared.live.readers() == 3).await;
     mine.push(Watcher::open(&server.client).await);
     drop((mine, other, operator));
 }
@@ -209,7 +209,7 @@ async fn rows_of_a_relquery_that_was_called_off_are_not_told_as_ended() {
     let stream = server.client.begin("/v1/relqueries", &body).await;
     server.until("a step waits", |server| server.gate.passed() == 1).await;
     // A step that waits at the gate comes after all that the one before it ended.
-    while server.running.app.shared.intake.unfinished() > 4 {
+    while server.running.app.runtime.shared.intake.unfinished() > 4 {
         let before = server.gate.passed();
         server.gate.allow(1);
         server.until("the next step waits", |server| server.gate.passed() > before).await;
@@ -238,7 +238,7 @@ async fn the_end_of_the_server_is_the_end_of_the_stream() {
     let server = serve().await;
     let mut reader = Watcher::open(&server.client).await;
     server.relquery(table(2)).await;
-    let live = server.running.app.shared.live.clone();
+    let live = server.running.app.runtime.shared.live.clone();
     let ((), ()) = tokio::join!(reader.finish(), server.running.drain(std::future::pending()));
     assert_eq!(reader.all("end"), [json!({"reason": "shutting_down"})]);
     assert_eq!(live.readers(), 0);
@@ -258,7 +258,8 @@ async fn nothing_is_told_of_steps_while_nobody_looks() {
 async fn of_a_fleet_the_queue_and_the_executors_are_shown() {
     let replica = Replica::start().await;
     let server = serve_fleet(fleet(vec![replica.executor()])).await;
-    let is_up = |server: &Server| server.running.app.view().executors.iter().any(|executor| executor.is_up);
+    let is_up =
+        |server: &Server| server.running.app.runtime.view().executors.iter().any(|executor| executor.is_up);
     server.until("the executor is up", is_up).await;
     let mut reader = Watcher::open(&server.client).await;
     assert_eq!(reader.all("hello")[0]["plant"], "fleet");

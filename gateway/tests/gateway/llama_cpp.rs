@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use engine::checkpoint::Synthetic;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::ggml::BlockFormat;
-use gateway::config::Dialect;
 use serde_json::{Value, json};
+use serving::config::Dialect;
 
 use crate::common::client::Client;
 use crate::common::replica::{executor, fleet};
@@ -91,7 +91,9 @@ async fn llama_cpps_server_answers_rows_as_it_answers_when_it_is_asked_directly(
     config.executors[0].health_ms = base::Millis(200);
     let server = serve_fleet(config).await;
     server
-        .until("it is up", |server| server.running.app.view().executors.first().is_some_and(|one| one.is_up))
+        .until("it is up", |server| {
+            server.running.app.runtime.view().executors.first().is_some_and(|one| one.is_up)
+        })
         .await;
 
     let words = ["red", "a longer text, with <|im_end|> in it", "green"];

@@ -29,8 +29,8 @@ async fn health_is_progress_and_not_presence() {
         server.client.begin("/v1/relqueries", &json!({"template": "Say {w}", "rows": [["x"]]})).await;
     server.until("a step waits", |server| server.gate.passed() == 1).await;
     let app = server.running.app.clone();
-    let since = app.shared.clock.now();
-    server.until("time passes", |_| app.shared.clock.now().since(since) > Nanos(2_000_000)).await;
+    let since = app.runtime.shared.clock.now();
+    server.until("time passes", |_| app.runtime.shared.clock.now().since(since) > Nanos(2_000_000)).await;
     let reply = server.client.get("/healthz").await;
     assert_eq!((reply.status, reply.json()["status"].as_str()), (503, Some("stuck")));
     server.gate.release();
@@ -126,20 +126,4 @@ async fn head_gets_the_head_of_what_get_gets() {
         assert_eq!((reply.status, reply.body.as_str()), (whole.status, ""), "{path}");
         assert_eq!(reply.header("content-type"), whole.header("content-type"), "{path}");
     }
-}
-
-#[test]
-fn a_first_start_that_cannot_listen_makes_no_key_that_nobody_sees() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let folder = tempfile::tempdir().unwrap();
-    let relserve = |arguments: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_relserve"));
-        command.arg("--data-dir").arg(folder.path()).args(arguments).output().unwrap()
-    };
-    let start = relserve(&["serve", "--listen", &address]);
-    assert!(!start.status.success());
-    assert!(String::from_utf8_lossy(&start.stderr).contains(&address), "the address is named");
-    let list = relserve(&["key", "list"]);
-    assert!(list.status.success() && list.stdout.is_empty(), "{list:?}");
 }

@@ -16,7 +16,7 @@ async fn a_full_queue_is_a_429_that_says_when_and_recovers() {
     let rows = |count: usize| (0..count).map(|i| json!([format!("{count}-{i}")])).collect::<Vec<_>>();
     let admitted =
         server.client.begin("/v1/relqueries", &json!({"template": "Say {w}", "rows": rows(4)})).await;
-    server.until("it is in", |server| server.running.app.shared.intake.unfinished() == 4).await;
+    server.until("it is in", |server| server.running.app.runtime.shared.intake.unfinished() == 4).await;
     let refused = server.relquery(json!({"template": "Say {w}", "rows": rows(1)})).await;
     assert_eq!(refused.status, 429);
     assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);

@@ -1,12 +1,12 @@
 //! Modules that are pinned: what keeps them, and what they give way to.
 
 use base::{Generation, Section, Sees, ServiceClass, Span, SpanKind, TokenCount, TokenId, WorkItem};
-use gateway::auth::{Caller, Member};
-use gateway::board::Kind;
-use gateway::intake::{JobRow, Part};
-use gateway::pins::Pin;
-use gateway::service::{self, Prepared, Resumed};
 use serde_json::{Value, json};
+use serving::board::Kind;
+use serving::caller::{Caller, Member};
+use serving::intake::{JobRow, Part};
+use serving::pins::Pin;
+use serving::submit::{self, Prepared, Resumed};
 use store::{DEFAULT_TENANT, Store};
 
 use crate::common::checkpoint::{prompt_tokens, serve_checkpoint};
@@ -23,7 +23,7 @@ async fn tight(store: Store) -> Server {
     config.engine.kv_bytes = base::Bytes(128 * 16 * 384);
     config.limits.tenant_pinned_tokens_max = 300;
     let server = serve_checkpoint(config, &llama(), store).await;
-    assert_eq!(server.running.app.model.kv_blocks, 128);
+    assert_eq!(server.running.app.runtime.model.kv_blocks, 128);
     server
 }
 
@@ -49,7 +49,7 @@ async fn is_held(server: &Server, name: &str) -> Value {
 
 /// Waits until so many blocks are pinned.
 async fn until_pinned(server: &Server, blocks: u32) {
-    let pinned = |server: &Server| server.running.app.view().stats.kv_pinned_blocks == blocks;
+    let pinned = |server: &Server| server.running.app.runtime.view().stats.kv_pinned_blocks == blocks;
     server.until(&format!("{blocks} blocks are pinned"), pinned).await;
 }
 
@@ -110,7 +110,9 @@ async fn a_pin_gives_way_to_a_row_that_could_not_run_otherwise_and_is_filled_aga
     until_pinned(&server, 0).await;
     assert_eq!(is_held(&server, "pinned").await, json!(false));
     complete(&server.client, r#"<prompt schema="pinned"><doc/>So?</prompt>"#).await;
-    server.until("it is held again", |server| server.running.app.view().stats.kv_pinned_blocks > 0).await;
+    server
+        .until("it is held again", |server| server.running.app.runtime.view().stats.kv_pinned_blocks > 0)
+        .await;
 }
 
 #[actix_web::test]
@@ -154,7 +156,9 @@ async fn a_pin_that_finds_no_room_is_not_filled_with_every_prompt() {
     // Forty blocks each, and sixty-four for all: the older gives way, and has no room beside the younger.
     pin(&server.client, &schema("b")).await;
     let relqueries = || server.metric("relserve_relqueries_total{status=\"completed\"}");
-    server.until("the older gave way", |server| server.running.app.view().stats.kv_pinned_blocks == 40).await;
+    server
+        .until("the older gave way", |server| server.running.app.runtime.view().stats.kv_pinned_blocks == 40)
+        .await;
     let before = relqueries();
     complete(&server.client, "<prompt schema=\"a\">So?</prompt>").await;
     server.until("it was tried", |_| relqueries() == before + 2.0).await;
@@ -169,7 +173,7 @@ async fn a_pin_that_finds_no_room_is_not_filled_with_every_prompt() {
 async fn a_pin_that_was_let_go_before_its_rows_came_holds_nothing() {
     let server = tight(Store::open("sqlite::memory:").await.unwrap()).await;
     let app = &server.running.app;
-    let pin = Pin::new(&app.shared);
+    let pin = Pin::new(&app.runtime.shared);
     let filling = pin.fill().unwrap();
     drop(pin);
     let unit = Sees::Unit { first: 0, origin: 0, is_placeholder: false };
@@ -192,8 +196,8 @@ async fn a_pin_that_was_let_go_before_its_rows_came_holds_nothing() {
         pin: Some(filling),
         parts: vec![Part { open: None, rows: vec![JobRow { targets: vec![0], item, key: None }] }],
     };
-    let caller = Caller::of(Member::usual(DEFAULT_TENANT), app.model.revision);
-    let claim = service::submit(app, caller, work, Resumed::default()).await.unwrap();
+    let caller = Caller::of(Member::usual(DEFAULT_TENANT), app.runtime.model.revision);
+    let claim = submit::submit(&app.runtime, caller, work, Resumed::default()).await.unwrap();
     claim.wait(None).await;
     drop(claim);
     server.until_free().await;

@@ -182,7 +182,7 @@ async fn two_prompts_at_once_read_one_copy_of_a_module_at_different_positions() 
         "the module was computed once"
     );
     server.until_free().await;
-    let stats = server.running.app.view().stats;
+    let stats = server.running.app.runtime.view().stats;
     // Blocks of sixteen: the module, and the text that stands before it once. What follows fills none.
     let lead = complete(&client, r#"<prompt schema="s">Well, read this: </prompt>"#).await;
     let blocks = tokens.div_ceil(16) + prompt_tokens(&lead)[0].div_ceil(16);

@@ -4,7 +4,8 @@ use base::Millis;
 use serde_json::json;
 use store::{Store, TicketState, UnixMillis};
 
-use crate::batches::{hasty, leave_half_done as leave_batch, lines, make, read, until, until_over, upload};
+use crate::batches::{hasty, leave_half_done as leave_batch};
+use crate::common::batch::{lines, make, read, until, until_over, upload};
 use crate::common::{config, model, serve_on};
 use crate::support;
 use crate::tickets::leave_half_done;
@@ -60,7 +61,9 @@ async fn on_postgres_a_batch_outlives_a_crash_of_the_database_and_a_change_of_ga
     until(&first.client, &id, |batch| batch["request_counts"]["completed"].as_u64() > Some(1)).await;
     postgres.crash();
     first.gate.release();
-    first.until("the rows in flight end", |server| server.running.app.shared.intake.unfinished() == 0).await;
+    first
+        .until("the rows in flight end", |server| server.running.app.runtime.shared.intake.unfinished() == 0)
+        .await;
     postgres.resume();
     let batch = until_over(&first.client, &id).await;
     assert_eq!(batch["status"], "completed", "{batch}");
@@ -99,10 +102,12 @@ async fn on_postgres_a_ticket_that_another_gateway_has_taken_is_not_ended_by_the
     let pool = sqlx::AnyPool::connect(&url).await.unwrap();
     sqlx::query("UPDATE tickets SET holder = 'another'").execute(&pool).await.unwrap();
     let app = first.running.app.clone();
-    let board = app.registry.running()[0].clone();
+    let board = app.runtime.registry.running()[0].clone();
     first.gate.release();
     first
-        .until("the first forgets it", |_| app.registry.get(store::DEFAULT_TENANT, board.id).is_none())
+        .until("the first forgets it", |_| {
+            app.runtime.registry.get(store::DEFAULT_TENANT, board.id).is_none()
+        })
         .await;
     let ticket = store.ticket(store::DEFAULT_TENANT, id, UnixMillis(1)).await.unwrap().unwrap();
     assert_eq!((ticket.state, ticket.rows.len()), (TicketState::Running, 0), "the other one ends it");
@@ -120,7 +125,7 @@ async fn on_postgres_a_ticket_keeps_rows_that_end_while_the_database_is_away() {
     let id = reply["ticket"].as_str().expect("a ticket for the rest");
     postgres.crash();
     first.gate.release();
-    first.until("the rows end", |server| server.running.app.shared.intake.unfinished() == 0).await;
+    first.until("the rows end", |server| server.running.app.runtime.shared.intake.unfinished() == 0).await;
     let reply = first.client.get("/v1/usage").await;
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.body);
     assert_eq!(reply.json()["error"]["code"], "database_unavailable");

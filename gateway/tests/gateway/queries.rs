@@ -251,10 +251,12 @@ async fn a_query_whose_client_leaves_or_whose_deadline_passes_gives_all_back() {
     server.gate.shut();
     let query = json!({ "query": judge(3), "stream": true });
     let stream = server.client.begin("/v1/query", &query).await;
-    server.until("its calls wait", |server| server.running.app.shared.intake.unfinished() == 3).await;
+    server.until("its calls wait", |server| server.running.app.runtime.shared.intake.unfinished() == 3).await;
     drop(stream);
     // The loop stands at the gate; it takes them out with its next step.
-    server.until("its calls are called off", |server| server.running.app.registry.running().is_empty()).await;
+    server
+        .until("its calls are called off", |server| server.running.app.runtime.registry.running().is_empty())
+        .await;
     let late = ask(&server, json!({"query": judge(2), "deadline_ms": 30})).await;
     assert_eq!(late.status, 504, "{}", late.body);
     assert_eq!(late.json()["usage"]["completion_tokens"], 0, "{}", late.body);

@@ -1,8 +1,8 @@
 //! Input that must be refused, or must not do harm: one test per case, on real sockets.
 
 use base::{Bytes, TokenCount};
-use gateway::model::Model;
 use serde_json::{Value, json};
+use serving::model::Model;
 
 use crate::common::client::read_until;
 use crate::common::{Server, config, model, serve, serve_with};
@@ -72,7 +72,7 @@ async fn a_body_that_is_no_json_object_is_refused_and_leaves_nothing_behind() {
         assert_eq!(reply.status, 415, "{path}: {}", reply.body);
         reply.error();
     }
-    assert!(server.running.app.registry.running().is_empty());
+    assert!(server.running.app.runtime.registry.running().is_empty());
     assert!(server.is_free());
 }
 

@@ -104,7 +104,9 @@ async fn identical_cells_in_flight_run_once() {
     let first = server.client.begin("/v1/relqueries", &body).await;
     server.until("a step waits", |server| server.gate.passed() == 1).await;
     let second = server.client.begin("/v1/relqueries", &body).await;
-    server.until("the second arrives", |server| server.running.app.registry.running().len() == 2).await;
+    server
+        .until("the second arrives", |server| server.running.app.runtime.registry.running().len() == 2)
+        .await;
     server.gate.release();
     let (first, second) = (finish(first).await.json(), finish(second).await.json());
     assert_eq!(texts(&first), texts(&second));
@@ -152,7 +154,7 @@ async fn a_relquery_is_found_by_its_id_and_called_off_once() {
     let body = json!({"template": "Say {w}", "rows": [["a"], ["b"]], "stream": true});
     let stream = server.client.begin("/v1/relqueries", &body).await;
     server.until("a step waits", |server| server.gate.passed() == 1).await;
-    let id = format!("rq-{}", server.running.app.registry.running()[0].id);
+    let id = format!("rq-{}", server.running.app.runtime.registry.running()[0].id);
     let path = format!("/v1/relqueries/{id}");
     let running = server.client.get(&path).await.json();
     assert_eq!(

@@ -64,7 +64,7 @@ async fn a_request_repeated_while_the_first_runs_joins_it() {
         server.until("a step waits", |server| server.gate.passed() == 1).await;
         let second = server.client.send(&request).await;
         joined(&server, 1.0).await;
-        assert_eq!(server.running.app.registry.running().len(), 1);
+        assert_eq!(server.running.app.runtime.registry.running().len(), 1);
         server.gate.release();
         let (first, second) = (finish(first).await, finish(second).await);
         if stream {
@@ -157,7 +157,7 @@ async fn work_ends_with_the_last_client_that_waits_and_a_repeat_begins_anew() {
     read_until(&mut second, "\r\n\r\n").await;
     joined(&server, 1.0).await;
     drop(first);
-    let board = server.running.app.registry.running()[0].clone();
+    let board = server.running.app.runtime.registry.running()[0].clone();
     // The step that follows shows the first client's leaving to the connection's thread.
     server.gate.allow(1);
     server.until("a step passes", |server| server.gate.passed() == 2).await;
@@ -199,7 +199,7 @@ async fn a_relquery_that_was_called_off_stays_called_off() {
     let request = keyed(&server.client, RELQUERIES, "k", &body(RELQUERIES));
     let first = server.client.send(&request).await;
     server.until("a step waits", |server| server.gate.passed() == 1).await;
-    let id = gateway::wire::relquery::public_id(&server.running.app.registry.running()[0]);
+    let id = gateway::wire::relquery::public_id(&server.running.app.runtime.registry.running()[0]);
     server.client.delete(&format!("{RELQUERIES}/{id}")).await;
     server.gate.release();
     let first = finish(first).await.json();

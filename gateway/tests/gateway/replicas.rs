@@ -23,7 +23,7 @@ async fn serve(replicas: &[&Replica]) -> Server {
 
 async fn until_up(server: &Server, count: usize) {
     let is_up = |server: &Server| {
-        server.running.app.view().executors.iter().filter(|executor| executor.is_up).count() == count
+        server.running.app.runtime.view().executors.iter().filter(|executor| executor.is_up).count() == count
     };
     server.until("the executors are up", is_up).await;
 }
@@ -162,7 +162,7 @@ async fn an_answer_that_its_constraint_does_not_allow_is_asked_for_again_and_the
     for _ in 0..2 {
         assert_eq!(server.relquery(body.clone()).await.json()["rows"][0]["text"], "w0", "another is asked");
     }
-    assert!(server.running.app.view().executors.iter().all(|one| one.is_up), "both servers work");
+    assert!(server.running.app.runtime.view().executors.iter().all(|one| one.is_up), "both servers work");
 }
 
 #[actix_web::test]
@@ -193,7 +193,9 @@ async fn a_server_that_dies_with_work_in_flight_loses_none_and_is_used_again_whe
     assert_answered(&reply, 40);
     assert_eq!(answered(&[&b]), expected(40), "the other one did it all");
     server
-        .until("it is seen to be gone", |server| server.running.app.view().executors[0].state == "down")
+        .until("it is seen to be gone", |server| {
+            server.running.app.runtime.view().executors[0].state == "down"
+        })
         .await;
     let a = Replica::restart(address).await;
     until_up(&server, 2).await;
@@ -209,7 +211,9 @@ async fn with_its_only_server_away_a_table_waits_and_goes_on() {
     let (client, body) = (server.client.clone(), table(6));
     let asking = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
     server
-        .until("it is seen to be gone", |server| server.running.app.view().executors[0].state == "down")
+        .until("it is seen to be gone", |server| {
+            server.running.app.runtime.view().executors[0].state == "down"
+        })
         .await;
     assert_eq!(server.client.get("/readyz").await.status, 503);
     assert_eq!(server.client.get("/healthz").await.status, 200, "the gateway itself works");
@@ -224,7 +228,7 @@ async fn a_server_of_another_model_gets_nothing_and_says_why() {
     a.state().model = "other".into();
     let server = serve_fleet(fleet(vec![a.executor(), b.executor()])).await;
     until_up(&server, 1).await;
-    let told = |server: &Server| server.running.app.view().executors[0].last_error.is_some();
+    let told = |server: &Server| server.running.app.runtime.view().executors[0].last_error.is_some();
     server.until("it was looked at", told).await;
     assert_answered(&server.relquery(table(6)).await.json(), 6);
     assert!(a.state().asked.is_empty());

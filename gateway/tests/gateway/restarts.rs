@@ -5,12 +5,14 @@ use std::sync::Arc;
 use base::{Bytes, Executor, Millis};
 use engine::checkpoint::config::Family;
 use engine::checkpoint::{Dtype, Synthetic};
-use gateway::app::{Backend, start};
-use gateway::backend;
-use gateway::clock::Clock;
-use gateway::config::{Config, ExecutorConfig, ExecutorKind};
+use gateway::app::start;
+use gateway::config::Config;
 use scheduler::CostModel;
 use serde_json::{Value, json};
+use serving::clock::Clock;
+use serving::config::{ExecutorConfig, ExecutorKind};
+use serving::load;
+use serving::load::LoadedModel;
 use store::{DEFAULT_TENANT, Store};
 
 use crate::common::client::{Client, finish};
@@ -34,11 +36,11 @@ async fn serve_faulty(config: Config, script: &Arc<Script>) -> Server {
     let inner = move || Box::new(Double::new(Arc::clone(&behind), block_tokens)) as Box<dyn Executor>;
     let executor = Some(script.executor(inner()));
     let fresh = Some(script.maker(move || Ok(inner())));
-    let backend = Backend { executor, fresh, model, cost: CostModel::default() };
+    let backend = LoadedModel { executor, fresh, model, cost: CostModel::default() };
     serve_backend(config, backend, gate).await
 }
 
-async fn serve_backend(config: Config, backend: Backend, gate: Arc<Gate>) -> Server {
+async fn serve_backend(config: Config, backend: LoadedModel, gate: Arc<Gate>) -> Server {
     let store = Store::open("sqlite::memory:").await.unwrap();
     let key = key_of(&store, DEFAULT_TENANT).await;
     let running = start(config, backend, store).await.unwrap();
@@ -73,7 +75,7 @@ async fn health(server: &Server) -> (u16, String) {
 }
 
 fn is_restarting(server: &Server) -> bool {
-    server.running.app.shared.pulse.is_resting()
+    server.running.app.runtime.shared.pulse.is_resting()
 }
 
 #[actix_web::test]
@@ -164,7 +166,7 @@ async fn while_one_is_made_the_server_answers_and_takes_work_within_its_bounds()
     assert_eq!(server.client.get("/v1/scheduler").await.status, 200);
     let small = json!({"template": "Say {w}", "rows": [["one"], ["two"]], "cache": false});
     let second = server.client.begin("/v1/relqueries", &small).await;
-    server.until("it is queued", |server| server.running.app.shared.intake.unfinished() == 14).await;
+    server.until("it is queued", |server| server.running.app.runtime.shared.intake.unfinished() == 14).await;
     let third = server.relquery(table("other")).await;
     assert_eq!((third.status, third.json()["error"]["code"].as_str()), (429, Some("queue_full")));
     script.release();
@@ -224,7 +226,7 @@ async fn work_is_called_off_and_the_server_ends_while_no_executor_is_there() {
     server.until_free().await;
     let body = json!({"template": "Say {w}", "rows": [["x"]], "cache": false});
     let second = server.client.begin("/v1/relqueries", &body).await;
-    server.until("it is queued", |server| server.running.app.shared.intake.unfinished() == 1).await;
+    server.until("it is queued", |server| server.running.app.runtime.shared.intake.unfinished() == 1).await;
     let (reply, ()) = tokio::join!(finish(second), server.running.drain(std::future::pending()));
     assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (503, Some("shutting_down")));
     script.release();
@@ -241,12 +243,12 @@ fn small() -> Config {
 
 /// The configured checkpoint, its first executor lost by a script and the next made as the server makes them.
 async fn serve_real(config: Config, script: &Arc<Script>) -> Server {
-    let engine = backend::load(&config).unwrap();
-    let model = backend::model_of(&engine, &config, Clock::start());
+    let engine = load::load(config.backend()).unwrap();
+    let model = load::model_of(&engine, config.backend(), Clock::start());
     let executor = Some(script.executor(Box::new(engine.executor)));
-    let maker = backend::maker(&config, &model);
+    let maker = load::maker(config.backend(), &model);
     let fresh = Some(script.maker(move || maker()));
-    let backend = Backend { executor, fresh, model, cost: CostModel::default() };
+    let backend = LoadedModel { executor, fresh, model, cost: CostModel::default() };
     serve_backend(config, backend, Arc::new(Gate::open())).await
 }
 
@@ -284,17 +286,17 @@ fn a_checkpoint_that_is_not_the_one_that_was_served_takes_nothing_over() {
     let folder = tempfile::tempdir().unwrap();
     Synthetic::tiny(Family::Qwen2, 3).write(folder.path()).unwrap();
     config.model.dir = Some(folder.path().to_owned());
-    let engine = backend::load(&config).unwrap();
-    let model = backend::model_of(&engine, &config, Clock::start());
-    let maker = backend::maker(&config, &model);
+    let engine = load::load(config.backend()).unwrap();
+    let model = load::model_of(&engine, config.backend(), Clock::start());
+    let maker = load::maker(config.backend(), &model);
     assert!(maker().is_ok());
     Synthetic::tiny(Family::Qwen2, 4).write(folder.path()).unwrap();
     let refused = maker().err().unwrap_or_default();
     assert!(refused.contains("are not those the server started with"), "{refused}");
-    let larger = gateway::model::Model { kv_blocks: model.kv_blocks + 1, revision: 0, ..model };
+    let larger = serving::model::Model { kv_blocks: model.kv_blocks + 1, revision: 0, ..model };
     let mut other = config.clone();
     other.model.dir = None;
-    assert!(backend::maker(&other, &larger)().is_err());
+    assert!(load::maker(other.backend(), &larger)().is_err());
 }
 
 #[actix_web::test]
@@ -309,7 +311,7 @@ async fn in_a_fleet_the_local_engine_keeps_its_rows_and_gets_no_others_until_it_
     let body = json!({"template": "Tell of {w}", "rows": [["x"], ["y"]], "max_tokens": 8, "ignore_eos": true, "cache": false});
     let asked = server.client.begin("/v1/relqueries", &body).await;
     let state = |server: &Server, state: &str| {
-        server.running.app.view().executors.iter().any(|executor| executor.state == state)
+        server.running.app.runtime.view().executors.iter().any(|executor| executor.state == state)
     };
     server.until("it gets nothing", |server| state(server, "paused")).await;
     let shown = server.client.get("/v1/executors").await.json();

@@ -16,7 +16,7 @@ async fn a_drain_refuses_new_work_and_finishes_what_runs() {
     let (gate, client, app) = (server.gate.clone(), server.client.clone(), server.running.app.clone());
     let watch = async {
         let mut looks = tokio::time::interval(std::time::Duration::from_millis(1));
-        while !app.is_draining() {
+        while !app.runtime.is_draining() {
             looks.tick().await;
         }
         assert_eq!(client.get("/readyz").await.status, 503);
@@ -41,7 +41,7 @@ async fn after_the_drain_streams_end_with_an_error_and_never_a_done() {
         |stream| json!({"template": "Say {w}", "rows": [["a"], ["b"]], "cache": false, "stream": stream});
     let stream = server.client.begin("/v1/relqueries", &body(true)).await;
     let plain = server.client.begin("/v1/relqueries", &body(false)).await;
-    server.until("both are there", |server| server.running.app.registry.running().len() == 2).await;
+    server.until("both are there", |server| server.running.app.runtime.registry.running().len() == 2).await;
     let gate = server.gate.clone();
     let clients = async {
         let replies = (finish(stream).await, finish(plain).await);

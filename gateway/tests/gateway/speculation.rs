@@ -2,11 +2,12 @@
 
 use base::Bytes;
 use engine::checkpoint::Dtype;
-use gateway::app::{Backend, Running, start};
-use gateway::backend;
-use gateway::clock::Clock;
+use gateway::app::{Running, start};
 use scheduler::{CostModel, Speculation};
 use serde_json::{Value, json};
+use serving::clock::Clock;
+use serving::load;
+use serving::load::LoadedModel;
 use store::{DEFAULT_TENANT, Store};
 
 use crate::common::client::Client;
@@ -22,19 +23,23 @@ async fn serve_demo(speculation: Speculation) -> (Running, Client) {
     config.scheduler.sequences_max = 3;
     config.scheduler.refit = false;
     config.scheduler.speculation = speculation;
-    let engine = backend::load(&config).unwrap();
-    let model = backend::model_of(&engine, &config, Clock::start());
+    let engine = load::load(config.backend()).unwrap();
+    let model = load::model_of(&engine, config.backend(), Clock::start());
     let store = Store::open("sqlite::memory:").await.unwrap();
     let key = key_of(&store, DEFAULT_TENANT).await;
-    let backend =
-        Backend { executor: Some(Box::new(engine.executor)), fresh: None, model, cost: CostModel::default() };
+    let backend = LoadedModel {
+        executor: Some(Box::new(engine.executor)),
+        fresh: None,
+        model,
+        cost: CostModel::default(),
+    };
     let running = start(config, backend, store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };
     (running, client)
 }
 
 fn counter(running: &Running, name: &str) -> u64 {
-    let text = running.app.shared.metrics.render();
+    let text = running.app.runtime.shared.metrics.render();
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0)
 }
 

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use base::Millis;
-use gateway::model::Model;
 use scheduler::SchedulerConfig;
 use serde_json::{Value, json};
+use serving::model::Model;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
@@ -36,9 +36,11 @@ const WAYS: [(&str, bool); 4] =
 
 /// Closes a connection; returns once the server has called its work off.
 async fn leave(server: &Server, connection: TcpStream) {
-    let running = server.running.app.registry.running().len();
+    let running = server.running.app.runtime.registry.running().len();
     drop(connection);
-    server.until("the work is called off", |s| s.running.app.registry.running().len() < running).await;
+    server
+        .until("the work is called off", |s| s.running.app.runtime.registry.running().len() < running)
+        .await;
 }
 
 /// Lets two more steps pass and no third; nothing may be held after them.
@@ -69,7 +71,7 @@ async fn a_client_that_leaves_in_the_queue_costs_nothing() {
         let first = server.client.begin(COMPLETIONS, &json!({"prompt": "Say yes", "temperature": 0})).await;
         server.until("the first is at the gate", |s| s.gate.passed() == 1).await;
         let second = server.client.begin(path, &endless(path, stream, 500)).await;
-        server.until("the second is queued", |s| s.running.app.registry.running().len() == 2).await;
+        server.until("the second is queued", |s| s.running.app.runtime.registry.running().len() == 2).await;
         leave(&server, second).await;
         server.gate.release();
         assert_eq!(finish(first).await.json()["choices"][0]["text"], "yes");
@@ -132,7 +134,7 @@ async fn a_client_that_reads_late_gets_every_row_once_and_holds_nobody_up() {
     let rows: Vec<_> = (0..3_000).map(|row| json!([format!("w{row}")])).collect();
     let body = json!({"template": "{word}", "rows": rows, "stream": true, "max_tokens": 8});
     let late = server.client.begin(RELQUERIES, &body).await;
-    server.until("it is taken", |s| !s.running.app.registry.running().is_empty()).await;
+    server.until("it is taken", |s| !s.running.app.runtime.registry.running().is_empty()).await;
     // Nobody reads, yet the work ends and others are served.
     let other = server.client.post(COMPLETIONS, &json!({"prompt": "Say yes", "temperature": 0})).await;
     assert_eq!(other.json()["choices"][0]["text"], "yes");
@@ -155,7 +157,7 @@ async fn a_client_that_never_reads_is_given_up() {
     server.gate.shut();
     let mut silent = server.client.begin(RELQUERIES, &body).await;
     server.until("it is taken", |s| s.gate.passed() == 1).await;
-    let board = server.running.app.registry.running().remove(0);
+    let board = server.running.app.runtime.registry.running().remove(0);
     server.gate.release();
     server.until("its one row ran", Server::is_free).await;
     // The registry and this test hold the board; the stream holds it no more.
@@ -179,7 +181,7 @@ async fn calling_off_twice_or_what_never_was_is_harmless() {
     let stream = server.client.begin(RELQUERIES, &endless(RELQUERIES, true, 500)).await;
     server.gate.allow(3);
     server.until("a decode is at the gate", |s| s.gate.passed() == 4).await;
-    let id = server.running.app.registry.running()[0].id;
+    let id = server.running.app.runtime.registry.running()[0].id;
     let path = format!("{RELQUERIES}/rq-{id}");
     let first = server.client.delete(&path).await;
     assert_eq!((first.status, &first.json()["cancelled"]), (200, &json!(true)));
@@ -199,8 +201,8 @@ async fn calling_off_as_the_answer_comes_is_one_or_the_other() {
     for _ in 0..20 {
         server.gate.shut();
         let connection = server.client.begin(RELQUERIES, &endless(RELQUERIES, false, 1)).await;
-        server.until("it is taken", |s| !s.running.app.registry.running().is_empty()).await;
-        let id = server.running.app.registry.running()[0].id;
+        server.until("it is taken", |s| !s.running.app.runtime.registry.running().is_empty()).await;
+        let id = server.running.app.runtime.registry.running()[0].id;
         let path = format!("{RELQUERIES}/rq-{id}");
         let (deleted, ()) = tokio::join!(server.client.delete(&path), async { server.gate.release() });
         let cancelled = deleted.json()["cancelled"] == true;
@@ -226,7 +228,7 @@ async fn calling_off_under_memory_pressure_frees_exactly_once() {
             let body = json!({"prompt": prompt, "max_tokens": 100, "ignore_eos": true, "stream": true});
             connections.push(server.client.begin(COMPLETIONS, &body).await);
         }
-        server.until("all three are taken", |s| s.running.app.registry.running().len() == 3).await;
+        server.until("all three are taken", |s| s.running.app.runtime.registry.running().len() == 3).await;
         server.gate.allow(steps);
         server.until("the steps are done", |s| s.gate.passed() > before + steps).await;
         leave(&server, connections.remove(1)).await;

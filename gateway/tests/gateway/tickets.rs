@@ -41,7 +41,7 @@ pub async fn leave_half_done(first: Server, store: &Store) -> String {
     let id = reply["ticket"].as_str().unwrap().to_owned();
     // The short row ends, the long one does not.
     first.gate.allow(4);
-    let board = first.running.app.registry.running()[0].clone();
+    let board = first.running.app.runtime.registry.running()[0].clone();
     first.until("a row ends", |_| board.read().finished.len() == 1).await;
     let mut written = 0;
     while written == 0 {
@@ -52,7 +52,7 @@ pub async fn leave_half_done(first: Server, store: &Store) -> String {
     let app = first.running.app.clone();
     let release = async {
         let mut looks = tokio::time::interval(std::time::Duration::from_millis(1));
-        while app.registry.running().len() == 1 {
+        while app.runtime.registry.running().len() == 1 {
             looks.tick().await;
         }
         gate.release();
@@ -104,8 +104,9 @@ async fn a_restart_resumes_all_tickets_however_many() {
     let config = config();
     leave_tickets(&store, 150, &config.store.node).await;
     let server = serve_on(config, model(), store.clone()).await;
-    let known =
-        |number: u64| server.running.app.registry.get(store::DEFAULT_TENANT, base::RelQueryId(number));
+    let known = |number: u64| {
+        server.running.app.runtime.registry.get(store::DEFAULT_TENANT, base::RelQueryId(number))
+    };
     assert!((1..=150).all(|number| known(number).is_some()), "the start itself resumes them");
     server.until("they end", |server| server.is_free()).await;
 }

@@ -1,7 +1,7 @@
 //! The host tier: prefixes that were evicted from a small pool come back instead of being computed again.
 
-use gateway::model::Model;
 use serde_json::json;
+use serving::model::Model;
 use store::Store;
 
 use crate::common::checkpoint::{prompt_tokens, serve_checkpoint};
@@ -17,7 +17,7 @@ async fn serve(host_blocks: u64) -> Server {
     config.engine.kv_bytes = base::Bytes(128 * BLOCK_BYTES);
     config.engine.host_kv_bytes = base::Bytes(host_blocks * BLOCK_BYTES);
     let server = serve_checkpoint(config, &llama(), Store::open("sqlite::memory:").await.unwrap()).await;
-    let Model { kv_blocks, host_kv_blocks, .. } = server.running.app.model;
+    let Model { kv_blocks, host_kv_blocks, .. } = server.running.app.runtime.model;
     assert_eq!((u64::from(kv_blocks), u64::from(host_kv_blocks)), (128, host_blocks));
     server
 }

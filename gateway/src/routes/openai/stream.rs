@@ -12,11 +12,11 @@ use actix_web::web::{Bytes, Data};
 use base::{Millis, Nanos, Time};
 use futures_util::Stream;
 use serde_json::json;
+use serving::claim::{self, Claim};
 use tokio::sync::watch;
 
-use crate::app::App;
-use crate::claim::{self, Claim};
 use crate::routes::too_late;
+use crate::state::App;
 use crate::wire::openai::{Chunker, Envelope, Look};
 
 struct Reader {
@@ -38,7 +38,7 @@ pub(super) fn chunks(
     let version = claim.board().follow();
     let rows = claim.board().read().rows.len();
     let chunker = Chunker::new(envelope, rows, include_usage);
-    let deadline = deadline.map(|span| app.shared.clock.now() + span.into());
+    let deadline = deadline.map(|span| app.runtime.shared.clock.now() + span.into());
     let reader = Reader { app, claim: Some(claim), version, chunker, deadline };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let events = reader.next().await?;
@@ -68,14 +68,14 @@ impl Reader {
                 return Some(": waiting\n\n".into());
             }
             let claim = self.claim.take()?;
-            claim::cancel(&self.app, claim.board());
+            claim::cancel(&self.app.runtime, claim.board());
             return Some(event(&too_late(claim.board().read().spent()).to_string()));
         }
     }
 
     /// Time to the deadline.
     fn left(&self) -> Option<Nanos> {
-        let now = self.app.shared.clock.now();
+        let now = self.app.runtime.shared.clock.now();
         self.deadline.map(|deadline| deadline.since(now))
     }
 }
@@ -94,7 +94,7 @@ fn events(look: &Look) -> String {
     match &look.end {
         None => {}
         Some(Ok(())) => out.push_str(&event("[DONE]")),
-        Some(Err(error)) => out.push_str(&event(&json!(error.body()).to_string())),
+        Some(Err(error)) => out.push_str(&event(&json!(crate::error::body(&error)).to_string())),
     }
     out
 }

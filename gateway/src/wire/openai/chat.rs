@@ -2,10 +2,10 @@
 
 use base::Role;
 use serde_json::Value;
+use serving::error::RequestError;
 
 use super::Common;
 use super::neutral::{self, Place};
-use crate::error::ApiError;
 use crate::json::Fields;
 use crate::wire::Terms;
 
@@ -32,7 +32,7 @@ pub struct ChatRequest {
 
 impl ChatRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
+    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
         let common = Common::take(&mut fields, terms, &["max_tokens", "max_completion_tokens"])?;
         let messages = take_messages(&mut fields)?;
         neutral::finish(fields, Place::Chat)?;
@@ -41,12 +41,12 @@ impl ChatRequest {
 }
 
 /// Takes `messages`.
-fn take_messages(fields: &mut Fields) -> Result<Vec<Message>, ApiError> {
+fn take_messages(fields: &mut Fields) -> Result<Vec<Message>, RequestError> {
     let Some(items) = fields.array("messages")? else { return fields.bad("messages", "is required") };
     if items.len() > MESSAGES_MAX {
         return fields.bad("messages", format!("has more than {MESSAGES_MAX} messages"));
     }
-    let messages: Result<Vec<Message>, ApiError> =
+    let messages: Result<Vec<Message>, RequestError> =
         items.into_iter().enumerate().map(|(index, item)| message(index, item)).collect();
     let messages = messages?;
     if messages.iter().all(|message| message.content.trim().is_empty()) {
@@ -56,7 +56,7 @@ fn take_messages(fields: &mut Fields) -> Result<Vec<Message>, ApiError> {
 }
 
 /// One message.
-fn message(index: usize, value: Value) -> Result<Message, ApiError> {
+fn message(index: usize, value: Value) -> Result<Message, RequestError> {
     let mut fields = Fields::nested(format!("messages[{index}]"), value)?;
     let role = match fields.string("role")?.as_deref() {
         Some("system" | "developer") => Role::System,
@@ -69,7 +69,7 @@ fn message(index: usize, value: Value) -> Result<Message, ApiError> {
     let content = match fields.require("content")? {
         Value::String(text) => text,
         Value::Array(parts) => {
-            let texts: Result<Vec<String>, ApiError> =
+            let texts: Result<Vec<String>, RequestError> =
                 parts.into_iter().enumerate().map(|(part, value)| text_part(&fields, part, value)).collect();
             texts?.concat()
         }
@@ -80,7 +80,7 @@ fn message(index: usize, value: Value) -> Result<Message, ApiError> {
 }
 
 /// The text of one content part.
-fn text_part(message: &Fields, part: usize, value: Value) -> Result<String, ApiError> {
+fn text_part(message: &Fields, part: usize, value: Value) -> Result<String, RequestError> {
     let mut fields = Fields::nested(message.name(&format!("content[{part}]")), value)?;
     match fields.string("type")?.as_deref() {
         Some("text") => {}
@@ -99,7 +99,7 @@ mod tests {
     use crate::json;
     use crate::wire::openai::tests::with_terms;
 
-    fn read(messages: &str) -> Result<ChatRequest, ApiError> {
+    fn read(messages: &str) -> Result<ChatRequest, RequestError> {
         let body = format!("{{\"model\":\"m\",\"max_completion_tokens\":5,\"messages\":{messages}}}");
         let fields = json::object(body.as_bytes())?;
         with_terms(&LimitsConfig::default(), |terms| ChatRequest::read(fields, terms))
@@ -138,7 +138,7 @@ mod tests {
             (r#"[{"role":"user","content":"a","x":1}]"#, "messages[0].x"),
         ] {
             match read(messages) {
-                Err(ApiError::Invalid { field, .. }) => assert_eq!(field, blamed, "{messages}"),
+                Err(RequestError::Invalid { field, .. }) => assert_eq!(field, blamed, "{messages}"),
                 other => panic!("{messages} gave {other:?}"),
             }
         }

@@ -4,10 +4,10 @@
 //! byte once, and one that is slow gets fewer, larger chunks instead of a backlog.
 
 use serde::Serialize;
+use serving::board::{Row, RowState, State};
+use serving::error::{RequestError, internal};
 
 use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, verdict};
-use crate::board::{Row, RowState, State};
-use crate::error::{ApiError, internal};
 use crate::wire::relquery::finish_reason;
 use crate::wire::usage::UsageReply;
 
@@ -33,7 +33,7 @@ pub struct Look {
     /// Chunks, as JSON.
     pub chunks: Vec<String>,
     /// Whether that was all: success, or the error that ends the stream.
-    pub end: Option<Result<(), ApiError>>,
+    pub end: Option<Result<(), RequestError>>,
 }
 
 /// News of one row.
@@ -148,16 +148,16 @@ fn news<'a>(index: u32, row: &'a Row, sent: &mut Sent) -> Option<News<'a>> {
 fn json<T: Serialize>(object: &T) -> String {
     // Plain data: serialising it cannot fail; if it did, the client must see an error, not an empty line.
     serde_json::to_string(object)
-        .unwrap_or_else(|cause| serde_json::json!(internal(cause).body()).to_string())
+        .unwrap_or_else(|cause| serde_json::json!(crate::error::body(&internal(cause))).to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use base::{End, RelQueryId, TenantId, Time, TokenCount};
     use serde_json::Value;
+    use serving::board::{Board, Kind, Source, Status, Usage};
 
     use super::*;
-    use crate::board::{Board, Kind, Source, Status, Usage};
     use crate::wire::openai::tests::model;
 
     fn done() -> RowState {
@@ -212,8 +212,8 @@ mod tests {
     #[test]
     fn trouble_ends_the_stream_with_its_error() {
         for (status, error) in [
-            (Status::Failed(ApiError::ShuttingDown), ApiError::ShuttingDown),
-            (Status::Cancelled, ApiError::Cancelled),
+            (Status::Failed(RequestError::ShuttingDown), RequestError::ShuttingDown),
+            (Status::Cancelled, RequestError::Cancelled),
         ] {
             let board = Board::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, (0, Time(0)));
             let mut chunker = Chunker::new(Envelope::new(Api::Completion, &board, &model()), 1, true);

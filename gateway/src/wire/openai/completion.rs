@@ -2,11 +2,11 @@
 
 use base::TokenId;
 use serde_json::Value;
+use serving::error::RequestError;
+use serving::model::Model;
 
 use super::{Common, finish_completion};
-use crate::error::ApiError;
 use crate::json::Fields;
-use crate::model::Model;
 use crate::wire::Terms;
 
 /// A prompt to complete.
@@ -29,7 +29,7 @@ pub struct CompletionRequest {
 
 impl CompletionRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, ApiError> {
+    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
         let common = Common::take(&mut fields, terms, &["max_tokens"])?;
         let prompts = take_prompts(&mut fields, terms.limits.rows_max, terms.model)?;
         finish_completion(fields)?;
@@ -38,7 +38,7 @@ impl CompletionRequest {
 }
 
 /// Takes `prompt`: a string, an array of strings, an array of tokens, or an array of those.
-fn take_prompts(fields: &mut Fields, prompts_max: usize, model: &Model) -> Result<Vec<Prompt>, ApiError> {
+fn take_prompts(fields: &mut Fields, prompts_max: usize, model: &Model) -> Result<Vec<Prompt>, RequestError> {
     let items = match fields.require("prompt")? {
         Value::Array(items) if items.first().is_some_and(Value::is_number) => vec![Value::Array(items)],
         Value::Array(items) => items,
@@ -55,7 +55,7 @@ fn take_prompts(fields: &mut Fields, prompts_max: usize, model: &Model) -> Resul
 }
 
 /// One prompt.
-fn prompt(fields: &Fields, value: Value, model: &Model) -> Result<Prompt, ApiError> {
+fn prompt(fields: &Fields, value: Value, model: &Model) -> Result<Prompt, RequestError> {
     let vocab = model.vocab;
     match value {
         Value::String(text) if text.is_empty() => fields.bad("prompt", "must not be empty"),
@@ -87,7 +87,7 @@ mod tests {
     use crate::json;
     use crate::wire::openai::tests::with_terms;
 
-    fn read(prompt: &str) -> Result<CompletionRequest, ApiError> {
+    fn read(prompt: &str) -> Result<CompletionRequest, RequestError> {
         let fields = json::object(format!("{{\"model\":\"m\",\"prompt\":{prompt}}}").as_bytes());
         let limits = LimitsConfig { rows_max: 2, ..LimitsConfig::default() };
         with_terms(&limits, |terms| CompletionRequest::read(fields.expect("an object"), terms))
@@ -112,7 +112,7 @@ mod tests {
         let many = r#"["a","b","c"]"#;
         for json in ["\"\"", "[]", "[[]]", "[-1]", "[257]", "[1,\"a\"]", "{}", "7", "[1.5]", many, "[null]"] {
             match read(json) {
-                Err(ApiError::Invalid { field, .. }) => assert_eq!(field, "prompt", "{json}"),
+                Err(RequestError::Invalid { field, .. }) => assert_eq!(field, "prompt", "{json}"),
                 other => panic!("{json} gave {other:?}"),
             }
         }

@@ -3,9 +3,9 @@
 
 use base::Constraint;
 use serde_json::{Value, json};
+use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
-use crate::error::ApiError;
 use crate::json::{self, Fields};
 use crate::wire::Terms;
 use crate::wire::constraint::{Checked, checked, choice, regex, schema};
@@ -39,7 +39,7 @@ pub(super) fn take(
     fields: &mut Fields,
     already: bool,
     terms: Terms<'_>,
-) -> Result<Option<Checked>, ApiError> {
+) -> Result<Option<Checked>, RequestError> {
     let mut found: Vec<Named> = take_response_format(fields)?.into_iter().collect();
     for (name, form) in NAMES {
         if let Some(value) = fields.take(name) {
@@ -48,13 +48,13 @@ pub(super) fn take(
     }
     let Some((field, constraint)) = found.pop() else { return Ok(None) };
     if already || !found.is_empty() {
-        return Err(ApiError::invalid(field, "only one constraint can be kept to"));
+        return Err(RequestError::invalid(field, "only one constraint can be kept to"));
     }
     checked(&field, constraint, terms).map(Some)
 }
 
 /// Takes `response_format`.
-fn take_response_format(fields: &mut Fields) -> Result<Option<Named>, ApiError> {
+fn take_response_format(fields: &mut Fields) -> Result<Option<Named>, RequestError> {
     let Some(value) = fields.take("response_format") else { return Ok(None) };
     let mut format = Fields::nested("response_format", value)?;
     let constraint = match format.string("type")?.as_deref() {
@@ -84,13 +84,18 @@ fn any_object() -> Constraint {
 }
 
 /// Reads one field.
-fn read(field: String, form: Form, value: Value, limits: &LimitsConfig) -> Result<Option<Named>, ApiError> {
+fn read(
+    field: String,
+    form: Form,
+    value: Value,
+    limits: &LimitsConfig,
+) -> Result<Option<Named>, RequestError> {
     let constraint = match (form, value) {
         (Form::Choice, value) => choice(&field, value, limits)?,
         (Form::Regex, value) => regex(&field, value)?,
         (Form::Json, Value::String(text)) => match json::value(text.as_bytes()) {
             Ok(value) => schema(&field, &value)?,
-            Err(error) => return Err(ApiError::invalid(field, error.to_string())),
+            Err(error) => return Err(RequestError::invalid(field, error.to_string())),
         },
         (Form::Json, value) => schema(&field, &value)?,
         (Form::Any, value) => return structured(field, value, limits),
@@ -99,7 +104,7 @@ fn read(field: String, form: Form, value: Value, limits: &LimitsConfig) -> Resul
 }
 
 /// Reads `structured_outputs`.
-fn structured(field: String, value: Value, limits: &LimitsConfig) -> Result<Option<Named>, ApiError> {
+fn structured(field: String, value: Value, limits: &LimitsConfig) -> Result<Option<Named>, RequestError> {
     let mut inner = Fields::nested(field, value)?;
     let mut found = Vec::new();
     for (name, form) in [("choice", Form::Choice), ("regex", Form::Regex), ("json", Form::Json)] {
@@ -118,7 +123,7 @@ fn structured(field: String, value: Value, limits: &LimitsConfig) -> Result<Opti
     inner.finish()?;
     let last = found.pop();
     match (last, found.is_empty()) {
-        (Some((field, _)), false) => Err(ApiError::invalid(field, "only one constraint can be kept to")),
+        (Some((field, _)), false) => Err(RequestError::invalid(field, "only one constraint can be kept to")),
         (last, _) => Ok(last),
     }
 }

@@ -3,8 +3,8 @@
 //! Each is accepted with the values under which it changes nothing and refused with any other, by name.
 
 use serde_json::Value;
+use serving::error::RequestError;
 
-use crate::error::ApiError;
 use crate::json::Fields;
 
 /// When a field changes nothing.
@@ -108,7 +108,7 @@ pub(super) enum Place {
 
 /// Takes the fields of a place that change nothing; refuses them where they would change something, and
 /// refuses every field that is left.
-pub(super) fn finish(mut fields: Fields, place: Place) -> Result<(), ApiError> {
+pub(super) fn finish(mut fields: Fields, place: Place) -> Result<(), RequestError> {
     let tables: &[&[(&str, Neutral)]] = match place {
         Place::Completion => &[COMMON, COMPLETION],
         Place::Chat => &[COMMON, CHAT],
@@ -168,7 +168,7 @@ mod tests {
         let fields = json::object(body.as_bytes()).expect("an object");
         match (finish(fields, place), blamed) {
             (Ok(()), None) => {}
-            (Err(ApiError::Invalid { field, .. }), Some(name)) => assert_eq!(field, name, "{body}"),
+            (Err(RequestError::Invalid { field, .. }), Some(name)) => assert_eq!(field, name, "{body}"),
             (got, _) => panic!("{body}: expected {blamed:?}, got {got:?}"),
         }
     }

@@ -2,11 +2,11 @@
 
 use base::End;
 use serde::Serialize;
+use serving::board::{Board, Row, RowState, State, Status, Usage};
+use serving::error::RequestError;
+use serving::model::Model;
 use utoipa::ToSchema;
 
-use crate::board::{Board, Row, RowState, State, Status, Usage};
-use crate::error::ApiError;
-use crate::model::Model;
 use crate::wire::relquery::finish_reason;
 use crate::wire::usage::UsageReply;
 
@@ -191,7 +191,7 @@ impl Envelope {
     }
 
     /// The whole reply of `/v1/completions`, once nothing changes any more.
-    pub fn completion(&self, state: &State) -> Result<Reply<CompletionChoice>, ApiError> {
+    pub fn completion(&self, state: &State) -> Result<Reply<CompletionChoice>, RequestError> {
         verdict(state)?;
         Ok(self.completion_of(&state.rows, state.usage))
     }
@@ -208,7 +208,7 @@ impl Envelope {
     }
 
     /// The whole reply of `/v1/chat/completions`, once nothing changes any more.
-    pub fn chat(&self, state: &State) -> Result<Reply<ChatChoice>, ApiError> {
+    pub fn chat(&self, state: &State) -> Result<Reply<ChatChoice>, RequestError> {
         verdict(state)?;
         Ok(self.chat_of(&state.rows, state.usage))
     }
@@ -227,10 +227,10 @@ impl Envelope {
 }
 
 /// What a request comes to as a whole: this API has no errors per prompt.
-pub(crate) fn verdict(state: &State) -> Result<(), ApiError> {
+pub(crate) fn verdict(state: &State) -> Result<(), RequestError> {
     match &state.status {
         Status::Failed(error) => return Err(error.clone()),
-        Status::Cancelled => return Err(ApiError::Cancelled),
+        Status::Cancelled => return Err(RequestError::Cancelled),
         Status::Running | Status::Completed => {}
     }
     let error = state.rows.iter().find_map(|row| match &row.state {
@@ -252,9 +252,9 @@ fn finished(rows: &[Row]) -> impl Iterator<Item = (u32, &str, End)> {
 mod tests {
     use base::{RelQueryId, TenantId, Time, TokenCount};
     use serde_json::json;
+    use serving::board::{Kind, Source};
 
     use super::*;
-    use crate::board::{Kind, Source};
     use crate::wire::openai::tests::model;
 
     fn done(prompt: u64, output: u64) -> RowState {
@@ -308,9 +308,9 @@ mod tests {
     fn one_failed_prompt_fails_the_request() {
         let board = Board::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 2, (0, Time(0)));
         board.settle(0, done(7, 2), Time(2));
-        board.settle(1, RowState::Failed(ApiError::Row("NaN".into())), Time(3));
+        board.settle(1, RowState::Failed(RequestError::Row("NaN".into())), Time(3));
         let envelope = Envelope::new(Api::Completion, &board, &model());
         let error = envelope.completion(&board.read()).expect_err("a row failed");
-        assert_eq!(error, ApiError::Row("NaN".into()));
+        assert_eq!(error, RequestError::Row("NaN".into()));
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use engine::checkpoint::synthetic::Synthetic;
-use gateway::app::{Backend, start};
-use gateway::backend;
-use gateway::clock::Clock;
+use gateway::app::start;
 use gateway::config::Config;
 use scheduler::CostModel;
 use serde_json::Value;
+use serving::clock::Clock;
+use serving::load;
+use serving::load::LoadedModel;
 use store::{DEFAULT_TENANT, Store};
 
 use super::client::Client;
@@ -22,10 +23,14 @@ pub async fn serve_checkpoint(mut config: Config, checkpoint: &Synthetic, store:
     config.model.dir = Some(folder.path().to_owned());
     config.model.name = Some("random".into());
     config.engine.threads = Some(1);
-    let engine = backend::load(&config).unwrap();
-    let model = backend::model_of(&engine, &config, Clock::start());
-    let backend =
-        Backend { executor: Some(Box::new(engine.executor)), fresh: None, model, cost: CostModel::default() };
+    let engine = load::load(config.backend()).unwrap();
+    let model = load::model_of(&engine, config.backend(), Clock::start());
+    let backend = LoadedModel {
+        executor: Some(Box::new(engine.executor)),
+        fresh: None,
+        model,
+        cost: CostModel::default(),
+    };
     let key = key_of(&store, DEFAULT_TENANT).await;
     let running = start(config, backend, store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };

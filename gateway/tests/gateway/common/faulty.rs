@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use base::{BatchPlan, ExecError, Executor, RequestId, StepOutcome};
-use gateway::driver::Maker;
+use serving::driver::Maker;
 
 /// What goes wrong, over all executors that follow one another.
 #[derive(Default)]

@@ -1,5 +1,6 @@
 //! What the gateway's tests share: a server on a real socket over a model that is a table lookup.
 
+pub mod batch;
 pub mod checkpoint;
 pub mod client;
 pub mod double;
@@ -12,15 +13,16 @@ use std::sync::Arc;
 
 use base::text::ByteText;
 use base::{Millis, SectionReuse, TokenCount};
-use gateway::app::{Backend, Running, start};
-use gateway::clock::Clock;
-use gateway::config::{Config, Secret};
-use gateway::model::{Defaults, Model, Runs};
-use scheduler::CostModel;
-use store::{NewKey, Store, UnixMillis};
-
 use client::{Client, Reply};
 use double::{Double, Gate};
+use gateway::app::{Running, start};
+use gateway::config::Config;
+use scheduler::CostModel;
+use serving::clock::Clock;
+use serving::config::Secret;
+use serving::load::LoadedModel;
+use serving::model::{Defaults, Model, Runs};
+use store::{NewKey, Store, UnixMillis};
 
 /// A running server, its key, and the gate in front of its executor.
 pub struct Server {
@@ -76,7 +78,7 @@ pub async fn serve_with(config: Config, model: Model) -> Server {
 pub async fn serve_fleet(config: Config) -> Server {
     let store = Store::open("sqlite::memory:").await.unwrap();
     let key = key_of(&store, store::DEFAULT_TENANT).await;
-    let backend = gateway::backend::prepare(&config, &store, Clock::start()).await.unwrap();
+    let backend = serving::load::prepare(config.backend(), &store, Clock::start()).await.unwrap();
     let running = start(config, backend, store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };
     Server { running, client, gate: Arc::new(Gate::open()) }
@@ -87,7 +89,7 @@ pub async fn serve_on(config: Config, model: Model, store: Store) -> Server {
     let gate = Arc::new(Gate::open());
     let executor = Box::new(Double::new(Arc::clone(&gate), model.block_tokens));
     let key = key_of(&store, store::DEFAULT_TENANT).await;
-    let backend = Backend { executor: Some(executor), fresh: None, model, cost: CostModel::default() };
+    let backend = LoadedModel { executor: Some(executor), fresh: None, model, cost: CostModel::default() };
     let running = start(config, backend, store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };
     Server { running, client, gate }
@@ -156,7 +158,7 @@ impl Server {
 
     /// The value of a metric without labels (or with these labels).
     pub fn metric(&self, name: &str) -> f64 {
-        let text = self.running.app.shared.metrics.render();
+        let text = self.running.app.runtime.shared.metrics.render();
         let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
         text.lines().find_map(value).unwrap_or_else(|| panic!("no metric {name}"))
     }
@@ -164,8 +166,8 @@ impl Server {
     /// Waits until no row is under way.
     pub async fn until_rows_end(&self) {
         let ended = |server: &Self| {
-            server.running.app.shared.intake.unfinished() == 0
-                && server.running.app.view().stats.relqueries == 0
+            server.running.app.runtime.shared.intake.unfinished() == 0
+                && server.running.app.runtime.view().stats.relqueries == 0
         };
         self.until("no row is under way", ended).await;
     }
@@ -177,7 +179,9 @@ impl Server {
 
     /// Whether nothing is held any more: no row, no block.
     pub fn is_free(&self) -> bool {
-        let stats = self.running.app.view().stats;
-        self.running.app.shared.intake.unfinished() == 0 && stats.relqueries == 0 && stats.kv_used_blocks == 0
+        let stats = self.running.app.runtime.view().stats;
+        self.running.app.runtime.shared.intake.unfinished() == 0
+            && stats.relqueries == 0
+            && stats.kv_used_blocks == 0
     }
 }

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::Millis;
-use gateway::config::{Config, Dialect, ExecutorConfig};
+use gateway::config::Config;
 use serde_json::{Value, json};
+use serving::config::{Dialect, ExecutorConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;

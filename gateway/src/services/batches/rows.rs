@@ -1,0 +1,285 @@
+//! The rows of a batch: read, put together by prefix, handed to the scheduler, recorded as they end.
+//!
+//! Reading, running and recording go on side by side. Bounds: the buffer's rows and bytes, and the rows that are with the
+//! scheduler or not recorded yet. So a slow database holds rows back instead of filling memory, and the executor never
+//! waits for the input to be read or sorted.
+
+mod follow;
+mod read;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use base::{ServiceClass, TokenId};
+use follow::{To, follow};
+use futures_util::future::BoxFuture;
+use ir::bucket::Buffer;
+use read::{Portion, Reader};
+use serving::board::{Board, Kind};
+use serving::caller::Caller;
+use serving::claim;
+use serving::error::RequestError;
+use serving::intake::{JobRow, Part};
+use serving::submit::{self, Prepared, Resumed};
+use store::TicketRow;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Batch;
+use super::lines::{Line, LineError};
+use super::turn::Turn;
+use super::watch::{Stop, Watch};
+use crate::state::App;
+
+/// Rows recorded in one write.
+const ROWS_PER_WRITE: usize = 500;
+
+/// A batch's rows on their way.
+struct Flow<'a> {
+    app: &'a Arc<App>,
+    batch: &'a Batch,
+    caller: Caller,
+    buffer: Buffer<TokenId, Line>,
+    /// Followers of rows that run; each ends with why it could not go on, if so.
+    running: JoinSet<Option<RequestError>>,
+    boards: Vec<Weak<Board>>,
+    ended: mpsc::Sender<TicketRow>,
+    /// Rows with the scheduler, and those that came back and are not recorded.
+    in_flight: usize,
+    unwritten: Vec<TicketRow>,
+    /// Set before this worker calls its rows off itself.
+    is_stopping: Arc<AtomicBool>,
+    /// The scheduler's queue was full: it is tried again at the next look.
+    is_held: bool,
+    /// Who comes next waits until rows of this one are with the scheduler.
+    turn: &'a mut Turn,
+}
+
+/// Runs all rows that are not recorded. An error of the store here means that nothing can be read at the start.
+pub(super) async fn run(
+    app: &Arc<App>,
+    batch: &Batch,
+    caller: Caller,
+    turn: &mut Turn,
+) -> Result<Stop, store::Error> {
+    let done = app.runtime.store.row_numbers(&batch.id).await?;
+    let settings = &app.config.bulk;
+    let (ended, mut ends) = mpsc::channel(ROWS_PER_WRITE);
+    let mut flow = Flow {
+        app,
+        batch,
+        caller,
+        buffer: Buffer::new(settings.bucket),
+        running: JoinSet::new(),
+        boards: Vec::new(),
+        ended,
+        in_flight: 0,
+        unwritten: Vec::new(),
+        is_stopping: Arc::default(),
+        is_held: false,
+        turn,
+    };
+    let stop = flow.course(Reader::new(batch, done), &mut ends).await;
+    Ok(match flow.wind_down(&mut ends).await {
+        // A lost lease outweighs everything.
+        Some(lost) => lost,
+        None => stop,
+    })
+}
+
+impl Flow<'_> {
+    /// Until the last row, or until something stops it.
+    async fn course(&mut self, reader: Reader, ends: &mut mpsc::Receiver<TicketRow>) -> Stop {
+        let mut watch = Watch::new(self.app, self.batch);
+        let mut reading: Option<BoxFuture<'static, Portion>> = Some(Box::pin(reader.read(self.app.clone())));
+        let mut got = Vec::new();
+        loop {
+            if let Some(stop) = self.hand_out(reading.is_none()).await {
+                return stop;
+            }
+            if self.in_flight > 0 || self.is_held {
+                self.turn.pass();
+            }
+            if reading.is_none() && self.buffer.is_empty() && self.in_flight == 0 && self.unwritten.is_empty()
+            {
+                return Stop::Done;
+            }
+            let has_room = !self.buffer.is_full() && self.unwritten.len() < ROWS_PER_WRITE;
+            tokio::select! {
+                count = ends.recv_many(&mut got, ROWS_PER_WRITE) => {
+                    self.in_flight -= count;
+                    self.unwritten.append(&mut got);
+                    if let Err(stop) = self.write().await {
+                        return stop;
+                    }
+                }
+                portion = next(&mut reading), if has_room && reading.is_some() => {
+                    match self.take(portion).await {
+                        Ok(reader) => reading = reader.map(|reader| reader.read(self.app.clone())).map(|read| Box::pin(read) as _),
+                        Err(stop) => return stop,
+                    }
+                }
+                Some(follower) = self.running.join_next(), if !self.running.is_empty() => {
+                    if !matches!(follower, Ok(None)) {
+                        return Stop::Left;
+                    }
+                }
+                () = watch.due() => {
+                    if let Some(stop) = watch.look().await {
+                        return stop;
+                    }
+                    self.is_held = false;
+                    if let Err(stop) = self.write().await {
+                        return stop;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in what was read; gives the reader back where there is more.
+    async fn take(&mut self, portion: Portion) -> Result<Option<Reader>, Stop> {
+        let Portion { lines, failed, reader, error } = portion;
+        for line in lines {
+            let prompt = Arc::clone(&line.rows[0].item.prompt);
+            self.buffer.push(prompt, line.bytes, line);
+        }
+        self.unwritten.extend(failed);
+        self.write().await?;
+        match error {
+            Some(error) => Err(Stop::Invalid(vec![error])),
+            None => Ok(reader),
+        }
+    }
+
+    /// Hands buckets to the scheduler while there is room.
+    async fn hand_out(&mut self, is_read: bool) -> Option<Stop> {
+        let limit = self.app.config.bulk.rows_in_flight_max;
+        while !self.is_held {
+            let room = limit.saturating_sub(self.in_flight + self.unwritten.len());
+            let must = is_read || self.in_flight == 0;
+            if room == 0 {
+                return None;
+            }
+            let bucket = self.buffer.pop(room, must)?;
+            if let Err(stop) = self.submit(bucket.rows).await {
+                return Some(stop);
+            }
+        }
+        None
+    }
+
+    /// Submits the lines of a bucket as one relQuery.
+    async fn submit(&mut self, lines: Vec<Line>) -> Result<(), Stop> {
+        let mut rows: Vec<JobRow> = Vec::with_capacity(lines.len());
+        for row in lines.iter().flat_map(|line| &line.rows) {
+            let mut row = row.clone();
+            let place = rows.len() as u32;
+            row.item.row = place;
+            row.targets = vec![place];
+            rows.push(row);
+        }
+        let work = Prepared {
+            kind: Kind::RelQuery,
+            route: "batches",
+            class: ServiceClass::Bulk,
+            rows: rows.len(),
+            failed: Vec::new(),
+            deadline: None,
+            pin: None,
+            parts: vec![Part { open: None, rows }],
+        };
+        match submit::submit(&self.app.runtime, self.caller, work, Resumed::default()).await {
+            Ok(claim) => {
+                self.in_flight += lines.len();
+                self.boards.retain(|board| board.strong_count() > 0);
+                self.boards.push(Arc::downgrade(claim.board()));
+                let to = To {
+                    batch: self.batch.clone(),
+                    ended: self.ended.clone(),
+                    is_stopping: Arc::clone(&self.is_stopping),
+                };
+                self.running.spawn(follow(self.app.clone(), claim, lines, to));
+                Ok(())
+            }
+            Err(RequestError::Overloaded { rows: 1.., .. }) => {
+                self.is_held = true;
+                for line in lines {
+                    let prompt = Arc::clone(&line.rows[0].item.prompt);
+                    self.buffer.push(prompt, line.bytes, line);
+                }
+                Ok(())
+            }
+            Err(RequestError::ShuttingDown | RequestError::Dead) => Err(Stop::Left),
+            Err(error) => {
+                let failed = lines
+                    .iter()
+                    .map(|line| follow::failure(self.batch, (line.number, &line.custom_id), &error));
+                self.unwritten.extend(failed);
+                self.write().await
+            }
+        }
+    }
+
+    /// Records what has ended. While the database is away, rows wait, and no more are handed out.
+    async fn write(&mut self) -> Result<(), Stop> {
+        while !self.unwritten.is_empty() {
+            let count = self.unwritten.len().min(ROWS_PER_WRITE);
+            let (id, holder) = (&self.batch.id, &self.app.config.store.node);
+            match self.app.runtime.store.append_rows(id, holder, &self.unwritten[..count]).await {
+                Ok(()) => drop(self.unwritten.drain(..count)),
+                Err(store::Error::Missing(what)) => {
+                    tracing::warn!(batch = id, "a batch has no {what} any more: it is another's to run");
+                    return Err(Stop::Left);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, batch = id, rows = self.unwritten.len(), "rows are not recorded yet");
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls off what still runs and records what has ended. Gives why that was not possible, if so.
+    async fn wind_down(&mut self, ends: &mut mpsc::Receiver<TicketRow>) -> Option<Stop> {
+        self.is_stopping.store(true, Ordering::Release);
+        if !self.app.runtime.is_draining() {
+            for board in self.boards.iter().filter_map(Weak::upgrade) {
+                claim::cancel(&self.app.runtime, &board);
+            }
+        }
+        let mut got = Vec::new();
+        while !self.running.is_empty() {
+            tokio::select! {
+                _ = ends.recv_many(&mut got, ROWS_PER_WRITE) => self.unwritten.append(&mut got),
+                _ = self.running.join_next() => {}
+            }
+        }
+        while let Ok(row) = ends.try_recv() {
+            self.unwritten.push(row);
+        }
+        let mut watch = Watch::new(self.app, self.batch);
+        loop {
+            match self.write().await {
+                Err(stop) => return Some(stop),
+                Ok(()) if self.unwritten.is_empty() => return None,
+                Ok(()) if self.app.runtime.is_draining() => return Some(Stop::Left),
+                Ok(()) => watch.due().await,
+            }
+        }
+    }
+}
+
+/// The portion under way; never where there is none.
+async fn next(reading: &mut Option<BoxFuture<'static, Portion>>) -> Portion {
+    match reading {
+        Some(portion) => portion.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// An input that is not there any more.
+fn gone() -> LineError {
+    LineError::whole("input_file_gone", "the input file was deleted before all of it was read")
+}

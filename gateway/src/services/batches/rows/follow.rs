@@ -1,0 +1,128 @@
+//! Follows the board of a bucket and renders each line of the batch as it ends.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use serving::board::{Row, RowState, Status, Usage};
+use serving::claim::Claim;
+use serving::error::RequestError;
+use store::TicketRow;
+use tokio::sync::mpsc;
+
+use crate::services::batches::Batch;
+use crate::services::batches::finish::request_id;
+use crate::services::batches::lines::Line;
+use crate::state::App;
+use crate::wire::openai::{Api, Envelope};
+
+/// Where lines go that are over.
+pub(super) struct To {
+    pub(super) batch: Batch,
+    pub(super) ended: mpsc::Sender<TicketRow>,
+    /// The worker calls its rows off itself.
+    pub(super) is_stopping: Arc<AtomicBool>,
+}
+
+/// Sends on every line as it ends. Gives why not all did, unless they were called off.
+pub(super) async fn follow(app: Arc<App>, claim: Claim, lines: Vec<Line>, to: To) -> Option<RequestError> {
+    let To { batch, ended, is_stopping } = to;
+    let board = claim.board().clone();
+    let mut version = board.follow_all();
+    let places = places(&lines);
+    let mut left: Vec<usize> = places.iter().map(|(_, rows)| rows.len()).collect();
+    // The line of each row of the board.
+    let line_of: Vec<usize> = places.iter().flat_map(|(line, rows)| rows.clone().map(|_| *line)).collect();
+    let mut seen = 0;
+    loop {
+        version.mark_unchanged();
+        let (over, status) = {
+            let state = board.read();
+            let mut over: Vec<(usize, Vec<Row>)> = Vec::new();
+            for row in &state.finished[seen..] {
+                let line = line_of[*row as usize];
+                left[line] -= 1;
+                if left[line] == 0 {
+                    over.push((line, state.rows[places[line].1.clone()].to_vec()));
+                }
+            }
+            seen = state.finished.len();
+            (over, state.status.clone())
+        };
+        for (line, rows) in over {
+            let envelope =
+                Envelope::new(lines[line].api, &board, &app.runtime.model).numbered(lines[line].number);
+            // Nobody takes it any more: it will run again.
+            ended.send(render(&batch, &lines[line], envelope, &rows)).await.ok()?;
+        }
+        let error = match status {
+            Status::Running => {
+                version.changed().await.ok()?;
+                continue;
+            }
+            Status::Cancelled if !is_stopping.load(Ordering::Acquire) => {
+                // Its owner has called the relQuery off by its id: these lines are over, the batch goes on.
+                for (line, _) in lines.iter().zip(&left).filter(|(_, left)| **left > 0) {
+                    let row = failure(&batch, (line.number, &line.custom_id), &RequestError::Cancelled);
+                    ended.send(row).await.ok()?;
+                }
+                None
+            }
+            Status::Completed | Status::Cancelled => None,
+            Status::Failed(error) => Some(error),
+        };
+        // A board of a batch is nobody's to fetch: it leaves no room to those that are.
+        claim.release();
+        app.runtime.registry.remove(board.id);
+        return error;
+    }
+}
+
+/// Which rows of the board are each line's.
+fn places(lines: &[Line]) -> Vec<(usize, Range<usize>)> {
+    let mut from = 0;
+    let place = |(number, line): (usize, &Line)| {
+        let rows = from..from + line.rows.len();
+        from = rows.end;
+        (number, rows)
+    };
+    lines.iter().enumerate().map(place).collect()
+}
+
+/// A line that is over, as the output has it.
+fn render(batch: &Batch, line: &Line, envelope: Envelope, rows: &[Row]) -> TicketRow {
+    let failed = rows.iter().find_map(|row| match &row.state {
+        RowState::Failed(error) => Some(error),
+        RowState::Pending | RowState::Done { .. } => None,
+    });
+    if let Some(error) = failed {
+        return failure(batch, (line.number, &line.custom_id), error);
+    }
+    let mut usage = Usage::default();
+    for row in rows {
+        if let RowState::Done { usage: spent, .. } = &row.state {
+            usage += *spent;
+        }
+    }
+    let body = match line.api {
+        Api::Completion => json!(envelope.completion_of(rows, usage)),
+        Api::Chat => json!(envelope.chat_of(rows, usage)),
+    };
+    let response = json!({ "status_code": 200, "request_id": envelope.id(), "body": body });
+    row(batch, (line.number, &line.custom_id), response, false)
+}
+
+/// A line that failed, alone.
+pub(super) fn failure(batch: &Batch, line: (u32, &str), error: &RequestError) -> TicketRow {
+    let status = crate::error::status(error).as_u16();
+    let response = json!({ "status_code": status, "request_id": request_id(batch, line.0), "body": crate::error::body(&error) });
+    row(batch, line, response, true)
+}
+
+fn row(batch: &Batch, (number, custom_id): (u32, &str), response: Value, failed: bool) -> TicketRow {
+    let result = json!({
+        "id": request_id(batch, number), "custom_id": custom_id, "response": response, "error": null
+    });
+    TicketRow { row: number, result: result.to_string(), failed }
+}

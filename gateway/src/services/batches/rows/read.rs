@@ -1,0 +1,133 @@
+//! Reads the next portion of a batch's input and makes its lines ready to run, off the worker's thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serving::error::RequestError;
+use store::TicketRow;
+
+use super::{follow, gone};
+use crate::services::batches::Batch;
+use crate::services::batches::lines::{self, Line, LineError, Request, api_of};
+use crate::services::files::{Chunk, Lines};
+use crate::state::App;
+
+/// Time between two tries to read, while the database is away.
+const RETRY: Duration = Duration::from_secs(1);
+/// Longest wait for a tenant's room for constraints.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Where reading stands.
+pub(super) struct Reader {
+    batch: Batch,
+    lines: Lines,
+    /// Lines that are recorded, in order.
+    done: Vec<u32>,
+    /// Lines of a chunk that had to wait.
+    rest: Option<Chunk>,
+    /// Requests read so far.
+    read: u64,
+    wait: Option<Duration>,
+}
+
+/// What was read.
+pub(super) struct Portion {
+    /// Lines to run.
+    pub(super) lines: Vec<Line>,
+    /// Lines that cannot.
+    pub(super) failed: Vec<TicketRow>,
+    /// Where there is more.
+    pub(super) reader: Option<Reader>,
+    /// Why there is not, though there should be.
+    pub(super) error: Option<LineError>,
+}
+
+impl Reader {
+    pub(super) fn new(batch: &Batch, done: Vec<u32>) -> Self {
+        let lines = Lines::of(&batch.request.input_file_id);
+        Self { batch: batch.clone(), lines, done, rest: None, read: 0, wait: None }
+    }
+
+    /// The next portion. It waits while the database is away.
+    pub(super) async fn read(mut self, app: Arc<App>) -> Portion {
+        if let Some(wait) = self.wait.take() {
+            tokio::time::sleep(wait).await;
+        }
+        let chunk = match self.rest.take() {
+            Some(rest) => Some(rest),
+            None => loop {
+                match self.lines.next(&app).await {
+                    Ok(chunk) => break chunk,
+                    Err(error) => {
+                        tracing::warn!(%error, batch = self.batch.id, "the input of a batch is not read yet");
+                        tokio::time::sleep(RETRY).await;
+                    }
+                }
+            },
+        };
+        let Some(chunk) = chunk else {
+            let error = (self.read < self.batch.summary.total).then(gone);
+            return Portion { lines: Vec::new(), failed: Vec::new(), reader: None, error };
+        };
+        let block = tokio::task::spawn_blocking(move || self.ready(&app, &chunk));
+        block.await.unwrap_or_else(|error| {
+            let error = LineError::whole("unreadable", format!("the input cannot be read: {error}"));
+            Portion { lines: Vec::new(), failed: Vec::new(), reader: None, error: Some(error) }
+        })
+    }
+
+    /// Makes a chunk's lines ready.
+    fn ready(mut self, app: &App, chunk: &Chunk) -> Portion {
+        let (mut ready, mut failed) = (Vec::new(), Vec::new());
+        for (line, text) in chunk.lines() {
+            if self.done.binary_search(&line).is_ok() {
+                self.read += 1;
+                continue;
+            }
+            match self.one(app, line, text) {
+                Ok(one) => ready.push(one),
+                Err(Refusal::Row(row)) => failed.push(row),
+                Err(Refusal::Later(wait)) => {
+                    self.wait = Some(wait.min(ROOM_WAIT_MAX));
+                    let before = (line - chunk.first) as usize;
+                    let rest: Vec<&str> = chunk.text.lines().skip(before).collect();
+                    self.rest = Some(Chunk { first: line, text: rest.join("\n") });
+                    break;
+                }
+            }
+            self.read += 1;
+        }
+        Portion { lines: ready, failed, reader: Some(self), error: None }
+    }
+
+    fn one(&self, app: &App, line: u32, text: &str) -> Result<Line, Refusal> {
+        let refuse = |custom_id: &str, error: &RequestError| {
+            Refusal::Row(follow::failure(&self.batch, (line, custom_id), error))
+        };
+        let endpoint = &self.batch.request.endpoint;
+        // Both were checked before anything ran; the file cannot have changed since.
+        let request = Request::read(line, text, endpoint)
+            .map_err(|error| refuse("", &RequestError::Malformed(error.message)))?;
+        let Some(api) = api_of(endpoint) else {
+            return Err(refuse(
+                &request.custom_id,
+                &RequestError::invalid("url", "is not served in batches"),
+            ));
+        };
+        let custom_id = request.custom_id.clone();
+        lines::ready(app, (self.batch.tenant, api), (line, text), request).map_err(|error| match error {
+            RequestError::Constraints { retry_after, .. } => {
+                Refusal::Later(Duration::from_millis(retry_after.0))
+            }
+            error => refuse(&custom_id, &error),
+        })
+    }
+}
+
+/// Why a line is not ready.
+enum Refusal {
+    /// It cannot run.
+    Row(TicketRow),
+    /// Its tenant has no room for its constraint now.
+    Later(Duration),
+}

@@ -1,0 +1,119 @@
+//! The course of a batch: wait for room, check the input, run its rows, leave its files.
+
+use std::sync::Arc;
+
+use serving::caller::{Caller, Member};
+use store::UnixMillis;
+
+use super::lines::{Checker, LineError};
+use super::turn::Turn;
+use super::watch::{Stop, Watch};
+use super::{Batch, finish, rows};
+use crate::services::files::Lines;
+use crate::state::App;
+
+/// Runs a batch to its end, or to this server's.
+pub(super) async fn run(app: &Arc<App>, mut batch: Batch, mut turn: Turn) {
+    // Held to the end, files included: what finishes uses the store as much as what runs.
+    let (room, stop) = wait(app, &batch, &mut turn).await;
+    let stop = match stop {
+        Some(stop) => stop,
+        None => patient(app, &mut batch, &mut turn).await,
+    };
+    if stop != Stop::Left {
+        finish::finish(app, &mut batch, stop).await;
+    }
+    drop(room);
+}
+
+/// Runs the course; again, while the database is away at its beginning.
+async fn patient(app: &Arc<App>, batch: &mut Batch, turn: &mut Turn) -> Stop {
+    loop {
+        match course(app, batch, turn).await {
+            Ok(stop) => return stop,
+            Err(store::Error::Missing(what)) => {
+                tracing::warn!(batch = batch.id, "a batch has no {what} any more: it is another's to run");
+                return Stop::Left;
+            }
+            Err(error) => tracing::warn!(%error, batch = batch.id, "a batch does not begin yet"),
+        }
+        let mut watch = Watch::new(app, batch);
+        // The first is due at once.
+        watch.due().await;
+        watch.due().await;
+        if let Some(stop) = watch.look().await {
+            return stop;
+        }
+    }
+}
+
+/// Waits until those before it have begun and there is room for one more batch to run.
+async fn wait<'a>(
+    app: &'a Arc<App>,
+    batch: &Batch,
+    turn: &mut Turn,
+) -> (Option<tokio::sync::SemaphorePermit<'a>>, Option<Stop>) {
+    let mut watch = Watch::new(app, batch);
+    let mut room = std::pin::pin!(async {
+        turn.come().await;
+        app.batches.running.acquire().await
+    });
+    loop {
+        tokio::select! {
+            biased;
+            () = watch.due() => {
+                if let Some(stop) = watch.look().await {
+                    return (None, Some(stop));
+                }
+            }
+            room = &mut room => return (room.ok(), None),
+        }
+    }
+}
+
+/// Checks and runs. After an error of the store it can be run again: what is recorded stays.
+async fn course(app: &Arc<App>, batch: &mut Batch, turn: &mut Turn) -> Result<Stop, store::Error> {
+    if batch.summary.in_progress_at.is_none() {
+        match check(app, batch).await? {
+            Ok(total) => batch.summary.total = total,
+            Err(stop) => return Ok(stop),
+        }
+        batch.summary.in_progress_at = Some(UnixMillis(app.runtime.shared.clock.unix_ms()));
+        note(app, batch).await?;
+    }
+    let tenants = app.runtime.store.tenants().await?;
+    let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
+    let member = tenant.map_or(Member::usual(batch.tenant), Member::of);
+    rows::run(app, batch, Caller::of(member, app.runtime.model.revision), turn).await
+}
+
+/// Writes down how far it is.
+pub(super) async fn note(app: &App, batch: &Batch) -> Result<(), store::Error> {
+    let summary = serde_json::to_string(&batch.summary).expect("a summary is plain data");
+    app.runtime.store.note_batch(&batch.id, &app.config.store.node, &summary).await
+}
+
+/// Goes through the whole input: how many requests it has, or why it cannot be run.
+async fn check(app: &Arc<App>, batch: &Batch) -> Result<Result<u64, Stop>, store::Error> {
+    let watch = Watch::new(app, batch);
+    let mut lines = Lines::of(&batch.request.input_file_id);
+    let mut checker = Checker::default();
+    while let Some(chunk) = lines.next(app).await? {
+        if let Some(stop) = watch.look().await {
+            return Ok(Err(stop));
+        }
+        let (endpoint, most) = (batch.request.endpoint.clone(), app.config.bulk.requests_max);
+        let checked = tokio::task::spawn_blocking(move || {
+            checker.check(&chunk, &endpoint, most);
+            checker
+        });
+        match checked.await {
+            Ok(back) => checker = back,
+            Err(error) => {
+                let message = format!("the input cannot be read: {error}");
+                return Ok(Err(Stop::Invalid(vec![LineError::whole("unreadable", message)])));
+            }
+        }
+    }
+    Ok(checker.end().map_err(Stop::Invalid))
+}

@@ -1,0 +1,242 @@
+//! Files: uploads cut into chunks of whole lines as they arrive, and read back line by line.
+//!
+//! They lie in the store, so that every gateway on the same database sees them; a gateway holds one chunk of a file at a
+//! time, however large it is. Must not know HTTP, nor what stands in a file.
+
+use std::sync::Arc;
+
+use base::{Bytes, TenantId};
+use serving::error::RequestError;
+use serving::error::stored;
+use store::{FileInfo, FileLimits, NewFile, UnixMillis};
+
+use crate::state::App;
+
+/// Bytes of a chunk, but for a line that is longer.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Where lines of a file come to: text that is cut behind a line's end once there is enough of it.
+#[derive(Debug, Default)]
+pub struct Cutter {
+    pending: Vec<u8>,
+    /// How much of that has no line's end in it: it need not be searched again.
+    open: usize,
+    bytes: u64,
+    lines: u64,
+}
+
+impl Cutter {
+    /// Takes bytes in. Gives a chunk once there is enough for one.
+    pub fn push(&mut self, bytes: &[u8], line_max: Bytes) -> Result<Option<String>, RequestError> {
+        self.pending.extend_from_slice(bytes);
+        let end = bytes.iter().rposition(|byte| *byte == b'\n');
+        self.open = match end {
+            Some(place) => bytes.len() - place - 1,
+            None => self.open + bytes.len(),
+        };
+        if self.open as u64 > line_max.0 {
+            let line = self.lines + 1 + newlines(&self.pending);
+            return Err(RequestError::TooLarge {
+                what: format!("line {line} of `file`"),
+                limit: format!("{} bytes (bulk.line_bytes_max)", line_max.0),
+            });
+        }
+        if self.pending.len() < CHUNK_BYTES || self.open == self.pending.len() {
+            return Ok(None);
+        }
+        let rest = self.pending.split_off(self.pending.len() - self.open);
+        let chunk = std::mem::replace(&mut self.pending, rest);
+        self.text(chunk, line_max).map(Some)
+    }
+
+    /// The last chunk, if anything is left, and then what came in all: bytes and lines.
+    pub fn end(mut self, line_max: Bytes) -> Result<(Option<String>, Bytes, u64), RequestError> {
+        let chunk = std::mem::take(&mut self.pending);
+        let chunk = if chunk.is_empty() { None } else { Some(self.text(chunk, line_max)?) };
+        Ok((chunk, Bytes(self.bytes), self.lines))
+    }
+
+    /// A chunk as text; what a database cannot hold is refused with its line.
+    fn text(&mut self, chunk: Vec<u8>, line_max: Bytes) -> Result<String, RequestError> {
+        let refuse = |line, reason: &str| Err(RequestError::invalid("file", format!("line {line} {reason}")));
+        let first = self.lines + 1;
+        let text = match String::from_utf8(chunk) {
+            Ok(text) => text,
+            Err(error) => {
+                let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+                return refuse(first + newlines(valid), "is not UTF-8 text");
+            }
+        };
+        if let Some(place) = text.bytes().position(|byte| byte == 0) {
+            return refuse(first + newlines(&text.as_bytes()[..place]), "holds a NUL character");
+        }
+        for (number, line) in (first..).zip(text.split_inclusive('\n')) {
+            if line.len() as u64 > line_max.0 {
+                return refuse(number, &format!("has more than {} bytes (bulk.line_bytes_max)", line_max.0));
+            }
+            self.lines = number;
+        }
+        self.bytes += text.len() as u64;
+        Ok(text)
+    }
+}
+
+fn newlines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+/// A file being written.
+pub struct Draft {
+    app: Arc<App>,
+    /// Its identity.
+    pub id: String,
+    tenant: TenantId,
+    chunks: u32,
+}
+
+impl Draft {
+    /// Begins a file.
+    pub async fn begin(
+        app: &Arc<App>,
+        tenant: TenantId,
+        (purpose, name): (&str, &str),
+        expires: UnixMillis,
+    ) -> Result<Self, store::Error> {
+        let id = format!("file-{:032x}", rand::random::<u128>());
+        let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+        app.runtime.store.begin_file(NewFile { id: &id, tenant, purpose, name, expires }, now).await?;
+        Ok(Self { app: app.clone(), id, tenant, chunks: 0 })
+    }
+
+    /// Adds a chunk of whole lines.
+    pub async fn append(&mut self, chunk: &str) -> Result<(), store::Error> {
+        self.app.runtime.store.append_chunk(&self.id, self.chunks, chunk).await?;
+        self.chunks += 1;
+        Ok(())
+    }
+
+    /// Ends an upload: the file can be read from now on.
+    pub async fn finish(&self, size: (Bytes, u64), expires: UnixMillis) -> Result<FileInfo, RequestError> {
+        let bulk = &self.app.config.bulk;
+        let limits = FileLimits { files: bulk.tenant_files_max, bytes: bulk.tenant_bytes_max };
+        match self.app.runtime.store.finish_file(&self.id, size, expires, limits).await {
+            Err(store::Error::Full { what, limit }) => {
+                let limit = format!("{limit} {what}");
+                return Err(RequestError::TooLarge {
+                    what: "what this tenant keeps, with this file,".into(),
+                    limit,
+                });
+            }
+            other => stored(other)?,
+        }
+        find(&self.app, self.tenant, &self.id).await
+    }
+
+    /// Deletes what was written.
+    pub async fn discard(self) {
+        if let Err(error) = self.app.runtime.store.delete_file(self.tenant, &self.id).await {
+            tracing::warn!(%error, file = self.id, "a file that is not whole was not deleted; it goes by its date");
+        }
+    }
+}
+
+/// A tenant's file.
+pub async fn find(app: &App, tenant: TenantId, id: &str) -> Result<FileInfo, RequestError> {
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let found = stored(app.runtime.store.file(tenant, id, now).await)?;
+    found.ok_or_else(|| RequestError::NotFound(format!("the file `{id}`")))
+}
+
+/// Forgets files past their date, and uploads that broke off a day ago.
+pub async fn expire(app: &App) {
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    if let Err(error) = app.runtime.store.expire_files(now, now.before(base::Millis(86_400_000))).await {
+        tracing::warn!(%error, "old files were not deleted");
+    }
+}
+
+/// Reads a file chunk by chunk, with the numbers of its lines.
+#[derive(Debug)]
+pub struct Lines {
+    file: String,
+    chunk: u32,
+    line: u32,
+}
+
+/// A chunk of a file.
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    /// The number of its first line; a file's first is 1.
+    pub first: u32,
+    /// Its lines.
+    pub text: String,
+}
+
+impl Chunk {
+    /// Its lines that hold something, with their numbers.
+    pub fn lines(&self) -> impl Iterator<Item = (u32, &str)> {
+        (self.first..).zip(self.text.lines()).filter(|(_, line)| !line.trim().is_empty())
+    }
+}
+
+impl Lines {
+    /// From a file's first line on.
+    pub fn of(file: &str) -> Self {
+        Self { file: file.to_owned(), chunk: 0, line: 1 }
+    }
+
+    /// The next chunk.
+    pub async fn next(&mut self, app: &App) -> Result<Option<Chunk>, store::Error> {
+        let Some(text) = app.runtime.store.file_chunk(&self.file, self.chunk).await? else { return Ok(None) };
+        let first = self.line;
+        self.chunk += 1;
+        self.line += u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
+        Ok(Some(Chunk { first, text }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(text: &[u8], step: usize, line_max: u64) -> Result<(Vec<String>, u64, u64), RequestError> {
+        let mut cutter = Cutter::default();
+        let mut chunks = Vec::new();
+        for piece in text.chunks(step) {
+            chunks.extend(cutter.push(piece, Bytes(line_max))?);
+        }
+        let (last, bytes, lines) = cutter.end(Bytes(line_max))?;
+        chunks.extend(last);
+        Ok((chunks, bytes.0, lines))
+    }
+
+    #[test]
+    fn chunks_are_whole_lines_and_together_the_file() {
+        let line = format!("{}\n", "x".repeat(999));
+        let text = line.repeat(1_000) + "the last has no end";
+        for step in [1_000, 4_096, 100_003, 2_000_000] {
+            let (chunks, bytes, lines) = cut(text.as_bytes(), step, 10_000).expect("good");
+            assert_eq!(chunks.concat(), text);
+            assert_eq!((bytes, lines), (text.len() as u64, 1_001));
+            let (last, others) = chunks.split_last().expect("some");
+            assert!(others.iter().all(|chunk| chunk.ends_with('\n')), "step {step}");
+            assert!(last.ends_with("end"));
+        }
+        assert_eq!(cut(b"", 10, 10), Ok((Vec::new(), 0, 0)));
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        for (text, line) in [
+            (&b"a\nb\xff\n"[..], "line 2 is not UTF-8"),
+            (b"a\n\0\n", "line 2 holds a NUL"),
+            (b"a\nb\n123456789012345\n", "line 3 "),
+            (b"123456789012345", "line 1 "),
+        ] {
+            let error = cut(text, 1, 10).expect_err("bad").to_string();
+            assert!(error.contains(line), "{error}");
+            let error = cut(text, 1_000, 10).expect_err("bad").to_string();
+            assert!(error.contains(line), "{error}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Services of tenants: what a request becomes, and what goes on after it. Must not know HTTP; `routes` calls them.
+
+pub mod batches;
+pub mod constraints;
+pub mod corpora;
+pub mod files;
+pub mod openai;
+pub mod prepare;
+pub mod query;
+pub mod repeats;
+pub mod schemas;
+pub mod tickets;
+pub mod upkeep;

@@ -1,0 +1,142 @@
+//! Span queries: from the query's JSON to calls of the model, side by side where none waits for another (Span Queries,
+//! sections 4.3 and 5).
+//!
+//! Searches first, then the rules, then the plan; [`run`] submits its calls as rows of relQueries and puts their outputs
+//! where the plan says. Must not know HTTP.
+
+mod course;
+mod prompt;
+mod run;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::Generation;
+pub use course::{Ended, Outcome};
+use ir::rewrite::Applied;
+use ir::span::{Call, Found, Item, Limits, Part, Plan, Query, Retrieval, Rewriting, cluster_bulk, rewrite};
+pub use prompt::ahead;
+pub use run::{Asker, News, run};
+use serving::caller::Caller;
+use serving::error::RequestError;
+
+use crate::config::LimitsConfig;
+use crate::services::corpora;
+use crate::services::prepare::Desk;
+use crate::state::App;
+use crate::wire::query::{QueryRequest, span_error};
+
+/// A query that is ready to run.
+#[derive(Debug)]
+pub struct Planned {
+    /// Its place in the request.
+    pub index: usize,
+    /// Its calls.
+    pub plan: Arc<Plan>,
+    /// How each call generates.
+    pub generations: Arc<[Arc<Generation>]>,
+    /// The query as the rules left it.
+    pub rewritten: Query,
+    /// What each rule did.
+    pub log: Vec<Applied>,
+}
+
+/// The bounds of a query.
+pub fn limits(limits: &LimitsConfig) -> Limits {
+    let bytes_max = usize::try_from(limits.body_bytes_max.0).unwrap_or(usize::MAX);
+    Limits { nodes_max: limits.query_nodes_max, bytes_max, ..Limits::default() }
+}
+
+/// Rewrites and plans each query of a request; of many, those that share fragments are made neighbours (section 5.8).
+/// A query that cannot run fails alone.
+pub fn plan(
+    desk: Desk<'_>,
+    request: &QueryRequest,
+    searched: &Searched,
+) -> Vec<Result<Planned, (usize, RequestError)>> {
+    let rewriting = Rewriting {
+        rules: request.rules.clone(),
+        judges: request.judges,
+        found: &searched.found,
+        limits: limits(&desk.app.config.limits),
+    };
+    let mut known = prompt::Known::new();
+    let plans = request.queries.iter().enumerate().map(|(index, query)| {
+        let at = request.path(index);
+        let unfound = query.retrievals().iter().find_map(|retrieval| searched.failed.get(retrieval).cloned());
+        let planned = match unfound {
+            None => plan_one(desk, (index, &at), query, &rewriting, &mut known),
+            Some(error) => Err(error),
+        };
+        planned.map_err(|error| (index, error))
+    });
+    let mut plans: Vec<_> = plans.collect();
+    if plans.len() < 2 {
+        return plans;
+    }
+    let fragments: Vec<Vec<&str>> =
+        plans.iter().map(|planned| planned.as_ref().map(fragments).unwrap_or_default()).collect();
+    let mut place = vec![0; plans.len()];
+    for (number, query) in cluster_bulk(&fragments).into_iter().enumerate() {
+        place[query] = number;
+    }
+    let mut place = place.into_iter();
+    plans.sort_by_cached_key(|_| place.next());
+    plans
+}
+
+fn plan_one(
+    desk: Desk<'_>,
+    (index, path): (usize, &str),
+    query: &Query,
+    rewriting: &Rewriting<'_>,
+    known: &mut prompt::Known,
+) -> Result<Planned, RequestError> {
+    let (rewritten, log) = rewrite(query.clone(), rewriting).map_err(|error| span_error(path, error))?;
+    let plan = Plan::new(&rewritten).map_err(|error| span_error(path, error))?;
+    let generations = plan.calls.iter().map(|call| prompt::generation(desk, path, &call.params, known));
+    let generations = generations.collect::<Result<_, _>>()?;
+    prompt::check_reuse(desk.app, path, &plan)?;
+    Ok(Planned { index, plan: Arc::new(plan), generations, rewritten, log })
+}
+
+/// The texts of a query's spans.
+fn fragments(planned: &Planned) -> Vec<&str> {
+    let groups =
+        planned.plan.calls.iter().flat_map(|call: &Call| &call.items).filter_map(|item| match item {
+            Item::Group(members) => Some(members),
+            Item::Part(_) => None,
+        });
+    let parts = groups.flatten().flat_map(|member| &member.parts);
+    parts
+        .filter_map(|part| match part {
+            Part::Message(_, text) => Some(&**text),
+            Part::Output(_) | Part::Whole(_) => None,
+        })
+        .collect()
+}
+
+/// What was found of all that queries search for.
+#[derive(Debug, Default)]
+pub struct Searched {
+    /// Fragments, best first.
+    found: Found,
+    /// Searches that could not be made: the queries with them fail, and no others.
+    failed: BTreeMap<Retrieval, RequestError>,
+}
+
+/// What the corpora of a tenant have on what queries ask for; each search is made once.
+pub async fn search(app: &Arc<App>, caller: Caller, queries: &[Query]) -> Searched {
+    let mut searched = Searched::default();
+    for retrieval in queries.iter().flat_map(Query::retrievals) {
+        if searched.found.contains_key(&retrieval) || searched.failed.contains_key(&retrieval) {
+            continue;
+        }
+        let Retrieval { corpus, query, k } = &retrieval;
+        match corpora::retrieve(app, caller.tenant, corpus, query, *k as usize).await {
+            Ok(fragments) => drop(searched.found.insert(retrieval, fragments)),
+            Err(error) => drop(searched.failed.insert(retrieval, error)),
+        }
+    }
+    searched
+}

@@ -1,0 +1,167 @@
+//! A call of a span query as a row: how it generates, and its prompt in sections once its inputs are there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Generation, Section, SectionReuse, Sees, Span, SpanKind, TokenCount, TokenId, WorkItem};
+use ir::span::{CallId, Params, Part, Plan};
+use ir::{Encoder, Sectioned};
+use serving::error::RequestError;
+
+use crate::services::prepare::Desk;
+use crate::state::App;
+use crate::wire::query::span_error;
+
+/// Output tokens of a call whose query does not say, where the context has room for so many: what the reference's server
+/// takes.
+const OUTPUT_TOKENS: u64 = 2_048;
+
+/// How the calls of a request generate, by their parameters but for the seed: those alike share one.
+pub(super) type Known = HashMap<String, Arc<Generation>>;
+
+/// How a call generates.
+pub(super) fn generation(
+    desk: Desk<'_>,
+    path: &str,
+    params: &Params,
+    known: &mut Known,
+) -> Result<Arc<Generation>, RequestError> {
+    let key = format!("{:?}", Params { seed: None, ..params.clone() });
+    if let Some(generation) = known.get(&key) {
+        return Ok(Arc::clone(generation));
+    }
+    let generation = Arc::new(checked(desk, path, params)?);
+    known.insert(key, Arc::clone(&generation));
+    Ok(generation)
+}
+
+fn checked(desk: Desk<'_>, path: &str, params: &Params) -> Result<Generation, RequestError> {
+    let terms = desk.terms();
+    let refuse = |field: &str, reason: String| {
+        Err(RequestError::invalid(path, format!("the `{field}` of a `g` {reason}")))
+    };
+    if let Some(name) = params.model.as_deref().filter(|name| *name != terms.model.name) {
+        return Err(RequestError::ModelNotFound(name.to_owned()));
+    }
+    let limit = terms.limits.output_tokens_max;
+    let output_max = params.max_tokens.unwrap_or(OUTPUT_TOKENS.min(limit));
+    if output_max > limit {
+        return refuse(
+            "max_tokens",
+            format!("is {output_max}, the limit is {limit} (limits.output_tokens_max)"),
+        );
+    }
+    if params.stop.len() > terms.limits.stops_max {
+        return refuse("stop", format!("has more than {} strings", terms.limits.stops_max));
+    }
+    if let Some(top_k) = params.top_k.filter(|top_k| *top_k > terms.model.vocab) {
+        return refuse("top_k", format!("is {top_k}, the model has {} tokens", terms.model.vocab));
+    }
+    let compile = |constraint| terms.constraints.compile(path, constraint);
+    let compiled = params.constraint.as_ref().map(compile).transpose()?.unwrap_or_default();
+    Ok(Generation {
+        output_max: TokenCount(output_max),
+        temperature: params.temperature,
+        top_p: params.top_p.unwrap_or(1.0),
+        top_k: params.top_k,
+        stop: params.stop.clone(),
+        stop_tokens: Vec::new(),
+        ignore_end: false,
+        constraint: params.constraint.clone(),
+        compiled,
+    })
+}
+
+/// Refuses spans that the model cannot read elsewhere than where they were computed.
+pub(super) fn check_reuse(app: &App, path: &str, plan: &Plan) -> Result<(), RequestError> {
+    let why = match app.runtime.model.reuse {
+        SectionReuse::Anywhere => return Ok(()),
+        SectionReuse::InPlace => {
+            "the model learned its positions, so that a span cannot be read at another one"
+        }
+        SectionReuse::Never => "the model's attention has a window, which finds no spans",
+    };
+    if plan.calls.iter().any(ir::span::Call::has_groups) {
+        return Err(RequestError::invalid(path, format!("has a `plus`: {why}; `cross` is read in order")));
+    }
+    Ok(())
+}
+
+/// The outputs of the calls that have run.
+pub(super) type Outputs = Vec<Option<Arc<[TokenId]>>>;
+
+/// What a row is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Ask {
+    /// A call.
+    Call(CallId),
+    /// Keys and values of a span, before a call that reads it can begin.
+    Ahead(Vec<Part>),
+}
+
+/// A span as a section, so that its last block can be found too, however little is in it. Behind it stands a token that
+/// nobody reads: a row ends with something that is no section of anybody else's.
+pub fn ahead(span: Vec<TokenId>) -> Sectioned {
+    let tokens = TokenCount(span.len() as u64);
+    let unit = Sees::Unit { first: 0, origin: 0, is_placeholder: false };
+    let sections = vec![
+        Section { tokens, position: 0, sees: unit },
+        Section { tokens: TokenCount(1), position: span.len() as u32, sees: Sees::Before },
+    ];
+    let last = span.last().copied();
+    Sectioned { prompt: span.into_iter().chain(last).collect(), sections }
+}
+
+/// The row of a call, or of a span that is computed ahead.
+pub(super) fn item(
+    app: &App,
+    plan: &Plan,
+    generations: &[Arc<Generation>],
+    (ask, outputs): (&Ask, &Outputs),
+) -> Result<WorkItem, RequestError> {
+    let model = &app.runtime.model;
+    let context = model.context_max.0.min(model.kv_tokens());
+    let length_max = u32::try_from(context).unwrap_or(u32::MAX);
+    let tags = app.tags().map_err(|reason| RequestError::invalid("query", reason))?;
+    let encoder = Encoder { tokenizer: &*model.text, tags: Some(tags) };
+    let output = |id: CallId| outputs[id.0].as_deref().unwrap_or_default();
+    let (sectioned, mut generation, seed) = match ask {
+        Ask::Call(id) => {
+            let seed = plan.call(*id).params.seed.unwrap_or_else(rand::random);
+            let made = plan.assemble(*id, encoder, length_max, &output);
+            // Copies of a call with a seed draw differently, as copies without one do.
+            (made, Arc::clone(&generations[id.0]), seed.wrapping_add(id.0 as u64))
+        }
+        Ask::Ahead(parts) => {
+            let made = plan.span(parts, encoder, length_max, &output);
+            let nothing = Generation { output_max: TokenCount(1), ..Generation::default() };
+            (made.map(ahead), Arc::new(nothing), 0)
+        }
+    };
+    let sectioned = sectioned.map_err(|error| span_error("query", error))?;
+    let tokens = sectioned.prompt.len() as u64;
+    let left = context.saturating_sub(tokens).max(1);
+    let is_said = matches!(ask, Ask::Call(id) if plan.call(*id).params.max_tokens.is_some());
+    if !is_said && generation.output_max.0 > left {
+        Arc::make_mut(&mut generation).output_max = TokenCount(left);
+    }
+    let too_long = |needed: u64| RequestError::TooLong {
+        prompt: needed - generation.output_max.0,
+        output: generation.output_max.0,
+        what: if model.kv_tokens() < model.context_max.0 { "KV pool" } else { "context" },
+        limit: context,
+    };
+    if tokens + generation.output_max.0 > context {
+        return Err(too_long(tokens + generation.output_max.0));
+    }
+    let item = WorkItem {
+        row: 0,
+        prompt: sectioned.prompt.into(),
+        spans: [Span { kind: SpanKind::Field, tokens: TokenCount(tokens) }].into(),
+        sections: sectioned.sections.into(),
+        generation: Arc::clone(&generation),
+        seed,
+    };
+    let needed = item.kv_tokens_max(model.block_tokens).0;
+    if needed > model.kv_tokens() { Err(too_long(needed)) } else { Ok(item) }
+}

@@ -1,0 +1,312 @@
+//! Runs the calls of planned queries: whatever has its inputs starts, calls alike as rows of one relQuery, and each output
+//! goes where the plan says.
+//!
+//! While a call waits for others, the spans it will read are computed ahead (the paper's G¹), so that it begins with
+//! nothing but what is new. A call that fails takes its query with it, and no other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Generation, ServiceClass, TokenCount, TokenId};
+use ir::span::{CallId, Part, Plan};
+use serving::board::{Kind, RowState, State, Status};
+use serving::caller::Caller;
+use serving::claim::Claim;
+use serving::error::{RequestError, internal};
+use serving::intake::{JobRow, Part as Rows};
+use serving::submit::{self, Prepared, Resumed};
+use tokio::sync::mpsc;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Planned;
+use super::course::{Course, Ended, Outcome};
+use super::prompt::{Ask, Outputs, item};
+use crate::state::App;
+
+/// What happens while queries run.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// More text of a call whose output is part of the result.
+    Delta(usize, CallId, String),
+    /// A call of a query has ended.
+    Ended(usize, CallId, Ended),
+}
+
+/// Who asks, and how they wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker {
+    /// Whose queries.
+    pub caller: Caller,
+    /// Who waits.
+    pub class: ServiceClass,
+    /// When they wait no longer: what has not ended by then fails.
+    pub deadline: Option<Instant>,
+}
+
+/// Runs queries to their ends; the outcomes stand in the order of the queries. Dropping the future calls off what runs.
+pub async fn run(
+    app: &Arc<App>,
+    asker: Asker,
+    planned: &[Planned],
+    news: Option<mpsc::Sender<News>>,
+) -> Vec<Outcome> {
+    let courses = planned.iter().map(Course::new).collect();
+    let mut runner = Runner { app, asker, courses, flights: Vec::new(), news };
+    runner.start().await;
+    while !runner.courses.iter().all(Course::is_over) {
+        if runner.flights.is_empty() {
+            // Every call that waits reads one that ran or runs: nothing else can keep it waiting.
+            runner.courses.iter_mut().for_each(|course| course.fail(internal("a call waits for nothing")));
+            break;
+        }
+        if !runner.wait().await {
+            runner.expire();
+        } else if runner.collect().await {
+            runner.start().await;
+        }
+    }
+    runner.courses.into_iter().map(Course::outcome).collect()
+}
+
+/// What a row is made from.
+type Known = (Arc<Plan>, Arc<[Arc<Generation>]>, Arc<Outputs>);
+
+/// A relQuery of calls that run.
+struct Flight {
+    claim: Claim,
+    version: watch::Receiver<u64>,
+    /// Which query and what of it each row is.
+    rows: Vec<(usize, Ask)>,
+    /// Rows that have ended and were seen to.
+    seen: usize,
+    /// Whether it was over when it was last looked at: then all its rows were.
+    is_over: bool,
+    /// Bytes of each row's text that were told.
+    told: Vec<usize>,
+}
+
+struct Runner<'a> {
+    app: &'a Arc<App>,
+    asker: Asker,
+    courses: Vec<Course>,
+    flights: Vec<Flight>,
+    news: Option<mpsc::Sender<News>>,
+}
+
+impl Runner<'_> {
+    /// Starts what is ready, alike with alike.
+    async fn start(&mut self) {
+        let mut asks: Vec<(usize, Ask)> = Vec::new();
+        for (number, course) in self.courses.iter_mut().enumerate() {
+            asks.extend(course.ready().into_iter().map(|ask| (number, ask)));
+        }
+        self.submit(asks).await;
+    }
+
+    /// Submits rows: calls that generate alike are one relQuery, and so are spans computed ahead.
+    async fn submit(&mut self, asks: Vec<(usize, Ask)>) {
+        let mut groups: Vec<Vec<(usize, Ask)>> = Vec::new();
+        let mut group_of = HashMap::new();
+        for (number, ask) in asks {
+            // Calls that generate alike have one generation between them: planning saw to that.
+            let generation = match ask {
+                Ask::Call(id) => Some(Arc::as_ptr(&self.courses[number].generations[id.0])),
+                Ask::Ahead(_) => None,
+            };
+            let group = *group_of.entry(generation).or_insert_with(|| {
+                groups.push(Vec::new());
+                groups.len() - 1
+            });
+            groups[group].push((number, ask));
+        }
+        for group in groups {
+            self.submit_group(group).await;
+        }
+    }
+
+    async fn submit_group(&mut self, group: Vec<(usize, Ask)>) {
+        let inputs: Vec<_> = group
+            .into_iter()
+            .map(|(number, ask)| {
+                let course = &self.courses[number];
+                let (plan, generations) = (Arc::clone(&course.plan), Arc::clone(&course.generations));
+                (number, ask, (plan, generations, Arc::clone(&course.outputs)))
+            })
+            .collect();
+        let app = self.app.clone();
+        // Tokenizing takes a while, and nobody else's connection waits for it.
+        let made = tokio::task::spawn_blocking(move || {
+            let make = |(number, ask, (plan, generations, outputs)): (usize, Ask, Known)| {
+                let item = item(&app, &plan, &generations, (&ask, &outputs));
+                (number, ask, item)
+            };
+            inputs.into_iter().map(make).collect::<Vec<_>>()
+        });
+        let made = match made.await {
+            Ok(made) => made,
+            Err(error) => return self.fail_all(&internal(error)),
+        };
+        let (mut rows, mut places) = (Vec::new(), Vec::new());
+        for (number, ask, item) in made {
+            match item {
+                Ok(item) => {
+                    let row = places.len() as u32;
+                    rows.push(JobRow { targets: vec![row], item, key: None });
+                    places.push((number, ask));
+                }
+                // What cannot be computed ahead is not missed: its reader says what is wrong.
+                Err(error) if matches!(ask, Ask::Call(_)) => self.courses[number].fail(error),
+                Err(_) => {}
+            }
+        }
+        if rows.is_empty() {
+            return;
+        }
+        let work = Prepared {
+            kind: Kind::Calls,
+            route: "query",
+            class: self.asker.class,
+            rows: rows.len(),
+            failed: Vec::new(),
+            deadline: None,
+            pin: None,
+            parts: vec![Rows { open: None, rows }],
+        };
+        match submit::submit(&self.app.runtime, self.asker.caller, work, Resumed::default()).await {
+            Ok(claim) => {
+                // It may have ended since: the loop does not wait for who asked.
+                let version = claim.board().follow_all();
+                let told = vec![0; places.len()];
+                self.flights.push(Flight { claim, version, rows: places, seen: 0, is_over: false, told });
+            }
+            Err(error) => {
+                for (number, _) in places.iter().filter(|(_, ask)| matches!(ask, Ask::Call(_))) {
+                    self.courses[*number].fail(error.clone());
+                }
+            }
+        }
+    }
+
+    fn fail_all(&mut self, error: &RequestError) {
+        self.courses.iter_mut().for_each(|course| course.fail(error.clone()));
+    }
+
+    /// Waits until something has changed; false where the deadline passes first.
+    async fn wait(&mut self) -> bool {
+        let changes = self.flights.iter_mut().map(|flight| Box::pin(flight.version.changed()));
+        // The sender lives in the board, which the claim holds: it cannot be gone.
+        let change = futures_util::future::select_all(changes);
+        match self.asker.deadline {
+            None => drop(change.await),
+            Some(deadline) => return tokio::time::timeout_at(deadline, change).await.is_ok(),
+        }
+        true
+    }
+
+    /// Fails what has not ended. What it has put out is spent all the same.
+    fn expire(&mut self) {
+        for flight in &self.flights {
+            let state = flight.claim.board().read();
+            for (row, (number, _)) in state.rows.iter().zip(&flight.rows) {
+                if row.state == RowState::Pending {
+                    self.courses[*number].usage.output += TokenCount(row.pieces);
+                }
+            }
+        }
+        self.fail_all(&RequestError::Deadline);
+    }
+
+    /// Sees to what has changed; whether a call has ended.
+    async fn collect(&mut self) -> bool {
+        let mut flights = std::mem::take(&mut self.flights);
+        let (mut told, mut ended) = (Vec::new(), Vec::new());
+        for flight in &mut flights {
+            flight.version.mark_unchanged();
+            let board = Arc::clone(flight.claim.board());
+            let state = board.read();
+            if self.news.is_some() {
+                told.extend(flight.deltas(&state, &self.courses));
+            }
+            self.take_in(flight, &state, &mut ended);
+        }
+        // As of that look, not of now: what ended since was not seen to.
+        flights.retain(|flight| !flight.is_over);
+        self.flights = flights;
+        let ahead = ended.iter().filter(|(number, id)| self.courses[*number].is_waited_with(*id));
+        let ahead = ahead.map(|(number, id)| (*number, Ask::Ahead(vec![Part::Whole(*id)]))).collect();
+        self.submit(ahead).await;
+        if let Some(news) = &self.news {
+            let ends = ended.iter().filter_map(|(number, id)| {
+                let course = &self.courses[*number];
+                Some(News::Ended(course.index, *id, course.ended(*id)?.clone()))
+            });
+            for told in told.into_iter().chain(ends) {
+                // Who listens may have left; the runner is dropped with them.
+                let _ = news.send(told).await;
+            }
+        }
+        !ended.is_empty()
+    }
+
+    /// Takes in the rows of a relQuery that have ended; their calls are added to `ended`.
+    fn take_in(&mut self, flight: &mut Flight, state: &State, ended: &mut Vec<(usize, CallId)>) {
+        for row in &state.finished[flight.seen..] {
+            let (number, ask) = &flight.rows[*row as usize];
+            let course = &mut self.courses[*number];
+            match (ask, outcome(state, *row)) {
+                (Ask::Call(id), Ok((call, output))) => {
+                    course.end(*id, call, output);
+                    ended.push((*number, *id));
+                }
+                (Ask::Call(_), Err(error)) => course.fail(error),
+                (Ask::Ahead(_), Ok((span, _))) => course.usage += span.usage,
+                // Its reader computes the span itself, or says what is wrong with it.
+                (Ask::Ahead(_), Err(_)) => {}
+            }
+        }
+        flight.seen = state.finished.len();
+        flight.is_over = state.is_over();
+        let error = match &state.status {
+            Status::Running | Status::Completed => return,
+            Status::Cancelled => RequestError::Cancelled,
+            Status::Failed(error) => error.clone(),
+        };
+        for (number, ask) in &flight.rows {
+            if let Ask::Call(id) = ask
+                && self.courses[*number].ended(*id).is_none()
+            {
+                self.courses[*number].fail(error.clone());
+            }
+        }
+    }
+}
+
+impl Flight {
+    /// Text of calls in the result that was not told yet.
+    fn deltas(&mut self, state: &State, courses: &[Course]) -> Vec<News> {
+        let mut news = Vec::new();
+        for ((row, (number, ask)), told) in state.rows.iter().zip(&self.rows).zip(&mut self.told) {
+            let course = &courses[*number];
+            let Ask::Call(id) = ask else { continue };
+            if row.text.len() > *told && course.is_result(*id) {
+                news.push(News::Delta(course.index, *id, row.text[*told..].to_owned()));
+                *told = row.text.len();
+            }
+        }
+        news
+    }
+}
+
+/// A row that has ended, and its tokens.
+fn outcome(state: &State, row: u32) -> Result<(Ended, Arc<[TokenId]>), RequestError> {
+    let row = &state.rows[row as usize];
+    match &row.state {
+        RowState::Done { end, usage, .. } => {
+            let ended = Ended { text: row.text.as_str().into(), end: *end, usage: *usage };
+            Ok((ended, row.tokens.as_slice().into()))
+        }
+        RowState::Failed(error) => Err(error.clone()),
+        RowState::Pending => Err(internal("a row that has ended is pending")),
+    }
+}

@@ -1,0 +1,212 @@
+//! Idempotency keys: which relQuery a tenant's key began, so that a repeated request is not a second run.
+//!
+//! Kept in memory, a bounded number per tenant, each as long as a ticket; a restart forgets them (the answers
+//! themselves survive in the result cache, tickets under their ids). A key is taken while its first request is
+//! being prepared: repeats wait for that turn. Must not know HTTP or what a request means.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use base::{Millis, Nanos, TenantId, Time};
+use serving::claim::Hold;
+use tokio::sync::OwnedMutexGuard;
+
+/// Identity of a request's path and body.
+pub type Digest = [u8; 32];
+
+/// What a key began.
+#[derive(Clone, Debug)]
+pub struct First {
+    /// The relQuery's public id.
+    pub id: String,
+    /// Ownership of its board.
+    pub hold: Arc<Hold>,
+    /// Whether the request wants events.
+    pub stream: bool,
+    /// When a partial reply goes out.
+    pub deadline: Option<Millis>,
+}
+
+/// The key belongs to another request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reused;
+
+type Slot = Arc<tokio::sync::Mutex<Option<First>>>;
+
+#[derive(Debug)]
+struct Entry {
+    serial: u64,
+    digest: Digest,
+    since: Time,
+    slot: Slot,
+}
+
+/// The keys of one tenant.
+#[derive(Debug, Default)]
+struct Keys {
+    entries: HashMap<String, Entry>,
+    /// The keys by serial number: oldest first.
+    by_age: BTreeMap<u64, String>,
+    last: u64,
+}
+
+impl Keys {
+    fn remove(&mut self, serial: u64) {
+        if let Some(key) = self.by_age.remove(&serial) {
+            self.entries.remove(&key);
+        }
+    }
+
+    /// Forgets what is past its time, and the oldest of more than `limit`.
+    fn prune(&mut self, limit: usize, lifetime: Nanos, now: Time) {
+        while let Some((&serial, key)) = self.by_age.first_key_value() {
+            let is_old = self.entries.get(key).is_none_or(|entry| now.since(entry.since) >= lifetime);
+            if !is_old && self.entries.len() <= limit {
+                return;
+            }
+            self.remove(serial);
+        }
+    }
+}
+
+/// The keys of all tenants.
+#[derive(Debug)]
+pub struct Repeats {
+    keys_max: usize,
+    lifetime: Nanos,
+    tenants: Mutex<HashMap<TenantId, Keys>>,
+}
+
+impl Repeats {
+    /// No keys; at most `keys_max` of a tenant will be kept.
+    pub fn new(keys_max: usize, lifetime: Millis) -> Self {
+        Self { keys_max, lifetime: lifetime.into(), tenants: Mutex::default() }
+    }
+
+    fn tenants(&self) -> MutexGuard<'_, HashMap<TenantId, Keys>> {
+        self.tenants.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Waits for the turn at a key, which shows what the key began, if anything.
+    pub async fn turn(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        key: &str,
+        digest: Digest,
+        now: Time,
+    ) -> Result<Turn, Reused> {
+        loop {
+            let (serial, slot) = self.find(tenant, key, digest, now)?;
+            let first = slot.lock_owned().await;
+            let turn = Turn { repeats: Arc::clone(self), tenant, serial, first };
+            // The one before may have failed, and taken its key out, while this one waited.
+            if self.tenants().get(&tenant).is_some_and(|keys| keys.by_age.contains_key(&serial)) {
+                return Ok(turn);
+            }
+        }
+    }
+
+    /// The place of a key; made where there is none.
+    fn find(&self, tenant: TenantId, key: &str, digest: Digest, now: Time) -> Result<(u64, Slot), Reused> {
+        let mut tenants = self.tenants();
+        let keys = tenants.entry(tenant).or_default();
+        keys.prune(self.keys_max, self.lifetime, now);
+        if let Some(entry) = keys.entries.get(key) {
+            let is_same = entry.digest == digest;
+            return if is_same { Ok((entry.serial, Arc::clone(&entry.slot))) } else { Err(Reused) };
+        }
+        keys.prune(self.keys_max.saturating_sub(1), self.lifetime, now);
+        keys.last += 1;
+        let entry = Entry { serial: keys.last, digest, since: now, slot: Slot::default() };
+        let place = (entry.serial, Arc::clone(&entry.slot));
+        keys.by_age.insert(entry.serial, key.to_owned());
+        keys.entries.insert(key.to_owned(), entry);
+        Ok(place)
+    }
+}
+
+/// The right to say what a key began; others with the key wait until it is dropped. Dropped without an
+/// answer (the request failed, its client left), the key is free again.
+#[derive(Debug)]
+pub struct Turn {
+    repeats: Arc<Repeats>,
+    tenant: TenantId,
+    serial: u64,
+    first: OwnedMutexGuard<Option<First>>,
+}
+
+impl Turn {
+    /// What the key began.
+    pub fn first(&self) -> Option<&First> {
+        self.first.as_ref()
+    }
+
+    /// What the key began, from now on; `None` where that cannot be had any more.
+    pub fn set(&mut self, first: Option<First>) {
+        *self.first = first;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Before the lock on the slot is given back, so that who waits for it sees that the key is gone.
+        if self.first.is_none()
+            && let Some(keys) = self.repeats.tenants().get_mut(&self.tenant)
+        {
+            keys.remove(self.serial);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENANT: TenantId = TenantId(1);
+
+    fn first(id: &str) -> First {
+        First { id: id.into(), hold: Arc::default(), stream: false, deadline: None }
+    }
+
+    async fn begin(repeats: &Arc<Repeats>, key: &str, now: u64) -> Option<String> {
+        let mut turn = repeats.turn(TENANT, key, [1; 32], Time(now)).await.expect("the same request");
+        let known = turn.first().map(|first| first.id.clone());
+        if known.is_none() {
+            turn.set(Some(first(key)));
+        }
+        known
+    }
+
+    #[tokio::test]
+    async fn a_key_names_one_request_for_its_lifetime() {
+        let repeats = Arc::new(Repeats::new(10, Millis(1)));
+        assert_eq!(begin(&repeats, "a", 0).await, None);
+        assert_eq!(begin(&repeats, "a", 999_999).await.as_deref(), Some("a"));
+        assert_eq!(repeats.turn(TENANT, "a", [2; 32], Time(999_999)).await.err(), Some(Reused));
+        assert!(repeats.turn(TenantId(2), "a", [2; 32], Time(0)).await.is_ok(), "another tenant's key");
+        assert_eq!(begin(&repeats, "a", 1_000_000).await, None, "forgotten");
+    }
+
+    #[tokio::test]
+    async fn the_oldest_key_leaves_when_there_are_too_many() {
+        let repeats = Arc::new(Repeats::new(2, Millis(1)));
+        for key in ["a", "b", "c"] {
+            assert_eq!(begin(&repeats, key, 0).await, None);
+        }
+        assert_eq!(begin(&repeats, "c", 0).await.as_deref(), Some("c"));
+        assert_eq!(begin(&repeats, "b", 0).await.as_deref(), Some("b"));
+        assert_eq!(begin(&repeats, "a", 0).await, None);
+        assert_eq!(repeats.tenants()[&TENANT].entries.len(), 2);
+        assert_eq!(repeats.tenants()[&TENANT].by_age.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_turn_without_an_answer_frees_the_key_for_those_who_wait() {
+        let repeats = Arc::new(Repeats::new(10, Millis(1)));
+        let failing = repeats.turn(TENANT, "a", [1; 32], Time(0)).await.expect("a new key");
+        let waiting = begin(&repeats, "a", 0);
+        let fail = async { drop(failing) };
+        assert_eq!(tokio::join!(waiting, fail).0, None);
+        assert_eq!(begin(&repeats, "a", 0).await.as_deref(), Some("a"), "the one that waited began it");
+    }
+}

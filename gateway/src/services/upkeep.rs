@@ -1,0 +1,65 @@
+//! Upkeep of the store, once every `store.flush_ms`: usage and answers are written, leases renewed, unfinished tickets and
+//! batches taken over, what is past its date deleted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serving::{calibrate, usage_writer};
+use store::UnixMillis;
+use tokio::sync::watch;
+
+use crate::services::{batches, files, tickets};
+use crate::state::App;
+
+/// Rounds between two renewals of leases; and, times ten, two writes of the cost model.
+const ROUNDS_PER_LEASE: u64 = 20;
+
+/// Writes every `store.flush_ms`, and once more when told to stop.
+///
+/// `is_left`: the start could not resume all tickets.
+pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bool) {
+    let period = Duration::from_millis(app.config.store.flush_ms.0);
+    let mut round = 0_u64;
+    loop {
+        // Err: the sender is gone, which means stop too.
+        let is_last = tokio::time::timeout(period, stop.changed()).await.is_ok();
+        usage_writer::write_usage(&app.runtime).await;
+        usage_writer::write_answers(&app.runtime).await;
+        app.runtime.shared.metrics.fold();
+        round += 1;
+        if round.is_multiple_of(ROUNDS_PER_LEASE) {
+            // Tickets that had to wait are not renewed, so that the next claim finds them too. Those that run
+            // are claimed along with them, which changes nothing.
+            let lease = tickets::lease(&app);
+            if !is_left && let Err(error) = app.runtime.store.renew_tickets(&lease).await {
+                tracing::warn!(%error, "leases were not renewed");
+            }
+            if !is_last {
+                is_left = tickets::resume(&app, &lease).await;
+                batches::resume(&app, &lease).await;
+            }
+        }
+        if is_last || round.is_multiple_of(10 * ROUNDS_PER_LEASE) {
+            forget(&app).await;
+            calibrate::keep(
+                &app.runtime.store,
+                &app.runtime.model,
+                app.runtime.view().cost,
+                app.runtime.shared.clock.unix_ms(),
+            )
+            .await;
+        }
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// Deletes what is past its date.
+async fn forget(app: &App) {
+    files::expire(app).await;
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    if let Err(error) = app.runtime.store.expire_tickets(now).await {
+        tracing::warn!(%error, "old tickets were not deleted");
+    }
+}

@@ -1,0 +1,58 @@
+//! What handlers share. Must not know the handlers, nor the services that read it.
+
+use std::sync::Arc;
+
+use ir::Tags;
+use serving::Runtime;
+
+use crate::auth::remembered::Remembered;
+use crate::config::Config;
+use crate::services::batches::running::Batches;
+use crate::services::constraints::Constraints;
+use crate::services::corpora::loaded::Corpora;
+use crate::services::repeats::Repeats;
+use crate::services::schemas::shelf::Schemas;
+
+/// What handlers share.
+pub struct App {
+    /// The configuration.
+    pub config: Config,
+    /// The runtime behind all doors.
+    pub runtime: Arc<Runtime>,
+    /// Verdicts about keys.
+    pub remembered: Remembered,
+    /// What tenants have compiled.
+    pub constraints: Constraints,
+    tags: Result<Tags, String>,
+    /// PML schemas.
+    pub schemas: Schemas,
+    /// Corpora in memory, and the embedding model.
+    pub corpora: Corpora,
+    /// Idempotency keys.
+    pub repeats: Arc<Repeats>,
+    /// Batches that run here.
+    pub batches: Batches,
+}
+
+impl App {
+    /// State over a runtime; opens the embedding model that the configuration names.
+    pub fn new(runtime: Arc<Runtime>, config: Config) -> Result<Self, retrieval::Error> {
+        let (model, clock) = (&runtime.model, runtime.shared.clock);
+        Ok(Self {
+            remembered: Remembered::default(),
+            corpora: Corpora::open(&config.retrieval)?,
+            constraints: Constraints::new(model.constraints.clone(), &config.limits, clock),
+            tags: model.tags(),
+            schemas: Schemas::new(&config.limits),
+            repeats: Arc::new(Repeats::new(config.limits.idempotency_keys_max, config.store.ticket_ms_max)),
+            batches: Batches::new(&config.bulk),
+            runtime,
+            config,
+        })
+    }
+
+    /// The markup of messages, or why the model has none.
+    pub fn tags(&self) -> Result<&Tags, &str> {
+        self.tags.as_ref().map_err(String::as_str)
+    }
+}

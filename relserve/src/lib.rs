@@ -1,0 +1,13 @@
+//! The `relserve` command: the server, and what is done without one.
+//!
+//! [`cli`] reads the command line and calls one module per command: `serve` and keys there, [`jobs`] for tables, [`bench`]
+//! and [`eval`] to measure, [`reorder`] and [`simulate`] to plan. All of them load models by `serving::load`; the server
+//! itself is `gateway::app`.
+
+pub mod bench;
+pub mod cli;
+pub mod eval;
+pub mod jobs;
+pub mod reorder;
+pub mod simulate;
+pub mod tables;

@@ -1,0 +1,88 @@
+//! The real program as an operator starts and stops it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// Starts `relserve serve` with its built-in model and waits for the last line it says.
+pub fn start(folder: &std::path::Path) -> (Child, Vec<String>) {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_relserve"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = Vec::new();
+    for line in BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok) {
+        let is_last = line.starts_with("Try: ");
+        said.push(line);
+        if is_last {
+            break;
+        }
+    }
+    (server, said)
+}
+
+/// What stands behind `part` in what the program said.
+pub fn told<'a>(said: &'a [String], part: &str) -> Option<&'a str> {
+    said.iter().find_map(|line| line.split_once(part).map(|(_, rest)| rest))
+}
+
+/// The program on a new folder, killed at the end of its test.
+pub struct Program {
+    process: Child,
+    /// Its URL.
+    pub address: String,
+    /// The key of its first start.
+    pub key: String,
+}
+
+impl Program {
+    pub fn start(folder: &std::path::Path) -> Self {
+        let (process, said) = start(folder);
+        let told = |part| told(&said, part).expect("a first start says it").to_owned();
+        Self { process, address: format!("http://{}", told(" on http://")), key: told("API key: ") }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Asks it to stop, as a supervisor does.
+fn terminate(mut server: Child) -> ExitStatus {
+    let sent = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    server.wait().unwrap()
+}
+
+#[test]
+fn a_first_start_shows_a_key_once_and_sigterm_ends_it_with_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = |said: &[String]| said.iter().filter(|line| line.starts_with("API key: rs-")).count();
+    let (server, said) = start(folder.path());
+    assert_eq!(keys(&said), 1, "{said:?}");
+    assert_eq!(terminate(server).code(), Some(0));
+    let (server, said) = start(folder.path());
+    assert_eq!(keys(&said), 0, "{said:?}");
+    assert_eq!(terminate(server).code(), Some(0));
+}
+
+#[test]
+fn a_first_start_that_cannot_listen_makes_no_key_that_nobody_sees() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let relserve = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_relserve"));
+        command.arg("--data-dir").arg(folder.path()).args(arguments).output().unwrap()
+    };
+    let start = relserve(&["serve", "--listen", &address]);
+    assert!(!start.status.success());
+    assert!(String::from_utf8_lossy(&start.stderr).contains(&address), "the address is named");
+    let list = relserve(&["key", "list"]);
+    assert!(list.status.success() && list.stdout.is_empty(), "{list:?}");
+}

@@ -1,0 +1,350 @@
+//! The board of one relQuery: what is known of every row, written by the loop thread and read by
+//! whoever waits: a JSON reply, an event stream, a `GET`, a ticket writer.
+//!
+//! Readers come at their own pace and read state, not messages, so a slow one costs nothing and a board
+//! is never larger than the relQuery itself. A version counter wakes readers. Must not know HTTP.
+
+use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard};
+
+use base::{End, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId};
+/// Tokens of a row or of many, as the scheduler counts them; of a whole cached answer all prompt tokens are cached.
+pub use scheduler::Usage;
+use tokio::sync::watch;
+
+use crate::error::RequestError;
+
+/// Where a row's answer came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// It ran.
+    Model,
+    /// The same prompt ran for another row.
+    Shared,
+    /// The tenant's result cache.
+    Cache,
+}
+
+/// How far a row is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowState {
+    /// Not finished.
+    Pending,
+    /// Finished.
+    Done {
+        /// Why it ended.
+        end: End,
+        /// Its tokens.
+        usage: Usage,
+        /// Where the answer came from.
+        source: Source,
+    },
+    /// Failed, alone.
+    Failed(RequestError),
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its output so far.
+    pub text: String,
+    /// Pieces of output so far: tokens, while the row runs.
+    pub pieces: u64,
+    /// Those tokens, where the board is of [`Kind::Calls`].
+    pub tokens: Vec<TokenId>,
+    /// How far it is.
+    pub state: RowState,
+}
+
+/// How far the relQuery is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Rows are unfinished.
+    Running,
+    /// Every row finished or failed.
+    Completed,
+    /// Its owner cancelled it or went away; unfinished rows stay unfinished.
+    Cancelled,
+    /// The server gave it up.
+    Failed(RequestError),
+}
+
+/// What is known of a relQuery.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The rows in input order.
+    pub rows: Vec<Row>,
+    /// Rows in the order in which they finished or failed.
+    pub finished: Vec<u32>,
+    /// How many of those failed.
+    pub failed: usize,
+    /// How far it is.
+    pub status: Status,
+    /// Tokens of all finished rows.
+    pub usage: Usage,
+    /// Rows answered from the result cache.
+    pub from_cache: usize,
+    /// Rows that ran once for several.
+    pub deduplicated: usize,
+    /// When it ended.
+    pub ended: Option<Time>,
+    /// The latency's periods, once it ended.
+    pub periods: Option<Periods>,
+    /// From its arrival to the first token of any row.
+    pub first_token: Option<Nanos>,
+    first_start: Option<Time>,
+    last_prefill: Option<Time>,
+}
+
+impl State {
+    /// Tokens spent so far: of the finished rows, and what the others have put out.
+    pub fn spent(&self) -> Usage {
+        let mut spent = self.usage;
+        let unfinished = self.rows.iter().filter(|row| row.state == RowState::Pending);
+        spent.output += TokenCount(unfinished.map(|row| row.pieces).sum());
+        spent
+    }
+
+    /// Whether nothing will change any more.
+    pub fn is_over(&self) -> bool {
+        self.status != Status::Running
+    }
+
+    fn settle(&mut self, index: u32, state: RowState, now: Time, arrival: Time) {
+        if self.is_over() {
+            return;
+        }
+        let row = &mut self.rows[index as usize];
+        if row.state != RowState::Pending {
+            return;
+        }
+        match &state {
+            RowState::Pending => return,
+            RowState::Done { usage, source, .. } => {
+                self.usage += *usage;
+                match source {
+                    Source::Model => {}
+                    Source::Shared => self.deduplicated += 1,
+                    Source::Cache => self.from_cache += 1,
+                }
+            }
+            RowState::Failed(_) => self.failed += 1,
+        }
+        row.state = state;
+        self.finished.push(index);
+        if self.finished.len() == self.rows.len() {
+            self.end(Status::Completed, now, arrival);
+        }
+    }
+
+    /// Ends it and measures the three periods (RelServe, Eq. 2) as the gateway saw them.
+    fn end(&mut self, status: Status, now: Time, arrival: Time) {
+        if self.is_over() {
+            return;
+        }
+        self.status = status;
+        self.ended = Some(now);
+        self.periods = Some(Periods::between(arrival, self.first_start, self.last_prefill, now));
+    }
+}
+
+/// How the rows of a board are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Rows of a table.
+    RelQuery,
+    /// Cell calls; each says how its text becomes a value.
+    Cells(Arc<[ir::catalogue::Answer]>),
+    /// Calls of span queries: their outputs are inputs of other calls, token by token.
+    Calls,
+}
+
+/// One relQuery as its clients see it.
+#[derive(Debug)]
+pub struct Board {
+    /// Its public identity.
+    pub id: RelQueryId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// How its rows are shown.
+    pub kind: Kind,
+    /// When it came, unix milliseconds.
+    pub created_ms: u64,
+    /// When it came, on the loop's clock.
+    pub arrival: Time,
+    state: Mutex<State>,
+    version: watch::Sender<u64>,
+}
+
+impl Board {
+    /// A board of pending rows.
+    pub fn new(
+        id: RelQueryId,
+        tenant: TenantId,
+        kind: Kind,
+        rows: usize,
+        (created_ms, arrival): (u64, Time),
+    ) -> Arc<Self> {
+        let state = State {
+            rows: vec![
+                Row { text: String::new(), pieces: 0, tokens: Vec::new(), state: RowState::Pending };
+                rows
+            ],
+            finished: Vec::new(),
+            failed: 0,
+            status: Status::Running,
+            usage: Usage::default(),
+            from_cache: 0,
+            deduplicated: 0,
+            ended: None,
+            periods: None,
+            first_token: None,
+            first_start: None,
+            last_prefill: None,
+        };
+        let (version, _) = watch::channel(0);
+        Arc::new(Self { id, tenant, kind, created_ms, arrival, state: Mutex::new(state), version })
+    }
+
+    /// Reads the state. Short: the loop thread waits meanwhile.
+    pub fn read(&self) -> MutexGuard<'_, State> {
+        // A reader that panicked cannot have left the state half written: readers do not write.
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Follows changes; a receiver sees the latest version, never a backlog.
+    pub fn follow(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// Follows changes from the first on: what happened before this call is news too.
+    pub fn follow_all(&self) -> watch::Receiver<u64> {
+        let mut version = self.follow();
+        version.mark_changed();
+        version
+    }
+
+    /// Wakes the readers.
+    pub fn notify(&self) {
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// A row's prefill began.
+    pub fn started(&self, now: Time) {
+        let mut state = self.read();
+        state.first_start.get_or_insert(now);
+    }
+
+    /// Output of a row; the first ends its prefill.
+    pub fn token(&self, index: u32, text: &str, is_first: bool, now: Time) {
+        let mut state = self.read();
+        if is_first {
+            state.first_start.get_or_insert(now);
+            state.last_prefill = Some(now);
+            state.first_token.get_or_insert(now.since(self.arrival));
+        }
+        if !state.is_over() {
+            let row = &mut state.rows[index as usize];
+            row.text.push_str(text);
+            row.pieces += 1;
+        }
+    }
+
+    /// A token of a row's output, where the board keeps them.
+    pub fn keep_token(&self, index: u32, token: TokenId) {
+        if self.kind == Kind::Calls {
+            self.read().rows[index as usize].tokens.push(token);
+        }
+    }
+
+    /// A row finished or failed.
+    pub fn settle(&self, index: u32, row: RowState, now: Time) {
+        self.read().settle(index, row, now, self.arrival);
+    }
+
+    /// A row is answered with text known already.
+    pub fn answer(&self, index: u32, text: &str, row: RowState, now: Time) {
+        let mut state = self.read();
+        if state.rows[index as usize].state == RowState::Pending {
+            state.rows[index as usize].text = text.to_owned();
+            state.settle(index, row, now, self.arrival);
+        }
+    }
+
+    /// Ends it early, whatever is unfinished. True the first time.
+    pub fn end(&self, status: Status, now: Time) -> bool {
+        let mut state = self.read();
+        let was_running = !state.is_over();
+        state.end(status, now, self.arrival);
+        drop(state);
+        self.notify();
+        was_running
+    }
+
+    /// The scheduler's own measurement replaces the gateway's, where a relQuery ran alone.
+    pub fn set_periods(&self, periods: Periods) {
+        let mut state = self.read();
+        if state.status == Status::Completed {
+            state.periods = Some(periods);
+        }
+    }
+
+    /// Age at `now`, or the whole latency once it ended.
+    pub fn age(&self, state: &State, now: Time) -> Nanos {
+        state.ended.unwrap_or(now).since(self.arrival)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board(rows: usize) -> Arc<Board> {
+        Board::new(RelQueryId(1), TenantId(1), Kind::RelQuery, rows, (0, Time(10)))
+    }
+
+    fn done(output: u64) -> RowState {
+        let usage = Usage { output: TokenCount(output), ..Usage::default() };
+        RowState::Done { end: End::Stop, usage, source: Source::Model }
+    }
+
+    #[test]
+    fn the_three_periods_add_up_to_the_latency() {
+        let board = board(2);
+        board.started(Time(30));
+        board.token(0, "a", true, Time(40));
+        board.token(1, "b", true, Time(60));
+        board.settle(0, done(1), Time(60));
+        assert!(!board.read().is_over());
+        board.settle(1, done(2), Time(100));
+        let state = board.read();
+        let periods = state.periods.expect("it ended");
+        assert_eq!((periods.waiting, periods.core, periods.tail), (Nanos(20), Nanos(30), Nanos(40)));
+        assert_eq!(periods.total(), board.age(&state, Time(999)));
+        assert_eq!((state.usage.output, &state.finished[..]), (TokenCount(3), &[0, 1][..]));
+    }
+
+    #[test]
+    fn who_follows_all_is_told_of_what_happened_before() {
+        let board = board(1);
+        board.settle(0, done(1), Time(20));
+        board.notify();
+        assert!(!board.follow().has_changed().unwrap());
+        let mut version = board.follow_all();
+        assert!(version.has_changed().unwrap());
+        version.mark_unchanged();
+        assert!(!version.has_changed().unwrap());
+    }
+
+    #[test]
+    fn nothing_changes_after_the_end() {
+        let board = board(2);
+        assert!(board.end(Status::Cancelled, Time(20)));
+        assert!(!board.end(Status::Completed, Time(30)));
+        board.token(0, "late", false, Time(30));
+        board.settle(0, done(1), Time(30));
+        let state = board.read();
+        assert_eq!((state.finished.len(), state.rows[0].text.as_str()), (0, ""));
+        assert_eq!(state.status, Status::Cancelled);
+    }
+}

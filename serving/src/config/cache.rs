@@ -1,0 +1,49 @@
+//! Answers kept in memory and in the store, and cell calls that share one open relQuery.
+
+use base::Millis;
+use serde::{Deserialize, Serialize};
+
+/// Answers kept for the next recalculation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CacheConfig {
+    /// Whether answers are kept at all.
+    pub enabled: bool,
+    /// Answers in memory, in front of the database.
+    pub memory_entries_max: usize,
+    /// Answers of one tenant in the database.
+    pub tenant_entries_max: u64,
+    /// Answers of all tenants in the database.
+    pub entries_max: u64,
+    /// An answer's lifetime.
+    pub lifetime_ms: Millis,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            memory_entries_max: 50_000,
+            tenant_entries_max: 50_000,
+            entries_max: 200_000,
+            lifetime_ms: Millis(30 * 24 * 3_600_000),
+        }
+    }
+}
+
+/// When single cell calls join an open relQuery: it has the same tenant and template, is unfinished, young
+/// and small enough. Bounds keep an endless stream of calls from riding on the first one's place in the queue.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CoalesceConfig {
+    /// Age of a relQuery after which nothing joins it; 0 switches coalescing off.
+    pub age_ms_max: Millis,
+    /// Rows of a relQuery above which nothing joins it.
+    pub rows_max: usize,
+}
+
+impl Default for CoalesceConfig {
+    fn default() -> Self {
+        Self { age_ms_max: Millis(2_000), rows_max: 1_000 }
+    }
+}

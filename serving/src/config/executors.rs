@@ -1,0 +1,280 @@
+//! Settings of executors: what runs rows, where that is not the local engine alone.
+
+use std::collections::BTreeSet;
+
+use base::{Bytes, Millis, TokenCount};
+use scheduler::fleet::FleetConfig;
+use serde::{Deserialize, Serialize};
+
+use super::{InvalidConfig, ModelConfig, invalid};
+
+/// One that runs rows: the local engine, or a server that speaks the OpenAI API.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExecutorConfig {
+    /// What it is called in metrics and routes; by default its number, from 0.
+    pub name: Option<String>,
+    /// What it is.
+    pub kind: ExecutorKind,
+    /// Its address, `http://host:port`, with or without a path in front of `/v1`. Of a server only, as all that follows.
+    pub url: Option<String>,
+    /// The model's name there; by default `model.name`.
+    pub model: Option<String>,
+    /// Its API key; write `${NAME}` to take it from the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<Secret>,
+    /// What it understands beyond OpenAI's own fields.
+    pub dialect: Dialect,
+    /// How prompts are sent; by default `tokens` where `model.tokenizer` is set, else `messages`.
+    pub prompt: Option<PromptForm>,
+    /// Most rows in flight: what it can run at a time. More would wait there, where nothing re-ranks them.
+    pub rows_max: u32,
+    /// Most unfinished tokens in flight, prompts and longest outputs: what its KV memory holds. Absent: rows alone count.
+    pub tokens_max: Option<TokenCount>,
+    /// Whether each row's priority is sent; a vLLM needs `--scheduling-policy priority` for it.
+    pub priority: bool,
+    /// Whether each tenant's rows carry a salt of its own (`cache_salt`), so that no tenant shares another's part of the
+    /// server's prefix cache; of dialects "vllm" and "sglang".
+    pub salt: bool,
+    /// Time for a connection.
+    pub connect_ms_max: Millis,
+    /// Time for one try of a row, from the connection to the last byte of its answer.
+    pub try_ms_max: Millis,
+    /// Time between two looks at its health.
+    pub health_ms: Millis,
+    /// Path that says whether it is well, beside its list of models; by default `/health` where the dialect has one.
+    pub health_path: Option<String>,
+    /// Failures one after another that open its breaker.
+    pub failures_max: u32,
+    /// Time for which an open breaker lets nothing through; doubled, up to a minute, each time that the row after it fails.
+    pub open_ms: Millis,
+    /// Bytes of an answer; more is a failure.
+    pub reply_bytes_max: Bytes,
+}
+
+/// What runs rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecutorKind {
+    /// A server that speaks the OpenAI API.
+    #[default]
+    Openai,
+    /// The engine of this process, on `model.dir`.
+    Local,
+}
+
+/// What a server understands beyond OpenAI's own fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Dialect {
+    /// Nothing.
+    #[default]
+    #[serde(rename = "openai")]
+    Openai,
+    /// vLLM's: `structured_outputs` (from 0.11), `top_k`, `ignore_eos`, `priority`. RelServe itself speaks it, but for the last.
+    #[serde(rename = "vllm")]
+    Vllm,
+    /// SGLang's: `regex`, `json_schema`, `top_k`, `ignore_eos`.
+    #[serde(rename = "sglang")]
+    Sglang,
+    /// That of llama.cpp's servers: `grammar`, `top_k`.
+    #[serde(rename = "llama.cpp")]
+    LlamaCpp,
+}
+
+impl Dialect {
+    /// How it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Openai => "openai",
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+            Self::LlamaCpp => "llama.cpp",
+        }
+    }
+}
+
+/// How prompts are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptForm {
+    /// As token ids to `/v1/completions`: exact, and no cell's text can become a special token.
+    Tokens,
+    /// Conversations as messages to `/v1/chat/completions`, other prompts as text to `/v1/completions`.
+    Messages,
+}
+
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("(secret)")
+    }
+}
+
+impl Default for ExecutorConfig {
+    fn default() -> Self {
+        Self {
+            name: None,
+            kind: ExecutorKind::Openai,
+            url: None,
+            model: None,
+            api_key: None,
+            dialect: Dialect::Openai,
+            prompt: None,
+            rows_max: 64,
+            tokens_max: None,
+            priority: false,
+            salt: false,
+            connect_ms_max: Millis(2_000),
+            try_ms_max: Millis(120_000),
+            health_ms: Millis(2_000),
+            health_path: None,
+            failures_max: 5,
+            open_ms: Millis(1_000),
+            reply_bytes_max: Bytes(16 << 20),
+        }
+    }
+}
+
+impl ExecutorConfig {
+    /// Its path of health.
+    pub fn health_path(&self) -> Option<&str> {
+        match (&self.health_path, self.dialect) {
+            (Some(path), _) => Some(path),
+            (None, Dialect::Vllm | Dialect::Sglang) => Some("/health"),
+            // One of llama.cpp's two servers has none.
+            (None, Dialect::Openai | Dialect::LlamaCpp) => None,
+        }
+    }
+
+    fn validate(&self, place: &str) -> Result<(), InvalidConfig> {
+        let bad = |field: &str, reason: &str| Err(invalid(&format!("{place}.{field}"), reason));
+        if self.kind == ExecutorKind::Local {
+            return match &self.url {
+                Some(_) => bad("url", "is of a server, and this is the local engine"),
+                None => Ok(()),
+            };
+        }
+        let Some(url) = &self.url else { return bad("url", "is missing; or set kind = \"local\"") };
+        match url.split_once("://") {
+            Some(("http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => {
+                if rest.split('/').next().is_some_and(|host| host.contains('@')) {
+                    return bad("url", "must hold no password; set api_key");
+                }
+            }
+            _ => return bad("url", "must start with http:// or https:// and name a host"),
+        }
+        if self.priority && self.dialect != Dialect::Vllm {
+            return bad("priority", "is only understood by dialect \"vllm\"");
+        }
+        if self.salt && !matches!(self.dialect, Dialect::Vllm | Dialect::Sglang) {
+            return bad("salt", "is only understood by dialects \"vllm\" and \"sglang\"");
+        }
+        let positive = [
+            ("rows_max", u64::from(self.rows_max)),
+            ("tokens_max", self.tokens_max.map_or(1, |tokens| tokens.0)),
+            ("connect_ms_max", self.connect_ms_max.0),
+            ("try_ms_max", self.try_ms_max.0),
+            ("health_ms", self.health_ms.0),
+            ("failures_max", u64::from(self.failures_max)),
+            ("open_ms", self.open_ms.0),
+            ("reply_bytes_max", self.reply_bytes_max.0),
+        ];
+        match positive.iter().find(|(_, value)| *value == 0) {
+            Some((field, _)) => bad(field, "must be positive"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What runs the model: the sections of the configuration that say so.
+#[derive(Clone, Copy, Debug)]
+pub struct BackendConfig<'a> {
+    /// What is served.
+    pub model: &'a ModelConfig,
+    /// How the local engine runs it.
+    pub engine: &'a engine::EngineConfig,
+    /// How rows are shared out among executors.
+    pub fleet: &'a FleetConfig,
+    /// What runs rows; without any, the local engine alone.
+    pub executors: &'a [ExecutorConfig],
+    /// Output tokens that a row may ask for: what an open end is worth.
+    pub output_tokens_max: u64,
+}
+
+impl BackendConfig<'_> {
+    /// Whether rows run anywhere else than on the local engine alone.
+    pub fn has_fleet(&self) -> bool {
+        !self.executors.is_empty()
+    }
+
+    /// Whether the local engine runs rows.
+    pub fn has_local_engine(&self) -> bool {
+        let is_local = |executor: &ExecutorConfig| executor.kind == ExecutorKind::Local;
+        self.executors.is_empty() || self.executors.iter().any(is_local)
+    }
+
+    /// An executor's name.
+    pub fn executor_name(&self, index: usize) -> String {
+        self.executors[index].name.clone().unwrap_or_else(|| index.to_string())
+    }
+
+    /// How prompts are sent to the executors.
+    pub fn prompt_form(&self) -> PromptForm {
+        let has_local = self.executors.iter().any(|executor| executor.kind == ExecutorKind::Local);
+        let has_ids = has_local || self.model.tokenizer.is_some();
+        let asked = self.executors.iter().find_map(|executor| executor.prompt);
+        asked.unwrap_or(if has_ids { PromptForm::Tokens } else { PromptForm::Messages })
+    }
+
+    /// Refuses executors that could not work together.
+    pub fn validate(&self) -> Result<(), InvalidConfig> {
+        let form = self.prompt_form();
+        let mut names = BTreeSet::new();
+        let mut locals = 0;
+        for (index, executor) in self.executors.iter().enumerate() {
+            let place = format!("executors[{index}]");
+            executor.validate(&place)?;
+            let name = self.executor_name(index);
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+            if name.is_empty() || !name.chars().all(is_plain) {
+                return Err(invalid(&format!("{place}.name"), "must be letters, digits and -_.: only"));
+            }
+            if !names.insert(name) {
+                return Err(invalid(&format!("{place}.name"), "is another executor's too"));
+            }
+            locals += usize::from(executor.kind == ExecutorKind::Local);
+            if executor.prompt.is_some_and(|own| own != form) {
+                let reason = "must be the same for all executors: a row can go to any of them";
+                return Err(invalid(&format!("{place}.prompt"), reason));
+            }
+            if executor.kind == ExecutorKind::Openai && executor.model.is_none() && self.model.name.is_none()
+            {
+                let reason = "is missing; or set model.name, the name for all of them";
+                return Err(invalid(&format!("{place}.model"), reason));
+            }
+        }
+        let reason = match (locals, form, &self.model.tokenizer) {
+            (2.., ..) => "there is one local engine at most",
+            (1, PromptForm::Messages, _) => {
+                "the local engine takes tokens: prompt = \"messages\" cannot be beside it"
+            }
+            (1, _, Some(_)) => {
+                "model.tokenizer is for fleets without a local engine, whose tokenizer is used otherwise"
+            }
+            (0, PromptForm::Messages, None) if self.model.context_max.is_some() => {
+                "model.context_max counts tokens, which needs model.tokenizer; servers refuse what is too long for them"
+            }
+            (0, PromptForm::Tokens, None) => "prompt = \"tokens\" needs model.tokenizer",
+            (0, PromptForm::Messages, Some(_)) => "prompt = \"messages\" makes no use of model.tokenizer",
+            _ => return self.fleet.validate().map_err(|error| invalid(error.field, error.reason)),
+        };
+        if self.executors.is_empty() {
+            return Ok(());
+        }
+        Err(invalid("executors", reason))
+    }
+}

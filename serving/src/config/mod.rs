@@ -1,0 +1,28 @@
+//! The sections of the configuration that this crate acts on. Must not know files or the environment.
+
+mod cache;
+mod executors;
+mod live;
+mod model;
+mod restart;
+
+pub use cache::{CacheConfig, CoalesceConfig};
+pub use executors::{BackendConfig, Dialect, ExecutorConfig, ExecutorKind, PromptForm, Secret};
+pub use live::LiveConfig;
+pub use model::ModelConfig;
+pub use restart::RestartConfig;
+
+/// A value that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("configuration `{field}`: {reason}")]
+pub struct InvalidConfig {
+    /// The field.
+    pub field: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// An error that names a field.
+pub fn invalid(field: &str, reason: &str) -> InvalidConfig {
+    InvalidConfig { field: field.into(), reason: reason.into() }
+}

@@ -1,0 +1,267 @@
+//! The loop thread: drain the inbox, plan a step, execute it, apply its outcome, fan events out to boards.
+//!
+//! The only owner of the scheduler and the executor, so single-flight, coalescing and cancellation need no
+//! locks and cannot race: they are decided here, one message at a time. It never waits for a client; when
+//! there is no work it waits for the inbox. Must not know HTTP or storage.
+
+mod engine;
+mod fan_out;
+mod fresh;
+mod intake;
+mod plant;
+mod scene;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, Weak};
+
+use base::{Nanos, PinId, RelQueryId, TenantId, Time};
+pub use engine::Engine;
+pub(crate) use engine::Turn;
+pub use fresh::Maker;
+pub use plant::Plant;
+use scheduler::{CostModel, Stats};
+
+use crate::account::{Account, Accounts};
+use crate::board::{Board, Source, Status};
+use crate::clock::Clock;
+use crate::error::RequestError;
+use crate::health::Pulse;
+use crate::intake::{CellKey, Intake, Message, OpenKey, Wait};
+use crate::live::Live;
+use crate::live::tell::Teller;
+use crate::metrics::Metrics;
+use crate::pins::{self, Filling, Pin};
+use crate::replicas::ExecutorView;
+use crate::results::Results;
+
+/// What the loop shares with the handlers.
+pub struct Shared {
+    /// The way in.
+    pub intake: Intake,
+    /// Health by progress.
+    pub pulse: Pulse,
+    /// The one clock.
+    pub clock: Clock,
+    /// Every metric.
+    pub metrics: Metrics,
+    /// Finished cells.
+    pub results: Results,
+    /// Tokens used, by tenant and route.
+    pub accounts: Accounts,
+    /// What the scheduler last said of itself.
+    pub view: Mutex<View>,
+    /// What the live view shows.
+    pub live: Arc<Live>,
+    /// Makes identifiers.
+    pub ids: Ids,
+}
+
+/// Makes relQuery ids that are never used twice, restarts included: they count up from the start's wall time.
+#[derive(Debug)]
+pub struct Ids(std::sync::atomic::AtomicU64);
+
+impl Ids {
+    /// Ids of a process that started at this wall time.
+    pub fn starting_at(unix_ms: u64) -> Self {
+        Self(std::sync::atomic::AtomicU64::new(unix_ms << 16))
+    }
+
+    /// The next id.
+    pub fn next(&self) -> RelQueryId {
+        RelQueryId(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+/// The scheduler's state, for `/v1/scheduler` and `/metrics`.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Counts.
+    pub stats: Stats,
+    /// The cost model as refitted so far.
+    pub cost: CostModel,
+    /// The last decision, in words.
+    pub decision: String,
+    /// The executors of a fleet.
+    pub executors: Vec<ExecutorView>,
+}
+
+/// Until the shelf of live readers is tried again, which one of them was at: it copies a few pointers.
+const SHELF_TAKEN: Nanos = Nanos(1_000_000);
+
+/// A row in flight: its relQuery of the scheduler and its number there.
+type Spot = (RelQueryId, u32);
+
+/// Who gets a row's answer.
+struct Target {
+    board: Arc<Board>,
+    index: u32,
+    source: Source,
+}
+
+/// A row in flight.
+struct RowFlight {
+    targets: Vec<Target>,
+    text: String,
+    tokens: u64,
+    /// When its last output came.
+    said: Option<Time>,
+    key: Option<CellKey>,
+}
+
+/// A relQuery of the scheduler.
+struct Flight {
+    account: Account,
+    open: Option<OpenKey>,
+    opened: Time,
+    /// The board it was made for, while nobody else's rows joined.
+    owner: Option<Arc<Board>>,
+    rows: BTreeMap<u32, RowFlight>,
+    next_row: u32,
+    /// The pin that its rows fill, as long as none has failed.
+    pin: Option<Filling>,
+}
+
+/// When calls may join an open relQuery.
+#[derive(Clone, Copy, Debug)]
+pub struct Coalescing {
+    /// Age above which nothing joins.
+    pub age_max: Nanos,
+    /// Rows above which nothing joins.
+    pub rows_max: usize,
+}
+
+/// The loop's state.
+pub struct Driver {
+    plant: Plant,
+    shared: Arc<Shared>,
+    coalescing: Coalescing,
+    flights: HashMap<RelQueryId, Flight>,
+    open: HashMap<(TenantId, OpenKey), RelQueryId>,
+    in_flight: HashMap<(TenantId, CellKey), Spot>,
+    /// Pins that hold something, or soon will.
+    pins: HashMap<PinId, Weak<Pin>>,
+    /// Where the unfinished rows of each live board run.
+    boards: HashMap<RelQueryId, (Arc<Board>, Vec<Spot>)>,
+    /// Boards to wake once this round's events are all written.
+    touched: HashMap<RelQueryId, Arc<Board>>,
+    /// What is to be told to those who look.
+    teller: Teller,
+}
+
+impl Driver {
+    /// A loop at rest.
+    pub fn new(plant: Plant, shared: Arc<Shared>, coalescing: Coalescing) -> Self {
+        Self {
+            teller: Teller::new(Arc::clone(&shared.live)),
+            plant,
+            shared,
+            coalescing,
+            flights: HashMap::new(),
+            open: HashMap::new(),
+            in_flight: HashMap::new(),
+            pins: HashMap::new(),
+            boards: HashMap::new(),
+            touched: HashMap::new(),
+        }
+    }
+
+    /// Runs until told to stop.
+    pub fn run(mut self) {
+        let mut idle = true;
+        loop {
+            let wait = match (idle, self.plant.patience(&self.shared)) {
+                (false, _) => Wait::No,
+                // A reader was at the shelf: what is left is told a moment later, not with whatever comes next.
+                (true, _) if self.teller.has_more() => Wait::For(SHELF_TAKEN),
+                (true, Some(span)) => Wait::For(span),
+                (true, None) => Wait::Forever,
+            };
+            for message in self.shared.intake.take(wait) {
+                match message {
+                    Message::Submit(job) => self.submit(job),
+                    Message::Leave(board) => self.leave(&board),
+                    Message::Unpin(pin) => {
+                        self.pins.remove(&pin);
+                        self.plant.unpin(pin);
+                    }
+                    Message::News(news) => {
+                        let events = self.plant.hear(news, &self.shared);
+                        let now = self.shared.clock.now();
+                        events.into_iter().for_each(|event| self.event(event, now));
+                    }
+                    Message::Look => {}
+                    Message::Stop => return self.fail_all(&RequestError::ShuttingDown),
+                }
+            }
+            self.wake_readers();
+            idle = !self.turn();
+            let lost = self.plant.drain_lost_pins();
+            pins::lost(lost.into_iter().filter_map(|pin| self.pins.remove(&pin)));
+            if idle && self.flights.is_empty() {
+                self.shared.pulse.idle();
+            }
+            self.look();
+            self.show();
+        }
+    }
+
+    /// Has the plant do what can be done now. False: there was nothing to do.
+    fn turn(&mut self) -> bool {
+        let turn = self.plant.turn(&self.shared);
+        if self.shared.pulse.is_resting() && !matches!(turn, Turn::Resting(_)) {
+            self.shared.pulse.wake(self.shared.clock.now());
+        }
+        match turn {
+            Turn::Idle => false,
+            Turn::Resting(since) => {
+                self.shared.pulse.rest(since);
+                false
+            }
+            Turn::Stepped(events, now, step) => {
+                step.into_iter().for_each(|step| self.teller.stepped(*step));
+                events.into_iter().for_each(|event| self.event(event, now));
+                self.wake_readers();
+                true
+            }
+            Turn::Dead => {
+                self.shared.pulse.die();
+                self.fail_all(&RequestError::Dead);
+                false
+            }
+        }
+    }
+
+    /// Forgets a relQuery of the scheduler.
+    fn close(&mut self, id: RelQueryId) -> Option<Flight> {
+        let flight = self.flights.remove(&id)?;
+        if let Some(key) = flight.open.map(|key| (flight.account.tenant, key))
+            && self.open.get(&key) == Some(&id)
+        {
+            self.open.remove(&key);
+        }
+        Some(flight)
+    }
+
+    /// Publishes what the scheduler says of itself.
+    fn look(&self) {
+        let view = self.plant.view(&self.shared);
+        self.shared.metrics.look(&view.stats);
+        *self.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = view;
+    }
+
+    /// Ends everything unfinished with an error.
+    fn fail_all(&mut self, error: &RequestError) {
+        let now = self.shared.clock.now();
+        for (_, (board, _)) in self.boards.drain() {
+            board.end(Status::Failed(error.clone()), now);
+        }
+        for (id, flight) in self.flights.drain() {
+            self.shared.intake.finished(flight.rows.len() as u64);
+            self.plant.cancel(id);
+        }
+        self.teller.forget_open();
+        self.open.clear();
+        self.in_flight.clear();
+        self.touched.clear();
+    }
+}

@@ -1,0 +1,132 @@
+//! What goes out: each event of the scheduler is written to the boards it concerns, and their readers are woken once.
+
+use std::sync::Arc;
+
+use base::{End, RelQueryId, RowError, Time, TokenCount, TokenId};
+use scheduler::Event;
+
+use super::{Driver, RowFlight};
+use crate::account::{Account, Spent};
+use crate::board::{RowState, Source, Status, Usage};
+use crate::error::RequestError;
+use crate::live::record::RowOutcome;
+use crate::results::Answer;
+
+impl Driver {
+    /// Writes one event to the boards it concerns.
+    pub(super) fn event(&mut self, event: Event, now: Time) {
+        match event {
+            Event::Started { relquery, row } => {
+                let row = self.flights.get(&relquery).and_then(|flight| flight.rows.get(&row));
+                for target in row.into_iter().flat_map(|row| &row.targets) {
+                    target.board.started(now);
+                }
+            }
+            Event::Token { relquery, row, token, text } => {
+                self.said(relquery, row, (Some(token), &text), now);
+            }
+            Event::Text { relquery, row, text } => self.said(relquery, row, (None, &text), now),
+            Event::RowDone { relquery, row, end, usage } => self.row_done(relquery, row, end, usage, now),
+            Event::RowFailed { relquery, row, error, usage } => {
+                let Some((account, flight)) = self.finish_row(relquery, row) else { return };
+                if let Some(flight) = self.flights.get_mut(&relquery) {
+                    flight.pin = None;
+                }
+                self.spend(account, usage);
+                self.teller.row_ended(relquery, row, usage.output.0, RowOutcome::Failed);
+                self.shared.metrics.rows_failed.increment(1);
+                let error = match error {
+                    RowError::Refused(reason) => RequestError::RowRefused(reason),
+                    error => RequestError::Row(error.to_string()),
+                };
+                for target in flight.targets {
+                    let state = RowState::Failed(error.clone());
+                    target.board.settle(target.index, state, now);
+                    self.touched.insert(target.board.id, target.board);
+                }
+            }
+            Event::RelQueryDone { relquery, periods, .. } => {
+                self.teller.ended(relquery, Some(periods), now);
+                let Some(flight) = self.close(relquery) else { return };
+                if let Some(filling) = flight.pin.filter(|pin| self.plant.is_pinned(pin.id())) {
+                    filling.done();
+                }
+                if let Some(owner) = flight.owner {
+                    owner.set_periods(periods);
+                }
+            }
+        }
+    }
+
+    /// A piece of a row's output; its token where it is one.
+    fn said(&mut self, id: RelQueryId, number: u32, (token, text): (Option<TokenId>, &str), now: Time) {
+        let row = self.flights.get_mut(&id).and_then(|flight| flight.rows.get_mut(&number));
+        let Some(row) = row else { return };
+        row.tokens += 1;
+        row.text.push_str(text);
+        // Tokens of one step come together.
+        if let Some(before) = row.said.replace(now).filter(|before| *before < now) {
+            self.shared.metrics.token_after(now.since(before));
+        }
+        for target in &row.targets {
+            if let Some(token) = token {
+                target.board.keep_token(target.index, token);
+            }
+            target.board.token(target.index, text, row.tokens == 1, now);
+            self.touched.entry(target.board.id).or_insert_with(|| Arc::clone(&target.board));
+        }
+    }
+
+    fn row_done(&mut self, id: RelQueryId, number: u32, end: End, usage: Usage, now: Time) {
+        let Some((account, row)) = self.finish_row(id, number) else { return };
+        self.spend(account, usage);
+        self.teller.row_ended(id, number, usage.output.0, RowOutcome::Done);
+        self.shared.metrics.row_done(account.tenant, end, usage);
+        if let Some(key) = row.key {
+            let answer =
+                Answer { text: row.text.as_str().into(), end, prompt: usage.prompt, output: usage.output };
+            self.shared.results.put(account.tenant, key, answer);
+        }
+        for target in row.targets {
+            let usage = match target.source {
+                Source::Model => usage,
+                Source::Shared | Source::Cache => {
+                    Usage { cached: usage.prompt, computed: TokenCount(0), ..usage }
+                }
+            };
+            let state = RowState::Done { end, usage, source: target.source };
+            target.board.settle(target.index, state, now);
+            self.touched.insert(target.board.id, target.board);
+        }
+    }
+
+    fn spend(&self, account: Account, usage: Usage) {
+        self.shared.accounts.add(account, Spent { requests: 0, rows: 1, usage });
+    }
+
+    /// Takes a row that ended out of the books.
+    fn finish_row(&mut self, id: RelQueryId, number: u32) -> Option<(Account, RowFlight)> {
+        let flight = self.flights.get_mut(&id)?;
+        let row = flight.rows.remove(&number)?;
+        if let Some(key) = row.key {
+            self.in_flight.remove(&(flight.account.tenant, key));
+        }
+        self.shared.intake.finished(1);
+        self.shared.pulse.row();
+        Some((flight.account, row))
+    }
+
+    /// Wakes the readers of all boards that changed, once.
+    pub(super) fn wake_readers(&mut self) {
+        for (id, board) in self.touched.drain() {
+            let state = board.read();
+            // A board that was ended early still has rows in flight: its `Leave` is on the way and takes them out.
+            if state.status == Status::Completed {
+                self.boards.remove(&id);
+                self.shared.metrics.relquery_done(board.tenant, &state);
+            }
+            drop(state);
+            board.notify();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What comes in: rows join what is in flight, extend an open relQuery or are submitted; boards nobody reads leave.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::{RelQueryId, Submission, TenantId, Time};
+use scheduler::Refused;
+
+use super::{Driver, Flight, RowFlight, Target};
+use crate::account::Account;
+use crate::board::{Board, RowState, Source, Status};
+use crate::error::RequestError;
+use crate::intake::{Job, JobRow, OpenKey, Part};
+use crate::live::Name;
+use crate::live::record::RowOutcome;
+use crate::pins::Filling;
+
+/// Where rows go.
+struct Place {
+    account: Account,
+    open: Option<OpenKey>,
+    join: bool,
+    pin: Option<Filling>,
+}
+
+impl Driver {
+    /// Takes rows in: joins what is in flight already, extends an open relQuery, submits the rest.
+    pub(super) fn submit(&mut self, job: Job) {
+        let now = self.shared.clock.now();
+        self.shared.pulse.busy(now);
+        let Job { board, account, weight, scope, class, deadline, mut pin, parts } = job;
+        let tenant = account.tenant;
+        if self.shared.pulse.is_dead() {
+            self.shared.intake.finished(parts.iter().map(|part| part.rows.len() as u64).sum());
+            board.end(Status::Failed(RequestError::Dead), now);
+            return;
+        }
+        self.boards.entry(board.id).or_insert_with(|| (Arc::clone(&board), Vec::new()));
+        for part in parts {
+            let (open, fresh) = self.join_in_flight(&board, tenant, part);
+            if fresh.is_empty() {
+                continue;
+            }
+            let open = open.map(|key| (tenant, key));
+            let joined = open.and_then(|key| self.open_flight(key, now));
+            let id = joined.unwrap_or_else(|| self.shared.ids.next());
+            let (arrival, items) = (board.arrival, Vec::new());
+            let empty = Submission { id, tenant, weight, scope, class, arrival, deadline, items };
+            let (open, join) = (open.map(|(_, key)| key), joined.is_some());
+            let place = Place { account, open, join, pin: pin.take() };
+            self.launch(&board, empty, place, fresh);
+        }
+        self.touched.insert(board.id, board);
+    }
+
+    /// Rows whose answer is on its way already get it from there. Returns the others.
+    fn join_in_flight(
+        &mut self,
+        board: &Arc<Board>,
+        tenant: TenantId,
+        part: Part,
+    ) -> (Option<OpenKey>, Vec<JobRow>) {
+        let mut fresh = Vec::new();
+        for row in part.rows {
+            let place = row.key.and_then(|key| self.in_flight.get(&(tenant, key)).copied());
+            let flight = place.and_then(|(id, number)| {
+                self.flights.get_mut(&id).and_then(|flight| flight.rows.get_mut(&number))
+            });
+            let (Some(place), Some(flight)) = (place, flight) else {
+                fresh.push(row);
+                continue;
+            };
+            for index in row.targets {
+                board.token(index, &flight.text, flight.tokens > 0, self.shared.clock.now());
+                flight.targets.push(Target { board: Arc::clone(board), index, source: Source::Shared });
+                self.shared.metrics.rows_shared.increment(1);
+            }
+            if let Some((_, places)) = self.boards.get_mut(&board.id) {
+                places.push(place);
+            }
+            self.shared.intake.finished(1);
+        }
+        (part.open, fresh)
+    }
+
+    /// The open relQuery of a tenant and template, where one may be joined.
+    fn open_flight(&self, key: (TenantId, OpenKey), now: Time) -> Option<RelQueryId> {
+        let id = *self.open.get(&key)?;
+        let flight = self.flights.get(&id)?;
+        let young = now.since(flight.opened) < self.coalescing.age_max;
+        (young && (flight.next_row as usize) < self.coalescing.rows_max).then_some(id)
+    }
+
+    /// Hands rows to the scheduler, as a new relQuery or into an open one.
+    fn launch(
+        &mut self,
+        board: &Arc<Board>,
+        mut submission: Submission,
+        Place { account, open, join, pin }: Place,
+        rows: Vec<JobRow>,
+    ) {
+        let (id, tenant) = (submission.id, submission.tenant);
+        let first = self.flights.get(&id).filter(|_| join).map_or(0, |flight| flight.next_row);
+        let mut flights = BTreeMap::new();
+        for (number, row) in (first..).zip(rows) {
+            submission.items.push(base::WorkItem { row: number, ..row.item });
+            let targets = row.targets.into_iter().enumerate().map(|(i, index)| Target {
+                board: Arc::clone(board),
+                index,
+                source: if i == 0 { Source::Model } else { Source::Shared },
+            });
+            let targets = targets.collect();
+            let flight = RowFlight { targets, text: String::new(), tokens: 0, said: None, key: row.key };
+            flights.insert(number, flight);
+        }
+        let count = submission.items.len();
+        let arrival = submission.arrival;
+        let name = Name { route: account.route, request: (!join).then_some(board.id) };
+        let measured = self.teller.measure(&submission, name);
+        let result = if join {
+            self.shared.metrics.rows_coalesced.increment(count as u64);
+            self.plant.extend(id, submission.items)
+        } else {
+            self.plant.submit(submission)
+        };
+        if let Err(refused) = result {
+            return self.refuse(flights, &refused);
+        }
+        self.teller.arrived(measured);
+        if let Some((_, places)) = self.boards.get_mut(&board.id) {
+            places.extend(flights.keys().map(|number| (id, *number)));
+        }
+        for (number, row) in &flights {
+            if let Some(key) = row.key {
+                self.in_flight.insert((tenant, key), (id, *number));
+            }
+        }
+        // One that nobody keeps any more was let go before its rows came: nothing would let it go again.
+        if let Some(filling) = &pin
+            && filling.pin().upgrade().is_some()
+        {
+            self.plant.pin(id, filling.id());
+            self.pins.insert(filling.id(), filling.pin());
+        }
+        let owner = (!join).then(|| Arc::clone(board));
+        let flight = self.flights.entry(id).or_insert(Flight {
+            account,
+            open,
+            opened: arrival,
+            owner: None,
+            rows: BTreeMap::new(),
+            next_row: 0,
+            pin: None,
+        });
+        flight.owner = owner;
+        flight.pin = pin;
+        flight.next_row = first + u32::try_from(count).unwrap_or(u32::MAX);
+        flight.rows.extend(flights);
+        if let Some(key) = open {
+            self.open.insert((tenant, key), id);
+        }
+    }
+
+    /// The scheduler does not take the rows: they fail, each alone.
+    fn refuse(&mut self, rows: BTreeMap<u32, RowFlight>, refused: &Refused) {
+        let now = self.shared.clock.now();
+        tracing::warn!(%refused, rows = rows.len(), "the scheduler refused rows that the gateway admitted");
+        self.shared.intake.finished(rows.len() as u64);
+        for target in rows.into_values().flat_map(|row| row.targets) {
+            let error = match refused {
+                Refused::QueueFull { rows, limit } => RequestError::Overloaded {
+                    rows: u64::from(*rows),
+                    limit: u64::from(*limit),
+                    retry_after: base::Millis(1_000),
+                },
+                other => RequestError::Row(other.to_string()),
+            };
+            target.board.settle(target.index, RowState::Failed(error), now);
+            self.touched.insert(target.board.id, target.board);
+        }
+    }
+
+    /// Nobody reads a board any more: rows that nobody else wants are cancelled.
+    pub(super) fn leave(&mut self, board: &Arc<Board>) {
+        let Some((_, places)) = self.boards.remove(&board.id) else { return };
+        self.shared.metrics.relquery_done(board.tenant, &board.read());
+        for (id, number) in places {
+            let Some(flight) = self.flights.get_mut(&id) else { continue };
+            let Some(row) = flight.rows.get_mut(&number) else { continue };
+            row.targets.retain(|target| target.board.id != board.id);
+            if !row.targets.is_empty() {
+                continue;
+            }
+            let (key, tokens) = (row.key, row.tokens);
+            flight.pin = None;
+            flight.rows.remove(&number);
+            self.teller.row_ended(id, number, tokens, RowOutcome::Cancelled);
+            if let Some(key) = key {
+                self.in_flight.remove(&(flight.account.tenant, key));
+            }
+            self.shared.intake.finished(1);
+            self.shared.metrics.rows_cancelled.increment(1);
+            if flight.rows.is_empty() {
+                self.plant.cancel(id);
+                self.close(id);
+                self.teller.ended(id, None, self.shared.clock.now());
+            } else {
+                self.plant.cancel_row(id, number);
+            }
+        }
+    }
+}

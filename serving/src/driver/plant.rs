@@ -1,0 +1,133 @@
+//! What runs rows, as the loop sees it: the local engine alone, or a fleet. Both take the same work and tell of it in the
+//! same events, so that flights, coalescing, single-flight and cancellation are one code path.
+
+use base::{Nanos, PinId, RelQueryId, Submission, WorkItem};
+use scheduler::{Event, Refused, Stats, Survey};
+
+use super::engine::{Engine, Turn};
+use super::{Shared, View};
+use crate::replicas::{Fleet, News};
+
+/// What runs rows.
+pub enum Plant {
+    /// The local engine alone.
+    Engine(Box<Engine>),
+    /// Several executors.
+    Fleet(Box<Fleet>),
+}
+
+impl Plant {
+    /// Takes a relQuery, or nothing of it.
+    pub(super) fn submit(&mut self, submission: Submission) -> Result<(), Refused> {
+        match self {
+            Self::Engine(engine) => engine.scheduler.submit(submission),
+            Self::Fleet(fleet) => fleet.submit(submission),
+        }
+    }
+
+    /// Adds rows to a relQuery.
+    pub(super) fn extend(&mut self, id: RelQueryId, items: Vec<WorkItem>) -> Result<(), Refused> {
+        match self {
+            Self::Engine(engine) => engine.scheduler.extend(id, items),
+            Self::Fleet(fleet) => fleet.extend(id, items),
+        }
+    }
+
+    /// Calls a relQuery off.
+    pub(super) fn cancel(&mut self, id: RelQueryId) {
+        match self {
+            Self::Engine(engine) => {
+                engine.scheduler.cancel(id);
+            }
+            Self::Fleet(fleet) => fleet.cancel(id),
+        }
+    }
+
+    /// Calls a row off.
+    pub(super) fn cancel_row(&mut self, id: RelQueryId, row: u32) {
+        match self {
+            Self::Engine(engine) => {
+                engine.scheduler.cancel_row(id, row);
+            }
+            Self::Fleet(fleet) => fleet.cancel_row(id, row),
+        }
+    }
+
+    /// Holds a relQuery's sections after its end. A fleet has none.
+    pub(super) fn pin(&mut self, id: RelQueryId, pin: PinId) {
+        if let Self::Engine(engine) = self {
+            engine.scheduler.pin(id, pin);
+        }
+    }
+
+    /// Lets go what a pin holds.
+    pub(super) fn unpin(&mut self, pin: PinId) {
+        if let Self::Engine(engine) = self {
+            engine.scheduler.unpin(pin);
+        }
+    }
+
+    /// Whether a pin holds anything.
+    pub(super) fn is_pinned(&self, pin: PinId) -> bool {
+        match self {
+            Self::Engine(engine) => engine.scheduler.pinned(pin).is_some(),
+            Self::Fleet(_) => false,
+        }
+    }
+
+    /// Pins that lost what they held.
+    pub(super) fn drain_lost_pins(&mut self) -> Vec<PinId> {
+        match self {
+            Self::Engine(engine) => engine.scheduler.drain_lost_pins(),
+            Self::Fleet(_) => Vec::new(),
+        }
+    }
+
+    /// Takes in what an executor of a fleet reports.
+    pub(super) fn hear(&mut self, news: News, shared: &Shared) -> Vec<Event> {
+        match self {
+            Self::Engine(_) => Vec::new(),
+            Self::Fleet(fleet) => fleet.hear(news, shared),
+        }
+    }
+
+    /// Does what can be done now.
+    pub(super) fn turn(&mut self, shared: &Shared) -> Turn {
+        match self {
+            Self::Engine(engine) => engine.turn(shared),
+            Self::Fleet(fleet) => match fleet.turn(shared) {
+                events if events.is_empty() => Turn::Idle,
+                events => Turn::Stepped(events, shared.clock.now(), None),
+            },
+        }
+    }
+
+    /// How long it may be left alone although nothing happens; without it, for ever.
+    pub(super) fn patience(&self, shared: &Shared) -> Option<Nanos> {
+        match self {
+            Self::Engine(_) => None,
+            Self::Fleet(fleet) => fleet.patience(shared.clock.now()),
+        }
+    }
+
+    /// Queue and memory, with the first `most` relQueries.
+    pub(super) fn survey(&self, most: usize) -> (Stats, Survey) {
+        match self {
+            Self::Engine(engine) => (engine.scheduler.stats(), engine.scheduler.survey(most)),
+            Self::Fleet(fleet) => fleet.survey(most),
+        }
+    }
+
+    /// What it says of itself.
+    pub(super) fn view(&self, shared: &Shared) -> View {
+        match self {
+            Self::Engine(engine) => View {
+                stats: engine.scheduler.stats(),
+                cost: engine.scheduler.cost(),
+                decision: engine.scheduler.last_decision().to_string(),
+                executors: Vec::new(),
+            },
+            Self::Fleet(fleet) => fleet.view(shared),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Everything that can go wrong with a request or one of its rows, as one enum.
+//!
+//! A row's failure is a [`RequestError`] too, kept on its board beside healthy neighbours; so the enum is `Clone`, and
+//! causes (a database error, say) are logged where they happen and never sent. Doors map it to their own words (status
+//! codes, in `gateway`); it must not know them.
+
+use base::Millis;
+
+/// Why a request, or one row of it, has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// A field has a value that cannot be served.
+    #[error("invalid `{field}`: {reason}")]
+    Invalid {
+        /// The field, as the client spelt it, with its path.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The body is not the JSON it must be.
+    #[error("malformed JSON: {0}")]
+    Malformed(String),
+    /// Prompt and output do not fit the model's context, or the whole KV pool.
+    #[error("{prompt} prompt tokens and {output} output tokens exceed the {what} of {limit} tokens")]
+    TooLong {
+        /// Prompt tokens of the row.
+        prompt: u64,
+        /// `max_tokens` of the request.
+        output: u64,
+        /// What they exceed: the model's context or the KV pool.
+        what: &'static str,
+        /// Its size.
+        limit: u64,
+    },
+    /// The body or a part of it is larger than the configured limit.
+    #[error("{what} exceeds the limit of {limit}")]
+    TooLarge {
+        /// What is too large.
+        what: String,
+        /// The limit with its unit.
+        limit: String,
+    },
+    /// Nothing here under that path or id, or nothing of this tenant's.
+    #[error("{0} not found")]
+    NotFound(String),
+    /// The model asked for is not the one served.
+    #[error("the model `{0}` does not exist; GET /v1/models lists what does")]
+    ModelNotFound(String),
+    /// A header that names one request for good came with another.
+    #[error("`{0}` was used with another request before; send a new value with a new request")]
+    KeyReused(&'static str),
+    /// The bounded queue is full.
+    #[error("{rows} rows are waiting already and the limit is {limit}; retry after {retry_after}")]
+    Overloaded {
+        /// Unfinished rows.
+        rows: u64,
+        /// The bound.
+        limit: u64,
+        /// When a retry has a chance.
+        retry_after: Millis,
+    },
+    /// The tenant's bound on constraints is reached.
+    #[error("`{field}`: {reason}; retry after {retry_after}")]
+    Constraints {
+        /// The field that asks for another constraint.
+        field: String,
+        /// The bound.
+        reason: String,
+        /// When a retry has a chance.
+        retry_after: Millis,
+    },
+    /// More wait for something than may.
+    #[error("more than {limit} {what}; retry after {retry_after}")]
+    Busy {
+        /// What waits.
+        what: &'static str,
+        /// How many may.
+        limit: String,
+        /// When a retry has a chance.
+        retry_after: Millis,
+    },
+    /// The server was started without what this needs.
+    #[error("this server is not set up for this: its setting `{0}` is not set")]
+    NotConfigured(&'static str),
+    /// Only the local engine does this.
+    #[error("{0} need the local engine, and this server's rows run on other executors too")]
+    NeedsEngine(&'static str),
+    /// The work was cancelled by its owner.
+    #[error("the relQuery was cancelled")]
+    Cancelled,
+    /// The caller's deadline passed first; the work was stopped.
+    #[error("the deadline passed before the answer was complete")]
+    Deadline,
+    /// The server drains.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    /// The executor is dead.
+    #[error("the model executor has failed; the server needs a restart")]
+    Dead,
+    /// The database does not answer, or not in time.
+    #[error("the server's database is away or busy; try again")]
+    NoDatabase,
+    /// One row failed in the engine.
+    #[error("the row failed: {0}")]
+    Row(String),
+    /// Who runs the model does not take one row as it is.
+    #[error("the row was refused: {0}")]
+    RowRefused(String),
+    /// Anything whose cause is ours; it is logged, never sent.
+    #[error("internal error")]
+    Internal,
+}
+
+impl RequestError {
+    /// A field with a bad value.
+    pub fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Invalid { field: field.into(), reason: reason.into() }
+    }
+
+    /// The error's class, in OpenAI's words where they have one.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. }
+            | Self::Malformed(_)
+            | Self::TooLong { .. }
+            | Self::TooLarge { .. }
+            | Self::NotFound(_)
+            | Self::ModelNotFound(_)
+            | Self::KeyReused(_)
+            | Self::RowRefused(_) => "invalid_request_error",
+            Self::Overloaded { .. } | Self::Constraints { .. } | Self::Busy { .. } => "rate_limit_exceeded",
+            Self::NotConfigured(_) | Self::NeedsEngine(_) => "not_configured",
+            Self::Cancelled => "cancelled",
+            Self::Deadline => "timeout",
+            Self::ShuttingDown | Self::Dead | Self::NoDatabase => "service_unavailable",
+            Self::Row(_) | Self::Internal => "server_error",
+        }
+    }
+
+    /// A word for programs, where one helps.
+    pub fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::TooLong { .. } => Some("context_length_exceeded"),
+            Self::ModelNotFound(_) => Some("model_not_found"),
+            Self::Overloaded { .. } => Some("queue_full"),
+            Self::Constraints { .. } => Some("constraint_limit"),
+            Self::Busy { .. } => Some("busy"),
+            Self::NotConfigured(_) => Some("not_configured"),
+            Self::NeedsEngine(_) => Some("needs_engine"),
+            Self::Malformed(_) => Some("malformed_json"),
+            Self::TooLarge { .. } => Some("too_large"),
+            Self::KeyReused(_) => Some("idempotency_key_reused"),
+            Self::Cancelled => Some("cancelled"),
+            Self::Deadline => Some("deadline_exceeded"),
+            Self::ShuttingDown => Some("shutting_down"),
+            Self::Dead => Some("executor_dead"),
+            Self::NoDatabase => Some("database_unavailable"),
+            Self::Row(_) => Some("row_failed"),
+            Self::RowRefused(_) => Some("row_refused"),
+            Self::Invalid { .. } | Self::NotFound(_) | Self::Internal => None,
+        }
+    }
+
+    /// The field to blame, where there is one.
+    pub fn param(&self) -> Option<String> {
+        match self {
+            Self::Invalid { field, .. } | Self::Constraints { field, .. } => Some(field.clone()),
+            Self::TooLong { .. } => Some("max_tokens".into()),
+            Self::ModelNotFound(_) => Some("model".into()),
+            Self::KeyReused(header) => Some((*header).into()),
+            Self::Busy { .. }
+            | Self::NotConfigured(_)
+            | Self::NeedsEngine(_)
+            | Self::Malformed(_)
+            | Self::TooLarge { .. }
+            | Self::NotFound(_)
+            | Self::Overloaded { .. }
+            | Self::Cancelled
+            | Self::Deadline
+            | Self::ShuttingDown
+            | Self::Dead
+            | Self::NoDatabase
+            | Self::Row(_)
+            | Self::RowRefused(_)
+            | Self::Internal => None,
+        }
+    }
+}
+
+/// Logs a cause that is ours and hides it from the client.
+pub fn internal(cause: impl std::fmt::Display) -> RequestError {
+    tracing::error!(%cause, "internal error");
+    RequestError::Internal
+}
+
+/// What a client is told of the store's failure.
+pub fn of_store(error: store::Error) -> RequestError {
+    if !error.is_transient() {
+        return internal(error);
+    }
+    tracing::warn!(%error, "a request met no database");
+    RequestError::NoDatabase
+}
+
+/// What keeps a store error from a client.
+pub fn stored<T>(result: Result<T, store::Error>) -> Result<T, RequestError> {
+    result.map_err(of_store)
+}

@@ -1,0 +1,206 @@
+//! The way into the loop thread: a bounded inbox and a wake-up.
+//!
+//! Rows are counted when they enter and when they finish, so the bound covers everything unfinished,
+//! and a full queue is refused at once, on the handler's thread. Leaving is always possible (a client that
+//! goes away must not wait) and bounded by the boards there are. Must not know HTTP or the scheduler.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use base::{Nanos, PinId, ServiceClass, Time, WorkItem};
+
+use crate::account::Account;
+use crate::board::Board;
+use crate::pins::Filling;
+use crate::replicas::News;
+
+/// Identity of a cell's answer within a tenant: model revision, prompt tokens and generation, hashed.
+pub type CellKey = [u8; 32];
+
+/// Identity of a template within a tenant, for coalescing.
+pub type OpenKey = [u8; 32];
+
+/// Rows for the loop thread.
+#[derive(Debug)]
+pub struct Job {
+    /// Where the answers go.
+    pub board: Arc<Board>,
+    /// Who pays.
+    pub account: Account,
+    /// Their share of the machine, in thousandths.
+    pub weight: u32,
+    /// Prefix-cache namespace.
+    pub scope: u128,
+    /// Who waits.
+    pub class: ServiceClass,
+    /// When its answer is no longer waited for.
+    pub deadline: Option<Time>,
+    /// What holds its rows' independent sections after their end.
+    pub pin: Option<Filling>,
+    /// Its rows by template; each part is one relQuery of the scheduler, or joins an open one.
+    pub parts: Vec<Part>,
+}
+
+impl Job {
+    /// Rows in all parts.
+    pub fn rows(&self) -> u64 {
+        self.parts.iter().map(|part| part.rows.len() as u64).sum()
+    }
+}
+
+/// Rows of one template.
+#[derive(Debug)]
+pub struct Part {
+    /// Present where rows may join, and be joined by, other calls of the tenant with this template.
+    pub open: Option<OpenKey>,
+    /// The rows.
+    pub rows: Vec<JobRow>,
+}
+
+/// One row to run.
+#[derive(Clone, Debug)]
+pub struct JobRow {
+    /// Rows of the board that get its answer; the first is the one that ran.
+    pub targets: Vec<u32>,
+    /// The request; its row number is given by the loop.
+    pub item: WorkItem,
+    /// Present where the answer is the same every time: it may be shared in flight and cached.
+    pub key: Option<CellKey>,
+}
+
+/// What the loop thread is told.
+#[derive(Debug)]
+pub enum Message {
+    /// Run these rows.
+    Submit(Job),
+    /// Nobody reads this board any more.
+    Leave(Arc<Board>),
+    /// Let go what a pin holds.
+    Unpin(PinId),
+    /// An executor of a fleet reports.
+    News(News),
+    /// Somebody looks: wake up and show what there is.
+    Look,
+    /// Fail what is unfinished and end the thread.
+    Stop,
+}
+
+/// The queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// Unfinished rows.
+    pub rows: u64,
+    /// Rows that wanted in.
+    pub asked: u64,
+    /// The bound.
+    pub limit: u64,
+}
+
+/// How long to wait for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// So long at most.
+    For(Nanos),
+    /// Until there is one.
+    Forever,
+}
+
+/// The bounded inbox.
+#[derive(Debug)]
+pub struct Intake {
+    inbox: Mutex<VecDeque<Message>>,
+    wake: Condvar,
+    unfinished: AtomicU64,
+    rows_max: u64,
+}
+
+impl Intake {
+    /// An empty inbox that admits at most `rows_max` unfinished rows.
+    pub fn new(rows_max: u64) -> Self {
+        Self {
+            inbox: Mutex::new(VecDeque::new()),
+            wake: Condvar::new(),
+            unfinished: AtomicU64::new(0),
+            rows_max,
+        }
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, VecDeque<Message>> {
+        self.inbox.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Hands rows to the loop, or refuses.
+    pub fn submit(&self, job: Job) -> Result<(), Full> {
+        let rows = job.rows();
+        let mut inbox = self.inbox();
+        let unfinished = self.unfinished.load(Ordering::Acquire);
+        if unfinished.saturating_add(rows) > self.rows_max {
+            return Err(Full { rows: unfinished, asked: rows, limit: self.rows_max });
+        }
+        self.unfinished.fetch_add(rows, Ordering::AcqRel);
+        inbox.push_back(Message::Submit(job));
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Says that nobody reads a board any more.
+    pub fn leave(&self, board: Arc<Board>) {
+        self.push(Message::Leave(board));
+    }
+
+    /// Says that nobody keeps a pin any more.
+    pub fn unpin(&self, pin: PinId) {
+        self.push(Message::Unpin(pin));
+    }
+
+    /// Reports of an executor of a fleet. Bounded by the rows in flight.
+    pub fn news(&self, news: News) {
+        self.push(Message::News(news));
+    }
+
+    /// Says that somebody looks. Bounded by those who may.
+    pub fn look(&self) {
+        self.push(Message::Look);
+    }
+
+    /// Ends the loop.
+    pub fn stop(&self) {
+        self.push(Message::Stop);
+    }
+
+    fn push(&self, message: Message) {
+        self.inbox().push_back(message);
+        self.wake.notify_one();
+    }
+
+    /// Rows finished (or were joined to others): room for new ones.
+    pub fn finished(&self, rows: u64) {
+        self.unfinished.fetch_sub(rows, Ordering::AcqRel);
+    }
+
+    /// Unfinished rows.
+    pub fn unfinished(&self) -> u64 {
+        self.unfinished.load(Ordering::Acquire)
+    }
+
+    /// Takes what is there, waiting for it as said.
+    pub fn take(&self, wait: Wait) -> VecDeque<Message> {
+        let mut inbox = self.inbox();
+        match wait {
+            Wait::No => {}
+            Wait::For(span) => {
+                let span = std::time::Duration::from_nanos(span.0);
+                let waited = self.wake.wait_timeout_while(inbox, span, |inbox| inbox.is_empty());
+                inbox = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            }
+            Wait::Forever => {
+                let waited = self.wake.wait_while(inbox, |inbox| inbox.is_empty());
+                inbox = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            }
+        }
+        std::mem::take(&mut *inbox)
+    }
+}

@@ -1,0 +1,64 @@
+//! What if: the recorded minutes once more, in virtual time, under the present policy and under others, with the cost
+//! model as it is fitted now (RelServe, Eq. 9). The simulator's own world does the work; this bounds it in time.
+
+use base::{Nanos, Time};
+use scheduler::{CostModel, Policy, SchedulerConfig};
+use sim::watch::{Mark, Watch};
+pub use sim::{Counts, Replay, Summary, policies};
+use sim::{Fitted, SimError, Trace};
+
+use crate::clock::Clock;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum WhatIfError {
+    /// It took too long.
+    #[error("the replay took longer than it may")]
+    TooLong,
+    /// The machine cannot be replayed on.
+    #[error(transparent)]
+    Machine(#[from] sim::MachineError),
+    /// The trace cannot be replayed.
+    #[error(transparent)]
+    Replay(SimError),
+}
+
+/// Looks at the clock between steps.
+struct Until {
+    clock: Clock,
+    end: Time,
+}
+
+impl Watch for Until {
+    fn mark(&mut self, _: Mark) {}
+
+    fn is_over(&mut self) -> bool {
+        self.clock.now() >= self.end
+    }
+}
+
+/// Replays a trace under each policy on a machine like this one.
+pub fn replay(
+    trace: &Trace,
+    policies: &[Policy],
+    (limits, cost): (&SchedulerConfig, CostModel),
+    (clock, patience): (Clock, Nanos),
+) -> Result<Vec<Replay>, WhatIfError> {
+    let mut config = Fitted::of("this server".into(), limits, cost).config()?;
+    config.scheduler = SchedulerConfig {
+        host_kv_reused_only: limits.host_kv_reused_only,
+        sample_rows: limits.sample_rows,
+        unit_waiting_ms_max: limits.unit_waiting_ms_max,
+        readings: limits.readings,
+        ours: limits.ours.clone(),
+        ..config.scheduler
+    };
+    let mut until = Until { clock, end: clock.now() + patience };
+    let replays = policies.iter().map(|policy| {
+        sim::replay_watched(trace, *policy, &config, &mut until).map_err(|error| match error {
+            SimError::Stopped => WhatIfError::TooLong,
+            error => WhatIfError::Replay(error),
+        })
+    });
+    replays.collect()
+}

@@ -1,0 +1,99 @@
+//! What the gateway knows of the model it serves: names, limits, and text to tokens and back.
+//!
+//! Made from the engine's checkpoint or by a test; the rest of the gateway never asks which.
+
+use std::sync::Arc;
+
+use base::{ChatTemplate, ConstraintCompiler, SectionReuse, TokenCount, Tokenizer};
+use ir::Tags;
+
+use crate::config::PromptForm;
+use crate::error::RequestError;
+
+/// Text and tokens of a model, chat template included.
+pub trait Text: Tokenizer + ChatTemplate {}
+
+impl<T: Tokenizer + ChatTemplate> Text for T {}
+
+/// How a checkpoint wants to be sampled where the caller does not say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Defaults {
+    /// Temperature.
+    pub temperature: f32,
+    /// Nucleus.
+    pub top_p: f32,
+    /// Most likely tokens kept.
+    pub top_k: Option<u32>,
+}
+
+/// What runs the model's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// The local engine alone.
+    Engine,
+    /// Several executors, which take prompts in this form.
+    Fleet(PromptForm),
+}
+
+/// The served model.
+#[derive(Clone)]
+pub struct Model {
+    /// The name clients see.
+    pub name: String,
+    /// Family and size, for people.
+    pub description: String,
+    /// Text to tokens and back.
+    pub text: Arc<dyn Text>,
+    /// Whether the checkpoint brings a chat template.
+    pub has_chat: bool,
+    /// Compiles what outputs are held to; absent where the executor cannot hold them to anything.
+    pub constraints: Option<Arc<dyn ConstraintCompiler>>,
+    /// Longest prompt and output together.
+    pub context_max: TokenCount,
+    /// Token ids are below this.
+    pub vocab: u32,
+    /// Identity of weights and tokenizer; every cache is keyed by it.
+    pub revision: u128,
+    /// Blocks of the KV pool.
+    pub kv_blocks: u32,
+    /// Blocks of the host tier behind it.
+    pub host_kv_blocks: u32,
+    /// Positions of a block.
+    pub block_tokens: u32,
+    /// Where keys of independent sections can be read.
+    pub reuse: SectionReuse,
+    /// Sampling where the caller does not say.
+    pub defaults: Defaults,
+    /// When it was loaded, unix seconds.
+    pub created: u64,
+    /// What runs its rows.
+    pub runs: Runs,
+}
+
+impl Model {
+    /// The markup of messages, or why it has none.
+    pub fn tags(&self) -> Result<Tags, String> {
+        match self.has_chat {
+            true => Tags::of(&*self.text, &*self.text).map_err(|error| error.to_string()),
+            false => Err("the model has no chat template: it knows no system, user or assistant".into()),
+        }
+    }
+
+    /// Whether token ids mean anything to a caller.
+    pub fn has_ids(&self) -> bool {
+        self.runs != Runs::Fleet(PromptForm::Messages)
+    }
+
+    /// Refuses what only the local engine does, where it is not all that runs rows.
+    pub fn needs_engine(&self, what: &'static str) -> Result<(), RequestError> {
+        match self.runs {
+            Runs::Engine => Ok(()),
+            Runs::Fleet(_) => Err(RequestError::NeedsEngine(what)),
+        }
+    }
+
+    /// Tokens of the whole KV pool.
+    pub fn kv_tokens(&self) -> u64 {
+        u64::from(self.kv_blocks) * u64::from(self.block_tokens)
+    }
+}

@@ -1,0 +1,176 @@
+//! The start of a fleet: what is known of its model without any checkpoint, its executors, and its watchers of health.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Compiled, Constraint, ConstraintCompiler, ConstraintError, SectionReuse, TokenCount};
+use scheduler::fleet::ReplicaId;
+use sha2::{Digest, Sha256};
+
+use super::ask::Manner;
+use super::client::Client;
+use super::dialect;
+use super::fleet::{Fleet, watch};
+use super::lane::{Lane, Reach};
+use super::local::Local;
+use super::text::PlainText;
+use crate::clock::Clock;
+use crate::config::{BackendConfig, Dialect, ExecutorKind, PromptForm};
+use crate::driver::{Engine, Shared};
+use crate::model::{Defaults, Model, Runs, Text};
+
+/// Threads that send requests and read replies.
+const THREADS: usize = 2;
+/// Bytes of a prompt and its output where prompts are texts: servers say in tokens how much they take, and refuse more.
+const TEXT_CONTEXT: TokenCount = TokenCount(u32::MAX as u64);
+
+/// Why there is no fleet.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting.
+    #[error(transparent)]
+    Config(#[from] scheduler::ConfigError),
+    /// The tokenizer.
+    #[error("model.tokenizer: {0}")]
+    Tokenizer(String),
+    /// A client.
+    #[error("executor `{name}`: {reason}")]
+    Executor {
+        /// Of which executor.
+        name: String,
+        /// Why there is none.
+        reason: String,
+    },
+    /// The threads.
+    #[error("cannot start the fleet's threads: {0}")]
+    Threads(#[from] std::io::Error),
+}
+
+/// What is known of the model of a fleet without a local engine.
+pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartError> {
+    let form = config.prompt_form();
+    let first = config.executors.iter().find_map(|executor| executor.model.clone());
+    let name = config.model.name.clone().or(first).unwrap_or_default();
+    let mut hash = Sha256::new().chain_update(b"relserve fleet").chain_update(name.as_bytes());
+    for executor in config.executors {
+        let model = executor.model.as_deref().unwrap_or_default();
+        hash.update((model.len() as u64).to_le_bytes());
+        hash.update(model.as_bytes());
+    }
+    let plain = Defaults { temperature: 1.0, top_p: 1.0, top_k: None };
+    let (text, has_chat, vocab, context_max, defaults): (Arc<dyn Text>, _, _, _, _) =
+        match &config.model.tokenizer {
+            None => (Arc::new(PlainText), true, u32::MAX, TEXT_CONTEXT, plain),
+            Some(folder) => {
+                let opened = engine::OpenedText::folder(folder, config.engine.template_date)
+                    .map_err(|error| StartError::Tokenizer(error.to_string()))?;
+                hash.update(opened.revision.to_le_bytes());
+                let has_chat = opened.text.has_chat_template();
+                let own = TokenCount(opened.config.context_max as u64);
+                let vocab = u32::try_from(opened.config.vocab).unwrap_or(u32::MAX);
+                let defaults = Defaults {
+                    temperature: opened.defaults.temperature.unwrap_or(1.0),
+                    top_p: opened.defaults.top_p.unwrap_or(1.0),
+                    top_k: opened.defaults.top_k,
+                };
+                (Arc::new(opened.text), has_chat, vocab, config.model.context_max.unwrap_or(own), defaults)
+            }
+        };
+    let digest = hash.finalize();
+    let half: [u8; 16] = digest[..16].try_into().expect("a SHA-256 has 32 bytes");
+    Ok(Model {
+        name,
+        description: format!("on {} executors", config.executors.len()),
+        text,
+        has_chat,
+        constraints: None,
+        context_max,
+        vocab,
+        revision: u128::from_le_bytes(half),
+        // Memory is theirs.
+        kv_blocks: u32::MAX,
+        host_kv_blocks: 0,
+        block_tokens: 16,
+        reuse: SectionReuse::Never,
+        defaults,
+        created: clock.unix_ms() / 1_000,
+        runs: Runs::Fleet(form),
+    })
+}
+
+/// Starts the executors; `engine` is the local one's, where it is among them.
+pub fn start(
+    config: BackendConfig<'_>,
+    model: &Model,
+    engine: Option<Engine>,
+    shared: &Arc<Shared>,
+) -> Result<Fleet, StartError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("relserve-fleet")
+        .enable_all()
+        .build()?;
+    let mut engine = engine;
+    let mut lanes = Vec::with_capacity(config.executors.len());
+    for (index, executor) in config.executors.iter().enumerate() {
+        let replica = ReplicaId(u32::try_from(index).unwrap_or(u32::MAX));
+        let name = config.executor_name(index);
+        let reach = match (executor.kind, engine.take_if(|_| executor.kind == ExecutorKind::Local)) {
+            (ExecutorKind::Local, Some(engine)) => {
+                Reach::Local(Local::start(replica, engine, Arc::clone(shared))?)
+            }
+            (ExecutorKind::Local, None) => {
+                return Err(StartError::Executor { name, reason: "there is no engine to run".into() });
+            }
+            (ExecutorKind::Openai, _) => {
+                let client = Client::new(executor);
+                let client = client.map_err(|reason| StartError::Executor { name: name.clone(), reason })?;
+                let served = executor.model.clone().unwrap_or_else(|| model.name.clone());
+                let every = Duration::from_millis(executor.health_ms.0);
+                let context = (config.prompt_form() == PromptForm::Tokens).then_some(model.context_max);
+                let watched = (client.clone(), served.clone());
+                runtime.spawn(watch(replica, watched, (every, context), Arc::clone(shared)));
+                let manner = Manner {
+                    model: served,
+                    dialect: executor.dialect,
+                    form: config.prompt_form(),
+                    priority: executor.priority,
+                    salt: executor.salt,
+                    open_end: config.output_tokens_max,
+                };
+                Reach::Server { client, manner }
+            }
+        };
+        let metrics = shared.metrics.executor(&name);
+        lanes.push(Lane::new(name, reach, executor, metrics));
+    }
+    Ok(Fleet::new(config.fleet.clone(), lanes, runtime, Arc::clone(shared))?)
+}
+
+/// Says which constraints all servers of a fleet can hold outputs to; servers compile for themselves.
+pub struct Expressible {
+    dialects: Vec<Dialect>,
+    is_chat: bool,
+    /// The local engine's, where it is among them.
+    engine: Option<Arc<dyn ConstraintCompiler>>,
+}
+
+impl Expressible {
+    /// Of a configuration.
+    pub fn new(config: BackendConfig<'_>, engine: Option<Arc<dyn ConstraintCompiler>>) -> Self {
+        let servers = config.executors.iter().filter(|executor| executor.kind == ExecutorKind::Openai);
+        let mut dialects: Vec<Dialect> = servers.map(|executor| executor.dialect).collect();
+        dialects.sort_unstable();
+        dialects.dedup();
+        Self { dialects, is_chat: config.prompt_form() == PromptForm::Messages, engine }
+    }
+}
+
+impl ConstraintCompiler for Expressible {
+    fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
+        for dialect in &self.dialects {
+            dialect::constrained(constraint, *dialect, self.is_chat).map_err(ConstraintError)?;
+        }
+        self.engine.as_ref().map_or_else(|| Ok(Compiled::new(())), |engine| engine.compile(constraint))
+    }
+}

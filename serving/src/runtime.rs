@@ -1,0 +1,53 @@
+//! What every door shares: the model, the store, the loop's state and the relQueries in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use store::Store;
+
+use crate::config::CacheConfig;
+use crate::driver::{Shared, View};
+use crate::model::Model;
+use crate::registry::Registry;
+
+/// What every door shares.
+pub struct Runtime {
+    /// The model.
+    pub model: Model,
+    /// What survives a restart.
+    pub store: Store,
+    /// What the loop shares.
+    pub shared: Arc<Shared>,
+    /// Boards by id.
+    pub registry: Registry,
+    /// Answers kept for the next recalculation.
+    pub cache: CacheConfig,
+    is_draining: AtomicBool,
+}
+
+impl Runtime {
+    /// One that takes work.
+    pub(crate) fn new(
+        (model, store): (Model, Store),
+        shared: Arc<Shared>,
+        registry: Registry,
+        cache: CacheConfig,
+    ) -> Self {
+        Self { model, store, shared, registry, cache, is_draining: AtomicBool::new(false) }
+    }
+
+    /// Whether new work is refused because the server ends.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    /// Refuses new work from now on.
+    pub fn begin_drain(&self) {
+        self.is_draining.store(true, Ordering::Release);
+    }
+
+    /// The scheduler's last word about itself.
+    pub fn view(&self) -> View {
+        self.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+}

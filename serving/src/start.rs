@@ -1,0 +1,134 @@
+//! The start of the runtime: shared state, the backend that runs rows, and the loop thread.
+
+use std::sync::{Arc, Mutex};
+
+use scheduler::{CostModel, Scheduler, SchedulerConfig};
+use store::Store;
+
+use crate::account::Accounts;
+use crate::clock::Clock;
+use crate::config::{BackendConfig, CacheConfig, CoalesceConfig, LiveConfig, RestartConfig};
+use crate::driver::{Coalescing, Driver, Engine, Ids, Plant, Shared, View};
+use crate::health::Pulse;
+use crate::intake::Intake;
+use crate::live::Live;
+use crate::load::LoadedModel;
+use crate::metrics::Metrics;
+use crate::model::{Model, Runs};
+use crate::registry::{Kept, Registry};
+use crate::replicas::{self, Expressible};
+use crate::results::Results;
+use crate::runtime::Runtime;
+
+/// What the runtime is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<'a> {
+    /// What runs the model.
+    pub backend: BackendConfig<'a>,
+    /// How steps are planned; the model's own KV sizes replace those in it.
+    pub scheduler: &'a SchedulerConfig,
+    /// What is done when the engine loses its device.
+    pub restart: &'a RestartConfig,
+    /// Answers kept for the next recalculation.
+    pub cache: &'a CacheConfig,
+    /// When single cell calls join an open relQuery.
+    pub coalesce: &'a CoalesceConfig,
+    /// The live view.
+    pub live: &'a LiveConfig,
+    /// Unfinished rows of all tenants together.
+    pub queue_rows_max: u64,
+    /// What is kept of relQueries that ended.
+    pub finished: Kept,
+    /// Tenants that have series of their own in `/metrics`.
+    pub metric_tenants_max: usize,
+}
+
+/// Why the runtime did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The scheduler's configuration together with the model.
+    #[error(transparent)]
+    Scheduler(#[from] scheduler::ConfigError),
+    /// The executors.
+    #[error(transparent)]
+    Fleet(#[from] replicas::StartError),
+    /// The loop thread.
+    #[error("cannot start the loop thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// The loop, ready to run.
+pub struct Loop(Driver);
+
+impl Loop {
+    /// Runs it on a thread of its own, until [`Intake::stop`].
+    pub fn spawn(self) -> Result<std::thread::JoinHandle<()>, StartError> {
+        let Self(driver) = self;
+        let thread = std::thread::Builder::new().name("relserve-loop".into());
+        thread.spawn(move || driver.run()).map_err(StartError::Thread)
+    }
+}
+
+/// Makes the runtime and its loop.
+pub fn start(
+    settings: Settings<'_>,
+    loaded: LoadedModel,
+    store: Store,
+) -> Result<(Arc<Runtime>, Loop), StartError> {
+    let LoadedModel { executor, fresh, mut model, cost } = loaded;
+    let shared = Arc::new(shared(settings, &model, cost));
+    let engine = match executor {
+        Some(executor) => {
+            let mut scheduling = settings.scheduler.clone();
+            scheduling.kv_blocks = model.kv_blocks;
+            scheduling.host_kv_blocks = model.host_kv_blocks;
+            scheduling.block_tokens = model.block_tokens;
+            let scheduler = Scheduler::new(scheduling, cost)?;
+            Some(Engine::new(scheduler, executor, (fresh, settings.restart.clone())))
+        }
+        None => None,
+    };
+    let plant = plant(settings.backend, &mut model, engine, &shared)?;
+    let coalescing =
+        Coalescing { age_max: settings.coalesce.age_ms_max.into(), rows_max: settings.coalesce.rows_max };
+    let driver = Driver::new(plant, Arc::clone(&shared), coalescing);
+    let registry = Registry::new(settings.finished);
+    let runtime = Runtime::new((model, store), shared, registry, settings.cache.clone());
+    Ok((Arc::new(runtime), Loop(driver)))
+}
+
+/// What runs the rows: the engine alone, or all executors that are configured.
+fn plant(
+    config: BackendConfig<'_>,
+    model: &mut Model,
+    engine: Option<Engine>,
+    shared: &Arc<Shared>,
+) -> Result<Plant, StartError> {
+    match engine {
+        Some(engine) if !config.has_fleet() => {
+            let woken = Arc::clone(shared);
+            Ok(Plant::Engine(Box::new(engine.woken_by(Arc::new(move || woken.intake.look())))))
+        }
+        engine => {
+            model.runs = Runs::Fleet(config.prompt_form());
+            model.constraints = Some(Arc::new(Expressible::new(config, model.constraints.take())));
+            Ok(Plant::Fleet(Box::new(replicas::start(config, model, engine, shared)?)))
+        }
+    }
+}
+
+fn shared(settings: Settings<'_>, model: &Model, cost: CostModel) -> Shared {
+    let clock = Clock::start();
+    let entries = if settings.cache.enabled { settings.cache.memory_entries_max } else { 0 };
+    Shared {
+        intake: Intake::new(settings.queue_rows_max),
+        pulse: Pulse::default(),
+        metrics: Metrics::new(&model.name, settings.metric_tenants_max),
+        results: Results::new(entries),
+        accounts: Accounts::default(),
+        view: Mutex::new(View { cost, ..View::default() }),
+        live: Arc::new(Live::new(settings.live.clone())),
+        ids: Ids::starting_at(clock.unix_ms()),
+        clock,
+    }
+}

@@ -1,0 +1,183 @@
+//! The start of a relQuery: look answers up, hand the rest to the loop, give out the [`Claim`] that keeps it running.
+//! Must not know HTTP or wire shapes.
+
+use std::sync::Arc;
+
+use base::{End, Millis, RelQueryId, ServiceClass, TenantId, TokenCount};
+use serde_json::{Value, json};
+use store::{ResultKey, UnixMillis};
+
+use crate::account::{Account, Spent};
+use crate::board::{Board, Kind, RowState, Source, Usage};
+use crate::caller::Caller;
+use crate::claim::Claim;
+use crate::error::RequestError;
+use crate::intake::{CellKey, Full, Job, JobRow, Part};
+use crate::pins::Filling;
+use crate::results::Answer;
+use crate::runtime::Runtime;
+
+/// A request, checked and lowered, ready to run.
+#[derive(Debug)]
+pub struct Prepared {
+    /// How its rows are shown.
+    pub kind: Kind,
+    /// Where it came in.
+    pub route: &'static str,
+    /// Who waits.
+    pub class: ServiceClass,
+    /// Rows of the board.
+    pub rows: usize,
+    /// Rows that cannot run.
+    pub failed: Vec<(u32, RequestError)>,
+    /// When a partial reply goes out: the scheduler hurries before it.
+    pub deadline: Option<Millis>,
+    /// What holds its rows' independent sections after their end.
+    pub pin: Option<Filling>,
+    /// Rows to run.
+    pub parts: Vec<Part>,
+}
+
+/// The identity of new work, or of work that a restart interrupted.
+#[derive(Debug, Default)]
+pub struct Resumed {
+    /// The id it had.
+    pub id: Option<RelQueryId>,
+    /// Its rows that were finished.
+    pub rows: Vec<(u32, String, RowState)>,
+}
+
+/// Starts a request: answers what is known, submits the rest.
+pub async fn submit(
+    runtime: &Arc<Runtime>,
+    caller: Caller,
+    prepared: Prepared,
+    resumed: Resumed,
+) -> Result<Claim, RequestError> {
+    if runtime.is_draining() {
+        return Err(RequestError::ShuttingDown);
+    }
+    if runtime.shared.pulse.is_dead() {
+        return Err(RequestError::Dead);
+    }
+    let Prepared { kind, route, class, rows, failed, deadline, pin, mut parts } = prepared;
+    let now = runtime.shared.clock.now();
+    let id = resumed.id.unwrap_or_else(|| runtime.shared.ids.next());
+    let board = Board::new(id, caller.tenant, kind, rows, (runtime.shared.clock.unix_ms(), now));
+    for (index, text, state) in resumed.rows {
+        board.answer(index, &text, state, now);
+    }
+    for (index, error) in failed {
+        board.settle(index, RowState::Failed(error), now);
+    }
+    drop_settled(&board, &mut parts);
+    answer_from_cache(runtime, caller, &board, &mut parts).await;
+    let account = Account { tenant: caller.tenant, route };
+    runtime.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
+    runtime.registry.insert(&board);
+    if board.read().is_over() {
+        runtime.shared.metrics.relquery_done(caller.tenant, &board.read());
+    }
+    let claim = Claim::new(runtime, Arc::clone(&board));
+    let deadline = deadline.map(|span| now + span.into());
+    let job = Job { board, account, weight: caller.weight, scope: caller.scope, class, deadline, pin, parts };
+    if job.rows() > 0
+        && let Err(full) = runtime.shared.intake.submit(job)
+    {
+        claim.refuse();
+        return Err(overloaded(runtime, caller.tenant, full));
+    }
+    Ok(claim)
+}
+
+/// Rows that are answered already need not run.
+fn drop_settled(board: &Board, parts: &mut Vec<Part>) {
+    let state = board.read();
+    for part in parts.iter_mut() {
+        part.rows.retain_mut(|row| {
+            row.targets.retain(|index| state.rows[*index as usize].state == RowState::Pending);
+            !row.targets.is_empty()
+        });
+    }
+    parts.retain(|part| !part.rows.is_empty());
+}
+
+/// Answers rows out of the tenant's result cache, memory first.
+async fn answer_from_cache(runtime: &Runtime, caller: Caller, board: &Board, parts: &mut Vec<Part>) {
+    if !runtime.cache.enabled {
+        return;
+    }
+    let wanted: Vec<CellKey> = parts.iter().flat_map(|part| &part.rows).filter_map(|row| row.key).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let unknown: Vec<ResultKey> = wanted
+        .iter()
+        .filter(|key| runtime.shared.results.get(caller.tenant, key).is_none())
+        .map(|key| ResultKey(*key))
+        .collect();
+    let now = UnixMillis(runtime.shared.clock.unix_ms());
+    // A cache that cannot be read is a slower server, not a broken one.
+    let stored = match runtime.store.results(caller.tenant, &unknown, now).await {
+        Ok(stored) => stored,
+        Err(error) => {
+            tracing::warn!(%error, "the result cache cannot be read");
+            Vec::new()
+        }
+    };
+    for (key, value) in unknown.iter().zip(stored) {
+        if let Some(answer) = value.and_then(|value| parse_answer(&value)) {
+            runtime.shared.results.put_stored(caller.tenant, key.0, answer);
+        }
+    }
+    let now = runtime.shared.clock.now();
+    let hit = |row: &JobRow| row.key.and_then(|key| runtime.shared.results.get(caller.tenant, &key));
+    for part in parts.iter_mut() {
+        part.rows.retain(|row| {
+            let Some(answer) = hit(row) else {
+                runtime.shared.metrics.cache_misses.increment(u64::from(row.key.is_some()));
+                return true;
+            };
+            runtime.shared.metrics.cache_hits.increment(1);
+            for index in &row.targets {
+                let Answer { prompt, output, end, .. } = answer;
+                let usage = Usage { prompt, cached: prompt, output, ..Usage::default() };
+                let state = RowState::Done { end, usage, source: Source::Cache };
+                board.answer(*index, &answer.text, state, now);
+            }
+            false
+        });
+    }
+    parts.retain(|part| !part.rows.is_empty());
+}
+
+/// An answer as the stored cache keeps it.
+pub fn render_answer(answer: &Answer) -> String {
+    let stop = answer.end == End::Stop;
+    json!({ "text": *answer.text, "stop": stop, "prompt": answer.prompt.0, "output": answer.output.0 })
+        .to_string()
+}
+
+fn parse_answer(value: &str) -> Option<Answer> {
+    let value: Value = serde_json::from_str(value).ok()?;
+    Some(Answer {
+        text: value["text"].as_str()?.into(),
+        end: if value["stop"].as_bool()? { End::Stop } else { End::Length },
+        prompt: TokenCount(value["prompt"].as_u64()?),
+        output: TokenCount(value["output"].as_u64()?),
+    })
+}
+
+fn overloaded(runtime: &Runtime, tenant: TenantId, full: Full) -> RequestError {
+    // An empty queue would not take it either: telling it to come back would be a lie.
+    if full.asked > full.limit {
+        let limit = format!("{} rows, the whole queue (limits.queue_rows_max)", full.limit);
+        return RequestError::TooLarge { what: format!("a request of {} rows", full.asked), limit };
+    }
+    runtime.shared.metrics.overloaded(tenant);
+    // Rows leave at some rate; half the queue gone is a fair time to come back. Without a measured rate: a second.
+    let elapsed = runtime.shared.clock.now().0 / 1_000_000_000;
+    let rate = runtime.shared.pulse.rows() / elapsed.max(1);
+    let seconds = (full.rows / 2).checked_div(rate).unwrap_or(1).clamp(1, 60);
+    RequestError::Overloaded { rows: full.rows, limit: full.limit, retry_after: Millis(seconds * 1_000) }
+}
