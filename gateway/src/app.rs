@@ -15,9 +15,12 @@ use serving::registry::Kept;
 use serving::start::Settings;
 use store::Store;
 use tokio::sync::watch;
+use utoipa::OpenApi as _;
 
 use crate::config::Config;
 use crate::error::ApiError;
+use crate::openapi::Document;
+use crate::routes::ops::Description;
 use crate::services::{batches, tickets, upkeep};
 use crate::state::App;
 use crate::{cors, routes};
@@ -92,9 +95,11 @@ fn listen(app: &Data<App>) -> Result<(SocketAddr, ServerHandle), StartError> {
     let failed = |cause| StartError::Listen { address: settings.listen, cause };
     let write_max = Duration::from_millis(settings.write_ms_max.0);
     let state = app.clone();
+    let description = Data::new(Description(Document::openapi()));
     let server = HttpServer::new(move || {
         actix_web::App::new()
             .app_data(state.clone())
+            .app_data(description.clone())
             .app_data(
                 web::QueryConfig::default()
                     .error_handler(|error, _| ApiError::invalid("query", error.to_string()).into()),

@@ -9,6 +9,7 @@ mod client;
 mod flow;
 mod input;
 mod journal;
+mod layout;
 mod options;
 mod output;
 mod progress;
@@ -42,13 +43,13 @@ pub async fn run(options: Options, config: Config) -> Result<(), Failure> {
     let input = Input::open(&options).await?;
     let template = options.template()?;
     let columns = input.columns().to_vec();
-    let layout = output::Layout::new(&options, &columns, &template)?;
+    let layout = layout::Layout::new(&options, &columns, &template)?;
     let request = options.request(&template, &layout.sent)?;
     let fingerprint = journal::fingerprint(&input.identity()?, &request, &layout);
     let folder = target.beside("job");
     let journal = match Journal::open(&folder, &fingerprint, options.restart)? {
         Opened::Finished => {
-            output::finish_cleanup(&folder)?;
+            journal::clean_up(&folder)?;
             tell!("all rows are in {} already", options.output.display());
             return Ok(());
         }
@@ -75,7 +76,7 @@ pub async fn run(options: Options, config: Config) -> Result<(), Failure> {
 fn finish(
     options: &Options,
     target: &Target,
-    layout: &output::Layout,
+    layout: &layout::Layout,
     journal: Journal,
 ) -> Result<(), Failure> {
     let counts = journal.counts();

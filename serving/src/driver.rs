@@ -12,78 +12,21 @@ mod plant;
 mod scene;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use base::{Nanos, PinId, RelQueryId, TenantId, Time};
 pub use engine::Engine;
 pub(crate) use engine::Turn;
 pub use fresh::Maker;
 pub use plant::Plant;
-use scheduler::{CostModel, Stats};
 
-use crate::account::{Account, Accounts};
+use crate::account::Account;
 use crate::board::{Board, Source, Status};
-use crate::clock::Clock;
 use crate::error::RequestError;
-use crate::health::Pulse;
-use crate::intake::{CellKey, Intake, Message, OpenKey, Wait};
-use crate::live::Live;
+use crate::intake::{CellKey, Message, OpenKey, Wait};
 use crate::live::tell::Teller;
-use crate::metrics::Metrics;
 use crate::pins::{self, Filling, Pin};
-use crate::replicas::ExecutorView;
-use crate::results::Results;
-
-/// What the loop shares with the handlers.
-pub struct Shared {
-    /// The way in.
-    pub intake: Intake,
-    /// Health by progress.
-    pub pulse: Pulse,
-    /// The one clock.
-    pub clock: Clock,
-    /// Every metric.
-    pub metrics: Metrics,
-    /// Finished cells.
-    pub results: Results,
-    /// Tokens used, by tenant and route.
-    pub accounts: Accounts,
-    /// What the scheduler last said of itself.
-    pub view: Mutex<View>,
-    /// What the live view shows.
-    pub live: Arc<Live>,
-    /// Makes identifiers.
-    pub ids: Ids,
-}
-
-/// Makes relQuery ids that are never used twice, restarts included: they count up from the start's wall time.
-#[derive(Debug)]
-pub struct Ids(std::sync::atomic::AtomicU64);
-
-impl Ids {
-    /// Ids of a process that started at this wall time.
-    pub fn starting_at(unix_ms: u64) -> Self {
-        Self(std::sync::atomic::AtomicU64::new(unix_ms << 16))
-    }
-
-    /// The next id.
-    pub fn next(&self) -> RelQueryId {
-        RelQueryId(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
-    }
-}
-
-/// The scheduler's state, for `/v1/scheduler` and `/metrics`.
-#[derive(Clone, Debug, Default)]
-pub struct View {
-    /// Counts.
-    pub stats: Stats,
-    /// The cost model as refitted so far.
-    pub cost: CostModel,
-    /// The last decision, in words.
-    pub decision: String,
-    /// The executors of a fleet.
-    pub executors: Vec<ExecutorView>,
-}
+use crate::shared::Shared;
 
 /// Until the shelf of live readers is tried again, which one of them was at: it copies a few pointers.
 const SHELF_TAKEN: Nanos = Nanos(1_000_000);

@@ -26,6 +26,7 @@ pub mod registry;
 pub mod replicas;
 pub mod results;
 pub mod runtime;
+pub mod shared;
 pub mod start;
 pub mod submit;
 pub mod usage_writer;

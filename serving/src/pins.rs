@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use base::{Nanos, PinId, Time};
 
-use crate::driver::Shared;
+use crate::clock::Clock;
 
 /// How long a pin that could not be filled is left empty: others hold what it needs.
 const PAUSE: Nanos = Nanos(10_000_000_000);
@@ -26,7 +26,9 @@ pub struct Pin {
     state: AtomicU8,
     /// It is not filled before this instant.
     not_before: AtomicU64,
-    shared: Arc<Shared>,
+    clock: Clock,
+    /// Tells the loop that it may let go.
+    release: Box<dyn Fn(PinId) + Send + Sync>,
 }
 
 impl std::fmt::Debug for Pin {
@@ -43,11 +45,10 @@ pub struct Filling {
 }
 
 impl Pin {
-    /// An empty pin.
-    pub fn new(shared: &Arc<Shared>) -> Arc<Self> {
-        let id = PinId(shared.ids.next().0);
+    /// An empty pin; `release` is called with its id when it is dropped.
+    pub(crate) fn new(id: PinId, clock: Clock, release: Box<dyn Fn(PinId) + Send + Sync>) -> Arc<Self> {
         let (state, not_before) = (AtomicU8::new(EMPTY), AtomicU64::new(0));
-        Arc::new(Self { id, state, not_before, shared: Arc::clone(shared) })
+        Arc::new(Self { id, state, not_before, clock, release })
     }
 
     /// Whether it holds what it shall.
@@ -57,7 +58,7 @@ impl Pin {
 
     /// The right to fill it; `None` where it is full, somebody has the right, or the last who had it failed just now.
     pub fn fill(self: &Arc<Self>) -> Option<Filling> {
-        if self.shared.clock.now() < Time(self.not_before.load(Ordering::Acquire)) {
+        if self.clock.now() < Time(self.not_before.load(Ordering::Acquire)) {
             return None;
         }
         let empty = self.state.compare_exchange(EMPTY, FILLING, Ordering::AcqRel, Ordering::Acquire);
@@ -73,7 +74,7 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.shared.intake.unpin(self.id);
+        (self.release)(self.id);
     }
 }
 
@@ -101,7 +102,7 @@ impl Drop for Filling {
         let Some(pin) = self.pin.upgrade().filter(|pin| pin.state.load(Ordering::Acquire) == FILLING) else {
             return;
         };
-        let not_before = pin.shared.clock.now() + PAUSE;
+        let not_before = pin.clock.now() + PAUSE;
         pin.not_before.store(not_before.0, Ordering::Release);
         pin.state.store(EMPTY, Ordering::Release);
     }

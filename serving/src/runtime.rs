@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use store::Store;
 
 use crate::config::CacheConfig;
-use crate::driver::{Shared, View};
 use crate::model::Model;
 use crate::registry::Registry;
+use crate::shared::{Shared, View};
 
 /// What every door shares.
 pub struct Runtime {

@@ -8,7 +8,7 @@ use store::Store;
 use crate::account::Accounts;
 use crate::clock::Clock;
 use crate::config::{BackendConfig, CacheConfig, CoalesceConfig, LiveConfig, RestartConfig};
-use crate::driver::{Coalescing, Driver, Engine, Ids, Plant, Shared, View};
+use crate::driver::{Coalescing, Driver, Engine, Plant};
 use crate::health::Pulse;
 use crate::intake::Intake;
 use crate::live::Live;
@@ -19,6 +19,7 @@ use crate::registry::{Kept, Registry};
 use crate::replicas::{self, Expressible};
 use crate::results::Results;
 use crate::runtime::Runtime;
+use crate::shared::{Ids, Shared, View};
 
 /// What the runtime is told.
 #[derive(Clone, Copy, Debug)]

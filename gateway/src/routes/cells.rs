@@ -7,9 +7,10 @@ use serving::board::{Board, Row};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
-use crate::routes::relqueries::{answered, call_off, look_up};
+use crate::routes::relqueries::answered;
 use crate::routes::start::{Started, start};
 use crate::routes::{only_get_delete, only_post};
+use crate::services::lookup::{call_off, look_up};
 use crate::services::prepare;
 use crate::state::App;
 use crate::stream::{self, Show, event};

@@ -10,12 +10,10 @@ use serving::error::stored;
 use serving::health::Patience;
 use serving::live::Viewer;
 use store::UnixMillis;
-use utoipa::OpenApi;
 
 use super::live::Looking;
 use crate::auth::Authenticated;
 use crate::error::ApiError;
-use crate::openapi::Document;
 use crate::routes::{get_and_head, get_only, number};
 use crate::state::App;
 
@@ -78,8 +76,11 @@ pub async fn metrics(app: Data<App>) -> HttpResponse {
         .body(app.runtime.shared.metrics.render())
 }
 
-async fn document() -> HttpResponse {
-    HttpResponse::Ok().json(Document::openapi())
+/// The OpenAPI document of all routes, made at the start.
+pub struct Description(pub utoipa::openapi::OpenApi);
+
+async fn document(description: Data<Description>) -> HttpResponse {
+    HttpResponse::Ok().json(&description.0)
 }
 
 /// The policy, the fitted cost model, the limits of a step, counts, and the last decision in words: to an operator with the

@@ -24,7 +24,8 @@ use crate::services::prepare::Desk;
 use crate::services::query::{self, Asker, News, Outcome, Planned};
 use crate::state::App;
 use crate::stream::{event, reply};
-use crate::wire::query::{CallReply, QueryEntry, QueryList, QueryReply, QueryRequest};
+use crate::wire::query::QueryRequest;
+use crate::wire::query::reply::{CallReply, QueryEntry, QueryList, QueryReply};
 
 /// News that a client may be behind.
 const NEWS_MAX: usize = 64;

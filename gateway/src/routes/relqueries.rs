@@ -4,24 +4,21 @@ use std::sync::Arc;
 
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use base::RelQueryId;
 use serde_json::json;
 use serving::board::{Board, Row, Status};
-use serving::caller::Caller;
-use serving::claim::{self, Claim};
-use serving::error::stored;
-use serving::error::{RequestError, internal};
-use store::{TicketState, UnixMillis};
+use serving::claim::Claim;
+use serving::error::RequestError;
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::routes::start::{Started, start};
 use crate::routes::{only_get_delete, only_post};
+use crate::services::lookup::{call_off, look_up};
 use crate::services::prepare;
 use crate::services::tickets;
 use crate::state::App;
 use crate::stream::{self, Show, event};
-use crate::wire::relquery::{RelQueryReply, RowReply, Shape, parse_id};
+use crate::wire::relquery::{RelQueryReply, RowReply, Shape};
 
 /// Prefix of public ids.
 const PREFIX: &str = "rq-";
@@ -138,53 +135,4 @@ pub async fn delete(
     let cancelled = call_off(&app, caller, PREFIX, &id).await?;
     let reply = json!({ "id": *id, "object": "relquery.deleted", "cancelled": cancelled });
     Ok(HttpResponse::Ok().json(reply))
-}
-
-/// The caller's board of a public id: the one in memory, or what its ticket left.
-pub(crate) async fn look_up(
-    app: &Data<App>,
-    caller: Caller,
-    prefix: &str,
-    id: &str,
-) -> Result<Arc<Board>, RequestError> {
-    if let Some(board) = find(app, caller, prefix, id) {
-        return Ok(board);
-    }
-    let ticket = find_ticket(app, caller, id).await?;
-    let state = app.clone();
-    web::block(move || tickets::board_of(&state, &ticket)).await.map_err(internal)?
-}
-
-/// The caller's board of a public id, while it is in memory.
-fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<Arc<Board>> {
-    let number: RelQueryId = parse_id(prefix, id)?;
-    app.runtime
-        .registry
-        .get(caller.tenant, number)
-        .filter(|board| crate::wire::relquery::public_id(board) == id)
-}
-
-/// The caller's ticket in the store.
-async fn find_ticket(app: &App, caller: Caller, id: &str) -> Result<store::Ticket, RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    let ticket = stored(app.runtime.store.ticket(caller.tenant, id, now).await)?;
-    let ticket = ticket.filter(|ticket| ticket.kind != store::BATCH);
-    ticket.ok_or_else(|| RequestError::NotFound(format!("`{id}`")))
-}
-
-/// Cancels what runs under a public id; false where it was over.
-pub(crate) async fn call_off(
-    app: &App,
-    caller: Caller,
-    prefix: &str,
-    id: &str,
-) -> Result<bool, RequestError> {
-    if let Some(board) = find(app, caller, prefix, id) {
-        return Ok(claim::cancel(&app.runtime, &board));
-    }
-    let ticket = find_ticket(app, caller, id).await?;
-    if ticket.state != TicketState::Running {
-        return Ok(false);
-    }
-    stored(app.runtime.store.finish_ticket(id, None, TicketState::Cancelled, None).await)
 }

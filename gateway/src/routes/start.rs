@@ -10,9 +10,9 @@ use serving::error::RequestError;
 use serving::submit::{self, Resumed};
 use sha2::{Digest as _, Sha256};
 
-use super::relqueries::look_up;
 use crate::error::ApiError;
 use crate::routes::{Prepare, lower, read_body};
+use crate::services::lookup::look_up;
 use crate::services::prepare::Asked;
 use crate::services::repeats::{Digest, First, Turn};
 use crate::state::App;

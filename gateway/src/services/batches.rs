@@ -288,6 +288,12 @@ pub async fn resume(app: &Arc<App>, lease: &Lease) {
     }
 }
 
+/// Writes down how far it is.
+async fn note(app: &App, batch: &Batch) -> Result<(), Error> {
+    let summary = serde_json::to_string(&batch.summary).expect("a summary is plain data");
+    app.runtime.store.note_batch(&batch.id, &app.config.store.node, &summary).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

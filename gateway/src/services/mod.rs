@@ -4,6 +4,7 @@ pub mod batches;
 pub mod constraints;
 pub mod corpora;
 pub mod files;
+pub mod lookup;
 pub mod openai;
 pub mod prepare;
 pub mod query;

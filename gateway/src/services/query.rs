@@ -14,17 +14,16 @@ use std::sync::Arc;
 use base::Generation;
 pub use course::{Ended, Outcome};
 use ir::rewrite::Applied;
-use ir::span::{Call, Found, Item, Limits, Part, Plan, Query, Retrieval, Rewriting, cluster_bulk, rewrite};
+use ir::span::{Call, Found, Item, Part, Plan, Query, Retrieval, Rewriting, cluster_bulk, rewrite};
 pub use prompt::ahead;
 pub use run::{Asker, News, run};
 use serving::caller::Caller;
 use serving::error::RequestError;
 
-use crate::config::LimitsConfig;
 use crate::services::corpora;
 use crate::services::prepare::Desk;
 use crate::state::App;
-use crate::wire::query::{QueryRequest, span_error};
+use crate::wire::query::{QueryRequest, limits, span_error};
 
 /// A query that is ready to run.
 #[derive(Debug)]
@@ -39,12 +38,6 @@ pub struct Planned {
     pub rewritten: Query,
     /// What each rule did.
     pub log: Vec<Applied>,
-}
-
-/// The bounds of a query.
-pub fn limits(limits: &LimitsConfig) -> Limits {
-    let bytes_max = usize::try_from(limits.body_bytes_max.0).unwrap_or(usize::MAX);
-    Limits { nodes_max: limits.query_nodes_max, bytes_max, ..Limits::default() }
 }
 
 /// Rewrites and plans each query of a request; of many, those that share fragments are made neighbours (section 5.8).

@@ -145,7 +145,7 @@ pub async fn register(
     let allowed = |kept| allowed(limits, pinned, kept);
     allowed(stored(app.runtime.store.can_put_schema(new, bounds).await)?)?;
     // Until it is stored it is nobody's: what fails here lets go what it pinned.
-    let pin = (pinned.0 > 0).then(|| Pin::new(&app.runtime.shared));
+    let pin = (pinned.0 > 0).then(|| app.runtime.shared.pin());
     let usage = encode(app, caller, rows, pin.as_ref().and_then(Pin::fill)).await?;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     allowed(stored(app.runtime.store.put_schema(new, bounds, now).await)?)?;
@@ -236,7 +236,7 @@ async fn load(app: &Arc<App>, kept: StoredSchema) -> Result<Arc<Ready>, RequestE
     let state = app.clone();
     let laid_out = tokio::task::spawn_blocking(move || {
         let layout = lay_out(&state, &kept.pml)?;
-        let pin = (kept.pinned.0 > 0).then(|| Pin::new(&state.runtime.shared));
+        let pin = (kept.pinned.0 > 0).then(|| state.runtime.shared.pin());
         Ok(Arc::new(Ready { stored: kept, layout, pin }))
     });
     laid_out.await.map_err(internal)?

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use serving::board::Kind;
 use serving::caller::{Caller, Member};
 use serving::intake::{JobRow, Part};
-use serving::pins::Pin;
 use serving::submit::{self, Prepared, Resumed};
 use store::{DEFAULT_TENANT, Store};
 
@@ -173,7 +172,7 @@ async fn a_pin_that_finds_no_room_is_not_filled_with_every_prompt() {
 async fn a_pin_that_was_let_go_before_its_rows_came_holds_nothing() {
     let server = tight(Store::open("sqlite::memory:").await.unwrap()).await;
     let app = &server.running.app;
-    let pin = Pin::new(&app.runtime.shared);
+    let pin = app.runtime.shared.pin();
     let filling = pin.fill().unwrap();
     drop(pin);
     let unit = Sees::Unit { first: 0, origin: 0, is_placeholder: false };

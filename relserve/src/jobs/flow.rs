@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use super::client::{Answers, Client, Refusal, Tokens};
 use super::input::{Input, Row, Rows};
 use super::journal::{Journal, Known, Record, RowError};
+use super::layout::Layout;
 use super::options::Options;
-use super::output::Layout;
 use super::progress::Progress;
 use super::{Failure, tell};
 

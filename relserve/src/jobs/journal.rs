@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::Failure;
-use super::output::Layout;
+use super::layout::Layout;
 
 /// Bytes of an entry of the index.
 const ENTRY: u64 = 16;
@@ -313,8 +313,20 @@ impl Journal {
         write_job(&self.folder, &self.job, true)?;
         let folder = self.folder.clone();
         drop(self);
-        super::output::finish_cleanup(&folder)
+        clean_up(&folder)
     }
+}
+
+/// Deletes what a finished job leaves; what says that it is finished goes last.
+pub(super) fn clean_up(folder: &Path) -> Result<(), Failure> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries.flatten().filter(|entry| entry.file_name() != "job.json") {
+        let path = entry.path();
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(|error| format!("cannot delete {}: {error}", path.display()))?;
+    }
+    fs::remove_dir_all(folder).map_err(|error| format!("cannot delete {}: {error}", folder.display()))?;
+    Ok(())
 }
 
 fn remove(path: &Path) -> std::io::Result<()> {

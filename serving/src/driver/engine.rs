@@ -9,10 +9,10 @@ use std::sync::Arc;
 use base::{BatchPlan, ExecError, Executor, StepOutcome, Time};
 use scheduler::{Event, Scheduler};
 
-use super::Shared;
 use super::fresh::{Maker, Making, Report, Wake, drop_apart, words};
 use crate::config::RestartConfig;
 use crate::live::describe::{Course, Step};
+use crate::shared::Shared;
 
 /// An engine and what is wanted of it.
 pub struct Engine {

@@ -5,8 +5,8 @@ use base::{Nanos, PinId, RelQueryId, Submission, WorkItem};
 use scheduler::{Event, Refused, Stats, Survey};
 
 use super::engine::{Engine, Turn};
-use super::{Shared, View};
 use crate::replicas::{Fleet, News};
+use crate::shared::{Shared, View};
 
 /// What runs rows.
 pub enum Plant {

@@ -8,8 +8,8 @@ use futures_util::StreamExt;
 use serde_json::Value;
 
 use super::ask::Ask;
-use super::lane::Unwell;
 use super::reply::{Outcome, cut, outcome};
+use super::unwell::Unwell;
 use crate::config::{ExecutorConfig, Secret};
 
 /// Bytes of a list of models.

@@ -15,11 +15,12 @@ use tokio::task::AbortHandle;
 
 use super::ExecutorView;
 use super::held::misfit;
-use super::lane::{Lane, Reach, Unwell};
+use super::lane::{Lane, Reach};
 use super::local::Order;
 use super::reply::{LossKind, Outcome};
+use super::unwell::Unwell;
 use crate::config::PromptForm;
-use crate::driver::{Shared, View};
+use crate::shared::{Shared, View};
 
 /// What executors report, and operators wish.
 #[derive(Debug)]

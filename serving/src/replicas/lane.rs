@@ -6,7 +6,7 @@ use scheduler::fleet::{Health, ReplicaConfig};
 use super::breaker::{Breaker, Limits, Passage};
 use super::local::Local;
 use super::reply::{Loss, LossKind};
-use super::{ask::Manner, client::Client};
+use super::{ask::Manner, client::Client, unwell::Unwell};
 use crate::config::ExecutorConfig;
 use crate::metrics::ExecutorMetrics;
 
@@ -56,15 +56,6 @@ enum Wellness {
     Doubtful(u32),
     /// It is not there, or nobody has looked yet: what it had went elsewhere.
     Gone,
-}
-
-/// Why a server is not well.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unwell {
-    /// In words.
-    pub reason: String,
-    /// Whether it is certain that it answers no row: nobody is there, or somebody else.
-    pub is_gone: bool,
 }
 
 /// Whether an executor gets rows, and how many at a time.

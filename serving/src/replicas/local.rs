@@ -9,8 +9,9 @@ use scheduler::Event;
 use scheduler::fleet::ReplicaId;
 
 use super::News;
-use super::lane::Unwell;
-use crate::driver::{Engine, Shared, Turn};
+use super::unwell::Unwell;
+use crate::driver::{Engine, Turn};
+use crate::shared::Shared;
 
 /// What its thread is told. Bounded by the rows in flight.
 pub(super) enum Order {

@@ -16,8 +16,9 @@ use super::local::Local;
 use super::text::PlainText;
 use crate::clock::Clock;
 use crate::config::{BackendConfig, Dialect, ExecutorKind, PromptForm};
-use crate::driver::{Engine, Shared};
+use crate::driver::Engine;
 use crate::model::{Defaults, Model, Runs, Text};
+use crate::shared::Shared;
 
 /// Threads that send requests and read replies.
 const THREADS: usize = 2;

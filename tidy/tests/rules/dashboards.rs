@@ -73,7 +73,7 @@ fn asking(files: &[File]) -> impl Iterator<Item = &File> {
 }
 
 fn sources(files: &[File]) -> impl Iterator<Item = &File> {
-    files.iter().filter(|file| file.path.starts_with("gateway/src/metrics"))
+    files.iter().filter(|file| file.path.starts_with("serving/src/metrics"))
 }
 
 #[test]

@@ -7,9 +7,8 @@ use super::tree::{File, rust_files};
 const ENVIRONMENT: [&str; 1] = ["gateway/src/config.rs"];
 
 /// Readers of the clock: the loop thread and what waits for it, the stopwatch of a step, the load generator.
-const CLOCK: [&str; 6] = [
-    "gateway/src/clock.rs",
-    "gateway/src/driver.rs",
+const CLOCK: [&str; 5] = [
+    "serving/src/clock.rs",
     "gateway/src/stream.rs",
     "engine/src/device/cpu/limits.rs",
     "engine/src/executor",

@@ -16,7 +16,7 @@ struct Directions {
 
 const PURE: &[&str] = &["tokio", "actix", "candle", "rand", "reqwest", "sqlx"];
 
-const TABLE: [Directions; 11] = [
+const TABLE: [Directions; 13] = [
     Directions { name: "base", ours: &[], never: PURE },
     Directions { name: "ir", ours: &["base"], never: PURE },
     Directions { name: "scheduler", ours: &["base"], never: PURE },
@@ -25,8 +25,18 @@ const TABLE: [Directions; 11] = [
     Directions { name: "retrieval", ours: &["base"], never: &["actix", "sqlx", "tokio", "reqwest"] },
     Directions { name: "store", ours: &["base"], never: &["actix", "candle"] },
     Directions {
+        name: "serving",
+        ours: &["base", "ir", "scheduler", "sim", "engine", "store"],
+        never: &["actix", "candle", "http", "hyper", "utoipa"],
+    },
+    Directions {
         name: "gateway",
-        ours: &["base", "ir", "scheduler", "sim", "engine", "retrieval", "store"],
+        ours: &["base", "ir", "scheduler", "retrieval", "store", "serving", "engine"],
+        never: &["candle", "sqlx"],
+    },
+    Directions {
+        name: "relserve",
+        ours: &["base", "ir", "scheduler", "sim", "engine", "store", "serving", "gateway"],
         never: &["candle"],
     },
     Directions { name: "loadgen", ours: &["base", "ir", "sim"], never: &["actix"] },
@@ -87,4 +97,23 @@ fn use_lines_follow_the_import_directions() {
         }
     }
     report("import directions (use)", &findings);
+}
+
+/// A module says in its documentation that it knows no HTTP; its `use` lines must agree.
+#[test]
+fn what_must_not_know_http_does_not() {
+    let mut findings = Vec::new();
+    for file in rust_files().iter().filter(|file| !file.is_beside_the_code()) {
+        let head: Vec<&str> = file.text.lines().take_while(|line| line.starts_with("//!")).collect();
+        let head = head.join(" ").replace("//! ", "").to_lowercase();
+        if !["must not know http", "must not know tensors, http"].iter().any(|words| head.contains(words)) {
+            continue;
+        }
+        for (number, line) in file.code_lines() {
+            if ["actix", "StatusCode", "HttpRe", "HeaderMap"].iter().any(|word| line.contains(word)) {
+                findings.push(format!("{}:{number}: {}", file.path, line.trim()));
+            }
+        }
+    }
+    report("HTTP where it must not be known", &findings);
 }

@@ -74,7 +74,8 @@ fn lines_of(item: &syn::Item) -> std::ops::RangeInclusive<usize> {
     item.span().start().line..=item.span().end().line
 }
 
-fn is_test(item: &syn::Item) -> bool {
+/// Whether an item is compiled for tests alone.
+pub(crate) fn is_test(item: &syn::Item) -> bool {
     let attributes = match item {
         syn::Item::Mod(module) => &module.attrs,
         syn::Item::Fn(function) => &function.attrs,

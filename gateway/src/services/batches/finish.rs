@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 use store::{BatchEnd, TicketRow, TicketState, UnixMillis};
 
 use super::lines::{LineError, Request};
-use super::run::note;
 use super::watch::Stop;
-use super::{Batch, Summary, Tokens};
+use super::{Batch, Summary, Tokens, note};
 use crate::services::files::{Draft, Lines};
 use crate::state::App;
 

@@ -8,7 +8,7 @@ use store::UnixMillis;
 use super::lines::{Checker, LineError};
 use super::turn::Turn;
 use super::watch::{Stop, Watch};
-use super::{Batch, finish, rows};
+use super::{Batch, finish, note, rows};
 use crate::services::files::Lines;
 use crate::state::App;
 
@@ -85,12 +85,6 @@ async fn course(app: &Arc<App>, batch: &mut Batch, turn: &mut Turn) -> Result<St
     let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
     let member = tenant.map_or(Member::usual(batch.tenant), Member::of);
     rows::run(app, batch, Caller::of(member, app.runtime.model.revision), turn).await
-}
-
-/// Writes down how far it is.
-pub(super) async fn note(app: &App, batch: &Batch) -> Result<(), store::Error> {
-    let summary = serde_json::to_string(&batch.summary).expect("a summary is plain data");
-    app.runtime.store.note_batch(&batch.id, &app.config.store.node, &summary).await
 }
 
 /// Goes through the whole input: how many requests it has, or why it cannot be run.

@@ -1,0 +1,55 @@
+//! RelQueries by their public id: the one in memory, or what its ticket left. Must not know HTTP.
+
+use std::sync::Arc;
+
+use base::RelQueryId;
+use serving::board::Board;
+use serving::caller::Caller;
+use serving::claim;
+use serving::error::{RequestError, internal, stored};
+use store::{TicketState, UnixMillis};
+
+use crate::services::tickets;
+use crate::state::App;
+use crate::wire::relquery::{parse_id, public_id};
+
+/// The caller's board of a public id: the one in memory, or what its ticket left.
+pub async fn look_up(
+    app: &Arc<App>,
+    caller: Caller,
+    prefix: &str,
+    id: &str,
+) -> Result<Arc<Board>, RequestError> {
+    if let Some(board) = find(app, caller, prefix, id) {
+        return Ok(board);
+    }
+    let ticket = find_ticket(app, caller, id).await?;
+    let state = app.clone();
+    tokio::task::spawn_blocking(move || tickets::board_of(&state, &ticket)).await.map_err(internal)?
+}
+
+/// The caller's board of a public id, while it is in memory.
+fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<Arc<Board>> {
+    let number: RelQueryId = parse_id(prefix, id)?;
+    app.runtime.registry.get(caller.tenant, number).filter(|board| public_id(board) == id)
+}
+
+/// The caller's ticket in the store.
+async fn find_ticket(app: &App, caller: Caller, id: &str) -> Result<store::Ticket, RequestError> {
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let ticket = stored(app.runtime.store.ticket(caller.tenant, id, now).await)?;
+    let ticket = ticket.filter(|ticket| ticket.kind != store::BATCH);
+    ticket.ok_or_else(|| RequestError::NotFound(format!("`{id}`")))
+}
+
+/// Cancels what runs under a public id; false where it was over.
+pub async fn call_off(app: &App, caller: Caller, prefix: &str, id: &str) -> Result<bool, RequestError> {
+    if let Some(board) = find(app, caller, prefix, id) {
+        return Ok(claim::cancel(&app.runtime, &board));
+    }
+    let ticket = find_ticket(app, caller, id).await?;
+    if ticket.state != TicketState::Running {
+        return Ok(false);
+    }
+    stored(app.runtime.store.finish_ticket(id, None, TicketState::Cancelled, None).await)
+}

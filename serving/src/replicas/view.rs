@@ -1,0 +1,26 @@
+//! An executor of a fleet as it is shown.
+
+use base::TokenCount;
+
+/// An executor, as it is shown.
+#[derive(Clone, Debug)]
+pub struct ExecutorView {
+    /// Its name.
+    pub name: String,
+    /// Whether it is the engine of this process.
+    pub is_local: bool,
+    /// Whether it gets rows.
+    pub is_up: bool,
+    /// In a word: up, trying, paused, draining or down.
+    pub state: &'static str,
+    /// Its breaker: closed, open or half_open.
+    pub breaker: &'static str,
+    /// Rows in flight.
+    pub rows: u32,
+    /// Most of them.
+    pub rows_max: u32,
+    /// Their unfinished tokens.
+    pub tokens: TokenCount,
+    /// What went wrong last, and when (unix milliseconds).
+    pub last_error: Option<(String, u64)>,
+}
