@@ -197,7 +197,8 @@ impl Calibration {
     }
 }
 
-/// What identifies this machine's speed: processor model and threads would differ, host names need not.
+/// Stands for this machine's speed: system, architecture and number of threads. The processor's model is not in
+/// it: another processor with as many threads starts from the same measurement, and serving refits it.
 fn machine() -> String {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     format!("{}-{}-{threads}", std::env::consts::OS, std::env::consts::ARCH)

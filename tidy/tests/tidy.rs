@@ -1,5 +1,6 @@
-//! Style as tests: import directions, module documentation, forbidden words, who may read the clock and
-//! the environment, sizes. STYLE.md says why; a rule that is wrong is changed in the commit that breaks it.
+//! Style as tests: import directions, module documentation, forbidden words, links of documents, who may read
+//! the clock and the environment, sizes. STYLE.md says why; a rule that is wrong is changed in the commit that
+//! breaks it.
 
 #[path = "rules/circles.rs"]
 mod circles;
@@ -11,6 +12,8 @@ mod docs;
 mod edges;
 #[path = "rules/imports.rs"]
 mod imports;
+#[path = "rules/links.rs"]
+mod links;
 #[path = "rules/size.rs"]
 mod size;
 #[path = "rules/tree.rs"]

@@ -85,8 +85,8 @@ pub struct Options {
     /// Answers are computed even where the server knows them.
     #[arg(long)]
     pub no_cache: bool,
-    /// What may be moved so that neighbours share more: exact (nothing), rows (the default) or fields, where the caller
-    /// says that the order of a record's fields says nothing.
+    /// What may be moved so that neighbours share more: rows (the default); fields too, where the caller says that
+    /// their order in a record says nothing; or exact: rows go to the scheduler as they were sent.
     #[arg(long, value_parser = ["exact", "rows", "fields"])]
     pub order: Option<String>,
     /// Whether the chat template frames the prompt; by default where the model has one.
