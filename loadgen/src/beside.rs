@@ -12,10 +12,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::Error;
-use crate::client::{Target, chain, refused};
+use crate::client::{Target, chain, events, refused};
 use crate::random::Random;
 use crate::report::Stats;
-use crate::sse::Parser;
 
 /// What to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,20 +208,18 @@ async fn fill(target: Target, mut body: Value, come: watch::Sender<u32>) -> Resu
     if !response.status().is_success() {
         return Err(Error::Client(refused(response).await.error.unwrap_or_default()));
     }
-    let (mut parser, mut bytes) = (Parser::default(), response.bytes_stream());
-    while let Some(piece) = bytes.next().await {
-        let piece = piece.map_err(|error| Error::Client(chain(&error)))?;
-        for event in parser.push(&piece).map_err(|error| Error::Client(error.to_string()))? {
-            let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
-            match event.name.as_str() {
-                "cell" if !data["value"].is_null() => come.send_modify(|come| *come += 1),
-                "cell" | "error" => {
-                    return Err(Error::Client(format!("a cell of the column failed: {data}")));
-                }
-                "done" if data["status"] == "completed" => return Ok(begun.elapsed().as_secs_f64() * 1e3),
-                "done" => return Err(Error::Client(format!("the column ended early: {data}"))),
-                _ => {}
+    let mut events = events(response);
+    while let Some(event) = events.next().await {
+        let event = event.map_err(Error::Client)?;
+        let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+        match event.event.as_str() {
+            "cell" if !data["value"].is_null() => come.send_modify(|come| *come += 1),
+            "cell" | "error" => {
+                return Err(Error::Client(format!("a cell of the column failed: {data}")));
             }
+            "done" if data["status"] == "completed" => return Ok(begun.elapsed().as_secs_f64() * 1e3),
+            "done" => return Err(Error::Client(format!("the column ended early: {data}"))),
+            _ => {}
         }
     }
     Err(Error::Client("the column's stream ended without `done`".into()))

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt as _;
+use eventsource_stream::Event;
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use crate::Error;
 use crate::record::{Outcome, Periods, Tokens};
 use crate::scenario::Scenario;
-use crate::sse::{Event, Parser};
+use crate::sse;
 use crate::workload::RelQuery;
 
 /// Where to send, and as whom.
@@ -99,34 +100,33 @@ pub async fn send(target: &Target, scenario: &Scenario, relquery: &RelQuery) -> 
     (outcome, first_row)
 }
 
+/// The events of a response.
+pub fn events(response: reqwest::Response) -> impl Stream<Item = Result<Event, String>> {
+    sse::events(response.bytes_stream().map_err(|error| chain(&error)))
+}
+
 /// Reads the event stream to its end.
 async fn follow(
     response: reqwest::Response,
     relquery: &RelQuery,
     first_row: &mut Option<Instant>,
 ) -> Outcome {
-    let mut parser = Parser::default();
     let rows = relquery.rows.len();
     let outcome = Outcome { row_tokens: vec![Tokens::default(); rows], ..Outcome::default() };
     let mut answered = Answered { relquery, seen: vec![false; rows], outcome };
-    let mut bytes = response.bytes_stream();
-    while let Some(piece) = bytes.next().await {
-        let events = match piece
-            .map_err(|error| chain(&error))
-            .and_then(|piece| parser.push(&piece).map_err(|error| error.to_string()))
-        {
-            Ok(events) => events,
+    let mut events = events(response);
+    while let Some(event) = events.next().await {
+        let event = match event {
+            Ok(event) => event,
             Err(reason) => return answered.fail(reason),
         };
-        for event in events {
-            if event.name == "row" && first_row.is_none() {
-                *first_row = Some(Instant::now());
-            }
-            match answered.take(&event) {
-                Ok(false) => {}
-                Ok(true) => return answered.outcome,
-                Err(reason) => return answered.fail(reason),
-            }
+        if event.event == "row" && first_row.is_none() {
+            *first_row = Some(Instant::now());
+        }
+        match answered.take(&event) {
+            Ok(false) => {}
+            Ok(true) => return answered.outcome,
+            Err(reason) => return answered.fail(reason),
         }
     }
     answered.fail("the stream ended without a `done` event".into())
@@ -148,8 +148,8 @@ impl Answered<'_> {
     /// Takes an event in; `true` when it was the last, an error where it breaks what was promised.
     fn take(&mut self, event: &Event) -> Result<bool, String> {
         let data: Value = serde_json::from_str(&event.data)
-            .map_err(|error| format!("a `{}` event is not JSON: {error}", event.name))?;
-        match event.name.as_str() {
+            .map_err(|error| format!("a `{}` event is not JSON: {error}", event.event))?;
+        match event.event.as_str() {
             "row" => self.row(&data).map(|()| false),
             "done" => self.done(&data).map(|()| true),
             "error" => Err(error_message(&data)),
