@@ -1,8 +1,10 @@
 //! The command line as clap has it: one struct of arguments per command. It must not know what commands do.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, value_parser};
 use loadgen::single::Endpoint;
 
 /// A black-box load generator for relQuery servers.
@@ -25,9 +27,29 @@ pub(crate) enum Command {
     Soak(SoakArguments),
     /// Start the server, and ask it for a few cells at rest and again while a column of another tenant runs: both
     /// times, and their ratio.
-    Beside(BesideArguments),
+    Interference(InterferenceArguments),
     /// Regenerate the figures and tables of the RelServe paper in virtual time, with its claims beside ours.
     Reproduce(ReproduceArguments),
+}
+
+/// Words that were renamed, and what they are called now.
+const RENAMED: [(&str, &str); 2] = [("beside", "interference"), ("--quick", "--smoke")];
+
+impl Cli {
+    /// Reads a command line. A word that was renamed is refused with its new name.
+    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        Self::try_parse_from(words).map_err(|error| {
+            let refused =
+                [ContextKind::InvalidSubcommand, ContextKind::InvalidArg].map(|kind| error.get(kind));
+            let is_refused = |old: &str| refused.contains(&Some(&ContextValue::String(old.to_owned())));
+            match RENAMED.iter().find(|(old, _)| is_refused(old)) {
+                Some((old, new)) => {
+                    Self::command().error(error.kind(), format!("`{old}` is now called `{new}`"))
+                }
+                None => error,
+            }
+        })
+    }
 }
 
 #[derive(Args)]
@@ -129,7 +151,7 @@ pub(crate) struct SoakArguments {
 }
 
 #[derive(Args)]
-pub(crate) struct BesideArguments {
+pub(crate) struct InterferenceArguments {
     #[command(flatten)]
     pub(crate) server: ProgramArguments,
     /// The policy that the server is started with.
@@ -153,7 +175,7 @@ pub(crate) struct BesideArguments {
 pub(crate) struct ReproduceArguments {
     /// One seed and three loads instead of three and six.
     #[arg(long)]
-    pub(crate) quick: bool,
+    pub(crate) smoke: bool,
     /// Where reproduction.html, figures.json, summary.md and the SVG files go.
     #[arg(long, default_value = "reproduction")]
     pub(crate) out: PathBuf,
@@ -161,12 +183,22 @@ pub(crate) struct ReproduceArguments {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_one_that_clap_accepts() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn former_names_are_refused_with_the_new_ones() {
+        for (line, hint) in [
+            ("loadgen beside --server relserve", "`beside` is now called `interference`"),
+            ("loadgen reproduce --quick", "`--quick` is now called `--smoke`"),
+        ] {
+            let refused = Cli::read(line.split(' ').map(OsString::from)).err().expect("a former name");
+            assert!(refused.to_string().contains(hint), "{refused}");
+        }
+        assert!(Cli::read(["loadgen", "reproduce", "--smoke"].map(OsString::from)).is_ok());
     }
 }

@@ -5,11 +5,10 @@ mod commands;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    match commands::perform(cli::Cli::parse().command).await {
+    let cli = cli::Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    match commands::perform(cli.command).await {
         Ok(true) => ExitCode::SUCCESS,
         // The records say what failed; a script should notice.
         Ok(false) => ExitCode::from(2),

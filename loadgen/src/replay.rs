@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sim::{ReplayConfig, replay_lowered};
 
-use crate::pretend;
+use crate::dry_run;
 use crate::record::Record;
 use crate::workload::RelQuery;
 
@@ -24,7 +24,7 @@ pub struct Simulated {
 /// told too little.
 pub fn predict(trace: &[RelQuery], records: &[Record], state: &Value, policy: &str) -> Option<Simulated> {
     let policy = serde_json::from_value(json!(policy)).ok()?;
-    let replay = replay_lowered(pretend::lowered(trace, records)?, policy, &machine(state)?).ok()?;
+    let replay = replay_lowered(dry_run::lowered(trace, records)?, policy, &machine(state)?).ok()?;
     Some(Simulated { mean_ms: replay.summary.mean * 1e3, hit: replay.summary.hit })
 }
 

@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_shipped_scenarios_are_sound() {
-        for name in ["paper", "paper-125m", "quick", "race", "race-choice"] {
+        for name in ["paper", "paper-125m", "smoke", "race", "race-choice"] {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(format!("{name}.toml"));
             Scenario::load(&path).expect(name);
         }

@@ -1,8 +1,8 @@
 //! The client against a server of a few lines: what it sends, what it understands, what it records when
 //! things go wrong.
 
-#[path = "wire/beside.rs"]
-mod beside;
+#[path = "wire/interference.rs"]
+mod interference;
 mod support;
 
 use std::path::Path;
@@ -94,11 +94,11 @@ async fn a_sound_server_gives_records_with_periods_and_tokens() {
 }
 
 /// Every answer, and a word that its record's error must hold.
-type Trouble = (&'static str, fn(&Request) -> Reply);
+type Failing = (&'static str, fn(&Request) -> Reply);
 
 #[tokio::test]
 async fn whatever_goes_wrong_is_recorded_and_the_run_goes_on() {
-    let cases: [Trouble; 9] = [
+    let cases: [Failing; 9] = [
         ("HTTP 429: queue is full", |_| Reply::json(429, json!({"error": {"message": "queue is full"}}))),
         ("HTTP 502: bad gateway", |_| Reply { body: "bad gateway".into(), ..Reply::json(502, json!(null)) }),
         ("without a `done`", |_| Reply::events("event: row\ndata: {\"index\":0,\"text\":\"x\"}\n\n".into())),

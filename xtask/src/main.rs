@@ -28,7 +28,7 @@ enum Task {
     Race(Arguments),
     /// A checkpoint with random weights, to measure the server on: `checkpoint llama-125m DIR`.
     Checkpoint(Arguments),
-    /// The figures of the RelServe paper from the simulator, its claims beside ours: `[--quick] [--out DIR]`.
+    /// The figures of the RelServe paper from the simulator, its claims beside ours: `[--smoke] [--out DIR]`.
     Reproduce(Arguments),
     /// Ten minutes of random mixed load on a server under AddressSanitizer, after the engine's unit tests under it;
     /// arguments go to `loadgen soak`.

@@ -1,8 +1,8 @@
 //! What each command does: a file per command, joining modules of the library. The command line's form is [`crate::cli`]'s.
 
-mod beside;
 mod compare;
 mod files;
+mod interference;
 mod race;
 mod reproduce;
 mod run;
@@ -21,7 +21,7 @@ pub(crate) async fn perform(command: Command) -> Result<bool, Error> {
         Command::Compare(arguments) => compare::perform(arguments).await,
         Command::Race(arguments) => race::perform(arguments).await,
         Command::Soak(arguments) => soak::perform(arguments).await,
-        Command::Beside(arguments) => beside::perform(arguments).await,
+        Command::Interference(arguments) => interference::perform(arguments).await,
         Command::Reproduce(arguments) => reproduce::perform(&arguments),
     }
 }

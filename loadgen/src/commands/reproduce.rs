@@ -8,7 +8,7 @@ use super::print;
 use crate::cli::ReproduceArguments;
 
 pub(super) fn perform(arguments: &ReproduceArguments) -> Result<bool, Error> {
-    let scope = if arguments.quick { Scope::quick() } else { Scope::paper() };
+    let scope = if arguments.smoke { Scope::smoke() } else { Scope::paper() };
     let figures = reproduce(&scope, &arguments.out)?;
     print(&markdown(&figures));
     print(&format!("\n{}\n", arguments.out.join("reproduction.html").display()));

@@ -43,7 +43,7 @@ impl Scope {
     }
 
     /// One seed, three loads: an impression in a tenth of the time.
-    pub fn quick() -> Self {
+    pub fn smoke() -> Self {
         Self { seeds: 1, loads: vec![0, 3, 5], ..Self::paper() }
     }
 

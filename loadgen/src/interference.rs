@@ -1,8 +1,8 @@
-//! Few cells beside a long column: how long a person waits for five cells while a column of thousands of rows of another tenant runs,
-//! and for the like on the same server at rest.
+//! Interference: how long a person waits for five cells while a column of thousands of rows of another
+//! tenant runs, and how long for the like on the same server at rest.
 //!
-//! Cells are asked again and again, spread evenly over the column's rows; what is asked is never the same text twice, and nothing is
-//! answered from the result cache.
+//! Cells are asked again and again, spread evenly over the column's rows; what is asked is never the same
+//! text twice, and nothing is answered from the result cache.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::report::Stats;
 
 /// What to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beside {
+pub struct Interference {
     /// Rows of the column.
     pub rows: u32,
     /// Cells that are asked together.
@@ -29,9 +29,9 @@ pub struct Beside {
     pub seed: u64,
 }
 
-/// One asking beside the column.
+/// One asking while the column ran.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Asked {
+pub struct Asking {
     /// From the request to its whole answer, ms.
     pub ms: f64,
     /// Rows of the column that had come when the cells were asked.
@@ -40,13 +40,13 @@ pub struct Asked {
     pub after: u32,
 }
 
-/// What came of it.
+/// What the askings and the columns took.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct InterferenceReport {
     /// Milliseconds of each asking at rest.
     pub idle: Vec<f64>,
-    /// The askings beside the column.
-    pub beside: Vec<Asked>,
+    /// The askings while the column ran.
+    pub busy: Vec<Asking>,
     /// The column with nothing beside it, ms.
     pub column_alone_ms: f64,
     /// The column with the askings, ms.
@@ -57,24 +57,24 @@ pub struct Outcome {
     pub cells: u32,
 }
 
-impl Outcome {
+impl InterferenceReport {
     /// The askings that were answered while the column ran.
-    fn during(&self) -> impl Iterator<Item = &Asked> {
-        self.beside.iter().filter(|asked| asked.after < self.rows)
+    fn during(&self) -> impl Iterator<Item = &Asking> {
+        self.busy.iter().filter(|asked| asked.after < self.rows)
     }
 
     /// Whether the column ran long enough for every asking.
     pub fn is_sound(&self) -> bool {
-        self.during().count() == self.beside.len() && !self.beside.is_empty() && !self.idle.is_empty()
+        self.during().count() == self.busy.len() && !self.busy.is_empty() && !self.idle.is_empty()
     }
 
-    /// The medians, beside over idle.
+    /// The median while the column ran over the median at rest.
     pub fn ratio(&self) -> Option<f64> {
-        let beside = Stats::of(self.during().map(|asked| asked.ms))?;
-        Some(beside.p50 / Stats::of(self.idle.iter().copied())?.p50)
+        let busy = Stats::of(self.during().map(|asked| asked.ms))?;
+        Some(busy.p50 / Stats::of(self.idle.iter().copied())?.p50)
     }
 
-    /// For a person to read.
+    /// A table for a terminal.
     pub fn text(&self) -> String {
         let line = |name: &str, stats: Option<Stats>| match stats {
             Some(Stats { p50, max, .. }) => format!("{name:<44}{p50:>9.1}{max:>9.1}\n"),
@@ -82,8 +82,8 @@ impl Outcome {
         };
         let mut text = format!("{:<44}{:>9}{:>9}\n", "ms", "median", "max");
         text += &line(&format!("{} cells, server at rest", self.cells), Stats::of(self.idle.iter().copied()));
-        let beside = Stats::of(self.during().map(|asked| asked.ms));
-        text += &line(&format!("{} cells, beside the column", self.cells), beside);
+        let busy = Stats::of(self.during().map(|asked| asked.ms));
+        text += &line(&format!("{} cells, beside the column", self.cells), busy);
         let ratio = self.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
         let _ = writeln!(text, "{:<44}{ratio:>9}", "ratio of the medians");
         let passed = Stats::of(self.during().map(|asked| f64::from(asked.after - asked.before)));
@@ -94,13 +94,13 @@ impl Outcome {
             passed.map_or(0.0, |stats| stats.p50),
             passed.map_or(0.0, |stats| stats.max),
         );
-        let (alone, beside) = (self.column_alone_ms / 1e3, self.column_ms / 1e3);
+        let (alone, shared) = (self.column_alone_ms / 1e3, self.column_ms / 1e3);
         let rows = self.rows;
         let _ = writeln!(
             text,
-            "the column of {rows} rows: {alone:.2} s alone, {beside:.2} s with the cells beside it"
+            "the column of {rows} rows: {alone:.2} s alone, {shared:.2} s with the cells beside it"
         );
-        let (during, all) = (self.during().count(), self.beside.len());
+        let (during, all) = (self.during().count(), self.busy.len());
         if during < all {
             let _ = writeln!(
                 text,
@@ -112,10 +112,14 @@ impl Outcome {
 }
 
 /// Measures a server as two of its tenants.
-pub async fn measure(few: &Target, column: &Target, beside: Beside) -> Result<Outcome, Error> {
-    let Beside { rows, cells, rounds, seed } = beside;
+pub async fn measure(
+    few: &Target,
+    column: &Target,
+    asked: Interference,
+) -> Result<InterferenceReport, Error> {
+    let Interference { rows, cells, rounds, seed } = asked;
     let mut random = Random::new(seed, "cells beside a column");
-    let mut outcome = Outcome { rows, cells, ..Outcome::default() };
+    let mut outcome = InterferenceReport { rows, cells, ..InterferenceReport::default() };
     // The first of a server meets cold memory, and compiles the labels.
     ask(few, &calls(&mut random, cells)).await?;
     for _ in 0..rounds {
@@ -133,7 +137,7 @@ pub async fn measure(few: &Target, column: &Target, beside: Beside) -> Result<Ou
         }
         let before = *coming.borrow();
         let ms = ask(few, &calls(&mut random, cells)).await?;
-        outcome.beside.push(Asked { ms, before, after: *coming.borrow() });
+        outcome.busy.push(Asking { ms, before, after: *coming.borrow() });
     }
     outcome.column_ms = running.await.map_err(|error| Error::Client(error.to_string()))??;
     Ok(outcome)
