@@ -17,10 +17,10 @@ pub mod paper;
 pub mod replay;
 pub mod report;
 pub mod settings;
+pub mod step_faults;
 pub mod summary;
 pub mod table;
 pub mod trace;
-pub mod trouble;
 pub mod watch;
 pub mod world;
 

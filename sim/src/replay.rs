@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::course::{Course, Courses};
 use crate::executor::SimExecutor;
-use crate::faults::{Deed, FaultError, FaultPlan};
+use crate::faults::{FaultError, FaultPlan, UserAction};
 use crate::machine::Machine;
 use crate::summary::{Counts, Iteration, Summary, by_tenant};
 use crate::trace::{Lowered, Trace, TraceError};
@@ -136,26 +136,26 @@ pub fn replay_with_faults(
     watch: &mut dyn Watch,
 ) -> Result<Replay, SimError> {
     faults.check(trace)?;
-    let (lowered, deeds) = faults.lower(trace)?;
+    let (lowered, actions) = faults.lower(trace)?;
     let mut world = world(&lowered, policy, config)?;
-    world.trouble(faults.trouble());
+    world.set_faults(faults.step_faults());
     if trace.relqueries.len() <= LISTED_MAX {
         world.list_members();
     }
     let ids: Vec<RelQueryId> = lowered.submissions.iter().map(|submission| submission.id).collect();
-    let late = deeds.iter().filter_map(|(_, deed)| match deed {
-        Deed::Extend(id, items) => Some((*id, items.as_slice())),
-        Deed::Cancel(_) | Deed::CancelRow(..) => None,
+    let late = actions.iter().filter_map(|(_, action)| match action {
+        UserAction::Extend(id, items) => Some((*id, items.as_slice())),
+        UserAction::Cancel(_) | UserAction::CancelRow(..) => None,
     });
     let courses = Courses::of(&lowered.submissions).and(late);
     for submission in lowered.submissions {
         world.submit(submission);
     }
-    for (at, deed) in deeds {
-        match deed {
-            Deed::Cancel(id) => world.cancel_at(at, id),
-            Deed::CancelRow(id, row) => world.cancel_row_at(at, id, row),
-            Deed::Extend(id, items) => world.extend_at(at, id, items),
+    for (at, action) in actions {
+        match action {
+            UserAction::Cancel(id) => world.cancel_at(at, id),
+            UserAction::CancelRow(id, row) => world.cancel_row_at(at, id, row),
+            UserAction::Extend(id, items) => world.extend_at(at, id, items),
         }
     }
     world.run_watched(watch).map_err(SimError::Broken)?;

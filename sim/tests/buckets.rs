@@ -75,10 +75,10 @@ fn fewer_prefixes_hit_more() {
 fn a_replica_in_counts_does_what_the_real_one_does() {
     let bench = Bench { rows: 1_200, prefixes: 16, rows_per_second: 1_000, batch_rows: 300, ..bench(2) };
     for kind in Kind::ALL {
-        let quick = run(&bench, kind);
+        let counted = run(&bench, kind);
         let real = run(&Bench { exact: true, ..bench.clone() }, kind);
         let (time, hits) =
-            (quick.total.as_seconds() / real.total.as_seconds(), quick.hit_rate() - real.hit_rate());
+            (counted.total.as_seconds() / real.total.as_seconds(), counted.hit_rate() - real.hit_rate());
         assert!((time - 1.0).abs() < 0.02, "{}: {time:.4} of the time", kind.name());
         assert!(hits.abs() < 0.01, "{}: {hits:.4} more hits", kind.name());
     }

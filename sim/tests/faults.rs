@@ -36,7 +36,7 @@ fn world(policy: Policy, faults: Vec<Fault>) -> World<SimExecutor> {
     let settings = SchedulerConfig { policy, ..config.scheduler };
     let mut world = World::new(Scheduler::new(settings, config.cost).expect("valid"), executor);
     world.check_every_step();
-    world.trouble(plan.trouble());
+    world.set_faults(plan.step_faults());
     for submission in lowered.submissions {
         world.submit(submission);
     }
@@ -149,7 +149,7 @@ fn late_rows_join_an_open_relquery_and_miss_one_that_has_ended() {
 }
 
 #[test]
-fn whatever_goes_wrong_every_relquery_ends_and_the_books_balance() {
+fn whatever_goes_wrong_every_relquery_ends_and_the_accounts_balance() {
     for seed in 0..6 {
         let trace = trace();
         let plan = FaultPlan::random(seed, &trace, 25);

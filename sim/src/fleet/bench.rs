@@ -6,11 +6,11 @@ use base::{Millis, Nanos, TokenCount};
 use ir::bucket::BucketSettings;
 use scheduler::fleet::FleetConfig;
 
+use super::counted::CountedReplica;
 use super::data::{Data, Source};
 use super::l4::L4;
 use super::methods::{Buckets, Continuous, Method, Naive, Sorted};
-use super::quick::Quick;
-use super::replica::{Real, Replica};
+use super::replica::{Replica, SchedulerReplica};
 use super::world::{Outcome, WorldError, run};
 
 /// What is run on what.
@@ -124,8 +124,8 @@ impl Bench {
         };
         let lane = |_| -> Result<Box<dyn Replica>, WorldError> {
             Ok(match self.exact {
-                true => Box::new(Real::new(self.machine)?),
-                false => Box::new(Quick::new(self.machine)),
+                true => Box::new(SchedulerReplica::new(self.machine)?),
+                false => Box::new(CountedReplica::new(self.machine)),
             })
         };
         let lanes = (0..replicas).map(lane).collect::<Result<_, _>>()?;

@@ -1,5 +1,5 @@
 //! What a replica is, and the one that is real: the scheduler that serves under vLLM's policy, an executor made of a cost
-//! model, and the step in flight. The other is [`super::quick`].
+//! model, and the step in flight. The other is [`super::counted`].
 
 use base::{Executor, Nanos, RelQueryId, ServiceClass, StepOutcome, Submission, TenantId, Time, WorkItem};
 use scheduler::{ConfigError, Event, Refused, Scheduler, Usage};
@@ -40,14 +40,14 @@ pub trait Replica {
 }
 
 /// A replica with the real scheduler.
-pub struct Real {
+pub struct SchedulerReplica {
     scheduler: Scheduler,
     executor: SimExecutor,
     outcome: Option<StepOutcome>,
     tally: Tally,
 }
 
-impl Real {
+impl SchedulerReplica {
     /// An idle replica. The error says what is wrong with the machine.
     pub fn new(machine: L4) -> Result<Self, ConfigError> {
         let cost = machine.cost();
@@ -74,7 +74,7 @@ pub(super) fn bulk(id: u64, items: Vec<WorkItem>, arrival: Time) -> Submission {
     }
 }
 
-impl Replica for Real {
+impl Replica for SchedulerReplica {
     fn send(&mut self, tag: u64, item: WorkItem, now: Time) -> Result<(), Refused> {
         self.scheduler.submit(bulk(tag, vec![item], now))
     }

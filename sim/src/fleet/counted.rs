@@ -17,9 +17,8 @@ use super::replica::{Ended, Replica, Tally};
 /// The name of a block: of its content, or a number where nobody shares it.
 type Name = u128;
 
-/// A row.
 #[derive(Debug)]
-struct Row {
+struct CountedRow {
     tag: u64,
     /// Names of the whole blocks of its prompt.
     keys: Vec<Name>,
@@ -32,7 +31,7 @@ struct Row {
     cached: Option<u32>,
 }
 
-impl Row {
+impl CountedRow {
     /// Tokens to compute before it can decode.
     fn total(&self) -> u32 {
         self.prompt + self.generated
@@ -43,14 +42,14 @@ impl Row {
     }
 }
 
-/// The replica.
+/// A replica that only counts rows, tokens and blocks.
 #[derive(Debug)]
-pub struct Quick {
+pub struct CountedReplica {
     cost: CostModel,
     config: SchedulerConfig,
     hasher: Hasher,
-    waiting: VecDeque<Row>,
-    running: Vec<Row>,
+    waiting: VecDeque<CountedRow>,
+    running: Vec<CountedRow>,
     /// Holders of each block, and when the last of them let it go.
     blocks: HashMap<Name, (u32, u64)>,
     /// Blocks without a holder, the least recently used first.
@@ -62,7 +61,7 @@ pub struct Quick {
     tally: Tally,
 }
 
-impl Quick {
+impl CountedReplica {
     /// An idle replica.
     pub fn new(machine: L4) -> Self {
         let config = machine.scheduler();
@@ -124,8 +123,9 @@ impl Quick {
     fn make_decode_room(&mut self) {
         loop {
             let block = self.config.block_tokens;
-            let needs =
-                |row: &&Row| row.is_decoding() && row.total().div_ceil(block) as usize > row.blocks.len();
+            let needs = |row: &&CountedRow| {
+                row.is_decoding() && row.total().div_ceil(block) as usize > row.blocks.len()
+            };
             if self.running.iter().filter(needs).count() as u32 <= self.available() {
                 break;
             }
@@ -182,7 +182,7 @@ impl Quick {
     }
 }
 
-impl Replica for Quick {
+impl Replica for CountedReplica {
     fn send(&mut self, tag: u64, item: WorkItem, _: Time) -> Result<(), Refused> {
         let mut parent: Option<BlockKey> = None;
         let blocks = item.prompt.chunks_exact(self.config.block_tokens as usize);
@@ -191,7 +191,7 @@ impl Replica for Quick {
             parent = Some(key);
             key.0
         });
-        self.waiting.push_back(Row {
+        self.waiting.push_back(CountedRow {
             tag,
             keys: keys.collect(),
             prompt: item.prompt.len() as u32,
