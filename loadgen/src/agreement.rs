@@ -1,6 +1,6 @@
 //! Whether measured and simulated latencies put policies in the same order. Pure.
 
-use crate::report::Summary;
+use crate::summary::Summary;
 
 /// Two policies whose order differs, and by how much each way.
 #[derive(Clone, Debug, PartialEq)]

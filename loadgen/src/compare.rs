@@ -8,10 +8,10 @@ use serde_json::Value;
 use crate::Error;
 use crate::html::Run;
 use crate::replay::predict;
-use crate::report::Summary;
 use crate::run::{Mode, run};
 use crate::scenario::Scenario;
 use crate::server::Server;
+use crate::summary::Summary;
 use crate::workload::RelQuery;
 
 /// What is compared.

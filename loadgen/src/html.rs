@@ -2,7 +2,8 @@
 
 use crate::plot::{Plot, STYLE, colour, escape};
 use crate::record::Record;
-use crate::report::{Summary, table};
+use crate::report::table;
+use crate::summary::Summary;
 
 /// A run with its records.
 pub struct Run {

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::Error;
 use crate::client::{Target, chain, events, refused};
 use crate::random::Random;
-use crate::report::Stats;
+use crate::summary::Stats;
 
 /// What to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

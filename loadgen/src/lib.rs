@@ -25,6 +25,7 @@ pub mod server;
 pub mod single;
 pub mod soak;
 pub mod sse;
+pub mod summary;
 pub mod table;
 pub mod workload;
 

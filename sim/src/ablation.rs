@@ -4,7 +4,8 @@ use base::Millis;
 use scheduler::{OursConfig, Policy, SchedulerConfig, Steps};
 
 use crate::paper::{Workload, generate};
-use crate::replay::{ReplayConfig, SimError, replay};
+use crate::replay::{SimError, replay};
+use crate::replay_config::ReplayConfig;
 
 /// One line of the table: a name, and the policy it is.
 #[derive(Clone, Debug, PartialEq)]

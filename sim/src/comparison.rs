@@ -7,7 +7,8 @@ use scheduler::{Decision, Policy};
 use serde_json::Value;
 
 use crate::faults::FaultPlan;
-use crate::replay::{Replay, ReplayConfig, SimError, replay_with_faults};
+use crate::replay::{Replay, SimError, replay_with_faults};
+use crate::replay_config::ReplayConfig;
 use crate::report::{reference_name, results};
 use crate::table::Table;
 use crate::trace::Trace;

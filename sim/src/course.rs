@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{Periods, RelQueryId, Submission, Time, TokenCount, WorkItem};
 use scheduler::{Event, Usage};
 
-use crate::world::Finished;
+use crate::record::Finished;
 
 /// What one step gave a relQuery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +111,8 @@ mod tests {
     use scheduler::Policy;
 
     use crate::paper::{Workload, generate};
-    use crate::replay::{ReplayConfig, replay};
+    use crate::replay::replay;
+    use crate::replay_config::ReplayConfig;
 
     #[test]
     fn a_course_adds_up_to_the_prompts_the_outputs_and_the_latency() {

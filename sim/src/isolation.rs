@@ -3,7 +3,8 @@
 use scheduler::{OursConfig, Policy, SchedulerConfig};
 
 use crate::paper::{Offline, Workload, generate};
-use crate::replay::{ReplayConfig, SimError, replay};
+use crate::replay::{SimError, replay};
+use crate::replay_config::ReplayConfig;
 use crate::trace::Trace;
 
 /// Means over seeds.

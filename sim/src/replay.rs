@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use base::{Nanos, RelQueryId, TokenCount};
-use scheduler::{
-    ConfigError, CostModel, Event, OursConfig, Policy, Refused, Scheduler, SchedulerConfig, Speculation,
-};
+use base::RelQueryId;
+use scheduler::{ConfigError, Event, Policy, Refused, Scheduler, SchedulerConfig};
 use serde::Serialize;
 
 use crate::course::{Course, Courses};
 use crate::executor::SimExecutor;
 use crate::faults::{FaultError, FaultPlan, UserAction};
-use crate::machine::Machine;
-use crate::summary::{Counts, Iteration, Summary, by_tenant};
+use crate::record::Iteration;
+use crate::replay_config::ReplayConfig;
+use crate::summary::{Counts, Summary, by_tenant};
 use crate::trace::{Lowered, Trace, TraceError};
 use crate::watch::{Unwatched, Watch};
 use crate::world::World;
@@ -43,45 +42,6 @@ pub enum SimError {
     /// The watcher had enough.
     #[error("the replay was stopped")]
     Stopped,
-}
-
-/// The machine a trace is replayed on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplayConfig {
-    /// Limits; the policy in it is replaced by the replay's.
-    pub scheduler: SchedulerConfig,
-    /// How fast the machine is; the scheduler knows it exactly.
-    pub cost: CostModel,
-    /// What the keys and values of a token take between pool and host tier, either way; the scheduler does not know it.
-    pub move_per_token: Nanos,
-}
-
-impl Default for ReplayConfig {
-    /// The machine of the reference traces: OPT-13B on one A100-40GB, 10,000 tokens of memory counted
-    /// token by token.
-    fn default() -> Self {
-        let scheduler = SchedulerConfig {
-            step_tokens_max: TokenCount(2_048),
-            sequences_max: 256,
-            kv_blocks: 10_000,
-            block_tokens: 1,
-            watermark_permille: 10,
-            rows_max: u32::MAX,
-            relqueries_max: u32::MAX,
-            publish_generated: false,
-            // Tokens of traces are made up: what follows them says nothing.
-            speculation: Speculation::Off,
-            refit: false,
-            // What was published was measured with classes that differ in order alone.
-            ours: OursConfig { bulk_share_permille: None, ..OursConfig::default() },
-            ..SchedulerConfig::default()
-        };
-        Self {
-            scheduler,
-            cost: CostModel::default(),
-            move_per_token: Machine::Opt13b.roofline().move_per_token(),
-        }
-    }
 }
 
 /// What a replay came to.
@@ -163,7 +123,7 @@ pub fn replay_with_faults(
         return Err(SimError::Stopped);
     }
     let tenants: Vec<&str> = trace.relqueries.iter().map(|relquery| relquery.tenant.as_str()).collect();
-    outcome((&ids, &tenants), policy, &world, courses)
+    outcome(&ids, &tenants, policy, &world, courses)
 }
 
 /// Replays submissions that come from elsewhere than a trace, all of one tenant.
@@ -175,7 +135,7 @@ pub fn replay_lowered(lowered: Lowered, policy: Policy, config: &ReplayConfig) -
         world.submit(submission);
     }
     world.run_until_idle().map_err(SimError::Broken)?;
-    outcome((&ids, &vec!["all"; ids.len()]), policy, &world, courses)
+    outcome(&ids, &vec!["all"; ids.len()], policy, &world, courses)
 }
 
 /// A world at rest whose executor knows the rows' true lengths.
@@ -191,7 +151,8 @@ fn world(lowered: &Lowered, policy: Policy, config: &ReplayConfig) -> Result<Wor
 
 /// What a world that has come to rest came to, for relQueries and the tenants whose they are.
 fn outcome(
-    (ids, tenants): (&[RelQueryId], &[&str]),
+    ids: &[RelQueryId],
+    tenants: &[&str],
     policy: Policy,
     world: &World<SimExecutor>,
     courses: Courses,

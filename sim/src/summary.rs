@@ -2,35 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Nanos, Periods, RelQueryId, Time, TokenCount};
+use base::{Nanos, Periods, RelQueryId, Time};
 use scheduler::Event;
 use serde::Serialize;
 
-use crate::world::Finished;
-
-/// Whose rows an iteration was made of, each relQuery once, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members {
-    /// Those of which a row finished its prompt.
-    pub prefilled: Vec<RelQueryId>,
-    /// Those of which a row decoded.
-    pub decoded: Vec<RelQueryId>,
-}
-
-/// One model step as it ran.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Iteration {
-    /// When it began.
-    pub start: Time,
-    /// How long it took.
-    pub duration: Nanos,
-    /// Prompt tokens computed.
-    pub uncached: TokenCount,
-    /// Rows that decoded.
-    pub decoding: u64,
-    /// Whose they were, where a world lists that.
-    pub members: Option<Members>,
-}
+use crate::record::{Finished, Iteration};
 
 /// Latencies of relQueries, in seconds. Percentiles interpolate between order statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -50,7 +50,8 @@ mod tests {
 
     use super::*;
     use crate::paper::{Workload, generate};
-    use crate::replay::{ReplayConfig, SimError, replay, replay_watched};
+    use crate::replay::{SimError, replay, replay_watched};
+    use crate::replay_config::ReplayConfig;
 
     /// Counts the marks.
     #[derive(Default)]

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use base::{
-    BatchPlan, Executor, Periods, RelQueryId, RequestId, RowError, StepId, StepOutcome, Submission, Time,
-    WorkItem,
+    BatchPlan, Executor, RelQueryId, RequestId, RowError, StepId, StepOutcome, Submission, Time, WorkItem,
 };
-use scheduler::{Event, Refused, Scheduler, Usage};
+use scheduler::{Event, Refused, Scheduler};
 
+use crate::record::{Finished, Iteration, Members};
 use crate::step_faults::{StepEnd, StepFaults};
-use crate::summary::{Iteration, Members};
 use crate::watch::{Mark, Unwatched, Watch};
 
 /// Something that happens at a time of the trace's choosing.
@@ -19,19 +18,6 @@ enum Action {
     Cancel(RelQueryId),
     CancelRow(RelQueryId, u32),
     Extend(RelQueryId, Vec<WorkItem>),
-}
-
-/// How a relQuery ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finished {
-    /// Which.
-    pub relquery: RelQueryId,
-    /// When.
-    pub at: Time,
-    /// Its latency in three parts.
-    pub periods: Periods,
-    /// Its tokens.
-    pub usage: Usage,
 }
 
 /// The world.

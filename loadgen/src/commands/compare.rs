@@ -3,7 +3,8 @@
 use loadgen::Error;
 use loadgen::compare::{Plan, compare};
 use loadgen::html::{Run, page};
-use loadgen::report::{Summary, table};
+use loadgen::report::table;
+use loadgen::summary::Summary;
 use serde_json::json;
 
 use super::files::{load, write, write_json};

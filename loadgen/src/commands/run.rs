@@ -5,9 +5,9 @@ use std::time::Duration;
 use loadgen::Error;
 use loadgen::client::Target;
 use loadgen::html::{Run, page};
-use loadgen::report::Summary;
 use loadgen::run::{Mode, run};
 use loadgen::single::first_model;
+use loadgen::summary::Summary;
 
 use super::files::{create_folder, load, write, write_json};
 use super::print;

@@ -9,7 +9,8 @@ use scheduler::fleet::FleetConfig;
 use super::counted::CountedReplica;
 use super::data::{Data, Source};
 use super::l4::L4;
-use super::methods::{Buckets, Continuous, Method, Naive, Sorted};
+use super::method::Method;
+use super::methods::{Buckets, Continuous, Naive, Sorted};
 use super::replica::{Replica, SchedulerReplica};
 use super::world::{Outcome, WorldError, run};
 

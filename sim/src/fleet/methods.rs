@@ -8,20 +8,8 @@ use ir::bucket::{BucketSettings, Buffer};
 use scheduler::fleet::{Finish, Fleet, FleetConfig, ReplicaConfig, ReplicaId};
 
 use super::data::{Data, Source};
+use super::method::{Dispatch, Method};
 use super::replica::{Ended, bulk};
-use super::world::Send;
-
-/// A way to bring rows to replicas.
-pub trait Method {
-    /// Rows to send now.
-    fn send(&mut self, now: Time) -> Vec<Send>;
-    /// A row has ended.
-    fn ended(&mut self, replica: usize, ended: Ended, now: Time);
-    /// When to ask again although nothing has happened.
-    fn looks_at(&self, now: Time) -> Option<Time>;
-    /// Whether the whole input has been read.
-    fn has_read_all(&self) -> bool;
-}
 
 /// Batches of so many rows, one at a time on a replica; the next one when all of it has ended and a gap is over.
 pub struct Naive {
@@ -44,7 +32,7 @@ impl Naive {
 }
 
 impl Method for Naive {
-    fn send(&mut self, now: Time) -> Vec<Send> {
+    fn send(&mut self, now: Time) -> Vec<Dispatch> {
         while let Some(row) = self.source.pull(now) {
             self.pending.push_back(row);
         }
@@ -57,7 +45,7 @@ impl Method for Naive {
             for row in self.pending.drain(..self.batch.min(self.pending.len())) {
                 self.tag += 1;
                 *left += 1;
-                sends.push(Send { replica, tag: self.tag, item: self.data.item(row) });
+                sends.push(Dispatch { replica, tag: self.tag, item: self.data.item(row) });
             }
         }
         sends
@@ -99,7 +87,7 @@ impl Continuous {
 }
 
 impl Method for Continuous {
-    fn send(&mut self, now: Time) -> Vec<Send> {
+    fn send(&mut self, now: Time) -> Vec<Dispatch> {
         let mut sends = Vec::new();
         loop {
             let least = self.lanes.iter().enumerate().min_by_key(|(_, rows)| **rows);
@@ -107,7 +95,7 @@ impl Method for Continuous {
             let Some(row) = self.source.pull(now) else { return sends };
             self.tag += 1;
             self.lanes[replica] += 1;
-            sends.push(Send { replica, tag: self.tag, item: self.data.item(row) });
+            sends.push(Dispatch { replica, tag: self.tag, item: self.data.item(row) });
         }
     }
 
@@ -149,7 +137,7 @@ impl Sorted {
 }
 
 impl Method for Sorted {
-    fn send(&mut self, now: Time) -> Vec<Send> {
+    fn send(&mut self, now: Time) -> Vec<Dispatch> {
         while self.source.pull(now).is_some() {}
         if self.source.is_over() && self.done.is_none() {
             self.done = Some(now + self.sort);
@@ -164,7 +152,7 @@ impl Method for Sorted {
             {
                 self.tag += 1;
                 *flying += 1;
-                sends.push(Send { replica, tag: self.tag, item: self.data.item(row) });
+                sends.push(Dispatch { replica, tag: self.tag, item: self.data.item(row) });
             }
         }
         sends
@@ -238,7 +226,7 @@ impl Buckets {
 }
 
 impl Method for Buckets {
-    fn send(&mut self, now: Time) -> Vec<Send> {
+    fn send(&mut self, now: Time) -> Vec<Dispatch> {
         let mut sends = Vec::new();
         loop {
             self.fill(now);
@@ -248,7 +236,7 @@ impl Method for Buckets {
             }
             self.waiting -= sent.len();
             let sent = sent.into_iter();
-            sends.extend(sent.map(|sent| Send {
+            sends.extend(sent.map(|sent| Dispatch {
                 replica: sent.replica.0 as usize,
                 tag: sent.request.0,
                 item: sent.item,

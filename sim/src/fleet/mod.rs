@@ -9,6 +9,7 @@ pub mod bench;
 pub mod counted;
 pub mod data;
 pub mod l4;
+pub mod method;
 pub mod methods;
 pub mod replica;
 pub mod world;

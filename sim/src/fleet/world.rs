@@ -3,22 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use base::{Nanos, Time, WorkItem};
+use base::{Nanos, Time};
 use scheduler::{ConfigError, Refused, Usage};
 
-use super::methods::Method;
+use super::method::Method;
 use super::replica::{Ended, Replica};
-
-/// A row on its way to a replica.
-#[derive(Clone, Debug)]
-pub struct Send {
-    /// Where.
-    pub replica: usize,
-    /// What its end is called.
-    pub tag: u64,
-    /// The row.
-    pub item: WorkItem,
-}
 
 /// What came of a run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,7 +62,7 @@ pub enum WorldError {
 
 /// What happens at a time, the earlier first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
+enum FleetEvent {
     StepEnds(usize),
     Look,
 }
@@ -84,21 +73,21 @@ pub fn run(
     rows: u64,
     method: &mut dyn Method,
 ) -> Result<Outcome, WorldError> {
-    let mut agenda = BinaryHeap::from([Reverse((Time(0), Happening::Look))]);
+    let mut agenda = BinaryHeap::from([Reverse((Time(0), FleetEvent::Look))]);
     let mut next_look = Some(Time(0));
     let mut outcome = Outcome::default();
     while outcome.rows < rows {
         let Some(Reverse((now, happening))) = agenda.pop() else { return Err(WorldError::Stuck) };
         let mut woken = Vec::new();
         match happening {
-            Happening::StepEnds(replica) => {
+            FleetEvent::StepEnds(replica) => {
                 for ended in lanes[replica].end(now) {
                     outcome.count(&ended, now);
                     method.ended(replica, ended, now);
                 }
                 woken.push(replica);
             }
-            Happening::Look => next_look = None,
+            FleetEvent::Look => next_look = None,
         }
         for send in method.send(now) {
             lanes[send.replica].send(send.tag, send.item, now)?;
@@ -109,14 +98,14 @@ pub fn run(
         }
         for replica in woken {
             if let Some(end) = lanes[replica].begin(now) {
-                agenda.push(Reverse((end, Happening::StepEnds(replica))));
+                agenda.push(Reverse((end, FleetEvent::StepEnds(replica))));
             }
         }
         if next_look.is_none()
             && let Some(at) = method.looks_at(now)
         {
             next_look = Some(at);
-            agenda.push(Reverse((at, Happening::Look)));
+            agenda.push(Reverse((at, FleetEvent::Look)));
         }
     }
     for tally in lanes.iter().map(|lane| lane.tally()) {
