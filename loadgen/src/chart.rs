@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::plot::{Across, Area, Plot, STYLE, WIDTH, escape, picture};
+use crate::plot::{Across, Area, AxisLabels, Plot, Rectangle, STYLE, WIDTH, escape, picture};
 
 /// Space of a panel in SVG units: around its axes, and its height.
 const PANEL_LEFT: f64 = 62.0;
@@ -177,7 +177,7 @@ impl Panel {
 
     fn draw(&self, area: Area) -> String {
         let y = (self.y_from, self.y_max(area.bottom - area.top));
-        let mut plot = Plot::within(area, &self.across, y, &self.x_label, &self.y_label);
+        let mut plot = Plot::within(area, &self.across, y, AxisLabels { x: &self.x_label, y: &self.y_label });
         plot.text(
             (area.left + (area.right - area.left) / 2.0, area.top - 9.0),
             "middle",
@@ -223,7 +223,7 @@ fn draw_stacks(plot: &mut Plot, area: Area, parts: &[Key], groups: &[Vec<Bar>]) 
             let mut from = 0.0;
             for (key, part) in parts.iter().zip(&bar.parts) {
                 let tip = format!("{}: {} {part:.3}", bar.name, key.name);
-                plot.column((x, width * 0.92), (from, *part), key.colour, &tip);
+                plot.column(Rectangle { x, y: from, width: width * 0.92, height: *part }, key.colour, &tip);
                 from += part;
             }
             let fits = LETTER * bar.name.chars().count() as f64 <= width * group_width + LETTER;

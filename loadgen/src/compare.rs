@@ -42,7 +42,7 @@ pub async fn compare(
             if plan.repeat > 1 {
                 dir = dir.join(round.to_string());
             }
-            runs.push(one(plan, scenario, trace, (policy, &dir)).await?);
+            runs.push(one(plan, scenario, trace, policy, &dir).await?);
         }
     }
     Ok(rounds.into_iter().filter_map(median).collect())
@@ -53,7 +53,8 @@ async fn one(
     plan: &Plan<'_>,
     scenario: &Scenario,
     trace: &[RelQuery],
-    (policy, dir): (&str, &Path),
+    policy: &str,
+    dir: &Path,
 ) -> Result<(Run, Option<Value>), Error> {
     std::fs::create_dir_all(dir).map_err(|error| Error::file(dir, error))?;
     let timeout = Duration::from_millis(scenario.timeout_ms);

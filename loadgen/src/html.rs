@@ -1,6 +1,6 @@
 //! The report: one self-contained HTML page, no script, nothing loaded from anywhere.
 
-use crate::plot::{Plot, STYLE, colour, escape};
+use crate::plot::{Plot, Rectangle, STYLE, colour, escape};
 use crate::record::Record;
 use crate::report::table;
 use crate::summary::Summary;
@@ -110,21 +110,19 @@ fn timeline(run: &Run) -> String {
     let inner = PITCH * run.records.len().max(1) as f64;
     let mut plot = Plot::bare(end, 1.0, Plot::height_for(inner), "time since the start (s)");
     for (line, record) in run.records.iter().enumerate() {
-        let place = (line as f64 * PITCH, PITCH - 1.5);
+        let bar = |x: f64, width: f64| Rectangle { x, y: line as f64 * PITCH, width, height: PITCH - 1.5 };
         let tip = format!("no. {}: {}, {} rows", record.index, record.task, record.rows);
         let mut from = record.arrival_ms / 1e3;
         match (&record.error, record.periods, record.latency_ms) {
-            (Some(error), _, _) => {
-                plot.bar((from, end / 100.0), place, "#cc0000", &format!("{tip}: {error}"))
-            }
+            (Some(error), _, _) => plot.bar(bar(from, end / 100.0), "#cc0000", &format!("{tip}: {error}")),
             (None, Some(periods), _) => {
                 let parts = [periods.waiting_ms, periods.core_ms, periods.tail_ms];
                 for ((name, colour), part) in PERIODS.iter().zip(parts) {
-                    plot.bar((from, part / 1e3), place, colour, &format!("{tip}: {name} {part:.0} ms"));
+                    plot.bar(bar(from, part / 1e3), colour, &format!("{tip}: {name} {part:.0} ms"));
                     from += part / 1e3;
                 }
             }
-            (None, None, latency) => plot.bar((from, latency.unwrap_or(0.0) / 1e3), place, colour(0), &tip),
+            (None, None, latency) => plot.bar(bar(from, latency.unwrap_or(0.0) / 1e3), colour(0), &tip),
         }
     }
     plot.finish("Timeline of relQueries")
@@ -144,7 +142,8 @@ fn period_bars(runs: &[Run]) -> String {
         plot.name(top + 17.0, &name);
         let mut from = 0.0;
         for ((period, colour), part) in PERIODS.iter().zip(means(run).unwrap_or_default()) {
-            plot.bar((from, part / 1e3), (top + 3.0, PITCH - 8.0), colour, &format!("{period} {part:.0} ms"));
+            let bar = Rectangle { x: from, y: top + 3.0, width: part / 1e3, height: PITCH - 8.0 };
+            plot.bar(bar, colour, &format!("{period} {part:.0} ms"));
             from += part / 1e3;
         }
     }

@@ -11,7 +11,7 @@ use crate::client;
 use crate::record::Outcome;
 use crate::scenario::Scenario;
 use crate::server::{Launch, Server};
-use crate::single::{self, ChoiceField, Endpoint, first_model};
+use crate::single::{self, ChoiceField, Endpoint, Route, first_model};
 use crate::workload::RelQuery;
 
 /// The servers of a race, as TOML.
@@ -188,8 +188,8 @@ impl<'a> Runner<'a> {
         let (outcome, first) = match endpoint {
             None => client::send(target, scenario, relquery).await,
             Some(endpoint) => {
-                let route = (endpoint, self.contestant.choice);
-                single::send(target, route, &self.model, scenario, relquery).await
+                let route = Route { endpoint, choice: self.contestant.choice, model: &self.model };
+                single::send(target, route, scenario, relquery).await
             }
         };
         let ms = |instant: Instant| instant.duration_since(start).as_secs_f64() * 1e3;

@@ -92,8 +92,9 @@ async fn attempt(shared: &Shared, relquery: &RelQuery) -> Record {
     let (outcome, first) = match &shared.mode {
         Mode::RelQuery => client::send(&shared.target, &shared.scenario, relquery).await,
         Mode::Single { endpoint, model } => {
-            let route = (*endpoint, single::ChoiceField::default());
-            single::send(&shared.target, route, model, &shared.scenario, relquery).await
+            let choice = single::ChoiceField::default();
+            let route = single::Route { endpoint: *endpoint, choice, model };
+            single::send(&shared.target, route, &shared.scenario, relquery).await
         }
     };
     let due = shared.start + relquery.arrival;

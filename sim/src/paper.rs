@@ -19,6 +19,8 @@
 //! Seeds differ by a factor of two and more (vLLM on Rotten at 1.0/s: 19 to 78 s), as 100 relQueries are a
 //! short time: compare policies on the same trace, and take means over many.
 
+use std::ops::RangeInclusive;
+
 use base::ServiceClass;
 use serde::{Deserialize, Serialize};
 
@@ -162,13 +164,13 @@ pub fn generate(workload: &Workload) -> Trace {
     let mut arrival = 0.0;
     let relqueries = (0..workload.relqueries as u64).map(|rel_id| {
         arrival += gaps.exponential() / workload.rate;
-        draw_relquery(&mut draws, workload, workload.rows, rel_id, arrival)
+        draw_relquery(&mut draws, workload, workload.rows.0..=workload.rows.1, rel_id, arrival)
     });
     let mut relqueries: Vec<_> = relqueries.collect();
     if let Some(offline) = workload.offline {
         let times = (0_u32..).map(|i| f64::from(i) * offline.every).take_while(|at| *at < arrival);
         for (rel_id, at) in (workload.relqueries as u64..).zip(times) {
-            let drawn = draw_relquery(&mut draws, workload, offline.rows, rel_id, at);
+            let drawn = draw_relquery(&mut draws, workload, offline.rows.0..=offline.rows.1, rel_id, at);
             let class = Some(ServiceClass::Bulk);
             relqueries.push(TraceRelQuery { tenant: "offline".into(), class, ..drawn });
         }
@@ -201,13 +203,13 @@ fn mean_output(dataset: Dataset, task: usize) -> f64 {
 fn draw_relquery(
     draws: &mut Draws,
     workload: &Workload,
-    (fewest, most): (u64, u64),
+    rows: RangeInclusive<u64>,
     rel_id: u64,
     arrival: f64,
 ) -> TraceRelQuery {
     let place = draws.between(0, TASKS.len() as u64 - 1) as usize;
     let task = &TASKS[place];
-    let count = draws.between(fewest, most);
+    let count = draws.between(*rows.start(), *rows.end());
     let (prompt, _) = workload.dataset.mean_tokens();
     let mean_template = TASKS.iter().map(|task| task.template).sum::<u64>() as f64 / TASKS.len() as f64;
     let body = (prompt - mean_template) * draws.log_normal(RELQUERY_SPREAD);

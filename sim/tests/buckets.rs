@@ -22,7 +22,7 @@ fn run(bench: &Bench, kind: Kind) -> Outcome {
     let outcome = bench.run(kind).expect("it runs to its end");
     assert_eq!(outcome.rows, bench.rows as u64);
     assert_eq!(outcome.usage.prompt, bench.prompt_tokens(), "every prompt was read");
-    assert_eq!(outcome.usage.output.0, bench.rows as u64 * bench.tokens.2, "every answer was written");
+    assert_eq!(outcome.usage.output.0, bench.rows as u64 * bench.tokens.output, "every answer was written");
     outcome
 }
 

@@ -7,10 +7,10 @@ use ir::bucket::BucketSettings;
 use scheduler::fleet::FleetConfig;
 
 use super::counted::CountedReplica;
-use super::data::{Data, Source};
+use super::data::{Data, RowTokens, Source};
 use super::l4::L4;
 use super::method::Method;
-use super::methods::{Buckets, Continuous, Naive, Sorted};
+use super::methods::{Buckets, Continuous, FleetLimits, Naive, Sorted};
 use super::replica::{Replica, SchedulerReplica};
 use super::world::{Outcome, WorldError, run};
 
@@ -23,8 +23,8 @@ pub struct Bench {
     pub rows: usize,
     /// Different prefixes.
     pub prefixes: u32,
-    /// Tokens of a prefix, of the rest of a prompt, of an output.
-    pub tokens: (u64, u64, u64),
+    /// Tokens of a row.
+    pub tokens: RowTokens,
     /// What the source can supply.
     pub rows_per_second: u64,
     /// Rows of a naive batch.
@@ -57,7 +57,7 @@ impl Default for Bench {
             replicas: 128,
             rows: 200_000,
             prefixes: 512,
-            tokens: (256, 256, 128),
+            tokens: RowTokens { prefix: 256, own: 256, output: 128 },
             rows_per_second: 10_000,
             batch_rows: 512,
             batch_gap: Millis(250),
@@ -114,13 +114,14 @@ impl Bench {
         let (replicas, in_flight) = (self.replicas, self.in_flight);
         let mut method: Box<dyn Method> = match kind {
             Kind::Naive => {
-                Box::new(Naive::new(data, source, replicas, (self.batch_rows, Nanos::from(self.batch_gap))))
+                let gap = Nanos::from(self.batch_gap);
+                Box::new(Naive::new(data, source, replicas, self.batch_rows, gap))
             }
             Kind::Continuous => Box::new(Continuous::new(data, source, replicas, in_flight)),
-            Kind::Sorted => Box::new(Sorted::new(data, source, replicas, (self.sort(), in_flight))),
+            Kind::Sorted => Box::new(Sorted::new(data, source, replicas, self.sort(), in_flight)),
             Kind::Buckets => {
-                let lanes = (replicas, in_flight, self.queue);
-                Box::new(Buckets::new(data, source, lanes, self.buffer, self.fleet.clone())?)
+                let limits = FleetLimits { replicas, in_flight, queue: self.queue };
+                Box::new(Buckets::new(data, source, limits, self.buffer, self.fleet.clone())?)
             }
         };
         let lane = |_| -> Result<Box<dyn Replica>, WorldError> {
@@ -141,6 +142,6 @@ impl Bench {
 
     /// Tokens of all prompts.
     pub fn prompt_tokens(&self) -> TokenCount {
-        TokenCount(self.rows as u64 * (self.tokens.0 + self.tokens.1))
+        TokenCount(self.rows as u64 * (self.tokens.prefix + self.tokens.own))
     }
 }

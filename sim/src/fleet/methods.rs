@@ -25,7 +25,7 @@ pub struct Naive {
 
 impl Naive {
     /// Batches of `batch` rows with `gap` between them.
-    pub fn new(data: Arc<Data>, source: Source, replicas: usize, (batch, gap): (usize, Nanos)) -> Self {
+    pub fn new(data: Arc<Data>, source: Source, replicas: usize, batch: usize, gap: Nanos) -> Self {
         let lanes = vec![(0, Time(0)); replicas];
         Self { data, source, pending: VecDeque::new(), batch, gap, lanes, tag: 0 }
     }
@@ -127,7 +127,7 @@ pub struct Sorted {
 
 impl Sorted {
     /// A sort of `sort`, then at most `in_flight` rows on a replica.
-    pub fn new(data: Arc<Data>, source: Source, replicas: usize, (sort, in_flight): (Nanos, usize)) -> Self {
+    pub fn new(data: Arc<Data>, source: Source, replicas: usize, sort: Nanos, in_flight: usize) -> Self {
         let rows = data.sorted();
         let bound = |replica: usize| replica * rows.len() / replicas;
         let lanes =
@@ -172,6 +172,17 @@ impl Method for Sorted {
     }
 }
 
+/// How much runs and waits in a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetLimits {
+    /// How many replicas there are.
+    pub replicas: usize,
+    /// Rows that one of them runs at a time.
+    pub in_flight: usize,
+    /// Rows for each of them that may wait in the fleet.
+    pub queue: usize,
+}
+
 /// Dynamic prefix bucketing: a bounded buffer that lets the largest bucket go first, and the fleet's router.
 pub struct Buckets {
     data: Arc<Data>,
@@ -186,14 +197,15 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Replicas of `in_flight` rows; `queue` rows for each of them may wait in the fleet.
+    /// Replicas behind a buffer and the fleet's router.
     pub fn new(
         data: Arc<Data>,
         source: Source,
-        (replicas, in_flight, queue): (usize, usize, usize),
+        limits: FleetLimits,
         buffer: BucketSettings,
         fleet: FleetConfig,
     ) -> Result<Self, scheduler::ConfigError> {
+        let FleetLimits { replicas, in_flight, queue } = limits;
         let replica = ReplicaConfig { rows_max: in_flight as u32, tokens_max: None };
         let lanes = (0..replicas).map(|id| (ReplicaId(id as u32), replica));
         let fleet = Fleet::new(fleet, lanes)?;
