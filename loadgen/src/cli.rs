@@ -10,7 +10,7 @@ use loadgen::single::Endpoint;
 /// A black-box load generator for relQuery servers.
 #[derive(Parser)]
 #[command(version)]
-pub(crate) struct Cli {
+pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -35,7 +35,7 @@ pub(crate) enum Command {
 /// Words that were renamed, and what they are called now.
 const RENAMED: [(&str, &str); 2] = [("beside", "interference"), ("--quick", "--smoke")];
 
-impl Cli {
+impl CommandLine {
     /// Reads a command line. A word that was renamed is refused with its new name.
     pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         Self::try_parse_from(words).map_err(|error| {
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_one_that_clap_accepts() {
-        Cli::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 
     #[test]
@@ -196,9 +196,10 @@ mod tests {
             ("loadgen beside --server relserve", "`beside` is now called `interference`"),
             ("loadgen reproduce --quick", "`--quick` is now called `--smoke`"),
         ] {
-            let refused = Cli::read(line.split(' ').map(OsString::from)).err().expect("a former name");
+            let refused =
+                CommandLine::read(line.split(' ').map(OsString::from)).err().expect("a former name");
             assert!(refused.to_string().contains(hint), "{refused}");
         }
-        assert!(Cli::read(["loadgen", "reproduce", "--smoke"].map(OsString::from)).is_ok());
+        assert!(CommandLine::read(["loadgen", "reproduce", "--smoke"].map(OsString::from)).is_ok());
     }
 }

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::Error;
-use crate::client::{Target, chain, events, refused};
-use crate::random::Random;
+use crate::client::{ApiTarget, chain, events, refused};
+use crate::random::SplitMix64;
 use crate::summary::Stats;
 
 /// What to ask.
@@ -113,12 +113,12 @@ impl InterferenceReport {
 
 /// Measures a server as two of its tenants.
 pub async fn measure(
-    few: &Target,
-    column: &Target,
+    few: &ApiTarget,
+    column: &ApiTarget,
     asked: Interference,
 ) -> Result<InterferenceReport, Error> {
     let Interference { rows, cells, rounds, seed } = asked;
-    let mut random = Random::new(seed, "cells beside a column");
+    let mut random = SplitMix64::new(seed, "cells beside a column");
     let mut outcome = InterferenceReport { rows, cells, ..InterferenceReport::default() };
     // The first of a server meets cold memory, and compiles the labels.
     ask(few, &calls(&mut random, cells)).await?;
@@ -144,7 +144,7 @@ pub async fn measure(
 }
 
 /// Calls of a cell function on made-up reviews, as one request.
-fn calls(random: &mut Random, count: u32) -> Value {
+fn calls(random: &mut SplitMix64, count: u32) -> Value {
     let call = |_| json!({"function": "classify", "args": [review(random), ["positive", "negative"]]});
     let calls: Vec<Value> = (0..count).map(call).collect();
     json!({"calls": calls, "cache": false})
@@ -178,14 +178,14 @@ const WORDS: [&str; 24] = [
 ];
 
 /// A review of 8 to 24 words.
-fn review(random: &mut Random) -> String {
+fn review(random: &mut SplitMix64) -> String {
     let words = random.between(8, 24);
     let words: Vec<&str> = (0..words).filter_map(|_| random.pick(&WORDS).copied()).collect();
     words.join(" ")
 }
 
 /// Asks for cells and waits for all of them; the milliseconds.
-async fn ask(target: &Target, body: &Value) -> Result<f64, Error> {
+async fn ask(target: &ApiTarget, body: &Value) -> Result<f64, Error> {
     let begun = Instant::now();
     let response =
         target.post("/v1/cells", body).send().await.map_err(|error| Error::Client(chain(&error)))?;
@@ -204,7 +204,7 @@ async fn ask(target: &Target, body: &Value) -> Result<f64, Error> {
 }
 
 /// Fills a column and says how many of its cells have come; the milliseconds.
-async fn fill(target: Target, mut body: Value, come: watch::Sender<u32>) -> Result<f64, Error> {
+async fn fill(target: ApiTarget, mut body: Value, come: watch::Sender<u32>) -> Result<f64, Error> {
     body["stream"] = json!(true);
     let begun = Instant::now();
     let response =

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = cli::Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    let cli = cli::CommandLine::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     match commands::perform(cli.command).await {
         Ok(true) => ExitCode::SUCCESS,
         // The records say what failed; a script should notice.

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::client;
-use crate::record::Outcome;
+use crate::record::RelQueryOutcome;
 use crate::scenario::Scenario;
-use crate::server::{Launch, Server};
+use crate::server::{Launch, ServerProcess};
 use crate::single::{self, ChoiceField, Endpoint, Route, first_model};
 use crate::workload::RelQuery;
 
@@ -113,7 +113,7 @@ pub async fn race(
                 ready: &contestant.ready,
                 prints_key: contestant.prints_key,
             };
-            let server = Server::launch(&launch, Duration::from_millis(scenario.timeout_ms)).await?;
+            let server = ServerProcess::launch(&launch, Duration::from_millis(scenario.timeout_ms)).await?;
             let runner = Runner::new(&server, contestant, scenario).await?;
             for relquery in trace {
                 let lap = runner.lap(round, relquery).await;
@@ -130,7 +130,7 @@ pub async fn race(
 
 /// A server that is asked.
 struct Runner<'a> {
-    server: &'a Server,
+    server: &'a ServerProcess,
     contestant: &'a Contestant,
     scenario: &'a Scenario,
     /// Named in requests of single rows.
@@ -139,7 +139,7 @@ struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     async fn new(
-        server: &'a Server,
+        server: &'a ServerProcess,
         contestant: &'a Contestant,
         scenario: &'a Scenario,
     ) -> Result<Self, Error> {
@@ -177,7 +177,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    async fn send(&self, relquery: &RelQuery) -> (Outcome, Option<f64>, f64) {
+    async fn send(&self, relquery: &RelQuery) -> (RelQueryOutcome, Option<f64>, f64) {
         let (target, scenario) = (&self.server.target, self.scenario);
         let start = Instant::now();
         let endpoint = match self.contestant.sent {

@@ -61,19 +61,20 @@ fn machine(state: &Value) -> Option<ReplayConfig> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Outcome, Tokens};
+    use crate::record::{RelQueryOutcome, TokenUsage};
     use crate::scenario::{Scenario, TableSpec};
-    use crate::table::Table;
+    use crate::table::SourceTable;
     use crate::workload::trace;
 
     /// A busy trace and its records, each row of 100 prompt tokens.
     fn busy() -> (Vec<RelQuery>, Vec<Record>) {
         let scenario = Scenario { relqueries: 30, rate_per_s: 2.0, ..Scenario::default() };
-        let trace = trace(&scenario, &[Table::load(&TableSpec::default(), 1).expect("generated")]);
+        let trace = trace(&scenario, &[SourceTable::load(&TableSpec::default(), 1).expect("generated")]);
         let record = |relquery: &RelQuery| {
             let rows = relquery.rows.len() as u64;
-            let tokens = Tokens { prompt: Some(rows * 100), output: Some(rows * 5), ..Tokens::default() };
-            Record::new(relquery, Outcome { tokens, ..Outcome::default() }, None, 1.0)
+            let tokens =
+                TokenUsage { prompt: Some(rows * 100), output: Some(rows * 5), ..TokenUsage::default() };
+            Record::new(relquery, RelQueryOutcome { tokens, ..RelQueryOutcome::default() }, None, 1.0)
         };
         let records = trace.iter().map(record).collect();
         (trace, records)

@@ -1,10 +1,10 @@
 //! Runs side by side: the one table of a comparison. Pure.
 
 use crate::agreement::ranking;
-use crate::summary::Summary;
+use crate::summary::RunSummary;
 
 /// The one table of a comparison, with what the simulator says beside it where there is a prediction.
-pub fn table(runs: &[Summary]) -> String {
+pub fn table(runs: &[RunSummary]) -> String {
     let base = baseline(runs);
     let with_prediction = runs.iter().any(|run| run.simulated.is_some());
     let mut text = format!(
@@ -41,7 +41,7 @@ pub fn table(runs: &[Summary]) -> String {
 }
 
 /// What was measured of a run.
-fn line(run: &Summary, base: Option<&Summary>) -> String {
+fn line(run: &RunSummary, base: Option<&RunSummary>) -> String {
     let latency = run.latency_ms;
     let cells = [
         latency.map(|stats| stats.mean),
@@ -63,7 +63,7 @@ fn line(run: &Summary, base: Option<&Summary>) -> String {
 }
 
 /// What was simulated of it.
-fn prediction(run: &Summary) -> String {
+fn prediction(run: &RunSummary) -> String {
     let Some(simulated) = run.simulated else { return format!("{:>11}{:>9}{:>13}", "-", "-", "-") };
     let ratio = run.mean_ms().map_or("-".into(), |mean| format!("{:.3}", mean / simulated.mean_ms));
     let hits = run.hit().map_or("-".into(), |hit| format!("{:.0}", hit * 1e2));
@@ -71,12 +71,12 @@ fn prediction(run: &Summary) -> String {
 }
 
 /// The run that others are compared with: `fcfs`, or the first.
-pub fn baseline(runs: &[Summary]) -> Option<&Summary> {
+pub fn baseline(runs: &[RunSummary]) -> Option<&RunSummary> {
     runs.iter().find(|run| run.name == "fcfs").or(runs.first())
 }
 
 /// A run's mean latency relative to the baseline's.
-pub fn ratio(run: &Summary, base: Option<&Summary>) -> Option<f64> {
+pub fn ratio(run: &RunSummary, base: Option<&RunSummary>) -> Option<f64> {
     Some(run.latency_ms?.mean / base?.latency_ms?.mean)
 }
 
@@ -90,12 +90,12 @@ mod tests {
     fn the_table_relates_every_policy_to_fcfs() {
         let simulated = |mean_ms| Some(Simulated { mean_ms, hit: 0.5 });
         let runs = [
-            Summary {
+            RunSummary {
                 simulated: simulated(40.0),
                 scheduler_share: Some(0.000_5),
-                ..Summary::of("relserve", &[record(0, Some(50.0))])
+                ..RunSummary::of("relserve", &[record(0, Some(50.0))])
             },
-            Summary { simulated: simulated(200.0), ..Summary::of("fcfs", &[record(0, Some(200.0))]) },
+            RunSummary { simulated: simulated(200.0), ..RunSummary::of("fcfs", &[record(0, Some(200.0))]) },
         ];
         let text = table(&runs);
         let lines: Vec<&str> = text.lines().collect();
@@ -106,6 +106,6 @@ mod tests {
         assert!(lines[2].starts_with("fcfs") && lines[2].contains("1.000"), "{text}");
         assert_eq!(lines[3], "base: fcfs");
         assert_eq!(lines[4], "ranking: 1 of 1 pairs of policies in the same order as simulated");
-        assert!(table(&[Summary::of("fcfs", &[record(0, None)])]).contains("HTTP 429"));
+        assert!(table(&[RunSummary::of("fcfs", &[record(0, None)])]).contains("HTTP 429"));
     }
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::Error;
-use crate::client::Target;
+use crate::client::ApiTarget;
 
 /// What the server prints before its first key, on standard output.
 const KEY_LINE: &str = "API key: ";
@@ -33,16 +33,16 @@ pub struct Launch<'a> {
 }
 
 /// A running server with a directory of its own. Killed when dropped.
-pub struct Server {
+pub struct ServerProcess {
     child: Child,
     name: String,
     /// Its data and its log; removed with it.
     dir: tempfile::TempDir,
     /// Where to send.
-    pub target: Target,
+    pub target: ApiTarget,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts `program serve` under a policy on a free loopback port and waits until it is ready.
     pub async fn start(
         program: &Path,
@@ -76,7 +76,7 @@ impl Server {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| fail(format!("{program}: {error}")))?;
-        let target = Target::new(&format!("http://127.0.0.1:{port}"), None, timeout)?;
+        let target = ApiTarget::new(&format!("http://127.0.0.1:{port}"), None, timeout)?;
         let mut server = Self { child, name: launch.name.to_owned(), dir, target };
         match tokio::time::timeout(START_MAX, server.wait_until_ready(launch)).await {
             Ok(ready) => ready?,

@@ -6,8 +6,8 @@ use std::time::Instant;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
 
-use crate::client::{Target, chain, refused, tokens};
-use crate::record::{Outcome, Tokens};
+use crate::client::{ApiTarget, chain, refused, tokens};
+use crate::record::{RelQueryOutcome, TokenUsage};
 use crate::scenario::Scenario;
 use crate::workload::RelQuery;
 
@@ -106,7 +106,7 @@ pub fn body(route: Route<'_>, scenario: &Scenario, relquery: &RelQuery, row: &[S
 }
 
 /// The first model that the server lists.
-pub async fn first_model(target: &Target) -> Result<String, String> {
+pub async fn first_model(target: &ApiTarget) -> Result<String, String> {
     let response = target.get("/v1/models").send().await.map_err(|error| chain(&error))?;
     let status = response.status();
     let list: Value = response.json().await.map_err(|error| chain(&error))?;
@@ -118,17 +118,18 @@ pub async fn first_model(target: &Target) -> Result<String, String> {
 
 /// Sends all rows at once and waits for all; also says when the first answer came.
 pub async fn send(
-    target: &Target,
+    target: &ApiTarget,
     route: Route<'_>,
     scenario: &Scenario,
     relquery: &RelQuery,
-) -> (Outcome, Option<Instant>) {
+) -> (RelQueryOutcome, Option<Instant>) {
     let mut rows: FuturesUnordered<_> = relquery
         .rows
         .iter()
         .map(|row| one(target, route.endpoint, body(route, scenario, relquery, row), relquery))
         .collect();
-    let (mut outcome, mut first) = (Outcome { tokens: Tokens::NONE_YET, ..Outcome::default() }, None);
+    let (mut outcome, mut first) =
+        (RelQueryOutcome { tokens: TokenUsage::NONE_YET, ..RelQueryOutcome::default() }, None);
     while let Some(row) = rows.next().await {
         match row {
             Ok(used) => {
@@ -150,11 +151,11 @@ pub async fn send(
 
 /// One row: its tokens, or why it failed.
 async fn one(
-    target: &Target,
+    target: &ApiTarget,
     endpoint: Endpoint,
     body: Value,
     relquery: &RelQuery,
-) -> Result<Tokens, String> {
+) -> Result<TokenUsage, String> {
     let response = target.post(endpoint.path(), &body).send().await.map_err(|error| chain(&error))?;
     if !response.status().is_success() {
         return Err(refused(response).await.error.unwrap_or_default());

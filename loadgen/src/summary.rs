@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::record::{Periods, Record, Tokens};
+use crate::record::{Periods, Record, TokenUsage};
 use crate::replay::Simulated;
 
 /// A distribution of milliseconds.
@@ -47,7 +47,7 @@ pub struct MeanPeriods {
 
 /// A run in figures: summary.json.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Summary {
+pub struct RunSummary {
     /// What was run: the policy, or the mode.
     pub name: String,
     /// RelQueries of the trace.
@@ -65,7 +65,7 @@ pub struct Summary {
     /// The server's periods.
     pub periods: Option<MeanPeriods>,
     /// Tokens of the completed relQueries.
-    pub tokens: Tokens,
+    pub tokens: TokenUsage,
     /// First arrival to last answer, s.
     pub span_s: f64,
     /// Prompt and output tokens per second of the span.
@@ -83,11 +83,11 @@ pub struct Summary {
 /// Most different errors that a summary lists.
 const ERRORS_MAX: usize = 5;
 
-impl Summary {
+impl RunSummary {
     /// The figures of a run's records.
     pub fn of(name: &str, records: &[Record]) -> Self {
         let done: Vec<&Record> = records.iter().filter(|record| record.error.is_none()).collect();
-        let tokens = done.iter().fold(Tokens::NONE_YET, |sum, record| sum.plus(record.tokens));
+        let tokens = done.iter().fold(TokenUsage::NONE_YET, |sum, record| sum.plus(record.tokens));
         let periods: Vec<_> = done.iter().filter_map(|record| record.periods).collect();
         let mean = |part: fn(&Periods) -> f64| periods.iter().map(part).sum::<f64>() / periods.len() as f64;
         let start = records.iter().map(|record| record.arrival_ms).fold(f64::INFINITY, f64::min);
@@ -159,7 +159,7 @@ impl Summary {
                 "periods"
             );
         }
-        let Tokens { prompt, cached, computed, output } = self.tokens;
+        let TokenUsage { prompt, cached, computed, output } = self.tokens;
         text += &format!(
             "{:>10}     prompt {}  cached {}  computed {}  output {}",
             "tokens",
@@ -194,7 +194,7 @@ pub(crate) mod tests {
             first_row_ms: latency_ms,
             latency_ms,
             periods: latency_ms.map(|_| Periods { waiting_ms: 1.0, core_ms: 2.0, tail_ms: 3.0 }),
-            tokens: Tokens { prompt: Some(10), cached: Some(4), computed: Some(6), output: Some(2) },
+            tokens: TokenUsage { prompt: Some(10), cached: Some(4), computed: Some(6), output: Some(2) },
             row_tokens: Vec::new(),
             rows_done: if latency_ms.is_some() { 2 } else { 0 },
             rows_failed: 0,
@@ -219,15 +219,15 @@ pub(crate) mod tests {
     fn a_summary_counts_failures_apart_and_leaves_them_out_of_latency() {
         let of_a_row = Record { row_error: Some("too long".into()), ..record(2, Some(300.0)) };
         let records = [record(0, Some(100.0)), record(1, None), of_a_row];
-        let summary = Summary::of("fcfs", &records);
+        let summary = RunSummary::of("fcfs", &records);
         assert_eq!((summary.completed, summary.relqueries, summary.rows_done), (2, 3, 4));
         assert_eq!(summary.latency_ms.map(|stats| stats.mean), Some(200.0));
         assert_eq!(summary.tokens.prompt, Some(20));
         assert_eq!((summary.span_s, summary.tokens_per_s), (2.3, Some(24.0 / 2.3)));
         assert_eq!(summary.errors, ["HTTP 429: full", "too long"]);
-        let nothing = Summary::of("fcfs", &[record(0, None)]);
+        let nothing = RunSummary::of("fcfs", &[record(0, None)]);
         assert_eq!((nothing.latency_ms, nothing.periods, nothing.tokens_per_s), (None, None, None));
         assert!(nothing.text().contains("0 of 1"), "{}", nothing.text());
-        assert_eq!(Summary::of("fcfs", &[]).span_s, 0.0);
+        assert_eq!(RunSummary::of("fcfs", &[]).span_s, 0.0);
     }
 }

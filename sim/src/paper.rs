@@ -25,7 +25,7 @@ use base::ServiceClass;
 use serde::{Deserialize, Serialize};
 
 use crate::draws::Draws;
-use crate::trace::{Template, Trace, TraceRelQuery};
+use crate::trace::{Trace, TraceRelQuery, TraceTemplate};
 
 /// A dataset of the paper (Table 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -77,19 +77,19 @@ impl std::str::FromStr for Dataset {
 }
 
 /// A task type: its output limit (section 5.1) and the tokens of its template.
-struct Task {
+struct PaperTask {
     name: &'static str,
     output_max: u64,
     template: u64,
 }
 
 /// Filtering, classification, rating, summarisation, open questions.
-const TASKS: [Task; 5] = [
-    Task { name: "filter", output_max: 5, template: 41 },
-    Task { name: "classify", output_max: 10, template: 46 },
-    Task { name: "rate", output_max: 5, template: 43 },
-    Task { name: "summarize", output_max: 50, template: 52 },
-    Task { name: "open", output_max: 100, template: 40 },
+const TASKS: [PaperTask; 5] = [
+    PaperTask { name: "filter", output_max: 5, template: 41 },
+    PaperTask { name: "classify", output_max: 10, template: 46 },
+    PaperTask { name: "rate", output_max: 5, template: 43 },
+    PaperTask { name: "summarize", output_max: 50, template: 52 },
+    PaperTask { name: "open", output_max: 100, template: 40 },
 ];
 /// Mean outputs of the three short tasks.
 const SHORT_OUTPUTS: [f64; 3] = [2.9, 5.0, 2.9];
@@ -176,7 +176,7 @@ pub fn generate(workload: &Workload) -> Trace {
         }
         relqueries.sort_by(|a, b| a.arrival.total_cmp(&b.arrival).then(a.rel_id.cmp(&b.rel_id)));
     }
-    let templates = TASKS.iter().zip(0..).map(|(task, id)| Template { id, tokens: task.template });
+    let templates = TASKS.iter().zip(0..).map(|(task, id)| TraceTemplate { id, tokens: task.template });
     Trace {
         schema: "relserve-trace/1".into(),
         name: format!("{}-{:.2}-{}", workload.dataset.name(), workload.rate, workload.seed),

@@ -11,9 +11,9 @@ use crate::executor::SimExecutor;
 use crate::faults::{FaultError, FaultPlan, UserAction};
 use crate::record::Iteration;
 use crate::replay_config::ReplayConfig;
-use crate::summary::{Counts, Summary, by_tenant};
+use crate::summary::{IterationCounts, LatencySummary, by_tenant};
 use crate::trace::{Lowered, Trace, TraceError};
-use crate::watch::{Unwatched, Watch};
+use crate::watch::{Unwatched, Watcher};
 use crate::world::World;
 
 /// Why a replay gave nothing.
@@ -50,11 +50,11 @@ pub struct Replay {
     /// The policy.
     pub policy: Policy,
     /// Latencies of the relQueries that were not called off.
-    pub summary: Summary,
+    pub summary: LatencySummary,
     /// The same for each tenant, by name.
-    pub tenants: BTreeMap<String, Summary>,
+    pub tenants: BTreeMap<String, LatencySummary>,
     /// Counts.
-    pub counts: Counts,
+    pub counts: IterationCounts,
     /// End of each relQuery in seconds, in file order; of one that was called off, when that was.
     pub t_done: Vec<f64>,
     /// Those that were called off.
@@ -79,7 +79,7 @@ pub fn replay_watched(
     trace: &Trace,
     policy: Policy,
     config: &ReplayConfig,
-    watch: &mut dyn Watch,
+    watch: &mut dyn Watcher,
 ) -> Result<Replay, SimError> {
     replay_with_faults(trace, policy, config, &FaultPlan::default(), watch)
 }
@@ -93,7 +93,7 @@ pub fn replay_with_faults(
     policy: Policy,
     config: &ReplayConfig,
     faults: &FaultPlan,
-    watch: &mut dyn Watch,
+    watch: &mut dyn Watcher,
 ) -> Result<Replay, SimError> {
     faults.check(trace)?;
     let (lowered, actions) = faults.lower(trace)?;
@@ -176,13 +176,13 @@ fn outcome(
         t_done.push(end.0 as f64 / 1e9);
     }
     let stats = world.scheduler.stats();
-    let counts = Counts::of(world.iterations(), stats.prompt_tokens, stats.preemptions);
+    let counts = IterationCounts::of(world.iterations(), stats.prompt_tokens, stats.preemptions);
     let last = finished.iter().map(|(_, end)| end.at).max().unwrap_or_default();
     let periods: Vec<_> = finished.iter().map(|(_, end)| end.periods).collect();
     let failed = world.events().iter().filter(|(_, event)| matches!(event, Event::RowFailed { .. }));
     Ok(Replay {
         policy,
-        summary: Summary::of(&periods, last, &counts),
+        summary: LatencySummary::of(&periods, last, &counts),
         tenants: by_tenant(&finished, world.events()),
         counts,
         t_done,

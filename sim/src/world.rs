@@ -9,7 +9,7 @@ use scheduler::{Event, Refused, Scheduler};
 
 use crate::record::{Finished, Iteration, Members};
 use crate::step_faults::{StepEnd, StepFaults};
-use crate::watch::{Mark, Unwatched, Watch};
+use crate::watch::{Mark, Unwatched, Watcher};
 
 /// Something that happens at a time of the trace's choosing.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ impl<E: Executor> World<E> {
     }
 
     /// [`run_until_idle`](Self::run_until_idle) before a watcher.
-    pub fn run_watched(&mut self, watch: &mut dyn Watch) -> Result<(), String> {
+    pub fn run_watched(&mut self, watch: &mut dyn Watcher) -> Result<(), String> {
         loop {
             self.is_stopped = watch.is_over();
             if self.is_stopped {
@@ -137,7 +137,7 @@ impl<E: Executor> World<E> {
     }
 
     /// Everything due by now.
-    fn let_happen(&mut self, watch: &mut dyn Watch) {
+    fn let_happen(&mut self, watch: &mut dyn Watcher) {
         if self.faults.outage_passed(self.now) {
             self.scheduler.forget_memory();
         }
@@ -174,7 +174,7 @@ impl<E: Executor> World<E> {
         }
     }
 
-    fn run_step(&mut self, plan: &BatchPlan, watch: &mut dyn Watch) -> Result<(), String> {
+    fn run_step(&mut self, plan: &BatchPlan, watch: &mut dyn Watcher) -> Result<(), String> {
         let start = self.now;
         let mut ran = None;
         let how = match self.faults.strikes(plan.step, start) {
@@ -210,7 +210,7 @@ impl<E: Executor> World<E> {
         plan: &BatchPlan,
         start: Time,
         mut outcome: StepOutcome,
-        watch: &mut dyn Watch,
+        watch: &mut dyn Watcher,
     ) -> Vec<Event> {
         outcome.elapsed = self.now.since(start);
         if self.faults.breaks_rows() {

@@ -7,7 +7,7 @@
 //! break no promise: taken-back rows in reverse order; publications under a wrong parent; links of a
 //! failed step that are kept.
 
-use sim::chaos::{Tally, run_seed};
+use sim::chaos::{ChaosCounts, run_seed};
 
 /// Says how to see a failing seed again, even where the scheduler panics.
 struct Replay(u64);
@@ -25,7 +25,7 @@ const SEEDS: u64 = 7_500;
 
 /// Runs the `part`-th stretch of seeds.
 fn run(part: u64) {
-    let mut sum = Tally::default();
+    let mut sum = ChaosCounts::default();
     for seed in part * SEEDS..(part + 1) * SEEDS {
         let _replay = Replay(seed);
         match run_seed(seed, None) {
@@ -34,8 +34,8 @@ fn run(part: u64) {
         }
     }
     eprintln!("{sum:?}");
-    let Tally { steps, failed_steps, losses, rows_done, rows_failed, .. } = sum;
-    let Tally { preemptions, hits, restored, refused, guessed, accepted, .. } = sum;
+    let ChaosCounts { steps, failed_steps, losses, rows_done, rows_failed, .. } = sum;
+    let ChaosCounts { preemptions, hits, restored, refused, guessed, accepted, .. } = sum;
     let least = [
         steps / 300,
         failed_steps,

@@ -3,7 +3,7 @@
 
 use base::{Nanos, Time};
 use scheduler::{CostModel, Policy, SchedulerConfig};
-use sim::watch::{Mark, Watch};
+use sim::watch::{Mark, Watcher};
 use sim::{Fitted, Replay, SimError, Trace};
 
 use crate::clock::Clock;
@@ -28,7 +28,7 @@ struct Until {
     end: Time,
 }
 
-impl Watch for Until {
+impl Watcher for Until {
     fn mark(&mut self, _: Mark) {}
 
     fn is_over(&mut self) -> bool {

@@ -4,7 +4,7 @@
 use base::{Nanos, Periods};
 use scheduler::Policy;
 use serde::Serialize;
-use sim::{Counts, Replay, Summary};
+use sim::{IterationCounts, LatencySummary, Replay};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
@@ -96,8 +96,8 @@ pub struct Latency {
     pub tail_ms: f64,
 }
 
-impl From<&Summary> for Latency {
-    fn from(summary: &Summary) -> Self {
+impl From<&LatencySummary> for Latency {
+    fn from(summary: &LatencySummary) -> Self {
         let ms = |seconds: f64| seconds * 1e3;
         Self {
             relqueries: summary.n as u64,
@@ -137,7 +137,7 @@ impl WhatIfReply {
         let from = seen.iter().map(|(record, _)| record.arrival).min().unwrap_or_default();
         let until = seen.iter().map(|(record, _)| record.end).max().unwrap_or_default();
         let measured: Vec<Periods> = seen.iter().filter_map(|(record, _)| record.periods()).collect();
-        let summary = Summary::of(&measured, until, &Counts::default());
+        let summary = LatencySummary::of(&measured, until, &IterationCounts::default());
         Self {
             span_ms: millis(until.since(from)),
             relqueries,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use loadgen::Error;
 use loadgen::scenario::Scenario;
-use loadgen::table::Table;
+use loadgen::table::SourceTable;
 use loadgen::workload::{RelQuery, trace};
 use serde::Serialize;
 
@@ -13,8 +13,11 @@ pub(super) fn load(path: &Path, rate: Option<f64>) -> Result<(Scenario, Vec<RelQ
     let mut scenario = Scenario::load(path)?;
     scenario.rate_per_s = rate.unwrap_or(scenario.rate_per_s);
     scenario.validate()?;
-    let tables: Vec<Table> =
-        scenario.tables.iter().map(|spec| Table::load(spec, scenario.seed)).collect::<Result<_, _>>()?;
+    let tables: Vec<SourceTable> = scenario
+        .tables
+        .iter()
+        .map(|spec| SourceTable::load(spec, scenario.seed))
+        .collect::<Result<_, _>>()?;
     let trace = trace(&scenario, &tables);
     Ok((scenario, trace))
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use loadgen::Error;
-use loadgen::client::Target;
-use loadgen::html::{Run, page};
+use loadgen::client::ApiTarget;
+use loadgen::html::{RecordedRun, page};
 use loadgen::run::{Mode, run};
 use loadgen::single::first_model;
-use loadgen::summary::Summary;
+use loadgen::summary::RunSummary;
 
 use super::files::{create_folder, load, write, write_json};
 use super::print;
@@ -16,7 +16,7 @@ use crate::cli::{ModeName, RunArguments};
 pub(super) async fn perform(arguments: RunArguments) -> Result<bool, Error> {
     let RunArguments { scenario, url, key, mode, endpoint, rate, out } = arguments;
     let (scenario, trace) = load(&scenario, rate)?;
-    let target = Target::new(&url, key, Duration::from_millis(scenario.timeout_ms))?;
+    let target = ApiTarget::new(&url, key, Duration::from_millis(scenario.timeout_ms))?;
     let (name, mode) = match (mode, &scenario.model) {
         (ModeName::Relquery, _) => ("relquery", Mode::RelQuery),
         (ModeName::Single, Some(model)) => ("single", Mode::Single { endpoint, model: model.clone() }),
@@ -27,10 +27,10 @@ pub(super) async fn perform(arguments: RunArguments) -> Result<bool, Error> {
     };
     create_folder(&out)?;
     let records = run(target, &scenario, mode, &trace, &out.join("requests.jsonl")).await?;
-    let summary = Summary::of(name, &records);
+    let summary = RunSummary::of(name, &records);
     print(&summary.text());
     write_json(&out.join("summary.json"), &summary)?;
     let sound = summary.is_sound();
-    write(&out.join("report.html"), &page("loadgen", &[Run { summary, records }]))?;
+    write(&out.join("report.html"), &page("loadgen", &[RecordedRun { summary, records }]))?;
     Ok(sound)
 }

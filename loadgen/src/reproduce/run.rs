@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use sim::{Replay, SimError, Summary, replay};
+use sim::{LatencySummary, Replay, SimError, replay};
 
 use crate::Error;
-use crate::reproduce::setting::{Case, Size};
+use crate::reproduce::setting::{Setting, TraceSize};
 
 /// What is kept of one relQuery.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,17 +43,17 @@ pub struct Remaining {
 
 /// What is kept of a replay.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct ReplayOutcome {
     /// Its latencies.
-    pub summary: Summary,
+    pub summary: LatencySummary,
     /// Its relQueries, in the order of arrival.
     pub served: Vec<Served>,
     /// What was left of what ran at each arrival.
     pub remaining: Vec<Remaining>,
 }
 
-impl Outcome {
-    fn of(case: &Case, replay: &Replay) -> Self {
+impl ReplayOutcome {
+    fn of(case: &Setting, replay: &Replay) -> Self {
         let served = replay.courses.iter().map(|course| {
             let (_, by_then) = course.done_by(course.prefilled());
             Served {
@@ -71,7 +71,7 @@ impl Outcome {
 }
 
 /// What is left of each relQuery that runs when another arrives.
-fn remaining(case: &Case, replay: &Replay) -> Vec<Remaining> {
+fn remaining(case: &Setting, replay: &Replay) -> Vec<Remaining> {
     let cost = case.config().cost;
     let prompt_weight = cost.prefill_per_token.as_seconds();
     // Eq. 6 as this project reads it: a decode step is shared by 64 rows.
@@ -98,14 +98,14 @@ fn remaining(case: &Case, replay: &Replay) -> Vec<Remaining> {
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     seeds: u64,
-    outcomes: HashMap<(Case, u64), Outcome>,
+    outcomes: HashMap<(Setting, u64), ReplayOutcome>,
 }
 
 impl Results {
     /// Replays each of `cases` (once, however often it is named) with seeds `1..=seeds`.
-    pub fn of(cases: &[Case], seeds: u64, size: Size) -> Result<Self, Error> {
+    pub fn of(cases: &[Setting], seeds: u64, size: TraceSize) -> Result<Self, Error> {
         let mut known = HashSet::new();
-        let wanted: Vec<(Case, u64)> = cases
+        let wanted: Vec<(Setting, u64)> = cases
             .iter()
             .filter(|case| known.insert(**case))
             .flat_map(|case| (1..=seeds).map(|seed| (*case, seed)))
@@ -153,17 +153,17 @@ impl Results {
     /// # Panics
     ///
     /// Where a figure draws what it has not asked for: a defect of the figure.
-    pub fn seeds<'a>(&'a self, case: &'a Case) -> impl Iterator<Item = &'a Outcome> {
+    pub fn seeds<'a>(&'a self, case: &'a Setting) -> impl Iterator<Item = &'a ReplayOutcome> {
         (1..=self.seeds).map(|seed| &self.outcomes[&(*case, seed)])
     }
 
     /// The mean of something over the seeds, as in the paper.
-    pub fn mean(&self, case: &Case, what: impl Fn(&Outcome) -> f64) -> f64 {
+    pub fn mean(&self, case: &Setting, what: impl Fn(&ReplayOutcome) -> f64) -> f64 {
         mean(self.seeds(case).map(what))
     }
 
     /// The mean latency over the seeds, s.
-    pub fn latency(&self, case: &Case) -> f64 {
+    pub fn latency(&self, case: &Setting) -> f64 {
         self.mean(case, |outcome| outcome.summary.mean)
     }
 }
@@ -172,9 +172,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn once(case: &Case, seed: u64, size: Size) -> Result<Outcome, SimError> {
+fn once(case: &Setting, seed: u64, size: TraceSize) -> Result<ReplayOutcome, SimError> {
     let replay = replay(&case.trace(size, seed), case.line.policy, &case.config())?;
-    Ok(Outcome::of(case, &replay))
+    Ok(ReplayOutcome::of(case, &replay))
 }
 
 /// The mean; zero of nothing.

@@ -3,17 +3,18 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use loadgen::client::Target;
+use loadgen::client::ApiTarget;
 use loadgen::interference::{Asking, Interference, InterferenceReport, measure};
 use serde_json::{Value, json};
 
 use crate::support::{Reply, Request, serve};
 
-async fn start(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> [Target; 2] {
+async fn start(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> [ApiTarget; 2] {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     tokio::spawn(serve(listener, Arc::new(answer)));
-    let target = |key: &str| Target::new(&url, Some(key.into()), Duration::from_secs(60)).expect("a client");
+    let target =
+        |key: &str| ApiTarget::new(&url, Some(key.into()), Duration::from_secs(60)).expect("a client");
     [target("rs-few"), target("rs-column")]
 }
 

@@ -23,12 +23,12 @@ use scheduler::{Event, Scheduler};
 
 use accounting::{Accounting, OUTAGE, POISON};
 use draws::Draws;
-use memory::{Memory, token};
+use memory::{MemoryModel, token};
 use setup::Setup;
 
 /// What worlds went through; sums over several show whether they were hard enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ChaosCounts {
     /// Steps planned.
     pub steps: u64,
     /// Steps that failed whole.
@@ -53,7 +53,7 @@ pub struct Tally {
     pub accepted: u64,
 }
 
-impl std::ops::AddAssign for Tally {
+impl std::ops::AddAssign for ChaosCounts {
     fn add_assign(&mut self, other: Self) {
         self.steps += other.steps;
         self.failed_steps += other.failed_steps;
@@ -71,7 +71,7 @@ impl std::ops::AddAssign for Tally {
 
 /// Runs the world of a seed to its end. `tell` hears every decision if it is given; the error is the
 /// first broken promise.
-pub fn run_seed(seed: u64, tell: Option<&mut dyn FnMut(&str)>) -> Result<Tally, String> {
+pub fn run_seed(seed: u64, tell: Option<&mut dyn FnMut(&str)>) -> Result<ChaosCounts, String> {
     let mut world = World::new(seed, tell)?;
     for _ in 0..world.setup.turns {
         world.turn()?;
@@ -84,12 +84,12 @@ struct World<'a> {
     draws: Draws,
     setup: Setup,
     scheduler: Scheduler,
-    memory: Memory,
+    memory: MemoryModel,
     accounting: Accounting,
     now: Time,
     next_id: u64,
     next_seed: u64,
-    tally: Tally,
+    tally: ChaosCounts,
     /// The outcome of an earlier step.
     stray: Option<StepOutcome>,
     /// A shape of relQuery that arrives again and again.
@@ -104,7 +104,7 @@ impl<'a> World<'a> {
         let scheduler =
             Scheduler::new(setup.config.clone(), setup.cost).map_err(|error| error.to_string())?;
         let memory =
-            Memory::new(setup.config.kv_blocks, setup.config.host_kv_blocks, setup.config.block_tokens);
+            MemoryModel::new(setup.config.kv_blocks, setup.config.host_kv_blocks, setup.config.block_tokens);
         let mut world = Self {
             draws,
             scheduler,
@@ -113,7 +113,7 @@ impl<'a> World<'a> {
             now: Time(0),
             next_id: 1,
             next_seed: 1,
-            tally: Tally::default(),
+            tally: ChaosCounts::default(),
             stray: None,
             favourite: None,
             tell,
@@ -382,9 +382,9 @@ impl<'a> World<'a> {
         }
     }
 
-    fn tally(&self) -> Tally {
+    fn tally(&self) -> ChaosCounts {
         let stats = self.scheduler.stats();
-        Tally {
+        ChaosCounts {
             rows_done: self.accounting.rows_done,
             rows_failed: self.accounting.rows_failed,
             preemptions: stats.preemptions,

@@ -7,12 +7,12 @@ use ir::bucket::BucketSettings;
 use scheduler::fleet::FleetConfig;
 
 use super::counted::CountedReplica;
-use super::data::{Data, RowTokens, Source};
+use super::data::{Data, RowSource, RowTokens};
 use super::l4::L4;
 use super::method::Method;
 use super::methods::{Buckets, Continuous, FleetLimits, Naive, Sorted};
 use super::replica::{Replica, SchedulerReplica};
-use super::world::{Outcome, WorldError, run};
+use super::world::{FleetOutcome, WorldError, run};
 
 /// What is run on what.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Default for Bench {
 
 /// A method by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MethodKind {
     /// Batches, one after the other.
     Naive,
     /// Rows as they come.
@@ -91,7 +91,7 @@ pub enum Kind {
     Buckets,
 }
 
-impl Kind {
+impl MethodKind {
     /// All, in the order of the blog.
     pub const ALL: [Self; 4] = [Self::Naive, Self::Continuous, Self::Sorted, Self::Buckets];
 
@@ -108,18 +108,18 @@ impl Kind {
 
 impl Bench {
     /// Runs one method.
-    pub fn run(&self, kind: Kind) -> Result<Outcome, WorldError> {
+    pub fn run(&self, kind: MethodKind) -> Result<FleetOutcome, WorldError> {
         let data = Arc::new(Data::new(self.rows, self.prefixes, self.tokens, self.seed));
-        let source = Source::new(self.rows, self.rows_per_second);
+        let source = RowSource::new(self.rows, self.rows_per_second);
         let (replicas, in_flight) = (self.replicas, self.in_flight);
         let mut method: Box<dyn Method> = match kind {
-            Kind::Naive => {
+            MethodKind::Naive => {
                 let gap = Nanos::from(self.batch_gap);
                 Box::new(Naive::new(data, source, replicas, self.batch_rows, gap))
             }
-            Kind::Continuous => Box::new(Continuous::new(data, source, replicas, in_flight)),
-            Kind::Sorted => Box::new(Sorted::new(data, source, replicas, self.sort(), in_flight)),
-            Kind::Buckets => {
+            MethodKind::Continuous => Box::new(Continuous::new(data, source, replicas, in_flight)),
+            MethodKind::Sorted => Box::new(Sorted::new(data, source, replicas, self.sort(), in_flight)),
+            MethodKind::Buckets => {
                 let limits = FleetLimits { replicas, in_flight, queue: self.queue };
                 Box::new(Buckets::new(data, source, limits, self.buffer, self.fleet.clone())?)
             }

@@ -12,7 +12,7 @@ use scheduler::kv::{BlockKey, Hasher};
 use scheduler::{CostModel, Refused, SchedulerConfig, Usage};
 
 use super::l4::L4;
-use super::replica::{Ended, Replica, Tally};
+use super::replica::{EndedRow, Replica, ReplicaCounts};
 
 /// The name of a block: of its content, or a number where nobody shares it.
 type Name = u128;
@@ -58,7 +58,7 @@ pub struct CountedReplica {
     private: u128,
     /// Prompt tokens that the step in flight computes, by place among the running.
     takes: Option<Vec<u32>>,
-    tally: Tally,
+    tally: ReplicaCounts,
 }
 
 impl CountedReplica {
@@ -76,7 +76,7 @@ impl CountedReplica {
             stamp: 0,
             private: 0,
             takes: None,
-            tally: Tally::default(),
+            tally: ReplicaCounts::default(),
         }
     }
 
@@ -229,7 +229,7 @@ impl Replica for CountedReplica {
         Some(now + elapsed)
     }
 
-    fn end(&mut self, _: Time) -> Vec<Ended> {
+    fn end(&mut self, _: Time) -> Vec<EndedRow> {
         let Some(takes) = self.takes.take() else { return Vec::new() };
         for (row, take) in self.running.iter_mut().zip(takes) {
             let is_decoding = row.is_decoding();
@@ -249,12 +249,12 @@ impl Replica for CountedReplica {
             let cached = TokenCount(u64::from(row.cached.unwrap_or_default().min(row.prompt)));
             let output = TokenCount(u64::from(row.generated));
             let usage = Usage { prompt, cached, computed: prompt - cached, output, ..Usage::default() };
-            ended.push(Ended { tag: row.tag, usage });
+            ended.push(EndedRow { tag: row.tag, usage });
         }
         ended
     }
 
-    fn tally(&self) -> Tally {
+    fn tally(&self) -> ReplicaCounts {
         self.tally
     }
 }

@@ -94,7 +94,7 @@ impl Data {
 
 /// Where rows are read from, one after the other, as fast as they come and are taken.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct RowSource {
     next: usize,
     rows: usize,
     period: Nanos,
@@ -102,7 +102,7 @@ pub struct Source {
     at: Time,
 }
 
-impl Source {
+impl RowSource {
     /// A source of so many rows.
     pub fn new(rows: usize, rows_per_second: u64) -> Self {
         Self { next: 0, rows, period: Nanos(1_000_000_000 / rows_per_second.max(1)), at: Time(0) }

@@ -2,7 +2,7 @@
 
 use base::{Time, WorkItem};
 
-use super::replica::Ended;
+use super::replica::EndedRow;
 
 /// A row on its way to a replica.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub trait Method {
     /// Rows to send now.
     fn send(&mut self, now: Time) -> Vec<Dispatch>;
     /// A row has ended.
-    fn ended(&mut self, replica: usize, ended: Ended, now: Time);
+    fn ended(&mut self, replica: usize, ended: EndedRow, now: Time);
     /// When to ask again although nothing has happened.
     fn looks_at(&self, now: Time) -> Option<Time>;
     /// Whether the whole input has been read.

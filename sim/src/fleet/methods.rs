@@ -7,14 +7,14 @@ use base::{End, Nanos, RequestId, Time, TokenId};
 use ir::bucket::{BucketSettings, Buffer};
 use scheduler::fleet::{Finish, Fleet, FleetConfig, ReplicaConfig, ReplicaId};
 
-use super::data::{Data, Source};
+use super::data::{Data, RowSource};
 use super::method::{Dispatch, Method};
-use super::replica::{Ended, bulk};
+use super::replica::{EndedRow, bulk};
 
 /// Batches of so many rows, one at a time on a replica; the next one when all of it has ended and a gap is over.
 pub struct Naive {
     data: Arc<Data>,
-    source: Source,
+    source: RowSource,
     pending: VecDeque<usize>,
     batch: usize,
     gap: Nanos,
@@ -25,7 +25,7 @@ pub struct Naive {
 
 impl Naive {
     /// Batches of `batch` rows with `gap` between them.
-    pub fn new(data: Arc<Data>, source: Source, replicas: usize, batch: usize, gap: Nanos) -> Self {
+    pub fn new(data: Arc<Data>, source: RowSource, replicas: usize, batch: usize, gap: Nanos) -> Self {
         let lanes = vec![(0, Time(0)); replicas];
         Self { data, source, pending: VecDeque::new(), batch, gap, lanes, tag: 0 }
     }
@@ -51,7 +51,7 @@ impl Method for Naive {
         sends
     }
 
-    fn ended(&mut self, replica: usize, _: Ended, now: Time) {
+    fn ended(&mut self, replica: usize, _: EndedRow, now: Time) {
         let (left, ready) = &mut self.lanes[replica];
         *left -= 1;
         if *left == 0 {
@@ -73,7 +73,7 @@ impl Method for Naive {
 /// Rows as they come, each to the replica with the fewest in flight, as long as one has room.
 pub struct Continuous {
     data: Arc<Data>,
-    source: Source,
+    source: RowSource,
     in_flight: usize,
     lanes: Vec<usize>,
     tag: u64,
@@ -81,7 +81,7 @@ pub struct Continuous {
 
 impl Continuous {
     /// At most `in_flight` rows on a replica.
-    pub fn new(data: Arc<Data>, source: Source, replicas: usize, in_flight: usize) -> Self {
+    pub fn new(data: Arc<Data>, source: RowSource, replicas: usize, in_flight: usize) -> Self {
         Self { data, source, in_flight, lanes: vec![0; replicas], tag: 0 }
     }
 }
@@ -99,7 +99,7 @@ impl Method for Continuous {
         }
     }
 
-    fn ended(&mut self, replica: usize, _: Ended, _: Time) {
+    fn ended(&mut self, replica: usize, _: EndedRow, _: Time) {
         self.lanes[replica] -= 1;
     }
 
@@ -115,7 +115,7 @@ impl Method for Continuous {
 /// All rows read and sorted first; then each replica its own stretch of the order, as [`Continuous`].
 pub struct Sorted {
     data: Arc<Data>,
-    source: Source,
+    source: RowSource,
     in_flight: usize,
     /// How long the sort takes, and when it is done.
     sort: Nanos,
@@ -127,7 +127,7 @@ pub struct Sorted {
 
 impl Sorted {
     /// A sort of `sort`, then at most `in_flight` rows on a replica.
-    pub fn new(data: Arc<Data>, source: Source, replicas: usize, sort: Nanos, in_flight: usize) -> Self {
+    pub fn new(data: Arc<Data>, source: RowSource, replicas: usize, sort: Nanos, in_flight: usize) -> Self {
         let rows = data.sorted();
         let bound = |replica: usize| replica * rows.len() / replicas;
         let lanes =
@@ -158,7 +158,7 @@ impl Method for Sorted {
         sends
     }
 
-    fn ended(&mut self, replica: usize, _: Ended, _: Time) {
+    fn ended(&mut self, replica: usize, _: EndedRow, _: Time) {
         self.lanes[replica].1 -= 1;
     }
 
@@ -186,7 +186,7 @@ pub struct FleetLimits {
 /// Dynamic prefix bucketing: a bounded buffer that lets the largest bucket go first, and the fleet's router.
 pub struct Buckets {
     data: Arc<Data>,
-    source: Source,
+    source: RowSource,
     buffer: Buffer<TokenId, usize>,
     /// The queue and the router under test.
     pub fleet: Fleet,
@@ -200,7 +200,7 @@ impl Buckets {
     /// Replicas behind a buffer and the fleet's router.
     pub fn new(
         data: Arc<Data>,
-        source: Source,
+        source: RowSource,
         limits: FleetLimits,
         buffer: BucketSettings,
         fleet: FleetConfig,
@@ -256,7 +256,7 @@ impl Method for Buckets {
         }
     }
 
-    fn ended(&mut self, _: usize, ended: Ended, now: Time) {
+    fn ended(&mut self, _: usize, ended: EndedRow, now: Time) {
         let finish = Finish {
             end: End::Length,
             prompt: Some(ended.usage.prompt),

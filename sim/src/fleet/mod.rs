@@ -14,5 +14,5 @@ pub mod methods;
 pub mod replica;
 pub mod world;
 
-pub use bench::{Bench, Kind};
-pub use world::{Outcome, WorldError};
+pub use bench::{Bench, MethodKind};
+pub use world::{FleetOutcome, WorldError};

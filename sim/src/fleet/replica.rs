@@ -9,7 +9,7 @@ use crate::executor::SimExecutor;
 
 /// A row that ended on a replica.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct EndedRow {
     /// As what it was sent.
     pub tag: u64,
     /// Its tokens.
@@ -18,7 +18,7 @@ pub struct Ended {
 
 /// What a replica has done.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct ReplicaCounts {
     /// Time in which a step ran.
     pub busy: Nanos,
     /// Steps.
@@ -34,9 +34,9 @@ pub trait Replica {
     /// Begins a step if none runs and there is work; when it ends.
     fn begin(&mut self, now: Time) -> Option<Time>;
     /// The step ends now: the rows that end with it.
-    fn end(&mut self, now: Time) -> Vec<Ended>;
+    fn end(&mut self, now: Time) -> Vec<EndedRow>;
     /// What it has done so far.
-    fn tally(&self) -> Tally;
+    fn tally(&self) -> ReplicaCounts;
 }
 
 /// A replica with the real scheduler.
@@ -44,7 +44,7 @@ pub struct SchedulerReplica {
     scheduler: Scheduler,
     executor: SimExecutor,
     outcome: Option<StepOutcome>,
-    tally: Tally,
+    tally: ReplicaCounts,
 }
 
 impl SchedulerReplica {
@@ -55,7 +55,7 @@ impl SchedulerReplica {
             scheduler: Scheduler::new(machine.scheduler(), cost)?,
             executor: SimExecutor::new(cost),
             outcome: None,
-            tally: Tally::default(),
+            tally: ReplicaCounts::default(),
         })
     }
 }
@@ -92,17 +92,17 @@ impl Replica for SchedulerReplica {
         Some(now + elapsed)
     }
 
-    fn end(&mut self, now: Time) -> Vec<Ended> {
+    fn end(&mut self, now: Time) -> Vec<EndedRow> {
         let Some(outcome) = self.outcome.take() else { return Vec::new() };
         let events = self.scheduler.apply(&outcome, now).into_iter();
         let ended = events.filter_map(|event| match event {
-            Event::RowDone { relquery, usage, .. } => Some(Ended { tag: relquery.0, usage }),
+            Event::RowDone { relquery, usage, .. } => Some(EndedRow { tag: relquery.0, usage }),
             _ => None,
         });
         ended.collect()
     }
 
-    fn tally(&self) -> Tally {
-        Tally { preemptions: self.scheduler.stats().preemptions, ..self.tally }
+    fn tally(&self) -> ReplicaCounts {
+        ReplicaCounts { preemptions: self.scheduler.stats().preemptions, ..self.tally }
     }
 }

@@ -7,11 +7,11 @@ use base::{Nanos, Time};
 use scheduler::{ConfigError, Refused, Usage};
 
 use super::method::Method;
-use super::replica::{Ended, Replica};
+use super::replica::{EndedRow, Replica};
 
 /// What came of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub struct FleetOutcome {
     /// When the last row ended.
     pub total: Nanos,
     /// When the first did.
@@ -30,8 +30,8 @@ pub struct Outcome {
     pub read: Nanos,
 }
 
-impl Outcome {
-    fn count(&mut self, ended: &Ended, now: Time) {
+impl FleetOutcome {
+    fn count(&mut self, ended: &EndedRow, now: Time) {
         if self.rows == 0 {
             self.first = Nanos(now.0);
         }
@@ -72,10 +72,10 @@ pub fn run(
     mut lanes: Vec<Box<dyn Replica>>,
     rows: u64,
     method: &mut dyn Method,
-) -> Result<Outcome, WorldError> {
+) -> Result<FleetOutcome, WorldError> {
     let mut agenda = BinaryHeap::from([Reverse((Time(0), FleetEvent::Look))]);
     let mut next_look = Some(Time(0));
-    let mut outcome = Outcome::default();
+    let mut outcome = FleetOutcome::default();
     while outcome.rows < rows {
         let Some(Reverse((now, happening))) = agenda.pop() else { return Err(WorldError::Stuck) };
         let mut woken = Vec::new();
