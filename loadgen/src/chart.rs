@@ -188,7 +188,8 @@ impl Panel {
             Marks::Lines(lines) => self.draw_lines(&mut plot, lines),
             Marks::Stacks { parts, groups } => draw_stacks(&mut plot, area, parts, groups),
         }
-        // The highest says its name above itself and the others below, so that two that are close stay legible.
+        // The highest says its name above itself and the others below, so that two that are close stay
+        // legible.
         let highest = self.rules.iter().map(|(y, _)| *y).fold(f64::MIN, f64::max);
         for (y, text) in &self.rules {
             plot.rule(*y, text, *y == highest);

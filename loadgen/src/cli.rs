@@ -21,12 +21,13 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Start the server under several policies, one after another, and replay the same trace to each.
     Compare(CompareArguments),
-    /// Start servers, each by its own command, one after another, and ask each the same relQueries one at a time.
+    /// Start servers, each by its own command, one after another, and ask each the same relQueries one at a
+    /// time.
     Race(RaceArguments),
     /// Minutes of random mixed load (answers, cancels, hang-ups, constraints, nonsense), each answer judged.
     Soak(SoakArguments),
-    /// Start the server, and ask it for a few cells at rest and again while a column of another tenant runs: both
-    /// times, and their ratio.
+    /// Start the server, and ask it for a few cells at rest and again while a column of another tenant runs:
+    /// both times, and their ratio.
     Interference(InterferenceArguments),
     /// Regenerate the figures and tables of the RelServe paper in virtual time, with its claims beside ours.
     Reproduce(ReproduceArguments),

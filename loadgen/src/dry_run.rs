@@ -1,9 +1,9 @@
-//! What was sent, as submissions for the simulator: prompts of as many tokens as the server counted, equal where
-//! the sent text is equal. Pure.
+//! What was sent, as submissions for the simulator: prompts of as many tokens as the server counted, equal
+//! where the sent text is equal. Pure.
 //!
-//! A client has no tokenizer. The text of a prompt is cut into pieces of equal length, one per token; the length
-//! is that of all prompts of the same template, so that what rows share in text they share in tokens, whether
-//! it is the template, a repeated field, or a whole row that another relQuery had before.
+//! A client has no tokenizer. The text of a prompt is cut into pieces of equal length, one per token; the
+//! length is that of all prompts of the same template, so that what rows share in text they share in tokens,
+//! whether it is the template, a repeated field, or a whole row that another relQuery had before.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 //!
 //! It sends what a client would send and believes what a client would see; it shares no wire types with the
 //! server, so a broken wire fails a run. What is sent when is decided purely by a seed ([`arrival`],
-//! [`workload`]); [`client`], [`run`], [`interference`] and [`soak`] are the only modules that touch a network or a clock.
+//! [`workload`]); [`client`], [`run`], [`interference`] and [`soak`] are the only modules that touch a
+//! network or a clock.
 
 pub mod agreement;
 pub mod arrival;

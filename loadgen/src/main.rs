@@ -1,4 +1,5 @@
-//! The program `loadgen`: reads the command line, does what it says, and ends with a code that a script notices.
+//! The program `loadgen`: reads the command line, does what it says, and ends with a code that a script
+//! notices.
 
 mod cli;
 mod commands;

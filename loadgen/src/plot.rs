@@ -85,7 +85,8 @@ pub struct AxisLabels<'a> {
     pub y: &'a str,
 }
 
-/// A filled rectangle: from a corner, this wide and this high. In which units, the function that takes it says.
+/// A filled rectangle: from a corner, this wide and this high. In which units, the function that takes it
+/// says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rectangle {
     /// Where it begins, across.

@@ -1,5 +1,6 @@
-//! A race: servers, each started as its users would start it, one after another on the same machine, answer the same
-//! relQueries one at a time. Rounds of all servers follow one another, so that what disturbs the machine disturbs all.
+//! A race: servers, each started as its users would start it, one after another on the same machine, answer
+//! the same relQueries one at a time. Rounds of all servers follow one another, so that what disturbs the
+//! machine disturbs all.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -85,7 +86,8 @@ pub struct Lap {
     pub first_ms: Option<f64>,
     /// To its last answered row, ms.
     pub total_ms: f64,
-    /// A single row of one output token on a template of its own before it, ms: the first token of a small relQuery.
+    /// A single row of one output token on a template of its own before it, ms: the first token of a small
+    /// relQuery.
     pub one_ms: f64,
     /// Prompt tokens, as the server counts.
     pub prompt: Option<u64>,
@@ -95,8 +97,8 @@ pub struct Lap {
     pub failed: Option<String>,
 }
 
-/// Runs `rounds` of all servers: in each, a server starts, warms up on the trace's first relQuery and answers the rest.
-/// `tell` gets every lap as it ends.
+/// Runs `rounds` of all servers: in each, a server starts, warms up on the trace's first relQuery and answers
+/// the rest. `tell` gets every lap as it ends.
 pub async fn race(
     contest: &Contest,
     scenario: &Scenario,
@@ -151,7 +153,8 @@ impl<'a> Runner<'a> {
         Ok(Self { server, contestant, scenario, model })
     }
 
-    /// A relQuery on a template that the server has not seen, and before it a row of one token on another such.
+    /// A relQuery on a template that the server has not seen, and before it a row of one token on another
+    /// such.
     async fn lap(&self, round: u32, relquery: &RelQuery) -> Lap {
         let marked = |kind: &str| {
             let mark = format!("Question {kind}{} of round {round}.", relquery.index);
@@ -197,7 +200,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// A line per server: medians over its laps, their extremes, and how many times the first server's median they are.
+/// A line per server: medians over its laps, their extremes, and how many times the first server's median
+/// they are.
 pub fn table(contest: &Contest, laps: &[Lap]) -> String {
     let mut text = format!(
         "{:<24}{:>10}{:>22}{:>9}{:>12}{:>11}{:>9}{:>9}\n",

@@ -1,4 +1,5 @@
-//! Seeded random numbers that never change with a library's version: the same seed is the same trace for ever.
+//! Seeded random numbers that never change with a library's version: the same seed is the same trace for
+//! ever.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, equidistributed, good enough for workloads.
 #[derive(Clone, Debug)]

@@ -19,9 +19,9 @@ pub struct Simulated {
     pub hit: f64,
 }
 
-/// What a run of `policy` should have come to, from the tokens that its records tell and `state`, the server's
-/// `GET /v1/scheduler` at its end. `None` for a policy that the simulator does not know and where the server
-/// told too little.
+/// What a run of `policy` should have come to, from the tokens that its records tell and `state`, the
+/// server's `GET /v1/scheduler` at its end. `None` for a policy that the simulator does not know and where
+/// the server told too little.
 pub fn predict(trace: &[RelQuery], records: &[Record], state: &Value, policy: &str) -> Option<Simulated> {
     let policy = serde_json::from_value(json!(policy)).ok()?;
     let replay = replay_lowered(dry_run::lowered(trace, records)?, policy, &machine(state)?).ok()?;

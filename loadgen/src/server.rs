@@ -122,7 +122,8 @@ impl ServerProcess {
         }
     }
 
-    /// A key of another tenant, made by the server's own command beside it. For one that was started by [`Self::start`].
+    /// A key of another tenant, made by the server's own command beside it. For one that was started by
+    /// [`Self::start`].
     pub async fn key_of(&self, program: &Path, tenant: &str) -> Result<String, Error> {
         let data = self.dir.path().join("data");
         let make = ["key", "create", tenant, "--tenant", tenant, "--data-dir"];
@@ -140,8 +141,8 @@ impl ServerProcess {
         state["cost"].is_object().then_some(state)
     }
 
-    /// Plan and apply as a share of the executor's time, from the sums of `GET /metrics`; none where the server
-    /// counts no such thing, or nothing yet.
+    /// Plan and apply as a share of the executor's time, from the sums of `GET /metrics`; none where the
+    /// server counts no such thing, or nothing yet.
     pub async fn scheduler_share(&self) -> Option<f64> {
         let response = self.target.get("/metrics").send().await.ok()?.error_for_status().ok()?;
         let text = response.text().await.ok()?;

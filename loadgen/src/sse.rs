@@ -1,6 +1,6 @@
-//! Server-sent events out of a byte stream, however its bytes are cut. `eventsource-stream` reads the format; this module gives it
-//! whole lines, because it would hold a line without an end, and all that follows a byte that is no UTF-8, in memory without a limit.
-//! It must not know what events mean.
+//! Server-sent events out of a byte stream, however its bytes are cut. `eventsource-stream` reads the format;
+//! this module gives it whole lines, because it would hold a line without an end, and all that follows a byte
+//! that is no UTF-8, in memory without a limit. It must not know what events mean.
 
 use eventsource_stream::{Event, EventStreamError, Eventsource as _};
 use futures_util::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _, stream};

@@ -21,8 +21,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The distribution of `values`; `None` where there are none. Percentiles by nearest rank: each is a value
-    /// that was measured.
+    /// The distribution of `values`; `None` where there are none. Percentiles by nearest rank: each is a
+    /// value that was measured.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -76,7 +76,8 @@ pub struct RunSummary {
     pub scheduler_share: Option<f64>,
     /// What the simulator makes of the same run.
     pub simulated: Option<Simulated>,
-    /// Mean latency of each repetition, ms, in the order they ran, where there were several; this is the median one.
+    /// Mean latency of each repetition, ms, in the order they ran, where there were several; this is the
+    /// median one.
     pub repeated_ms: Vec<f64>,
 }
 

@@ -1,5 +1,5 @@
-//! Machines that were measured: a running engine's limits and fitted cost model, as a JSON file has them. It must not know
-//! how they were measured.
+//! Machines that were measured: a running engine's limits and fitted cost model, as a JSON file has them. It
+//! must not know how they were measured.
 
 use base::{Nanos, TokenCount};
 use scheduler::{CostModel, SchedulerConfig};

@@ -1,13 +1,13 @@
-//! The paper's workload (RelServe, section 5.1), drawn from a seed: 100 relQueries of 1..100 rows over five tasks,
-//! Poisson arrivals, lengths as of its four datasets (Table 4).
+//! The paper's workload (RelServe, section 5.1), drawn from a seed: 100 relQueries of 1..100 rows over five
+//! tasks, Poisson arrivals, lengths as of its four datasets (Table 4).
 //!
 //! Lengths only, no text: what a scheduler sees. The means are the published ones; what the paper does not
 //! print is chosen so that its hit ratio (38 % on Amazon) and durations come out: prompts begin with their
 //! task's template, and in six of ten relQueries the first attribute repeats over five rows on average, half
 //! of the time in shuffled row order. Everything varies by relQuery and by row.
 //!
-//! What that comes to on `opt-13b-a100`, as means of 30 seeds (`relserve sim --workload paper --dataset rotten
-//! --rate 1.0 --seed 0 --seeds 30 --policy fcfs,relserve`):
+//! What that comes to on `opt-13b-a100`, as means of 30 seeds (`relserve sim --workload paper --dataset
+//! rotten --rate 1.0 --seed 0 --seeds 30 --policy fcfs,relserve`):
 //!
 //! | | the paper | here |
 //! | --- | --- | --- |

@@ -1,5 +1,5 @@
-//! What a world keeps of a run: the steps as they ran, and how relQueries ended. Plain data; it must not know what
-//! reports make of it.
+//! What a world keeps of a run: the steps as they ran, and how relQueries ended. Plain data; it must not know
+//! what reports make of it.
 
 use base::{Nanos, Periods, RelQueryId, Time, TokenCount};
 use scheduler::Usage;

@@ -12,7 +12,8 @@ pub struct ReplayConfig {
     pub scheduler: SchedulerConfig,
     /// How fast the machine is; the scheduler knows it exactly.
     pub cost: CostModel,
-    /// What the keys and values of a token take between pool and host tier, either way; the scheduler does not know it.
+    /// What the keys and values of a token take between pool and host tier, either way; the scheduler does
+    /// not know it.
     pub move_per_token: Nanos,
 }
 

@@ -1,5 +1,5 @@
-//! How fast a model is on A100s, from data sheets: cost model, memory and moves of keys and values. It must not know which
-//! machines there are.
+//! How fast a model is on A100s, from data sheets: cost model, memory and moves of keys and values. It must
+//! not know which machines there are.
 
 use base::Nanos;
 use scheduler::CostModel;
@@ -40,7 +40,8 @@ pub struct Roofline {
 const FLOPS: f64 = 312e12 * 0.82;
 const MEMORY: f64 = 1_555e9 * 0.85;
 const NVLINK: f64 = 300e9 * 0.6;
-/// Bytes/s between one GPU and its host's pinned memory: PCIe 4.0 x16, of which copies of blocks get four fifths.
+/// Bytes/s between one GPU and its host's pinned memory: PCIe 4.0 x16, of which copies of blocks get four
+/// fifths.
 const PCIE: f64 = 31.5e9 * 0.8;
 /// Seconds that do not depend on the model: a prefill step, a decode step, a row of a decode step.
 const PREFILL_STEP: f64 = 10e-3;
@@ -86,7 +87,8 @@ impl Roofline {
         cost.hiding(1_000)
     }
 
-    /// A token's keys and values between the GPUs and their hosts: each GPU has its share, and a link of its own.
+    /// A token's keys and values between the GPUs and their hosts: each GPU has its share, and a link of its
+    /// own.
     pub fn move_per_token(&self) -> Nanos {
         nanos(self.kv_bytes() / (f64::from(self.gpus) * PCIE))
     }

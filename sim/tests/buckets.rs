@@ -1,5 +1,5 @@
-//! The claims of Dynamic Prefix Bucketing at a size that takes seconds: per replica the rows, the prefixes and the buffer
-//! are the published benchmark's.
+//! The claims of Dynamic Prefix Bucketing at a size that takes seconds: per replica the rows, the prefixes
+//! and the buffer are the published benchmark's.
 
 use ir::bucket::BucketSettings;
 use sim::fleet::{Bench, FleetOutcome, MethodKind};

@@ -1,11 +1,11 @@
 //! Seeded worlds by the thousand, millions of steps: see `sim::chaos`.
 //!
-//! Do they bite? Each of these was put into the scheduler, and caught within the first 200 seeds:
-//! an ended row keeps a block; a failed step's blocks, or a failed row's, stay hittable; a row's end is told
-//! twice; a relQuery whose last row was cancelled is lost; one seat, or one token of a step, too many; an
-//! ended row stays under suspicion; suspects are never parted; an old outcome counts for a later step. Not caught, for they cost sharing or order inside a relQuery and
-//! break no promise: taken-back rows in reverse order; publications under a wrong parent; links of a
-//! failed step that are kept.
+//! Do they bite? Each of these was put into the scheduler, and caught within the first 200 seeds: an ended
+//! row keeps a block; a failed step's blocks, or a failed row's, stay hittable; a row's end is told twice; a
+//! relQuery whose last row was cancelled is lost; one seat, or one token of a step, too many; an ended row
+//! stays under suspicion; suspects are never parted; an old outcome counts for a later step. Not caught, for
+//! they cost sharing or order inside a relQuery and break no promise: taken-back rows in reverse order;
+//! publications under a wrong parent; links of a failed step that are kept.
 
 use sim::chaos::{ChaosCounts, run_seed};
 

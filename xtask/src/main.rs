@@ -39,17 +39,17 @@ enum Task {
     Checkpoint(Arguments),
     /// The figures of the RelServe paper from the simulator, its claims beside ours: `[--smoke] [--out DIR]`.
     Reproduce(Arguments),
-    /// Ten minutes of random mixed load on a server under AddressSanitizer, after the engine's unit tests under it;
-    /// arguments go to `loadgen soak`.
+    /// Ten minutes of random mixed load on a server under AddressSanitizer, after the engine's unit tests
+    /// under it; arguments go to `loadgen soak`.
     Soak(Arguments),
-    /// The readers of GGUF, safetensors and what stands beside them, of PML and of span queries, on this many damaged files
-    /// of each form, under AddressSanitizer.
+    /// The readers of GGUF, safetensors and what stands beside them, of PML and of span queries, on this many
+    /// damaged files of each form, under AddressSanitizer.
     Fuzz {
         #[arg(default_value_t = 100_000)]
         cases: u64,
     },
-    /// What takes too long for every change: fuzz, chaos, soak and race, one after another. All of them run, and all
-    /// that failed are named at the end.
+    /// What takes too long for every change: fuzz, chaos, soak and race, one after another. All of them run,
+    /// and all that failed are named at the end.
     Nightly(Nightly),
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
     Demo(Arguments),

@@ -1,4 +1,5 @@
-//! What is too heavy for every change, in one command: each part is a command that exists, with a night's numbers.
+//! What is too heavy for every change, in one command: each part is a command that exists, with a night's
+//! numbers.
 
 use clap::{Args, ValueEnum};
 
@@ -22,7 +23,8 @@ pub(crate) struct Nightly {
     /// Minutes of the soak.
     #[arg(long, default_value_t = 60)]
     minutes: u64,
-    /// Our server and its peers, as loadgen/scenarios/race-servers.toml with this machine's paths; no race without it.
+    /// Our server and its peers, as loadgen/scenarios/race-servers.toml with this machine's paths; no race
+    /// without it.
     #[arg(long, value_name = "FILE")]
     servers: Option<String>,
 }

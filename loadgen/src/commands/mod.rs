@@ -1,4 +1,5 @@
-//! What each command does: a file per command, joining modules of the library. The command line's form is [`crate::cli`]'s.
+//! What each command does: a file per command, joining modules of the library. The command line's form is
+//! [`crate::cli`]'s.
 
 mod compare;
 mod files;

@@ -1,5 +1,5 @@
-//! Figure 10: the adaptive arranger against always prefilling and always decoding first, latency normalised to
-//! RelServe's.
+//! Figure 10: the adaptive arranger against always prefilling and always decoding first, latency normalised
+//! to RelServe's.
 
 use serde_json::{Value, json};
 

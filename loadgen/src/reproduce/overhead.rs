@@ -1,5 +1,5 @@
-//! Table 6: what the priority updater (DPU) and the batch arranger (ABA) cost in real time, beside the virtual
-//! time of the service.
+//! Table 6: what the priority updater (DPU) and the batch arranger (ABA) cost in real time, beside the
+//! virtual time of the service.
 //!
 //! The scheduler reads no clock: it tells when each phase of planning is over, and a stopwatch out here takes
 //! the time. So the times are those of the very calls a server makes, on the machine this runs on.
@@ -61,7 +61,8 @@ pub struct Overhead {
     pub steps: f64,
 }
 
-/// Times every load of OPT-13B and Beer, one replay at a time: RelServe's first, then those of our own policy.
+/// Times every load of OPT-13B and Beer, one replay at a time: RelServe's first, then those of our own
+/// policy.
 pub fn measure(scope: &Scope) -> Result<Vec<Overhead>, Error> {
     let loads = scope.loads(Machine::Opt13b);
     let all = [RELSERVE, OURS].into_iter().flat_map(|line| loads.iter().map(move |load| (line, *load)));

@@ -1,4 +1,5 @@
-//! Replays what the figures ask for, each setting and seed once, on all cores. Figures read the outcomes only.
+//! Replays what the figures ask for, each setting and seed once, on all cores. Figures read the outcomes
+//! only.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! Beside the figures: how the ratios depend on what the paper does not print, the size of the KV memory and how
-//! far above capacity its largest load is.
+//! Beside the figures: how the ratios depend on what the paper does not print, the size of the KV memory and
+//! how far above capacity its largest load is.
 
 use serde_json::{Value, json};
 

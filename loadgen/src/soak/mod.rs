@@ -1,9 +1,10 @@
 //! A soak: minutes of random mixed load, in which nothing may go wrong that was not asked for.
 //!
-//! Several clients send relQueries, cells and chats with and without constraints, follow their answers, hang up on
-//! them or cancel them, and send nonsense. What comes is judged: an answer keeps to its constraint, a stream ends with
-//! its last event, nonsense is refused. Afterwards the server must come to rest and answer as it did at first. What
-//! is sent depends on the seed and a client's number alone; when it meets what does not.
+//! Several clients send relQueries, cells and chats with and without constraints, follow their answers, hang
+//! up on them or cancel them, and send nonsense. What comes is judged: an answer keeps to its constraint, a
+//! stream ends with its last event, nonsense is refused. Afterwards the server must come to rest and answer
+//! as it did at first. What is sent depends on the seed and a client's number alone; when it meets what does
+//! not.
 
 mod judge;
 mod request;

@@ -19,7 +19,8 @@ pub(super) struct RowAccount {
     pub(super) is_broken: bool,
     /// Steps of it alone that failed.
     pub(super) alone: u32,
-    /// Steps with it that lost the executor, and whether the last that failed was such a one, with nobody else in it.
+    /// Steps with it that lost the executor, and whether the last that failed was such a one, with nobody
+    /// else in it.
     pub(super) losses: u32,
     pub(super) lost_alone: bool,
     /// The executor once forgot to answer for it.

@@ -185,7 +185,8 @@ impl MemoryModel {
         Ok(())
     }
 
-    /// A step failed whole: what it was to write or move is anything, but what was to come back still lies on the host.
+    /// A step failed whole: what it was to write or move is anything, but what was to come back still lies on
+    /// the host.
     pub(super) fn spoil(&mut self, plan: &BatchPlan) {
         for MoveOut { from, to } in &plan.moves.out {
             let (from, to) = (self.cells_of(from.0), self.cells_of(to.0));

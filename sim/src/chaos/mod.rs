@@ -4,8 +4,8 @@
 //! Policies with their settings, tables, arrivals (ties among them), rows added and called off, steps and
 //! rows that fail, poisonous rows, answers that are missing or belong to another step, too little memory,
 //! tenants, classes, deadlines, a clock that stands still or jumps: `setup` draws it, `memory` checks what
-//! slots read, `accounting` what the outside is told, `arrivals` brings and calls off, and this file runs it. A world is a function of
-//! its seed and reads no clock, so a failing seed is a bug report.
+//! slots read, `accounting` what the outside is told, `arrivals` brings and calls off, and this file runs it.
+//! A world is a function of its seed and reads no clock, so a failing seed is a bug report.
 
 mod accounting;
 mod arrivals;

@@ -134,7 +134,8 @@ impl Bench {
         run(lanes, self.rows as u64, method.as_mut())
     }
 
-    /// `rows log2(rows)` comparisons on one core: nothing for moving rows between machines, so a kind estimate.
+    /// `rows log2(rows)` comparisons on one core: nothing for moving rows between machines, so a kind
+    /// estimate.
     fn sort(&self) -> Nanos {
         let rows = self.rows as u64;
         Nanos(rows * u64::from(rows.max(2).ilog2()) * self.compare_ns)

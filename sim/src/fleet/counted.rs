@@ -1,9 +1,9 @@
-//! A replica in counts: what the real scheduler does for rows that come first and are served first, without plans, slots
-//! or events, so that 200,000 rows on 128 replicas take seconds.
+//! A replica in counts: what the real scheduler does for rows that come first and are served first, without
+//! plans, slots or events, so that 200,000 rows on 128 replicas take seconds.
 //!
-//! First come, first served, prompts in chunks beside the decodes, blocks with a prefix cache whose least recently used
-//! one gives way, the last row admitted gives up its memory where a decode finds none. A test holds it against the real
-//! one: equal hits and times at small size, to a percent or so.
+//! First come, first served, prompts in chunks beside the decodes, blocks with a prefix cache whose least
+//! recently used one gives way, the last row admitted gives up its memory where a decode finds none. A test
+//! holds it against the real one: equal hits and times at small size, to a percent or so.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

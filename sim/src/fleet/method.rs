@@ -1,4 +1,5 @@
-//! What a method is to the world: it says which rows go where, and hears of their ends. It must not know how replicas work.
+//! What a method is to the world: it says which rows go where, and hears of their ends. It must not know how
+//! replicas work.
 
 use base::{Time, WorkItem};
 

@@ -11,7 +11,8 @@ use super::data::{Data, RowSource};
 use super::method::{Dispatch, Method};
 use super::replica::{EndedRow, bulk};
 
-/// Batches of so many rows, one at a time on a replica; the next one when all of it has ended and a gap is over.
+/// Batches of so many rows, one at a time on a replica; the next one when all of it has ended and a gap is
+/// over.
 pub struct Naive {
     data: Arc<Data>,
     source: RowSource,

@@ -1,5 +1,5 @@
-//! What a replica is, and the one that is real: the scheduler that serves under vLLM's policy, an executor made of a cost
-//! model, and the step in flight. The other is [`super::counted`].
+//! What a replica is, and the one that is real: the scheduler that serves under vLLM's policy, an executor
+//! made of a cost model, and the step in flight. The other is [`super::counted`].
 
 use base::{Executor, Nanos, RelQueryId, ServiceClass, StepOutcome, Submission, TenantId, Time, WorkItem};
 use scheduler::{ConfigError, Event, Refused, Scheduler, Usage};
