@@ -6,9 +6,9 @@ use base::RelQueryId;
 use scheduler::{ConfigError, Event, Policy, Refused, Scheduler, SchedulerConfig};
 use serde::Serialize;
 
-use crate::course::{Course, Courses};
 use crate::executor::SimExecutor;
 use crate::faults::{FaultError, FaultPlan, UserAction};
+use crate::progress::{ProgressTracker, RelQueryProgress};
 use crate::record::Iteration;
 use crate::replay_config::ReplayConfig;
 use crate::summary::{IterationCounts, LatencySummary, by_tenant};
@@ -66,7 +66,7 @@ pub struct Replay {
     pub iterations: Vec<Iteration>,
     /// How each relQuery went, in file order.
     #[serde(skip)]
-    pub courses: Vec<Course>,
+    pub progress: Vec<RelQueryProgress>,
 }
 
 /// Replays a trace under a policy.
@@ -107,7 +107,7 @@ pub fn replay_with_faults(
         UserAction::Extend(id, items) => Some((*id, items.as_slice())),
         UserAction::Cancel(_) | UserAction::CancelRow(..) => None,
     });
-    let courses = Courses::of(&lowered.submissions).and(late);
+    let progress = ProgressTracker::of(&lowered.submissions).and(late);
     for submission in lowered.submissions {
         world.submit(submission);
     }
@@ -123,19 +123,19 @@ pub fn replay_with_faults(
         return Err(SimError::Stopped);
     }
     let tenants: Vec<&str> = trace.relqueries.iter().map(|relquery| relquery.tenant.as_str()).collect();
-    outcome(&ids, &tenants, policy, &world, courses)
+    outcome(&ids, &tenants, policy, &world, progress)
 }
 
 /// Replays submissions that come from elsewhere than a trace, all of one tenant.
 pub fn replay_lowered(lowered: Lowered, policy: Policy, config: &ReplayConfig) -> Result<Replay, SimError> {
     let mut world = world(&lowered, policy, config)?;
     let ids: Vec<RelQueryId> = lowered.submissions.iter().map(|submission| submission.id).collect();
-    let courses = Courses::of(&lowered.submissions);
+    let progress = ProgressTracker::of(&lowered.submissions);
     for submission in lowered.submissions {
         world.submit(submission);
     }
     world.run_until_idle().map_err(SimError::Broken)?;
-    outcome(&ids, &vec!["all"; ids.len()], policy, &world, courses)
+    outcome(&ids, &vec!["all"; ids.len()], policy, &world, progress)
 }
 
 /// A world at rest whose executor knows the rows' true lengths.
@@ -155,7 +155,7 @@ fn outcome(
     tenants: &[&str],
     policy: Policy,
     world: &World<SimExecutor>,
-    courses: Courses,
+    progress: ProgressTracker,
 ) -> Result<Replay, SimError> {
     // Rows that come too late for their relQuery are nobody's fault.
     let refused = world.refused().iter().find(|(_, reason)| !matches!(reason, Refused::Unknown(_)));
@@ -189,6 +189,6 @@ fn outcome(
         cancelled,
         failed_rows: failed.count() as u64,
         iterations: world.iterations().to_vec(),
-        courses: courses.follow(world.events(), world.finished()),
+        progress: progress.follow(world.events(), world.finished()),
     })
 }

@@ -55,16 +55,16 @@ pub struct ReplayOutcome {
 
 impl ReplayOutcome {
     fn of(case: &Setting, replay: &Replay) -> Self {
-        let served = replay.courses.iter().map(|course| {
-            let (_, by_then) = course.done_by(course.prefilled());
+        let served = replay.progress.iter().map(|progress| {
+            let (_, by_then) = progress.done_by(progress.prefilled());
             Served {
-                latency: course.periods.total().as_seconds(),
-                core: course.periods.core.as_seconds(),
-                tail: course.periods.tail.as_seconds(),
-                prompt: course.usage.prompt.0 as f64,
-                cached: course.usage.cached.0 as f64,
-                output: course.usage.output.0 as f64,
-                output_in_tail: course.usage.output.0.saturating_sub(by_then.0) as f64,
+                latency: progress.periods.total().as_seconds(),
+                core: progress.periods.core.as_seconds(),
+                tail: progress.periods.tail.as_seconds(),
+                prompt: progress.usage.prompt.0 as f64,
+                cached: progress.usage.cached.0 as f64,
+                output: progress.usage.output.0 as f64,
+                output_in_tail: progress.usage.output.0.saturating_sub(by_then.0) as f64,
             }
         });
         Self { summary: replay.summary, served: served.collect(), remaining: remaining(case, replay) }
@@ -78,14 +78,14 @@ fn remaining(case: &Setting, replay: &Replay) -> Vec<Remaining> {
     // Eq. 6 as this project reads it: a decode step is shared by 64 rows.
     let output_weight = cost.decode_per_sequence.as_seconds() + cost.decode_base.as_seconds() / 64.0;
     let mut found = Vec::new();
-    for (relquery, course) in replay.courses.iter().enumerate() {
-        let arrivals = replay.courses.iter().map(|other| other.arrival);
-        let while_running = arrivals.filter(|at| course.started() < *at && *at < course.ended());
+    for (relquery, progress) in replay.progress.iter().enumerate() {
+        let arrivals = replay.progress.iter().map(|other| other.arrival);
+        let while_running = arrivals.filter(|at| progress.started() < *at && *at < progress.ended());
         for (nth, at) in while_running.enumerate() {
-            let (prompt, output) = course.done_by(at);
+            let (prompt, output) = progress.done_by(at);
             let left = |prompt_weight: f64, output_weight: f64| {
                 let done = prompt.0 as f64 * prompt_weight + output.0 as f64 * output_weight;
-                let (prompt, output) = (course.usage.prompt.0 as f64, course.usage.output.0 as f64);
+                let (prompt, output) = (progress.usage.prompt.0 as f64, progress.usage.output.0 as f64);
                 1.0 - done / (prompt * prompt_weight + output * output_weight).max(f64::MIN_POSITIVE)
             };
             let (work, tokens) = (left(prompt_weight, output_weight), left(1.0, 1.0));

@@ -124,14 +124,14 @@ impl Bench {
                 Box::new(Buckets::new(data, source, limits, self.buffer, self.fleet.clone())?)
             }
         };
-        let lane = |_| -> Result<Box<dyn Replica>, WorldError> {
+        let replica = |_| -> Result<Box<dyn Replica>, WorldError> {
             Ok(match self.exact {
                 true => Box::new(SchedulerReplica::new(self.machine)?),
                 false => Box::new(CountedReplica::new(self.machine)),
             })
         };
-        let lanes = (0..replicas).map(lane).collect::<Result<_, _>>()?;
-        run(lanes, self.rows as u64, method.as_mut())
+        let replicas = (0..replicas).map(replica).collect::<Result<_, _>>()?;
+        run(replicas, self.rows as u64, method.as_mut())
     }
 
     /// `rows log2(rows)` comparisons on one core: nothing for moving rows between machines, so a kind

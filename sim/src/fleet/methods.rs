@@ -20,15 +20,15 @@ pub struct Naive {
     batch: usize,
     gap: Nanos,
     /// Rows left of each replica's batch, and when it is ready for another.
-    lanes: Vec<(usize, Time)>,
+    replicas: Vec<(usize, Time)>,
     tag: u64,
 }
 
 impl Naive {
     /// Batches of `batch` rows with `gap` between them.
     pub fn new(data: Arc<Data>, source: RowSource, replicas: usize, batch: usize, gap: Nanos) -> Self {
-        let lanes = vec![(0, Time(0)); replicas];
-        Self { data, source, pending: VecDeque::new(), batch, gap, lanes, tag: 0 }
+        let replicas = vec![(0, Time(0)); replicas];
+        Self { data, source, pending: VecDeque::new(), batch, gap, replicas, tag: 0 }
     }
 }
 
@@ -38,7 +38,7 @@ impl Method for Naive {
             self.pending.push_back(row);
         }
         let mut sends = Vec::new();
-        for (replica, (left, ready)) in self.lanes.iter_mut().enumerate() {
+        for (replica, (left, ready)) in self.replicas.iter_mut().enumerate() {
             let enough = self.pending.len() >= self.batch || self.source.is_over();
             if *left > 0 || *ready > now || !enough {
                 continue;
@@ -53,7 +53,7 @@ impl Method for Naive {
     }
 
     fn ended(&mut self, replica: usize, _: EndedRow, now: Time) {
-        let (left, ready) = &mut self.lanes[replica];
+        let (left, ready) = &mut self.replicas[replica];
         *left -= 1;
         if *left == 0 {
             *ready = now + self.gap;
@@ -61,7 +61,7 @@ impl Method for Naive {
     }
 
     fn looks_at(&self, now: Time) -> Option<Time> {
-        let ready = self.lanes.iter().filter(|(left, ready)| *left == 0 && *ready > now);
+        let ready = self.replicas.iter().filter(|(left, ready)| *left == 0 && *ready > now);
         let ready = ready.map(|(_, ready)| *ready).min().filter(|_| !self.pending.is_empty());
         [self.source.next_look(now), ready].into_iter().flatten().min()
     }
@@ -76,14 +76,14 @@ pub struct Continuous {
     data: Arc<Data>,
     source: RowSource,
     in_flight: usize,
-    lanes: Vec<usize>,
+    replicas: Vec<usize>,
     tag: u64,
 }
 
 impl Continuous {
     /// At most `in_flight` rows on a replica.
     pub fn new(data: Arc<Data>, source: RowSource, replicas: usize, in_flight: usize) -> Self {
-        Self { data, source, in_flight, lanes: vec![0; replicas], tag: 0 }
+        Self { data, source, in_flight, replicas: vec![0; replicas], tag: 0 }
     }
 }
 
@@ -91,17 +91,17 @@ impl Method for Continuous {
     fn send(&mut self, now: Time) -> Vec<Dispatch> {
         let mut sends = Vec::new();
         loop {
-            let least = self.lanes.iter().enumerate().min_by_key(|(_, rows)| **rows);
+            let least = self.replicas.iter().enumerate().min_by_key(|(_, rows)| **rows);
             let Some((replica, _)) = least.filter(|(_, rows)| **rows < self.in_flight) else { return sends };
             let Some(row) = self.source.pull(now) else { return sends };
             self.tag += 1;
-            self.lanes[replica] += 1;
+            self.replicas[replica] += 1;
             sends.push(Dispatch { replica, tag: self.tag, item: self.data.item(row) });
         }
     }
 
     fn ended(&mut self, replica: usize, _: EndedRow, _: Time) {
-        self.lanes[replica] -= 1;
+        self.replicas[replica] -= 1;
     }
 
     fn looks_at(&self, now: Time) -> Option<Time> {
@@ -122,7 +122,7 @@ pub struct Sorted {
     sort: Nanos,
     done: Option<Time>,
     /// What is left of each replica's stretch, and its rows in flight.
-    lanes: Vec<(VecDeque<usize>, usize)>,
+    replicas: Vec<(VecDeque<usize>, usize)>,
     tag: u64,
 }
 
@@ -131,9 +131,9 @@ impl Sorted {
     pub fn new(data: Arc<Data>, source: RowSource, replicas: usize, sort: Nanos, in_flight: usize) -> Self {
         let rows = data.sorted();
         let bound = |replica: usize| replica * rows.len() / replicas;
-        let lanes =
-            (0..replicas).map(|lane| (rows[bound(lane)..bound(lane + 1)].to_vec().into(), 0)).collect();
-        Self { data, source, in_flight, sort, done: None, lanes, tag: 0 }
+        let replicas =
+            (0..replicas).map(|place| (rows[bound(place)..bound(place + 1)].to_vec().into(), 0)).collect();
+        Self { data, source, in_flight, sort, done: None, replicas, tag: 0 }
     }
 }
 
@@ -147,7 +147,7 @@ impl Method for Sorted {
             return Vec::new();
         }
         let mut sends = Vec::new();
-        for (replica, (rows, flying)) in self.lanes.iter_mut().enumerate() {
+        for (replica, (rows, flying)) in self.replicas.iter_mut().enumerate() {
             while *flying < self.in_flight
                 && let Some(row) = rows.pop_front()
             {
@@ -160,7 +160,7 @@ impl Method for Sorted {
     }
 
     fn ended(&mut self, replica: usize, _: EndedRow, _: Time) {
-        self.lanes[replica].1 -= 1;
+        self.replicas[replica].1 -= 1;
     }
 
     fn looks_at(&self, now: Time) -> Option<Time> {
@@ -208,8 +208,8 @@ impl Buckets {
     ) -> Result<Self, scheduler::ConfigError> {
         let FleetLimits { replicas, in_flight, queue } = limits;
         let replica = ReplicaConfig { rows_max: in_flight as u32, tokens_max: None };
-        let lanes = (0..replicas).map(|id| (ReplicaId(id as u32), replica));
-        let fleet = Fleet::new(fleet, lanes)?;
+        let each = (0..replicas).map(|id| (ReplicaId(id as u32), replica));
+        let fleet = Fleet::new(fleet, each)?;
         let buffer = Buffer::new(buffer);
         Ok(Self { data, source, buffer, fleet, queue_max: replicas * queue, waiting: 0, next: 0 })
     }

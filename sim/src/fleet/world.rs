@@ -69,7 +69,7 @@ enum FleetEvent {
 
 /// Runs a method on these replicas until all `rows` have ended.
 pub fn run(
-    mut lanes: Vec<Box<dyn Replica>>,
+    mut replicas: Vec<Box<dyn Replica>>,
     rows: u64,
     method: &mut dyn Method,
 ) -> Result<FleetOutcome, WorldError> {
@@ -81,7 +81,7 @@ pub fn run(
         let mut woken = Vec::new();
         match happening {
             FleetEvent::StepEnds(replica) => {
-                for ended in lanes[replica].end(now) {
+                for ended in replicas[replica].end(now) {
                     outcome.count(&ended, now);
                     method.ended(replica, ended, now);
                 }
@@ -90,14 +90,14 @@ pub fn run(
             FleetEvent::Look => next_look = None,
         }
         for send in method.send(now) {
-            lanes[send.replica].send(send.tag, send.item, now)?;
+            replicas[send.replica].send(send.tag, send.item, now)?;
             woken.push(send.replica);
         }
         if outcome.read == Nanos(0) && method.has_read_all() {
             outcome.read = Nanos(now.0);
         }
         for replica in woken {
-            if let Some(end) = lanes[replica].begin(now) {
+            if let Some(end) = replicas[replica].begin(now) {
                 agenda.push(Reverse((end, FleetEvent::StepEnds(replica))));
             }
         }
@@ -108,7 +108,7 @@ pub fn run(
             agenda.push(Reverse((at, FleetEvent::Look)));
         }
     }
-    for tally in lanes.iter().map(|lane| lane.tally()) {
+    for tally in replicas.iter().map(|replica| replica.tally()) {
         outcome.busy += tally.busy;
         outcome.steps += tally.steps;
         outcome.preemptions += tally.preemptions;
