@@ -7,7 +7,7 @@ use super::replica::EndedRow;
 
 /// A row on its way to a replica.
 #[derive(Clone, Debug)]
-pub struct Dispatch {
+pub struct RowDispatch {
     /// Place of the replica it goes to.
     pub replica: usize,
     /// What its end is called.
@@ -19,7 +19,7 @@ pub struct Dispatch {
 /// A way to bring rows to replicas.
 pub trait Method {
     /// Rows to send now.
-    fn send(&mut self, now: Time) -> Vec<Dispatch>;
+    fn send(&mut self, now: Time) -> Vec<RowDispatch>;
     /// A row has ended.
     fn ended(&mut self, replica: usize, ended: EndedRow, now: Time);
     /// When to ask again although nothing has happened.

@@ -8,7 +8,7 @@ use ir::bucket::{BucketSettings, Buffer};
 use scheduler::fleet::{Finish, Fleet, FleetConfig, ReplicaConfig, ReplicaId};
 
 use super::data::{Data, RowSource};
-use super::method::{Dispatch, Method};
+use super::method::{Method, RowDispatch};
 use super::replica::{EndedRow, bulk};
 
 /// Batches of so many rows, one at a time on a replica; the next one when all of it has ended and a gap is
@@ -33,7 +33,7 @@ impl Naive {
 }
 
 impl Method for Naive {
-    fn send(&mut self, now: Time) -> Vec<Dispatch> {
+    fn send(&mut self, now: Time) -> Vec<RowDispatch> {
         while let Some(row) = self.source.pull(now) {
             self.pending.push_back(row);
         }
@@ -46,7 +46,7 @@ impl Method for Naive {
             for row in self.pending.drain(..self.batch.min(self.pending.len())) {
                 self.tag += 1;
                 *left += 1;
-                sends.push(Dispatch { replica, tag: self.tag, item: self.data.item(row) });
+                sends.push(RowDispatch { replica, tag: self.tag, item: self.data.item(row) });
             }
         }
         sends
@@ -88,7 +88,7 @@ impl Continuous {
 }
 
 impl Method for Continuous {
-    fn send(&mut self, now: Time) -> Vec<Dispatch> {
+    fn send(&mut self, now: Time) -> Vec<RowDispatch> {
         let mut sends = Vec::new();
         loop {
             let least = self.replicas.iter().enumerate().min_by_key(|(_, rows)| **rows);
@@ -96,7 +96,7 @@ impl Method for Continuous {
             let Some(row) = self.source.pull(now) else { return sends };
             self.tag += 1;
             self.replicas[replica] += 1;
-            sends.push(Dispatch { replica, tag: self.tag, item: self.data.item(row) });
+            sends.push(RowDispatch { replica, tag: self.tag, item: self.data.item(row) });
         }
     }
 
@@ -138,7 +138,7 @@ impl Sorted {
 }
 
 impl Method for Sorted {
-    fn send(&mut self, now: Time) -> Vec<Dispatch> {
+    fn send(&mut self, now: Time) -> Vec<RowDispatch> {
         while self.source.pull(now).is_some() {}
         if self.source.is_over() && self.done.is_none() {
             self.done = Some(now + self.sort);
@@ -153,7 +153,7 @@ impl Method for Sorted {
             {
                 self.tag += 1;
                 *flying += 1;
-                sends.push(Dispatch { replica, tag: self.tag, item: self.data.item(row) });
+                sends.push(RowDispatch { replica, tag: self.tag, item: self.data.item(row) });
             }
         }
         sends
@@ -239,7 +239,7 @@ impl Buckets {
 }
 
 impl Method for Buckets {
-    fn send(&mut self, now: Time) -> Vec<Dispatch> {
+    fn send(&mut self, now: Time) -> Vec<RowDispatch> {
         let mut sends = Vec::new();
         loop {
             self.fill(now);
@@ -249,7 +249,7 @@ impl Method for Buckets {
             }
             self.waiting -= sent.len();
             let sent = sent.into_iter();
-            sends.extend(sent.map(|sent| Dispatch {
+            sends.extend(sent.map(|sent| RowDispatch {
                 replica: sent.replica.0 as usize,
                 tag: sent.request.0,
                 item: sent.item,
