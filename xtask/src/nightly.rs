@@ -10,7 +10,7 @@ use crate::sanitized::{fuzz, soak};
 #[derive(Args)]
 pub(crate) struct Nightly {
     /// Which parts; all of them where none is named.
-    parts: Vec<Part>,
+    parts: Vec<NightlyPart>,
     /// Prints the parts with their commands and runs nothing.
     #[arg(long)]
     list: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Nightly {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum NightlyPart {
     /// Damaged files against their readers, under AddressSanitizer.
     Fuzz,
     /// Random worlds against the scheduler's promises.
@@ -43,7 +43,7 @@ enum Part {
 
 /// Runs the parts that were asked for, and names all that failed.
 pub(crate) fn nightly(with: &Nightly) -> Result<(), Failed> {
-    let parts = if with.parts.is_empty() { Part::value_variants() } else { &with.parts };
+    let parts = if with.parts.is_empty() { NightlyPart::value_variants() } else { &with.parts };
     let mut failed = Vec::new();
     for part in parts {
         eprintln!("== {}", part.command(with));
@@ -57,7 +57,7 @@ pub(crate) fn nightly(with: &Nightly) -> Result<(), Failed> {
     if failed.is_empty() { Ok(()) } else { Err(Failed(failed.join("; "))) }
 }
 
-impl Part {
+impl NightlyPart {
     /// The command that does the same by hand.
     fn command(self, with: &Nightly) -> String {
         match self {
