@@ -1,6 +1,6 @@
 //! Whether measured and simulated latencies put policies in the same order. Pure.
 
-use crate::report::Summary;
+use crate::summary::RunSummary;
 
 /// Two policies whose order differs, and by how much each way.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +16,8 @@ pub struct Swapped<'a> {
 }
 
 /// All pairs of runs that have both means: how many there are, and those in different order.
-pub fn compare(runs: &[Summary]) -> (usize, Vec<Swapped<'_>>) {
-    let means = |run: &Summary| Some((run.mean_ms()?, run.simulated?.mean_ms));
+pub fn compare(runs: &[RunSummary]) -> (usize, Vec<Swapped<'_>>) {
+    let means = |run: &RunSummary| Some((run.mean_ms()?, run.simulated?.mean_ms));
     let both: Vec<_> = runs.iter().filter_map(|run| Some((run.name.as_str(), means(run)?))).collect();
     let (mut pairs, mut swapped) = (0, Vec::new());
     for (i, a) in both.iter().enumerate() {
@@ -38,7 +38,7 @@ pub fn compare(runs: &[Summary]) -> (usize, Vec<Swapped<'_>>) {
 }
 
 /// The same in words.
-pub fn ranking(runs: &[Summary]) -> String {
+pub fn ranking(runs: &[RunSummary]) -> String {
     let (pairs, swapped) = compare(runs);
     if pairs == 0 {
         return String::new();
@@ -60,18 +60,18 @@ pub fn ranking(runs: &[Summary]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Outcome, Record};
+    use crate::record::{Record, RelQueryOutcome};
     use crate::replay::Simulated;
     use crate::scenario::{Scenario, TableSpec};
-    use crate::table::Table;
+    use crate::table::SourceTable;
     use crate::workload::trace;
 
-    fn run(name: &str, measured: f64, simulated: Option<f64>) -> Summary {
+    fn run(name: &str, measured: f64, simulated: Option<f64>) -> RunSummary {
         let scenario = Scenario { relqueries: 1, ..Scenario::default() };
-        let trace = trace(&scenario, &[Table::load(&TableSpec::default(), 1).expect("generated")]);
-        let record = Record::new(&trace[0], Outcome::default(), None, measured);
+        let trace = trace(&scenario, &[SourceTable::load(&TableSpec::default(), 1).expect("generated")]);
+        let record = Record::new(&trace[0], RelQueryOutcome::default(), None, measured);
         let simulated = simulated.map(|mean_ms| Simulated { mean_ms, hit: 0.0 });
-        Summary { simulated, ..Summary::of(name, &[record]) }
+        RunSummary { simulated, ..RunSummary::of(name, &[record]) }
     }
 
     #[test]

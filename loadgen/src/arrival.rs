@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::random::Random;
+use crate::random::SplitMix64;
 
 /// Arrival times of a Poisson process with `rate_per_s`, counted from the start; the first is at its own gap.
 pub fn poisson(seed: u64, rate_per_s: f64, count: u32) -> Vec<Duration> {
-    let mut random = Random::new(seed, "arrivals");
+    let mut random = SplitMix64::new(seed, "arrivals");
     let mut at = 0.0;
     (0..count)
         .map(|_| {

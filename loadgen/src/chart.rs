@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::plot::{Across, Area, Plot, STYLE, WIDTH, escape, picture};
+use crate::plot::{Across, Area, AxisLabels, Plot, Rectangle, STYLE, WIDTH, escape, picture};
 
 /// Space of a panel in SVG units: around its axes, and its height.
 const PANEL_LEFT: f64 = 62.0;
@@ -21,14 +21,14 @@ const LETTER: f64 = 7.0;
 
 /// A name and the colour that stands for it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Key {
+pub struct LegendEntry {
     /// The name.
     pub name: String,
     /// Its colour.
     pub colour: &'static str,
 }
 
-impl Key {
+impl LegendEntry {
     /// A name and its colour.
     pub fn new(name: impl Into<String>, colour: &'static str) -> Self {
         Self { name: name.into(), colour }
@@ -48,11 +48,11 @@ pub struct Bar {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Marks {
     /// Lines through points.
-    Lines(Vec<(Key, Vec<(f64, f64)>)>),
+    Lines(Vec<(LegendEntry, Vec<(f64, f64)>)>),
     /// Bars made of parts, in groups; each group stands at its place on an axis of names.
     Stacks {
         /// The parts.
-        parts: Vec<Key>,
+        parts: Vec<LegendEntry>,
         /// The bars of each group.
         groups: Vec<Vec<Bar>>,
     },
@@ -124,7 +124,7 @@ impl Chart {
 
     /// The legend of all panels, and its height.
     fn legend(&self, width: f64) -> (String, f64) {
-        let mut keys: Vec<&Key> = Vec::new();
+        let mut keys: Vec<&LegendEntry> = Vec::new();
         for key in self.panels.iter().flat_map(Panel::keys) {
             if !keys.contains(&key) {
                 keys.push(key);
@@ -152,7 +152,7 @@ impl Chart {
 }
 
 impl Panel {
-    fn keys(&self) -> Vec<&Key> {
+    fn keys(&self) -> Vec<&LegendEntry> {
         match &self.marks {
             Marks::Lines(lines) => lines.iter().map(|(key, _)| key).collect(),
             Marks::Stacks { parts, .. } => parts.iter().collect(),
@@ -177,7 +177,7 @@ impl Panel {
 
     fn draw(&self, area: Area) -> String {
         let y = (self.y_from, self.y_max(area.bottom - area.top));
-        let mut plot = Plot::within(area, &self.across, y, &self.x_label, &self.y_label);
+        let mut plot = Plot::within(area, &self.across, y, AxisLabels { x: &self.x_label, y: &self.y_label });
         plot.text(
             (area.left + (area.right - area.left) / 2.0, area.top - 9.0),
             "middle",
@@ -188,7 +188,8 @@ impl Panel {
             Marks::Lines(lines) => self.draw_lines(&mut plot, lines),
             Marks::Stacks { parts, groups } => draw_stacks(&mut plot, area, parts, groups),
         }
-        // The highest says its name above itself and the others below, so that two that are close stay legible.
+        // The highest says its name above itself and the others below, so that two that are close stay
+        // legible.
         let highest = self.rules.iter().map(|(y, _)| *y).fold(f64::MIN, f64::max);
         for (y, text) in &self.rules {
             plot.rule(*y, text, *y == highest);
@@ -199,7 +200,7 @@ impl Panel {
         plot.into_body()
     }
 
-    fn draw_lines(&self, plot: &mut Plot, lines: &[(Key, Vec<(f64, f64)>)]) {
+    fn draw_lines(&self, plot: &mut Plot, lines: &[(LegendEntry, Vec<(f64, f64)>)]) {
         for (key, points) in lines {
             plot.line(points, key.colour);
             for (x, y) in points {
@@ -213,7 +214,7 @@ impl Panel {
     }
 }
 
-fn draw_stacks(plot: &mut Plot, area: Area, parts: &[Key], groups: &[Vec<Bar>]) {
+fn draw_stacks(plot: &mut Plot, area: Area, parts: &[LegendEntry], groups: &[Vec<Bar>]) {
     let group_width = (area.right - area.left) / groups.len().max(1) as f64;
     for (place, bars) in groups.iter().enumerate() {
         // A tenth of the place stays free on either side of its bars.
@@ -223,7 +224,7 @@ fn draw_stacks(plot: &mut Plot, area: Area, parts: &[Key], groups: &[Vec<Bar>]) 
             let mut from = 0.0;
             for (key, part) in parts.iter().zip(&bar.parts) {
                 let tip = format!("{}: {} {part:.3}", bar.name, key.name);
-                plot.column((x, width * 0.92), (from, *part), key.colour, &tip);
+                plot.column(Rectangle { x, y: from, width: width * 0.92, height: *part }, key.colour, &tip);
                 from += part;
             }
             let fits = LETTER * bar.name.chars().count() as f64 <= width * group_width + LETTER;
@@ -255,11 +256,11 @@ mod tests {
 
     #[test]
     fn a_chart_has_one_legend_a_tooltip_per_mark_and_stands_alone_as_a_file() {
-        let line = |name: &str, i| (Key::new(name, colour(i)), vec![(0.5, 1.0), (1.0, 3.0)]);
+        let line = |name: &str, i| (LegendEntry::new(name, colour(i)), vec![(0.5, 1.0), (1.0, 3.0)]);
         let lines = Marks::Lines(vec![line("vLLM", 0), line("RelServe", 1)]);
         let bar = |name: &str| Bar { name: name.into(), parts: vec![1.0, 2.0] };
         let stacks = Marks::Stacks {
-            parts: vec![Key::new("core", colour(0)), Key::new("tail", colour(1))],
+            parts: vec![LegendEntry::new("core", colour(0)), LegendEntry::new("tail", colour(1))],
             groups: vec![vec![bar("SP"), bar("RS")]; 3],
         };
         let names = Across::Names(vec!["a".into(), String::new(), "c".into()]);

@@ -2,18 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt as _;
+use eventsource_stream::Event;
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::record::{Outcome, Periods, Tokens};
+use crate::record::{Periods, RelQueryOutcome, TokenUsage};
 use crate::scenario::Scenario;
-use crate::sse::{Event, Parser};
+use crate::sse;
 use crate::workload::RelQuery;
 
 /// Where to send, and as whom.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct ApiTarget {
     /// The client, with its connections.
     pub http: reqwest::Client,
     /// The server, `http://HOST:PORT`.
@@ -25,7 +26,7 @@ pub struct Target {
 /// Longest error text that a record keeps, in characters.
 const ERROR_CHARS_MAX: usize = 300;
 
-impl Target {
+impl ApiTarget {
     /// A target whose requests are given up after `timeout`.
     pub fn new(url: &str, key: Option<String>, timeout: Duration) -> Result<Self, Error> {
         // The second call of a process finds it installed, which is as good.
@@ -89,14 +90,23 @@ pub fn body(scenario: &Scenario, relquery: &RelQuery) -> Value {
 
 /// Sends a relQuery and follows its rows; also says when the first row came. Never fails: what goes wrong is
 /// the outcome.
-pub async fn send(target: &Target, scenario: &Scenario, relquery: &RelQuery) -> (Outcome, Option<Instant>) {
+pub async fn send(
+    target: &ApiTarget,
+    scenario: &Scenario,
+    relquery: &RelQuery,
+) -> (RelQueryOutcome, Option<Instant>) {
     let mut first_row = None;
     let outcome = match target.post("/v1/relqueries", &body(scenario, relquery)).send().await {
         Ok(response) if response.status().is_success() => follow(response, relquery, &mut first_row).await,
         Ok(response) => refused(response).await,
-        Err(error) => Outcome::failed(chain(&error)),
+        Err(error) => RelQueryOutcome::failed(chain(&error)),
     };
     (outcome, first_row)
+}
+
+/// The events of a response.
+pub fn events(response: reqwest::Response) -> impl Stream<Item = Result<Event, String>> {
+    sse::events(response.bytes_stream().map_err(|error| chain(&error)))
 }
 
 /// Reads the event stream to its end.
@@ -104,29 +114,24 @@ async fn follow(
     response: reqwest::Response,
     relquery: &RelQuery,
     first_row: &mut Option<Instant>,
-) -> Outcome {
-    let mut parser = Parser::default();
+) -> RelQueryOutcome {
     let rows = relquery.rows.len();
-    let outcome = Outcome { row_tokens: vec![Tokens::default(); rows], ..Outcome::default() };
+    let outcome =
+        RelQueryOutcome { row_tokens: vec![TokenUsage::default(); rows], ..RelQueryOutcome::default() };
     let mut answered = Answered { relquery, seen: vec![false; rows], outcome };
-    let mut bytes = response.bytes_stream();
-    while let Some(piece) = bytes.next().await {
-        let events = match piece
-            .map_err(|error| chain(&error))
-            .and_then(|piece| parser.push(&piece).map_err(|error| error.to_string()))
-        {
-            Ok(events) => events,
+    let mut events = events(response);
+    while let Some(event) = events.next().await {
+        let event = match event {
+            Ok(event) => event,
             Err(reason) => return answered.fail(reason),
         };
-        for event in events {
-            if event.name == "row" && first_row.is_none() {
-                *first_row = Some(Instant::now());
-            }
-            match answered.take(&event) {
-                Ok(false) => {}
-                Ok(true) => return answered.outcome,
-                Err(reason) => return answered.fail(reason),
-            }
+        if event.event == "row" && first_row.is_none() {
+            *first_row = Some(Instant::now());
+        }
+        match answered.take(&event) {
+            Ok(false) => {}
+            Ok(true) => return answered.outcome,
+            Err(reason) => return answered.fail(reason),
         }
     }
     answered.fail("the stream ended without a `done` event".into())
@@ -136,11 +141,11 @@ async fn follow(
 struct Answered<'a> {
     relquery: &'a RelQuery,
     seen: Vec<bool>,
-    outcome: Outcome,
+    outcome: RelQueryOutcome,
 }
 
 impl Answered<'_> {
-    fn fail(mut self, reason: String) -> Outcome {
+    fn fail(mut self, reason: String) -> RelQueryOutcome {
         self.outcome.error = Some(cut(&reason));
         self.outcome
     }
@@ -148,8 +153,8 @@ impl Answered<'_> {
     /// Takes an event in; `true` when it was the last, an error where it breaks what was promised.
     fn take(&mut self, event: &Event) -> Result<bool, String> {
         let data: Value = serde_json::from_str(&event.data)
-            .map_err(|error| format!("a `{}` event is not JSON: {error}", event.name))?;
-        match event.name.as_str() {
+            .map_err(|error| format!("a `{}` event is not JSON: {error}", event.event))?;
+        match event.event.as_str() {
             "row" => self.row(&data).map(|()| false),
             "done" => self.done(&data).map(|()| true),
             "error" => Err(error_message(&data)),
@@ -199,8 +204,8 @@ impl Answered<'_> {
 }
 
 /// The `usage` object of OpenAI's API and of relQueries.
-pub fn tokens(usage: &Value) -> Tokens {
-    Tokens {
+pub fn tokens(usage: &Value) -> TokenUsage {
+    TokenUsage {
         prompt: usage["prompt_tokens"].as_u64(),
         cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64(),
         computed: usage["computed_tokens"].as_u64(),
@@ -209,11 +214,11 @@ pub fn tokens(usage: &Value) -> Tokens {
 }
 
 /// The outcome of a response that is not a success.
-pub async fn refused(response: reqwest::Response) -> Outcome {
+pub async fn refused(response: reqwest::Response) -> RelQueryOutcome {
     let status = response.status();
     let text = response.text().await.unwrap_or_default();
     let said = serde_json::from_str(&text).map(|data| error_message(&data)).unwrap_or(text);
-    Outcome::failed(cut(&format!("HTTP {}: {said}", status.as_u16())))
+    RelQueryOutcome::failed(cut(&format!("HTTP {}: {said}", status.as_u16())))
 }
 
 /// The message of an OpenAI error object.

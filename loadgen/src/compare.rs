@@ -6,16 +6,16 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::Error;
-use crate::html::Run;
+use crate::html::RecordedRun;
 use crate::replay::predict;
-use crate::report::Summary;
 use crate::run::{Mode, run};
 use crate::scenario::Scenario;
-use crate::server::Server;
+use crate::server::ServerProcess;
+use crate::summary::RunSummary;
 use crate::workload::RelQuery;
 
 /// What is compared.
-pub struct Plan<'a> {
+pub struct ComparePlan<'a> {
     /// The server's program.
     pub program: &'a Path,
     /// Arguments beyond those that every start needs.
@@ -31,18 +31,19 @@ pub struct Plan<'a> {
 /// Each policy's run (of several, the one with the median mean), and what its server told of its scheduler
 /// (JSON as it came).
 pub async fn compare(
-    plan: &Plan<'_>,
+    plan: &ComparePlan<'_>,
     scenario: &Scenario,
     trace: &[RelQuery],
-) -> Result<Vec<(Run, Option<Value>)>, Error> {
-    let mut rounds: Vec<Vec<(Run, Option<Value>)>> = plan.policies.iter().map(|_| Vec::new()).collect();
+) -> Result<Vec<(RecordedRun, Option<Value>)>, Error> {
+    let mut rounds: Vec<Vec<(RecordedRun, Option<Value>)>> =
+        plan.policies.iter().map(|_| Vec::new()).collect();
     for round in 1..=plan.repeat.max(1) {
         for (policy, runs) in plan.policies.iter().zip(&mut rounds) {
             let mut dir = plan.out.join(policy);
             if plan.repeat > 1 {
                 dir = dir.join(round.to_string());
             }
-            runs.push(one(plan, scenario, trace, (policy, &dir)).await?);
+            runs.push(one(plan, scenario, trace, policy, &dir).await?);
         }
     }
     Ok(rounds.into_iter().filter_map(median).collect())
@@ -50,28 +51,29 @@ pub async fn compare(
 
 /// One policy's run on a server of its own.
 async fn one(
-    plan: &Plan<'_>,
+    plan: &ComparePlan<'_>,
     scenario: &Scenario,
     trace: &[RelQuery],
-    (policy, dir): (&str, &Path),
-) -> Result<(Run, Option<Value>), Error> {
+    policy: &str,
+    dir: &Path,
+) -> Result<(RecordedRun, Option<Value>), Error> {
     std::fs::create_dir_all(dir).map_err(|error| Error::file(dir, error))?;
     let timeout = Duration::from_millis(scenario.timeout_ms);
-    let server = Server::start(plan.program, plan.arguments, policy, timeout).await?;
+    let server = ServerProcess::start(plan.program, plan.arguments, policy, timeout).await?;
     let lines = dir.join("requests.jsonl");
     let records = run(server.target.clone(), scenario, Mode::RelQuery, trace, &lines).await?;
     let state = server.scheduler().await;
     let scheduler_share = server.scheduler_share().await;
     server.stop().await?;
     let simulated = state.as_ref().and_then(|state| predict(trace, &records, state, policy));
-    let summary = Summary { scheduler_share, simulated, ..Summary::of(policy, &records) };
-    Ok((Run { summary, records }, state))
+    let summary = RunSummary { scheduler_share, simulated, ..RunSummary::of(policy, &records) };
+    Ok((RecordedRun { summary, records }, state))
 }
 
 /// The run whose mean latency is the median, knowing of the others.
-fn median(mut runs: Vec<(Run, Option<Value>)>) -> Option<(Run, Option<Value>)> {
+fn median(mut runs: Vec<(RecordedRun, Option<Value>)>) -> Option<(RecordedRun, Option<Value>)> {
     let means: Vec<f64> = runs.iter().filter_map(|(run, _)| run.summary.mean_ms()).collect();
-    let rank = |run: &Run| run.summary.mean_ms().unwrap_or(f64::INFINITY);
+    let rank = |run: &RecordedRun| run.summary.mean_ms().unwrap_or(f64::INFINITY);
     runs.sort_by(|(a, _), (b, _)| rank(a).total_cmp(&rank(b)));
     let middle = runs.len().saturating_sub(1) / 2;
     let (mut run, state) = runs.into_iter().nth(middle)?;
@@ -84,18 +86,18 @@ fn median(mut runs: Vec<(Run, Option<Value>)>) -> Option<(Run, Option<Value>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Outcome, Record};
+    use crate::record::{Record, RelQueryOutcome};
     use crate::scenario::TableSpec;
-    use crate::table::Table;
+    use crate::table::SourceTable;
 
     #[test]
     fn the_median_of_three_rounds_is_shown_and_the_others_are_told() {
         let scenario = Scenario { relqueries: 1, ..Scenario::default() };
-        let table = Table::load(&TableSpec::default(), 1).expect("generated");
+        let table = SourceTable::load(&TableSpec::default(), 1).expect("generated");
         let trace = crate::workload::trace(&scenario, &[table]);
         let round = |ms: f64| {
-            let records = vec![Record::new(&trace[0], Outcome::default(), None, ms)];
-            (Run { summary: Summary::of("fcfs", &records), records }, Some(Value::from(ms)))
+            let records = vec![Record::new(&trace[0], RelQueryOutcome::default(), None, ms)];
+            (RecordedRun { summary: RunSummary::of("fcfs", &records), records }, Some(Value::from(ms)))
         };
         let (run, state) = median(vec![round(30.0), round(10.0), round(20.0)]).expect("three");
         assert_eq!((run.summary.mean_ms(), state), (Some(20.0), Some(Value::from(20.0))));

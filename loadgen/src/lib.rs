@@ -2,17 +2,18 @@
 //!
 //! It sends what a client would send and believes what a client would see; it shares no wire types with the
 //! server, so a broken wire fails a run. What is sent when is decided purely by a seed ([`arrival`],
-//! [`workload`]); [`client`], [`run`], [`beside`] and [`soak`] are the only modules that touch a network or a clock.
+//! [`workload`]); [`client`], [`run`], [`interference`] and [`soak`] are the only modules that touch a
+//! network or a clock.
 
 pub mod agreement;
 pub mod arrival;
-pub mod beside;
 pub mod chart;
 pub mod client;
 pub mod compare;
+pub mod dry_run;
 pub mod html;
+pub mod interference;
 pub mod plot;
-pub mod pretend;
 pub mod race;
 pub mod random;
 pub mod record;
@@ -25,6 +26,7 @@ pub mod server;
 pub mod single;
 pub mod soak;
 pub mod sse;
+pub mod summary;
 pub mod table;
 pub mod workload;
 

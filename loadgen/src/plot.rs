@@ -76,6 +76,29 @@ pub struct Area {
     pub bottom: f64,
 }
 
+/// What the axes of a plot are called.
+#[derive(Clone, Copy, Debug)]
+pub struct AxisLabels<'a> {
+    /// Below the x axis.
+    pub x: &'a str,
+    /// Beside the y axis.
+    pub y: &'a str,
+}
+
+/// A filled rectangle: from a corner, this wide and this high. In which units, the function that takes it
+/// says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rectangle {
+    /// Where it begins, across.
+    pub x: f64,
+    /// Where it begins, from above or from below.
+    pub y: f64,
+    /// Its extent across.
+    pub width: f64,
+    /// Its extent upwards or downwards.
+    pub height: f64,
+}
+
 /// A plot under construction, with linear axes.
 pub struct Plot {
     body: String,
@@ -103,10 +126,10 @@ impl Plot {
     }
 
     /// Axes around an area of a larger picture.
-    pub fn within(area: Area, across: &Across, y: (f64, f64), x_label: &str, y_label: &str) -> Self {
+    pub fn within(area: Area, across: &Across, y: (f64, f64), labels: AxisLabels<'_>) -> Self {
         let mut plot = Self::empty(area, across, y, area.bottom + BOTTOM);
-        plot.x_axis(across, x_label);
-        plot.y_axis(y_label, area.left - 40.0);
+        plot.x_axis(across, labels.x);
+        plot.y_axis(labels.y, area.left - 40.0);
         plot
     }
 
@@ -194,20 +217,23 @@ impl Plot {
         ));
     }
 
-    /// A horizontal bar from `x` to `x + length` (data units) at `top` (SVG units below the upper edge).
-    pub fn bar(&mut self, (x, length): (f64, f64), (top, thickness): (f64, f64), colour: &str, tip: &str) {
-        let (from, to) = (self.x(x), self.x(x + length));
-        self.rectangle((from, self.area.top + top), ((to - from).max(0.3), thickness), colour, tip);
+    /// A horizontal bar: `x` and `width` in data units, `y` and `height` in SVG units below the upper edge.
+    pub fn bar(&mut self, bar: Rectangle, colour: &str, tip: &str) {
+        let (from, to) = (self.x(bar.x), self.x(bar.x + bar.width));
+        let (y, width) = (self.area.top + bar.y, (to - from).max(0.3));
+        self.rectangle(Rectangle { x: from, y, width, height: bar.height }, colour, tip);
     }
 
-    /// An upright bar over `x..x + width` from `y` to `y + height`, in data units.
-    pub fn column(&mut self, (x, width): (f64, f64), (y, height): (f64, f64), colour: &str, tip: &str) {
-        let (left, right) = (self.x(x), self.x(x + width));
-        let (low, high) = (self.y(y), self.y(y + height));
-        self.rectangle((left, high), (right - left, low - high), colour, tip);
+    /// An upright bar, in data units: `y` is its foot.
+    pub fn column(&mut self, column: Rectangle, colour: &str, tip: &str) {
+        let (left, right) = (self.x(column.x), self.x(column.x + column.width));
+        let (low, high) = (self.y(column.y), self.y(column.y + column.height));
+        self.rectangle(Rectangle { x: left, y: high, width: right - left, height: low - high }, colour, tip);
     }
 
-    fn rectangle(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str, tip: &str) {
+    /// A rectangle in SVG units, from its upper left corner.
+    fn rectangle(&mut self, rectangle: Rectangle, colour: &str, tip: &str) {
+        let Rectangle { x, y, width, height } = rectangle;
         self.put(format_args!(
             r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.2}" height="{height:.1}" fill="{colour}"><title>{}</title></rect>"#,
             escape(tip)
@@ -298,7 +324,7 @@ mod tests {
         let mut plot = Plot::new(f64::NAN, 0.0, "<x>", "y");
         plot.point(f64::INFINITY, -3.0, colour(9), "\"<script>\"");
         plot.line(&[(0.0, 0.0), (1.0, 1.0)], colour(0));
-        plot.column((0.2, 0.1), (0.0, f64::INFINITY), colour(1), "&");
+        plot.column(Rectangle { x: 0.2, y: 0.0, width: 0.1, height: f64::INFINITY }, colour(1), "&");
         plot.rule(7.0, "<r>", true);
         let svg = plot.finish("a & b");
         assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("<script>"), "{svg}");

@@ -1,5 +1,6 @@
-//! A race: servers, each started as its users would start it, one after another on the same machine, answer the same
-//! relQueries one at a time. Rounds of all servers follow one another, so that what disturbs the machine disturbs all.
+//! A race: servers, each started as its users would start it, one after another on the same machine, answer
+//! the same relQueries one at a time. Rounds of all servers follow one another, so that what disturbs the
+//! machine disturbs all.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::client;
-use crate::record::Outcome;
+use crate::record::RelQueryOutcome;
 use crate::scenario::Scenario;
-use crate::server::{Launch, Server};
-use crate::single::{self, ChoiceField, Endpoint, first_model};
+use crate::server::{Launch, ServerProcess};
+use crate::single::{self, ChoiceField, Endpoint, Route, first_model};
 use crate::workload::RelQuery;
 
 /// The servers of a race, as TOML.
@@ -85,7 +86,8 @@ pub struct Lap {
     pub first_ms: Option<f64>,
     /// To its last answered row, ms.
     pub total_ms: f64,
-    /// A single row of one output token on a template of its own before it, ms: the first token of a small relQuery.
+    /// A single row of one output token on a template of its own before it, ms: the first token of a small
+    /// relQuery.
     pub one_ms: f64,
     /// Prompt tokens, as the server counts.
     pub prompt: Option<u64>,
@@ -95,8 +97,8 @@ pub struct Lap {
     pub failed: Option<String>,
 }
 
-/// Runs `rounds` of all servers: in each, a server starts, warms up on the trace's first relQuery and answers the rest.
-/// `tell` gets every lap as it ends.
+/// Runs `rounds` of all servers: in each, a server starts, warms up on the trace's first relQuery and answers
+/// the rest. `tell` gets every lap as it ends.
 pub async fn race(
     contest: &Contest,
     scenario: &Scenario,
@@ -113,7 +115,7 @@ pub async fn race(
                 ready: &contestant.ready,
                 prints_key: contestant.prints_key,
             };
-            let server = Server::launch(&launch, Duration::from_millis(scenario.timeout_ms)).await?;
+            let server = ServerProcess::launch(&launch, Duration::from_millis(scenario.timeout_ms)).await?;
             let runner = Runner::new(&server, contestant, scenario).await?;
             for relquery in trace {
                 let lap = runner.lap(round, relquery).await;
@@ -130,7 +132,7 @@ pub async fn race(
 
 /// A server that is asked.
 struct Runner<'a> {
-    server: &'a Server,
+    server: &'a ServerProcess,
     contestant: &'a Contestant,
     scenario: &'a Scenario,
     /// Named in requests of single rows.
@@ -139,7 +141,7 @@ struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     async fn new(
-        server: &'a Server,
+        server: &'a ServerProcess,
         contestant: &'a Contestant,
         scenario: &'a Scenario,
     ) -> Result<Self, Error> {
@@ -151,7 +153,8 @@ impl<'a> Runner<'a> {
         Ok(Self { server, contestant, scenario, model })
     }
 
-    /// A relQuery on a template that the server has not seen, and before it a row of one token on another such.
+    /// A relQuery on a template that the server has not seen, and before it a row of one token on another
+    /// such.
     async fn lap(&self, round: u32, relquery: &RelQuery) -> Lap {
         let marked = |kind: &str| {
             let mark = format!("Question {kind}{} of round {round}.", relquery.index);
@@ -177,7 +180,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    async fn send(&self, relquery: &RelQuery) -> (Outcome, Option<f64>, f64) {
+    async fn send(&self, relquery: &RelQuery) -> (RelQueryOutcome, Option<f64>, f64) {
         let (target, scenario) = (&self.server.target, self.scenario);
         let start = Instant::now();
         let endpoint = match self.contestant.sent {
@@ -188,8 +191,8 @@ impl<'a> Runner<'a> {
         let (outcome, first) = match endpoint {
             None => client::send(target, scenario, relquery).await,
             Some(endpoint) => {
-                let route = (endpoint, self.contestant.choice);
-                single::send(target, route, &self.model, scenario, relquery).await
+                let route = Route { endpoint, choice: self.contestant.choice, model: &self.model };
+                single::send(target, route, scenario, relquery).await
             }
         };
         let ms = |instant: Instant| instant.duration_since(start).as_secs_f64() * 1e3;
@@ -197,7 +200,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// A line per server: medians over its laps, their extremes, and how many times the first server's median they are.
+/// A line per server: medians over its laps, their extremes, and how many times the first server's median
+/// they are.
 pub fn table(contest: &Contest, laps: &[Lap]) -> String {
     let mut text = format!(
         "{:<24}{:>10}{:>22}{:>9}{:>12}{:>11}{:>9}{:>9}\n",

@@ -1,10 +1,11 @@
-//! Seeded random numbers that never change with a library's version: the same seed is the same trace for ever.
+//! Seeded random numbers that never change with a library's version: the same seed is the same trace for
+//! ever.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, equidistributed, good enough for workloads.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     /// The stream of a seed and a purpose. Purposes have streams of their own, so that drawing more of one
     /// thing does not change another.
     pub fn new(seed: u64, purpose: &str) -> Self {
@@ -54,19 +55,19 @@ mod tests {
     #[test]
     fn a_seed_and_a_purpose_always_give_the_same_numbers() {
         let draw = |seed, purpose| {
-            let mut random = Random::new(seed, purpose);
+            let mut random = SplitMix64::new(seed, purpose);
             [random.next(), random.next()]
         };
         assert_eq!(draw(1, "a"), draw(1, "a"));
         assert_ne!(draw(1, "a"), draw(1, "b"));
         assert_ne!(draw(1, "a"), draw(2, "a"));
         // The published first output of SplitMix64 from state 0.
-        assert_eq!(Random(0).next(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(SplitMix64(0).next(), 0xe220_a839_7b1d_cdaf);
     }
 
     #[test]
     fn ranges_are_covered_and_kept() {
-        let mut random = Random::new(3, "range");
+        let mut random = SplitMix64::new(3, "range");
         let mut seen = [0u32; 5];
         for _ in 0..5_000 {
             seen[usize::try_from(random.between(2, 6) - 2).expect("small")] += 1;

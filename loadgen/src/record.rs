@@ -21,7 +21,7 @@ pub struct Periods {
 
 /// The server's own account of a relQuery's tokens. What the server does not say is absent, not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tokens {
+pub struct TokenUsage {
     /// Prompt tokens.
     pub prompt: Option<u64>,
     /// Prompt tokens from the prefix cache.
@@ -32,7 +32,7 @@ pub struct Tokens {
     pub output: Option<u64>,
 }
 
-impl Tokens {
+impl TokenUsage {
     /// Both accounts together; a part that one of them lacks stays absent.
     pub fn plus(self, other: Self) -> Self {
         let add = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
@@ -50,7 +50,7 @@ impl Tokens {
 
 /// What an attempt came to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct RelQueryOutcome {
     /// Rows answered.
     pub rows_done: u32,
     /// Rows that ended in an error of their own.
@@ -58,16 +58,16 @@ pub struct Outcome {
     /// The server's periods.
     pub periods: Option<Periods>,
     /// The server's tokens.
-    pub tokens: Tokens,
+    pub tokens: TokenUsage,
     /// Those of each row, in the rows' order; empty where rows are not told of.
-    pub row_tokens: Vec<Tokens>,
+    pub row_tokens: Vec<TokenUsage>,
     /// Why the first of the failed rows did.
     pub row_error: Option<String>,
     /// Why the relQuery as a whole failed, if it did.
     pub error: Option<String>,
 }
 
-impl Outcome {
+impl RelQueryOutcome {
     /// A relQuery that failed as a whole.
     pub fn failed(reason: impl Into<String>) -> Self {
         Self { error: Some(reason.into()), ..Self::default() }
@@ -97,10 +97,10 @@ pub struct Record {
     #[serde(flatten)]
     pub periods: Option<Periods>,
     /// The server's tokens.
-    pub tokens: Tokens,
+    pub tokens: TokenUsage,
     /// Those of each row, in the rows' order; empty where rows are not told of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub row_tokens: Vec<Tokens>,
+    pub row_tokens: Vec<TokenUsage>,
     /// Rows answered.
     pub rows_done: u32,
     /// Rows that ended in an error.
@@ -114,7 +114,12 @@ pub struct Record {
 
 impl Record {
     /// The record of an attempt that ended `elapsed_ms` after its arrival.
-    pub fn new(relquery: &RelQuery, outcome: Outcome, first_row_ms: Option<f64>, elapsed_ms: f64) -> Self {
+    pub fn new(
+        relquery: &RelQuery,
+        outcome: RelQueryOutcome,
+        first_row_ms: Option<f64>,
+        elapsed_ms: f64,
+    ) -> Self {
         Self {
             index: relquery.index,
             task: relquery.task.clone(),
@@ -148,8 +153,8 @@ mod tests {
 
     #[test]
     fn tokens_that_one_server_does_not_tell_stay_unknown() {
-        let told = Tokens { prompt: Some(5), cached: None, computed: Some(1), output: Some(2) };
-        let sum = Tokens::NONE_YET.plus(told).plus(told);
-        assert_eq!(sum, Tokens { prompt: Some(10), cached: None, computed: Some(2), output: Some(4) });
+        let told = TokenUsage { prompt: Some(5), cached: None, computed: Some(1), output: Some(2) };
+        let sum = TokenUsage::NONE_YET.plus(told).plus(told);
+        assert_eq!(sum, TokenUsage { prompt: Some(10), cached: None, computed: Some(2), output: Some(4) });
     }
 }

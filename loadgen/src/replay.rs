@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sim::{ReplayConfig, replay_lowered};
 
-use crate::pretend;
+use crate::dry_run;
 use crate::record::Record;
 use crate::workload::RelQuery;
 
@@ -19,12 +19,12 @@ pub struct Simulated {
     pub hit: f64,
 }
 
-/// What a run of `policy` should have come to, from the tokens that its records tell and `state`, the server's
-/// `GET /v1/scheduler` at its end. `None` for a policy that the simulator does not know and where the server
-/// told too little.
+/// What a run of `policy` should have come to, from the tokens that its records tell and `state`, the
+/// server's `GET /v1/scheduler` at its end. `None` for a policy that the simulator does not know and where
+/// the server told too little.
 pub fn predict(trace: &[RelQuery], records: &[Record], state: &Value, policy: &str) -> Option<Simulated> {
     let policy = serde_json::from_value(json!(policy)).ok()?;
-    let replay = replay_lowered(pretend::lowered(trace, records)?, policy, &machine(state)?).ok()?;
+    let replay = replay_lowered(dry_run::lowered(trace, records)?, policy, &machine(state)?).ok()?;
     Some(Simulated { mean_ms: replay.summary.mean * 1e3, hit: replay.summary.hit })
 }
 
@@ -61,19 +61,20 @@ fn machine(state: &Value) -> Option<ReplayConfig> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Outcome, Tokens};
+    use crate::record::{RelQueryOutcome, TokenUsage};
     use crate::scenario::{Scenario, TableSpec};
-    use crate::table::Table;
+    use crate::table::SourceTable;
     use crate::workload::trace;
 
     /// A busy trace and its records, each row of 100 prompt tokens.
     fn busy() -> (Vec<RelQuery>, Vec<Record>) {
         let scenario = Scenario { relqueries: 30, rate_per_s: 2.0, ..Scenario::default() };
-        let trace = trace(&scenario, &[Table::load(&TableSpec::default(), 1).expect("generated")]);
+        let trace = trace(&scenario, &[SourceTable::load(&TableSpec::default(), 1).expect("generated")]);
         let record = |relquery: &RelQuery| {
             let rows = relquery.rows.len() as u64;
-            let tokens = Tokens { prompt: Some(rows * 100), output: Some(rows * 5), ..Tokens::default() };
-            Record::new(relquery, Outcome { tokens, ..Outcome::default() }, None, 1.0)
+            let tokens =
+                TokenUsage { prompt: Some(rows * 100), output: Some(rows * 5), ..TokenUsage::default() };
+            Record::new(relquery, RelQueryOutcome { tokens, ..RelQueryOutcome::default() }, None, 1.0)
         };
         let records = trace.iter().map(record).collect();
         (trace, records)

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::Error;
-use crate::client::{self, Target};
-use crate::record::{Outcome, Record, write_line};
+use crate::client::{self, ApiTarget};
+use crate::record::{Record, RelQueryOutcome, write_line};
 use crate::scenario::Scenario;
 use crate::single::{self, Endpoint};
 use crate::workload::RelQuery;
@@ -28,8 +28,8 @@ pub enum Mode {
 }
 
 /// What all sending tasks share.
-struct Shared {
-    target: Target,
+struct SendContext {
+    target: ApiTarget,
     scenario: Scenario,
     mode: Mode,
     in_flight: Arc<Semaphore>,
@@ -38,14 +38,14 @@ struct Shared {
 
 /// Sends the trace and gives its records in the order of arrival; each is appended to `lines` as it ends.
 pub async fn run(
-    target: Target,
+    target: ApiTarget,
     scenario: &Scenario,
     mode: Mode,
     trace: &[RelQuery],
     lines: &Path,
 ) -> Result<Vec<Record>, Error> {
     let mut file = std::fs::File::create(lines).map_err(|error| Error::file(lines, error))?;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SendContext {
         target,
         scenario: scenario.clone(),
         mode,
@@ -66,7 +66,7 @@ pub async fn run(
 }
 
 /// Starts every relQuery at its time. An open loop: never waits for an answer.
-async fn dispatch(shared: Arc<Shared>, trace: Vec<RelQuery>, done: mpsc::UnboundedSender<Record>) {
+async fn dispatch(shared: Arc<SendContext>, trace: Vec<RelQuery>, done: mpsc::UnboundedSender<Record>) {
     for relquery in trace {
         tokio::time::sleep_until((shared.start + relquery.arrival).into()).await;
         let (shared, done) = (Arc::clone(&shared), done.clone());
@@ -79,7 +79,7 @@ async fn dispatch(shared: Arc<Shared>, trace: Vec<RelQuery>, done: mpsc::Unbound
 }
 
 /// Sends one relQuery, if there is room for it.
-async fn attempt(shared: &Shared, relquery: &RelQuery) -> Record {
+async fn attempt(shared: &SendContext, relquery: &RelQuery) -> Record {
     let requests = match shared.mode {
         Mode::RelQuery => 1,
         Mode::Single { .. } => u32::try_from(relquery.rows.len()).unwrap_or(u32::MAX),
@@ -87,13 +87,14 @@ async fn attempt(shared: &Shared, relquery: &RelQuery) -> Record {
     let Ok(_room) = shared.in_flight.try_acquire_many(requests) else {
         let limit = shared.scenario.requests_in_flight_max;
         let reason = format!("not sent: `requests_in_flight_max` ({limit}) is reached");
-        return Record::new(relquery, Outcome::failed(reason), None, 0.0);
+        return Record::new(relquery, RelQueryOutcome::failed(reason), None, 0.0);
     };
     let (outcome, first) = match &shared.mode {
         Mode::RelQuery => client::send(&shared.target, &shared.scenario, relquery).await,
         Mode::Single { endpoint, model } => {
-            let route = (*endpoint, single::ChoiceField::default());
-            single::send(&shared.target, route, model, &shared.scenario, relquery).await
+            let choice = single::ChoiceField::default();
+            let route = single::Route { endpoint: *endpoint, choice, model };
+            single::send(&shared.target, route, &shared.scenario, relquery).await
         }
     };
     let due = shared.start + relquery.arrival;

@@ -9,7 +9,7 @@ use crate::Error;
 /// How long the answers of a relQuery are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lengths {
+pub enum AnswerLengths {
     /// `max_tokens` is drawn per relQuery between the task's bounds, and `ignore_eos` makes every row that
     /// long (a relQuery has one `max_tokens` for its rows).
     #[default]
@@ -23,7 +23,7 @@ pub enum Lengths {
 /// What to ask about each row.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Task {
+pub struct TaskSpec {
     /// Its name in the report.
     pub name: String,
     /// What the prompt begins with; the row's fields follow.
@@ -79,7 +79,7 @@ pub struct Scenario {
     /// Most rows of a relQuery.
     pub rows_max: u32,
     /// How long the answers are.
-    pub lengths: Lengths,
+    pub lengths: AnswerLengths,
     /// Sampling temperature.
     pub temperature: f64,
     /// The model to name; none: the server's default (single mode: asked of `/v1/models`).
@@ -93,7 +93,7 @@ pub struct Scenario {
     /// When an answer is given up, counted from the sending.
     pub timeout_ms: u64,
     /// The kinds of questions; each relQuery draws one.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<TaskSpec>,
     /// The tables; each relQuery draws one.
     pub tables: Vec<TableSpec>,
 }
@@ -106,7 +106,7 @@ impl Default for Scenario {
             rate_per_s: 1.0,
             rows_min: 1,
             rows_max: 100,
-            lengths: Lengths::Drawn,
+            lengths: AnswerLengths::Drawn,
             temperature: 0.0,
             model: None,
             chat: None,
@@ -120,8 +120,8 @@ impl Default for Scenario {
 }
 
 /// The five task types of RelServe (section 6) with their output limits.
-fn paper_tasks() -> Vec<Task> {
-    let task = |name: &str, output_max, instruction: &str| Task {
+fn paper_tasks() -> Vec<TaskSpec> {
+    let task = |name: &str, output_max, instruction: &str| TaskSpec {
         name: name.into(),
         instruction: instruction.into(),
         output_min: 1,
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_shipped_scenarios_are_sound() {
-        for name in ["paper", "paper-125m", "quick", "race", "race-choice"] {
+        for name in ["paper", "paper-125m", "smoke", "race", "race-choice"] {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(format!("{name}.toml"));
             Scenario::load(&path).expect(name);
         }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::Error;
-use crate::client::Target;
+use crate::client::ApiTarget;
 
 /// What the server prints before its first key, on standard output.
 const KEY_LINE: &str = "API key: ";
@@ -33,16 +33,16 @@ pub struct Launch<'a> {
 }
 
 /// A running server with a directory of its own. Killed when dropped.
-pub struct Server {
+pub struct ServerProcess {
     child: Child,
     name: String,
     /// Its data and its log; removed with it.
     dir: tempfile::TempDir,
     /// Where to send.
-    pub target: Target,
+    pub target: ApiTarget,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts `program serve` under a policy on a free loopback port and waits until it is ready.
     pub async fn start(
         program: &Path,
@@ -76,7 +76,7 @@ impl Server {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| fail(format!("{program}: {error}")))?;
-        let target = Target::new(&format!("http://127.0.0.1:{port}"), None, timeout)?;
+        let target = ApiTarget::new(&format!("http://127.0.0.1:{port}"), None, timeout)?;
         let mut server = Self { child, name: launch.name.to_owned(), dir, target };
         match tokio::time::timeout(START_MAX, server.wait_until_ready(launch)).await {
             Ok(ready) => ready?,
@@ -122,7 +122,8 @@ impl Server {
         }
     }
 
-    /// A key of another tenant, made by the server's own command beside it. For one that was started by [`Self::start`].
+    /// A key of another tenant, made by the server's own command beside it. For one that was started by
+    /// [`Self::start`].
     pub async fn key_of(&self, program: &Path, tenant: &str) -> Result<String, Error> {
         let data = self.dir.path().join("data");
         let make = ["key", "create", tenant, "--tenant", tenant, "--data-dir"];
@@ -140,8 +141,8 @@ impl Server {
         state["cost"].is_object().then_some(state)
     }
 
-    /// Plan and apply as a share of the executor's time, from the sums of `GET /metrics`; none where the server
-    /// counts no such thing, or nothing yet.
+    /// Plan and apply as a share of the executor's time, from the sums of `GET /metrics`; none where the
+    /// server counts no such thing, or nothing yet.
     pub async fn scheduler_share(&self) -> Option<f64> {
         let response = self.target.get("/metrics").send().await.ok()?.error_for_status().ok()?;
         let text = response.text().await.ok()?;

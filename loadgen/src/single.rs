@@ -6,8 +6,8 @@ use std::time::Instant;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
 
-use crate::client::{Target, chain, refused, tokens};
-use crate::record::{Outcome, Tokens};
+use crate::client::{ApiTarget, chain, refused, tokens};
+use crate::record::{RelQueryOutcome, TokenUsage};
 use crate::scenario::Scenario;
 use crate::workload::RelQuery;
 
@@ -72,22 +72,27 @@ fn escape(text: &str) -> String {
     escaped
 }
 
+/// What every row's request names alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Route<'a> {
+    /// Where it goes.
+    pub endpoint: Endpoint,
+    /// How it says which answers are allowed.
+    pub choice: ChoiceField,
+    /// The model that shall answer.
+    pub model: &'a str,
+}
+
 /// The body of one row's request. `ignore_eos` is vLLM's extension, understood by most local servers.
-pub fn body(
-    (endpoint, choice): (Endpoint, ChoiceField),
-    model: &str,
-    scenario: &Scenario,
-    relquery: &RelQuery,
-    row: &[String],
-) -> Value {
+pub fn body(route: Route<'_>, scenario: &Scenario, relquery: &RelQuery, row: &[String]) -> Value {
     let mut body = json!({
-        "model": model,
+        "model": route.model,
         "max_tokens": relquery.max_tokens,
         "temperature": scenario.temperature,
         "seed": scenario.seed,
     });
     let prompt = relquery.prompt(row);
-    match endpoint {
+    match route.endpoint {
         Endpoint::Chat => body["messages"] = json!([{"role": "user", "content": prompt}]),
         Endpoint::Completions => body["prompt"] = json!(prompt),
     }
@@ -95,13 +100,13 @@ pub fn body(
         body["ignore_eos"] = json!(true);
     }
     if !relquery.choices.is_empty() {
-        choice.add(&relquery.choices, &mut body);
+        route.choice.add(&relquery.choices, &mut body);
     }
     body
 }
 
 /// The first model that the server lists.
-pub async fn first_model(target: &Target) -> Result<String, String> {
+pub async fn first_model(target: &ApiTarget) -> Result<String, String> {
     let response = target.get("/v1/models").send().await.map_err(|error| chain(&error))?;
     let status = response.status();
     let list: Value = response.json().await.map_err(|error| chain(&error))?;
@@ -113,18 +118,18 @@ pub async fn first_model(target: &Target) -> Result<String, String> {
 
 /// Sends all rows at once and waits for all; also says when the first answer came.
 pub async fn send(
-    target: &Target,
-    route: (Endpoint, ChoiceField),
-    model: &str,
+    target: &ApiTarget,
+    route: Route<'_>,
     scenario: &Scenario,
     relquery: &RelQuery,
-) -> (Outcome, Option<Instant>) {
+) -> (RelQueryOutcome, Option<Instant>) {
     let mut rows: FuturesUnordered<_> = relquery
         .rows
         .iter()
-        .map(|row| one(target, route.0, body(route, model, scenario, relquery, row), relquery))
+        .map(|row| one(target, route.endpoint, body(route, scenario, relquery, row), relquery))
         .collect();
-    let (mut outcome, mut first) = (Outcome { tokens: Tokens::NONE_YET, ..Outcome::default() }, None);
+    let (mut outcome, mut first) =
+        (RelQueryOutcome { tokens: TokenUsage::NONE_YET, ..RelQueryOutcome::default() }, None);
     while let Some(row) = rows.next().await {
         match row {
             Ok(used) => {
@@ -146,11 +151,11 @@ pub async fn send(
 
 /// One row: its tokens, or why it failed.
 async fn one(
-    target: &Target,
+    target: &ApiTarget,
     endpoint: Endpoint,
     body: Value,
     relquery: &RelQuery,
-) -> Result<Tokens, String> {
+) -> Result<TokenUsage, String> {
     let response = target.post(endpoint.path(), &body).send().await.map_err(|error| chain(&error))?;
     if !response.status().is_success() {
         return Err(refused(response).await.error.unwrap_or_default());

@@ -1,93 +1,86 @@
-//! Server-sent events out of a byte stream. Pure: bytes in, events out, however they are cut.
+//! Server-sent events out of a byte stream, however its bytes are cut. `eventsource-stream` reads the format;
+//! this module gives it whole lines, because it would hold a line without an end, and all that follows a byte
+//! that is no UTF-8, in memory without a limit. It must not know what events mean.
 
-/// An event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Its type; `message` where the server names none.
-    pub name: String,
-    /// Its data lines, joined by newlines.
-    pub data: String,
-}
+use eventsource_stream::{Event, EventStreamError, Eventsource as _};
+use futures_util::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _, stream};
 
 /// Longest line taken, in bytes; a longer one breaks the stream.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// A line was longer than anything this client expects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a line of the event stream is longer than {LINE_BYTES_MAX} bytes")]
-pub struct TooLong;
-
-/// What has arrived of an event that is not complete.
-#[derive(Clone, Debug, Default)]
-pub struct Parser {
-    line: Vec<u8>,
-    name: String,
-    data: Vec<String>,
+/// The events of `pieces`, whose errors are passed on as they are.
+pub fn events<B: AsRef<[u8]>>(
+    pieces: impl Stream<Item = Result<B, String>>,
+) -> impl Stream<Item = Result<Event, String>> {
+    let mut held = Vec::new();
+    let lines = pieces.map(move |piece| whole_lines(&mut held, piece?.as_ref()));
+    // The library panics where a stream begins with a byte order mark: before it, a comment stands.
+    let commented = stream::iter([Ok(":\n".to_owned())]).chain(lines);
+    commented.eventsource().map_err(|error| match error {
+        EventStreamError::Transport(reason) => reason,
+        other => other.to_string(),
+    })
 }
 
-impl Parser {
-    /// Takes bytes in and gives the events that they complete.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, TooLong> {
-        let mut events = Vec::new();
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if self.line.len() + part.len() > LINE_BYTES_MAX {
-                return Err(TooLong);
-            }
-            self.line.extend_from_slice(part);
-            if self.line.last() == Some(&b'\n') {
-                let line = std::mem::take(&mut self.line);
-                events.extend(self.end_line(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r'])));
-            }
-        }
-        Ok(events)
-    }
+/// All events of a text.
+pub fn events_of(text: &str) -> Result<Vec<Event>, String> {
+    let events = events(stream::iter([Ok(text)])).try_collect();
+    events.now_or_never().expect("a text is all there: nothing is waited for")
+}
 
-    fn end_line(&mut self, line: &str) -> Option<Event> {
-        if line.is_empty() {
-            let name = std::mem::take(&mut self.name);
-            let data = std::mem::take(&mut self.data);
-            if data.is_empty() {
-                return None;
-            }
-            let name = if name.is_empty() { "message".to_owned() } else { name };
-            return Some(Event { name, data: data.join("\n") });
-        }
-        let (field, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match field {
-            "event" => value.clone_into(&mut self.name),
-            "data" => self.data.push(value.to_owned()),
-            // Comments (an empty field: keep-alives), ids and retry hints mean nothing here.
-            _ => {}
-        }
-        None
+/// The lines that `piece` completes; what has no end yet is held.
+fn whole_lines(held: &mut Vec<u8>, piece: &[u8]) -> Result<String, String> {
+    let end = piece.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let (complete, rest) = piece.split_at(end);
+    let mut lines = Vec::new();
+    if !complete.is_empty() {
+        lines = std::mem::take(held);
+        lines.extend_from_slice(complete);
     }
+    held.extend_from_slice(rest);
+    if held.len() > LINE_BYTES_MAX {
+        return Err(format!("a line of the event stream is longer than {LINE_BYTES_MAX} bytes"));
+    }
+    Ok(String::from_utf8_lossy(&lines).into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Names and data of the events of bytes that arrive `size` at a time.
+    fn cut(bytes: &[u8], size: usize) -> Vec<(String, String)> {
+        let events =
+            events(stream::iter(bytes.chunks(size).map(Ok))).map_ok(|event| (event.event, event.data));
+        let events: Result<Vec<_>, String> = events.try_collect().now_or_never().expect("all is there");
+        events.expect("short lines")
+    }
+
     #[test]
     fn events_come_out_the_same_however_the_bytes_are_cut() {
         let stream = ": hi\n\nevent: row\r\ndata: {\"text\":\"é\"}\r\n\r\ndata: a\ndata:b\nid: 3\n\nevent: x\n\ndata: z";
-        let expected = [("row", "{\"text\":\"é\"}"), ("message", "a\nb")]
-            .map(|(name, data)| Event { name: name.into(), data: data.into() });
+        let expected =
+            [("row", "{\"text\":\"é\"}"), ("message", "a\nb")].map(|(name, data)| (name.into(), data.into()));
         for size in [1, 2, 3, 7, stream.len()] {
-            let mut parser = Parser::default();
-            let mut events = Vec::new();
-            for piece in stream.as_bytes().chunks(size) {
-                events.extend(parser.push(piece).expect("short lines"));
-            }
-            assert_eq!(events, expected, "cut into {size}");
+            assert_eq!(cut(stream.as_bytes(), size), expected, "cut into {size}");
+        }
+    }
+
+    #[test]
+    fn comments_marks_and_bytes_that_are_no_text_break_nothing() {
+        let stream = b"\xef\xbb\xbf: mark\n: keep-alive\r\n\r\n: another\ndata: a\n: inside\ndata: \xff\n\ndata: c\n\n";
+        let expected = ["a\n\u{fffd}", "c"].map(|data| ("message".to_owned(), data.to_owned()));
+        for size in [1, 4, stream.len()] {
+            assert_eq!(cut(stream, size), expected, "cut into {size}");
         }
     }
 
     #[test]
     fn a_line_without_end_is_refused() {
-        let mut parser = Parser::default();
-        let megabyte = vec![b'x'; 1 << 20];
-        let refused = (0..40).find_map(|_| parser.push(&megabyte).err());
-        assert_eq!(refused, Some(TooLong));
+        let megabyte = "x".repeat(1 << 20);
+        let pieces = std::iter::repeat_n(&megabyte, 40).map(Ok);
+        let events =
+            events(stream::iter(pieces)).try_collect::<Vec<_>>().now_or_never().expect("all is there");
+        assert!(events.is_err_and(|reason| reason.contains("longer than 16777216 bytes")));
     }
 }

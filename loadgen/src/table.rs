@@ -4,12 +4,12 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::Error;
-use crate::random::Random;
+use crate::random::SplitMix64;
 use crate::scenario::TableSpec;
 
 /// Rows of text cells under named columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct SourceTable {
     /// Its name in the report.
     pub name: String,
     /// Column names, fit to stand in a template: letters, digits and underscores.
@@ -18,7 +18,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl SourceTable {
     /// The table that a scenario describes.
     pub fn load(spec: &TableSpec, seed: u64) -> Result<Self, Error> {
         match &spec.path {
@@ -127,8 +127,8 @@ const ASIDES: [&str; 10] = [
 ];
 
 /// Reviews of made-up things: one to eight sentences, so that rows differ in length as real ones do.
-fn generate(spec: &TableSpec, seed: u64) -> Table {
-    let mut random = Random::new(seed, "generated table");
+fn generate(spec: &TableSpec, seed: u64) -> SourceTable {
+    let mut random = SplitMix64::new(seed, "generated table");
     let mut pick = |from: &[&'static str]| *random.pick(from).expect("the lists are not empty");
     let mut rows = Vec::new();
     for number in 0..spec.rows {
@@ -142,7 +142,7 @@ fn generate(spec: &TableSpec, seed: u64) -> Table {
         let cut = |text: String| text.chars().take(spec.cell_chars_max).collect::<String>();
         rows.push(vec![cut(format!("{subject} no. {number}")), cut(review)]);
     }
-    Table { name: spec.name.clone(), columns: vec!["title".into(), "review".into()], rows }
+    SourceTable { name: spec.name.clone(), columns: vec!["title".into(), "review".into()], rows }
 }
 
 #[cfg(test)]
@@ -169,14 +169,14 @@ mod tests {
         for path in [plain, packed] {
             let spec =
                 TableSpec { path: Some(path.clone()), rows: 2, cell_chars_max: 5, ..TableSpec::default() };
-            let table = Table::load(&spec, 1).expect("read");
+            let table = SourceTable::load(&spec, 1).expect("read");
             assert_eq!(table.columns, ["beer_name", "review", "review_"]);
             assert_eq!(table.rows, [["Ale, ", "good ", "x"], ["Stout", "bad", "y"]]);
-            let one =
-                Table::load(&TableSpec { columns: vec!["review".into()], ..spec.clone() }, 1).expect("read");
+            let one = SourceTable::load(&TableSpec { columns: vec!["review".into()], ..spec.clone() }, 1)
+                .expect("read");
             assert_eq!(one.rows[1], ["bad"]);
-            let error =
-                Table::load(&TableSpec { columns: vec!["taste".into()], ..spec }, 1).expect_err("refused");
+            let error = SourceTable::load(&TableSpec { columns: vec!["taste".into()], ..spec }, 1)
+                .expect_err("refused");
             assert!(error.to_string().contains("`taste`"), "{error}");
         }
     }
@@ -184,9 +184,9 @@ mod tests {
     #[test]
     fn a_generated_table_depends_on_the_seed_alone() {
         let spec = TableSpec { rows: 300, ..TableSpec::default() };
-        let table = Table::load(&spec, 4).expect("generated");
-        assert_eq!(table, Table::load(&spec, 4).expect("generated"));
-        assert_ne!(table, Table::load(&spec, 5).expect("generated"));
+        let table = SourceTable::load(&spec, 4).expect("generated");
+        assert_eq!(table, SourceTable::load(&spec, 4).expect("generated"));
+        assert_ne!(table, SourceTable::load(&spec, 5).expect("generated"));
         let mut distinct: Vec<_> = table.rows.iter().map(|row| &row[0]).collect();
         distinct.dedup();
         assert_eq!((table.rows.len(), distinct.len()), (300, 300), "no row is another's copy");

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::arrival::poisson;
-use crate::random::Random;
-use crate::scenario::{Lengths, Scenario};
-use crate::table::Table;
+use crate::random::SplitMix64;
+use crate::scenario::{AnswerLengths, Scenario};
+use crate::table::SourceTable;
 
 /// One relQuery of a trace.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,11 +64,11 @@ impl RelQuery {
 }
 
 /// The relQueries of a scenario over its tables, in order of arrival. The same seed gives the same trace.
-pub fn trace(scenario: &Scenario, tables: &[Table]) -> Vec<RelQuery> {
-    let mut sizes = Random::new(scenario.seed, "sizes");
-    let mut kinds = Random::new(scenario.seed, "kinds");
-    let mut places = Random::new(scenario.seed, "places");
-    let mut lengths = Random::new(scenario.seed, "lengths");
+pub fn trace(scenario: &Scenario, tables: &[SourceTable]) -> Vec<RelQuery> {
+    let mut sizes = SplitMix64::new(scenario.seed, "sizes");
+    let mut kinds = SplitMix64::new(scenario.seed, "kinds");
+    let mut places = SplitMix64::new(scenario.seed, "places");
+    let mut lengths = SplitMix64::new(scenario.seed, "lengths");
     let arrivals = poisson(scenario.seed, scenario.rate_per_s, scenario.relqueries);
     (0u32..)
         .zip(arrivals)
@@ -80,9 +80,9 @@ pub fn trace(scenario: &Scenario, tables: &[Table]) -> Vec<RelQuery> {
             let rows = table.rows.iter().cycle().skip(first).take(count).cloned().collect();
             let drawn = lengths.between(task.output_min.into(), task.output_max.into());
             let (max_tokens, ignore_eos) = match scenario.lengths {
-                Lengths::Drawn => (u32::try_from(drawn).expect("between two u32"), true),
-                Lengths::Limit => (task.output_max, true),
-                Lengths::Free => (task.output_max, false),
+                AnswerLengths::Drawn => (u32::try_from(drawn).expect("between two u32"), true),
+                AnswerLengths::Limit => (task.output_max, true),
+                AnswerLengths::Free => (task.output_max, false),
             };
             RelQuery {
                 index,
@@ -111,17 +111,17 @@ mod tests {
     use super::*;
     use crate::scenario::TableSpec;
 
-    fn make(seed: u64, lengths: Lengths) -> Vec<RelQuery> {
+    fn make(seed: u64, lengths: AnswerLengths) -> Vec<RelQuery> {
         let scenario = Scenario { seed, lengths, relqueries: 400, ..Scenario::default() };
         let spec = TableSpec { rows: 50, ..TableSpec::default() };
-        trace(&scenario, &[Table::load(&spec, seed).expect("generated")])
+        trace(&scenario, &[SourceTable::load(&spec, seed).expect("generated")])
     }
 
     #[test]
     fn a_trace_covers_all_sizes_and_tasks_and_depends_on_the_seed_alone() {
-        let trace = make(1, Lengths::Drawn);
-        assert_eq!(trace, make(1, Lengths::Drawn));
-        assert_ne!(trace, make(2, Lengths::Drawn));
+        let trace = make(1, AnswerLengths::Drawn);
+        assert_eq!(trace, make(1, AnswerLengths::Drawn));
+        assert_ne!(trace, make(2, AnswerLengths::Drawn));
         let sizes: Vec<usize> = trace.iter().map(|relquery| relquery.rows.len()).collect();
         assert!(sizes.iter().all(|size| (1..=100).contains(size)));
         let mean = sizes.iter().sum::<usize>() as f64 / sizes.len() as f64;
@@ -134,13 +134,13 @@ mod tests {
 
     #[test]
     fn lengths_are_drawn_limited_or_left_to_the_model() {
-        let drawn = make(1, Lengths::Drawn);
+        let drawn = make(1, AnswerLengths::Drawn);
         let open: Vec<u32> = drawn.iter().filter(|r| r.task == "open").map(|r| r.max_tokens).collect();
         assert!(open.iter().all(|length| (1..=100).contains(length)));
         assert!(open.iter().max() > Some(&80) && open.iter().min() < Some(&20), "{open:?}");
-        let limit = make(1, Lengths::Limit);
+        let limit = make(1, AnswerLengths::Limit);
         assert!(limit.iter().all(|r| r.ignore_eos && (r.task != "open" || r.max_tokens == 100)));
-        assert!(make(1, Lengths::Free).iter().all(|r| !r.ignore_eos));
+        assert!(make(1, AnswerLengths::Free).iter().all(|r| !r.ignore_eos));
         let rows = |trace: &[RelQuery]| trace.iter().map(|r| r.rows.clone()).collect::<Vec<_>>();
         assert_eq!(rows(&drawn), rows(&limit), "the lengths' stream is its own");
     }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_prompt_is_the_template_filled_once() {
         let columns = vec!["a".to_owned(), "b".to_owned()];
-        let mut relquery = make(1, Lengths::Drawn).swap_remove(0);
+        let mut relquery = make(1, AnswerLengths::Drawn).swap_remove(0);
         relquery.template = template("Say {so}:", &columns);
         relquery.columns = columns;
         let row = ["{b}".to_owned(), "}x{".to_owned()];

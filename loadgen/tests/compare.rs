@@ -87,8 +87,8 @@ fn loadgen(dir: &Path, policies: &str) -> std::process::Output {
 fn one_command_compares_policies_on_one_trace_in_one_table() {
     let dir = tempfile::tempdir().expect("a directory");
     let output = loadgen(dir.path(), "fcfs,relserve");
-    let (said, trouble) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{trouble}");
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{errors}");
     let lines: Vec<&str> = said.lines().collect();
     assert!(
         lines[1].starts_with("fcfs") && lines[1].contains(" 40.0 ") && lines[1].contains("1.000"),
@@ -126,8 +126,8 @@ fn a_server_that_does_not_start_is_named_with_its_last_words() {
     let dir = tempfile::tempdir().expect("a directory");
     let output = loadgen(dir.path(), "broken");
     assert!(!output.status.success());
-    let trouble = String::from_utf8_lossy(&output.stderr);
-    assert!(trouble.contains("`broken`") && trouble.contains("no such policy"), "{trouble}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("`broken`") && errors.contains("no such policy"), "{errors}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The reproduction of the paper's figures, on a tiny workload: that it is whole, and that its parts agree.
 
-use loadgen::reproduce::setting::{Machine, Size};
+use loadgen::reproduce::setting::{Machine, TraceSize};
 use loadgen::reproduce::{Scope, reproduce};
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ const DOCUMENT: &str = include_str!("../../docs/REPRODUCTION.md");
 fn tiny() -> Scope {
     Scope {
         seeds: 1,
-        size: Size { relqueries: 24, rows_max: 100 },
+        size: TraceSize { relqueries: 24, rows_max: 100 },
         machines: vec![Machine::Opt13b],
         loads: vec![0, 5],
     }

@@ -1,8 +1,8 @@
 //! The client against a server of a few lines: what it sends, what it understands, what it records when
 //! things go wrong.
 
-#[path = "wire/beside.rs"]
-mod beside;
+#[path = "wire/interference.rs"]
+mod interference;
 mod support;
 
 use std::path::Path;
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use loadgen::client::Target;
-use loadgen::record::{Periods, Record, Tokens};
+use loadgen::client::ApiTarget;
+use loadgen::record::{Periods, Record, TokenUsage};
 use loadgen::run::{Mode, run};
 use loadgen::scenario::Scenario;
 use loadgen::single::{Endpoint, first_model};
-use loadgen::table::Table;
+use loadgen::table::SourceTable;
 use loadgen::workload::{RelQuery, trace};
 use serde_json::json;
 use support::{Reply, Request, serve, sound_stream};
@@ -34,14 +34,14 @@ fn scenario() -> Scenario {
 }
 
 fn trace_of(scenario: &Scenario) -> Vec<RelQuery> {
-    let table = Table::load(&scenario.tables[0], scenario.seed).expect("generated");
+    let table = SourceTable::load(&scenario.tables[0], scenario.seed).expect("generated");
     trace(scenario, &[table])
 }
 
 async fn replay(url: &str, scenario: &Scenario, mode: Mode) -> (Vec<Record>, String) {
     let dir = tempfile::tempdir().expect("a directory");
     let lines = dir.path().join("requests.jsonl");
-    let target = Target::new(url, Some("rs-test".into()), Duration::from_secs(60)).expect("a client");
+    let target = ApiTarget::new(url, Some("rs-test".into()), Duration::from_secs(60)).expect("a client");
     let records = run(target, scenario, mode, &trace_of(scenario), &lines).await.expect("runs");
     (records, std::fs::read_to_string(&lines).expect("written"))
 }
@@ -65,7 +65,7 @@ async fn a_sound_server_gives_records_with_periods_and_tokens() {
         let rows = relquery.rows.len() as u64;
         assert_eq!((record.error.as_ref(), u64::from(record.rows_done), record.rows_failed), (None, rows, 0));
         assert_eq!(record.periods, Some(Periods { waiting_ms: 7.5, core_ms: 2.0, tail_ms: 1.5 }));
-        let told = Tokens {
+        let told = TokenUsage {
             prompt: Some(rows * 10),
             cached: Some(rows * 4),
             computed: Some(rows * 6),
@@ -94,11 +94,11 @@ async fn a_sound_server_gives_records_with_periods_and_tokens() {
 }
 
 /// Every answer, and a word that its record's error must hold.
-type Trouble = (&'static str, fn(&Request) -> Reply);
+type Failing = (&'static str, fn(&Request) -> Reply);
 
 #[tokio::test]
 async fn whatever_goes_wrong_is_recorded_and_the_run_goes_on() {
-    let cases: [Trouble; 9] = [
+    let cases: [Failing; 9] = [
         ("HTTP 429: queue is full", |_| Reply::json(429, json!({"error": {"message": "queue is full"}}))),
         ("HTTP 502: bad gateway", |_| Reply { body: "bad gateway".into(), ..Reply::json(502, json!(null)) }),
         ("without a `done`", |_| Reply::events("event: row\ndata: {\"index\":0,\"text\":\"x\"}\n\n".into())),
@@ -188,7 +188,7 @@ async fn single_mode_sends_each_row_to_any_openai_server() {
         other => panic!("{other}"),
     })
     .await;
-    let target = Target::new(&url, None, Duration::from_secs(60)).expect("a client");
+    let target = ApiTarget::new(&url, None, Duration::from_secs(60)).expect("a client");
     let model = first_model(&target).await.expect("listed");
     let scenario = scenario();
     let mode = Mode::Single { endpoint: Endpoint::Chat, model: model.clone() };
@@ -196,7 +196,8 @@ async fn single_mode_sends_each_row_to_any_openai_server() {
     for record in &records {
         assert_eq!((record.error.as_ref(), record.rows_done), (None, record.rows));
         let rows = u64::from(record.rows);
-        let told = Tokens { prompt: Some(rows * 10), cached: None, computed: None, output: Some(rows * 3) };
+        let told =
+            TokenUsage { prompt: Some(rows * 10), cached: None, computed: None, output: Some(rows * 3) };
         assert_eq!((record.tokens, record.periods), (told, None), "what is not told is absent");
     }
     let mut expected: Vec<String> =
@@ -228,7 +229,7 @@ async fn single_rows_that_fail_are_counted_and_a_relquery_without_any_row_fails(
 
 #[tokio::test]
 async fn a_file_that_cannot_be_written_is_an_error_and_no_panic() {
-    let target = Target::new("http://127.0.0.1:9", None, Duration::from_secs(1)).expect("a client");
+    let target = ApiTarget::new("http://127.0.0.1:9", None, Duration::from_secs(1)).expect("a client");
     let nowhere = Path::new("no/such/folder/requests.jsonl");
     let error = run(target, &scenario(), Mode::RelQuery, &[], nowhere).await.expect_err("refused");
     assert!(error.to_string().contains("no/such/folder"), "{error}");

@@ -158,14 +158,14 @@ impl Simulate {
     }
 
     /// What so many traces come to on average.
-    fn mean(&self, seeds: u64) -> Result<sim::Table, Failure> {
+    fn mean(&self, seeds: u64) -> Result<sim::PolicyTable, Failure> {
         let config = self.config()?;
         let table = |index| {
             let trace = Self { seed: self.seed.wrapping_add(index), ..self.clone() }.trace()?;
             Ok(self.compare(&trace, &config, &self.faults(&trace)?)?.table())
         };
         let tables = (0..seeds).map(table).collect::<Result<Vec<_>, Failure>>()?;
-        Ok(sim::Table::mean_of(&tables))
+        Ok(sim::PolicyTable::mean_of(&tables))
     }
 
     fn trace(&self) -> Result<Trace, Failure> {

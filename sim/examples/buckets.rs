@@ -6,12 +6,12 @@
 use std::error::Error;
 
 use base::{Millis, TokenCount};
-use sim::fleet::{Bench, Kind, Outcome};
+use sim::fleet::{Bench, FleetOutcome, MethodKind};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = Bench::default();
     let (mut ablation, mut sizes) = (false, vec![32, 64, 128]);
-    let mut kinds = Kind::ALL.to_vec();
+    let mut kinds = MethodKind::ALL.to_vec();
     for argument in std::env::args().skip(1) {
         match argument.split_once('=') {
             None if argument == "--ablation" => ablation = true,
@@ -56,15 +56,15 @@ fn set(bench: &mut Bench, key: &str, value: &str) -> Result<(), Box<dyn Error>> 
 }
 
 /// All methods at all sizes.
-fn table(bench: &Bench, sizes: &[usize], kinds: &[Kind]) -> Result<(), Box<dyn Error>> {
+fn table(bench: &Bench, sizes: &[usize], kinds: &[MethodKind]) -> Result<(), Box<dyn Error>> {
     println!(
         "| replicas | method | seconds | cache hits | of the sort's | first result, s | naive less | busy | scaling |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    let mut smallest: Vec<(Kind, f64)> = Vec::new();
+    let mut smallest: Vec<(MethodKind, f64)> = Vec::new();
     for replicas in sizes {
         let bench = Bench { replicas: *replicas, ..bench.clone() };
-        let mut outcomes: Vec<(Kind, Outcome)> = Vec::new();
+        let mut outcomes: Vec<(MethodKind, FleetOutcome)> = Vec::new();
         for kind in kinds {
             outcomes.push((*kind, bench.run(*kind)?));
         }
@@ -79,8 +79,10 @@ fn table(bench: &Bench, sizes: &[usize], kinds: &[Kind]) -> Result<(), Box<dyn E
                     1.0
                 }
             };
-            let of_sort = of(Kind::Sorted).map_or(f64::NAN, |sort| outcome.hit_rate() / sort.hit_rate());
-            let less = of(Kind::Naive).map_or(f64::NAN, |naive| 1.0 - seconds / naive.total.as_seconds());
+            let of_sort =
+                of(MethodKind::Sorted).map_or(f64::NAN, |sort| outcome.hit_rate() / sort.hit_rate());
+            let less =
+                of(MethodKind::Naive).map_or(f64::NAN, |naive| 1.0 - seconds / naive.total.as_seconds());
             println!(
                 "| {replicas} | {} | {seconds:.1} | {:.2} % | {:.1} % | {:.1} | {:.1} % | {:.1} % | {scaling:.3} |",
                 kind.name(),
@@ -102,7 +104,7 @@ fn prefixes(bench: &Bench, sizes: &[usize]) -> Result<(), Box<dyn Error>> {
     for replicas in sizes {
         for prefixes in [64, 256, 512, 2_048, 8_192, 32_768] {
             let bench = Bench { replicas: *replicas, prefixes, ..bench.clone() };
-            let outcome = bench.run(Kind::Buckets)?;
+            let outcome = bench.run(MethodKind::Buckets)?;
             println!(
                 "| {replicas} | {prefixes} | {} | {:.1} | {:.2} % |",
                 bench.rows / prefixes as usize,

@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use sim::chaos::{Tally, run_seed};
+use sim::chaos::{ChaosCounts, run_seed};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let which = std::env::args().nth(1).ok_or("usage: seed SEED | seed FIRST..LAST")?;
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("every promise held: {tally:?}");
         return Ok(());
     };
-    let (mut sum, mut failed) = (Tally::default(), 0);
+    let (mut sum, mut failed) = (ChaosCounts::default(), 0);
     for seed in first.parse::<u64>()?..last.parse()? {
         match run_seed(seed, None) {
             Ok(tally) => sum += tally,

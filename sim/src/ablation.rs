@@ -4,7 +4,8 @@ use base::Millis;
 use scheduler::{OursConfig, Policy, SchedulerConfig, Steps};
 
 use crate::paper::{Workload, generate};
-use crate::replay::{ReplayConfig, SimError, replay};
+use crate::replay::{SimError, replay};
+use crate::replay_config::ReplayConfig;
 
 /// One line of the table: a name, and the policy it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +20,7 @@ pub struct Variant {
 
 /// What a variant came to: means over the seeds, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct VariantOutcome {
     /// Mean latency.
     pub mean: f64,
     /// 99th percentile.
@@ -62,12 +63,12 @@ pub fn measure(
     workload: &Workload,
     hide_permille: u64,
     seeds: u64,
-) -> Result<Outcome, SimError> {
+) -> Result<VariantOutcome, SimError> {
     let machine = ReplayConfig::default();
     let scheduler = SchedulerConfig { ours: variant.ours.clone(), ..machine.scheduler };
     let cost = machine.cost.hiding(hide_permille);
     let config = ReplayConfig { scheduler, cost, ..machine };
-    let mut sum = Outcome { mean: 0.0, p99: 0.0, max: 0.0 };
+    let mut sum = VariantOutcome { mean: 0.0, p99: 0.0, max: 0.0 };
     for seed in 0..seeds {
         let summary = replay(&generate(&Workload { seed, ..*workload }), variant.policy, &config)?.summary;
         sum.mean += summary.mean / seeds as f64;

@@ -7,11 +7,12 @@ use scheduler::{Decision, Policy};
 use serde_json::Value;
 
 use crate::faults::FaultPlan;
-use crate::replay::{Replay, ReplayConfig, SimError, replay_with_faults};
+use crate::replay::{Replay, SimError, replay_with_faults};
+use crate::replay_config::ReplayConfig;
 use crate::report::{reference_name, results};
-use crate::table::Table;
+use crate::table::PolicyTable;
 use crate::trace::Trace;
-use crate::watch::{Mark, Watch};
+use crate::watch::{Mark, Watcher};
 
 /// Replays of a trace side by side.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ struct Explain {
     lines: Vec<String>,
 }
 
-impl Watch for Explain {
+impl Watcher for Explain {
     fn mark(&mut self, _: Mark) {}
 
     fn planned(&mut self, decision: &Decision) {
@@ -64,7 +65,7 @@ impl Comparison {
     }
 
     /// What it comes to.
-    pub fn table(&self) -> Table {
+    pub fn table(&self) -> PolicyTable {
         self.replays.iter().collect()
     }
 

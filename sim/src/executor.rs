@@ -21,8 +21,8 @@ impl SimExecutor {
         Self { cost, move_per_block: Nanos(0), lengths: BTreeMap::new() }
     }
 
-    /// Tells what moving a block takes; nothing where that is not told. A step's moves come before its work, and nothing
-    /// of them is hidden behind it.
+    /// Tells what moving a block takes; nothing where that is not told. A step's moves come before its work,
+    /// and nothing of them is hidden behind it.
     pub fn set_move(&mut self, per_block: Nanos) {
         self.move_per_block = per_block;
     }

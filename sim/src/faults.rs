@@ -7,8 +7,8 @@ use base::{RelQueryId, Time, WorkItem};
 use serde::{Deserialize, Serialize};
 
 use crate::draws::Draws;
+use crate::step_faults::StepFaults;
 use crate::trace::{Lowered, Trace, TraceError};
-use crate::trouble::Trouble;
 
 /// Something that goes wrong, or that people change their minds about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ const PURPOSE: u64 = 7;
 
 /// Something that people do at a time.
 #[derive(Clone, Debug)]
-pub enum Deed {
+pub enum UserAction {
     /// A relQuery is called off.
     Cancel(RelQueryId),
     /// A row is called off.
@@ -159,15 +159,17 @@ impl FaultPlan {
     }
 
     /// The trace with its late rows taken out again: what is submitted, and what people do when.
-    pub fn lower(&self, trace: &Trace) -> Result<(Lowered, Vec<(Time, Deed)>), TraceError> {
+    pub fn lower(&self, trace: &Trace) -> Result<(Lowered, Vec<(Time, UserAction)>), TraceError> {
         let mut whole = trace.clone();
         let mut late = Vec::new();
-        let mut deeds = Vec::new();
+        let mut actions = Vec::new();
         for fault in &self.faults {
             match fault {
-                Fault::Cancel { at, rel_id } => deeds.push((time(*at), Deed::Cancel(RelQueryId(*rel_id)))),
+                Fault::Cancel { at, rel_id } => {
+                    actions.push((time(*at), UserAction::Cancel(RelQueryId(*rel_id))))
+                }
                 Fault::CancelRow { at, rel_id, row } => {
-                    deeds.push((time(*at), Deed::CancelRow(RelQueryId(*rel_id), *row)));
+                    actions.push((time(*at), UserAction::CancelRow(RelQueryId(*rel_id), *row)));
                 }
                 Fault::LateRows { at, rel_id, rows } => {
                     let Some(place) = whole.relqueries.iter().position(|one| one.rel_id == *rel_id) else {
@@ -184,26 +186,26 @@ impl FaultPlan {
         for (at, place, first) in late.into_iter().rev() {
             let submission = &mut lowered.submissions[place];
             let items = submission.items.split_off(first);
-            deeds.push((at, Deed::Extend(submission.id, items)));
+            actions.push((at, UserAction::Extend(submission.id, items)));
         }
-        Ok((lowered, deeds))
+        Ok((lowered, actions))
     }
 
     /// What goes wrong with steps.
-    pub fn trouble(&self) -> Trouble {
-        let mut trouble = Trouble::default();
+    pub fn step_faults(&self) -> StepFaults {
+        let mut faults = StepFaults::default();
         for fault in &self.faults {
             match fault {
                 Fault::Slow { from, until, factor } => {
-                    trouble.slow(time(*from), time(*until), (factor * 1_000.0).round() as u64);
+                    faults.slow(time(*from), time(*until), (factor * 1_000.0).round() as u64);
                 }
-                Fault::FailedStep { at } => trouble.fail_at(time(*at)),
-                Fault::NotANumber { rel_id, row } => trouble.break_row(RelQueryId(*rel_id), *row),
-                Fault::LostReplica { from, until } => trouble.lose(time(*from), time(*until)),
+                Fault::FailedStep { at } => faults.fail_at(time(*at)),
+                Fault::NotANumber { rel_id, row } => faults.break_row(RelQueryId(*rel_id), *row),
+                Fault::LostReplica { from, until } => faults.lose(time(*from), time(*until)),
                 Fault::Cancel { .. } | Fault::CancelRow { .. } | Fault::LateRows { .. } => {}
             }
         }
-        trouble
+        faults
     }
 }
 

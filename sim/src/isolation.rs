@@ -1,9 +1,11 @@
-//! What constant bulk load does to the latency of interactive relQueries: the same interactive trace with and without it.
+//! What constant bulk load does to the latency of interactive relQueries: the same interactive trace with and
+//! without it.
 
 use scheduler::{OursConfig, Policy, SchedulerConfig};
 
 use crate::paper::{Offline, Workload, generate};
-use crate::replay::{ReplayConfig, SimError, replay};
+use crate::replay::{SimError, replay};
+use crate::replay_config::ReplayConfig;
 use crate::trace::Trace;
 
 /// Means over seeds.
@@ -17,8 +19,8 @@ pub struct Isolation {
     pub bulk: f64,
 }
 
-/// Measures policy `ours` with this share of a step for bulk rows, on a machine that hides so much, at so many interactive
-/// relQueries a second.
+/// Measures policy `ours` with this share of a step for bulk rows, on a machine that hides so much, at so
+/// many interactive relQueries a second.
 pub fn measure(share: Option<u32>, hide_permille: u64, rate: f64, seeds: u64) -> Result<Isolation, SimError> {
     let config = ReplayConfig::default();
     let ours = OursConfig { bulk_share_permille: share, ..OursConfig::default() };

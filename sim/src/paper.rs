@@ -1,13 +1,13 @@
-//! The paper's workload (RelServe, section 5.1), drawn from a seed: 100 relQueries of 1..100 rows over five tasks,
-//! Poisson arrivals, lengths as of its four datasets (Table 4).
+//! The paper's workload (RelServe, section 5.1), drawn from a seed: 100 relQueries of 1..100 rows over five
+//! tasks, Poisson arrivals, lengths as of its four datasets (Table 4).
 //!
 //! Lengths only, no text: what a scheduler sees. The means are the published ones; what the paper does not
 //! print is chosen so that its hit ratio (38 % on Amazon) and durations come out: prompts begin with their
 //! task's template, and in six of ten relQueries the first attribute repeats over five rows on average, half
 //! of the time in shuffled row order. Everything varies by relQuery and by row.
 //!
-//! What that comes to on `opt-13b-a100`, as means of 30 seeds (`relserve sim --workload paper --dataset rotten
-//! --rate 1.0 --seed 0 --seeds 30 --policy fcfs,relserve`):
+//! What that comes to on `opt-13b-a100`, as means of 30 seeds (`relserve sim --workload paper --dataset
+//! rotten --rate 1.0 --seed 0 --seeds 30 --policy fcfs,relserve`):
 //!
 //! | | the paper | here |
 //! | --- | --- | --- |
@@ -19,11 +19,13 @@
 //! Seeds differ by a factor of two and more (vLLM on Rotten at 1.0/s: 19 to 78 s), as 100 relQueries are a
 //! short time: compare policies on the same trace, and take means over many.
 
+use std::ops::RangeInclusive;
+
 use base::ServiceClass;
 use serde::{Deserialize, Serialize};
 
 use crate::draws::Draws;
-use crate::trace::{Template, Trace, TraceRelQuery};
+use crate::trace::{Trace, TraceRelQuery, TraceTemplate};
 
 /// A dataset of the paper (Table 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,19 +77,19 @@ impl std::str::FromStr for Dataset {
 }
 
 /// A task type: its output limit (section 5.1) and the tokens of its template.
-struct Task {
+struct PaperTask {
     name: &'static str,
     output_max: u64,
     template: u64,
 }
 
 /// Filtering, classification, rating, summarisation, open questions.
-const TASKS: [Task; 5] = [
-    Task { name: "filter", output_max: 5, template: 41 },
-    Task { name: "classify", output_max: 10, template: 46 },
-    Task { name: "rate", output_max: 5, template: 43 },
-    Task { name: "summarize", output_max: 50, template: 52 },
-    Task { name: "open", output_max: 100, template: 40 },
+const TASKS: [PaperTask; 5] = [
+    PaperTask { name: "filter", output_max: 5, template: 41 },
+    PaperTask { name: "classify", output_max: 10, template: 46 },
+    PaperTask { name: "rate", output_max: 5, template: 43 },
+    PaperTask { name: "summarize", output_max: 50, template: 52 },
+    PaperTask { name: "open", output_max: 100, template: 40 },
 ];
 /// Mean outputs of the three short tasks.
 const SHORT_OUTPUTS: [f64; 3] = [2.9, 5.0, 2.9];
@@ -162,19 +164,19 @@ pub fn generate(workload: &Workload) -> Trace {
     let mut arrival = 0.0;
     let relqueries = (0..workload.relqueries as u64).map(|rel_id| {
         arrival += gaps.exponential() / workload.rate;
-        draw_relquery(&mut draws, workload, workload.rows, rel_id, arrival)
+        draw_relquery(&mut draws, workload, workload.rows.0..=workload.rows.1, rel_id, arrival)
     });
     let mut relqueries: Vec<_> = relqueries.collect();
     if let Some(offline) = workload.offline {
         let times = (0_u32..).map(|i| f64::from(i) * offline.every).take_while(|at| *at < arrival);
         for (rel_id, at) in (workload.relqueries as u64..).zip(times) {
-            let drawn = draw_relquery(&mut draws, workload, offline.rows, rel_id, at);
+            let drawn = draw_relquery(&mut draws, workload, offline.rows.0..=offline.rows.1, rel_id, at);
             let class = Some(ServiceClass::Bulk);
             relqueries.push(TraceRelQuery { tenant: "offline".into(), class, ..drawn });
         }
         relqueries.sort_by(|a, b| a.arrival.total_cmp(&b.arrival).then(a.rel_id.cmp(&b.rel_id)));
     }
-    let templates = TASKS.iter().zip(0..).map(|(task, id)| Template { id, tokens: task.template });
+    let templates = TASKS.iter().zip(0..).map(|(task, id)| TraceTemplate { id, tokens: task.template });
     Trace {
         schema: "relserve-trace/1".into(),
         name: format!("{}-{:.2}-{}", workload.dataset.name(), workload.rate, workload.seed),
@@ -201,13 +203,13 @@ fn mean_output(dataset: Dataset, task: usize) -> f64 {
 fn draw_relquery(
     draws: &mut Draws,
     workload: &Workload,
-    (fewest, most): (u64, u64),
+    rows: RangeInclusive<u64>,
     rel_id: u64,
     arrival: f64,
 ) -> TraceRelQuery {
     let place = draws.between(0, TASKS.len() as u64 - 1) as usize;
     let task = &TASKS[place];
-    let count = draws.between(fewest, most);
+    let count = draws.between(*rows.start(), *rows.end());
     let (prompt, _) = workload.dataset.mean_tokens();
     let mean_template = TASKS.iter().map(|task| task.template).sum::<u64>() as f64 / TASKS.len() as f64;
     let body = (prompt - mean_template) * draws.log_normal(RELQUERY_SPREAD);

@@ -2,19 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use base::{Nanos, RelQueryId, TokenCount};
-use scheduler::{
-    ConfigError, CostModel, Event, OursConfig, Policy, Refused, Scheduler, SchedulerConfig, Speculation,
-};
+use base::RelQueryId;
+use scheduler::{ConfigError, Event, Policy, Refused, Scheduler, SchedulerConfig};
 use serde::Serialize;
 
-use crate::course::{Course, Courses};
 use crate::executor::SimExecutor;
-use crate::faults::{Deed, FaultError, FaultPlan};
-use crate::machine::Machine;
-use crate::summary::{Counts, Iteration, Summary, by_tenant};
+use crate::faults::{FaultError, FaultPlan, UserAction};
+use crate::progress::{ProgressTracker, RelQueryProgress};
+use crate::record::Iteration;
+use crate::replay_config::ReplayConfig;
+use crate::summary::{IterationCounts, LatencySummary, by_tenant};
 use crate::trace::{Lowered, Trace, TraceError};
-use crate::watch::{Unwatched, Watch};
+use crate::watch::{Unwatched, Watcher};
 use crate::world::World;
 
 /// Why a replay gave nothing.
@@ -45,56 +44,17 @@ pub enum SimError {
     Stopped,
 }
 
-/// The machine a trace is replayed on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplayConfig {
-    /// Limits; the policy in it is replaced by the replay's.
-    pub scheduler: SchedulerConfig,
-    /// How fast the machine is; the scheduler knows it exactly.
-    pub cost: CostModel,
-    /// What the keys and values of a token take between pool and host tier, either way; the scheduler does not know it.
-    pub move_per_token: Nanos,
-}
-
-impl Default for ReplayConfig {
-    /// The machine of the reference traces: OPT-13B on one A100-40GB, 10,000 tokens of memory counted
-    /// token by token.
-    fn default() -> Self {
-        let scheduler = SchedulerConfig {
-            step_tokens_max: TokenCount(2_048),
-            sequences_max: 256,
-            kv_blocks: 10_000,
-            block_tokens: 1,
-            watermark_permille: 10,
-            rows_max: u32::MAX,
-            relqueries_max: u32::MAX,
-            publish_generated: false,
-            // Tokens of traces are made up: what follows them says nothing.
-            speculation: Speculation::Off,
-            refit: false,
-            // What was published was measured with classes that differ in order alone.
-            ours: OursConfig { bulk_share_permille: None, ..OursConfig::default() },
-            ..SchedulerConfig::default()
-        };
-        Self {
-            scheduler,
-            cost: CostModel::default(),
-            move_per_token: Machine::Opt13b.roofline().move_per_token(),
-        }
-    }
-}
-
 /// What a replay came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Replay {
     /// The policy.
     pub policy: Policy,
     /// Latencies of the relQueries that were not called off.
-    pub summary: Summary,
+    pub summary: LatencySummary,
     /// The same for each tenant, by name.
-    pub tenants: BTreeMap<String, Summary>,
+    pub tenants: BTreeMap<String, LatencySummary>,
     /// Counts.
-    pub counts: Counts,
+    pub counts: IterationCounts,
     /// End of each relQuery in seconds, in file order; of one that was called off, when that was.
     pub t_done: Vec<f64>,
     /// Those that were called off.
@@ -106,7 +66,7 @@ pub struct Replay {
     pub iterations: Vec<Iteration>,
     /// How each relQuery went, in file order.
     #[serde(skip)]
-    pub courses: Vec<Course>,
+    pub progress: Vec<RelQueryProgress>,
 }
 
 /// Replays a trace under a policy.
@@ -119,7 +79,7 @@ pub fn replay_watched(
     trace: &Trace,
     policy: Policy,
     config: &ReplayConfig,
-    watch: &mut dyn Watch,
+    watch: &mut dyn Watcher,
 ) -> Result<Replay, SimError> {
     replay_with_faults(trace, policy, config, &FaultPlan::default(), watch)
 }
@@ -133,29 +93,29 @@ pub fn replay_with_faults(
     policy: Policy,
     config: &ReplayConfig,
     faults: &FaultPlan,
-    watch: &mut dyn Watch,
+    watch: &mut dyn Watcher,
 ) -> Result<Replay, SimError> {
     faults.check(trace)?;
-    let (lowered, deeds) = faults.lower(trace)?;
+    let (lowered, actions) = faults.lower(trace)?;
     let mut world = world(&lowered, policy, config)?;
-    world.trouble(faults.trouble());
+    world.set_faults(faults.step_faults());
     if trace.relqueries.len() <= LISTED_MAX {
         world.list_members();
     }
     let ids: Vec<RelQueryId> = lowered.submissions.iter().map(|submission| submission.id).collect();
-    let late = deeds.iter().filter_map(|(_, deed)| match deed {
-        Deed::Extend(id, items) => Some((*id, items.as_slice())),
-        Deed::Cancel(_) | Deed::CancelRow(..) => None,
+    let late = actions.iter().filter_map(|(_, action)| match action {
+        UserAction::Extend(id, items) => Some((*id, items.as_slice())),
+        UserAction::Cancel(_) | UserAction::CancelRow(..) => None,
     });
-    let courses = Courses::of(&lowered.submissions).and(late);
+    let progress = ProgressTracker::of(&lowered.submissions).and(late);
     for submission in lowered.submissions {
         world.submit(submission);
     }
-    for (at, deed) in deeds {
-        match deed {
-            Deed::Cancel(id) => world.cancel_at(at, id),
-            Deed::CancelRow(id, row) => world.cancel_row_at(at, id, row),
-            Deed::Extend(id, items) => world.extend_at(at, id, items),
+    for (at, action) in actions {
+        match action {
+            UserAction::Cancel(id) => world.cancel_at(at, id),
+            UserAction::CancelRow(id, row) => world.cancel_row_at(at, id, row),
+            UserAction::Extend(id, items) => world.extend_at(at, id, items),
         }
     }
     world.run_watched(watch).map_err(SimError::Broken)?;
@@ -163,19 +123,19 @@ pub fn replay_with_faults(
         return Err(SimError::Stopped);
     }
     let tenants: Vec<&str> = trace.relqueries.iter().map(|relquery| relquery.tenant.as_str()).collect();
-    outcome((&ids, &tenants), policy, &world, courses)
+    outcome(&ids, &tenants, policy, &world, progress)
 }
 
 /// Replays submissions that come from elsewhere than a trace, all of one tenant.
 pub fn replay_lowered(lowered: Lowered, policy: Policy, config: &ReplayConfig) -> Result<Replay, SimError> {
     let mut world = world(&lowered, policy, config)?;
     let ids: Vec<RelQueryId> = lowered.submissions.iter().map(|submission| submission.id).collect();
-    let courses = Courses::of(&lowered.submissions);
+    let progress = ProgressTracker::of(&lowered.submissions);
     for submission in lowered.submissions {
         world.submit(submission);
     }
     world.run_until_idle().map_err(SimError::Broken)?;
-    outcome((&ids, &vec!["all"; ids.len()]), policy, &world, courses)
+    outcome(&ids, &vec!["all"; ids.len()], policy, &world, progress)
 }
 
 /// A world at rest whose executor knows the rows' true lengths.
@@ -191,10 +151,11 @@ fn world(lowered: &Lowered, policy: Policy, config: &ReplayConfig) -> Result<Wor
 
 /// What a world that has come to rest came to, for relQueries and the tenants whose they are.
 fn outcome(
-    (ids, tenants): (&[RelQueryId], &[&str]),
+    ids: &[RelQueryId],
+    tenants: &[&str],
     policy: Policy,
     world: &World<SimExecutor>,
-    courses: Courses,
+    progress: ProgressTracker,
 ) -> Result<Replay, SimError> {
     // Rows that come too late for their relQuery are nobody's fault.
     let refused = world.refused().iter().find(|(_, reason)| !matches!(reason, Refused::Unknown(_)));
@@ -215,19 +176,19 @@ fn outcome(
         t_done.push(end.0 as f64 / 1e9);
     }
     let stats = world.scheduler.stats();
-    let counts = Counts::of(world.iterations(), stats.prompt_tokens, stats.preemptions);
+    let counts = IterationCounts::of(world.iterations(), stats.prompt_tokens, stats.preemptions);
     let last = finished.iter().map(|(_, end)| end.at).max().unwrap_or_default();
     let periods: Vec<_> = finished.iter().map(|(_, end)| end.periods).collect();
     let failed = world.events().iter().filter(|(_, event)| matches!(event, Event::RowFailed { .. }));
     Ok(Replay {
         policy,
-        summary: Summary::of(&periods, last, &counts),
+        summary: LatencySummary::of(&periods, last, &counts),
         tenants: by_tenant(&finished, world.events()),
         counts,
         t_done,
         cancelled,
         failed_rows: failed.count() as u64,
         iterations: world.iterations().to_vec(),
-        courses: courses.follow(world.events(), world.finished()),
+        progress: progress.follow(world.events(), world.finished()),
     })
 }

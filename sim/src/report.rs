@@ -3,8 +3,9 @@
 use scheduler::{DecompositionReading, DeltaReading, Policy, PriorityReading, Readings};
 use serde_json::{Value, json};
 
-use crate::replay::{Replay, ReplayConfig};
-use crate::summary::Iteration;
+use crate::record::Iteration;
+use crate::replay::Replay;
+use crate::replay_config::ReplayConfig;
 use crate::trace::Trace;
 
 /// The results of a trace, each under its name, with the constants they were made with.

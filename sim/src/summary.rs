@@ -2,39 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Nanos, Periods, RelQueryId, Time, TokenCount};
+use base::{Nanos, Periods, RelQueryId, Time};
 use scheduler::Event;
 use serde::Serialize;
 
-use crate::world::Finished;
-
-/// Whose rows an iteration was made of, each relQuery once, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members {
-    /// Those of which a row finished its prompt.
-    pub prefilled: Vec<RelQueryId>,
-    /// Those of which a row decoded.
-    pub decoded: Vec<RelQueryId>,
-}
-
-/// One model step as it ran.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Iteration {
-    /// When it began.
-    pub start: Time,
-    /// How long it took.
-    pub duration: Nanos,
-    /// Prompt tokens computed.
-    pub uncached: TokenCount,
-    /// Rows that decoded.
-    pub decoding: u64,
-    /// Whose they were, where a world lists that.
-    pub members: Option<Members>,
-}
+use crate::record::{Finished, Iteration};
 
 /// Latencies of relQueries, in seconds. Percentiles interpolate between order statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Summary {
+pub struct LatencySummary {
     /// How many relQueries.
     pub n: usize,
     /// Mean latency.
@@ -63,7 +39,7 @@ pub struct Summary {
 
 /// What was done, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct IterationCounts {
     /// Iterations.
     pub iters: u64,
     /// Of those, prefills only.
@@ -82,7 +58,7 @@ pub struct Counts {
     pub decode_tokens: u64,
 }
 
-impl Counts {
+impl IterationCounts {
     /// Adds iterations up; `prompt` and `preempts` come from the scheduler.
     pub fn of(iterations: &[Iteration], prompt: u64, preempts: u64) -> Self {
         let mut counts = Self { prompt, preempts, ..Self::default() };
@@ -100,9 +76,9 @@ impl Counts {
     }
 }
 
-impl Summary {
+impl LatencySummary {
     /// Of these latencies; `makespan` is the end of the last one.
-    pub fn of(periods: &[Periods], makespan: Time, counts: &Counts) -> Self {
+    pub fn of(periods: &[Periods], makespan: Time, counts: &IterationCounts) -> Self {
         let mut latencies: Vec<f64> = periods.iter().map(|periods| periods.total().as_seconds()).collect();
         let part = |part: fn(&Periods) -> Nanos| mean(periods.iter().map(|one| part(one).as_seconds()));
         let decodes = counts.decode_iters + counts.mixed_iters;
@@ -155,7 +131,10 @@ impl Summary {
 ///
 /// What the machine does for several at once is counted as far as it is theirs: `hit` by what their rows
 /// were charged, `dbatch` by the tokens they got per step in which they got one, first tokens aside.
-pub fn by_tenant(finished: &[(&str, Finished)], events: &[(Time, Event)]) -> BTreeMap<String, Summary> {
+pub fn by_tenant(
+    finished: &[(&str, Finished)],
+    events: &[(Time, Event)],
+) -> BTreeMap<String, LatencySummary> {
     let mut ends: BTreeMap<&str, Vec<Finished>> = BTreeMap::new();
     for (tenant, end) in finished {
         ends.entry(tenant).or_default().push(*end);
@@ -175,16 +154,16 @@ pub fn by_tenant(finished: &[(&str, Finished)], events: &[(Time, Event)]) -> BTr
     }
     let summary = |(tenant, ends): (&str, Vec<Finished>)| {
         let (decode_tokens, steps) = decodes.remove(tenant).unwrap_or_default();
-        let counts = Counts {
+        let counts = IterationCounts {
             prompt: ends.iter().map(|end| end.usage.prompt.0).sum(),
             uncached: ends.iter().map(|end| end.usage.computed.0).sum(),
             decode_tokens,
             decode_iters: steps.len() as u64,
-            ..Counts::default()
+            ..IterationCounts::default()
         };
         let periods: Vec<Periods> = ends.iter().map(|end| end.periods).collect();
         let last = ends.iter().map(|end| end.at).max().unwrap_or_default();
-        (tenant.to_owned(), Summary::of(&periods, last, &counts))
+        (tenant.to_owned(), LatencySummary::of(&periods, last, &counts))
     };
     ends.into_iter().map(summary).collect()
 }

@@ -48,14 +48,14 @@ pub struct Trace {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Prompt prefixes.
-    pub templates: Vec<Template>,
+    pub templates: Vec<TraceTemplate>,
     /// What arrives, by time and id.
     pub relqueries: Vec<TraceRelQuery>,
 }
 
 /// A prompt prefix that every row of every relQuery with this template shares.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Template {
+pub struct TraceTemplate {
     /// Its id.
     pub id: u64,
     /// Its length in tokens.
@@ -125,7 +125,7 @@ impl Trace {
     /// Turns lengths into submissions.
     pub fn lower(&self) -> Result<Lowered, TraceError> {
         let mut segments = Segments::default();
-        let templates: Vec<(Template, TokenId)> =
+        let templates: Vec<(TraceTemplate, TokenId)> =
             self.templates.iter().map(|template| (*template, segments.next())).collect();
         let mut lowered = Lowered::default();
         for relquery in &self.relqueries {
@@ -144,7 +144,7 @@ impl TraceRelQuery {
     fn lower(
         &self,
         tenant: TenantId,
-        templates: &[(Template, TokenId)],
+        templates: &[(TraceTemplate, TokenId)],
         segments: &mut Segments,
         lowered: &mut Lowered,
     ) -> Result<(), TraceError> {
@@ -164,7 +164,7 @@ impl TraceRelQuery {
         let generation = Arc::new(Generation { output_max, ..Generation::default() });
         let mut items = Vec::with_capacity(self.rows.len());
         for (row, [group, unique, out]) in self.rows.iter().enumerate() {
-            let mut prompt = Prompt::default();
+            let mut prompt = PromptBuilder::default();
             prompt.push(SpanKind::Template, template.tokens, *template_token);
             if let Ok(group) = usize::try_from(*group) {
                 let tokens = self.groups.get(group).ok_or_else(|| invalid("unknown group"))?;
@@ -193,12 +193,12 @@ impl TraceRelQuery {
 
 /// A prompt in the making.
 #[derive(Default)]
-struct Prompt {
+struct PromptBuilder {
     tokens: Vec<TokenId>,
     spans: Vec<Span>,
 }
 
-impl Prompt {
+impl PromptBuilder {
     fn push(&mut self, kind: SpanKind, tokens: u64, token: TokenId) {
         self.tokens.extend(std::iter::repeat_n(token, tokens as usize));
         self.spans.push(Span { kind, tokens: TokenCount(tokens) });

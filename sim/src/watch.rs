@@ -23,7 +23,7 @@ pub enum Mark {
 }
 
 /// Someone who watches a run.
-pub trait Watch {
+pub trait Watcher {
     /// The run has come to `mark`.
     fn mark(&mut self, mark: Mark);
 
@@ -40,7 +40,7 @@ pub trait Watch {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 
-impl Watch for Unwatched {
+impl Watcher for Unwatched {
     fn mark(&mut self, _: Mark) {}
 }
 
@@ -50,13 +50,14 @@ mod tests {
 
     use super::*;
     use crate::paper::{Workload, generate};
-    use crate::replay::{ReplayConfig, SimError, replay, replay_watched};
+    use crate::replay::{SimError, replay, replay_watched};
+    use crate::replay_config::ReplayConfig;
 
     /// Counts the marks.
     #[derive(Default)]
     struct Counter(std::collections::HashMap<Mark, u64>);
 
-    impl Watch for Counter {
+    impl Watcher for Counter {
         fn mark(&mut self, mark: Mark) {
             *self.0.entry(mark).or_default() += 1;
         }
@@ -65,7 +66,7 @@ mod tests {
     /// Has had enough after so many looks.
     struct Patience(u64);
 
-    impl Watch for Patience {
+    impl Watcher for Patience {
         fn mark(&mut self, _: Mark) {}
 
         fn is_over(&mut self) -> bool {

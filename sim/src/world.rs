@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use base::{
-    BatchPlan, Executor, Periods, RelQueryId, RequestId, RowError, StepId, StepOutcome, Submission, Time,
-    WorkItem,
+    BatchPlan, Executor, RelQueryId, RequestId, RowError, StepId, StepOutcome, Submission, Time, WorkItem,
 };
-use scheduler::{Event, Refused, Scheduler, Usage};
+use scheduler::{Event, Refused, Scheduler};
 
-use crate::summary::{Iteration, Members};
-use crate::trouble::{Fate, Trouble};
-use crate::watch::{Mark, Unwatched, Watch};
+use crate::record::{Finished, Iteration, Members};
+use crate::step_faults::{StepEnd, StepFaults};
+use crate::watch::{Mark, Unwatched, Watcher};
 
 /// Something that happens at a time of the trace's choosing.
 #[derive(Clone, Debug)]
@@ -19,19 +18,6 @@ enum Action {
     Cancel(RelQueryId),
     CancelRow(RelQueryId, u32),
     Extend(RelQueryId, Vec<WorkItem>),
-}
-
-/// How a relQuery ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finished {
-    /// Which.
-    pub relquery: RelQueryId,
-    /// When.
-    pub at: Time,
-    /// Its latency in three parts.
-    pub periods: Periods,
-    /// Its tokens.
-    pub usage: Usage,
 }
 
 /// The world.
@@ -44,7 +30,7 @@ pub struct World<E> {
     /// What is to come, by time and then in the order it was scheduled.
     actions: BTreeMap<(Time, u64), Action>,
     scheduled: u64,
-    trouble: Trouble,
+    faults: StepFaults,
     checks: bool,
     is_stopped: bool,
     lists_members: bool,
@@ -64,7 +50,7 @@ impl<E: Executor> World<E> {
             now: Time(0),
             actions: BTreeMap::new(),
             scheduled: 0,
-            trouble: Trouble::default(),
+            faults: StepFaults::default(),
             checks: false,
             is_stopped: false,
             lists_members: false,
@@ -86,9 +72,9 @@ impl<E: Executor> World<E> {
         self.lists_members = true;
     }
 
-    /// Lets steps run into this.
-    pub fn trouble(&mut self, trouble: Trouble) {
-        self.trouble = trouble;
+    /// Lets steps run into these faults.
+    pub fn set_faults(&mut self, faults: StepFaults) {
+        self.faults = faults;
     }
 
     /// Lets a relQuery arrive at the time it says.
@@ -113,7 +99,7 @@ impl<E: Executor> World<E> {
 
     /// Lets a step fail whole.
     pub fn fail_step(&mut self, step: StepId) {
-        self.trouble.fail_step(step);
+        self.faults.fail_step(step);
     }
 
     fn schedule(&mut self, at: Time, action: Action) {
@@ -127,7 +113,7 @@ impl<E: Executor> World<E> {
     }
 
     /// [`run_until_idle`](Self::run_until_idle) before a watcher.
-    pub fn run_watched(&mut self, watch: &mut dyn Watch) -> Result<(), String> {
+    pub fn run_watched(&mut self, watch: &mut dyn Watcher) -> Result<(), String> {
         loop {
             self.is_stopped = watch.is_over();
             if self.is_stopped {
@@ -151,8 +137,8 @@ impl<E: Executor> World<E> {
     }
 
     /// Everything due by now.
-    fn let_happen(&mut self, watch: &mut dyn Watch) {
-        if self.trouble.outage_passed(self.now) {
+    fn let_happen(&mut self, watch: &mut dyn Watcher) {
+        if self.faults.outage_passed(self.now) {
             self.scheduler.forget_memory();
         }
         while let Some(entry) = self.actions.first_entry().filter(|entry| entry.key().0 <= self.now) {
@@ -188,28 +174,28 @@ impl<E: Executor> World<E> {
         }
     }
 
-    fn run_step(&mut self, plan: &BatchPlan, watch: &mut dyn Watch) -> Result<(), String> {
+    fn run_step(&mut self, plan: &BatchPlan, watch: &mut dyn Watcher) -> Result<(), String> {
         let start = self.now;
         let mut ran = None;
-        let fate = match self.trouble.strikes(plan.step, start) {
-            Some(fate) => fate,
+        let how = match self.faults.strikes(plan.step, start) {
+            Some(how) => how,
             None => {
                 let outcome = self.executor.step(plan).map_err(|error| error.to_string())?;
-                let fate = self.trouble.fate(start, outcome.elapsed);
+                let how = self.faults.end(start, outcome.elapsed);
                 ran = Some(outcome);
-                fate
+                how
             }
         };
-        let events = match (fate, ran) {
-            (Fate::Runs(end), Some(outcome)) => {
+        let events = match (how, ran) {
+            (StepEnd::Runs(end), Some(outcome)) => {
                 self.now = end;
                 self.apply(plan, start, outcome, watch)
             }
-            (Fate::Runs(end) | Fate::Fails(end) | Fate::Lost(end), _) => {
+            (StepEnd::Runs(end) | StepEnd::Fails(end) | StepEnd::Lost(end), _) => {
                 self.now = end;
                 let reason = "a fault of the simulation";
-                match fate {
-                    Fate::Lost(_) => self.scheduler.lose_step(plan.step, reason, end),
+                match how {
+                    StepEnd::Lost(_) => self.scheduler.lose_step(plan.step, reason, end),
                     _ => self.scheduler.abort_step(plan.step, reason, end),
                 }
             }
@@ -224,13 +210,13 @@ impl<E: Executor> World<E> {
         plan: &BatchPlan,
         start: Time,
         mut outcome: StepOutcome,
-        watch: &mut dyn Watch,
+        watch: &mut dyn Watcher,
     ) -> Vec<Event> {
         outcome.elapsed = self.now.since(start);
-        if self.trouble.breaks_rows() {
+        if self.faults.breaks_rows() {
             for row in &mut outcome.rows {
                 let whose = self.scheduler.row_of(row.request);
-                if whose.is_some_and(|(id, row)| self.trouble.breaks(id, row)) {
+                if whose.is_some_and(|(id, row)| self.faults.breaks(id, row)) {
                     row.result = Err(RowError::NotANumber);
                 }
             }

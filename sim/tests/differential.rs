@@ -5,7 +5,7 @@ mod reference;
 
 use base::{Millis, Nanos, TokenCount};
 use reference::traces::{Family, by_hand, draw};
-use reference::{Machine, Outcome, Policy, RELSERVE, Transition, Variant};
+use reference::{Machine, Policy, RELSERVE, ReferenceOutcome, Transition, Variant};
 use scheduler::{CostModel, DecompositionReading, DeltaReading, PriorityReading, Readings};
 use sim::{Replay, ReplayConfig, Trace, replay};
 
@@ -13,7 +13,7 @@ use sim::{Replay, ReplayConfig, Trace, replay};
 const SEEDS: u64 = 6;
 
 /// A policy under both its names, and what changes in the machine and the configuration.
-struct Case {
+struct DifferentialCase {
     ours: scheduler::Policy,
     reference: Policy,
     hide_permille: u64,
@@ -21,9 +21,9 @@ struct Case {
     readings: Readings,
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<DifferentialCase> {
     use scheduler::Policy as Ours;
-    let case = |ours, reference| Case {
+    let case = |ours, reference| DifferentialCase {
         ours,
         reference,
         hide_permille: 1_000,
@@ -41,21 +41,24 @@ fn cases() -> Vec<Case> {
     vec![
         case(Ours::Fcfs, Policy::Vllm),
         case(Ours::Sarathi, Policy::Sarathi),
-        Case { hide_permille: 0, ..case(Ours::Sarathi, Policy::Sarathi) },
+        DifferentialCase { hide_permille: 0, ..case(Ours::Sarathi, Policy::Sarathi) },
         case(Ours::StaticPriority, Policy::StaticPriority),
         case(Ours::StaticPriorityWeak, Policy::StaticPriorityWeak),
         case(Ours::RelServe, Policy::RelServe(RELSERVE)),
         case(Ours::RelServePrefill, transition(Transition::Prefill)),
         case(Ours::RelServeDecode, transition(Transition::Decode)),
-        Case { unit_waiting_ms_max: Some(Millis(50)), ..case(Ours::RelServe, starving) },
-        Case { readings: sign, ..relserve(Variant { sign_as_printed: true, ..RELSERVE }) },
-        Case { readings: algorithm, ..relserve(Variant { decomposition_as_printed: true, ..RELSERVE }) },
-        Case { readings: frozen, ..relserve(Variant { is_frozen: true, ..RELSERVE }) },
-        Case { readings: frozen, ..case(Ours::RelServePrefill, frozen_prefill) },
+        DifferentialCase { unit_waiting_ms_max: Some(Millis(50)), ..case(Ours::RelServe, starving) },
+        DifferentialCase { readings: sign, ..relserve(Variant { sign_as_printed: true, ..RELSERVE }) },
+        DifferentialCase {
+            readings: algorithm,
+            ..relserve(Variant { decomposition_as_printed: true, ..RELSERVE })
+        },
+        DifferentialCase { readings: frozen, ..relserve(Variant { is_frozen: true, ..RELSERVE }) },
+        DifferentialCase { readings: frozen, ..case(Ours::RelServePrefill, frozen_prefill) },
     ]
 }
 
-fn config(machine: &Machine, case: &Case) -> ReplayConfig {
+fn config(machine: &Machine, case: &DifferentialCase) -> ReplayConfig {
     let nanos = |value: i128| Nanos(u64::try_from(value).expect("costs are small"));
     let mut config = ReplayConfig {
         cost: CostModel {
@@ -78,7 +81,7 @@ fn config(machine: &Machine, case: &Case) -> ReplayConfig {
 }
 
 /// Both simulators on one trace.
-fn both(case: &Case, trace: &Trace, machine: Machine) -> (Replay, Outcome) {
+fn both(case: &DifferentialCase, trace: &Trace, machine: Machine) -> (Replay, ReferenceOutcome) {
     let machine = Machine { hide_permille: i128::from(case.hide_permille), ..machine };
     let expected = reference::run(trace, case.reference, machine);
     let got = replay(trace, case.ours, &config(&machine, case));
@@ -88,7 +91,7 @@ fn both(case: &Case, trace: &Trace, machine: Machine) -> (Replay, Outcome) {
 }
 
 /// Where the two part, if they do.
-fn difference(name: &str, got: &Replay, expected: &Outcome) -> Option<String> {
+fn difference(name: &str, got: &Replay, expected: &ReferenceOutcome) -> Option<String> {
     let apart = got.t_done.iter().zip(&expected.t_done).map(|(a, b)| (a - b).abs());
     let worst = apart.fold(0.0, f64::max);
     if worst <= 1e-6 && got.counts.preempts == expected.preempts {

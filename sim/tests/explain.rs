@@ -3,7 +3,7 @@
 use base::Nanos;
 use scheduler::basis::Parts;
 use scheduler::{Decision, Explanation, Policy};
-use sim::{Mark, ReplayConfig, Trace, Watch, Workload, generate, replay_watched};
+use sim::{Mark, ReplayConfig, Trace, Watcher, Workload, generate, replay_watched};
 
 const TWO: &str = r#"{
   "schema": "relserve-trace/1", "name": "two", "templates": [{"id": 0, "tokens": 40}],
@@ -19,7 +19,7 @@ const TWO: &str = r#"{
 #[derive(Default)]
 struct Explained(Vec<Explanation>);
 
-impl Watch for Explained {
+impl Watcher for Explained {
     fn mark(&mut self, _: Mark) {}
 
     fn planned(&mut self, decision: &Decision) {

@@ -36,7 +36,7 @@ fn world(policy: Policy, faults: Vec<Fault>) -> World<SimExecutor> {
     let settings = SchedulerConfig { policy, ..config.scheduler };
     let mut world = World::new(Scheduler::new(settings, config.cost).expect("valid"), executor);
     world.check_every_step();
-    world.trouble(plan.trouble());
+    world.set_faults(plan.step_faults());
     for submission in lowered.submissions {
         world.submit(submission);
     }
@@ -45,7 +45,7 @@ fn world(policy: Policy, faults: Vec<Fault>) -> World<SimExecutor> {
 
 /// Tokens that each replay sampled, all rows together.
 fn output(replay: &Replay) -> u64 {
-    replay.courses.iter().map(|course| course.usage.output.0).sum()
+    replay.progress.iter().map(|progress| progress.usage.output.0).sum()
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_replica_that_is_lost_while_idle_comes_back_empty() {
     let run = |faults| {
         let plan = FaultPlan { faults };
         let replay = replay_with_faults(&twice, Policy::RelServe, &config(), &plan, &mut Unwatched);
-        replay.expect("a replay").courses[1].usage.cached
+        replay.expect("a replay").progress[1].usage.cached
     };
     let (kept, lost) = (run(vec![]), run(vec![Fault::LostReplica { from: 500.0, until: 501.0 }]));
     assert!(kept > lost, "the template was cached: {kept} of the second relQuery, after the loss {lost}");
@@ -142,14 +142,14 @@ fn late_rows_join_an_open_relquery_and_miss_one_that_has_ended() {
         let late = |at| Fault::LateRows { at, rel_id: 0, rows: vec![[-1, 50, 4]; 3] };
         let (open, plain) = both(policy, vec![late(0.3)]);
         let (ended, _) = both(policy, vec![late(1e6)]);
-        let output = |replay: &Replay| replay.courses[0].usage.output.0;
+        let output = |replay: &Replay| replay.progress[0].usage.output.0;
         assert_eq!(output(&open), output(&plain) + 12, "{policy}");
         assert_eq!((ended.t_done, ended.summary), (plain.t_done, plain.summary), "{policy}");
     }
 }
 
 #[test]
-fn whatever_goes_wrong_every_relquery_ends_and_the_books_balance() {
+fn whatever_goes_wrong_every_relquery_ends_and_the_accounts_balance() {
     for seed in 0..6 {
         let trace = trace();
         let plan = FaultPlan::random(seed, &trace, 25);

@@ -14,14 +14,14 @@ const MICRO: &str = r#"{
 }"#;
 
 /// A step: uncached prompt tokens, decoding rows, microseconds.
-type Step = (u64, u64, u64);
+type ExpectedStep = (u64, u64, u64);
 
-fn check(policy: Policy, hide_permille: u64, steps: &[Step], t_done: [f64; 2]) {
+fn check(policy: Policy, hide_permille: u64, steps: &[ExpectedStep], t_done: [f64; 2]) {
     let trace = Trace::parse(MICRO).expect("the trace above");
     let cost = scheduler::CostModel::default().hiding(hide_permille);
     let config = ReplayConfig { cost, ..ReplayConfig::default() };
     let got = replay(&trace, policy, &config).expect("a replay");
-    let got_steps: Vec<Step> =
+    let got_steps: Vec<ExpectedStep> =
         got.iterations.iter().map(|one| (one.uncached.0, one.decoding, one.duration.0 / 1_000)).collect();
     assert_eq!(got_steps, steps, "{policy}");
     for (got, wanted) in got.t_done.iter().zip(t_done) {

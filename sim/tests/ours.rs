@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use scheduler::{OursConfig, Policy, Steps};
-use sim::ablation::{Outcome, Variant, fair, measure};
-use sim::{Offline, ReplayConfig, Summary, Workload, generate, replay};
+use sim::ablation::{Variant, VariantOutcome, fair, measure};
+use sim::{LatencySummary, Offline, ReplayConfig, Workload, generate, replay};
 
 const SEEDS: u64 = 8;
 
-fn of(policy: Policy, ours: OursConfig, rate: f64, hide_permille: u64) -> Outcome {
+fn of(policy: Policy, ours: OursConfig, rate: f64, hide_permille: u64) -> VariantOutcome {
     let variant = Variant { name: "", policy, ours };
     let workload = Workload { rate, ..Workload::default() };
     measure(&variant, &workload, hide_permille, SEEDS).expect("a replay")
@@ -80,7 +80,7 @@ fn tenants(policy: Policy, hide_permille: u64) -> BTreeMap<String, (f64, f64)> {
             latencies.entry(&relquery.tenant).or_default().push(done - relquery.arrival);
         }
         for (tenant, mut latencies) in latencies {
-            let summary = Summary::of_latencies(&mut latencies);
+            let summary = LatencySummary::of_latencies(&mut latencies);
             let mean = means.entry(tenant.to_owned()).or_default();
             *mean = (mean.0 + summary.mean / 4.0, mean.1 + summary.p99 / 4.0);
         }

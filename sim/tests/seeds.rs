@@ -1,13 +1,13 @@
 //! Seeded worlds by the thousand, millions of steps: see `sim::chaos`.
 //!
-//! Do they bite? Each of these was put into the scheduler, and caught within the first 200 seeds:
-//! an ended row keeps a block; a failed step's blocks, or a failed row's, stay hittable; a row's end is told
-//! twice; a relQuery whose last row was cancelled is lost; one seat, or one token of a step, too many; an
-//! ended row stays under suspicion; suspects are never parted; an old outcome counts for a later step. Not caught, for they cost sharing or order inside a relQuery and
-//! break no promise: taken-back rows in reverse order; publications under a wrong parent; links of a
-//! failed step that are kept.
+//! Do they bite? Each of these was put into the scheduler, and caught within the first 200 seeds: an ended
+//! row keeps a block; a failed step's blocks, or a failed row's, stay hittable; a row's end is told twice; a
+//! relQuery whose last row was cancelled is lost; one seat, or one token of a step, too many; an ended row
+//! stays under suspicion; suspects are never parted; an old outcome counts for a later step. Not caught, for
+//! they cost sharing or order inside a relQuery and break no promise: taken-back rows in reverse order;
+//! publications under a wrong parent; links of a failed step that are kept.
 
-use sim::chaos::{Tally, run_seed};
+use sim::chaos::{ChaosCounts, run_seed};
 
 /// Says how to see a failing seed again, even where the scheduler panics.
 struct Replay(u64);
@@ -25,7 +25,7 @@ const SEEDS: u64 = 7_500;
 
 /// Runs the `part`-th stretch of seeds.
 fn run(part: u64) {
-    let mut sum = Tally::default();
+    let mut sum = ChaosCounts::default();
     for seed in part * SEEDS..(part + 1) * SEEDS {
         let _replay = Replay(seed);
         match run_seed(seed, None) {
@@ -34,8 +34,8 @@ fn run(part: u64) {
         }
     }
     eprintln!("{sum:?}");
-    let Tally { steps, failed_steps, losses, rows_done, rows_failed, .. } = sum;
-    let Tally { preemptions, hits, restored, refused, guessed, accepted, .. } = sum;
+    let ChaosCounts { steps, failed_steps, losses, rows_done, rows_failed, .. } = sum;
+    let ChaosCounts { preemptions, hits, restored, refused, guessed, accepted, .. } = sum;
     let least = [
         steps / 300,
         failed_steps,

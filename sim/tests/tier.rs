@@ -6,7 +6,8 @@ use scheduler::{Policy, SchedulerConfig};
 use serde_json::json;
 use sim::{Machine, Replay, Trace, Workload, generate, replay};
 
-/// Forty documents of 1,000 tokens, each asked three questions about, in turn: three times through all of them.
+/// Forty documents of 1,000 tokens, each asked three questions about, in turn: three times through all of
+/// them.
 fn documents() -> Trace {
     let templates: Vec<_> = (0..40).map(|id| json!({"id": id, "tokens": 1_000})).collect();
     let relquery = |number: u32| {

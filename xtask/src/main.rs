@@ -2,9 +2,18 @@
 //!
 //! It knows no crate of ours; it only starts `cargo` and what `cargo` built.
 
-use std::process::{Command, ExitCode};
+mod cargo;
+mod measured;
+mod nightly;
+mod sanitized;
 
+use std::process::ExitCode;
+
+use cargo::{Failed, cargo, has};
 use clap::{Parser, Subcommand};
+use measured::{compare, race};
+use nightly::{Nightly, nightly};
+use sanitized::{fuzz, soak};
 
 /// Developer commands of RelServe.
 #[derive(Parser)]
@@ -28,17 +37,20 @@ enum Task {
     Race(Arguments),
     /// A checkpoint with random weights, to measure the server on: `checkpoint llama-125m DIR`.
     Checkpoint(Arguments),
-    /// The figures of the RelServe paper from the simulator, its claims beside ours: `[--quick] [--out DIR]`.
+    /// The figures of the RelServe paper from the simulator, its claims beside ours: `[--smoke] [--out DIR]`.
     Reproduce(Arguments),
-    /// Ten minutes of random mixed load on a server under AddressSanitizer, after the engine's unit tests under it;
-    /// arguments go to `loadgen soak`.
+    /// Ten minutes of random mixed load on a server under AddressSanitizer, after the engine's unit tests
+    /// under it; arguments go to `loadgen soak`.
     Soak(Arguments),
-    /// The readers of GGUF, safetensors and what stands beside them, of PML and of span queries, on this many damaged files
-    /// of each form, under AddressSanitizer.
+    /// The readers of GGUF, safetensors and what stands beside them, of PML and of span queries, on this many
+    /// damaged files of each form, under AddressSanitizer.
     Fuzz {
         #[arg(default_value_t = 100_000)]
         cases: u64,
     },
+    /// What takes too long for every change: fuzz, chaos, soak and race, one after another. All of them run,
+    /// and all that failed are named at the end.
+    Nightly(Nightly),
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
     Demo(Arguments),
 }
@@ -49,9 +61,6 @@ struct Arguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
-
-/// A program that did not start or did not succeed.
-struct Failed(String);
 
 fn main() -> ExitCode {
     match perform(Cli::parse().command) {
@@ -68,42 +77,15 @@ fn perform(task: Task) -> Result<(), Failed> {
         Task::Check => check(),
         Task::Bench => cargo("bench --workspace --benches", &[]),
         Task::Sim(with) => cargo("run --release --package sim --example oracle --", &with.rest),
-        Task::Compare(with) => {
-            cargo("build --release --package relserve --package loadgen", &[])?;
-            cargo("run --release --package loadgen -- compare", &with.rest)
-        }
-        Task::Race(with) => {
-            cargo("build --release --package relserve --package loadgen", &[])?;
-            cargo("run --release --package loadgen -- race", &with.rest)
-        }
+        Task::Compare(with) => compare(&with.rest),
+        Task::Race(with) => race(&with.rest),
         Task::Checkpoint(with) => cargo("run --release --package engine --example checkpoint --", &with.rest),
         Task::Reproduce(with) => cargo("run --release --package loadgen -- reproduce", &with.rest),
         Task::Soak(with) => soak(&with.rest),
-        Task::Fuzz { cases } => sanitized(
-            &[("DAMAGE_CASES", &cases.to_string())],
-            "test --package engine --package ir --test damage",
-        ),
+        Task::Fuzz { cases } => fuzz(cases),
+        Task::Nightly(with) => nightly(&with),
         Task::Demo(with) => cargo("run --release --package relserve -- serve", &with.rest),
     }
-}
-
-/// The target is named so that build scripts and macros, which run in the compiler, go without the sanitizer.
-const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
-
-/// Runs cargo with everything built under AddressSanitizer.
-fn sanitized(settings: &[(&str, &str)], words: &str) -> Result<(), Failed> {
-    // The compiler's own sanitizer is not stable; its pinned version has the run-time library all the same.
-    let settings = [settings, &[("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address")]].concat();
-    run(&settings, &format!("{words} --target {SANITIZED_TARGET} --target-dir target/sanitized"), &[])
-}
-
-fn soak(rest: &[String]) -> Result<(), Failed> {
-    sanitized(&[], "test --package engine --lib")?;
-    sanitized(&[], "build --package relserve")?;
-    let server = format!("target/sanitized/{SANITIZED_TARGET}/debug/relserve");
-    // The server that loadgen starts inherits this.
-    let leaks = concat!("suppressions=", env!("CARGO_MANIFEST_DIR"), "/leaks.txt:print_suppressions=0");
-    run(&[("LSAN_OPTIONS", leaks)], &format!("run --package loadgen -- soak --server {server}"), rest)
 }
 
 fn check() -> Result<(), Failed> {
@@ -120,27 +102,5 @@ fn check() -> Result<(), Failed> {
     } else {
         eprintln!("skipped: cargo-deny is not installed (`cargo install cargo-deny`)");
         Ok(())
-    }
-}
-
-/// Whether a cargo subcommand is installed.
-fn has(subcommand: &str) -> bool {
-    Command::new("cargo").args([subcommand, "--version"]).output().is_ok_and(|output| output.status.success())
-}
-
-fn cargo(words: &str, rest: &[String]) -> Result<(), Failed> {
-    run(&[], words, rest)
-}
-
-/// Runs cargo with some environment variables set.
-fn run(settings: &[(&str, &str)], words: &str, rest: &[String]) -> Result<(), Failed> {
-    let shown = format!("cargo {words} {}", rest.join(" "));
-    eprintln!("+ {shown}");
-    let status =
-        Command::new("cargo").envs(settings.iter().copied()).args(words.split(' ')).args(rest).status();
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Failed(format!("{shown} ({status})"))),
-        Err(error) => Err(Failed(format!("{shown} ({error})"))),
     }
 }

@@ -8,7 +8,7 @@ use serving::error::RequestError;
 use serving::live::Viewer;
 use serving::live::record::Record;
 use serving::live::trace::Recorded;
-use serving::live::what_if::{Counts, Replay, Summary, policies};
+use serving::live::what_if::{IterationCounts, LatencySummary, Replay, policies};
 use utoipa::ToSchema;
 
 use crate::json::Fields;
@@ -96,8 +96,8 @@ pub struct Latency {
     pub tail_ms: f64,
 }
 
-impl From<&Summary> for Latency {
-    fn from(summary: &Summary) -> Self {
+impl From<&LatencySummary> for Latency {
+    fn from(summary: &LatencySummary) -> Self {
         let ms = |seconds: f64| seconds * 1e3;
         Self {
             relqueries: summary.n as u64,
@@ -137,7 +137,7 @@ impl WhatIfReply {
         let from = seen.iter().map(|(record, _)| record.arrival).min().unwrap_or_default();
         let until = seen.iter().map(|(record, _)| record.end).max().unwrap_or_default();
         let measured: Vec<Periods> = seen.iter().filter_map(|(record, _)| record.periods()).collect();
-        let summary = Summary::of(&measured, until, &Counts::default());
+        let summary = LatencySummary::of(&measured, until, &IterationCounts::default());
         Self {
             span_ms: millis(until.since(from)),
             relqueries,

@@ -1,33 +1,40 @@
-//! Figure 10: the adaptive arranger against always prefilling and always decoding first, latency normalised to
-//! RelServe's.
+//! Figure 10: the adaptive arranger against always prefilling and always decoding first, latency normalised
+//! to RelServe's.
 
 use serde_json::{Value, json};
 
-use crate::chart::{Chart, Key, Marks, Panel};
+use crate::chart::{Chart, LegendEntry, Marks, Panel};
 use crate::plot::Across;
 use crate::reproduce::Scope;
-use crate::reproduce::figure::{Claim, Figure, Table};
+use crate::reproduce::figure::{Claim, Figure, FigureTable};
 use crate::reproduce::run::{Results, mean};
-use crate::reproduce::setting::{Case, DECODE_FIRST, Dataset, Line, Machine, PREFILL_FIRST, RELSERVE, rate};
+use crate::reproduce::setting::{
+    DECODE_FIRST, Dataset, Machine, PREFILL_FIRST, PolicySeries, RELSERVE, Setting, rate,
+};
 
-const LINES: [Line; 3] = [RELSERVE, PREFILL_FIRST, DECODE_FIRST];
+const LINES: [PolicySeries; 3] = [RELSERVE, PREFILL_FIRST, DECODE_FIRST];
 /// Two means that differ by less are the same: within the noise of three traces.
 const TIE: f64 = 0.01;
 
 /// What is to be replayed.
-pub fn cases(scope: &Scope) -> Vec<Case> {
+pub fn cases(scope: &Scope) -> Vec<Setting> {
     let mut cases = Vec::new();
     for (machine, dataset) in scope.panels() {
         for load in scope.loads(machine) {
-            cases.extend(LINES.map(|line| Case::new(machine, dataset, load, line)));
+            cases.extend(LINES.map(|line| Setting::new(machine, dataset, load, line)));
         }
     }
     cases
 }
 
 /// The latency of `line` as a multiple of RelServe's.
-fn normalised(results: &Results, (machine, dataset): (Machine, Dataset), load: u32, line: Line) -> f64 {
-    let latency = |line| results.latency(&Case::new(machine, dataset, load, line));
+fn normalised(
+    results: &Results,
+    (machine, dataset): (Machine, Dataset),
+    load: u32,
+    line: PolicySeries,
+) -> f64 {
+    let latency = |line| results.latency(&Setting::new(machine, dataset, load, line));
     latency(line) / latency(RELSERVE)
 }
 
@@ -53,12 +60,12 @@ pub fn figure(scope: &Scope, results: &Results) -> Figure {
 
 fn panel(scope: &Scope, results: &Results, at: (Machine, Dataset)) -> Panel {
     let loads = scope.loads(at.0);
-    let line = |line: Line| {
+    let line = |line: PolicySeries| {
         let points = loads.iter().map(|load| (rate(*load), normalised(results, at, *load, line)));
-        (Key::new(line.name, line.colour), points.collect())
+        (LegendEntry::new(line.name, line.colour), points.collect())
     };
     let lines = LINES.map(line).to_vec();
-    let least = lines.iter().flat_map(|(_, points): &(Key, Vec<(f64, f64)>)| points).map(|(_, y)| *y);
+    let least = lines.iter().flat_map(|(_, points): &(LegendEntry, Vec<(f64, f64)>)| points).map(|(_, y)| *y);
     let least = least.fold(1.0, f64::min);
     let first = loads.first().copied().unwrap_or_default();
     Panel {
@@ -112,20 +119,21 @@ fn claims(scope: &Scope, results: &Results) -> Vec<Claim> {
         .see("The arranger"),
     ];
     // Which of the two is better, where the paper says so: over all loads, the better one's factor.
-    let compare = |machine: Machine, dataset: Dataset, paper: &str, better: Line, worse: Line| {
-        let here = |line| -> f64 {
+    let compare =
+        |machine: Machine, dataset: Dataset, paper: &str, better: PolicySeries, worse: PolicySeries| {
+            let here = |line| -> f64 {
+                let loads = scope.loads(machine);
+                mean(loads.iter().map(|load| normalised(results, (machine, dataset), *load, line)))
+            };
             let loads = scope.loads(machine);
-            mean(loads.iter().map(|load| normalised(results, (machine, dataset), *load, line)))
+            let count = loads.iter().filter(|load| {
+                let at = |line| normalised(results, (machine, dataset), **load, line);
+                at(better) <= at(worse)
+            });
+            Claim::so_in(paper, count.count(), loads.len(), "loads")
+                .and(&format!("PP {:.2}×, DP {:.2}× over all loads", here(PREFILL_FIRST), here(DECODE_FIRST)))
+                .see("The arranger")
         };
-        let loads = scope.loads(machine);
-        let count = loads.iter().filter(|load| {
-            let at = |line| normalised(results, (machine, dataset), **load, line);
-            at(better) <= at(worse)
-        });
-        Claim::so_in(paper, count.count(), loads.len(), "loads")
-            .and(&format!("PP {:.2}×, DP {:.2}× over all loads", here(PREFILL_FIRST), here(DECODE_FIRST)))
-            .see("The arranger")
-    };
     if scope.machines.contains(&Machine::Opt13b) {
         let paper = "PP beats DP on Amazon with OPT-13B";
         claims.push(compare(Machine::Opt13b, Dataset::Amazon, paper, PREFILL_FIRST, DECODE_FIRST));
@@ -137,7 +145,7 @@ fn claims(scope: &Scope, results: &Results) -> Vec<Claim> {
     claims
 }
 
-fn table(scope: &Scope, results: &Results) -> Table {
+fn table(scope: &Scope, results: &Results) -> FigureTable {
     let header = ["machine", "dataset", "policy", "× RelServe, load by load"].map(str::to_owned).to_vec();
     let mut rows = Vec::new();
     for at in scope.panels() {
@@ -150,5 +158,5 @@ fn table(scope: &Scope, results: &Results) -> Table {
             rows.push(vec![at.0.name().into(), at.1.name().into(), line.name.into(), cells.join(", ")]);
         }
     }
-    Table { caption: "Latency as a multiple of RelServe's".into(), header, rows, is_open: false }
+    FigureTable { caption: "Latency as a multiple of RelServe's".into(), header, rows, is_open: false }
 }

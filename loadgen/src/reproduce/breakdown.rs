@@ -2,32 +2,32 @@
 
 use serde_json::{Value, json};
 
-use crate::chart::{Bar, Chart, Key, Marks, Panel};
+use crate::chart::{Bar, Chart, LegendEntry, Marks, Panel};
 use crate::plot::Across;
 use crate::reproduce::Scope;
-use crate::reproduce::figure::{Claim, Figure, Table};
+use crate::reproduce::figure::{Claim, Figure, FigureTable};
 use crate::reproduce::run::{Results, mean};
 use crate::reproduce::setting::{
-    Case, Dataset, Line, Machine, OURS, OURS_HIDDEN, RELSERVE, STATIC, STATIC_WEAK, rate,
+    Dataset, Machine, OURS, OURS_HIDDEN, PolicySeries, RELSERVE, STATIC, STATIC_WEAK, Setting, rate,
 };
 
 /// The bars of a load, and what stands below them.
-const LINES: [(Line, &str); 5] =
+const LINES: [(PolicySeries, &str); 5] =
     [(STATIC, "SP"), (STATIC_WEAK, "SPe"), (RELSERVE, "RS"), (OURS, "o"), (OURS_HIDDEN, "o1")];
 const PARTS: [(&str, &str); 3] = [("waiting", "#999999"), ("core", "#0072b2"), ("tail", "#e69f00")];
 
-fn case(load: u32, line: Line) -> Case {
-    Case::new(Machine::Opt13b, Dataset::Beer, load, line)
+fn case(load: u32, line: PolicySeries) -> Setting {
+    Setting::new(Machine::Opt13b, Dataset::Beer, load, line)
 }
 
 /// What is to be replayed.
-pub fn cases(scope: &Scope) -> Vec<Case> {
+pub fn cases(scope: &Scope) -> Vec<Setting> {
     let loads = scope.loads(Machine::Opt13b).into_iter();
     loads.flat_map(|load| LINES.map(|(line, _)| case(load, line))).collect()
 }
 
 /// Waiting, core, tail: means over relQueries and seeds, s.
-fn parts(results: &Results, load: u32, line: Line) -> [f64; 3] {
+fn parts(results: &Results, load: u32, line: PolicySeries) -> [f64; 3] {
     let case = case(load, line);
     [
         results.mean(&case, |outcome| outcome.summary.waiting),
@@ -40,7 +40,7 @@ fn parts(results: &Results, load: u32, line: Line) -> [f64; 3] {
 pub fn figure(scope: &Scope, results: &Results) -> Figure {
     let loads = scope.loads(Machine::Opt13b);
     let group = |load: &u32| -> Vec<Bar> {
-        let bar = |(line, short): (Line, &str)| Bar {
+        let bar = |(line, short): (PolicySeries, &str)| Bar {
             name: short.into(),
             parts: parts(results, *load, line).to_vec(),
         };
@@ -54,7 +54,7 @@ pub fn figure(scope: &Scope, results: &Results) -> Figure {
         y_label: "mean latency (s)".into(),
         y_from: 0.0,
         marks: Marks::Stacks {
-            parts: PARTS.map(|(name, colour)| Key::new(name, colour)).to_vec(),
+            parts: PARTS.map(|(name, colour)| LegendEntry::new(name, colour)).to_vec(),
             groups: loads.iter().map(group).collect(),
         },
         rules: Vec::new(),
@@ -74,7 +74,7 @@ pub fn figure(scope: &Scope, results: &Results) -> Figure {
 }
 
 /// How many times longer the period is under `line` than under RelServe, on average over the loads.
-fn factor(scope: &Scope, results: &Results, line: Line, period: usize) -> f64 {
+fn factor(scope: &Scope, results: &Results, line: PolicySeries, period: usize) -> f64 {
     let loads = scope.loads(Machine::Opt13b);
     let sum = |line| loads.iter().map(|load| parts(results, *load, line)[period]).sum::<f64>();
     sum(line) / sum(RELSERVE)
@@ -97,7 +97,7 @@ fn claims(scope: &Scope, results: &Results) -> Vec<Claim> {
         .and(&said(period))
         .see("Where the time goes")
     };
-    let share = |line: Line| -> (f64, f64) {
+    let share = |line: PolicySeries| -> (f64, f64) {
         let shares = scope.loads(Machine::Opt13b).into_iter().map(|load| {
             let [waiting, core, tail] = parts(results, load, line);
             100.0 * (core + tail) / (waiting + core + tail)
@@ -118,17 +118,17 @@ fn claims(scope: &Scope, results: &Results) -> Vec<Claim> {
 }
 
 fn data(loads: &[u32], results: &Results) -> Value {
-    let of = |line: Line| {
+    let of = |line: PolicySeries| {
         let all: Vec<[f64; 3]> = loads.iter().map(|load| parts(results, *load, line)).collect();
         (line.key.to_owned(), json!(all))
     };
     Value::Object(LINES.iter().map(|(line, _)| of(*line)).collect())
 }
 
-fn table(loads: &[u32], results: &Results) -> Table {
+fn table(loads: &[u32], results: &Results) -> FigureTable {
     let mut header = vec!["policy".to_owned()];
     header.extend(loads.iter().map(|load| format!("{:.1}/s", rate(*load))));
-    let row = |(line, _): (Line, &str)| {
+    let row = |(line, _): (PolicySeries, &str)| {
         let cell = |load: &u32| {
             let [waiting, core, tail] = parts(results, *load, line);
             format!("{waiting:.2} / {core:.2} / {tail:.2}")
@@ -137,7 +137,7 @@ fn table(loads: &[u32], results: &Results) -> Table {
         row.extend(loads.iter().map(cell));
         row
     };
-    Table {
+    FigureTable {
         caption: "waiting / core / tail (s)".into(),
         header,
         rows: LINES.map(row).to_vec(),

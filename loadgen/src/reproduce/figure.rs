@@ -106,7 +106,7 @@ impl Claim {
 
 /// A table of text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Table {
+pub struct FigureTable {
     /// What it shows.
     pub caption: String,
     /// Its columns.
@@ -131,7 +131,7 @@ pub struct Figure {
     /// The claims.
     pub claims: Vec<Claim>,
     /// Its tables.
-    pub tables: Vec<Table>,
+    pub tables: Vec<FigureTable>,
     /// Its numbers.
     pub data: Value,
 }

@@ -2,28 +2,29 @@
 
 use serde_json::{Value, json};
 
-use crate::chart::{Chart, Key, Marks, Panel};
+use crate::chart::{Chart, LegendEntry, Marks, Panel};
 use crate::plot::Across;
 use crate::reproduce::Scope;
-use crate::reproduce::figure::{Claim, Figure, Table};
+use crate::reproduce::figure::{Claim, Figure, FigureTable};
 use crate::reproduce::run::{Results, mean};
 use crate::reproduce::setting::{
-    Case, Dataset, Line, Machine, OURS, OURS_HIDDEN, RELSERVE, SARATHI, SARATHI_HIDDEN, STATIC, STATIC_WEAK,
-    VLLM, rate,
+    Dataset, Machine, OURS, OURS_HIDDEN, PolicySeries, RELSERVE, SARATHI, SARATHI_HIDDEN, STATIC,
+    STATIC_WEAK, Setting, VLLM, rate,
 };
 
 /// The lines of the grid.
-const LINES: [Line; 8] = [VLLM, SARATHI, SARATHI_HIDDEN, STATIC, STATIC_WEAK, RELSERVE, OURS, OURS_HIDDEN];
+const LINES: [PolicySeries; 8] =
+    [VLLM, SARATHI, SARATHI_HIDDEN, STATIC, STATIC_WEAK, RELSERVE, OURS, OURS_HIDDEN];
 /// What RelServe is compared with where the paper says "among all frameworks". A mixed step that hides its
 /// chunk is another engine than the paper's.
-const PUBLISHED: [Line; 4] = [VLLM, SARATHI, STATIC, STATIC_WEAK];
+const PUBLISHED: [PolicySeries; 4] = [VLLM, SARATHI, STATIC, STATIC_WEAK];
 
 /// What is to be replayed.
-pub fn cases(scope: &Scope) -> Vec<Case> {
+pub fn cases(scope: &Scope) -> Vec<Setting> {
     let mut cases = Vec::new();
     for (machine, dataset) in scope.panels() {
         for load in scope.loads(machine) {
-            cases.extend(LINES.map(|line| Case::new(machine, dataset, load, line)));
+            cases.extend(LINES.map(|line| Setting::new(machine, dataset, load, line)));
         }
     }
     cases
@@ -36,27 +37,27 @@ struct Grid<'a> {
 }
 
 impl Grid<'_> {
-    fn latency(&self, (machine, dataset): (Machine, Dataset), load: u32, line: Line) -> f64 {
-        self.results.latency(&Case::new(machine, dataset, load, line))
+    fn latency(&self, (machine, dataset): (Machine, Dataset), load: u32, line: PolicySeries) -> f64 {
+        self.results.latency(&Setting::new(machine, dataset, load, line))
     }
 
     /// How many times RelServe's mean `line`'s is, at the largest load of a panel.
-    fn factor(&self, panel: (Machine, Dataset), line: Line) -> f64 {
+    fn factor(&self, panel: (Machine, Dataset), line: PolicySeries) -> f64 {
         let load = self.scope.largest(panel.0);
         self.latency(panel, load, line) / self.latency(panel, load, RELSERVE)
     }
 
     /// The factors of the panels that `keep` keeps.
-    fn factors(&self, line: Line, keep: impl Fn(Machine, Dataset) -> bool) -> Vec<f64> {
+    fn factors(&self, line: PolicySeries, keep: impl Fn(Machine, Dataset) -> bool) -> Vec<f64> {
         let panels = self.scope.panels().into_iter().filter(|(machine, dataset)| keep(*machine, *dataset));
         panels.map(|panel| self.factor(panel, line)).collect()
     }
 
     fn panel(&self, panel: (Machine, Dataset)) -> Panel {
         let loads = self.scope.loads(panel.0);
-        let line = |line: Line| {
+        let line = |line: PolicySeries| {
             let points = loads.iter().map(|load| (rate(*load), self.latency(panel, *load, line)));
-            (Key::new(line.name, line.colour), points.collect())
+            (LegendEntry::new(line.name, line.colour), points.collect())
         };
         let first = loads.first().copied().unwrap_or_default();
         Panel {
@@ -98,7 +99,7 @@ impl Grid<'_> {
 
     /// vLLM's mean as a multiple of RelServe's at the largest load, trace by trace.
     fn by_trace(&self, (machine, dataset): (Machine, Dataset)) -> Vec<f64> {
-        let at = |line| Case::new(machine, dataset, self.scope.largest(machine), line);
+        let at = |line| Setting::new(machine, dataset, self.scope.largest(machine), line);
         let (vllm, relserve) = (at(VLLM), at(RELSERVE));
         let pairs = self.results.seeds(&vllm).zip(self.results.seeds(&relserve));
         pairs.map(|(vllm, relserve)| vllm.summary.mean / relserve.summary.mean).collect()
@@ -243,7 +244,7 @@ impl Grid<'_> {
         claims
     }
 
-    fn table(&self, machine: Machine) -> Table {
+    fn table(&self, machine: Machine) -> FigureTable {
         let loads = self.scope.loads(machine);
         let mut header = vec!["dataset".to_owned(), "policy".to_owned()];
         header.extend(loads.iter().map(|load| format!("{:.2}/s", rate(*load))));
@@ -259,11 +260,11 @@ impl Grid<'_> {
                 rows.push(row);
             }
         }
-        Table { caption: format!("{}: mean latency (s)", machine.name()), header, rows, is_open: false }
+        FigureTable { caption: format!("{}: mean latency (s)", machine.name()), header, rows, is_open: false }
     }
 
     /// What our own policy gives on the same traces.
-    fn beyond(&self) -> Table {
+    fn beyond(&self) -> FigureTable {
         let header = [
             "machine",
             "dataset",
@@ -281,7 +282,7 @@ impl Grid<'_> {
                 });
                 let cells: Vec<String> = cells.collect();
                 let p99 = |line| {
-                    let case = Case::new(panel.0, panel.1, self.scope.largest(panel.0), line);
+                    let case = Setting::new(panel.0, panel.1, self.scope.largest(panel.0), line);
                     self.results.mean(&case, |outcome| outcome.summary.p99)
                 };
                 let p99 = format!("{:.2}", p99(RELSERVE) / p99(line));
@@ -296,7 +297,7 @@ impl Grid<'_> {
         }
         let caption =
             "Beyond the paper: how many times lower than RelServe's the latency of our own policy is".into();
-        Table { caption, header: header.map(str::to_owned).to_vec(), rows, is_open: true }
+        FigureTable { caption, header: header.map(str::to_owned).to_vec(), rows, is_open: true }
     }
 }
 

@@ -21,7 +21,7 @@ use std::path::Path;
 use crate::Error;
 use figure::Figure;
 use run::Results;
-use setting::{Dataset, Machine, Size};
+use setting::{Dataset, Machine, TraceSize};
 
 /// How much is replayed.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub struct Scope {
     /// Traces per setting; their mean is reported.
     pub seeds: u64,
     /// How large each trace is.
-    pub size: Size,
+    pub size: TraceSize,
     /// The machines of the grids; the other figures have one machine, as in the paper.
     pub machines: Vec<Machine>,
     /// Which of each machine's loads, by their place.
@@ -39,11 +39,11 @@ pub struct Scope {
 impl Scope {
     /// What the paper has: three runs of every setting.
     pub fn paper() -> Self {
-        Self { seeds: 3, size: Size::PAPER, machines: Machine::ALL.to_vec(), loads: (0..6).collect() }
+        Self { seeds: 3, size: TraceSize::PAPER, machines: Machine::ALL.to_vec(), loads: (0..6).collect() }
     }
 
     /// One seed, three loads: an impression in a tenth of the time.
-    pub fn quick() -> Self {
+    pub fn smoke() -> Self {
         Self { seeds: 1, loads: vec![0, 3, 5], ..Self::paper() }
     }
 

@@ -3,12 +3,12 @@
 
 use serde_json::json;
 
-use crate::chart::{Bar, Chart, Key, Marks, Panel};
+use crate::chart::{Bar, Chart, LegendEntry, Marks, Panel};
 use crate::plot::Across;
 use crate::reproduce::Scope;
 use crate::reproduce::figure::{Claim, Figure};
-use crate::reproduce::run::{Outcome, Results, Served, mean};
-use crate::reproduce::setting::{Case, Dataset, Machine, VLLM};
+use crate::reproduce::run::{ReplayOutcome, Results, Served, mean};
+use crate::reproduce::setting::{Dataset, Machine, Setting, VLLM};
 
 const SETTING: &str = "Amazon, OPT-13B, 1.0 relQuery/s, 100 relQueries, vLLM's order (FCFS, prefill first). \
 The bars are the first trace; the numbers are means over all.";
@@ -17,33 +17,39 @@ const COSTS: &str = "#0072b2";
 const FREE: &str = "#bbbbbb";
 const TAIL: &str = "#e69f00";
 
-fn case(scope: &Scope) -> Case {
-    Case::new(Machine::Opt13b, Dataset::Amazon, scope.largest(Machine::Opt13b), VLLM)
+fn case(scope: &Scope) -> Setting {
+    Setting::new(Machine::Opt13b, Dataset::Amazon, scope.largest(Machine::Opt13b), VLLM)
 }
 
 /// The same with less KV memory, which moves the boundary between core and tail.
 const LESS_MEMORY: u32 = 6_000;
 
-fn with_less_memory(scope: &Scope) -> Case {
-    Case { kv_tokens: Some(LESS_MEMORY), ..case(scope) }
+fn with_less_memory(scope: &Scope) -> Setting {
+    Setting { kv_tokens: Some(LESS_MEMORY), ..case(scope) }
 }
 
 /// What is to be replayed.
-pub fn cases(scope: &Scope) -> Vec<Case> {
+pub fn cases(scope: &Scope) -> Vec<Setting> {
     vec![case(scope), with_less_memory(scope)]
 }
 
 /// The three figures.
 pub fn figures(scope: &Scope, results: &Results) -> Vec<Figure> {
     let case = case(scope);
-    let outcomes: Vec<&Outcome> = results.seeds(&case).collect();
+    let outcomes: Vec<&ReplayOutcome> = results.seeds(&case).collect();
     let less = with_less_memory(scope);
-    let less: Vec<&Outcome> = results.seeds(&less).collect();
+    let less: Vec<&ReplayOutcome> = results.seeds(&less).collect();
     vec![remaining(&outcomes), cached(&outcomes), tail(&outcomes, &less)]
 }
 
 /// A chart of one stacked bar per relQuery.
-fn bars(title: &str, y_label: &str, parts: Vec<Key>, bars: Vec<Bar>, rules: Vec<(f64, String)>) -> Chart {
+fn bars(
+    title: &str,
+    y_label: &str,
+    parts: Vec<LegendEntry>,
+    bars: Vec<Bar>,
+    rules: Vec<(f64, String)>,
+) -> Chart {
     let tick = |i: usize| if i.is_multiple_of(10) { i.to_string() } else { String::new() };
     let across = Across::Names((0..bars.len()).map(tick).collect());
     let groups = bars.into_iter().map(|bar| vec![bar]).collect();
@@ -60,7 +66,7 @@ fn bars(title: &str, y_label: &str, parts: Vec<Key>, bars: Vec<Bar>, rules: Vec<
     Chart { title: title.into(), panels: vec![panel], columns: 1 }
 }
 
-fn remaining(outcomes: &[&Outcome]) -> Figure {
+fn remaining(outcomes: &[&ReplayOutcome]) -> Figure {
     let all = || outcomes.iter().flat_map(|outcome| &outcome.remaining);
     let work = 100.0 * mean(all().map(|one| one.work));
     let tokens = 100.0 * mean(all().map(|one| one.tokens));
@@ -72,7 +78,7 @@ fn remaining(outcomes: &[&Outcome]) -> Figure {
     };
     let bar = |i: usize| Bar { name: format!("relQuery {i}"), parts: vec![of(i)] };
     let rules = vec![(work, format!("ours, all traces: {work:.0} %")), (34.0, "paper: 34 %".into())];
-    let key = vec![Key::new("work left when another relQuery arrives", COSTS)];
+    let key = vec![LegendEntry::new("work left when another relQuery arrives", COSTS)];
     let title = "Work left of a running relQuery when the next one arrives";
     Figure {
         id: "figure-03",
@@ -92,7 +98,7 @@ fn remaining(outcomes: &[&Outcome]) -> Figure {
     }
 }
 
-fn cached(outcomes: &[&Outcome]) -> Figure {
+fn cached(outcomes: &[&ReplayOutcome]) -> Figure {
     let all = || outcomes.iter().flat_map(|outcome| &outcome.served);
     let ratio = 100.0 * mean(all().map(|one| one.cached / one.prompt.max(1.0)));
     let total =
@@ -106,7 +112,7 @@ fn cached(outcomes: &[&Outcome]) -> Figure {
         parts: vec![one.prompt - one.cached, one.cached],
     };
     let first = outcomes.iter().take(1).flat_map(|outcome| outcome.served.iter().enumerate());
-    let parts = vec![Key::new("computed", COSTS), Key::new("cached", FREE)];
+    let parts = vec![LegendEntry::new("computed", COSTS), LegendEntry::new("cached", FREE)];
     Figure {
         id: "figure-04",
         title: "Figure 4: cached and uncached prompt tokens of each relQuery",
@@ -145,7 +151,7 @@ struct Shares {
 }
 
 impl Shares {
-    fn of(outcomes: &[&Outcome]) -> Self {
+    fn of(outcomes: &[&ReplayOutcome]) -> Self {
         let all = || outcomes.iter().flat_map(|outcome| &outcome.served);
         let in_tail = 100.0 * all().map(|one| one.output_in_tail).sum::<f64>();
         let tokens = all().map(|one| one.prompt + one.output).sum::<f64>().max(1.0);
@@ -158,7 +164,7 @@ impl Shares {
     }
 }
 
-fn tail(outcomes: &[&Outcome], with_less_memory: &[&Outcome]) -> Figure {
+fn tail(outcomes: &[&ReplayOutcome], with_less_memory: &[&ReplayOutcome]) -> Figure {
     let (shares, less) = (Shares::of(outcomes), Shares::of(with_less_memory));
     let core = shares.core;
     let memory = format!("with {LESS_MEMORY} tokens of KV memory");
@@ -167,7 +173,7 @@ fn tail(outcomes: &[&Outcome], with_less_memory: &[&Outcome]) -> Figure {
         parts: vec![core_share(one), 100.0 - core_share(one)],
     };
     let first = outcomes.iter().take(1).flat_map(|outcome| outcome.served.iter().enumerate());
-    let parts = vec![Key::new("core running", COSTS), Key::new("tail running", TAIL)];
+    let parts = vec![LegendEntry::new("core running", COSTS), LegendEntry::new("tail running", TAIL)];
     let rules = vec![(core, format!("ours, all traces: {core:.0} %")), (54.0, "paper: 54 %".into())];
     let title = "Core and tail running time of each relQuery, normalised";
     Figure {

@@ -1,5 +1,5 @@
-//! Table 6: what the priority updater (DPU) and the batch arranger (ABA) cost in real time, beside the virtual
-//! time of the service.
+//! Table 6: what the priority updater (DPU) and the batch arranger (ABA) cost in real time, beside the
+//! virtual time of the service.
 //!
 //! The scheduler reads no clock: it tells when each phase of planning is over, and a stopwatch out here takes
 //! the time. So the times are those of the very calls a server makes, on the machine this runs on.
@@ -8,15 +8,15 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use sim::{Mark, Phase, Watch, replay_watched};
+use sim::{Mark, Phase, Watcher, replay_watched};
 
 use crate::Error;
-use crate::chart::{Chart, Key, Marks, Panel};
+use crate::chart::{Chart, LegendEntry, Marks, Panel};
 use crate::plot::Across;
 use crate::reproduce::Scope;
-use crate::reproduce::figure::{Claim, Figure, Table};
+use crate::reproduce::figure::{Claim, Figure, FigureTable};
 use crate::reproduce::run::mean;
-use crate::reproduce::setting::{Case, Dataset, Line, Machine, OURS, RELSERVE, rate};
+use crate::reproduce::setting::{Dataset, Machine, OURS, PolicySeries, RELSERVE, Setting, rate};
 
 /// The published rows: load in hundredths, DPU, ABA, E2E in seconds.
 const PAPER: [(u32, f64, f64, f64); 6] = [
@@ -34,7 +34,7 @@ struct Stopwatch {
     spent: HashMap<Mark, Duration>,
 }
 
-impl Watch for Stopwatch {
+impl Watcher for Stopwatch {
     fn mark(&mut self, mark: Mark) {
         let now = Instant::now();
         *self.spent.entry(mark).or_default() += now.duration_since(self.last);
@@ -46,7 +46,7 @@ impl Watch for Stopwatch {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overhead {
     /// The policy.
-    pub line: Line,
+    pub line: PolicySeries,
     /// RelQueries per second, in hundredths.
     pub load: u32,
     /// The priority updater, and the first priorities: all of `submit`.
@@ -61,14 +61,15 @@ pub struct Overhead {
     pub steps: f64,
 }
 
-/// Times every load of OPT-13B and Beer, one replay at a time: RelServe's first, then those of our own policy.
+/// Times every load of OPT-13B and Beer, one replay at a time: RelServe's first, then those of our own
+/// policy.
 pub fn measure(scope: &Scope) -> Result<Vec<Overhead>, Error> {
     let loads = scope.loads(Machine::Opt13b);
     let all = [RELSERVE, OURS].into_iter().flat_map(|line| loads.iter().map(move |load| (line, *load)));
     all.map(|(line, load)| mean_of_seeds(scope, line, load)).collect()
 }
 
-fn mean_of_seeds(scope: &Scope, line: Line, load: u32) -> Result<Overhead, Error> {
+fn mean_of_seeds(scope: &Scope, line: PolicySeries, load: u32) -> Result<Overhead, Error> {
     let runs: Vec<Overhead> =
         (1..=scope.seeds).map(|seed| once(scope, line, load, seed)).collect::<Result<_, _>>()?;
     let mean = |what: fn(&Overhead) -> f64| mean(runs.iter().map(what));
@@ -83,8 +84,8 @@ fn mean_of_seeds(scope: &Scope, line: Line, load: u32) -> Result<Overhead, Error
     })
 }
 
-fn once(scope: &Scope, line: Line, load: u32, seed: u64) -> Result<Overhead, Error> {
-    let case = Case::new(Machine::Opt13b, Dataset::Beer, load, line);
+fn once(scope: &Scope, line: PolicySeries, load: u32, seed: u64) -> Result<Overhead, Error> {
+    let case = Setting::new(Machine::Opt13b, Dataset::Beer, load, line);
     let trace = case.trace(scope.size, seed);
     let mut watch = Stopwatch { last: Instant::now(), spent: HashMap::new() };
     let replay = replay_watched(&trace, line.policy, &case.config(), &mut watch)
@@ -115,7 +116,7 @@ pub fn figure(scope: &Scope, measured: &[Overhead]) -> Figure {
     let measured = relserve.as_slice();
     let line = |name: &str, colour, part: &dyn Fn(&Overhead) -> Option<f64>| {
         let points = measured.iter().filter_map(|one| Some((rate(one.load), part(one)?)));
-        (Key::new(name, colour), points.collect())
+        (LegendEntry::new(name, colour), points.collect())
     };
     let share = |part: fn(&Overhead) -> f64| move |one: &Overhead| Some(100.0 * part(one) / one.end_to_end);
     let paper = |one: &Overhead| published(one.load).map(|(dpu, aba, e2e)| 100.0 * (dpu + aba) / e2e);
@@ -144,7 +145,7 @@ pub fn figure(scope: &Scope, measured: &[Overhead]) -> Figure {
     ];
     Figure {
         id: "table-06",
-        title: "Table 6: overhead of the priority updater and the batch arranger",
+        title: "FigureTable 6: overhead of the priority updater and the batch arranger",
         setting: "OPT-13B, Beer, RelServe. DPU and ABA: real time on this machine, one core, added up over all steps of a \
                   replay. DPU is the updater and all of `submit`, where first priorities are computed; ABA is the choice of \
                   a batch with its candidates. E2E: virtual time from the first arrival to the last answer."
@@ -197,7 +198,7 @@ fn claims(measured: &[Overhead]) -> Vec<Claim> {
     ]
 }
 
-fn table(measured: &[Overhead]) -> Table {
+fn table(measured: &[Overhead]) -> FigureTable {
     let header = [
         "policy",
         "load",
@@ -229,7 +230,7 @@ fn table(measured: &[Overhead]) -> Table {
             format!("{:.1}", 1e6 * all / one.steps.max(1.0)),
         ]
     };
-    Table {
+    FigureTable {
         caption: "Real seconds of the scheduler beside the virtual seconds of the service".into(),
         header: header.map(str::to_owned).to_vec(),
         rows: measured.iter().map(row).collect(),

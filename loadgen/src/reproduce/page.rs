@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::html::document;
 use crate::plot::escape;
 use crate::reproduce::Scope;
-use crate::reproduce::figure::{Claim, Figure, Table, Verdict};
+use crate::reproduce::figure::{Claim, Figure, FigureTable, Verdict};
 
 const TITLE: &str = "RelServe: the paper's figures, regenerated";
 const STYLE: &str = "<style>body{max-width:1200px}table{border-collapse:collapse;margin:1em 0;font-size:14px}\
@@ -82,7 +82,7 @@ fn short(figure: &Figure) -> &str {
     figure.title.split(':').next().unwrap_or(figure.title)
 }
 
-fn rows(table: &Table) -> String {
+fn rows(table: &FigureTable) -> String {
     let line = |cells: &[String], tag: &str| {
         let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
         format!("<tr>{cells}</tr>")

@@ -1,13 +1,14 @@
-//! Replays what the figures ask for, each setting and seed once, on all cores. Figures read the outcomes only.
+//! Replays what the figures ask for, each setting and seed once, on all cores. Figures read the outcomes
+//! only.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use sim::{Replay, SimError, Summary, replay};
+use sim::{LatencySummary, Replay, SimError, replay};
 
 use crate::Error;
-use crate::reproduce::setting::{Case, Size};
+use crate::reproduce::setting::{Setting, TraceSize};
 
 /// What is kept of one relQuery.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,27 +44,27 @@ pub struct Remaining {
 
 /// What is kept of a replay.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct ReplayOutcome {
     /// Its latencies.
-    pub summary: Summary,
+    pub summary: LatencySummary,
     /// Its relQueries, in the order of arrival.
     pub served: Vec<Served>,
     /// What was left of what ran at each arrival.
     pub remaining: Vec<Remaining>,
 }
 
-impl Outcome {
-    fn of(case: &Case, replay: &Replay) -> Self {
-        let served = replay.courses.iter().map(|course| {
-            let (_, by_then) = course.done_by(course.prefilled());
+impl ReplayOutcome {
+    fn of(case: &Setting, replay: &Replay) -> Self {
+        let served = replay.progress.iter().map(|progress| {
+            let (_, by_then) = progress.done_by(progress.prefilled());
             Served {
-                latency: course.periods.total().as_seconds(),
-                core: course.periods.core.as_seconds(),
-                tail: course.periods.tail.as_seconds(),
-                prompt: course.usage.prompt.0 as f64,
-                cached: course.usage.cached.0 as f64,
-                output: course.usage.output.0 as f64,
-                output_in_tail: course.usage.output.0.saturating_sub(by_then.0) as f64,
+                latency: progress.periods.total().as_seconds(),
+                core: progress.periods.core.as_seconds(),
+                tail: progress.periods.tail.as_seconds(),
+                prompt: progress.usage.prompt.0 as f64,
+                cached: progress.usage.cached.0 as f64,
+                output: progress.usage.output.0 as f64,
+                output_in_tail: progress.usage.output.0.saturating_sub(by_then.0) as f64,
             }
         });
         Self { summary: replay.summary, served: served.collect(), remaining: remaining(case, replay) }
@@ -71,20 +72,20 @@ impl Outcome {
 }
 
 /// What is left of each relQuery that runs when another arrives.
-fn remaining(case: &Case, replay: &Replay) -> Vec<Remaining> {
+fn remaining(case: &Setting, replay: &Replay) -> Vec<Remaining> {
     let cost = case.config().cost;
     let prompt_weight = cost.prefill_per_token.as_seconds();
     // Eq. 6 as this project reads it: a decode step is shared by 64 rows.
     let output_weight = cost.decode_per_sequence.as_seconds() + cost.decode_base.as_seconds() / 64.0;
     let mut found = Vec::new();
-    for (relquery, course) in replay.courses.iter().enumerate() {
-        let arrivals = replay.courses.iter().map(|other| other.arrival);
-        let while_running = arrivals.filter(|at| course.started() < *at && *at < course.ended());
+    for (relquery, progress) in replay.progress.iter().enumerate() {
+        let arrivals = replay.progress.iter().map(|other| other.arrival);
+        let while_running = arrivals.filter(|at| progress.started() < *at && *at < progress.ended());
         for (nth, at) in while_running.enumerate() {
-            let (prompt, output) = course.done_by(at);
+            let (prompt, output) = progress.done_by(at);
             let left = |prompt_weight: f64, output_weight: f64| {
                 let done = prompt.0 as f64 * prompt_weight + output.0 as f64 * output_weight;
-                let (prompt, output) = (course.usage.prompt.0 as f64, course.usage.output.0 as f64);
+                let (prompt, output) = (progress.usage.prompt.0 as f64, progress.usage.output.0 as f64);
                 1.0 - done / (prompt * prompt_weight + output * output_weight).max(f64::MIN_POSITIVE)
             };
             let (work, tokens) = (left(prompt_weight, output_weight), left(1.0, 1.0));
@@ -98,14 +99,14 @@ fn remaining(case: &Case, replay: &Replay) -> Vec<Remaining> {
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     seeds: u64,
-    outcomes: HashMap<(Case, u64), Outcome>,
+    outcomes: HashMap<(Setting, u64), ReplayOutcome>,
 }
 
 impl Results {
     /// Replays each of `cases` (once, however often it is named) with seeds `1..=seeds`.
-    pub fn of(cases: &[Case], seeds: u64, size: Size) -> Result<Self, Error> {
+    pub fn of(cases: &[Setting], seeds: u64, size: TraceSize) -> Result<Self, Error> {
         let mut known = HashSet::new();
-        let wanted: Vec<(Case, u64)> = cases
+        let wanted: Vec<(Setting, u64)> = cases
             .iter()
             .filter(|case| known.insert(**case))
             .flat_map(|case| (1..=seeds).map(|seed| (*case, seed)))
@@ -153,17 +154,17 @@ impl Results {
     /// # Panics
     ///
     /// Where a figure draws what it has not asked for: a defect of the figure.
-    pub fn seeds<'a>(&'a self, case: &'a Case) -> impl Iterator<Item = &'a Outcome> {
+    pub fn seeds<'a>(&'a self, case: &'a Setting) -> impl Iterator<Item = &'a ReplayOutcome> {
         (1..=self.seeds).map(|seed| &self.outcomes[&(*case, seed)])
     }
 
     /// The mean of something over the seeds, as in the paper.
-    pub fn mean(&self, case: &Case, what: impl Fn(&Outcome) -> f64) -> f64 {
+    pub fn mean(&self, case: &Setting, what: impl Fn(&ReplayOutcome) -> f64) -> f64 {
         mean(self.seeds(case).map(what))
     }
 
     /// The mean latency over the seeds, s.
-    pub fn latency(&self, case: &Case) -> f64 {
+    pub fn latency(&self, case: &Setting) -> f64 {
         self.mean(case, |outcome| outcome.summary.mean)
     }
 }
@@ -172,9 +173,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn once(case: &Case, seed: u64, size: Size) -> Result<Outcome, SimError> {
+fn once(case: &Setting, seed: u64, size: TraceSize) -> Result<ReplayOutcome, SimError> {
     let replay = replay(&case.trace(size, seed), case.line.policy, &case.config())?;
-    Ok(Outcome::of(case, &replay))
+    Ok(ReplayOutcome::of(case, &replay))
 }
 
 /// The mean; zero of nothing.

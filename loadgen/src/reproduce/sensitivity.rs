@@ -1,18 +1,18 @@
-//! Beside the figures: how the ratios depend on what the paper does not print, the size of the KV memory and how
-//! far above capacity its largest load is.
+//! Beside the figures: how the ratios depend on what the paper does not print, the size of the KV memory and
+//! how far above capacity its largest load is.
 
 use serde_json::{Value, json};
 
-use crate::chart::{Chart, Key, Marks, Panel};
+use crate::chart::{Chart, LegendEntry, Marks, Panel};
 use crate::plot::Across;
 use crate::reproduce::Scope;
-use crate::reproduce::figure::{Claim, Figure, Table};
+use crate::reproduce::figure::{Claim, Figure, FigureTable};
 use crate::reproduce::run::Results;
 use crate::reproduce::setting::{
-    Case, Dataset, Line, Machine, OURS, RELSERVE, STATIC, STATIC_WEAK, VLLM, rate,
+    Dataset, Machine, OURS, PolicySeries, RELSERVE, STATIC, STATIC_WEAK, Setting, VLLM, rate,
 };
 
-const LINES: [Line; 4] = [VLLM, STATIC, STATIC_WEAK, OURS];
+const LINES: [PolicySeries; 4] = [VLLM, STATIC, STATIC_WEAK, OURS];
 /// KV memory in tokens: from well below to well above what the rows of a full step hold.
 const CAPACITIES: [u32; 5] = [6_000, 10_000, 16_000, 32_000, 100_000];
 /// Loads as percentages of the figure's largest.
@@ -24,7 +24,7 @@ struct Sweep {
     title: String,
     x_label: &'static str,
     /// A value of it, and the setting without a policy.
-    points: Vec<(String, Case)>,
+    points: Vec<(String, Setting)>,
 }
 
 /// The sweeps of the smallest and the largest machine.
@@ -35,8 +35,8 @@ fn sweeps(scope: &Scope) -> Vec<Sweep> {
 }
 
 fn capacities(scope: &Scope, machine: Machine) -> Sweep {
-    let case = Case::new(machine, Dataset::Rotten, scope.largest(machine), RELSERVE);
-    let point = |tokens: u32| (format!("{}k", tokens / 1_000), Case { kv_tokens: Some(tokens), ..case });
+    let case = Setting::new(machine, Dataset::Rotten, scope.largest(machine), RELSERVE);
+    let point = |tokens: u32| (format!("{}k", tokens / 1_000), Setting { kv_tokens: Some(tokens), ..case });
     Sweep {
         machine,
         title: format!("{} · Rotten · {:.1}/s", machine.name(), case.rate()),
@@ -48,7 +48,7 @@ fn capacities(scope: &Scope, machine: Machine) -> Sweep {
 fn loads(scope: &Scope, machine: Machine) -> Sweep {
     let point = |percent: u32| {
         let load = scope.largest(machine) * percent / 100;
-        (format!("{:.2}", rate(load)), Case::new(machine, Dataset::Rotten, load, RELSERVE))
+        (format!("{:.2}", rate(load)), Setting::new(machine, Dataset::Rotten, load, RELSERVE))
     };
     let tokens = machine.config(0).scheduler.kv_tokens();
     Sweep {
@@ -60,18 +60,18 @@ fn loads(scope: &Scope, machine: Machine) -> Sweep {
 }
 
 /// What is to be replayed.
-pub fn cases(scope: &Scope) -> Vec<Case> {
+pub fn cases(scope: &Scope) -> Vec<Setting> {
     let points = sweeps(scope).into_iter().flat_map(|sweep| sweep.points);
-    let with = |(_, case): (String, Case)| {
-        LINES.into_iter().chain([RELSERVE]).map(move |line| Case { line, ..case })
+    let with = |(_, case): (String, Setting)| {
+        LINES.into_iter().chain([RELSERVE]).map(move |line| Setting { line, ..case })
     };
     points.flat_map(with).collect()
 }
 
 /// The latency of `line` as a multiple of RelServe's, point by point.
-fn factors(results: &Results, sweep: &Sweep, line: Line) -> Vec<f64> {
-    let factor = |case: &Case| {
-        results.latency(&Case { line, ..*case }) / results.latency(&Case { line: RELSERVE, ..*case })
+fn factors(results: &Results, sweep: &Sweep, line: PolicySeries) -> Vec<f64> {
+    let factor = |case: &Setting| {
+        results.latency(&Setting { line, ..*case }) / results.latency(&Setting { line: RELSERVE, ..*case })
     };
     sweep.points.iter().map(|(_, case)| factor(case)).collect()
 }
@@ -98,10 +98,10 @@ pub fn figure(scope: &Scope, results: &Results) -> Figure {
 }
 
 fn panel(results: &Results, sweep: &Sweep) -> Panel {
-    let line = |line: Line| {
+    let line = |line: PolicySeries| {
         let factors = factors(results, sweep, line).into_iter().enumerate();
         let points = factors.map(|(place, factor)| (place as f64 + 0.5, factor));
-        (Key::new(line.name, line.colour), points.collect())
+        (LegendEntry::new(line.name, line.colour), points.collect())
     };
     Panel {
         title: sweep.title.clone(),
@@ -116,7 +116,7 @@ fn panel(results: &Results, sweep: &Sweep) -> Panel {
 }
 
 fn claims(results: &Results, sweeps: &[Sweep]) -> Vec<Claim> {
-    let claim = |line: Line, paper: &str, least: f64, see| {
+    let claim = |line: PolicySeries, paper: &str, least: f64, see| {
         let all: Vec<f64> = sweeps.iter().flat_map(|sweep| factors(results, sweep, line)).collect();
         let count = all.iter().filter(|factor| **factor >= least - 0.05).count();
         let most = all.iter().copied().fold(0.0, f64::max);
@@ -144,13 +144,13 @@ fn data(results: &Results, sweep: &Sweep) -> Value {
     })
 }
 
-fn table(results: &Results, sweep: &Sweep) -> Table {
+fn table(results: &Results, sweep: &Sweep) -> FigureTable {
     let values = sweep.points.iter().map(|(name, _)| name.clone());
-    let row = |line: Line| {
+    let row = |line: PolicySeries| {
         let cells = factors(results, sweep, line).into_iter().map(|factor| format!("{factor:.2}"));
         std::iter::once(line.name.to_owned()).chain(cells).collect()
     };
-    Table {
+    FigureTable {
         caption: format!("{}: mean latency as a multiple of RelServe's, by {}", sweep.title, sweep.x_label),
         header: std::iter::once("policy".to_owned()).chain(values).collect(),
         rows: LINES.map(row).to_vec(),

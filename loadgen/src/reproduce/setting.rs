@@ -6,7 +6,7 @@ use sim::{Policy, ReplayConfig, Trace, Workload, generate};
 
 /// A policy on an engine, as a line of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Line {
+pub struct PolicySeries {
     /// Its name in figures and tables.
     pub name: &'static str,
     /// Its name in the JSON.
@@ -19,16 +19,16 @@ pub struct Line {
     pub colour: &'static str,
 }
 
-const fn line(name: &'static str, key: &'static str, policy: Policy, colour: &'static str) -> Line {
-    Line { name, key, policy, hide_permille: 0, colour }
+const fn line(name: &'static str, key: &'static str, policy: Policy, colour: &'static str) -> PolicySeries {
+    PolicySeries { name, key, policy, hide_permille: 0, colour }
 }
 
 /// First come, first served, prefill first.
-pub const VLLM: Line = line("vLLM", "vllm", Policy::Fcfs, "#0072b2");
+pub const VLLM: PolicySeries = line("vLLM", "vllm", Policy::Fcfs, "#0072b2");
 /// First come, first served, chunks beside decodes, on an engine that hides nothing of a chunk.
-pub const SARATHI: Line = line("Sarathi", "sarathi", Policy::Sarathi, "#56b4e9");
+pub const SARATHI: PolicySeries = line("Sarathi", "sarathi", Policy::Sarathi, "#56b4e9");
 /// The same where a chunk hides behind the decodes as the roofline says.
-pub const SARATHI_HIDDEN: Line = Line {
+pub const SARATHI_HIDDEN: PolicySeries = PolicySeries {
     name: "Sarathi, hide 1",
     key: "sarathi-hide-1",
     hide_permille: 1_000,
@@ -36,25 +36,32 @@ pub const SARATHI_HIDDEN: Line = Line {
     ..SARATHI
 };
 /// Static priority with a key that is linear in time.
-pub const STATIC: Line = line("vLLM-SP (linear)", "vllm-sp", Policy::StaticPriority, "#d55e00");
+pub const STATIC: PolicySeries = line("vLLM-SP (linear)", "vllm-sp", Policy::StaticPriority, "#d55e00");
 /// Static priority with raw token counts as the key, evicting.
-pub const STATIC_WEAK: Line =
+pub const STATIC_WEAK: PolicySeries =
     line("vLLM-SP (token sums, evicting)", "vllm-sp-weak", Policy::StaticPriorityWeak, "#e69f00");
 /// The paper's policy.
-pub const RELSERVE: Line = line("RelServe", "relserve", Policy::RelServe, "#009e73");
+pub const RELSERVE: PolicySeries = line("RelServe", "relserve", Policy::RelServe, "#009e73");
 /// Its ablation: prefill first.
-pub const PREFILL_FIRST: Line = line("RelServe (PP)", "relserve-pp", Policy::RelServePrefill, "#cc79a7");
+pub const PREFILL_FIRST: PolicySeries =
+    line("RelServe (PP)", "relserve-pp", Policy::RelServePrefill, "#cc79a7");
 /// Its ablation: decode first.
-pub const DECODE_FIRST: Line = line("RelServe (DP)", "relserve-dp", Policy::RelServeDecode, "#e69f00");
+pub const DECODE_FIRST: PolicySeries =
+    line("RelServe (DP)", "relserve-dp", Policy::RelServeDecode, "#e69f00");
 /// The product's own policy, where a mixed step hides nothing.
-pub const OURS: Line = line("ours", "ours", Policy::Ours, "#cc79a7");
+pub const OURS: PolicySeries = line("ours", "ours", Policy::Ours, "#cc79a7");
 /// The same where a chunk hides behind the decodes.
-pub const OURS_HIDDEN: Line =
-    Line { name: "ours, hide 1", key: "ours-hide-1", hide_permille: 1_000, colour: "#7b1f56", ..OURS };
+pub const OURS_HIDDEN: PolicySeries = PolicySeries {
+    name: "ours, hide 1",
+    key: "ours-hide-1",
+    hide_permille: 1_000,
+    colour: "#7b1f56",
+    ..OURS
+};
 
 /// One setting, to be replayed with several seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Case {
+pub struct Setting {
     /// The machine.
     pub machine: Machine,
     /// The dataset.
@@ -62,16 +69,16 @@ pub struct Case {
     /// RelQueries per second, in hundredths.
     pub load: u32,
     /// The policy.
-    pub line: Line,
+    pub line: PolicySeries,
     /// The starvation threshold (RelServe, Eq. 13).
     pub unit_waiting_max: Option<Millis>,
     /// KV memory in tokens, where it is not the machine's own.
     pub kv_tokens: Option<u32>,
 }
 
-impl Case {
+impl Setting {
     /// A setting without a starvation threshold.
-    pub fn new(machine: Machine, dataset: Dataset, load: u32, line: Line) -> Self {
+    pub fn new(machine: Machine, dataset: Dataset, load: u32, line: PolicySeries) -> Self {
         Self { machine, dataset, load, line, unit_waiting_max: None, kv_tokens: None }
     }
 
@@ -81,7 +88,7 @@ impl Case {
     }
 
     /// The workload of a seed: the same for all policies.
-    pub fn trace(&self, size: Size, seed: u64) -> Trace {
+    pub fn trace(&self, size: TraceSize, seed: u64) -> Trace {
         let workload = Workload::new(self.dataset, self.rate(), seed);
         generate(&Workload { relqueries: size.relqueries, rows: (1, size.rows_max), ..workload })
     }
@@ -104,14 +111,14 @@ pub fn rate(load: u32) -> f64 {
 
 /// How large a trace is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Size {
+pub struct TraceSize {
     /// How many relQueries.
     pub relqueries: usize,
     /// Most rows of one.
     pub rows_max: u64,
 }
 
-impl Size {
+impl TraceSize {
     /// The paper's: 100 relQueries of 1..100 rows.
     pub const PAPER: Self = Self { relqueries: 100, rows_max: 100 };
 }

@@ -3,12 +3,14 @@
 use base::Millis;
 use serde_json::{Value, json};
 
-use crate::chart::{Chart, Key, Marks, Panel};
+use crate::chart::{Chart, LegendEntry, Marks, Panel};
 use crate::plot::{Across, colour};
 use crate::reproduce::Scope;
-use crate::reproduce::figure::{Claim, Figure, Table};
-use crate::reproduce::run::{Outcome, Results};
-use crate::reproduce::setting::{Case, Dataset, Line, Machine, OURS, OURS_HIDDEN, RELSERVE, VLLM, rate};
+use crate::reproduce::figure::{Claim, Figure, FigureTable};
+use crate::reproduce::run::{ReplayOutcome, Results};
+use crate::reproduce::setting::{
+    Dataset, Machine, OURS, OURS_HIDDEN, PolicySeries, RELSERVE, Setting, VLLM, rate,
+};
 
 /// Thresholds in ms of waiting per row, and none.
 const THRESHOLDS: [Option<u64>; 9] =
@@ -16,9 +18,9 @@ const THRESHOLDS: [Option<u64>; 9] =
 /// The place of the paper's "tight" threshold of 2 s.
 const TIGHT: usize = 3;
 
-fn case(load: u32, threshold: Option<u64>) -> Case {
-    let case = Case::new(Machine::Opt13b, Dataset::Beer, load, RELSERVE);
-    Case { unit_waiting_max: threshold.map(Millis), ..case }
+fn case(load: u32, threshold: Option<u64>) -> Setting {
+    let case = Setting::new(Machine::Opt13b, Dataset::Beer, load, RELSERVE);
+    Setting { unit_waiting_max: threshold.map(Millis), ..case }
 }
 
 /// A low, a middle and the largest load of the scope.
@@ -31,12 +33,12 @@ fn loads(scope: &Scope) -> Vec<u32> {
 }
 
 /// Our own policy, whose guard is another.
-fn guarded(load: u32, line: Line) -> Case {
-    Case::new(Machine::Opt13b, Dataset::Beer, load, line)
+fn guarded(load: u32, line: PolicySeries) -> Setting {
+    Setting::new(Machine::Opt13b, Dataset::Beer, load, line)
 }
 
 /// What is to be replayed.
-pub fn cases(scope: &Scope) -> Vec<Case> {
+pub fn cases(scope: &Scope) -> Vec<Setting> {
     let mut cases = Vec::new();
     for load in loads(scope) {
         cases.extend(THRESHOLDS.map(|threshold| case(load, threshold)));
@@ -49,20 +51,20 @@ fn name(threshold: Option<u64>) -> String {
     threshold.map_or_else(|| "none".to_owned(), |ms| format!("{}", ms as f64 / 1_000.0))
 }
 
-fn mean(outcome: &Outcome) -> f64 {
+fn mean(outcome: &ReplayOutcome) -> f64 {
     outcome.summary.mean
 }
 
-fn p99(outcome: &Outcome) -> f64 {
+fn p99(outcome: &ReplayOutcome) -> f64 {
     outcome.summary.p99
 }
 
-fn greatest(outcome: &Outcome) -> f64 {
+fn greatest(outcome: &ReplayOutcome) -> f64 {
     outcome.summary.max
 }
 
 /// Something of an outcome that is averaged over seeds.
-type What = fn(&Outcome) -> f64;
+type What = fn(&ReplayOutcome) -> f64;
 
 /// The figure.
 pub fn figure(scope: &Scope, results: &Results) -> Figure {
@@ -73,7 +75,7 @@ pub fn figure(scope: &Scope, results: &Results) -> Figure {
                 (place as f64 + 0.5, results.mean(&case(*load, *threshold), what))
             };
             let points = THRESHOLDS.iter().enumerate().map(at).collect();
-            (Key::new(format!("{:.1} relQueries/s", rate(*load)), colour(i)), points)
+            (LegendEntry::new(format!("{:.1} relQueries/s", rate(*load)), colour(i)), points)
         };
         Panel {
             title: title.into(),
@@ -118,7 +120,7 @@ fn values(loads: &[u32], results: &Results, what: What) -> Value {
 fn changed(results: &Results, load: u32) -> usize {
     let (none, tight) = (case(load, None), case(load, THRESHOLDS[TIGHT]));
     let pairs = results.seeds(&none).zip(results.seeds(&tight));
-    let differ = |(a, b): (&Outcome, &Outcome)| {
+    let differ = |(a, b): (&ReplayOutcome, &ReplayOutcome)| {
         a.served.iter().zip(&b.served).filter(|(a, b)| a.latency != b.latency).count()
     };
     pairs.map(differ).sum()
@@ -164,10 +166,10 @@ fn claims(loads: &[u32], results: &Results) -> Vec<Claim> {
     ]
 }
 
-fn table(loads: &[u32], results: &Results) -> Table {
+fn table(loads: &[u32], results: &Results) -> FigureTable {
     let mut header = vec!["threshold (s)".to_owned()];
     header.extend(loads.iter().map(|load| format!("{:.1}/s: mean / p99 / greatest (s)", rate(*load))));
-    let row = |name: String, case: &dyn Fn(u32) -> Case| {
+    let row = |name: String, case: &dyn Fn(u32) -> Setting| {
         let cell = |load: &u32| {
             let at = |what: What| results.mean(&case(*load), what);
             format!("{:.2} / {:.1} / {:.1}", at(mean), at(p99), at(greatest))
@@ -178,5 +180,5 @@ fn table(loads: &[u32], results: &Results) -> Table {
     let others = [VLLM, OURS, OURS_HIDDEN].map(|line| row(line.name.to_owned(), &|load| guarded(load, line)));
     let rows = [thresholds.to_vec(), others.to_vec()].concat();
     let caption = "Latency of RelServe by threshold, and of policies that need none".into();
-    Table { caption, header, rows, is_open: false }
+    FigureTable { caption, header, rows, is_open: false }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::request::{Promise, Request};
-use crate::sse::Parser;
+use crate::sse::events_of;
 
 /// What an answer says beside its rows.
 #[derive(Debug, Default, PartialEq)]
@@ -41,14 +41,13 @@ pub(super) fn judge(request: &Request, text: &str) -> Result<Judged, String> {
 
 /// Rows and last event of a stream.
 fn streamed(text: &str) -> Result<(Vec<Value>, Value), String> {
-    let events = Parser::default().push(text.as_bytes()).map_err(|error| error.to_string())?;
     let mut rows = Vec::new();
-    for event in events {
+    for event in events_of(text)? {
         let data = serde_json::from_str(&event.data).map_err(|error| format!("{error}: {}", event.data))?;
-        match event.name.as_str() {
+        match event.event.as_str() {
             "row" | "cell" => rows.push(data),
             "done" => return Ok((rows, data)),
-            _ => return Err(format!("event {}: {data}", event.name)),
+            _ => return Err(format!("event {}: {data}", event.event)),
         }
     }
     Err(format!("the stream ended without its last event, after {} rows", rows.len()))

@@ -1,9 +1,10 @@
 //! A soak: minutes of random mixed load, in which nothing may go wrong that was not asked for.
 //!
-//! Several clients send relQueries, cells and chats with and without constraints, follow their answers, hang up on
-//! them or cancel them, and send nonsense. What comes is judged: an answer keeps to its constraint, a stream ends with
-//! its last event, nonsense is refused. Afterwards the server must come to rest and answer as it did at first. What
-//! is sent depends on the seed and a client's number alone; when it meets what does not.
+//! Several clients send relQueries, cells and chats with and without constraints, follow their answers, hang
+//! up on them or cancel them, and send nonsense. What comes is judged: an answer keeps to its constraint, a
+//! stream ends with its last event, nonsense is refused. Afterwards the server must come to rest and answer
+//! as it did at first. What is sent depends on the seed and a client's number alone; when it meets what does
+//! not.
 
 mod judge;
 mod request;
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::client::{Target, chain};
-use crate::random::Random;
+use crate::client::{ApiTarget, chain};
+use crate::random::SplitMix64;
 use judge::judge;
 use request::{Ending, Request};
 
@@ -38,14 +39,14 @@ pub struct Soak {
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct SoakReport {
     /// Requests by what became of them.
     pub ended: BTreeMap<&'static str, u64>,
     /// What should not have happened.
     pub problems: Vec<String>,
 }
 
-impl Tally {
+impl SoakReport {
     /// Whether nothing went wrong.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
@@ -73,12 +74,12 @@ impl Tally {
 }
 
 /// Sends, judges, and waits until the server is at rest.
-pub async fn soak(target: &Target, soak: Soak) -> Tally {
-    let mut tally = Tally::default();
+pub async fn soak(target: &ApiTarget, soak: Soak) -> SoakReport {
+    let mut tally = SoakReport::default();
     let before = probe(target).await;
     let until = Instant::now() + soak.span;
     let clients = (0..soak.clients).map(|number| {
-        let random = Random::new(soak.seed, &format!("client {number}"));
+        let random = SplitMix64::new(soak.seed, &format!("client {number}"));
         tokio::spawn(client(target.clone(), random, until))
     });
     for client in clients.collect::<Vec<_>>() {
@@ -100,8 +101,8 @@ pub async fn soak(target: &Target, soak: Soak) -> Tally {
 }
 
 /// One client: request after request.
-async fn client(target: Target, mut random: Random, until: Instant) -> Tally {
-    let mut tally = Tally::default();
+async fn client(target: ApiTarget, mut random: SplitMix64, until: Instant) -> SoakReport {
+    let mut tally = SoakReport::default();
     while Instant::now() < until {
         let request = Request::draw(&mut random);
         match send(&target, &request).await {
@@ -116,7 +117,7 @@ async fn client(target: Target, mut random: Random, until: Instant) -> Tally {
 }
 
 /// Sends a request and ends it as it wants to be ended; what became of it.
-async fn send(target: &Target, request: &Request) -> Result<&'static str, String> {
+async fn send(target: &ApiTarget, request: &Request) -> Result<&'static str, String> {
     let response = target.post(request.path, &request.body).send().await.map_err(|error| chain(&error))?;
     let status = response.status().as_u16();
     let read = read(response, request.ending).await?;
@@ -153,7 +154,7 @@ async fn read(response: reqwest::Response, ending: Ending) -> Result<Option<Stri
 }
 
 /// Cancels what a ticket names, twice, and looks at it.
-async fn cancel(target: &Target, ticket: &str) -> Result<&'static str, String> {
+async fn cancel(target: &ApiTarget, ticket: &str) -> Result<&'static str, String> {
     let path = format!("/v1/relqueries/{ticket}");
     for _ in 0..2 {
         let reply = target.delete(&path).send().await.map_err(|error| chain(&error))?;
@@ -171,7 +172,7 @@ async fn cancel(target: &Target, ticket: &str) -> Result<&'static str, String> {
 }
 
 /// A greedy question that is never answered from a cache, and its answers.
-async fn probe(target: &Target) -> Result<Value, String> {
+async fn probe(target: &ApiTarget) -> Result<Value, String> {
     let request = Request::probe();
     let reply = target.post(request.path, &request.body).send().await.map_err(|error| chain(&error))?;
     let reply: Value = reply.json().await.map_err(|error| chain(&error))?;
@@ -180,7 +181,7 @@ async fn probe(target: &Target) -> Result<Value, String> {
 }
 
 /// Waits until nothing is queued or running.
-async fn rest(target: &Target) -> Result<(), String> {
+async fn rest(target: &ApiTarget) -> Result<(), String> {
     let deadline = Instant::now() + REST_MAX;
     loop {
         let text = match target.get("/metrics").send().await {

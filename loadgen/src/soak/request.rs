@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::random::Random;
+use crate::random::SplitMix64;
 
 /// How a client ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Request {
     }
 
     /// Any request.
-    pub(super) fn draw(random: &mut Random) -> Self {
+    pub(super) fn draw(random: &mut SplitMix64) -> Self {
         match random.between(0, 9) {
             0..=5 => relquery(random),
             6 | 7 => cells(random),
@@ -93,7 +93,7 @@ impl Request {
 }
 
 /// A template over rows; mostly small, sometimes a column.
-fn relquery(random: &mut Random) -> Request {
+fn relquery(random: &mut SplitMix64) -> Request {
     let most = if chance(random, 20) { 120 } else { 12 };
     let count = random.between(1, most) as usize;
     let rows: Vec<[String; 1]> = (0..count).map(|_| [text(random)]).collect();
@@ -126,9 +126,9 @@ fn relquery(random: &mut Random) -> Request {
 }
 
 /// Calls of cell functions.
-fn cells(random: &mut Random) -> Request {
+fn cells(random: &mut SplitMix64) -> Request {
     let count = random.between(1, 15) as usize;
-    let call = |random: &mut Random| match random.between(0, 2) {
+    let call = |random: &mut SplitMix64| match random.between(0, 2) {
         0 => json!({"function": "classify", "args": [text(random), ["good", "bad"]]}),
         1 => json!({"function": "rate", "args": [text(random), "how friendly it is"]}),
         _ => json!({"function": "ask", "args": ["Is this good?", text(random)]}),
@@ -143,7 +143,7 @@ fn cells(random: &mut Random) -> Request {
 }
 
 /// One row through OpenAI's route.
-fn chat(random: &mut Random) -> Request {
+fn chat(random: &mut SplitMix64) -> Request {
     let mut body = json!({
         "messages": [{"role": "user", "content": format!("Say: {}", text(random))}],
         "max_tokens": random.between(1, 32),
@@ -161,7 +161,7 @@ fn chat(random: &mut Random) -> Request {
 }
 
 /// What must be refused.
-fn nonsense(random: &mut Random) -> Request {
+fn nonsense(random: &mut SplitMix64) -> Request {
     let body = match random.between(0, 5) {
         0 => json!({"template": "{text}", "rows": []}),
         1 => json!({"template": "{text", "rows": [["a"]]}),
@@ -177,7 +177,7 @@ fn nonsense(random: &mut Random) -> Request {
 }
 
 /// A constraint, or none.
-fn constraint(random: &mut Random) -> (Option<Value>, Promise) {
+fn constraint(random: &mut SplitMix64) -> (Option<Value>, Promise) {
     match random.between(0, 9) {
         0 | 1 => (Some(json!({"choice": LABELS})), Promise::OneOf(LABELS.to_vec())),
         2 => {
@@ -197,7 +197,7 @@ fn constraint(random: &mut Random) -> (Option<Value>, Promise) {
     }
 }
 
-fn ending(random: &mut Random) -> Ending {
+fn ending(random: &mut SplitMix64) -> Ending {
     match random.between(0, 9) {
         0..=2 => Ending::Leave { after: random.between(0, 600) as usize },
         3 | 4 => Ending::Cancel,
@@ -206,12 +206,12 @@ fn ending(random: &mut Random) -> Ending {
 }
 
 /// A cell: some words, now and then many.
-fn text(random: &mut Random) -> String {
+fn text(random: &mut SplitMix64) -> String {
     let count = if chance(random, 2) { 400 } else { random.between(1, 30) };
     (0..count).filter_map(|_| random.pick(&WORDS)).fold(String::from("x"), |text, word| text + " " + word)
 }
 
-fn chance(random: &mut Random, percent: u64) -> bool {
+fn chance(random: &mut SplitMix64, percent: u64) -> bool {
     random.between(0, 99) < percent
 }
 
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_requests_and_soon_every_kind() {
         let draw = |seed| {
-            let mut random = Random::new(seed, "client 0");
+            let mut random = SplitMix64::new(seed, "client 0");
             (0..400).map(|_| Request::draw(&mut random)).collect::<Vec<_>>()
         };
         let requests = draw(1);

@@ -33,10 +33,10 @@ impl Reply {
 }
 
 /// What the server does with a request.
-pub(crate) type Answer = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
+pub(crate) type Responder = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
 
 /// Serves on a listener until the task ends.
-pub(crate) async fn serve(listener: TcpListener, answer: Answer) {
+pub(crate) async fn serve(listener: TcpListener, answer: Responder) {
     while let Ok((stream, _)) = listener.accept().await {
         let answer = Arc::clone(&answer);
         // A client that breaks off is its own affair.
@@ -44,7 +44,7 @@ pub(crate) async fn serve(listener: TcpListener, answer: Answer) {
     }
 }
 
-async fn handle(mut stream: TcpStream, answer: Answer) -> std::io::Result<()> {
+async fn handle(mut stream: TcpStream, answer: Responder) -> std::io::Result<()> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{TenantId, Time, TokenCount};
-use sim::trace::{Template, Trace, TraceRelQuery};
+use sim::trace::{Trace, TraceRelQuery, TraceTemplate};
 
 use super::record::{Record, Row};
 
@@ -67,7 +67,7 @@ fn write(records: &[Arc<Record>], from: Time) -> Trace {
     for (record, rel_id) in records.iter().zip(1..) {
         let next = templates.len() as u64;
         let template_id = *templates.entry((record.template, record.template_tokens)).or_insert_with(|| {
-            trace.templates.push(Template { id: next, tokens: record.template_tokens.into() });
+            trace.templates.push(TraceTemplate { id: next, tokens: record.template_tokens.into() });
             next
         });
         let next = tenants.len() + 1;

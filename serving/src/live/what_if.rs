@@ -3,9 +3,9 @@
 
 use base::{Nanos, Time};
 use scheduler::{CostModel, Policy, SchedulerConfig};
-use sim::watch::{Mark, Watch};
-pub use sim::{Counts, Replay, Summary, policies};
+use sim::watch::{Mark, Watcher};
 use sim::{Fitted, SimError, Trace};
+pub use sim::{IterationCounts, LatencySummary, Replay, policies};
 
 use crate::clock::Clock;
 
@@ -29,7 +29,7 @@ struct Until {
     end: Time,
 }
 
-impl Watch for Until {
+impl Watcher for Until {
     fn mark(&mut self, _: Mark) {}
 
     fn is_over(&mut self) -> bool {

@@ -99,7 +99,7 @@ impl World<'_> {
     fn take(&mut self, id: RelQueryId, items: &[WorkItem]) {
         let (rates, draws) = (self.setup.rates, &mut self.draws);
         let odd = || (draws.one_in(rates.poison), draws.one_in(rates.broken));
-        self.books.take(id, self.now, items, self.tally.steps, odd);
+        self.accounting.take(id, self.now, items, self.tally.steps, odd);
     }
 
     pub(super) fn extend(&mut self) {
@@ -124,9 +124,9 @@ impl World<'_> {
         if cancel(&mut self.scheduler) {
             self.say(|| format!("{id:?} is called off{}", if whole { "" } else { " in part" }));
             if whole {
-                self.books.open.remove(&id).ok_or("a relQuery that has ended was called off")?;
+                self.accounting.open.remove(&id).ok_or("a relQuery that has ended was called off")?;
             } else {
-                self.books.cancel_row(id, row)?;
+                self.accounting.cancel_row(id, row)?;
             }
         }
         if cancel(&mut self.scheduler) {

@@ -14,13 +14,13 @@ const GARBAGE: u64 = 0xdead_beef;
 
 /// One row's text: its prompt, and its output, which depends on nothing but its seed.
 #[derive(Clone, Debug)]
-struct Text {
+struct RowText {
     prompt: Arc<[TokenId]>,
     /// `chain[i]`: the hash of tokens `0..=i`, as far as it was needed.
     chain: Vec<u64>,
 }
 
-impl Text {
+impl RowText {
     fn token(&self, seed: u64, position: usize) -> TokenId {
         let output = position.checked_sub(self.prompt.len());
         output.map_or_else(|| self.prompt[position], |index| token(seed, index))
@@ -37,18 +37,18 @@ impl Text {
 
 /// The memory behind the pool, and whose requests it has seen.
 #[derive(Clone, Debug)]
-pub(super) struct Memory {
+pub(super) struct MemoryModel {
     block_tokens: usize,
     cells: Vec<u64>,
     /// The same of the host tier.
     host: Vec<u64>,
-    texts: BTreeMap<u64, Text>,
+    texts: BTreeMap<u64, RowText>,
     seeds: BTreeMap<RequestId, u64>,
     /// Requests whose output so far this executor has sampled, or was told.
     known: BTreeSet<RequestId>,
 }
 
-impl Memory {
+impl MemoryModel {
     pub(super) fn new(blocks: u32, host_blocks: u32, block_tokens: u32) -> Self {
         Self {
             block_tokens: block_tokens as usize,
@@ -62,7 +62,7 @@ impl Memory {
 
     pub(super) fn know(&mut self, items: &[WorkItem]) {
         for item in items {
-            self.texts.insert(item.seed, Text { prompt: item.prompt.clone(), chain: Vec::new() });
+            self.texts.insert(item.seed, RowText { prompt: item.prompt.clone(), chain: Vec::new() });
         }
     }
 
@@ -185,7 +185,8 @@ impl Memory {
         Ok(())
     }
 
-    /// A step failed whole: what it was to write or move is anything, but what was to come back still lies on the host.
+    /// A step failed whole: what it was to write or move is anything, but what was to come back still lies on
+    /// the host.
     pub(super) fn spoil(&mut self, plan: &BatchPlan) {
         for MoveOut { from, to } in &plan.moves.out {
             let (from, to) = (self.cells_of(from.0), self.cells_of(to.0));

@@ -4,11 +4,11 @@
 //! Policies with their settings, tables, arrivals (ties among them), rows added and called off, steps and
 //! rows that fail, poisonous rows, answers that are missing or belong to another step, too little memory,
 //! tenants, classes, deadlines, a clock that stands still or jumps: `setup` draws it, `memory` checks what
-//! slots read, `books` what the outside is told, `arrivals` brings and calls off, and this file runs it. A world is a function of
-//! its seed and reads no clock, so a failing seed is a bug report.
+//! slots read, `accounting` what the outside is told, `arrivals` brings and calls off, and this file runs it.
+//! A world is a function of its seed and reads no clock, so a failing seed is a bug report.
 
+mod accounting;
 mod arrivals;
-mod books;
 mod draws;
 mod memory;
 mod promises;
@@ -21,14 +21,14 @@ use base::{
 };
 use scheduler::{Event, Scheduler};
 
-use books::{Books, OUTAGE, POISON};
+use accounting::{Accounting, OUTAGE, POISON};
 use draws::Draws;
-use memory::{Memory, token};
+use memory::{MemoryModel, token};
 use setup::Setup;
 
 /// What worlds went through; sums over several show whether they were hard enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ChaosCounts {
     /// Steps planned.
     pub steps: u64,
     /// Steps that failed whole.
@@ -53,7 +53,7 @@ pub struct Tally {
     pub accepted: u64,
 }
 
-impl std::ops::AddAssign for Tally {
+impl std::ops::AddAssign for ChaosCounts {
     fn add_assign(&mut self, other: Self) {
         self.steps += other.steps;
         self.failed_steps += other.failed_steps;
@@ -71,7 +71,7 @@ impl std::ops::AddAssign for Tally {
 
 /// Runs the world of a seed to its end. `tell` hears every decision if it is given; the error is the
 /// first broken promise.
-pub fn run_seed(seed: u64, tell: Option<&mut dyn FnMut(&str)>) -> Result<Tally, String> {
+pub fn run_seed(seed: u64, tell: Option<&mut dyn FnMut(&str)>) -> Result<ChaosCounts, String> {
     let mut world = World::new(seed, tell)?;
     for _ in 0..world.setup.turns {
         world.turn()?;
@@ -84,12 +84,12 @@ struct World<'a> {
     draws: Draws,
     setup: Setup,
     scheduler: Scheduler,
-    memory: Memory,
-    books: Books,
+    memory: MemoryModel,
+    accounting: Accounting,
     now: Time,
     next_id: u64,
     next_seed: u64,
-    tally: Tally,
+    tally: ChaosCounts,
     /// The outcome of an earlier step.
     stray: Option<StepOutcome>,
     /// A shape of relQuery that arrives again and again.
@@ -104,16 +104,16 @@ impl<'a> World<'a> {
         let scheduler =
             Scheduler::new(setup.config.clone(), setup.cost).map_err(|error| error.to_string())?;
         let memory =
-            Memory::new(setup.config.kv_blocks, setup.config.host_kv_blocks, setup.config.block_tokens);
+            MemoryModel::new(setup.config.kv_blocks, setup.config.host_kv_blocks, setup.config.block_tokens);
         let mut world = Self {
             draws,
             scheduler,
             memory,
-            books: Books { attempts_max: setup.config.attempts_max, ..Books::default() },
+            accounting: Accounting { attempts_max: setup.config.attempts_max, ..Accounting::default() },
             now: Time(0),
             next_id: 1,
             next_seed: 1,
-            tally: Tally::default(),
+            tally: ChaosCounts::default(),
             stray: None,
             favourite: None,
             tell,
@@ -185,7 +185,7 @@ impl<'a> World<'a> {
         }
         for slot in &plan.slots {
             let (id, row) = self.scheduler.row_of(slot.request).ok_or("a slot of no row")?;
-            let row = self.books.open.get(&id).and_then(|open| open.rows.get(&row));
+            let row = self.accounting.open.get(&id).and_then(|open| open.rows.get(&row));
             self.memory.introduce(slot.request, row.ok_or("a slot of a row nobody submitted")?.seed)?;
         }
         self.memory.run(&plan)?;
@@ -251,7 +251,7 @@ impl<'a> World<'a> {
         if promises::starvation_bound(self.setup.config.policy) == promises::Bound::InOrder
             && self.tally.failed_steps == 0
         {
-            self.books.check_in_order(&started, self.tally.steps)?;
+            self.accounting.check_in_order(&started, self.tally.steps)?;
         }
         Ok(())
     }
@@ -261,7 +261,7 @@ impl<'a> World<'a> {
         let requests: BTreeSet<RequestId> = plan.slots.iter().map(|slot| slot.request).collect();
         for request in &requests {
             let seed = self.memory.seed(*request);
-            let Some(row) = seed.and_then(|seed| self.books.row(seed)) else { continue };
+            let Some(row) = seed.and_then(|seed| self.accounting.row(seed)) else { continue };
             match is_lost {
                 true => row.losses += 1,
                 false => row.alone += u32::from(requests.len() == 1),
@@ -287,7 +287,7 @@ impl<'a> World<'a> {
     fn is_poisoned(&mut self, plan: &BatchPlan) -> bool {
         plan.slots.iter().any(|slot| {
             let seed = self.memory.seed(slot.request);
-            seed.and_then(|seed| self.books.row(seed)).is_some_and(|row| row.is_poison)
+            seed.and_then(|seed| self.accounting.row(seed)).is_some_and(|row| row.is_poison)
         })
     }
 
@@ -317,8 +317,8 @@ impl<'a> World<'a> {
     fn sampled(&mut self, plan: &BatchPlan, slot: &Slot, wild: bool) -> Option<RowOutcome> {
         let sample = slot.sample.as_ref()?;
         let index = u64::from(sample.output_index);
-        // A row that was called off meanwhile is none of the books' any longer.
-        let row = self.books.row(sample.seed);
+        // A row that was called off meanwhile is no longer accounted for.
+        let row = self.accounting.row(sample.seed);
         let is_broken = row.as_ref().is_some_and(|row| row.is_broken) && index > sample.seed % 3;
         let is_missed = wild && self.draws.one_in(self.setup.rates.missing);
         if let Some(row) = row.filter(|_| is_missed) {
@@ -351,17 +351,17 @@ impl<'a> World<'a> {
     }
 
     fn note(&mut self, events: &[Event]) -> Result<Vec<RelQueryId>, String> {
-        self.books.note(events)
+        self.accounting.note(events)
     }
 
     /// Nothing arrives and nothing but poison goes wrong any more: everything ends, in steps that the
     /// work explains.
     fn work_off(&mut self) -> Result<(), String> {
         let cuts = self.setup.config.policy.cuts_prompts();
-        let bound = self.tally.steps + self.books.steps_explained(cuts);
+        let bound = self.tally.steps + self.accounting.steps_explained(cuts);
         // Finding a poisonous row among ten takes four steps, and then it has its attempts.
         let failed_before = self.tally.failed_steps;
-        let failed_max = self.books.open_rows() * (4 + u64::from(self.setup.config.attempts_max));
+        let failed_max = self.accounting.open_rows() * (4 + u64::from(self.setup.config.attempts_max));
         while !self.scheduler.is_idle() {
             self.step(false)?;
             self.now = self.now + Nanos(1_000_000);
@@ -375,18 +375,18 @@ impl<'a> World<'a> {
         }
         let events = self.scheduler.drain_events(self.now);
         self.note(&events)?;
-        match (self.books.open.is_empty(), self.scheduler.stats().kv_used_blocks) {
+        match (self.accounting.open.is_empty(), self.scheduler.stats().kv_used_blocks) {
             (true, 0) => self.scheduler.check_invariants(),
             (false, _) => Err("a relQuery was never done".into()),
             (true, blocks) => Err(format!("{blocks} blocks are held for nobody")),
         }
     }
 
-    fn tally(&self) -> Tally {
+    fn tally(&self) -> ChaosCounts {
         let stats = self.scheduler.stats();
-        Tally {
-            rows_done: self.books.rows_done,
-            rows_failed: self.books.rows_failed,
+        ChaosCounts {
+            rows_done: self.accounting.rows_done,
+            rows_failed: self.accounting.rows_failed,
             preemptions: stats.preemptions,
             hits: stats.prefix_hit_tokens,
             restored: stats.tier.restored_tokens,

@@ -6,12 +6,13 @@ use base::{Millis, Nanos, TokenCount};
 use ir::bucket::BucketSettings;
 use scheduler::fleet::FleetConfig;
 
-use super::data::{Data, Source};
+use super::counted::CountedReplica;
+use super::data::{Data, RowSource, RowTokens};
 use super::l4::L4;
-use super::methods::{Buckets, Continuous, Method, Naive, Sorted};
-use super::quick::Quick;
-use super::replica::{Real, Replica};
-use super::world::{Outcome, WorldError, run};
+use super::method::Method;
+use super::methods::{Buckets, Continuous, FleetLimits, Naive, Sorted};
+use super::replica::{Replica, SchedulerReplica};
+use super::world::{FleetOutcome, WorldError, run};
 
 /// What is run on what.
 #[derive(Clone, Debug)]
@@ -22,8 +23,8 @@ pub struct Bench {
     pub rows: usize,
     /// Different prefixes.
     pub prefixes: u32,
-    /// Tokens of a prefix, of the rest of a prompt, of an output.
-    pub tokens: (u64, u64, u64),
+    /// Tokens of a row.
+    pub tokens: RowTokens,
     /// What the source can supply.
     pub rows_per_second: u64,
     /// Rows of a naive batch.
@@ -56,7 +57,7 @@ impl Default for Bench {
             replicas: 128,
             rows: 200_000,
             prefixes: 512,
-            tokens: (256, 256, 128),
+            tokens: RowTokens { prefix: 256, own: 256, output: 128 },
             rows_per_second: 10_000,
             batch_rows: 512,
             batch_gap: Millis(250),
@@ -79,7 +80,7 @@ impl Default for Bench {
 
 /// A method by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MethodKind {
     /// Batches, one after the other.
     Naive,
     /// Rows as they come.
@@ -90,7 +91,7 @@ pub enum Kind {
     Buckets,
 }
 
-impl Kind {
+impl MethodKind {
     /// All, in the order of the blog.
     pub const ALL: [Self; 4] = [Self::Naive, Self::Continuous, Self::Sorted, Self::Buckets];
 
@@ -107,32 +108,34 @@ impl Kind {
 
 impl Bench {
     /// Runs one method.
-    pub fn run(&self, kind: Kind) -> Result<Outcome, WorldError> {
+    pub fn run(&self, kind: MethodKind) -> Result<FleetOutcome, WorldError> {
         let data = Arc::new(Data::new(self.rows, self.prefixes, self.tokens, self.seed));
-        let source = Source::new(self.rows, self.rows_per_second);
+        let source = RowSource::new(self.rows, self.rows_per_second);
         let (replicas, in_flight) = (self.replicas, self.in_flight);
         let mut method: Box<dyn Method> = match kind {
-            Kind::Naive => {
-                Box::new(Naive::new(data, source, replicas, (self.batch_rows, Nanos::from(self.batch_gap))))
+            MethodKind::Naive => {
+                let gap = Nanos::from(self.batch_gap);
+                Box::new(Naive::new(data, source, replicas, self.batch_rows, gap))
             }
-            Kind::Continuous => Box::new(Continuous::new(data, source, replicas, in_flight)),
-            Kind::Sorted => Box::new(Sorted::new(data, source, replicas, (self.sort(), in_flight))),
-            Kind::Buckets => {
-                let lanes = (replicas, in_flight, self.queue);
-                Box::new(Buckets::new(data, source, lanes, self.buffer, self.fleet.clone())?)
+            MethodKind::Continuous => Box::new(Continuous::new(data, source, replicas, in_flight)),
+            MethodKind::Sorted => Box::new(Sorted::new(data, source, replicas, self.sort(), in_flight)),
+            MethodKind::Buckets => {
+                let limits = FleetLimits { replicas, in_flight, queue: self.queue };
+                Box::new(Buckets::new(data, source, limits, self.buffer, self.fleet.clone())?)
             }
         };
-        let lane = |_| -> Result<Box<dyn Replica>, WorldError> {
+        let replica = |_| -> Result<Box<dyn Replica>, WorldError> {
             Ok(match self.exact {
-                true => Box::new(Real::new(self.machine)?),
-                false => Box::new(Quick::new(self.machine)),
+                true => Box::new(SchedulerReplica::new(self.machine)?),
+                false => Box::new(CountedReplica::new(self.machine)),
             })
         };
-        let lanes = (0..replicas).map(lane).collect::<Result<_, _>>()?;
-        run(lanes, self.rows as u64, method.as_mut())
+        let replicas = (0..replicas).map(replica).collect::<Result<_, _>>()?;
+        run(replicas, self.rows as u64, method.as_mut())
     }
 
-    /// `rows log2(rows)` comparisons on one core: nothing for moving rows between machines, so a kind estimate.
+    /// `rows log2(rows)` comparisons on one core: nothing for moving rows between machines, so a kind
+    /// estimate.
     fn sort(&self) -> Nanos {
         let rows = self.rows as u64;
         Nanos(rows * u64::from(rows.max(2).ilog2()) * self.compare_ns)
@@ -140,6 +143,6 @@ impl Bench {
 
     /// Tokens of all prompts.
     pub fn prompt_tokens(&self) -> TokenCount {
-        TokenCount(self.rows as u64 * (self.tokens.0 + self.tokens.1))
+        TokenCount(self.rows as u64 * (self.tokens.prefix + self.tokens.own))
     }
 }

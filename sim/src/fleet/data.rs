@@ -11,6 +11,17 @@ use crate::draws::Draws;
 const TICK: u64 = 10_000_000;
 const VOCABULARY: u64 = 150_000;
 
+/// Tokens of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowTokens {
+    /// Of its prefix, which other rows share.
+    pub prefix: u64,
+    /// Of the rest of its prompt.
+    pub own: u64,
+    /// Of its output.
+    pub output: u64,
+}
+
 /// A data set.
 #[derive(Clone, Debug)]
 pub struct Data {
@@ -25,9 +36,10 @@ pub struct Data {
 
 impl Data {
     /// `rows` rows over `prefixes` prefixes, as many of each as of any other but one.
-    pub fn new(rows: usize, prefixes: u32, (prefix, own, output): (u64, u64, u64), seed: u64) -> Self {
+    pub fn new(rows: usize, prefixes: u32, tokens: RowTokens, seed: u64) -> Self {
         let mut prefix_of: Vec<u32> = (0..rows).map(|row| row as u32 % prefixes).collect();
         Draws::new(seed, 1).shuffle(&mut prefix_of);
+        let RowTokens { prefix, own, output } = tokens;
         let tokens = TokenCount(prefix + own);
         Self {
             prefix_of,
@@ -82,7 +94,7 @@ impl Data {
 
 /// Where rows are read from, one after the other, as fast as they come and are taken.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct RowSource {
     next: usize,
     rows: usize,
     period: Nanos,
@@ -90,7 +102,7 @@ pub struct Source {
     at: Time,
 }
 
-impl Source {
+impl RowSource {
     /// A source of so many rows.
     pub fn new(rows: usize, rows_per_second: u64) -> Self {
         Self { next: 0, rows, period: Nanos(1_000_000_000 / rows_per_second.max(1)), at: Time(0) }

@@ -1,10 +1,10 @@
 //! A replica of the published benchmark: Qwen3-8B in bfloat16 on one NVIDIA L4, under vLLM's defaults.
 //!
-//! Data sheets: L4 24 GB, 300 GB/s, 121 TFLOP/s dense (242 with sparsity); Qwen3-8B 8.19e9 parameters, 36 layers, 8 KV
-//! heads of 128. The efficiencies and the host's overheads are those of [`crate::machine::Roofline`], which explain the one
-//! engine whose constants are known; the limits are vLLM's defaults (`gpu_memory_utilization` 0.9, `max_num_seqs` 256,
-//! `max_num_batched_tokens` 2048, blocks of 16, first come first served with chunked prompts). Nothing is fitted to the
-//! benchmark's results.
+//! Data sheets: L4 24 GB, 300 GB/s, 121 TFLOP/s dense (242 with sparsity); Qwen3-8B 8.19e9 parameters, 36
+//! layers, 8 KV heads of 128. The efficiencies and the host's overheads are those of
+//! [`crate::roofline::Roofline`], which explain the one engine whose constants are known; the limits are
+//! vLLM's defaults (`gpu_memory_utilization` 0.9, `max_num_seqs` 256, `max_num_batched_tokens` 2048, blocks
+//! of 16, first come first served with chunked prompts). Nothing is fitted to the benchmark's results.
 //!
 //! ```text
 //! a_p = 2 * 8.19e9 / (121e12 * 0.82)              0.165 ms per prompt token

@@ -7,49 +7,38 @@ use base::{End, Nanos, RequestId, Time, TokenId};
 use ir::bucket::{BucketSettings, Buffer};
 use scheduler::fleet::{Finish, Fleet, FleetConfig, ReplicaConfig, ReplicaId};
 
-use super::data::{Data, Source};
-use super::replica::{Ended, bulk};
-use super::world::Send;
+use super::data::{Data, RowSource};
+use super::method::{Method, RowDispatch};
+use super::replica::{EndedRow, bulk};
 
-/// A way to bring rows to replicas.
-pub trait Method {
-    /// Rows to send now.
-    fn send(&mut self, now: Time) -> Vec<Send>;
-    /// A row has ended.
-    fn ended(&mut self, replica: usize, ended: Ended, now: Time);
-    /// When to ask again although nothing has happened.
-    fn looks_at(&self, now: Time) -> Option<Time>;
-    /// Whether the whole input has been read.
-    fn has_read_all(&self) -> bool;
-}
-
-/// Batches of so many rows, one at a time on a replica; the next one when all of it has ended and a gap is over.
+/// Batches of so many rows, one at a time on a replica; the next one when all of it has ended and a gap is
+/// over.
 pub struct Naive {
     data: Arc<Data>,
-    source: Source,
+    source: RowSource,
     pending: VecDeque<usize>,
     batch: usize,
     gap: Nanos,
     /// Rows left of each replica's batch, and when it is ready for another.
-    lanes: Vec<(usize, Time)>,
+    replicas: Vec<(usize, Time)>,
     tag: u64,
 }
 
 impl Naive {
     /// Batches of `batch` rows with `gap` between them.
-    pub fn new(data: Arc<Data>, source: Source, replicas: usize, (batch, gap): (usize, Nanos)) -> Self {
-        let lanes = vec![(0, Time(0)); replicas];
-        Self { data, source, pending: VecDeque::new(), batch, gap, lanes, tag: 0 }
+    pub fn new(data: Arc<Data>, source: RowSource, replicas: usize, batch: usize, gap: Nanos) -> Self {
+        let replicas = vec![(0, Time(0)); replicas];
+        Self { data, source, pending: VecDeque::new(), batch, gap, replicas, tag: 0 }
     }
 }
 
 impl Method for Naive {
-    fn send(&mut self, now: Time) -> Vec<Send> {
+    fn send(&mut self, now: Time) -> Vec<RowDispatch> {
         while let Some(row) = self.source.pull(now) {
             self.pending.push_back(row);
         }
         let mut sends = Vec::new();
-        for (replica, (left, ready)) in self.lanes.iter_mut().enumerate() {
+        for (replica, (left, ready)) in self.replicas.iter_mut().enumerate() {
             let enough = self.pending.len() >= self.batch || self.source.is_over();
             if *left > 0 || *ready > now || !enough {
                 continue;
@@ -57,14 +46,14 @@ impl Method for Naive {
             for row in self.pending.drain(..self.batch.min(self.pending.len())) {
                 self.tag += 1;
                 *left += 1;
-                sends.push(Send { replica, tag: self.tag, item: self.data.item(row) });
+                sends.push(RowDispatch { replica, tag: self.tag, item: self.data.item(row) });
             }
         }
         sends
     }
 
-    fn ended(&mut self, replica: usize, _: Ended, now: Time) {
-        let (left, ready) = &mut self.lanes[replica];
+    fn ended(&mut self, replica: usize, _: EndedRow, now: Time) {
+        let (left, ready) = &mut self.replicas[replica];
         *left -= 1;
         if *left == 0 {
             *ready = now + self.gap;
@@ -72,7 +61,7 @@ impl Method for Naive {
     }
 
     fn looks_at(&self, now: Time) -> Option<Time> {
-        let ready = self.lanes.iter().filter(|(left, ready)| *left == 0 && *ready > now);
+        let ready = self.replicas.iter().filter(|(left, ready)| *left == 0 && *ready > now);
         let ready = ready.map(|(_, ready)| *ready).min().filter(|_| !self.pending.is_empty());
         [self.source.next_look(now), ready].into_iter().flatten().min()
     }
@@ -85,34 +74,34 @@ impl Method for Naive {
 /// Rows as they come, each to the replica with the fewest in flight, as long as one has room.
 pub struct Continuous {
     data: Arc<Data>,
-    source: Source,
+    source: RowSource,
     in_flight: usize,
-    lanes: Vec<usize>,
+    replicas: Vec<usize>,
     tag: u64,
 }
 
 impl Continuous {
     /// At most `in_flight` rows on a replica.
-    pub fn new(data: Arc<Data>, source: Source, replicas: usize, in_flight: usize) -> Self {
-        Self { data, source, in_flight, lanes: vec![0; replicas], tag: 0 }
+    pub fn new(data: Arc<Data>, source: RowSource, replicas: usize, in_flight: usize) -> Self {
+        Self { data, source, in_flight, replicas: vec![0; replicas], tag: 0 }
     }
 }
 
 impl Method for Continuous {
-    fn send(&mut self, now: Time) -> Vec<Send> {
+    fn send(&mut self, now: Time) -> Vec<RowDispatch> {
         let mut sends = Vec::new();
         loop {
-            let least = self.lanes.iter().enumerate().min_by_key(|(_, rows)| **rows);
+            let least = self.replicas.iter().enumerate().min_by_key(|(_, rows)| **rows);
             let Some((replica, _)) = least.filter(|(_, rows)| **rows < self.in_flight) else { return sends };
             let Some(row) = self.source.pull(now) else { return sends };
             self.tag += 1;
-            self.lanes[replica] += 1;
-            sends.push(Send { replica, tag: self.tag, item: self.data.item(row) });
+            self.replicas[replica] += 1;
+            sends.push(RowDispatch { replica, tag: self.tag, item: self.data.item(row) });
         }
     }
 
-    fn ended(&mut self, replica: usize, _: Ended, _: Time) {
-        self.lanes[replica] -= 1;
+    fn ended(&mut self, replica: usize, _: EndedRow, _: Time) {
+        self.replicas[replica] -= 1;
     }
 
     fn looks_at(&self, now: Time) -> Option<Time> {
@@ -127,29 +116,29 @@ impl Method for Continuous {
 /// All rows read and sorted first; then each replica its own stretch of the order, as [`Continuous`].
 pub struct Sorted {
     data: Arc<Data>,
-    source: Source,
+    source: RowSource,
     in_flight: usize,
     /// How long the sort takes, and when it is done.
     sort: Nanos,
     done: Option<Time>,
     /// What is left of each replica's stretch, and its rows in flight.
-    lanes: Vec<(VecDeque<usize>, usize)>,
+    replicas: Vec<(VecDeque<usize>, usize)>,
     tag: u64,
 }
 
 impl Sorted {
     /// A sort of `sort`, then at most `in_flight` rows on a replica.
-    pub fn new(data: Arc<Data>, source: Source, replicas: usize, (sort, in_flight): (Nanos, usize)) -> Self {
+    pub fn new(data: Arc<Data>, source: RowSource, replicas: usize, sort: Nanos, in_flight: usize) -> Self {
         let rows = data.sorted();
         let bound = |replica: usize| replica * rows.len() / replicas;
-        let lanes =
-            (0..replicas).map(|lane| (rows[bound(lane)..bound(lane + 1)].to_vec().into(), 0)).collect();
-        Self { data, source, in_flight, sort, done: None, lanes, tag: 0 }
+        let replicas =
+            (0..replicas).map(|place| (rows[bound(place)..bound(place + 1)].to_vec().into(), 0)).collect();
+        Self { data, source, in_flight, sort, done: None, replicas, tag: 0 }
     }
 }
 
 impl Method for Sorted {
-    fn send(&mut self, now: Time) -> Vec<Send> {
+    fn send(&mut self, now: Time) -> Vec<RowDispatch> {
         while self.source.pull(now).is_some() {}
         if self.source.is_over() && self.done.is_none() {
             self.done = Some(now + self.sort);
@@ -158,20 +147,20 @@ impl Method for Sorted {
             return Vec::new();
         }
         let mut sends = Vec::new();
-        for (replica, (rows, flying)) in self.lanes.iter_mut().enumerate() {
+        for (replica, (rows, flying)) in self.replicas.iter_mut().enumerate() {
             while *flying < self.in_flight
                 && let Some(row) = rows.pop_front()
             {
                 self.tag += 1;
                 *flying += 1;
-                sends.push(Send { replica, tag: self.tag, item: self.data.item(row) });
+                sends.push(RowDispatch { replica, tag: self.tag, item: self.data.item(row) });
             }
         }
         sends
     }
 
-    fn ended(&mut self, replica: usize, _: Ended, _: Time) {
-        self.lanes[replica].1 -= 1;
+    fn ended(&mut self, replica: usize, _: EndedRow, _: Time) {
+        self.replicas[replica].1 -= 1;
     }
 
     fn looks_at(&self, now: Time) -> Option<Time> {
@@ -184,10 +173,21 @@ impl Method for Sorted {
     }
 }
 
+/// How much runs and waits in a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetLimits {
+    /// How many replicas there are.
+    pub replicas: usize,
+    /// Rows that one of them runs at a time.
+    pub in_flight: usize,
+    /// Rows for each of them that may wait in the fleet.
+    pub queue: usize,
+}
+
 /// Dynamic prefix bucketing: a bounded buffer that lets the largest bucket go first, and the fleet's router.
 pub struct Buckets {
     data: Arc<Data>,
-    source: Source,
+    source: RowSource,
     buffer: Buffer<TokenId, usize>,
     /// The queue and the router under test.
     pub fleet: Fleet,
@@ -198,17 +198,18 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Replicas of `in_flight` rows; `queue` rows for each of them may wait in the fleet.
+    /// Replicas behind a buffer and the fleet's router.
     pub fn new(
         data: Arc<Data>,
-        source: Source,
-        (replicas, in_flight, queue): (usize, usize, usize),
+        source: RowSource,
+        limits: FleetLimits,
         buffer: BucketSettings,
         fleet: FleetConfig,
     ) -> Result<Self, scheduler::ConfigError> {
+        let FleetLimits { replicas, in_flight, queue } = limits;
         let replica = ReplicaConfig { rows_max: in_flight as u32, tokens_max: None };
-        let lanes = (0..replicas).map(|id| (ReplicaId(id as u32), replica));
-        let fleet = Fleet::new(fleet, lanes)?;
+        let each = (0..replicas).map(|id| (ReplicaId(id as u32), replica));
+        let fleet = Fleet::new(fleet, each)?;
         let buffer = Buffer::new(buffer);
         Ok(Self { data, source, buffer, fleet, queue_max: replicas * queue, waiting: 0, next: 0 })
     }
@@ -238,7 +239,7 @@ impl Buckets {
 }
 
 impl Method for Buckets {
-    fn send(&mut self, now: Time) -> Vec<Send> {
+    fn send(&mut self, now: Time) -> Vec<RowDispatch> {
         let mut sends = Vec::new();
         loop {
             self.fill(now);
@@ -248,7 +249,7 @@ impl Method for Buckets {
             }
             self.waiting -= sent.len();
             let sent = sent.into_iter();
-            sends.extend(sent.map(|sent| Send {
+            sends.extend(sent.map(|sent| RowDispatch {
                 replica: sent.replica.0 as usize,
                 tag: sent.request.0,
                 item: sent.item,
@@ -256,7 +257,7 @@ impl Method for Buckets {
         }
     }
 
-    fn ended(&mut self, _: usize, ended: Ended, now: Time) {
+    fn ended(&mut self, _: usize, ended: EndedRow, now: Time) {
         let finish = Finish {
             end: End::Length,
             prompt: Some(ended.usage.prompt),

@@ -1,17 +1,18 @@
 //! Many replicas in virtual time, and the published benchmark of Dynamic Prefix Bucketing on them.
 //!
-//! A replica is the real scheduler with an executor made of a cost model ([`replica`]), or the same in counts where that
-//! takes too long ([`quick`]); the [`world`] lets them run
-//! beside each other; the [`methods`] decide which row goes where: naive and continuous batching, a global sort, and our
-//! prefix buckets before our fleet. `docs/BUCKETS.md` has the results.
+//! A replica is the real scheduler with an executor made of a cost model ([`replica`]), or the same in counts
+//! where that takes too long ([`counted`]); the [`world`] lets them run beside each other; the [`methods`]
+//! decide which row goes where: naive and continuous batching, a global sort, and our prefix buckets before
+//! our fleet. `docs/BUCKETS.md` has the results.
 
 pub mod bench;
+pub mod counted;
 pub mod data;
 pub mod l4;
+pub mod method;
 pub mod methods;
-pub mod quick;
 pub mod replica;
 pub mod world;
 
-pub use bench::{Bench, Kind};
-pub use world::{Outcome, WorldError};
+pub use bench::{Bench, MethodKind};
+pub use world::{FleetOutcome, WorldError};

@@ -1,5 +1,5 @@
-//! What a replica is, and the one that is real: the scheduler that serves under vLLM's policy, an executor made of a cost
-//! model, and the step in flight. The other is [`super::quick`].
+//! What a replica is, and the one that is real: the scheduler that serves under vLLM's policy, an executor
+//! made of a cost model, and the step in flight. The other is [`super::counted`].
 
 use base::{Executor, Nanos, RelQueryId, ServiceClass, StepOutcome, Submission, TenantId, Time, WorkItem};
 use scheduler::{ConfigError, Event, Refused, Scheduler, Usage};
@@ -9,7 +9,7 @@ use crate::executor::SimExecutor;
 
 /// A row that ended on a replica.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct EndedRow {
     /// As what it was sent.
     pub tag: u64,
     /// Its tokens.
@@ -18,7 +18,7 @@ pub struct Ended {
 
 /// What a replica has done.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct ReplicaCounts {
     /// Time in which a step ran.
     pub busy: Nanos,
     /// Steps.
@@ -34,20 +34,20 @@ pub trait Replica {
     /// Begins a step if none runs and there is work; when it ends.
     fn begin(&mut self, now: Time) -> Option<Time>;
     /// The step ends now: the rows that end with it.
-    fn end(&mut self, now: Time) -> Vec<Ended>;
+    fn end(&mut self, now: Time) -> Vec<EndedRow>;
     /// What it has done so far.
-    fn tally(&self) -> Tally;
+    fn tally(&self) -> ReplicaCounts;
 }
 
 /// A replica with the real scheduler.
-pub struct Real {
+pub struct SchedulerReplica {
     scheduler: Scheduler,
     executor: SimExecutor,
     outcome: Option<StepOutcome>,
-    tally: Tally,
+    tally: ReplicaCounts,
 }
 
-impl Real {
+impl SchedulerReplica {
     /// An idle replica. The error says what is wrong with the machine.
     pub fn new(machine: L4) -> Result<Self, ConfigError> {
         let cost = machine.cost();
@@ -55,7 +55,7 @@ impl Real {
             scheduler: Scheduler::new(machine.scheduler(), cost)?,
             executor: SimExecutor::new(cost),
             outcome: None,
-            tally: Tally::default(),
+            tally: ReplicaCounts::default(),
         })
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn bulk(id: u64, items: Vec<WorkItem>, arrival: Time) -> Submission {
     }
 }
 
-impl Replica for Real {
+impl Replica for SchedulerReplica {
     fn send(&mut self, tag: u64, item: WorkItem, now: Time) -> Result<(), Refused> {
         self.scheduler.submit(bulk(tag, vec![item], now))
     }
@@ -92,17 +92,17 @@ impl Replica for Real {
         Some(now + elapsed)
     }
 
-    fn end(&mut self, now: Time) -> Vec<Ended> {
+    fn end(&mut self, now: Time) -> Vec<EndedRow> {
         let Some(outcome) = self.outcome.take() else { return Vec::new() };
         let events = self.scheduler.apply(&outcome, now).into_iter();
         let ended = events.filter_map(|event| match event {
-            Event::RowDone { relquery, usage, .. } => Some(Ended { tag: relquery.0, usage }),
+            Event::RowDone { relquery, usage, .. } => Some(EndedRow { tag: relquery.0, usage }),
             _ => None,
         });
         ended.collect()
     }
 
-    fn tally(&self) -> Tally {
-        Tally { preemptions: self.scheduler.stats().preemptions, ..self.tally }
+    fn tally(&self) -> ReplicaCounts {
+        ReplicaCounts { preemptions: self.scheduler.stats().preemptions, ..self.tally }
     }
 }

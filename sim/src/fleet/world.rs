@@ -3,26 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use base::{Nanos, Time, WorkItem};
+use base::{Nanos, Time};
 use scheduler::{ConfigError, Refused, Usage};
 
-use super::methods::Method;
-use super::replica::{Ended, Replica};
-
-/// A row on its way to a replica.
-#[derive(Clone, Debug)]
-pub struct Send {
-    /// Where.
-    pub replica: usize,
-    /// What its end is called.
-    pub tag: u64,
-    /// The row.
-    pub item: WorkItem,
-}
+use super::method::Method;
+use super::replica::{EndedRow, Replica};
 
 /// What came of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub struct FleetOutcome {
     /// When the last row ended.
     pub total: Nanos,
     /// When the first did.
@@ -41,8 +30,8 @@ pub struct Outcome {
     pub read: Nanos,
 }
 
-impl Outcome {
-    fn count(&mut self, ended: &Ended, now: Time) {
+impl FleetOutcome {
+    fn count(&mut self, ended: &EndedRow, now: Time) {
         if self.rows == 0 {
             self.first = Nanos(now.0);
         }
@@ -73,53 +62,53 @@ pub enum WorldError {
 
 /// What happens at a time, the earlier first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
+enum FleetEvent {
     StepEnds(usize),
     Look,
 }
 
 /// Runs a method on these replicas until all `rows` have ended.
 pub fn run(
-    mut lanes: Vec<Box<dyn Replica>>,
+    mut replicas: Vec<Box<dyn Replica>>,
     rows: u64,
     method: &mut dyn Method,
-) -> Result<Outcome, WorldError> {
-    let mut agenda = BinaryHeap::from([Reverse((Time(0), Happening::Look))]);
+) -> Result<FleetOutcome, WorldError> {
+    let mut agenda = BinaryHeap::from([Reverse((Time(0), FleetEvent::Look))]);
     let mut next_look = Some(Time(0));
-    let mut outcome = Outcome::default();
+    let mut outcome = FleetOutcome::default();
     while outcome.rows < rows {
         let Some(Reverse((now, happening))) = agenda.pop() else { return Err(WorldError::Stuck) };
         let mut woken = Vec::new();
         match happening {
-            Happening::StepEnds(replica) => {
-                for ended in lanes[replica].end(now) {
+            FleetEvent::StepEnds(replica) => {
+                for ended in replicas[replica].end(now) {
                     outcome.count(&ended, now);
                     method.ended(replica, ended, now);
                 }
                 woken.push(replica);
             }
-            Happening::Look => next_look = None,
+            FleetEvent::Look => next_look = None,
         }
         for send in method.send(now) {
-            lanes[send.replica].send(send.tag, send.item, now)?;
+            replicas[send.replica].send(send.tag, send.item, now)?;
             woken.push(send.replica);
         }
         if outcome.read == Nanos(0) && method.has_read_all() {
             outcome.read = Nanos(now.0);
         }
         for replica in woken {
-            if let Some(end) = lanes[replica].begin(now) {
-                agenda.push(Reverse((end, Happening::StepEnds(replica))));
+            if let Some(end) = replicas[replica].begin(now) {
+                agenda.push(Reverse((end, FleetEvent::StepEnds(replica))));
             }
         }
         if next_look.is_none()
             && let Some(at) = method.looks_at(now)
         {
             next_look = Some(at);
-            agenda.push(Reverse((at, Happening::Look)));
+            agenda.push(Reverse((at, FleetEvent::Look)));
         }
     }
-    for tally in lanes.iter().map(|lane| lane.tally()) {
+    for tally in replicas.iter().map(|replica| replica.tally()) {
         outcome.busy += tally.busy;
         outcome.steps += tally.steps;
         outcome.preemptions += tally.preemptions;

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sim::Trace;
 
-use super::memory::Memory;
-use super::order::{Fraction, Key};
-use super::{Machine, Outcome, Policy};
+use super::memory::ReferenceMemory;
+use super::order::{Fraction, PriorityKey};
+use super::{Machine, Policy, ReferenceOutcome};
 
 /// A request. Segments of no tokens are left out of its path.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct EngineRow {
     path: Vec<usize>,
     pub(crate) prompt: u64,
     pub(crate) unique: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Rel {
     pub(crate) id: u64,
     pub(crate) arrival: i128,
     pub(crate) limit: u64,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<EngineRow>,
     /// Rows without memory, in the order they are taken.
     pub(crate) waiting: VecDeque<usize>,
     left: usize,
@@ -50,11 +50,11 @@ pub(crate) struct Taken {
 }
 
 /// The state of the engine.
-pub(crate) struct Engine {
+pub(crate) struct ReferenceEngine {
     pub(crate) machine: Machine,
     pub(crate) policy: Policy,
     pub(crate) rels: Vec<Rel>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: ReferenceMemory,
     /// Rows that decode, in the order they came.
     pub(crate) running: Vec<Name>,
     /// Rows of which a part of the prompt is computed, and how many tokens are left.
@@ -74,9 +74,9 @@ pub(crate) struct Budget {
     pub(crate) decoding: u64,
 }
 
-impl Engine {
+impl ReferenceEngine {
     pub(crate) fn new(trace: &Trace, policy: Policy, machine: Machine) -> Self {
-        let mut memory = Memory::new(machine.cap);
+        let mut memory = ReferenceMemory::new(machine.cap);
         let templates: BTreeMap<u64, (usize, u64)> = trace
             .templates
             .iter()
@@ -92,7 +92,7 @@ impl Engine {
                     parts.push((groups[group], one.groups[group]));
                 }
                 parts.push((memory.add_segment(*unique as u64), *unique as u64));
-                rows.push(Row {
+                rows.push(EngineRow {
                     path: parts.iter().filter(|part| part.1 > 0).map(|part| part.0).collect(),
                     prompt: parts.iter().map(|part| part.1).sum(),
                     unique: *unique as u64,
@@ -118,7 +118,7 @@ impl Engine {
         Self { machine, policy, rels, memory, running, halves, now: 0, preempts: 0, iterations }
     }
 
-    pub(crate) fn run(mut self) -> Outcome {
+    pub(crate) fn run(mut self) -> ReferenceOutcome {
         while self.rels.iter().any(|rel| rel.done.is_none()) {
             if self.active().is_empty() {
                 let next = self.rels.iter().filter(|rel| rel.done.is_none()).map(|rel| rel.arrival).min();
@@ -127,7 +127,7 @@ impl Engine {
             self.decide();
         }
         let ends = self.rels.iter().map(|rel| rel.done.expect("all are done") as f64 / 1e9);
-        Outcome { t_done: ends.collect(), preempts: self.preempts, iterations: self.iterations }
+        ReferenceOutcome { t_done: ends.collect(), preempts: self.preempts, iterations: self.iterations }
     }
 
     /// relQueries that have arrived and are not done.
@@ -136,7 +136,7 @@ impl Engine {
         (0..self.rels.len()).filter(|i| is_active(&self.rels[*i])).collect()
     }
 
-    pub(crate) fn key(&self, rel: usize) -> Key {
+    pub(crate) fn key(&self, rel: usize) -> PriorityKey {
         let one = &self.rels[rel];
         (one.priority.unwrap_or(Fraction::ZERO), one.arrival, one.id)
     }
@@ -154,7 +154,7 @@ impl Engine {
         self.running.iter().map(|name| name.0).collect()
     }
 
-    pub(crate) fn row(&self, (rel, row): Name) -> &Row {
+    pub(crate) fn row(&self, (rel, row): Name) -> &EngineRow {
         &self.rels[rel].rows[row]
     }
 

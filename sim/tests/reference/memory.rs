@@ -12,7 +12,7 @@ struct Segment {
 
 /// The memory.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct ReferenceMemory {
     cap: u64,
     segments: Vec<Segment>,
     /// Segments nobody refers to and of which something is resident, the oldest first.
@@ -21,7 +21,7 @@ pub(crate) struct Memory {
     slots: u64,
 }
 
-impl Memory {
+impl ReferenceMemory {
     pub(crate) fn new(cap: u64) -> Self {
         Self { cap, segments: Vec::new(), idle: VecDeque::new(), slots: 0 }
     }

@@ -117,7 +117,7 @@ impl Machine {
 
 /// What a trace came to.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct ReferenceOutcome {
     /// End of each relQuery in seconds, in file order.
     pub(crate) t_done: Vec<f64>,
     /// Rows that lost their memory.
@@ -127,6 +127,6 @@ pub(crate) struct Outcome {
 }
 
 /// Runs a trace.
-pub(crate) fn run(trace: &Trace, policy: Policy, machine: Machine) -> Outcome {
-    engine::Engine::new(trace, policy, machine).run()
+pub(crate) fn run(trace: &Trace, policy: Policy, machine: Machine) -> ReferenceOutcome {
+    engine::ReferenceEngine::new(trace, policy, machine).run()
 }

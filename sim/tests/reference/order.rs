@@ -36,7 +36,7 @@ impl Ord for Fraction {
 }
 
 /// A relQuery's place in the order: priority, arrival, id.
-pub(crate) type Key = (Fraction, i128, u64);
+pub(crate) type PriorityKey = (Fraction, i128, u64);
 
 /// A row that runs, as Algorithm 1 sees it.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ pub(crate) struct WaitingRow {
 /// A group in the making: rows that decode together, and the prefill batch not closed yet. Tokens are
 /// multiplied by the miss ratio's denominator.
 #[derive(Default)]
-struct Group {
+struct RowGroup {
     rows: usize,
     accum: i128,
     steps_max: i128,
@@ -68,7 +68,7 @@ struct Group {
     has_batch: bool,
 }
 
-impl Group {
+impl RowGroup {
     fn add(&mut self, steps: i128) {
         self.rows += 1;
         self.steps_max = self.steps_max.max(steps);
@@ -90,8 +90,8 @@ pub(crate) fn estimate(
     // Times the denominator.
     let mut total = 0;
     let prefill = |tokens: i128| machine.a_p * tokens + machine.b_p * under;
-    let decode = |group: &Group| (machine.b_d * group.steps_max + machine.a_d * group.steps_sum) * under;
-    let mut group = Group::default();
+    let decode = |group: &RowGroup| (machine.b_d * group.steps_max + machine.a_d * group.steps_sum) * under;
+    let mut group = RowGroup::default();
     if !as_printed {
         for row in running {
             group.add(row.steps_left);
@@ -106,7 +106,7 @@ pub(crate) fn estimate(
             }
             total += decode(&group);
             let accum = if as_printed { group.accum } else { 0 };
-            group = Group { accum, ..Group::default() };
+            group = RowGroup { accum, ..RowGroup::default() };
         }
         if group.has_batch && group.batch_tokens + tokens > mnbt {
             total += prefill(group.batch_tokens);

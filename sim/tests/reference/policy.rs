@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::engine::{Budget, Engine, Taken};
+use super::engine::{Budget, ReferenceEngine, Taken};
 use super::order::{Fraction, RunningRow, WaitingRow, estimate};
 use super::{Policy, Transition, Variant};
 
@@ -13,7 +13,7 @@ const SHARERS: i128 = 64;
 /// Rows of which the miss ratio is sampled.
 const SAMPLES: usize = 8;
 
-impl Engine {
+impl ReferenceEngine {
     /// Runs one iteration, or preempts the last running row.
     pub(crate) fn decide(&mut self) {
         match self.policy {

@@ -1,6 +1,6 @@
 //! Seeded random traces for the comparison, each family made to strain one rule.
 
-use sim::{Template, Trace, TraceRelQuery};
+use sim::{Trace, TraceRelQuery, TraceTemplate};
 
 use super::Machine;
 
@@ -102,8 +102,8 @@ pub(crate) fn draw(family: Family, seed: u64) -> (Trace, Machine) {
             usual
         }
     };
-    let templates: Vec<Template> = (0..4)
-        .map(|id| Template { id, tokens: if id == 3 { 0 } else { dice.between(1, ranges.template) } })
+    let templates: Vec<TraceTemplate> = (0..4)
+        .map(|id| TraceTemplate { id, tokens: if id == 3 { 0 } else { dice.between(1, ranges.template) } })
         .collect();
     let mut arrival = 0;
     let mut relqueries = Vec::new();
@@ -170,7 +170,7 @@ pub(crate) fn by_hand() -> Trace {
     Trace {
         schema: "relserve-trace/1".into(),
         name: "by hand".into(),
-        templates: vec![Template { id: 0, tokens: 40 }],
+        templates: vec![TraceTemplate { id: 0, tokens: 40 }],
         relqueries: vec![relquery(0, 0.0, 5, &[[-1, 100, 3]; 3]), relquery(1, 0.01, 10, &[[-1, 60, 2]; 2])],
         ..Trace::default()
     }

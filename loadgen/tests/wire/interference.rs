@@ -3,17 +3,18 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use loadgen::beside::{Asked, Beside, Outcome, measure};
-use loadgen::client::Target;
+use loadgen::client::ApiTarget;
+use loadgen::interference::{Asking, Interference, InterferenceReport, measure};
 use serde_json::{Value, json};
 
 use crate::support::{Reply, Request, serve};
 
-async fn start(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> [Target; 2] {
+async fn start(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> [ApiTarget; 2] {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     tokio::spawn(serve(listener, Arc::new(answer)));
-    let target = |key: &str| Target::new(&url, Some(key.into()), Duration::from_secs(60)).expect("a client");
+    let target =
+        |key: &str| ApiTarget::new(&url, Some(key.into()), Duration::from_secs(60)).expect("a client");
     [target("rs-few"), target("rs-column")]
 }
 
@@ -30,7 +31,7 @@ fn answered(request: &Request) -> Reply {
     Reply::json(200, json!({"status": "completed", "cells": cells}))
 }
 
-const SMALL: Beside = Beside { rows: 40, cells: 5, rounds: 3, seed: 1 };
+const SMALL: Interference = Interference { rows: 40, cells: 5, rounds: 3, seed: 1 };
 
 #[tokio::test]
 async fn cells_are_asked_at_rest_and_beside_a_column_of_another_tenant_and_never_twice_the_same() {
@@ -44,7 +45,7 @@ async fn cells_are_asked_at_rest_and_beside_a_column_of_another_tenant_and_never
     })
     .await;
     let outcome = measure(&few, &column, SMALL).await.expect("measured");
-    assert_eq!((outcome.idle.len(), outcome.beside.len(), outcome.rows), (3, 3, 40));
+    assert_eq!((outcome.idle.len(), outcome.busy.len(), outcome.rows), (3, 3, 40));
     // This server sends a column in one piece: nothing can be asked while it runs, and that is said.
     assert!(!outcome.is_sound() && outcome.ratio().is_none());
     assert!(outcome.text().contains("only 0 of 3"), "{}", outcome.text());
@@ -89,10 +90,10 @@ async fn a_cell_that_fails_ends_the_measurement() {
 
 #[test]
 fn the_table_compares_medians_of_what_was_answered_while_the_column_ran() {
-    let asked = |ms, after| Asked { ms, before: 10, after };
-    let outcome = Outcome {
+    let asked = |ms, after| Asking { ms, before: 10, after };
+    let outcome = InterferenceReport {
         idle: vec![10.0, 30.0, 20.0],
-        beside: vec![asked(60.0, 25), asked(50.0, 20), asked(40.0, 15)],
+        busy: vec![asked(60.0, 25), asked(50.0, 20), asked(40.0, 15)],
         column_alone_ms: 2_000.0,
         column_ms: 2_500.0,
         rows: 100,
@@ -111,7 +112,7 @@ fn the_table_compares_medians_of_what_was_answered_while_the_column_ran() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let late = Outcome { beside: vec![asked(60.0, 25), asked(1.0, 100)], ..outcome };
+    let late = InterferenceReport { busy: vec![asked(60.0, 25), asked(1.0, 100)], ..outcome };
     assert_eq!(
         (late.is_sound(), late.ratio()),
         (false, Some(3.0)),

@@ -1,9 +1,9 @@
-//! What was sent, as submissions for the simulator: prompts of as many tokens as the server counted, equal where
-//! the sent text is equal. Pure.
+//! What was sent, as submissions for the simulator: prompts of as many tokens as the server counted, equal
+//! where the sent text is equal. Pure.
 //!
-//! A client has no tokenizer. The text of a prompt is cut into pieces of equal length, one per token; the length
-//! is that of all prompts of the same template, so that what rows share in text they share in tokens, whether
-//! it is the template, a repeated field, or a whole row that another relQuery had before.
+//! A client has no tokenizer. The text of a prompt is cut into pieces of equal length, one per token; the
+//! length is that of all prompts of the same template, so that what rows share in text they share in tokens,
+//! whether it is the template, a repeated field, or a whole row that another relQuery had before.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use base::{
 };
 use sim::Lowered;
 
-use crate::record::{Record, Tokens};
+use crate::record::{Record, TokenUsage};
 use crate::workload::RelQuery;
 
 /// The relQueries that were answered, in the order of their arrival; `None` where the server did not tell the
 /// tokens of one.
 pub fn lowered(trace: &[RelQuery], records: &[Record]) -> Option<Lowered> {
-    let answered: Vec<(&RelQuery, Vec<Row>)> = records
+    let answered: Vec<(&RelQuery, Vec<ComputedRow>)> = records
         .iter()
         .filter(|record| record.error.is_none())
         .map(|record| {
@@ -34,7 +34,7 @@ pub fn lowered(trace: &[RelQuery], records: &[Record]) -> Option<Lowered> {
         *chars += rows.iter().map(|row| row.text.chars().count() as u64).sum::<u64>();
         *tokens += rows.iter().map(|row| row.prompt).sum::<u64>();
     }
-    let mut words = Words::default();
+    let mut words = PieceTokens::default();
     let mut lowered = Lowered::default();
     for (relquery, mut rows) in answered {
         let (chars, tokens) = totals[relquery.template.as_str()];
@@ -48,7 +48,7 @@ pub fn lowered(trace: &[RelQuery], records: &[Record]) -> Option<Lowered> {
 }
 
 /// A row that the model ran.
-struct Row {
+struct ComputedRow {
     text: String,
     prompt: u64,
     output: u64,
@@ -57,13 +57,13 @@ struct Row {
 }
 
 /// The rows that the model ran; those answered by another row's run cost nothing.
-fn rows(relquery: &RelQuery, record: &Record) -> Option<Vec<Row>> {
+fn rows(relquery: &RelQuery, record: &Record) -> Option<Vec<ComputedRow>> {
     let count = relquery.rows.len() as u64;
     let each = |total: Option<u64>| total.map(|total| total / count.max(1));
-    let mean = Tokens {
+    let mean = TokenUsage {
         prompt: each(record.tokens.prompt),
         output: each(record.tokens.output),
-        ..Tokens::default()
+        ..TokenUsage::default()
     };
     let mut groups: HashMap<&[String], usize> = HashMap::new();
     let mut rows = Vec::with_capacity(relquery.rows.len());
@@ -77,7 +77,7 @@ fn rows(relquery: &RelQuery, record: &Record) -> Option<Vec<Row>> {
             false => told.output.or(mean.output),
         };
         let group = (1..=cells.len()).map(|end| *groups.entry(&cells[..end]).or_insert(index)).collect();
-        rows.push(Row {
+        rows.push(ComputedRow {
             text: relquery.prompt(cells),
             prompt: told.prompt.or(mean.prompt)?.max(1),
             output: output?.max(1),
@@ -89,7 +89,7 @@ fn rows(relquery: &RelQuery, record: &Record) -> Option<Vec<Row>> {
 
 /// Numbers for pieces of text, in order of first sight.
 #[derive(Default)]
-struct Words {
+struct PieceTokens {
     known: HashMap<String, u32>,
     next: u32,
 }
@@ -97,7 +97,7 @@ struct Words {
 /// The simulator's own output tokens have numbers below this.
 const FIRST_WORD: u32 = 1_000_000;
 
-impl Words {
+impl PieceTokens {
     fn piece(&mut self, text: &str) -> TokenId {
         if let Some(number) = self.known.get(text) {
             return TokenId(*number);
@@ -135,9 +135,9 @@ impl Words {
 
 fn submit(
     relquery: &RelQuery,
-    rows: &[Row],
+    rows: &[ComputedRow],
     pitch: f64,
-    words: &mut Words,
+    words: &mut PieceTokens,
     lengths: &mut Vec<(u64, u64)>,
 ) -> Submission {
     let output_max = TokenCount(u64::from(relquery.max_tokens));
@@ -172,7 +172,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::record::Outcome;
+    use crate::record::RelQueryOutcome;
 
     fn relquery(index: u32, cells: &[&str]) -> RelQuery {
         RelQuery {
@@ -194,10 +194,15 @@ mod tests {
         let row = |(cells, output): (&Vec<String>, &u64)| {
             let prompt = relquery.prompt(cells).len() as u64;
             let computed = if *output == 0 { 0 } else { prompt };
-            Tokens { prompt: Some(prompt), computed: Some(computed), cached: Some(0), output: Some(*output) }
+            TokenUsage {
+                prompt: Some(prompt),
+                computed: Some(computed),
+                cached: Some(0),
+                output: Some(*output),
+            }
         };
         let row_tokens = relquery.rows.iter().zip(outputs).map(row).collect();
-        Record::new(relquery, Outcome { row_tokens, ..Outcome::default() }, None, 1.0)
+        Record::new(relquery, RelQueryOutcome { row_tokens, ..RelQueryOutcome::default() }, None, 1.0)
     }
 
     #[test]
@@ -221,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_text_too_short_for_its_tokens_is_filled_with_tokens_of_its_own() {
-        let mut words = Words::default();
+        let mut words = PieceTokens::default();
         let (a, b) = (words.prompt("abcd", 2.0, 4), words.prompt("abcd", 2.0, 4));
         assert_eq!(a[..2], b[..2]);
         assert!(a[2] != b[2] && a[2] != a[3]);

@@ -1,8 +1,8 @@
-//! Few cells beside a long column: how long a person waits for five cells while a column of thousands of rows of another tenant runs,
-//! and for the like on the same server at rest.
+//! Interference: how long a person waits for five cells while a column of thousands of rows of another
+//! tenant runs, and how long for the like on the same server at rest.
 //!
-//! Cells are asked again and again, spread evenly over the column's rows; what is asked is never the same text twice, and nothing is
-//! answered from the result cache.
+//! Cells are asked again and again, spread evenly over the column's rows; what is asked is never the same
+//! text twice, and nothing is answered from the result cache.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -12,14 +12,13 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::Error;
-use crate::client::{Target, chain, refused};
-use crate::random::Random;
-use crate::report::Stats;
-use crate::sse::Parser;
+use crate::client::{ApiTarget, chain, events, refused};
+use crate::random::SplitMix64;
+use crate::summary::Stats;
 
 /// What to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beside {
+pub struct Interference {
     /// Rows of the column.
     pub rows: u32,
     /// Cells that are asked together.
@@ -30,9 +29,9 @@ pub struct Beside {
     pub seed: u64,
 }
 
-/// One asking beside the column.
+/// One asking while the column ran.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Asked {
+pub struct Asking {
     /// From the request to its whole answer, ms.
     pub ms: f64,
     /// Rows of the column that had come when the cells were asked.
@@ -41,13 +40,13 @@ pub struct Asked {
     pub after: u32,
 }
 
-/// What came of it.
+/// What the askings and the columns took.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct InterferenceReport {
     /// Milliseconds of each asking at rest.
     pub idle: Vec<f64>,
-    /// The askings beside the column.
-    pub beside: Vec<Asked>,
+    /// The askings while the column ran.
+    pub busy: Vec<Asking>,
     /// The column with nothing beside it, ms.
     pub column_alone_ms: f64,
     /// The column with the askings, ms.
@@ -58,24 +57,24 @@ pub struct Outcome {
     pub cells: u32,
 }
 
-impl Outcome {
+impl InterferenceReport {
     /// The askings that were answered while the column ran.
-    fn during(&self) -> impl Iterator<Item = &Asked> {
-        self.beside.iter().filter(|asked| asked.after < self.rows)
+    fn during(&self) -> impl Iterator<Item = &Asking> {
+        self.busy.iter().filter(|asked| asked.after < self.rows)
     }
 
     /// Whether the column ran long enough for every asking.
     pub fn is_sound(&self) -> bool {
-        self.during().count() == self.beside.len() && !self.beside.is_empty() && !self.idle.is_empty()
+        self.during().count() == self.busy.len() && !self.busy.is_empty() && !self.idle.is_empty()
     }
 
-    /// The medians, beside over idle.
+    /// The median while the column ran over the median at rest.
     pub fn ratio(&self) -> Option<f64> {
-        let beside = Stats::of(self.during().map(|asked| asked.ms))?;
-        Some(beside.p50 / Stats::of(self.idle.iter().copied())?.p50)
+        let busy = Stats::of(self.during().map(|asked| asked.ms))?;
+        Some(busy.p50 / Stats::of(self.idle.iter().copied())?.p50)
     }
 
-    /// For a person to read.
+    /// A table for a terminal.
     pub fn text(&self) -> String {
         let line = |name: &str, stats: Option<Stats>| match stats {
             Some(Stats { p50, max, .. }) => format!("{name:<44}{p50:>9.1}{max:>9.1}\n"),
@@ -83,8 +82,8 @@ impl Outcome {
         };
         let mut text = format!("{:<44}{:>9}{:>9}\n", "ms", "median", "max");
         text += &line(&format!("{} cells, server at rest", self.cells), Stats::of(self.idle.iter().copied()));
-        let beside = Stats::of(self.during().map(|asked| asked.ms));
-        text += &line(&format!("{} cells, beside the column", self.cells), beside);
+        let busy = Stats::of(self.during().map(|asked| asked.ms));
+        text += &line(&format!("{} cells, beside the column", self.cells), busy);
         let ratio = self.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
         let _ = writeln!(text, "{:<44}{ratio:>9}", "ratio of the medians");
         let passed = Stats::of(self.during().map(|asked| f64::from(asked.after - asked.before)));
@@ -95,13 +94,13 @@ impl Outcome {
             passed.map_or(0.0, |stats| stats.p50),
             passed.map_or(0.0, |stats| stats.max),
         );
-        let (alone, beside) = (self.column_alone_ms / 1e3, self.column_ms / 1e3);
+        let (alone, shared) = (self.column_alone_ms / 1e3, self.column_ms / 1e3);
         let rows = self.rows;
         let _ = writeln!(
             text,
-            "the column of {rows} rows: {alone:.2} s alone, {beside:.2} s with the cells beside it"
+            "the column of {rows} rows: {alone:.2} s alone, {shared:.2} s with the cells beside it"
         );
-        let (during, all) = (self.during().count(), self.beside.len());
+        let (during, all) = (self.during().count(), self.busy.len());
         if during < all {
             let _ = writeln!(
                 text,
@@ -113,10 +112,14 @@ impl Outcome {
 }
 
 /// Measures a server as two of its tenants.
-pub async fn measure(few: &Target, column: &Target, beside: Beside) -> Result<Outcome, Error> {
-    let Beside { rows, cells, rounds, seed } = beside;
-    let mut random = Random::new(seed, "cells beside a column");
-    let mut outcome = Outcome { rows, cells, ..Outcome::default() };
+pub async fn measure(
+    few: &ApiTarget,
+    column: &ApiTarget,
+    asked: Interference,
+) -> Result<InterferenceReport, Error> {
+    let Interference { rows, cells, rounds, seed } = asked;
+    let mut random = SplitMix64::new(seed, "cells beside a column");
+    let mut outcome = InterferenceReport { rows, cells, ..InterferenceReport::default() };
     // The first of a server meets cold memory, and compiles the labels.
     ask(few, &calls(&mut random, cells)).await?;
     for _ in 0..rounds {
@@ -134,14 +137,14 @@ pub async fn measure(few: &Target, column: &Target, beside: Beside) -> Result<Ou
         }
         let before = *coming.borrow();
         let ms = ask(few, &calls(&mut random, cells)).await?;
-        outcome.beside.push(Asked { ms, before, after: *coming.borrow() });
+        outcome.busy.push(Asking { ms, before, after: *coming.borrow() });
     }
     outcome.column_ms = running.await.map_err(|error| Error::Client(error.to_string()))??;
     Ok(outcome)
 }
 
 /// Calls of a cell function on made-up reviews, as one request.
-fn calls(random: &mut Random, count: u32) -> Value {
+fn calls(random: &mut SplitMix64, count: u32) -> Value {
     let call = |_| json!({"function": "classify", "args": [review(random), ["positive", "negative"]]});
     let calls: Vec<Value> = (0..count).map(call).collect();
     json!({"calls": calls, "cache": false})
@@ -175,14 +178,14 @@ const WORDS: [&str; 24] = [
 ];
 
 /// A review of 8 to 24 words.
-fn review(random: &mut Random) -> String {
+fn review(random: &mut SplitMix64) -> String {
     let words = random.between(8, 24);
     let words: Vec<&str> = (0..words).filter_map(|_| random.pick(&WORDS).copied()).collect();
     words.join(" ")
 }
 
 /// Asks for cells and waits for all of them; the milliseconds.
-async fn ask(target: &Target, body: &Value) -> Result<f64, Error> {
+async fn ask(target: &ApiTarget, body: &Value) -> Result<f64, Error> {
     let begun = Instant::now();
     let response =
         target.post("/v1/cells", body).send().await.map_err(|error| Error::Client(chain(&error)))?;
@@ -201,7 +204,7 @@ async fn ask(target: &Target, body: &Value) -> Result<f64, Error> {
 }
 
 /// Fills a column and says how many of its cells have come; the milliseconds.
-async fn fill(target: Target, mut body: Value, come: watch::Sender<u32>) -> Result<f64, Error> {
+async fn fill(target: ApiTarget, mut body: Value, come: watch::Sender<u32>) -> Result<f64, Error> {
     body["stream"] = json!(true);
     let begun = Instant::now();
     let response =
@@ -209,20 +212,18 @@ async fn fill(target: Target, mut body: Value, come: watch::Sender<u32>) -> Resu
     if !response.status().is_success() {
         return Err(Error::Client(refused(response).await.error.unwrap_or_default()));
     }
-    let (mut parser, mut bytes) = (Parser::default(), response.bytes_stream());
-    while let Some(piece) = bytes.next().await {
-        let piece = piece.map_err(|error| Error::Client(chain(&error)))?;
-        for event in parser.push(&piece).map_err(|error| Error::Client(error.to_string()))? {
-            let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
-            match event.name.as_str() {
-                "cell" if !data["value"].is_null() => come.send_modify(|come| *come += 1),
-                "cell" | "error" => {
-                    return Err(Error::Client(format!("a cell of the column failed: {data}")));
-                }
-                "done" if data["status"] == "completed" => return Ok(begun.elapsed().as_secs_f64() * 1e3),
-                "done" => return Err(Error::Client(format!("the column ended early: {data}"))),
-                _ => {}
+    let mut events = events(response);
+    while let Some(event) = events.next().await {
+        let event = event.map_err(Error::Client)?;
+        let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+        match event.event.as_str() {
+            "cell" if !data["value"].is_null() => come.send_modify(|come| *come += 1),
+            "cell" | "error" => {
+                return Err(Error::Client(format!("a cell of the column failed: {data}")));
             }
+            "done" if data["status"] == "completed" => return Ok(begun.elapsed().as_secs_f64() * 1e3),
+            "done" => return Err(Error::Client(format!("the column ended early: {data}"))),
+            _ => {}
         }
     }
     Err(Error::Client("the column's stream ended without `done`".into()))

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{Periods, RelQueryId, Submission, Time, TokenCount, WorkItem};
 use scheduler::{Event, Usage};
 
-use crate::world::Finished;
+use crate::record::Finished;
 
 /// What one step gave a relQuery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gain {
+pub struct ProgressStep {
     /// End of the step.
     pub at: Time,
     /// Prompt tokens of the rows that got their first token, cached ones included.
@@ -18,9 +18,9 @@ pub struct Gain {
     pub output: TokenCount,
 }
 
-/// The course of one relQuery.
+/// The progress of one relQuery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Course {
+pub struct RelQueryProgress {
     /// When it arrived.
     pub arrival: Time,
     /// Its latency in three parts.
@@ -28,10 +28,10 @@ pub struct Course {
     /// Its tokens.
     pub usage: Usage,
     /// What it got, step by step.
-    pub gains: Vec<Gain>,
+    pub steps: Vec<ProgressStep>,
 }
 
-impl Course {
+impl RelQueryProgress {
     /// Start of its first prefill.
     pub fn started(&self) -> Time {
         self.arrival + self.periods.waiting
@@ -49,21 +49,21 @@ impl Course {
 
     /// Prompt and output tokens it got by `at`.
     pub fn done_by(&self, at: Time) -> (TokenCount, TokenCount) {
-        let done = self.gains.iter().take_while(|gain| gain.at <= at);
-        done.fold((TokenCount(0), TokenCount(0)), |(prompt, output), gain| {
-            (TokenCount(prompt.0 + gain.prompt.0), TokenCount(output.0 + gain.output.0))
+        let done = self.steps.iter().take_while(|step| step.at <= at);
+        done.fold((TokenCount(0), TokenCount(0)), |(prompt, output), step| {
+            (TokenCount(prompt.0 + step.prompt.0), TokenCount(output.0 + step.output.0))
         })
     }
 }
 
-/// Courses in the making: the lengths of prompts that have not been computed yet.
+/// Progress in the making: the lengths of prompts that have not been computed yet.
 #[derive(Clone, Debug, Default)]
-pub struct Courses {
+pub struct ProgressTracker {
     order: Vec<(RelQueryId, Time)>,
     prompts: BTreeMap<(RelQueryId, u32), u64>,
 }
 
-impl Courses {
+impl ProgressTracker {
     /// Learns the lengths of what will be submitted.
     pub fn of(submissions: &[Submission]) -> Self {
         let rows = submissions.iter().flat_map(|submission| {
@@ -81,28 +81,32 @@ impl Courses {
         self
     }
 
-    /// The courses, in the order of submission, of the relQueries that ended.
-    pub fn follow(self, events: &[(Time, Event)], finished: &BTreeMap<RelQueryId, Finished>) -> Vec<Course> {
-        let mut gains: BTreeMap<RelQueryId, Vec<Gain>> = BTreeMap::new();
+    /// The progress, in the order of submission, of the relQueries that ended.
+    pub fn follow(
+        self,
+        events: &[(Time, Event)],
+        finished: &BTreeMap<RelQueryId, Finished>,
+    ) -> Vec<RelQueryProgress> {
+        let mut steps: BTreeMap<RelQueryId, Vec<ProgressStep>> = BTreeMap::new();
         let mut begun = BTreeSet::new();
         for (at, event) in events {
             let Event::Token { relquery, row, .. } = event else { continue };
-            let gains = gains.entry(*relquery).or_default();
-            if gains.last().is_none_or(|last| last.at != *at) {
-                gains.push(Gain { at: *at, ..Gain::default() });
+            let steps = steps.entry(*relquery).or_default();
+            if steps.last().is_none_or(|last| last.at != *at) {
+                steps.push(ProgressStep { at: *at, ..ProgressStep::default() });
             }
-            let Some(last) = gains.last_mut() else { continue };
+            let Some(last) = steps.last_mut() else { continue };
             last.output.0 += 1;
             if begun.insert((*relquery, *row)) {
                 last.prompt.0 += self.prompts.get(&(*relquery, *row)).copied().unwrap_or_default();
             }
         }
-        let course = |(id, arrival): (RelQueryId, Time)| {
+        let progress = |(id, arrival): (RelQueryId, Time)| {
             let finished = finished.get(&id)?;
-            let gains = gains.remove(&id).unwrap_or_default();
-            Some(Course { arrival, periods: finished.periods, usage: finished.usage, gains })
+            let steps = steps.remove(&id).unwrap_or_default();
+            Some(RelQueryProgress { arrival, periods: finished.periods, usage: finished.usage, steps })
         };
-        self.order.into_iter().filter_map(course).collect()
+        self.order.into_iter().filter_map(progress).collect()
     }
 }
 
@@ -111,24 +115,25 @@ mod tests {
     use scheduler::Policy;
 
     use crate::paper::{Workload, generate};
-    use crate::replay::{ReplayConfig, replay};
+    use crate::replay::replay;
+    use crate::replay_config::ReplayConfig;
 
     #[test]
-    fn a_course_adds_up_to_the_prompts_the_outputs_and_the_latency() {
+    fn progress_adds_up_to_the_prompts_the_outputs_and_the_latency() {
         let trace = generate(&Workload { seed: 3, relqueries: 12, rows: (1, 20), ..Workload::default() });
         let replay = replay(&trace, Policy::Fcfs, &ReplayConfig::default()).expect("a replay");
-        assert_eq!(replay.courses.len(), 12);
-        for (course, t_done) in replay.courses.iter().zip(&replay.t_done) {
-            let (prompt, output) = course.done_by(course.ended());
-            assert_eq!((prompt, output), (course.usage.prompt, course.usage.output));
-            assert_eq!(course.ended().0 as f64 / 1e9, *t_done);
+        assert_eq!(replay.progress.len(), 12);
+        for (progress, t_done) in replay.progress.iter().zip(&replay.t_done) {
+            let (prompt, output) = progress.done_by(progress.ended());
+            assert_eq!((prompt, output), (progress.usage.prompt, progress.usage.output));
+            assert_eq!(progress.ended().0 as f64 / 1e9, *t_done);
             assert_eq!(
-                course.done_by(course.started()).0.0,
+                progress.done_by(progress.started()).0.0,
                 0,
                 "nothing is done when the first prefill starts"
             );
-            let (prompt, output) = course.done_by(course.prefilled());
-            assert_eq!(prompt, course.usage.prompt, "the last prefill ends the core");
+            let (prompt, output) = progress.done_by(progress.prefilled());
+            assert_eq!(prompt, progress.usage.prompt, "the last prefill ends the core");
             assert!(output.0 > 0);
         }
     }

@@ -1,9 +1,9 @@
-//! A replica in counts: what the real scheduler does for rows that come first and are served first, without plans, slots
-//! or events, so that 200,000 rows on 128 replicas take seconds.
+//! A replica in counts: what the real scheduler does for rows that come first and are served first, without
+//! plans, slots or events, so that 200,000 rows on 128 replicas take seconds.
 //!
-//! First come, first served, prompts in chunks beside the decodes, blocks with a prefix cache whose least recently used
-//! one gives way, the last row admitted gives up its memory where a decode finds none. A test holds it against the real
-//! one: equal hits and times at small size, to a percent or so.
+//! First come, first served, prompts in chunks beside the decodes, blocks with a prefix cache whose least
+//! recently used one gives way, the last row admitted gives up its memory where a decode finds none. A test
+//! holds it against the real one: equal hits and times at small size, to a percent or so.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -12,14 +12,13 @@ use scheduler::kv::{BlockKey, Hasher};
 use scheduler::{CostModel, Refused, SchedulerConfig, Usage};
 
 use super::l4::L4;
-use super::replica::{Ended, Replica, Tally};
+use super::replica::{EndedRow, Replica, ReplicaCounts};
 
 /// The name of a block: of its content, or a number where nobody shares it.
 type Name = u128;
 
-/// A row.
 #[derive(Debug)]
-struct Row {
+struct CountedRow {
     tag: u64,
     /// Names of the whole blocks of its prompt.
     keys: Vec<Name>,
@@ -32,7 +31,7 @@ struct Row {
     cached: Option<u32>,
 }
 
-impl Row {
+impl CountedRow {
     /// Tokens to compute before it can decode.
     fn total(&self) -> u32 {
         self.prompt + self.generated
@@ -43,14 +42,14 @@ impl Row {
     }
 }
 
-/// The replica.
+/// A replica that only counts rows, tokens and blocks.
 #[derive(Debug)]
-pub struct Quick {
+pub struct CountedReplica {
     cost: CostModel,
     config: SchedulerConfig,
     hasher: Hasher,
-    waiting: VecDeque<Row>,
-    running: Vec<Row>,
+    waiting: VecDeque<CountedRow>,
+    running: Vec<CountedRow>,
     /// Holders of each block, and when the last of them let it go.
     blocks: HashMap<Name, (u32, u64)>,
     /// Blocks without a holder, the least recently used first.
@@ -59,10 +58,10 @@ pub struct Quick {
     private: u128,
     /// Prompt tokens that the step in flight computes, by place among the running.
     takes: Option<Vec<u32>>,
-    tally: Tally,
+    tally: ReplicaCounts,
 }
 
-impl Quick {
+impl CountedReplica {
     /// An idle replica.
     pub fn new(machine: L4) -> Self {
         let config = machine.scheduler();
@@ -77,7 +76,7 @@ impl Quick {
             stamp: 0,
             private: 0,
             takes: None,
-            tally: Tally::default(),
+            tally: ReplicaCounts::default(),
         }
     }
 
@@ -124,8 +123,9 @@ impl Quick {
     fn make_decode_room(&mut self) {
         loop {
             let block = self.config.block_tokens;
-            let needs =
-                |row: &&Row| row.is_decoding() && row.total().div_ceil(block) as usize > row.blocks.len();
+            let needs = |row: &&CountedRow| {
+                row.is_decoding() && row.total().div_ceil(block) as usize > row.blocks.len()
+            };
             if self.running.iter().filter(needs).count() as u32 <= self.available() {
                 break;
             }
@@ -182,7 +182,7 @@ impl Quick {
     }
 }
 
-impl Replica for Quick {
+impl Replica for CountedReplica {
     fn send(&mut self, tag: u64, item: WorkItem, _: Time) -> Result<(), Refused> {
         let mut parent: Option<BlockKey> = None;
         let blocks = item.prompt.chunks_exact(self.config.block_tokens as usize);
@@ -191,7 +191,7 @@ impl Replica for Quick {
             parent = Some(key);
             key.0
         });
-        self.waiting.push_back(Row {
+        self.waiting.push_back(CountedRow {
             tag,
             keys: keys.collect(),
             prompt: item.prompt.len() as u32,
@@ -229,7 +229,7 @@ impl Replica for Quick {
         Some(now + elapsed)
     }
 
-    fn end(&mut self, _: Time) -> Vec<Ended> {
+    fn end(&mut self, _: Time) -> Vec<EndedRow> {
         let Some(takes) = self.takes.take() else { return Vec::new() };
         for (row, take) in self.running.iter_mut().zip(takes) {
             let is_decoding = row.is_decoding();
@@ -249,12 +249,12 @@ impl Replica for Quick {
             let cached = TokenCount(u64::from(row.cached.unwrap_or_default().min(row.prompt)));
             let output = TokenCount(u64::from(row.generated));
             let usage = Usage { prompt, cached, computed: prompt - cached, output, ..Usage::default() };
-            ended.push(Ended { tag: row.tag, usage });
+            ended.push(EndedRow { tag: row.tag, usage });
         }
         ended
     }
 
-    fn tally(&self) -> Tally {
+    fn tally(&self) -> ReplicaCounts {
         self.tally
     }
 }

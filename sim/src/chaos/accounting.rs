@@ -9,7 +9,7 @@ use super::memory::token;
 
 /// One row that was taken.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(super) struct RowAccount {
     pub(super) seed: u64,
     pub(super) output_max: u64,
     pub(super) prompt: u64,
@@ -19,7 +19,8 @@ pub(super) struct Row {
     pub(super) is_broken: bool,
     /// Steps of it alone that failed.
     pub(super) alone: u32,
-    /// Steps with it that lost the executor, and whether the last that failed was such a one, with nobody else in it.
+    /// Steps with it that lost the executor, and whether the last that failed was such a one, with nobody
+    /// else in it.
     pub(super) losses: u32,
     pub(super) lost_alone: bool,
     /// The executor once forgot to answer for it.
@@ -33,9 +34,9 @@ pub(super) struct Row {
 
 /// One relQuery that was taken and has not been told done.
 #[derive(Clone, Debug)]
-pub(super) struct Open {
+pub(super) struct OpenRelQuery {
     arrival: Time,
-    pub(super) rows: BTreeMap<u32, Row>,
+    pub(super) rows: BTreeMap<u32, RowAccount>,
 }
 
 /// What rows may fail of.
@@ -44,15 +45,15 @@ pub(super) const OUTAGE: &str = "outage";
 
 /// Everything that is open.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Books {
+pub(super) struct Accounting {
     /// How often a step of one row alone must fail before the row does.
     pub(super) attempts_max: u32,
-    pub(super) open: BTreeMap<RelQueryId, Open>,
+    pub(super) open: BTreeMap<RelQueryId, OpenRelQuery>,
     pub(super) rows_done: u64,
     pub(super) rows_failed: u64,
 }
 
-impl Books {
+impl Accounting {
     /// Rows were taken; `odd` says whether one is poison and whether it is broken.
     pub(super) fn take(
         &mut self,
@@ -62,10 +63,10 @@ impl Books {
         added: u64,
         mut odd: impl FnMut() -> (bool, bool),
     ) {
-        let open = self.open.entry(id).or_insert_with(|| Open { arrival, rows: BTreeMap::new() });
+        let open = self.open.entry(id).or_insert_with(|| OpenRelQuery { arrival, rows: BTreeMap::new() });
         for item in items {
             let (is_poison, is_broken) = odd();
-            let row = Row {
+            let row = RowAccount {
                 seed: item.seed,
                 output_max: item.generation.output_max.0,
                 prompt: item.prompt.len() as u64,
@@ -85,7 +86,7 @@ impl Books {
     }
 
     /// The open row with this seed.
-    pub(super) fn row(&mut self, seed: u64) -> Option<&mut Row> {
+    pub(super) fn row(&mut self, seed: u64) -> Option<&mut RowAccount> {
         let mut rows = self.open.values_mut().flat_map(|open| open.rows.values_mut());
         rows.find(|row| row.seed == seed && !row.has_ended)
     }
@@ -203,7 +204,7 @@ impl Books {
     /// cut, computes at least one position of one.
     pub(super) fn steps_explained(&self, cuts: bool) -> u64 {
         let open = self.open.values().flat_map(|open| open.rows.values()).filter(|row| !row.has_ended);
-        let steps = |row: &Row| {
+        let steps = |row: &RowAccount| {
             let outputs = row.output_max - row.tokens;
             if cuts { outputs * (1 + row.prompt + row.output_max) } else { outputs }
         };

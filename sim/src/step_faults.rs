@@ -1,7 +1,7 @@
 //! What goes wrong with steps: slow ones, failed ones, rows that are not numbers, lost replicas.
 //!
-//! Plain data that a world asks about each step. It must not know the scheduler, nor where trouble
-//! comes from.
+//! Plain data that a world asks about each step. It must not know the scheduler, nor where faults
+//! come from.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub const FAILURE: Nanos = Nanos(1_000_000);
 
 /// What becomes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum StepEnd {
     /// It runs, and ends then.
     Runs(Time),
     /// It fails whole; its owner learns it then.
@@ -22,9 +22,9 @@ pub enum Fate {
     Lost(Time),
 }
 
-/// Trouble to come.
+/// The faults to come.
 #[derive(Clone, Debug, Default)]
-pub struct Trouble {
+pub struct StepFaults {
     slow: Vec<(Time, Time, u64)>,
     failing_steps: BTreeSet<StepId>,
     failing_times: BTreeSet<Time>,
@@ -32,7 +32,7 @@ pub struct Trouble {
     outages: BTreeSet<(Time, Time)>,
 }
 
-impl Trouble {
+impl StepFaults {
     /// Steps that start from `from` on and before `until` take `permille` thousandths of their time.
     pub fn slow(&mut self, from: Time, until: Time, permille: u64) {
         self.slow.push((from, until, permille));
@@ -59,28 +59,28 @@ impl Trouble {
     }
 
     /// Whether a step that starts now fails without being run.
-    pub fn strikes(&mut self, step: StepId, start: Time) -> Option<Fate> {
+    pub fn strikes(&mut self, step: StepId, start: Time) -> Option<StepEnd> {
         if let Some(back) = self.back_from(start, start) {
-            return Some(Fate::Lost(back));
+            return Some(StepEnd::Lost(back));
         }
         if self.failing_steps.remove(&step) {
-            return Some(Fate::Fails(start + FAILURE));
+            return Some(StepEnd::Fails(start + FAILURE));
         }
         let due = self.failing_times.first().copied().filter(|at| *at <= start)?;
         self.failing_times.remove(&due);
-        Some(Fate::Fails(start + FAILURE))
+        Some(StepEnd::Fails(start + FAILURE))
     }
 
     /// What becomes of a step that would take `elapsed`.
-    pub fn fate(&mut self, start: Time, elapsed: Nanos) -> Fate {
+    pub fn end(&mut self, start: Time, elapsed: Nanos) -> StepEnd {
         let slow = self.slow.iter().filter(|(from, until, _)| (*from..*until).contains(&start));
         let elapsed = slow.fold(u128::from(elapsed.0), |elapsed, (_, _, permille)| {
             (elapsed * u128::from(*permille) / 1_000).min(u128::from(u64::MAX))
         });
         let end = start + Nanos(u64::try_from(elapsed).expect("at most u64::MAX"));
         match self.back_from(start, end) {
-            Some(back) => Fate::Lost(back),
-            None => Fate::Runs(end),
+            Some(back) => StepEnd::Lost(back),
+            None => StepEnd::Runs(end),
         }
     }
 
@@ -120,24 +120,24 @@ mod tests {
 
     #[test]
     fn outages_that_touch_are_one_and_a_step_that_ends_before_is_none_of_it() {
-        let mut trouble = Trouble::default();
+        let mut faults = StepFaults::default();
         for (from, until) in [(10, 20), (20, 30), (50, 60)] {
-            trouble.lose(Time(from * 1_000_000), Time(until * 1_000_000));
+            faults.lose(Time(from * 1_000_000), Time(until * 1_000_000));
         }
-        assert_eq!(trouble.fate(Time(0), Nanos(10_000_000)), Fate::Runs(Time(10_000_000)));
-        assert_eq!(trouble.fate(Time(5_000_000), Nanos(6_000_000)), Fate::Lost(Time(30_000_000)));
-        assert_eq!(trouble.strikes(StepId(1), Time(30_000_000)), None);
-        assert!(!trouble.outage_passed(Time(59_000_000)));
-        assert_eq!(trouble.strikes(StepId(2), Time(59_500_000)), Some(Fate::Lost(Time(60_500_000))));
-        assert!(!trouble.outage_passed(Time(70_000_000)), "it has been met");
+        assert_eq!(faults.end(Time(0), Nanos(10_000_000)), StepEnd::Runs(Time(10_000_000)));
+        assert_eq!(faults.end(Time(5_000_000), Nanos(6_000_000)), StepEnd::Lost(Time(30_000_000)));
+        assert_eq!(faults.strikes(StepId(1), Time(30_000_000)), None);
+        assert!(!faults.outage_passed(Time(59_000_000)));
+        assert_eq!(faults.strikes(StepId(2), Time(59_500_000)), Some(StepEnd::Lost(Time(60_500_000))));
+        assert!(!faults.outage_passed(Time(70_000_000)), "it has been met");
     }
 
     #[test]
     fn a_slow_span_counts_by_where_a_step_starts() {
-        let mut trouble = Trouble::default();
-        trouble.slow(Time(10), Time(20), 2_500);
-        assert_eq!(trouble.fate(Time(9), Nanos(8)), Fate::Runs(Time(17)));
-        assert_eq!(trouble.fate(Time(10), Nanos(8)), Fate::Runs(Time(30)));
-        assert_eq!(trouble.fate(Time(20), Nanos(8)), Fate::Runs(Time(28)));
+        let mut faults = StepFaults::default();
+        faults.slow(Time(10), Time(20), 2_500);
+        assert_eq!(faults.end(Time(9), Nanos(8)), StepEnd::Runs(Time(17)));
+        assert_eq!(faults.end(Time(10), Nanos(8)), StepEnd::Runs(Time(30)));
+        assert_eq!(faults.end(Time(20), Nanos(8)), StepEnd::Runs(Time(28)));
     }
 }

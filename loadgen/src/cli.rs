@@ -1,0 +1,206 @@
+//! The command line as clap has it: one struct of arguments per command. It must not know what commands do.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, value_parser};
+use loadgen::single::Endpoint;
+
+/// A black-box load generator for relQuery servers.
+#[derive(Parser)]
+#[command(version)]
+pub(crate) struct CommandLine {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Send a scenario to a running server.
+    Run(RunArguments),
+    /// Start the server under several policies, one after another, and replay the same trace to each.
+    Compare(CompareArguments),
+    /// Start servers, each by its own command, one after another, and ask each the same relQueries one at a
+    /// time.
+    Race(RaceArguments),
+    /// Minutes of random mixed load (answers, cancels, hang-ups, constraints, nonsense), each answer judged.
+    Soak(SoakArguments),
+    /// Start the server, and ask it for a few cells at rest and again while a column of another tenant runs:
+    /// both times, and their ratio.
+    Interference(InterferenceArguments),
+    /// Regenerate the figures and tables of the RelServe paper in virtual time, with its claims beside ours.
+    Reproduce(ReproduceArguments),
+}
+
+/// Words that were renamed, and what they are called now.
+const RENAMED: [(&str, &str); 2] = [("beside", "interference"), ("--quick", "--smoke")];
+
+impl CommandLine {
+    /// Reads a command line. A word that was renamed is refused with its new name.
+    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        Self::try_parse_from(words).map_err(|error| {
+            let refused =
+                [ContextKind::InvalidSubcommand, ContextKind::InvalidArg].map(|kind| error.get(kind));
+            let is_refused = |old: &str| refused.contains(&Some(&ContextValue::String(old.to_owned())));
+            match RENAMED.iter().find(|(old, _)| is_refused(old)) {
+                Some((old, new)) => {
+                    Self::command().error(error.kind(), format!("`{old}` is now called `{new}`"))
+                }
+                None => error,
+            }
+        })
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct RunArguments {
+    /// The scenario's TOML file.
+    pub(crate) scenario: PathBuf,
+    /// The server, `http://HOST:PORT`.
+    #[arg(long)]
+    pub(crate) url: String,
+    /// The API key, if the server wants one.
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// One request per relQuery, or one per row to any OpenAI-compatible server.
+    #[arg(long, value_enum, default_value = "relquery")]
+    pub(crate) mode: ModeName,
+    /// Where single rows go.
+    #[arg(long, value_enum, default_value = "chat")]
+    pub(crate) endpoint: Endpoint,
+    /// Mean arrivals per second, instead of the scenario's.
+    #[arg(long)]
+    pub(crate) rate: Option<f64>,
+    /// Where requests.jsonl, summary.json and report.html go.
+    #[arg(long, default_value = "loadgen-out")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum ModeName {
+    Relquery,
+    Single,
+}
+
+// The server that a command starts. No `///`: clap would take it for what the command does.
+#[derive(Args)]
+pub(crate) struct ProgramArguments {
+    /// The server's program.
+    #[arg(long = "server", value_name = "SERVER")]
+    pub(crate) program: PathBuf,
+    /// Further arguments of the server, in one string; split at white space.
+    #[arg(long = "server-args", value_name = "SERVER_ARGS", default_value = "", allow_hyphen_values = true)]
+    line: String,
+}
+
+impl ProgramArguments {
+    /// The further arguments, one by one.
+    pub(crate) fn further(&self) -> Vec<String> {
+        self.line.split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct CompareArguments {
+    /// The scenario's TOML file.
+    pub(crate) scenario: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: ProgramArguments,
+    /// The policies.
+    #[arg(long, value_delimiter = ',', default_value = "fcfs,static-priority,relserve")]
+    pub(crate) policies: Vec<String>,
+    /// Mean arrivals per second, instead of the scenario's.
+    #[arg(long)]
+    pub(crate) rate: Option<f64>,
+    /// How often each policy runs, in rounds of all of them; the median run of each is shown.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) repeat: u32,
+    /// Where the records, comparison.json and report.html go.
+    #[arg(long, default_value = "loadgen-out")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct RaceArguments {
+    /// The scenario's TOML file; its first relQuery warms a server up.
+    pub(crate) scenario: PathBuf,
+    /// The servers' TOML file.
+    #[arg(long)]
+    pub(crate) servers: PathBuf,
+    /// How often each server runs, in rounds of all of them.
+    #[arg(long, default_value_t = 3)]
+    pub(crate) rounds: u32,
+    /// Where race.json goes.
+    #[arg(long, default_value = "loadgen-out")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct SoakArguments {
+    #[command(flatten)]
+    pub(crate) server: ProgramArguments,
+    /// How long.
+    #[arg(long, default_value_t = 10.0)]
+    pub(crate) minutes: f64,
+    /// What is sent.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Clients at once.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) clients: u32,
+}
+
+#[derive(Args)]
+pub(crate) struct InterferenceArguments {
+    #[command(flatten)]
+    pub(crate) server: ProgramArguments,
+    /// The policy that the server is started with.
+    #[arg(long, default_value = "ours")]
+    pub(crate) policy: String,
+    /// Rows of the column.
+    #[arg(long, default_value_t = 5_000, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) rows: u32,
+    /// Cells that are asked together.
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) cells: u32,
+    /// How often they are asked, at rest and again beside the column.
+    #[arg(long, default_value_t = 20, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// What stands in the cells.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct ReproduceArguments {
+    /// One seed and three loads instead of three and six.
+    #[arg(long)]
+    pub(crate) smoke: bool,
+    /// Where reproduction.html, figures.json, summary.md and the SVG files go.
+    #[arg(long, default_value = "reproduction")]
+    pub(crate) out: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_one_that_clap_accepts() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn former_names_are_refused_with_the_new_ones() {
+        for (line, hint) in [
+            ("loadgen beside --server relserve", "`beside` is now called `interference`"),
+            ("loadgen reproduce --quick", "`--quick` is now called `--smoke`"),
+        ] {
+            let refused =
+                CommandLine::read(line.split(' ').map(OsString::from)).err().expect("a former name");
+            assert!(refused.to_string().contains(hint), "{refused}");
+        }
+        assert!(CommandLine::read(["loadgen", "reproduce", "--smoke"].map(OsString::from)).is_ok());
+    }
+}

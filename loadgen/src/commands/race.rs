@@ -1,0 +1,22 @@
+//! `loadgen race`: servers on the same relQueries, one after another.
+
+use loadgen::Error;
+use loadgen::race::{Contest, Lap, race, table};
+
+use super::files::{create_folder, load, write_json};
+use super::print;
+use crate::cli::RaceArguments;
+
+pub(super) async fn perform(arguments: RaceArguments) -> Result<bool, Error> {
+    let RaceArguments { scenario, servers, rounds, out } = arguments;
+    let (scenario, trace) = load(&scenario, None)?;
+    let contest = Contest::load(&servers)?;
+    create_folder(&out)?;
+    let tell = |lap: &Lap| {
+        eprintln!("round {}, {}: {:.0} ms", lap.round, lap.server, lap.total_ms);
+    };
+    let laps = race(&contest, &scenario, &trace, rounds, tell).await?;
+    write_json(&out.join("race.json"), &laps)?;
+    print(&table(&contest, &laps));
+    Ok(laps.iter().all(|lap| lap.failed.is_none()))
+}

@@ -1,0 +1,90 @@
+//! What is too heavy for every change, in one command: each part is a command that exists, with a night's
+//! numbers.
+
+use clap::{Args, ValueEnum};
+
+use crate::cargo::{Failed, cargo};
+use crate::measured::race;
+use crate::sanitized::{fuzz, soak};
+
+#[derive(Args)]
+pub(crate) struct Nightly {
+    /// Which parts; all of them where none is named.
+    parts: Vec<NightlyPart>,
+    /// Prints the parts with their commands and runs nothing.
+    #[arg(long)]
+    list: bool,
+    /// Seeds of the chaos worlds. The tests' own are below 100,000.
+    #[arg(long, default_value = "100000..400000", value_name = "FIRST..LAST")]
+    seeds: String,
+    /// Damaged files of each form.
+    #[arg(long, default_value_t = 1_000_000)]
+    cases: u64,
+    /// Minutes of the soak.
+    #[arg(long, default_value_t = 60)]
+    minutes: u64,
+    /// Our server and its peers, as loadgen/scenarios/race-servers.toml with this machine's paths; no race
+    /// without it.
+    #[arg(long, value_name = "FILE")]
+    servers: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum NightlyPart {
+    /// Damaged files against their readers, under AddressSanitizer.
+    Fuzz,
+    /// Random worlds against the scheduler's promises.
+    Chaos,
+    /// Random mixed load on a server under AddressSanitizer, every answer judged.
+    Soak,
+    /// Our server and its peers on the same relQueries.
+    Race,
+}
+
+/// Runs the parts that were asked for, and names all that failed.
+pub(crate) fn nightly(with: &Nightly) -> Result<(), Failed> {
+    let parts = if with.parts.is_empty() { NightlyPart::value_variants() } else { &with.parts };
+    let mut failed = Vec::new();
+    for part in parts {
+        eprintln!("== {}", part.command(with));
+        if !with.list
+            && let Err(Failed(what)) = part.run(with)
+        {
+            eprintln!("failed: {what}");
+            failed.push(what);
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(Failed(failed.join("; "))) }
+}
+
+impl NightlyPart {
+    /// The command that does the same by hand.
+    fn command(self, with: &Nightly) -> String {
+        match self {
+            Self::Fuzz => format!("cargo xtask fuzz {}", with.cases),
+            Self::Chaos => format!("cargo run --release --package sim --example seed -- {}", with.seeds),
+            Self::Soak => format!("cargo xtask soak --minutes {}", with.minutes),
+            Self::Race => match &with.servers {
+                Some(file) => format!("cargo xtask race {SCENARIO} --servers {file}"),
+                None => "race: skipped, since no --servers FILE names our server and its peers".into(),
+            },
+        }
+    }
+
+    fn run(self, with: &Nightly) -> Result<(), Failed> {
+        match self {
+            Self::Fuzz => fuzz(with.cases),
+            Self::Chaos => {
+                cargo("run --release --package sim --example seed --", std::slice::from_ref(&with.seeds))
+            }
+            Self::Soak => soak(&["--minutes".into(), with.minutes.to_string()]),
+            Self::Race => match &with.servers {
+                Some(file) => race(&[SCENARIO.into(), "--servers".into(), file.clone()]),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+/// What the race asks.
+const SCENARIO: &str = "loadgen/scenarios/race.toml";
