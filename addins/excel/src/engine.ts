@@ -4,12 +4,13 @@
 // that no formula wants any more is dropped. Excel tells of a formula that goes and of the one that takes its place in
 // either order, so a formula that goes is let go of only after that window: what both ask is not asked twice.
 
-import { type Action, Batcher, LIMITS, type Limits } from "../../../dashboards/web/src/core/batcher";
-import type { Answer, Call } from "../../../dashboards/web/src/core/calls";
-import { Memory } from "../../../dashboards/web/src/core/memory";
-import { type ServerUsage, type Usage, add, noUsage } from "../../../dashboards/web/src/core/usage";
-import { CellError, PENDING, type Value, isMatrix } from "../../../dashboards/web/src/core/value";
-import { RequestError } from "../../../dashboards/web/src/net/cells";
+import { type Action, Batcher, LIMITS, type Limits } from "relserve-client/batcher";
+import type { Answer, Call } from "relserve-client/calls";
+import { Memory } from "relserve-client/memory";
+import { type ServerUsage, type Usage, add, noUsage } from "relserve-client/usage";
+import { CellError, PENDING, type Value, isMatrix } from "relserve-client/value";
+import { RequestError } from "relserve-client/wire";
+
 import { type Question, question, valueOf } from "../../shared/plan";
 
 /** What the engine needs of the world. */

@@ -1,6 +1,7 @@
 // A custom function from its arguments to what the sheet shows.
 
-import { CellError, PENDING, type Scalar, type Value, isMatrix } from "../../../dashboards/web/src/core/value";
+import { CellError, PENDING, type Scalar, type Value, isMatrix } from "relserve-client/value";
+
 import { question, scalar, valueOf } from "../../shared/plan";
 import { exchange } from "./exchange";
 import type { World } from "./google";

@@ -2,7 +2,8 @@
 // reply (there are no streams) and kills a custom function after 30 seconds, so every request carries what is left
 // of 25 seconds as its deadline. What is not ready by then goes on under a ticket, which the next calculation finds.
 
-import { type Answer, type Call, keyOf } from "../../../dashboards/web/src/core/calls";
+import { type Answer, type Call, keyOf } from "relserve-client/calls";
+
 import { type Cell, errorOf } from "../../shared/plan";
 import type { HttpReply, HttpRequest, World } from "./google";
 import * as guard from "./guard";

@@ -1,15 +1,15 @@
 // Rows and columns that come, go and are sorted, and the references that follow them.
 
+import { type Call, keyOf } from "relserve-client/calls";
+import { Memory } from "relserve-client/memory";
+import { CellError, shown } from "relserve-client/value";
 import { describe, expect, test } from "vitest";
 
 import { cellId, cellName } from "../src/core/address";
 import { type Edit, Refusal, type Step, follow, rearrange, widthsAfter } from "../src/core/arrange";
-import { type Call, keyOf } from "../src/core/calls";
-import { Memory } from "../src/core/memory";
 import { Sheet } from "../src/core/sheet";
 import { shift } from "../src/core/shift";
 import { compare, sortRows } from "../src/core/sort";
-import { CellError, shown } from "../src/core/value";
 
 const at = (name: string) => ({ row: Number(name.slice(1)) - 1, column: name.charCodeAt(0) - 65 });
 const edit = (kind: Edit["kind"], axis: Edit["axis"], first: number, count = 1): Edit => ({ kind, axis, at: first, count });

@@ -2,14 +2,14 @@
 
 import { DOMParser } from "@xmldom/xmldom";
 import { zipSync, strToU8 } from "fflate";
+import { Memory } from "relserve-client/memory";
+import { EventReader } from "relserve-client/sse";
 import { expect, test } from "vitest";
 
 import { unasked } from "../src/app/files";
 import { harmless, readCsv, writeCsv } from "../src/core/csv";
 import { decode } from "../src/core/decode";
-import { Memory } from "../src/core/memory";
-import { EventReader } from "../src/core/sse";
-import { typed } from "../src/core/value";
+import { typed } from "../src/core/typed";
 import { readXlsx, writeXlsx } from "../src/files/xlsx";
 
 const parseXml = (text: string) => new DOMParser().parseFromString(text, "text/xml") as unknown as Document;

@@ -1,11 +1,11 @@
 // Ranges that many formulas read: read once, and never out of date.
 
+import { Memory } from "relserve-client/memory";
+import { shown } from "relserve-client/value";
 import { expect, test, vi } from "vitest";
 
-import { Memory } from "../src/core/memory";
 import { Ranges } from "../src/core/ranges";
 import { type Change, Sheet } from "../src/core/sheet";
-import { shown } from "../src/core/value";
 
 const opened = () => new Sheet(new Memory(), () => undefined);
 

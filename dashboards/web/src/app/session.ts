@@ -1,13 +1,14 @@
 // An open sheet at work: the pure parts (sheet, memory, batcher) joined to a clock, a network and a screen.
 
+import { type Action, Batcher } from "relserve-client/batcher";
+import type { Answer, Call } from "relserve-client/calls";
+import { Memory } from "relserve-client/memory";
+import { type ServerUsage, type Usage, add } from "relserve-client/usage";
+import { CellError } from "relserve-client/value";
+import { RequestError } from "relserve-client/wire";
+
 import type { CellId } from "../core/address";
-import { type Action, Batcher } from "../core/batcher";
-import type { Answer, Call } from "../core/calls";
-import { Memory } from "../core/memory";
 import { type Change, Sheet } from "../core/sheet";
-import { type ServerUsage, type Usage, add } from "../core/usage";
-import { CellError } from "../core/value";
-import { RequestError } from "../net/cells";
 
 /** What a session needs of the world. */
 export interface World {

@@ -1,10 +1,11 @@
 // The open sheet and its neighbours: which one is shown, when it is kept, and what the toolbar does to it.
 
+import { noUsage } from "relserve-client/usage";
+
 import type { CellId } from "../core/address";
-import { noUsage } from "../core/usage";
 import { fitWidths } from "../core/widths";
 import type { Sheet } from "../core/sheet";
-import { asksModel } from "../core/value";
+import { asksModel } from "../core/typed";
 import { runCells } from "../net/cells";
 import { storedKey } from "../store/key";
 import { SHEETS_MAX, SheetStore, type StoredSheet, identifier, newSheet, noteShown, shownHere } from "../store/sheets";

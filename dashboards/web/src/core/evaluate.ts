@@ -1,13 +1,15 @@
 // The value of an expression. Pure: cells and AI functions are asked of the `Context`.
 
+import { CATALOGUE, type AiFunction } from "relserve-client/catalogue";
+import { CellError, type ErrorCode, type Matrix, PENDING, type Scalar, type Value, isMatrix, shown } from "relserve-client/value";
+
 import type { Area } from "./address";
-import { CATALOGUE, type AiFunction } from "./catalogue";
 import { chosen, count, criterion } from "./criteria";
 import { COUNTING, ORDINARY } from "./functions";
 import { OVER_NUMBERS } from "./numeric";
 import type { Node } from "./parse";
 import { type Numbers, numbersOf } from "./ranges";
-import { CellError, type ErrorCode, type Matrix, PENDING, type Scalar, type Value, bounded, isMatrix, shown } from "./value";
+import { bounded } from "./typed";
 
 /** What an expression reads. */
 export interface Context {

@@ -1,11 +1,12 @@
 // Where the live view's news comes from: the server's stream, or a poll where the server has none. Nothing is asked while
 // the page is hidden.
 
+import { EventReader } from "relserve-client/sse";
+import { headers, replyError } from "relserve-client/wire";
+
 import type { Frame, Hello } from "../core/live";
-import { EventReader } from "../core/sse";
 import type { WhatIf } from "../core/what-if";
 import { storedKey } from "../store/key";
-import { headers, replyError } from "./cells";
 
 /** `GET /v1/scheduler`, as far as it is shown. */
 export interface Snapshot {

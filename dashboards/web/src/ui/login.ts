@@ -1,6 +1,7 @@
 // The key dialog: asks the server whether a key is good before it is kept.
 
-import { headers } from "../net/cells";
+import { headers } from "relserve-client/wire";
+
 import { forgetKey, isRemembered, keepKey, storedKey } from "../store/key";
 import { element, onClick } from "./dom";
 
