@@ -9,6 +9,8 @@ mod docs;
 mod edges;
 #[path = "rules/imports.rs"]
 mod imports;
+#[path = "rules/packages.rs"]
+mod packages;
 #[path = "rules/size.rs"]
 mod size;
 #[path = "rules/tree.rs"]
