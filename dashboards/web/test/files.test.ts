@@ -23,6 +23,10 @@ test("CSV of other programs is read: marks, separators, line ends", () => {
   expect(readCsv('\uFEFFa;b\n"x;1";2\n')).toEqual([["a", "b"], ["x;1", "2"]]);
   expect(readCsv("a\tb\r1\t2")).toEqual([["a", "b"], ["1", "2"]]);
   expect(readCsv('5" screen,ok\n')).toEqual([['5" screen', "ok"]]);
+  expect(readCsv('a,b\r\n"1\r\n2",3\n4,5\r6,7')).toEqual([["a", "b"], ["1\r\n2", "3"], ["4", "5"], ["6", "7"]]);
+  expect(readCsv('"Great" film, ok\n"x, y",2\n')).toEqual([["Great film", " ok"], ["x, y", "2"]]);
+  expect(readCsv("good; fine\nbad; poor\n\n")).toEqual([["good", " fine"], ["bad", " poor"], [""]]);
+  expect(readCsv("Review\ngood; fine\nbad; poor\n")).toEqual([["Review"], ["good; fine"], ["bad; poor"]]);
   expect(readCsv("")).toEqual([]);
 });
 
