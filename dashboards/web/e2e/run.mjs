@@ -201,7 +201,7 @@ async function run() {
   assert.match(await cell("E1").getAttribute("title"), /must be above/);
   step("filled 50 formulas down by key; an error has the server's words");
 
-  await until("the sheet is kept", () => page.evaluate(() => document.body.dataset.kept === "yes"));
+  await until("the sheet is saved", () => page.evaluate(() => document.body.dataset.saved === "yes"));
   const computed = await promptTokens();
   const reloaded = Date.now();
   await page.reload();

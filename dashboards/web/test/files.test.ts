@@ -2,7 +2,7 @@
 
 import { DOMParser } from "@xmldom/xmldom";
 import { zipSync, strToU8 } from "fflate";
-import { Memory } from "relserve-client/memory";
+import { AnswerCache } from "relserve-client/answer-cache";
 import { EventReader } from "relserve-client/sse";
 import { expect, test } from "vitest";
 
@@ -115,13 +115,13 @@ test("events are read however they are cut", () => {
 });
 
 test("the memory forgets what was used least", () => {
-  const memory = new Memory({ entries: 2, characters: 1000 });
+  const memory = new AnswerCache({ entries: 2, characters: 1000 });
   memory.put("a", { value: "1" });
   memory.put("b", { value: "2" });
   memory.get("a");
   memory.put("c", { value: "3" });
   expect([memory.get("a")?.value, memory.get("b"), memory.get("c")?.value]).toEqual(["1", undefined, "3"]);
-  const small = new Memory({ entries: 100, characters: 20 });
+  const small = new AnswerCache({ entries: 100, characters: 20 });
   small.put("x", { value: "y".repeat(10) });
   small.put("z", { value: "y".repeat(10) });
   expect(small.size).toBe(1);

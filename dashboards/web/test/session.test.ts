@@ -6,7 +6,7 @@ import { shown } from "relserve-client/value";
 import { RequestError } from "relserve-client/wire";
 import { expect, test } from "vitest";
 
-import { Session, type World } from "../src/app/session";
+import { Session, type SessionHost } from "../src/app/session";
 import { type Edit, type Step, rearrange } from "../src/core/arrange";
 import { fitWidths } from "../src/core/widths";
 
@@ -19,7 +19,7 @@ interface Run {
 }
 
 /** Time stands still until the test says so; requests end when it says so. */
-class Toy implements World {
+class Toy implements SessionHost {
   time = 0;
   readonly runs: Run[] = [];
   refusals = 0;

@@ -1,7 +1,7 @@
 // Sheets: what depends on what, what spills, and what is asked.
 
 import { type Call, keyOf } from "relserve-client/calls";
-import { Memory } from "relserve-client/memory";
+import { AnswerCache } from "relserve-client/answer-cache";
 import { CellError, PENDING, shown } from "relserve-client/value";
 import { expect, test } from "vitest";
 
@@ -9,7 +9,7 @@ import { type CellId, cellId, nameOf } from "../src/core/address";
 import { Sheet } from "../src/core/sheet";
 
 class World {
-  readonly memory = new Memory();
+  readonly memory = new AnswerCache();
   readonly wants = new Map<CellId, string[]>();
   readonly sheet = new Sheet(this.memory, (cell, calls) => this.wants.set(cell, [...calls.values()].map(text)));
 

@@ -1,4 +1,4 @@
-// The open sheet and its neighbours: which one is shown, when it is kept, and what the toolbar does to it.
+// The open sheet and its neighbours: which one is shown, when it is saved, and what the toolbar does to it.
 
 import { noUsage } from "relserve-client/usage";
 
@@ -15,12 +15,12 @@ import { Menu } from "../ui/menu";
 import { Progress, showUsage } from "../ui/usage";
 import { Arranger, type Command } from "./arranger";
 import { csvOf, readFile, unasked, waiting, xlsxOf } from "./files";
-import { Keeper, copyName } from "./keeper";
+import { SheetWriter, copyName } from "./sheet-writer";
 import { samples } from "./samples";
 import { Session } from "./session";
 
-/** Typing is kept this soon, in milliseconds. */
-const KEEP_MS = 300;
+/** Typing is saved this soon, in milliseconds. */
+const SAVE_DELAY_MS = 300;
 
 /** The sheet view. */
 export class Workspace {
@@ -36,10 +36,10 @@ export class Workspace {
   private current: StoredSheet = newSheet("Sheet");
   private session: Session | undefined;
   private selected: [number, number] = [0, 0];
-  private keeping: number | undefined;
-  private readonly keeper: Keeper | undefined;
+  private saveTimer: number | undefined;
+  private readonly writer: SheetWriter | undefined;
   /** Tells other tabs which sheet was written or deleted. */
-  private readonly others = new BroadcastChannel("relserve-sheets");
+  private readonly otherTabs = new BroadcastChannel("relserve-sheets");
 
   private constructor(private readonly store: SheetStore | undefined, private readonly unauthorized: () => void) {
     this.grid = new Grid(element("grid", HTMLDivElement), {
@@ -54,21 +54,21 @@ export class Workspace {
       walked: (isForward) => this.progress.say(isForward ? "Done again." : "Undone."),
     });
     this.arranger = new Arranger(this.grid, () => this.session?.sheet, (words) => this.progress.say(words));
-    this.keeper = store && new Keeper(store, {
-      wrote: (id) => this.others.postMessage(id),
-      parted: (sheet, other) => this.part(sheet, other),
+    this.writer = store && new SheetWriter(store, {
+      wrote: (id) => this.otherTabs.postMessage(id),
+      conflicted: (sheet, other) => this.goOnAsCopy(sheet, other),
       settled: () => {
-        document.body.dataset.kept = "yes";
+        document.body.dataset.saved = "yes";
       },
       failed: (error) => this.progress.say(`The sheet is not kept: ${reason(error)}.`),
     });
-    this.others.addEventListener("message", ({ data }) => void this.heard(String(data)));
+    this.otherTabs.addEventListener("message", ({ data }) => void this.onOtherTab(String(data)));
     this.buttons();
     this.menu();
     this.formulaBar();
     // At `pagehide` the store no longer answers in time; here it mostly does.
-    addEventListener("beforeunload", () => this.keep());
-    document.addEventListener("visibilitychange", () => document.hidden && this.keep());
+    addEventListener("beforeunload", () => this.save());
+    document.addEventListener("visibilitychange", () => document.hidden && this.save());
     document.addEventListener("focusin", (event) => {
       if (!element("grid", HTMLDivElement).contains(event.target as Node)) this.grid.releaseKeys();
     });
@@ -141,7 +141,7 @@ export class Workspace {
     if (session !== this.session) return;
     this.progress.show(session.pending.calls, session.usage, performance.now());
     showUsage(session.usage);
-    if (session.pending.calls === 0) this.keepSoon();
+    if (session.pending.calls === 0) this.saveSoon();
   }
 
   private listSheets(): void {
@@ -154,40 +154,40 @@ export class Workspace {
       this.progress.say(`This browser keeps ${SHEETS_MAX} sheets at most: delete one first.`);
       return;
     }
-    this.keep();
+    this.save();
     this.list.unshift(sheet);
-    this.keeper?.edited(sheet);
+    this.writer?.edited(sheet);
     this.show(sheet);
-    this.keep();
+    this.save();
   }
 
   private edited(): void {
-    this.keeper?.edited(this.current);
+    this.writer?.edited(this.current);
     this.current.updated = Date.now();
-    this.keepSoon();
+    this.saveSoon();
   }
 
-  private keepSoon(): void {
-    clearTimeout(this.keeping);
-    document.body.dataset.kept = "no";
-    this.keeping = window.setTimeout(() => this.keep(), KEEP_MS);
+  private saveSoon(): void {
+    clearTimeout(this.saveTimer);
+    document.body.dataset.saved = "no";
+    this.saveTimer = window.setTimeout(() => this.save(), SAVE_DELAY_MS);
   }
 
-  private keep(): void {
-    clearTimeout(this.keeping);
+  private save(): void {
+    clearTimeout(this.saveTimer);
     const sheet = this.current;
     if (!this.list.includes(sheet) || !this.session) return;
     sheet.rows = this.grid.rows();
     sheet.widths = this.grid.widths();
-    void this.keeper?.keep(sheet);
+    void this.writer?.save(sheet);
   }
 
   /** Another tab wrote or deleted a sheet. */
-  private async heard(id: string): Promise<void> {
+  private async onOtherTab(id: string): Promise<void> {
     const fresh = await this.store?.get(id);
     const known = this.list.find((sheet) => sheet.id === id);
     // What was edited here is decided by its own write, which may have been made while this was read.
-    if (known && this.keeper?.isUnkept(known)) return;
+    if (known && this.writer?.hasUnsaved(known)) return;
     if (known && fresh && fresh.version <= known.version) return;
     if (known && fresh) this.adopt(known, fresh);
     else if (known) this.drop(known, `"${known.name}" was deleted in another tab.`);
@@ -205,7 +205,7 @@ export class Workspace {
   }
 
   /** Goes on with a copy, since another tab was first to write. */
-  private part(sheet: StoredSheet, other: StoredSheet | undefined): void {
+  private goOnAsCopy(sheet: StoredSheet, other: StoredSheet | undefined): void {
     const { name } = sheet;
     Object.assign(sheet, { id: identifier(), version: 0 });
     if (other) {
@@ -291,7 +291,7 @@ export class Workspace {
   private buttons(): void {
     this.picker.addEventListener("change", () => {
       const chosen = this.list.find(({ id }) => id === this.picker.value);
-      this.keep();
+      this.save();
       if (chosen) this.show(chosen);
     });
     const menu = element("samples", HTMLSelectElement);
@@ -334,12 +334,12 @@ export class Workspace {
     const gone = this.current;
     this.drop(gone, "");
     await this.store?.remove(gone.id);
-    this.others.postMessage(gone.id);
+    this.otherTabs.postMessage(gone.id);
   }
 
   /** Takes a sheet off the list, and shows the next where it was the open one. */
   private drop(gone: StoredSheet, words: string): void {
-    this.keeper?.forget(gone);
+    this.writer?.forget(gone);
     this.list = this.list.filter((sheet) => sheet !== gone);
     if (gone !== this.current) return;
     const [next] = this.list;

@@ -3,7 +3,7 @@
 
 import { type Call, answered, keyOf, plan } from "relserve-client/calls";
 import type { AiFunction } from "relserve-client/catalogue";
-import type { Memory } from "relserve-client/memory";
+import type { AnswerCache } from "relserve-client/answer-cache";
 import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix } from "relserve-client/value";
 
 import { type Area, type CellId, COLUMNS_MAX, ROWS_MAX, cellId, columnOfId, contains, nameOf, rowOf } from "./address";
@@ -59,7 +59,7 @@ export class Sheet {
   private changed = new Set<CellId>();
 
   constructor(
-    private readonly memory: Memory,
+    private readonly memory: AnswerCache,
     private readonly onWants: (cell: CellId, calls: ReadonlyMap<string, Call>) => void,
   ) {}
 
