@@ -1,6 +1,7 @@
 // The page in a real browser against a real server: see README.md. Prints what it measured; any failed
 // expectation, console error or request to another host ends it with exit code 1.
 //   RELSERVE_KEY=rs-... node e2e/run.mjs http://127.0.0.1:8080
+// With SCREENSHOT=docs/images/sheet.png it takes the README's picture and tries nothing else.
 
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -13,6 +14,7 @@ import { chromium } from "playwright-core";
 import { arranging } from "./arrange.mjs";
 import { files } from "./files.mjs";
 import { proxy } from "./proxy.mjs";
+import { screenshot } from "./screenshot.mjs";
 import { scrolling } from "./scroll.mjs";
 import { tabs } from "./tabs.mjs";
 
@@ -36,11 +38,18 @@ const calls = [];
 let gate = Promise.resolve();
 /** Whether calls without a key get one on their way, which is a server whose `auth.mode` is "none" to the page. */
 let isOpen = false;
+/** How many answers the next requests for cells get before the rest is held back, and until when. */
+let held;
 const asked = () => calls.filter(({ path, body }) => path === "/v1/cells" && body);
 const between = await proxy(SERVER, (call) => {
   calls.push(call);
   if (isOpen) call.headers.authorization ??= `Bearer ${KEY}`;
-  return call.path === "/v1/cells" ? gate : undefined;
+  if (call.path !== "/v1/cells") return undefined;
+  if (held) {
+    call.hold = held;
+    delete call.headers["accept-encoding"];
+  }
+  return gate;
 });
 const address = `http://127.0.0.1:${between.address().port}`;
 
@@ -50,6 +59,19 @@ function hold() {
     release = resolve;
   });
   return release;
+}
+
+/** Lets so many answers of a request through, and the rest when what it gives is called. */
+function holdAnswers(answers) {
+  let release;
+  const released = new Promise((resolve) => {
+    release = resolve;
+  });
+  held = { answers, released };
+  return () => {
+    held = undefined;
+    release();
+  };
 }
 
 const profile = mkdtempSync(join(tmpdir(), "relserve-web-"));
@@ -142,6 +164,7 @@ async function run() {
   await page.waitForFunction(() => document.querySelector("#model").textContent !== "");
   hasKey = true;
   step("no key where none is wanted; logged in where one is");
+  if (process.env.SCREENSHOT) return step(await screenshot({ page, cell, settled, holdAnswers }, process.env.SCREENSHOT));
 
   // A new subject each run: the server's cache must not know the first answers.
   const run = Date.now().toString(36);
