@@ -3,21 +3,18 @@
 import { noUsage } from "relserve-client/usage";
 
 import type { CellId } from "../core/address";
-import { fitWidths } from "../core/widths";
-import type { Sheet } from "../core/sheet";
-import { asksModel } from "../core/typed";
 import { runCells } from "../net/cells";
 import { storedKey } from "../store/key";
 import { SHEETS_MAX, SheetStore, type StoredSheet, identifier, newSheet, noteShown, shownHere } from "../store/sheets";
-import { download, element, onClick } from "../ui/dom";
+import { element, onClick } from "../ui/dom";
 import { Grid } from "../ui/grid";
 import { Menu } from "../ui/menu";
 import { Progress, showUsage } from "../ui/usage";
 import { Arranger, type Command } from "./arranger";
-import { csvOf, readFile, unasked, waiting, xlsxOf } from "./files";
 import { SheetWriter, copyName } from "./sheet-writer";
 import { samples } from "./samples";
 import { Session } from "./session";
+import { Transfer, reason } from "./transfer";
 
 /** Typing is saved this soon, in milliseconds. */
 const SAVE_DELAY_MS = 300;
@@ -32,6 +29,7 @@ export class Workspace {
   private readonly note = element("note", HTMLOutputElement);
   private readonly spoken = element("spoken", HTMLDivElement);
   private readonly arranger: Arranger;
+  private readonly transfer: Transfer;
   private list: StoredSheet[] = [];
   private current: StoredSheet = newSheet("Sheet");
   private session: Session | undefined;
@@ -63,6 +61,11 @@ export class Workspace {
       failed: (error) => this.progress.say(`The sheet is not kept: ${reason(error)}.`),
     });
     this.otherTabs.addEventListener("message", ({ data }) => void this.onOtherTab(String(data)));
+    this.transfer = new Transfer({
+      open: () => this.session && { sheet: this.session.sheet, name: this.current.name },
+      add: (sheet) => this.add(sheet),
+      say: (words) => this.progress.say(words),
+    });
     this.buttons();
     this.menu();
     this.formulaBar();
@@ -310,14 +313,14 @@ export class Workspace {
     onClick("fill", () => this.grid.fillDown());
     onClick("rows", () => this.grid.addRows(100));
     onClick("retry", () => this.retry());
-    onClick("csv", () => this.exportCsv());
-    onClick("xlsx", () => void this.exportXlsx());
+    onClick("csv", () => this.transfer.exportCsv());
+    onClick("xlsx", () => void this.transfer.exportXlsx());
     const file = element("file", HTMLInputElement);
     onClick("import", () => file.click());
     file.addEventListener("change", () => {
       const chosen = file.files?.[0];
       file.value = "";
-      if (chosen) void this.importFile(chosen);
+      if (chosen) void this.transfer.importFile(chosen);
     });
   }
 
@@ -347,43 +350,4 @@ export class Workspace {
     else this.add(newSheet("Sheet 1"));
     this.progress.say(words);
   }
-
-  private exportCsv(): void {
-    const sheet = this.session?.sheet;
-    if (!sheet) return;
-    download(`${this.current.name}.csv`, "text/csv;charset=utf-8", csvOf(sheet));
-    this.sayEmpty(sheet);
-  }
-
-  private sayEmpty(sheet: Sheet): void {
-    const count = waiting(sheet);
-    const cells = count === 1 ? "1 cell still waits and is" : `${count} cells still wait and are`;
-    if (count > 0) this.progress.say(`${cells} empty in the file.`);
-  }
-
-  private async exportXlsx(): Promise<void> {
-    const sheet = this.session?.sheet;
-    if (!sheet) return;
-    const bytes = await xlsxOf(sheet, this.current.name);
-    download(`${this.current.name}.xlsx`, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", bytes);
-    this.sayEmpty(sheet);
-  }
-
-  private async importFile(file: File): Promise<void> {
-    try {
-      const { rows, note } = await readFile(file);
-      const asking = rows.flat().filter(asksModel).length;
-      const question = `${file.name} has ${asking} ${asking === 1 ? "formula that asks" : "formulas that ask"} the model. Run them? Cancel keeps them as text.`;
-      const taken = asking > 0 && !confirm(question) ? rows.map((row) => row.map(unasked)) : rows;
-      this.add(newSheet(file.name.replace(/\.[a-z]+$/i, "").slice(0, 80), taken, fitWidths(taken)));
-      const count = `${rows.length} ${rows.length === 1 ? "row" : "rows"} read from ${file.name}.`;
-      this.progress.say([count, note].filter(Boolean).join(" "));
-    } catch (error) {
-      this.progress.say(`${file.name} is not imported: ${reason(error)}.`);
-    }
-  }
-}
-
-function reason(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
