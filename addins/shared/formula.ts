@@ -1,7 +1,8 @@
 // Formulas as texts: which are ours, and the kept answer put into one and taken out of it again. Only a formula
 // that is one call and nothing else is rewritten; any other is left as it is.
 
-import type { AiFunction } from "../../dashboards/web/src/core/catalogue";
+import type { AiFunction } from "relserve-client/catalogue";
+
 import { FUNCTIONS } from "./help";
 
 /** A formula that is one AI call. */

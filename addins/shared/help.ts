@@ -1,6 +1,6 @@
 // What the functions' arguments are, for the two sheets' own help, and which argument keeps an answer.
 
-import { type AiFunction, CATALOGUE } from "../../dashboards/web/src/core/catalogue";
+import { type AiFunction, CATALOGUE } from "relserve-client/catalogue";
 
 const HELP: Record<string, string> = {
   prompt: "The question: a text or a cell. A range gives one answer for each of its cells.",

@@ -1,10 +1,10 @@
 // From what a sheet hands to a custom function to calls of the server, and back: what both add-ins share. How a
-// range becomes calls is decided where the web page decides it (`core/calls.ts`).
+// range becomes calls is decided where the web page decides it (`client/src/calls.ts`).
 
-import { type Answer, type Call, type Item, type Plan, answered, keyOf, plan } from "../../dashboards/web/src/core/calls";
-import { type WireCell, type WireError, failure } from "../../dashboards/web/src/net/cells";
-import { CATALOGUE } from "../../dashboards/web/src/core/catalogue";
-import { CellError, PENDING, type Scalar, type Value, isMatrix } from "../../dashboards/web/src/core/value";
+import { type Answer, type Call, type Item, type Plan, answered, keyOf, plan } from "relserve-client/calls";
+import { CATALOGUE } from "relserve-client/catalogue";
+import { CellError, PENDING, type Scalar, type Value, isMatrix } from "relserve-client/value";
+import { type WireCell, type WireError, failure } from "relserve-client/wire";
 
 /** A cell of a whole reply, where its place in the array is its place among the calls. */
 export type Cell = Omit<WireCell, "index">;

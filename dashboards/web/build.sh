@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 ../../npm-ci.sh "$PWD"
-sources=(index.html package-lock.json vite.config.ts src public ../../examples/reviews.csv)
+sources=(index.html package-lock.json vite.config.ts src public ../../client/src ../../examples/reviews.csv)
 if [ ! -e dist/index.html ] || [ -n "$(find "${sources[@]}" -newer dist/index.html -print -quit)" ]; then
   npm run --silent build
 fi

@@ -64,7 +64,7 @@ export default defineConfig({
   plugins: [withoutInline, withoutOld, licenses],
   resolve: {
     // The grid's own formula engine makes code out of cell texts (`src/core/parse.ts` says more): it is left out.
-    alias: { "@jspreadsheet/formula": here("./src/ui/no-formula.ts") },
+    alias: { "@jspreadsheet/formula": here("./src/ui/no-formula.ts"), "@examples": here("../../examples") },
   },
   build: {
     emptyOutDir: false,
@@ -74,7 +74,11 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     reportCompressedSize: true,
   },
-  server: { proxy: { "/v1": "http://127.0.0.1:8080" } },
+  server: {
+    proxy: { "/v1": "http://127.0.0.1:8080" },
+    // All that the page is made of: its own folder, what it shares with the add-ins, and its sample.
+    fs: { allow: [here("."), here("../../client"), here("../../examples")] },
+  },
   // No test judges the time that it takes.
   test: { include: ["test/**/*.test.ts"], environment: "node", testTimeout: 120_000 },
 });

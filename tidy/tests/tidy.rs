@@ -14,6 +14,8 @@ mod edges;
 mod imports;
 #[path = "rules/links.rs"]
 mod links;
+#[path = "rules/packages.rs"]
+mod packages;
 #[path = "rules/size.rs"]
 mod size;
 #[path = "rules/tree.rs"]

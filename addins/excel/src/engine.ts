@@ -4,16 +4,17 @@
 // that no formula wants any more is dropped. Excel tells of a formula that goes and of the one that takes its place in
 // either order, so a formula that goes is let go of only after that window: what both ask is not asked twice.
 
-import { type Action, Batcher, LIMITS, type Limits } from "../../../dashboards/web/src/core/batcher";
-import type { Answer, Call } from "../../../dashboards/web/src/core/calls";
-import { Memory } from "../../../dashboards/web/src/core/memory";
-import { type ServerUsage, type Usage, add, noUsage } from "../../../dashboards/web/src/core/usage";
-import { CellError, PENDING, type Value, isMatrix } from "../../../dashboards/web/src/core/value";
-import { RequestError } from "../../../dashboards/web/src/net/cells";
+import { type Action, Batcher, LIMITS, type Limits } from "relserve-client/batcher";
+import type { Answer, Call } from "relserve-client/calls";
+import { AnswerCache } from "relserve-client/answer-cache";
+import { type ServerUsage, type Usage, add, noUsage } from "relserve-client/usage";
+import { CellError, PENDING, type Value, isMatrix } from "relserve-client/value";
+import { RequestError } from "relserve-client/wire";
+
 import { type Question, question, valueOf } from "../../shared/plan";
 
-/** What the engine needs of the world. */
-export interface World {
+/** What the engine needs of the runtime that it works in. */
+export interface EngineHost {
   now(): number;
   /** Calls back after some milliseconds; gives what undoes that. */
   later(milliseconds: number, then: () => void): () => void;
@@ -37,7 +38,7 @@ const SHOW_MS = 250;
 export class Engine {
   readonly usage: Usage = noUsage();
   private readonly batcher: Batcher;
-  private readonly memory = new Memory();
+  private readonly answersSeen = new AnswerCache();
   private readonly formulas = new Map<number, Formula>();
   private readonly inFlight = new Map<number, AbortController>();
   private readonly arrived = new Set<number>();
@@ -45,7 +46,7 @@ export class Engine {
   private isShowing = false;
   private last = 0;
 
-  constructor(private readonly world: World, private readonly limits: Limits = LIMITS) {
+  constructor(private readonly host: EngineHost, private readonly limits: Limits = LIMITS) {
     this.batcher = new Batcher(limits);
   }
 
@@ -62,7 +63,7 @@ export class Engine {
     const id = (this.last += 1);
     const formula: Formula = { question: question(name, values), answers: new Map(), show };
     for (const key of formula.question.calls.keys()) {
-      const known = this.memory.get(key);
+      const known = this.answersSeen.get(key);
       if (known) formula.answers.set(key, known);
     }
     const open = this.open(formula);
@@ -72,23 +73,23 @@ export class Engine {
     }
     this.formulas.set(id, formula);
     if (formula.answers.size > 0) show(this.valueOf(formula));
-    this.batcher.want(id, open, this.world.now());
+    this.batcher.want(id, open, this.host.now());
     this.poll();
-    return () => void this.world.later(this.limits.window, () => this.leave(id));
+    return () => void this.host.later(this.limits.window, () => this.leave(id));
   }
 
   /** Asks again what failed, of formulas that are still there. */
   retry(): void {
     for (const [id, formula] of this.formulas) {
       for (const [key, answer] of [...formula.answers]) if (answer.error) formula.answers.delete(key);
-      this.batcher.want(id, this.open(formula), this.world.now());
+      this.batcher.want(id, this.open(formula), this.host.now());
     }
     this.poll();
   }
 
   private leave(id: number): void {
     this.formulas.delete(id);
-    this.batcher.want(id, new Map(), this.world.now());
+    this.batcher.want(id, new Map(), this.host.now());
     this.poll();
   }
 
@@ -101,12 +102,12 @@ export class Engine {
   }
 
   private poll(): void {
-    this.act(this.batcher.poll(this.world.now()));
+    this.act(this.batcher.poll(this.host.now()));
     this.stopWake?.();
     const wake = this.batcher.wake();
     this.stopWake =
-      wake === undefined ? undefined : this.world.later(Math.max(0, wake - this.world.now()), () => this.poll());
-    this.world.progress();
+      wake === undefined ? undefined : this.host.later(Math.max(0, wake - this.host.now()), () => this.poll());
+    this.host.progress();
   }
 
   private act(actions: Action[]): void {
@@ -119,12 +120,12 @@ export class Engine {
   private async send(request: number, calls: Call[]): Promise<void> {
     const abort = new AbortController();
     this.inFlight.set(request, abort);
-    const started = this.world.now();
+    const started = this.host.now();
     this.usage.requests += 1;
     this.usage.asked += calls.length;
     let done = 0;
     try {
-      const usage = await this.world.ask(calls, abort.signal, (index, answer) => {
+      const usage = await this.host.ask(calls, abort.signal, (index, answer) => {
         done += 1;
         const closed = this.batcher.answered(request, index);
         if (closed) this.take(closed, answer);
@@ -136,14 +137,14 @@ export class Engine {
       else this.end(request, error instanceof RequestError ? error : new RequestError(String(error), 500, undefined));
     }
     this.inFlight.delete(request);
-    this.usage.lastMs = this.world.now() - started;
+    this.usage.lastMs = this.host.now() - started;
     this.usage.totalMs += this.usage.lastMs;
     this.poll();
   }
 
   private end(request: number, error: RequestError): void {
     const failure = { again: error.again, retryAfter: error.retryAfter };
-    const lost = this.batcher.ended(request, failure, this.world.now());
+    const lost = this.batcher.ended(request, failure, this.host.now());
     for (const closed of lost) this.take(closed, { error: new CellError("#N/A", error.message) });
   }
 
@@ -151,7 +152,7 @@ export class Engine {
     if (answer.error) this.usage.failed += 1;
     else this.usage.answered += 1;
     // A failure is not remembered: the same formula entered again asks again.
-    if (!answer.error) this.memory.put(key, answer);
+    if (!answer.error) this.answersSeen.put(key, answer);
     for (const id of cells) {
       this.formulas.get(id)?.answers.set(key, answer);
       this.arrived.add(id);
@@ -159,7 +160,7 @@ export class Engine {
     if (this.isShowing) return;
     // The first answers are shown at once, later ones together.
     this.isShowing = true;
-    this.world.later(0, () => this.show());
+    this.host.later(0, () => this.show());
   }
 
   private show(): void {
@@ -172,12 +173,12 @@ export class Engine {
       const isOver = !cellsOf(value).some((cell) => cell === PENDING || cell instanceof CellError);
       if (isOver) {
         this.formulas.delete(id);
-        this.batcher.want(id, new Map(), this.world.now());
+        this.batcher.want(id, new Map(), this.host.now());
       }
     }
     this.arrived.clear();
-    this.world.progress();
-    this.world.later(SHOW_MS, () => {
+    this.host.progress();
+    this.host.later(SHOW_MS, () => {
       this.isShowing = this.arrived.size > 0;
       if (this.isShowing) this.show();
     });

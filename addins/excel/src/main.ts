@@ -1,11 +1,12 @@
 // The add-in in Excel's shared runtime: custom functions and task pane in one page, one engine for both.
 
+import { RequestError } from "relserve-client/wire";
+
 import { Engine } from "./engine";
 import { startPane } from "./pane";
 import * as settings from "./settings";
 import { type Given, isGiven, shown, valueFrom } from "./values";
 import { type Net, askCells } from "./wire";
-import { RequestError } from "../../../dashboards/web/src/net/cells";
 
 const net: Net = {
   fetch: (url, init) => fetch(url, init),

@@ -1,7 +1,7 @@
 // The task pane: server and key, what the functions are doing, what they have used, and the tools for a selection.
 
 import type { Engine } from "./engine";
-import * as keep from "./keep";
+import * as selection from "./selection";
 import * as settings from "./settings";
 import type { Net, Server } from "./wire";
 
@@ -56,7 +56,7 @@ export function startPane({ engine, store, partition, net }: Parts): () => void 
   at("retry").addEventListener("click", () => engine.retry());
   for (const tool of ["keepValues", "keepInFormulas", "askAgain"] as const) {
     at(tool).addEventListener("click", () => {
-      Excel.run((context) => keep[tool](context)).then(say, (error: unknown) => say(String(error)));
+      Excel.run((context) => selection[tool](context)).then(say, (error: unknown) => say(String(error)));
     });
   }
   const show = () => {

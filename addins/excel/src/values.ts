@@ -1,6 +1,7 @@
 // Values between Excel and the engine.
 
-import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix } from "../../../dashboards/web/src/core/value";
+import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix } from "relserve-client/value";
+
 import { scalar } from "../../shared/plan";
 
 /** An argument as Excel gives it: a range always, of one cell where it is one; nothing where it is left out. */

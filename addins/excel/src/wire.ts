@@ -2,10 +2,11 @@
 // broken connection and a restart of the server, and is looked at until it is done. A connection that breaks earlier
 // fails the request: it is asked again, and the server's cache has what was finished.
 
-import type { Answer, Call } from "../../../dashboards/web/src/core/calls";
+import type { Answer, Call } from "relserve-client/calls";
+import type { ServerUsage } from "relserve-client/usage";
+import { RequestError, type WireError, headers, readCells, replyError } from "relserve-client/wire";
+
 import { type Cell, errorOf } from "../../shared/plan";
-import type { ServerUsage } from "../../../dashboards/web/src/core/usage";
-import { RequestError, type WireError, headers, readCells, replyError } from "../../../dashboards/web/src/net/cells";
 
 /** Where calls go. */
 export interface Server {

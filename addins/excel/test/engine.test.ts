@@ -1,11 +1,11 @@
 // Formulas coming, going and filling, in a world where time is a number and requests are in the test's hands.
 
+import type { Answer, Call } from "relserve-client/calls";
+import type { ServerUsage } from "relserve-client/usage";
+import { CellError, PENDING, type Value } from "relserve-client/value";
+import { RequestError } from "relserve-client/wire";
 import { beforeEach, expect, test } from "vitest";
 
-import type { Answer, Call } from "../../../dashboards/web/src/core/calls";
-import type { ServerUsage } from "../../../dashboards/web/src/core/usage";
-import { CellError, PENDING, type Value } from "../../../dashboards/web/src/core/value";
-import { RequestError } from "../../../dashboards/web/src/net/cells";
 import { Engine } from "../src/engine";
 
 interface Run {

@@ -1,8 +1,8 @@
 // The wire: streams, tickets, and connections that break, with replies in the test's hands.
 
+import type { Answer } from "relserve-client/calls";
 import { expect, test } from "vitest";
 
-import type { Answer } from "../../../dashboards/web/src/core/calls";
 import { type Net, BOUNDS, askCells } from "../src/wire";
 
 const SERVER = { url: "https://x.example", key: "rs-1" };

@@ -1,9 +1,10 @@
 // A custom function from its arguments to what the sheet shows.
 
-import { CellError, PENDING, type Scalar, type Value, isMatrix } from "../../../dashboards/web/src/core/value";
+import { CellError, PENDING, type Scalar, type Value, isMatrix } from "relserve-client/value";
+
 import { question, scalar, valueOf } from "../../shared/plan";
-import { exchange } from "./exchange";
-import type { World } from "./google";
+import { fetchAnswers } from "./fetch-answers";
+import type { ScriptHost } from "./google";
 import { load } from "./settings";
 
 /** What a cell of a range shows while its answer is not ready. */
@@ -17,12 +18,12 @@ export type Shown = string | number | boolean;
  * note, and formulas over it are errors too. In a range only the cells concerned say so, as text, so that the others
  * keep their answers. Where nothing at all was answered for one reason, the range is one error as well.
  */
-export function run(world: World, name: string, args: unknown[], kept: unknown): Shown | Shown[][] {
-  const started = world.now();
-  const given = valueFrom(world, kept);
+export function run(host: ScriptHost, name: string, args: unknown[], kept: unknown): Shown | Shown[][] {
+  const started = host.now();
+  const given = valueFrom(host, kept);
   if (given !== undefined && !isBlank(given)) return shownValue(given);
-  const asked = question(name, args.map((arg) => valueFrom(world, arg)));
-  const answers = asked.calls.size > 0 ? exchange(world, load(world.properties), asked.calls.values(), started) : new Map();
+  const asked = question(name, args.map((arg) => valueFrom(host, arg)));
+  const answers = asked.calls.size > 0 ? fetchAnswers(host, load(host.properties), asked.calls.values(), started) : new Map();
   const value = valueOf(asked, (key) => answers.get(key));
   if (isMatrix(value)) {
     const error = sameError(value);
@@ -32,10 +33,10 @@ export function run(world: World, name: string, args: unknown[], kept: unknown):
 }
 
 /** An argument as a value: `undefined` where it is left out, nothing where the cell is blank. */
-function valueFrom(world: World, raw: unknown): Value | undefined {
+function valueFrom(host: ScriptHost, raw: unknown): Value | undefined {
   if (raw === undefined) return undefined;
-  if (!Array.isArray(raw)) return cellFrom(world, raw);
-  const rows = raw.map((row: unknown) => (Array.isArray(row) ? row : [row]).map((cell) => cellFrom(world, cell)));
+  if (!Array.isArray(raw)) return cellFrom(host, raw);
+  const rows = raw.map((row: unknown) => (Array.isArray(row) ? row : [row]).map((cell) => cellFrom(host, cell)));
   // A range of one cell is that cell, also where the range is blank.
   const [first] = rows;
   return rows.length === 1 && first?.length === 1 ? first[0] : rows;
@@ -45,11 +46,11 @@ function isBlank(value: Value): boolean {
   return isMatrix(value) ? value.flat().every((cell) => cell === null) : value === null;
 }
 
-function cellFrom(world: World, raw: unknown): Scalar {
+function cellFrom(host: ScriptHost, raw: unknown): Scalar {
   if (raw === undefined || raw === null) return null;
   if (typeof raw === "number" || typeof raw === "boolean" || typeof raw === "string") return scalar(raw);
   // A date of another realm is no `instanceof Date` here.
-  if (Object.prototype.toString.call(raw) === "[object Date]") return world.dateText(raw as Date);
+  if (Object.prototype.toString.call(raw) === "[object Date]") return host.dateText(raw as Date);
   return String(raw);
 }
 

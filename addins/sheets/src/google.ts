@@ -32,8 +32,8 @@ export interface Properties {
   deleteProperty(key: string): unknown;
 }
 
-/** What a custom function may use. */
-export interface World {
+/** The part of Apps Script that a custom function uses. */
+export interface ScriptHost {
   /** Milliseconds since 1970. */
   now(): number;
   sleep(milliseconds: number): void;

@@ -1,7 +1,7 @@
 // What the project's global functions call: the pure parts joined to Apps Script.
 
 import { run as runIn } from "./ask";
-import type { Cache, HttpReply, HttpRequest, Properties, World } from "./google";
+import type { Cache, HttpReply, HttpRequest, Properties, ScriptHost } from "./google";
 import * as menu from "./menu";
 import * as settings from "./settings";
 
@@ -40,7 +40,7 @@ declare const Utilities: {
   formatDate(date: Date, zone: string, format: string): string;
 };
 
-function world(): World {
+function host(): ScriptHost {
   return {
     now: () => Date.now(),
     sleep: (milliseconds) => Utilities.sleep(milliseconds),
@@ -58,7 +58,7 @@ function world(): World {
 
 /** A custom function. */
 export function run(name: string, args: unknown[], kept: unknown): unknown {
-  return runIn(world(), name, args, kept);
+  return runIn(host(), name, args, kept);
 }
 
 /** The menu of an opened spreadsheet. */

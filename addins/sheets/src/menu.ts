@@ -1,7 +1,7 @@
 // The menu, and what its entries do with the open sheet. Apps Script objects are used as they come; what becomes of
-// cells is decided in `keep.ts`.
+// cells is decided in `selection.ts`.
 
-import { type Cell, type Edits, type Selection, again, asValues, inFormulas, unfinished } from "./keep";
+import { type Cell, type Edits, type Selection, again, asValues, inFormulas, unfinished } from "./selection";
 
 /** The part of `Range` that is used. */
 export interface Range {

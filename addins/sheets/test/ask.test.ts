@@ -4,8 +4,8 @@ import { expect, test } from "vitest";
 
 import { PENDING_MARK, run } from "../src/ask";
 import type { HttpRequest } from "../src/google";
-import { BRAKES } from "../src/guard";
-import { type Reply, type TestWorld, world } from "./google";
+import { RATE_LIMITS } from "../src/rate-limit";
+import { type Reply, type TestHost, testHost } from "./google";
 
 interface Body {
   calls: { function: string; args: unknown[] }[];
@@ -20,10 +20,10 @@ function answers(request: HttpRequest): Reply {
   return { status: 200, body: { status: "completed", cells } };
 }
 
-const classify = (at: TestWorld, text: unknown, kept?: unknown) => run(at, "AI.CLASSIFY", [text, "A,B"], kept);
+const classify = (at: TestHost, text: unknown, kept?: unknown) => run(at, "AI.CLASSIFY", [text, "A,B"], kept);
 
 test("a range is one request, equal cells are asked once, blank cells ask nothing", () => {
-  const at = world(answers);
+  const at = testHost(answers);
   const shown = classify(at, [["a"], [""], ["b"], ["a"]]);
   expect(shown).toEqual([["A"], [""], ["B"], ["A"]]);
   expect(at.asked).toHaveLength(1);
@@ -32,7 +32,7 @@ test("a range is one request, equal cells are asked once, blank cells ask nothin
 });
 
 test("a single cell gives a single value, a blank one asks nothing, a range of two columns keeps its shape", () => {
-  const at = world(answers);
+  const at = testHost(answers);
   expect(classify(at, "a")).toBe("A");
   expect(classify(at, "")).toBe("");
   expect(classify(at, [[""]])).toBe("");
@@ -41,7 +41,7 @@ test("a single cell gives a single value, a blank one asks nothing, a range of t
 });
 
 test("a second calculation of the same cells asks nothing; another key knows nothing of it", () => {
-  const at = world(answers);
+  const at = testHost(answers);
   classify(at, [["a"], ["b"]]);
   expect(classify(at, [["a"], ["b"]])).toEqual([["A"], ["B"]]);
   expect(at.asked).toHaveLength(1);
@@ -51,7 +51,7 @@ test("a second calculation of the same cells asks nothing; another key knows not
 });
 
 test("a kept answer asks nothing, also without any server set", () => {
-  const at = world(answers);
+  const at = testHost(answers);
   at.properties.deleteProperty("relserve.key");
   expect(classify(at, "a", "B")).toBe("B");
   expect(classify(at, [["a"], ["b"]], [["B"], ["A"]])).toEqual([["B"], ["A"]]);
@@ -60,7 +60,7 @@ test("a kept answer asks nothing, also without any server set", () => {
 });
 
 test("numbers, dates and lists reach the server as what they are", () => {
-  const at = world(answers);
+  const at = testHost(answers);
   run(at, "AI.RATE", [new Date("2026-03-01T00:00:00Z"), "", "", 9], undefined);
   run(at, "AI.TAG", ["x", [["red"], [""], ["blue"]]], undefined);
   const [first, second] = at.asked.map((request) => bodyOf(request).calls[0]?.args);
@@ -69,14 +69,14 @@ test("numbers, dates and lists reach the server as what they are", () => {
 });
 
 test("an argument that is an error, or waits, is not asked about", () => {
-  const at = world(answers);
+  const at = testHost(answers);
   expect(() => classify(at, "#REF!")).toThrow("#N/A");
   expect(classify(at, [["a"], [PENDING_MARK]])).toEqual([["A"], [expect.stringContaining("#N/A")]]);
   expect(bodyOf(at.asked[0] as HttpRequest).calls).toHaveLength(1);
 });
 
 test("a list spills down; within a range its lines share the cell", () => {
-  const at = world((request) => ({
+  const at = testHost((request) => ({
     status: 200, body: { status: "completed", cells: bodyOf(request).calls.map(() => ({ value: ["x", "y"] })) },
   }));
   expect(run(at, "AI.LIST", ["colours"], undefined)).toEqual([["x"], ["y"]]);
@@ -99,7 +99,7 @@ function slow(looks: number): (request: HttpRequest) => Reply {
 }
 
 test("what is late shows a mark within 25 seconds, and a later calculation gets it by the ticket", () => {
-  const at = world(slow(0));
+  const at = testHost(slow(0));
   const began = at.now();
   expect(classify(at, [["a"], ["b"]])).toEqual([["A"], [PENDING_MARK]]);
   expect(at.now() - began).toBeLessThanOrEqual(25_000);
@@ -110,7 +110,7 @@ test("what is late shows a mark within 25 seconds, and a later calculation gets 
 });
 
 test("a ticket that is not ready is looked at until the time is over", () => {
-  const at = world(slow(100));
+  const at = testHost(slow(100));
   classify(at, [["a"], ["b"]]);
   const began = at.now();
   expect(classify(at, [["a"], ["b"]])).toEqual([["A"], [PENDING_MARK]]);
@@ -120,7 +120,7 @@ test("a ticket that is not ready is looked at until the time is over", () => {
 });
 
 test("a single late answer is an error that says what to do, so that nothing is computed from it", () => {
-  const at = world((request) => ({
+  const at = testHost((request) => ({
     status: 200, ms: bodyOf(request).deadline_ms, body: { status: "partial", cells: [{ pending: true }], ticket: "cl-1" },
   }));
   expect(() => classify(at, "a")).toThrow(/^#PENDING! .*Fetch late answers/);
@@ -128,7 +128,7 @@ test("a single late answer is an error that says what to do, so that nothing is 
 
 test("a ticket that the server does not know any more is asked again", () => {
   let posts = 0;
-  const at = world((request) => {
+  const at = testHost((request) => {
     if (request.method === "get") return { status: 404, body: { error: { message: "cl-7 not found", type: "invalid_request_error" } } };
     posts += 1;
     return posts === 1 ? slow(0)(request) : answers(request);
@@ -139,7 +139,7 @@ test("a ticket that the server does not know any more is asked again", () => {
 
 test("a cell with an error says so in its place, and is asked again by the next calculation", () => {
   const error = { message: "the row failed: NaN logits", type: "server_error" };
-  const at = world(() => ({ status: 200, body: { status: "completed", cells: [{ value: "A" }, { error }] } }));
+  const at = testHost(() => ({ status: 200, body: { status: "completed", cells: [{ value: "A" }, { error }] } }));
   expect(classify(at, [["a"], ["b"]])).toEqual([["A"], ["#N/A the row failed: NaN logits"]]);
   classify(at, [["a"], ["b"]]);
   expect(at.asked).toHaveLength(2);
@@ -147,7 +147,7 @@ test("a cell with an error says so in its place, and is asked again by the next 
 
 test("a bad label list is #VALUE! with the server's words, without the place in the request", () => {
   const message = "invalid `calls[0]`: classify: argument `labels` has `a` twice (the other is `A`)";
-  const at = world(() => ({ status: 400, body: { error: { message, type: "invalid_request_error" } } }));
+  const at = testHost(() => ({ status: 400, body: { error: { message, type: "invalid_request_error" } } }));
   for (const text of ["a", [["a"], ["b"]]]) {
     expect(() => classify(at, text)).toThrow(/^#VALUE! classify: argument `labels` has `a` twice/);
   }
@@ -161,7 +161,7 @@ test("401, a proxy's page and a server that is not there are one error each", ()
     [undefined, "#N/A the server at https://relserve.example cannot be reached"],
   ];
   for (const [reply, message] of cases) {
-    const at = world(() => {
+    const at = testHost(() => {
       if (!reply) throw new Error("DNS error: https://relserve.example");
       return reply;
     });
@@ -175,7 +175,7 @@ test("Google's own refusals say what to do", () => {
     ["You do not have permission to call UrlFetchApp.fetchAll", "menu RelServe"],
   ];
   for (const [words, shown] of cases) {
-    const at = world(() => {
+    const at = testHost(() => {
       throw new Error(words);
     });
     expect(() => classify(at, "a")).toThrow(shown);
@@ -187,7 +187,7 @@ test("429 with Retry-After waits and asks again, where the time allows it", () =
     status: 429, headers: { "Retry-After": seconds }, body: { error: { message: "9 rows wait", type: "rate_limit_exceeded" } },
   });
   let first = true;
-  const at = world((request) => {
+  const at = testHost((request) => {
     const reply = first ? busy("3") : answers(request);
     first = false;
     return reply;
@@ -195,36 +195,36 @@ test("429 with Retry-After waits and asks again, where the time allows it", () =
   const began = at.now();
   expect(classify(at, "a")).toBe("A");
   expect(at.now() - began).toBeGreaterThanOrEqual(3_000);
-  expect(() => classify(world(() => busy("60")), "a")).toThrow("#N/A 9 rows wait (try again in 60 s)");
+  expect(() => classify(testHost(() => busy("60")), "a")).toThrow("#N/A 9 rows wait (try again in 60 s)");
 });
 
 test("many cells go out as several requests at once", () => {
-  const at = world(answers);
+  const at = testHost(answers);
   const rows = Array.from({ length: 12_000 }, (_, i) => [`text ${i}`]);
   expect(classify(at, rows)).toEqual(rows.map(([text]) => [text?.toUpperCase()]));
   expect(at.asked.map((request) => bodyOf(request).calls.length)).toEqual([5_000, 5_000, 2_000]);
 });
 
 test("answers too large for Google's cache are shown all the same", () => {
-  const at = world(answers);
+  const at = testHost(answers);
   const rows = Array.from({ length: 40 }, (_, i) => [`${i} ${"ö".repeat(2_000)}`]);
   expect(classify(at, rows)).toHaveLength(40);
 });
 
 test("a formula dragged over many rows is stopped with words, and goes on after a while", () => {
-  const at = world(answers);
-  for (let i = 0; i < BRAKES.perMinute; i += 1) classify(at, `text ${i}`);
+  const at = testHost(answers);
+  for (let i = 0; i < RATE_LIMITS.perMinute; i += 1) classify(at, `text ${i}`);
   expect(() => classify(at, "one more")).toThrow("use one formula over the range");
-  expect(at.asked).toHaveLength(BRAKES.perMinute);
+  expect(at.asked).toHaveLength(RATE_LIMITS.perMinute);
   at.clock.now += 120_000;
   expect(classify(at, "one more")).toBe("ONE MORE");
 });
 
 test("ten questions in a minute without an answer in time stop new ones, not looks at tickets", () => {
   let isReady = false;
-  const at = world((request) => (isReady && request.method === "post" ? answers(request) : slow(isReady ? 0 : 99)(request)));
+  const at = testHost((request) => (isReady && request.method === "post" ? answers(request) : slow(isReady ? 0 : 99)(request)));
   const began = at.now();
-  for (let i = 0; i < BRAKES.latePerMinute; i += 1) {
+  for (let i = 0; i < RATE_LIMITS.latePerMinute; i += 1) {
     // Google runs many formulas side by side.
     at.clock.now = began;
     classify(at, [["a"], [`b ${i}`]]);
@@ -240,7 +240,7 @@ test("ten questions in a minute without an answer in time stop new ones, not loo
 });
 
 test("a server that is down is not asked for ever", () => {
-  const at = world(() => {
+  const at = testHost(() => {
     throw new Error("down");
   });
   for (let i = 0; i < 30; i += 1) expect(() => classify(at, `text ${i}`)).toThrow("#N/A");

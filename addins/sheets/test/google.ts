@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { MessageChannel, Worker, receiveMessageOnPort } from "node:worker_threads";
 import { runInNewContext } from "node:vm";
 
-import type { Cache, HttpReply, HttpRequest, Properties, World } from "../src/google";
+import type { Cache, HttpReply, HttpRequest, Properties, ScriptHost } from "../src/google";
 
 /** A reply as a test makes one. */
 export interface Reply {
@@ -43,13 +43,13 @@ function memory(): Cache & Properties & { size(): number } {
 }
 
 /** A world of a test: its own clock, and what was asked. */
-export interface TestWorld extends World {
+export interface TestHost extends ScriptHost {
   clock: { now: number };
   asked: HttpRequest[];
 }
 
 /** A world whose server is a function. It throws for a server that is not there. */
-export function world(answer: (request: HttpRequest, clock: { now: number }) => Reply): TestWorld {
+export function testHost(answer: (request: HttpRequest, clock: { now: number }) => Reply): TestHost {
   const clock = { now: 1_000_000_000_000 };
   const asked: HttpRequest[] = [];
   const properties = memory();

@@ -3,8 +3,8 @@
 
 import { afterAll, describe, expect, test } from "vitest";
 
-import { BOUNDS, exchange } from "../src/exchange";
-import { type TestWorld, urlFetchApp, world } from "./google";
+import { BOUNDS, fetchAnswers } from "../src/fetch-answers";
+import { type TestHost, urlFetchApp, testHost } from "./google";
 
 const url = process.env.RELSERVE_URL ?? "";
 const key = process.env.RELSERVE_KEY ?? "";
@@ -14,15 +14,15 @@ describe.skipIf(!url || !process.env.RELSERVE_LATE)("against a server that is la
   afterAll(() => http.stop());
 
   test("what the deadline cut off is fetched by its ticket, without asking again", () => {
-    const base: TestWorld = world(() => ({ status: 500, body: "" }));
+    const base: TestHost = testHost(() => ({ status: 500, body: "" }));
     const at = { ...base, fetchAll: http.fetchAll, now: () => Date.now(), sleep: pause };
     const calls = Array.from({ length: 500 }, (_, i) => ({ function: "summarize", args: [`text ${i} of the late`] }));
     const hasty = { ...BOUNDS, workMs: 60, leastMs: 1 };
-    const soon = exchange(at, { url, key }, calls, at.now(), hasty);
+    const soon = fetchAnswers(at, { url, key }, calls, at.now(), hasty);
     expect(soon.size).toBeLessThan(500);
     expect(http.asked.map(({ method }) => method)).toEqual(["post"]);
     const patient = { ...BOUNDS, workMs: 120_000, lookMs: 50 };
-    const whole = exchange(at, { url, key }, calls, at.now(), patient);
+    const whole = fetchAnswers(at, { url, key }, calls, at.now(), patient);
     expect(whole.size).toBe(500);
     expect([...whole.values()].every(({ error }) => error === undefined)).toBe(true);
     expect(new Set(http.asked.slice(1).map(({ method }) => method))).toEqual(new Set(["get"]));

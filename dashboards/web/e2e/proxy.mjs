@@ -4,7 +4,8 @@ import { createServer, request } from "node:http";
 
 /**
  * Starts on a free port; `onCall` is told the path, the headers, the body and the end of each call, may change its
- * headers, and may give a promise that the call waits for: a slow network, for tests that must see cells wait.
+ * headers, and may give a promise that the call waits for: a slow network, for tests that must see cells wait. With
+ * `hold` in the call its answers stop on their way.
  */
 export function proxy(server, onCall = () => {}) {
   const between = createServer((incoming, outgoing) => forward(server, incoming, outgoing, onCall));
@@ -26,9 +27,26 @@ async function forward(server, incoming, outgoing, onCall) {
   const passed = { ...call.headers, host: target.host };
   const upstream = request(target, { method: incoming.method, headers: passed }, (reply) => {
     outgoing.writeHead(reply.statusCode, reply.headers);
-    reply.pipe(outgoing);
+    if (call.hold) held(reply, outgoing, call.hold);
+    else reply.pipe(outgoing);
   });
   upstream.on("error", () => outgoing.headersSent || outgoing.writeHead(502).end());
   outgoing.on("close", () => upstream.destroy());
   upstream.end(body);
+}
+
+/** Passes a stream of answers on as far as its `answers`-th cell, and the rest once `released`. */
+async function held(reply, outgoing, { answers, released }) {
+  let passed = 0;
+  let rest = "";
+  for await (const piece of reply.setEncoding("utf8")) {
+    const events = (rest + piece).split(/(?<=\n\n)/);
+    rest = events.at(-1).endsWith("\n\n") ? "" : events.pop();
+    for (const event of events) {
+      if (event.startsWith("event: cell")) passed += 1;
+      if (passed > answers) await released;
+      outgoing.write(event);
+    }
+  }
+  outgoing.end(rest);
 }

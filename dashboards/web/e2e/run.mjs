@@ -1,6 +1,7 @@
 // The page in a real browser against a real server: see README.md. Prints what it measured; any failed
 // expectation, console error or request to another host ends it with exit code 1.
 //   RELSERVE_KEY=rs-... node e2e/run.mjs http://127.0.0.1:8080
+// With SCREENSHOT=docs/images/sheet.png it takes the README's picture and tries nothing else.
 
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -13,6 +14,8 @@ import { chromium } from "playwright-core";
 import { arranging } from "./arrange.mjs";
 import { files } from "./files.mjs";
 import { proxy } from "./proxy.mjs";
+import { reviews } from "./reviews.mjs";
+import { screenshot } from "./screenshot.mjs";
 import { scrolling } from "./scroll.mjs";
 import { tabs } from "./tabs.mjs";
 
@@ -36,11 +39,18 @@ const calls = [];
 let gate = Promise.resolve();
 /** Whether calls without a key get one on their way, which is a server whose `auth.mode` is "none" to the page. */
 let isOpen = false;
+/** How many answers the next requests for cells get before the rest is held back, and until when. */
+let held;
 const asked = () => calls.filter(({ path, body }) => path === "/v1/cells" && body);
 const between = await proxy(SERVER, (call) => {
   calls.push(call);
   if (isOpen) call.headers.authorization ??= `Bearer ${KEY}`;
-  return call.path === "/v1/cells" ? gate : undefined;
+  if (call.path !== "/v1/cells") return undefined;
+  if (held) {
+    call.hold = held;
+    delete call.headers["accept-encoding"];
+  }
+  return gate;
 });
 const address = `http://127.0.0.1:${between.address().port}`;
 
@@ -50,6 +60,19 @@ function hold() {
     release = resolve;
   });
   return release;
+}
+
+/** Lets so many answers of a request through, and the rest when what it gives is called. */
+function holdAnswers(answers) {
+  let release;
+  const released = new Promise((resolve) => {
+    release = resolve;
+  });
+  held = { answers, released };
+  return () => {
+    held = undefined;
+    release();
+  };
 }
 
 const profile = mkdtempSync(join(tmpdir(), "relserve-web-"));
@@ -127,7 +150,8 @@ async function importFile(name, mimeType, buffer) {
 const step = (words) => console.log(`- ${words}`);
 const round = (milliseconds) => `${Math.round(milliseconds)} ms`;
 
-async function run() {
+/** The key dialog: not there where no key is wanted, and taken where one is. */
+async function logIn() {
   isOpen = true;
   await page.goto(address);
   await page.waitForFunction(() => document.querySelector("#model").textContent !== "");
@@ -142,97 +166,27 @@ async function run() {
   await page.waitForFunction(() => document.querySelector("#model").textContent !== "");
   hasKey = true;
   step("no key where none is wanted; logged in where one is");
+}
+
+async function run() {
+  await logIn();
+  if (process.env.SCREENSHOT) return step(await screenshot({ page, cell, settled, holdAnswers }, process.env.SCREENSHOT));
 
   // A new subject each run: the server's cache must not know the first answers.
   const run = Date.now().toString(36);
-  const reviews = Array.from({ length: 50 }, (_, i) => `"Item ${run}-${i}: it is ${i % 2 ? "great, I love it" : "bad, it broke"}"`);
-  await importFile("reviews.csv", "text/csv", Buffer.from(`Review,Class\n${reviews.map((line) => `${line},`).join("\n")}\n`));
-  assert.equal(await text("A2"), reviews[0].slice(1, -1));
-
-  let release = hold();
-  await type("B2", '=AI.CLASSIFY(A2:A51, "praise, complaint")');
-  await page.waitForFunction(() => document.querySelectorAll("#grid td.rs-pending").length === 50);
-  assert.equal(await request(1), 50, "50 cells are one request");
-  await shot("2-pending");
-  const [part] = await Promise.all([page.waitForEvent("download"), page.click("#csv")]);
-  await part.saveAs(join(ARTIFACTS, "pending.csv"));
-  assert.ok(readFileSync(join(ARTIFACTS, "pending.csv"), "utf8").includes('it broke",\r\n'), "what waits is empty in a file");
-  assert.match(await page.textContent("#status"), /50 cells still wait and are empty in the file/);
-  step("50 cells wait, one request of 50 calls is under way");
-
-  await type("A3", `Item ${run}: nothing like it, a joy`);
-  assert.equal(await request(2), 1, "an edit while pending asks the one new call");
-  await type("D1", "=AI.RATE(A2)");
-  assert.equal(await request(3), 1);
-  await cell("D1").click();
-  await page.keyboard.press("Delete");
-  await until("a deleted cell's request is dropped", () => asked()[2].isCut);
-  assert.equal(await text("D1"), "");
-  const started = Date.now();
-  release();
-  const classes = await settled("B", 2, 51);
-  assert.equal(classes.length, 50);
-  assert.ok(classes.every((label) => label === "praise" || label === "complaint"), `labels: ${[...new Set(classes)]}`);
-  await shot("3-filled");
-  step(`edited one and cancelled one while pending; filled ${round(Date.now() - started)} after the server was let through`);
-
-  await cell("A3").click();
-  for (let i = 0; i < 3; i += 1) await page.keyboard.press("Control+z");
-  assert.equal(await text("A3"), reviews[1].slice(1, -1), "undo brings the text back");
-  assert.ok(["praise", "complaint"].includes(await text("B3")), "a seen cell is filled at once");
-  await page.keyboard.press("Control+y");
-  assert.equal(await text("A3"), `Item ${run}: nothing like it, a joy`, "redo");
-  await page.keyboard.press("Control+z");
-  await type("C2", "=AI.RATE($A2)");
-  assert.equal(await request(4), 1, "undo and redo asked nothing");
-  step("undo and redo, answered from the page's memory");
-
-  await cell("C2").click();
-  await cell("C51").scrollIntoViewIfNeeded();
-  await cell("C51").click({ modifiers: ["Shift"] });
-  await page.keyboard.press("Control+d");
-  const ratings = await settled("C", 2, 51);
-  assert.ok(ratings.every((rating) => /^[1-5]$/.test(rating)), `ratings: ${ratings}`);
-  await cell("C51").click();
-  assert.equal(await page.inputValue("#formula"), "=AI.RATE($A51)");
-  await type("E1", '=AI.RATE(A2, "length", 9, 1)');
-  await settled("E", 1, 1);
-  assert.equal(await text("E1"), "#VALUE!");
-  assert.match(await cell("E1").getAttribute("title"), /must be above/);
-  step("filled 50 formulas down by key; an error has the server's words");
-
-  await until("the sheet is kept", () => page.evaluate(() => document.body.dataset.kept === "yes"));
-  const computed = await promptTokens();
-  const reloaded = Date.now();
-  await page.reload();
-  await page.waitForFunction(
-    () => document.querySelectorAll("#grid td.rs-ai").length >= 100 && document.querySelectorAll("#grid td.rs-pending").length === 0,
-  );
-  const took = Date.now() - reloaded;
-  assert.deepEqual(await settled("C", 2, 51), ratings);
-  assert.equal(await promptTokens(), computed, "the model had nothing to do");
-  step(`reload: page, login and 100 cells from the server's cache in ${round(took)}`);
-
-  const [file] = await Promise.all([page.waitForEvent("download"), page.click("#xlsx")]);
-  const path = join(ARTIFACTS, "reviews.xlsx");
-  await file.saveAs(path);
-  const shown = await page.evaluate(() => Array.from(document.querySelectorAll("#grid tbody td"), (td) => td.textContent).slice(0, 300));
-  await importFile("again.xlsx", "application/octet-stream", readFileSync(path));
-  await settled("B", 2, 51);
-  const again = await page.evaluate(() => Array.from(document.querySelectorAll("#grid tbody td"), (td) => td.textContent).slice(0, 300));
-  assert.deepEqual(again, shown, "an exported sheet comes back as it was");
-  await cell("B2").click();
-  assert.equal(await page.inputValue("#formula"), '=AI.CLASSIFY(A2:A51, "praise, complaint")');
-  step("exported XLSX and read it back, formulas and all");
-
+  const tools = { page, cell, text, type, importFile, settled, until, asked, request, hold, shot, step, promptTokens, ARTIFACTS };
+  await reviews(tools, run);
   await byHand();
-  step(await files({ page, text, importFile, settled, until, asked }, run));
+  step(await files(tools, run));
   step(await tabs({ page, browser, address, watch, cellOf, type: typeInto, until }));
-  step(await arranging({ page, cell, text, type, importFile, settled, until, asked, hold, shot }, run));
+  step(await arranging(tools, run));
   await large(run);
-
   await live(run);
+  await dark();
+}
 
+/** The page in the colours of the night. */
+async function dark() {
   await page.emulateMedia({ colorScheme: "dark" });
   await page.selectOption("#samples", "Support tickets");
   await settled("B", 2, 13);

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 
 /** Works on a page and on a second and third one of the same browser. */
 export async function tabs({ page, browser, address, watch, cellOf, type, until }) {
-  const kept = (tab) => until("the sheet is kept", () => tab.evaluate(() => document.body.dataset.kept === "yes"));
+  const saved = (tab) => until("the sheet is saved", () => tab.evaluate(() => document.body.dataset.saved === "yes"));
   const name = (tab) => tab.evaluate(() => document.querySelector("#sheets").selectedOptions[0].text);
   const names = (tab) => tab.evaluate(() => Array.from(document.querySelector("#sheets").options, ({ text }) => text).sort());
   const shows = (tab, at, text) => until(`${at} is ${text}`, async () => (await cellOf(tab, at).textContent()) === text);
@@ -25,7 +25,7 @@ export async function tabs({ page, browser, address, watch, cellOf, type, until 
   await page.click("#new");
   await type(page, "A1", "one");
   await rename(page, "Shared");
-  await kept(page);
+  await saved(page);
   const other = await open();
   assert.equal(await name(other), "Shared", "a new tab opens what was changed last");
   await type(page, "B1", "=UPPER(A1)");
@@ -35,18 +35,18 @@ export async function tabs({ page, browser, address, watch, cellOf, type, until 
   await rename(other, "Ours");
   await until("a rename is seen", async () => (await name(page)) === "Ours");
   assert.match(await page.textContent("#status"), /Another tab changed this sheet/);
-  await kept(other);
+  await saved(other);
 
   // This one does not hear what is written, so that it is surely second.
   const deaf = await open(() => {
     BroadcastChannel.prototype.addEventListener = () => undefined;
   });
   await type(page, "A1", "first");
-  await kept(page);
+  await saved(page);
   await type(deaf, "A2", "second");
   await until("the second goes on with a copy", async () => (await name(deaf)) === "Ours (copy)");
   assert.match(await deaf.textContent("#status"), /Another tab changed "Ours" too: what you did here goes on as "Ours \(copy\)"/);
-  await kept(deaf);
+  await saved(deaf);
   assert.deepEqual([await cellOf(deaf, "A1").textContent(), await cellOf(deaf, "A2").textContent()], ["two", "second"]);
   await until("the copy is told", async () => (await names(page)).includes("Ours (copy)"));
   assert.deepEqual([await cellOf(page, "A1").textContent(), await cellOf(page, "A2").textContent()], ["first", ""]);

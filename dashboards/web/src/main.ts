@@ -1,7 +1,8 @@
 // Where the page starts.
 
+import { CATALOGUE, signature } from "relserve-client/catalogue";
+
 import { Workspace } from "./app/workspace";
-import { CATALOGUE, signature } from "./core/catalogue";
 import { element, fillList, onClick } from "./ui/dom";
 import { LiveView } from "./ui/live";
 import { Login } from "./ui/login";

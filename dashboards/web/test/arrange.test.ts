@@ -1,15 +1,15 @@
 // Rows and columns that come, go and are sorted, and the references that follow them.
 
+import { type Call, keyOf } from "relserve-client/calls";
+import { AnswerCache } from "relserve-client/answer-cache";
+import { CellError, shown } from "relserve-client/value";
 import { describe, expect, test } from "vitest";
 
 import { cellId, cellName } from "../src/core/address";
 import { type Edit, Refusal, type Step, follow, rearrange, widthsAfter } from "../src/core/arrange";
-import { type Call, keyOf } from "../src/core/calls";
-import { Memory } from "../src/core/memory";
 import { Sheet } from "../src/core/sheet";
 import { shift } from "../src/core/shift";
 import { compare, sortRows } from "../src/core/sort";
-import { CellError, shown } from "../src/core/value";
 
 const at = (name: string) => ({ row: Number(name.slice(1)) - 1, column: name.charCodeAt(0) - 65 });
 const edit = (kind: Edit["kind"], axis: Edit["axis"], first: number, count = 1): Edit => ({ kind, axis, at: first, count });
@@ -17,7 +17,7 @@ const insertRow = (row: number, count = 1) => edit("insert", "row", row - 1, cou
 const deleteRow = (row: number, count = 1) => edit("delete", "row", row - 1, count);
 
 class World {
-  readonly memory = new Memory();
+  readonly memory = new AnswerCache();
   readonly asked: string[] = [];
   readonly sheet = new Sheet(this.memory, (_, calls) => this.asked.push(...calls.keys()));
 
@@ -114,7 +114,7 @@ test("nothing is pushed off the sheet", () => {
   expect(() => world.edit(insertRow(5))).toThrow(Refusal);
   expect(() => world.edit(insertRow(5))).toThrow(/A20000 would be pushed off/);
   expect(world.raws()).toEqual({ B1: "x", A20000: "last" });
-  const wide = new Sheet(new Memory(), () => undefined);
+  const wide = new Sheet(new AnswerCache(), () => undefined);
   wide.set([{ row: 0, column: 99, raw: "x" }]);
   expect(() => rearrange(wide.typed(), edit("insert", "column", 0))).toThrow(/column CV, and CV1/);
 });

@@ -1,9 +1,8 @@
 // What is asked when, without a clock.
 
+import { type Action, Batcher, LIMITS } from "relserve-client/batcher";
+import { type Call, keyOf } from "relserve-client/calls";
 import { expect, test } from "vitest";
-
-import { type Action, Batcher, LIMITS } from "../src/core/batcher";
-import { type Call, keyOf } from "../src/core/calls";
 
 const call = (text: string): Call => ({ function: "rate", args: [text] });
 const calls = (...texts: string[]) => new Map(texts.map((text) => [keyOf(call(text)), call(text)]));

@@ -1,12 +1,10 @@
 // Which calls a formula makes, and that the functions are those of the server.
 
 import { readFileSync } from "node:fs";
-
+import { answered, keyOf, plan } from "relserve-client/calls";
+import { CATALOGUE } from "relserve-client/catalogue";
+import { CellError, PENDING, type Value } from "relserve-client/value";
 import { expect, test } from "vitest";
-
-import { answered, keyOf, plan } from "../src/core/calls";
-import { CATALOGUE } from "../src/core/catalogue";
-import { CellError, PENDING, type Value } from "../src/core/value";
 
 function of(name: string, ...values: (Value | undefined)[]) {
   const item = CATALOGUE.get(name);

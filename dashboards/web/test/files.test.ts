@@ -2,14 +2,14 @@
 
 import { DOMParser } from "@xmldom/xmldom";
 import { zipSync, strToU8 } from "fflate";
+import { AnswerCache } from "relserve-client/answer-cache";
+import { EventReader } from "relserve-client/sse";
 import { expect, test } from "vitest";
 
 import { unasked } from "../src/app/files";
 import { harmless, readCsv, writeCsv } from "../src/core/csv";
 import { decode } from "../src/core/decode";
-import { Memory } from "../src/core/memory";
-import { EventReader } from "../src/core/sse";
-import { typed } from "../src/core/value";
+import { typed } from "../src/core/typed";
 import { readXlsx, writeXlsx } from "../src/files/xlsx";
 
 const parseXml = (text: string) => new DOMParser().parseFromString(text, "text/xml") as unknown as Document;
@@ -23,6 +23,10 @@ test("CSV of other programs is read: marks, separators, line ends", () => {
   expect(readCsv('\uFEFFa;b\n"x;1";2\n')).toEqual([["a", "b"], ["x;1", "2"]]);
   expect(readCsv("a\tb\r1\t2")).toEqual([["a", "b"], ["1", "2"]]);
   expect(readCsv('5" screen,ok\n')).toEqual([['5" screen', "ok"]]);
+  expect(readCsv('a,b\r\n"1\r\n2",3\n4,5\r6,7')).toEqual([["a", "b"], ["1\r\n2", "3"], ["4", "5"], ["6", "7"]]);
+  expect(readCsv('"Great" film, ok\n"x, y",2\n')).toEqual([["Great film", " ok"], ["x, y", "2"]]);
+  expect(readCsv("good; fine\nbad; poor\n\n")).toEqual([["good", " fine"], ["bad", " poor"], [""]]);
+  expect(readCsv("Review\ngood; fine\nbad; poor\n")).toEqual([["Review"], ["good; fine"], ["bad; poor"]]);
   expect(readCsv("")).toEqual([]);
 });
 
@@ -111,13 +115,13 @@ test("events are read however they are cut", () => {
 });
 
 test("the memory forgets what was used least", () => {
-  const memory = new Memory({ entries: 2, characters: 1000 });
+  const memory = new AnswerCache({ entries: 2, characters: 1000 });
   memory.put("a", { value: "1" });
   memory.put("b", { value: "2" });
   memory.get("a");
   memory.put("c", { value: "3" });
   expect([memory.get("a")?.value, memory.get("b"), memory.get("c")?.value]).toEqual(["1", undefined, "3"]);
-  const small = new Memory({ entries: 100, characters: 20 });
+  const small = new AnswerCache({ entries: 100, characters: 20 });
   small.put("x", { value: "y".repeat(10) });
   small.put("z", { value: "y".repeat(10) });
   expect(small.size).toBe(1);

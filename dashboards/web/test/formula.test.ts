@@ -1,5 +1,6 @@
 // Formulas: reading, evaluating, moving.
 
+import { CellError, PENDING, type Scalar, type Value, shown } from "relserve-client/value";
 import { describe, expect, test } from "vitest";
 
 import { cellName, columnName, columnOf } from "../src/core/address";
@@ -7,7 +8,7 @@ import { type Context, evaluate } from "../src/core/evaluate";
 import { FormulaError, parse } from "../src/core/parse";
 import { Ranges } from "../src/core/ranges";
 import { shift } from "../src/core/shift";
-import { CellError, PENDING, type Scalar, type Value, shown, typed } from "../src/core/value";
+import { typed } from "../src/core/typed";
 
 const CELLS: Record<string, Scalar> = { A1: 2, A2: 3, A3: null, B1: "good", B2: 'say "hi"', C1: PENDING, F1: "5 stars", F2: "2024-01-02", F3: 7, C2: new CellError("#N/A", "why") };
 

@@ -1,29 +1,30 @@
 import { describe, expect, it } from "vitest";
 
-import {
-  type Bar, type Ended, type Frame, type Scene, type Standing, type Step, BARS_MAX, LiveModel, POINTS_MAX, STEPS_MAX, delta,
-  describe as read, hitRate, label, periods, priority, segments, shares, span,
-} from "../src/core/live";
+import type { Ended, Frame, RelQueryStatus, Snapshot, Step } from "../src/core/live/events";
+import { type Bar, BARS_MAX, LiveModel, POINTS_MAX, STEPS_MAX } from "../src/core/live/model";
+import { hitRate, segments, shares } from "../src/core/live/summary";
+import { readFrame, readHello } from "../src/core/live/wire";
+import { delta, describe as read, label, periods, priority, span } from "../src/core/live/words";
 import { type Latency, type WhatIf, verdict } from "../src/core/what-if";
 
-const hello = { policy: "ours", plant: "engine", sees: "own", frame_ms: 100, survey_ms: 250, at_us: 0 } as const;
+const hello = { policy: "ours", backend: "engine", visible_to: "own", frame_ms: 100, snapshot_ms: 250, at_us: 0 } as const;
 
 function step(number: number, more: Partial<Step> = {}): Step {
   return {
     step: number, kind: "decode", start_us: number * 10, took_us: 5, scheduling_us: 1, prefill: { rows: 0, tokens: 0 },
     decode_rows: 3, reason: "nothing waits", running: { relqueries: 1, rows: 3 },
-    shares: [{ whose: "you", prefill_rows: 0, prefill_tokens: 0, decode_rows: 3, took_us: 5 }], ...more,
+    shares: [{ tenant: "you", prefill_rows: 0, prefill_tokens: 0, decode_rows: 3, took_us: 5 }], ...more,
   };
 }
 
-function standing(id: string, more: Partial<Standing> = {}): Standing {
+function status(id: string, more: Partial<RelQueryStatus> = {}): RelQueryStatus {
   return {
-    id, whose: "you", route: "cells", class: "interactive", place: 1, period: "waiting", arrival_us: 100,
-    rows: { submitted: 9, waiting: 9, prefilling: 0, running: 0, ended: 0 }, priority: 5e8, unit: "ns", is_new: true, made_of: "prompts", ...more,
+    id, tenant: "you", route: "cells", class: "interactive", place: 1, period: "waiting", arrival_us: 100,
+    rows: { submitted: 9, waiting: 9, prefilling: 0, running: 0, ended: 0 }, priority: 5e8, unit: "ns", is_new: true, breakdown: "prompts", ...more,
   };
 }
 
-function scene(at_us: number, relqueries: Standing[], more: Partial<Scene> = {}): Scene {
+function snapshot(at_us: number, relqueries: RelQueryStatus[], more: Partial<Snapshot> = {}): Snapshot {
   return {
     at_us, relqueries, others: { relqueries: 0, rows_waiting: 0, rows_running: 0 }, rows_waiting: 0, rows_running: 0,
     kv: { total: 10, private: 1, shared: 2, independent: 0, pinned: 0, cached: 3, free: 4, host: 0, host_total: 0, held: [] },
@@ -37,10 +38,35 @@ function frame(at_us: number, more: Partial<Frame> = {}): Frame {
 
 function ended(id: string, end_us: number, more: Partial<Ended> = {}): Ended {
   return {
-    id, whose: "you", route: "cells", class: "interactive", arrival_us: end_us - 60, end_us, outcome: "completed", rows: 9,
+    id, tenant: "you", route: "cells", class: "interactive", arrival_us: end_us - 60, end_us, outcome: "completed", rows: 9,
     failed_rows: 0, cancelled_rows: 0, prompt_tokens: 90, output_tokens: 9, periods: { waiting_us: 10, core_us: 20, tail_us: 30 }, ...more,
   };
 }
+
+describe("the server's names of fields", () => {
+  it("are read into the page's", () => {
+    const { backend, visible_to, snapshot_ms, ...same } = hello;
+    expect(readHello(JSON.stringify({ ...same, plant: backend, sees: visible_to, survey_ms: snapshot_ms }))).toEqual(hello);
+    const wire = {
+      at_us: 7, lost_steps: 0,
+      steps: [{ ...step(1), guesses: 4, shares: [{ whose: "you", took_us: 5 }] }],
+      ended: [{ whose: "a", id: "x" }],
+      scene: {
+        at_us: 7, relqueries: [{ id: "y", whose: "b", made_of: "prompts" }],
+        kv: { total: 9, held: [{ whose: "c", blocks: 2 }] }, executors: [{ name: "one" }],
+      },
+    };
+    expect(readFrame(JSON.stringify(wire))).toEqual({
+      at_us: 7, lost_steps: 0,
+      steps: [{ ...step(1), draft_tokens: 4, shares: [{ tenant: "you", took_us: 5 }] }],
+      ended: [{ tenant: "a", id: "x" }],
+      snapshot: {
+        at_us: 7, relqueries: [{ id: "y", tenant: "b", breakdown: "prompts" }],
+        kv: { total: 9, held: [{ tenant: "c", blocks: 2 }] }, replicas: [{ name: "one" }],
+      },
+    });
+  });
+});
 
 const bar = (model: LiveModel, id: string): Bar => {
   const found = model.bars().find((one) => one.id === id);
@@ -53,11 +79,11 @@ describe("a relQuery over time", () => {
   it("passes from waiting through core to tail, and its end has the measured periods", () => {
     const model = new LiveModel();
     model.greet(hello);
-    model.take(frame(150, { scene: scene(150, [standing("a", { why: "it came: prompts" })]) }));
+    model.take(frame(150, { snapshot: snapshot(150, [status("a", { why: "it came: prompts" })]) }));
     expect(lengths(bar(model, "a"), 150)).toEqual([["waiting", 50]]);
-    model.take(frame(300, { scene: scene(300, [standing("a", { period: "core", started_us: 160, prefilled_us: 250 })]) }));
+    model.take(frame(300, { snapshot: snapshot(300, [status("a", { period: "core", started_us: 160, prefilled_us: 250 })]) }));
     expect(lengths(bar(model, "a"), 300)).toEqual([["waiting", 60], ["core", 140]]);
-    model.take(frame(400, { scene: scene(400, [standing("a", { period: "tail", started_us: 160, prefilled_us: 350, why: "9 rows had their prompts computed" })]) }));
+    model.take(frame(400, { snapshot: snapshot(400, [status("a", { period: "tail", started_us: 160, prefilled_us: 350, why: "9 rows had their prompts computed" })]) }));
     expect(lengths(bar(model, "a"), 400)).toEqual([["waiting", 60], ["core", 190], ["tail", 50]]);
     expect(model.reasons("a")).toEqual(["9 rows had their prompts computed", "it came: prompts"]);
     model.take(frame(500, { ended: [ended("a", 460, { arrival_us: 400 })] }));
@@ -76,8 +102,8 @@ describe("a relQuery over time", () => {
 
   it("of which nothing is heard any more goes", () => {
     const model = new LiveModel();
-    model.take(frame(1, { scene: scene(1, [standing("a")]) }));
-    for (let at = 2; at < 40; at += 1) model.take(frame(at, { scene: scene(at, []) }));
+    model.take(frame(1, { snapshot: snapshot(1, [status("a")]) }));
+    for (let at = 2; at < 40; at += 1) model.take(frame(at, { snapshot: snapshot(at, []) }));
     expect(model.bars()).toEqual([]);
   });
 });
@@ -85,9 +111,9 @@ describe("a relQuery over time", () => {
 describe("what the page keeps", () => {
   it("is bounded, and the living stay longest", () => {
     const model = new LiveModel();
-    model.take(frame(1, { scene: scene(1, [standing("alive")]) }));
+    model.take(frame(1, { snapshot: snapshot(1, [status("alive")]) }));
     for (let at = 0; at < STEPS_MAX + 500; at += 1) {
-      const news = { steps: [step(at + 1)], ended: [ended(`e${at}`, at + 100)], scene: scene(at + 100, [standing("alive")]) };
+      const news = { steps: [step(at + 1)], ended: [ended(`e${at}`, at + 100)], snapshot: snapshot(at + 100, [status("alive")]) };
       model.take(frame(at + 100, news));
     }
     expect(model.steps.length).toBe(STEPS_MAX);
@@ -112,9 +138,9 @@ describe("what the page keeps", () => {
 
 describe("figures", () => {
   it("shares count recent steps only", () => {
-    const share = (whose: string, took_us: number) => ({ whose, prefill_rows: 0, prefill_tokens: 0, decode_rows: 1, took_us });
+    const share = (tenant: string, took_us: number) => ({ tenant, prefill_rows: 0, prefill_tokens: 0, decode_rows: 1, took_us });
     const steps = [step(1, { shares: [share("you", 1_000)] }), step(50, { shares: [share("you", 10), share("others", 30)] })];
-    expect(shares(steps, 100)).toEqual([{ whose: "others", took_us: 30, part: 0.75 }, { whose: "you", took_us: 10, part: 0.25 }]);
+    expect(shares(steps, 100)).toEqual([{ tenant: "others", took_us: 30, part: 0.75 }, { tenant: "you", took_us: 10, part: 0.25 }]);
     expect(shares([], 0)).toEqual([]);
   });
 
@@ -129,9 +155,9 @@ describe("figures", () => {
   });
 
   it("priorities have the unit that they are in", () => {
-    expect(priority(standing("a"))).toBe("500 ms");
-    expect(priority(standing("a", { priority: 4_042_842_070_120, unit: "aged" }))).toBe("4,042,842, aged");
-    expect(priority(standing("a", { priority: 1_234, unit: "tokens" }))).toBe("1,234 tokens");
+    expect(priority(status("a"))).toBe("500 ms");
+    expect(priority(status("a", { priority: 4_042_842_070_120, unit: "aged" }))).toBe("4,042,842, aged");
+    expect(priority(status("a", { priority: 1_234, unit: "tokens" }))).toBe("1,234 tokens");
   });
 
   it("a step is told in words, with the trade-off and its sign", () => {

@@ -1,13 +1,13 @@
 // Ranges that many formulas read: read once, and never out of date.
 
+import { AnswerCache } from "relserve-client/answer-cache";
+import { shown } from "relserve-client/value";
 import { expect, test, vi } from "vitest";
 
-import { Memory } from "../src/core/memory";
 import { Ranges } from "../src/core/ranges";
 import { type Change, Sheet } from "../src/core/sheet";
-import { shown } from "../src/core/value";
 
-const opened = () => new Sheet(new Memory(), () => undefined);
+const opened = () => new Sheet(new AnswerCache(), () => undefined);
 
 test("a column of formulas over one range, and a running total, read each cell a few times and not once a formula", () => {
   const rows = 2_000;

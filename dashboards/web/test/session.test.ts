@@ -1,14 +1,14 @@
 // A session against a world of the test's own: no clock, no network, no screen.
 
+import type { Answer, Call } from "relserve-client/calls";
+import { type ServerUsage, noUsage } from "relserve-client/usage";
+import { shown } from "relserve-client/value";
+import { RequestError } from "relserve-client/wire";
 import { expect, test } from "vitest";
 
-import { Session, type World } from "../src/app/session";
+import { Session, type SessionHost } from "../src/app/session";
 import { type Edit, type Step, rearrange } from "../src/core/arrange";
-import type { Answer, Call } from "../src/core/calls";
-import { type ServerUsage, noUsage } from "../src/core/usage";
-import { shown } from "../src/core/value";
 import { fitWidths } from "../src/core/widths";
-import { RequestError } from "../src/net/cells";
 
 interface Run {
   calls: Call[];
@@ -19,7 +19,7 @@ interface Run {
 }
 
 /** Time stands still until the test says so; requests end when it says so. */
-class Toy implements World {
+class Toy implements SessionHost {
   time = 0;
   readonly runs: Run[] = [];
   refusals = 0;

@@ -1,15 +1,15 @@
 // Sheets: what depends on what, what spills, and what is asked.
 
+import { type Call, keyOf } from "relserve-client/calls";
+import { AnswerCache } from "relserve-client/answer-cache";
+import { CellError, PENDING, shown } from "relserve-client/value";
 import { expect, test } from "vitest";
 
 import { type CellId, cellId, nameOf } from "../src/core/address";
-import { type Call, keyOf } from "../src/core/calls";
-import { Memory } from "../src/core/memory";
 import { Sheet } from "../src/core/sheet";
-import { CellError, PENDING, shown } from "../src/core/value";
 
 class World {
-  readonly memory = new Memory();
+  readonly memory = new AnswerCache();
   readonly wants = new Map<CellId, string[]>();
   readonly sheet = new Sheet(this.memory, (cell, calls) => this.wants.set(cell, [...calls.values()].map(text)));
 

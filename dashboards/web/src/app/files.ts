@@ -1,10 +1,12 @@
 // The open sheet as a file, and a file as rows to open.
 
+import { CellError, PENDING, shown } from "relserve-client/value";
+
 import { COLUMNS_MAX, ROWS_MAX, cellName } from "../core/address";
 import { harmless, readCsv, writeCsv } from "../core/csv";
 import { decode } from "../core/decode";
 import type { Sheet } from "../core/sheet";
-import { CellError, PENDING, asksModel, isFormula, shown } from "../core/value";
+import { asksModel, isFormula } from "../core/typed";
 import type { OutCell } from "../files/xlsx";
 
 /** Largest file that is read. */

@@ -1,6 +1,6 @@
 // Sample sheets. The reviews are real ones; the tickets were written for this project.
 
-import reviews from "../../../../examples/reviews.csv?raw";
+import reviews from "@examples/reviews.csv?raw";
 import { readCsv } from "../core/csv";
 
 /** A sheet to try. */

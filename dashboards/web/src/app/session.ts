@@ -1,16 +1,17 @@
 // An open sheet at work: the pure parts (sheet, memory, batcher) joined to a clock, a network and a screen.
 
-import type { CellId } from "../core/address";
-import { type Action, Batcher } from "../core/batcher";
-import type { Answer, Call } from "../core/calls";
-import { Memory } from "../core/memory";
-import { type Change, Sheet } from "../core/sheet";
-import { type ServerUsage, type Usage, add } from "../core/usage";
-import { CellError } from "../core/value";
-import { RequestError } from "../net/cells";
+import { type Action, Batcher } from "relserve-client/batcher";
+import type { Answer, Call } from "relserve-client/calls";
+import { AnswerCache } from "relserve-client/answer-cache";
+import { type ServerUsage, type Usage, add } from "relserve-client/usage";
+import { CellError } from "relserve-client/value";
+import { RequestError } from "relserve-client/wire";
 
-/** What a session needs of the world. */
-export interface World {
+import type { CellId } from "../core/address";
+import { type Change, Sheet } from "../core/sheet";
+
+/** What a session needs of the page. */
+export interface SessionHost {
   now(): number;
   /** Calls back after some milliseconds; gives what undoes that. */
   later(milliseconds: number, then: () => void): () => void;
@@ -38,13 +39,13 @@ export class Session {
   private isClosed = false;
 
   constructor(
-    private readonly world: World,
+    private readonly host: SessionHost,
     readonly usage: Usage,
-    private readonly memory = new Memory(),
+    private readonly memory = new AnswerCache(),
     batcher = new Batcher(),
   ) {
     this.batcher = batcher;
-    this.sheet = new Sheet(memory, (cell, calls) => this.batcher.want(cell, calls, world.now()));
+    this.sheet = new Sheet(memory, (cell, calls) => this.batcher.want(cell, calls, host.now()));
   }
 
   /** Cells without an answer, and requests under way. */
@@ -75,18 +76,18 @@ export class Session {
 
   private refresh(): void {
     const changed = this.sheet.recalculate();
-    if (changed.size > 0) this.world.paint(changed);
+    if (changed.size > 0) this.host.paint(changed);
     this.poll();
-    this.world.progress();
+    this.host.progress();
   }
 
   private poll(): void {
     if (this.isClosed) return;
-    this.act(this.batcher.poll(this.world.now()));
+    this.act(this.batcher.poll(this.host.now()));
     this.stopWake?.();
     const wake = this.batcher.wake();
     this.stopWake =
-      wake === undefined ? undefined : this.world.later(Math.max(0, wake - this.world.now()), () => this.poll());
+      wake === undefined ? undefined : this.host.later(Math.max(0, wake - this.host.now()), () => this.poll());
   }
 
   private act(actions: Action[]): void {
@@ -99,12 +100,12 @@ export class Session {
   private async send(request: number, keys: string[], calls: Call[]): Promise<void> {
     const abort = new AbortController();
     this.inFlight.set(request, abort);
-    const started = this.world.now();
+    const started = this.host.now();
     this.usage.requests += 1;
     this.usage.asked += keys.length;
     let done = 0;
     try {
-      const usage = await this.world.run(calls, abort.signal, (index, answer) => {
+      const usage = await this.host.run(calls, abort.signal, (index, answer) => {
         done += 1;
         this.answer(request, index, answer);
       });
@@ -115,7 +116,7 @@ export class Session {
       else this.end(request, error instanceof RequestError ? error : new RequestError(String(error), 500, undefined));
     }
     this.inFlight.delete(request);
-    this.usage.lastMs = this.world.now() - started;
+    this.usage.lastMs = this.host.now() - started;
     this.usage.totalMs += this.usage.lastMs;
     this.poll();
     this.show();
@@ -136,16 +137,16 @@ export class Session {
   }
 
   private end(request: number, error: RequestError): void {
-    if (error.status === 401) this.world.unauthorized();
+    if (error.status === 401) this.host.unauthorized();
     const failure = { again: error.again, retryAfter: error.retryAfter, isTooLarge: error.isTooLarge };
-    const lost = this.batcher.ended(request, failure, this.world.now());
+    const lost = this.batcher.ended(request, failure, this.host.now());
     for (const closed of lost) this.take(closed, { error: new CellError("#N/A", error.message) });
   }
 
   /** Shows what arrived, soon and together. */
   private show(): void {
     if (this.isClosed) return;
-    this.stopShow ??= this.world.later(SHOW_MS, () => {
+    this.stopShow ??= this.host.later(SHOW_MS, () => {
       this.stopShow = undefined;
       this.sheet.touch(this.arrived);
       this.arrived.clear();

@@ -1,25 +1,23 @@
-// The open sheet and its neighbours: which one is shown, when it is kept, and what the toolbar does to it.
+// The open sheet and its neighbours: which one is shown, when it is saved, and what the toolbar does to it.
+
+import { noUsage } from "relserve-client/usage";
 
 import type { CellId } from "../core/address";
-import { noUsage } from "../core/usage";
-import { fitWidths } from "../core/widths";
-import type { Sheet } from "../core/sheet";
-import { asksModel } from "../core/value";
 import { runCells } from "../net/cells";
 import { storedKey } from "../store/key";
 import { SHEETS_MAX, SheetStore, type StoredSheet, identifier, newSheet, noteShown, shownHere } from "../store/sheets";
-import { download, element, onClick } from "../ui/dom";
+import { element, onClick } from "../ui/dom";
 import { Grid } from "../ui/grid";
 import { Menu } from "../ui/menu";
 import { Progress, showUsage } from "../ui/usage";
 import { Arranger, type Command } from "./arranger";
-import { csvOf, readFile, unasked, waiting, xlsxOf } from "./files";
-import { Keeper, copyName } from "./keeper";
+import { SheetWriter, copyName } from "./sheet-writer";
 import { samples } from "./samples";
 import { Session } from "./session";
+import { Transfer, reason } from "./transfer";
 
-/** Typing is kept this soon, in milliseconds. */
-const KEEP_MS = 300;
+/** Typing is saved this soon, in milliseconds. */
+const SAVE_DELAY_MS = 300;
 
 /** The sheet view. */
 export class Workspace {
@@ -31,14 +29,15 @@ export class Workspace {
   private readonly note = element("note", HTMLOutputElement);
   private readonly spoken = element("spoken", HTMLDivElement);
   private readonly arranger: Arranger;
+  private readonly transfer: Transfer;
   private list: StoredSheet[] = [];
   private current: StoredSheet = newSheet("Sheet");
   private session: Session | undefined;
   private selected: [number, number] = [0, 0];
-  private keeping: number | undefined;
-  private readonly keeper: Keeper | undefined;
+  private saveTimer: number | undefined;
+  private readonly writer: SheetWriter | undefined;
   /** Tells other tabs which sheet was written or deleted. */
-  private readonly others = new BroadcastChannel("relserve-sheets");
+  private readonly otherTabs = new BroadcastChannel("relserve-sheets");
 
   private constructor(private readonly store: SheetStore | undefined, private readonly unauthorized: () => void) {
     this.grid = new Grid(element("grid", HTMLDivElement), {
@@ -53,21 +52,26 @@ export class Workspace {
       walked: (isForward) => this.progress.say(isForward ? "Done again." : "Undone."),
     });
     this.arranger = new Arranger(this.grid, () => this.session?.sheet, (words) => this.progress.say(words));
-    this.keeper = store && new Keeper(store, {
-      wrote: (id) => this.others.postMessage(id),
-      parted: (sheet, other) => this.part(sheet, other),
+    this.writer = store && new SheetWriter(store, {
+      wrote: (id) => this.otherTabs.postMessage(id),
+      conflicted: (sheet, other) => this.goOnAsCopy(sheet, other),
       settled: () => {
-        document.body.dataset.kept = "yes";
+        document.body.dataset.saved = "yes";
       },
       failed: (error) => this.progress.say(`The sheet is not kept: ${reason(error)}.`),
     });
-    this.others.addEventListener("message", ({ data }) => void this.heard(String(data)));
+    this.otherTabs.addEventListener("message", ({ data }) => void this.onOtherTab(String(data)));
+    this.transfer = new Transfer({
+      open: () => this.session && { sheet: this.session.sheet, name: this.current.name },
+      add: (sheet) => this.add(sheet),
+      say: (words) => this.progress.say(words),
+    });
     this.buttons();
     this.menu();
     this.formulaBar();
     // At `pagehide` the store no longer answers in time; here it mostly does.
-    addEventListener("beforeunload", () => this.keep());
-    document.addEventListener("visibilitychange", () => document.hidden && this.keep());
+    addEventListener("beforeunload", () => this.save());
+    document.addEventListener("visibilitychange", () => document.hidden && this.save());
     document.addEventListener("focusin", (event) => {
       if (!element("grid", HTMLDivElement).contains(event.target as Node)) this.grid.releaseKeys();
     });
@@ -140,7 +144,7 @@ export class Workspace {
     if (session !== this.session) return;
     this.progress.show(session.pending.calls, session.usage, performance.now());
     showUsage(session.usage);
-    if (session.pending.calls === 0) this.keepSoon();
+    if (session.pending.calls === 0) this.saveSoon();
   }
 
   private listSheets(): void {
@@ -153,40 +157,40 @@ export class Workspace {
       this.progress.say(`This browser keeps ${SHEETS_MAX} sheets at most: delete one first.`);
       return;
     }
-    this.keep();
+    this.save();
     this.list.unshift(sheet);
-    this.keeper?.edited(sheet);
+    this.writer?.edited(sheet);
     this.show(sheet);
-    this.keep();
+    this.save();
   }
 
   private edited(): void {
-    this.keeper?.edited(this.current);
+    this.writer?.edited(this.current);
     this.current.updated = Date.now();
-    this.keepSoon();
+    this.saveSoon();
   }
 
-  private keepSoon(): void {
-    clearTimeout(this.keeping);
-    document.body.dataset.kept = "no";
-    this.keeping = window.setTimeout(() => this.keep(), KEEP_MS);
+  private saveSoon(): void {
+    clearTimeout(this.saveTimer);
+    document.body.dataset.saved = "no";
+    this.saveTimer = window.setTimeout(() => this.save(), SAVE_DELAY_MS);
   }
 
-  private keep(): void {
-    clearTimeout(this.keeping);
+  private save(): void {
+    clearTimeout(this.saveTimer);
     const sheet = this.current;
     if (!this.list.includes(sheet) || !this.session) return;
     sheet.rows = this.grid.rows();
     sheet.widths = this.grid.widths();
-    void this.keeper?.keep(sheet);
+    void this.writer?.save(sheet);
   }
 
   /** Another tab wrote or deleted a sheet. */
-  private async heard(id: string): Promise<void> {
+  private async onOtherTab(id: string): Promise<void> {
     const fresh = await this.store?.get(id);
     const known = this.list.find((sheet) => sheet.id === id);
     // What was edited here is decided by its own write, which may have been made while this was read.
-    if (known && this.keeper?.isUnkept(known)) return;
+    if (known && this.writer?.hasUnsaved(known)) return;
     if (known && fresh && fresh.version <= known.version) return;
     if (known && fresh) this.adopt(known, fresh);
     else if (known) this.drop(known, `"${known.name}" was deleted in another tab.`);
@@ -204,7 +208,7 @@ export class Workspace {
   }
 
   /** Goes on with a copy, since another tab was first to write. */
-  private part(sheet: StoredSheet, other: StoredSheet | undefined): void {
+  private goOnAsCopy(sheet: StoredSheet, other: StoredSheet | undefined): void {
     const { name } = sheet;
     Object.assign(sheet, { id: identifier(), version: 0 });
     if (other) {
@@ -290,7 +294,7 @@ export class Workspace {
   private buttons(): void {
     this.picker.addEventListener("change", () => {
       const chosen = this.list.find(({ id }) => id === this.picker.value);
-      this.keep();
+      this.save();
       if (chosen) this.show(chosen);
     });
     const menu = element("samples", HTMLSelectElement);
@@ -309,14 +313,14 @@ export class Workspace {
     onClick("fill", () => this.grid.fillDown());
     onClick("rows", () => this.grid.addRows(100));
     onClick("retry", () => this.retry());
-    onClick("csv", () => this.exportCsv());
-    onClick("xlsx", () => void this.exportXlsx());
+    onClick("csv", () => this.transfer.exportCsv());
+    onClick("xlsx", () => void this.transfer.exportXlsx());
     const file = element("file", HTMLInputElement);
     onClick("import", () => file.click());
     file.addEventListener("change", () => {
       const chosen = file.files?.[0];
       file.value = "";
-      if (chosen) void this.importFile(chosen);
+      if (chosen) void this.transfer.importFile(chosen);
     });
   }
 
@@ -333,12 +337,12 @@ export class Workspace {
     const gone = this.current;
     this.drop(gone, "");
     await this.store?.remove(gone.id);
-    this.others.postMessage(gone.id);
+    this.otherTabs.postMessage(gone.id);
   }
 
   /** Takes a sheet off the list, and shows the next where it was the open one. */
   private drop(gone: StoredSheet, words: string): void {
-    this.keeper?.forget(gone);
+    this.writer?.forget(gone);
     this.list = this.list.filter((sheet) => sheet !== gone);
     if (gone !== this.current) return;
     const [next] = this.list;
@@ -346,43 +350,4 @@ export class Workspace {
     else this.add(newSheet("Sheet 1"));
     this.progress.say(words);
   }
-
-  private exportCsv(): void {
-    const sheet = this.session?.sheet;
-    if (!sheet) return;
-    download(`${this.current.name}.csv`, "text/csv;charset=utf-8", csvOf(sheet));
-    this.sayEmpty(sheet);
-  }
-
-  private sayEmpty(sheet: Sheet): void {
-    const count = waiting(sheet);
-    const cells = count === 1 ? "1 cell still waits and is" : `${count} cells still wait and are`;
-    if (count > 0) this.progress.say(`${cells} empty in the file.`);
-  }
-
-  private async exportXlsx(): Promise<void> {
-    const sheet = this.session?.sheet;
-    if (!sheet) return;
-    const bytes = await xlsxOf(sheet, this.current.name);
-    download(`${this.current.name}.xlsx`, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", bytes);
-    this.sayEmpty(sheet);
-  }
-
-  private async importFile(file: File): Promise<void> {
-    try {
-      const { rows, note } = await readFile(file);
-      const asking = rows.flat().filter(asksModel).length;
-      const question = `${file.name} has ${asking} ${asking === 1 ? "formula that asks" : "formulas that ask"} the model. Run them? Cancel keeps them as text.`;
-      const taken = asking > 0 && !confirm(question) ? rows.map((row) => row.map(unasked)) : rows;
-      this.add(newSheet(file.name.replace(/\.[a-z]+$/i, "").slice(0, 80), taken, fitWidths(taken)));
-      const count = `${rows.length} ${rows.length === 1 ? "row" : "rows"} read from ${file.name}.`;
-      this.progress.say([count, note].filter(Boolean).join(" "));
-    } catch (error) {
-      this.progress.say(`${file.name} is not imported: ${reason(error)}.`);
-    }
-  }
-}
-
-function reason(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

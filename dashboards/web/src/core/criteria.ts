@@ -1,7 +1,9 @@
 // What `COUNTIF`, `SUMIF` and `AVERAGEIF` look for, as in Excel: a value, a comparison (`">=5"`), or a text with
 // wildcards: `*` is any text, `?` one letter, `~` takes the next one as it is.
 
-import { CellError, type Matrix, type Scalar, typed } from "./value";
+import { CellError, type Matrix, type Scalar } from "relserve-client/value";
+
+import { typed } from "./typed";
 
 /** Whether a cell is looked for. */
 export type Test = (cell: Scalar) => boolean;

@@ -1,58 +1,55 @@
-// CSV as RFC 4180 has it: quotes around what needs them, doubled inside; any line end is read, CRLF is written.
+// CSV as RFC 4180 has it, read and written by Papa Parse: quotes around what needs them, doubled inside; any
+// line end is read, CRLF is written.
 
-/**
- * The rows of a CSV text. The separator is the one of `,`, `;` and tab that the first line has most of. Throws where a
- * quote is never closed: all that follows it would be one cell.
- */
+import Papa from "papaparse";
+
+/** The rows of a CSV text. Throws where a quote is never closed: all that follows it would be one cell. */
 export function readCsv(source: string): string[][] {
   const text = source.replace(/^\uFEFF/, "");
-  const separator = separatorOf(text);
-  const rows: string[][] = [];
-  let row: string[] = [];
-  let field = "";
-  let isQuoted = false;
-  let opened = 0;
-  for (let i = 0; i < text.length; i += 1) {
-    const letter = text[i] as string;
-    if (isQuoted) {
-      if (letter !== '"') field += letter;
-      else if (text[i + 1] === '"') {
-        field += '"';
-        i += 1;
-      } else isQuoted = false;
-    } else if (letter === '"' && field === "") {
-      isQuoted = true;
-      opened = i;
-    } else if (letter === separator) {
-      row.push(field);
-      field = "";
-    } else if (letter === "\n" || letter === "\r") {
-      if (letter === "\r" && text[i + 1] === "\n") i += 1;
-      rows.push([...row, field]);
-      row = [];
-      field = "";
-    } else {
-      field += letter;
-    }
+  const delimiter = separatorOf(text);
+  const read = (lines: string) => Papa.parse<string[]>(lines, { delimiter, newline: "\n" });
+  let lines = withLineFeeds(text, delimiter);
+  let { data, errors } = read(lines);
+  if (errors.some(({ code }) => code === "InvalidQuotes")) {
+    lines = closedAtEnd(lines, delimiter);
+    ({ data, errors } = read(lines));
   }
-  if (isQuoted) {
-    const line = text.slice(0, opened).split(/\r\n|\r|\n/).length;
+  const open = errors.find(({ code }) => code === "MissingQuotes");
+  if (open) {
+    const line = lines.slice(0, open.index).split(/\r\n|\r|\n/).length;
     throw new Error(`the quote that opens in line ${line} is never closed`);
   }
-  if (field !== "" || row.length > 0) rows.push([...row, field]);
-  return rows;
+  // The last line end ends a row and begins none.
+  if (lines.endsWith("\n")) data.pop();
+  return data;
 }
 
+/**
+ * The one of `,`, `;` and tab that the first line has most of. Papa Parse would look at ten lines, and take the
+ * semicolons of a column of sentences for separators.
+ */
 function separatorOf(text: string): string {
   const line = text.slice(0, text.search(/[\r\n]|$/)).replace(/"[^"]*"/g, "");
   const count = (letter: string) => line.split(letter).length;
   return [",", ";", "\t"].reduce((best, letter) => (count(letter) > count(best) ? letter : best));
 }
 
+/** The text with one kind of line end outside of quoted cells: Papa Parse knows one kind in a file. */
+function withLineFeeds(text: string, separator: string): string {
+  if (!text.includes("\r")) return text;
+  const quotedOrEnd = new RegExp(`(?<=^|[${separator}\\r\\n])"[^"]*(?:""[^"]*)*"|\\r\\n?`, "g");
+  return text.replace(quotedOrEnd, (found) => (found.startsWith('"') ? found : "\n"));
+}
+
+/** The text with quotes that close in the middle of a cell (`"Great" film`) closed at the cell's end. */
+function closedAtEnd(text: string, separator: string): string {
+  const quoted = new RegExp(`(?<=^|[${separator}\\n])("[^"]*(?:""[^"]*)*)"([^${separator}\\n]*)`, "g");
+  return text.replace(quoted, (_, cell: string, rest: string) => `${cell}${rest.replaceAll('"', '""')}"`);
+}
+
 /** Rows as CSV. */
 export function writeCsv(rows: readonly (readonly string[])[]): string {
-  const quoted = (field: string) => (/[",\r\n]|^\s|\s$/.test(field) ? `"${field.replaceAll('"', '""')}"` : field);
-  return rows.map((row) => `${row.map(quoted).join(",")}\r\n`).join("");
+  return rows.length > 0 ? `${Papa.unparse(rows as string[][], { newline: "\r\n" })}\r\n` : "";
 }
 
 /**

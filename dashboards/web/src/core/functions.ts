@@ -3,7 +3,7 @@
 
 import * as library from "@formulajs/formulajs";
 
-import { TEXT_MAX } from "./value";
+import { TEXT_MAX } from "./typed";
 
 type Implementation = (...args: never[]) => unknown;
 

@@ -1,7 +1,7 @@
 // Functions over a list of numbers, however long: formulajs hands lists on as arguments, which a call has no room
 // for beyond some 100,000, and goes through them several times.
 
-import type { ErrorCode } from "./value";
+import type { ErrorCode } from "relserve-client/value";
 
 type OverNumbers = (list: readonly number[], place: number) => number | ErrorCode;
 

@@ -1,8 +1,9 @@
 // Formulas as trees. The grid's own engine builds JavaScript source out of formulas and cell texts and runs
 // it: a quote in an imported cell would be code. This parser never makes code, so the page needs no `eval`.
 
+import type { ErrorCode } from "relserve-client/value";
+
 import { type Area, COLUMNS_MAX, ROWS_MAX, columnOf } from "./address";
-import type { ErrorCode } from "./value";
 
 /** An expression. */
 export type Node =

@@ -2,8 +2,9 @@
 // adds it up once. Values are kept by where a range begins, so that a running total, `SUM(A$1:A2)` and so on down,
 // reads each cell once as well. Nothing of it may be changed by who gets it.
 
+import { CellError, type ErrorCode, type Matrix, PENDING, type Scalar } from "relserve-client/value";
+
 import { type Area, type CellId, columnOfId, rowOf } from "./address";
-import { CellError, type ErrorCode, type Matrix, PENDING, type Scalar } from "./value";
 
 /** The numbers of a range; blank cells, texts and truth values are left out, as in every spreadsheet. */
 export interface Numbers {

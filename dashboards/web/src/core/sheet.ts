@@ -1,16 +1,18 @@
 // A sheet: what was typed, what it is worth, and what has to be computed again. Pure: AI calls that have no
 // answer yet are reported through `onWants`, answers arrive in `memory`, and `touch` says which formulas to redo.
 
+import { type Call, answered, keyOf, plan } from "relserve-client/calls";
+import type { AiFunction } from "relserve-client/catalogue";
+import type { AnswerCache } from "relserve-client/answer-cache";
+import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix } from "relserve-client/value";
+
 import { type Area, type CellId, COLUMNS_MAX, ROWS_MAX, cellId, columnOfId, contains, nameOf, rowOf } from "./address";
-import { type Call, answered, keyOf, plan } from "./calls";
-import type { AiFunction } from "./catalogue";
 import { CellSet } from "./cell-set";
 import { Dependents, type Large } from "./dependents";
 import { type Context, evaluate } from "./evaluate";
-import type { Memory } from "./memory";
 import { FormulaError, type Node, areasOf, parse } from "./parse";
 import { Ranges } from "./ranges";
-import { CellError, type Matrix, PENDING, type Scalar, type Value, asksModel, isFormula, isMatrix, typed } from "./value";
+import { asksModel, isFormula, typed } from "./typed";
 
 interface Cell {
   raw: string;
@@ -57,7 +59,7 @@ export class Sheet {
   private changed = new Set<CellId>();
 
   constructor(
-    private readonly memory: Memory,
+    private readonly memory: AnswerCache,
     private readonly onWants: (cell: CellId, calls: ReadonlyMap<string, Call>) => void,
   ) {}
 

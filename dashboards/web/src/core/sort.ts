@@ -3,11 +3,12 @@
 //  - A formula whose answer spills over several rows stays where it is: its answers come again out of the sorted
 //    rows that it reads, from the page's memory, and so follow them.
 
+import { CellError, PENDING, type Scalar } from "relserve-client/value";
+
 import { type Area, type CellId, cellId, columnName, columnOfId, contains, nameOf } from "./address";
 import { type Step, Refusal, differences } from "./arrange";
 import { type Corner, rewrite } from "./references";
 import type { Sheet } from "./sheet";
-import { CellError, PENDING, type Scalar } from "./value";
 
 /** What is sorted: rows, both ends included, by a column. */
 export interface Order {

@@ -1,31 +1,19 @@
 // Where the live view's news comes from: the server's stream, or a poll where the server has none. Nothing is asked while
 // the page is hidden.
 
-import type { Frame, Hello } from "../core/live";
-import { EventReader } from "../core/sse";
+import { EventReader } from "relserve-client/sse";
+import { headers, replyError } from "relserve-client/wire";
+
+import type { Frame, Hello } from "../core/live/events";
+import { type Counts, readFrame, readHello } from "../core/live/wire";
 import type { WhatIf } from "../core/what-if";
 import { storedKey } from "../store/key";
-import { headers, replyError } from "./cells";
-
-/** `GET /v1/scheduler`, as far as it is shown. */
-export interface Snapshot {
-  policy: string;
-  relqueries: { held: number; waiting: number; running: number };
-  rows: { waiting: number; running: number };
-  kv_blocks: { total: number; used: number; cached: number; free: number };
-  steps: number;
-  prompt_tokens: number;
-  prefix_hit_tokens: number;
-  output_tokens: number;
-  preemptions: number;
-  last_decision: string;
-}
 
 /** Who is told. */
 export interface Listener {
   hello(hello: Hello): void;
   frame(frame: Frame): void;
-  snapshot(snapshot: Snapshot): void;
+  counts(counts: Counts): void;
   /** How it stands with the server, in words; `bad` where it should be otherwise. */
   state(words: string, bad: boolean): void;
 }
@@ -76,8 +64,8 @@ async function follow(listener: Listener, signal: AbortSignal): Promise<"missing
     const { value, done } = await reader.read();
     if (done) return "ended";
     for (const { name, data } of events.push(value)) {
-      if (name === "hello") listener.hello(JSON.parse(data) as Hello);
-      if (name === "frame") listener.frame(JSON.parse(data) as Frame);
+      if (name === "hello") listener.hello(readHello(data));
+      if (name === "frame") listener.frame(readFrame(data));
     }
   }
 }
@@ -132,7 +120,7 @@ export const poll: Source = (listener) => {
         const response = await fetch("v1/scheduler", { headers: headers(storedKey()), signal: stopped.signal });
         if (!response.ok) throw await replyError(response);
         listener.state("asked once a second: this server has no stream", false);
-        listener.snapshot((await response.json()) as Snapshot);
+        listener.counts((await response.json()) as Counts);
       } catch (error) {
         if (!stopped.signal.aborted) listener.state(words(error), true);
       }

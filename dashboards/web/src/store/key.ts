@@ -12,8 +12,8 @@ export function isRemembered(): boolean {
   return localStorage.getItem(NAME) !== null;
 }
 
-/** Keeps a key. */
-export function keepKey(key: string, remember: boolean): void {
+/** Stores a key for the tab, or for the browser. */
+export function storeKey(key: string, remember: boolean): void {
   forgetKey();
   (remember ? localStorage : sessionStorage).setItem(NAME, key);
 }

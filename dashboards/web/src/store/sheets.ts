@@ -1,7 +1,7 @@
 // Sheets in the browser: IndexedDB, bounded in sheets and in cells. Answers are not kept: a reload asks the
 // server, whose result cache has them.
 
-import { type Usage, noUsage } from "../core/usage";
+import { type Usage, noUsage } from "relserve-client/usage";
 
 /** A sheet at rest. */
 export interface StoredSheet {

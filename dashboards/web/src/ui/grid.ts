@@ -3,6 +3,7 @@
 // of changing a cell (keys, paste, fill, undo) can be forgotten.
 
 import jspreadsheet from "jspreadsheet-ce";
+import { CellError, PENDING, shown } from "relserve-client/value";
 import "jsuites/dist/jsuites.css";
 import "jspreadsheet-ce/dist/jspreadsheet.css";
 
@@ -10,7 +11,7 @@ import { COLUMNS_MAX, type CellId, ROWS_MAX, cellName, columnOfId, nameOf, rowOf
 import type { Step } from "../core/arrange";
 import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
-import { CellError, PENDING, isFormula, shown } from "../core/value";
+import { isFormula } from "../core/typed";
 import { addStep, applyStep, setWidths, trim } from "./history";
 import { RowWindow } from "./row-window";
 

@@ -1,6 +1,9 @@
-// KV blocks by kind and by whose they are, the tenants' shares of the machine, and the counts as curves.
+// KV blocks by kind and by tenant, the tenants' shares of the machine, and the counts as curves.
 
-import { type LiveModel, type Point, type Scene, POINTS_MAX, shares, span } from "../core/live";
+import type { Snapshot } from "../core/live/events";
+import { type LiveModel, type Point, POINTS_MAX } from "../core/live/model";
+import { shares } from "../core/live/summary";
+import { span } from "../core/live/words";
 import { legend, make, place, row, section, table } from "./make";
 
 const KINDS = [
@@ -24,41 +27,41 @@ function split(label: string, parts: readonly { name: string; mark: string; part
   return track;
 }
 
-/** The memory. */
-export class Memory {
+/** KV blocks by kind, and the tenants whose rows hold them. */
+export class KvMemory {
   private readonly bar = make("div", {});
-  private readonly table = table("KV blocks by whose rows hold them", ["Whose", "Blocks", "Part of the pool"]);
+  private readonly table = table("KV blocks by tenant", ["Tenant", "Blocks", "Part of the pool"]);
   readonly host = section("live-memory", "KV blocks", this.bar, legend(KINDS.map(([kind, text]) => [`kv-${kind}`, text])), this.table.host);
 
-  /** Shows a look. */
-  draw(scene: Scene | undefined, isFleet: boolean): void {
-    if (!scene || scene.kv.total === 0) {
-      this.bar.replaceChildren(make("p", { class: "quiet" }, isFleet ? "The executors keep their own memory." : "No look at the memory yet."));
+  /** Shows a snapshot. */
+  draw(snapshot: Snapshot | undefined, isFleet: boolean): void {
+    if (!snapshot || snapshot.kv.total === 0) {
+      this.bar.replaceChildren(make("p", { class: "quiet" }, isFleet ? "The replicas keep their own memory." : "No snapshot of the memory yet."));
       return;
     }
-    const { kv } = scene;
+    const { kv } = snapshot;
     const words = KINDS.map(([kind, text]) => `${kv[kind]} ${text}`).join(", ");
     const tier = kv.host_total > 0 ? ` ${kv.host} of ${kv.host_total} on the host hold what has left the pool.` : "";
     const parts = KINDS.map(([kind, text]) => ({ name: `${kv[kind]} ${text}`, mark: `kv-${kind}`, part: kv[kind] / kv.total }));
     this.bar.replaceChildren(split(`${kv.total} blocks: ${words}`, parts), make("p", {}, `${kv.total} blocks: ${words}.${tier}`));
-    const rows = kv.held.map(({ whose, blocks }) => row(whose, blocks, `${((100 * blocks) / kv.total).toFixed(1)} %`));
+    const rows = kv.held.map(({ tenant, blocks }) => row(tenant, blocks, `${((100 * blocks) / kv.total).toFixed(1)} %`));
     this.table.body.replaceChildren(...(rows.length > 0 ? rows : [row("nobody", 0, "0 %")]));
   }
 }
 
-/** Whose the machine's time was. */
+/** Each tenant's share of the machine's time. */
 export class Shares {
-  private readonly table = table("Shares of step time, last minute", ["Whose", "Time", "Share", ""]);
+  private readonly table = table("Shares of step time, last minute", ["Tenant", "Time", "Share", ""]);
   readonly host = section("live-shares", "Shares of step time, last minute", this.table.host);
 
   /** Shows the last minute. */
   draw(model: LiveModel, isFleet: boolean): void {
     const all = shares(model.steps, model.now - WINDOW_US);
-    const rows = all.map(({ whose, took_us, part }) => {
+    const rows = all.map(({ tenant, took_us, part }) => {
       const percent = `${(100 * part).toFixed(1)} %`;
-      return row(whose, span(took_us), percent, split(`${whose}: ${percent}`, [{ name: whose, mark: "core", part }]));
+      return row(tenant, span(took_us), percent, split(`${tenant}: ${percent}`, [{ name: tenant, mark: "core", part }]));
     });
-    const none = isFleet ? "not known of executors" : "no step in the last minute";
+    const none = isFleet ? "not known of replicas" : "no step in the last minute";
     this.table.body.replaceChildren(...(rows.length > 0 ? rows : [row(none, "", "", "")]));
   }
 }

@@ -1,6 +1,9 @@
 // RelQueries over time, and the queue they stand in.
 
-import { type Bar, type Hello, type LiveModel, type Scene, type Standing, label, periods, priority, segments, span } from "../core/live";
+import type { Hello, RelQueryStatus, Snapshot } from "../core/live/events";
+import type { Bar, LiveModel } from "../core/live/model";
+import { segments } from "../core/live/summary";
+import { label, periods, priority, span } from "../core/live/words";
 import { legend, make, place, row, section, table } from "./make";
 
 /** The stretch that the bars show at most, in microseconds. */
@@ -41,39 +44,39 @@ export class Bars {
     }
     const failed = bar.failed > 0 ? `, ${bar.failed} failed` : "";
     const name = make("span", { title: bar.request ? `request ${bar.request}` : "rows of several requests" }, label(bar));
-    const whose = bar.whose === "you" ? "" : ` ${bar.whose}`;
+    const tenant = bar.tenant === "you" ? "" : ` ${bar.tenant}`;
     const state = bar.end_us === undefined ? "" : `${bar.period}: `;
-    return row(make("span", {}, name, whose), `${bar.done} of ${bar.rows}${failed}`, track, `${state}${words}`);
+    return row(make("span", {}, name, tenant), `${bar.done} of ${bar.rows}${failed}`, track, `${state}${words}`);
   }
 }
 
-/** The queue: place, priority, what it is made of, why it changed. */
+/** The queue: place, priority, its breakdown, why it changed. */
 export class Queue {
-  private readonly table = table("Queue", ["Place", "relQuery", "Class", "Rows", "Priority", "Made of", "Why it changed"]);
+  private readonly table = table("Queue", ["Place", "relQuery", "Class", "Rows", "Priority", "Breakdown", "Why it changed"]);
   private readonly others = make("p", { class: "quiet" });
   readonly host = section("live-queue", "Queue", this.table.host, this.others);
 
   /** Shows what is held. */
-  draw(scene: Scene | undefined, hello: Hello | undefined, reasons: (id: string) => string[]): void {
-    const isFleet = hello?.plant === "fleet";
-    const rows = (scene?.relqueries ?? []).map((one) => standing(one, isFleet, reasons(one.id)));
+  draw(snapshot: Snapshot | undefined, hello: Hello | undefined, reasons: (id: string) => string[]): void {
+    const isFleet = hello?.backend === "fleet";
+    const rows = (snapshot?.relqueries ?? []).map((one) => statusRow(one, isFleet, reasons(one.id)));
     this.table.body.replaceChildren(...(rows.length > 0 ? rows : [row("", "nothing of yours is held", "", "", "", "", "")]));
-    const { relqueries = 0, rows_waiting = 0, rows_running = 0 } = scene?.others ?? {};
-    const whose = hello?.sees === "all" ? "more" : "of others";
-    this.others.textContent = relqueries > 0 ? `${relqueries} relQueries ${whose}: ${rows_running} rows run, ${rows_waiting} wait.` : "";
-    const executors = scene?.executors ?? [];
-    if (executors.length > 0) {
-      const each = executors.map((one) => `${one.name} ${one.state}, ${one.rows} of ${one.rows_max} rows`);
-      this.others.textContent += ` Executors: ${each.join("; ")}.`;
+    const { relqueries = 0, rows_waiting = 0, rows_running = 0 } = snapshot?.others ?? {};
+    const which = hello?.visible_to === "all" ? "more" : "of others";
+    this.others.textContent = relqueries > 0 ? `${relqueries} relQueries ${which}: ${rows_running} rows run, ${rows_waiting} wait.` : "";
+    const replicas = snapshot?.replicas ?? [];
+    if (replicas.length > 0) {
+      const each = replicas.map((one) => `${one.name} ${one.state}, ${one.rows} of ${one.rows_max} rows`);
+      this.others.textContent += ` Replicas: ${each.join("; ")}.`;
     }
   }
 }
 
-function standing(one: Standing, isFleet: boolean, reasons: string[]): HTMLElement {
+function statusRow(one: RelQueryStatus, isFleet: boolean, reasons: string[]): HTMLElement {
   const { waiting, prefilling, running, submitted } = one.rows;
   const rows = `${running} run, ${prefilling + waiting} wait, of ${submitted}`;
   const renewed = one.is_new ? "computed for the last step" : "reused (Eq. 12)";
   const why = make("span", { title: reasons.slice(1).join("\n") }, reasons[0] ?? "");
-  const whose = one.whose === "you" ? "" : ` ${one.whose}`;
-  return row(one.place, `${label(one)}${whose}`, one.class, rows, make("span", { title: isFleet ? "" : renewed }, priority(one)), one.made_of, why);
+  const tenant = one.tenant === "you" ? "" : ` ${one.tenant}`;
+  return row(one.place, `${label(one)}${tenant}`, one.class, rows, make("span", { title: isFleet ? "" : renewed }, priority(one)), one.breakdown, why);
 }

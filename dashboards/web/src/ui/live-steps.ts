@@ -1,7 +1,9 @@
 // The batch timeline: a column for each step, by kind, as high as it took long. Hovering or the arrow keys show a step in
 // words; while one is chosen the timeline stands still.
 
-import { type LiveModel, type Step, delta, describe, span } from "../core/live";
+import type { Step } from "../core/live/events";
+import type { LiveModel } from "../core/live/model";
+import { delta, describe, span } from "../core/live/words";
 import { legend, make, section } from "./make";
 
 const STEPS_SHOWN = 120;
@@ -44,7 +46,7 @@ export class Timeline {
   draw(model: LiveModel, isFleet: boolean): void {
     if (this.chosen !== undefined) return;
     if (isFleet) {
-      this.state.textContent = "Steps run inside the executors of this fleet; the gateway does not see them.";
+      this.state.textContent = "Steps run inside the replicas of this fleet; the gateway does not see them.";
       return;
     }
     // While the mouse is over it, it must not run away either.

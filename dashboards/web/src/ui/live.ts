@@ -1,13 +1,16 @@
 // The live view: the queue, the steps, the memory and the tenants' shares as they are, and what another policy would have
-// made of the last minutes. It draws what `core/live.ts` knows, at most four times a second.
+// made of the last minutes. It draws what `core/live` knows, at most four times a second.
 
-import { LiveModel, hitRate, span } from "../core/live";
-import { type Snapshot, type Source, stream } from "../net/live";
+import { LiveModel } from "../core/live/model";
+import { hitRate } from "../core/live/summary";
+import type { Counts } from "../core/live/wire";
+import { span } from "../core/live/words";
+import { type Source, stream } from "../net/live";
 import { element, fillList } from "./dom";
 import "./live.css";
 import { Bars, Queue } from "./live-queue";
 import { Timeline } from "./live-steps";
-import { Memory, Shares, curves, tiles } from "./live-memory";
+import { KvMemory, Shares, curves, tiles } from "./live-memory";
 import { WhatIfForm } from "./live-what-if";
 import { make } from "./make";
 
@@ -24,7 +27,7 @@ export class LiveView {
   private readonly bars = new Bars();
   private readonly queue = new Queue();
   private readonly timeline = new Timeline();
-  private readonly memory = new Memory();
+  private readonly memory = new KvMemory();
   private readonly shares = new Shares();
   private readonly details = make("div", { class: "sections" });
   private stop: (() => void) | undefined;
@@ -55,7 +58,7 @@ export class LiveView {
         this.model.take(frame);
         this.draw();
       },
-      snapshot: (snapshot) => this.fallBack(snapshot),
+      counts: (counts) => this.fallBack(counts),
       state: (words, bad) => {
         this.state.textContent = words;
         this.state.className = bad ? "bad" : "quiet";
@@ -76,46 +79,46 @@ export class LiveView {
 
   private drawAll(): void {
     const { model } = this;
-    const { hello, scene } = model;
+    const { hello, snapshot } = model;
     const recent = hitRate(model.points);
-    const overall = scene && scene.prompt_tokens > 0 ? scene.prefix_hit_tokens / scene.prompt_tokens : undefined;
+    const overall = snapshot && snapshot.prompt_tokens > 0 ? snapshot.prefix_hit_tokens / snapshot.prompt_tokens : undefined;
     const percent = (part: number | undefined) => (part === undefined ? "–" : `${(100 * part).toFixed(1)} %`);
     const last = model.steps.at(-1);
     tiles(this.tiles, [
       ["Policy", hello?.policy ?? "–"],
-      ["relQueries here", `${(scene?.relqueries.length ?? 0) + (scene?.others.relqueries ?? 0)}`],
-      ["Rows running", `${scene?.rows_running ?? 0}`],
-      ["Rows waiting", `${scene?.rows_waiting ?? 0}`],
+      ["relQueries here", `${(snapshot?.relqueries.length ?? 0) + (snapshot?.others.relqueries ?? 0)}`],
+      ["Rows running", `${snapshot?.rows_running ?? 0}`],
+      ["Rows waiting", `${snapshot?.rows_waiting ?? 0}`],
       ["Prefix hits, last minute", percent(recent)],
       ["Prefix hits, since start", percent(overall)],
       ["Last step", last ? `${last.kind} ${span(last.took_us)}` : "–"],
       ["Steps not seen", `${model.lost}`],
     ]);
-    const isFleet = hello?.plant === "fleet";
+    const isFleet = hello?.backend === "fleet";
     this.bars.draw(model);
     this.timeline.draw(model, isFleet);
-    this.queue.draw(scene, hello, (id) => model.reasons(id));
-    this.memory.draw(scene, isFleet);
+    this.queue.draw(snapshot, hello, (id) => model.reasons(id));
+    this.memory.draw(snapshot, isFleet);
     this.shares.draw(model, isFleet);
     curves(this.curves, model.points);
   }
 
   /** What `GET /v1/scheduler` tells: counts, and no more. */
-  private fallBack(snapshot: Snapshot): void {
+  private fallBack(counts: Counts): void {
     this.details.hidden = true;
-    const hits = snapshot.prompt_tokens > 0 ? (100 * snapshot.prefix_hit_tokens) / snapshot.prompt_tokens : 0;
+    const hits = counts.prompt_tokens > 0 ? (100 * counts.prefix_hit_tokens) / counts.prompt_tokens : 0;
     tiles(this.tiles, [
-      ["Policy", snapshot.policy],
-      ["relQueries running", `${snapshot.relqueries.running}`],
-      ["relQueries waiting", `${snapshot.relqueries.waiting}`],
+      ["Policy", counts.policy],
+      ["relQueries running", `${counts.relqueries.running}`],
+      ["relQueries waiting", `${counts.relqueries.waiting}`],
       ["Prefix hits", `${hits.toFixed(1)} %`],
-      ["Preemptions", `${snapshot.preemptions}`],
-      ["Steps", snapshot.steps.toLocaleString("en")],
+      ["Preemptions", `${counts.preemptions}`],
+      ["Steps", counts.steps.toLocaleString("en")],
     ]);
-    const blocks = snapshot.kv_blocks;
+    const blocks = counts.kv_blocks;
     fillList(this.facts, [
       ["KV blocks", `${blocks.used} used, ${blocks.cached} cached, ${blocks.free} free of ${blocks.total}`],
-      ["Last decision", snapshot.last_decision || "none yet"],
+      ["Last decision", counts.last_decision || "none yet"],
     ]);
   }
 }

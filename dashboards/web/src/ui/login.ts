@@ -1,7 +1,8 @@
 // The key dialog: asks the server whether a key is good before it is kept.
 
-import { headers } from "../net/cells";
-import { forgetKey, isRemembered, keepKey, storedKey } from "../store/key";
+import { headers } from "relserve-client/wire";
+
+import { forgetKey, isRemembered, storeKey, storedKey } from "../store/key";
 import { element, onClick } from "./dom";
 
 /** What people read when a key is not taken. */
@@ -76,7 +77,7 @@ export class Login {
       this.error.textContent = checked.message;
       return;
     }
-    keepKey(key, this.remember.checked);
+    storeKey(key, this.remember.checked);
     this.model.textContent = checked.model;
     this.dialog.close();
     this.accepted();

@@ -1,6 +1,7 @@
 // The usage panel and the line of progress.
 
-import type { Usage } from "../core/usage";
+import type { Usage } from "relserve-client/usage";
+
 import { element, fillList } from "./dom";
 
 const count = (value: number) => value.toLocaleString("en");

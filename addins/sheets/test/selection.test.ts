@@ -3,9 +3,9 @@
 import { expect, test } from "vitest";
 
 import { isAi, shapeOf, withKept, withoutKept } from "../../shared/formula";
-import { again, asValues, inFormulas, unfinished } from "../src/keep";
+import { again, asValues, inFormulas, unfinished } from "../src/selection";
 import { checkedUrl, save, shown } from "../src/settings";
-import { world } from "./google";
+import { testHost } from "./google";
 
 test("an AI formula is known by its name, not by a text that holds it", () => {
   expect(isAi('=AI_CLASSIFY(A2,"a,b")', "_")).toBe(true);
@@ -96,7 +96,7 @@ test("an address is checked, and a key never travels in the clear", () => {
 });
 
 test("the key is kept with the user and never shown", () => {
-  const { properties } = world(() => ({ status: 200, body: {} }));
+  const { properties } = testHost(() => ({ status: 200, body: {} }));
   save(properties, "https://x.example/", "rs-1");
   save(properties, "https://y.example", "");
   expect(shown(properties)).toEqual({ url: "https://y.example", hasKey: true });

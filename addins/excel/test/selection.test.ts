@@ -3,7 +3,7 @@
 import { OfficeMockObject } from "office-addin-mock";
 import { expect, test } from "vitest";
 
-import { askAgain, keepInFormulas, keepValues } from "../src/keep";
+import { askAgain, keepInFormulas, keepValues } from "../src/selection";
 import { checked, clear, load, save } from "../src/settings";
 
 interface Cell {

@@ -6,8 +6,10 @@
 // once. When no cell wants any call of a request any more, the request is dropped, which cancels it on the
 // server; that is decided at the next `poll`, so that a call whose cell moved is wanted again by then. What is in flight is bounded; what is over it waits its turn here.
 
-import type { CellId } from "./address";
 import type { Call } from "./calls";
+
+/** Who waits for answers: a cell of the page, a formula of Excel. The batcher only tells them apart. */
+export type SubscriberId = number;
 
 /** The bounds. */
 export interface Limits {
@@ -37,7 +39,7 @@ export type Action =
 
 interface Entry {
   call: Call;
-  cells: Set<CellId>;
+  cells: Set<SubscriberId>;
   /** The request it is in; none while it waits. */
   request: number | undefined;
   tries: number;
@@ -62,11 +64,11 @@ export interface Failure {
 /** The state machine. */
 export class Batcher {
   private readonly entries = new Map<string, Entry>();
-  private readonly wants = new Map<CellId, ReadonlySet<string>>();
+  private readonly wants = new Map<SubscriberId, ReadonlySet<string>>();
   private readonly requests = new Map<number, Request>();
   private queue: string[] = [];
   /** Calls that a cell has said to want no more. */
-  private left: [string, CellId][] = [];
+  private left: [string, SubscriberId][] = [];
   private opens: number | undefined;
   private aborts: number[] = [];
   private lastRequest = 0;
@@ -89,7 +91,7 @@ export class Batcher {
   }
 
   /** Says which calls a cell wants now, instead of what it wanted before. */
-  want(cell: CellId, calls: ReadonlyMap<string, Call>, now: number): void {
+  want(cell: SubscriberId, calls: ReadonlyMap<string, Call>, now: number): void {
     const before = this.wants.get(cell) ?? [];
     if (calls.size > 0) this.wants.set(cell, new Set(calls.keys()));
     else this.wants.delete(cell);
@@ -112,7 +114,7 @@ export class Batcher {
     for (const [key, cell] of left) if (!this.wants.get(cell)?.has(key)) this.leave(key, cell);
   }
 
-  private leave(key: string, cell: CellId): void {
+  private leave(key: string, cell: SubscriberId): void {
     const entry = this.entries.get(key);
     if (!entry) return;
     entry.cells.delete(cell);
@@ -175,28 +177,28 @@ export class Batcher {
   }
 
   /** Call `index` of a request has its answer: its key, and the cells that waited for it. */
-  answered(request: number, index: number): { key: string; cells: CellId[] } | undefined {
+  answered(request: number, index: number): { key: string; cells: SubscriberId[] } | undefined {
     const state = this.requests.get(request);
     const key = state?.keys[index];
     if (!state || key === undefined || !state.open.delete(key)) return undefined;
     return { key, cells: this.close(key) };
   }
 
-  private close(key: string): CellId[] {
+  private close(key: string): SubscriberId[] {
     const entry = this.entries.get(key);
     this.entries.delete(key);
     return entry ? [...entry.cells] : [];
   }
 
   /** A request ended; gives what it left unanswered for good. The rest is asked again. */
-  ended(request: number, failure: Failure, now: number): { key: string; cells: CellId[] }[] {
+  ended(request: number, failure: Failure, now: number): { key: string; cells: SubscriberId[] }[] {
     const state = this.requests.get(request);
     if (!state) return [];
     this.requests.delete(request);
     const isSplit = failure.isTooLarge === true && state.keys.length > 1;
     if (isSplit) this.most = Math.ceil(state.keys.length / 2);
     else if (state.open.size === 0) this.most = Math.min(2 * this.most, this.limits.calls);
-    const lost: { key: string; cells: CellId[] }[] = [];
+    const lost: { key: string; cells: SubscriberId[] }[] = [];
     let tries = 0;
     for (const key of state.open) {
       const entry = this.entries.get(key);

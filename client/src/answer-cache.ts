@@ -1,8 +1,8 @@
-// Answers that this page has seen, by call. Bounded by count and by characters, least recently used out first.
+// Answers that were seen, by call. Bounded by count and by characters, least recently used out first.
 
 import type { Answer } from "./calls";
 
-/** What a bounded memory holds at most. */
+/** What the cache holds at most. */
 export interface Bounds {
   entries: number;
   characters: number;
@@ -12,7 +12,7 @@ export interface Bounds {
 export const BOUNDS: Bounds = { entries: 50_000, characters: 8_000_000 };
 
 /** Seen answers. */
-export class Memory {
+export class AnswerCache {
   // A Map keeps insertion order: what is read is put at the end again, so the first is the least used.
   private readonly answers = new Map<string, Answer>();
   private characters = 0;

@@ -1,12 +1,12 @@
-// Two tabs that keep the same sheets.
+// Two tabs that write the same sheets.
 
 import { expect, test } from "vitest";
 
-import { Keeper, type Shelf, copyName } from "../src/app/keeper";
+import { SheetWriter, type VersionedStore, copyName } from "../src/app/sheet-writer";
 import { type StoredSheet, newSheet } from "../src/store/sheets";
 
 /** A store whose writes wait until the test lets one through. */
-class Store implements Shelf {
+class Store implements VersionedStore {
   readonly sheets = new Map<string, StoredSheet>();
   private waiting: (() => void)[] = [];
 
@@ -35,14 +35,14 @@ class Store implements Shelf {
 class Tab {
   readonly told: string[] = [];
   readonly sheet: StoredSheet;
-  readonly keeper: Keeper;
+  readonly writer: SheetWriter;
 
   constructor(store: Store, sheet: StoredSheet) {
     this.sheet = structuredClone(sheet);
-    this.keeper = new Keeper(store, {
+    this.writer = new SheetWriter(store, {
       wrote: (id) => this.told.push(id === this.sheet.id ? "wrote" : `wrote ${id}`),
-      parted: (mine, other) => {
-        this.told.push(other ? `parted from ${other.rows.flat().join()}` : "parted from nothing");
+      conflicted: (mine, other) => {
+        this.told.push(other ? `conflict with ${other.rows.flat().join()}` : "conflict with nothing");
         Object.assign(mine, { id: "copy", version: 0, name: copyName(mine.name, [mine.name]) });
       },
       settled: () => this.told.push("settled"),
@@ -52,8 +52,8 @@ class Tab {
 
   type(text: string): void {
     this.sheet.rows = [[text]];
-    this.keeper.edited(this.sheet);
-    void this.keeper.keep(this.sheet);
+    this.writer.edited(this.sheet);
+    void this.writer.save(this.sheet);
   }
 }
 
@@ -70,11 +70,11 @@ test("one write at a time, and what is typed meanwhile is one more", async () =>
   expect(store.writes).toBe(1);
   await store.pass();
   expect([store.cells(), store.writes]).toEqual([{ S: "a" }, 1]);
-  expect(tab?.keeper.isUnkept(tab.sheet)).toBe(true);
+  expect(tab?.writer.hasUnsaved(tab.sheet)).toBe(true);
   await store.pass();
   expect([store.cells(), store.writes]).toEqual([{ S: "c" }, 0]);
   expect(tab?.told).toEqual(["wrote", "wrote", "settled"]);
-  expect([tab?.sheet.version, tab?.keeper.isUnkept(tab.sheet)]).toEqual([5, false]);
+  expect([tab?.sheet.version, tab?.writer.hasUnsaved(tab.sheet)]).toEqual([5, false]);
 });
 
 test("the tab that comes second goes on with a copy, and both keep what was typed", async () => {
@@ -83,7 +83,7 @@ test("the tab that comes second goes on with a copy, and both keep what was type
   second?.type("second");
   await store.pass();
   await store.pass();
-  expect(second?.told).toEqual(["parted from first"]);
+  expect(second?.told).toEqual(["conflict with first"]);
   await store.pass();
   expect(store.cells()).toEqual({ S: "first", "S (copy)": "second" });
   expect(second?.told.slice(1)).toEqual(["wrote", "settled"]);
@@ -104,23 +104,23 @@ test("what is typed while the race is lost is in the copy", async () => {
 test("a sheet that another tab deleted comes back with what was typed here, and not without", async () => {
   const { store, tabs: [first, second] } = await opened(2);
   store.sheets.clear();
-  void first?.keeper.keep(first.sheet);
+  void first?.writer.save(first.sheet);
   await store.pass();
   expect([store.cells(), first?.told]).toEqual([{}, ["settled"]]);
   second?.type("kept");
   await store.pass();
   await store.pass();
-  expect([Object.values(store.cells()), second?.told[0]]).toEqual([["kept"], "parted from nothing"]);
+  expect([Object.values(store.cells()), second?.told[0]]).toEqual([["kept"], "conflict with nothing"]);
 });
 
 test("usage alone makes no version, and never writes over another tab's edit", async () => {
   const { store, tabs: [first, second] } = await opened(2);
   if (second) second.sheet.usage.asked = 7;
-  void second?.keeper.keep(second.sheet);
+  void second?.writer.save(second.sheet);
   await store.pass();
   expect([...store.sheets.values()].map(({ version, usage }) => [version, usage.asked])).toEqual([[3, 7]]);
   first?.type("first");
-  void second?.keeper.keep(second.sheet);
+  void second?.writer.save(second.sheet);
   await store.pass();
   await store.pass();
   expect([store.cells(), second?.told]).toEqual([{ S: "first" }, ["settled", "settled"]]);
@@ -129,8 +129,8 @@ test("usage alone makes no version, and never writes over another tab's edit", a
 test("what another tab wrote is taken over even where usage was to be written on top of the old version", async () => {
   const { store, tabs: [first, second] } = await opened(2);
   first?.type("first");
-  void second?.keeper.keep(second.sheet);
-  const waiting = second?.keeper.keep(second.sheet);
+  void second?.writer.save(second.sheet);
+  const waiting = second?.writer.save(second.sheet);
   await store.pass();
   if (second) Object.assign(second.sheet, { rows: [["first"]], version: 4 });
   await store.pass();
@@ -146,9 +146,9 @@ test("a deleted sheet is written no more", async () => {
   const { store, tabs: [tab] } = await opened(1);
   tab?.type("a");
   tab?.type("b");
-  tab?.keeper.forget(tab.sheet);
+  tab?.writer.forget(tab.sheet);
   await store.pass();
-  expect([store.writes, store.cells(), tab?.keeper.isUnkept(tab.sheet)]).toEqual([0, { S: "a" }, false]);
+  expect([store.writes, store.cells(), tab?.writer.hasUnsaved(tab.sheet)]).toEqual([0, { S: "a" }, false]);
 });
 
 test("a copy's name is one that no sheet has", () => {

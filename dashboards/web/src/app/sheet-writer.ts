@@ -1,28 +1,29 @@
-// Keeps sheets that other tabs may keep too: one write at a time, each on top of the version that this tab knows.
-// An edit that comes second goes on under a name of its own, so that no tab writes over what another wrote.
+// Writes sheets that other tabs may write too: one write at a time, each on top of the version that this tab
+// knows. An edit that comes second goes on under a name of its own, so that no tab writes over what another
+// wrote.
 
 import type { StoredSheet } from "../store/sheets";
 
-/** Where sheets are kept. */
-export interface Shelf {
+/** Where sheets are written, each with the number of its version. */
+export interface VersionedStore {
   /** A sheet as it is now; none where it was deleted. */
   get(id: string): Promise<StoredSheet | undefined>;
-  /** Keeps a sheet if version `base` is there; false where another tab wrote since. */
+  /** Writes a sheet if version `base` is there; false where another tab wrote since. */
   put(sheet: StoredSheet, base: number): Promise<boolean>;
 }
 
-/** What a keeper tells. */
-export interface KeeperEvents {
+/** What the writer tells. */
+export interface WriterEvents {
   /** Edits are in the store. */
   wrote(id: string): void;
   /** Another tab was first, `other` is what it left: the sheet needs an identifier of its own, from version 0 on. */
-  parted(sheet: StoredSheet, other: StoredSheet | undefined): void;
+  conflicted(sheet: StoredSheet, other: StoredSheet | undefined): void;
   /** The store took all that was edited. */
   settled(): void;
   failed(error: unknown): void;
 }
 
-/** A sheet as it was when it was to be kept, on top of the version in it. */
+/** A sheet as it was when it was to be saved, on top of the version in it. */
 interface Job {
   sheet: StoredSheet;
   state: StoredSheet;
@@ -30,27 +31,27 @@ interface Job {
 }
 
 /** Writes of this tab, in order. */
-export class Keeper {
+export class SheetWriter {
   /** Edits that are not in the store. */
   private readonly edits = new Map<StoredSheet, number>();
   /** At most one a sheet, behind the one that is being written. */
   private queue: Job[] = [];
   private isWriting = false;
 
-  constructor(private readonly shelf: Shelf, private readonly events: KeeperEvents) {}
+  constructor(private readonly store: VersionedStore, private readonly events: WriterEvents) {}
 
-  /** Notes an edit; `keep` writes it. */
+  /** Notes an edit; `save` writes it. */
   edited(sheet: StoredSheet): void {
     this.edits.set(sheet, (this.edits.get(sheet) ?? 0) + 1);
   }
 
   /** Whether something of a sheet is not in the store. */
-  isUnkept(sheet: StoredSheet): boolean {
+  hasUnsaved(sheet: StoredSheet): boolean {
     return this.edits.has(sheet);
   }
 
   /** Writes a sheet as it stands. Without an edit only its usage is new, which makes no version. */
-  async keep(sheet: StoredSheet): Promise<void> {
+  async save(sheet: StoredSheet): Promise<void> {
     this.forgetJob(sheet);
     this.queue.push({ sheet, state: structuredClone(sheet), edits: this.edits.get(sheet) ?? 0 });
     if (this.isWriting) return;
@@ -62,7 +63,7 @@ export class Keeper {
     if (this.edits.size === 0) this.events.settled();
   }
 
-  /** Keeps no more of a sheet that is deleted. */
+  /** Writes no more of a sheet that is deleted. */
   forget(sheet: StoredSheet): void {
     this.forgetJob(sheet);
     this.edits.delete(sheet);
@@ -75,13 +76,13 @@ export class Keeper {
   private async write({ sheet, state, edits }: Job): Promise<void> {
     const base = state.version;
     const version = edits > 0 ? base + 1 : base;
-    if (await this.shelf.put({ ...state, version }, base)) {
+    if (await this.store.put({ ...state, version }, base)) {
       this.advance(sheet, base, version);
       this.settle(sheet, edits);
       if (edits > 0) this.events.wrote(state.id);
     } else if (this.edits.has(sheet)) {
-      const other = await this.shelf.get(state.id);
-      this.events.parted(sheet, other);
+      const other = await this.store.get(state.id);
+      this.events.conflicted(sheet, other);
       this.forgetJob(sheet);
       this.queue.push({ sheet, state: structuredClone(sheet), edits: this.edits.get(sheet) ?? 0 });
     }

@@ -1,4 +1,4 @@
-// "Keep the result" and "ask again" over the selection. Excel itself knows how far a formula spills.
+// The selected formulas with their answers kept, or asked again. Excel itself knows how far a formula spills.
 
 import { isAi, withKept, withoutKept } from "../../shared/formula";
 

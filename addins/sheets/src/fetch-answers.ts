@@ -2,11 +2,12 @@
 // reply (there are no streams) and kills a custom function after 30 seconds, so every request carries what is left
 // of 25 seconds as its deadline. What is not ready by then goes on under a ticket, which the next calculation finds.
 
-import { type Answer, type Call, keyOf } from "../../../dashboards/web/src/core/calls";
+import { type Answer, type Call, keyOf } from "relserve-client/calls";
+
 import { type Cell, errorOf } from "../../shared/plan";
-import type { HttpReply, HttpRequest, World } from "./google";
-import * as guard from "./guard";
-import * as records from "./records";
+import type { HttpReply, HttpRequest, ScriptHost } from "./google";
+import * as rateLimit from "./rate-limit";
+import * as requestCache from "./request-cache";
 import type { Settings } from "./settings";
 
 /** The bounds. */
@@ -39,18 +40,18 @@ interface Chunk {
 }
 
 /** Answers of calls, by key; what is missing is not ready. */
-export function exchange(
-  world: World, settings: Settings, calls: Iterable<Call>, started: number, bounds: Bounds = BOUNDS,
+export function fetchAnswers(
+  host: ScriptHost, settings: Settings, calls: Iterable<Call>, started: number, bounds: Bounds = BOUNDS,
 ): Map<string, Answer> {
-  const chunks = split([...calls], bounds).map((part) => open(world, settings, part));
+  const chunks = split([...calls], bounds).map((part) => open(host, settings, part));
   const end = started + bounds.workMs;
   for (;;) {
     const waiting = chunks.filter(({ isOver }) => !isOver);
-    const next = Math.max(world.now(), Math.min(...waiting.map(({ notBefore }) => notBefore)));
+    const next = Math.max(host.now(), Math.min(...waiting.map(({ notBefore }) => notBefore)));
     if (waiting.length === 0 || next + bounds.leastMs > end) break;
-    if (next > world.now()) world.sleep(next - world.now());
-    const due = waiting.filter(({ notBefore }) => notBefore <= world.now());
-    ask(world, settings, due, { end, bounds });
+    if (next > host.now()) host.sleep(next - host.now());
+    const due = waiting.filter(({ notBefore }) => notBefore <= host.now());
+    ask(host, settings, due, { end, bounds });
   }
   const answers = new Map<string, Answer>();
   for (const chunk of chunks) {
@@ -79,35 +80,35 @@ function split(calls: Call[], bounds: Bounds): Call[][] {
   return parts;
 }
 
-function open(world: World, settings: Settings, calls: Call[]): Chunk {
+function open(host: ScriptHost, settings: Settings, calls: Call[]): Chunk {
   const text = JSON.stringify(calls);
-  const name = records.nameOf(world, settings, text);
-  const known = records.recall(world, name);
+  const name = requestCache.nameOf(host, settings, text);
+  const known = requestCache.recall(host, name);
   const chunk: Chunk = { calls, text, name, ticket: undefined, cells: [], isOver: false, notBefore: 0 };
   if (known && "cells" in known && known.cells.length === calls.length) return { ...chunk, cells: known.cells, isOver: true };
   return known && "ticket" in known ? { ...chunk, ticket: known.ticket } : chunk;
 }
 
 /** One round: every due chunk is asked or looked at, all at once. */
-function ask(world: World, settings: Settings, due: Chunk[], time: { end: number; bounds: Bounds }): void {
+function ask(host: ScriptHost, settings: Settings, due: Chunk[], time: { end: number; bounds: Bounds }): void {
   const isNew = due.some(({ ticket }) => ticket === undefined);
-  const refusal = isNew ? guard.refusal(world) : undefined;
+  const refusal = isNew ? rateLimit.refusal(host) : undefined;
   if (refusal) for (const chunk of due) if (chunk.ticket === undefined) lose(chunk, refusal);
   const sent = due.filter(({ isOver }) => !isOver);
   if (sent.length === 0) return;
-  const left = time.end - world.now();
+  const left = time.end - host.now();
   const questions = sent.filter(({ ticket }) => ticket === undefined);
-  const count = guard.begin(world, sent.length, questions.length);
+  const count = rateLimit.countRequests(host, sent.length, questions.length);
   let replies: HttpReply[];
   try {
-    replies = world.fetchAll(sent.map((chunk) => request(settings, chunk, left)));
+    replies = host.fetchAll(sent.map((chunk) => request(settings, chunk, left)));
   } catch (error) {
     for (const chunk of sent) lose(chunk, transportError(error, settings));
     return;
   }
   sent.forEach((chunk, i) => {
     const reply = replies[i];
-    if (reply) take(world, chunk, reply, time);
+    if (reply) take(host, chunk, reply, time);
   });
   count.inTime(questions.filter(({ ticket }) => ticket === undefined).length);
 }
@@ -137,18 +138,18 @@ interface CellsReply {
 }
 
 /** Takes a reply in. */
-function take(world: World, chunk: Chunk, reply: HttpReply, { end, bounds }: { end: number; bounds: Bounds }): void {
+function take(host: ScriptHost, chunk: Chunk, reply: HttpReply, { end, bounds }: { end: number; bounds: Bounds }): void {
   const status = reply.getResponseCode();
   const body = parse(reply.getContentText());
   if (status === 404 && chunk.ticket !== undefined) {
     // The ticket has expired, or the server has a new store: the question is asked again.
     chunk.ticket = undefined;
-    records.forget(world, chunk.name);
+    requestCache.forget(host, chunk.name);
     return;
   }
   const pause = status === 429 || status === 503 ? retryAfter(reply) : undefined;
-  if (pause !== undefined && world.now() + pause + bounds.leastMs <= end) {
-    chunk.notBefore = world.now() + pause;
+  if (pause !== undefined && host.now() + pause + bounds.leastMs <= end) {
+    chunk.notBefore = host.now() + pause;
     return;
   }
   if (status !== 200 || !body?.cells) {
@@ -161,8 +162,8 @@ function take(world: World, chunk: Chunk, reply: HttpReply, { end, bounds }: { e
   const isRunning = body.status === "running" || body.status === "partial";
   if (isRunning) {
     chunk.ticket = body.ticket ?? chunk.ticket;
-    chunk.notBefore = world.now() + bounds.lookMs;
-    if (chunk.ticket !== undefined) records.remember(world, chunk.name, { ticket: chunk.ticket });
+    chunk.notBefore = host.now() + bounds.lookMs;
+    if (chunk.ticket !== undefined) requestCache.remember(host, chunk.name, { ticket: chunk.ticket });
     return;
   }
   chunk.isOver = true;
@@ -174,8 +175,8 @@ function take(world: World, chunk: Chunk, reply: HttpReply, { end, bounds }: { e
     return !cell || cell.pending ? { error: gone } : cell;
   });
   // Failures are asked again next time.
-  if (chunk.cells.some(({ error }) => error)) records.forget(world, chunk.name);
-  else records.remember(world, chunk.name, { cells: chunk.cells });
+  if (chunk.cells.some(({ error }) => error)) requestCache.forget(host, chunk.name);
+  else requestCache.remember(host, chunk.name, { cells: chunk.cells });
 }
 
 /** The whole chunk has no answer, for one reason. */

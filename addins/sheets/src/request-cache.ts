@@ -2,8 +2,8 @@
 // works on. Named by server, key and calls, so another server or key finds nothing of it.
 
 import type { Cell } from "../../shared/plan";
-import type { World } from "./google";
-import { CACHE_S } from "./guard";
+import type { ScriptHost } from "./google";
+import { CACHE_S } from "./rate-limit";
 import type { Settings } from "./settings";
 
 /** What is remembered. */
@@ -13,13 +13,13 @@ export type Remembered = { cells: Cell[] } | { ticket: string };
 const VALUE_BYTES_MAX = 100_000;
 
 /** The name of a request. */
-export function nameOf(world: World, { url, key }: Settings, calls: string): string {
-  return `relserve:${world.digest(`${url}\n${key}\n${calls}`)}`;
+export function nameOf(host: ScriptHost, { url, key }: Settings, calls: string): string {
+  return `relserve:${host.digest(`${url}\n${key}\n${calls}`)}`;
 }
 
 /** What is remembered of a request. */
-export function recall(world: World, name: string): Remembered | undefined {
-  const text = world.cache.get(name);
+export function recall(host: ScriptHost, name: string): Remembered | undefined {
+  const text = host.cache.get(name);
   if (!text) return undefined;
   try {
     return JSON.parse(text) as Remembered;
@@ -29,15 +29,15 @@ export function recall(world: World, name: string): Remembered | undefined {
 }
 
 /** Remembers. Answers too large for the cache are not kept: the server's own cache has them. */
-export function remember(world: World, name: string, record: Remembered): void {
+export function remember(host: ScriptHost, name: string, record: Remembered): void {
   const text = JSON.stringify(record);
-  if (bytes(text) <= VALUE_BYTES_MAX) world.cache.put(name, text, CACHE_S);
-  else world.cache.remove(name);
+  if (bytes(text) <= VALUE_BYTES_MAX) host.cache.put(name, text, CACHE_S);
+  else host.cache.remove(name);
 }
 
 /** Forgets. */
-export function forget(world: World, name: string): void {
-  world.cache.remove(name);
+export function forget(host: ScriptHost, name: string): void {
+  host.cache.remove(name);
 }
 
 /** Bytes of a text in UTF-8. */

@@ -1,4 +1,5 @@
-// "Keep the result": what a selection of cells becomes. Pure: the menu reads and writes the sheet.
+// What a selection of cells becomes where its answers are kept, or asked again. Pure: the menu reads and writes
+// the sheet.
 
 import { isAi, shapeOf, withKept, withoutKept } from "../../shared/formula";
 import { PENDING_MARK } from "./ask";

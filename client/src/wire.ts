@@ -1,0 +1,89 @@
+// Cell calls as the server speaks of them: key, errors, and the streamed reply of `POST /v1/cells`. Who asks, and when, is
+// decided elsewhere.
+
+import { EventReader } from "./sse";
+import { CellError } from "./value";
+
+/** A request that failed as a whole. */
+export class RequestError extends Error {
+  constructor(
+    message: string,
+    /** The HTTP status; 0 where no reply came. */
+    readonly status: number,
+    /** Milliseconds that the server asks us to wait. */
+    readonly retryAfter: number | undefined,
+  ) {
+    super(message);
+  }
+
+  /** Whether the same request may succeed later. */
+  get again(): boolean {
+    return this.status === 0 || this.status === 429 || this.status >= 502;
+  }
+
+  /** Whether fewer calls in a request may succeed. */
+  get isTooLarge(): boolean {
+    return this.status === 413 || this.status === 429 || (this.status === 400 && /exceeds the limit/.test(this.message));
+  }
+}
+
+/** An error as the server sends it. */
+export interface WireError {
+  message: string;
+  type: string;
+}
+
+/** A cell as the server sends it. */
+export interface WireCell {
+  /** Its place among the calls. */
+  index: number;
+  value?: string | number | string[];
+  error?: WireError;
+  /** Set while it has neither. */
+  pending?: boolean;
+}
+
+/** The header that carries the key; none without one. */
+export function headers(key: string): Record<string, string> {
+  return key ? { Authorization: `Bearer ${key}` } : {};
+}
+
+/** Calls that make no sense are the sheet's fault (#VALUE!), all else is an answer that is not there (#N/A). */
+export function failure(error: WireError): CellError {
+  return new CellError(error.type === "invalid_request_error" ? "#VALUE!" : "#N/A", error.message);
+}
+
+/** The error of a reply that is none. */
+export async function replyError(response: Response): Promise<RequestError> {
+  let message = `the server answered ${response.status}`;
+  try {
+    const body = (await response.json()) as { error?: { message?: string } };
+    message = body.error?.message ?? message;
+  } catch {
+    // A proxy's page: its status says enough.
+  }
+  const seconds = Number(response.headers.get("Retry-After"));
+  return new RequestError(message, response.status, seconds > 0 ? seconds * 1_000 : undefined);
+}
+
+/** Reads a streamed reply of `/v1/cells`: each cell as it comes; gives its last event. */
+export async function readCells<Done>(
+  response: Response, signal: AbortSignal, onCell: (cell: WireCell) => void,
+): Promise<Done> {
+  if (!response.ok || !response.body) throw await replyError(response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const events = new EventReader();
+  for (;;) {
+    const { value, done } = await reader.read().catch((error: unknown) => {
+      if (signal.aborted) throw error;
+      throw new RequestError("the connection broke", 0, undefined);
+    });
+    if (done) throw new RequestError("the answers ended early", 0, undefined);
+    for (const { name, data } of events.push(value)) {
+      if (name === "cell") onCell(JSON.parse(data) as WireCell);
+      else if (name === "error") {
+        throw new RequestError((JSON.parse(data) as { error: WireError }).error.message, 500, undefined);
+      } else if (name === "done") return JSON.parse(data) as Done;
+    }
+  }
+}
