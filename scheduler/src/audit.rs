@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use base::{Nanos, TenantId};
 
 use crate::Scheduler;
-use crate::config::Policy;
 use crate::event::Stats;
 
 impl Scheduler {
@@ -106,7 +105,7 @@ impl Scheduler {
                 return Err("a row under suspicion has ended".into());
             }
         }
-        if self.config.policy == Policy::Ours {
+        if self.config.policy.shares_by_tenant() {
             self.tenants.check(self.waiting.len())?;
         }
         self.ledger.check(&held)

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct Basis {
     /// What it was computed from.
     pub parts: Parts,
-    /// Whether the number is that of `ours::age::aged`, in which waiting makes work count less, and not
+    /// Whether the number is that of `policy::marginal_work::age::aged`, in which waiting makes work count less, and not
     /// the sum of the parts.
     pub is_aged: bool,
 }
@@ -32,7 +32,7 @@ pub enum Parts {
     },
     /// Time alone on the machine (RelServe, Eq. 10).
     Estimate(Estimate),
-    /// Time added to a shared machine ([`crate::ours::work`]).
+    /// Time added to a shared machine ([`crate::policy::marginal_work::work`]).
     Work(WorkTime),
 }
 

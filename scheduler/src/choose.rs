@@ -1,13 +1,12 @@
-//! The decision of a step: which candidate runs. Policies differ here and in `update` only.
+//! The decision of a step: the loop around a policy's choice, and what choices are built from.
+//!
+//! It must not know which policy it serves: `policy` has a file for each.
 
 use base::{BatchPlan, RelQueryId, Time, TokenCount};
 
 use crate::Scheduler;
 use crate::admit::{Admission, Admitted, Budget, View};
-use crate::arrange::{Candidate, Delta, loss, running_loss, waiting_gain};
-use crate::config::Policy;
-use crate::decision::{Decision, Phase, Reason, Told, Trade};
-use crate::explain::Loss;
+use crate::decision::{Decision, Phase, Reason};
 use crate::row::{Row, RowState};
 
 /// A waiting relQuery whose rows are offered to a step.
@@ -47,21 +46,14 @@ impl Scheduler {
             return None;
         }
         self.decision = Decision { now, ..Decision::default() };
-        self.update_priorities(now);
+        (self.config.policy.rules().on_plan)(self, now);
         over(Phase::Updated);
         self.decision.front = self.waiting.first().copied();
         self.decision.first_running = self.running.first().copied();
         self.decision.running_rows = self.running_rows;
         self.decision.running_relqueries = self.running.len() as u32;
         loop {
-            let choice = self.trial().unwrap_or_else(|| match self.config.policy {
-                Policy::Fcfs | Policy::StaticPriority | Policy::StaticPriorityWeak => self.prefill_first(),
-                Policy::Sarathi => {
-                    self.mixed(self.config.chunk_tokens.0, |scheduler| scheduler.offers(false))
-                }
-                Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => self.arranged(),
-                Policy::Ours => self.ours(),
-            });
+            let choice = self.trial().unwrap_or_else(|| (self.config.policy.rules().choose)(self));
             self.decision.reason = choice.reason;
             self.note_touched(&choice.prefill);
             over(Phase::Chosen);
@@ -75,30 +67,15 @@ impl Scheduler {
     }
 
     /// vLLM's rule: prefill whatever can be admitted, across relQueries; else decode.
-    fn prefill_first(&mut self) -> Choice {
-        let admission = self.admission(false, self.prefill_budget());
-        if admission.rows.is_empty() {
-            if self.config.policy == Policy::StaticPriorityWeak {
-                self.evict_for_front();
-            }
-            return self.decode_all();
-        }
-        Choice { reason: Reason::PrefillFirst, prefill: admission.rows, decodes: false }
+    pub(crate) fn prefill_first(&mut self) -> Choice {
+        self.prefill_waiting().unwrap_or_else(|| self.decode_all())
     }
 
-    /// Running rows of strictly lower priority give way until the first waiting row fits. Strictly, and
-    /// by the number alone: rows of equal priority would take turns in evicting each other.
-    fn evict_for_front(&mut self) {
-        let Some(front) = self.waiting.first().copied() else { return };
-        while let Some(last) = self.running.last().copied() {
-            if (last.class, last.priority) <= (front.class, front.priority) {
-                return;
-            }
-            self.preempt(last.id);
-            if !self.admission(true, self.prefill_budget()).rows.is_empty() {
-                return;
-            }
-        }
+    /// Prefills whatever can be admitted, across relQueries; `None` where nothing can.
+    pub(crate) fn prefill_waiting(&mut self) -> Option<Choice> {
+        let admission = self.admission(false, self.prefill_budget());
+        let can_admit = !admission.rows.is_empty();
+        can_admit.then(|| Choice { reason: Reason::PrefillFirst, prefill: admission.rows, decodes: false })
     }
 
     /// Sarathi's rule: everything that runs decodes; what is left of `tokens` goes to prompts, first to
@@ -138,56 +115,6 @@ impl Scheduler {
         Choice { reason, prefill, decodes: true }
     }
 
-    /// The adaptive batch arranger (RelServe, section 4.3, Eq. 14, on full keys; DESIGN 9).
-    fn arranged(&mut self) -> Choice {
-        let Some(front) = self.waiting.first().copied() else { return self.decode_all() };
-        let first_running = self.running.first().copied();
-        let is_transition = first_running.is_some_and(|first| front > first);
-        if is_transition && self.config.policy == Policy::RelServeDecode {
-            return self.decode_because(Reason::TransitionDecode);
-        }
-        let admission = self.admission(true, self.prefill_budget());
-        if admission.rows.is_empty() {
-            return self.decode_all();
-        }
-        let reason = match first_running {
-            None => Reason::NothingRuns,
-            Some(first) if first.id == front.id => Reason::Internal,
-            Some(_) if !is_transition => Reason::Overtakes,
-            Some(_) if self.config.policy == Policy::RelServePrefill => Reason::TransitionPrefill,
-            Some(_) => self.transition(front.id, &admission),
-        };
-        if reason == Reason::TransitionDecode {
-            return self.decode_because(reason);
-        }
-        Choice { reason, prefill: admission.rows, decodes: false }
-    }
-
-    /// Eq. 15-17 for the candidate.
-    fn transition(&mut self, front: RelQueryId, admission: &Admission) -> Reason {
-        let output_max = |id: RelQueryId| self.relqueries.get(&id).map_or(0, |relquery| relquery.output_max);
-        let candidate = Candidate {
-            uncached: TokenCount(admission.tokens),
-            rows: admission.rows.len() as u64,
-            output_max: output_max(front),
-        };
-        let running = || self.running.iter().map(|key| output_max(key.id));
-        let running_max = running().max().unwrap_or(0);
-        let delta = Delta {
-            running: running_loss(&self.cost, candidate, running()).0,
-            waiting: waiting_gain(&self.cost, candidate, self.waiting.len() as u64, running_max).0,
-            reading: self.config.readings.delta,
-        };
-        let losses = Told::of(self.running.iter(), |key| {
-            let (prefill, sequences) = loss(&self.cost, candidate, output_max(key.id));
-            Some(Loss { id: key.id, prefill, sequences })
-        });
-        let steps = candidate.output_max.min(running_max);
-        self.decision.delta = Some(delta);
-        self.decision.trade = Some(Trade { losses, waiting: self.waiting.len() as u64, steps });
-        if delta.favours_prefill() { Reason::TransitionPrefill } else { Reason::TransitionDecode }
-    }
-
     /// Decodes because nothing can be prefilled. If nothing runs either, the memory an admission
     /// leaves free is given up: a row that fits the pool must be able to run.
     pub(crate) fn decode_all(&mut self) -> Choice {
@@ -202,7 +129,7 @@ impl Scheduler {
         Choice { reason: Reason::NothingRuns, prefill: admission.rows, decodes: false }
     }
 
-    fn decode_because(&mut self, reason: Reason) -> Choice {
+    pub(crate) fn decode_because(&mut self, reason: Reason) -> Choice {
         self.make_decode_room();
         Choice { reason, prefill: Vec::new(), decodes: true }
     }
@@ -229,7 +156,7 @@ impl Scheduler {
     }
 
     /// Waiting relQueries in key order: as many as there are seats, for each takes one or ends the offers.
-    fn offers(&self, alone: bool) -> Vec<Offer> {
+    pub(crate) fn offers(&self, alone: bool) -> Vec<Offer> {
         let most = if alone { 1 } else { self.seats() as usize };
         self.waiting.iter().take(most).map(|key| Offer::unlimited(key.id)).collect()
     }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use base::{RelQueryId, Submission, Time, TokenCount, WorkItem};
 
 use crate::Scheduler;
-use crate::config::Policy;
 use crate::event::{Event, Refused, Usage};
 use crate::relquery::RelQuery;
 use crate::sections;
@@ -23,7 +22,7 @@ impl Scheduler {
         }
         self.check(None, &submission.items)?;
         self.relqueries.insert(id, RelQuery::new(&submission));
-        if self.config.policy == Policy::Ours {
+        if self.config.policy.shares_by_tenant() {
             self.tenants.join(submission.tenant, submission.weight);
         }
         self.add(id, submission.items);
@@ -122,8 +121,7 @@ impl Scheduler {
         for item in items {
             relquery.push(item);
         }
-        self.set_deadline(id);
-        self.prepare_ours(id);
+        (self.config.policy.rules().on_arrival)(self, id);
         self.update_priority(id);
     }
 
@@ -150,7 +148,7 @@ impl Scheduler {
             self.waiting.remove(&key);
             self.tenants.place(relquery.tenant, Some(key), None);
         }
-        if self.config.policy == Policy::Ours {
+        if self.config.policy.shares_by_tenant() {
             self.tenants.leave(relquery.tenant);
         }
         if let Some(key) = relquery.running_key {

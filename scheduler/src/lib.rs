@@ -4,11 +4,24 @@
 //! outcome in. Time is an argument; there is no clock, thread, float or hash order in here, so the
 //! same calls give the same plans. It knows block numbers, not memory, and token counts, not text.
 //!
-//! Every formula of the RelServe paper is a function of its own: `cost` (Eq. 9), `decompose`
-//! (Algorithm 1), `miss_ratio` (Eq. 11), `priority` (Eq. 6, 7, 10), `starvation` (Eq. 13), `arrange`
-//! (Eq. 15-17). `update` says when priorities are computed (Eq. 8, 12), `choose` which candidate runs
-//! (Eq. 14); policies differ in those two places only. [`fleet`] orders rows over several executors that run whole
-//! rows.
+//! Every formula of the RelServe paper is a function of its own:
+//!
+//! | equation | function |
+//! | --- | --- |
+//! | Eq. 2, the three periods of a latency | `RelQuery::periods` |
+//! | Eq. 6-7, a priority that never changes | [`priority::static_priority`] |
+//! | Eq. 8 and 12, which priorities are computed anew | `policy::relserve` |
+//! | Eq. 9, the time of a batch | [`CostModel`] |
+//! | Algorithm 1, the batches of what is left | [`decompose`](mod@decompose) |
+//! | Eq. 10, the time of these | [`priority::estimate`] |
+//! | Eq. 11, the cache miss ratio | [`miss_ratio`] |
+//! | Eq. 13, when a relQuery has waited too long | [`starvation`] |
+//! | Eq. 14, which candidate runs | `policy::relserve` |
+//! | Eq. 15-17, the trade-off in the transitional case | [`arrange`] |
+//!
+//! [`policy`] has a file for each order relQueries can be served in: it says what a priority is (`update` keeps it), and
+//! which candidate a step runs (`choose` has what candidates are built from, `grant` carries a choice out). [`fleet`] orders
+//! rows over several executors that run whole rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,8 +43,8 @@ mod grant;
 mod intake;
 pub mod kv;
 pub mod miss_ratio;
-pub mod ours;
 mod pins;
+pub mod policy;
 pub mod priority;
 pub mod readings;
 mod refit;
@@ -47,21 +60,22 @@ mod suspects;
 mod tenants;
 mod update;
 
-pub use config::{ConfigError, Policy, SchedulerConfig};
+pub use config::{ConfigError, SchedulerConfig};
 pub use cost::{CostModel, Sample};
 pub use decision::{Decision, Phase, Reason, Told};
 pub use event::{Event, Refused, Stats, Usage};
 pub use explain::Explanation;
 pub use fleet::{Fleet, FleetConfig, ReplicaConfig, ReplicaId};
-pub use ours::{Gain, OursConfig, Steps};
+pub use policy::Policy;
+pub use policy::marginal_work::{Gain, OursConfig, Steps};
 pub use readings::{DecompositionReading, DeltaReading, PriorityReading, Readings};
 pub use speculate::Speculation;
 pub use survey::Survey;
 
 use grant::Flight;
 use kv::{Hasher, Ledger};
-use ours::lengths::Lengths;
 use pins::Pins;
+use policy::marginal_work::lengths::Lengths;
 use priority::Key;
 use refit::Refit;
 use relquery::RelQuery;

@@ -10,9 +10,9 @@ use base::{Periods, PinId, RelQueryId, ServiceClass, StepId, Submission, TenantI
 
 use crate::basis::Basis;
 use crate::event::Usage;
-use crate::ours::alarm::Alarms;
-use crate::ours::lengths::{Ended, Kind};
-use crate::ours::sharing;
+use crate::policy::marginal_work::alarm::Alarms;
+use crate::policy::marginal_work::lengths::{Ended, Kind};
+use crate::policy::marginal_work::sharing;
 use crate::priority::Key;
 use crate::row::Row;
 use crate::speculate::Guesser;

@@ -3,7 +3,6 @@
 use base::{End, Nanos, RelQueryId, RowError, RowOutcome, Sampled, StepId, StepOutcome, Time, TokenCount};
 
 use crate::Scheduler;
-use crate::config::Policy;
 use crate::cost::Sample;
 use crate::event::Event;
 use crate::grant::{Flight, FlightSlot};
@@ -132,7 +131,7 @@ impl Scheduler {
 
     /// Each tenant pays for its rows: their prompts, their sequences, and their part of the step's base.
     fn charge(&mut self, flight: &Flight) {
-        if self.config.policy != Policy::Ours {
+        if !self.config.policy.shares_by_tenant() {
             return;
         }
         let slots = flight.slots.len() as u64;

@@ -15,7 +15,6 @@ use base::{RelQueryId, RowError};
 use crate::Scheduler;
 use crate::admit::{Admission, Admitted, Budget, View};
 use crate::choose::Choice;
-use crate::config::Policy;
 use crate::decision::Reason;
 use crate::row::RowState;
 
@@ -153,10 +152,7 @@ impl Scheduler {
 
     /// What the group's rows that do not decode compute, as far as there is room.
     fn trial_prefill(&mut self, group: &[RowAt]) -> Vec<Admitted> {
-        let tokens = match self.config.policy {
-            Policy::Sarathi => self.config.chunk_tokens.0,
-            _ => self.config.step_tokens_max.0,
-        };
+        let tokens = self.config.policy.step_tokens_max(&self.config);
         let mut left = tokens.saturating_sub(self.decode_tokens());
         let mut prefill = Vec::new();
         for (relquery, index) in group.iter().copied() {

@@ -69,15 +69,10 @@ fn iteration(one: &Iteration) -> Value {
 /// prompts, and what a mixed step hides where it mixes.
 pub fn reference_name(policy: Policy, config: &ReplayConfig) -> String {
     let hide = config.cost.hide_permille().map_or(0.0, |permille| permille as f64 / 1_000.0);
-    let name = match policy {
-        Policy::Fcfs => "vllm".to_owned(),
-        Policy::Sarathi => format!("sarathi-{} hide={hide}", config.scheduler.chunk_tokens.0),
-        Policy::StaticPriority => "vllm-sp".to_owned(),
-        Policy::StaticPriorityWeak => "vllm-sp weak".to_owned(),
-        Policy::Ours => format!("ours hide={hide}"),
-        Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => policy.name().to_owned(),
-    };
-    if !policy.is_dynamic() {
+    let chunk = policy.always_cuts_prompts().then(|| format!("-{}", config.scheduler.chunk_tokens.0));
+    let hide = policy.cuts_prompts().then(|| format!(" hide={hide}"));
+    let name = [Some(policy.imitates().to_owned()), chunk, hide].into_iter().flatten().collect();
+    if !policy.reads_the_paper() {
         return name;
     }
     let Readings { delta, decomposition, priorities } = config.scheduler.readings;

@@ -82,16 +82,17 @@ pub fn policies(names: &str) -> Result<Vec<Policy>, SettingError> {
 }
 
 fn policy(name: &str) -> Result<Policy, SettingError> {
-    let all = || Policy::ALL.into_iter().chain([Policy::StaticPriorityWeak]);
     let alias = match name {
         "vllm" => "fcfs",
         "vllm-sp" => "static-priority",
         "vllm-sp-weak" => "static-priority-weak",
         name => name,
     };
-    all().find(|policy| policy.name() == alias).ok_or_else(|| SettingError::Policy {
-        name: name.to_owned(),
-        known: all().map(Policy::name).collect::<Vec<_>>().join(", "),
+    Policy::WITH_VARIANTS.into_iter().find(|policy| policy.name() == alias).ok_or_else(|| {
+        SettingError::Policy {
+            name: name.to_owned(),
+            known: Policy::WITH_VARIANTS.map(Policy::name).join(", "),
+        }
     })
 }
 

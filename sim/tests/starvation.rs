@@ -1,11 +1,11 @@
 //! Under policy `ours` nothing is overtaken past its bound, however much arrives: the promise of
-//! `scheduler::ours::age`, checked on every pair of relQueries of an overloaded machine.
+//! `scheduler::policy::marginal_work::age`, checked on every pair of relQueries of an overloaded machine.
 
 use std::collections::BTreeMap;
 
 use base::{Millis, Nanos, RelQueryId, Time};
-use scheduler::ours::age::overtaken_until;
-use scheduler::ours::work::{Capacity, Work, marginal_work};
+use scheduler::policy::marginal_work::age::overtaken_until;
+use scheduler::policy::marginal_work::work::{Capacity, Work, marginal_work};
 use scheduler::{CostModel, Event, OursConfig, Policy, Scheduler, SchedulerConfig};
 use sim::{ReplayConfig, SimExecutor, Workload, World, generate};
 

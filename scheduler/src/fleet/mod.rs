@@ -34,7 +34,7 @@ pub use told::{FleetDecision, FleetStats, ReplicaStats};
 use crate::config::ConfigError;
 use crate::event::Event;
 use crate::kv::{BlockKey, Hasher};
-use crate::ours::lengths::Lengths;
+use crate::policy::marginal_work::lengths::Lengths;
 use crate::priority::Key;
 use crate::tenants::Tenants;
 use query::Query;

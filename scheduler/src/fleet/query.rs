@@ -15,9 +15,9 @@ use super::config::{FleetConfig, ReplicaId};
 use super::prefixes::{Prefixes, chain, group};
 use crate::event::Usage;
 use crate::kv::{BlockKey, Hasher};
-use crate::ours::age::aged;
-use crate::ours::lengths::{Ended, Expected, Kind, Lengths};
-use crate::ours::sharing;
+use crate::policy::marginal_work::age::aged;
+use crate::policy::marginal_work::lengths::{Ended, Expected, Kind, Lengths};
+use crate::policy::marginal_work::sharing;
 use crate::priority::Key;
 
 /// A row that has not ended.

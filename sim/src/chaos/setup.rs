@@ -8,18 +8,6 @@ use scheduler::{
 
 use super::draws::Draws;
 
-/// Every policy and every reading of one.
-const POLICIES: [Policy; 8] = [
-    Policy::Fcfs,
-    Policy::Sarathi,
-    Policy::StaticPriority,
-    Policy::StaticPriorityWeak,
-    Policy::RelServe,
-    Policy::RelServePrefill,
-    Policy::RelServeDecode,
-    Policy::Ours,
-];
-
 /// How often something happens: once in so many chances, 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rates {
@@ -87,7 +75,7 @@ impl Setup {
 }
 
 fn config(draws: &mut Draws) -> SchedulerConfig {
-    let policy = draws.pick(&POLICIES);
+    let policy = draws.pick(&Policy::WITH_VARIANTS);
     let block_tokens = draws.between(1, 5) as u32;
     let sequences_max = draws.between(1, 10) as u32;
     SchedulerConfig {

@@ -91,3 +91,10 @@ impl Default for OursConfig {
         }
     }
 }
+
+impl OursConfig {
+    /// Whether steps may prefill and decode at once.
+    pub fn mixes(&self) -> bool {
+        self.steps != Steps::TwoPhase
+    }
+}

@@ -6,7 +6,7 @@ use crate::Scheduler;
 use crate::admit::{Admission, Admitted, Budget, Lack};
 use crate::choose::{Choice, Offer};
 use crate::decision::Reason;
-use crate::ours::{Gain, Steps};
+use crate::policy::marginal_work::{Gain, Steps};
 use crate::priority::Key;
 
 /// [`Gain`] in thousandths, for rows of the same and of a lower class.

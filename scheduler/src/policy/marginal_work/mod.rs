@@ -15,14 +15,14 @@ pub(crate) mod sharing;
 mod step;
 pub mod work;
 
-use base::{Nanos, RelQueryId, SpanKind, TokenId};
+use base::{Nanos, RelQueryId, SpanKind, Time, TokenId};
 
 pub use config::{Gain, OursConfig, Steps};
 
+use super::{PLAIN, Prompts, Rules, Traits};
 use crate::Scheduler;
 use crate::admit::View;
 use crate::basis::{Basis, Parts};
-use crate::config::Policy;
 use crate::miss_ratio::MissRatio;
 use crate::priority::estimate;
 use crate::relquery::RelQuery;
@@ -31,12 +31,31 @@ use age::aged;
 use lengths::Expected;
 use work::{Capacity, Work, marginal_work};
 
+pub(super) const RULES: Rules = Rules {
+    name: "ours",
+    imitates: "ours",
+    traits: Traits {
+        is_prioritised: true,
+        orders_by_class: true,
+        shares_by_tenant: true,
+        prompts: Prompts::WholeOrCut,
+        ..PLAIN
+    },
+    priority: Scheduler::ours_priority,
+    choose: Scheduler::ours,
+    on_arrival: Scheduler::prepare_ours,
+    on_plan: update_priorities,
+};
+
+/// What rings takes effect, then what runs gets its priority anew.
+fn update_priorities(scheduler: &mut Scheduler, now: Time) {
+    scheduler.ring_alarms(now);
+    scheduler.update_running();
+}
+
 impl Scheduler {
     /// Orders and counts rows that were just added.
-    pub(crate) fn prepare_ours(&mut self, id: RelQueryId) {
-        if self.config.policy != Policy::Ours {
-            return;
-        }
+    fn prepare_ours(&mut self, id: RelQueryId) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         relquery.share(self.config.ours.grouped_rows, self.config.block_tokens);
         let Some(first) = relquery.fresh_head() else { return };
@@ -52,7 +71,7 @@ impl Scheduler {
     }
 
     /// The number that orders relQueries: the work that is left, and since when it waits.
-    pub(crate) fn ours_priority(&mut self, id: RelQueryId) -> (Nanos, Basis) {
+    fn ours_priority(&mut self, id: RelQueryId) -> (Nanos, Basis) {
         let expected = self.expected(id);
         let Some(relquery) = self.relqueries.get_mut(&id) else { return Default::default() };
         if relquery.is_starving {

@@ -1,0 +1,156 @@
+//! RelServe: the priority of a relQuery is what is left of it (Eq. 10), brought up to date before every step (the dynamic
+//! priority updater, section 4.2), and the batch arranger weighs prefill against decode where it matters (section 4.3).
+//! Two ablations settle that case without weighing. One that waits too long goes first (Eq. 13).
+
+use base::{Nanos, RelQueryId, Time, TokenCount};
+
+use super::{PLAIN, Rules, Traits};
+use crate::Scheduler;
+use crate::admit::{Admission, View};
+use crate::arrange::{Candidate, Delta, loss, running_loss, waiting_gain};
+use crate::basis::{Basis, Parts};
+use crate::choose::Choice;
+use crate::decision::{Reason, Told, Trade};
+use crate::explain::Loss;
+use crate::priority::estimate;
+use crate::readings::PriorityReading;
+use crate::starvation::deadline;
+use crate::update::{miss_ratio, remaining_batches};
+
+pub(super) const RULES: Rules = Rules {
+    name: "relserve",
+    imitates: "relserve",
+    traits: Traits { is_prioritised: true, reads_the_paper: true, ..PLAIN },
+    priority,
+    choose: |scheduler| scheduler.arranged(Transition::Weighed),
+    on_arrival: Scheduler::set_deadline,
+    on_plan: update_priorities,
+};
+
+pub(super) const PREFILL_FIRST: Rules = Rules {
+    name: "relserve-pp",
+    imitates: "relserve-pp",
+    choose: |scheduler| scheduler.arranged(Transition::Prefill),
+    ..RULES
+};
+
+pub(super) const DECODE_FIRST: Rules = Rules {
+    name: "relserve-dp",
+    imitates: "relserve-dp",
+    choose: |scheduler| scheduler.arranged(Transition::Decode),
+    ..RULES
+};
+
+/// What runs in the transitional case: the first waiting relQuery goes behind one that runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transition {
+    /// What lowers the mean latency (Eq. 15-17).
+    Weighed,
+    Prefill,
+    Decode,
+}
+
+/// Eq. 10 from Eq. 11 and Algorithm 1; zero once it starves (Eq. 13).
+fn priority(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, Basis) {
+    let of = |parts| Basis { parts, is_aged: false };
+    let Some(relquery) = scheduler.relqueries.get_mut(&id) else { return Default::default() };
+    if relquery.is_starving {
+        return (Nanos(0), of(Parts::First));
+    }
+    let view = View::new(&scheduler.ledger, &scheduler.hasher, &scheduler.config);
+    let ratio = miss_ratio(&view, relquery, scheduler.config.sample_rows as usize);
+    let batches = remaining_batches(relquery, ratio, &scheduler.config);
+    let alone = estimate(&scheduler.cost, &batches, ratio);
+    (alone.total(), of(Parts::Estimate(alone)))
+}
+
+/// What runs gets its priority anew (Eq. 8); then the ones that waited too long go first (Eq. 13).
+fn update_priorities(scheduler: &mut Scheduler, now: Time) {
+    if scheduler.config.readings.priorities == PriorityReading::Updated {
+        scheduler.update_running();
+    }
+    scheduler.mark_starving(now);
+}
+
+impl Scheduler {
+    /// The adaptive batch arranger (RelServe, section 4.3, Eq. 14, on full keys; DESIGN 9).
+    fn arranged(&mut self, transition: Transition) -> Choice {
+        let Some(front) = self.waiting.first().copied() else { return self.decode_all() };
+        let first_running = self.running.first().copied();
+        let is_transition = first_running.is_some_and(|first| front > first);
+        if is_transition && transition == Transition::Decode {
+            return self.decode_because(Reason::TransitionDecode);
+        }
+        let admission = self.admission(true, self.prefill_budget());
+        if admission.rows.is_empty() {
+            return self.decode_all();
+        }
+        let reason = match first_running {
+            None => Reason::NothingRuns,
+            Some(first) if first.id == front.id => Reason::Internal,
+            Some(_) if !is_transition => Reason::Overtakes,
+            Some(_) if transition == Transition::Prefill => Reason::TransitionPrefill,
+            Some(_) => self.weigh(front.id, &admission),
+        };
+        if reason == Reason::TransitionDecode {
+            return self.decode_because(reason);
+        }
+        Choice { reason, prefill: admission.rows, decodes: false }
+    }
+
+    /// Eq. 15-17 for the candidate.
+    fn weigh(&mut self, front: RelQueryId, admission: &Admission) -> Reason {
+        let output_max = |id: RelQueryId| self.relqueries.get(&id).map_or(0, |relquery| relquery.output_max);
+        let candidate = Candidate {
+            uncached: TokenCount(admission.tokens),
+            rows: admission.rows.len() as u64,
+            output_max: output_max(front),
+        };
+        let running = || self.running.iter().map(|key| output_max(key.id));
+        let running_max = running().max().unwrap_or(0);
+        let delta = Delta {
+            running: running_loss(&self.cost, candidate, running()).0,
+            waiting: waiting_gain(&self.cost, candidate, self.waiting.len() as u64, running_max).0,
+            reading: self.config.readings.delta,
+        };
+        let losses = Told::of(self.running.iter(), |key| {
+            let (prefill, sequences) = loss(&self.cost, candidate, output_max(key.id));
+            Some(Loss { id: key.id, prefill, sequences })
+        });
+        let steps = candidate.output_max.min(running_max);
+        self.decision.delta = Some(delta);
+        self.decision.trade = Some(Trade { losses, waiting: self.waiting.len() as u64, steps });
+        if delta.favours_prefill() { Reason::TransitionPrefill } else { Reason::TransitionDecode }
+    }
+
+    /// Priority zero, from now on, for each relQuery past its deadline (Eq. 13).
+    fn mark_starving(&mut self, now: Time) {
+        while let Some((due, id)) = self.deadlines.first().copied() {
+            if due >= now {
+                break;
+            }
+            self.deadlines.pop_first();
+            let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
+            relquery.deadline = None;
+            // One that started in time has stopped waiting, as Eq. 13 counts it.
+            if relquery.started.is_none_or(|started| started > due) && relquery.waiting_len() > 0 {
+                relquery.is_starving = true;
+                self.update_priority(id);
+            }
+        }
+    }
+
+    /// Sets the time from which the relQuery is starving, as the configuration says.
+    fn set_deadline(&mut self, id: RelQueryId) {
+        let Some(unit) = self.config.unit_waiting_ms_max else { return };
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        if let Some(old) = relquery.deadline.take() {
+            self.deadlines.remove(&(old, id));
+        }
+        if relquery.started.is_none() {
+            let due = deadline(relquery.arrival, unit, relquery.rows_submitted);
+            relquery.deadline = Some(due);
+            self.deadlines.insert((due, id));
+        }
+    }
+}
