@@ -127,7 +127,7 @@ enum Action {
         #[arg(long, default_value = "", allow_hyphen_values = true)]
         server_args: String,
         /// The policy that the server is started with.
-        #[arg(long, default_value = "ours")]
+        #[arg(long, default_value = "marginal-work")]
         policy: String,
         /// Rows of the column.
         #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
@@ -226,7 +226,7 @@ async fn act(command: Action) -> Result<bool, Error> {
         Action::Soak { server, server_args, minutes, seed, clients } => {
             let arguments: Vec<String> = server_args.split_whitespace().map(str::to_owned).collect();
             let span = Duration::try_from_secs_f64(minutes * 60.0).unwrap_or(SOAK_MAX).min(SOAK_MAX);
-            let server = Server::start(&server, &arguments, "ours", SOAK_REQUEST_MAX).await?;
+            let server = Server::start(&server, &arguments, "marginal-work", SOAK_REQUEST_MAX).await?;
             let tally = soak(&server.target, Soak { span, seed, clients }).await;
             say(&tally.text());
             server.stop_well().await?;

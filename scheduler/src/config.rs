@@ -1,17 +1,19 @@
 //! What an operator may set about scheduling: a default per field, unknown fields refused, one
 //! validation at start. It must not know where the values come from.
 
+mod renamed;
+
 use base::{Millis, TokenCount};
 use serde::{Deserialize, Serialize};
 
 use crate::policy::Policy;
-use crate::policy::marginal_work::OursConfig;
+use crate::policy::marginal_work::MarginalWorkConfig;
 use crate::readings::Readings;
 use crate::speculate::Speculation;
 
 /// Limits and policy of one scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct SchedulerConfig {
     /// Which order to serve in.
     pub policy: Policy,
@@ -51,8 +53,8 @@ pub struct SchedulerConfig {
     pub speculation: Speculation,
     /// How the paper is read, by the policies that are its own.
     pub readings: Readings,
-    /// Settings of policy `ours`.
-    pub ours: OursConfig,
+    /// Settings of policy `marginal-work`.
+    pub marginal_work: MarginalWorkConfig,
     /// Whether measured steps refit the cost model.
     pub refit: bool,
     /// Key of the block hash. Any value is right; a secret one keeps outsiders from making collisions.
@@ -80,7 +82,7 @@ impl Default for SchedulerConfig {
             publish_generated: true,
             speculation: Speculation::default(),
             readings: Readings::default(),
-            ours: OursConfig::default(),
+            marginal_work: MarginalWorkConfig::default(),
             refit: true,
             prefix_hash_key: [0x7265_6c53_6572_7665, 0x6b76_2d62_6c6f_636b],
         }

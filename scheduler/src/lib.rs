@@ -66,8 +66,8 @@ pub use decision::{Decision, Phase, Reason, Told};
 pub use event::{Event, Refused, Stats, Usage};
 pub use explain::Explanation;
 pub use fleet::{Fleet, FleetConfig, ReplicaConfig, ReplicaId};
-pub use policy::Policy;
-pub use policy::marginal_work::{Gain, OursConfig, Steps};
+pub use policy::marginal_work::{Gain, MarginalWorkConfig, Steps};
+pub use policy::{Policy, UnknownPolicy};
 pub use readings::{DecompositionReading, DeltaReading, PriorityReading, Readings};
 pub use speculate::Speculation;
 pub use survey::Survey;
@@ -98,7 +98,7 @@ pub struct Scheduler {
     /// RelQueries with waiting rows, and those with rows that hold KV.
     waiting: BTreeSet<Key>,
     running: BTreeSet<Key>,
-    /// Shares of the machine; counted for policy `ours` only.
+    /// Shares of the machine; counted for policy `marginal-work` only.
     tenants: Tenants,
     /// Output lengths by kind of relQuery.
     lengths: Lengths,

@@ -40,7 +40,7 @@ pub(crate) struct RelQuery {
     head: usize,
     /// `fresh_tokens[i]`: prompt tokens of `fresh[..i]`.
     fresh_tokens: Vec<u64>,
-    /// The same of the tokens that none of the rows before supplies; counted for policy `ours` only.
+    /// The same of the tokens that none of the rows before supplies; counted for policy `marginal-work` only.
     fresh_novel: Vec<u64>,
     /// Rows that were admitted and taken back.
     pub(crate) requeued: BTreeSet<u32>,

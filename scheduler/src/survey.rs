@@ -162,7 +162,7 @@ impl Scheduler {
     /// What is held, with the first `most` relQueries.
     pub fn survey(&self, most: usize) -> Survey {
         let running = self.running.iter().map(|key| key.id);
-        let lag = Nanos::from(self.config.ours.tenant_lag_ms_max);
+        let lag = Nanos::from(self.config.marginal_work.tenant_lag_ms_max);
         let by_share = self.tenants.order(lag, most);
         let waiting = by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect());
         let only_waits = |id: &RelQueryId| self.relqueries.get(id).is_some_and(|one| one.running.is_empty());

@@ -11,8 +11,8 @@ use std::hash::Hasher;
 use base::{BatchPlan, Millis, RelQueryId, ServiceClass, StepOutcome, TenantId, Time, TokenCount, WorkItem};
 use common::{Memory, item, submission};
 use scheduler::{
-    CostModel, DeltaReading, Gain, OursConfig, Policy, PriorityReading, Readings, Scheduler, SchedulerConfig,
-    Speculation, Steps,
+    CostModel, DeltaReading, Gain, MarginalWorkConfig, Policy, PriorityReading, Readings, Scheduler,
+    SchedulerConfig, Speculation, Steps,
 };
 use siphasher::sip::SipHasher13;
 
@@ -27,7 +27,7 @@ const RECORDED: [(Policy, u64); 8] = [
     (Policy::RelServe, 0xa2b8_5ea7_5933_4165),
     (Policy::RelServePrefill, 0x3155_a112_2683_1050),
     (Policy::RelServeDecode, 0x4fbb_7ac5_8691_0aed),
-    (Policy::Ours, 0xd50c_7b84_39b0_040e),
+    (Policy::MarginalWork, 0xd50c_7b84_39b0_040e),
 ];
 
 /// SplitMix64.
@@ -80,7 +80,7 @@ fn config(policy: Policy, draws: &mut Draws) -> SchedulerConfig {
             ..Readings::default()
         },
         speculation: draws.pick(&[Speculation::Off, Speculation::Auto]),
-        ours: OursConfig {
+        marginal_work: MarginalWorkConfig {
             steps: draws.pick(&[Steps::Adaptive, Steps::Mixed, Steps::TwoPhase]),
             marginal_key: !draws.one_in(4),
             learned_lengths: !draws.one_in(4),

@@ -297,7 +297,7 @@ fn equal_rows_under_memory_pressure_do_not_take_turns_in_preempting_each_other()
 
 #[test]
 fn a_lower_class_waits_for_a_higher_one_however_short_it_is() {
-    let mut scheduler = scheduler(config(Policy::Ours));
+    let mut scheduler = scheduler(config(Policy::MarginalWork));
     let bulk = submission(1, 0, rows(1, 0, 4, 1, 1));
     scheduler.submit(base::Submission { class: ServiceClass::Bulk, ..bulk }).expect("room");
     scheduler.submit(submission(2, 5, rows(3, 0, 40, 9, 5))).expect("room");

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use base::{Nanos, RelQueryId, TokenCount};
 use scheduler::{
-    ConfigError, CostModel, Event, OursConfig, Policy, Refused, Scheduler, SchedulerConfig, Speculation,
+    ConfigError, CostModel, Event, MarginalWorkConfig, Policy, Refused, Scheduler, SchedulerConfig,
+    Speculation,
 };
 use serde::Serialize;
 
@@ -73,7 +74,7 @@ impl Default for ReplayConfig {
             speculation: Speculation::Off,
             refit: false,
             // What was published was measured with classes that differ in order alone.
-            ours: OursConfig { bulk_share_permille: None, ..OursConfig::default() },
+            marginal_work: MarginalWorkConfig { bulk_share_permille: None, ..MarginalWorkConfig::default() },
             ..SchedulerConfig::default()
         };
         Self {

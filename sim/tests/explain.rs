@@ -62,7 +62,7 @@ fn every_policy_says_what_its_priorities_are_made_of() {
         (Policy::Fcfs, "by arrival"),
         (Policy::StaticPriority, "420 prompt and 15 output tokens"),
         (Policy::RelServe, "miss ratio"),
-        (Policy::Ours, "share of the steps"),
+        (Policy::MarginalWork, "share of the steps"),
     ] {
         let told = first(policy);
         assert!(told.contains(part), "{policy}: {told}");
@@ -73,7 +73,7 @@ fn every_policy_says_what_its_priorities_are_made_of() {
 fn a_decision_tells_of_sixteen_relqueries_and_counts_the_others() {
     let trace =
         generate(&Workload { seed: 5, relqueries: 60, rows: (1, 3), rate: 100.0, ..Workload::default() });
-    for policy in [Policy::Fcfs, Policy::RelServePrefill, Policy::Ours] {
+    for policy in [Policy::Fcfs, Policy::RelServePrefill, Policy::MarginalWork] {
         let all = explained(&trace, policy);
         assert!(all.iter().all(|one| one.relqueries.told.len() <= 16), "{policy}");
         let most = all.iter().map(|one| one.relqueries.untold).max();

@@ -49,7 +49,7 @@ pub fn replay(
         sample_rows: limits.sample_rows,
         unit_waiting_ms_max: limits.unit_waiting_ms_max,
         readings: limits.readings,
-        ours: limits.ours.clone(),
+        marginal_work: limits.marginal_work.clone(),
         ..config.scheduler
     };
     let mut until = Until { clock, end: clock.now() + patience };

@@ -16,7 +16,7 @@ use crate::plot::Across;
 use crate::reproduce::Scope;
 use crate::reproduce::figure::{Claim, Figure, Table};
 use crate::reproduce::run::mean;
-use crate::reproduce::setting::{Case, Dataset, Line, Machine, OURS, RELSERVE, rate};
+use crate::reproduce::setting::{Case, Dataset, Line, MARGINAL_WORK, Machine, RELSERVE, rate};
 
 /// The published rows: load in hundredths, DPU, ABA, E2E in seconds.
 const PAPER: [(u32, f64, f64, f64); 6] = [
@@ -64,7 +64,8 @@ pub struct Overhead {
 /// Times every load of OPT-13B and Beer, one replay at a time: RelServe's first, then those of our own policy.
 pub fn measure(scope: &Scope) -> Result<Vec<Overhead>, Error> {
     let loads = scope.loads(Machine::Opt13b);
-    let all = [RELSERVE, OURS].into_iter().flat_map(|line| loads.iter().map(move |load| (line, *load)));
+    let all =
+        [RELSERVE, MARGINAL_WORK].into_iter().flat_map(|line| loads.iter().map(move |load| (line, *load)));
     all.map(|(line, load)| mean_of_seeds(scope, line, load)).collect()
 }
 

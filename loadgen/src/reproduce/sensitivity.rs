@@ -9,10 +9,10 @@ use crate::reproduce::Scope;
 use crate::reproduce::figure::{Claim, Figure, Table};
 use crate::reproduce::run::Results;
 use crate::reproduce::setting::{
-    Case, Dataset, Line, Machine, OURS, RELSERVE, STATIC, STATIC_WEAK, VLLM, rate,
+    Case, Dataset, Line, MARGINAL_WORK, Machine, RELSERVE, STATIC, STATIC_WEAK, VLLM, rate,
 };
 
-const LINES: [Line; 4] = [VLLM, STATIC, STATIC_WEAK, OURS];
+const LINES: [Line; 4] = [VLLM, STATIC, STATIC_WEAK, MARGINAL_WORK];
 /// KV memory in tokens: from well below to well above what the rows of a full step hold.
 const CAPACITIES: [u32; 5] = [6_000, 10_000, 16_000, 32_000, 100_000];
 /// Loads as percentages of the figure's largest.

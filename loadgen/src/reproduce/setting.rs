@@ -47,10 +47,15 @@ pub const PREFILL_FIRST: Line = line("RelServe (PP)", "relserve-pp", Policy::Rel
 /// Its ablation: decode first.
 pub const DECODE_FIRST: Line = line("RelServe (DP)", "relserve-dp", Policy::RelServeDecode, "#e69f00");
 /// The product's own policy, where a mixed step hides nothing.
-pub const OURS: Line = line("ours", "ours", Policy::Ours, "#cc79a7");
+pub const MARGINAL_WORK: Line = line("marginal-work", "marginal-work", Policy::MarginalWork, "#cc79a7");
 /// The same where a chunk hides behind the decodes.
-pub const OURS_HIDDEN: Line =
-    Line { name: "ours, hide 1", key: "ours-hide-1", hide_permille: 1_000, colour: "#7b1f56", ..OURS };
+pub const MARGINAL_WORK_HIDDEN: Line = Line {
+    name: "marginal-work, hide 1",
+    key: "marginal-work-hide-1",
+    hide_permille: 1_000,
+    colour: "#7b1f56",
+    ..MARGINAL_WORK
+};
 
 /// One setting, to be replayed with several seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,9 @@ use crate::plot::{Across, colour};
 use crate::reproduce::Scope;
 use crate::reproduce::figure::{Claim, Figure, Table};
 use crate::reproduce::run::{Outcome, Results};
-use crate::reproduce::setting::{Case, Dataset, Line, Machine, OURS, OURS_HIDDEN, RELSERVE, VLLM, rate};
+use crate::reproduce::setting::{
+    Case, Dataset, Line, MARGINAL_WORK, MARGINAL_WORK_HIDDEN, Machine, RELSERVE, VLLM, rate,
+};
 
 /// Thresholds in ms of waiting per row, and none.
 const THRESHOLDS: [Option<u64>; 9] =
@@ -40,7 +42,7 @@ pub fn cases(scope: &Scope) -> Vec<Case> {
     let mut cases = Vec::new();
     for load in loads(scope) {
         cases.extend(THRESHOLDS.map(|threshold| case(load, threshold)));
-        cases.extend([VLLM, OURS, OURS_HIDDEN].map(|line| guarded(load, line)));
+        cases.extend([VLLM, MARGINAL_WORK, MARGINAL_WORK_HIDDEN].map(|line| guarded(load, line)));
     }
     cases
 }
@@ -175,7 +177,8 @@ fn table(loads: &[u32], results: &Results) -> Table {
         std::iter::once(name).chain(loads.iter().map(cell)).collect::<Vec<String>>()
     };
     let thresholds = THRESHOLDS.map(|threshold| row(name(threshold), &|load| case(load, threshold)));
-    let others = [VLLM, OURS, OURS_HIDDEN].map(|line| row(line.name.to_owned(), &|load| guarded(load, line)));
+    let others = [VLLM, MARGINAL_WORK, MARGINAL_WORK_HIDDEN]
+        .map(|line| row(line.name.to_owned(), &|load| guarded(load, line)));
     let rows = [thresholds.to_vec(), others.to_vec()].concat();
     let caption = "Latency of RelServe by threshold, and of policies that need none".into();
     Table { caption, header, rows, is_open: false }

@@ -22,7 +22,7 @@ use crate::config::SchedulerConfig;
 
 /// The order in which relQueries are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(try_from = "String", into = "&'static str")]
 pub enum Policy {
     /// First come, first served, prefill first (vLLM's default).
     Fcfs,
@@ -35,18 +35,37 @@ pub enum Policy {
     /// baseline comes closest.
     StaticPriorityWeak,
     /// RelServe: priorities updated every iteration, adaptive choice of prefill or decode.
-    #[serde(rename = "relserve")]
     RelServe,
     /// RelServe's ablation: prefill first in the transitional case.
-    #[serde(rename = "relserve-pp")]
     RelServePrefill,
     /// RelServe's ablation: decode first in the transitional case.
-    #[serde(rename = "relserve-dp")]
     RelServeDecode,
     /// Mixed steps under remaining marginal work: see [`marginal_work`].
     #[default]
-    Ours,
+    MarginalWork,
 }
+
+/// A name that no policy has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownPolicy {
+    /// One had it before.
+    #[error("policy `{old}` is called `{new}` now")]
+    Renamed {
+        /// As written.
+        old: String,
+        /// Its name now.
+        new: Policy,
+    },
+    /// None ever had it.
+    #[error("policy `{name}` is not one of {}", Policy::WITH_VARIANTS.map(Policy::name).join(", "))]
+    Unknown {
+        /// As written.
+        name: String,
+    },
+}
+
+/// What policies were called before.
+const RENAMED: [(&str, Policy); 1] = [("ours", Policy::MarginalWork)];
 
 /// What a policy does. The functions are called by the scheduler and nobody else.
 pub(crate) struct Rules {
@@ -105,7 +124,7 @@ impl Policy {
         Self::RelServe,
         Self::RelServePrefill,
         Self::RelServeDecode,
-        Self::Ours,
+        Self::MarginalWork,
     ];
 
     /// Those and all their variants.
@@ -117,7 +136,7 @@ impl Policy {
         Self::RelServe,
         Self::RelServePrefill,
         Self::RelServeDecode,
-        Self::Ours,
+        Self::MarginalWork,
     ];
 
     /// What it does.
@@ -130,7 +149,7 @@ impl Policy {
             Self::RelServe => &relserve::RULES,
             Self::RelServePrefill => &relserve::PREFILL_FIRST,
             Self::RelServeDecode => &relserve::DECODE_FIRST,
-            Self::Ours => &marginal_work::RULES,
+            Self::MarginalWork => &marginal_work::RULES,
         }
     }
 
@@ -180,7 +199,7 @@ impl Policy {
     pub fn mixes_prefill_and_decode(self, config: &SchedulerConfig) -> bool {
         match self.rules().traits.prompts {
             Prompts::Whole => false,
-            Prompts::WholeOrCut => config.ours.mixes(),
+            Prompts::WholeOrCut => config.marginal_work.mixes(),
             Prompts::Cut => true,
         }
     }
@@ -194,6 +213,32 @@ impl Policy {
 impl std::fmt::Display for Policy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        if let Some((_, new)) = RENAMED.into_iter().find(|(old, _)| *old == name) {
+            return Err(UnknownPolicy::Renamed { old: name.to_owned(), new });
+        }
+        let found = Self::WITH_VARIANTS.into_iter().find(|policy| policy.name() == name);
+        found.ok_or_else(|| UnknownPolicy::Unknown { name: name.to_owned() })
+    }
+}
+
+impl TryFrom<String> for Policy {
+    type Error = UnknownPolicy;
+
+    fn try_from(name: String) -> Result<Self, UnknownPolicy> {
+        name.parse()
+    }
+}
+
+impl From<Policy> for &'static str {
+    fn from(policy: Policy) -> Self {
+        policy.name()
     }
 }
 
@@ -216,7 +261,15 @@ mod tests {
     fn configuration_and_reports_call_a_policy_the_same() {
         for policy in Policy::WITH_VARIANTS {
             let name = serde_json::Value::from(policy.name());
-            assert_eq!(serde_json::to_value(policy).ok(), Some(name));
+            assert_eq!(serde_json::to_value(policy).ok(), Some(name.clone()));
+            assert_eq!(serde_json::from_value(name).ok(), Some(policy));
         }
+    }
+
+    #[test]
+    fn an_old_name_is_refused_with_the_new_one_and_a_wrong_one_with_those_there_are() {
+        let error = |name: &str| name.parse::<Policy>().expect_err("no such policy").to_string();
+        assert_eq!(error("ours"), "policy `ours` is called `marginal-work` now");
+        assert!(error("best").starts_with("policy `best` is not one of fcfs, sarathi"));
     }
 }

@@ -2,8 +2,8 @@
 
 use base::{Millis, TokenCount};
 use scheduler::{
-    CostModel, DecompositionReading, DeltaReading, Gain, OursConfig, Policy, PriorityReading, Readings,
-    SchedulerConfig, Speculation, Steps,
+    CostModel, DecompositionReading, DeltaReading, Gain, MarginalWorkConfig, Policy, PriorityReading,
+    Readings, SchedulerConfig, Speculation, Steps,
 };
 
 use super::draws::Draws;
@@ -101,15 +101,15 @@ fn config(draws: &mut Draws) -> SchedulerConfig {
             decomposition: draws.pick(&[DecompositionReading::Corrected, DecompositionReading::AsPrinted]),
             priorities: draws.pick(&[PriorityReading::Updated, PriorityReading::Frozen]),
         },
-        ours: ours(draws),
+        marginal_work: marginal_work(draws),
         speculation: draws.pick(&[Speculation::Off, Speculation::Auto]),
         ..SchedulerConfig::default()
     }
 }
 
-fn ours(draws: &mut Draws) -> OursConfig {
+fn marginal_work(draws: &mut Draws) -> MarginalWorkConfig {
     let limits = [0, 3, 50, 2_000, 1_000_000];
-    OursConfig {
+    MarginalWorkConfig {
         steps: draws.pick(&[Steps::Adaptive, Steps::Mixed, Steps::TwoPhase]),
         marginal_key: !draws.one_in(4),
         learned_lengths: !draws.one_in(4),

@@ -41,7 +41,7 @@ impl Alarms {
 impl Scheduler {
     /// Sets the alarms of a relQuery to which rows were added.
     pub(crate) fn set_alarms(&mut self, id: RelQueryId, alone: Nanos) {
-        let settings = &self.config.ours;
+        let settings = &self.config.marginal_work;
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let rises_after = match relquery.submitted_class {
             ServiceClass::Interactive => None,

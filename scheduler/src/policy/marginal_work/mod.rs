@@ -1,4 +1,4 @@
-//! Policy `ours`: what a product deploys after the study of the published policies.
+//! Policy `marginal-work`: what a product deploys after the study of the published policies.
 //!
 //! Three things make it better than RelServe's own. Everything that runs decodes in every step and
 //! prompts ride along (`step`), so nobody waits for a phase to end. RelQueries are ordered by the work
@@ -17,7 +17,7 @@ pub mod work;
 
 use base::{Nanos, RelQueryId, SpanKind, Time, TokenId};
 
-pub use config::{Gain, OursConfig, Steps};
+pub use config::{Gain, MarginalWorkConfig, Steps};
 
 use super::{PLAIN, Prompts, Rules, Traits};
 use crate::Scheduler;
@@ -32,8 +32,8 @@ use lengths::Expected;
 use work::{Capacity, Work, marginal_work};
 
 pub(super) const RULES: Rules = Rules {
-    name: "ours",
-    imitates: "ours",
+    name: "marginal-work",
+    imitates: "marginal-work",
     traits: Traits {
         is_prioritised: true,
         orders_by_class: true,
@@ -41,9 +41,9 @@ pub(super) const RULES: Rules = Rules {
         prompts: Prompts::WholeOrCut,
         ..PLAIN
     },
-    priority: Scheduler::ours_priority,
-    choose: Scheduler::ours,
-    on_arrival: Scheduler::prepare_ours,
+    priority: Scheduler::marginal_priority,
+    choose: Scheduler::marginal_step,
+    on_arrival: Scheduler::prepare_rows,
     on_plan: update_priorities,
 };
 
@@ -55,9 +55,9 @@ fn update_priorities(scheduler: &mut Scheduler, now: Time) {
 
 impl Scheduler {
     /// Orders and counts rows that were just added.
-    fn prepare_ours(&mut self, id: RelQueryId) {
+    fn prepare_rows(&mut self, id: RelQueryId) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
-        relquery.share(self.config.ours.grouped_rows, self.config.block_tokens);
+        relquery.share(self.config.marginal_work.grouped_rows, self.config.block_tokens);
         let Some(first) = relquery.fresh_head() else { return };
         let item = &relquery.row(first).item;
         let template = item.spans.first().filter(|span| span.kind == SpanKind::Template);
@@ -71,14 +71,14 @@ impl Scheduler {
     }
 
     /// The number that orders relQueries: the work that is left, and since when it waits.
-    fn ours_priority(&mut self, id: RelQueryId) -> (Nanos, Basis) {
+    fn marginal_priority(&mut self, id: RelQueryId) -> (Nanos, Basis) {
         let expected = self.expected(id);
         let Some(relquery) = self.relqueries.get_mut(&id) else { return Default::default() };
         if relquery.is_starving {
             return (Nanos(0), Basis { parts: Parts::First, is_aged: false });
         }
         let view = View::new(&self.ledger, &self.hasher, &self.config);
-        let settings = &self.config.ours;
+        let settings = &self.config.marginal_work;
         let (work, parts) = if settings.marginal_key {
             let prompt = fresh_prompt(&view, relquery, settings.exact_sharing, self.config.sample_rows);
             let work = remaining_work(relquery, prompt, expected);
@@ -100,7 +100,7 @@ impl Scheduler {
     /// How long a row of the relQuery is expected to be.
     fn expected(&self, id: RelQueryId) -> Expected {
         let Some(relquery) = self.relqueries.get(&id) else { return Expected::limit(0) };
-        if self.config.ours.learned_lengths {
+        if self.config.marginal_work.learned_lengths {
             Expected::of(relquery.output_max, relquery.finished, self.lengths.of(relquery.kind))
         } else {
             Expected::limit(relquery.output_max)

@@ -1,4 +1,4 @@
-//! The step of policy `ours`: everything that runs decodes, prompts ride along.
+//! The step of policy `marginal-work`: everything that runs decodes, prompts ride along.
 
 use base::{Nanos, RelQueryId, ServiceClass};
 
@@ -18,13 +18,13 @@ struct GainPermille {
 
 impl Scheduler {
     /// Decides the step.
-    pub(crate) fn ours(&mut self) -> Choice {
-        let mixes = match self.config.ours.steps {
+    pub(crate) fn marginal_step(&mut self) -> Choice {
+        let mixes = match self.config.marginal_work.steps {
             Steps::Adaptive => self.cost.mixing_saves() >= 0,
             Steps::Mixed => true,
             Steps::TwoPhase => false,
         };
-        if self.config.ours.evict_lower_class || self.bulk_part().is_some() {
+        if self.config.marginal_work.evict_lower_class || self.bulk_part().is_some() {
             self.evict_lower_class();
         }
         match mixes {
@@ -37,7 +37,7 @@ impl Scheduler {
     /// step can take: twice as many each time, for an offer of all rows costs more than a spared row.
     fn evict_lower_class(&mut self) {
         let Some(front) = self.waiting.first().copied() else { return };
-        let all = self.config.ours.evict_lower_class;
+        let all = self.config.marginal_work.evict_lower_class;
         let gives_way = |last: &Key| all || last.class == ServiceClass::Bulk;
         let is_lower = |last: &&Key| last.class > front.class && gives_way(last);
         let mut rows = 1;
@@ -67,7 +67,7 @@ impl Scheduler {
             return Choice { reason: Reason::PrefillFirst, prefill: halves, decodes: false };
         }
         let admission = self.offer_waiting(Admission::new(self.prefill_budget()), offers);
-        let is_small = admission.tokens < self.config.ours.prefill_tokens_min.0;
+        let is_small = admission.tokens < self.config.marginal_work.prefill_tokens_min.0;
         if admission.rows.is_empty()
             || (is_small && admission.lack == Some(Lack::Room) && self.running_rows > 0)
         {
@@ -83,11 +83,11 @@ impl Scheduler {
         if most == 0 {
             return Vec::new();
         }
-        let lag = Nanos::from(self.config.ours.tenant_lag_ms_max);
+        let lag = Nanos::from(self.config.marginal_work.tenant_lag_ms_max);
         let by_share = self.tenants.order(lag, most);
         let keys = by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect());
         let running: Vec<Key> = self.running.iter().copied().collect();
-        let gain = self.config.ours.gain.map(|gain| self.gain_permille(gain, mixes));
+        let gain = self.config.marginal_work.gain.map(|gain| self.gain_permille(gain, mixes));
         let bulk = self.bulk_part();
         let mut behind = if bulk.is_some() { self.higher_waiting() } else { self.waiting.len() as u64 };
         let mut offers = Vec::with_capacity(keys.len());
