@@ -108,6 +108,7 @@ impl Scheduler {
         if self.config.policy.shares_by_tenant() {
             self.tenants.check(self.waiting.len())?;
         }
+        self.timers.check(|id| self.relqueries.contains_key(&id))?;
         self.ledger.check(&held)
     }
 }

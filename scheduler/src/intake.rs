@@ -154,9 +154,7 @@ impl Scheduler {
         if let Some(key) = relquery.running_key {
             self.running.remove(&key);
         }
-        if let Some(due) = relquery.deadline {
-            self.deadlines.remove(&(due, id));
-        }
+        self.timers.set(id, None);
         Some(relquery)
     }
 

@@ -25,7 +25,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{RelQueryId, RequestId, StepId, Time};
+use base::{RelQueryId, RequestId, StepId};
 
 mod admit;
 pub mod arrange;
@@ -58,6 +58,7 @@ pub mod starvation;
 pub mod survey;
 mod suspects;
 mod tenants;
+mod timers;
 mod update;
 
 pub use config::{ConfigError, SchedulerConfig};
@@ -81,6 +82,7 @@ use refit::Refit;
 use relquery::RelQuery;
 use suspects::Suspects;
 use tenants::Tenants;
+use timers::Timers;
 
 /// The scheduler of one executor.
 #[derive(Clone, Debug)]
@@ -102,8 +104,8 @@ pub struct Scheduler {
     tenants: Tenants,
     /// Output lengths by kind of relQuery.
     lengths: Lengths,
-    /// When relQueries that have not started become starving.
-    deadlines: BTreeSet<(Time, RelQueryId)>,
+    /// When time alone changes a relQuery's place next.
+    timers: Timers,
     next_request: u64,
     next_step: u64,
     /// The step that has been planned and not settled.
@@ -150,7 +152,7 @@ impl Scheduler {
             running: BTreeSet::new(),
             tenants: Tenants::default(),
             lengths: Lengths::default(),
-            deadlines: BTreeSet::new(),
+            timers: Timers::default(),
             next_request: 1,
             next_step: 1,
             flight: None,
@@ -202,6 +204,8 @@ mod common;
 
 #[cfg(test)]
 mod tests {
+    use base::Time;
+
     use super::common::{Memory, item, submission};
     use super::*;
 

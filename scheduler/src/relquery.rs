@@ -10,9 +10,9 @@ use base::{Periods, PinId, RelQueryId, ServiceClass, StepId, Submission, TenantI
 
 use crate::basis::Basis;
 use crate::event::Usage;
-use crate::policy::marginal_work::alarm::Alarms;
 use crate::policy::marginal_work::lengths::{Ended, Kind};
 use crate::policy::marginal_work::sharing;
+use crate::policy::marginal_work::timers::Instants;
 use crate::priority::Key;
 use crate::row::Row;
 use crate::speculate::Guesser;
@@ -30,7 +30,7 @@ pub(crate) struct RelQuery {
     pub(crate) class: ServiceClass,
     pub(crate) arrival: Time,
     /// When nobody waits for it any longer.
-    pub(crate) due: Option<Time>,
+    pub(crate) deadline: Option<Time>,
     /// Rows by index; `None` once a row has ended.
     rows: Vec<Option<Box<Row>>>,
     /// Index by row number, of rows that have not ended.
@@ -53,16 +53,15 @@ pub(crate) struct RelQuery {
     /// Prompt tokens and output limits of all of them: what a static priority is made of.
     pub(crate) prompt_submitted: u64,
     pub(crate) output_submitted: u64,
-    /// When time alone changes its place next: it starves (Eq. 13), or one of its alarms rings.
-    pub(crate) deadline: Option<Time>,
-    pub(crate) alarms: Alarms,
+    /// When time alone changes its place under marginal work.
+    pub(crate) instants: Instants,
     /// Prio(R), in ns; `None` until first computed.
     pub(crate) priority: Option<u64>,
     /// What it is made of, and the step it was computed for.
     pub(crate) basis: Basis,
     pub(crate) priced_for: StepId,
     /// Whether its priority is zero, for having waited too long (Eq. 13) or being urgent.
-    pub(crate) is_starving: bool,
+    pub(crate) is_promoted: bool,
     /// Start of its first prefill.
     pub(crate) started: Option<Time>,
     /// End of the last step that completed a prompt of it.
@@ -82,7 +81,7 @@ pub(crate) struct RelQuery {
 impl RelQuery {
     /// A relQuery without rows yet, with the identity of `submission`.
     pub(crate) fn new(submission: &Submission) -> Self {
-        let Submission { id, tenant, scope, class, arrival, deadline: due, .. } = *submission;
+        let Submission { id, tenant, scope, class, arrival, deadline, .. } = *submission;
         Self {
             id,
             tenant,
@@ -91,7 +90,7 @@ impl RelQuery {
             submitted_class: class,
             class,
             arrival,
-            due,
+            deadline,
             rows: Vec::new(),
             by_row: BTreeMap::new(),
             fresh: Vec::new(),
@@ -104,12 +103,11 @@ impl RelQuery {
             rows_submitted: 0,
             prompt_submitted: 0,
             output_submitted: 0,
-            deadline: None,
-            alarms: Alarms::default(),
+            instants: Instants::default(),
             priority: None,
             basis: Basis::default(),
             priced_for: StepId(0),
-            is_starving: false,
+            is_promoted: false,
             started: None,
             prefilled: None,
             ended: Usage::default(),

@@ -339,7 +339,7 @@ impl Fleet {
     /// How long nothing changes by itself.
     pub(crate) fn patience(&self, now: Time) -> Option<Nanos> {
         let changes = self.lanes.iter().filter_map(|lane| lane.changes_at(now));
-        let next = changes.chain(self.queue.next_alarm()).min()?;
+        let next = changes.chain(self.queue.next_timer()).min()?;
         Some(next.since(now))
     }
 

@@ -75,7 +75,7 @@ pub(super) type Pick = (RelQueryId, u32, ReplicaId, Why);
 impl Fleet {
     /// Sends rows out for as long as a replica has room. Call it whenever something has changed.
     pub fn dispatch(&mut self, now: Time) -> Vec<Dispatch> {
-        self.ring_alarms(now);
+        self.run_timers(now);
         let mut sent = Vec::new();
         self.decision.begin(now);
         while let Some(pick) = self.pick(now) {

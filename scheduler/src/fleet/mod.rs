@@ -37,6 +37,7 @@ use crate::kv::{BlockKey, Hasher};
 use crate::policy::marginal_work::lengths::Lengths;
 use crate::priority::Key;
 use crate::tenants::Tenants;
+use crate::timers::Timers;
 use query::Query;
 use router::Router;
 
@@ -81,7 +82,7 @@ pub struct Fleet {
     tenants: Tenants,
     lengths: Lengths,
     /// When relQueries rise to the first class.
-    alarms: BTreeSet<(Time, RelQueryId)>,
+    timers: Timers,
     next_request: u64,
     /// Rows held.
     rows: usize,
@@ -108,7 +109,7 @@ impl Fleet {
             waiting: BTreeSet::new(),
             tenants: Tenants::default(),
             lengths: Lengths::default(),
-            alarms: BTreeSet::new(),
+            timers: Timers::default(),
             next_request: 1,
             rows: 0,
             pending: Vec::new(),
@@ -138,7 +139,7 @@ impl Fleet {
     }
 
     /// When to call [`Fleet::dispatch`] next although nothing has happened: a relQuery rises to the first class.
-    pub fn next_alarm(&self) -> Option<Time> {
-        self.alarms.first().map(|(at, _)| *at)
+    pub fn next_timer(&self) -> Option<Time> {
+        self.timers.next()
     }
 }

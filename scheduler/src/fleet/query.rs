@@ -4,16 +4,19 @@
 //! that takes rows of one group one after the other computes what they share once. Rows that were taken back go first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use base::{
     Nanos, Periods, RelQueryId, RequestId, ServiceClass, SpanKind, Submission, TenantId, Time, TokenCount,
     TokenId, WorkItem,
 };
+use priority_queue::PriorityQueue;
 
 use super::config::{FleetConfig, ReplicaId};
 use super::prefixes::{Prefixes, chain, group};
 use crate::event::Usage;
+use crate::kv::prefix::KeyBits;
 use crate::kv::{BlockKey, Hasher};
 use crate::policy::marginal_work::age::aged;
 use crate::policy::marginal_work::lengths::{Ended, Expected, Kind, Lengths};
@@ -55,8 +58,8 @@ pub(crate) struct Query {
     pub(crate) deadline: Option<Time>,
     rows: BTreeMap<u32, Row>,
     groups: BTreeMap<BlockKey, BTreeSet<Place>>,
-    /// Groups by their size.
-    sizes: BTreeSet<(usize, BlockKey)>,
+    /// Groups by their size, of which the largest is asked for.
+    sizes: PriorityQueue<BlockKey, (usize, BlockKey), BuildHasherDefault<KeyBits>>,
     /// Rows that were taken back: they wait before all groups.
     requeued: BTreeSet<u32>,
     waiting: usize,
@@ -76,8 +79,6 @@ pub(crate) struct Query {
     pub(crate) prefilled: Option<Time>,
     /// Where it stands among the waiting ones.
     pub(crate) key: Option<Key>,
-    /// When it counts as interactive.
-    pub(crate) rises: Option<Time>,
 }
 
 impl Query {
@@ -95,7 +96,7 @@ impl Query {
             deadline,
             rows: BTreeMap::new(),
             groups: BTreeMap::new(),
-            sizes: BTreeSet::new(),
+            sizes: PriorityQueue::default(),
             requeued: BTreeSet::new(),
             waiting: 0,
             submitted: 0,
@@ -107,7 +108,6 @@ impl Query {
             started: None,
             prefilled: None,
             key: None,
-            rises: None,
         }
     }
 
@@ -142,9 +142,8 @@ impl Query {
     /// Puts a row among the waiting ones of its group.
     fn queue(&mut self, row: &Row) {
         let rows = self.groups.entry(row.group).or_default();
-        self.sizes.remove(&(rows.len(), row.group));
         rows.insert((Arc::clone(&row.item.prompt), row.item.row));
-        self.sizes.insert((rows.len(), row.group));
+        self.sizes.push(row.group, (rows.len(), row.group));
         self.waiting += 1;
         self.novel += row.novel;
     }
@@ -157,12 +156,12 @@ impl Query {
             return;
         }
         let Some(rows) = self.groups.get_mut(&row.group) else { return };
-        self.sizes.remove(&(rows.len(), row.group));
         rows.remove(&(Arc::clone(&row.item.prompt), row.item.row));
         if rows.is_empty() {
             self.groups.remove(&row.group);
+            self.sizes.remove(&row.group);
         } else {
-            self.sizes.insert((rows.len(), row.group));
+            self.sizes.push(row.group, (rows.len(), row.group));
         }
     }
 
@@ -237,12 +236,12 @@ impl Query {
 
     /// The group with the most waiting rows.
     pub(crate) fn largest(&self) -> Option<BlockKey> {
-        self.sizes.last().map(|(_, group)| *group)
+        self.sizes.peek().map(|(group, _)| *group)
     }
 
     /// How many rows wait in it.
     pub(crate) fn largest_len(&self) -> usize {
-        self.sizes.last().map_or(0, |(rows, _)| *rows)
+        self.sizes.peek().map_or(0, |(_, (rows, _))| *rows)
     }
 
     /// How long a row is expected to be.
@@ -279,8 +278,11 @@ impl Query {
         if waiting.iter().map(|row| row.novel).sum::<u64>() != self.novel {
             return Err(format!("relQuery {}: waiting tokens are miscounted", self.id));
         }
-        let sizes: BTreeSet<_> = self.groups.iter().map(|(group, rows)| (rows.len(), *group)).collect();
-        if sizes != self.sizes || self.groups.values().any(BTreeSet::is_empty) {
+        let mut groups = self.groups.iter();
+        let is_sized =
+            groups.all(|(group, rows)| self.sizes.get_priority(group) == Some(&(rows.len(), *group)));
+        if !is_sized || self.sizes.len() != self.groups.len() || self.groups.values().any(BTreeSet::is_empty)
+        {
             return Err(format!("relQuery {}: groups are misplaced", self.id));
         }
         Ok(())

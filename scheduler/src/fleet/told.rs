@@ -199,6 +199,7 @@ impl Fleet {
         if self.waiting != keys {
             return Err("the waiting relQueries are not those in order".into());
         }
+        self.timers.check(|id| self.queries.contains_key(&id))?;
         self.tenants.check(self.waiting.len())?;
         self.router.check()
     }

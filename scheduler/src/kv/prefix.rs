@@ -123,6 +123,10 @@ impl std::hash::Hasher for KeyBits {
         self.0 = u64::from(value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
     fn write_u128(&mut self, value: u128) {
         self.0 = value as u64;
     }

@@ -14,7 +14,7 @@ use crate::decision::{Reason, Told, Trade};
 use crate::explain::Loss;
 use crate::priority::estimate;
 use crate::readings::PriorityReading;
-use crate::starvation::deadline;
+use crate::starvation::starves_at;
 use crate::update::{miss_ratio, remaining_batches};
 
 pub(super) const RULES: Rules = Rules {
@@ -23,7 +23,7 @@ pub(super) const RULES: Rules = Rules {
     traits: Traits { is_prioritised: true, reads_the_paper: true, ..PLAIN },
     priority,
     choose: |scheduler| scheduler.arranged(Transition::Weighed),
-    on_arrival: Scheduler::set_deadline,
+    on_arrival: Scheduler::set_starvation_timer,
     on_plan: update_priorities,
 };
 
@@ -54,7 +54,7 @@ enum Transition {
 fn priority(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, Basis) {
     let of = |parts| Basis { parts, is_aged: false };
     let Some(relquery) = scheduler.relqueries.get_mut(&id) else { return Default::default() };
-    if relquery.is_starving {
+    if relquery.is_promoted {
         return (Nanos(0), of(Parts::First));
     }
     let view = View::new(&scheduler.ledger, &scheduler.hasher, &scheduler.config);
@@ -69,7 +69,7 @@ fn update_priorities(scheduler: &mut Scheduler, now: Time) {
     if scheduler.config.readings.priorities == PriorityReading::Updated {
         scheduler.update_running();
     }
-    scheduler.mark_starving(now);
+    scheduler.promote_starving(now);
 }
 
 impl Scheduler {
@@ -123,34 +123,24 @@ impl Scheduler {
         if delta.favours_prefill() { Reason::TransitionPrefill } else { Reason::TransitionDecode }
     }
 
-    /// Priority zero, from now on, for each relQuery past its deadline (Eq. 13).
-    fn mark_starving(&mut self, now: Time) {
-        while let Some((due, id)) = self.deadlines.first().copied() {
-            if due >= now {
-                break;
-            }
-            self.deadlines.pop_first();
+    /// Priority zero, from now on, for each relQuery that starves (Eq. 13).
+    fn promote_starving(&mut self, now: Time) {
+        while let Some((starves_at, id)) = self.timers.take_if(|at| at < now) {
             let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
-            relquery.deadline = None;
             // One that started in time has stopped waiting, as Eq. 13 counts it.
-            if relquery.started.is_none_or(|started| started > due) && relquery.waiting_len() > 0 {
-                relquery.is_starving = true;
+            if relquery.started.is_none_or(|started| started > starves_at) && relquery.waiting_len() > 0 {
+                relquery.is_promoted = true;
                 self.update_priority(id);
             }
         }
     }
 
     /// Sets the time from which the relQuery is starving, as the configuration says.
-    fn set_deadline(&mut self, id: RelQueryId) {
+    fn set_starvation_timer(&mut self, id: RelQueryId) {
         let Some(unit) = self.config.unit_waiting_ms_max else { return };
-        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
-        if let Some(old) = relquery.deadline.take() {
-            self.deadlines.remove(&(old, id));
-        }
-        if relquery.started.is_none() {
-            let due = deadline(relquery.arrival, unit, relquery.rows_submitted);
-            relquery.deadline = Some(due);
-            self.deadlines.insert((due, id));
-        }
+        let Some(relquery) = self.relqueries.get(&id) else { return };
+        let waits = relquery.started.is_none();
+        let at = waits.then(|| starves_at(relquery.arrival, unit, relquery.rows_submitted));
+        self.timers.set(id, at);
     }
 }

@@ -7,12 +7,12 @@
 //! starves. Each part can be switched off.
 
 pub mod age;
-pub(crate) mod alarm;
 pub mod config;
 mod isolate;
 pub mod lengths;
 pub(crate) mod sharing;
 mod step;
+pub(crate) mod timers;
 pub mod work;
 
 use base::{Nanos, RelQueryId, SpanKind, Time, TokenId};
@@ -47,9 +47,9 @@ pub(super) const RULES: Rules = Rules {
     on_plan: update_priorities,
 };
 
-/// What rings takes effect, then what runs gets its priority anew.
+/// What has come with time takes effect, then what runs gets its priority anew.
 fn update_priorities(scheduler: &mut Scheduler, now: Time) {
-    scheduler.ring_alarms(now);
+    scheduler.run_timers(now);
     scheduler.update_running();
 }
 
@@ -67,14 +67,14 @@ impl Scheduler {
         relquery.kind = self.hasher.block(relquery.scope, Some(key), &[limit]).0;
         let batches = remaining_batches(relquery, MissRatio::ALL, &self.config);
         let alone = estimate(&self.cost, &batches, MissRatio::ALL).total();
-        self.set_alarms(id, alone);
+        self.set_timer(id, alone);
     }
 
     /// The number that orders relQueries: the work that is left, and since when it waits.
     fn marginal_priority(&mut self, id: RelQueryId) -> (Nanos, Basis) {
         let expected = self.expected(id);
         let Some(relquery) = self.relqueries.get_mut(&id) else { return Default::default() };
-        if relquery.is_starving {
+        if relquery.is_promoted {
             return (Nanos(0), Basis { parts: Parts::First, is_aged: false });
         }
         let view = View::new(&self.ledger, &self.hasher, &self.config);
