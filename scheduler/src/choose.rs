@@ -42,19 +42,19 @@ impl Scheduler {
     /// [`plan`](Self::plan), telling `over` when each of its phases is over: the scheduler reads no clock,
     /// but its owner may, and so learns what each phase costs (RelServe, Table 6).
     pub fn plan_in_phases(&mut self, now: Time, over: &mut dyn FnMut(Phase)) -> Option<BatchPlan> {
-        if self.flight.is_some() || self.rows == 0 {
+        if self.steps.flight.is_some() || self.queues.rows == 0 {
             return None;
         }
-        self.decision = Decision { now, ..Decision::default() };
+        self.telemetry.decision = Decision { now, ..Decision::default() };
         (self.config.policy.rules().on_plan)(self, now);
         over(Phase::Updated);
-        self.decision.front = self.waiting.first().copied();
-        self.decision.first_running = self.running.first().copied();
-        self.decision.running_rows = self.running_rows;
-        self.decision.running_relqueries = self.running.len() as u32;
+        self.telemetry.decision.front = self.queues.waiting.first().copied();
+        self.telemetry.decision.first_running = self.queues.running.first().copied();
+        self.telemetry.decision.running_rows = self.queues.running_rows;
+        self.telemetry.decision.running_relqueries = self.queues.running.len() as u32;
         loop {
             let choice = self.trial().unwrap_or_else(|| (self.config.policy.rules().choose)(self));
-            self.decision.reason = choice.reason;
+            self.telemetry.decision.reason = choice.reason;
             self.note_touched(&choice.prefill);
             over(Phase::Chosen);
             let plan = self.carry_out(choice, now);
@@ -86,7 +86,8 @@ impl Scheduler {
         let offers = offers(self);
         let mut left = tokens.saturating_sub(self.decode_tokens());
         let mut prefill: Vec<Admitted> = Vec::new();
-        let free = u64::try_from(self.cost.mixed_hidden).unwrap_or(0) / self.cost.prefill_per_token.0.max(1);
+        let free = u64::try_from(self.estimates.cost.mixed_hidden).unwrap_or(0)
+            / self.estimates.cost.prefill_per_token.0.max(1);
         let bulk = self.bulk_part();
         let free = free + bulk.map_or(0, |bulk| bulk.tokens);
         for (relquery, index, remaining) in self.half_prefilled() {
@@ -103,8 +104,8 @@ impl Scheduler {
         }
         let budget = self.prefill_budget();
         let taken: u64 = prefill.iter().map(|half| u64::from(half.take)).sum();
-        let room = match self.running_rows {
-            0 => self.ledger.available(),
+        let room = match self.queues.running_rows {
+            0 => self.kv.ledger.available(),
             _ => budget.room.saturating_sub(self.decode_need()),
         };
         let budget = Budget { tokens: left, cuts: true, room, free: free.saturating_sub(taken), ..budget };
@@ -118,13 +119,13 @@ impl Scheduler {
     /// Decodes because nothing can be prefilled. If nothing runs either, the memory an admission
     /// leaves free is given up: a row that fits the pool must be able to run.
     pub(crate) fn decode_all(&mut self) -> Choice {
-        if self.waiting.is_empty() {
+        if self.queues.waiting.is_empty() {
             return self.decode_because(Reason::NothingWaits);
         }
-        if self.running_rows > 0 {
+        if self.queues.running_rows > 0 {
             return self.decode_because(Reason::NoRoom);
         }
-        let budget = Budget { room: self.ledger.available(), ..self.prefill_budget() };
+        let budget = Budget { room: self.kv.ledger.available(), ..self.prefill_budget() };
         let admission = self.admission(true, budget);
         Choice { reason: Reason::NothingRuns, prefill: admission.rows, decodes: false }
     }
@@ -136,7 +137,7 @@ impl Scheduler {
 
     /// Rows that may still be admitted: no step takes rows of more relQueries than these.
     pub(crate) fn seats(&self) -> u32 {
-        self.config.sequences_max.saturating_sub(self.running_rows)
+        self.config.sequences_max.saturating_sub(self.queues.running_rows)
     }
 
     /// What a prefill step may use.
@@ -144,7 +145,7 @@ impl Scheduler {
         Budget {
             seats: self.seats(),
             tokens: self.config.step_tokens_max.0,
-            room: self.ledger.available().saturating_sub(self.config.watermark_blocks()),
+            room: self.kv.ledger.available().saturating_sub(self.config.watermark_blocks()),
             cuts: false,
             free: 0,
         }
@@ -158,12 +159,12 @@ impl Scheduler {
     /// Waiting relQueries in key order: as many as there are seats, for each takes one or ends the offers.
     pub(crate) fn offers(&self, alone: bool) -> Vec<Offer> {
         let most = if alone { 1 } else { self.seats() as usize };
-        self.waiting.iter().take(most).map(|key| Offer::unlimited(key.id)).collect()
+        self.queues.waiting.iter().take(most).map(|key| Offer::unlimited(key.id)).collect()
     }
 
     /// What half-prefilled rows will have computed by the end of the step can be hit in it.
     pub(crate) fn promise(&mut self, admission: &mut Admission, halves: &[Admitted]) {
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         for half in halves {
             let Some(relquery) = self.relqueries.get_mut(&half.relquery) else { continue };
             let scope = relquery.scope;
@@ -178,14 +179,14 @@ impl Scheduler {
             }
             let content = if self.config.publish_generated { row.total() } else { row.prompt_len() };
             let filled = content.min(row.computed + half.take) / self.config.block_tokens;
-            row.make_keys(&self.hasher, scope, (0, filled), self.config.block_tokens);
+            row.make_keys(&self.kv.hasher, scope, (0, filled), self.config.block_tokens);
             admission.promise(&row.own.keys[..filled as usize]);
         }
     }
 
     /// Offers the rows of waiting relQueries in order until one does not fit.
     pub(crate) fn offer_waiting(&mut self, mut admission: Admission, offers: &[Offer]) -> Admission {
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         'relqueries: for Offer { id, row_tokens_max } in offers {
             let Some(relquery) = self.relqueries.get_mut(id) else { continue };
             let scope = relquery.scope;
@@ -197,16 +198,16 @@ impl Scheduler {
                 }
             }
         }
-        self.decision.candidate_tokens = Some(TokenCount(admission.tokens));
-        self.decision.candidate_rows = admission.rows.len() as u32;
+        self.telemetry.decision.candidate_tokens = Some(TokenCount(admission.tokens));
+        self.telemetry.decision.candidate_rows = admission.rows.len() as u32;
         let relqueries = admission.rows.chunk_by(|a, b| a.relquery == b.relquery).count();
-        self.decision.candidate_relqueries = relqueries as u32;
+        self.telemetry.decision.candidate_relqueries = relqueries as u32;
         admission
     }
 
     /// Rows that hold KV, in key and row order.
     pub(crate) fn running_rows(&self) -> impl Iterator<Item = (RelQueryId, u32)> + '_ {
-        self.running.iter().flat_map(|key| {
+        self.queues.running.iter().flat_map(|key| {
             let relquery = &self.relqueries[&key.id];
             relquery.running.iter().map(|index| (key.id, *index))
         })
@@ -214,7 +215,7 @@ impl Scheduler {
 
     /// The same, each with its row: a relQuery is looked up once for all its rows.
     fn running_with_rows(&self) -> impl Iterator<Item = (RelQueryId, u32, &Row)> + '_ {
-        self.running.iter().flat_map(|key| {
+        self.queues.running.iter().flat_map(|key| {
             let relquery = &self.relqueries[&key.id];
             relquery.running.iter().map(|index| (key.id, *index, relquery.row(*index)))
         })
@@ -231,7 +232,7 @@ impl Scheduler {
     /// Rows that a decode extends: all whose prompt is computed, or those of them that are tried; of bulk rows as many as
     /// may while others are here.
     pub(crate) fn decoding_rows(&self) -> Vec<(RelQueryId, u32)> {
-        let tried: Option<Vec<_>> = (!self.suspects.is_empty()).then(|| self.suspects.group().collect());
+        let tried: Option<Vec<_>> = (!self.isolation.is_empty()).then(|| self.isolation.group().collect());
         let bulk = self.bulk_part().filter(|_| tried.is_none());
         let mut left = bulk.map_or(usize::MAX, |bulk| bulk.rows);
         let mut may = |id| {
@@ -264,8 +265,8 @@ impl Scheduler {
 
     /// Preempts rows until all that still run can decode: the last row of the last relQuery first.
     fn make_decode_room(&mut self) {
-        while self.decode_need() > self.ledger.available() {
-            let Some(id) = self.running.last().map(|key| key.id) else { return };
+        while self.decode_need() > self.kv.ledger.available() {
+            let Some(id) = self.queues.running.last().map(|key| key.id) else { return };
             self.preempt(id);
         }
     }
@@ -279,8 +280,8 @@ impl Scheduler {
     /// A running row gives its blocks up.
     pub(crate) fn preempt_row(&mut self, (id, index): (RelQueryId, u32)) {
         self.take_back(id, index);
-        self.counters.preemptions += 1;
-        self.decision.preempted.extend(self.relqueries[&id].row(index).request);
+        self.telemetry.counters.preemptions += 1;
+        self.telemetry.decision.preempted.extend(self.relqueries[&id].row(index).request);
         self.place(id);
     }
 
@@ -290,7 +291,7 @@ impl Scheduler {
         relquery.requeue(index);
         let row = relquery.row_mut(index);
         row.state = RowState::Waiting;
-        row.release(|block| self.ledger.release(block));
-        self.running_rows -= 1;
+        row.release(|block| self.kv.ledger.release(block));
+        self.queues.running_rows -= 1;
     }
 }

@@ -84,7 +84,7 @@ impl Scheduler {
         for row in &new {
             self.admit(row, now);
         }
-        self.ledger.unprotect(&protected);
+        self.kv.ledger.unprotect(&protected);
         let mut published = Vec::new();
         let mut drafts = Vec::new();
         if choice.decodes {
@@ -103,9 +103,9 @@ impl Scheduler {
         self.add_guesses(&mut drafts);
         let plan = self.write(&drafts);
         let slots = flight_slots(drafts, &plan);
-        self.flight = Some(Flight { step: plan.step, slots, published, retired: plan.retired.clone() });
-        self.decision.step = Some(plan.step);
-        self.decision.decode_rows = plan.decode_sequences() as u32;
+        self.steps.flight = Some(Flight { step: plan.step, slots, published, retired: plan.retired.clone() });
+        self.telemetry.decision.step = Some(plan.step);
+        self.telemetry.decision.decode_rows = plan.decode_sequences() as u32;
         Some(plan)
     }
 
@@ -127,10 +127,10 @@ impl Scheduler {
     /// Keeps what these rows hit from being evicted for one another. Where nothing lies on the host, holding evicts
     /// nothing.
     fn protect(&mut self, rows: &[Admitted]) -> Vec<BlockId> {
-        if self.ledger.tier().used == 0 {
+        if self.kv.ledger.tier().used == 0 {
             return Vec::new();
         }
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         let mut found = Vec::new();
         for admitted in rows {
             let Some(relquery) = self.relqueries.get_mut(&admitted.relquery) else { continue };
@@ -140,7 +140,7 @@ impl Scheduler {
                 view.resident(scope, row, number, |place| found.push(place));
             }
         }
-        self.ledger.protect(&found)
+        self.kv.ledger.protect(&found)
     }
 
     /// Makes a waiting row a running one that holds what it hits.
@@ -150,13 +150,10 @@ impl Scheduler {
         relquery.admit(admitted.index);
         let row = relquery.row_mut(admitted.index);
         if row.request.is_none() {
-            let request = RequestId(self.next_request);
-            self.next_request += 1;
-            row.request = Some(request);
-            self.requests.insert(request, (admitted.relquery, admitted.index));
+            row.request = Some(self.queues.new_request(admitted.relquery, admitted.index));
         }
         row.state = RowState::Prefilling;
-        self.running_rows += 1;
+        self.queues.running_rows += 1;
         self.hold_hits(admitted.relquery, admitted.index);
     }
 
@@ -165,21 +162,22 @@ impl Scheduler {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let scope = relquery.scope;
         let row = relquery.row_mut(index);
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         let hittable: Vec<usize> =
             (0..=row.parts.len()).map(|number| view.hittable(row, number) as usize).collect();
         for (number, hittable) in hittable.into_iter().enumerate() {
-            let scope = row.chain_scope(&self.hasher, scope, number);
+            let scope = row.chain_scope(&self.kv.hasher, scope, number);
             while row.chain(number).blocks.len() < hittable {
                 let chain = row.chain(number);
                 let block = chain.blocks.len();
                 let parent = chain.links.last().copied().unwrap_or_default();
                 let content = row.block_content(number, block, self.config.block_tokens);
-                let Some((place, link)) = self.ledger.find(scope, parent, chain.keys[block], &content) else {
+                let Some((place, link)) = self.kv.ledger.find(scope, parent, chain.keys[block], &content)
+                else {
                     break;
                 };
                 drop(content);
-                let Some(block) = self.ledger.take(place) else { break };
+                let Some(block) = self.kv.ledger.take(place) else { break };
                 let chain = row.chain_mut(number);
                 chain.blocks.push(block);
                 chain.links.push(link);
@@ -192,7 +190,7 @@ impl Scheduler {
         for (relquery, index) in self.decoding_rows() {
             let row = self.relqueries.get_mut(&relquery).expect("it runs").row_mut(index);
             let mut missing = row.blocks_missing(self.config.block_tokens);
-            while let Some(block) = (missing > 0).then(|| self.ledger.grant()).flatten() {
+            while let Some(block) = (missing > 0).then(|| self.kv.ledger.grant()).flatten() {
                 row.own.blocks.push(block);
                 missing -= 1;
             }
@@ -263,7 +261,7 @@ impl Scheduler {
         for number in 0..=row.parts.len() {
             let tokens = row.parts.get(number).map_or(row.own_total(), Part::tokens);
             while row.chain(number).blocks.len() < tokens.div_ceil(block_tokens) as usize {
-                match self.ledger.grant() {
+                match self.kv.ledger.grant() {
                     Some(block) => row.chain_mut(number).blocks.push(block),
                     None => {
                         // Fewer hits than admission counted on (a forced collision): the row waits on.
@@ -278,8 +276,8 @@ impl Scheduler {
             true => row.behind(take),
             false => row.total(),
         };
-        self.counters.prompt_tokens += u64::from(row.total());
-        self.counters.prefix_hit_tokens += u64::from(row.total() - row.missing());
+        self.telemetry.counters.prompt_tokens += u64::from(row.total());
+        self.telemetry.counters.prefix_hit_tokens += u64::from(row.total() - row.missing());
         self.draft_prefill(admitted, end, true, (drafts, published));
     }
 
@@ -308,8 +306,8 @@ impl Scheduler {
         if filled.is_empty() {
             return;
         }
-        row.make_keys(&self.hasher, scope, (part, filled.end), block_tokens);
-        let scope = row.chain_scope(&self.hasher, scope, part);
+        row.make_keys(&self.kv.hasher, scope, (part, filled.end), block_tokens);
+        let scope = row.chain_scope(&self.kv.hasher, scope, part);
         for number in filled {
             let number = number as usize;
             let chain = row.chain(part);
@@ -319,7 +317,7 @@ impl Scheduler {
             let parent = chain.links.last().copied().unwrap_or(Link::default());
             let (block, key) = (chain.blocks[number], chain.keys[number]);
             let content = row.block_content(part, number, block_tokens);
-            let publication = self.ledger.publish(block, scope, parent, key, &content);
+            let publication = self.kv.ledger.publish(block, scope, parent, key, &content);
             drop(content);
             match publication {
                 Publication::New(link) => {
@@ -334,8 +332,8 @@ impl Scheduler {
 
     /// The plan of the drafted slots.
     fn write(&mut self, drafts: &[Draft]) -> BatchPlan {
-        let step = StepId(self.next_step);
-        self.next_step += 1;
+        let step = StepId(self.steps.next_step);
+        self.steps.next_step += 1;
         let block_tokens = self.config.block_tokens;
         let rows: Vec<&Row> =
             drafts.iter().map(|draft| self.relqueries[&draft.relquery].row(draft.index)).collect();
@@ -344,8 +342,8 @@ impl Scheduler {
         let runs = cut(&contexts, block_tokens);
         let slots = drafts.iter().zip(rows).zip(runs);
         let slots = slots.map(|((draft, row), context)| slot(draft, row, context, block_tokens)).collect();
-        let moves = self.ledger.send_moves();
-        BatchPlan { step, moves, slots, retired: std::mem::take(&mut self.retired) }
+        let moves = self.kv.ledger.send_moves();
+        BatchPlan { step, moves, slots, retired: std::mem::take(&mut self.steps.retired) }
     }
 }
 

@@ -132,7 +132,7 @@ impl Scheduler {
     /// Whose the step in flight is; nothing where none is.
     pub fn parts(&self) -> Vec<TenantPart> {
         let mut parts: Vec<TenantPart> = Vec::new();
-        let Some(flight) = &self.flight else { return parts };
+        let Some(flight) = &self.steps.flight else { return parts };
         let slots = flight.slots.len() as u64;
         let mut owner = None;
         for slot in &flight.slots {
@@ -161,10 +161,10 @@ impl Scheduler {
 
     /// What is held, with the first `most` relQueries.
     pub fn survey(&self, most: usize) -> Survey {
-        let running = self.running.iter().map(|key| key.id);
+        let running = self.queues.running.iter().map(|key| key.id);
         let lag = Nanos::from(self.config.marginal_work.tenant_lag_ms_max);
-        let by_share = self.tenants.order(lag, most);
-        let waiting = by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect());
+        let by_share = self.queues.tenants.order(lag, most);
+        let waiting = by_share.unwrap_or_else(|| self.queues.waiting.iter().take(most).copied().collect());
         let only_waits = |id: &RelQueryId| self.relqueries.get(id).is_some_and(|one| one.running.is_empty());
         let waiting = waiting.into_iter().map(|key| key.id).filter(only_waits);
         let told: Vec<Standing> =
@@ -192,15 +192,15 @@ impl Scheduler {
             },
             priority: relquery.priority.unwrap_or(0),
             basis: Some(relquery.basis),
-            is_new: relquery.priced_for == base::StepId(self.next_step - 1),
+            is_new: relquery.priced_for == base::StepId(self.steps.next_step - 1),
         })
     }
 
     /// Blocks by what they hold and by whose rows hold them, each counted once.
     fn held_blocks(&self) -> (Blocks, Vec<(TenantId, u32)>) {
-        let mut seen = vec![false; self.ledger.total() as usize];
+        let mut seen = vec![false; self.kv.ledger.total() as usize];
         let mut blocks =
-            Blocks { cached: self.ledger.cached(), free: self.ledger.free(), ..Blocks::default() };
+            Blocks { cached: self.kv.ledger.cached(), free: self.kv.ledger.free(), ..Blocks::default() };
         let mut tenants: BTreeMap<TenantId, u32> = BTreeMap::new();
         for (id, index) in self.running_rows() {
             let relquery = &self.relqueries[&id];
@@ -212,7 +212,7 @@ impl Scheduler {
                     continue;
                 }
                 held += 1;
-                let kind = match (is_independent, self.ledger.holders(base::BlockId(block))) {
+                let kind = match (is_independent, self.kv.ledger.holders(base::BlockId(block))) {
                     (true, _) => &mut blocks.independent,
                     (false, 1) => &mut blocks.private,
                     (false, _) => &mut blocks.shared,
@@ -221,7 +221,7 @@ impl Scheduler {
             }
             *tenants.entry(relquery.tenant).or_default() += held;
         }
-        let used = self.ledger.total() - self.ledger.available();
+        let used = self.kv.ledger.total() - self.kv.ledger.available();
         blocks.pinned = used - (blocks.private + blocks.shared + blocks.independent);
         (blocks, tenants.into_iter().collect())
     }

@@ -123,9 +123,14 @@ impl Suspects {
         self.order.iter().take(limit as usize).map(|(_, row)| *row)
     }
 
-    /// The rows under suspicion.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = RowAt> + '_ {
-        self.limits.keys().copied()
+    /// Each row under suspicion `is_open`.
+    pub(crate) fn check(&self, is_open: impl Fn(RowAt) -> bool) -> Result<(), String> {
+        match self.limits.keys().find(|row| !is_open(**row)) {
+            Some((id, index)) => {
+                Err(format!("row {index} of relQuery {id} is under suspicion and has ended"))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -133,14 +138,14 @@ impl Scheduler {
     /// The step that tries suspects, while there are any: those that run go on, those that were taken back
     /// are admitted. Where they find no room, rows that are not tried give theirs up.
     pub(crate) fn trial(&mut self) -> Option<Choice> {
-        let group: Vec<RowAt> = self.suspects.group().collect();
+        let group: Vec<RowAt> = self.isolation.group().collect();
         if group.is_empty() {
             return None;
         }
         loop {
             let prefill = self.trial_prefill(&group);
             let decodes = !self.decoding_rows().is_empty();
-            if self.decode_need() <= self.ledger.available() && (decodes || !prefill.is_empty()) {
+            if self.decode_need() <= self.kv.ledger.available() && (decodes || !prefill.is_empty()) {
                 return Some(Choice { reason: Reason::Trial, prefill, decodes });
             }
             let others = self.running_rows().filter(|row| !group.contains(row));
@@ -165,14 +170,14 @@ impl Scheduler {
             }
         }
         let budget = self.prefill_budget();
-        let room = match self.running_rows {
-            0 => self.ledger.available(),
+        let room = match self.queues.running_rows {
+            0 => self.kv.ledger.available(),
             _ => budget.room.saturating_sub(self.decode_need()),
         };
         let cuts = self.config.policy.cuts_prompts();
         let mut admission = Admission::new(Budget { tokens: left, room, cuts, ..budget });
         self.promise(&mut admission, &prefill);
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         for (id, index) in group.iter().copied() {
             let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
             let scope = relquery.scope;

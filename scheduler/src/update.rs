@@ -20,7 +20,7 @@ impl Scheduler {
     /// Gives each relQuery that runs its priority anew (Eq. 8). One whose rows all wait keeps its own
     /// (Eq. 12), which it got when it arrived.
     pub(crate) fn update_running(&mut self) {
-        let running: Vec<RelQueryId> = self.running.iter().map(|key| key.id).collect();
+        let running: Vec<RelQueryId> = self.queues.running.iter().map(|key| key.id).collect();
         for id in running {
             self.update_priority(id);
         }
@@ -35,7 +35,7 @@ impl Scheduler {
         if let Some(relquery) = self.relqueries.get_mut(&id) {
             relquery.priority = Some(priority.0);
             relquery.basis = basis;
-            relquery.priced_for = StepId(self.next_step);
+            relquery.priced_for = StepId(self.steps.next_step);
         }
         self.place(id);
     }
@@ -43,11 +43,11 @@ impl Scheduler {
     /// Remembers, for whoever asks why the step is what it is, what was looked at: the first waiting
     /// relQuery, those that are prefilled, those that run.
     pub(crate) fn note_touched(&mut self, prefill: &[Admitted]) {
-        let (front, now) = (self.decision.front.map(|key| key.id), self.decision.now);
+        let (front, now) = (self.telemetry.decision.front.map(|key| key.id), self.telemetry.decision.now);
         let runs = |id: &RelQueryId| self.relqueries.get(id).is_some_and(|one| !one.running.is_empty());
         let groups = prefill.chunk_by(|a, b| a.relquery == b.relquery).map(|rows| rows[0].relquery);
         let prefilled = groups.filter(|id| Some(*id) != front && !runs(id));
-        let running = self.running.iter().map(|key| key.id).filter(|id| Some(*id) != front);
+        let running = self.queues.running.iter().map(|key| key.id).filter(|id| Some(*id) != front);
         let touched = Told::of(front.into_iter().chain(prefilled).chain(running), |id| {
             let relquery = self.relqueries.get(&id)?;
             Some(Touched {
@@ -55,12 +55,12 @@ impl Scheduler {
                 priority: Nanos(relquery.priority?),
                 basis: relquery.basis,
                 age: now.since(relquery.arrival),
-                is_new: relquery.priced_for == StepId(self.next_step),
+                is_new: relquery.priced_for == StepId(self.steps.next_step),
                 waits: relquery.waiting_len() > 0,
                 runs: !relquery.running.is_empty(),
             })
         });
-        self.decision.touched = touched;
+        self.telemetry.decision.touched = touched;
     }
 
     /// Puts the relQuery into the sets it belongs to, under the key it has now.
@@ -72,8 +72,8 @@ impl Scheduler {
         let tenant = relquery.tenant;
         let old = relquery.waiting_key;
         let places = [
-            (&mut relquery.waiting_key, &mut self.waiting, waits),
-            (&mut relquery.running_key, &mut self.running, runs),
+            (&mut relquery.waiting_key, &mut self.queues.waiting, waits),
+            (&mut relquery.running_key, &mut self.queues.running, runs),
         ];
         for (current, set, belongs) in places {
             let wanted = belongs.then_some(key);
@@ -88,7 +88,7 @@ impl Scheduler {
             }
         }
         if self.config.policy.shares_by_tenant() && old != relquery.waiting_key {
-            self.tenants.place(tenant, old, relquery.waiting_key);
+            self.queues.tenants.place(tenant, old, relquery.waiting_key);
         }
     }
 }

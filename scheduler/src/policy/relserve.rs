@@ -57,10 +57,10 @@ fn priority(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, Basis) {
     if relquery.is_promoted {
         return (Nanos(0), of(Parts::First));
     }
-    let view = View::new(&scheduler.ledger, &scheduler.hasher, &scheduler.config);
+    let view = View::new(&scheduler.kv.ledger, &scheduler.kv.hasher, &scheduler.config);
     let ratio = miss_ratio(&view, relquery, scheduler.config.sample_rows as usize);
     let batches = remaining_batches(relquery, ratio, &scheduler.config);
-    let alone = estimate(&scheduler.cost, &batches, ratio);
+    let alone = estimate(&scheduler.estimates.cost, &batches, ratio);
     (alone.total(), of(Parts::Estimate(alone)))
 }
 
@@ -75,8 +75,8 @@ fn update_priorities(scheduler: &mut Scheduler, now: Time) {
 impl Scheduler {
     /// The adaptive batch arranger (RelServe, section 4.3, Eq. 14, on full keys; DESIGN 9).
     fn arranged(&mut self, transition: Transition) -> Choice {
-        let Some(front) = self.waiting.first().copied() else { return self.decode_all() };
-        let first_running = self.running.first().copied();
+        let Some(front) = self.queues.waiting.first().copied() else { return self.decode_all() };
+        let first_running = self.queues.running.first().copied();
         let is_transition = first_running.is_some_and(|first| front > first);
         if is_transition && transition == Transition::Decode {
             return self.decode_because(Reason::TransitionDecode);
@@ -106,20 +106,27 @@ impl Scheduler {
             rows: admission.rows.len() as u64,
             output_max: output_max(front),
         };
-        let running = || self.running.iter().map(|key| output_max(key.id));
+        let running = || self.queues.running.iter().map(|key| output_max(key.id));
         let running_max = running().max().unwrap_or(0);
         let delta = Delta {
-            running: running_loss(&self.cost, candidate, running()).0,
-            waiting: waiting_gain(&self.cost, candidate, self.waiting.len() as u64, running_max).0,
+            running: running_loss(&self.estimates.cost, candidate, running()).0,
+            waiting: waiting_gain(
+                &self.estimates.cost,
+                candidate,
+                self.queues.waiting.len() as u64,
+                running_max,
+            )
+            .0,
             reading: self.config.readings.delta,
         };
-        let losses = Told::of(self.running.iter(), |key| {
-            let (prefill, sequences) = loss(&self.cost, candidate, output_max(key.id));
+        let losses = Told::of(self.queues.running.iter(), |key| {
+            let (prefill, sequences) = loss(&self.estimates.cost, candidate, output_max(key.id));
             Some(Loss { id: key.id, prefill, sequences })
         });
         let steps = candidate.output_max.min(running_max);
-        self.decision.delta = Some(delta);
-        self.decision.trade = Some(Trade { losses, waiting: self.waiting.len() as u64, steps });
+        self.telemetry.decision.delta = Some(delta);
+        self.telemetry.decision.trade =
+            Some(Trade { losses, waiting: self.queues.waiting.len() as u64, steps });
         if delta.favours_prefill() { Reason::TransitionPrefill } else { Reason::TransitionDecode }
     }
 

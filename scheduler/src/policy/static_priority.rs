@@ -34,7 +34,7 @@ pub(super) const WEAK: Rules = Rules {
 /// Eq. 6-7 with linear L1 and L2.
 fn linear(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, Basis) {
     let (prompt, output) = submitted(scheduler, id);
-    let priority = static_priority(&scheduler.cost, TokenCount(prompt), TokenCount(output));
+    let priority = static_priority(&scheduler.estimates.cost, TokenCount(prompt), TokenCount(output));
     (priority, basis(prompt, output))
 }
 
@@ -66,8 +66,8 @@ impl Scheduler {
     /// Running rows of strictly lower priority give way until the first waiting row fits. Strictly, and
     /// by the number alone: rows of equal priority would take turns in evicting each other.
     fn evict_for_front(&mut self) {
-        let Some(front) = self.waiting.first().copied() else { return };
-        while let Some(last) = self.running.last().copied() {
+        let Some(front) = self.queues.waiting.first().copied() else { return };
+        while let Some(last) = self.queues.running.last().copied() {
             if (last.class, last.priority) <= (front.class, front.priority) {
                 return;
             }

@@ -134,13 +134,13 @@ impl Scheduler {
     /// Adds guesses to the slots of a step that only decodes. All its rows have their blocks: guesses take what
     /// is left.
     pub(crate) fn add_guesses(&mut self, drafts: &mut [Draft]) {
-        let is_on = self.config.speculation == Speculation::Auto && self.suspects.is_empty();
+        let is_on = self.config.speculation == Speculation::Auto && self.isolation.is_empty();
         if !is_on || drafts.iter().any(|draft| draft.is_prefill) {
             return;
         }
         let rows = drafts.len() as u64;
-        let saved = Nanos(self.cost.decode(rows).0 / rows.max(1));
-        let terms = Terms { saved, cost: self.cost.decode_per_sequence };
+        let saved = Nanos(self.estimates.cost.decode(rows).0 / rows.max(1));
+        let terms = Terms { saved, cost: self.estimates.cost.decode_per_sequence };
         // What bounds the rows of a step bounds its guesses.
         let mut seats = self.config.sequences_max as usize;
         for draft in drafts {
@@ -157,7 +157,7 @@ impl Scheduler {
             let end = (draft.end - row.own_start()) as usize;
             let block_tokens = self.config.block_tokens as usize;
             while row.own.blocks.len() * block_tokens < end + guess.tokens.len() {
-                let Some(block) = self.ledger.grant() else { break };
+                let Some(block) = self.kv.ledger.grant() else { break };
                 row.own.blocks.push(block);
             }
             guess.tokens.truncate(row.own.blocks.len() * block_tokens - end);

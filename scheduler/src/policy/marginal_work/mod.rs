@@ -62,11 +62,11 @@ impl Scheduler {
         let item = &relquery.row(first).item;
         let template = item.spans.first().filter(|span| span.kind == SpanKind::Template);
         let template = template.map_or(0, |span| span.tokens.0 as usize);
-        let key = self.hasher.block(relquery.scope, None, &item.prompt[..template]);
+        let key = self.kv.hasher.block(relquery.scope, None, &item.prompt[..template]);
         let limit = TokenId(relquery.output_max as u32);
-        relquery.kind = self.hasher.block(relquery.scope, Some(key), &[limit]).0;
+        relquery.kind = self.kv.hasher.block(relquery.scope, Some(key), &[limit]).0;
         let batches = remaining_batches(relquery, MissRatio::ALL, &self.config);
-        let alone = estimate(&self.cost, &batches, MissRatio::ALL).total();
+        let alone = estimate(&self.estimates.cost, &batches, MissRatio::ALL).total();
         self.set_timer(id, alone);
     }
 
@@ -77,7 +77,7 @@ impl Scheduler {
         if relquery.is_promoted {
             return (Nanos(0), Basis { parts: Parts::First, is_aged: false });
         }
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         let settings = &self.config.marginal_work;
         let (work, parts) = if settings.marginal_key {
             let prompt = fresh_prompt(&view, relquery, settings.exact_sharing, self.config.sample_rows);
@@ -86,11 +86,12 @@ impl Scheduler {
                 kv_tokens: self.config.kv_tokens(),
                 sequences: u64::from(self.config.sequences_max),
             };
-            let work = marginal_work(&self.cost, &work, capacity);
+            let work = marginal_work(&self.estimates.cost, &work, capacity);
             (work.total(), Parts::Work(work))
         } else {
             let ratio = miss_ratio(&view, relquery, self.config.sample_rows as usize);
-            let alone = estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config), ratio);
+            let alone =
+                estimate(&self.estimates.cost, &remaining_batches(relquery, ratio, &self.config), ratio);
             (alone.total(), Parts::Estimate(alone))
         };
         let is_aged = settings.age_half_ms.is_some();
@@ -101,7 +102,7 @@ impl Scheduler {
     fn expected(&self, id: RelQueryId) -> Expected {
         let Some(relquery) = self.relqueries.get(&id) else { return Expected::limit(0) };
         if self.config.marginal_work.learned_lengths {
-            Expected::of(relquery.output_max, relquery.finished, self.lengths.of(relquery.kind))
+            Expected::of(relquery.output_max, relquery.finished, self.estimates.lengths.of(relquery.kind))
         } else {
             Expected::limit(relquery.output_max)
         }
