@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{RelQueryId, TenantId, Time};
-use scheduler::{Stats, Survey};
+use scheduler::{SchedulerSnapshot, Stats};
 
 use crate::config::LiveConfig;
 use describe::Step;
@@ -48,7 +48,7 @@ pub struct Scene {
     /// Counts.
     pub stats: Stats,
     /// Queue and memory.
-    pub survey: Survey,
+    pub survey: SchedulerSnapshot,
     /// What the survey's relQueries are called, in its order.
     pub names: Vec<Name>,
 }

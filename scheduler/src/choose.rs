@@ -5,7 +5,7 @@
 use base::{BatchPlan, RelQueryId, Time, TokenCount};
 
 use crate::Scheduler;
-use crate::admit::{Admission, Admitted, Budget, View};
+use crate::admit::{Admission, Admitted, Budget, CacheView};
 use crate::decision::{Decision, Phase, Reason};
 use crate::row::{Row, RowState};
 
@@ -90,10 +90,10 @@ impl Scheduler {
             / self.estimates.cost.prefill_per_token.0.max(1);
         let bulk = self.bulk_part();
         let free = free + bulk.map_or(0, |bulk| bulk.tokens);
-        for (relquery, index, remaining) in self.half_prefilled() {
+        for (relquery, index, remaining) in self.partial_prefills() {
             let mut most = left;
             if bulk.is_some() && self.is_bulk(relquery) {
-                let taken: u64 = prefill.iter().map(|half| u64::from(half.take)).sum();
+                let taken: u64 = prefill.iter().map(|partial| u64::from(partial.take)).sum();
                 most = left.min(free.saturating_sub(taken));
             }
             let take = remaining.min(u32::try_from(most).unwrap_or(u32::MAX));
@@ -103,12 +103,13 @@ impl Scheduler {
             }
         }
         let budget = self.prefill_budget();
-        let taken: u64 = prefill.iter().map(|half| u64::from(half.take)).sum();
-        let room = match self.queues.running_rows {
+        let taken: u64 = prefill.iter().map(|partial| u64::from(partial.take)).sum();
+        let free_blocks = match self.queues.running_rows {
             0 => self.kv.ledger.available(),
-            _ => budget.room.saturating_sub(self.decode_need()),
+            _ => budget.free_blocks.saturating_sub(self.decode_need()),
         };
-        let budget = Budget { tokens: left, cuts: true, room, free: free.saturating_sub(taken), ..budget };
+        let budget =
+            Budget { tokens: left, cuts: true, free_blocks, free: free.saturating_sub(taken), ..budget };
         let mut admission = Admission::new(budget);
         self.promise(&mut admission, &prefill);
         prefill.extend(self.offer_waiting(admission, &offers).rows);
@@ -125,7 +126,7 @@ impl Scheduler {
         if self.queues.running_rows > 0 {
             return self.decode_because(Reason::NoRoom);
         }
-        let budget = Budget { room: self.kv.ledger.available(), ..self.prefill_budget() };
+        let budget = Budget { free_blocks: self.kv.ledger.available(), ..self.prefill_budget() };
         let admission = self.admission(true, budget);
         Choice { reason: Reason::NothingRuns, prefill: admission.rows, decodes: false }
     }
@@ -136,16 +137,16 @@ impl Scheduler {
     }
 
     /// Rows that may still be admitted: no step takes rows of more relQueries than these.
-    pub(crate) fn seats(&self) -> u32 {
+    pub(crate) fn free_sequences(&self) -> u32 {
         self.config.sequences_max.saturating_sub(self.queues.running_rows)
     }
 
     /// What a prefill step may use.
     pub(crate) fn prefill_budget(&self) -> Budget {
         Budget {
-            seats: self.seats(),
+            free_sequences: self.free_sequences(),
             tokens: self.config.step_tokens_max.0,
-            room: self.kv.ledger.available().saturating_sub(self.config.watermark_blocks()),
+            free_blocks: self.kv.ledger.available().saturating_sub(self.config.watermark_blocks()),
             cuts: false,
             free: 0,
         }
@@ -158,17 +159,17 @@ impl Scheduler {
 
     /// Waiting relQueries in key order: as many as there are seats, for each takes one or ends the offers.
     pub(crate) fn offers(&self, alone: bool) -> Vec<Offer> {
-        let most = if alone { 1 } else { self.seats() as usize };
+        let most = if alone { 1 } else { self.free_sequences() as usize };
         self.queues.waiting.iter().take(most).map(|key| Offer::unlimited(key.id)).collect()
     }
 
     /// What half-prefilled rows will have computed by the end of the step can be hit in it.
-    pub(crate) fn promise(&mut self, admission: &mut Admission, halves: &[Admitted]) {
-        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
-        for half in halves {
-            let Some(relquery) = self.relqueries.get_mut(&half.relquery) else { continue };
+    pub(crate) fn promise(&mut self, admission: &mut Admission, partials: &[Admitted]) {
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
+        for partial in partials {
+            let Some(relquery) = self.relqueries.get_mut(&partial.relquery) else { continue };
             let scope = relquery.scope;
-            let row = relquery.row_mut(half.index);
+            let row = relquery.row_mut(partial.index);
             // What it stands on may be gone with a row that failed: then nobody reaches what it adds.
             if !row.parts.is_empty() {
                 continue; // Others find what it publishes when they are drafted.
@@ -178,7 +179,7 @@ impl Scheduler {
                 continue;
             }
             let content = if self.config.publish_generated { row.total() } else { row.prompt_len() };
-            let filled = content.min(row.computed + half.take) / self.config.block_tokens;
+            let filled = content.min(row.computed + partial.take) / self.config.block_tokens;
             row.make_keys(&self.kv.hasher, scope, (0, filled), self.config.block_tokens);
             admission.promise(&row.own.keys[..filled as usize]);
         }
@@ -186,7 +187,7 @@ impl Scheduler {
 
     /// Offers the rows of waiting relQueries in order until one does not fit.
     pub(crate) fn offer_waiting(&mut self, mut admission: Admission, offers: &[Offer]) -> Admission {
-        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         'relqueries: for Offer { id, row_tokens_max } in offers {
             let Some(relquery) = self.relqueries.get_mut(id) else { continue };
             let scope = relquery.scope;
@@ -222,7 +223,7 @@ impl Scheduler {
     }
 
     /// Rows whose prompt is partly computed, and how many tokens are missing.
-    pub(crate) fn half_prefilled(&self) -> Vec<(RelQueryId, u32, u32)> {
+    pub(crate) fn partial_prefills(&self) -> Vec<(RelQueryId, u32, u32)> {
         self.running_with_rows()
             .filter(|(_, _, row)| row.state == RowState::Prefilling)
             .map(|(id, index, row)| (id, index, row.missing()))

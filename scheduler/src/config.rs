@@ -6,9 +6,9 @@ mod renamed;
 use base::{Millis, TokenCount};
 use serde::{Deserialize, Serialize};
 
+use crate::paper_variant::PaperVariant;
 use crate::policy::Policy;
 use crate::policy::marginal_work::MarginalWorkConfig;
-use crate::readings::Readings;
 use crate::speculate::Speculation;
 
 /// Limits and policy of one scheduler.
@@ -52,7 +52,7 @@ pub struct SchedulerConfig {
     /// Whether decode steps guess tokens ahead: see [`crate::speculate`].
     pub speculation: Speculation,
     /// How the paper is read, by the policies that are its own.
-    pub readings: Readings,
+    pub paper_variant: PaperVariant,
     /// Settings of policy `marginal-work`.
     pub marginal_work: MarginalWorkConfig,
     /// Whether measured steps refit the cost model.
@@ -81,7 +81,7 @@ impl Default for SchedulerConfig {
             unit_waiting_ms_max: None,
             publish_generated: true,
             speculation: Speculation::default(),
-            readings: Readings::default(),
+            paper_variant: PaperVariant::default(),
             marginal_work: MarginalWorkConfig::default(),
             refit: true,
             prefix_hash_key: [0x7265_6c53_6572_7665, 0x6b76_2d62_6c6f_636b],

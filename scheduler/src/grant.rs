@@ -9,14 +9,14 @@ use std::ops::Range;
 use base::{BatchPlan, BlockId, RelQueryId, RequestId, Run, SampleSpec, Slot, StepId, Time, TokenId};
 
 use crate::Scheduler;
-use crate::admit::{Admitted, View};
+use crate::admit::{Admitted, CacheView};
 use crate::choose::Choice;
-use crate::kv::Link;
+use crate::kv::PublicationId;
 use crate::kv::prefix::Publication;
 use crate::row::{Row, RowState};
 use crate::runs::{Context, cut};
-use crate::sections::{self, Part};
-use crate::speculate::Guess;
+use crate::sections::{self, PromptPart};
+use crate::speculate::DraftTokens;
 
 /// One slot of the step in flight.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct FlightSlot {
     /// Positions in the pool once it has run, beside those of guesses that were right.
     pub(crate) end: u32,
     /// What it guesses behind them.
-    pub(crate) guess: Option<Guess>,
+    pub(crate) drafted: Option<DraftTokens>,
     /// Whether it computes prompt tokens.
     pub(crate) is_prefill: bool,
     /// Whether it samples.
@@ -48,7 +48,7 @@ impl FlightSlot {
 
     /// Tokens that it guesses.
     pub(crate) fn guessed(&self) -> u64 {
-        self.guess.as_ref().map_or(0, |guess| guess.tokens.len() as u64)
+        self.drafted.as_ref().map_or(0, |drafted| drafted.tokens.len() as u64)
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Draft {
     pub(crate) index: u32,
     start: u32,
     pub(crate) end: u32,
-    pub(crate) guess: Option<Guess>,
+    pub(crate) drafted: Option<DraftTokens>,
     is_new: bool,
     leads: bool,
     pub(crate) is_prefill: bool,
@@ -78,7 +78,7 @@ pub(crate) struct Draft {
 impl Scheduler {
     /// Grants, publishes, and writes the plan; `None` if not a single slot came of the choice.
     pub(crate) fn carry_out(&mut self, choice: Choice, now: Time) -> Option<BatchPlan> {
-        let (halves, new): (Vec<Admitted>, Vec<Admitted>) =
+        let (partials, new): (Vec<Admitted>, Vec<Admitted>) =
             choice.prefill.into_iter().partition(|row| self.is_running(row));
         let protected = self.protect(&new);
         for row in &new {
@@ -90,8 +90,8 @@ impl Scheduler {
         if choice.decodes {
             self.draft_decodes(&mut drafts, &mut published);
         }
-        for row in &halves {
-            self.draft_half(row, &mut drafts, &mut published);
+        for row in &partials {
+            self.draft_partial(row, &mut drafts, &mut published);
         }
         for row in &new {
             self.draft_new(row, &mut drafts, &mut published);
@@ -100,7 +100,7 @@ impl Scheduler {
         if drafts.is_empty() {
             return None;
         }
-        self.add_guesses(&mut drafts);
+        self.add_draft_tokens(&mut drafts);
         let plan = self.write(&drafts);
         let slots = flight_slots(drafts, &plan);
         self.steps.flight = Some(Flight { step: plan.step, slots, published, retired: plan.retired.clone() });
@@ -130,7 +130,7 @@ impl Scheduler {
         if self.kv.ledger.tier().used == 0 {
             return Vec::new();
         }
-        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         let mut found = Vec::new();
         for admitted in rows {
             let Some(relquery) = self.relqueries.get_mut(&admitted.relquery) else { continue };
@@ -162,7 +162,7 @@ impl Scheduler {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let scope = relquery.scope;
         let row = relquery.row_mut(index);
-        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         let hittable: Vec<usize> =
             (0..=row.parts.len()).map(|number| view.hittable(row, number) as usize).collect();
         for (number, hittable) in hittable.into_iter().enumerate() {
@@ -206,7 +206,7 @@ impl Scheduler {
                 index,
                 start,
                 end,
-                guess: None,
+                drafted: None,
                 is_new: false,
                 leads: true,
                 is_prefill: false,
@@ -215,7 +215,7 @@ impl Scheduler {
     }
 
     /// The next chunk of a row whose blocks are granted already.
-    fn draft_half(
+    fn draft_partial(
         &mut self,
         admitted: &Admitted,
         drafts: &mut Vec<Draft>,
@@ -239,7 +239,16 @@ impl Scheduler {
             self.publish(relquery, index, start, end, published);
             let leads = number == 0;
             let is_new = is_new && leads;
-            drafts.push(Draft { relquery, index, start, end, guess: None, is_new, leads, is_prefill: true });
+            drafts.push(Draft {
+                relquery,
+                index,
+                start,
+                end,
+                drafted: None,
+                is_new,
+                leads,
+                is_prefill: true,
+            });
         }
     }
 
@@ -259,7 +268,7 @@ impl Scheduler {
         }
         row.own_hit = row.own.blocks.len() as u32 * block_tokens;
         for number in 0..=row.parts.len() {
-            let tokens = row.parts.get(number).map_or(row.own_total(), Part::tokens);
+            let tokens = row.parts.get(number).map_or(row.own_total(), PromptPart::tokens);
             while row.chain(number).blocks.len() < tokens.div_ceil(block_tokens) as usize {
                 match self.kv.ledger.grant() {
                     Some(block) => row.chain_mut(number).blocks.push(block),
@@ -314,7 +323,7 @@ impl Scheduler {
             if chain.links.len() != number {
                 return; // A block before it is private, so this one cannot be reached.
             }
-            let parent = chain.links.last().copied().unwrap_or(Link::default());
+            let parent = chain.links.last().copied().unwrap_or(PublicationId::default());
             let (block, key) = (chain.blocks[number], chain.keys[number]);
             let content = row.block_content(part, number, block_tokens);
             let publication = self.kv.ledger.publish(block, scope, parent, key, &content);
@@ -362,7 +371,7 @@ fn flight_slots(drafts: Vec<Draft>, plan: &BatchPlan) -> Vec<FlightSlot> {
             relquery: draft.relquery,
             start: draft.start,
             end: draft.end,
-            guess: draft.guess,
+            drafted: draft.drafted,
             is_prefill: draft.is_prefill,
             samples: slot.sample.is_some(),
             is_new: draft.is_new,
@@ -374,7 +383,7 @@ fn flight_slots(drafts: Vec<Draft>, plan: &BatchPlan) -> Vec<FlightSlot> {
 /// One slot of the plan.
 fn slot(draft: &Draft, row: &Row, own: Vec<Run>, block_tokens: u32) -> Slot {
     let mut input: Vec<TokenId> = row.tokens(draft.start, draft.end).into_owned();
-    let guesses: &[TokenId] = draft.guess.as_ref().map_or(&[], |guess| &guess.tokens);
+    let guesses: &[TokenId] = draft.drafted.as_ref().map_or(&[], |drafted| &drafted.tokens);
     input.extend_from_slice(guesses);
     let guesses = guesses.len() as u32;
     let number = row.part_at(draft.start);

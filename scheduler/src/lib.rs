@@ -29,7 +29,7 @@ use base::{RelQueryId, RequestId, StepId};
 
 mod admit;
 pub mod arrange;
-pub mod basis;
+pub mod breakdown;
 mod choose;
 pub mod config;
 pub mod cost;
@@ -41,48 +41,48 @@ pub mod fleet;
 mod grant;
 mod intake;
 mod invariants;
+mod isolation;
 pub mod kv;
 pub mod miss_ratio;
+pub mod paper_variant;
 mod pins;
 pub mod policy;
 pub mod priority;
 mod queues;
-pub mod readings;
 mod refit;
 mod relquery;
 mod row;
 mod runs;
 mod sections;
 mod settle;
+pub mod snapshot;
 pub mod speculate;
 pub mod starvation;
 mod stats;
-pub mod survey;
-mod suspects;
 mod tenants;
 mod timers;
 mod update;
 
 pub use config::{ConfigError, SchedulerConfig};
 pub use cost::{CostModel, Sample};
-pub use decision::{Decision, Phase, Reason, Told};
+pub use decision::{Decision, Phase, Reason, Truncated};
 pub use event::{Event, Refused, Stats, Usage};
 pub use explain::Explanation;
 pub use fleet::{Fleet, FleetConfig, ReplicaConfig, ReplicaId};
+pub use paper_variant::{DecompositionReading, DeltaReading, PaperVariant, PriorityReading};
 pub use policy::marginal_work::{Gain, MarginalWorkConfig, Steps};
 pub use policy::{Policy, UnknownPolicy};
-pub use readings::{DecompositionReading, DeltaReading, PriorityReading, Readings};
+pub use snapshot::SchedulerSnapshot;
 pub use speculate::Speculation;
-pub use survey::Survey;
 
 use grant::Flight;
+use isolation::FaultIsolation;
 use kv::{Hasher, Ledger};
 use pins::Pins;
 use policy::marginal_work::lengths::Lengths;
 use queues::Queues;
 use refit::Refit;
 use relquery::RelQuery;
-use suspects::Suspects;
 use timers::Timers;
 
 /// The scheduler of one executor.
@@ -96,7 +96,7 @@ pub struct Scheduler {
     /// When time alone changes a relQuery's place next.
     timers: Timers,
     /// Rows of steps that failed whole.
-    isolation: Suspects,
+    isolation: FaultIsolation,
     steps: StepState,
     telemetry: Telemetry,
 }
@@ -164,7 +164,7 @@ impl Scheduler {
             relqueries: BTreeMap::new(),
             queues: Queues::default(),
             timers: Timers::default(),
-            isolation: Suspects::default(),
+            isolation: FaultIsolation::default(),
             telemetry: Telemetry::default(),
         })
     }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{BlockId, PinId, RelQueryId, Sees};
 
 use crate::Scheduler;
-use crate::admit::View;
-use crate::kv::{Ledger, Place};
+use crate::admit::CacheView;
+use crate::kv::{BlockPlace, Ledger};
 
 /// All pins.
 #[derive(Clone, Debug, Default)]
@@ -84,14 +84,14 @@ impl Scheduler {
         let Some(held) = self.kv.pins.held.get_mut(&pin) else { return };
         let scope = relquery.scope;
         let row = relquery.row_mut(index);
-        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         // What others can hit, which need not be what the row holds.
         let mut found = Vec::new();
         for number in 0..row.parts.len() {
             if row.parts[number].section.sees != Sees::Before {
                 view.resident(scope, row, number, |place| {
                     // What has left the pool is not held.
-                    if let Place::Device(block) = place {
+                    if let BlockPlace::Device(block) = place {
                         found.push(block);
                     }
                 });

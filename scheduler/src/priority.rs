@@ -4,7 +4,7 @@
 
 use base::{Nanos, RelQueryId, ServiceClass, Time, TokenCount};
 
-use crate::basis::Estimate;
+use crate::breakdown::Estimate;
 use crate::cost::CostModel;
 use crate::decompose::Batches;
 use crate::miss_ratio::MissRatio;
@@ -13,7 +13,7 @@ use crate::policy::Policy;
 /// The order of relQueries: smaller goes first. Total and unique, so that no decision hangs on a tie
 /// (RelServe's Eq. 14 compares numbers alone; DESIGN 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct RelQueryKey {
     /// Who waits; always `Interactive` under a policy that knows no classes, as the published ones.
     pub class: ServiceClass,
     /// Prio(R) in ns; 0 under the first-come policies.
@@ -24,7 +24,7 @@ pub struct Key {
     pub id: RelQueryId,
 }
 
-impl Key {
+impl RelQueryKey {
     /// The key under `policy`.
     pub(crate) fn new(
         policy: Policy,
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn keys_are_ordered_by_class_then_priority_then_arrival_then_id() {
         let key = |class, priority, arrival, id| {
-            Key::new(Policy::default(), class, Nanos(priority), Time(arrival), RelQueryId(id))
+            RelQueryKey::new(Policy::default(), class, Nanos(priority), Time(arrival), RelQueryId(id))
         };
         let first = key(ServiceClass::Interactive, 9, 9, 9);
         assert!(first < key(ServiceClass::Bulk, 0, 0, 0));

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{RelQueryId, RequestId};
 
-use crate::priority::Key;
+use crate::priority::RelQueryKey;
 use crate::relquery::RelQuery;
 use crate::tenants::Tenants;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
     /// RelQueries with waiting rows, and those with rows that hold KV.
-    pub(crate) waiting: BTreeSet<Key>,
-    pub(crate) running: BTreeSet<Key>,
+    pub(crate) waiting: BTreeSet<RelQueryKey>,
+    pub(crate) running: BTreeSet<RelQueryKey>,
     /// Shares of the machine, under a policy that has them.
     pub(crate) tenants: Tenants,
     /// Rows that were admitted at least once and have not ended.

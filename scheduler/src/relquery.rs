@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Periods, PinId, RelQueryId, ServiceClass, StepId, Submission, TenantId, Time, TokenId, WorkItem};
 
-use crate::basis::Basis;
+use crate::breakdown::PriorityBreakdown;
 use crate::event::Usage;
-use crate::policy::marginal_work::lengths::{Ended, Kind};
+use crate::policy::marginal_work::lengths::{Ended, LengthKind};
 use crate::policy::marginal_work::sharing;
 use crate::policy::marginal_work::timers::Instants;
-use crate::priority::Key;
+use crate::priority::RelQueryKey;
 use crate::row::Row;
-use crate::speculate::Guesser;
+use crate::speculate::Drafter;
 
 /// One relQuery.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct RelQuery {
     /// Prio(R), in ns; `None` until first computed.
     pub(crate) priority: Option<u64>,
     /// What it is made of, and the step it was computed for.
-    pub(crate) basis: Basis,
+    pub(crate) breakdown: PriorityBreakdown,
     pub(crate) priced_for: StepId,
     /// Whether its priority is zero, for having waited too long (Eq. 13) or being urgent.
     pub(crate) is_promoted: bool,
@@ -69,13 +69,13 @@ pub(crate) struct RelQuery {
     /// The tokens of its ended rows.
     pub(crate) ended: Usage,
     /// What relQueries it is like, and the rows that ended by themselves.
-    pub(crate) kind: Kind,
+    pub(crate) kind: LengthKind,
     pub(crate) finished: Ended,
     /// What its rows may say next.
-    pub(crate) guesser: Guesser,
+    pub(crate) drafter: Drafter,
     /// Where it stands in the scheduler's sets; `None` where it is not in one.
-    pub(crate) waiting_key: Option<Key>,
-    pub(crate) running_key: Option<Key>,
+    pub(crate) waiting_key: Option<RelQueryKey>,
+    pub(crate) running_key: Option<RelQueryKey>,
 }
 
 impl RelQuery {
@@ -105,7 +105,7 @@ impl RelQuery {
             output_submitted: 0,
             instants: Instants::default(),
             priority: None,
-            basis: Basis::default(),
+            breakdown: PriorityBreakdown::default(),
             priced_for: StepId(0),
             is_promoted: false,
             started: None,
@@ -113,7 +113,7 @@ impl RelQuery {
             ended: Usage::default(),
             kind: 0,
             finished: Ended::default(),
-            guesser: Guesser::default(),
+            drafter: Drafter::default(),
             waiting_key: None,
             running_key: None,
         }
@@ -146,9 +146,9 @@ impl RelQuery {
     }
 
     /// The row at `index`, and what guesses of it are made of.
-    pub(crate) fn row_and_guesser(&mut self, index: u32) -> (&mut Row, &mut Guesser) {
+    pub(crate) fn row_and_drafter(&mut self, index: u32) -> (&mut Row, &mut Drafter) {
         let row = self.rows[index as usize].as_deref_mut();
-        (row.expect("queues name only rows that have not ended"), &mut self.guesser)
+        (row.expect("queues name only rows that have not ended"), &mut self.drafter)
     }
 
     /// The index of a row number, unless the row has ended or never was.

@@ -6,9 +6,9 @@ use crate::Scheduler;
 use crate::cost::Sample;
 use crate::event::Event;
 use crate::grant::{Flight, FlightSlot};
+use crate::isolation::FailureScope;
 use crate::row::RowState;
 use crate::speculate::Speculation;
-use crate::suspects::Harm;
 
 impl Scheduler {
     /// Takes the outcome of the step in flight in; that of any other step changes nothing. `now` is
@@ -42,19 +42,19 @@ impl Scheduler {
     /// A step that failed whole: nothing it promised is there. New rows wait again, running ones keep
     /// their place; all are suspect (see `suspects`), and a row that failed alone too often fails for good.
     pub fn abort_step(&mut self, step: StepId, reason: &str, now: Time) -> Vec<Event> {
-        self.abort(step, (Harm::Step, reason), now)
+        self.abort(step, (FailureScope::Step, reason), now)
     }
 
     /// A step with which the executor was lost: it failed whole, and the fresh executor has an empty memory (see
     /// [`forget_memory`](Self::forget_memory)). The rows that were in it are tried one by one, and one that was lost with
     /// the executor again is quarantined: it fails.
     pub fn lose_step(&mut self, step: StepId, reason: &str, now: Time) -> Vec<Event> {
-        let events = self.abort(step, (Harm::Executor, reason), now);
+        let events = self.abort(step, (FailureScope::Executor, reason), now);
         self.forget_memory();
         events
     }
 
-    fn abort(&mut self, step: StepId, (harm, reason): (Harm, &str), now: Time) -> Vec<Event> {
+    fn abort(&mut self, step: StepId, (scope, reason): (FailureScope, &str), now: Time) -> Vec<Event> {
         let mut events = self.drain_events(now);
         let Some(flight) = self.steps.flight.take_if(|flight| flight.step == step) else { return events };
         // The executor may not have seen who ended: it is told again.
@@ -77,9 +77,9 @@ impl Scheduler {
             if !slot.leads {
                 continue; // What becomes of the row is said with the first of its slots, the last here.
             }
-            row.suspected.add(harm, rows == 1, slot.is_prefill);
-            self.isolation.accuse((id, index), harm.company(rows));
-            if let Some(error) = row.suspected.verdict(harm, reason, self.config.attempts_max) {
+            row.faults.add(scope, rows == 1, slot.is_prefill);
+            self.isolation.narrow((id, index), scope.bisect_from(rows));
+            if let Some(error) = row.faults.row_error(scope, reason, self.config.attempts_max) {
                 self.fail(id, index, error, &mut events);
             } else if slot.is_new {
                 self.take_back(id, index);
@@ -169,7 +169,7 @@ impl Scheduler {
         row.computed = slot.end;
         if slot.samples {
             row.state = RowState::Running;
-            if row.suspected.is_cleared_by(slot.is_prefill) {
+            if row.faults.is_cleared_by(slot.is_prefill) {
                 self.isolation.clear((id, index));
             }
         }
@@ -224,16 +224,16 @@ impl Scheduler {
         row.generated.extend_from_slice(tokens);
         row.usage.output += TokenCount(tokens.len() as u64);
         self.telemetry.counters.output_tokens += tokens.len() as u64;
-        let kept = slot.guess.as_ref().map_or(0, |guess| guess.kept(tokens));
+        let kept = slot.drafted.as_ref().map_or(0, |drafted| drafted.kept(tokens));
         row.computed += kept;
         self.telemetry.counters.accepted_tokens += u64::from(kept);
         self.telemetry.counters.forced_tokens += (tokens.len() as u64).saturating_sub(1 + u64::from(kept));
         let number = row.item.row;
         let is_full = row.generated.len() as u64 >= row.output_max();
         let usage = row.usage;
-        if let Some(guess) = &slot.guess {
-            relquery.guesser.count(guess, kept);
-            self.take_guess(id, index, slot.end, kept);
+        if let Some(drafted) = &slot.drafted {
+            relquery.drafter.count(drafted, kept);
+            self.take_drafted(id, index, slot.end, kept);
         }
         for (left, token) in (0..tokens.len()).rev().zip(tokens) {
             let text = if left == 0 { sampled.text.clone() } else { String::new() };
@@ -244,8 +244,8 @@ impl Scheduler {
             relquery.finished.add(usage.output.0);
             self.estimates.lengths.add(relquery.kind, usage.output.0);
             if self.config.speculation == Speculation::Auto {
-                let (row, guesser) = relquery.row_and_guesser(index);
-                guesser.learn(&row.generated);
+                let (row, drafter) = relquery.row_and_drafter(index);
+                drafter.learn(&row.generated);
             }
             events.push(Event::RowDone { relquery: id, row: number, end, usage });
             self.keep_sections(id, index);
@@ -255,7 +255,7 @@ impl Scheduler {
 
     /// What was right of a guess behind position `end` is output, and published like it; the blocks of the rest go
     /// back.
-    fn take_guess(&mut self, id: RelQueryId, index: u32, end: u32, kept: u32) {
+    fn take_drafted(&mut self, id: RelQueryId, index: u32, end: u32, kept: u32) {
         if self.config.publish_generated {
             // They are computed: no failure takes them back.
             self.publish(id, index, end, end + kept, &mut Vec::new());

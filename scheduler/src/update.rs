@@ -5,14 +5,14 @@
 use base::{Nanos, RelQueryId, StepId, TokenCount};
 
 use crate::Scheduler;
-use crate::admit::{Admitted, View};
+use crate::admit::{Admitted, CacheView};
 use crate::config::SchedulerConfig;
-use crate::decision::Told;
+use crate::decision::Truncated;
 use crate::decompose::{Limits, Remaining, Running, decompose};
 use crate::explain::Touched;
 use crate::miss_ratio::{MissRatio, sample_positions};
-use crate::priority::Key;
-use crate::readings::DecompositionReading;
+use crate::paper_variant::DecompositionReading;
+use crate::priority::RelQueryKey;
 use crate::relquery::RelQuery;
 use crate::row::RowState;
 
@@ -31,10 +31,10 @@ impl Scheduler {
         if !self.relqueries.contains_key(&id) {
             return;
         }
-        let (priority, basis) = (self.config.policy.rules().priority)(self, id);
+        let (priority, breakdown) = (self.config.policy.rules().priority)(self, id);
         if let Some(relquery) = self.relqueries.get_mut(&id) {
             relquery.priority = Some(priority.0);
-            relquery.basis = basis;
+            relquery.breakdown = breakdown;
             relquery.priced_for = StepId(self.steps.next_step);
         }
         self.place(id);
@@ -48,12 +48,12 @@ impl Scheduler {
         let groups = prefill.chunk_by(|a, b| a.relquery == b.relquery).map(|rows| rows[0].relquery);
         let prefilled = groups.filter(|id| Some(*id) != front && !runs(id));
         let running = self.queues.running.iter().map(|key| key.id).filter(|id| Some(*id) != front);
-        let touched = Told::of(front.into_iter().chain(prefilled).chain(running), |id| {
+        let touched = Truncated::of(front.into_iter().chain(prefilled).chain(running), |id| {
             let relquery = self.relqueries.get(&id)?;
             Some(Touched {
                 id,
                 priority: Nanos(relquery.priority?),
-                basis: relquery.basis,
+                breakdown: relquery.breakdown,
                 age: now.since(relquery.arrival),
                 is_new: relquery.priced_for == StepId(self.steps.next_step),
                 waits: relquery.waiting_len() > 0,
@@ -67,7 +67,7 @@ impl Scheduler {
     pub(crate) fn place(&mut self, id: RelQueryId) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let priority = Nanos(relquery.priority.unwrap_or(0));
-        let key = Key::new(self.config.policy, relquery.class, priority, relquery.arrival, id);
+        let key = RelQueryKey::new(self.config.policy, relquery.class, priority, relquery.arrival, id);
         let (waits, runs) = (relquery.waiting_len() > 0, !relquery.running.is_empty());
         let tenant = relquery.tenant;
         let old = relquery.waiting_key;
@@ -94,7 +94,7 @@ impl Scheduler {
 }
 
 /// Eq. 11 over waiting rows: a running row has no prompt left to miss (DESIGN 9).
-pub(crate) fn miss_ratio(view: &View<'_>, relquery: &mut RelQuery, samples: usize) -> MissRatio {
+pub(crate) fn miss_ratio(view: &CacheView<'_>, relquery: &mut RelQuery, samples: usize) -> MissRatio {
     let scope = relquery.scope;
     let positions = sample_positions(relquery.waiting_len(), samples);
     let counts = positions.filter_map(|position| {
@@ -142,7 +142,7 @@ pub(crate) fn remaining_batches(
         step_tokens: config.step_tokens_max.0,
     };
     let reading = match config.policy.reads_the_paper() {
-        true => config.readings.decomposition,
+        true => config.paper_variant.decomposition,
         false => DecompositionReading::Corrected,
     };
     decompose(remaining, ratio, limits, reading)

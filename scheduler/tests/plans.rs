@@ -11,7 +11,7 @@ use std::hash::Hasher;
 use base::{BatchPlan, Millis, RelQueryId, ServiceClass, StepOutcome, TenantId, Time, TokenCount, WorkItem};
 use common::{Memory, item, submission};
 use scheduler::{
-    CostModel, DeltaReading, Gain, MarginalWorkConfig, Policy, PriorityReading, Readings, Scheduler,
+    CostModel, DeltaReading, Gain, MarginalWorkConfig, PaperVariant, Policy, PriorityReading, Scheduler,
     SchedulerConfig, Speculation, Steps,
 };
 use siphasher::sip::SipHasher13;
@@ -70,14 +70,14 @@ fn config(policy: Policy, draws: &mut Draws) -> SchedulerConfig {
         sample_rows: draws.between(1, 4) as u32,
         unit_waiting_ms_max: draws.one_in(2).then(|| Millis(draws.between(0, 3))),
         publish_generated: draws.one_in(2),
-        readings: Readings {
+        paper_variant: PaperVariant {
             delta: draws.pick(&[DeltaReading::Figure8, DeltaReading::AsPrinted]),
             priorities: draws.pick(&[
                 PriorityReading::Updated,
                 PriorityReading::Updated,
                 PriorityReading::Frozen,
             ]),
-            ..Readings::default()
+            ..PaperVariant::default()
         },
         speculation: draws.pick(&[Speculation::Off, Speculation::Auto]),
         marginal_work: MarginalWorkConfig {

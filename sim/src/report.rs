@@ -1,6 +1,6 @@
 //! The result format `relserve-expected/1`: a trace's replays side by side, as JSON.
 
-use scheduler::{DecompositionReading, DeltaReading, Policy, PriorityReading, Readings};
+use scheduler::{DecompositionReading, DeltaReading, PaperVariant, Policy, PriorityReading};
 use serde_json::{Value, json};
 
 use crate::replay::{Replay, ReplayConfig};
@@ -75,7 +75,7 @@ pub fn reference_name(policy: Policy, config: &ReplayConfig) -> String {
     if !policy.reads_the_paper() {
         return name;
     }
-    let Readings { delta, decomposition, priorities } = config.scheduler.readings;
+    let PaperVariant { delta, decomposition, priorities } = config.scheduler.paper_variant;
     let sign = (delta == DeltaReading::AsPrinted).then(|| " sign as printed".to_owned());
     let algorithm = (decomposition == DecompositionReading::AsPrinted).then(|| " alg1 as printed".to_owned());
     let frozen = (priorities == PriorityReading::Frozen).then(|| " no dpu".to_owned());

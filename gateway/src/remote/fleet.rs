@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base::{Constraint, Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
-use scheduler::{Event, FleetConfig, Refused, Stats, Survey};
+use scheduler::{Event, FleetConfig, Refused, SchedulerSnapshot, Stats};
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
@@ -344,8 +344,8 @@ impl Fleet {
     }
 
     /// The queue, with the first `most` relQueries.
-    pub(crate) fn survey(&self, most: usize) -> (Stats, Survey) {
-        (self.queue.stats().totals, self.queue.survey(most))
+    pub(crate) fn survey(&self, most: usize) -> (Stats, SchedulerSnapshot) {
+        (self.queue.stats().totals, self.queue.snapshot(most))
     }
 
     /// What it says of itself.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::SchedulerConfig;
 
 /// Old names and new ones.
-const RENAMED: [(&str, &str); 1] = [("ours", "marginal_work")];
+const RENAMED: [(&str, &str); 2] = [("ours", "marginal_work"), ("readings", "paper_variant")];
 
 impl SchedulerConfig {
     /// What a field is called now that was called so before.

@@ -20,7 +20,7 @@ mod prefixes;
 mod query;
 mod router;
 mod settle;
-mod told;
+mod stats;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,13 +29,13 @@ use base::{RelQueryId, RequestId, Time};
 pub use config::{FleetConfig, Health, ReplicaConfig, ReplicaId};
 pub use dispatch::{Dispatch, Why};
 pub use settle::{Failure, Finish};
-pub use told::{FleetDecision, FleetStats, ReplicaStats};
+pub use stats::{FleetDecision, FleetStats, ReplicaStats};
 
 use crate::config::ConfigError;
 use crate::event::Event;
 use crate::kv::{BlockKey, Hasher};
 use crate::policy::marginal_work::lengths::Lengths;
-use crate::priority::Key;
+use crate::priority::RelQueryKey;
 use crate::tenants::Tenants;
 use crate::timers::Timers;
 use query::Query;
@@ -77,7 +77,7 @@ pub struct Fleet {
     queries: BTreeMap<RelQueryId, Query>,
     requests: BTreeMap<RequestId, Flying>,
     /// RelQueries with waiting rows.
-    waiting: BTreeSet<Key>,
+    waiting: BTreeSet<RelQueryKey>,
     /// Their tenants' shares, in prompt tokens or their like instead of time.
     tenants: Tenants,
     lengths: Lengths,

@@ -19,13 +19,13 @@ use crate::event::Usage;
 use crate::kv::prefix::KeyBits;
 use crate::kv::{BlockKey, Hasher};
 use crate::policy::marginal_work::age::aged;
-use crate::policy::marginal_work::lengths::{Ended, Expected, Kind, Lengths};
+use crate::policy::marginal_work::lengths::{Ended, Expected, LengthKind, Lengths};
 use crate::policy::marginal_work::sharing;
-use crate::priority::Key;
+use crate::priority::RelQueryKey;
 
 /// A row that has not ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub(crate) struct FleetRow {
     pub(crate) item: WorkItem,
     /// Hashes of the beginnings of its prompt.
     pub(crate) chain: Box<[BlockKey]>,
@@ -42,7 +42,7 @@ pub(crate) struct Row {
 }
 
 /// Where a row waits in its group.
-type Place = (Arc<[TokenId]>, u32);
+type GroupPlace = (Arc<[TokenId]>, u32);
 
 /// One relQuery.
 #[derive(Clone, Debug)]
@@ -56,8 +56,8 @@ pub(crate) struct Query {
     pub(crate) class: ServiceClass,
     pub(crate) arrival: Time,
     pub(crate) deadline: Option<Time>,
-    rows: BTreeMap<u32, Row>,
-    groups: BTreeMap<BlockKey, BTreeSet<Place>>,
+    rows: BTreeMap<u32, FleetRow>,
+    groups: BTreeMap<BlockKey, BTreeSet<GroupPlace>>,
     /// Groups by their size, of which the largest is asked for.
     sizes: PriorityQueue<BlockKey, (usize, BlockKey), BuildHasherDefault<KeyBits>>,
     /// Rows that were taken back: they wait before all groups.
@@ -69,7 +69,7 @@ pub(crate) struct Query {
     novel: u64,
     /// The greatest output limit of its rows.
     output_max: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: LengthKind,
     /// Rows that ended by themselves.
     pub(crate) finished: Ended,
     /// Tokens of all that ended.
@@ -78,7 +78,7 @@ pub(crate) struct Query {
     /// When a row of it last began to answer.
     pub(crate) prefilled: Option<Time>,
     /// Where it stands among the waiting ones.
-    pub(crate) key: Option<Key>,
+    pub(crate) key: Option<RelQueryKey>,
 }
 
 impl Query {
@@ -133,14 +133,14 @@ impl Query {
             let shared = sharing::novel(before.map(|(prompt, _)| &**prompt), &item.prompt, block);
             let cached = seen.depth(&chain) as u64 * u64::from(block);
             let novel = shared.min((item.prompt.len() as u64).saturating_sub(cached).max(1));
-            let row = Row { chain, group, novel, request: None, tries: 0, avoid: None, item };
+            let row = FleetRow { chain, group, novel, request: None, tries: 0, avoid: None, item };
             self.queue(&row);
             self.rows.insert(row.item.row, row);
         }
     }
 
     /// Puts a row among the waiting ones of its group.
-    fn queue(&mut self, row: &Row) {
+    fn queue(&mut self, row: &FleetRow) {
         let rows = self.groups.entry(row.group).or_default();
         rows.insert((Arc::clone(&row.item.prompt), row.item.row));
         self.sizes.push(row.group, (rows.len(), row.group));
@@ -149,7 +149,7 @@ impl Query {
     }
 
     /// Takes a waiting row out of its group, or from those that were taken back.
-    fn unqueue(&mut self, row: &Row) {
+    fn unqueue(&mut self, row: &FleetRow) {
         self.waiting -= 1;
         self.novel -= row.novel;
         if self.requeued.remove(&row.item.row) {
@@ -187,7 +187,7 @@ impl Query {
     }
 
     /// Takes a row out, wherever it is.
-    pub(crate) fn remove(&mut self, number: u32) -> Option<Row> {
+    pub(crate) fn remove(&mut self, number: u32) -> Option<FleetRow> {
         let row = self.rows.remove(&number)?;
         if row.request.is_none() {
             self.unqueue(&row);
@@ -195,11 +195,11 @@ impl Query {
         Some(row)
     }
 
-    pub(crate) fn row(&self, number: u32) -> Option<&Row> {
+    pub(crate) fn row(&self, number: u32) -> Option<&FleetRow> {
         self.rows.get(&number)
     }
 
-    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &FleetRow> {
         self.rows.values()
     }
 
@@ -214,7 +214,7 @@ impl Query {
     }
 
     /// Rows that were taken back and wait.
-    pub(crate) fn requeued(&self) -> impl Iterator<Item = &Row> {
+    pub(crate) fn requeued(&self) -> impl Iterator<Item = &FleetRow> {
         self.requeued.iter().filter_map(|number| self.rows.get(number))
     }
 
@@ -229,7 +229,7 @@ impl Query {
     }
 
     /// The row of this group that goes first.
-    pub(crate) fn first_of(&self, group: BlockKey) -> Option<&Row> {
+    pub(crate) fn first_of(&self, group: BlockKey) -> Option<&FleetRow> {
         let (_, number) = self.groups.get(&group)?.first()?;
         self.rows.get(number)
     }
@@ -255,12 +255,12 @@ impl Query {
     /// ```text
     /// work = uncached prompt tokens of waiting rows + weight * expected output of waiting and running rows
     /// ```
-    pub(crate) fn rank(&self, config: &FleetConfig, lengths: &Lengths) -> Key {
+    pub(crate) fn rank(&self, config: &FleetConfig, lengths: &Lengths) -> RelQueryKey {
         let output = self.expected(lengths).remaining(0, self.output_max);
         let weighted = u64::from(config.output_weight).saturating_mul(output);
         let work = self.novel.saturating_add(weighted.saturating_mul(self.rows.len() as u64)).max(1);
         let priority = aged(Nanos(work), self.arrival, config.age_half_ms).0;
-        Key { class: self.class, priority, arrival: self.arrival, id: self.id }
+        RelQueryKey { class: self.class, priority, arrival: self.arrival, id: self.id }
     }
 
     /// The three periods of RelServe's Eq. 2, as they look from outside the replicas.
@@ -270,7 +270,7 @@ impl Query {
 
     /// Each waiting row stands in one place, and the sums are theirs.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let waiting: Vec<&Row> = self.rows().filter(|row| row.request.is_none()).collect();
+        let waiting: Vec<&FleetRow> = self.rows().filter(|row| row.request.is_none()).collect();
         let grouped: usize = self.groups.values().map(BTreeSet::len).sum();
         if waiting.len() != self.waiting || grouped + self.requeued.len() != self.waiting {
             return Err(format!("relQuery {}: waiting rows are miscounted", self.id));
@@ -296,7 +296,7 @@ pub(crate) fn load(item: &WorkItem, expected: Expected) -> u64 {
 }
 
 /// What makes relQueries alike: scope, template and output limit.
-fn kind(item: &WorkItem, hasher: &Hasher, scope: u128) -> Kind {
+fn kind(item: &WorkItem, hasher: &Hasher, scope: u128) -> LengthKind {
     let template = item.spans.first().filter(|span| span.kind == SpanKind::Template);
     let template = template.map_or(TokenCount(0), |span| span.tokens).0 as usize;
     let key = hasher.block(scope, None, &item.prompt[..template.min(item.prompt.len())]);

@@ -16,7 +16,7 @@ use base::{Nanos, RelQueryId, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::Scheduler;
-use crate::basis::Basis;
+use crate::breakdown::PriorityBreakdown;
 use crate::choose::Choice;
 use crate::config::SchedulerConfig;
 
@@ -76,7 +76,7 @@ pub(crate) struct Rules {
     traits: Traits,
     /// Prio(R) of a relQuery, and what it was computed from: on its arrival, when rows are added, and whenever `on_plan`
     /// asks for it anew.
-    pub(crate) priority: fn(&mut Scheduler, RelQueryId) -> (Nanos, Basis),
+    pub(crate) priority: fn(&mut Scheduler, RelQueryId) -> (Nanos, PriorityBreakdown),
     /// Which candidate the next step runs.
     pub(crate) choose: fn(&mut Scheduler) -> Choice,
     /// A relQuery got rows; before its priority is computed.
@@ -164,7 +164,7 @@ impl Policy {
     }
 
     /// Whether it is RelServe or one of its ablations, which are told how the paper is read
-    /// ([`Readings`](crate::readings::Readings), Eq. 13's threshold).
+    /// ([`PaperVariant`](crate::paper_variant::PaperVariant), Eq. 13's threshold).
     pub fn reads_the_paper(self) -> bool {
         self.rules().traits.reads_the_paper
     }
@@ -243,8 +243,8 @@ impl From<Policy> for &'static str {
 }
 
 /// A priority of nothing: the key's arrival and id decide.
-fn by_arrival(_: &mut Scheduler, _: RelQueryId) -> (Nanos, Basis) {
-    (Nanos(0), Basis::default())
+fn by_arrival(_: &mut Scheduler, _: RelQueryId) -> (Nanos, PriorityBreakdown) {
+    (Nanos(0), PriorityBreakdown::default())
 }
 
 /// Nothing is kept by arrival.

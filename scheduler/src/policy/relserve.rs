@@ -6,14 +6,14 @@ use base::{Nanos, RelQueryId, Time, TokenCount};
 
 use super::{PLAIN, Rules, Traits};
 use crate::Scheduler;
-use crate::admit::{Admission, View};
+use crate::admit::{Admission, CacheView};
 use crate::arrange::{Candidate, Delta, loss, running_loss, waiting_gain};
-use crate::basis::{Basis, Parts};
+use crate::breakdown::{PriorityBreakdown, PriorityParts};
 use crate::choose::Choice;
-use crate::decision::{Reason, Told, Trade};
+use crate::decision::{Reason, Trade, Truncated};
 use crate::explain::Loss;
+use crate::paper_variant::PriorityReading;
 use crate::priority::estimate;
-use crate::readings::PriorityReading;
 use crate::starvation::starves_at;
 use crate::update::{miss_ratio, remaining_batches};
 
@@ -51,22 +51,22 @@ enum Transition {
 }
 
 /// Eq. 10 from Eq. 11 and Algorithm 1; zero once it starves (Eq. 13).
-fn priority(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, Basis) {
-    let of = |parts| Basis { parts, is_aged: false };
+fn priority(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, PriorityBreakdown) {
+    let of = |parts| PriorityBreakdown { parts, is_aged: false };
     let Some(relquery) = scheduler.relqueries.get_mut(&id) else { return Default::default() };
     if relquery.is_promoted {
-        return (Nanos(0), of(Parts::First));
+        return (Nanos(0), of(PriorityParts::First));
     }
-    let view = View::new(&scheduler.kv.ledger, &scheduler.kv.hasher, &scheduler.config);
+    let view = CacheView::new(&scheduler.kv.ledger, &scheduler.kv.hasher, &scheduler.config);
     let ratio = miss_ratio(&view, relquery, scheduler.config.sample_rows as usize);
     let batches = remaining_batches(relquery, ratio, &scheduler.config);
     let alone = estimate(&scheduler.estimates.cost, &batches, ratio);
-    (alone.total(), of(Parts::Estimate(alone)))
+    (alone.total(), of(PriorityParts::Estimate(alone)))
 }
 
 /// What runs gets its priority anew (Eq. 8); then the ones that waited too long go first (Eq. 13).
 fn update_priorities(scheduler: &mut Scheduler, now: Time) {
-    if scheduler.config.readings.priorities == PriorityReading::Updated {
+    if scheduler.config.paper_variant.priorities == PriorityReading::Updated {
         scheduler.update_running();
     }
     scheduler.promote_starving(now);
@@ -117,9 +117,9 @@ impl Scheduler {
                 running_max,
             )
             .0,
-            reading: self.config.readings.delta,
+            reading: self.config.paper_variant.delta,
         };
-        let losses = Told::of(self.queues.running.iter(), |key| {
+        let losses = Truncated::of(self.queues.running.iter(), |key| {
             let (prefill, sequences) = loss(&self.estimates.cost, candidate, output_max(key.id));
             Some(Loss { id: key.id, prefill, sequences })
         });

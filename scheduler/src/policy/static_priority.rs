@@ -5,7 +5,7 @@ use base::{Nanos, RelQueryId, TokenCount};
 
 use super::{PLAIN, Rules, Traits, no_arrival, no_update};
 use crate::Scheduler;
-use crate::basis::{Basis, Parts};
+use crate::breakdown::{PriorityBreakdown, PriorityParts};
 use crate::choose::Choice;
 use crate::priority::static_priority;
 
@@ -32,16 +32,16 @@ pub(super) const WEAK: Rules = Rules {
 };
 
 /// Eq. 6-7 with linear L1 and L2.
-fn linear(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, Basis) {
+fn linear(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, PriorityBreakdown) {
     let (prompt, output) = submitted(scheduler, id);
     let priority = static_priority(&scheduler.estimates.cost, TokenCount(prompt), TokenCount(output));
-    (priority, basis(prompt, output))
+    (priority, breakdown(prompt, output))
 }
 
 /// Prompt and output tokens, each counted alike.
-fn token_sum(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, Basis) {
+fn token_sum(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, PriorityBreakdown) {
     let (prompt, output) = submitted(scheduler, id);
-    (Nanos(prompt.saturating_add(output)), basis(prompt, output))
+    (Nanos(prompt.saturating_add(output)), breakdown(prompt, output))
 }
 
 /// Prompt tokens and output limits of all rows that were ever submitted.
@@ -50,8 +50,8 @@ fn submitted(scheduler: &Scheduler, id: RelQueryId) -> (u64, u64) {
     (relquery.prompt_submitted, relquery.output_submitted)
 }
 
-fn basis(prompt: u64, output: u64) -> Basis {
-    Basis { parts: Parts::Static { prompt, output }, is_aged: false }
+fn breakdown(prompt: u64, output: u64) -> PriorityBreakdown {
+    PriorityBreakdown { parts: PriorityParts::Static { prompt, output }, is_aged: false }
 }
 
 /// Prefills; if nothing can be admitted, makes room for the first waiting row and decodes.

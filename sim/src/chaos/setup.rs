@@ -2,8 +2,8 @@
 
 use base::{Millis, TokenCount};
 use scheduler::{
-    CostModel, DecompositionReading, DeltaReading, Gain, MarginalWorkConfig, Policy, PriorityReading,
-    Readings, SchedulerConfig, Speculation, Steps,
+    CostModel, DecompositionReading, DeltaReading, Gain, MarginalWorkConfig, PaperVariant, Policy,
+    PriorityReading, SchedulerConfig, Speculation, Steps,
 };
 
 use super::draws::Draws;
@@ -96,7 +96,7 @@ fn config(draws: &mut Draws) -> SchedulerConfig {
         unit_waiting_ms_max: draws.one_in(2).then(|| Millis(draws.below(40))),
         publish_generated: draws.one_in(2),
         refit: draws.one_in(2),
-        readings: Readings {
+        paper_variant: PaperVariant {
             delta: draws.pick(&[DeltaReading::Figure8, DeltaReading::AsPrinted]),
             decomposition: draws.pick(&[DecompositionReading::Corrected, DecompositionReading::AsPrinted]),
             priorities: draws.pick(&[PriorityReading::Updated, PriorityReading::Frozen]),

@@ -8,7 +8,7 @@
 use base::ServiceClass;
 
 use crate::Scheduler;
-use crate::priority::Key;
+use crate::priority::RelQueryKey;
 
 /// What bulk work may add to a step with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Scheduler {
         let share =
             self.config.marginal_work.bulk_share_permille.filter(|_| self.config.policy.orders_by_class())?;
         let sets = [&self.queues.waiting, &self.queues.running];
-        let is_bulk = |key: Option<&Key>| key.is_some_and(|key| key.class == ServiceClass::Bulk);
+        let is_bulk = |key: Option<&RelQueryKey>| key.is_some_and(|key| key.class == ServiceClass::Bulk);
         let has_bulk = sets.iter().any(|set| is_bulk(set.last()));
         let has_others = sets.iter().any(|set| set.first().is_some_and(|key| key.class < ServiceClass::Bulk));
         if !has_bulk || !has_others {

@@ -21,8 +21,8 @@ pub use config::{Gain, MarginalWorkConfig, Steps};
 
 use super::{PLAIN, Prompts, Rules, Traits};
 use crate::Scheduler;
-use crate::admit::View;
-use crate::basis::{Basis, Parts};
+use crate::admit::CacheView;
+use crate::breakdown::{PriorityBreakdown, PriorityParts};
 use crate::miss_ratio::MissRatio;
 use crate::priority::estimate;
 use crate::relquery::RelQuery;
@@ -71,13 +71,13 @@ impl Scheduler {
     }
 
     /// The number that orders relQueries: the work that is left, and since when it waits.
-    fn marginal_priority(&mut self, id: RelQueryId) -> (Nanos, Basis) {
+    fn marginal_priority(&mut self, id: RelQueryId) -> (Nanos, PriorityBreakdown) {
         let expected = self.expected(id);
         let Some(relquery) = self.relqueries.get_mut(&id) else { return Default::default() };
         if relquery.is_promoted {
-            return (Nanos(0), Basis { parts: Parts::First, is_aged: false });
+            return (Nanos(0), PriorityBreakdown { parts: PriorityParts::First, is_aged: false });
         }
-        let view = View::new(&self.kv.ledger, &self.kv.hasher, &self.config);
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         let settings = &self.config.marginal_work;
         let (work, parts) = if settings.marginal_key {
             let prompt = fresh_prompt(&view, relquery, settings.exact_sharing, self.config.sample_rows);
@@ -87,15 +87,15 @@ impl Scheduler {
                 sequences: u64::from(self.config.sequences_max),
             };
             let work = marginal_work(&self.estimates.cost, &work, capacity);
-            (work.total(), Parts::Work(work))
+            (work.total(), PriorityParts::Work(work))
         } else {
             let ratio = miss_ratio(&view, relquery, self.config.sample_rows as usize);
             let alone =
                 estimate(&self.estimates.cost, &remaining_batches(relquery, ratio, &self.config), ratio);
-            (alone.total(), Parts::Estimate(alone))
+            (alone.total(), PriorityParts::Estimate(alone))
         };
         let is_aged = settings.age_half_ms.is_some();
-        (aged(work, relquery.arrival, settings.age_half_ms), Basis { parts, is_aged })
+        (aged(work, relquery.arrival, settings.age_half_ms), PriorityBreakdown { parts, is_aged })
     }
 
     /// How long a row of the relQuery is expected to be.
@@ -110,7 +110,7 @@ impl Scheduler {
 }
 
 /// Prompt tokens that the never admitted rows will compute.
-fn fresh_prompt(view: &View<'_>, relquery: &mut RelQuery, exact: bool, samples: u32) -> u64 {
+fn fresh_prompt(view: &CacheView<'_>, relquery: &mut RelQuery, exact: bool, samples: u32) -> u64 {
     let scope = relquery.scope;
     let tokens = relquery.fresh_tokens();
     let total = tokens[tokens.len() - 1] - tokens[0];

@@ -3,11 +3,11 @@
 use base::{Nanos, RelQueryId, ServiceClass};
 
 use crate::Scheduler;
-use crate::admit::{Admission, Admitted, Budget, Lack};
+use crate::admit::{Admission, Admitted, Budget, RejectReason};
 use crate::choose::{Choice, Offer};
 use crate::decision::Reason;
 use crate::policy::marginal_work::{Gain, Steps};
-use crate::priority::Key;
+use crate::priority::RelQueryKey;
 
 /// [`Gain`] in thousandths, for rows of the same and of a lower class.
 #[derive(Clone, Copy)]
@@ -38,14 +38,14 @@ impl Scheduler {
     fn evict_lower_class(&mut self) {
         let Some(front) = self.queues.waiting.first().copied() else { return };
         let all = self.config.marginal_work.evict_lower_class;
-        let gives_way = |last: &Key| all || last.class == ServiceClass::Bulk;
-        let is_lower = |last: &&Key| last.class > front.class && gives_way(last);
+        let gives_way = |last: &RelQueryKey| all || last.class == ServiceClass::Bulk;
+        let is_lower = |last: &&RelQueryKey| last.class > front.class && gives_way(last);
         let mut rows = 1;
         while self.queues.running.last().as_ref().is_some_and(is_lower) {
             let budget = self.prefill_budget();
-            let room = budget.room.saturating_sub(self.decode_need());
-            let admission = self.admission(true, Budget { room, cuts: true, ..budget });
-            if !matches!(admission.lack, Some(Lack::Room | Lack::Seat)) {
+            let free_blocks = budget.free_blocks.saturating_sub(self.decode_need());
+            let admission = self.admission(true, Budget { free_blocks, cuts: true, ..budget });
+            if !matches!(admission.rejected, Some(RejectReason::Blocks | RejectReason::Sequences)) {
                 return;
             }
             for _ in 0..rows {
@@ -60,16 +60,16 @@ impl Scheduler {
     /// worth a step: rows that end meanwhile make room for a larger one.
     fn two_phase(&mut self, offers: &[Offer]) -> Choice {
         // Rows cut by a mixed step before, when mixing paid.
-        let halves = self.half_prefilled().into_iter();
-        let halves: Vec<Admitted> =
-            halves.map(|(relquery, index, take)| Admitted { relquery, index, take }).collect();
-        if !halves.is_empty() {
-            return Choice { reason: Reason::PrefillFirst, prefill: halves, decodes: false };
+        let partials = self.partial_prefills().into_iter();
+        let partials: Vec<Admitted> =
+            partials.map(|(relquery, index, take)| Admitted { relquery, index, take }).collect();
+        if !partials.is_empty() {
+            return Choice { reason: Reason::PrefillFirst, prefill: partials, decodes: false };
         }
         let admission = self.offer_waiting(Admission::new(self.prefill_budget()), offers);
         let is_small = admission.tokens < self.config.marginal_work.prefill_tokens_min.0;
         if admission.rows.is_empty()
-            || (is_small && admission.lack == Some(Lack::Room) && self.queues.running_rows > 0)
+            || (is_small && admission.rejected == Some(RejectReason::Blocks) && self.queues.running_rows > 0)
         {
             return self.decode_all();
         }
@@ -79,14 +79,14 @@ impl Scheduler {
     /// Waiting relQueries in the order they are offered, each with the most tokens one of its rows may
     /// compute beyond what rides free.
     fn ranked(&self, mixes: bool) -> Vec<Offer> {
-        let most = self.seats() as usize;
+        let most = self.free_sequences() as usize;
         if most == 0 {
             return Vec::new();
         }
         let lag = Nanos::from(self.config.marginal_work.tenant_lag_ms_max);
         let by_share = self.queues.tenants.order(lag, most);
         let keys = by_share.unwrap_or_else(|| self.queues.waiting.iter().take(most).copied().collect());
-        let running: Vec<Key> = self.queues.running.iter().copied().collect();
+        let running: Vec<RelQueryKey> = self.queues.running.iter().copied().collect();
         let gain = self.config.marginal_work.gain.map(|gain| self.gain_permille(gain, mixes));
         let bulk = self.bulk_part();
         let mut behind =
