@@ -75,7 +75,7 @@ impl Scheduler {
     pub(crate) fn prefill_waiting(&mut self) -> Option<Choice> {
         let admission = self.admission(false, self.prefill_budget());
         let can_admit = !admission.rows.is_empty();
-        can_admit.then(|| Choice { reason: Reason::PrefillFirst, prefill: admission.rows, decodes: false })
+        can_admit.then_some(Choice { reason: Reason::PrefillFirst, prefill: admission.rows, decodes: false })
     }
 
     /// Sarathi's rule: everything that runs decodes; what is left of `tokens` goes to prompts, first to
