@@ -206,7 +206,7 @@ fn describe() {
         let planned = Instant::now();
         std::hint::black_box(Step::of(&scheduler, &plan));
         let described = Instant::now();
-        std::hint::black_box(scheduler.survey(256));
+        std::hint::black_box(scheduler.snapshot(256));
         let surveyed = Instant::now();
         let outcome = Instantly.step(&plan).expect("it never fails");
         let applying = Instant::now();

@@ -156,7 +156,7 @@ pub(crate) struct InterferenceArguments {
     #[command(flatten)]
     pub(crate) server: ProgramArguments,
     /// The policy that the server is started with.
-    #[arg(long, default_value = "ours")]
+    #[arg(long, default_value = "marginal-work")]
     pub(crate) policy: String,
     /// Rows of the column.
     #[arg(long, default_value_t = 5_000, value_parser = value_parser!(u32).range(1..))]

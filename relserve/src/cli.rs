@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use engine::{KvFormat, Quantize};
 use gateway::app;
 use gateway::config::{AuthMode, Config};
-use scheduler::Policy;
+use scheduler::{Policy, UnknownPolicy};
 use serving::clock::Clock;
 use serving::load;
 use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
@@ -229,7 +229,7 @@ struct Serve {
     place: Place,
     #[command(flatten)]
     weights: Weights,
-    /// fcfs, sarathi, static-priority, relserve, relserve-pp, relserve-dp or ours.
+    /// fcfs, sarathi, static-priority, relserve, relserve-pp, relserve-dp or marginal-work.
     #[arg(long, value_parser = policy)]
     policy: Option<Policy>,
 }
@@ -258,8 +258,11 @@ enum Key {
 
 fn policy(name: &str) -> Result<Policy, String> {
     let known: Vec<&str> = Policy::ALL.iter().map(|policy| policy.name()).collect();
-    let found = Policy::ALL.into_iter().find(|policy| policy.name() == name);
-    found.ok_or_else(|| format!("must be one of {}", known.join(", ")))
+    match name.parse() {
+        Ok(policy) if Policy::ALL.contains(&policy) => Ok(policy),
+        Err(renamed @ UnknownPolicy::Renamed { .. }) => Err(renamed.to_string()),
+        _ => Err(format!("must be one of {}", known.join(", "))),
+    }
 }
 
 fn quantize(name: &str) -> Result<Quantize, String> {

@@ -62,7 +62,7 @@ pub struct Simulate {
     /// to 1; by default what the machine says, 1 for named ones.
     #[arg(long, value_parser = hide)]
     hide: Option<u64>,
-    /// Sets a field of the scheduler's configuration: `sequences_max=64`, `ours.marginal_key=false`.
+    /// Sets a field of the scheduler's configuration: `sequences_max=64`, `marginal_work.marginal_key=false`.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// A list of faults (JSON), or `seed:N` for 20 drawn from a seed.

@@ -10,18 +10,18 @@ use base::RelQueryId;
 
 use crate::config::SchedulerConfig;
 use crate::kv::prefix::KeyBits;
-use crate::kv::{BlockKey, Hasher, Ledger, Link, Place};
+use crate::kv::{BlockKey, BlockPlace, Hasher, Ledger, PublicationId};
 use crate::row::Row;
 
 /// What admission looks at.
-pub(crate) struct View<'a> {
+pub(crate) struct CacheView<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) hasher: &'a Hasher,
     pub(crate) block_tokens: u32,
     pub(crate) publish_generated: bool,
 }
 
-impl<'a> View<'a> {
+impl<'a> CacheView<'a> {
     pub(crate) fn new(ledger: &'a Ledger, hasher: &'a Hasher, config: &SchedulerConfig) -> Self {
         let SchedulerConfig { block_tokens, publish_generated, .. } = *config;
         Self { ledger, hasher, block_tokens, publish_generated }
@@ -40,12 +40,12 @@ impl<'a> View<'a> {
         scope: u128,
         row: &mut Row,
         number: usize,
-        mut see: impl FnMut(Place),
+        mut see: impl FnMut(BlockPlace),
     ) -> u32 {
         let hittable = self.hittable(row, number);
         row.make_keys(self.hasher, scope, (number, hittable), self.block_tokens);
         let scope = row.chain_scope(self.hasher, scope, number);
-        let mut parent = Link::default();
+        let mut parent = PublicationId::default();
         for (block, key) in row.chain(number).keys.iter().enumerate().take(hittable as usize) {
             let content = row.block_content(number, block, self.block_tokens);
             match self.ledger.find(scope, parent, *key, &content) {
@@ -78,15 +78,15 @@ impl<'a> View<'a> {
 
 /// Why a row is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lack {
+pub(crate) enum RejectReason {
     /// All rows of a step are taken.
-    Seat,
+    Sequences,
     /// All tokens of the step are.
     Tokens,
     /// All memory is.
-    Room,
+    Blocks,
     /// It would delay others by more than its joining gains.
-    Worth,
+    NotWorth,
 }
 
 /// A row that fits.
@@ -102,11 +102,11 @@ pub(crate) struct Admitted {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     /// Rows.
-    pub(crate) seats: u32,
+    pub(crate) free_sequences: u32,
     /// Uncached tokens.
     pub(crate) tokens: u64,
     /// Blocks.
-    pub(crate) room: u32,
+    pub(crate) free_blocks: u32,
     /// Whether a prompt may be cut to fit; if not, the first row is taken even if it is larger.
     pub(crate) cuts: bool,
     /// Of the tokens, those that cost nothing: a row that is not worth its tokens may have them.
@@ -119,14 +119,14 @@ pub(crate) struct Admission {
     /// Uncached tokens of it.
     pub(crate) tokens: u64,
     /// What the first row that was not taken lacked.
-    pub(crate) lack: Option<Lack>,
+    pub(crate) rejected: Option<RejectReason>,
     budget: Budget,
     /// Blocks it needs.
     need: u32,
     /// Keys of blocks that its rows will compute.
     promised: HashSet<BlockKey, BuildHasherDefault<KeyBits>>,
     /// Unheld blocks that its rows will hold: they cannot be granted. One that moves back takes a block that can.
-    pinned: HashSet<Place, BuildHasherDefault<KeyBits>>,
+    pinned: HashSet<BlockPlace, BuildHasherDefault<KeyBits>>,
 }
 
 impl Admission {
@@ -134,7 +134,7 @@ impl Admission {
         Self {
             rows: Vec::new(),
             tokens: 0,
-            lack: None,
+            rejected: None,
             budget,
             need: 0,
             promised: HashSet::default(),
@@ -150,39 +150,39 @@ impl Admission {
     /// Takes the row if it fits and, where it is given, computes at most `worth` tokens or what is free.
     pub(crate) fn offer(
         &mut self,
-        view: &View<'_>,
+        view: &CacheView<'_>,
         relquery: (RelQueryId, u128),
         index: u32,
         row: &mut Row,
         worth: Option<u64>,
     ) -> bool {
-        self.lack = self.take(view, relquery, index, row, worth).err();
-        self.lack.is_none()
+        self.rejected = self.take(view, relquery, index, row, worth).err();
+        self.rejected.is_none()
     }
 
     fn take(
         &mut self,
-        view: &View<'_>,
+        view: &CacheView<'_>,
         (relquery, scope): (RelQueryId, u128),
         index: u32,
         row: &mut Row,
         worth: Option<u64>,
-    ) -> Result<(), Lack> {
+    ) -> Result<(), RejectReason> {
         let left = self.budget.tokens.saturating_sub(self.tokens);
-        if self.rows.len() as u32 >= self.budget.seats {
-            return Err(Lack::Seat);
+        if self.rows.len() as u32 >= self.budget.free_sequences {
+            return Err(RejectReason::Sequences);
         }
-        if self.need >= self.budget.room {
-            return Err(Lack::Room);
+        if self.need >= self.budget.free_blocks {
+            return Err(RejectReason::Blocks);
         }
         if left == 0 {
-            return Err(Lack::Tokens);
+            return Err(RejectReason::Tokens);
         }
         let mut unheld = Vec::new();
         let (mut hits, mut cached) = (0, 0);
         for number in 0..=row.parts.len() {
             let resident = view.resident(scope, row, number, |place| {
-                let is_held = matches!(place, Place::Device(block) if view.ledger.holders(block) > 0);
+                let is_held = matches!(place, BlockPlace::Device(block) if view.ledger.holders(block) > 0);
                 if !is_held && !self.pinned.contains(&place) {
                     unheld.push(place);
                 }
@@ -201,16 +201,16 @@ impl Admission {
             _ => left,
         };
         if left == 0 {
-            return Err(Lack::Worth);
+            return Err(RejectReason::NotWorth);
         }
         let take = match self.budget.cuts {
             true => uncached.min(u32::try_from(left).unwrap_or(u32::MAX)),
-            false if u64::from(uncached) > left && !self.rows.is_empty() => return Err(Lack::Tokens),
+            false if u64::from(uncached) > left && !self.rows.is_empty() => return Err(RejectReason::Tokens),
             false => uncached,
         };
         let need = row.blocks_needed(view.block_tokens) - hits + unheld.len() as u32;
-        if self.need + need > self.budget.room {
-            return Err(Lack::Room);
+        if self.need + need > self.budget.free_blocks {
+            return Err(RejectReason::Blocks);
         }
         for number in 0..=row.parts.len() {
             let hittable = view.hittable(row, number) as usize;

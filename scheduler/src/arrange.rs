@@ -5,7 +5,7 @@
 use base::{Nanos, TokenCount};
 
 use crate::cost::CostModel;
-use crate::readings::DeltaReading;
+use crate::paper_variant::DeltaReading;
 
 /// The candidate prefill batch `p`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

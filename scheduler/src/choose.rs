@@ -1,13 +1,12 @@
-//! The decision of a step: which candidate runs. Policies differ here and in `update` only.
+//! The decision of a step: the loop around a policy's choice, and what choices are built from.
+//!
+//! It must not know which policy it serves: `policy` has a file for each.
 
 use base::{BatchPlan, RelQueryId, Time, TokenCount};
 
 use crate::Scheduler;
-use crate::admit::{Admission, Admitted, Budget, View};
-use crate::arrange::{Candidate, Delta, loss, running_loss, waiting_gain};
-use crate::config::Policy;
-use crate::decision::{Decision, Phase, Reason, Told, Trade};
-use crate::explain::Loss;
+use crate::admit::{Admission, Admitted, Budget, CacheView};
+use crate::decision::{Decision, Phase, Reason};
 use crate::row::{Row, RowState};
 
 /// A waiting relQuery whose rows are offered to a step.
@@ -43,26 +42,19 @@ impl Scheduler {
     /// [`plan`](Self::plan), telling `over` when each of its phases is over: the scheduler reads no clock,
     /// but its owner may, and so learns what each phase costs (RelServe, Table 6).
     pub fn plan_in_phases(&mut self, now: Time, over: &mut dyn FnMut(Phase)) -> Option<BatchPlan> {
-        if self.flight.is_some() || self.rows == 0 {
+        if self.steps.flight.is_some() || self.queues.rows == 0 {
             return None;
         }
-        self.decision = Decision { now, ..Decision::default() };
-        self.update_priorities(now);
+        self.telemetry.decision = Decision { now, ..Decision::default() };
+        (self.config.policy.rules().on_plan)(self, now);
         over(Phase::Updated);
-        self.decision.front = self.waiting.first().copied();
-        self.decision.first_running = self.running.first().copied();
-        self.decision.running_rows = self.running_rows;
-        self.decision.running_relqueries = self.running.len() as u32;
+        self.telemetry.decision.front = self.queues.waiting.first().copied();
+        self.telemetry.decision.first_running = self.queues.running.first().copied();
+        self.telemetry.decision.running_rows = self.queues.running_rows;
+        self.telemetry.decision.running_relqueries = self.queues.running.len() as u32;
         loop {
-            let choice = self.trial().unwrap_or_else(|| match self.config.policy {
-                Policy::Fcfs | Policy::StaticPriority | Policy::StaticPriorityWeak => self.prefill_first(),
-                Policy::Sarathi => {
-                    self.mixed(self.config.chunk_tokens.0, |scheduler| scheduler.offers(false))
-                }
-                Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => self.arranged(),
-                Policy::Ours => self.ours(),
-            });
-            self.decision.reason = choice.reason;
+            let choice = self.trial().unwrap_or_else(|| (self.config.policy.rules().choose)(self));
+            self.telemetry.decision.reason = choice.reason;
             self.note_touched(&choice.prefill);
             over(Phase::Chosen);
             let plan = self.carry_out(choice, now);
@@ -75,30 +67,15 @@ impl Scheduler {
     }
 
     /// vLLM's rule: prefill whatever can be admitted, across relQueries; else decode.
-    fn prefill_first(&mut self) -> Choice {
-        let admission = self.admission(false, self.prefill_budget());
-        if admission.rows.is_empty() {
-            if self.config.policy == Policy::StaticPriorityWeak {
-                self.evict_for_front();
-            }
-            return self.decode_all();
-        }
-        Choice { reason: Reason::PrefillFirst, prefill: admission.rows, decodes: false }
+    pub(crate) fn prefill_first(&mut self) -> Choice {
+        self.prefill_waiting().unwrap_or_else(|| self.decode_all())
     }
 
-    /// Running rows of strictly lower priority give way until the first waiting row fits. Strictly, and
-    /// by the number alone: rows of equal priority would take turns in evicting each other.
-    fn evict_for_front(&mut self) {
-        let Some(front) = self.waiting.first().copied() else { return };
-        while let Some(last) = self.running.last().copied() {
-            if (last.class, last.priority) <= (front.class, front.priority) {
-                return;
-            }
-            self.preempt(last.id);
-            if !self.admission(true, self.prefill_budget()).rows.is_empty() {
-                return;
-            }
-        }
+    /// Prefills whatever can be admitted, across relQueries; `None` where nothing can.
+    pub(crate) fn prefill_waiting(&mut self) -> Option<Choice> {
+        let admission = self.admission(false, self.prefill_budget());
+        let can_admit = !admission.rows.is_empty();
+        can_admit.then_some(Choice { reason: Reason::PrefillFirst, prefill: admission.rows, decodes: false })
     }
 
     /// Sarathi's rule: everything that runs decodes; what is left of `tokens` goes to prompts, first to
@@ -109,13 +86,14 @@ impl Scheduler {
         let offers = offers(self);
         let mut left = tokens.saturating_sub(self.decode_tokens());
         let mut prefill: Vec<Admitted> = Vec::new();
-        let free = u64::try_from(self.cost.mixed_hidden).unwrap_or(0) / self.cost.prefill_per_token.0.max(1);
+        let free = u64::try_from(self.estimates.cost.mixed_hidden).unwrap_or(0)
+            / self.estimates.cost.prefill_per_token.0.max(1);
         let bulk = self.bulk_part();
         let free = free + bulk.map_or(0, |bulk| bulk.tokens);
-        for (relquery, index, remaining) in self.half_prefilled() {
+        for (relquery, index, remaining) in self.partial_prefills() {
             let mut most = left;
             if bulk.is_some() && self.is_bulk(relquery) {
-                let taken: u64 = prefill.iter().map(|half| u64::from(half.take)).sum();
+                let taken: u64 = prefill.iter().map(|partial| u64::from(partial.take)).sum();
                 most = left.min(free.saturating_sub(taken));
             }
             let take = remaining.min(u32::try_from(most).unwrap_or(u32::MAX));
@@ -125,12 +103,13 @@ impl Scheduler {
             }
         }
         let budget = self.prefill_budget();
-        let taken: u64 = prefill.iter().map(|half| u64::from(half.take)).sum();
-        let room = match self.running_rows {
-            0 => self.ledger.available(),
-            _ => budget.room.saturating_sub(self.decode_need()),
+        let taken: u64 = prefill.iter().map(|partial| u64::from(partial.take)).sum();
+        let free_blocks = match self.queues.running_rows {
+            0 => self.kv.ledger.available(),
+            _ => budget.free_blocks.saturating_sub(self.decode_need()),
         };
-        let budget = Budget { tokens: left, cuts: true, room, free: free.saturating_sub(taken), ..budget };
+        let budget =
+            Budget { tokens: left, cuts: true, free_blocks, free: free.saturating_sub(taken), ..budget };
         let mut admission = Admission::new(budget);
         self.promise(&mut admission, &prefill);
         prefill.extend(self.offer_waiting(admission, &offers).rows);
@@ -138,86 +117,36 @@ impl Scheduler {
         Choice { reason, prefill, decodes: true }
     }
 
-    /// The adaptive batch arranger (RelServe, section 4.3, Eq. 14, on full keys; DESIGN 9).
-    fn arranged(&mut self) -> Choice {
-        let Some(front) = self.waiting.first().copied() else { return self.decode_all() };
-        let first_running = self.running.first().copied();
-        let is_transition = first_running.is_some_and(|first| front > first);
-        if is_transition && self.config.policy == Policy::RelServeDecode {
-            return self.decode_because(Reason::TransitionDecode);
-        }
-        let admission = self.admission(true, self.prefill_budget());
-        if admission.rows.is_empty() {
-            return self.decode_all();
-        }
-        let reason = match first_running {
-            None => Reason::NothingRuns,
-            Some(first) if first.id == front.id => Reason::Internal,
-            Some(_) if !is_transition => Reason::Overtakes,
-            Some(_) if self.config.policy == Policy::RelServePrefill => Reason::TransitionPrefill,
-            Some(_) => self.transition(front.id, &admission),
-        };
-        if reason == Reason::TransitionDecode {
-            return self.decode_because(reason);
-        }
-        Choice { reason, prefill: admission.rows, decodes: false }
-    }
-
-    /// Eq. 15-17 for the candidate.
-    fn transition(&mut self, front: RelQueryId, admission: &Admission) -> Reason {
-        let output_max = |id: RelQueryId| self.relqueries.get(&id).map_or(0, |relquery| relquery.output_max);
-        let candidate = Candidate {
-            uncached: TokenCount(admission.tokens),
-            rows: admission.rows.len() as u64,
-            output_max: output_max(front),
-        };
-        let running = || self.running.iter().map(|key| output_max(key.id));
-        let running_max = running().max().unwrap_or(0);
-        let delta = Delta {
-            running: running_loss(&self.cost, candidate, running()).0,
-            waiting: waiting_gain(&self.cost, candidate, self.waiting.len() as u64, running_max).0,
-            reading: self.config.readings.delta,
-        };
-        let losses = Told::of(self.running.iter(), |key| {
-            let (prefill, sequences) = loss(&self.cost, candidate, output_max(key.id));
-            Some(Loss { id: key.id, prefill, sequences })
-        });
-        let steps = candidate.output_max.min(running_max);
-        self.decision.delta = Some(delta);
-        self.decision.trade = Some(Trade { losses, waiting: self.waiting.len() as u64, steps });
-        if delta.favours_prefill() { Reason::TransitionPrefill } else { Reason::TransitionDecode }
-    }
-
     /// Decodes because nothing can be prefilled. If nothing runs either, the memory an admission
     /// leaves free is given up: a row that fits the pool must be able to run.
     pub(crate) fn decode_all(&mut self) -> Choice {
-        if self.waiting.is_empty() {
+        if self.queues.waiting.is_empty() {
             return self.decode_because(Reason::NothingWaits);
         }
-        if self.running_rows > 0 {
+        if self.queues.running_rows > 0 {
             return self.decode_because(Reason::NoRoom);
         }
-        let budget = Budget { room: self.ledger.available(), ..self.prefill_budget() };
+        let budget = Budget { free_blocks: self.kv.ledger.available(), ..self.prefill_budget() };
         let admission = self.admission(true, budget);
         Choice { reason: Reason::NothingRuns, prefill: admission.rows, decodes: false }
     }
 
-    fn decode_because(&mut self, reason: Reason) -> Choice {
+    pub(crate) fn decode_because(&mut self, reason: Reason) -> Choice {
         self.make_decode_room();
         Choice { reason, prefill: Vec::new(), decodes: true }
     }
 
     /// Rows that may still be admitted: no step takes rows of more relQueries than these.
-    pub(crate) fn seats(&self) -> u32 {
-        self.config.sequences_max.saturating_sub(self.running_rows)
+    pub(crate) fn free_sequences(&self) -> u32 {
+        self.config.sequences_max.saturating_sub(self.queues.running_rows)
     }
 
     /// What a prefill step may use.
     pub(crate) fn prefill_budget(&self) -> Budget {
         Budget {
-            seats: self.seats(),
+            free_sequences: self.free_sequences(),
             tokens: self.config.step_tokens_max.0,
-            room: self.ledger.available().saturating_sub(self.config.watermark_blocks()),
+            free_blocks: self.kv.ledger.available().saturating_sub(self.config.watermark_blocks()),
             cuts: false,
             free: 0,
         }
@@ -229,18 +158,18 @@ impl Scheduler {
     }
 
     /// Waiting relQueries in key order: as many as there are seats, for each takes one or ends the offers.
-    fn offers(&self, alone: bool) -> Vec<Offer> {
-        let most = if alone { 1 } else { self.seats() as usize };
-        self.waiting.iter().take(most).map(|key| Offer::unlimited(key.id)).collect()
+    pub(crate) fn offers(&self, alone: bool) -> Vec<Offer> {
+        let most = if alone { 1 } else { self.free_sequences() as usize };
+        self.queues.waiting.iter().take(most).map(|key| Offer::unlimited(key.id)).collect()
     }
 
     /// What half-prefilled rows will have computed by the end of the step can be hit in it.
-    pub(crate) fn promise(&mut self, admission: &mut Admission, halves: &[Admitted]) {
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
-        for half in halves {
-            let Some(relquery) = self.relqueries.get_mut(&half.relquery) else { continue };
+    pub(crate) fn promise(&mut self, admission: &mut Admission, partials: &[Admitted]) {
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
+        for partial in partials {
+            let Some(relquery) = self.relqueries.get_mut(&partial.relquery) else { continue };
             let scope = relquery.scope;
-            let row = relquery.row_mut(half.index);
+            let row = relquery.row_mut(partial.index);
             // What it stands on may be gone with a row that failed: then nobody reaches what it adds.
             if !row.parts.is_empty() {
                 continue; // Others find what it publishes when they are drafted.
@@ -250,15 +179,15 @@ impl Scheduler {
                 continue;
             }
             let content = if self.config.publish_generated { row.total() } else { row.prompt_len() };
-            let filled = content.min(row.computed + half.take) / self.config.block_tokens;
-            row.make_keys(&self.hasher, scope, (0, filled), self.config.block_tokens);
+            let filled = content.min(row.computed + partial.take) / self.config.block_tokens;
+            row.make_keys(&self.kv.hasher, scope, (0, filled), self.config.block_tokens);
             admission.promise(&row.own.keys[..filled as usize]);
         }
     }
 
     /// Offers the rows of waiting relQueries in order until one does not fit.
     pub(crate) fn offer_waiting(&mut self, mut admission: Admission, offers: &[Offer]) -> Admission {
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         'relqueries: for Offer { id, row_tokens_max } in offers {
             let Some(relquery) = self.relqueries.get_mut(id) else { continue };
             let scope = relquery.scope;
@@ -270,16 +199,16 @@ impl Scheduler {
                 }
             }
         }
-        self.decision.candidate_tokens = Some(TokenCount(admission.tokens));
-        self.decision.candidate_rows = admission.rows.len() as u32;
+        self.telemetry.decision.candidate_tokens = Some(TokenCount(admission.tokens));
+        self.telemetry.decision.candidate_rows = admission.rows.len() as u32;
         let relqueries = admission.rows.chunk_by(|a, b| a.relquery == b.relquery).count();
-        self.decision.candidate_relqueries = relqueries as u32;
+        self.telemetry.decision.candidate_relqueries = relqueries as u32;
         admission
     }
 
     /// Rows that hold KV, in key and row order.
     pub(crate) fn running_rows(&self) -> impl Iterator<Item = (RelQueryId, u32)> + '_ {
-        self.running.iter().flat_map(|key| {
+        self.queues.running.iter().flat_map(|key| {
             let relquery = &self.relqueries[&key.id];
             relquery.running.iter().map(|index| (key.id, *index))
         })
@@ -287,14 +216,14 @@ impl Scheduler {
 
     /// The same, each with its row: a relQuery is looked up once for all its rows.
     fn running_with_rows(&self) -> impl Iterator<Item = (RelQueryId, u32, &Row)> + '_ {
-        self.running.iter().flat_map(|key| {
+        self.queues.running.iter().flat_map(|key| {
             let relquery = &self.relqueries[&key.id];
             relquery.running.iter().map(|index| (key.id, *index, relquery.row(*index)))
         })
     }
 
     /// Rows whose prompt is partly computed, and how many tokens are missing.
-    pub(crate) fn half_prefilled(&self) -> Vec<(RelQueryId, u32, u32)> {
+    pub(crate) fn partial_prefills(&self) -> Vec<(RelQueryId, u32, u32)> {
         self.running_with_rows()
             .filter(|(_, _, row)| row.state == RowState::Prefilling)
             .map(|(id, index, row)| (id, index, row.missing()))
@@ -304,7 +233,7 @@ impl Scheduler {
     /// Rows that a decode extends: all whose prompt is computed, or those of them that are tried; of bulk rows as many as
     /// may while others are here.
     pub(crate) fn decoding_rows(&self) -> Vec<(RelQueryId, u32)> {
-        let tried: Option<Vec<_>> = (!self.suspects.is_empty()).then(|| self.suspects.group().collect());
+        let tried: Option<Vec<_>> = (!self.isolation.is_empty()).then(|| self.isolation.group().collect());
         let bulk = self.bulk_part().filter(|_| tried.is_none());
         let mut left = bulk.map_or(usize::MAX, |bulk| bulk.rows);
         let mut may = |id| {
@@ -337,8 +266,8 @@ impl Scheduler {
 
     /// Preempts rows until all that still run can decode: the last row of the last relQuery first.
     fn make_decode_room(&mut self) {
-        while self.decode_need() > self.ledger.available() {
-            let Some(id) = self.running.last().map(|key| key.id) else { return };
+        while self.decode_need() > self.kv.ledger.available() {
+            let Some(id) = self.queues.running.last().map(|key| key.id) else { return };
             self.preempt(id);
         }
     }
@@ -352,8 +281,8 @@ impl Scheduler {
     /// A running row gives its blocks up.
     pub(crate) fn preempt_row(&mut self, (id, index): (RelQueryId, u32)) {
         self.take_back(id, index);
-        self.counters.preemptions += 1;
-        self.decision.preempted.extend(self.relqueries[&id].row(index).request);
+        self.telemetry.counters.preemptions += 1;
+        self.telemetry.decision.preempted.extend(self.relqueries[&id].row(index).request);
         self.place(id);
     }
 
@@ -363,7 +292,7 @@ impl Scheduler {
         relquery.requeue(index);
         let row = relquery.row_mut(index);
         row.state = RowState::Waiting;
-        row.release(|block| self.ledger.release(block));
-        self.running_rows -= 1;
+        row.release(|block| self.kv.ledger.release(block));
+        self.queues.running_rows -= 1;
     }
 }

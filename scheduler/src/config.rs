@@ -1,94 +1,19 @@
 //! What an operator may set about scheduling: a default per field, unknown fields refused, one
 //! validation at start. It must not know where the values come from.
 
+mod renamed;
+
 use base::{Millis, TokenCount};
 use serde::{Deserialize, Serialize};
 
-use crate::ours::OursConfig;
-use crate::readings::Readings;
+use crate::paper_variant::PaperVariant;
+use crate::policy::Policy;
+use crate::policy::marginal_work::MarginalWorkConfig;
 use crate::speculate::Speculation;
-
-/// The order in which relQueries are served. All policies run on the same machine (admission,
-/// ledger, preemption), so that a comparison compares orders and nothing else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// First come, first served, prefill first (vLLM's default).
-    Fcfs,
-    /// First come, first served, prompts cut into chunks that ride along with decodes (Sarathi).
-    Sarathi,
-    /// A fixed priority per relQuery from its token counts, prefill first (the paper's vLLM-SP).
-    StaticPriority,
-    /// The same with raw token counts as the priority, and running rows of strictly lower priority
-    /// give way to the first waiting one: the reading under which the paper's margin over its
-    /// baseline comes closest.
-    StaticPriorityWeak,
-    /// RelServe: priorities updated every iteration, adaptive choice of prefill or decode.
-    #[serde(rename = "relserve")]
-    RelServe,
-    /// RelServe's ablation: prefill first in the transitional case.
-    #[serde(rename = "relserve-pp")]
-    RelServePrefill,
-    /// RelServe's ablation: decode first in the transitional case.
-    #[serde(rename = "relserve-dp")]
-    RelServeDecode,
-    /// Mixed steps under remaining marginal work: see [`crate::ours`].
-    #[default]
-    Ours,
-}
-
-impl Policy {
-    /// Every policy of the comparison, in the order reports list them; the weak reading of the static
-    /// one is a variant of it.
-    pub const ALL: [Self; 7] = [
-        Self::Fcfs,
-        Self::Sarathi,
-        Self::StaticPriority,
-        Self::RelServe,
-        Self::RelServePrefill,
-        Self::RelServeDecode,
-        Self::Ours,
-    ];
-
-    /// The name used in configuration and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fcfs => "fcfs",
-            Self::Sarathi => "sarathi",
-            Self::StaticPriority => "static-priority",
-            Self::StaticPriorityWeak => "static-priority-weak",
-            Self::RelServe => "relserve",
-            Self::RelServePrefill => "relserve-pp",
-            Self::RelServeDecode => "relserve-dp",
-            Self::Ours => "ours",
-        }
-    }
-
-    /// Whether priorities are updated while a relQuery runs (RelServe, section 4.2).
-    pub fn is_dynamic(self) -> bool {
-        matches!(self, Self::RelServe | Self::RelServePrefill | Self::RelServeDecode)
-    }
-
-    /// Whether a prompt may be computed in several steps.
-    pub fn cuts_prompts(self) -> bool {
-        matches!(self, Self::Sarathi | Self::Ours)
-    }
-
-    /// Whether a priority comes before the arrival in the key.
-    pub fn is_prioritised(self) -> bool {
-        !matches!(self, Self::Fcfs | Self::Sarathi)
-    }
-}
-
-impl std::fmt::Display for Policy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// Limits and policy of one scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct SchedulerConfig {
     /// Which order to serve in.
     pub policy: Policy,
@@ -127,9 +52,9 @@ pub struct SchedulerConfig {
     /// Whether decode steps guess tokens ahead: see [`crate::speculate`].
     pub speculation: Speculation,
     /// How the paper is read, by the policies that are its own.
-    pub readings: Readings,
-    /// Settings of policy `ours`.
-    pub ours: OursConfig,
+    pub paper_variant: PaperVariant,
+    /// Settings of policy `marginal-work`.
+    pub marginal_work: MarginalWorkConfig,
     /// Whether measured steps refit the cost model.
     pub refit: bool,
     /// Key of the block hash. Any value is right; a secret one keeps outsiders from making collisions.
@@ -156,8 +81,8 @@ impl Default for SchedulerConfig {
             unit_waiting_ms_max: None,
             publish_generated: true,
             speculation: Speculation::default(),
-            readings: Readings::default(),
-            ours: OursConfig::default(),
+            paper_variant: PaperVariant::default(),
+            marginal_work: MarginalWorkConfig::default(),
             refit: true,
             prefix_hash_key: [0x7265_6c53_6572_7665, 0x6b76_2d62_6c6f_636b],
         }
@@ -204,7 +129,7 @@ impl SchedulerConfig {
         if u64::from(self.host_kv_blocks) * u64::from(self.block_tokens) > u64::from(u32::MAX) {
             return error("host_kv_blocks", "the tier must hold fewer than 2^32 tokens");
         }
-        if self.policy == Policy::Sarathi && self.chunk_tokens.0 <= u64::from(self.sequences_max) {
+        if self.policy.always_cuts_prompts() && self.chunk_tokens.0 <= u64::from(self.sequences_max) {
             return error("chunk_tokens", "must exceed sequences_max, or decodes leave no room for a prompt");
         }
         Ok(())

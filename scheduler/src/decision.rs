@@ -5,9 +5,9 @@ use base::{Nanos, RequestId, StepId, Time, TokenCount};
 use serde::Serialize;
 
 use crate::arrange::Delta;
-use crate::explain::{Loss, TOLD_MAX, Touched};
-use crate::priority::Key;
-use crate::readings::DeltaReading;
+use crate::explain::{LISTED_MAX, Loss, Touched};
+use crate::paper_variant::DeltaReading;
+use crate::priority::RelQueryKey;
 
 /// What planning a step consists of, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,25 +68,27 @@ impl std::fmt::Display for Reason {
 
 /// The first of a list, and how many more there were: a decision is of a bounded size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Told<T> {
+pub struct Truncated<T> {
     /// The first ones.
-    pub told: Vec<T>,
+    #[serde(rename = "told")]
+    pub listed: Vec<T>,
     /// How many are left out.
-    pub untold: u32,
+    #[serde(rename = "untold")]
+    pub left_out: u32,
 }
 
-impl<T> Default for Told<T> {
+impl<T> Default for Truncated<T> {
     fn default() -> Self {
-        Self { told: Vec::new(), untold: 0 }
+        Self { listed: Vec::new(), left_out: 0 }
     }
 }
 
-impl<T> Told<T> {
+impl<T> Truncated<T> {
     /// The first of `all`; of the others only the number, and nothing is computed.
     pub(crate) fn of<I>(all: impl Iterator<Item = I>, tell: impl FnMut(I) -> Option<T>) -> Self {
         let mut all = all;
-        let told = all.by_ref().take(TOLD_MAX).filter_map(tell).collect();
-        Self { told, untold: u32::try_from(all.count()).unwrap_or(u32::MAX) }
+        let listed = all.by_ref().take(LISTED_MAX).filter_map(tell).collect();
+        Self { listed, left_out: u32::try_from(all.count()).unwrap_or(u32::MAX) }
     }
 }
 
@@ -94,7 +96,7 @@ impl<T> Told<T> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trade {
     /// What each running relQuery loses.
-    pub losses: Told<Loss>,
+    pub losses: Truncated<Loss>,
     /// relQueries that wait.
     pub waiting: u64,
     /// Decode steps that each of them gains.
@@ -111,9 +113,9 @@ pub struct Decision {
     /// Why.
     pub reason: Reason,
     /// The first waiting relQuery.
-    pub front: Option<Key>,
+    pub front: Option<RelQueryKey>,
     /// The first running relQuery.
-    pub first_running: Option<Key>,
+    pub first_running: Option<RelQueryKey>,
     /// Prompt tokens of the candidate prefill batch; absent where none was built.
     pub candidate_tokens: Option<TokenCount>,
     /// Rows of the candidate prefill batch.
@@ -131,7 +133,7 @@ pub struct Decision {
     /// What the trade-off is made of.
     pub trade: Option<Trade>,
     /// The first waiting relQuery, those of the step's prefill, those that run.
-    pub touched: Told<Touched>,
+    pub touched: Truncated<Touched>,
     /// Rows that gave up their blocks.
     pub preempted: Vec<RequestId>,
 }

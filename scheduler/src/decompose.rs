@@ -11,7 +11,7 @@
 //! binary search, so the cost grows with the number of batches and not of rows.
 
 use crate::miss_ratio::MissRatio;
-use crate::readings::DecompositionReading;
+use crate::paper_variant::DecompositionReading;
 
 /// What is left of a relQuery.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! A decision in words: what the candidates were, what each priority was made of, what Delta was made of.
 //!
-//! Planning only notes integers, of at most [`TOLD_MAX`] relQueries; all text is made here, when somebody
+//! Planning only notes integers, of at most [`LISTED_MAX`] relQueries; all text is made here, when somebody
 //! asks.
 
 use std::fmt;
@@ -8,12 +8,12 @@ use std::fmt;
 use base::{Nanos, RelQueryId, StepId, Time};
 use serde::Serialize;
 
-use crate::basis::{Basis, Parts};
-use crate::decision::{Decision, Told};
-use crate::readings::DeltaReading;
+use crate::breakdown::{PriorityBreakdown, PriorityParts};
+use crate::decision::{Decision, Truncated};
+use crate::paper_variant::DeltaReading;
 
 /// Most relQueries that a decision tells about; of the others it tells the number.
-pub const TOLD_MAX: usize = 16;
+pub const LISTED_MAX: usize = 16;
 
 /// Why a step is what it is, to be read or sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,7 +29,7 @@ pub struct Explanation {
     /// What could decode.
     pub decode: BatchSize,
     /// The first waiting relQuery, those of the candidates, those that run: their priorities.
-    pub relqueries: Told<Touched>,
+    pub relqueries: Truncated<Touched>,
     /// The trade-off, in the transitional case.
     pub delta: Option<DeltaParts>,
     /// Rows that gave up their blocks.
@@ -55,7 +55,8 @@ pub struct Touched {
     /// Prio(R).
     pub priority: Nanos,
     /// What it is made of.
-    pub basis: Basis,
+    #[serde(rename = "basis")]
+    pub breakdown: PriorityBreakdown,
     /// Since when it is here.
     pub age: Nanos,
     /// Whether it was computed for this step, and not reused (RelServe, Eq. 12).
@@ -89,7 +90,7 @@ pub struct DeltaParts {
     /// Whether Eq. 16 is taken off or added.
     pub reading: DeltaReading,
     /// The terms of Eq. 15.
-    pub losses: Told<Loss>,
+    pub losses: Truncated<Loss>,
     /// `|R-|` of Eq. 16.
     pub waiting_relqueries: u64,
     /// Decode steps that Eq. 16 counts.
@@ -143,10 +144,10 @@ impl fmt::Display for Explanation {
         writeln!(f, "  could prefill {rows} rows of {relqueries} relQueries, {uncached} uncached tokens")?;
         let BatchSize { relqueries, rows, .. } = self.decode;
         writeln!(f, "  could decode {rows} rows of {relqueries} relQueries")?;
-        for touched in &self.relqueries.told {
+        for touched in &self.relqueries.listed {
             writeln!(f, "  {touched}")?;
         }
-        untold(f, "  ", self.relqueries.untold)?;
+        left_out(f, "  ", self.relqueries.left_out)?;
         if let Some(delta) = &self.delta {
             writeln!(f, "  {delta}")?;
         }
@@ -166,13 +167,17 @@ impl fmt::Display for Touched {
         };
         let source = if self.is_new { "computed" } else { "reused" };
         let priority = seconds(self.priority);
-        write!(f, "relQuery {} {place}: priority {priority:.6} s, {source}: {}", self.id, self.basis.parts)?;
-        let age = if self.basis.is_aged { "aged by" } else { "here for" };
+        write!(
+            f,
+            "relQuery {} {place}: priority {priority:.6} s, {source}: {}",
+            self.id, self.breakdown.parts
+        )?;
+        let age = if self.breakdown.is_aged { "aged by" } else { "here for" };
         write!(f, "; {age} {:.6} s", seconds(self.age))
     }
 }
 
-impl fmt::Display for Parts {
+impl fmt::Display for PriorityParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Arrival => write!(f, "by arrival"),
@@ -205,17 +210,17 @@ impl fmt::Display for DeltaParts {
         let (total, steps) = (self.total as f64 / 1e9, self.steps);
         let (running, waiting) = (seconds(self.running), seconds(self.waiting));
         writeln!(f, "delta {total:.6} s = {running:.6} lost {sign} {waiting:.6} gained")?;
-        for loss in &self.losses.told {
+        for loss in &self.losses.listed {
             let (prefill, sequences) = (seconds(loss.prefill), seconds(loss.sequences));
             writeln!(f, "    relQuery {} loses {prefill:.6} + {sequences:.6}", loss.id)?;
         }
-        untold(f, "    ", self.losses.untold)?;
+        left_out(f, "    ", self.losses.left_out)?;
         write!(f, "    {} waiting relQueries gain {steps} decode steps each", self.waiting_relqueries)
     }
 }
 
-fn untold(f: &mut fmt::Formatter<'_>, indent: &str, untold: u32) -> fmt::Result {
-    if untold > 0 { writeln!(f, "{indent}and {untold} more relQueries") } else { Ok(()) }
+fn left_out(f: &mut fmt::Formatter<'_>, indent: &str, left_out: u32) -> fmt::Result {
+    if left_out > 0 { writeln!(f, "{indent}and {left_out} more relQueries") } else { Ok(()) }
 }
 
 fn seconds(span: Nanos) -> f64 {

@@ -9,14 +9,14 @@ use std::ops::Range;
 use base::{BatchPlan, BlockId, RelQueryId, RequestId, Run, SampleSpec, Slot, StepId, Time, TokenId};
 
 use crate::Scheduler;
-use crate::admit::{Admitted, View};
+use crate::admit::{Admitted, CacheView};
 use crate::choose::Choice;
-use crate::kv::Link;
+use crate::kv::PublicationId;
 use crate::kv::prefix::Publication;
 use crate::row::{Row, RowState};
 use crate::runs::{Context, cut};
-use crate::sections::{self, Part};
-use crate::speculate::Guess;
+use crate::sections::{self, PromptPart};
+use crate::speculate::DraftTokens;
 
 /// One slot of the step in flight.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct FlightSlot {
     /// Positions in the pool once it has run, beside those of guesses that were right.
     pub(crate) end: u32,
     /// What it guesses behind them.
-    pub(crate) guess: Option<Guess>,
+    pub(crate) drafted: Option<DraftTokens>,
     /// Whether it computes prompt tokens.
     pub(crate) is_prefill: bool,
     /// Whether it samples.
@@ -48,7 +48,7 @@ impl FlightSlot {
 
     /// Tokens that it guesses.
     pub(crate) fn guessed(&self) -> u64 {
-        self.guess.as_ref().map_or(0, |guess| guess.tokens.len() as u64)
+        self.drafted.as_ref().map_or(0, |drafted| drafted.tokens.len() as u64)
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Draft {
     pub(crate) index: u32,
     start: u32,
     pub(crate) end: u32,
-    pub(crate) guess: Option<Guess>,
+    pub(crate) drafted: Option<DraftTokens>,
     is_new: bool,
     leads: bool,
     pub(crate) is_prefill: bool,
@@ -78,20 +78,20 @@ pub(crate) struct Draft {
 impl Scheduler {
     /// Grants, publishes, and writes the plan; `None` if not a single slot came of the choice.
     pub(crate) fn carry_out(&mut self, choice: Choice, now: Time) -> Option<BatchPlan> {
-        let (halves, new): (Vec<Admitted>, Vec<Admitted>) =
+        let (partials, new): (Vec<Admitted>, Vec<Admitted>) =
             choice.prefill.into_iter().partition(|row| self.is_running(row));
         let protected = self.protect(&new);
         for row in &new {
             self.admit(row, now);
         }
-        self.ledger.unprotect(&protected);
+        self.kv.ledger.unprotect(&protected);
         let mut published = Vec::new();
         let mut drafts = Vec::new();
         if choice.decodes {
             self.draft_decodes(&mut drafts, &mut published);
         }
-        for row in &halves {
-            self.draft_half(row, &mut drafts, &mut published);
+        for row in &partials {
+            self.draft_partial(row, &mut drafts, &mut published);
         }
         for row in &new {
             self.draft_new(row, &mut drafts, &mut published);
@@ -100,12 +100,12 @@ impl Scheduler {
         if drafts.is_empty() {
             return None;
         }
-        self.add_guesses(&mut drafts);
+        self.add_draft_tokens(&mut drafts);
         let plan = self.write(&drafts);
         let slots = flight_slots(drafts, &plan);
-        self.flight = Some(Flight { step: plan.step, slots, published, retired: plan.retired.clone() });
-        self.decision.step = Some(plan.step);
-        self.decision.decode_rows = plan.decode_sequences() as u32;
+        self.steps.flight = Some(Flight { step: plan.step, slots, published, retired: plan.retired.clone() });
+        self.telemetry.decision.step = Some(plan.step);
+        self.telemetry.decision.decode_rows = plan.decode_sequences() as u32;
         Some(plan)
     }
 
@@ -127,10 +127,10 @@ impl Scheduler {
     /// Keeps what these rows hit from being evicted for one another. Where nothing lies on the host, holding evicts
     /// nothing.
     fn protect(&mut self, rows: &[Admitted]) -> Vec<BlockId> {
-        if self.ledger.tier().used == 0 {
+        if self.kv.ledger.tier().used == 0 {
             return Vec::new();
         }
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         let mut found = Vec::new();
         for admitted in rows {
             let Some(relquery) = self.relqueries.get_mut(&admitted.relquery) else { continue };
@@ -140,7 +140,7 @@ impl Scheduler {
                 view.resident(scope, row, number, |place| found.push(place));
             }
         }
-        self.ledger.protect(&found)
+        self.kv.ledger.protect(&found)
     }
 
     /// Makes a waiting row a running one that holds what it hits.
@@ -150,13 +150,10 @@ impl Scheduler {
         relquery.admit(admitted.index);
         let row = relquery.row_mut(admitted.index);
         if row.request.is_none() {
-            let request = RequestId(self.next_request);
-            self.next_request += 1;
-            row.request = Some(request);
-            self.requests.insert(request, (admitted.relquery, admitted.index));
+            row.request = Some(self.queues.new_request(admitted.relquery, admitted.index));
         }
         row.state = RowState::Prefilling;
-        self.running_rows += 1;
+        self.queues.running_rows += 1;
         self.hold_hits(admitted.relquery, admitted.index);
     }
 
@@ -165,21 +162,22 @@ impl Scheduler {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let scope = relquery.scope;
         let row = relquery.row_mut(index);
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         let hittable: Vec<usize> =
             (0..=row.parts.len()).map(|number| view.hittable(row, number) as usize).collect();
         for (number, hittable) in hittable.into_iter().enumerate() {
-            let scope = row.chain_scope(&self.hasher, scope, number);
+            let scope = row.chain_scope(&self.kv.hasher, scope, number);
             while row.chain(number).blocks.len() < hittable {
                 let chain = row.chain(number);
                 let block = chain.blocks.len();
                 let parent = chain.links.last().copied().unwrap_or_default();
                 let content = row.block_content(number, block, self.config.block_tokens);
-                let Some((place, link)) = self.ledger.find(scope, parent, chain.keys[block], &content) else {
+                let Some((place, link)) = self.kv.ledger.find(scope, parent, chain.keys[block], &content)
+                else {
                     break;
                 };
                 drop(content);
-                let Some(block) = self.ledger.take(place) else { break };
+                let Some(block) = self.kv.ledger.take(place) else { break };
                 let chain = row.chain_mut(number);
                 chain.blocks.push(block);
                 chain.links.push(link);
@@ -192,7 +190,7 @@ impl Scheduler {
         for (relquery, index) in self.decoding_rows() {
             let row = self.relqueries.get_mut(&relquery).expect("it runs").row_mut(index);
             let mut missing = row.blocks_missing(self.config.block_tokens);
-            while let Some(block) = (missing > 0).then(|| self.ledger.grant()).flatten() {
+            while let Some(block) = (missing > 0).then(|| self.kv.ledger.grant()).flatten() {
                 row.own.blocks.push(block);
                 missing -= 1;
             }
@@ -208,7 +206,7 @@ impl Scheduler {
                 index,
                 start,
                 end,
-                guess: None,
+                drafted: None,
                 is_new: false,
                 leads: true,
                 is_prefill: false,
@@ -217,7 +215,7 @@ impl Scheduler {
     }
 
     /// The next chunk of a row whose blocks are granted already.
-    fn draft_half(
+    fn draft_partial(
         &mut self,
         admitted: &Admitted,
         drafts: &mut Vec<Draft>,
@@ -241,7 +239,16 @@ impl Scheduler {
             self.publish(relquery, index, start, end, published);
             let leads = number == 0;
             let is_new = is_new && leads;
-            drafts.push(Draft { relquery, index, start, end, guess: None, is_new, leads, is_prefill: true });
+            drafts.push(Draft {
+                relquery,
+                index,
+                start,
+                end,
+                drafted: None,
+                is_new,
+                leads,
+                is_prefill: true,
+            });
         }
     }
 
@@ -261,9 +268,9 @@ impl Scheduler {
         }
         row.own_hit = row.own.blocks.len() as u32 * block_tokens;
         for number in 0..=row.parts.len() {
-            let tokens = row.parts.get(number).map_or(row.own_total(), Part::tokens);
+            let tokens = row.parts.get(number).map_or(row.own_total(), PromptPart::tokens);
             while row.chain(number).blocks.len() < tokens.div_ceil(block_tokens) as usize {
-                match self.ledger.grant() {
+                match self.kv.ledger.grant() {
                     Some(block) => row.chain_mut(number).blocks.push(block),
                     None => {
                         // Fewer hits than admission counted on (a forced collision): the row waits on.
@@ -278,8 +285,8 @@ impl Scheduler {
             true => row.behind(take),
             false => row.total(),
         };
-        self.counters.prompt_tokens += u64::from(row.total());
-        self.counters.prefix_hit_tokens += u64::from(row.total() - row.missing());
+        self.telemetry.counters.prompt_tokens += u64::from(row.total());
+        self.telemetry.counters.prefix_hit_tokens += u64::from(row.total() - row.missing());
         self.draft_prefill(admitted, end, true, (drafts, published));
     }
 
@@ -308,18 +315,18 @@ impl Scheduler {
         if filled.is_empty() {
             return;
         }
-        row.make_keys(&self.hasher, scope, (part, filled.end), block_tokens);
-        let scope = row.chain_scope(&self.hasher, scope, part);
+        row.make_keys(&self.kv.hasher, scope, (part, filled.end), block_tokens);
+        let scope = row.chain_scope(&self.kv.hasher, scope, part);
         for number in filled {
             let number = number as usize;
             let chain = row.chain(part);
             if chain.links.len() != number {
                 return; // A block before it is private, so this one cannot be reached.
             }
-            let parent = chain.links.last().copied().unwrap_or(Link::default());
+            let parent = chain.links.last().copied().unwrap_or(PublicationId::default());
             let (block, key) = (chain.blocks[number], chain.keys[number]);
             let content = row.block_content(part, number, block_tokens);
-            let publication = self.ledger.publish(block, scope, parent, key, &content);
+            let publication = self.kv.ledger.publish(block, scope, parent, key, &content);
             drop(content);
             match publication {
                 Publication::New(link) => {
@@ -334,8 +341,8 @@ impl Scheduler {
 
     /// The plan of the drafted slots.
     fn write(&mut self, drafts: &[Draft]) -> BatchPlan {
-        let step = StepId(self.next_step);
-        self.next_step += 1;
+        let step = StepId(self.steps.next_step);
+        self.steps.next_step += 1;
         let block_tokens = self.config.block_tokens;
         let rows: Vec<&Row> =
             drafts.iter().map(|draft| self.relqueries[&draft.relquery].row(draft.index)).collect();
@@ -344,8 +351,8 @@ impl Scheduler {
         let runs = cut(&contexts, block_tokens);
         let slots = drafts.iter().zip(rows).zip(runs);
         let slots = slots.map(|((draft, row), context)| slot(draft, row, context, block_tokens)).collect();
-        let moves = self.ledger.send_moves();
-        BatchPlan { step, moves, slots, retired: std::mem::take(&mut self.retired) }
+        let moves = self.kv.ledger.send_moves();
+        BatchPlan { step, moves, slots, retired: std::mem::take(&mut self.steps.retired) }
     }
 }
 
@@ -364,7 +371,7 @@ fn flight_slots(drafts: Vec<Draft>, plan: &BatchPlan) -> Vec<FlightSlot> {
             relquery: draft.relquery,
             start: draft.start,
             end: draft.end,
-            guess: draft.guess,
+            drafted: draft.drafted,
             is_prefill: draft.is_prefill,
             samples: slot.sample.is_some(),
             is_new: draft.is_new,
@@ -376,7 +383,7 @@ fn flight_slots(drafts: Vec<Draft>, plan: &BatchPlan) -> Vec<FlightSlot> {
 /// One slot of the plan.
 fn slot(draft: &Draft, row: &Row, own: Vec<Run>, block_tokens: u32) -> Slot {
     let mut input: Vec<TokenId> = row.tokens(draft.start, draft.end).into_owned();
-    let guesses: &[TokenId] = draft.guess.as_ref().map_or(&[], |guess| &guess.tokens);
+    let guesses: &[TokenId] = draft.drafted.as_ref().map_or(&[], |drafted| &drafted.tokens);
     input.extend_from_slice(guesses);
     let guesses = guesses.len() as u32;
     let number = row.part_at(draft.start);

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use base::{RelQueryId, Submission, Time, TokenCount, WorkItem};
 
 use crate::Scheduler;
-use crate::config::Policy;
 use crate::event::{Event, Refused, Usage};
 use crate::relquery::RelQuery;
 use crate::sections;
@@ -23,8 +22,8 @@ impl Scheduler {
         }
         self.check(None, &submission.items)?;
         self.relqueries.insert(id, RelQuery::new(&submission));
-        if self.config.policy == Policy::Ours {
-            self.tenants.join(submission.tenant, submission.weight);
+        if self.config.policy.shares_by_tenant() {
+            self.queues.tenants.join(submission.tenant, submission.weight);
         }
         self.add(id, submission.items);
         Ok(())
@@ -59,14 +58,14 @@ impl Scheduler {
         self.remove_row(id, index);
         self.place(id);
         if self.relqueries.get(&id).is_some_and(|relquery| relquery.open_rows() == 0) {
-            self.emptied.push(id);
+            self.queues.emptied.push(id);
         }
         true
     }
 
     /// Ends relQueries whose last row was cancelled; for an owner that has no step to apply.
     pub fn drain_events(&mut self, now: Time) -> Vec<Event> {
-        let emptied = std::mem::take(&mut self.emptied);
+        let emptied = std::mem::take(&mut self.queues.emptied);
         emptied.into_iter().filter_map(|id| self.close_if_done(id, now)).collect()
     }
 
@@ -81,8 +80,8 @@ impl Scheduler {
             return Err(Refused::Empty);
         }
         let limit = self.config.rows_max;
-        if items.len() > limit.saturating_sub(self.rows) as usize {
-            return Err(Refused::QueueFull { rows: self.rows, limit });
+        if items.len() > limit.saturating_sub(self.queues.rows) as usize {
+            return Err(Refused::QueueFull { rows: self.queues.rows, limit });
         }
         let mut seen = BTreeSet::new();
         for item in items {
@@ -117,13 +116,12 @@ impl Scheduler {
 
     /// Appends checked rows.
     fn add(&mut self, id: RelQueryId, items: Vec<WorkItem>) {
-        self.rows += items.len() as u32;
+        self.queues.rows += items.len() as u32;
         let relquery = self.relqueries.get_mut(&id).expect("the caller has just seen it");
         for item in items {
             relquery.push(item);
         }
-        self.set_deadline(id);
-        self.prepare_ours(id);
+        (self.config.policy.rules().on_arrival)(self, id);
         self.update_priority(id);
     }
 
@@ -132,33 +130,31 @@ impl Scheduler {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let is_running = relquery.running.contains(&index);
         let mut row = relquery.take(index);
-        self.suspects.clear((id, index));
+        self.isolation.clear((id, index));
         relquery.ended += row.usage;
-        row.release(|block| self.ledger.release(block));
+        row.release(|block| self.kv.ledger.release(block));
         if let Some(request) = row.request {
-            self.requests.remove(&request);
-            self.retired.push(request);
+            self.queues.requests.remove(&request);
+            self.steps.retired.push(request);
         }
-        self.rows -= 1;
-        self.running_rows -= u32::from(is_running);
+        self.queues.rows -= 1;
+        self.queues.running_rows -= u32::from(is_running);
     }
 
     /// Forgets a relQuery without rows.
     pub(crate) fn remove_relquery(&mut self, id: RelQueryId) -> Option<RelQuery> {
         let relquery = self.relqueries.remove(&id)?;
         if let Some(key) = relquery.waiting_key {
-            self.waiting.remove(&key);
-            self.tenants.place(relquery.tenant, Some(key), None);
+            self.queues.waiting.remove(&key);
+            self.queues.tenants.place(relquery.tenant, Some(key), None);
         }
-        if self.config.policy == Policy::Ours {
-            self.tenants.leave(relquery.tenant);
+        if self.config.policy.shares_by_tenant() {
+            self.queues.tenants.leave(relquery.tenant);
         }
         if let Some(key) = relquery.running_key {
-            self.running.remove(&key);
+            self.queues.running.remove(&key);
         }
-        if let Some(due) = relquery.deadline {
-            self.deadlines.remove(&(due, id));
-        }
+        self.timers.set(id, None);
         Some(relquery)
     }
 

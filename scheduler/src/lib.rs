@@ -4,20 +4,32 @@
 //! outcome in. Time is an argument; there is no clock, thread, float or hash order in here, so the
 //! same calls give the same plans. It knows block numbers, not memory, and token counts, not text.
 //!
-//! Every formula of the RelServe paper is a function of its own: `cost` (Eq. 9), `decompose`
-//! (Algorithm 1), `miss_ratio` (Eq. 11), `priority` (Eq. 6, 7, 10), `starvation` (Eq. 13), `arrange`
-//! (Eq. 15-17). `update` says when priorities are computed (Eq. 8, 12), `choose` which candidate runs
-//! (Eq. 14); policies differ in those two places only. [`fleet`] orders rows over several executors that run whole
-//! rows.
+//! Every formula of the RelServe paper is a function of its own:
+//!
+//! | equation | function |
+//! | --- | --- |
+//! | Eq. 2, the three periods of a latency | `RelQuery::periods` |
+//! | Eq. 6-7, a priority that never changes | [`priority::static_priority`] |
+//! | Eq. 8 and 12, which priorities are computed anew | `policy::relserve` |
+//! | Eq. 9, the time of a batch | [`CostModel`] |
+//! | Algorithm 1, the batches of what is left | [`decompose`](mod@decompose) |
+//! | Eq. 10, the time of these | [`priority::estimate`] |
+//! | Eq. 11, the cache miss ratio | [`miss_ratio`] |
+//! | Eq. 13, when a relQuery has waited too long | [`starvation`] |
+//! | Eq. 14, which candidate runs | `policy::relserve` |
+//! | Eq. 15-17, the trade-off in the transitional case | [`arrange`] |
+//!
+//! [`policy`] has a file for each order relQueries can be served in: it says what a priority is (`update` keeps it), and
+//! which candidate a step runs (`choose` has what candidates are built from, `grant` carries a choice out). [`fleet`] orders
+//! rows over several executors that run whole rows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use base::{RelQueryId, RequestId, StepId, Time};
+use base::{RelQueryId, RequestId, StepId};
 
 mod admit;
 pub mod arrange;
-mod audit;
-pub mod basis;
+pub mod breakdown;
 mod choose;
 pub mod config;
 pub mod cost;
@@ -28,81 +40,98 @@ pub mod explain;
 pub mod fleet;
 mod grant;
 mod intake;
+mod invariants;
+mod isolation;
 pub mod kv;
 pub mod miss_ratio;
-pub mod ours;
+pub mod paper_variant;
 mod pins;
+pub mod policy;
 pub mod priority;
-pub mod readings;
+mod queues;
 mod refit;
 mod relquery;
 mod row;
 mod runs;
 mod sections;
 mod settle;
+pub mod snapshot;
 pub mod speculate;
 pub mod starvation;
-pub mod survey;
-mod suspects;
+mod stats;
 mod tenants;
+mod timers;
 mod update;
 
-pub use config::{ConfigError, Policy, SchedulerConfig};
+pub use config::{ConfigError, SchedulerConfig};
 pub use cost::{CostModel, Sample};
-pub use decision::{Decision, Phase, Reason, Told};
+pub use decision::{Decision, Phase, Reason, Truncated};
 pub use event::{Event, Refused, Stats, Usage};
 pub use explain::Explanation;
 pub use fleet::{Fleet, FleetConfig, ReplicaConfig, ReplicaId};
-pub use ours::{Gain, OursConfig, Steps};
-pub use readings::{DecompositionReading, DeltaReading, PriorityReading, Readings};
+pub use paper_variant::{DecompositionReading, DeltaReading, PaperVariant, PriorityReading};
+pub use policy::marginal_work::{Gain, MarginalWorkConfig, Steps};
+pub use policy::{Policy, UnknownPolicy};
+pub use snapshot::SchedulerSnapshot;
 pub use speculate::Speculation;
-pub use survey::Survey;
 
 use grant::Flight;
+use isolation::FaultIsolation;
 use kv::{Hasher, Ledger};
-use ours::lengths::Lengths;
 use pins::Pins;
-use priority::Key;
+use policy::marginal_work::lengths::Lengths;
+use queues::Queues;
 use refit::Refit;
 use relquery::RelQuery;
-use suspects::Suspects;
-use tenants::Tenants;
+use timers::Timers;
 
 /// The scheduler of one executor.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
-    cost: CostModel,
-    refit: Refit,
+    relqueries: BTreeMap<RelQueryId, RelQuery>,
+    queues: Queues,
+    kv: KvState,
+    estimates: Estimates,
+    /// When time alone changes a relQuery's place next.
+    timers: Timers,
+    /// Rows of steps that failed whole.
+    isolation: FaultIsolation,
+    steps: StepState,
+    telemetry: Telemetry,
+}
+
+/// Blocks of KV memory: which hold what, and who holds them.
+#[derive(Clone, Debug)]
+struct KvState {
     hasher: Hasher,
     ledger: Ledger,
     /// What is held for nobody in particular.
     pins: Pins,
-    relqueries: BTreeMap<RelQueryId, RelQuery>,
-    /// Rows that were admitted at least once and have not ended.
-    requests: BTreeMap<RequestId, (RelQueryId, u32)>,
-    /// RelQueries with waiting rows, and those with rows that hold KV.
-    waiting: BTreeSet<Key>,
-    running: BTreeSet<Key>,
-    /// Shares of the machine; counted for policy `ours` only.
-    tenants: Tenants,
+}
+
+/// What steps and rows are expected to take, as measured so far.
+#[derive(Clone, Debug)]
+struct Estimates {
+    cost: CostModel,
+    refit: Refit,
     /// Output lengths by kind of relQuery.
     lengths: Lengths,
-    /// When relQueries that have not started become starving.
-    deadlines: BTreeSet<(Time, RelQueryId)>,
-    next_request: u64,
+}
+
+/// Steps: the next one's number, the one that is out, and what to tell with the next one.
+#[derive(Clone, Debug)]
+struct StepState {
     next_step: u64,
     /// The step that has been planned and not settled.
     flight: Option<Flight>,
-    /// Rows of steps that failed whole.
-    suspects: Suspects,
     /// Requests that ended since the last plan.
     retired: Vec<RequestId>,
-    /// RelQueries whose last row was cancelled: they are done, and someone must hear it.
-    emptied: Vec<RelQueryId>,
-    /// Rows held, and those among them that hold KV.
-    rows: u32,
-    running_rows: u32,
+}
+
+/// What it tells of itself; no decision reads it.
+#[derive(Clone, Debug, Default)]
+struct Telemetry {
     counters: Counters,
     decision: Decision,
 }
@@ -124,29 +153,19 @@ impl Scheduler {
     pub fn new(config: SchedulerConfig, cost: CostModel) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
-            refit: Refit::new(&cost),
-            hasher: Hasher::new(config.prefix_hash_key),
-            ledger: Ledger::new(config.kv_blocks, config.host_kv_blocks, config.host_kv_reused_only),
-            pins: Pins::default(),
+            kv: KvState {
+                hasher: Hasher::new(config.prefix_hash_key),
+                ledger: Ledger::new(config.kv_blocks, config.host_kv_blocks, config.host_kv_reused_only),
+                pins: Pins::default(),
+            },
+            estimates: Estimates { refit: Refit::new(&cost), cost, lengths: Lengths::default() },
+            steps: StepState { next_step: 1, flight: None, retired: Vec::new() },
             config,
-            cost,
             relqueries: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-            running: BTreeSet::new(),
-            tenants: Tenants::default(),
-            lengths: Lengths::default(),
-            deadlines: BTreeSet::new(),
-            next_request: 1,
-            next_step: 1,
-            flight: None,
-            suspects: Suspects::default(),
-            retired: Vec::new(),
-            emptied: Vec::new(),
-            rows: 0,
-            running_rows: 0,
-            counters: Counters::default(),
-            decision: Decision::default(),
+            queues: Queues::default(),
+            timers: Timers::default(),
+            isolation: FaultIsolation::default(),
+            telemetry: Telemetry::default(),
         })
     }
 
@@ -157,28 +176,28 @@ impl Scheduler {
 
     /// The cost model as it stands, refitted or not.
     pub fn cost(&self) -> CostModel {
-        self.cost
+        self.estimates.cost
     }
 
     /// Whether a step has been planned and not settled yet.
     pub fn in_flight(&self) -> Option<StepId> {
-        self.flight.as_ref().map(|flight| flight.step)
+        self.steps.flight.as_ref().map(|flight| flight.step)
     }
 
     /// Whose row a request of a plan is, and its number; `None` once it has ended.
     pub fn row_of(&self, request: RequestId) -> Option<(RelQueryId, u32)> {
-        let (id, index) = *self.requests.get(&request)?;
+        let (id, index) = *self.queues.requests.get(&request)?;
         Some((id, self.relqueries.get(&id)?.row(index).item.row))
     }
 
     /// Whether no row is held.
     pub fn is_idle(&self) -> bool {
-        self.rows == 0
+        self.queues.rows == 0
     }
 
     /// Why the last step is what it is.
     pub fn last_decision(&self) -> &Decision {
-        &self.decision
+        &self.telemetry.decision
     }
 }
 
@@ -188,6 +207,8 @@ mod common;
 
 #[cfg(test)]
 mod tests {
+    use base::Time;
+
     use super::common::{Memory, item, submission};
     use super::*;
 
@@ -198,7 +219,7 @@ mod tests {
             let config =
                 SchedulerConfig { policy, kv_blocks: 60, block_tokens: 2, ..SchedulerConfig::default() };
             let mut scheduler = Scheduler::new(config, CostModel::default()).expect("a valid configuration");
-            scheduler.hasher = Hasher::truncated([1, 2], 2);
+            scheduler.kv.hasher = Hasher::truncated([1, 2], 2);
             let mut memory = Memory::new(2);
             for id in 1..=30 {
                 let prompt = |row: u32| (0..9).map(|i| (id as u32 * i + row * (i / 5)) % 4).collect();

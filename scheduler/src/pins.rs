@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{BlockId, PinId, RelQueryId, Sees};
 
 use crate::Scheduler;
-use crate::admit::View;
-use crate::kv::{Ledger, Place};
+use crate::admit::CacheView;
+use crate::kv::{BlockPlace, Ledger};
 
 /// All pins.
 #[derive(Clone, Debug, Default)]
@@ -58,40 +58,40 @@ impl Scheduler {
     pub fn pin(&mut self, id: RelQueryId, pin: PinId) -> bool {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return false };
         relquery.pin = Some(pin);
-        self.pins.held.entry(pin).or_default();
+        self.kv.pins.held.entry(pin).or_default();
         true
     }
 
     /// Lets a pin go. What it held can still be hit, until its memory is needed.
     pub fn unpin(&mut self, pin: PinId) -> bool {
-        self.pins.release(pin, &mut self.ledger)
+        self.kv.pins.release(pin, &mut self.kv.ledger)
     }
 
     /// Blocks that a pin holds; `None` where there is no such pin (any more).
     pub fn pinned(&self, pin: PinId) -> Option<u32> {
-        self.pins.held.get(&pin).map(|blocks| blocks.len() as u32)
+        self.kv.pins.held.get(&pin).map(|blocks| blocks.len() as u32)
     }
 
     /// Pins that gave way since this was last asked: they are gone.
     pub fn drain_lost_pins(&mut self) -> Vec<PinId> {
-        std::mem::take(&mut self.pins.lost)
+        std::mem::take(&mut self.kv.pins.lost)
     }
 
     /// A row ends well: its relQuery's pin, if it has one, holds its independent sections.
     pub(crate) fn keep_sections(&mut self, id: RelQueryId, index: u32) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let Some(pin) = relquery.pin else { return };
-        let Some(held) = self.pins.held.get_mut(&pin) else { return };
+        let Some(held) = self.kv.pins.held.get_mut(&pin) else { return };
         let scope = relquery.scope;
         let row = relquery.row_mut(index);
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         // What others can hit, which need not be what the row holds.
         let mut found = Vec::new();
         for number in 0..row.parts.len() {
             if row.parts[number].section.sees != Sees::Before {
                 view.resident(scope, row, number, |place| {
                     // What has left the pool is not held.
-                    if let Place::Device(block) = place {
+                    if let BlockPlace::Device(block) = place {
                         found.push(block);
                     }
                 });
@@ -99,18 +99,18 @@ impl Scheduler {
         }
         for block in found {
             if held.insert(block) {
-                self.ledger.hold(block);
-                self.pins.blocks += 1;
+                self.kv.ledger.hold(block);
+                self.kv.pins.blocks += 1;
             }
         }
-        while self.pins.blocks > self.config.pinned_blocks_max() {
+        while self.kv.pins.blocks > self.config.pinned_blocks_max() {
             self.release_oldest_pin();
         }
     }
 
     /// The oldest pin gives way. False: there is none.
     pub(crate) fn release_oldest_pin(&mut self) -> bool {
-        self.pins.release_oldest(&mut self.ledger)
+        self.kv.pins.release_oldest(&mut self.kv.ledger)
     }
 
     /// All pins give way: what they held is gone.

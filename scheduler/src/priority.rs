@@ -4,17 +4,17 @@
 
 use base::{Nanos, RelQueryId, ServiceClass, Time, TokenCount};
 
-use crate::basis::Estimate;
-use crate::config::Policy;
+use crate::breakdown::Estimate;
 use crate::cost::CostModel;
 use crate::decompose::Batches;
 use crate::miss_ratio::MissRatio;
+use crate::policy::Policy;
 
 /// The order of relQueries: smaller goes first. Total and unique, so that no decision hangs on a tie
 /// (RelServe's Eq. 14 compares numbers alone; DESIGN 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Who waits; always `Interactive` but under policy `ours`: the published ones know no classes.
+pub struct RelQueryKey {
+    /// Who waits; always `Interactive` under a policy that knows no classes, as the published ones.
     pub class: ServiceClass,
     /// Prio(R) in ns; 0 under the first-come policies.
     pub priority: u64,
@@ -24,7 +24,7 @@ pub struct Key {
     pub id: RelQueryId,
 }
 
-impl Key {
+impl RelQueryKey {
     /// The key under `policy`.
     pub(crate) fn new(
         policy: Policy,
@@ -33,7 +33,7 @@ impl Key {
         arrival: Time,
         id: RelQueryId,
     ) -> Self {
-        let class = if policy == Policy::Ours { class } else { ServiceClass::Interactive };
+        let class = if policy.orders_by_class() { class } else { ServiceClass::Interactive };
         let priority = if policy.is_prioritised() { priority.0 } else { 0 };
         Self { class, priority, arrival, id }
     }
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn keys_are_ordered_by_class_then_priority_then_arrival_then_id() {
         let key = |class, priority, arrival, id| {
-            Key::new(Policy::Ours, class, Nanos(priority), Time(arrival), RelQueryId(id))
+            RelQueryKey::new(Policy::default(), class, Nanos(priority), Time(arrival), RelQueryId(id))
         };
         let first = key(ServiceClass::Interactive, 9, 9, 9);
         assert!(first < key(ServiceClass::Bulk, 0, 0, 0));

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Periods, PinId, RelQueryId, ServiceClass, StepId, Submission, TenantId, Time, TokenId, WorkItem};
 
-use crate::basis::Basis;
+use crate::breakdown::PriorityBreakdown;
 use crate::event::Usage;
-use crate::ours::alarm::Alarms;
-use crate::ours::lengths::{Ended, Kind};
-use crate::ours::sharing;
-use crate::priority::Key;
+use crate::policy::marginal_work::lengths::{Ended, LengthKind};
+use crate::policy::marginal_work::sharing;
+use crate::policy::marginal_work::timers::Instants;
+use crate::priority::RelQueryKey;
 use crate::row::Row;
-use crate::speculate::Guesser;
+use crate::speculate::Drafter;
 
 /// One relQuery.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct RelQuery {
     pub(crate) class: ServiceClass,
     pub(crate) arrival: Time,
     /// When nobody waits for it any longer.
-    pub(crate) due: Option<Time>,
+    pub(crate) deadline: Option<Time>,
     /// Rows by index; `None` once a row has ended.
     rows: Vec<Option<Box<Row>>>,
     /// Index by row number, of rows that have not ended.
@@ -40,7 +40,7 @@ pub(crate) struct RelQuery {
     head: usize,
     /// `fresh_tokens[i]`: prompt tokens of `fresh[..i]`.
     fresh_tokens: Vec<u64>,
-    /// The same of the tokens that none of the rows before supplies; counted for policy `ours` only.
+    /// The same of the tokens that none of the rows before supplies; counted for policy `marginal-work` only.
     fresh_novel: Vec<u64>,
     /// Rows that were admitted and taken back.
     pub(crate) requeued: BTreeSet<u32>,
@@ -53,16 +53,15 @@ pub(crate) struct RelQuery {
     /// Prompt tokens and output limits of all of them: what a static priority is made of.
     pub(crate) prompt_submitted: u64,
     pub(crate) output_submitted: u64,
-    /// When time alone changes its place next: it starves (Eq. 13), or one of its alarms rings.
-    pub(crate) deadline: Option<Time>,
-    pub(crate) alarms: Alarms,
+    /// When time alone changes its place under marginal work.
+    pub(crate) instants: Instants,
     /// Prio(R), in ns; `None` until first computed.
     pub(crate) priority: Option<u64>,
     /// What it is made of, and the step it was computed for.
-    pub(crate) basis: Basis,
+    pub(crate) breakdown: PriorityBreakdown,
     pub(crate) priced_for: StepId,
     /// Whether its priority is zero, for having waited too long (Eq. 13) or being urgent.
-    pub(crate) is_starving: bool,
+    pub(crate) is_promoted: bool,
     /// Start of its first prefill.
     pub(crate) started: Option<Time>,
     /// End of the last step that completed a prompt of it.
@@ -70,19 +69,19 @@ pub(crate) struct RelQuery {
     /// The tokens of its ended rows.
     pub(crate) ended: Usage,
     /// What relQueries it is like, and the rows that ended by themselves.
-    pub(crate) kind: Kind,
+    pub(crate) kind: LengthKind,
     pub(crate) finished: Ended,
     /// What its rows may say next.
-    pub(crate) guesser: Guesser,
+    pub(crate) drafter: Drafter,
     /// Where it stands in the scheduler's sets; `None` where it is not in one.
-    pub(crate) waiting_key: Option<Key>,
-    pub(crate) running_key: Option<Key>,
+    pub(crate) waiting_key: Option<RelQueryKey>,
+    pub(crate) running_key: Option<RelQueryKey>,
 }
 
 impl RelQuery {
     /// A relQuery without rows yet, with the identity of `submission`.
     pub(crate) fn new(submission: &Submission) -> Self {
-        let Submission { id, tenant, scope, class, arrival, deadline: due, .. } = *submission;
+        let Submission { id, tenant, scope, class, arrival, deadline, .. } = *submission;
         Self {
             id,
             tenant,
@@ -91,7 +90,7 @@ impl RelQuery {
             submitted_class: class,
             class,
             arrival,
-            due,
+            deadline,
             rows: Vec::new(),
             by_row: BTreeMap::new(),
             fresh: Vec::new(),
@@ -104,18 +103,17 @@ impl RelQuery {
             rows_submitted: 0,
             prompt_submitted: 0,
             output_submitted: 0,
-            deadline: None,
-            alarms: Alarms::default(),
+            instants: Instants::default(),
             priority: None,
-            basis: Basis::default(),
+            breakdown: PriorityBreakdown::default(),
             priced_for: StepId(0),
-            is_starving: false,
+            is_promoted: false,
             started: None,
             prefilled: None,
             ended: Usage::default(),
             kind: 0,
             finished: Ended::default(),
-            guesser: Guesser::default(),
+            drafter: Drafter::default(),
             waiting_key: None,
             running_key: None,
         }
@@ -148,9 +146,9 @@ impl RelQuery {
     }
 
     /// The row at `index`, and what guesses of it are made of.
-    pub(crate) fn row_and_guesser(&mut self, index: u32) -> (&mut Row, &mut Guesser) {
+    pub(crate) fn row_and_drafter(&mut self, index: u32) -> (&mut Row, &mut Drafter) {
         let row = self.rows[index as usize].as_deref_mut();
-        (row.expect("queues name only rows that have not ended"), &mut self.guesser)
+        (row.expect("queues name only rows that have not ended"), &mut self.drafter)
     }
 
     /// The index of a row number, unless the row has ended or never was.

@@ -6,9 +6,9 @@ use std::ops::Range;
 use base::{BlockId, RequestId, Section, Sees, SpanKind, TokenCount, TokenId, WorkItem};
 
 use crate::event::Usage;
+use crate::isolation::FaultRecord;
 use crate::kv::Hasher;
-use crate::sections::{self, Chain, Part};
-use crate::suspects::Suspected;
+use crate::sections::{self, Chain, PromptPart};
 
 /// Where a row stands. A row that has ended is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +34,13 @@ pub(crate) struct Row {
     /// Tokens of prompt and output whose keys and values are in the pool: those before this index, and the hits behind.
     pub(crate) computed: u32,
     /// Its sections but the last; an undivided prompt has none.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<PromptPart>,
     /// The last section, and the output.
     pub(crate) own: Chain,
     /// Tokens of it that lay in the pool when the row was admitted.
     pub(crate) own_hit: u32,
     /// What steps that failed hold against it.
-    pub(crate) suspected: Suspected,
+    pub(crate) faults: FaultRecord,
     pub(crate) usage: Usage,
     /// Whether its first prefill has run.
     pub(crate) has_started: bool,
@@ -59,7 +59,7 @@ impl Row {
             state: RowState::Waiting,
             generated: Vec::new(),
             computed: 0,
-            suspected: Suspected::default(),
+            faults: FaultRecord::default(),
             usage: Usage::default(),
             has_started: false,
             reached: 0,
@@ -88,7 +88,7 @@ impl Row {
 
     /// Index of the first token of its own text, which the output continues.
     pub(crate) fn own_start(&self) -> u32 {
-        self.parts.last().map_or(0, Part::end)
+        self.parts.last().map_or(0, PromptPart::end)
     }
 
     /// Its own text as a section.
@@ -224,7 +224,7 @@ impl Row {
     /// Tokens of block `block` of part `number`: the last one of a part may hold fewer than a block can.
     pub(crate) fn block_content(&self, number: usize, block: usize, block_tokens: u32) -> Cow<'_, [TokenId]> {
         let start = self.part_start(number) + block as u32 * block_tokens;
-        let end = self.parts.get(number).map_or(u32::MAX, Part::end);
+        let end = self.parts.get(number).map_or(u32::MAX, PromptPart::end);
         self.tokens(start, end.min(start + block_tokens))
     }
 

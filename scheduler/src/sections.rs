@@ -6,11 +6,11 @@
 
 use base::{BlockId, Run, Section, Sees, TokenCount};
 
-use crate::kv::{BlockKey, Hasher, Link};
+use crate::kv::{BlockKey, Hasher, PublicationId};
 
 /// A section before a row's own text.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct PromptPart {
     pub(crate) section: Section,
     /// Index of its first token in the prompt.
     pub(crate) start: u32,
@@ -28,12 +28,12 @@ pub(crate) struct Chain {
     /// Blocks held, in reading order.
     pub(crate) blocks: Vec<BlockId>,
     /// Publications of the leading blocks; shorter than `blocks` where one is private.
-    pub(crate) links: Vec<Link>,
+    pub(crate) links: Vec<PublicationId>,
     /// Keys of the leading full blocks, made when first needed.
     pub(crate) keys: Vec<BlockKey>,
 }
 
-impl Part {
+impl PromptPart {
     pub(crate) fn tokens(&self) -> u32 {
         self.section.tokens.0 as u32
     }
@@ -91,11 +91,11 @@ pub(crate) fn problem(sections: &[Section], prompt: usize) -> Option<&'static st
 }
 
 /// The sections of a prompt but the last, named by what they are and see.
-pub(crate) fn parts(sections: &[Section]) -> Vec<Part> {
+pub(crate) fn parts(sections: &[Section]) -> Vec<PromptPart> {
     let Some((_, others)) = sections.split_last() else { return Vec::new() };
     let mut start = 0;
     let part = |section: &Section| {
-        let part = Part { section: *section, start, chain: Chain::default(), hit: 0 };
+        let part = PromptPart { section: *section, start, chain: Chain::default(), hit: 0 };
         start = part.end();
         part
     };
@@ -104,7 +104,11 @@ pub(crate) fn parts(sections: &[Section]) -> Vec<Part> {
 
 /// What section `number` (or the row's own, behind all parts) sees of the parts, each with its shift as the section's
 /// queries read it.
-pub(crate) fn seen(parts: &[Part], section: Section, number: usize) -> impl Iterator<Item = (&Part, u32)> {
+pub(crate) fn seen(
+    parts: &[PromptPart],
+    section: Section,
+    number: usize,
+) -> impl Iterator<Item = (&PromptPart, u32)> {
     let from = match section.sees {
         Sees::Before => 0,
         Sees::Unit { first, .. } => first as usize, // It has no need to look at the others, however many.
@@ -114,7 +118,7 @@ pub(crate) fn seen(parts: &[Part], section: Section, number: usize) -> impl Iter
 }
 
 /// The runs of those.
-pub(crate) fn runs(parts: &[Part], section: Section, number: usize, block_tokens: u32) -> Vec<Run> {
+pub(crate) fn runs(parts: &[PromptPart], section: Section, number: usize, block_tokens: u32) -> Vec<Run> {
     seen(parts, section, number).map(|(part, shift)| part.run(part.tokens(), shift, block_tokens)).collect()
 }
 
@@ -124,7 +128,13 @@ pub(crate) fn runs(parts: &[Part], section: Section, number: usize, block_tokens
 /// A section that sees nothing and counts from 0 is what an undivided prompt is: the same tokens at the same positions
 /// after nothing. It has that prompt's names, so a span that repeats another request's prompt and answer finds the keys
 /// and values that the request left (the dual-output paradox of Span Queries 2, without its cropping).
-pub(crate) fn scope(hasher: &Hasher, scope: u128, parts: &[Part], section: Section, number: usize) -> u128 {
+pub(crate) fn scope(
+    hasher: &Hasher,
+    scope: u128,
+    parts: &[PromptPart],
+    section: Section,
+    number: usize,
+) -> u128 {
     let is_exact = section.sees == Sees::Before;
     let mut seen = seen(parts, section, number)
         .map(|(part, shift)| (*part.chain.keys.last().expect("made before those of what sees it"), shift))

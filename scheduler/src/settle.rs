@@ -3,21 +3,22 @@
 use base::{End, Nanos, RelQueryId, RowError, RowOutcome, Sampled, StepId, StepOutcome, Time, TokenCount};
 
 use crate::Scheduler;
-use crate::config::Policy;
 use crate::cost::Sample;
 use crate::event::Event;
 use crate::grant::{Flight, FlightSlot};
+use crate::isolation::FailureScope;
 use crate::row::RowState;
 use crate::speculate::Speculation;
-use crate::suspects::Harm;
 
 impl Scheduler {
     /// Takes the outcome of the step in flight in; that of any other step changes nothing. `now` is
     /// the end of the step.
     pub fn apply(&mut self, outcome: &StepOutcome, now: Time) -> Vec<Event> {
         let mut events = self.drain_events(now);
-        let Some(flight) = self.flight.take_if(|flight| flight.step == outcome.step) else { return events };
-        self.ledger.moves_done();
+        let Some(flight) = self.steps.flight.take_if(|flight| flight.step == outcome.step) else {
+            return events;
+        };
+        self.kv.ledger.moves_done();
         self.observe(&flight, outcome.elapsed);
         self.charge(&flight);
         let mut results = outcome.rows.iter();
@@ -27,7 +28,7 @@ impl Scheduler {
             if slot.samples && !matches!(result, Some(Ok(_))) {
                 self.disown(&flight, slot);
             }
-            let Some((id, index)) = self.requests.get(&slot.request).copied() else { continue };
+            let Some((id, index)) = self.queues.requests.get(&slot.request).copied() else { continue };
             touched.push(id);
             self.advance(id, index, slot, now, &mut events);
             if slot.samples {
@@ -41,31 +42,31 @@ impl Scheduler {
     /// A step that failed whole: nothing it promised is there. New rows wait again, running ones keep
     /// their place; all are suspect (see `suspects`), and a row that failed alone too often fails for good.
     pub fn abort_step(&mut self, step: StepId, reason: &str, now: Time) -> Vec<Event> {
-        self.abort(step, (Harm::Step, reason), now)
+        self.abort(step, (FailureScope::Step, reason), now)
     }
 
     /// A step with which the executor was lost: it failed whole, and the fresh executor has an empty memory (see
     /// [`forget_memory`](Self::forget_memory)). The rows that were in it are tried one by one, and one that was lost with
     /// the executor again is quarantined: it fails.
     pub fn lose_step(&mut self, step: StepId, reason: &str, now: Time) -> Vec<Event> {
-        let events = self.abort(step, (Harm::Executor, reason), now);
+        let events = self.abort(step, (FailureScope::Executor, reason), now);
         self.forget_memory();
         events
     }
 
-    fn abort(&mut self, step: StepId, (harm, reason): (Harm, &str), now: Time) -> Vec<Event> {
+    fn abort(&mut self, step: StepId, (scope, reason): (FailureScope, &str), now: Time) -> Vec<Event> {
         let mut events = self.drain_events(now);
-        let Some(flight) = self.flight.take_if(|flight| flight.step == step) else { return events };
+        let Some(flight) = self.steps.flight.take_if(|flight| flight.step == step) else { return events };
         // The executor may not have seen who ended: it is told again.
-        self.retired.extend_from_slice(&flight.retired);
+        self.steps.retired.extend_from_slice(&flight.retired);
         for (_, block) in flight.published.iter().rev() {
-            self.ledger.unpublish(*block);
+            self.kv.ledger.unpublish(*block);
         }
-        self.ledger.moves_failed();
+        self.kv.ledger.moves_failed();
         let rows = flight.slots.iter().filter(|slot| slot.leads).count() as u32;
         let mut touched = Vec::new();
         for slot in flight.slots.iter().rev() {
-            let Some((id, index)) = self.requests.get(&slot.request).copied() else { continue };
+            let Some((id, index)) = self.queues.requests.get(&slot.request).copied() else { continue };
             touched.push(id);
             let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
             let row = relquery.row_mut(index);
@@ -76,9 +77,9 @@ impl Scheduler {
             if !slot.leads {
                 continue; // What becomes of the row is said with the first of its slots, the last here.
             }
-            row.suspected.add(harm, rows == 1, slot.is_prefill);
-            self.suspects.accuse((id, index), harm.company(rows));
-            if let Some(error) = row.suspected.verdict(harm, reason, self.config.attempts_max) {
+            row.faults.add(scope, rows == 1, slot.is_prefill);
+            self.isolation.narrow((id, index), scope.bisect_from(rows));
+            if let Some(error) = row.faults.row_error(scope, reason, self.config.attempts_max) {
                 self.fail(id, index, error, &mut events);
             } else if slot.is_new {
                 self.take_back(id, index);
@@ -94,17 +95,17 @@ impl Scheduler {
     /// pins are lost, and rows that run are computed anew, keeping the tokens they have. A step in flight has failed
     /// too: it is aborted first. Says whether that was so; else nothing happens.
     pub fn forget_memory(&mut self) -> bool {
-        if self.flight.is_some() {
+        if self.steps.flight.is_some() {
             return false;
         }
         let rows: Vec<_> = self.running_rows().collect();
         for (id, index) in rows.iter().rev() {
             self.take_back(*id, *index);
-            self.counters.preemptions += 1;
+            self.telemetry.counters.preemptions += 1;
         }
         self.place_all(rows.iter().map(|(id, _)| *id));
         self.release_all_pins();
-        self.ledger.forget_all();
+        self.kv.ledger.forget_all();
         true
     }
 
@@ -127,30 +128,30 @@ impl Scheduler {
             (0, _) => Sample::Decode { sequences: decodes, elapsed },
             _ => Sample::Mixed { tokens, sequences: decodes, elapsed },
         };
-        self.cost = self.refit.observe(sample, self.cost);
+        self.estimates.cost = self.estimates.refit.observe(sample, self.estimates.cost);
     }
 
     /// Each tenant pays for its rows: their prompts, their sequences, and their part of the step's base.
     fn charge(&mut self, flight: &Flight) {
-        if self.config.policy != Policy::Ours {
+        if !self.config.policy.shares_by_tenant() {
             return;
         }
         let slots = flight.slots.len() as u64;
         for slot in &flight.slots {
-            let Some((id, _)) = self.requests.get(&slot.request) else { continue };
+            let Some((id, _)) = self.queues.requests.get(&slot.request) else { continue };
             let (tenant, time) = (self.relqueries[id].tenant, self.time_of(slot, slots));
-            self.tenants.charge(tenant, time);
+            self.queues.tenants.charge(tenant, time);
         }
     }
 
     /// What a slot of a step of so many takes of the machine: its prompt or its sequence, and its part of the base.
     pub(crate) fn time_of(&self, slot: &FlightSlot, slots: u64) -> Nanos {
-        let base = self.cost.decode_base.0.max(self.cost.prefill_base.0) / slots.max(1);
-        let per_token = self.cost.prefill_per_token.0;
+        let base = self.estimates.cost.decode_base.0.max(self.estimates.cost.prefill_base.0) / slots.max(1);
+        let per_token = self.estimates.cost.prefill_per_token.0;
         let own = match slot.is_prefill {
             true => per_token.saturating_mul(u64::from(slot.end - slot.start)),
             false => {
-                let sequences = self.cost.decode_per_sequence.0.saturating_mul(1 + slot.guessed());
+                let sequences = self.estimates.cost.decode_per_sequence.0.saturating_mul(1 + slot.guessed());
                 per_token.saturating_mul(slot.forced()).saturating_add(sequences)
             }
         };
@@ -163,13 +164,13 @@ impl Scheduler {
         if slot.is_prefill && slot.samples {
             relquery.prefilled = Some(now);
         }
-        self.counters.guessed_tokens += slot.guessed();
+        self.telemetry.counters.guessed_tokens += slot.guessed();
         let row = relquery.row_mut(index);
         row.computed = slot.end;
         if slot.samples {
             row.state = RowState::Running;
-            if row.suspected.is_cleared_by(slot.is_prefill) {
-                self.suspects.clear((id, index));
+            if row.faults.is_cleared_by(slot.is_prefill) {
+                self.isolation.clear((id, index));
             }
         }
         if !slot.is_prefill {
@@ -194,7 +195,7 @@ impl Scheduler {
     /// was called off meanwhile.
     fn disown(&mut self, flight: &Flight, slot: &FlightSlot) {
         for (_, block) in flight.published.iter().filter(|(owner, _)| *owner == slot.request) {
-            self.ledger.unpublish(*block);
+            self.kv.ledger.unpublish(*block);
         }
     }
 
@@ -222,17 +223,17 @@ impl Scheduler {
         let tokens = &sampled.tokens[..sampled.tokens.len().min(left)];
         row.generated.extend_from_slice(tokens);
         row.usage.output += TokenCount(tokens.len() as u64);
-        self.counters.output_tokens += tokens.len() as u64;
-        let kept = slot.guess.as_ref().map_or(0, |guess| guess.kept(tokens));
+        self.telemetry.counters.output_tokens += tokens.len() as u64;
+        let kept = slot.drafted.as_ref().map_or(0, |drafted| drafted.kept(tokens));
         row.computed += kept;
-        self.counters.accepted_tokens += u64::from(kept);
-        self.counters.forced_tokens += (tokens.len() as u64).saturating_sub(1 + u64::from(kept));
+        self.telemetry.counters.accepted_tokens += u64::from(kept);
+        self.telemetry.counters.forced_tokens += (tokens.len() as u64).saturating_sub(1 + u64::from(kept));
         let number = row.item.row;
         let is_full = row.generated.len() as u64 >= row.output_max();
         let usage = row.usage;
-        if let Some(guess) = &slot.guess {
-            relquery.guesser.count(guess, kept);
-            self.take_guess(id, index, slot.end, kept);
+        if let Some(drafted) = &slot.drafted {
+            relquery.drafter.count(drafted, kept);
+            self.take_drafted(id, index, slot.end, kept);
         }
         for (left, token) in (0..tokens.len()).rev().zip(tokens) {
             let text = if left == 0 { sampled.text.clone() } else { String::new() };
@@ -241,10 +242,10 @@ impl Scheduler {
         if let Some(end) = sampled.end.or(is_full.then_some(End::Length)) {
             let Some(relquery) = self.relqueries.get_mut(&id) else { return };
             relquery.finished.add(usage.output.0);
-            self.lengths.add(relquery.kind, usage.output.0);
+            self.estimates.lengths.add(relquery.kind, usage.output.0);
             if self.config.speculation == Speculation::Auto {
-                let (row, guesser) = relquery.row_and_guesser(index);
-                guesser.learn(&row.generated);
+                let (row, drafter) = relquery.row_and_drafter(index);
+                drafter.learn(&row.generated);
             }
             events.push(Event::RowDone { relquery: id, row: number, end, usage });
             self.keep_sections(id, index);
@@ -254,7 +255,7 @@ impl Scheduler {
 
     /// What was right of a guess behind position `end` is output, and published like it; the blocks of the rest go
     /// back.
-    fn take_guess(&mut self, id: RelQueryId, index: u32, end: u32, kept: u32) {
+    fn take_drafted(&mut self, id: RelQueryId, index: u32, end: u32, kept: u32) {
         if self.config.publish_generated {
             // They are computed: no failure takes them back.
             self.publish(id, index, end, end + kept, &mut Vec::new());
@@ -268,7 +269,7 @@ impl Scheduler {
         let row = relquery.row_mut(index);
         let needed = row.own_total().div_ceil(self.config.block_tokens) as usize;
         for block in row.own.blocks.split_off(needed.min(row.own.blocks.len())).iter().rev() {
-            self.ledger.release(*block);
+            self.kv.ledger.release(*block);
         }
     }
 

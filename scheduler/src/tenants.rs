@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use base::{Nanos, TenantId};
 
-use crate::priority::Key;
+use crate::priority::RelQueryKey;
 
 /// Machine time per weight: ns times a thousand.
 type Service = u128;
@@ -25,7 +25,7 @@ struct Tenant {
     /// RelQueries held.
     held: u32,
     /// Those with waiting rows.
-    waiting: BTreeSet<Key>,
+    waiting: BTreeSet<RelQueryKey>,
 }
 
 /// Idle tenants whose counters are remembered.
@@ -64,7 +64,7 @@ impl Tenants {
     }
 
     /// The place of a relQuery among the waiting ones has changed.
-    pub(crate) fn place(&mut self, id: TenantId, old: Option<Key>, new: Option<Key>) {
+    pub(crate) fn place(&mut self, id: TenantId, old: Option<RelQueryKey>, new: Option<RelQueryKey>) {
         let Some(tenant) = self.by_id.get_mut(&id) else { return };
         if let Some(old) = old {
             tenant.waiting.remove(&old);
@@ -90,7 +90,7 @@ impl Tenants {
 
     /// The first `most` waiting relQueries, in each class those of tenants within `lag` of the least served
     /// one before the others; `None` where all are within it and the order by key is the whole truth.
-    pub(crate) fn order(&self, lag: Nanos, most: usize) -> Option<Vec<Key>> {
+    pub(crate) fn order(&self, lag: Nanos, most: usize) -> Option<Vec<RelQueryKey>> {
         let (least, (last, _)) = (self.active.first()?.0, self.active.last()?);
         let bound = least + u128::from(lag.0) * 1_000;
         if *last <= bound {
@@ -106,10 +106,14 @@ impl Tenants {
     }
 
     /// The first keys of several tenants.
-    fn merge<'a>(&'a self, tenants: impl Iterator<Item = &'a (Service, TenantId)>, most: usize) -> Vec<Key> {
+    fn merge<'a>(
+        &'a self,
+        tenants: impl Iterator<Item = &'a (Service, TenantId)>,
+        most: usize,
+    ) -> Vec<RelQueryKey> {
         let mut queues: Vec<_> =
             tenants.filter_map(|(_, id)| self.by_id.get(id)).map(|tenant| tenant.waiting.iter()).collect();
-        let mut heads: BinaryHeap<Reverse<(Key, usize)>> = BinaryHeap::new();
+        let mut heads: BinaryHeap<Reverse<(RelQueryKey, usize)>> = BinaryHeap::new();
         for (number, queue) in queues.iter_mut().enumerate() {
             heads.extend(queue.next().map(|key| Reverse((*key, number))));
         }
@@ -150,8 +154,8 @@ mod tests {
 
     use super::*;
 
-    fn key(priority: u64) -> Key {
-        Key { class: ServiceClass::Interactive, priority, arrival: Time(0), id: RelQueryId(priority) }
+    fn key(priority: u64) -> RelQueryKey {
+        RelQueryKey { class: ServiceClass::Interactive, priority, arrival: Time(0), id: RelQueryId(priority) }
     }
 
     fn order(tenants: &Tenants, lag: u64) -> Option<Vec<u64>> {

@@ -1,71 +1,41 @@
-//! The dynamic priority updater (RelServe, section 4.2): who gets a new priority, and when.
+//! The dynamic priority updater (RelServe, section 4.2): gives relQueries new priorities, and puts them where they then
+//! belong. A policy says when (`on_plan`) and which (`priority`); Eq. 11 and Algorithm 1 are asked about what is held
+//! here, for whichever policy needs them.
 
-use base::{Nanos, RelQueryId, StepId, Time, TokenCount};
+use base::{Nanos, RelQueryId, StepId, TokenCount};
 
 use crate::Scheduler;
-use crate::admit::{Admitted, View};
-use crate::basis::{Basis, Parts};
-use crate::config::{Policy, SchedulerConfig};
-use crate::decision::Told;
+use crate::admit::{Admitted, CacheView};
+use crate::config::SchedulerConfig;
+use crate::decision::Truncated;
 use crate::decompose::{Limits, Remaining, Running, decompose};
 use crate::explain::Touched;
 use crate::miss_ratio::{MissRatio, sample_positions};
-use crate::priority::{Key, estimate, static_priority};
-use crate::readings::{DecompositionReading, PriorityReading};
+use crate::paper_variant::DecompositionReading;
+use crate::priority::RelQueryKey;
 use crate::relquery::RelQuery;
 use crate::row::RowState;
-use crate::starvation::deadline;
 
 impl Scheduler {
     /// Gives each relQuery that runs its priority anew (Eq. 8). One whose rows all wait keeps its own
-    /// (Eq. 12), which it got when it arrived. Then the ones that waited too long go first (Eq. 13).
-    pub(crate) fn update_priorities(&mut self, now: Time) {
-        if !self.config.policy.is_dynamic() && self.config.policy != Policy::Ours {
-            return;
-        }
-        if self.config.policy == Policy::Ours {
-            self.ring_alarms(now);
-        }
-        let is_frozen =
-            self.config.policy.is_dynamic() && self.config.readings.priorities == PriorityReading::Frozen;
-        let running = self.running.iter().filter(|_| !is_frozen);
-        let running: Vec<RelQueryId> = running.map(|key| key.id).collect();
+    /// (Eq. 12), which it got when it arrived.
+    pub(crate) fn update_running(&mut self) {
+        let running: Vec<RelQueryId> = self.queues.running.iter().map(|key| key.id).collect();
         for id in running {
             self.update_priority(id);
-        }
-        if self.config.policy.is_dynamic() {
-            self.mark_starving(now);
         }
     }
 
     /// Computes the priority of one relQuery and puts it where it belongs.
     pub(crate) fn update_priority(&mut self, id: RelQueryId) {
-        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
-        let of = |parts| Basis { parts, is_aged: false };
-        let (priority, basis) = match self.config.policy {
-            Policy::Fcfs | Policy::Sarathi => (Nanos(0), Basis::default()),
-            Policy::StaticPriority => {
-                let (prompt, output) = (relquery.prompt_submitted, relquery.output_submitted);
-                let priority = static_priority(&self.cost, TokenCount(prompt), TokenCount(output));
-                (priority, of(Parts::Static { prompt, output }))
-            }
-            Policy::StaticPriorityWeak => {
-                let (prompt, output) = (relquery.prompt_submitted, relquery.output_submitted);
-                (Nanos(prompt.saturating_add(output)), of(Parts::Static { prompt, output }))
-            }
-            Policy::Ours => self.ours_priority(id),
-            _ if relquery.is_starving => (Nanos(0), of(Parts::First)),
-            _ => {
-                let view = View::new(&self.ledger, &self.hasher, &self.config);
-                let ratio = miss_ratio(&view, relquery, self.config.sample_rows as usize);
-                let alone = estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config), ratio);
-                (alone.total(), of(Parts::Estimate(alone)))
-            }
-        };
+        if !self.relqueries.contains_key(&id) {
+            return;
+        }
+        let (priority, breakdown) = (self.config.policy.rules().priority)(self, id);
         if let Some(relquery) = self.relqueries.get_mut(&id) {
             relquery.priority = Some(priority.0);
-            relquery.basis = basis;
-            relquery.priced_for = StepId(self.next_step);
+            relquery.breakdown = breakdown;
+            relquery.priced_for = StepId(self.steps.next_step);
         }
         self.place(id);
     }
@@ -73,70 +43,37 @@ impl Scheduler {
     /// Remembers, for whoever asks why the step is what it is, what was looked at: the first waiting
     /// relQuery, those that are prefilled, those that run.
     pub(crate) fn note_touched(&mut self, prefill: &[Admitted]) {
-        let (front, now) = (self.decision.front.map(|key| key.id), self.decision.now);
+        let (front, now) = (self.telemetry.decision.front.map(|key| key.id), self.telemetry.decision.now);
         let runs = |id: &RelQueryId| self.relqueries.get(id).is_some_and(|one| !one.running.is_empty());
         let groups = prefill.chunk_by(|a, b| a.relquery == b.relquery).map(|rows| rows[0].relquery);
         let prefilled = groups.filter(|id| Some(*id) != front && !runs(id));
-        let running = self.running.iter().map(|key| key.id).filter(|id| Some(*id) != front);
-        let touched = Told::of(front.into_iter().chain(prefilled).chain(running), |id| {
+        let running = self.queues.running.iter().map(|key| key.id).filter(|id| Some(*id) != front);
+        let touched = Truncated::of(front.into_iter().chain(prefilled).chain(running), |id| {
             let relquery = self.relqueries.get(&id)?;
             Some(Touched {
                 id,
                 priority: Nanos(relquery.priority?),
-                basis: relquery.basis,
+                breakdown: relquery.breakdown,
                 age: now.since(relquery.arrival),
-                is_new: relquery.priced_for == StepId(self.next_step),
+                is_new: relquery.priced_for == StepId(self.steps.next_step),
                 waits: relquery.waiting_len() > 0,
                 runs: !relquery.running.is_empty(),
             })
         });
-        self.decision.touched = touched;
-    }
-
-    /// Priority zero, from now on, for each relQuery past its deadline (Eq. 13).
-    fn mark_starving(&mut self, now: Time) {
-        while let Some((due, id)) = self.deadlines.first().copied() {
-            if due >= now {
-                break;
-            }
-            self.deadlines.pop_first();
-            let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
-            relquery.deadline = None;
-            // One that started in time has stopped waiting, as Eq. 13 counts it.
-            if relquery.started.is_none_or(|started| started > due) && relquery.waiting_len() > 0 {
-                relquery.is_starving = true;
-                self.update_priority(id);
-            }
-        }
-    }
-
-    /// Sets the time from which the relQuery is starving, as the configuration says.
-    pub(crate) fn set_deadline(&mut self, id: RelQueryId) {
-        let (Some(unit), true) = (self.config.unit_waiting_ms_max, self.config.policy.is_dynamic()) else {
-            return;
-        };
-        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
-        if let Some(old) = relquery.deadline.take() {
-            self.deadlines.remove(&(old, id));
-        }
-        if relquery.started.is_none() {
-            let due = deadline(relquery.arrival, unit, relquery.rows_submitted);
-            relquery.deadline = Some(due);
-            self.deadlines.insert((due, id));
-        }
+        self.telemetry.decision.touched = touched;
     }
 
     /// Puts the relQuery into the sets it belongs to, under the key it has now.
     pub(crate) fn place(&mut self, id: RelQueryId) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let priority = Nanos(relquery.priority.unwrap_or(0));
-        let key = Key::new(self.config.policy, relquery.class, priority, relquery.arrival, id);
+        let key = RelQueryKey::new(self.config.policy, relquery.class, priority, relquery.arrival, id);
         let (waits, runs) = (relquery.waiting_len() > 0, !relquery.running.is_empty());
         let tenant = relquery.tenant;
         let old = relquery.waiting_key;
         let places = [
-            (&mut relquery.waiting_key, &mut self.waiting, waits),
-            (&mut relquery.running_key, &mut self.running, runs),
+            (&mut relquery.waiting_key, &mut self.queues.waiting, waits),
+            (&mut relquery.running_key, &mut self.queues.running, runs),
         ];
         for (current, set, belongs) in places {
             let wanted = belongs.then_some(key);
@@ -150,14 +87,14 @@ impl Scheduler {
                 *current = wanted;
             }
         }
-        if self.config.policy == Policy::Ours && old != relquery.waiting_key {
-            self.tenants.place(tenant, old, relquery.waiting_key);
+        if self.config.policy.shares_by_tenant() && old != relquery.waiting_key {
+            self.queues.tenants.place(tenant, old, relquery.waiting_key);
         }
     }
 }
 
 /// Eq. 11 over waiting rows: a running row has no prompt left to miss (DESIGN 9).
-pub(crate) fn miss_ratio(view: &View<'_>, relquery: &mut RelQuery, samples: usize) -> MissRatio {
+pub(crate) fn miss_ratio(view: &CacheView<'_>, relquery: &mut RelQuery, samples: usize) -> MissRatio {
     let scope = relquery.scope;
     let positions = sample_positions(relquery.waiting_len(), samples);
     let counts = positions.filter_map(|position| {
@@ -204,8 +141,8 @@ pub(crate) fn remaining_batches(
         sequences: u64::from(config.sequences_max),
         step_tokens: config.step_tokens_max.0,
     };
-    let reading = match config.policy.is_dynamic() {
-        true => config.readings.decomposition,
+    let reading = match config.policy.reads_the_paper() {
+        true => config.paper_variant.decomposition,
         false => DecompositionReading::Corrected,
     };
     decompose(remaining, ratio, limits, reading)

@@ -107,7 +107,7 @@ fn what_waits_too_long_counts_as_interactive() {
     let first = fleet.dispatch(Time(10)).remove(0);
     assert_eq!(first.relquery.0, 2);
     done(&mut fleet, &first, Time(20));
-    assert_eq!(fleet.next_alarm(), Some(Time(0) + MINUTE));
+    assert_eq!(fleet.next_timer(), Some(Time(0) + MINUTE));
     let second = fleet.dispatch(Time(0) + MINUTE).remove(0);
     assert_eq!((second.relquery.0, second.class), (1, ServiceClass::Bulk), "one row is less than forty");
 }

@@ -216,7 +216,7 @@ fn an_executor_that_loses_every_step_ends_every_row_with_its_second_loss() {
 
 #[test]
 fn the_next_executor_is_told_what_each_row_has_said() {
-    let mut world = World::new(config(Policy::Ours));
+    let mut world = World::new(config(Policy::MarginalWork));
     world.submit(4, 5, 12);
     while world.open.values().any(|(_, _, said)| said.len() < 3) {
         assert!(world.step(|_| false));

@@ -140,7 +140,7 @@ fn after_a_lost_memory_nothing_is_hit_and_running_rows_keep_their_tokens() {
         let (rest, _) = finish(&mut scheduler, &mut memory);
         events.extend(rest);
         let tokens = events.iter().filter(|event| matches!(event, Event::Token { .. })).count() as u64;
-        assert_eq!(usage(&events).output.0, tokens, "{policy}: no token is told twice");
+        assert_eq!(usage(&events).output.0, tokens, "{policy}: no token is listed twice");
         assert_eq!(scheduler.row_of(request), None, "{policy}");
     }
 }
@@ -297,7 +297,7 @@ fn equal_rows_under_memory_pressure_do_not_take_turns_in_preempting_each_other()
 
 #[test]
 fn a_lower_class_waits_for_a_higher_one_however_short_it_is() {
-    let mut scheduler = scheduler(config(Policy::Ours));
+    let mut scheduler = scheduler(config(Policy::MarginalWork));
     let bulk = submission(1, 0, rows(1, 0, 4, 1, 1));
     scheduler.submit(base::Submission { class: ServiceClass::Bulk, ..bulk }).expect("room");
     scheduler.submit(submission(2, 5, rows(3, 0, 40, 9, 5))).expect("room");
@@ -343,10 +343,10 @@ fn forced_tokens_are_computed_with_the_next_sample_counted_and_save_steps() {
             memory.know(&items);
             scheduler.submit(submission(1, 0, items)).expect("room");
             let (events, kinds) = finish(&mut scheduler, &mut memory);
-            let told: Vec<Event> =
+            let listed: Vec<Event> =
                 events.into_iter().filter(|event| matches!(event, Event::RowDone { .. })).collect();
             assert!(scheduler.is_idle(), "{policy}");
-            let tokens = usage(&told).output.0;
+            let tokens = usage(&listed).output.0;
             assert_eq!(scheduler.stats().output_tokens, tokens, "{policy}");
             (tokens, kinds.len(), scheduler.stats().forced_tokens)
         };

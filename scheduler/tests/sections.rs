@@ -292,7 +292,7 @@ fn the_same_text_behind_other_modules_is_another_text() {
             WorkItem { prompt: Arc::from(prompt), ..item }
         })
         .collect();
-    let (memory, computed) = run(config(Policy::Ours, 64), vec![items], 0);
+    let (memory, computed) = run(config(Policy::MarginalWork, 64), vec![items], 0);
     // Modules 0, 1, 2: 8 + 8 + 11. The own text twice whole; the third time its two full blocks are there.
     assert_eq!(memory.computed, 8 + 8 + 11 + 9 + 9 + 1);
     assert_eq!(computed.iter().sum::<u64>(), memory.computed);
@@ -345,7 +345,8 @@ fn the_same_text_at_another_position_is_another_text() {
         let whole = Section { tokens: TokenCount(9), position, sees: Sees::Before };
         WorkItem { sections: Arc::from([whole]), ..item(0, (0..9).collect(), 1, seed) }
     };
-    let (memory, _) = run(config(Policy::Ours, 64), vec![vec![at(0, 1)], vec![at(5, 2)], vec![at(5, 3)]], 0);
+    let (memory, _) =
+        run(config(Policy::MarginalWork, 64), vec![vec![at(0, 1)], vec![at(5, 2)], vec![at(5, 3)]], 0);
     // The third finds the two full blocks of the second.
     assert_eq!(memory.computed, 9 + 9 + 1);
 }
@@ -357,8 +358,8 @@ fn sections_that_no_prompt_has_are_refused() {
         let mut sections = item.sections.to_vec();
         change(&mut sections);
         let item = WorkItem { sections: sections.into(), ..item };
-        let mut scheduler =
-            Scheduler::new(config(Policy::Ours, 64), CostModel::default()).expect("a valid configuration");
+        let mut scheduler = Scheduler::new(config(Policy::MarginalWork, 64), CostModel::default())
+            .expect("a valid configuration");
         match scheduler.submit(submission(1, 0, vec![item])) {
             Err(Refused::Sections { row: 0, reason }) => reason,
             other => panic!("{other:?}"),
@@ -380,7 +381,7 @@ fn sections_that_no_prompt_has_are_refused() {
     assert!(refused(&|sections| sections[2].position = 12).contains("in common"));
     assert!(refused(&|sections| sections[2].position = 5).contains("behind all others"));
     let mut scheduler =
-        Scheduler::new(config(Policy::Ours, 5), CostModel::default()).expect("a valid configuration");
+        Scheduler::new(config(Policy::MarginalWork, 5), CostModel::default()).expect("a valid configuration");
     let large = row(0, &[Stretch::Module(2)], 0, 3, 1, 1);
     assert!(matches!(scheduler.submit(submission(1, 0, vec![large])), Err(Refused::NeverFits { .. })));
     assert_eq!(scheduler.usage(RelQueryId(1)), None);
@@ -479,7 +480,7 @@ fn a_pinned_module_stays_where_others_are_evicted() {
 #[test]
 fn pins_hold_a_bounded_share_and_the_oldest_gives_way() {
     use Stretch::Module;
-    let (mut scheduler, mut memory) = pinning(Policy::Ours, 24, 209); // Five blocks.
+    let (mut scheduler, mut memory) = pinning(Policy::MarginalWork, 24, 209); // Five blocks.
     for pin in [1, 2, 3] {
         let module = row(0, &[Module(pin as usize - 1)], 0, 1, 1, pin);
         ask((&mut scheduler, &mut memory), pin, module, Some(pin));
@@ -517,7 +518,7 @@ fn a_row_that_could_not_run_otherwise_takes_a_pins_memory() {
 
 #[test]
 fn a_lost_memory_takes_its_pins_along() {
-    let (mut scheduler, mut memory) = pinning(Policy::Ours, 24, 500);
+    let (mut scheduler, mut memory) = pinning(Policy::MarginalWork, 24, 500);
     let module = || row(0, &[Stretch::Module(0)], 0, 1, 1, 1);
     ask((&mut scheduler, &mut memory), 1, module(), Some(1));
     assert!(scheduler.forget_memory());

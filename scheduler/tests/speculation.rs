@@ -98,7 +98,7 @@ fn rows_that_say_what_others_said_take_fewer_steps_and_say_the_same() {
 #[test]
 fn rows_that_have_nothing_in_common_hardly_guess() {
     let of = |speculation| {
-        run(config(Policy::Ours, speculation), CostModel::default(), &mut memory(0, 0), &mut |_| true)
+        run(config(Policy::MarginalWork, speculation), CostModel::default(), &mut memory(0, 0), &mut |_| true)
     };
     let (off, auto) = (of(Speculation::Off), of(Speculation::Auto));
     assert_eq!(auto.outputs, off.outputs);
@@ -109,7 +109,7 @@ fn rows_that_have_nothing_in_common_hardly_guess() {
 #[test]
 fn where_a_row_more_costs_what_a_step_costs_only_probes_are_made() {
     let cost = CostModel { decode_base: Nanos(0), ..CostModel::default() };
-    let run = run(config(Policy::Ours, Speculation::Auto), cost, &mut memory(1, 0), &mut |_| true);
+    let run = run(config(Policy::MarginalWork, Speculation::Auto), cost, &mut memory(1, 0), &mut |_| true);
     let Stats { guessed_tokens, output_tokens, .. } = run.stats;
     assert!(guessed_tokens * 20 < output_tokens, "{guessed_tokens} guesses for {output_tokens} tokens");
 }
@@ -117,12 +117,17 @@ fn where_a_row_more_costs_what_a_step_costs_only_probes_are_made() {
 #[test]
 fn guesses_stand_only_behind_decodes_of_steps_without_prompts_and_are_bounded() {
     let mut widest = 0;
-    run(config(Policy::Ours, Speculation::Auto), CostModel::default(), &mut memory(1, 0), &mut |plan| {
-        assert!(plan.guesses() == 0 || plan.prefill_tokens().0 == 0);
-        assert!(plan.guesses() <= 6);
-        widest = widest.max(plan.guesses());
-        true
-    });
+    run(
+        config(Policy::MarginalWork, Speculation::Auto),
+        CostModel::default(),
+        &mut memory(1, 0),
+        &mut |plan| {
+            assert!(plan.guesses() == 0 || plan.prefill_tokens().0 == 0);
+            assert!(plan.guesses() <= 6);
+            widest = widest.max(plan.guesses());
+            true
+        },
+    );
     assert_eq!(widest, 6);
 }
 
@@ -137,13 +142,17 @@ fn a_failed_step_takes_its_guesses_back_and_no_token_is_told_twice() {
     };
     // The invariants hold after each step: a row holds no block for guesses then.
     let auto = run(
-        config(Policy::Ours, Speculation::Auto),
+        config(Policy::MarginalWork, Speculation::Auto),
         CostModel::default(),
         &mut memory(2, 0),
         &mut fails_some,
     );
-    let off =
-        run(config(Policy::Ours, Speculation::Off), CostModel::default(), &mut memory(2, 0), &mut |_| true);
+    let off = run(
+        config(Policy::MarginalWork, Speculation::Off),
+        CostModel::default(),
+        &mut memory(2, 0),
+        &mut |_| true,
+    );
     assert_eq!(auto.outputs, off.outputs);
     assert!(failed > 2 && auto.stats.accepted_tokens > 0, "{failed} failed");
 }

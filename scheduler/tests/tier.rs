@@ -108,7 +108,7 @@ fn what_is_evicted_comes_back_and_is_not_computed_again() {
 
 #[test]
 fn without_a_tier_what_is_evicted_is_gone() {
-    let mut world = World::new(config(Policy::Ours, 0));
+    let mut world = World::new(config(Policy::MarginalWork, 0));
     world.ask(1, 21);
     world.ask(2, 21);
     assert_eq!(world.ask(1, 21), (13, Moves::default()));
@@ -117,7 +117,8 @@ fn without_a_tier_what_is_evicted_is_gone() {
 
 #[test]
 fn where_only_what_was_hit_is_kept_the_rest_dies() {
-    let mut world = World::new(SchedulerConfig { host_kv_reused_only: true, ..config(Policy::Ours, 8) });
+    let mut world =
+        World::new(SchedulerConfig { host_kv_reused_only: true, ..config(Policy::MarginalWork, 8) });
     // Of the first, two blocks are the beginning of another prompt too.
     world.ask(1, 21);
     world.ask(1, 9);
@@ -131,7 +132,7 @@ fn where_only_what_was_hit_is_kept_the_rest_dies() {
 
 #[test]
 fn a_full_tier_gives_up_what_was_used_least_recently() {
-    let mut world = World::new(config(Policy::Ours, 2));
+    let mut world = World::new(config(Policy::MarginalWork, 2));
     world.ask(1, 21);
     let (_, moves) = world.ask(2, 21);
     // Of three that leave, the deepest is given up within the step.
@@ -164,7 +165,7 @@ fn a_step_that_fails_leaves_what_was_to_come_back_and_forgets_what_was_to_go() {
 #[test]
 fn a_row_called_off_in_flight_leaves_what_came_back_where_it_is() {
     for fails in [false, true] {
-        let mut world = World::new(config(Policy::Ours, 8));
+        let mut world = World::new(config(Policy::MarginalWork, 8));
         world.ask(1, 21);
         world.ask(2, 21);
         world.submit(vec![prompt(1, 21, 7)]);
@@ -183,7 +184,7 @@ fn a_row_called_off_in_flight_leaves_what_came_back_where_it_is() {
 
 #[test]
 fn a_lost_memory_takes_the_tier_along() {
-    let mut world = World::new(config(Policy::Ours, 8));
+    let mut world = World::new(config(Policy::MarginalWork, 8));
     world.ask(1, 21);
     world.ask(2, 21);
     assert!(world.scheduler.forget_memory());

@@ -21,7 +21,7 @@ use base::{RelQueryId, TenantId, Time};
 use describe::Step;
 use record::Record;
 use ring::Ring;
-use scheduler::{Stats, Survey};
+use scheduler::{SchedulerSnapshot, Stats};
 use seats::{Full, Seat, Seats};
 
 use crate::config::LiveConfig;
@@ -48,7 +48,7 @@ pub struct Scene {
     /// Counts.
     pub stats: Stats,
     /// Queue and memory.
-    pub survey: Survey,
+    pub survey: SchedulerSnapshot,
     /// What the survey's relQueries are called, in its order.
     pub names: Vec<Name>,
 }

@@ -1,4 +1,4 @@
-//! What each part of policy `ours` gives, as a Markdown table:
+//! What each part of policy `marginal-work` gives, as a Markdown table:
 //! `cargo run --release -p sim --example ablation`.
 
 #![expect(clippy::print_stdout, reason = "a report is its purpose")]

@@ -1,6 +1,6 @@
 //! What constant bulk load does to interactive latency: `cargo run --release -p sim --example isolation`. The
 //! same interactive trace alone and beside a bulk relQuery of 300 to 900 rows every 30 s, by
-//! `ours.bulk_share_permille`.
+//! `marginal_work.bulk_share_permille`.
 
 #![expect(clippy::print_stdout, reason = "a report is its purpose")]
 

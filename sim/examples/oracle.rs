@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use base::TokenCount;
-use scheduler::{CostModel, DecompositionReading, DeltaReading, Policy, PriorityReading, Readings};
+use scheduler::{CostModel, DecompositionReading, DeltaReading, PaperVariant, Policy, PriorityReading};
 use serde_json::Value;
 use sim::report::reference_name;
 use sim::{ReplayConfig, Trace, replay};
@@ -17,18 +17,21 @@ use sim::{ReplayConfig, Trace, replay};
 fn cases(machine: &ReplayConfig) -> Vec<(Policy, ReplayConfig)> {
     let hiding = |permille| ReplayConfig { cost: machine.cost.hiding(permille), ..machine.clone() };
     let usual = hiding(1_000);
-    let reading = |readings| {
+    let reading = |paper_variant| {
         let mut config = usual.clone();
-        config.scheduler.readings = readings;
+        config.scheduler.paper_variant = paper_variant;
         (Policy::RelServe, config)
     };
     let mut cases: Vec<(Policy, ReplayConfig)> =
         Policy::ALL.into_iter().map(|policy| (policy, usual.clone())).collect();
     cases.push((Policy::Sarathi, hiding(0)));
     cases.push((Policy::StaticPriorityWeak, usual.clone()));
-    cases.push(reading(Readings { delta: DeltaReading::AsPrinted, ..Readings::default() }));
-    cases.push(reading(Readings { decomposition: DecompositionReading::AsPrinted, ..Readings::default() }));
-    cases.push(reading(Readings { priorities: PriorityReading::Frozen, ..Readings::default() }));
+    cases.push(reading(PaperVariant { delta: DeltaReading::AsPrinted, ..PaperVariant::default() }));
+    cases.push(reading(PaperVariant {
+        decomposition: DecompositionReading::AsPrinted,
+        ..PaperVariant::default()
+    }));
+    cases.push(reading(PaperVariant { priorities: PriorityReading::Frozen, ..PaperVariant::default() }));
     let mut impatient = usual.clone();
     impatient.scheduler.unit_waiting_ms_max = Some(base::Millis(500));
     cases.push((Policy::RelServe, impatient));

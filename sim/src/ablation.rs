@@ -1,7 +1,7 @@
-//! What each part of policy `ours` gives: the same traces with one part switched off at a time.
+//! What each part of policy `marginal-work` gives: the same traces with one part switched off at a time.
 
 use base::Millis;
-use scheduler::{OursConfig, Policy, SchedulerConfig, Steps};
+use scheduler::{MarginalWorkConfig, Policy, SchedulerConfig, Steps};
 
 use crate::paper::{Workload, generate};
 use crate::replay::{SimError, replay};
@@ -15,7 +15,7 @@ pub struct Variant {
     /// The policy.
     pub policy: Policy,
     /// Its settings.
-    pub ours: OursConfig,
+    pub marginal_work: MarginalWorkConfig,
 }
 
 /// What a variant came to: means over the seeds, in seconds.
@@ -29,32 +29,35 @@ pub struct VariantOutcome {
     pub max: f64,
 }
 
-/// RelServe, `ours`, and `ours` without each of its parts.
+/// RelServe, marginal work, and marginal work without each of its parts.
 pub fn variants() -> Vec<Variant> {
-    let on = OursConfig::default();
-    let ours = |name, ours| Variant { name, policy: Policy::Ours, ours };
-    let other = |name, policy| Variant { name, policy, ours: on.clone() };
+    let on = MarginalWorkConfig::default();
+    let part = |name, marginal_work| Variant { name, policy: Policy::MarginalWork, marginal_work };
+    let other = |name, policy| Variant { name, policy, marginal_work: on.clone() };
     vec![
         other("fcfs", Policy::Fcfs),
         other("relserve", Policy::RelServe),
-        ours("ours", on.clone()),
-        ours(
+        part("marginal-work", on.clone()),
+        part(
             "- mixed steps (two-phase, across relQueries)",
-            OursConfig { steps: Steps::TwoPhase, ..on.clone() },
+            MarginalWorkConfig { steps: Steps::TwoPhase, ..on.clone() },
         ),
-        ours("- marginal-work key (Eq. 10 instead)", OursConfig { marginal_key: false, ..on.clone() }),
-        ours("- learned lengths", OursConfig { learned_lengths: false, ..on.clone() }),
-        ours("- exact sharing (Eq. 11 instead)", OursConfig { exact_sharing: false, ..on.clone() }),
-        ours("- grouped rows", OursConfig { grouped_rows: false, ..on.clone() }),
-        ours("- gain rule", OursConfig { gain: None, ..on.clone() }),
-        ours("- age", OursConfig { age_half_ms: None, ..on.clone() }),
-        ours("fair: age halves the work in 25 s", fair()),
+        part(
+            "- marginal-work key (Eq. 10 instead)",
+            MarginalWorkConfig { marginal_key: false, ..on.clone() },
+        ),
+        part("- learned lengths", MarginalWorkConfig { learned_lengths: false, ..on.clone() }),
+        part("- exact sharing (Eq. 11 instead)", MarginalWorkConfig { exact_sharing: false, ..on.clone() }),
+        part("- grouped rows", MarginalWorkConfig { grouped_rows: false, ..on.clone() }),
+        part("- gain rule", MarginalWorkConfig { gain: None, ..on.clone() }),
+        part("- age", MarginalWorkConfig { age_half_ms: None, ..on.clone() }),
+        part("fair: age halves the work in 25 s", fair()),
     ]
 }
 
 /// The fairness switch: the longest wait is no longer than under first come, first served.
-pub fn fair() -> OursConfig {
-    OursConfig { age_half_ms: Some(Millis(25_000)), ..OursConfig::default() }
+pub fn fair() -> MarginalWorkConfig {
+    MarginalWorkConfig { age_half_ms: Some(Millis(25_000)), ..MarginalWorkConfig::default() }
 }
 
 /// Replays `workload` with seeds `0..seeds` on an engine that hides `hide_permille`.
@@ -65,7 +68,7 @@ pub fn measure(
     seeds: u64,
 ) -> Result<VariantOutcome, SimError> {
     let machine = ReplayConfig::default();
-    let scheduler = SchedulerConfig { ours: variant.ours.clone(), ..machine.scheduler };
+    let scheduler = SchedulerConfig { marginal_work: variant.marginal_work.clone(), ..machine.scheduler };
     let cost = machine.cost.hiding(hide_permille);
     let config = ReplayConfig { scheduler, cost, ..machine };
     let mut sum = VariantOutcome { mean: 0.0, p99: 0.0, max: 0.0 };

@@ -1,7 +1,7 @@
 //! What constant bulk load does to the latency of interactive relQueries: the same interactive trace with and
 //! without it.
 
-use scheduler::{OursConfig, Policy, SchedulerConfig};
+use scheduler::{MarginalWorkConfig, Policy, SchedulerConfig};
 
 use crate::paper::{Offline, Workload, generate};
 use crate::replay::{SimError, replay};
@@ -19,13 +19,13 @@ pub struct Isolation {
     pub bulk: f64,
 }
 
-/// Measures policy `ours` with this share of a step for bulk rows, on a machine that hides so much, at so
+/// Measures policy `marginal-work` with this share of a step for bulk rows, on a machine that hides so much, at so
 /// many interactive relQueries a second.
 pub fn measure(share: Option<u32>, hide_permille: u64, rate: f64, seeds: u64) -> Result<Isolation, SimError> {
     let config = ReplayConfig::default();
-    let ours = OursConfig { bulk_share_permille: share, ..OursConfig::default() };
+    let marginal_work = MarginalWorkConfig { bulk_share_permille: share, ..MarginalWorkConfig::default() };
     let config = ReplayConfig {
-        scheduler: SchedulerConfig { ours, ..config.scheduler },
+        scheduler: SchedulerConfig { marginal_work, ..config.scheduler },
         cost: config.cost.hiding(hide_permille),
         ..config
     };
@@ -50,7 +50,7 @@ pub fn measure(share: Option<u32>, hide_permille: u64, rate: f64, seeds: u64) ->
 
 /// Mean latency of the interactive relQueries, the end of the last, and the ends of the others.
 fn latencies(trace: &Trace, config: &ReplayConfig) -> Result<(f64, f64, Vec<f64>), SimError> {
-    let ends = replay(trace, Policy::Ours, config)?.t_done;
+    let ends = replay(trace, Policy::MarginalWork, config)?.t_done;
     let (mut sum, mut count, mut last, mut others) = (0.0, 0.0, 0.0_f64, Vec::new());
     for (relquery, end) in trace.relqueries.iter().zip(ends) {
         if relquery.tenant == "offline" {

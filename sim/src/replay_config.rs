@@ -1,7 +1,7 @@
 //! What a trace is replayed on: the scheduler's limits and how fast the machine is.
 
 use base::{Nanos, TokenCount};
-use scheduler::{CostModel, OursConfig, SchedulerConfig, Speculation};
+use scheduler::{CostModel, MarginalWorkConfig, SchedulerConfig, Speculation};
 
 use crate::roofline::Roofline;
 
@@ -34,7 +34,7 @@ impl Default for ReplayConfig {
             speculation: Speculation::Off,
             refit: false,
             // What was published was measured with classes that differ in order alone.
-            ours: OursConfig { bulk_share_permille: None, ..OursConfig::default() },
+            marginal_work: MarginalWorkConfig { bulk_share_permille: None, ..MarginalWorkConfig::default() },
             ..SchedulerConfig::default()
         };
         Self { scheduler, cost: CostModel::default(), move_per_token: Roofline::OPT_13B.move_per_token() }

@@ -1,6 +1,6 @@
 //! The result format `relserve-expected/1`: a trace's replays side by side, as JSON.
 
-use scheduler::{DecompositionReading, DeltaReading, Policy, PriorityReading, Readings};
+use scheduler::{DecompositionReading, DeltaReading, PaperVariant, Policy, PriorityReading};
 use serde_json::{Value, json};
 
 use crate::record::Iteration;
@@ -70,18 +70,13 @@ fn iteration(one: &Iteration) -> Value {
 /// prompts, and what a mixed step hides where it mixes.
 pub fn reference_name(policy: Policy, config: &ReplayConfig) -> String {
     let hide = config.cost.hide_permille().map_or(0.0, |permille| permille as f64 / 1_000.0);
-    let name = match policy {
-        Policy::Fcfs => "vllm".to_owned(),
-        Policy::Sarathi => format!("sarathi-{} hide={hide}", config.scheduler.chunk_tokens.0),
-        Policy::StaticPriority => "vllm-sp".to_owned(),
-        Policy::StaticPriorityWeak => "vllm-sp weak".to_owned(),
-        Policy::Ours => format!("ours hide={hide}"),
-        Policy::RelServe | Policy::RelServePrefill | Policy::RelServeDecode => policy.name().to_owned(),
-    };
-    if !policy.is_dynamic() {
+    let chunk = policy.always_cuts_prompts().then(|| format!("-{}", config.scheduler.chunk_tokens.0));
+    let hide = policy.cuts_prompts().then(|| format!(" hide={hide}"));
+    let name = [Some(policy.imitates().to_owned()), chunk, hide].into_iter().flatten().collect();
+    if !policy.reads_the_paper() {
         return name;
     }
-    let Readings { delta, decomposition, priorities } = config.scheduler.readings;
+    let PaperVariant { delta, decomposition, priorities } = config.scheduler.paper_variant;
     let sign = (delta == DeltaReading::AsPrinted).then(|| " sign as printed".to_owned());
     let algorithm = (decomposition == DecompositionReading::AsPrinted).then(|| " alg1 as printed".to_owned());
     let frozen = (priorities == PriorityReading::Frozen).then(|| " no dpu".to_owned());

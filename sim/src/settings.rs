@@ -1,7 +1,7 @@
 //! Settings by name, as a command line has them: policies, and any field of the scheduler's
 //! configuration by its dotted path. It must not know where the text comes from.
 
-use scheduler::{Policy, SchedulerConfig};
+use scheduler::{Policy, SchedulerConfig, UnknownPolicy};
 use serde_json::{Map, Value};
 
 /// A setting that cannot be made.
@@ -28,17 +28,15 @@ pub enum SettingError {
         /// Why not.
         reason: String,
     },
+    /// A field that has another name now.
+    #[error("`{0}` is called `{1}` now")]
+    Renamed(String, &'static str),
     /// No such policy.
-    #[error("policy `{name}` is not one of {known}")]
-    Policy {
-        /// As written.
-        name: String,
-        /// The policies.
-        known: String,
-    },
+    #[error(transparent)]
+    Policy(#[from] UnknownPolicy),
 }
 
-/// Sets one field: `sequences_max=64`, `ours.marginal_key=false`, `unit_waiting_ms_max=null`. Values are
+/// Sets one field: `sequences_max=64`, `marginal_work.marginal_key=false`, `unit_waiting_ms_max=null`. Values are
 /// JSON; what is not is taken as a word.
 pub fn set(config: &mut SchedulerConfig, assignment: &str) -> Result<(), SettingError> {
     let form = || SettingError::Form(assignment.to_owned());
@@ -52,6 +50,9 @@ pub fn set(config: &mut SchedulerConfig, assignment: &str) -> Result<(), Setting
     let mut whole = serde_json::to_value(&*config).map_err(|error| reason(&error))?;
     let mut place = &mut whole;
     for name in key.split('.') {
+        if let Some(new) = SchedulerConfig::new_name_of(name) {
+            return Err(SettingError::Renamed(name.to_owned(), new));
+        }
         let known = place.as_object().map(listed);
         let unknown = || SettingError::Unknown {
             key: key.to_owned(),
@@ -82,17 +83,13 @@ pub fn policies(names: &str) -> Result<Vec<Policy>, SettingError> {
 }
 
 fn policy(name: &str) -> Result<Policy, SettingError> {
-    let all = || Policy::ALL.into_iter().chain([Policy::StaticPriorityWeak]);
     let alias = match name {
         "vllm" => "fcfs",
         "vllm-sp" => "static-priority",
         "vllm-sp-weak" => "static-priority-weak",
         name => name,
     };
-    all().find(|policy| policy.name() == alias).ok_or_else(|| SettingError::Policy {
-        name: name.to_owned(),
-        known: all().map(Policy::name).collect::<Vec<_>>().join(", "),
-    })
+    Ok(alias.parse()?)
 }
 
 #[cfg(test)]
@@ -116,14 +113,15 @@ mod tests {
         let mut config = SchedulerConfig::default();
         set(&mut config, "sequences_max=64").expect("a field");
         set(&mut config, "unit_waiting_ms_max = 500").expect("a field");
-        set(&mut config, "ours.marginal_key=false").expect("a field of a field");
+        set(&mut config, "marginal_work.marginal_key=false").expect("a field of a field");
         assert_eq!(config.sequences_max, 64);
         assert_eq!(config.unit_waiting_ms_max, Some(base::Millis(500)));
-        assert!(!config.ours.marginal_key);
+        assert!(!config.marginal_work.marginal_key);
         check("unit_waiting_ms_max=null", Ok(()));
         check("sequences_max", Err("not of the form key=value"));
         check("sequence_max=1", Err("there are attempts_max, block_tokens"));
-        check("ours.nonsense=1", Err("`ours.nonsense` is no setting; there are"));
+        check("marginal_work.nonsense=1", Err("`marginal_work.nonsense` is no setting; there are"));
+        check("ours.marginal_key=false", Err("`ours` is called `marginal_work` now"));
         check("sequences_max.deeper=1", Err("no fields in it"));
         check("sequences_max=many", Err("`sequences_max` cannot be many"));
         check("sequences_max=-1", Err("invalid value: integer `-1`"));
@@ -133,9 +131,9 @@ mod tests {
     #[test]
     fn policies_are_known_by_both_names() {
         assert_eq!(policies("all"), Ok(Policy::ALL.to_vec()));
-        assert_eq!(policies("ours, vllm"), Ok(vec![Policy::Ours, Policy::Fcfs]));
+        assert_eq!(policies("marginal-work, vllm"), Ok(vec![Policy::MarginalWork, Policy::Fcfs]));
         assert_eq!(policies("static-priority-weak"), Ok(vec![Policy::StaticPriorityWeak]));
-        let error = policies("ours,best").expect_err("no such policy").to_string();
+        let error = policies("marginal-work,best").expect_err("no such policy").to_string();
         assert!(error.starts_with("policy `best` is not one of fcfs, sarathi"), "{error}");
     }
 }

@@ -79,7 +79,7 @@ mod tests {
     fn a_watcher_can_end_a_run_that_takes_too_long() {
         let trace = generate(&Workload { seed: 5, relqueries: 6, rows: (1, 9), ..Workload::default() });
         let run = |looks| {
-            replay_watched(&trace, Policy::Ours, &ReplayConfig::default(), &mut Patience(looks))
+            replay_watched(&trace, Policy::MarginalWork, &ReplayConfig::default(), &mut Patience(looks))
                 .map(|replay| replay.summary.n)
         };
         assert!(matches!(run(5), Err(SimError::Stopped)));

@@ -6,7 +6,7 @@ mod reference;
 use base::{Millis, Nanos, TokenCount};
 use reference::traces::{Family, by_hand, draw};
 use reference::{Machine, Policy, RELSERVE, ReferenceOutcome, Transition, Variant};
-use scheduler::{CostModel, DecompositionReading, DeltaReading, PriorityReading, Readings};
+use scheduler::{CostModel, DecompositionReading, DeltaReading, PaperVariant, PriorityReading};
 use sim::{Replay, ReplayConfig, Trace, replay};
 
 /// Traces of each family.
@@ -18,7 +18,7 @@ struct DifferentialCase {
     reference: Policy,
     hide_permille: u64,
     unit_waiting_ms_max: Option<Millis>,
-    readings: Readings,
+    paper_variant: PaperVariant,
 }
 
 fn cases() -> Vec<DifferentialCase> {
@@ -28,13 +28,14 @@ fn cases() -> Vec<DifferentialCase> {
         reference,
         hide_permille: 1_000,
         unit_waiting_ms_max: None,
-        readings: Readings::default(),
+        paper_variant: PaperVariant::default(),
     };
     let transition = |transition| Policy::RelServe(Variant { transition, ..RELSERVE });
     let starving = Policy::RelServe(Variant { starves_after: Some(50_000_000), ..RELSERVE });
-    let sign = Readings { delta: DeltaReading::AsPrinted, ..Readings::default() };
-    let algorithm = Readings { decomposition: DecompositionReading::AsPrinted, ..Readings::default() };
-    let frozen = Readings { priorities: PriorityReading::Frozen, ..Readings::default() };
+    let sign = PaperVariant { delta: DeltaReading::AsPrinted, ..PaperVariant::default() };
+    let algorithm =
+        PaperVariant { decomposition: DecompositionReading::AsPrinted, ..PaperVariant::default() };
+    let frozen = PaperVariant { priorities: PriorityReading::Frozen, ..PaperVariant::default() };
     let frozen_prefill =
         Policy::RelServe(Variant { transition: Transition::Prefill, is_frozen: true, ..RELSERVE });
     let relserve = |variant| case(Ours::RelServe, Policy::RelServe(variant));
@@ -48,13 +49,13 @@ fn cases() -> Vec<DifferentialCase> {
         case(Ours::RelServePrefill, transition(Transition::Prefill)),
         case(Ours::RelServeDecode, transition(Transition::Decode)),
         DifferentialCase { unit_waiting_ms_max: Some(Millis(50)), ..case(Ours::RelServe, starving) },
-        DifferentialCase { readings: sign, ..relserve(Variant { sign_as_printed: true, ..RELSERVE }) },
+        DifferentialCase { paper_variant: sign, ..relserve(Variant { sign_as_printed: true, ..RELSERVE }) },
         DifferentialCase {
-            readings: algorithm,
+            paper_variant: algorithm,
             ..relserve(Variant { decomposition_as_printed: true, ..RELSERVE })
         },
-        DifferentialCase { readings: frozen, ..relserve(Variant { is_frozen: true, ..RELSERVE }) },
-        DifferentialCase { readings: frozen, ..case(Ours::RelServePrefill, frozen_prefill) },
+        DifferentialCase { paper_variant: frozen, ..relserve(Variant { is_frozen: true, ..RELSERVE }) },
+        DifferentialCase { paper_variant: frozen, ..case(Ours::RelServePrefill, frozen_prefill) },
     ]
 }
 
@@ -76,7 +77,7 @@ fn config(machine: &Machine, case: &DifferentialCase) -> ReplayConfig {
     config.scheduler.sequences_max = machine.mns as u32;
     config.scheduler.watermark_permille = machine.watermark_permille as u32;
     config.scheduler.unit_waiting_ms_max = case.unit_waiting_ms_max;
-    config.scheduler.readings = case.readings;
+    config.scheduler.paper_variant = case.paper_variant;
     config
 }
 

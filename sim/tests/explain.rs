@@ -1,7 +1,7 @@
 //! What a decision tells about itself, on the trace whose numbers are computed by hand.
 
 use base::Nanos;
-use scheduler::basis::Parts;
+use scheduler::breakdown::PriorityParts;
 use scheduler::{Decision, Explanation, Policy};
 use sim::{Mark, ReplayConfig, Trace, Watcher, Workload, generate, replay_watched};
 
@@ -62,7 +62,7 @@ fn every_policy_says_what_its_priorities_are_made_of() {
         (Policy::Fcfs, "by arrival"),
         (Policy::StaticPriority, "420 prompt and 15 output tokens"),
         (Policy::RelServe, "miss ratio"),
-        (Policy::Ours, "share of the steps"),
+        (Policy::MarginalWork, "share of the steps"),
     ] {
         let told = first(policy);
         assert!(told.contains(part), "{policy}: {told}");
@@ -73,10 +73,10 @@ fn every_policy_says_what_its_priorities_are_made_of() {
 fn a_decision_tells_of_sixteen_relqueries_and_counts_the_others() {
     let trace =
         generate(&Workload { seed: 5, relqueries: 60, rows: (1, 3), rate: 100.0, ..Workload::default() });
-    for policy in [Policy::Fcfs, Policy::RelServePrefill, Policy::Ours] {
+    for policy in [Policy::Fcfs, Policy::RelServePrefill, Policy::MarginalWork] {
         let all = explained(&trace, policy);
-        assert!(all.iter().all(|one| one.relqueries.told.len() <= 16), "{policy}");
-        let most = all.iter().map(|one| one.relqueries.untold).max();
+        assert!(all.iter().all(|one| one.relqueries.listed.len() <= 16), "{policy}");
+        let most = all.iter().map(|one| one.relqueries.left_out).max();
         assert!(most > Some(0), "{policy}: never more than sixteen");
     }
 }
@@ -87,20 +87,20 @@ fn the_parts_add_up_and_the_choice_follows_from_delta_in_every_step() {
     let (mut priorities, mut transitions) = (0, 0);
     for policy in Policy::ALL {
         for step in explained(&trace, policy) {
-            for one in &step.relqueries.told {
-                let sum = match one.basis.parts {
-                    Parts::Arrival | Parts::First => Nanos(0),
+            for one in &step.relqueries.listed {
+                let sum = match one.breakdown.parts {
+                    PriorityParts::Arrival | PriorityParts::First => Nanos(0),
                     // The priority is a time, made of these counts.
-                    Parts::Static { .. } => continue,
-                    Parts::Estimate(parts) => parts.total(),
-                    Parts::Work(parts) => parts.total(),
+                    PriorityParts::Static { .. } => continue,
+                    PriorityParts::Estimate(parts) => parts.total(),
+                    PriorityParts::Work(parts) => parts.total(),
                 };
-                assert!(one.basis.is_aged || one.priority == sum, "{policy}: {step}");
+                assert!(one.breakdown.is_aged || one.priority == sum, "{policy}: {step}");
                 priorities += 1;
             }
             let Some(delta) = &step.delta else { continue };
-            let told: u64 = delta.losses.told.iter().map(|loss| loss.prefill.0 + loss.sequences.0).sum();
-            let is_whole = delta.losses.untold == 0;
+            let told: u64 = delta.losses.listed.iter().map(|loss| loss.prefill.0 + loss.sequences.0).sum();
+            let is_whole = delta.losses.left_out == 0;
             assert!(if is_whole { told == delta.running.0 } else { told < delta.running.0 }, "{step}");
             let base = ReplayConfig::default().cost.decode_base;
             assert_eq!(base * (delta.waiting_relqueries * delta.steps), delta.waiting, "{step}");

@@ -1,12 +1,12 @@
-//! Under policy `ours` nothing is overtaken past its bound, however much arrives: the promise of
-//! `scheduler::ours::age`, checked on every pair of relQueries of an overloaded machine.
+//! Under policy `marginal-work` nothing is overtaken past its bound, however much arrives: the promise of
+//! `scheduler::policy::marginal_work::age`, checked on every pair of relQueries of an overloaded machine.
 
 use std::collections::BTreeMap;
 
 use base::{Millis, Nanos, RelQueryId, Time};
-use scheduler::ours::age::overtaken_until;
-use scheduler::ours::work::{Capacity, Work, marginal_work};
-use scheduler::{CostModel, Event, OursConfig, Policy, Scheduler, SchedulerConfig};
+use scheduler::policy::marginal_work::age::overtaken_until;
+use scheduler::policy::marginal_work::work::{Capacity, Work, marginal_work};
+use scheduler::{CostModel, Event, MarginalWorkConfig, Policy, Scheduler, SchedulerConfig};
 use sim::{ReplayConfig, SimExecutor, Workload, World, generate};
 
 /// The most work a relQuery can be: no row shares anything and all reach their limit.
@@ -25,8 +25,8 @@ fn most_work(cost: &CostModel, config: &SchedulerConfig, submission: &base::Subm
 /// How many pairs were in order only because of the bound, of how many that it speaks about.
 fn check(half: Millis, rate: f64) -> (u64, u64) {
     let machine = ReplayConfig::default();
-    let ours = OursConfig { age_half_ms: Some(half), ..OursConfig::default() };
-    let config = SchedulerConfig { policy: Policy::Ours, ours, ..machine.scheduler };
+    let marginal_work = MarginalWorkConfig { age_half_ms: Some(half), ..MarginalWorkConfig::default() };
+    let config = SchedulerConfig { policy: Policy::MarginalWork, marginal_work, ..machine.scheduler };
     let trace = generate(&Workload { rate, relqueries: 150, seed: 2, ..Workload::default() });
     let lowered = trace.lower().expect("a trace");
     let mut executor = SimExecutor::new(machine.cost);

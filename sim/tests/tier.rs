@@ -31,14 +31,14 @@ enum Tier {
     Reused,
 }
 
-/// A trace under policy `ours`, the tier four times the pool.
+/// A trace under policy `marginal-work`, the tier four times the pool.
 fn run(trace: &Trace, machine: Machine, tier: Tier) -> Replay {
     let mut config = machine.config(1_000);
     let limits = config.scheduler;
     let host_kv_blocks = if matches!(tier, Tier::Absent) { 0 } else { 4 * limits.kv_blocks };
     let host_kv_reused_only = matches!(tier, Tier::Reused);
     config.scheduler = SchedulerConfig { host_kv_blocks, host_kv_reused_only, ..limits };
-    replay(trace, Policy::Ours, &config).expect("it runs")
+    replay(trace, Policy::MarginalWork, &config).expect("it runs")
 }
 
 /// Hit rate and mean latency without a tier, with all of it, and with what was hit alone.

@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$PWD/out}
 device=${DEVICE:-cuda:0} peer_device=${PEER_DEVICE:-cuda}
 shape=${SHAPE:-qwen2.5-0.5b} rates=${RATES:-"2 8 32"}
-policies=${POLICIES:-fcfs,sarathi,static-priority,relserve,relserve-pp,relserve-dp,ours}
+policies=${POLICIES:-fcfs,sarathi,static-priority,relserve,relserve-pp,relserve-dp,marginal-work}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"

@@ -7,7 +7,7 @@ import { readFrame, readHello } from "../src/core/live/wire";
 import { delta, describe as read, label, periods, priority, span } from "../src/core/live/words";
 import { type Latency, type WhatIf, verdict } from "../src/core/what-if";
 
-const hello = { policy: "ours", backend: "engine", visible_to: "own", frame_ms: 100, snapshot_ms: 250, at_us: 0 } as const;
+const hello = { policy: "marginal-work", backend: "engine", visible_to: "own", frame_ms: 100, snapshot_ms: 250, at_us: 0 } as const;
 
 function step(number: number, more: Partial<Step> = {}): Step {
   return {
@@ -177,14 +177,14 @@ describe("the what-if", () => {
   const latency = (mean_ms: number): Latency =>
     ({ relqueries: 3, mean_ms, p50_ms: 1, p95_ms: 2, max_ms: 3, waiting_ms: 1, core_ms: 1, tail_ms: 1 });
   const replay = (policy: string, mean_ms: number) =>
-    ({ policy, is_present: policy === "ours", latency: latency(mean_ms), prefix_hits: 0, steps: 1 });
+    ({ policy, is_present: policy === "marginal-work", latency: latency(mean_ms), prefix_hits: 0, steps: 1 });
   const answer = (replays: WhatIf["replays"]): WhatIf =>
     ({ span_ms: 61_000, relqueries: 3, rows: 40, left_out: 0, running: 0, measured: null, replays, took_ms: 1 });
 
   it("says both averages and how far apart they are", () => {
-    const text = verdict(answer([replay("ours", 800), replay("fcfs", 1_200), replay("relserve", 800.5)]));
+    const text = verdict(answer([replay("marginal-work", 800), replay("fcfs", 1_200), replay("relserve", 800.5)]));
     expect(text).toBe(
-      "3 relQueries of 40 rows in 61.00 s: average latency 800 ms under ours; under fcfs 1.20 s, 50 % longer; under relserve 801 ms, the same.",
+      "3 relQueries of 40 rows in 61.00 s: average latency 800 ms under marginal-work; under fcfs 1.20 s, 50 % longer; under relserve 801 ms, the same.",
     );
   });
 

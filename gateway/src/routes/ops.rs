@@ -152,7 +152,7 @@ fn limits(app: &App) -> serde_json::Value {
         "sample_rows": limits.sample_rows,
         "unit_waiting_ms_max": limits.unit_waiting_ms_max,
         "publish_generated": limits.publish_generated,
-        "ours": limits.ours,
+        "marginal_work": limits.marginal_work,
     })
 }
 

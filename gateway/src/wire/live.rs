@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use base::{Nanos, RelQueryId, TenantId, Time};
-use scheduler::survey::{Period, Standing};
-use scheduler::{Stats, Survey};
+use scheduler::snapshot::{Period, RelQueryStatus};
+use scheduler::{SchedulerSnapshot, Stats};
 use serde::Serialize;
 use serving::live::describe::{Seen, Size, Step};
 use serving::live::record::{Outcome, Record};
@@ -382,7 +382,7 @@ struct ExecutorEvent {
 
 /// What was told before, so that changes can be.
 #[derive(Debug, Default)]
-pub struct Told(HashMap<RelQueryId, Standing>);
+pub struct Told(HashMap<RelQueryId, RelQueryStatus>);
 
 impl Told {
     /// The next frame.
@@ -399,7 +399,7 @@ impl Told {
 
     fn scene(&mut self, scene: &Scene, viewer: Viewer, executors: &[ExecutorView]) -> SceneEvent {
         let Scene { at: time, stats, survey, names } = scene;
-        let listed = survey.relqueries.told.iter().zip(names).zip(1..);
+        let listed = survey.relqueries.listed.iter().zip(names).zip(1..);
         let own: Vec<_> = listed.filter(|((standing, _), _)| viewer.sees(standing.tenant)).collect();
         let relqueries = own.iter().map(|((standing, name), place)| {
             self.standing(standing, **name, *place, whose(viewer, standing.tenant))
@@ -422,7 +422,7 @@ impl Told {
         }
     }
 
-    fn standing(&self, standing: &Standing, name: Name, place: usize, whose: String) -> StandingEvent {
+    fn standing(&self, standing: &RelQueryStatus, name: Name, place: usize, whose: String) -> StandingEvent {
         let rows = standing.rows;
         StandingEvent {
             id: standing.id.0.to_string(),
@@ -444,7 +444,7 @@ impl Told {
                 ended: rows.ended(),
             },
             priority: standing.priority,
-            unit: match standing.basis {
+            unit: match standing.breakdown {
                 Some(basis) if basis.is_aged => "aged",
                 Some(_) => "ns",
                 None => "tokens",
@@ -457,7 +457,7 @@ impl Told {
 }
 
 /// All that is held, but for what is listed.
-fn others<'a>(stats: &Stats, listed: impl Iterator<Item = &'a Standing>) -> Others {
+fn others<'a>(stats: &Stats, listed: impl Iterator<Item = &'a RelQueryStatus>) -> Others {
     let all = Others {
         relqueries: stats.relqueries.into(),
         rows_waiting: stats.rows_waiting.into(),
@@ -470,7 +470,7 @@ fn others<'a>(stats: &Stats, listed: impl Iterator<Item = &'a Standing>) -> Othe
     })
 }
 
-fn kv(stats: &Stats, survey: &Survey, viewer: Viewer) -> Kv {
+fn kv(stats: &Stats, survey: &SchedulerSnapshot, viewer: Viewer) -> Kv {
     let blocks = survey.blocks;
     let mut held: Vec<Held> = Vec::new();
     for (tenant, count) in &survey.tenants {
@@ -508,7 +508,7 @@ fn executor(executor: &ExecutorView) -> ExecutorEvent {
 mod tests {
     use base::{BatchKind, StepId};
     use scheduler::Reason;
-    use scheduler::survey::TenantPart;
+    use scheduler::snapshot::TenantPart;
     use serving::live::describe::Course;
 
     use super::*;

@@ -179,14 +179,14 @@ mod tests {
 
     fn read(body: serde_json::Value) -> Result<WhatIfRequest, String> {
         let fields = crate::json::object(body.to_string().as_bytes()).expect("an object");
-        WhatIfRequest::read(fields, Policy::Ours).map_err(|error| error.to_string())
+        WhatIfRequest::read(fields, Policy::MarginalWork).map_err(|error| error.to_string())
     }
 
     #[test]
     fn the_present_policy_comes_first_and_no_policy_twice() {
         let policies = |names: &str| read(json!({"policy": names})).map(|asked| asked.policies);
-        assert_eq!(policies("fcfs"), Ok(vec![Policy::Ours, Policy::Fcfs]));
-        assert_eq!(policies("ours,relserve"), Ok(vec![Policy::Ours, Policy::RelServe]));
+        assert_eq!(policies("fcfs"), Ok(vec![Policy::MarginalWork, Policy::Fcfs]));
+        assert_eq!(policies("marginal-work,relserve"), Ok(vec![Policy::MarginalWork, Policy::RelServe]));
         assert_eq!(policies("all").map(|all| all.len()), Ok(7));
         assert!(policies("best").is_err_and(|error| error.contains("`policy`") && error.contains("sarathi")));
         assert!(read(json!({})).is_err_and(|error| error.contains("is required")));

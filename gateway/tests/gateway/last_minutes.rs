@@ -46,7 +46,7 @@ async fn a_recorded_load_is_replayed_under_another_policy_and_the_present_one() 
     assert_eq!(answer["measured"]["relqueries"], 3);
     let replays = answer["replays"].as_array().unwrap();
     let names: Vec<_> = replays.iter().map(|replay| replay["policy"].as_str().unwrap()).collect();
-    assert_eq!(names, ["ours", "fcfs", "relserve"]);
+    assert_eq!(names, ["marginal-work", "fcfs", "relserve"]);
     assert_eq!((&replays[0]["is_present"], &replays[1]["is_present"]), (&json!(true), &json!(false)));
     for replay in replays {
         assert_eq!(replay["latency"]["relqueries"], 3);

@@ -94,7 +94,7 @@ async fn the_queue_shows_places_priorities_and_why_they_changed() {
     let queue = scene["relqueries"].as_array().unwrap();
     assert_eq!((&queue[0]["place"], &queue[1]["place"]), (&json!(1), &json!(2)));
     assert!(queue.iter().all(|one| one["priority"].as_u64() > Some(0) && one["whose"] == "you"));
-    assert_eq!(queue[0]["unit"], "aged", "as policy `ours` counts");
+    assert_eq!(queue[0]["unit"], "aged", "as policy `marginal-work` counts");
     assert!(queue[0]["made_of"].as_str().unwrap().contains("prompts"), "{scene}");
     assert_eq!(scene["others"]["relqueries"], 0);
     let kv = &scene["kv"];

@@ -77,12 +77,12 @@ async fn the_scheduler_says_what_it_thinks() {
     let server = serve().await;
     server.relquery(json!({"template": "Say {w}", "rows": [["x"]]})).await;
     let reply = server.client.get("/v1/scheduler").await.json();
-    assert_eq!(reply["policy"], "ours");
+    assert_eq!(reply["policy"], "marginal-work");
     assert!(reply["cost"]["prefill_ns_per_token"].is_u64());
     let limits = &reply["limits"];
     assert_eq!((&limits["step_tokens_max"], &limits["sequences_max"]), (&json!(2_048), &json!(256)));
     assert_eq!(limits["kv_blocks"], reply["kv_blocks"]["total"]);
-    assert!(limits["ours"].is_object() && limits["block_tokens"].is_u64());
+    assert!(limits["marginal_work"].is_object() && limits["block_tokens"].is_u64());
     let decision = reply["last_decision"].as_str().unwrap();
     assert!(
         decision.starts_with("step ") && !decision.contains("relQuery"),

@@ -16,7 +16,8 @@ const REQUEST_MAX: Duration = Duration::from_secs(300);
 pub(super) async fn perform(arguments: SoakArguments) -> Result<bool, Error> {
     let SoakArguments { server, minutes, seed, clients } = arguments;
     let span = Duration::try_from_secs_f64(minutes * 60.0).unwrap_or(SPAN_MAX).min(SPAN_MAX);
-    let server = ServerProcess::start(&server.program, &server.further(), "ours", REQUEST_MAX).await?;
+    let server =
+        ServerProcess::start(&server.program, &server.further(), "marginal-work", REQUEST_MAX).await?;
     let tally = soak(&server.target, Soak { span, seed, clients }).await;
     print(&tally.text());
     server.stop_well().await?;

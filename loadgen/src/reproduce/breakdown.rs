@@ -8,12 +8,18 @@ use crate::reproduce::Scope;
 use crate::reproduce::figure::{Claim, Figure, FigureTable};
 use crate::reproduce::run::{Results, mean};
 use crate::reproduce::setting::{
-    Dataset, Machine, OURS, OURS_HIDDEN, PolicySeries, RELSERVE, STATIC, STATIC_WEAK, Setting, rate,
+    Dataset, MARGINAL_WORK, MARGINAL_WORK_HIDDEN, Machine, PolicySeries, RELSERVE, STATIC, STATIC_WEAK,
+    Setting, rate,
 };
 
 /// The bars of a load, and what stands below them.
-const LINES: [(PolicySeries, &str); 5] =
-    [(STATIC, "SP"), (STATIC_WEAK, "SPe"), (RELSERVE, "RS"), (OURS, "o"), (OURS_HIDDEN, "o1")];
+const LINES: [(PolicySeries, &str); 5] = [
+    (STATIC, "SP"),
+    (STATIC_WEAK, "SPe"),
+    (RELSERVE, "RS"),
+    (MARGINAL_WORK, "MW"),
+    (MARGINAL_WORK_HIDDEN, "MW1"),
+];
 const PARTS: [(&str, &str); 3] = [("waiting", "#999999"), ("core", "#0072b2"), ("tail", "#e69f00")];
 
 fn case(load: u32, line: PolicySeries) -> Setting {
@@ -64,7 +70,7 @@ pub fn figure(scope: &Scope, results: &Results) -> Figure {
         title: "Figure 11: latency by period, static priority against RelServe",
         setting:
             "OPT-13B, Beer; means over relQueries and seeds. SP: linear static priority; SPe: token sums, \
-                  evicting; RS: RelServe; o: ours where a mixed step hides nothing, o1: where it hides a chunk."
+                  evicting; RS: RelServe; MW: marginal work where a mixed step hides nothing, MW1: where it hides a chunk."
                 .to_owned(),
         chart: Chart { title: "Latency by period".into(), panels: vec![panel], columns: 1 },
         claims: claims(scope, results),

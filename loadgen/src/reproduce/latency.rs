@@ -8,13 +8,13 @@ use crate::reproduce::Scope;
 use crate::reproduce::figure::{Claim, Figure, FigureTable};
 use crate::reproduce::run::{Results, mean};
 use crate::reproduce::setting::{
-    Dataset, Machine, OURS, OURS_HIDDEN, PolicySeries, RELSERVE, SARATHI, SARATHI_HIDDEN, STATIC,
-    STATIC_WEAK, Setting, VLLM, rate,
+    Dataset, MARGINAL_WORK, MARGINAL_WORK_HIDDEN, Machine, PolicySeries, RELSERVE, SARATHI, SARATHI_HIDDEN,
+    STATIC, STATIC_WEAK, Setting, VLLM, rate,
 };
 
 /// The lines of the grid.
 const LINES: [PolicySeries; 8] =
-    [VLLM, SARATHI, SARATHI_HIDDEN, STATIC, STATIC_WEAK, RELSERVE, OURS, OURS_HIDDEN];
+    [VLLM, SARATHI, SARATHI_HIDDEN, STATIC, STATIC_WEAK, RELSERVE, MARGINAL_WORK, MARGINAL_WORK_HIDDEN];
 /// What RelServe is compared with where the paper says "among all frameworks". A mixed step that hides its
 /// chunk is another engine than the paper's.
 const PUBLISHED: [PolicySeries; 4] = [VLLM, SARATHI, STATIC, STATIC_WEAK];
@@ -269,12 +269,13 @@ impl Grid<'_> {
             "machine",
             "dataset",
             "engine",
-            "RelServe's mean / ours, load by load",
-            "RelServe's p99 / ours, at the largest",
+            "RelServe's mean / marginal work's, load by load",
+            "RelServe's p99 / marginal work's, at the largest",
         ];
         let mut rows = Vec::new();
         for panel in self.scope.panels() {
-            for (line, engine) in [(OURS, "hides nothing"), (OURS_HIDDEN, "hides a chunk")] {
+            for (line, engine) in [(MARGINAL_WORK, "hides nothing"), (MARGINAL_WORK_HIDDEN, "hides a chunk")]
+            {
                 let loads = self.scope.loads(panel.0);
                 let cells = loads.iter().map(|load| {
                     let factor = self.latency(panel, *load, RELSERVE) / self.latency(panel, *load, line);

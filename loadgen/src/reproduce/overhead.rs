@@ -16,7 +16,7 @@ use crate::plot::Across;
 use crate::reproduce::Scope;
 use crate::reproduce::figure::{Claim, Figure, FigureTable};
 use crate::reproduce::run::mean;
-use crate::reproduce::setting::{Dataset, Machine, OURS, PolicySeries, RELSERVE, Setting, rate};
+use crate::reproduce::setting::{Dataset, MARGINAL_WORK, Machine, PolicySeries, RELSERVE, Setting, rate};
 
 /// The published rows: load in hundredths, DPU, ABA, E2E in seconds.
 const PAPER: [(u32, f64, f64, f64); 6] = [
@@ -65,7 +65,8 @@ pub struct Overhead {
 /// policy.
 pub fn measure(scope: &Scope) -> Result<Vec<Overhead>, Error> {
     let loads = scope.loads(Machine::Opt13b);
-    let all = [RELSERVE, OURS].into_iter().flat_map(|line| loads.iter().map(move |load| (line, *load)));
+    let all =
+        [RELSERVE, MARGINAL_WORK].into_iter().flat_map(|line| loads.iter().map(move |load| (line, *load)));
     all.map(|(line, load)| mean_of_seeds(scope, line, load)).collect()
 }
 

@@ -9,10 +9,10 @@ use crate::reproduce::Scope;
 use crate::reproduce::figure::{Claim, Figure, FigureTable};
 use crate::reproduce::run::Results;
 use crate::reproduce::setting::{
-    Dataset, Machine, OURS, PolicySeries, RELSERVE, STATIC, STATIC_WEAK, Setting, VLLM, rate,
+    Dataset, MARGINAL_WORK, Machine, PolicySeries, RELSERVE, STATIC, STATIC_WEAK, Setting, VLLM, rate,
 };
 
-const LINES: [PolicySeries; 4] = [VLLM, STATIC, STATIC_WEAK, OURS];
+const LINES: [PolicySeries; 4] = [VLLM, STATIC, STATIC_WEAK, MARGINAL_WORK];
 /// KV memory in tokens: from well below to well above what the rows of a full step hold.
 const CAPACITIES: [u32; 5] = [6_000, 10_000, 16_000, 32_000, 100_000];
 /// Loads as percentages of the figure's largest.

@@ -49,14 +49,15 @@ pub const PREFILL_FIRST: PolicySeries =
 pub const DECODE_FIRST: PolicySeries =
     line("RelServe (DP)", "relserve-dp", Policy::RelServeDecode, "#e69f00");
 /// The product's own policy, where a mixed step hides nothing.
-pub const OURS: PolicySeries = line("ours", "ours", Policy::Ours, "#cc79a7");
+pub const MARGINAL_WORK: PolicySeries =
+    line("marginal-work", "marginal-work", Policy::MarginalWork, "#cc79a7");
 /// The same where a chunk hides behind the decodes.
-pub const OURS_HIDDEN: PolicySeries = PolicySeries {
-    name: "ours, hide 1",
-    key: "ours-hide-1",
+pub const MARGINAL_WORK_HIDDEN: PolicySeries = PolicySeries {
+    name: "marginal-work, hide 1",
+    key: "marginal-work-hide-1",
     hide_permille: 1_000,
     colour: "#7b1f56",
-    ..OURS
+    ..MARGINAL_WORK
 };
 
 /// One setting, to be replayed with several seeds.

@@ -9,7 +9,7 @@ use crate::reproduce::Scope;
 use crate::reproduce::figure::{Claim, Figure, FigureTable};
 use crate::reproduce::run::{ReplayOutcome, Results};
 use crate::reproduce::setting::{
-    Dataset, Machine, OURS, OURS_HIDDEN, PolicySeries, RELSERVE, Setting, VLLM, rate,
+    Dataset, MARGINAL_WORK, MARGINAL_WORK_HIDDEN, Machine, PolicySeries, RELSERVE, Setting, VLLM, rate,
 };
 
 /// Thresholds in ms of waiting per row, and none.
@@ -42,7 +42,7 @@ pub fn cases(scope: &Scope) -> Vec<Setting> {
     let mut cases = Vec::new();
     for load in loads(scope) {
         cases.extend(THRESHOLDS.map(|threshold| case(load, threshold)));
-        cases.extend([VLLM, OURS, OURS_HIDDEN].map(|line| guarded(load, line)));
+        cases.extend([VLLM, MARGINAL_WORK, MARGINAL_WORK_HIDDEN].map(|line| guarded(load, line)));
     }
     cases
 }
@@ -177,7 +177,8 @@ fn table(loads: &[u32], results: &Results) -> FigureTable {
         std::iter::once(name).chain(loads.iter().map(cell)).collect::<Vec<String>>()
     };
     let thresholds = THRESHOLDS.map(|threshold| row(name(threshold), &|load| case(load, threshold)));
-    let others = [VLLM, OURS, OURS_HIDDEN].map(|line| row(line.name.to_owned(), &|load| guarded(load, line)));
+    let others = [VLLM, MARGINAL_WORK, MARGINAL_WORK_HIDDEN]
+        .map(|line| row(line.name.to_owned(), &|load| guarded(load, line)));
     let rows = [thresholds.to_vec(), others.to_vec()].concat();
     let caption = "Latency of RelServe by threshold, and of policies that need none".into();
     FigureTable { caption, header, rows, is_open: false }

@@ -101,8 +101,15 @@ fn a_measured_machine_and_any_setting_can_be_given_and_a_wrong_one_is_named() {
         "decode_base": 2000}, "kv_tokens": 640, "block_tokens": 16, "step_tokens_max": 256, "chunk_tokens": 128,
         "sequences_max": 8, "watermark_permille": 0, "publish_generated": true}"#;
     std::fs::write(folder.path().join("mine.json"), machine).unwrap();
-    let asked =
-        ["two.json", "--machine", "mine.json", "--set", "ours.marginal_key=false", "--set", "kv_blocks=50"];
+    let asked = [
+        "two.json",
+        "--machine",
+        "mine.json",
+        "--set",
+        "marginal_work.marginal_key=false",
+        "--set",
+        "kv_blocks=50",
+    ];
     assert!(said(&sim(folder.path(), &asked)).contains("mine.json, 800 tokens of KV, hide 0.00"));
     let complain = |arguments: &[&str]| complaint(folder.path(), arguments);
     assert!(complain(&["two.json", "--set", "kv_block=1"]).contains("`kv_block` is no setting"));

@@ -77,7 +77,7 @@ pub struct FleetConfig {
     pub bulk_overtaken_ms_max: Millis,
     /// Prompt tokens that cost as much as one output token, in the work that orders relQueries.
     pub output_weight: u32,
-    /// Waiting that makes a relQuery's work count half; absent: age does not count (see `ours.age_half_ms`).
+    /// Waiting that makes a relQuery's work count half; absent: age does not count (see `marginal_work.age_half_ms`).
     pub age_half_ms: Option<Millis>,
     /// How far, in prompt tokens or their like at its weight, a tenant may be served ahead of another that waits.
     pub tenant_lag_tokens_max: TokenCount,

@@ -8,11 +8,11 @@
 use base::{Nanos, RelQueryId, RequestId, ServiceClass, Submission, TenantId, Time, WorkItem};
 
 use super::config::ReplicaId;
-use super::query::{Query, Row, load};
+use super::query::{FleetRow, Query, load};
 use super::router::Kept;
 use super::{Fleet, Flying, intake};
 use crate::kv::BlockKey;
-use crate::priority::Key;
+use crate::priority::RelQueryKey;
 
 /// Bits of a priority in a rank; 2^60 ns are 36 years.
 const RANK_BITS: u32 = 60;
@@ -75,7 +75,7 @@ pub(super) type Pick = (RelQueryId, u32, ReplicaId, Why);
 impl Fleet {
     /// Sends rows out for as long as a replica has room. Call it whenever something has changed.
     pub fn dispatch(&mut self, now: Time) -> Vec<Dispatch> {
-        self.ring_alarms(now);
+        self.run_timers(now);
         let mut sent = Vec::new();
         self.decision.begin(now);
         while let Some(pick) = self.pick(now) {
@@ -106,10 +106,11 @@ impl Fleet {
     }
 
     /// The relQueries of which one is served next: the first, and if it is bulk and not overdue those behind it.
-    fn candidates(&self, now: Time) -> Vec<Key> {
+    fn candidates(&self, now: Time) -> Vec<RelQueryKey> {
         let window = self.config.bulk_window as usize;
         let overdue = Nanos::from(self.config.bulk_overtaken_ms_max);
-        let is_loose = |key: &Key| key.class == ServiceClass::Bulk && now.since(key.arrival) < overdue;
+        let is_loose =
+            |key: &RelQueryKey| key.class == ServiceClass::Bulk && now.since(key.arrival) < overdue;
         let mut keys = self.first_keys(1);
         let is_parked = keys.first().is_some_and(|key| self.is_parked(key.id));
         if is_parked || keys.first().is_some_and(is_loose) {
@@ -125,7 +126,7 @@ impl Fleet {
     /// Whether all that waits of a relQuery waits for another replica than the one with room, which failed under it.
     fn is_parked(&self, id: RelQueryId) -> bool {
         let Some(query) = self.queries.get(&id) else { return false };
-        let waits = |row: &Row| {
+        let waits = |row: &FleetRow| {
             let tokens = self.load_of(id, row);
             self.router.eligible(tokens, row.avoid).is_empty()
                 && !self.router.eligible(tokens, None).is_empty()
@@ -134,7 +135,7 @@ impl Fleet {
     }
 
     /// The first waiting relQueries.
-    fn first_keys(&self, most: usize) -> Vec<Key> {
+    fn first_keys(&self, most: usize) -> Vec<RelQueryKey> {
         let lag = Nanos(self.config.tenant_lag_tokens_max.0);
         let by_share = self.tenants.order(lag, most);
         by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect())
@@ -152,7 +153,7 @@ impl Fleet {
 
     /// A row for a replica that was sent its beginning. First a group of which rows run there, for nothing evicts what is
     /// in use, and of those the one that was sent longest ago: so all of them stay in use. Else the one that was sent last.
-    fn seen(&self, keys: &[Key], eligible: &[ReplicaId]) -> Option<Pick> {
+    fn seen(&self, keys: &[RelQueryKey], eligible: &[ReplicaId]) -> Option<Pick> {
         let mut best: Option<(Kept, Pick)> = None;
         for key in keys {
             let Some((kept, group)) = self.group_seen(key.id, eligible) else { continue };
@@ -202,8 +203,8 @@ impl Fleet {
 
     /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, the row where there never
     /// will be.
-    fn shared(&self, keys: &[Key]) -> Result<Option<Pick>, (RelQueryId, u32)> {
-        let size = |key: &&Key| self.queries.get(&key.id).map_or(0, Query::largest_len);
+    fn shared(&self, keys: &[RelQueryKey]) -> Result<Option<Pick>, (RelQueryId, u32)> {
+        let size = |key: &&RelQueryKey| self.queries.get(&key.id).map_or(0, Query::largest_len);
         // The first of the largest: `max_by_key` takes the last.
         let Some(id) = keys.iter().rev().max_by_key(size).map(|key| key.id) else { return Ok(None) };
         let Some(query) = self.queries.get(&id) else { return Ok(None) };
@@ -218,7 +219,7 @@ impl Fleet {
     }
 
     /// Tokens that a row takes up on a replica.
-    fn load_of(&self, id: RelQueryId, row: &Row) -> u64 {
+    fn load_of(&self, id: RelQueryId, row: &FleetRow) -> u64 {
         self.queries.get(&id).map_or(0, |query| load(&row.item, query.expected(&self.lengths)))
     }
 
@@ -263,7 +264,7 @@ impl Fleet {
 }
 
 /// The rank of a key: its class above its priority.
-fn rank(key: Key) -> i64 {
+fn rank(key: RelQueryKey) -> i64 {
     let most = (1_u64 << RANK_BITS) - 1;
     let class = i64::from(key.class as u8) << RANK_BITS;
     class + i64::try_from(key.priority.min(most)).unwrap_or(i64::MAX >> 2)
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_rank_orders_by_class_and_then_by_priority() {
-        let key = |class, priority| Key { class, priority, arrival: Time(0), id: RelQueryId(1) };
+        let key = |class, priority| RelQueryKey { class, priority, arrival: Time(0), id: RelQueryId(1) };
         let ranks = [
             rank(key(ServiceClass::Interactive, 5)),
             rank(key(ServiceClass::Interactive, u64::MAX)),

@@ -23,14 +23,13 @@ impl Fleet {
             return Err(Refused::TooManyRelQueries { relqueries, limit });
         }
         self.check(None, &submission.items)?;
-        let mut query = Query::new(&submission);
+        let query = Query::new(&submission);
         let wait = match query.class {
             ServiceClass::Interactive => None,
             ServiceClass::Dashboard => Some(self.config.dashboard_wait_ms_max),
             ServiceClass::Bulk => Some(self.config.bulk_wait_ms_max),
         };
-        query.rises = wait.map(|wait| submission.arrival + Nanos::from(wait));
-        self.alarms.extend(query.rises.map(|at| (at, id)));
+        self.timers.set(id, wait.map(|wait| submission.arrival + Nanos::from(wait)));
         self.tenants.join(submission.tenant, submission.weight);
         self.queries.insert(id, query);
         self.add(id, submission.items);
@@ -178,9 +177,7 @@ impl Fleet {
             self.tenants.place(query.tenant, Some(key), None);
         }
         self.tenants.leave(query.tenant);
-        if let Some(at) = query.rises {
-            self.alarms.remove(&(at, id));
-        }
+        self.timers.set(id, None);
         Some(query)
     }
 
@@ -199,12 +196,10 @@ impl Fleet {
         self.tenants.place(query.tenant, old, query.key);
     }
 
-    /// Lets everything due by now take effect: what waited too long counts as interactive.
-    pub(crate) fn ring_alarms(&mut self, now: Time) {
-        while let Some((at, id)) = self.alarms.first().copied().filter(|(at, _)| *at <= now) {
-            self.alarms.remove(&(at, id));
+    /// Lets everything whose time has come take effect: what waited too long counts as interactive.
+    pub(crate) fn run_timers(&mut self, now: Time) {
+        while let Some((_, id)) = self.timers.take_if(|at| at <= now) {
             if let Some(query) = self.queries.get_mut(&id) {
-                query.rises = None;
                 query.class = ServiceClass::Interactive;
             }
             self.place(id);

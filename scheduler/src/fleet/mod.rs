@@ -20,7 +20,7 @@ mod prefixes;
 mod query;
 mod router;
 mod settle;
-mod told;
+mod stats;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,14 +29,15 @@ use base::{RelQueryId, RequestId, Time};
 pub use config::{FleetConfig, Health, ReplicaConfig, ReplicaId};
 pub use dispatch::{Dispatch, Why};
 pub use settle::{Failure, Finish};
-pub use told::{FleetDecision, FleetStats, ReplicaStats};
+pub use stats::{FleetDecision, FleetStats, ReplicaStats};
 
 use crate::config::ConfigError;
 use crate::event::Event;
 use crate::kv::{BlockKey, Hasher};
-use crate::ours::lengths::Lengths;
-use crate::priority::Key;
+use crate::policy::marginal_work::lengths::Lengths;
+use crate::priority::RelQueryKey;
 use crate::tenants::Tenants;
+use crate::timers::Timers;
 use query::Query;
 use router::Router;
 
@@ -76,12 +77,12 @@ pub struct Fleet {
     queries: BTreeMap<RelQueryId, Query>,
     requests: BTreeMap<RequestId, Flying>,
     /// RelQueries with waiting rows.
-    waiting: BTreeSet<Key>,
+    waiting: BTreeSet<RelQueryKey>,
     /// Their tenants' shares, in prompt tokens or their like instead of time.
     tenants: Tenants,
     lengths: Lengths,
     /// When relQueries rise to the first class.
-    alarms: BTreeSet<(Time, RelQueryId)>,
+    timers: Timers,
     next_request: u64,
     /// Rows held.
     rows: usize,
@@ -108,7 +109,7 @@ impl Fleet {
             waiting: BTreeSet::new(),
             tenants: Tenants::default(),
             lengths: Lengths::default(),
-            alarms: BTreeSet::new(),
+            timers: Timers::default(),
             next_request: 1,
             rows: 0,
             pending: Vec::new(),
@@ -138,7 +139,7 @@ impl Fleet {
     }
 
     /// When to call [`Fleet::dispatch`] next although nothing has happened: a relQuery rises to the first class.
-    pub fn next_alarm(&self) -> Option<Time> {
-        self.alarms.first().map(|(at, _)| *at)
+    pub fn next_timer(&self) -> Option<Time> {
+        self.timers.next()
     }
 }

@@ -4,25 +4,28 @@
 //! that takes rows of one group one after the other computes what they share once. Rows that were taken back go first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use base::{
     Nanos, Periods, RelQueryId, RequestId, ServiceClass, SpanKind, Submission, TenantId, Time, TokenCount,
     TokenId, WorkItem,
 };
+use priority_queue::PriorityQueue;
 
 use super::config::{FleetConfig, ReplicaId};
 use super::prefixes::{Prefixes, chain, group};
 use crate::event::Usage;
+use crate::kv::prefix::KeyBits;
 use crate::kv::{BlockKey, Hasher};
-use crate::ours::age::aged;
-use crate::ours::lengths::{Ended, Expected, Kind, Lengths};
-use crate::ours::sharing;
-use crate::priority::Key;
+use crate::policy::marginal_work::age::aged;
+use crate::policy::marginal_work::lengths::{Ended, Expected, LengthKind, Lengths};
+use crate::policy::marginal_work::sharing;
+use crate::priority::RelQueryKey;
 
 /// A row that has not ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub(crate) struct FleetRow {
     pub(crate) item: WorkItem,
     /// Hashes of the beginnings of its prompt.
     pub(crate) chain: Box<[BlockKey]>,
@@ -39,7 +42,7 @@ pub(crate) struct Row {
 }
 
 /// Where a row waits in its group.
-type Place = (Arc<[TokenId]>, u32);
+type GroupPlace = (Arc<[TokenId]>, u32);
 
 /// One relQuery.
 #[derive(Clone, Debug)]
@@ -53,10 +56,10 @@ pub(crate) struct Query {
     pub(crate) class: ServiceClass,
     pub(crate) arrival: Time,
     pub(crate) deadline: Option<Time>,
-    rows: BTreeMap<u32, Row>,
-    groups: BTreeMap<BlockKey, BTreeSet<Place>>,
-    /// Groups by their size.
-    sizes: BTreeSet<(usize, BlockKey)>,
+    rows: BTreeMap<u32, FleetRow>,
+    groups: BTreeMap<BlockKey, BTreeSet<GroupPlace>>,
+    /// Groups by their size, of which the largest is asked for.
+    sizes: PriorityQueue<BlockKey, (usize, BlockKey), BuildHasherDefault<KeyBits>>,
     /// Rows that were taken back: they wait before all groups.
     requeued: BTreeSet<u32>,
     waiting: usize,
@@ -66,7 +69,7 @@ pub(crate) struct Query {
     novel: u64,
     /// The greatest output limit of its rows.
     output_max: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: LengthKind,
     /// Rows that ended by themselves.
     pub(crate) finished: Ended,
     /// Tokens of all that ended.
@@ -75,9 +78,7 @@ pub(crate) struct Query {
     /// When a row of it last began to answer.
     pub(crate) prefilled: Option<Time>,
     /// Where it stands among the waiting ones.
-    pub(crate) key: Option<Key>,
-    /// When it counts as interactive.
-    pub(crate) rises: Option<Time>,
+    pub(crate) key: Option<RelQueryKey>,
 }
 
 impl Query {
@@ -95,7 +96,7 @@ impl Query {
             deadline,
             rows: BTreeMap::new(),
             groups: BTreeMap::new(),
-            sizes: BTreeSet::new(),
+            sizes: PriorityQueue::default(),
             requeued: BTreeSet::new(),
             waiting: 0,
             submitted: 0,
@@ -107,7 +108,6 @@ impl Query {
             started: None,
             prefilled: None,
             key: None,
-            rises: None,
         }
     }
 
@@ -133,36 +133,35 @@ impl Query {
             let shared = sharing::novel(before.map(|(prompt, _)| &**prompt), &item.prompt, block);
             let cached = seen.depth(&chain) as u64 * u64::from(block);
             let novel = shared.min((item.prompt.len() as u64).saturating_sub(cached).max(1));
-            let row = Row { chain, group, novel, request: None, tries: 0, avoid: None, item };
+            let row = FleetRow { chain, group, novel, request: None, tries: 0, avoid: None, item };
             self.queue(&row);
             self.rows.insert(row.item.row, row);
         }
     }
 
     /// Puts a row among the waiting ones of its group.
-    fn queue(&mut self, row: &Row) {
+    fn queue(&mut self, row: &FleetRow) {
         let rows = self.groups.entry(row.group).or_default();
-        self.sizes.remove(&(rows.len(), row.group));
         rows.insert((Arc::clone(&row.item.prompt), row.item.row));
-        self.sizes.insert((rows.len(), row.group));
+        self.sizes.push(row.group, (rows.len(), row.group));
         self.waiting += 1;
         self.novel += row.novel;
     }
 
     /// Takes a waiting row out of its group, or from those that were taken back.
-    fn unqueue(&mut self, row: &Row) {
+    fn unqueue(&mut self, row: &FleetRow) {
         self.waiting -= 1;
         self.novel -= row.novel;
         if self.requeued.remove(&row.item.row) {
             return;
         }
         let Some(rows) = self.groups.get_mut(&row.group) else { return };
-        self.sizes.remove(&(rows.len(), row.group));
         rows.remove(&(Arc::clone(&row.item.prompt), row.item.row));
         if rows.is_empty() {
             self.groups.remove(&row.group);
+            self.sizes.remove(&row.group);
         } else {
-            self.sizes.insert((rows.len(), row.group));
+            self.sizes.push(row.group, (rows.len(), row.group));
         }
     }
 
@@ -188,7 +187,7 @@ impl Query {
     }
 
     /// Takes a row out, wherever it is.
-    pub(crate) fn remove(&mut self, number: u32) -> Option<Row> {
+    pub(crate) fn remove(&mut self, number: u32) -> Option<FleetRow> {
         let row = self.rows.remove(&number)?;
         if row.request.is_none() {
             self.unqueue(&row);
@@ -196,11 +195,11 @@ impl Query {
         Some(row)
     }
 
-    pub(crate) fn row(&self, number: u32) -> Option<&Row> {
+    pub(crate) fn row(&self, number: u32) -> Option<&FleetRow> {
         self.rows.get(&number)
     }
 
-    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &FleetRow> {
         self.rows.values()
     }
 
@@ -215,7 +214,7 @@ impl Query {
     }
 
     /// Rows that were taken back and wait.
-    pub(crate) fn requeued(&self) -> impl Iterator<Item = &Row> {
+    pub(crate) fn requeued(&self) -> impl Iterator<Item = &FleetRow> {
         self.requeued.iter().filter_map(|number| self.rows.get(number))
     }
 
@@ -230,19 +229,19 @@ impl Query {
     }
 
     /// The row of this group that goes first.
-    pub(crate) fn first_of(&self, group: BlockKey) -> Option<&Row> {
+    pub(crate) fn first_of(&self, group: BlockKey) -> Option<&FleetRow> {
         let (_, number) = self.groups.get(&group)?.first()?;
         self.rows.get(number)
     }
 
     /// The group with the most waiting rows.
     pub(crate) fn largest(&self) -> Option<BlockKey> {
-        self.sizes.last().map(|(_, group)| *group)
+        self.sizes.peek().map(|(group, _)| *group)
     }
 
     /// How many rows wait in it.
     pub(crate) fn largest_len(&self) -> usize {
-        self.sizes.last().map_or(0, |(rows, _)| *rows)
+        self.sizes.peek().map_or(0, |(_, (rows, _))| *rows)
     }
 
     /// How long a row is expected to be.
@@ -256,12 +255,12 @@ impl Query {
     /// ```text
     /// work = uncached prompt tokens of waiting rows + weight * expected output of waiting and running rows
     /// ```
-    pub(crate) fn rank(&self, config: &FleetConfig, lengths: &Lengths) -> Key {
+    pub(crate) fn rank(&self, config: &FleetConfig, lengths: &Lengths) -> RelQueryKey {
         let output = self.expected(lengths).remaining(0, self.output_max);
         let weighted = u64::from(config.output_weight).saturating_mul(output);
         let work = self.novel.saturating_add(weighted.saturating_mul(self.rows.len() as u64)).max(1);
         let priority = aged(Nanos(work), self.arrival, config.age_half_ms).0;
-        Key { class: self.class, priority, arrival: self.arrival, id: self.id }
+        RelQueryKey { class: self.class, priority, arrival: self.arrival, id: self.id }
     }
 
     /// The three periods of RelServe's Eq. 2, as they look from outside the replicas.
@@ -271,7 +270,7 @@ impl Query {
 
     /// Each waiting row stands in one place, and the sums are theirs.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let waiting: Vec<&Row> = self.rows().filter(|row| row.request.is_none()).collect();
+        let waiting: Vec<&FleetRow> = self.rows().filter(|row| row.request.is_none()).collect();
         let grouped: usize = self.groups.values().map(BTreeSet::len).sum();
         if waiting.len() != self.waiting || grouped + self.requeued.len() != self.waiting {
             return Err(format!("relQuery {}: waiting rows are miscounted", self.id));
@@ -279,8 +278,11 @@ impl Query {
         if waiting.iter().map(|row| row.novel).sum::<u64>() != self.novel {
             return Err(format!("relQuery {}: waiting tokens are miscounted", self.id));
         }
-        let sizes: BTreeSet<_> = self.groups.iter().map(|(group, rows)| (rows.len(), *group)).collect();
-        if sizes != self.sizes || self.groups.values().any(BTreeSet::is_empty) {
+        let mut groups = self.groups.iter();
+        let is_sized =
+            groups.all(|(group, rows)| self.sizes.get_priority(group) == Some(&(rows.len(), *group)));
+        if !is_sized || self.sizes.len() != self.groups.len() || self.groups.values().any(BTreeSet::is_empty)
+        {
             return Err(format!("relQuery {}: groups are misplaced", self.id));
         }
         Ok(())
@@ -294,7 +296,7 @@ pub(crate) fn load(item: &WorkItem, expected: Expected) -> u64 {
 }
 
 /// What makes relQueries alike: scope, template and output limit.
-fn kind(item: &WorkItem, hasher: &Hasher, scope: u128) -> Kind {
+fn kind(item: &WorkItem, hasher: &Hasher, scope: u128) -> LengthKind {
     let template = item.spans.first().filter(|span| span.kind == SpanKind::Template);
     let template = template.map_or(TokenCount(0), |span| span.tokens).0 as usize;
     let key = hasher.block(scope, None, &item.prompt[..template.min(item.prompt.len())]);

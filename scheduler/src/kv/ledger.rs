@@ -9,8 +9,8 @@
 
 use base::{BlockId, HostBlockId, Moves, TokenId};
 
-use super::ages::Ages;
-use super::prefix::{BlockKey, Link, Place, PrefixIndex, Publication};
+use super::lru::LruList;
+use super::prefix::{BlockKey, BlockPlace, PrefixIndex, Publication, PublicationId};
 use super::tier::{Tier, TierStats};
 
 /// The pool and its tier as numbers.
@@ -19,7 +19,7 @@ pub struct Ledger {
     /// How many hold each block.
     holders: Vec<u32>,
     free: Vec<BlockId>,
-    cached: Ages,
+    cached: LruList,
     index: PrefixIndex,
     tier: Tier,
     /// Whether each block's content was hit since it was written.
@@ -34,7 +34,7 @@ impl Ledger {
         Self {
             holders: vec![0; total as usize],
             free: (0..total).rev().map(BlockId).collect(),
-            cached: Ages::new(total),
+            cached: LruList::new(total),
             index: PrefixIndex::new(total, host),
             tier: Tier::new(host),
             was_hit: vec![false; total as usize],
@@ -77,12 +77,12 @@ impl Ledger {
     pub fn find(
         &self,
         scope: u128,
-        parent: Link,
+        parent: PublicationId,
         key: BlockKey,
         tokens: &[TokenId],
-    ) -> Option<(Place, Link)> {
+    ) -> Option<(BlockPlace, PublicationId)> {
         let found = self.index.find(scope, parent, key, tokens)?;
-        let is_late = matches!(found.0, Place::Host(block) if self.tier.is_arriving(block));
+        let is_late = matches!(found.0, BlockPlace::Host(block) if self.tier.is_arriving(block));
         (!is_late).then_some(found)
     }
 
@@ -94,14 +94,14 @@ impl Ledger {
 
     /// Holds what was found; what lies on the host moves back to a block that is granted for it. `None` when every
     /// block is held.
-    pub fn take(&mut self, place: Place) -> Option<BlockId> {
+    pub fn take(&mut self, place: BlockPlace) -> Option<BlockId> {
         let from = match place {
-            Place::Device(block) => {
+            BlockPlace::Device(block) => {
                 self.was_hit[block.0 as usize] = true;
                 self.hold(block);
                 return Some(block);
             }
-            Place::Host(from) => from,
+            BlockPlace::Host(from) => from,
         };
         // The grant must not give up what it is for.
         self.tier.want(from);
@@ -109,22 +109,22 @@ impl Ledger {
             self.tier.end_wants(); // Nothing is evicted where nothing is cached.
             return None;
         };
-        let tokens = self.index.relocate(place, Place::Device(to)).expect("it was found there");
+        let tokens = self.index.relocate(place, BlockPlace::Device(to)).expect("it was found there");
         self.tier.move_back(from, to, tokens);
         self.was_hit[to.0 as usize] = true;
         Some(to)
     }
 
     /// Keeps what was found from being evicted, until [`Ledger::unprotect`] is told what this returns.
-    pub fn protect(&mut self, found: &[Place]) -> Vec<BlockId> {
+    pub fn protect(&mut self, found: &[BlockPlace]) -> Vec<BlockId> {
         let mut held = Vec::new();
         for place in found {
             match *place {
-                Place::Device(block) => {
+                BlockPlace::Device(block) => {
                     self.hold(block);
                     held.push(block);
                 }
-                Place::Host(block) => self.tier.want(block),
+                BlockPlace::Host(block) => self.tier.want(block),
             }
         }
         held
@@ -151,15 +151,15 @@ impl Ledger {
     fn evict(&mut self) -> Option<BlockId> {
         let oldest = BlockId(self.cached.oldest()?);
         self.cached.remove(oldest.0);
-        let place = Place::Device(oldest);
+        let place = BlockPlace::Device(oldest);
         let is_worth = self.was_hit[oldest.0 as usize] || !self.reused_only;
         if let Some(stays) = self.tier.stay(oldest) {
-            self.index.relocate(place, Place::Host(stays));
+            self.index.relocate(place, BlockPlace::Host(stays));
         } else if let Some(room) = is_worth.then(|| self.tier.make_room()).flatten() {
             if room.has_content {
-                self.index.forget(Place::Host(room.block));
+                self.index.forget(BlockPlace::Host(room.block));
             }
-            self.index.relocate(place, Place::Host(room.block));
+            self.index.relocate(place, BlockPlace::Host(room.block));
             self.tier.move_out(oldest, room.block);
         } else {
             self.index.forget(place);
@@ -172,7 +172,7 @@ impl Ledger {
         let holders = &mut self.holders[block.0 as usize];
         *holders = holders.checked_sub(1).expect("only holders release, each once");
         if *holders == 0 {
-            if self.index.is_published(Place::Device(block)) {
+            if self.index.is_published(BlockPlace::Device(block)) {
                 self.cached.push(block.0);
             } else {
                 self.vacate(block);
@@ -192,17 +192,17 @@ impl Ledger {
         &mut self,
         block: BlockId,
         scope: u128,
-        parent: Link,
+        parent: PublicationId,
         key: BlockKey,
         tokens: &[TokenId],
     ) -> Publication {
         match self.index.orphan(scope, parent, key, tokens) {
-            Some(Place::Device(orphan)) => self.unpublish(orphan),
-            Some(Place::Host(orphan)) => self.forget_host(orphan),
+            Some(BlockPlace::Device(orphan)) => self.unpublish(orphan),
+            Some(BlockPlace::Host(orphan)) => self.forget_host(orphan),
             None => {}
         }
-        if let Some((Place::Host(known), link)) = self.index.find(scope, parent, key, tokens) {
-            self.index.relocate(Place::Host(known), Place::Device(block));
+        if let Some((BlockPlace::Host(known), link)) = self.index.find(scope, parent, key, tokens) {
+            self.index.relocate(BlockPlace::Host(known), BlockPlace::Device(block));
             self.tier.empty(known);
             return Publication::New(link);
         }
@@ -211,7 +211,7 @@ impl Ledger {
 
     /// Takes the content back: what a failed step promised to write is not there.
     pub fn unpublish(&mut self, block: BlockId) {
-        if self.index.forget(Place::Device(block)) {
+        if self.index.forget(BlockPlace::Device(block)) {
             self.uncache(block);
         }
     }
@@ -224,7 +224,7 @@ impl Ledger {
     }
 
     fn forget_host(&mut self, block: HostBlockId) {
-        self.index.forget(Place::Host(block));
+        self.index.forget(BlockPlace::Host(block));
         self.tier.empty(block);
     }
 
@@ -242,7 +242,7 @@ impl Ledger {
     pub fn moves_failed(&mut self) {
         let (out, back) = self.tier.failed();
         for (to, from) in back {
-            let stays = self.index.relocate(Place::Device(to), Place::Host(from));
+            let stays = self.index.relocate(BlockPlace::Device(to), BlockPlace::Host(from));
             self.tier.settle(from, stays.is_some());
             self.uncache(to);
         }
@@ -255,7 +255,7 @@ impl Ledger {
             self.unpublish(BlockId(number));
         }
         for number in 0..self.tier.stats().total {
-            self.index.forget(Place::Host(HostBlockId(number)));
+            self.index.forget(BlockPlace::Host(HostBlockId(number)));
         }
         self.tier.clear();
     }
@@ -270,7 +270,7 @@ impl Ledger {
             held_blocks += u32::from(*holders > 0);
         }
         self.cached.check()?;
-        let is_published = |block| self.index.is_published(Place::Device(block));
+        let is_published = |block| self.index.is_published(BlockPlace::Device(block));
         for block in self.cached.iter().map(BlockId) {
             if self.holders(block) > 0 || !is_published(block) {
                 return Err(format!("block {block} does not belong in the cached list"));
@@ -293,7 +293,8 @@ impl Ledger {
 
     fn check_tier(&self) -> Result<(), String> {
         self.tier.check()?;
-        let named = self.tier.holding().filter(|block| self.index.is_published(Place::Host(*block))).count();
+        let named =
+            self.tier.holding().filter(|block| self.index.is_published(BlockPlace::Host(*block))).count();
         if (named, self.index.host_len() as usize) != (self.tier.holding().count(), named) {
             return Err(
                 "a host block holds what has no name, or has the name of what it does not hold".into()
@@ -315,7 +316,7 @@ mod tests {
     /// Grants and publishes a chain of one-token blocks.
     fn chain(ledger: &mut Ledger, ids: &[u32]) -> Vec<(BlockKey, BlockId)> {
         let hasher = Hasher::new([0, 0]);
-        let (mut parent, mut link, mut made) = (None, Link(0), Vec::new());
+        let (mut parent, mut link, mut made) = (None, PublicationId(0), Vec::new());
         for id in ids {
             let key = hasher.block(1, parent, &[TokenId(*id)]);
             let block = ledger.grant().expect("the test leaves room");
@@ -338,7 +339,7 @@ mod tests {
         assert_eq!((ledger.free(), ledger.cached()), (0, 3));
         let taken = ledger.grant().expect("a cached block can be evicted");
         assert_eq!(taken, made[2].1);
-        assert!(ledger.find(1, Link(0), made[0].0, &[TokenId(1)]).is_some());
+        assert!(ledger.find(1, PublicationId(0), made[0].0, &[TokenId(1)]).is_some());
         let mut held = vec![0; 3];
         held[taken.0 as usize] = 1;
         assert_eq!(ledger.check(&held), Ok(()));
@@ -359,7 +360,7 @@ mod tests {
         ledger.unpublish(made[0].1);
         ledger.unpublish(made[0].1);
         assert_eq!((ledger.free(), ledger.cached()), (2, 0));
-        assert!(ledger.find(1, Link(0), made[0].0, &[TokenId(1)]).is_none());
+        assert!(ledger.find(1, PublicationId(0), made[0].0, &[TokenId(1)]).is_none());
         assert_eq!(ledger.check(&[0, 0]), Ok(()));
     }
 
@@ -367,18 +368,19 @@ mod tests {
     fn what_leaves_with_a_step_is_found_again_once_the_step_is_done_and_its_name_follows_a_new_copy() {
         let mut ledger = Ledger::new(1, 1, false);
         let made = chain(&mut ledger, &[1]);
-        let find = |ledger: &Ledger| ledger.find(1, Link(0), made[0].0, &[TokenId(1)]).map(|found| found.0);
+        let find =
+            |ledger: &Ledger| ledger.find(1, PublicationId(0), made[0].0, &[TokenId(1)]).map(|found| found.0);
         ledger.release(made[0].1);
         let block = ledger.grant().expect("a cached block can be evicted");
         assert_eq!(find(&ledger), None, "it could not be back in time");
         let moves = ledger.send_moves();
         assert_eq!((moves.out.len(), moves.back.len()), (1, 0));
         ledger.moves_done();
-        assert_eq!(find(&ledger), Some(Place::Host(HostBlockId(0))));
+        assert_eq!(find(&ledger), Some(BlockPlace::Host(HostBlockId(0))));
         // Somebody computes it again.
-        let link = Publication::New(Link(1));
-        assert_eq!(ledger.publish(block, 1, Link(0), made[0].0, &[TokenId(1)]), link);
-        assert_eq!((find(&ledger), ledger.tier().used), (Some(Place::Device(block)), 0));
+        let link = Publication::New(PublicationId(1));
+        assert_eq!(ledger.publish(block, 1, PublicationId(0), made[0].0, &[TokenId(1)]), link);
+        assert_eq!((find(&ledger), ledger.tier().used), (Some(BlockPlace::Device(block)), 0));
         assert_eq!(ledger.check(&[1]), Ok(()));
     }
 }

@@ -1,11 +1,11 @@
 //! The KV pool and its host tier as numbers: who holds which block, and which prefix lies where. The memory itself is
 //! the engine's; nothing here knows tensors.
 
-mod ages;
 pub mod ledger;
+mod lru;
 pub mod prefix;
 mod tier;
 
 pub use ledger::Ledger;
-pub use prefix::{BlockKey, Hasher, Link, Place};
+pub use prefix::{BlockKey, BlockPlace, Hasher, PublicationId};
 pub use tier::TierStats;

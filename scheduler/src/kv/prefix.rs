@@ -17,7 +17,7 @@ pub struct BlockKey(pub u128);
 /// The identity of one publication of a block; a child names its parent by it. 0 is the start of a
 /// prompt. Never used twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Link(pub u64);
+pub struct PublicationId(pub u64);
 
 /// Domain tags: no field can be mistaken for another, whatever its bytes.
 mod tag {
@@ -123,6 +123,10 @@ impl std::hash::Hasher for KeyBits {
         self.0 = u64::from(value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
     fn write_u128(&mut self, value: u128) {
         self.0 = value as u64;
     }
@@ -133,7 +137,7 @@ pub(crate) type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyBits>>;
 
 /// Where a content lies; never in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum BlockPlace {
     /// In the pool.
     Device(BlockId),
     /// In the host tier: it is to be moved back before it is read.
@@ -145,15 +149,15 @@ pub enum Place {
 struct Published {
     key: BlockKey,
     scope: u128,
-    parent: Link,
-    link: Link,
+    parent: PublicationId,
+    link: PublicationId,
     tokens: Box<[TokenId]>,
 }
 
 /// Blocks by content.
 #[derive(Clone, Debug)]
 pub(crate) struct PrefixIndex {
-    by_key: KeyMap<BlockKey, Place>,
+    by_key: KeyMap<BlockKey, BlockPlace>,
     on_device: Vec<Option<Published>>,
     on_host: Vec<Option<Published>>,
     links: u64,
@@ -163,9 +167,9 @@ pub(crate) struct PrefixIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Publication {
     /// The block can be hit from now on.
-    New(Link),
+    New(PublicationId),
     /// Another block has the same content; this one stays private.
-    Known(Link),
+    Known(PublicationId),
     /// Another content has the same key; this block and what follows it stay private.
     Collision,
 }
@@ -176,17 +180,17 @@ impl PrefixIndex {
         Self { by_key: KeyMap::default(), on_device: none(blocks), on_host: none(host_blocks), links: 0 }
     }
 
-    fn content(&self, place: Place) -> Option<&Published> {
+    fn content(&self, place: BlockPlace) -> Option<&Published> {
         match place {
-            Place::Device(block) => self.on_device[block.0 as usize].as_ref(),
-            Place::Host(block) => self.on_host[block.0 as usize].as_ref(),
+            BlockPlace::Device(block) => self.on_device[block.0 as usize].as_ref(),
+            BlockPlace::Host(block) => self.on_host[block.0 as usize].as_ref(),
         }
     }
 
-    fn content_mut(&mut self, place: Place) -> &mut Option<Published> {
+    fn content_mut(&mut self, place: BlockPlace) -> &mut Option<Published> {
         match place {
-            Place::Device(block) => &mut self.on_device[block.0 as usize],
-            Place::Host(block) => &mut self.on_host[block.0 as usize],
+            BlockPlace::Device(block) => &mut self.on_device[block.0 as usize],
+            BlockPlace::Host(block) => &mut self.on_host[block.0 as usize],
         }
     }
 
@@ -194,10 +198,10 @@ impl PrefixIndex {
     pub(crate) fn find(
         &self,
         scope: u128,
-        parent: Link,
+        parent: PublicationId,
         key: BlockKey,
         tokens: &[TokenId],
-    ) -> Option<(Place, Link)> {
+    ) -> Option<(BlockPlace, PublicationId)> {
         let place = *self.by_key.get(&key)?;
         let published = self.content(place)?;
         let same = published.parent == parent && published.scope == scope && *published.tokens == *tokens;
@@ -209,10 +213,10 @@ impl PrefixIndex {
     pub(crate) fn orphan(
         &self,
         scope: u128,
-        parent: Link,
+        parent: PublicationId,
         key: BlockKey,
         tokens: &[TokenId],
-    ) -> Option<Place> {
+    ) -> Option<BlockPlace> {
         let place = *self.by_key.get(&key)?;
         let published = self.content(place)?;
         let same = published.scope == scope && *published.tokens == *tokens;
@@ -223,7 +227,7 @@ impl PrefixIndex {
         &mut self,
         block: BlockId,
         scope: u128,
-        parent: Link,
+        parent: PublicationId,
         key: BlockKey,
         tokens: &[TokenId],
     ) -> Publication {
@@ -234,15 +238,15 @@ impl PrefixIndex {
             };
         }
         self.links += 1;
-        let link = Link(self.links);
-        self.by_key.insert(key, Place::Device(block));
+        let link = PublicationId(self.links);
+        self.by_key.insert(key, BlockPlace::Device(block));
         let published = Published { key, scope, parent, link, tokens: tokens.into() };
         self.on_device[block.0 as usize] = Some(published);
         Publication::New(link)
     }
 
     /// The content is found at `to` from now on, under the name it has; says of how many tokens it is, if there is one.
-    pub(crate) fn relocate(&mut self, from: Place, to: Place) -> Option<u32> {
+    pub(crate) fn relocate(&mut self, from: BlockPlace, to: BlockPlace) -> Option<u32> {
         let published = self.content_mut(from).take()?;
         let tokens = published.tokens.len() as u32;
         self.by_key.insert(published.key, to);
@@ -252,7 +256,7 @@ impl PrefixIndex {
     }
 
     /// Forgets the content there; says whether there was any.
-    pub(crate) fn forget(&mut self, place: Place) -> bool {
+    pub(crate) fn forget(&mut self, place: BlockPlace) -> bool {
         match self.content_mut(place).take() {
             Some(published) => {
                 self.by_key.remove(&published.key);
@@ -262,7 +266,7 @@ impl PrefixIndex {
         }
     }
 
-    pub(crate) fn is_published(&self, place: Place) -> bool {
+    pub(crate) fn is_published(&self, place: BlockPlace) -> bool {
         self.content(place).is_some()
     }
 
@@ -273,10 +277,16 @@ impl PrefixIndex {
 
     /// Every content is found under its key, once, and nothing else is.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let device =
-            self.on_device.iter().zip(0..).map(|(content, block)| (content, Place::Device(BlockId(block))));
-        let host =
-            self.on_host.iter().zip(0..).map(|(content, block)| (content, Place::Host(HostBlockId(block))));
+        let device = self
+            .on_device
+            .iter()
+            .zip(0..)
+            .map(|(content, block)| (content, BlockPlace::Device(BlockId(block))));
+        let host = self
+            .on_host
+            .iter()
+            .zip(0..)
+            .map(|(content, block)| (content, BlockPlace::Host(HostBlockId(block))));
         let mut published = 0;
         for (content, place) in device.chain(host) {
             let Some(content) = content else { continue };
@@ -324,12 +334,18 @@ mod tests {
         let mut index = PrefixIndex::new(4, 0);
         let key = hasher.block(7, None, &tokens(&[1, 2]));
         assert_eq!(key, hasher.block(8, None, &tokens(&[1, 2])));
-        assert!(matches!(index.publish(BlockId(0), 7, Link(0), key, &tokens(&[1, 2])), Publication::New(_)));
-        assert!(index.find(7, Link(0), key, &tokens(&[1, 2])).is_some());
-        assert_eq!(index.find(8, Link(0), key, &tokens(&[1, 2])), None);
-        assert_eq!(index.find(7, Link(0), key, &tokens(&[1, 3])), None);
-        assert_eq!(index.find(7, Link(9), key, &tokens(&[1, 2])), None);
-        assert_eq!(index.publish(BlockId(1), 8, Link(0), key, &tokens(&[1, 2])), Publication::Collision);
+        assert!(matches!(
+            index.publish(BlockId(0), 7, PublicationId(0), key, &tokens(&[1, 2])),
+            Publication::New(_)
+        ));
+        assert!(index.find(7, PublicationId(0), key, &tokens(&[1, 2])).is_some());
+        assert_eq!(index.find(8, PublicationId(0), key, &tokens(&[1, 2])), None);
+        assert_eq!(index.find(7, PublicationId(0), key, &tokens(&[1, 3])), None);
+        assert_eq!(index.find(7, PublicationId(9), key, &tokens(&[1, 2])), None);
+        assert_eq!(
+            index.publish(BlockId(1), 8, PublicationId(0), key, &tokens(&[1, 2])),
+            Publication::Collision
+        );
         assert_eq!(index.check(), Ok(()));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{BlockId, HostBlockId, MoveBack, MoveOut, Moves};
 
-use super::ages::Ages;
+use super::lru::LruList;
 
 /// How full the tier is, and what has moved since it was made; moves count once their step is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) struct Room {
 #[derive(Clone, Debug)]
 pub(super) struct Tier {
     free: Vec<HostBlockId>,
-    kept: Ages,
+    kept: LruList,
     wanted: BTreeSet<HostBlockId>,
     /// Moves that no plan has been told of yet, by where they lead.
     out: BTreeMap<HostBlockId, BlockId>,
@@ -60,7 +60,7 @@ impl Tier {
     pub(super) fn new(total: u32) -> Self {
         Self {
             free: (0..total).rev().map(HostBlockId).collect(),
-            kept: Ages::new(total),
+            kept: LruList::new(total),
             wanted: BTreeSet::new(),
             out: BTreeMap::new(),
             back: BTreeMap::new(),

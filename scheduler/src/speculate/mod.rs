@@ -55,13 +55,13 @@ impl Source {
 
 /// Tokens that may come next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Guess {
+pub(crate) struct DraftTokens {
     pub(crate) source: Source,
     /// Never empty.
     pub(crate) tokens: Vec<TokenId>,
 }
 
-impl Guess {
+impl DraftTokens {
     /// How many of `drawn` came by guesses: all that were guessed but the last drawn one, whose keys and values
     /// the row's next slot computes in any case.
     pub(crate) fn kept(&self, drawn: &[TokenId]) -> u32 {
@@ -88,32 +88,32 @@ pub(crate) struct Spoken<'a> {
 
 /// What guesses of one relQuery are made of, and whether they pay. Its size is bounded.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Guesser {
+pub(crate) struct Drafter {
     said: Said,
     tallies: [Tally; 2],
     /// Turns of rows for which no source that pays had a guess.
     idle: u32,
 }
 
-impl Guesser {
+impl Drafter {
     /// Learns from the output of a row that has ended.
     pub(crate) fn learn(&mut self, output: &[TokenId]) {
         self.said.learn(output);
     }
 
     /// Counts what became of a guess.
-    pub(crate) fn count(&mut self, guess: &Guess, kept: u32) {
-        self.tallies[guess.source as usize].count(guess.tokens.len() as u32, kept);
+    pub(crate) fn count(&mut self, drafted: &DraftTokens, kept: u32) {
+        self.tallies[drafted.source as usize].count(drafted.tokens.len() as u32, kept);
     }
 
     /// At most `most` tokens that a row may say next, from the source that pays for more of them.
-    pub(crate) fn guess(&mut self, row: Spoken<'_>, terms: Terms, most: usize) -> Option<Guess> {
+    pub(crate) fn draft(&mut self, row: Spoken<'_>, terms: Terms, most: usize) -> Option<DraftTokens> {
         let depth = |source: Source| self.tallies[source as usize].depth(terms);
         let mut sources = Source::ALL.map(|source| (source, depth(source)));
         sources.sort_by_key(|(_, depth)| std::cmp::Reverse(*depth));
-        let guess = sources.into_iter().find_map(|(source, depth)| self.look(source, row, depth.min(most)));
-        if guess.is_some() {
-            return guess;
+        let drafted = sources.into_iter().find_map(|(source, depth)| self.look(source, row, depth.min(most)));
+        if drafted.is_some() {
+            return drafted;
         }
         self.idle = self.idle.wrapping_add(1);
         let probe = self.idle / PROBE_EVERY;
@@ -121,48 +121,48 @@ impl Guesser {
         is_due.then(|| self.look(Source::ALL[probe as usize % 2], row, most.min(1))).flatten()
     }
 
-    fn look(&self, source: Source, row: Spoken<'_>, most: usize) -> Option<Guess> {
+    fn look(&self, source: Source, row: Spoken<'_>, most: usize) -> Option<DraftTokens> {
         let tokens = match source {
             Source::Siblings => self.said.follow(row.output, most),
             Source::Own => repeated(row, most),
         };
-        (!tokens.is_empty()).then_some(Guess { source, tokens })
+        (!tokens.is_empty()).then_some(DraftTokens { source, tokens })
     }
 }
 
 impl Scheduler {
     /// Adds guesses to the slots of a step that only decodes. All its rows have their blocks: guesses take what
     /// is left.
-    pub(crate) fn add_guesses(&mut self, drafts: &mut [Draft]) {
-        let is_on = self.config.speculation == Speculation::Auto && self.suspects.is_empty();
+    pub(crate) fn add_draft_tokens(&mut self, drafts: &mut [Draft]) {
+        let is_on = self.config.speculation == Speculation::Auto && self.isolation.is_empty();
         if !is_on || drafts.iter().any(|draft| draft.is_prefill) {
             return;
         }
         let rows = drafts.len() as u64;
-        let saved = Nanos(self.cost.decode(rows).0 / rows.max(1));
-        let terms = Terms { saved, cost: self.cost.decode_per_sequence };
+        let saved = Nanos(self.estimates.cost.decode(rows).0 / rows.max(1));
+        let terms = Terms { saved, cost: self.estimates.cost.decode_per_sequence };
         // What bounds the rows of a step bounds its guesses.
-        let mut seats = self.config.sequences_max as usize;
+        let mut free_sequences = self.config.sequences_max as usize;
         for draft in drafts {
             let relquery = self.relqueries.get_mut(&draft.relquery).expect("its slot is being written");
-            let (row, guesser) = relquery.row_and_guesser(draft.index);
+            let (row, drafter) = relquery.row_and_drafter(draft.index);
             // The last token of an output need not be guessed: drawing it ends the row.
             let left = row.output_max().saturating_sub(row.generated.len() as u64 + 1);
-            let most = seats.min(DEPTH_MAX).min(usize::try_from(left).unwrap_or(usize::MAX));
+            let most = free_sequences.min(DEPTH_MAX).min(usize::try_from(left).unwrap_or(usize::MAX));
             if most == 0 {
                 continue;
             }
             let spoken = Spoken { input: &row.item.prompt, output: &row.generated };
-            let Some(mut guess) = guesser.guess(spoken, terms, most) else { continue };
+            let Some(mut drafted) = drafter.draft(spoken, terms, most) else { continue };
             let end = (draft.end - row.own_start()) as usize;
             let block_tokens = self.config.block_tokens as usize;
-            while row.own.blocks.len() * block_tokens < end + guess.tokens.len() {
-                let Some(block) = self.ledger.grant() else { break };
+            while row.own.blocks.len() * block_tokens < end + drafted.tokens.len() {
+                let Some(block) = self.kv.ledger.grant() else { break };
                 row.own.blocks.push(block);
             }
-            guess.tokens.truncate(row.own.blocks.len() * block_tokens - end);
-            seats -= guess.tokens.len();
-            draft.guess = (!guess.tokens.is_empty()).then_some(guess);
+            drafted.tokens.truncate(row.own.blocks.len() * block_tokens - end);
+            free_sequences -= drafted.tokens.len();
+            draft.drafted = (!drafted.tokens.is_empty()).then_some(drafted);
         }
     }
 }
@@ -180,11 +180,11 @@ mod tests {
 
     #[test]
     fn what_is_kept_ends_where_guess_and_output_part_and_never_has_the_last_token() {
-        let guess = Guess { source: Source::Own, tokens: ids(&[1, 2, 3]) };
+        let drafted = DraftTokens { source: Source::Own, tokens: ids(&[1, 2, 3]) };
         for (drawn, kept) in
             [(vec![1, 2, 3, 4], 3), (vec![1, 2, 3], 2), (vec![1, 9], 1), (vec![9], 0), (vec![1], 0)]
         {
-            assert_eq!(guess.kept(&ids(&drawn)), kept, "{drawn:?}");
+            assert_eq!(drafted.kept(&ids(&drawn)), kept, "{drawn:?}");
         }
     }
 
@@ -192,20 +192,20 @@ mod tests {
     fn guesses_that_fail_stop_and_are_tried_again_now_and_then() {
         let (input, output) = (ids(&[5, 6, 7, 8, 9, 5, 6, 7]), ids(&[5, 6]));
         let row = Spoken { input: &input, output: &output };
-        let mut guesser = Guesser::default();
+        let mut drafter = Drafter::default();
         let mut made = 0;
         for _ in 0..1_000 {
-            if let Some(guess) = guesser.guess(row, CHEAP, 8) {
+            if let Some(drafted) = drafter.draft(row, CHEAP, 8) {
                 made += 1;
-                guesser.count(&guess, 0);
+                drafter.count(&drafted, 0);
             }
         }
         assert!((20..160).contains(&made), "{made} guesses in 1000 turns");
         // What is always right is soon believed again.
         let mut turns = 0;
-        while guesser.guess(row, CHEAP, 8).is_none_or(|guess| {
-            guesser.count(&guess, guess.tokens.len() as u32);
-            guess.tokens.len() < 4
+        while drafter.draft(row, CHEAP, 8).is_none_or(|drafted| {
+            drafter.count(&drafted, drafted.tokens.len() as u32);
+            drafted.tokens.len() < 4
         }) {
             turns += 1;
             assert!(turns < 20 * PROBE_EVERY, "it never comes back");
@@ -216,10 +216,10 @@ mod tests {
     fn nothing_is_guessed_that_costs_what_it_saves() {
         let output = ids(&[1, 2, 3, 1, 2, 3, 1, 2, 3]);
         let row = Spoken { input: &[], output: &output };
-        let mut guesser = Guesser::default();
+        let mut drafter = Drafter::default();
         let guessed =
-            (0..u64::from(PROBE_EVERY) * 4).filter(|_| guesser.guess(row, DEAR, 8).is_some()).count();
+            (0..u64::from(PROBE_EVERY) * 4).filter(|_| drafter.draft(row, DEAR, 8).is_some()).count();
         assert_eq!(guessed, 2, "probes of this source: the other knows nothing");
-        assert_eq!(guesser.guess(row, CHEAP, 8).map(|guess| guess.source), Some(Source::Own));
+        assert_eq!(drafter.draft(row, CHEAP, 8).map(|drafted| drafted.source), Some(Source::Own));
     }
 }

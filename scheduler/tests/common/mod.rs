@@ -197,7 +197,7 @@ impl Memory {
         let said = sample.output_index as usize;
         let truth = |index: usize| self.token(sample.seed, index);
         let guesses = slot.input[slot.input.len() - slot.guesses as usize..].iter();
-        let right = guesses.enumerate().take_while(|(at, guess)| **guess == truth(said + at)).count();
+        let right = guesses.enumerate().take_while(|(at, drafted)| **drafted == truth(said + at)).count();
         let tokens: Vec<TokenId> = (said..said + right + 1 + self.forced).map(truth).collect();
         let output = self.outputs.entry(slot.request).or_default();
         assert_eq!(output.len(), said, "no token is sampled twice");

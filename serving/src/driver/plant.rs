@@ -2,7 +2,7 @@
 //! same events, so that flights, coalescing, single-flight and cancellation are one code path.
 
 use base::{Nanos, PinId, RelQueryId, Submission, WorkItem};
-use scheduler::{Event, Refused, Stats, Survey};
+use scheduler::{Event, Refused, SchedulerSnapshot, Stats};
 
 use super::engine::{Engine, Turn};
 use crate::replicas::{Fleet, News};
@@ -111,9 +111,9 @@ impl Plant {
     }
 
     /// Queue and memory, with the first `most` relQueries.
-    pub(super) fn survey(&self, most: usize) -> (Stats, Survey) {
+    pub(super) fn survey(&self, most: usize) -> (Stats, SchedulerSnapshot) {
         match self {
-            Self::Engine(engine) => (engine.scheduler.stats(), engine.scheduler.survey(most)),
+            Self::Engine(engine) => (engine.scheduler.stats(), engine.scheduler.snapshot(most)),
             Self::Fleet(fleet) => fleet.survey(most),
         }
     }

@@ -24,7 +24,7 @@ impl Driver {
             }
             None => Name { route: "", request: None },
         };
-        let names = survey.relqueries.told.iter().map(|standing| name(standing.id)).collect();
+        let names = survey.relqueries.listed.iter().map(|standing| name(standing.id)).collect();
         Scene { at, stats, survey, names }
     }
 }

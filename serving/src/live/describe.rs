@@ -4,8 +4,8 @@
 
 use base::{BatchKind, BatchPlan, Nanos, RelQueryId, StepId, TenantId, Time};
 use scheduler::arrange::Delta;
-use scheduler::priority::Key;
-use scheduler::survey::TenantPart;
+use scheduler::priority::RelQueryKey;
+use scheduler::snapshot::TenantPart;
 use scheduler::{Reason, Scheduler};
 
 /// A relQuery that a decision looked at.
@@ -80,8 +80,8 @@ impl Step {
     /// The step in flight, before its outcome is applied: who ends with it is still known.
     pub fn of(scheduler: &Scheduler, plan: &BatchPlan) -> Self {
         let decision = scheduler.last_decision();
-        let seen = |key: Option<Key>| {
-            let Key { id, priority, .. } = key?;
+        let seen = |key: Option<RelQueryKey>| {
+            let RelQueryKey { id, priority, .. } = key?;
             Some(Seen { id, tenant: scheduler.tenant_of(id)?, priority })
         };
         let candidate = decision.candidate_tokens.map(|tokens| Size {

@@ -49,8 +49,8 @@ pub fn replay(
         host_kv_reused_only: limits.host_kv_reused_only,
         sample_rows: limits.sample_rows,
         unit_waiting_ms_max: limits.unit_waiting_ms_max,
-        readings: limits.readings,
-        ours: limits.ours.clone(),
+        paper_variant: limits.paper_variant,
+        marginal_work: limits.marginal_work.clone(),
         ..config.scheduler
     };
     let mut until = Until { clock, end: clock.now() + patience };

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use base::ServiceClass;
-use scheduler::basis::{Basis, Parts};
-use scheduler::survey::Standing;
+use scheduler::breakdown::{PriorityBreakdown, PriorityParts};
+use scheduler::snapshot::RelQueryStatus;
 
 /// The word of a class.
 pub fn class(class: ServiceClass) -> &'static str {
@@ -17,22 +17,23 @@ pub fn class(class: ServiceClass) -> &'static str {
 }
 
 /// What a priority is made of.
-pub fn made_of(standing: &Standing) -> String {
-    match standing.basis {
-        Some(Basis { parts, is_aged: true }) => format!("{parts}; less for its age"),
-        Some(Basis { parts, .. }) => parts.to_string(),
+pub fn made_of(standing: &RelQueryStatus) -> String {
+    match standing.breakdown {
+        Some(PriorityBreakdown { parts, is_aged: true }) => format!("{parts}; less for its age"),
+        Some(PriorityBreakdown { parts, .. }) => parts.to_string(),
         None => "what is left of it, in prompt tokens or their like".to_owned(),
     }
 }
 
 /// What changed since `before`, the most telling first; nothing where nothing did.
-pub fn changed(before: Option<&Standing>, now: &Standing) -> Option<String> {
+pub fn changed(before: Option<&RelQueryStatus>, now: &RelQueryStatus) -> Option<String> {
     let Some(before) = before else { return Some(format!("it came: {}", made_of(now))) };
     let mut said = Vec::new();
     if before.class != now.class {
         said.push(format!("it counts as {} now", class(now.class)));
     }
-    let goes_first = |one: &Standing| one.basis.is_some_and(|basis| basis.parts == Parts::First);
+    let goes_first =
+        |one: &RelQueryStatus| one.breakdown.is_some_and(|basis| basis.parts == PriorityParts::First);
     if goes_first(now) && !goes_first(before) {
         said.push("it waited too long, or is urgent, and goes first (Eq. 13)".to_owned());
     }
@@ -45,9 +46,9 @@ pub fn changed(before: Option<&Standing>, now: &Standing) -> Option<String> {
 }
 
 /// What became of its rows.
-fn rows(before: &Standing, now: &Standing) -> Option<String> {
+fn rows(before: &RelQueryStatus, now: &RelQueryStatus) -> Option<String> {
     let more = |now: u64, before: u64| now.saturating_sub(before);
-    let open = |one: &Standing| one.rows.waiting + one.rows.prefilling;
+    let open = |one: &RelQueryStatus| one.rows.waiting + one.rows.prefilling;
     let joined = more(now.rows.submitted, before.rows.submitted);
     let prompts = more(open(before) + joined, open(now));
     let back = more(open(now), open(before) + joined);
@@ -68,7 +69,7 @@ fn rows(before: &Standing, now: &Standing) -> Option<String> {
 }
 
 /// Which of its parts grew or fell.
-fn parts(before: &Standing, now: &Standing) -> Option<String> {
+fn parts(before: &RelQueryStatus, now: &RelQueryStatus) -> Option<String> {
     let mut said = String::new();
     let mut part = |name: &str, before: u64, now: u64| {
         if before == now {
@@ -79,8 +80,8 @@ fn parts(before: &Standing, now: &Standing) -> Option<String> {
         // Writing into a string cannot fail.
         let _ = write!(said, "{lead}{name} {sign}{}", time(by));
     };
-    match (before.basis.map(|basis| basis.parts), now.basis.map(|basis| basis.parts)) {
-        (Some(Parts::Estimate(old)), Some(Parts::Estimate(new))) => {
+    match (before.breakdown.map(|basis| basis.parts), now.breakdown.map(|basis| basis.parts)) {
+        (Some(PriorityParts::Estimate(old)), Some(PriorityParts::Estimate(new))) => {
             part("prompts", old.prefill_tokens.0, new.prefill_tokens.0);
             part("prefills", old.prefill_bases.0, new.prefill_bases.0);
             part("decode steps", old.decode_bases.0, new.decode_bases.0);
@@ -91,7 +92,7 @@ fn parts(before: &Standing, now: &Standing) -> Option<String> {
                 let _ = write!(said, "{lead}miss ratio {was} → {is} (Eq. 11)");
             }
         }
-        (Some(Parts::Work(old)), Some(Parts::Work(new))) => {
+        (Some(PriorityParts::Work(old)), Some(PriorityParts::Work(new))) => {
             part("prompts", old.prompt.0, new.prompt.0);
             part("outputs", old.output.0, new.output.0);
             part("share of the steps", old.share.0, new.share.0);
@@ -121,14 +122,14 @@ fn miss(missed: u64, sampled: u64) -> String {
 #[cfg(test)]
 mod tests {
     use base::{Nanos, RelQueryId, TenantId, Time};
-    use scheduler::basis::{Estimate, WorkTime};
-    use scheduler::survey::RowCounts;
+    use scheduler::breakdown::{Estimate, WorkTime};
+    use scheduler::snapshot::RowCounts;
 
     use super::*;
 
-    fn standing(rows: [u64; 4], parts: Parts) -> Standing {
+    fn standing(rows: [u64; 4], parts: PriorityParts) -> RelQueryStatus {
         let [submitted, waiting, prefilling, running] = rows;
-        Standing {
+        RelQueryStatus {
             id: RelQueryId(1),
             tenant: TenantId(1),
             class: ServiceClass::Interactive,
@@ -137,13 +138,13 @@ mod tests {
             prefilled: None,
             rows: RowCounts { submitted, waiting, prefilling, running },
             priority: 5,
-            basis: Some(Basis { parts, is_aged: false }),
+            breakdown: Some(PriorityBreakdown { parts, is_aged: false }),
             is_new: true,
         }
     }
 
-    fn estimate(prompts: u64, steps: u64, missed: u64) -> Parts {
-        Parts::Estimate(Estimate {
+    fn estimate(prompts: u64, steps: u64, missed: u64) -> PriorityParts {
+        PriorityParts::Estimate(Estimate {
             prefill_tokens: Nanos(prompts),
             decode_bases: Nanos(steps),
             missed,
@@ -168,11 +169,14 @@ mod tests {
 
     #[test]
     fn arrivals_rises_and_starvation_are_named() {
-        let work = Parts::Work(WorkTime { prompt: Nanos(1), output: Nanos(2), share: Nanos(3) });
+        let work = PriorityParts::Work(WorkTime { prompt: Nanos(1), output: Nanos(2), share: Nanos(3) });
         let came = standing([3, 3, 0, 0], work);
         assert!(changed(None, &came).is_some_and(|text| text.starts_with("it came: prompts")));
-        let first = Standing { class: ServiceClass::Interactive, ..standing([3, 3, 0, 0], Parts::First) };
-        let bulk = Standing { class: ServiceClass::Bulk, ..came };
+        let first = RelQueryStatus {
+            class: ServiceClass::Interactive,
+            ..standing([3, 3, 0, 0], PriorityParts::First)
+        };
+        let bulk = RelQueryStatus { class: ServiceClass::Bulk, ..came };
         let text = changed(Some(&bulk), &first).unwrap_or_default();
         assert_eq!(
             text,
@@ -180,7 +184,7 @@ mod tests {
         );
         let more = standing([5, 5, 0, 0], work);
         assert_eq!(changed(Some(&came), &more).as_deref(), Some("2 rows joined"));
-        let older = Standing { priority: 4, ..came };
+        let older = RelQueryStatus { priority: 4, ..came };
         assert!(changed(Some(&came), &older).is_some_and(|text| text.contains("its age")));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base::{Constraint, Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
-use scheduler::{Event, FleetConfig, Refused, Stats, Survey};
+use scheduler::{Event, FleetConfig, Refused, SchedulerSnapshot, Stats};
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
@@ -340,13 +340,13 @@ impl Fleet {
     /// How long nothing changes by itself.
     pub(crate) fn patience(&self, now: Time) -> Option<Nanos> {
         let changes = self.lanes.iter().filter_map(|lane| lane.changes_at(now));
-        let next = changes.chain(self.queue.next_alarm()).min()?;
+        let next = changes.chain(self.queue.next_timer()).min()?;
         Some(next.since(now))
     }
 
     /// The queue, with the first `most` relQueries.
-    pub(crate) fn survey(&self, most: usize) -> (Stats, Survey) {
-        (self.queue.stats().totals, self.queue.survey(most))
+    pub(crate) fn survey(&self, most: usize) -> (Stats, SchedulerSnapshot) {
+        (self.queue.stats().totals, self.queue.snapshot(most))
     }
 
     /// What it says of itself.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use base::{BatchKind, BatchPlan};
-use scheduler::{OursConfig, Policy, Reason, Scheduler, SchedulerConfig, Speculation, Steps};
+use scheduler::{Policy, Reason, Scheduler, Speculation};
 
 /// How far a policy lets others go before a relQuery that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,27 +14,9 @@ pub(super) enum Bound {
     None,
 }
 
-/// The table of those promises. A policy that states a bound gets its line here, and its check where
-/// this is asked.
+/// What a policy states. One that states another bound gets its name above, and its check where this is asked.
 pub(super) fn starvation_bound(policy: Policy) -> Bound {
-    match policy {
-        Policy::Fcfs | Policy::Sarathi => Bound::InOrder,
-        Policy::StaticPriority
-        | Policy::StaticPriorityWeak
-        | Policy::RelServe
-        | Policy::RelServePrefill
-        | Policy::RelServeDecode
-        | Policy::Ours => Bound::None,
-    }
-}
-
-/// Whether steps of the policy prefill and decode at once.
-fn mixes(config: &SchedulerConfig) -> bool {
-    match (config.policy, &config.ours) {
-        (Policy::Sarathi, _) => true,
-        (Policy::Ours, OursConfig { steps, .. }) => *steps != Steps::TwoPhase,
-        _ => false,
-    }
+    if policy.is_prioritised() { Bound::None } else { Bound::InOrder }
 }
 
 /// A plan has work, no request twice, nobody who was retired, and keeps to its limits.
@@ -52,7 +34,8 @@ pub(super) fn check_plan(plan: &BatchPlan, scheduler: &Scheduler) -> Result<(), 
     if plan.slots.len() > config.sequences_max as usize {
         return Err(format!("{} slots in a step", plan.slots.len()));
     }
-    if plan.kind() == BatchKind::Mixed && !mixes(config) && !is_trial {
+    let mixes = config.policy.mixes_prefill_and_decode(config);
+    if plan.kind() == BatchKind::Mixed && !mixes && !is_trial {
         return Err("a policy of two phases mixes them".into());
     }
     let prefills = plan.slots.iter().filter(|slot| slot.is_prefill).count();
@@ -64,13 +47,10 @@ pub(super) fn check_plan(plan: &BatchPlan, scheduler: &Scheduler) -> Result<(), 
         return Err(format!("{guesses} guesses in a step"));
     }
     let (tokens, decodes) = (plan.prefill_tokens().0, plan.decode_sequences() + plan.decode_extra().0);
-    let (limit, used) = match config.policy {
-        Policy::Sarathi => (config.chunk_tokens.0, tokens + decodes),
-        Policy::Ours if mixes(config) => (config.step_tokens_max.0, tokens + decodes),
-        _ => (config.step_tokens_max.0, tokens),
-    };
+    let (limit, used) =
+        (config.policy.step_tokens_max(config), if mixes { tokens + decodes } else { tokens });
     // A row larger than a step goes alone.
-    let is_larger = prefills == 1 && config.policy != Policy::Sarathi;
+    let is_larger = prefills == 1 && !config.policy.always_cuts_prompts();
     if prefills > 0 && used > limit && !is_larger {
         return Err(format!("{used} tokens in a step of {limit}"));
     }

@@ -2,23 +2,11 @@
 
 use base::{Millis, TokenCount};
 use scheduler::{
-    CostModel, DecompositionReading, DeltaReading, Gain, OursConfig, Policy, PriorityReading, Readings,
-    SchedulerConfig, Speculation, Steps,
+    CostModel, DecompositionReading, DeltaReading, Gain, MarginalWorkConfig, PaperVariant, Policy,
+    PriorityReading, SchedulerConfig, Speculation, Steps,
 };
 
 use super::draws::Draws;
-
-/// Every policy and every reading of one.
-const POLICIES: [Policy; 8] = [
-    Policy::Fcfs,
-    Policy::Sarathi,
-    Policy::StaticPriority,
-    Policy::StaticPriorityWeak,
-    Policy::RelServe,
-    Policy::RelServePrefill,
-    Policy::RelServeDecode,
-    Policy::Ours,
-];
 
 /// How often something happens: once in so many chances, 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,7 +75,7 @@ impl Setup {
 }
 
 fn config(draws: &mut Draws) -> SchedulerConfig {
-    let policy = draws.pick(&POLICIES);
+    let policy = draws.pick(&Policy::WITH_VARIANTS);
     let block_tokens = draws.between(1, 5) as u32;
     let sequences_max = draws.between(1, 10) as u32;
     SchedulerConfig {
@@ -108,20 +96,20 @@ fn config(draws: &mut Draws) -> SchedulerConfig {
         unit_waiting_ms_max: draws.one_in(2).then(|| Millis(draws.below(40))),
         publish_generated: draws.one_in(2),
         refit: draws.one_in(2),
-        readings: Readings {
+        paper_variant: PaperVariant {
             delta: draws.pick(&[DeltaReading::Figure8, DeltaReading::AsPrinted]),
             decomposition: draws.pick(&[DecompositionReading::Corrected, DecompositionReading::AsPrinted]),
             priorities: draws.pick(&[PriorityReading::Updated, PriorityReading::Frozen]),
         },
-        ours: ours(draws),
+        marginal_work: marginal_work(draws),
         speculation: draws.pick(&[Speculation::Off, Speculation::Auto]),
         ..SchedulerConfig::default()
     }
 }
 
-fn ours(draws: &mut Draws) -> OursConfig {
+fn marginal_work(draws: &mut Draws) -> MarginalWorkConfig {
     let limits = [0, 3, 50, 2_000, 1_000_000];
-    OursConfig {
+    MarginalWorkConfig {
         steps: draws.pick(&[Steps::Adaptive, Steps::Mixed, Steps::TwoPhase]),
         marginal_key: !draws.one_in(4),
         learned_lengths: !draws.one_in(4),

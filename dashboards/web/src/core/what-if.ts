@@ -35,7 +35,7 @@ export interface WhatIf {
 }
 
 /** The policies that can be asked for. */
-export const POLICIES = ["fcfs", "sarathi", "static-priority", "relserve", "relserve-pp", "relserve-dp", "ours", "all"] as const;
+export const POLICIES = ["fcfs", "sarathi", "static-priority", "relserve", "relserve-pp", "relserve-dp", "marginal-work", "all"] as const;
 
 /** Milliseconds in words. */
 export function milliseconds(ms: number): string {

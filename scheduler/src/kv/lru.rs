@@ -5,7 +5,7 @@ type Neighbour = Option<u32>;
 
 /// A number's place in the list.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct BlockPlace {
     is_listed: bool,
     older: Neighbour,
     younger: Neighbour,
@@ -13,17 +13,17 @@ struct Place {
 
 /// The list, over numbers below a bound.
 #[derive(Clone, Debug)]
-pub(super) struct Ages {
-    places: Vec<Place>,
+pub(super) struct LruList {
+    places: Vec<BlockPlace>,
     oldest: Neighbour,
     youngest: Neighbour,
     len: u32,
 }
 
-impl Ages {
+impl LruList {
     /// An empty list of numbers below `end`.
     pub(super) fn new(end: u32) -> Self {
-        Self { places: vec![Place::default(); end as usize], oldest: None, youngest: None, len: 0 }
+        Self { places: vec![BlockPlace::default(); end as usize], oldest: None, youngest: None, len: 0 }
     }
 
     /// How many are listed.
@@ -45,7 +45,7 @@ impl Ages {
     pub(super) fn push(&mut self, number: u32) {
         debug_assert!(!self.contains(number), "{number} is listed");
         let older = self.youngest;
-        self.places[number as usize] = Place { is_listed: true, older, younger: None };
+        self.places[number as usize] = BlockPlace { is_listed: true, older, younger: None };
         match older {
             Some(older) => self.places[older as usize].younger = Some(number),
             None => self.oldest = Some(number),
@@ -56,7 +56,7 @@ impl Ages {
 
     /// Takes a number out; says whether it was listed.
     pub(super) fn remove(&mut self, number: u32) -> bool {
-        let Place { is_listed, older, younger } = std::mem::take(&mut self.places[number as usize]);
+        let BlockPlace { is_listed, older, younger } = std::mem::take(&mut self.places[number as usize]);
         if !is_listed {
             return false;
         }
@@ -101,14 +101,14 @@ mod tests {
 
     #[test]
     fn numbers_leave_in_the_order_they_came_and_from_anywhere() {
-        let mut ages = Ages::new(5);
-        [3, 1, 4, 0].into_iter().for_each(|number| ages.push(number));
-        assert!(ages.remove(4) && !ages.remove(4) && !ages.remove(2));
-        ages.push(2);
-        assert_eq!((ages.iter().collect::<Vec<_>>(), ages.len()), (vec![3, 1, 0, 2], 4));
-        assert!(ages.remove(3) && ages.remove(2));
-        assert_eq!((ages.oldest(), ages.contains(1), ages.check()), (Some(1), true, Ok(())));
-        assert!(ages.remove(1) && ages.remove(0));
-        assert_eq!((ages.oldest(), ages.len(), ages.check()), (None, 0, Ok(())));
+        let mut list = LruList::new(5);
+        [3, 1, 4, 0].into_iter().for_each(|number| list.push(number));
+        assert!(list.remove(4) && !list.remove(4) && !list.remove(2));
+        list.push(2);
+        assert_eq!((list.iter().collect::<Vec<_>>(), list.len()), (vec![3, 1, 0, 2], 4));
+        assert!(list.remove(3) && list.remove(2));
+        assert_eq!((list.oldest(), list.contains(1), list.check()), (Some(1), true, Ok(())));
+        assert!(list.remove(1) && list.remove(0));
+        assert_eq!((list.oldest(), list.len(), list.check()), (None, 0, Ok(())));
     }
 }

@@ -1,7 +1,7 @@
 //! What is held at this moment, for somebody who looks: the queue with its priorities, whose blocks are held,
 //! whose the step in flight is. Nothing here decides anything, and nothing is kept for it.
 //!
-//! A survey walks what runs and lists a bounded part of what waits: it is made a few times a second, and only
+//! A snapshot walks what runs and lists a bounded part of what waits: it is made a few times a second, and only
 //! while somebody looks.
 
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use base::{Nanos, RelQueryId, Sees, ServiceClass, TenantId, Time};
 
 use crate::Scheduler;
-use crate::basis::Basis;
-use crate::decision::Told;
+use crate::breakdown::PriorityBreakdown;
+use crate::decision::Truncated;
 use crate::row::{Row, RowState};
 
 /// A relQuery as it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct RelQueryStatus {
     /// Which.
     pub id: RelQueryId,
     /// Whose.
@@ -33,7 +33,7 @@ pub struct Standing {
     /// Prio(R): time, or in a fleet prompt tokens or their like.
     pub priority: u64,
     /// What that is made of; a fleet keeps no parts.
-    pub basis: Option<Basis>,
+    pub breakdown: Option<PriorityBreakdown>,
     /// Whether it was computed for the last step, and not reused (RelServe, Eq. 12).
     pub is_new: bool,
 }
@@ -69,7 +69,7 @@ pub enum Period {
     Tail,
 }
 
-impl Standing {
+impl RelQueryStatus {
     /// In which period it is. One that gets more rows in its tail is in its core again.
     pub fn period(&self) -> Period {
         match (self.started, self.rows.waiting + self.rows.prefilling) {
@@ -99,9 +99,9 @@ pub struct Blocks {
 
 /// What is held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Survey {
+pub struct SchedulerSnapshot {
     /// Those that run in the order of their keys, then those that only wait in the order in which they are offered.
-    pub relqueries: Told<Standing>,
+    pub relqueries: Truncated<RelQueryStatus>,
     /// The pool.
     pub blocks: Blocks,
     /// Blocks that rows of each tenant hold; tenants never share one.
@@ -132,7 +132,7 @@ impl Scheduler {
     /// Whose the step in flight is; nothing where none is.
     pub fn parts(&self) -> Vec<TenantPart> {
         let mut parts: Vec<TenantPart> = Vec::new();
-        let Some(flight) = &self.flight else { return parts };
+        let Some(flight) = &self.steps.flight else { return parts };
         let slots = flight.slots.len() as u64;
         let mut owner = None;
         for slot in &flight.slots {
@@ -160,24 +160,24 @@ impl Scheduler {
     }
 
     /// What is held, with the first `most` relQueries.
-    pub fn survey(&self, most: usize) -> Survey {
-        let running = self.running.iter().map(|key| key.id);
-        let lag = Nanos::from(self.config.ours.tenant_lag_ms_max);
-        let by_share = self.tenants.order(lag, most);
-        let waiting = by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect());
+    pub fn snapshot(&self, most: usize) -> SchedulerSnapshot {
+        let running = self.queues.running.iter().map(|key| key.id);
+        let lag = Nanos::from(self.config.marginal_work.tenant_lag_ms_max);
+        let by_share = self.queues.tenants.order(lag, most);
+        let waiting = by_share.unwrap_or_else(|| self.queues.waiting.iter().take(most).copied().collect());
         let only_waits = |id: &RelQueryId| self.relqueries.get(id).is_some_and(|one| one.running.is_empty());
         let waiting = waiting.into_iter().map(|key| key.id).filter(only_waits);
-        let told: Vec<Standing> =
-            running.chain(waiting).filter_map(|id| self.standing(id)).take(most).collect();
-        let untold = u32::try_from(self.relqueries.len() - told.len()).unwrap_or(u32::MAX);
+        let listed: Vec<RelQueryStatus> =
+            running.chain(waiting).filter_map(|id| self.status(id)).take(most).collect();
+        let left_out = u32::try_from(self.relqueries.len() - listed.len()).unwrap_or(u32::MAX);
         let (blocks, tenants) = self.held_blocks();
-        Survey { relqueries: Told { told, untold }, blocks, tenants }
+        SchedulerSnapshot { relqueries: Truncated { listed, left_out }, blocks, tenants }
     }
 
-    fn standing(&self, id: RelQueryId) -> Option<Standing> {
+    fn status(&self, id: RelQueryId) -> Option<RelQueryStatus> {
         let relquery = self.relqueries.get(&id)?;
-        let halves = relquery.running.iter().filter(|index| !relquery.row(**index).is_running()).count();
-        Some(Standing {
+        let partials = relquery.running.iter().filter(|index| !relquery.row(**index).is_running()).count();
+        Some(RelQueryStatus {
             id,
             tenant: relquery.tenant,
             class: relquery.class,
@@ -187,20 +187,20 @@ impl Scheduler {
             rows: RowCounts {
                 submitted: relquery.rows_submitted,
                 waiting: relquery.waiting_len() as u64,
-                prefilling: halves as u64,
-                running: (relquery.running.len() - halves) as u64,
+                prefilling: partials as u64,
+                running: (relquery.running.len() - partials) as u64,
             },
             priority: relquery.priority.unwrap_or(0),
-            basis: Some(relquery.basis),
-            is_new: relquery.priced_for == base::StepId(self.next_step - 1),
+            breakdown: Some(relquery.breakdown),
+            is_new: relquery.priced_for == base::StepId(self.steps.next_step - 1),
         })
     }
 
     /// Blocks by what they hold and by whose rows hold them, each counted once.
     fn held_blocks(&self) -> (Blocks, Vec<(TenantId, u32)>) {
-        let mut seen = vec![false; self.ledger.total() as usize];
+        let mut seen = vec![false; self.kv.ledger.total() as usize];
         let mut blocks =
-            Blocks { cached: self.ledger.cached(), free: self.ledger.free(), ..Blocks::default() };
+            Blocks { cached: self.kv.ledger.cached(), free: self.kv.ledger.free(), ..Blocks::default() };
         let mut tenants: BTreeMap<TenantId, u32> = BTreeMap::new();
         for (id, index) in self.running_rows() {
             let relquery = &self.relqueries[&id];
@@ -212,7 +212,7 @@ impl Scheduler {
                     continue;
                 }
                 held += 1;
-                let kind = match (is_independent, self.ledger.holders(base::BlockId(block))) {
+                let kind = match (is_independent, self.kv.ledger.holders(base::BlockId(block))) {
                     (true, _) => &mut blocks.independent,
                     (false, 1) => &mut blocks.private,
                     (false, _) => &mut blocks.shared,
@@ -221,7 +221,7 @@ impl Scheduler {
             }
             *tenants.entry(relquery.tenant).or_default() += held;
         }
-        let used = self.ledger.total() - self.ledger.available();
+        let used = self.kv.ledger.total() - self.kv.ledger.available();
         blocks.pinned = used - (blocks.private + blocks.shared + blocks.independent);
         (blocks, tenants.into_iter().collect())
     }
@@ -274,13 +274,13 @@ mod tests {
             let mut shared = 0;
             for now in 10..1_000 {
                 let Some(plan) = scheduler.plan(Time(now)) else { break };
-                let survey = scheduler.survey(100);
+                let survey = scheduler.snapshot(100);
                 let Blocks { private, shared: some, independent, pinned, cached, free } = survey.blocks;
                 shared = shared.max(some);
                 assert_eq!(private + some + independent + pinned + cached + free, 60, "{policy}");
                 let held: u32 = survey.tenants.iter().map(|(_, blocks)| blocks).sum();
                 assert_eq!(held, private + some + independent, "{policy}");
-                assert_eq!(survey.relqueries.told.len(), scheduler.stats().relqueries as usize);
+                assert_eq!(survey.relqueries.listed.len(), scheduler.stats().relqueries as usize);
                 let parts = scheduler.parts();
                 let (tokens, decodes) = parts.iter().fold((0, 0), |(tokens, decodes), part| {
                     (tokens + part.prefill_tokens, decodes + u64::from(part.decode_rows))
@@ -302,14 +302,14 @@ mod tests {
             memory.know(&items);
             assert_eq!(scheduler.submit(submission(id, id, items)), Ok(()));
         }
-        let survey = scheduler.survey(2);
-        assert_eq!((survey.relqueries.told.len(), survey.relqueries.untold), (2, 3));
-        assert!(survey.relqueries.told.iter().all(|one| one.period() == Period::Waiting));
+        let survey = scheduler.snapshot(2);
+        assert_eq!((survey.relqueries.listed.len(), survey.relqueries.left_out), (2, 3));
+        assert!(survey.relqueries.listed.iter().all(|one| one.period() == Period::Waiting));
         let plan = scheduler.plan(Time(7)).expect("rows wait");
-        let first = scheduler.survey(9).relqueries.told[0];
+        let first = scheduler.snapshot(9).relqueries.listed[0];
         assert_eq!((first.period(), first.started), (Period::Core, Some(Time(7))));
         scheduler.apply(&memory.step(&plan), Time(9));
-        let first = scheduler.survey(9).relqueries.told[0];
+        let first = scheduler.snapshot(9).relqueries.listed[0];
         assert_eq!((first.period(), first.prefilled), (Period::Tail, Some(Time(9))));
         assert_eq!(scheduler.tenant_of(first.id), Some(first.tenant));
     }

@@ -1,9 +1,9 @@
 //! What each reading of the paper is worth: means over six seeds of its workload (Rotten, 1.0 relQueries per
-//! second) on the machine of the reference traces. `cargo run --release -p sim --example readings`.
+//! second) on the machine of the reference traces. `cargo run --release -p sim --example paper_variants`.
 
 #![expect(clippy::print_stdout, reason = "a table is its purpose")]
 
-use scheduler::{DecompositionReading, DeltaReading, Policy, PriorityReading, Readings};
+use scheduler::{DecompositionReading, DeltaReading, PaperVariant, Policy, PriorityReading};
 use sim::report::reference_name;
 use sim::{Dataset, ReplayConfig, SimError, Trace, Workload, generate, replay};
 
@@ -15,22 +15,22 @@ const RATE: f64 = 1.0;
 fn main() -> Result<(), SimError> {
     let traces: Vec<Trace> =
         (0..SEEDS).map(|seed| generate(&Workload::new(Dataset::Rotten, RATE, seed))).collect();
-    let kept = Readings::default();
-    let sign = Readings { delta: DeltaReading::AsPrinted, ..kept };
-    let algorithm = Readings { decomposition: DecompositionReading::AsPrinted, ..kept };
-    let frozen = Readings { priorities: PriorityReading::Frozen, ..kept };
-    let all = Readings { delta: DeltaReading::AsPrinted, ..algorithm };
+    let kept = PaperVariant::default();
+    let sign = PaperVariant { delta: DeltaReading::AsPrinted, ..kept };
+    let algorithm = PaperVariant { decomposition: DecompositionReading::AsPrinted, ..kept };
+    let frozen = PaperVariant { priorities: PriorityReading::Frozen, ..kept };
+    let all = PaperVariant { delta: DeltaReading::AsPrinted, ..algorithm };
     println!("{:44} {:>8} {:>8}", "reading", "mean s", "change");
     for policy in [Policy::RelServe, Policy::RelServePrefill, Policy::RelServeDecode] {
         let base = mean(&traces, policy, kept)?;
-        for readings in [kept, sign, algorithm, all, frozen] {
+        for paper_variant in [kept, sign, algorithm, all, frozen] {
             // The ablations never compute Delta.
-            if policy != Policy::RelServe && readings.delta == DeltaReading::AsPrinted {
+            if policy != Policy::RelServe && paper_variant.delta == DeltaReading::AsPrinted {
                 continue;
             }
             let mut config = ReplayConfig::default();
-            config.scheduler.readings = readings;
-            let mean = mean(&traces, policy, readings)?;
+            config.scheduler.paper_variant = paper_variant;
+            let mean = mean(&traces, policy, paper_variant)?;
             let change = (mean / base - 1.0) * 100.0;
             println!("{:44} {mean:8.3} {change:+7.1}%", reference_name(policy, &config));
         }
@@ -38,9 +38,9 @@ fn main() -> Result<(), SimError> {
     Ok(())
 }
 
-fn mean(traces: &[Trace], policy: Policy, readings: Readings) -> Result<f64, SimError> {
+fn mean(traces: &[Trace], policy: Policy, paper_variant: PaperVariant) -> Result<f64, SimError> {
     let mut config = ReplayConfig::default();
-    config.scheduler.readings = readings;
+    config.scheduler.paper_variant = paper_variant;
     let mut sum = 0.0;
     for trace in traces {
         sum += replay(trace, policy, &config)?.summary.mean;

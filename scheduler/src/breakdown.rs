@@ -6,10 +6,10 @@ use serde::Serialize;
 
 /// The parts of a priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Basis {
+pub struct PriorityBreakdown {
     /// What it was computed from.
-    pub parts: Parts,
-    /// Whether the number is that of `ours::age::aged`, in which waiting makes work count less, and not
+    pub parts: PriorityParts,
+    /// Whether the number is that of `policy::marginal_work::age::aged`, in which waiting makes work count less, and not
     /// the sum of the parts.
     pub is_aged: bool,
 }
@@ -17,7 +17,7 @@ pub struct Basis {
 /// What a priority was computed from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Parts {
+pub enum PriorityParts {
     /// Nothing: the order is that of arrival.
     #[default]
     Arrival,
@@ -32,7 +32,7 @@ pub enum Parts {
     },
     /// Time alone on the machine (RelServe, Eq. 10).
     Estimate(Estimate),
-    /// Time added to a shared machine ([`crate::ours::work`]).
+    /// Time added to a shared machine ([`crate::policy::marginal_work::work`]).
     Work(WorkTime),
 }
 

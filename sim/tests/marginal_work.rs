@@ -1,29 +1,29 @@
-//! What policy `ours` gives against RelServe's own on the paper's workload and with a second tenant, on the
-//! same seeded traces for both. The figures are shown with `-- --nocapture`; docs/OURS.md has the table.
+//! What policy `marginal-work` gives against RelServe's own on the paper's workload and with a second tenant, on the
+//! same seeded traces for both. The figures are shown with `-- --nocapture`; docs/MARGINAL-WORK.md has the table.
 
 use std::collections::BTreeMap;
 
-use scheduler::{OursConfig, Policy, Steps};
+use scheduler::{MarginalWorkConfig, Policy, Steps};
 use sim::ablation::{Variant, VariantOutcome, fair, measure};
 use sim::{LatencySummary, Offline, ReplayConfig, Workload, generate, replay};
 
 const SEEDS: u64 = 8;
 
-fn of(policy: Policy, ours: OursConfig, rate: f64, hide_permille: u64) -> VariantOutcome {
-    let variant = Variant { name: "", policy, ours };
+fn of(policy: Policy, settings: MarginalWorkConfig, rate: f64, hide_permille: u64) -> VariantOutcome {
+    let variant = Variant { name: "", policy, marginal_work: settings };
     let workload = Workload { rate, ..Workload::default() };
     measure(&variant, &workload, hide_permille, SEEDS).expect("a replay")
 }
 
-/// RelServe's mean and 99th percentile over those of `ours`.
-fn gains(ours: OursConfig, rate: f64, hide_permille: u64) -> (f64, f64) {
-    let relserve = of(Policy::RelServe, OursConfig::default(), rate, hide_permille);
-    let ours = of(Policy::Ours, ours, rate, hide_permille);
-    (relserve.mean / ours.mean, relserve.p99 / ours.p99)
+/// RelServe's mean and 99th percentile over those of marginal work.
+fn gains(settings: MarginalWorkConfig, rate: f64, hide_permille: u64) -> (f64, f64) {
+    let relserve = of(Policy::RelServe, MarginalWorkConfig::default(), rate, hide_permille);
+    let marginal = of(Policy::MarginalWork, settings, rate, hide_permille);
+    (relserve.mean / marginal.mean, relserve.p99 / marginal.p99)
 }
 
 fn check(rate: f64, hide_permille: u64, mean_min: f64, p99_min: f64) {
-    let (mean, p99) = gains(OursConfig::default(), rate, hide_permille);
+    let (mean, p99) = gains(MarginalWorkConfig::default(), rate, hide_permille);
     eprintln!("{rate}/s, hide {hide_permille}: mean {mean:.3} times lower, p99 {p99:.3} times");
     assert!(mean >= mean_min, "{rate}/s, hide {hide_permille}: mean {mean} times lower");
     assert!(p99 >= p99_min, "{rate}/s, hide {hide_permille}: p99 {p99} times lower");
@@ -47,9 +47,9 @@ fn where_nothing_hides_the_mean_is_still_lower() {
 #[test]
 fn with_the_fairness_switch_nobody_waits_longer_than_under_first_come_first_served() {
     for (hide_permille, mean_min) in [(1_000, 1.35), (750, 1.27)] {
-        let fcfs = of(Policy::Fcfs, OursConfig::default(), 1.0, hide_permille);
-        let relserve = of(Policy::RelServe, OursConfig::default(), 1.0, hide_permille);
-        let fair = of(Policy::Ours, fair(), 1.0, hide_permille);
+        let fcfs = of(Policy::Fcfs, MarginalWorkConfig::default(), 1.0, hide_permille);
+        let relserve = of(Policy::RelServe, MarginalWorkConfig::default(), 1.0, hide_permille);
+        let fair = of(Policy::MarginalWork, fair(), 1.0, hide_permille);
         eprintln!("fair, hide {hide_permille}: {:.3} {} {}", relserve.mean / fair.mean, fair.p99, fcfs.p99);
         assert!(relserve.mean / fair.mean >= mean_min, "mean {} against {}", fair.mean, relserve.mean);
         assert!(fair.p99 <= fcfs.p99, "p99 {} against {}", fair.p99, fcfs.p99);
@@ -58,7 +58,7 @@ fn with_the_fairness_switch_nobody_waits_longer_than_under_first_come_first_serv
 
 #[test]
 fn an_engine_that_cannot_mix_gains_by_batches_across_relqueries() {
-    let two_phase = OursConfig { steps: Steps::TwoPhase, ..OursConfig::default() };
+    let two_phase = MarginalWorkConfig { steps: Steps::TwoPhase, ..MarginalWorkConfig::default() };
     for rate in [0.7, 1.0] {
         let (mean, _) = gains(two_phase.clone(), rate, 0);
         eprintln!("two-phase {rate}: {mean:.3}");
@@ -91,16 +91,17 @@ fn tenants(policy: Policy, hide_permille: u64) -> BTreeMap<String, (f64, f64)> {
 #[test]
 fn an_interactive_tenant_is_faster_beside_a_heavy_offline_one_which_is_no_worse() {
     for (hide_permille, mean_min, p99_min) in [(750, 1.5, 1.7), (1_000, 1.5, 1.7), (0, 1.15, 1.2)] {
-        let (relserve, ours) =
-            (tenants(Policy::RelServe, hide_permille), tenants(Policy::Ours, hide_permille));
-        let (mean, p99) = (relserve["online"].0 / ours["online"].0, relserve["online"].1 / ours["online"].1);
+        let (relserve, marginal) =
+            (tenants(Policy::RelServe, hide_permille), tenants(Policy::MarginalWork, hide_permille));
+        let (mean, p99) =
+            (relserve["online"].0 / marginal["online"].0, relserve["online"].1 / marginal["online"].1);
         eprintln!(
             "tenants, hide {hide_permille}: {mean:.3} {p99:.3} {} {}",
-            relserve["offline"].0, ours["offline"].0
+            relserve["offline"].0, marginal["offline"].0
         );
         assert!(mean >= mean_min, "hide {hide_permille}: online mean {mean} times lower");
         assert!(p99 >= p99_min, "hide {hide_permille}: online p99 {p99} times lower");
-        let (before, after) = (relserve["offline"].0, ours["offline"].0);
+        let (before, after) = (relserve["offline"].0, marginal["offline"].0);
         assert!(after <= before, "hide {hide_permille}: offline mean {after} s, {before} s under RelServe");
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// How the paper is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Readings {
+pub struct PaperVariant {
     /// Eq. 17.
     pub delta: DeltaReading,
     /// Algorithm 1.
@@ -60,14 +60,14 @@ mod tests {
     #[test]
     fn readings_are_set_by_name_and_unknown_ones_refused() {
         let json = r#"{"delta":"as-printed","priorities":"frozen"}"#;
-        let readings: Readings = serde_json::from_str(json).expect("two known readings");
-        let expected = Readings {
+        let paper_variant: PaperVariant = serde_json::from_str(json).expect("two known paper_variant");
+        let expected = PaperVariant {
             delta: DeltaReading::AsPrinted,
             priorities: PriorityReading::Frozen,
-            ..Readings::default()
+            ..PaperVariant::default()
         };
-        assert_eq!(readings, expected);
-        assert!(serde_json::to_string(&Readings::default()).is_ok_and(|text| text.contains("figure-8")));
-        assert!(serde_json::from_str::<Readings>(r#"{"sign":"as-printed"}"#).is_err());
+        assert_eq!(paper_variant, expected);
+        assert!(serde_json::to_string(&PaperVariant::default()).is_ok_and(|text| text.contains("figure-8")));
+        assert!(serde_json::from_str::<PaperVariant>(r#"{"sign":"as-printed"}"#).is_err());
     }
 }

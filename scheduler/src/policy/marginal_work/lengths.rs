@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 /// What makes relQueries alike: a hash of scope, template and output limit.
-pub(crate) type Kind = u128;
+pub(crate) type LengthKind = u128;
 
 /// Kinds that are remembered; the one that was used longest ago gives way.
 const KINDS_MAX: usize = 4_096;
@@ -66,18 +66,18 @@ impl Expected {
 /// The ended rows of each kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lengths {
-    kinds: BTreeMap<Kind, (Ended, u64)>,
+    kinds: BTreeMap<LengthKind, (Ended, u64)>,
     uses: u64,
 }
 
 impl Lengths {
     /// What is known of a kind.
-    pub(crate) fn of(&self, kind: Kind) -> Ended {
+    pub(crate) fn of(&self, kind: LengthKind) -> Ended {
         self.kinds.get(&kind).map(|(ended, _)| *ended).unwrap_or_default()
     }
 
     /// Counts a row that ended.
-    pub(crate) fn add(&mut self, kind: Kind, tokens: u64) {
+    pub(crate) fn add(&mut self, kind: LengthKind, tokens: u64) {
         if self.kinds.len() >= KINDS_MAX && !self.kinds.contains_key(&kind) {
             let oldest = self.kinds.iter().min_by_key(|(_, (_, used))| *used).map(|(kind, _)| *kind);
             oldest.and_then(|oldest| self.kinds.remove(&oldest));

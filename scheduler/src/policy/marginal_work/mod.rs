@@ -1,4 +1,4 @@
-//! Policy `ours`: what a product deploys after the study of the published policies.
+//! Policy `marginal-work`: what a product deploys after the study of the published policies.
 //!
 //! Three things make it better than RelServe's own. Everything that runs decodes in every step and
 //! prompts ride along (`step`), so nobody waits for a phase to end. RelQueries are ordered by the work
@@ -7,22 +7,22 @@
 //! starves. Each part can be switched off.
 
 pub mod age;
-pub(crate) mod alarm;
 pub mod config;
 mod isolate;
 pub mod lengths;
 pub(crate) mod sharing;
 mod step;
+pub(crate) mod timers;
 pub mod work;
 
-use base::{Nanos, RelQueryId, SpanKind, TokenId};
+use base::{Nanos, RelQueryId, SpanKind, Time, TokenId};
 
-pub use config::{Gain, OursConfig, Steps};
+pub use config::{Gain, MarginalWorkConfig, Steps};
 
+use super::{PLAIN, Prompts, Rules, Traits};
 use crate::Scheduler;
-use crate::admit::View;
-use crate::basis::{Basis, Parts};
-use crate::config::Policy;
+use crate::admit::CacheView;
+use crate::breakdown::{PriorityBreakdown, PriorityParts};
 use crate::miss_ratio::MissRatio;
 use crate::priority::estimate;
 use crate::relquery::RelQuery;
@@ -31,35 +31,54 @@ use age::aged;
 use lengths::Expected;
 use work::{Capacity, Work, marginal_work};
 
+pub(super) const RULES: Rules = Rules {
+    name: "marginal-work",
+    imitates: "marginal-work",
+    traits: Traits {
+        is_prioritised: true,
+        orders_by_class: true,
+        shares_by_tenant: true,
+        prompts: Prompts::WholeOrCut,
+        ..PLAIN
+    },
+    priority: Scheduler::marginal_priority,
+    choose: Scheduler::marginal_step,
+    on_arrival: Scheduler::prepare_rows,
+    on_plan: update_priorities,
+};
+
+/// What has come with time takes effect, then what runs gets its priority anew.
+fn update_priorities(scheduler: &mut Scheduler, now: Time) {
+    scheduler.run_timers(now);
+    scheduler.update_running();
+}
+
 impl Scheduler {
     /// Orders and counts rows that were just added.
-    pub(crate) fn prepare_ours(&mut self, id: RelQueryId) {
-        if self.config.policy != Policy::Ours {
-            return;
-        }
+    fn prepare_rows(&mut self, id: RelQueryId) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
-        relquery.share(self.config.ours.grouped_rows, self.config.block_tokens);
+        relquery.share(self.config.marginal_work.grouped_rows, self.config.block_tokens);
         let Some(first) = relquery.fresh_head() else { return };
         let item = &relquery.row(first).item;
         let template = item.spans.first().filter(|span| span.kind == SpanKind::Template);
         let template = template.map_or(0, |span| span.tokens.0 as usize);
-        let key = self.hasher.block(relquery.scope, None, &item.prompt[..template]);
+        let key = self.kv.hasher.block(relquery.scope, None, &item.prompt[..template]);
         let limit = TokenId(relquery.output_max as u32);
-        relquery.kind = self.hasher.block(relquery.scope, Some(key), &[limit]).0;
+        relquery.kind = self.kv.hasher.block(relquery.scope, Some(key), &[limit]).0;
         let batches = remaining_batches(relquery, MissRatio::ALL, &self.config);
-        let alone = estimate(&self.cost, &batches, MissRatio::ALL).total();
-        self.set_alarms(id, alone);
+        let alone = estimate(&self.estimates.cost, &batches, MissRatio::ALL).total();
+        self.set_timer(id, alone);
     }
 
     /// The number that orders relQueries: the work that is left, and since when it waits.
-    pub(crate) fn ours_priority(&mut self, id: RelQueryId) -> (Nanos, Basis) {
+    fn marginal_priority(&mut self, id: RelQueryId) -> (Nanos, PriorityBreakdown) {
         let expected = self.expected(id);
         let Some(relquery) = self.relqueries.get_mut(&id) else { return Default::default() };
-        if relquery.is_starving {
-            return (Nanos(0), Basis { parts: Parts::First, is_aged: false });
+        if relquery.is_promoted {
+            return (Nanos(0), PriorityBreakdown { parts: PriorityParts::First, is_aged: false });
         }
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
-        let settings = &self.config.ours;
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
+        let settings = &self.config.marginal_work;
         let (work, parts) = if settings.marginal_key {
             let prompt = fresh_prompt(&view, relquery, settings.exact_sharing, self.config.sample_rows);
             let work = remaining_work(relquery, prompt, expected);
@@ -67,22 +86,23 @@ impl Scheduler {
                 kv_tokens: self.config.kv_tokens(),
                 sequences: u64::from(self.config.sequences_max),
             };
-            let work = marginal_work(&self.cost, &work, capacity);
-            (work.total(), Parts::Work(work))
+            let work = marginal_work(&self.estimates.cost, &work, capacity);
+            (work.total(), PriorityParts::Work(work))
         } else {
             let ratio = miss_ratio(&view, relquery, self.config.sample_rows as usize);
-            let alone = estimate(&self.cost, &remaining_batches(relquery, ratio, &self.config), ratio);
-            (alone.total(), Parts::Estimate(alone))
+            let alone =
+                estimate(&self.estimates.cost, &remaining_batches(relquery, ratio, &self.config), ratio);
+            (alone.total(), PriorityParts::Estimate(alone))
         };
         let is_aged = settings.age_half_ms.is_some();
-        (aged(work, relquery.arrival, settings.age_half_ms), Basis { parts, is_aged })
+        (aged(work, relquery.arrival, settings.age_half_ms), PriorityBreakdown { parts, is_aged })
     }
 
     /// How long a row of the relQuery is expected to be.
     fn expected(&self, id: RelQueryId) -> Expected {
         let Some(relquery) = self.relqueries.get(&id) else { return Expected::limit(0) };
-        if self.config.ours.learned_lengths {
-            Expected::of(relquery.output_max, relquery.finished, self.lengths.of(relquery.kind))
+        if self.config.marginal_work.learned_lengths {
+            Expected::of(relquery.output_max, relquery.finished, self.estimates.lengths.of(relquery.kind))
         } else {
             Expected::limit(relquery.output_max)
         }
@@ -90,7 +110,7 @@ impl Scheduler {
 }
 
 /// Prompt tokens that the never admitted rows will compute.
-fn fresh_prompt(view: &View<'_>, relquery: &mut RelQuery, exact: bool, samples: u32) -> u64 {
+fn fresh_prompt(view: &CacheView<'_>, relquery: &mut RelQuery, exact: bool, samples: u32) -> u64 {
     let scope = relquery.scope;
     let tokens = relquery.fresh_tokens();
     let total = tokens[tokens.len() - 1] - tokens[0];

@@ -6,7 +6,7 @@
 
 use base::Nanos;
 
-use crate::basis::WorkTime;
+use crate::breakdown::WorkTime;
 use crate::cost::CostModel;
 
 /// What is left of a relQuery, as sums over its rows.

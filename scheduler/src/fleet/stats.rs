@@ -7,9 +7,9 @@ use super::config::{Health, ReplicaId};
 use super::dispatch::{Dispatch, Why};
 use super::query::Query;
 use super::{Counters, Fleet};
-use crate::decision::Told;
+use crate::decision::Truncated;
 use crate::event::{Stats, Usage};
-use crate::survey::{RowCounts, Standing, Survey};
+use crate::snapshot::{RelQueryStatus, RowCounts, SchedulerSnapshot};
 
 /// A replica's part of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -140,18 +140,18 @@ impl Fleet {
 
     /// What is held, with the first `most` relQueries: those with rows at replicas, then those that only wait, in order.
     /// Of replicas' memory nothing is known.
-    pub fn survey(&self, most: usize) -> Survey {
+    pub fn snapshot(&self, most: usize) -> SchedulerSnapshot {
         let runs = |query: &&Query| query.open() > query.waiting();
         let running = self.queries.values().filter(runs);
         let waiting = self.waiting.iter().filter_map(|key| self.queries.get(&key.id));
         let listed = running.chain(waiting.filter(|query| !runs(query)));
-        let told: Vec<Standing> = listed.take(most).map(|query| self.standing(query)).collect();
-        let untold = u32::try_from(self.queries.len() - told.len()).unwrap_or(u32::MAX);
-        Survey { relqueries: Told { told, untold }, ..Survey::default() }
+        let listed: Vec<RelQueryStatus> = listed.take(most).map(|query| self.status(query)).collect();
+        let left_out = u32::try_from(self.queries.len() - listed.len()).unwrap_or(u32::MAX);
+        SchedulerSnapshot { relqueries: Truncated { listed, left_out }, ..SchedulerSnapshot::default() }
     }
 
-    fn standing(&self, query: &Query) -> Standing {
-        Standing {
+    fn status(&self, query: &Query) -> RelQueryStatus {
+        RelQueryStatus {
             id: query.id,
             tenant: query.tenant,
             class: query.class,
@@ -165,7 +165,7 @@ impl Fleet {
                 running: (query.open() - query.waiting()) as u64,
             },
             priority: query.key.unwrap_or_else(|| query.rank(&self.config, &self.lengths)).priority,
-            basis: None,
+            breakdown: None,
             is_new: false,
         }
     }
@@ -199,6 +199,7 @@ impl Fleet {
         if self.waiting != keys {
             return Err("the waiting relQueries are not those in order".into());
         }
+        self.timers.check(|id| self.queries.contains_key(&id))?;
         self.tenants.check(self.waiting.len())?;
         self.router.check()
     }

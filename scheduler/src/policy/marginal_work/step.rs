@@ -1,13 +1,13 @@
-//! The step of policy `ours`: everything that runs decodes, prompts ride along.
+//! The step of policy `marginal-work`: everything that runs decodes, prompts ride along.
 
 use base::{Nanos, RelQueryId, ServiceClass};
 
 use crate::Scheduler;
-use crate::admit::{Admission, Admitted, Budget, Lack};
+use crate::admit::{Admission, Admitted, Budget, RejectReason};
 use crate::choose::{Choice, Offer};
 use crate::decision::Reason;
-use crate::ours::{Gain, Steps};
-use crate::priority::Key;
+use crate::policy::marginal_work::{Gain, Steps};
+use crate::priority::RelQueryKey;
 
 /// [`Gain`] in thousandths, for rows of the same and of a lower class.
 #[derive(Clone, Copy)]
@@ -18,13 +18,13 @@ struct GainPermille {
 
 impl Scheduler {
     /// Decides the step.
-    pub(crate) fn ours(&mut self) -> Choice {
-        let mixes = match self.config.ours.steps {
-            Steps::Adaptive => self.cost.mixing_saves() >= 0,
+    pub(crate) fn marginal_step(&mut self) -> Choice {
+        let mixes = match self.config.marginal_work.steps {
+            Steps::Adaptive => self.estimates.cost.mixing_saves() >= 0,
             Steps::Mixed => true,
             Steps::TwoPhase => false,
         };
-        if self.config.ours.evict_lower_class || self.bulk_part().is_some() {
+        if self.config.marginal_work.evict_lower_class || self.bulk_part().is_some() {
             self.evict_lower_class();
         }
         match mixes {
@@ -36,20 +36,20 @@ impl Scheduler {
     /// Rows of a lower class give their memory up until those of the first waiting relQuery fit that a
     /// step can take: twice as many each time, for an offer of all rows costs more than a spared row.
     fn evict_lower_class(&mut self) {
-        let Some(front) = self.waiting.first().copied() else { return };
-        let all = self.config.ours.evict_lower_class;
-        let gives_way = |last: &Key| all || last.class == ServiceClass::Bulk;
-        let is_lower = |last: &&Key| last.class > front.class && gives_way(last);
+        let Some(front) = self.queues.waiting.first().copied() else { return };
+        let all = self.config.marginal_work.evict_lower_class;
+        let gives_way = |last: &RelQueryKey| all || last.class == ServiceClass::Bulk;
+        let is_lower = |last: &&RelQueryKey| last.class > front.class && gives_way(last);
         let mut rows = 1;
-        while self.running.last().as_ref().is_some_and(is_lower) {
+        while self.queues.running.last().as_ref().is_some_and(is_lower) {
             let budget = self.prefill_budget();
-            let room = budget.room.saturating_sub(self.decode_need());
-            let admission = self.admission(true, Budget { room, cuts: true, ..budget });
-            if !matches!(admission.lack, Some(Lack::Room | Lack::Seat)) {
+            let free_blocks = budget.free_blocks.saturating_sub(self.decode_need());
+            let admission = self.admission(true, Budget { free_blocks, cuts: true, ..budget });
+            if !matches!(admission.rejected, Some(RejectReason::Blocks | RejectReason::Sequences)) {
                 return;
             }
             for _ in 0..rows {
-                let Some(last) = self.running.last().filter(is_lower) else { return };
+                let Some(last) = self.queues.running.last().filter(is_lower) else { return };
                 self.preempt(last.id);
             }
             rows *= 2;
@@ -60,16 +60,16 @@ impl Scheduler {
     /// worth a step: rows that end meanwhile make room for a larger one.
     fn two_phase(&mut self, offers: &[Offer]) -> Choice {
         // Rows cut by a mixed step before, when mixing paid.
-        let halves = self.half_prefilled().into_iter();
-        let halves: Vec<Admitted> =
-            halves.map(|(relquery, index, take)| Admitted { relquery, index, take }).collect();
-        if !halves.is_empty() {
-            return Choice { reason: Reason::PrefillFirst, prefill: halves, decodes: false };
+        let partials = self.partial_prefills().into_iter();
+        let partials: Vec<Admitted> =
+            partials.map(|(relquery, index, take)| Admitted { relquery, index, take }).collect();
+        if !partials.is_empty() {
+            return Choice { reason: Reason::PrefillFirst, prefill: partials, decodes: false };
         }
         let admission = self.offer_waiting(Admission::new(self.prefill_budget()), offers);
-        let is_small = admission.tokens < self.config.ours.prefill_tokens_min.0;
+        let is_small = admission.tokens < self.config.marginal_work.prefill_tokens_min.0;
         if admission.rows.is_empty()
-            || (is_small && admission.lack == Some(Lack::Room) && self.running_rows > 0)
+            || (is_small && admission.rejected == Some(RejectReason::Blocks) && self.queues.running_rows > 0)
         {
             return self.decode_all();
         }
@@ -79,17 +79,18 @@ impl Scheduler {
     /// Waiting relQueries in the order they are offered, each with the most tokens one of its rows may
     /// compute beyond what rides free.
     fn ranked(&self, mixes: bool) -> Vec<Offer> {
-        let most = self.seats() as usize;
+        let most = self.free_sequences() as usize;
         if most == 0 {
             return Vec::new();
         }
-        let lag = Nanos::from(self.config.ours.tenant_lag_ms_max);
-        let by_share = self.tenants.order(lag, most);
-        let keys = by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect());
-        let running: Vec<Key> = self.running.iter().copied().collect();
-        let gain = self.config.ours.gain.map(|gain| self.gain_permille(gain, mixes));
+        let lag = Nanos::from(self.config.marginal_work.tenant_lag_ms_max);
+        let by_share = self.queues.tenants.order(lag, most);
+        let keys = by_share.unwrap_or_else(|| self.queues.waiting.iter().take(most).copied().collect());
+        let running: Vec<RelQueryKey> = self.queues.running.iter().copied().collect();
+        let gain = self.config.marginal_work.gain.map(|gain| self.gain_permille(gain, mixes));
         let bulk = self.bulk_part();
-        let mut behind = if bulk.is_some() { self.higher_waiting() } else { self.waiting.len() as u64 };
+        let mut behind =
+            if bulk.is_some() { self.higher_waiting() } else { self.queues.waiting.len() as u64 };
         let mut offers = Vec::with_capacity(keys.len());
         for (offered, key) in keys.into_iter().enumerate() {
             if bulk.is_some() && key.class == ServiceClass::Bulk {
@@ -112,7 +113,8 @@ impl Scheduler {
 
     /// The weights as they are on this engine.
     fn gain_permille(&self, gain: Gain, mixes: bool) -> GainPermille {
-        let hide = self.cost.hide_permille().filter(|_| mixes).unwrap_or(0).clamp(0, 1_000).unsigned_abs();
+        let hide =
+            self.estimates.cost.hide_permille().filter(|_| mixes).unwrap_or(0).clamp(0, 1_000).unsigned_abs();
         let same = u64::from(gain.bare) * (1_000 - hide) + u64::from(gain.hidden) * hide;
         GainPermille { same, lower: same / u64::from(gain.lower_class.max(1)) }
     }
@@ -129,12 +131,14 @@ impl Scheduler {
     fn worth(&self, id: RelQueryId, gain_permille: u64, ahead: u64, behind: u64) -> u64 {
         let relquery = &self.relqueries[&id];
         let output = self.expected(id).remaining(0, relquery.output_max);
-        let sharing = if self.bulk_part().is_some() { self.higher_rows() } else { self.running_rows.into() };
+        let sharing =
+            if self.bulk_part().is_some() { self.higher_rows() } else { self.queues.running_rows.into() };
         let rows = u128::from(sharing).max(relquery.fresh_len() as u128).max(1);
-        let base = u128::from(self.cost.decode_base.0) * u128::from(output);
+        let base = u128::from(self.estimates.cost.decode_base.0) * u128::from(output);
         let gained = u128::from(gain_permille) * u128::from(behind) * base / rows / 1_000;
-        let lost = u128::from(ahead) * u128::from(self.cost.decode_per_sequence.0) * u128::from(output);
-        let per_token = u128::from(ahead) * u128::from(self.cost.prefill_per_token.0.max(1));
+        let lost =
+            u128::from(ahead) * u128::from(self.estimates.cost.decode_per_sequence.0) * u128::from(output);
+        let per_token = u128::from(ahead) * u128::from(self.estimates.cost.prefill_per_token.0.max(1));
         u64::try_from(gained.saturating_sub(lost) / per_token).unwrap_or(u64::MAX)
     }
 }

@@ -13,9 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{RelQueryId, RowError};
 
 use crate::Scheduler;
-use crate::admit::{Admission, Admitted, Budget, View};
+use crate::admit::{Admission, Admitted, Budget, CacheView};
 use crate::choose::Choice;
-use crate::config::Policy;
 use crate::decision::Reason;
 use crate::row::RowState;
 
@@ -25,16 +24,17 @@ const LOSSES_MAX: u32 = 4;
 
 /// What a step that failed whole did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Harm {
+pub(crate) enum FailureScope {
     /// Nothing beside its failure.
     Step,
     /// The executor is lost.
     Executor,
 }
 
-impl Harm {
-    /// Of how many rows the next trial of a row is half, that was one of `rows` in the step.
-    pub(crate) fn company(self, rows: u32) -> u32 {
+impl FailureScope {
+    /// The next trial of a row has half as many rows as this: of a step, those that were in it; after a lost executor,
+    /// each is tried alone.
+    pub(crate) fn bisect_from(self, rows: u32) -> u32 {
         match self {
             Self::Step => rows,
             Self::Executor => 1,
@@ -44,7 +44,7 @@ impl Harm {
 
 /// What is held against one row.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Suspected {
+pub(crate) struct FaultRecord {
     /// Steps of it alone that failed, since its last token.
     failures: u32,
     /// Steps with it that lost the executor, ever, and whether it was alone in the last one.
@@ -54,12 +54,12 @@ pub(crate) struct Suspected {
     must_decode: bool,
 }
 
-impl Suspected {
+impl FaultRecord {
     /// A step with it failed.
-    pub(crate) fn add(&mut self, harm: Harm, alone: bool, is_prefill: bool) {
-        match harm {
-            Harm::Step => self.failures += u32::from(alone),
-            Harm::Executor => {
+    pub(crate) fn add(&mut self, scope: FailureScope, alone: bool, is_prefill: bool) {
+        match scope {
+            FailureScope::Step => self.failures += u32::from(alone),
+            FailureScope::Executor => {
                 self.losses += 1;
                 (self.lost_alone, self.must_decode) = (alone, !is_prefill);
             }
@@ -67,11 +67,11 @@ impl Suspected {
     }
 
     /// Why it fails after that, if it does.
-    pub(crate) fn verdict(&self, harm: Harm, reason: &str, attempts_max: u32) -> Option<RowError> {
+    pub(crate) fn row_error(&self, scope: FailureScope, reason: &str, attempts_max: u32) -> Option<RowError> {
         let Self { failures, losses, .. } = *self;
-        match harm {
-            Harm::Step => (failures >= attempts_max).then(|| RowError::Failed(reason.to_owned())),
-            Harm::Executor => (losses >= LOSSES_MAX || losses > 1 && self.lost_alone).then(|| {
+        match scope {
+            FailureScope::Step => (failures >= attempts_max).then(|| RowError::Failed(reason.to_owned())),
+            FailureScope::Executor => (losses >= LOSSES_MAX || losses > 1 && self.lost_alone).then(|| {
                 let company = if self.lost_alone { "alone" } else { "beside others" };
                 RowError::Failed(format!(
                     "quarantined: {losses} steps with it lost the model's executor, the last one with it {company}: {reason}"
@@ -93,18 +93,18 @@ pub(crate) type RowAt = (RelQueryId, u32);
 
 /// The rows under suspicion, each with the most rows it may share a step with, itself included.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Suspects {
+pub(crate) struct FaultIsolation {
     limits: BTreeMap<RowAt, u32>,
     order: BTreeSet<(u32, RowAt)>,
 }
 
-impl Suspects {
+impl FaultIsolation {
     pub(crate) fn is_empty(&self) -> bool {
         self.limits.is_empty()
     }
 
     /// A step of `slots` rows failed, this one among them.
-    pub(crate) fn accuse(&mut self, row: RowAt, slots: u32) {
+    pub(crate) fn narrow(&mut self, row: RowAt, slots: u32) {
         self.clear(row);
         let limit = slots.div_ceil(2);
         self.limits.insert(row, limit);
@@ -124,9 +124,14 @@ impl Suspects {
         self.order.iter().take(limit as usize).map(|(_, row)| *row)
     }
 
-    /// The rows under suspicion.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = RowAt> + '_ {
-        self.limits.keys().copied()
+    /// Each row under suspicion `is_open`.
+    pub(crate) fn check(&self, is_open: impl Fn(RowAt) -> bool) -> Result<(), String> {
+        match self.limits.keys().find(|row| !is_open(**row)) {
+            Some((id, index)) => {
+                Err(format!("row {index} of relQuery {id} is under suspicion and has ended"))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -134,14 +139,14 @@ impl Scheduler {
     /// The step that tries suspects, while there are any: those that run go on, those that were taken back
     /// are admitted. Where they find no room, rows that are not tried give theirs up.
     pub(crate) fn trial(&mut self) -> Option<Choice> {
-        let group: Vec<RowAt> = self.suspects.group().collect();
+        let group: Vec<RowAt> = self.isolation.group().collect();
         if group.is_empty() {
             return None;
         }
         loop {
             let prefill = self.trial_prefill(&group);
             let decodes = !self.decoding_rows().is_empty();
-            if self.decode_need() <= self.ledger.available() && (decodes || !prefill.is_empty()) {
+            if self.decode_need() <= self.kv.ledger.available() && (decodes || !prefill.is_empty()) {
                 return Some(Choice { reason: Reason::Trial, prefill, decodes });
             }
             let others = self.running_rows().filter(|row| !group.contains(row));
@@ -153,10 +158,7 @@ impl Scheduler {
 
     /// What the group's rows that do not decode compute, as far as there is room.
     fn trial_prefill(&mut self, group: &[RowAt]) -> Vec<Admitted> {
-        let tokens = match self.config.policy {
-            Policy::Sarathi => self.config.chunk_tokens.0,
-            _ => self.config.step_tokens_max.0,
-        };
+        let tokens = self.config.policy.step_tokens_max(&self.config);
         let mut left = tokens.saturating_sub(self.decode_tokens());
         let mut prefill = Vec::new();
         for (relquery, index) in group.iter().copied() {
@@ -169,14 +171,14 @@ impl Scheduler {
             }
         }
         let budget = self.prefill_budget();
-        let room = match self.running_rows {
-            0 => self.ledger.available(),
-            _ => budget.room.saturating_sub(self.decode_need()),
+        let free_blocks = match self.queues.running_rows {
+            0 => self.kv.ledger.available(),
+            _ => budget.free_blocks.saturating_sub(self.decode_need()),
         };
         let cuts = self.config.policy.cuts_prompts();
-        let mut admission = Admission::new(Budget { tokens: left, room, cuts, ..budget });
+        let mut admission = Admission::new(Budget { tokens: left, free_blocks, cuts, ..budget });
         self.promise(&mut admission, &prefill);
-        let view = View::new(&self.ledger, &self.hasher, &self.config);
+        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
         for (id, index) in group.iter().copied() {
             let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
             let scope = relquery.scope;
@@ -200,18 +202,18 @@ mod tests {
 
     #[test]
     fn a_group_halves_until_the_last_one_is_alone() {
-        let mut suspects = Suspects::default();
+        let mut isolation = FaultIsolation::default();
         let mut group: Vec<RowAt> = (0..64).map(row).collect();
         let mut failed = 0;
         while group.len() > 1 {
-            group.iter().for_each(|row| suspects.accuse(*row, group.len() as u32));
+            group.iter().for_each(|row| isolation.narrow(*row, group.len() as u32));
             failed += 1;
-            group = suspects.group().collect();
+            group = isolation.group().collect();
         }
         assert_eq!((failed, group), (6, vec![row(0)]));
-        suspects.clear(row(0));
-        assert_eq!(suspects.group().collect::<Vec<_>>(), [row(1)], "its last neighbour is next");
-        (1..64).for_each(|index| suspects.clear(row(index)));
-        assert!(suspects.is_empty());
+        isolation.clear(row(0));
+        assert_eq!(isolation.group().collect::<Vec<_>>(), [row(1)], "its last neighbour is next");
+        (1..64).for_each(|index| isolation.clear(row(index)));
+        assert!(isolation.is_empty());
     }
 }

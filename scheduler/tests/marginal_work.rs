@@ -1,4 +1,4 @@
-//! What policy `ours` promises beside a short mean: classes, deadlines, shares and an end to waiting.
+//! What policy `marginal-work` promises beside a short mean: classes, deadlines, shares and an end to waiting.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use base::{Millis, RelQueryId, ServiceClass, Submission, TenantId, Time};
 use common::{Memory, item, submission};
-use scheduler::{CostModel, Event, OursConfig, Policy, Scheduler, SchedulerConfig, Steps};
+use scheduler::{CostModel, Event, MarginalWorkConfig, Policy, Scheduler, SchedulerConfig, Steps};
 
 /// A scheduler with a memory behind it, in steps of one ms.
 struct Desk {
@@ -19,10 +19,10 @@ struct Desk {
 const STEP: u64 = 1_000_000;
 
 impl Desk {
-    fn new(ours: OursConfig, sequences_max: u32) -> Self {
+    fn new(marginal_work: MarginalWorkConfig, sequences_max: u32) -> Self {
         let config = SchedulerConfig {
-            policy: Policy::Ours,
-            ours,
+            policy: Policy::MarginalWork,
+            marginal_work,
             sequences_max,
             kv_blocks: 400,
             block_tokens: 4,
@@ -66,8 +66,12 @@ impl Desk {
 }
 
 /// Work alone decides: no share, no age.
-fn bare() -> OursConfig {
-    OursConfig { age_half_ms: None, tenant_lag_ms_max: Millis(u64::MAX / 1_000_000), ..OursConfig::default() }
+fn bare() -> MarginalWorkConfig {
+    MarginalWorkConfig {
+        age_half_ms: None,
+        tenant_lag_ms_max: Millis(u64::MAX / 1_000_000),
+        ..MarginalWorkConfig::default()
+    }
 }
 
 #[test]
@@ -83,12 +87,12 @@ fn a_step_decodes_what_runs_and_prefills_what_waits() {
 #[test]
 fn an_engine_on_which_mixing_costs_gets_two_phases_and_cut_prompts_are_completed() {
     let cost = CostModel { mixed_hidden: -20_000_000, ..CostModel::default() };
-    let config = SchedulerConfig { policy: Policy::Ours, refit: false, ..SchedulerConfig::default() };
+    let config = SchedulerConfig { policy: Policy::MarginalWork, refit: false, ..SchedulerConfig::default() };
     for steps in [Steps::Adaptive, Steps::TwoPhase] {
-        let ours = OursConfig { steps, ..OursConfig::default() };
+        let marginal_work = MarginalWorkConfig { steps, ..MarginalWorkConfig::default() };
         let cost = if steps == Steps::Adaptive { cost } else { CostModel::default() };
-        let mut scheduler =
-            Scheduler::new(SchedulerConfig { ours, ..config.clone() }, cost).expect("a valid configuration");
+        let mut scheduler = Scheduler::new(SchedulerConfig { marginal_work, ..config.clone() }, cost)
+            .expect("a valid configuration");
         let mut memory = Memory::new(16);
         let items: Vec<_> = (0..90).map(|row| item(row, vec![row; 50], 6, u64::from(row))).collect();
         memory.know(&items);
@@ -116,7 +120,7 @@ fn a_lower_class_fills_what_is_left() {
 #[test]
 fn a_lower_class_rises_when_it_has_waited_long() {
     let wait = Millis(30);
-    let mut desk = Desk::new(OursConfig { bulk_wait_ms_max: wait, ..bare() }, 4);
+    let mut desk = Desk::new(MarginalWorkConfig { bulk_wait_ms_max: wait, ..bare() }, 4);
     desk.submit(1, 2, |one| Submission { class: ServiceClass::Bulk, ..one });
     for id in 2..40 {
         desk.submit(id, 4, |one| one);
@@ -131,8 +135,10 @@ fn a_lower_class_rises_when_it_has_waited_long() {
 #[test]
 fn rows_of_a_lower_class_give_their_memory_up_where_that_is_set() {
     for evicts in [false, true] {
-        let mut desk =
-            Desk::new(OursConfig { evict_lower_class: evicts, bulk_share_permille: None, ..bare() }, 4);
+        let mut desk = Desk::new(
+            MarginalWorkConfig { evict_lower_class: evicts, bulk_share_permille: None, ..bare() },
+            4,
+        );
         desk.submit(1, 20, |one| Submission { class: ServiceClass::Bulk, ..one });
         desk.step();
         desk.submit(2, 4, |one| one);
@@ -164,7 +170,7 @@ fn a_deadline_brings_a_large_relquery_forward() {
 #[test]
 fn a_large_relquery_is_overtaken_for_a_while_and_not_for_ever() {
     let flooded = |age_half_ms| {
-        let mut desk = Desk::new(OursConfig { age_half_ms, gain: None, ..bare() }, 4);
+        let mut desk = Desk::new(MarginalWorkConfig { age_half_ms, gain: None, ..bare() }, 4);
         desk.submit(1, 30, |one| one);
         for id in 2..3_000 {
             desk.submit(id, 2, |one| one);
@@ -182,7 +188,7 @@ fn a_large_relquery_is_overtaken_for_a_while_and_not_for_ever() {
 
 /// Mean end of tenant 2's relQueries, one every 40 steps, while tenant 1 floods or does nothing.
 fn others_latency(flood: bool, lag: Millis) -> u64 {
-    let mut desk = Desk::new(OursConfig { tenant_lag_ms_max: lag, gain: None, ..bare() }, 4);
+    let mut desk = Desk::new(MarginalWorkConfig { tenant_lag_ms_max: lag, gain: None, ..bare() }, 4);
     let mut arrivals = BTreeMap::new();
     for turn in 0..1_200_u64 {
         if flood {
@@ -213,18 +219,18 @@ fn a_flood_raises_anothers_latency_by_no_more_than_its_share_explains() {
 
 #[test]
 fn every_part_can_be_switched_off() {
-    let on = OursConfig::default();
+    let on = MarginalWorkConfig::default();
     let variants = [
-        OursConfig { marginal_key: false, ..on.clone() },
-        OursConfig { learned_lengths: false, ..on.clone() },
-        OursConfig { exact_sharing: false, ..on.clone() },
-        OursConfig { grouped_rows: false, ..on.clone() },
-        OursConfig { gain: None, ..on.clone() },
-        OursConfig { age_half_ms: None, ..on.clone() },
-        OursConfig { steps: Steps::TwoPhase, ..on },
+        MarginalWorkConfig { marginal_key: false, ..on.clone() },
+        MarginalWorkConfig { learned_lengths: false, ..on.clone() },
+        MarginalWorkConfig { exact_sharing: false, ..on.clone() },
+        MarginalWorkConfig { grouped_rows: false, ..on.clone() },
+        MarginalWorkConfig { gain: None, ..on.clone() },
+        MarginalWorkConfig { age_half_ms: None, ..on.clone() },
+        MarginalWorkConfig { steps: Steps::TwoPhase, ..on },
     ];
-    for ours in variants {
-        let mut desk = Desk::new(ours, 6);
+    for settings in variants {
+        let mut desk = Desk::new(settings, 6);
         for id in 1..12 {
             desk.submit(id, 1 + id as u32 % 7, |one| one);
             desk.step();

@@ -1,4 +1,4 @@
-//! The parts of policy `ours`, each of which can be switched off to see what it gives.
+//! The parts of policy `marginal-work`, each of which can be switched off to see what it gives.
 
 use base::{Millis, TokenCount};
 use serde::{Deserialize, Serialize};
@@ -36,10 +36,10 @@ impl Default for Gain {
     }
 }
 
-/// Settings of policy `ours`.
+/// Settings of policy `marginal-work`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct OursConfig {
+pub struct MarginalWorkConfig {
     /// How prompts and decodes share steps.
     pub steps: Steps,
     /// Key by the work a row adds to a shared batch; off: by the time the relQuery would take alone
@@ -72,7 +72,7 @@ pub struct OursConfig {
     pub evict_lower_class: bool,
 }
 
-impl Default for OursConfig {
+impl Default for MarginalWorkConfig {
     fn default() -> Self {
         Self {
             steps: Steps::default(),
@@ -89,5 +89,12 @@ impl Default for OursConfig {
             bulk_share_permille: Some(50),
             evict_lower_class: false,
         }
+    }
+}
+
+impl MarginalWorkConfig {
+    /// Whether steps may prefill and decode at once.
+    pub fn mixes(&self) -> bool {
+        self.steps != Steps::TwoPhase
     }
 }

@@ -1,0 +1,14 @@
+//! First come, first served, prefill first: vLLM's default, and the baseline of every comparison.
+
+use super::{PLAIN, Rules, by_arrival, no_arrival, no_update};
+use crate::Scheduler;
+
+pub(super) const RULES: Rules = Rules {
+    name: "fcfs",
+    imitates: "vllm",
+    traits: PLAIN,
+    priority: by_arrival,
+    choose: Scheduler::prefill_first,
+    on_arrival: no_arrival,
+    on_plan: no_update,
+};

@@ -1,0 +1,80 @@
+//! A priority that never changes, from a relQuery's token counts as submitted (the paper's baseline vLLM-SP, RelServe,
+//! Eq. 6-7), prefill first. The weak reading takes raw token counts, and running rows give way to better waiting ones.
+
+use base::{Nanos, RelQueryId, TokenCount};
+
+use super::{PLAIN, Rules, Traits, no_arrival, no_update};
+use crate::Scheduler;
+use crate::breakdown::{PriorityBreakdown, PriorityParts};
+use crate::choose::Choice;
+use crate::priority::static_priority;
+
+const TRAITS: Traits = Traits { is_prioritised: true, ..PLAIN };
+
+pub(super) const RULES: Rules = Rules {
+    name: "static-priority",
+    imitates: "vllm-sp",
+    traits: TRAITS,
+    priority: linear,
+    choose: Scheduler::prefill_first,
+    on_arrival: no_arrival,
+    on_plan: no_update,
+};
+
+pub(super) const WEAK: Rules = Rules {
+    name: "static-priority-weak",
+    imitates: "vllm-sp weak",
+    traits: TRAITS,
+    priority: token_sum,
+    choose: prefill_or_evict,
+    on_arrival: no_arrival,
+    on_plan: no_update,
+};
+
+/// Eq. 6-7 with linear L1 and L2.
+fn linear(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, PriorityBreakdown) {
+    let (prompt, output) = submitted(scheduler, id);
+    let priority = static_priority(&scheduler.estimates.cost, TokenCount(prompt), TokenCount(output));
+    (priority, breakdown(prompt, output))
+}
+
+/// Prompt and output tokens, each counted alike.
+fn token_sum(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, PriorityBreakdown) {
+    let (prompt, output) = submitted(scheduler, id);
+    (Nanos(prompt.saturating_add(output)), breakdown(prompt, output))
+}
+
+/// Prompt tokens and output limits of all rows that were ever submitted.
+fn submitted(scheduler: &Scheduler, id: RelQueryId) -> (u64, u64) {
+    let relquery = &scheduler.relqueries[&id];
+    (relquery.prompt_submitted, relquery.output_submitted)
+}
+
+fn breakdown(prompt: u64, output: u64) -> PriorityBreakdown {
+    PriorityBreakdown { parts: PriorityParts::Static { prompt, output }, is_aged: false }
+}
+
+/// Prefills; if nothing can be admitted, makes room for the first waiting row and decodes.
+fn prefill_or_evict(scheduler: &mut Scheduler) -> Choice {
+    scheduler.prefill_waiting().unwrap_or_else(|| {
+        scheduler.evict_for_front();
+        scheduler.decode_all()
+    })
+}
+
+impl Scheduler {
+    /// Running rows of strictly lower priority give way until the first waiting row fits. Strictly, and
+    /// by the number alone: rows of equal priority would take turns in evicting each other.
+    fn evict_for_front(&mut self) {
+        let Some(front) = self.queues.waiting.first().copied() else { return };
+        while let Some(last) = self.queues.running.last().copied() {
+            if (last.class, last.priority) <= (front.class, front.priority) {
+                return;
+            }
+            self.preempt(last.id);
+            if !self.admission(true, self.prefill_budget()).rows.is_empty() {
+                return;
+            }
+        }
+    }
+}
