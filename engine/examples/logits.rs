@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             generation: Arc::new(Generation::default()),
             seed: 0,
             output_index: 0,
-            said: Vec::new(),
+            already_generated: Vec::new(),
         }),
         is_prefill: true,
     };

@@ -268,7 +268,7 @@ impl Row {
                 generation,
                 seed: 0,
                 output_index: index as u32,
-                said: Vec::new(),
+                already_generated: Vec::new(),
             }),
             is_prefill: index == 0,
         }

@@ -47,7 +47,7 @@ fn answer(engine: &mut Engine, request: u64, content: &str) -> String {
                 generation: Arc::clone(&generation),
                 seed: 0,
                 output_index,
-                said: Vec::new(),
+                already_generated: Vec::new(),
             }),
             is_prefill: output_index == 0,
         };

@@ -32,7 +32,7 @@ fn next_token(engine: &mut Engine, prompt: &str) -> TokenId {
         generation: Arc::new(Generation::default()),
         seed: 0,
         output_index: 0,
-        said: Vec::new(),
+        already_generated: Vec::new(),
     };
     let slot = Slot {
         request: RequestId(1),
