@@ -23,7 +23,7 @@ use engine::checkpoint::shapes::expected_tensors;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::{CheckpointError, Dtype, RawTensor, WeightSource};
 use engine::device::Cpu;
-use engine::device::cuda::{Buffer, Card, Element, Factors, Gpu, GpuError, Linear};
+use engine::device::cuda::{Buffer, CudaRuntime, Element, Factors, Gpu, GpuError, Linear};
 use engine::parallel::{Memory, Ranks, StepError};
 use engine::{Keep, KvFormat, Quantize};
 
@@ -148,7 +148,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let named = std::env::args().skip(1).find(|word| !word.starts_with("--"));
     let names =
         named.map_or_else(|| vec!["qwen2.5-7b".to_owned(), "llama-3-8b".to_owned()], |name| vec![name]);
-    let gpus = match Card::group(&[0], false) {
+    let gpus = match Arc::new(CudaRuntime::default()).open(&[0], false) {
         Ok(gpus) => gpus,
         Err(error) => {
             println!("nothing is measured: {error}");

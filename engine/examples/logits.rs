@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [dir, device, file] = &arguments[..] else { return Err("usage: logits DIR DEVICE FILE".into()) };
     let config = EngineConfig { device: device.parse()?, ..EngineConfig::default() };
-    let engine = load_dir(Path::new(dir), &config)?;
+    let engine = load_dir(Path::new(dir), &config, &Arc::default())?;
     let ranks = engine.executor.ranks();
     let tokens: Vec<u32> = (0..TOKENS).map(|i| 5 + 37 * i % 250).collect();
     // All tokens but the first are guesses: the slot is sampled at each of them.

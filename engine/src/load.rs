@@ -10,7 +10,7 @@ use crate::checkpoint::generation::GenerationDefaults;
 use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::shapes::parameters;
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, WeightSource};
-use crate::device::cuda::{Card, Gpu, GpuError, cards};
+use crate::device::cuda::{CudaRuntime, Gpu, GpuError, device_count};
 use crate::device::{Cpu, Isa};
 use crate::executor::{LocalExecutor, PoolSettings};
 use crate::memory;
@@ -68,6 +68,8 @@ pub struct Engine {
     pub text: Arc<ModelText>,
     /// What it is.
     pub info: ModelInfo,
+    /// What opened its GPUs, to load it again with.
+    pub cuda: Arc<CudaRuntime>,
 }
 
 /// Why there is no engine.
@@ -108,16 +110,20 @@ impl From<ShardError> for EngineError {
     }
 }
 
-/// Loads a Hugging Face folder, or a GGUF file.
-pub fn load_dir(path: &Path, config: &EngineConfig) -> Result<Engine, EngineError> {
+/// Loads a Hugging Face folder, or a GGUF file; GPUs are opened by `cuda`, one for all loads of a process.
+pub fn load_dir(path: &Path, config: &EngineConfig, cuda: &Arc<CudaRuntime>) -> Result<Engine, EngineError> {
     check(config)?;
-    assemble(Opened::path(path, config.template_date)?, config)
+    assemble(Opened::path(path, config.template_date)?, config, cuda)
 }
 
 /// Loads a model that is in memory.
-pub fn load_bytes(files: ModelFiles<'_>, config: &EngineConfig) -> Result<Engine, EngineError> {
+pub fn load_bytes(
+    files: ModelFiles<'_>,
+    config: &EngineConfig,
+    cuda: &Arc<CudaRuntime>,
+) -> Result<Engine, EngineError> {
     check(config)?;
-    assemble(Opened::bytes(files, config.template_date)?, config)
+    assemble(Opened::bytes(files, config.template_date)?, config, cuda)
 }
 
 fn check(config: &EngineConfig) -> Result<(), EngineError> {
@@ -125,10 +131,10 @@ fn check(config: &EngineConfig) -> Result<(), EngineError> {
 }
 
 /// Packs the weights and makes the pool.
-fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError> {
+fn assemble(opened: Opened, config: &EngineConfig, cuda: &Arc<CudaRuntime>) -> Result<Engine, EngineError> {
     let Opened { name, config: model, weights, text, defaults, revision } = opened;
     let stored = stored_dtype(&model, &weights)?;
-    let gpus = gpus(config)?;
+    let gpus = gpus(config, cuda)?;
     if gpus.is_none() {
         config.validate_on_cpu().map_err(|(field, reason)| EngineError::Config { field, reason })?;
     }
@@ -174,7 +180,7 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
     let (parameters, kept, kv) = (info.parameters, info.kept_as(), kv.name());
     let (kv_blocks, host_kv_blocks) = (info.kv_blocks, info.host_kv_blocks);
     tracing::info!(model = %info.name, parameters, kv_blocks, host_kv_blocks, kept, kv, ?isa, ranks = ranks_count, "model loaded");
-    Ok(Engine { executor, text, info })
+    Ok(Engine { executor, text, info, cuda: Arc::clone(cuda) })
 }
 
 /// What the executor's checks let through.
@@ -193,36 +199,32 @@ fn stored_dtype(model: &ModelConfig, weights: &dyn WeightSource) -> Result<Dtype
 }
 
 /// The GPUs that are asked for, open; `None`: the processor runs the model.
-fn gpus(config: &EngineConfig) -> Result<Option<Vec<Arc<dyn Gpu>>>, EngineError> {
-    let named = |reason: String| EngineError::Config { field: "engine.device", reason };
+fn gpus(config: &EngineConfig, cuda: &Arc<CudaRuntime>) -> Result<Option<Vec<Arc<dyn Gpu>>>, EngineError> {
     match &config.device {
         Device::Cpu => Ok(None),
-        Device::Cuda(numbers) => {
-            let gpus = Card::group(numbers, false);
-            gpus.map(Some).map_err(|error| named(format!("is {}, but {error}", config.device)))
-        }
-        Device::Auto => {
-            let count = config.tensor_parallel;
-            let opened = match cards() {
-                Ok(found) if found < count => Err(format!("there are {found} GPUs for {count} ranks")),
-                Ok(_) => match config.validate_on_gpus(count) {
-                    Ok(()) => {
-                        let numbers: Vec<usize> = (0..count).collect();
-                        Card::group(&numbers, false).map_err(|error| error.to_string())
-                    }
-                    Err((field, reason)) => Err(format!("`{field}` {reason}")),
-                },
-                Err(error) => Err(error.to_string()),
-            };
-            match opened {
-                Ok(gpus) => Ok(Some(gpus)),
-                Err(reason) => {
-                    tracing::info!(reason, "no GPU is used");
-                    Ok(None)
-                }
+        Device::Cuda(ordinals) => cuda.open(ordinals, false).map(Some).map_err(|error| {
+            let reason = format!("is {}, but {error}", config.device);
+            EngineError::Config { field: "engine.device", reason }
+        }),
+        Device::Auto => match first_gpus(config, cuda) {
+            Ok(gpus) => Ok(Some(gpus)),
+            Err(reason) => {
+                tracing::info!(reason, "no GPU is used");
+                Ok(None)
             }
-        }
+        },
     }
+}
+
+/// The first GPUs of the machine, one for each rank; or why they cannot be used.
+fn first_gpus(config: &EngineConfig, cuda: &Arc<CudaRuntime>) -> Result<Vec<Arc<dyn Gpu>>, String> {
+    let count = config.tensor_parallel;
+    let found = device_count().map_err(|error| error.to_string())?;
+    if found < count {
+        return Err(format!("there are {found} GPUs for {count} ranks"));
+    }
+    config.validate_on_gpus(count).map_err(|(field, reason)| format!("`{field}` {reason}"))?;
+    cuda.open(&(0..count).collect::<Vec<_>>(), false).map_err(|error| error.to_string())
 }
 
 /// Threads beside so many GPUs: one waits for each, and rank 0's sample.

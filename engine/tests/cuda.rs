@@ -23,7 +23,7 @@ use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
-use engine::device::cuda::{Card, Gpu, GpuError, cards};
+use engine::device::cuda::{CudaRuntime, Gpu, GpuError, device_count};
 use engine::executor::{LocalExecutor, PoolSettings};
 use engine::parallel::{Memory, Ranks, ShardError, StepError};
 use engine::pool::PoolError;
@@ -173,18 +173,27 @@ fn logits_are_the_processors_on_two_and_four_gpus() {
     check_logits(&Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 73) }, 4);
 }
 
+/// What opens real GPUs, where there are any.
+fn runtime() -> Option<Arc<CudaRuntime>> {
+    match device_count() {
+        Ok(_) => Some(Arc::default()),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
 /// The same on a real card, where there is one: with and without NCCL.
 #[test]
 fn logits_on_a_card_are_the_processors_in_every_family() {
-    if let Err(error) = cards() {
-        return eprintln!("skipped: {error}");
-    }
+    let Some(cuda) = runtime() else { return };
     for with_nccl in [false, true] {
         for family in FAMILIES {
             for dtype in [Dtype::F32, Dtype::Bf16] {
                 let mut model = Synthetic { dtype, ..Synthetic::tiny(family, 78) };
                 model.config.head_dim = if family == Family::Mistral { 128 } else { 64 };
-                let gpus = Card::group(&[0], with_nccl).expect("the card opens");
+                let gpus = cuda.open(&[0], with_nccl).expect("the GPU opens");
                 let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
                 let ranks =
                     Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), Keep::default());
@@ -514,11 +523,9 @@ fn weights_in_eight_bits_answer_nearly_as_they_are() {
 /// The same kinds of rows on a real card, where there is one.
 #[test]
 fn rows_on_a_card_say_what_they_say_on_the_processor() {
-    if let Err(error) = cards() {
-        return eprintln!("skipped: {error}");
-    }
+    let Some(cuda) = runtime() else { return };
     let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Qwen2, 81) };
-    let gpus = Card::group(&[0], false).expect("the card opens");
+    let gpus = cuda.open(&[0], false).expect("the GPU opens");
     let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
     let ranks = Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), Keep::default());
     let found = texts(executor(ranks.expect("the model fits")).expect("the pool fits"));
@@ -527,11 +534,9 @@ fn rows_on_a_card_say_what_they_say_on_the_processor() {
 
 #[test]
 fn weights_in_eight_bits_on_a_card_answer_nearly_as_they_are() {
-    if let Err(error) = cards() {
-        return eprintln!("skipped: {error}");
-    }
+    let Some(cuda) = runtime() else { return };
     for (model, _) in for_eighths() {
-        let gpus = Card::group(&[0], false).expect("the card opens");
+        let gpus = cuda.open(&[0], false).expect("the GPU opens");
         let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
         let ranks = Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), EIGHTHS);
         check_eighths(&model, ranks.expect("the model fits"));

@@ -16,7 +16,7 @@ fn repository() -> PathBuf {
 
 fn demo() -> Engine {
     let config = EngineConfig { threads: Some(2), ..EngineConfig::default() };
-    load_dir(&repository().join("models/demo"), &config).expect("the demo model loads")
+    load_dir(&repository().join("models/demo"), &config, &Arc::default()).expect("the demo model loads")
 }
 
 /// The prompt of one user message.

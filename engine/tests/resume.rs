@@ -76,7 +76,8 @@ fn characters_and_stop_strings_in_the_middle_of_which_the_first_one_left_off_are
 fn a_constraint_is_followed_from_where_the_first_one_left_off() {
     let load = || -> Engine {
         let config = EngineConfig { threads: Some(1), dtype: Some(Dtype::F32), ..EngineConfig::default() };
-        load_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo"), &config).expect("it loads")
+        load_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo"), &config, &Arc::default())
+            .expect("it loads")
     };
     let engine = load();
     let frame = engine.text.frame(&[Role::User]).expect("the template takes a user's turn");

@@ -140,7 +140,7 @@ fn constrained_rows_follow_their_form_through_guesses() {
         let dtype = Some(Dtype::F32);
         let config = EngineConfig { threads: Some(2), dtype, ..EngineConfig::default() };
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
-        load_dir(&folder, &config).expect("the demo model loads")
+        load_dir(&folder, &config, &Arc::default()).expect("the demo model loads")
     };
     let engine = load();
     let schema = r#"{"type":"object","properties":{"label":{"enum":["positive","negative"]},

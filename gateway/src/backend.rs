@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engine::device::cuda::CudaRuntime;
 use engine::executor::LocalExecutor;
 use scheduler::CostModel;
 use store::Store;
@@ -51,28 +52,28 @@ pub fn load(config: &Config) -> Result<engine::Engine, BackendError> {
              name a real one with --model DIR (`relserve pull ORG/NAME` fetches one)"
         );
     }
-    read(config)
+    read(config, &Arc::default())
 }
 
-fn read(config: &Config) -> Result<engine::Engine, BackendError> {
+fn read(config: &Config, cuda: &Arc<CudaRuntime>) -> Result<engine::Engine, BackendError> {
     Ok(match &config.model.dir {
-        Some(folder) => engine::load_dir(folder, &config.engine)?,
-        None => engine::load_bytes(demo::files(), &config.engine)?,
+        Some(folder) => engine::load_dir(folder, &config.engine, cuda)?,
+        None => engine::load_bytes(demo::files(), &config.engine, cuda)?,
     })
 }
 
 /// Loads the model again when its executor is lost.
-pub fn maker(config: &Config, model: &Model) -> Maker {
+pub fn maker(config: &Config, model: &Model, cuda: Arc<CudaRuntime>) -> Maker {
     let (config, model) = (config.clone(), model.clone());
     Arc::new(move || {
-        let executor = fresh(&config, &model).map_err(|error| error.to_string())?;
+        let executor = fresh(&config, &model, &cuda).map_err(|error| error.to_string())?;
         Ok(Box::new(executor))
     })
 }
 
 /// An executor that goes on where another of this model left off, and runs.
-fn fresh(config: &Config, model: &Model) -> Result<LocalExecutor, BackendError> {
-    let mut engine = read(config)?;
+fn fresh(config: &Config, model: &Model, cuda: &Arc<CudaRuntime>) -> Result<LocalExecutor, BackendError> {
+    let mut engine = read(config, cuda)?;
     let info = &engine.info;
     if info.revision != model.revision {
         return Err(BackendError::Replaced);
@@ -152,6 +153,6 @@ pub async fn ready(
         kv_blocks = model.kv_blocks,
         "the model is ready"
     );
-    let fresh = Some(maker(config, &model));
+    let fresh = Some(maker(config, &model, engine.cuda));
     Ok(Backend { executor: Some(Box::new(engine.executor)), fresh, model, cost })
 }

@@ -55,7 +55,7 @@ fn every_family_loads_from_a_folder_and_from_memory_and_answers_alike() {
     for family in FAMILIES {
         let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 7) };
         let folder = written(&synthetic);
-        let mut from_folder = load_dir(folder.path(), &small()).expect("a valid folder");
+        let mut from_folder = load_dir(folder.path(), &small(), &Arc::default()).expect("a valid folder");
         let files = ModelFiles {
             name: "embedded",
             config: &synthetic.config_json(),
@@ -65,7 +65,7 @@ fn every_family_loads_from_a_folder_and_from_memory_and_answers_alike() {
             chat_template: None,
             weights: Cow::Owned(synthetic.weight_bytes().expect("bytes")),
         };
-        let mut from_memory = load_bytes(files, &small()).expect("valid files");
+        let mut from_memory = load_bytes(files, &small(), &Arc::default()).expect("valid files");
         let info = &from_folder.info;
         assert_eq!((info.family, info.dtype, info.context_max), (family, Dtype::Bf16, TokenCount(256)));
         assert_eq!(info.revision, from_memory.info.revision);
@@ -79,7 +79,9 @@ fn every_family_loads_from_a_folder_and_from_memory_and_answers_alike() {
 #[test]
 fn the_pool_is_no_larger_than_its_requests_could_fill() {
     let folder = written(&Synthetic::tiny(Family::Qwen3, 1));
-    let blocks = |config: &EngineConfig| load_dir(folder.path(), config).expect("valid").info.kv_blocks;
+    let blocks = |config: &EngineConfig| {
+        load_dir(folder.path(), config, &Arc::default()).expect("valid").info.kv_blocks
+    };
     let two = EngineConfig { kv_bytes: Bytes(1 << 24), sequences_max: 2, ..small() };
     let two = blocks(&two);
     assert!((32..=33).contains(&two), "two requests of 256 tokens are 32 blocks of 16, found {two}");
@@ -89,7 +91,9 @@ fn the_pool_is_no_larger_than_its_requests_could_fill() {
 #[test]
 fn another_weight_type_is_another_revision() {
     let folder = written(&Synthetic::tiny(Family::Llama, 1));
-    let load = |dtype| load_dir(folder.path(), &EngineConfig { dtype, ..small() }).expect("valid").info;
+    let load = |dtype| {
+        load_dir(folder.path(), &EngineConfig { dtype, ..small() }, &Arc::default()).expect("valid").info
+    };
     let (stored, same, rounded) = (load(None), load(Some(Dtype::F32)), load(Some(Dtype::Bf16)));
     assert_eq!((stored.dtype, stored.revision), (same.dtype, same.revision));
     assert_eq!(rounded.dtype, Dtype::Bf16);
@@ -102,7 +106,7 @@ fn keys_and_values_follow_the_weights_unless_told_and_their_type_is_of_the_revis
     let folder = written(&synthetic);
     let load = |keep: Keep| {
         let config = EngineConfig { dtype: keep.dtype, quantize: keep.quantize, kv: keep.kv, ..small() };
-        load_dir(folder.path(), &config).expect("valid").info
+        load_dir(folder.path(), &config, &Arc::default()).expect("valid").info
     };
     let told = |kv| load(Keep { kv: Some(kv), ..Keep::default() });
     let (stored, bf16, single) = (load(Keep::default()), told(KvFormat::Bf16), told(KvFormat::F32));
@@ -126,7 +130,9 @@ fn weights_in_eight_bits_take_little_more_than_half_of_bf16_and_are_another_revi
     let config = &mut synthetic.config; // of extents that fill panels
     (config.hidden, config.embedding, config.intermediate, config.head_dim) = (64, 64, 128, 16);
     let folder = written(&synthetic);
-    let load = |quantize| load_dir(folder.path(), &EngineConfig { quantize, ..small() }).expect("valid");
+    let load = |quantize| {
+        load_dir(folder.path(), &EngineConfig { quantize, ..small() }, &Arc::default()).expect("valid")
+    };
     let (stored, q8) = (load(None), load(Some(Quantize::Q8)));
     assert_eq!((stored.info.kept_as(), q8.info.kept_as()), ("bf16", "q8"));
     assert_ne!(stored.info.revision, q8.info.revision);
@@ -139,7 +145,7 @@ fn weights_in_eight_bits_take_little_more_than_half_of_bf16_and_are_another_revi
 fn kernels_that_round_activations_are_another_revision_and_missing_ones_are_refused() {
     let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 1) };
     let folder = written(&synthetic);
-    let load = |isa| load_dir(folder.path(), &EngineConfig { isa: Some(isa), ..small() });
+    let load = |isa| load_dir(folder.path(), &EngineConfig { isa: Some(isa), ..small() }, &Arc::default());
     let portable = load(Isa::Portable).expect("every machine has it").info.revision;
     for isa in Isa::ALL {
         match load(isa) {
@@ -156,7 +162,7 @@ fn kernels_that_round_activations_are_another_revision_and_missing_ones_are_refu
 
 #[test]
 fn a_broken_checkpoint_or_setting_gives_no_engine_and_says_why() {
-    let error = |folder: &Path, config: &EngineConfig| match load_dir(folder, config) {
+    let error = |folder: &Path, config: &EngineConfig| match load_dir(folder, config, &Arc::default()) {
         Ok(_) => panic!("it must be refused"),
         Err(error) => error.to_string(),
     };
@@ -199,7 +205,7 @@ fn ranks_answer_like_one_and_have_a_revision_of_their_own() {
         let folder = written(&Synthetic::tiny(family, 9));
         let load = |tensor_parallel| {
             let config = EngineConfig { threads: Some(3), tensor_parallel, ..small() };
-            load_dir(folder.path(), &config).expect("the model divides")
+            load_dir(folder.path(), &config, &Arc::default()).expect("the model divides")
         };
         let mut engines = [1, 2, 4].map(load);
         let tokens = engines.each_mut().map(|engine| next_token(engine, "the thing and the other thing"));
@@ -218,7 +224,7 @@ fn a_model_that_does_not_divide_among_its_ranks_is_refused_by_setting_and_field(
     let folder = written(&synthetic);
     let refused = |tensor_parallel| {
         let config = EngineConfig { tensor_parallel, ..small() };
-        load_dir(folder.path(), &config).err().expect("refused").to_string()
+        load_dir(folder.path(), &config, &Arc::default()).err().expect("refused").to_string()
     };
     assert_eq!(
         refused(4),
@@ -234,8 +240,8 @@ fn a_gguf_file_loads_where_a_folder_does_and_answers_alike() {
     let file = folder.path().join("small-bf16.gguf");
     let bytes = synthetic.gguf(BlockFormat::Bf16).expect("complete").finish();
     std::fs::write(&file, bytes).expect("it can be written");
-    let mut from_folder = load_dir(folder.path(), &small()).expect("a valid folder");
-    let mut from_file = load_dir(&file, &small()).expect("a valid file");
+    let mut from_folder = load_dir(folder.path(), &small(), &Arc::default()).expect("a valid folder");
+    let mut from_file = load_dir(&file, &small(), &Arc::default()).expect("a valid file");
     let expected = ModelInfo {
         name: "small-bf16".to_owned(),
         revision: from_file.info.revision,
@@ -246,12 +252,15 @@ fn a_gguf_file_loads_where_a_folder_does_and_answers_alike() {
     assert_eq!(from_file.text.ends(), from_folder.text.ends());
     assert!(from_file.text.has_chat_template());
     let on_two = EngineConfig { tensor_parallel: 2, ..small() };
-    let mut on_two = load_dir(&file, &on_two).expect("it divides");
+    let mut on_two = load_dir(&file, &on_two, &Arc::default()).expect("it divides");
     for prompt in ["the and", "a", "<|im_end|> in the ring"] {
         let expected = next_token(&mut from_folder, prompt);
         assert_eq!(next_token(&mut from_file, prompt), expected, "{prompt}");
         assert_eq!(next_token(&mut on_two, prompt), expected, "{prompt}, on two ranks");
     }
-    let absent = load_dir(&folder.path().join("absent.gguf"), &small()).err().expect("refused").to_string();
+    let absent = load_dir(&folder.path().join("absent.gguf"), &small(), &Arc::default())
+        .err()
+        .expect("refused")
+        .to_string();
     assert!(absent.starts_with("cannot read ") && absent.contains("absent.gguf"), "{absent}");
 }

@@ -244,7 +244,7 @@ async fn serve_real(config: Config, script: &Arc<Script>) -> Server {
     let engine = backend::load(&config).unwrap();
     let model = backend::model_of(&engine, &config, Clock::start());
     let executor = Some(script.executor(Box::new(engine.executor)));
-    let maker = backend::maker(&config, &model);
+    let maker = backend::maker(&config, &model, Arc::default());
     let fresh = Some(script.maker(move || maker()));
     let backend = Backend { executor, fresh, model, cost: CostModel::default() };
     serve_backend(config, backend, Arc::new(Gate::open())).await
@@ -286,7 +286,7 @@ fn a_checkpoint_that_is_not_the_one_that_was_served_takes_nothing_over() {
     config.model.dir = Some(folder.path().to_owned());
     let engine = backend::load(&config).unwrap();
     let model = backend::model_of(&engine, &config, Clock::start());
-    let maker = backend::maker(&config, &model);
+    let maker = backend::maker(&config, &model, Arc::default());
     assert!(maker().is_ok());
     Synthetic::tiny(Family::Qwen2, 4).write(folder.path()).unwrap();
     let refused = maker().err().unwrap_or_default();
@@ -294,7 +294,7 @@ fn a_checkpoint_that_is_not_the_one_that_was_served_takes_nothing_over() {
     let larger = gateway::model::Model { kv_blocks: model.kv_blocks + 1, revision: 0, ..model };
     let mut other = config.clone();
     other.model.dir = None;
-    assert!(backend::maker(&other, &larger)().is_err());
+    assert!(backend::maker(&other, &larger, Arc::default())().is_err());
 }
 
 #[actix_web::test]
