@@ -14,7 +14,7 @@ use crate::device::cuda::{CudaRuntime, Gpu, GpuError, device_count};
 use crate::device::{Cpu, Isa};
 use crate::executor::{LocalExecutor, PoolSettings};
 use crate::memory;
-use crate::opened::{ModelFiles, Opened};
+use crate::checkpoint_reader::{Checkpoint, ModelFiles};
 use crate::parallel::{Ranks, ShardError};
 use crate::pool::PoolError;
 use crate::settings::{Device, EngineConfig, KvFormat, Quantize};
@@ -113,7 +113,7 @@ impl From<ShardError> for EngineError {
 /// Loads a Hugging Face folder, or a GGUF file; GPUs are opened by `cuda`, one for all loads of a process.
 pub fn load_dir(path: &Path, config: &EngineConfig, cuda: &Arc<CudaRuntime>) -> Result<Engine, EngineError> {
     check(config)?;
-    assemble(Opened::path(path, config.template_date)?, config, cuda)
+    assemble(Checkpoint::path(path, config.template_date)?, config, cuda)
 }
 
 /// Loads a model that is in memory.
@@ -123,7 +123,7 @@ pub fn load_bytes(
     cuda: &Arc<CudaRuntime>,
 ) -> Result<Engine, EngineError> {
     check(config)?;
-    assemble(Opened::bytes(files, config.template_date)?, config, cuda)
+    assemble(Checkpoint::bytes(files, config.template_date)?, config, cuda)
 }
 
 fn check(config: &EngineConfig) -> Result<(), EngineError> {
@@ -131,8 +131,8 @@ fn check(config: &EngineConfig) -> Result<(), EngineError> {
 }
 
 /// Packs the weights and makes the pool.
-fn assemble(opened: Opened, config: &EngineConfig, cuda: &Arc<CudaRuntime>) -> Result<Engine, EngineError> {
-    let Opened { name, config: model, weights, text, defaults, revision } = opened;
+fn assemble(checkpoint: Checkpoint, config: &EngineConfig, cuda: &Arc<CudaRuntime>) -> Result<Engine, EngineError> {
+    let Checkpoint { name, config: model, weights, text, defaults, revision } = checkpoint;
     let stored = stored_dtype(&model, &weights)?;
     let gpus = gpus(config, cuda)?;
     if gpus.is_none() {

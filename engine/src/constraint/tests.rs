@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::opened::Opened;
+use crate::checkpoint_reader::Checkpoint;
 
 /// Tokens after which an output counts as endless.
 const TOKENS_MAX: usize = 400;
@@ -14,7 +14,7 @@ fn constraints() -> &'static Constraints {
     static DEMO: OnceLock<Constraints> = OnceLock::new();
     DEMO.get_or_init(|| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
-        let text = Opened::folder(&folder, None).expect("the demo model opens").text;
+        let text = Checkpoint::folder(&folder, None).expect("the demo model opens").text;
         let ends = text.ends().to_vec();
         Constraints::new(Arc::new(text), ends)
     })

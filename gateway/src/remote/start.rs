@@ -62,7 +62,7 @@ pub fn model(config: &Config, clock: Clock) -> Result<Model, StartError> {
         match &config.model.tokenizer {
             None => (Arc::new(PlainText), true, u32::MAX, TEXT_CONTEXT, plain),
             Some(folder) => {
-                let opened = engine::OpenedText::folder(folder, config.engine.template_date)
+                let opened = engine::CheckpointText::folder(folder, config.engine.template_date)
                     .map_err(|error| StartError::Tokenizer(error.to_string()))?;
                 hash.update(opened.revision.to_le_bytes());
                 let has_chat = opened.text.has_chat_template();
