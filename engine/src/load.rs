@@ -102,7 +102,7 @@ impl From<ShardError> for EngineError {
         match error {
             ShardError::Checkpoint(error) => Self::Checkpoint(error),
             ShardError::Gpu(error) => Self::Gpu(error),
-            ShardError::Eighths(reason) => Self::Config { field: "engine.quantize", reason },
+            ShardError::Fp8(reason) => Self::Config { field: "engine.quantize", reason },
             ShardError::Uneven { ranks, .. } => {
                 Self::Config { field: "engine.tensor_parallel", reason: format!("is {ranks}, but {error}") }
             }

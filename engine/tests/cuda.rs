@@ -484,7 +484,7 @@ fn a_step_that_is_too_large_fails_alone_and_smaller_ones_go_on() {
 }
 
 /// Models whose weights can be in eight bits, and on how many ranks.
-fn for_eighths() -> impl Iterator<Item = (Synthetic, usize)> {
+fn for_fp8() -> impl Iterator<Item = (Synthetic, usize)> {
     let cases = [
         (Family::Llama, Dtype::F32, 1),
         (Family::Qwen2, Dtype::Bf16, 1),
@@ -500,10 +500,10 @@ fn for_eighths() -> impl Iterator<Item = (Synthetic, usize)> {
     })
 }
 
-const EIGHTHS: Keep = Keep { dtype: None, quantize: Some(Quantize::Fp8), kv: None };
+const FP8: Keep = Keep { dtype: None, quantize: Some(Quantize::Fp8), kv: None };
 
 /// Such floats have three bits behind their first: answers of so small a model are some hundredths apart.
-fn check_eighths(model: &Synthetic, ranks: Ranks) {
+fn check_fp8(model: &Synthetic, ranks: Ranks) {
     let (expected, found) = (logits(on_cpu(model), model.seed), logits(ranks, model.seed));
     let apart: Vec<f32> =
         found.iter().zip(&expected).map(|(found, expected)| difference(found, expected)).collect();
@@ -513,9 +513,9 @@ fn check_eighths(model: &Synthetic, ranks: Ranks) {
 
 #[test]
 fn weights_in_eight_bits_answer_nearly_as_they_are() {
-    for (model, count) in for_eighths() {
+    for (model, count) in for_fp8() {
         let Some(gpus) = emulated::gpus(count) else { return };
-        check_eighths(&model, load(&model, &gpus, EIGHTHS).expect("it fits"));
+        check_fp8(&model, load(&model, &gpus, FP8).expect("it fits"));
         assert!(gpus[0].replays.load(Ordering::SeqCst) > 0, "decode steps are recorded");
     }
 }
@@ -535,11 +535,11 @@ fn rows_on_a_card_say_what_they_say_on_the_processor() {
 #[test]
 fn weights_in_eight_bits_on_a_card_answer_nearly_as_they_are() {
     let Some(cuda) = runtime() else { return };
-    for (model, _) in for_eighths() {
+    for (model, _) in for_fp8() {
         let gpus = cuda.open(&[0], false).expect("the GPU opens");
         let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
-        let ranks = Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), EIGHTHS);
-        check_eighths(&model, ranks.expect("the model fits"));
+        let ranks = Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), FP8);
+        check_fp8(&model, ranks.expect("the model fits"));
     }
 }
 
@@ -548,6 +548,6 @@ fn weights_that_cannot_be_in_eight_bits_are_refused_by_name() {
     let Some(gpus) = emulated::gpus(1) else { return };
     let mut model = Synthetic::tiny(Family::Llama, 89);
     model.config.intermediate = 44;
-    let error = load(&model, &gpus, EIGHTHS).map(drop).expect_err("44 is no multiple of 16").to_string();
+    let error = load(&model, &gpus, FP8).map(drop).expect_err("44 is no multiple of 16").to_string();
     assert!(error.contains("down_proj` is 32 x 44") || error.contains("gate_proj` is 88 x 32"), "{error}");
 }

@@ -24,7 +24,7 @@ pub enum ShardError {
     Gpu(#[from] GpuError),
     /// Why weights cannot be kept as eight-bit floats.
     #[error("{0}")]
-    Eighths(String),
+    Fp8(String),
     /// An extent that ranks cannot share.
     #[error("`{field}` = {count} cannot be divided among {ranks} ranks")]
     Uneven {
@@ -42,7 +42,7 @@ impl From<GpuLoadError> for ShardError {
         match error {
             GpuLoadError::Checkpoint(error) => Self::Checkpoint(error),
             GpuLoadError::Gpu(error) => Self::Gpu(error),
-            GpuLoadError::Eighths(reason) => Self::Eighths(reason),
+            GpuLoadError::Fp8(reason) => Self::Fp8(reason),
         }
     }
 }

@@ -158,7 +158,7 @@ fn read_floats(gpu: &Arc<dyn Gpu>, buffer: &Buffer) -> Vec<f32> {
 }
 
 /// Numbers of `rows` rows of eight-bit floats under their scales.
-fn read_eighths(gpu: &Arc<dyn Gpu>, (numbers, scales): (&Buffer, &Buffer)) -> Vec<f32> {
+fn read_fp8(gpu: &Arc<dyn Gpu>, (numbers, scales): (&Buffer, &Buffer)) -> Vec<f32> {
     let (mut bits, scales) = (vec![0; numbers.bytes()], read_floats(gpu, scales));
     gpu.read(numbers.address(), &mut bits).expect("it is there");
     let width = bits.len() / scales.len();
@@ -167,7 +167,7 @@ fn read_eighths(gpu: &Arc<dyn Gpu>, (numbers, scales): (&Buffer, &Buffer)) -> Ve
 }
 
 /// The eight-bit floats of a row are this row, each to an eighth of itself or of the least that the row can show.
-fn assert_eighths(found: &[f32], expected: &[f32], width: usize) {
+fn assert_fp8(found: &[f32], expected: &[f32], width: usize) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.chunks(width).zip(expected.chunks(width)) {
         let most = expected.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
@@ -217,7 +217,7 @@ fn sums_of_eight_bit_floats_become_numbers_by_both_scales() {
             _ => all[at].max(0.0),
         };
         let expected: Vec<f32> = (0..rows * inner).map(activated).collect();
-        assert_eighths(&read_eighths(&gpu, (&to, &row_scales)), &expected, inner);
+        assert_fp8(&read_fp8(&gpu, (&to, &row_scales)), &expected, inner);
         // The scales of what was read have given way to those of what was written.
         let bytes: Vec<u8> = before.iter().flat_map(|scale| scale.to_ne_bytes()).collect();
         gpu.write(row_scales.address(), &bytes).expect("it is written");
@@ -242,7 +242,7 @@ fn a_norm_in_eight_bits_is_the_norm_rounded() {
         let scales = Buffer::new(&gpu, rows * 4).expect("it fits");
         let buffers = [&from[..], &[Some(&to), Some(&scales)]].concat();
         launch(&gpu, "norm_e4m3", rows, &buffers, &[width as u32, epsilon]);
-        assert_eighths(&read_eighths(&gpu, (&to, &scales)), &read_floats(&gpu, &whole), width);
+        assert_fp8(&read_fp8(&gpu, (&to, &scales)), &read_floats(&gpu, &whole), width);
     }
 }
 

@@ -42,12 +42,12 @@ impl GpuDecoder {
             (false, Some(_)) => return self.rounded_for(weights, work, (x, Element::F32), rows),
             (true, Some(_)) => {
                 let bias = norm.bias.as_ref().map(Buffer::address);
-                let to = [work.eighths(), work.row_scales()].map(Some);
+                let to = [work.fp8(), work.row_scales()].map(Some);
                 let args = Args::new([Some(x), Some(norm.weight.address()), bias].into_iter().chain(to))
                     .numbers(&[self.config.hidden])
                     .float(norm.epsilon);
                 self.launch("norm_e4m3", None, Grid::rows(rows, 256), args)?;
-                return Ok(work.eighths());
+                return Ok(work.fp8());
             }
         }
         Ok(normed)
@@ -64,9 +64,9 @@ impl GpuDecoder {
         if weights.scales.is_none() {
             return Ok(x);
         }
-        let args = Args::new([x, work.eighths(), work.row_scales()].map(Some)).numbers(&[weights.inputs]);
+        let args = Args::new([x, work.fp8(), work.row_scales()].map(Some)).numbers(&[weights.inputs]);
         self.launch("quantize", Some(element), Grid::rows(rows, 256), args)?;
-        Ok(work.eighths())
+        Ok(work.fp8())
     }
 
     /// The first product of a feed-forward block, activated: what the second one reads.
@@ -81,11 +81,11 @@ impl GpuDecoder {
         let is_gated = layer.up.outputs > width;
         let numbers = [width, usize::from(is_gated)];
         if let Some(scales) = &layer.up.scales {
-            self.multiply_eighths(&layer.up, work, input, rows)?;
-            let to = [work.eighths(), work.row_scales()].map(Some);
+            self.multiply_fp8(&layer.up, work, input, rows)?;
+            let to = [work.fp8(), work.row_scales()].map(Some);
             let args = Args::new(self.sums(&layer.up, work, scales).into_iter().chain(to)).numbers(&numbers);
             self.launch("activate_e4m3", None, Grid::rows(rows, 1024), args)?;
-            return Ok(work.eighths());
+            return Ok(work.fp8());
         }
         self.linear(&layer.up, work, (input, work.wide()), rows, (self.element, false))?;
         let args = Args::new([work.wide(), work.inner()].map(Some)).numbers(&numbers);
@@ -153,7 +153,7 @@ impl GpuDecoder {
         (out, adds): (Element, bool),
     ) -> Result<(), GpuError> {
         if let Some(scales) = &weights.scales {
-            self.multiply_eighths(weights, work, x, rows)?;
+            self.multiply_fp8(weights, work, x, rows)?;
             let args = Args::new(self.sums(weights, work, scales).into_iter().chain([Some(y)]))
                 .numbers(&[weights.outputs, usize::from(adds)]);
             return self.launch("scale", Some(out), Grid::columns(rows, weights.outputs), args);
@@ -173,7 +173,7 @@ impl GpuDecoder {
     }
 
     /// The sums of a product of eight-bit floats.
-    fn multiply_eighths(
+    fn multiply_fp8(
         &self,
         weights: &Weights,
         work: &Work,
@@ -222,7 +222,7 @@ impl GpuDecoder {
         let widest = |pick: fn(&GpuLayer) -> usize| self.layers.iter().map(pick).max().unwrap_or(0);
         let projected = self.project_in.is_some();
         // The largest of an extent over what is multiplied in eight bits.
-        let eighths = |extent: fn(&Weights) -> usize| {
+        let fp8 = |extent: fn(&Weights) -> usize| {
             let matrices = self.matrices().filter(|weights| weights.scales.is_some());
             matrices.map(extent).max().unwrap_or(0)
         };
@@ -234,9 +234,9 @@ impl GpuDecoder {
             attended: tokens * width * number,
             wide: tokens * widest(|layer| layer.up.outputs) * number,
             inner: tokens * widest(|layer| layer.down.inputs) * number,
-            eighths: tokens * eighths(|weights| weights.inputs),
-            row_scales: tokens * eighths(|_| size_of::<f32>()),
-            sums: tokens * eighths(|weights| weights.outputs) * single,
+            fp8: tokens * fp8(|weights| weights.inputs),
+            row_scales: tokens * fp8(|_| size_of::<f32>()),
+            sums: tokens * fp8(|weights| weights.outputs) * single,
             partials: partial_rows * config.heads * (config.head_dim + 2) * single,
             embedded: if projected { tokens * config.embedding * single } else { 0 },
             rounded: if projected { tokens * config.embedding.max(config.hidden) * number } else { 0 },

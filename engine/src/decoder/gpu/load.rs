@@ -22,7 +22,7 @@ pub enum GpuLoadError {
     Gpu(#[from] GpuError),
     /// Why weights cannot be kept as eight-bit floats.
     #[error("{0}")]
-    Eighths(String),
+    Fp8(String),
 }
 
 /// Where weights go and what they become.
@@ -32,7 +32,7 @@ struct Loader<'a> {
     gpu: &'a Arc<dyn Gpu>,
     element: Element,
     /// Whether those of layers become eight-bit floats.
-    in_eighths: bool,
+    in_fp8: bool,
 }
 
 impl GpuDecoder {
@@ -49,14 +49,14 @@ impl GpuDecoder {
         let names = model_names(config.family);
         let stored = source.layout(&weight(&names.embedding))?.0;
         let element = Element::of(keep.dtype.unwrap_or(stored));
-        let in_eighths = keep.quantize == Some(Quantize::Fp8);
-        if in_eighths && !gpu.has_e4m3() {
+        let in_fp8 = keep.quantize == Some(Quantize::Fp8);
+        if in_fp8 && !gpu.has_e4m3() {
             let name = gpu.name();
-            return Err(GpuLoadError::Eighths(format!(
+            return Err(GpuLoadError::Fp8(format!(
                 "is fp8, which {name} (before 8.9) does not multiply"
             )));
         }
-        let loader = Loader { config, source, gpu: &gpu, element, in_eighths };
+        let loader = Loader { config, source, gpu: &gpu, element, in_fp8 };
         let (vocab, width, hidden) = (config.vocab, config.embedding, config.hidden);
         let project = |name: &str, shape: [usize; 2]| {
             (width != hidden).then(|| loader.weights(&[(name, shape)], None)).transpose()
@@ -101,7 +101,7 @@ impl Loader<'_> {
             _ => vec![up],
         };
         // Of the type that they are added to.
-        let own = if self.in_eighths { Element::F32 } else { self.element };
+        let own = if self.in_fp8 { Element::F32 } else { self.element };
         let (own, single) = (Some(own), Some(Element::F32));
         let with = |has_bias: bool, element: Option<Element>| element.filter(|_| has_bias);
         Ok(GpuLayer {
@@ -145,22 +145,22 @@ impl Loader<'_> {
         biases: Option<Element>,
     ) -> Result<Weights, GpuLoadError> {
         let plain = self.weights(modules, biases)?;
-        if !self.in_eighths {
+        if !self.in_fp8 {
             return Ok(plain);
         }
         let Weights { matrix, bias, outputs, inputs, .. } = plain;
         if !outputs.is_multiple_of(16) || !inputs.is_multiple_of(16) {
             let module = modules[0].0;
             let reason = format!("is fp8, but `{module}` is {outputs} x {inputs}, not multiples of 16");
-            return Err(GpuLoadError::Eighths(reason));
+            return Err(GpuLoadError::Fp8(reason));
         }
-        let eighths = Buffer::new(self.gpu, outputs * inputs)?;
+        let fp8 = Buffer::new(self.gpu, outputs * inputs)?;
         let scales = Buffer::new(self.gpu, outputs * size_of::<f32>())?;
-        let addresses = [&matrix, &eighths, &scales].map(|buffer| Some(buffer.address()));
+        let addresses = [&matrix, &fp8, &scales].map(|buffer| Some(buffer.address()));
         let kernel = format!("quantize_{}", self.element.suffix());
         let args = Args::new(addresses).numbers(&[inputs]).bytes();
         self.gpu.launch(&kernel, Grid::rows(outputs, 256), &args)?;
-        Ok(Weights { matrix: eighths, scales: Some(scales), bias, outputs, inputs })
+        Ok(Weights { matrix: fp8, scales: Some(scales), bias, outputs, inputs })
     }
 
     fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<Norm, GpuLoadError> {

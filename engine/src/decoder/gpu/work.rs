@@ -79,7 +79,7 @@ pieces! {
     /// The same, activated.
     inner,
     /// What a product in eight bits reads, and the scale of each row.
-    eighths,
+    fp8,
     row_scales,
     /// What it gives, without scales, single precision.
     sums,
