@@ -28,7 +28,7 @@ use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
 use engine::device::cuda::{Address, Gpu, GpuError, Graph, Grid, Linear};
 use engine::executor::PoolSettings;
-use engine::parallel::Ranks;
+use engine::parallel::ShardedModel;
 use engine::text::{DecodeState, TokenText};
 use engine::{Keep, LocalExecutor};
 
@@ -50,7 +50,7 @@ struct Nothing {
     pinned: Mutex<Vec<u8>>,
     written: AtomicU64,
     launches: AtomicU64,
-    /// Highest logits that each row's survey names.
+    /// Highest logits that each row is asked for.
     most: AtomicU64,
 }
 
@@ -93,7 +93,7 @@ impl Gpu for Nothing {
         Ok(())
     }
 
-    /// Every row's survey finds the same token.
+    /// Every row is found to have the same token.
     fn read(&self, _: Address, bytes: &mut [u8]) -> Result<(), GpuError> {
         let most = self.most.load(Ordering::Relaxed) as usize;
         let ([one, half, token], sum) =
@@ -122,7 +122,7 @@ impl Gpu for Nothing {
     }
 
     fn launch(&self, kernel: &str, _: Grid, args: &[u8]) -> Result<(), GpuError> {
-        if kernel == "survey" {
+        if kernel == "logit_stats" {
             let most = args[40..44].try_into().map(u32::from_ne_bytes).expect("four bytes");
             self.most.store(u64::from(most), Ordering::Relaxed);
         }
@@ -250,14 +250,14 @@ fn main() -> Result<(), Failure> {
     let mut source = Synthetic::qwen2_5_7b(Dtype::Bf16, 1);
     (source.config.hidden, source.config.embedding, source.config.intermediate) = (64, 64, 64);
     let (config, cpu) = (source.config.clone(), Arc::new(Cpu::new(None)?));
-    let ranks = Ranks::load_on_gpus(&config, &source.weights(), (&[gpu], &[cpu]), Keep::default())?;
-    let mut memory = ranks.memory(ranks.pool_shape(BLOCK as u32, Bytes(24 << 30))?)?;
+    let model = ShardedModel::load_on_gpus(&config, &source.weights(), (&[gpu], &[cpu]), Keep::default())?;
+    let mut ranks = model.start(model.pool_shape(BLOCK as u32, Bytes(24 << 30))?)?;
     println!("{:<40}   processor   kB written   launches   of the GPU's least time", "");
     let mut computed = |name: String, slots: &[Slot], least: f64| {
         case(&device, (name, least), || {
-            let hidden = ranks.forward(&mut memory, slots)?;
+            let hidden = ranks.forward(slots)?;
             let wanted = vec![1; hidden.rows()];
-            black_box(ranks.highest(&mut memory, &hidden, (&wanted, config.vocab))?);
+            black_box(ranks.top_k(&hidden, &wanted, config.vocab)?);
             Ok(())
         })
     };
@@ -277,9 +277,9 @@ fn main() -> Result<(), Failure> {
         let least = (tokens as f64 * OPERATIONS / MULTIPLIES).max(step_least);
         computed(format!("prefill {tokens} tokens"), &[slot(0, tokens, &[], &mut 0)], least)?;
     }
-    drop(memory);
+    drop(ranks);
     let pool = PoolSettings { block_tokens: BLOCK as u32, kv_bytes: Bytes(24 << 30) };
-    let mut executor = LocalExecutor::new(ranks, Arc::new(Words), vec![END], pool)?;
+    let mut executor = LocalExecutor::new(model, Arc::new(Words), vec![END], pool)?;
     let choice = Constraint::Choice(["good", "bad"].map(str::to_owned).to_vec());
     for (name, temperature, constraint) in [
         ("greedy", 0.0, None),

@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [dir, device, file] = &arguments[..] else { return Err("usage: logits DIR DEVICE FILE".into()) };
     let config = EngineConfig { device: device.parse()?, ..EngineConfig::default() };
     let engine = load_dir(Path::new(dir), &config, &Arc::default())?;
-    let ranks = engine.executor.ranks();
+    let model = engine.executor.model();
     let tokens: Vec<u32> = (0..TOKENS).map(|i| 5 + 37 * i % 250).collect();
     // All tokens but the first are guesses: the slot is sampled at each of them.
     let slot = Slot {
@@ -42,9 +42,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         }),
         is_prefill: true,
     };
-    let mut memory = ranks.memory(ranks.pool_shape(BLOCK, Bytes(1 << 30))?)?;
-    let hidden = ranks.forward(&mut memory, &[slot])?;
-    let logits = ranks.logits(&mut memory, &hidden, 0..hidden.rows())?;
+    let mut ranks = model.start(model.pool_shape(BLOCK, Bytes(1 << 30))?)?;
+    let hidden = ranks.forward(&[slot])?;
+    let logits = ranks.logits(&hidden, 0..hidden.rows())?;
     let bytes: Vec<u8> = logits.iter().flat_map(|logit| logit.to_ne_bytes()).collect();
     std::fs::write(file, bytes)?;
     println!("{tokens:?}");

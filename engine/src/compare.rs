@@ -9,7 +9,7 @@ use base::{
     BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Section, Sees, Slot, TokenCount, TokenId,
 };
 
-use crate::parallel::{Memory, Ranks, StepError};
+use crate::parallel::{Ranks, ShardedModel, StepError};
 use crate::pool::PoolError;
 
 /// Tokens of each answer, where the model does not end it sooner.
@@ -126,7 +126,7 @@ impl Prompt {
 ///
 /// Token ids from `ids_end` on are padding of the vocabulary and left out.
 pub fn compare(
-    (reference, candidate): (&Ranks, &Ranks),
+    (reference, candidate): (&ShardedModel, &ShardedModel),
     prompts: &[(Prompt, Prompt)],
     (ends, ids_end): (&[TokenId], usize),
 ) -> Result<Comparison, CompareError> {
@@ -158,7 +158,7 @@ pub fn compare(
             (rows, blocks)
         };
         let ((ones, ones_blocks), (others, others_blocks)) = (rows(|pair| &pair.0), rows(|pair| &pair.1));
-        let mut memory = [memory(reference, ones_blocks)?, memory(candidate, others_blocks)?];
+        let mut ranks = [start(reference, ones_blocks)?, start(candidate, others_blocks)?];
         let mut rows: Vec<(Row, Row)> = ones.into_iter().zip(others).collect();
         for index in 0..OUTPUT_TOKENS {
             if rows.is_empty() {
@@ -167,8 +167,8 @@ pub fn compare(
             let slots = |of: fn(&(Row, Row)) -> &Row| -> Vec<Slot> {
                 rows.iter().zip(0..).flat_map(|(pair, id)| of(pair).slots(id, index)).collect()
             };
-            let reference = logits(reference, &mut memory[0], &slots(|pair| &pair.0))?;
-            let candidate = logits(candidate, &mut memory[1], &slots(|pair| &pair.1))?;
+            let reference = logits(&mut ranks[0], &slots(|pair| &pair.0))?;
+            let candidate = logits(&mut ranks[1], &slots(|pair| &pair.1))?;
             let width = reference.len() / rows.len();
             let pairs = reference.chunks_exact(width).zip(candidate.chunks_exact(width));
             rows = rows
@@ -187,15 +187,16 @@ pub fn compare(
     Ok(found)
 }
 
-fn memory(model: &Ranks, blocks: u32) -> Result<Vec<Memory>, PoolError> {
+/// Ranks of a model with so many blocks.
+fn start(model: &ShardedModel, blocks: u32) -> Result<Ranks, PoolError> {
     let mut shape = model.pool_shape(BLOCK_TOKENS as u32, Bytes(u64::MAX))?;
     shape.blocks = blocks as usize;
-    model.memory(shape)
+    model.start(shape)
 }
 
-fn logits(model: &Ranks, memory: &mut [Memory], slots: &[Slot]) -> Result<Vec<f32>, StepError> {
-    let hidden = model.forward(memory, slots)?;
-    model.logits(memory, &hidden, 0..hidden.rows())
+fn logits(ranks: &mut Ranks, slots: &[Slot]) -> Result<Vec<f32>, StepError> {
+    let hidden = ranks.forward(slots)?;
+    ranks.logits(&hidden, 0..hidden.rows())
 }
 
 /// A prompt and its answer so far, each section in blocks of its own.
@@ -332,10 +333,10 @@ mod tests {
     use crate::device::Cpu;
     use crate::settings::{Keep, KvFormat, Quantize};
 
-    fn model(keep: Keep) -> Ranks {
+    fn model(keep: Keep) -> ShardedModel {
         let synthetic = Synthetic::tiny(Family::Qwen2, 3);
         let cpus = [Arc::new(Cpu::new(Some(1)).expect("threads start"))];
-        Ranks::load(&synthetic.config, &synthetic.weights(), &cpus, keep).expect("it is whole")
+        ShardedModel::load(&synthetic.config, &synthetic.weights(), &cpus, keep).expect("it is whole")
     }
 
     fn prompts() -> Vec<(Prompt, Prompt)> {

@@ -25,7 +25,7 @@ use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
 use engine::device::cuda::{CudaRuntime, Gpu, GpuError, device_count};
 use engine::executor::{LocalExecutor, PoolSettings};
-use engine::parallel::{Memory, Ranks, ShardError, StepError};
+use engine::parallel::{Ranks, ShardError, ShardedModel, StepError};
 use engine::pool::PoolError;
 use engine::{Keep, Quantize};
 use guesses::check;
@@ -39,44 +39,42 @@ const TOLERANCE: f32 = 2e-5;
 /// The same where both round to bf16: a sum on the border of two numbers goes either way, by 2^-8 of itself.
 const ROUNDED_TOLERANCE: f32 = 3e-2;
 
-fn on_cpu(model: &Synthetic) -> Ranks {
+fn on_cpu(model: &Synthetic) -> ShardedModel {
     let cpu = Arc::new(Cpu::with_isa(Some(2), common::widening()).expect("threads start"));
-    Ranks::load(&model.config, &model.weights(), &[cpu], common::keep(common::widening()))
+    ShardedModel::load(&model.config, &model.weights(), &[cpu], common::keep(common::widening()))
         .expect("the model is complete")
 }
 
-fn on_gpus(model: &Synthetic, gpus: &[Arc<Emulated>]) -> Ranks {
+fn on_gpus(model: &Synthetic, gpus: &[Arc<Emulated>]) -> ShardedModel {
     load(model, gpus, Keep::default()).expect("the model divides and fits")
 }
 
-fn load(model: &Synthetic, gpus: &[Arc<Emulated>], keep: Keep) -> Result<Ranks, ShardError> {
+fn load(model: &Synthetic, gpus: &[Arc<Emulated>], keep: Keep) -> Result<ShardedModel, ShardError> {
     let cpu = |_| Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
     let cpus: Vec<Arc<Cpu>> = gpus.iter().map(cpu).collect();
     let gpus: Vec<Arc<dyn Gpu>> = gpus.iter().map(|gpu| Arc::clone(gpu) as Arc<dyn Gpu>).collect();
-    Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &cpus), keep)
+    ShardedModel::load_on_gpus(&model.config, &model.weights(), (&gpus, &cpus), keep)
 }
 
 /// A model on some ranks, with a pool.
 struct Running {
     ranks: Ranks,
-    memory: Vec<Memory>,
 }
 
 impl Running {
-    fn new(ranks: Ranks) -> Self {
-        let shape = ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("blocks fit");
-        let memory = ranks.memory(shape).expect("the pool fits");
-        Self { ranks, memory }
+    fn new(model: ShardedModel) -> Self {
+        let shape = model.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("blocks fit");
+        Self { ranks: model.start(shape).expect("the pool fits") }
     }
 
     /// Logits of what the slots sample; the highest of each row must be the first of its logits.
     fn compute(&mut self, slots: &[Slot]) -> Result<Vec<Vec<f32>>, StepError> {
-        let hidden = self.ranks.forward(&mut self.memory, slots)?;
-        let (rows, vocab) = (hidden.rows(), self.ranks.config().vocab);
-        let logits = self.ranks.logits(&mut self.memory, &hidden, 0..rows)?;
+        let hidden = self.ranks.forward(slots)?;
+        let (rows, vocab) = (hidden.rows(), self.ranks.model().config().vocab);
+        let logits = self.ranks.logits(&hidden, 0..rows)?;
         let wanted: Vec<usize> = (0..rows).map(|row| 1 + row % 3).collect();
         let end = vocab / 2;
-        let highest = self.ranks.highest(&mut self.memory, &hidden, (&wanted, end))?;
+        let highest = self.ranks.top_k(&hidden, &wanted, end)?;
         for ((row, wanted), found) in logits.chunks_exact(vocab).zip(&wanted).zip(&highest) {
             let mut order: Vec<usize> = (0..end).collect();
             order.sort_by(|a, b| row[*b].total_cmp(&row[*a]).then(a.cmp(b)));
@@ -89,7 +87,7 @@ impl Running {
 }
 
 /// Logits of [`common::shared_rows`].
-fn logits(ranks: Ranks, seed: u64) -> Vec<Vec<f32>> {
+fn logits(ranks: ShardedModel, seed: u64) -> Vec<Vec<f32>> {
     let (mut running, mut found) = (Running::new(ranks), Vec::new());
     common::shared_rows(seed, BLOCK, |slots| found.extend(running.compute(slots).expect("no rank fails")));
     found
@@ -131,7 +129,7 @@ fn logits_are_the_processors_on_tensor_cores() {
 }
 
 /// A prompt over many tiles of keys in two chunks, then decode steps of two rows that share most of it.
-fn long_logits(ranks: Ranks, seed: u64) -> Vec<Vec<f32>> {
+fn long_logits(ranks: ShardedModel, seed: u64) -> Vec<Vec<f32>> {
     let (mut running, mut blocks) = (Running::new(ranks), Blocks::default());
     let first = Row { cuts: vec![9], ..Row::new(1, tokens(seed, 403), 512, BLOCK, &mut blocks) };
     let second = [tokens(seed, 9 * BLOCK), tokens(seed + 1, 21)].concat();
@@ -195,8 +193,12 @@ fn logits_on_a_card_are_the_processors_in_every_family() {
                 model.config.head_dim = if family == Family::Mistral { 128 } else { 64 };
                 let gpus = cuda.open(&[0], with_nccl).expect("the GPU opens");
                 let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
-                let ranks =
-                    Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), Keep::default());
+                let ranks = ShardedModel::load_on_gpus(
+                    &model.config,
+                    &model.weights(),
+                    (&gpus, &[cpu]),
+                    Keep::default(),
+                );
                 let found = logits(ranks.expect("the model fits"), model.seed);
                 compare(&model, &found, &logits(on_cpu(&model), model.seed), "a card");
             }
@@ -279,7 +281,7 @@ fn texts(mut executor: LocalExecutor) -> Vec<String> {
     said
 }
 
-fn executor(ranks: Ranks) -> Result<LocalExecutor, PoolError> {
+fn executor(ranks: ShardedModel) -> Result<LocalExecutor, PoolError> {
     let settings = PoolSettings { block_tokens: BLOCK as u32, kv_bytes: Bytes(4 << 20) };
     LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings)
 }
@@ -423,8 +425,7 @@ fn blocks_that_went_to_host_memory_come_back_as_they_were() {
     for count in [1, 2] {
         let Some(gpus) = emulated::gpus(count) else { return };
         let mut running = Running::new(on_gpus(&model, &gpus));
-        let shape = running.ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("blocks fit");
-        let blocks = running.ranks.add_tier(&mut running.memory, shape, Bytes(1 << 20)).expect("it fits");
+        let blocks = running.ranks.add_tier(Bytes(1 << 20)).expect("it fits");
         assert!(blocks >= 2);
         let mut ids = Blocks::default();
         let mut row = Row::new(1, tokens(85, 40), 64, BLOCK, &mut ids);
@@ -436,12 +437,12 @@ fn blocks_that_went_to_host_memory_come_back_as_they_were() {
         let expected = running.compute(&[row.decode()]).expect("nothing fails");
         let out = [0, 1].map(|at| MoveOut { from: taken[at], to: HostBlockId(1 - at as u32) }).into();
         let moves = Moves { out, back: Vec::new() };
-        running.ranks.move_blocks(&mut running.memory, &moves).expect("nothing fails");
+        running.ranks.move_blocks(&moves).expect("nothing fails");
         running.compute(&[other.slot(0..32)]).expect("nothing fails");
         assert_ne!(running.compute(&[row.decode()]).expect("nothing fails"), expected, "another row's keys");
         let back_again = [0, 1].map(|at| MoveBack { from: HostBlockId(1 - at as u32), to: back[at] }).into();
         let moves = Moves { out: Vec::new(), back: back_again };
-        running.ranks.move_blocks(&mut running.memory, &moves).expect("nothing fails");
+        running.ranks.move_blocks(&moves).expect("nothing fails");
         row.blocks[..2].copy_from_slice(&back);
         assert_eq!(running.compute(&[row.decode()]).expect("nothing fails"), expected, "on {count} GPUs");
     }
@@ -503,7 +504,7 @@ fn for_fp8() -> impl Iterator<Item = (Synthetic, usize)> {
 const FP8: Keep = Keep { dtype: None, quantize: Some(Quantize::Fp8), kv: None };
 
 /// Such floats have three bits behind their first: answers of so small a model are some hundredths apart.
-fn check_fp8(model: &Synthetic, ranks: Ranks) {
+fn check_fp8(model: &Synthetic, ranks: ShardedModel) {
     let (expected, found) = (logits(on_cpu(model), model.seed), logits(ranks, model.seed));
     let apart: Vec<f32> =
         found.iter().zip(&expected).map(|(found, expected)| difference(found, expected)).collect();
@@ -527,7 +528,7 @@ fn rows_on_a_card_say_what_they_say_on_the_processor() {
     let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Qwen2, 81) };
     let gpus = cuda.open(&[0], false).expect("the GPU opens");
     let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
-    let ranks = Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), Keep::default());
+    let ranks = ShardedModel::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), Keep::default());
     let found = texts(executor(ranks.expect("the model fits")).expect("the pool fits"));
     assert_eq!(found, texts(executor(on_cpu(&model)).expect("the pool fits")));
 }
@@ -538,7 +539,7 @@ fn weights_in_eight_bits_on_a_card_answer_nearly_as_they_are() {
     for (model, _) in for_fp8() {
         let gpus = cuda.open(&[0], false).expect("the GPU opens");
         let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
-        let ranks = Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), FP8);
+        let ranks = ShardedModel::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), FP8);
         check_fp8(&model, ranks.expect("the model fits"));
     }
 }

@@ -15,9 +15,9 @@ use engine::checkpoint::ggml::BlockFormat;
 use engine::checkpoint::gguf::Gguf;
 use engine::checkpoint::gguf::write::GgufWriter;
 use engine::checkpoint::{Synthetic, WeightSource as _, synthetic_text};
+use engine::checkpoint_reader::Checkpoint;
 use engine::decoder::{Decoder, LoadOptions};
 use engine::device::Cpu;
-use engine::checkpoint_reader::Checkpoint;
 use engine::{Keep, ModelFiles};
 
 /// Mutated files per form, where `DAMAGE_CASES` does not say otherwise.

@@ -21,9 +21,9 @@ use engine::checkpoint::shapes::check_tensors;
 use engine::checkpoint::synthetic_text::{END_OF_TEXT, tokenizer_json};
 use engine::checkpoint::weights::MapWeights;
 use engine::checkpoint::{Dtype, Synthetic, WeightSource};
+use engine::checkpoint_reader::Checkpoint;
 use engine::decoder::{Decoder, LoadOptions};
 use engine::device::Cpu;
-use engine::checkpoint_reader::Checkpoint;
 use engine::{Keep, Quantize};
 
 const FAMILIES: [Family; 4] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3];

@@ -144,16 +144,19 @@ fn every_way_to_cut_words_gives_the_tokens_of_the_published_one() {
 
 #[test]
 fn a_tokenizer_json_inside_the_file_is_used_as_it_is() {
-    let demo = Checkpoint::folder(&repository().join("models/demo"), None).expect("the demo model opens").text;
+    let demo =
+        Checkpoint::folder(&repository().join("models/demo"), None).expect("the demo model opens").text;
     let json = read("models/demo/tokenizer.json");
-    let checkpoint = Checkpoint::gguf("x", file("smollm", |w| w.text("tokenizer.huggingface.json", &json)), None);
+    let checkpoint =
+        Checkpoint::gguf("x", file("smollm", |w| w.text("tokenizer.huggingface.json", &json)), None);
     let pair = [demo, checkpoint.expect("a valid file").text];
     samples().iter().for_each(|text| check(&pair, text));
 }
 
 #[test]
 fn the_template_and_its_tokens_come_out_of_the_file() {
-    let checkpoint = Checkpoint::gguf("x", file("smollm", |w| w.unsigned("tokenizer.ggml.bos_token_id", 3)), None);
+    let checkpoint =
+        Checkpoint::gguf("x", file("smollm", |w| w.unsigned("tokenizer.ggml.bos_token_id", 3)), None);
     let text = checkpoint.expect("a valid file").text;
     let frame = text.frame(&[Role::User]).expect("the template takes a user's turn");
     let whole = text.encode_framed(&frame, &["good"]);

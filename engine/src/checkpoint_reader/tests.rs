@@ -95,7 +95,10 @@ fn a_large_file_is_told_from_another_by_samples() {
             chat_template: None,
             weights: Cow::Borrowed(&[]),
         };
-        revision::of_files(&files, &Safetensors::from_bytes("weights", Cow::Owned(bytes)).expect("a valid file"))
+        revision::of_files(
+            &files,
+            &Safetensors::from_bytes("weights", Cow::Owned(bytes)).expect("a valid file"),
+        )
     };
     assert_eq!(revision_of(file(1)), revision_of(file(1)));
     assert_ne!(revision_of(file(1)), revision_of(file(2)));

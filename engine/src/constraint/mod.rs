@@ -3,8 +3,8 @@
 //! The grammars and masks are those of llguidance; here stand what it is asked, its bounds, and when a row is over: as
 //! soon as nothing is left to decide. Who has a constraint compiled keeps the result. Knows nothing of logits, batches or HTTP.
 
-mod follow;
 mod grammar;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +15,7 @@ use base::{Compiled, Constraint, ConstraintCompiler, ConstraintError, Generation
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{ParserFactory, panic_utils};
 
-pub(crate) use follow::{Follow, Pushed};
+pub(crate) use state::{ConstraintState, Pushed};
 
 use crate::text::TokenText;
 
@@ -45,21 +45,21 @@ impl Constraints {
     }
 
     /// A row's way through its constraint, at its start; `None` where it has none. Compiles what was not compiled.
-    pub(crate) fn start(&self, generation: &Generation) -> Result<Option<Follow>, ConstraintError> {
+    pub(crate) fn start(&self, generation: &Generation) -> Result<Option<ConstraintState>, ConstraintError> {
         let Some(constraint) = &generation.constraint else { return Ok(None) };
-        match generation.compiled.get::<Follow>() {
+        match generation.compiled.get::<ConstraintState>() {
             Some(start) => Ok(Some(start.fresh())),
-            None => self.follow(constraint).map(Some),
+            None => self.compile_start(constraint).map(Some),
         }
     }
 
     /// The start of a constraint.
-    fn follow(&self, constraint: &Constraint) -> Result<Follow, ConstraintError> {
+    fn compile_start(&self, constraint: &Constraint) -> Result<ConstraintState, ConstraintError> {
         let grammar = grammar::grammar(constraint, self.text.drops_leading_space())?;
         let factory = self.factory.get_or_init(|| self.make_factory()).as_ref().map_err(Clone::clone)?;
         let mut parser = factory.create_parser(grammar).map_err(|error| reason(&error))?;
         parser.start_without_prompt();
-        Follow::new(parser)
+        ConstraintState::new(parser)
     }
 
     fn make_factory(&self) -> Result<ParserFactory, ConstraintError> {
@@ -114,7 +114,7 @@ impl TokenizerEnv for Vocabulary {
 
 impl ConstraintCompiler for Constraints {
     fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
-        self.follow(constraint).map(Compiled::new)
+        self.compile_start(constraint).map(Compiled::new)
     }
 }
 

@@ -10,6 +10,7 @@ use base::{
 use super::*;
 use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::{Synthetic, synthetic_text};
+use crate::device::Isa;
 use crate::settings::Keep;
 
 const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
@@ -136,7 +137,7 @@ fn weights_in_eight_bits_take_little_more_than_half_of_bf16_and_are_another_revi
     let (stored, q8) = (load(None), load(Some(Quantize::Q8)));
     assert_eq!((stored.info.kept_as(), q8.info.kept_as()), ("bf16", "q8"));
     assert_ne!(stored.info.revision, q8.info.revision);
-    let bytes = |engine: &Engine| engine.executor.ranks().step_bytes() as f64;
+    let bytes = |engine: &Engine| engine.executor.model().step_bytes() as f64;
     let share = bytes(&q8) / bytes(&stored);
     assert!((0.5..0.6).contains(&share), "{share}");
 }
@@ -150,7 +151,7 @@ fn kernels_that_round_activations_are_another_revision_and_missing_ones_are_refu
     for isa in Isa::ALL {
         match load(isa) {
             Ok(engine) => {
-                assert!(isa.is_available() && engine.executor.ranks().cpu().isa() == isa);
+                assert!(isa.is_available() && engine.executor.model().cpu().isa() == isa);
                 assert_eq!(engine.info.revision != portable, isa.rounds_activations());
             }
             Err(error) => {
@@ -210,7 +211,7 @@ fn ranks_answer_like_one_and_have_a_revision_of_their_own() {
         let mut engines = [1, 2, 4].map(load);
         let tokens = engines.each_mut().map(|engine| next_token(engine, "the thing and the other thing"));
         assert!(tokens[1] == tokens[0] && tokens[2] == tokens[0], "{family:?}: {tokens:?}");
-        let threads = engines.each_ref().map(|engine| engine.executor.ranks().threads());
+        let threads = engines.each_ref().map(|engine| engine.executor.model().threads());
         assert_eq!(threads, [3, 3, 4], "each rank has its share of the threads, and at least one");
         let revisions = engines.each_ref().map(|engine| engine.info.revision);
         assert!(revisions[0] != revisions[1] && revisions[1] != revisions[2]);

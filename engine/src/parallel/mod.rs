@@ -6,16 +6,23 @@
 //! its own heads' part of the KV pool. Ranks obey one plan and never decide; this knows nothing of requests.
 
 mod collective;
+mod cpu_rank;
+mod gpu_rank;
+mod model;
+mod rank;
 mod ranks;
+mod sampling;
 mod shard;
 mod shared;
-mod survey;
+mod together;
 mod watchdog;
 
 pub use collective::{Alone, Broken, Collective};
-pub use ranks::{Hidden, Memory, Ranks};
+pub use model::ShardedModel;
+pub use rank::HiddenStates;
+pub use ranks::Ranks;
+pub use sampling::{GpuRanks, RowDraw, RowStats};
 pub use shard::ShardError;
-pub use survey::Surveyed;
 
 use crate::device::cuda::GpuError;
 

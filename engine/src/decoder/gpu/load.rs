@@ -1,14 +1,15 @@
-//! Weights of a checkpoint to a GPU, every shape checked against the configuration.
+//! GpuMatrix of a checkpoint to a GPU, every shape checked against the configuration.
 
 use std::sync::Arc;
 
-use super::{GpuDecoder, GpuLayer, Norm, Weights, epsilon};
+use super::{GpuDecoder, GpuMatrix, GpuNorm, epsilon};
 use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
 use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
-use crate::decoder::load::{checked, rotary};
-use crate::device::Cpu;
+use crate::decoder::layer::LayerWeights;
+use crate::decoder::tensors::{checked, rotary};
 use crate::device::cuda::{Args, Buffer, Element, Gpu, GpuError, Grid};
+use crate::parallel::Collective;
 use crate::settings::{Keep, Quantize};
 
 /// A model that a GPU cannot take.
@@ -36,14 +37,14 @@ struct Loader<'a> {
 }
 
 impl GpuDecoder {
-    /// Reads all weights that `config` asks for and copies them to `gpu`; `cpu` computes beside it. Of `keep`, what keys
+    /// Reads all weights that `config` asks for and copies them to `gpu`. Of `keep`, what keys
     /// and values are kept as is for the processor.
     ///
     /// For one rank of several, `config` and `source` are the rank's own.
     pub fn load(
         config: &ModelConfig,
         source: &dyn WeightSource,
-        (gpu, cpu): (Arc<dyn Gpu>, Arc<Cpu>),
+        (gpu, collective): (Arc<dyn Gpu>, Box<dyn Collective>),
         keep: Keep,
     ) -> Result<Self, GpuLoadError> {
         let names = model_names(config.family);
@@ -52,9 +53,7 @@ impl GpuDecoder {
         let in_fp8 = keep.quantize == Some(Quantize::Fp8);
         if in_fp8 && !gpu.has_e4m3() {
             let name = gpu.name();
-            return Err(GpuLoadError::Fp8(format!(
-                "is fp8, which {name} (before 8.9) does not multiply"
-            )));
+            return Err(GpuLoadError::Fp8(format!("is fp8, which {name} (before 8.9) does not multiply")));
         }
         let loader = Loader { config, source, gpu: &gpu, element, in_fp8 };
         let (vocab, width, hidden) = (config.vocab, config.embedding, config.hidden);
@@ -78,7 +77,7 @@ impl GpuDecoder {
             head: loader.weights(&[(head, [vocab, width])], None)?,
             element,
             config: config.clone(),
-            cpu,
+            collective,
             gpu: Arc::clone(&gpu),
         };
         Ok(decoder)
@@ -86,7 +85,7 @@ impl GpuDecoder {
 }
 
 impl Loader<'_> {
-    fn layer(&self, names: &LayerNames) -> Result<GpuLayer, GpuLoadError> {
+    fn layer(&self, names: &LayerNames) -> Result<LayerWeights<GpuMatrix, GpuNorm>, GpuLoadError> {
         let config = self.config;
         let (hidden, middle, dim) = (config.hidden, config.intermediate, config.head_dim);
         let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
@@ -104,7 +103,7 @@ impl Loader<'_> {
         let own = if self.in_fp8 { Element::F32 } else { self.element };
         let (own, single) = (Some(own), Some(Element::F32));
         let with = |has_bias: bool, element: Option<Element>| element.filter(|_| has_bias);
-        Ok(GpuLayer {
+        Ok(LayerWeights {
             attn_norm: self.norm(&names.attn_norm, config.norm, hidden)?,
             qkv: self.products(&qkv, with(config.qkv_bias, own))?,
             q_norm: head_norm(&names.q_norm)?,
@@ -121,7 +120,7 @@ impl Loader<'_> {
         &self,
         modules: &[(&str, [usize; 2])],
         biases: Option<Element>,
-    ) -> Result<Weights, GpuLoadError> {
+    ) -> Result<GpuMatrix, GpuLoadError> {
         let (mut matrix, mut behind) = (Vec::new(), Vec::new());
         for (module, shape) in modules {
             matrix.extend(numbers(&checked(self.source, &weight(module), shape)?, self.element));
@@ -129,7 +128,7 @@ impl Loader<'_> {
                 behind.extend(numbers(&checked(self.source, &bias(module), &shape[..1])?, element));
             }
         }
-        Ok(Weights {
+        Ok(GpuMatrix {
             matrix: Buffer::of(self.gpu, &matrix)?,
             scales: None,
             bias: biases.map(|_| Buffer::of(self.gpu, &behind)).transpose()?,
@@ -143,12 +142,12 @@ impl Loader<'_> {
         &self,
         modules: &[(&str, [usize; 2])],
         biases: Option<Element>,
-    ) -> Result<Weights, GpuLoadError> {
+    ) -> Result<GpuMatrix, GpuLoadError> {
         let plain = self.weights(modules, biases)?;
         if !self.in_fp8 {
             return Ok(plain);
         }
-        let Weights { matrix, bias, outputs, inputs, .. } = plain;
+        let GpuMatrix { matrix, bias, outputs, inputs, .. } = plain;
         if !outputs.is_multiple_of(16) || !inputs.is_multiple_of(16) {
             let module = modules[0].0;
             let reason = format!("is fp8, but `{module}` is {outputs} x {inputs}, not multiples of 16");
@@ -160,16 +159,16 @@ impl Loader<'_> {
         let kernel = format!("quantize_{}", self.element.suffix());
         let args = Args::new(addresses).numbers(&[inputs]).bytes();
         self.gpu.launch(&kernel, Grid::rows(outputs, 256), &args)?;
-        Ok(Weights { matrix: fp8, scales: Some(scales), bias, outputs, inputs })
+        Ok(GpuMatrix { matrix: fp8, scales: Some(scales), bias, outputs, inputs })
     }
 
-    fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<Norm, GpuLoadError> {
+    fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<GpuNorm, GpuLoadError> {
         let single = |name: String| -> Result<Buffer, GpuLoadError> {
             let tensor = checked(self.source, &name, &[width])?;
             Ok(Buffer::of(self.gpu, &numbers(&tensor, Element::F32))?)
         };
         let has_bias = matches!(kind, NormKind::Layer { .. });
-        Ok(Norm {
+        Ok(GpuNorm {
             weight: single(weight(module))?,
             bias: has_bias.then(|| single(bias(module))).transpose()?,
             epsilon: epsilon(kind),

@@ -24,7 +24,7 @@ pub(super) type Task = [i32; 5];
 
 /// What decides how attention is cut into tasks.
 #[derive(Clone, Copy)]
-pub(super) struct Heads {
+pub(super) struct TaskShape {
     /// Positions of a block.
     pub(super) block_tokens: usize,
     /// Query heads that share a head of keys and values.
@@ -38,7 +38,7 @@ pub(super) struct Heads {
 /// Tokens of a piece are at least this many: what a piece costs beside its tokens is not worth less.
 const PIECE_TOKENS_MIN: usize = 128;
 
-impl Heads {
+impl TaskShape {
     /// Rows of queries of a part's tasks.
     fn task_rows(&self, rows: usize) -> usize {
         if self.on_tensor_cores && rows > FLAT_ROWS { TALL_ROWS } else { FLAT_ROWS }
@@ -58,7 +58,7 @@ impl Heads {
 }
 
 /// A step's tables, in host memory.
-pub(super) struct Step {
+pub(super) struct StepTables {
     tokens: Vec<i32>,
     positions: Vec<i32>,
     cells: Vec<i32>,
@@ -74,10 +74,10 @@ pub(super) struct Step {
     sampled: Vec<i32>,
 }
 
-impl Step {
+impl StepTables {
     /// The tables of checked slots.
-    pub(super) fn new(slots: &[Slot], sampled: &[usize], plan: &AttentionPlan, heads: Heads) -> Self {
-        let Heads { block_tokens, group, window, .. } = heads;
+    pub(super) fn new(slots: &[Slot], sampled: &[usize], plan: &AttentionPlan, shape: TaskShape) -> Self {
+        let TaskShape { block_tokens, group, window, .. } = shape;
         let int = |number: usize| i32::try_from(number).expect("a step's extents fit 31 bits");
         let mut step = Self {
             tokens: slots.iter().flat_map(|slot| &slot.input).map(|token| int(token.0 as usize)).collect(),
@@ -103,7 +103,7 @@ impl Step {
         for (number, part) in plan.parts.iter().enumerate() {
             step.push_part(part);
             let rows = part.rows * group;
-            let per_task = heads.task_rows(rows);
+            let per_task = shape.task_rows(rows);
             let tasks = if per_task == TALL_ROWS { &mut step.tall } else { &mut step.flat };
             for first in (0..rows).step_by(per_task) {
                 let count = per_task.min(rows - first);

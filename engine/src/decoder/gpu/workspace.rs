@@ -34,7 +34,7 @@ macro_rules! pieces {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// Memory of a step.
         #[derive(Default)]
-        pub(super) struct Work {
+        pub(super) struct GpuWorkspace {
             $($name: Growing,)*
             /// Logits of rows that sample, and what is looked for in them.
             pub(super) sampling: Sampling,
@@ -46,7 +46,7 @@ macro_rules! pieces {
             $($(#[$doc])* pub(super) $name: usize,)*
         }
 
-        impl Work {
+        impl GpuWorkspace {
             /// Whether a step fits in as it is.
             pub(super) fn has_room(&self, sizes: &Sizes) -> bool {
                 $(self.$name.has_room(sizes.$name))&&*
