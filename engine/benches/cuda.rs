@@ -1,13 +1,16 @@
-//! Steps of models of 7 and 8 billion parameters on a GPU, with random weights, against that card's own limits.
+//! Steps of models of 7 and 8 billion parameters on a GPU, with random weights, against that card's own
+//! limits.
 //!
 //! ```text
-//! cargo bench -p engine --bench cuda [-- SHAPE]      # qwen2.5-7b, llama-3-8b or, where memory is short, qwen2.5-0.5b
+//! cargo bench -p engine --bench cuda [-- SHAPE]      # qwen2.5-7b, llama-3-8b or, where memory is short,
+//! qwen2.5-0.5b
 //! ```
 //!
-//! It prints, per case, the median time of a step and its fraction of the limit: decode against reading all weights and
-//! the rows' keys and values once at the rate at which the card copies, prefill against its operations at the rate of a
-//! large square product of bf16. Both rates are measured in the same run. Last, a decode step of 100 rows that share
-//! 2,000 tokens: with the shared run read once, and with each row's run apart.
+//! It prints, per case, the median time of a step and its fraction of the limit: decode against reading all
+//! weights and the rows' keys and values once at the rate at which the card copies, prefill against its
+//! operations at the rate of a large square product of bf16. Both rates are measured in the same run. Last, a
+//! decode step of 100 rows that share 2,000 tokens: with the shared run read once, and with each row's run
+//! apart.
 #![expect(clippy::print_stdout, reason = "the fractions are the bench's result")]
 
 mod common;

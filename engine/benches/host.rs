@@ -1,13 +1,15 @@
-//! What a step on a GPU costs the processor: everything but the GPU's own work, which a device that does nothing stands for.
+//! What a step on a GPU costs the processor: everything but the GPU's own work, which a device that does
+//! nothing stands for.
 //!
 //! ```text
 //! cargo bench -p engine --bench host
 //! ```
 //!
-//! Decode steps and prompts of a model of Qwen2.5-7B's heads, layers and vocabulary (its matrices are narrow: no processor reads them
-//! here), then the executor's whole step: sampling, constraints and text of 100 rows.
-//! Limit: a step reads 15.2 GB of weights, 3.2 ms at the 4.8 TB/s of an H200's data sheet; a prompt's tokens take 2 x 7.1e9
-//! operations each, at 990 TFLOP/s of it. What the processor adds to these is time in which a GPU waits.
+//! Decode steps and prompts of a model of Qwen2.5-7B's heads, layers and vocabulary (its matrices are narrow:
+//! no processor reads them here), then the executor's whole step: sampling, constraints and text of 100 rows.
+//! Limit: a step reads 15.2 GB of weights, 3.2 ms at the 4.8 TB/s of an H200's data sheet; a prompt's tokens
+//! take 2 x 7.1e9 operations each, at 990 TFLOP/s of it. What the processor adds to these is time in which a
+//! GPU waits.
 #![expect(clippy::print_stdout, reason = "the times are the bench's result")]
 
 mod common;
@@ -43,7 +45,8 @@ const OPERATIONS: f64 = 2.0 * 7.07e9;
 const READS: f64 = 4.8e12;
 const MULTIPLIES: f64 = 990e12;
 
-/// A device that takes everything and does nothing, but for copying what is written to it, as a driver does into pinned memory.
+/// A device that takes everything and does nothing, but for copying what is written to it, as a driver does
+/// into pinned memory.
 #[derive(Default)]
 struct Nothing {
     next: AtomicU64,

@@ -1,7 +1,8 @@
 //! Two ways of computing answers, compared: how far one's next-token distributions are from the other's.
 //!
-//! The reference answers each prompt greedily and the candidate is given the same tokens, so that both are asked for
-//! the same distributions to the end. It must not know how either keeps its weights, nor why a prompt is in sections.
+//! The reference answers each prompt greedily and the candidate is given the same tokens, so that both are
+//! asked for the same distributions to the end. It must not know how either keeps its weights, nor why a
+//! prompt is in sections.
 
 use std::sync::Arc;
 
@@ -121,8 +122,8 @@ impl Prompt {
     }
 }
 
-/// Compares `candidate` with `reference`, of the same checkpoint, on prompts that may be put to each in another form;
-/// answers end with one of `ends`.
+/// Compares `candidate` with `reference`, of the same checkpoint, on prompts that may be put to each in
+/// another form; answers end with one of `ends`.
 ///
 /// Token ids from `ids_end` on are padding of the vocabulary and left out.
 pub fn compare(
@@ -154,17 +155,18 @@ pub fn compare(
         left = rest;
         let rows = |of: fn(&(Prompt, Prompt)) -> &Prompt| {
             let mut blocks = 0;
-            let rows: Vec<Row> = group.iter().map(|pair| Row::new(of(pair), &mut blocks)).collect();
+            let rows: Vec<ComparedRow> =
+                group.iter().map(|pair| ComparedRow::new(of(pair), &mut blocks)).collect();
             (rows, blocks)
         };
         let ((ones, ones_blocks), (others, others_blocks)) = (rows(|pair| &pair.0), rows(|pair| &pair.1));
         let mut ranks = [start(reference, ones_blocks)?, start(candidate, others_blocks)?];
-        let mut rows: Vec<(Row, Row)> = ones.into_iter().zip(others).collect();
+        let mut rows: Vec<(ComparedRow, ComparedRow)> = ones.into_iter().zip(others).collect();
         for index in 0..OUTPUT_TOKENS {
             if rows.is_empty() {
                 break;
             }
-            let slots = |of: fn(&(Row, Row)) -> &Row| -> Vec<Slot> {
+            let slots = |of: fn(&(ComparedRow, ComparedRow)) -> &ComparedRow| -> Vec<Slot> {
                 rows.iter().zip(0..).flat_map(|(pair, id)| of(pair).slots(id, index)).collect()
             };
             let reference = logits(&mut ranks[0], &slots(|pair| &pair.0))?;
@@ -200,12 +202,12 @@ fn logits(ranks: &mut Ranks, slots: &[Slot]) -> Result<Vec<f32>, StepError> {
 }
 
 /// A prompt and its answer so far, each section in blocks of its own.
-struct Row {
-    parts: Vec<RowPart>,
+struct ComparedRow {
+    parts: Vec<ComparedSection>,
 }
 
 /// A section; the last one grows with the answer.
-struct RowPart {
+struct ComparedSection {
     section: Section,
     tokens: Vec<TokenId>,
     /// How many of them have keys and values.
@@ -213,7 +215,7 @@ struct RowPart {
     blocks: Vec<BlockId>,
 }
 
-impl Row {
+impl ComparedRow {
     fn new(prompt: &Prompt, next_block: &mut u32) -> Self {
         let whole =
             Section { tokens: TokenCount(prompt.tokens.len() as u64), position: 0, sees: Sees::Before };
@@ -225,7 +227,7 @@ impl Row {
             let first = *next_block;
             *next_block += (end - start + room).div_ceil(BLOCK_TOKENS) as u32;
             let blocks = (first..*next_block).map(BlockId).collect();
-            parts.push(RowPart {
+            parts.push(ComparedSection {
                 section: *section,
                 tokens: prompt.tokens[start..end].to_vec(),
                 done: 0,
@@ -285,7 +287,7 @@ impl Row {
     }
 }
 
-impl RowPart {
+impl ComparedSection {
     fn is_new(&self) -> bool {
         self.done < self.tokens.len()
     }
@@ -414,7 +416,8 @@ mod tests {
         let found = compare((&with(KvFormat::F32), &with(KvFormat::Q8)), &prompts(), (&[], 200))
             .expect("prompts fit");
         let (agreement, mean) = (found.agreement().expect("some"), found.mean().expect("some"));
-        // Found: 0.987, 0.00009 and 0.0008, the weights being random; a wrong scale is hundreds of times that.
+        // Found: 0.987, 0.00009 and 0.0008, the weights being random; a wrong scale is hundreds of times
+        // that.
         assert!(agreement >= 0.97 && mean < 2e-4 && found.divergence_max < 2e-3, "{found:?}");
         assert!(found.divergence > 0.0, "they are rounded");
     }

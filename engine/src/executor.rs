@@ -1,8 +1,8 @@
 //! The local executor: a batch plan through the decoder to sampled tokens and their text.
 //!
-//! It keeps the text of rows that are not yet retired and where they stand in their constraint, nothing else of a
-//! request. It trusts nothing in a plan: what contradicts pool, vocabulary or context is refused before anything
-//! is written.
+//! It keeps the text of rows that are not yet retired and where they stand in their constraint, nothing else
+//! of a request. It trusts nothing in a plan: what contradicts pool, vocabulary or context is refused before
+//! anything is written.
 
 mod check;
 mod draw;
@@ -105,8 +105,9 @@ impl LocalExecutor {
     }
 }
 
-/// Slots whose row has failed by what may be a guess, without their guesses. A token of which a model makes no numbers
-/// spoils what is computed beside it, the tokens before it too: a product with nothing of it is still not a number.
+/// Slots whose row has failed by what may be a guess, without their guesses. A token of which a model makes
+/// no numbers spoils what is computed beside it, the tokens before it too: a product with nothing of it is
+/// still not a number.
 fn without_guesses<'a>(slots: &'a [Slot], rows: &'a [RowOutcome]) -> impl Iterator<Item = Slot> + 'a {
     let failed = |slot: &&Slot| {
         let result = rows.iter().find(|row| row.request == slot.request).map(|row| &row.result);
@@ -118,8 +119,8 @@ fn without_guesses<'a>(slots: &'a [Slot], rows: &'a [RowOutcome]) -> impl Iterat
     })
 }
 
-/// A step that cannot be computed. A GPU with too little memory for it has enough for a smaller one, and no row has gone
-/// on yet; whatever else fails leaves nothing to rely on.
+/// A step that cannot be computed. A GPU with too little memory for it has enough for a smaller one, and no
+/// row has gone on yet; whatever else fails leaves nothing to rely on.
 fn failed(error: StepError) -> ExecError {
     match error {
         StepError::Gpu(GpuError::OutOfMemory { .. }) => ExecError::Failed(error.to_string()),
@@ -144,8 +145,8 @@ impl Executor for LocalExecutor {
         let mut rows = self.sample(&hidden, &plan.slots, true).map_err(lost)?;
         let again: Vec<Slot> = without_guesses(&plan.slots, &rows).collect();
         if !again.is_empty() {
-            // The scheduler takes what begins the guesses for computed, and here it is not: nothing may follow the
-            // drawn token.
+            // The scheduler takes what begins the guesses for computed, and here it is not: nothing may
+            // follow the drawn token.
             let hidden = self.ranks.forward(&again).map_err(lost)?;
             for outcome in self.sample(&hidden, &again, false).map_err(lost)? {
                 rows.iter_mut()

@@ -227,8 +227,8 @@ fn kv_bytes(model: &ShardedModel, config: &EngineConfig) -> Result<Bytes, Engine
     Ok(Bytes(useful.min(room)))
 }
 
-/// Memory for the host tier: what is configured, but no more than nine tenths of what the machine has left after
-/// weights and pool, where they are the machine's own.
+/// Memory for the host tier: what is configured, but no more than nine tenths of what the machine has left
+/// after weights and pool, where they are the machine's own.
 fn host_kv_bytes(config: &EngineConfig, kv_bytes: Bytes, on_gpus: bool) -> Bytes {
     let wanted = config.host_kv_bytes.0;
     let pool = if on_gpus { 0 } else { kv_bytes.0 };

@@ -31,8 +31,8 @@ impl DrawKey {
 
 /// The token that a draw from `logits` gives.
 ///
-/// `logits` are used up; those from `ids_end` on are padding, and never drawn. Which token is drawn depends on
-/// `(logits, key)` alone, so a row that is recomputed draws the same tokens.
+/// `logits` are used up; those from `ids_end` on are padding, and never drawn. Which token is drawn depends
+/// on `(logits, key)` alone, so a row that is recomputed draws the same tokens.
 pub(crate) fn sample(
     cpu: &Cpu,
     logits: &mut [f32],
@@ -114,8 +114,8 @@ pub(crate) fn sample_query(generation: &Generation) -> (DrawFrom, SampleQuery) {
     }
 }
 
-/// [`sample`] with top-p alone, from a row's highest logits and the sum of all weights, of which the highest's is 1; `None`
-/// where the nucleus holds others as well.
+/// [`sample`] with top-p alone, from a row's highest logits and the sum of all weights, of which the
+/// highest's is 1; `None` where the nucleus holds others as well.
 pub(crate) fn sample_nucleus(
     cpu: &Cpu,
     (top_k, sum): (&TopK, f64),
@@ -139,7 +139,8 @@ pub(crate) fn sample_nucleus(
     Ok(pick_by_weight(nucleus, key.uniform()).map(|token| TokenId(token as u32)))
 }
 
-/// The number of the logit that `draw` falls on, of which `max` is the highest; they become weights, the largest 1.
+/// The number of the logit that `draw` falls on, of which `max` is the highest; they become weights, the
+/// largest 1.
 fn draw(cpu: &Cpu, logits: &mut [f32], max: f32, generation: &Generation, draw: f64) -> Option<usize> {
     cpu.exp(logits, max, 1.0 / generation.temperature);
     match (generation.top_k, generation.top_p) {
@@ -186,8 +187,8 @@ fn argmax(logits: &[f32]) -> (usize, f32) {
     (from + best.unwrap_or_default(), max)
 }
 
-/// Most likely tokens first (the lowest of equals first): the `top_k` first of all, and of them the fewest whose
-/// share of their sum reaches `top_p`.
+/// Most likely tokens first (the lowest of equals first): the `top_k` first of all, and of them the fewest
+/// whose share of their sum reaches `top_p`.
 fn nucleus(weights: &[f32], top_k: Option<u32>, top_p: f32) -> Vec<usize> {
     let k = top_k.map_or(weights.len(), |k| k as usize).clamp(1, weights.len());
     let by_weight = |a: &usize, b: &usize| weights[*b].total_cmp(&weights[*a]).then(a.cmp(b));

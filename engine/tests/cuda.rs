@@ -1,5 +1,5 @@
-//! The CUDA twin without a GPU: its kernels run on the processor (cuda/emulated.cpp), everything else is the code that
-//! runs on a GPU. It answers as the processor's own engine does.
+//! The CUDA twin without a GPU: its kernels run on the processor (cuda/emulated.cpp), everything else is the
+//! code that runs on a GPU. It answers as the processor's own engine does.
 
 mod common;
 #[path = "cuda/emulated.rs"]
@@ -286,7 +286,8 @@ fn executor(ranks: ShardedModel) -> Result<LocalExecutor, PoolError> {
     LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings)
 }
 
-/// What a step took is known when it comes back, and that it was computed: one of which nothing is read as well.
+/// What a step took is known when it comes back, and that it was computed: one of which nothing is read as
+/// well.
 #[test]
 fn a_step_that_samples_nothing_is_waited_for() {
     let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 80) };

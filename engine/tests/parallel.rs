@@ -22,8 +22,8 @@ const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Fa
 /// Largest difference between numbers of ranks, in units of the largest logit: sums in another order.
 const TOLERANCE: f32 = 1e-5;
 
-/// The same where activations are rounded, to bf16 or to eight bits: a sum that another order moves across a border of its last
-/// place moves by the whole place, 2^-8.
+/// The same where activations are rounded, to bf16 or to eight bits: a sum that another order moves across a
+/// border of its last place moves by the whole place, 2^-8.
 const ROUNDED_TOLERANCE: f32 = 2e-2;
 
 /// A model on so many ranks; the second of them has two threads, the others one.
@@ -131,7 +131,8 @@ fn check_rounded(model: &Synthetic, keep: Keep) {
 #[test]
 fn weights_of_eight_bits_answer_as_on_one_rank_where_their_groups_are_not_cut() {
     let mut model = Synthetic::tiny(Family::Qwen2, 69);
-    // Every rank's inputs of the output projection and of the down projection are whole groups of the largest size.
+    // Every rank's inputs of the output projection and of the down projection are whole groups of the largest
+    // size.
     (model.config.head_dim, model.config.intermediate) = (128, 512);
     check_rounded(&model, Keep { quantize: Some(Quantize::Q8), ..Keep::default() });
 }

@@ -1,7 +1,8 @@
 //! Outputs held to a form: constraints compiled to token masks over the model's vocabulary (DESIGN 6).
 //!
-//! The grammars and masks are those of llguidance; here stand what it is asked, its bounds, and when a row is over: as
-//! soon as nothing is left to decide. Who has a constraint compiled keeps the result. Knows nothing of logits, batches or HTTP.
+//! The grammars and masks are those of llguidance; here stand what it is asked, its bounds, and when a row is
+//! over: as soon as nothing is left to decide. Who has a constraint compiled keeps the result. Knows nothing
+//! of logits, batches or HTTP.
 
 mod grammar;
 mod state;
@@ -44,7 +45,8 @@ impl Constraints {
         Self { text, ends, factory: OnceLock::new() }
     }
 
-    /// A row's way through its constraint, at its start; `None` where it has none. Compiles what was not compiled.
+    /// A row's way through its constraint, at its start; `None` where it has none. Compiles what was not
+    /// compiled.
     pub(crate) fn start(&self, generation: &Generation) -> Result<Option<ConstraintState>, ConstraintError> {
         let Some(constraint) = &generation.constraint else { return Ok(None) };
         match generation.compiled.get::<ConstraintState>() {
@@ -92,8 +94,8 @@ impl Constraints {
     }
 }
 
-/// The model's tokens as llguidance sees them. Forced text is cut as the model's own tokenizer cuts it: that is what
-/// the model was trained on.
+/// The model's tokens as llguidance sees them. Forced text is cut as the model's own tokenizer cuts it: that
+/// is what the model was trained on.
 struct Vocabulary {
     trie: TokTrie,
     text: Arc<dyn TokenText>,
@@ -118,8 +120,8 @@ impl ConstraintCompiler for Constraints {
     }
 }
 
-/// The first line of a reason, shortened: llguidance may add its state, and a trace of a panic it caught. Where that line only
-/// announces one (a pattern's, which is drawn below it), the line that says it too.
+/// The first line of a reason, shortened: llguidance may add its state, and a trace of a panic it caught.
+/// Where that line only announces one (a pattern's, which is drawn below it), the line that says it too.
 fn reason(error: &impl std::fmt::Display) -> ConstraintError {
     const CHARS_MAX: usize = 300;
     let text = error.to_string();

@@ -56,8 +56,8 @@ impl ConstraintState {
         }
     }
 
-    /// Takes the tokens that must come next, as the tokenizer cuts the text that is forced. Of its end they leave
-    /// out what the free text behind might join.
+    /// Takes the tokens that must come next, as the tokenizer cuts the text that is forced. Of its end they
+    /// leave out what the free text behind might join.
     fn force(&mut self) -> Result<Vec<TokenId>, ConstraintError> {
         let parser = &mut self.parser;
         let forced = panic_utils::catch_unwind(AssertUnwindSafe(|| {

@@ -1,4 +1,5 @@
-//! Constraints over the real tokenizer of the demo model, followed by writers that want a text or nothing at all.
+//! Constraints over the real tokenizer of the demo model, followed by writers that want a text or nothing at
+//! all.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! The order of a layer's operations, once for all devices.
 //!
-//! A device's part of it are the operations ([`LayerOps`]) on memory of its own: it knows how a product is computed,
-//! and must not know what comes before or behind it.
+//! A device's part of it are the operations ([`LayerOps`]) on memory of its own: it knows how a product is
+//! computed, and must not know what comes before or behind it.
 
 /// One layer's weights: matrices and normalisations as a device keeps them.
 pub(super) struct LayerWeights<M, N> {
@@ -37,13 +37,15 @@ pub(super) trait LayerOps {
     /// The stream: embeddings, with learned positions.
     fn embed(&mut self) -> Result<(), Self::Error>;
 
-    /// What a block's first product reads: the stream, normalised where there is a norm, as these weights need it.
+    /// What a block's first product reads: the stream, normalised where there is a norm, as these weights
+    /// need it.
     fn block_input(&mut self, norm: Option<&Self::Norm>, weights: &Self::Matrix) -> Result<(), Self::Error>;
 
     /// Queries, keys and values of the block's input.
     fn project_qkv(&mut self, qkv: &Self::Matrix) -> Result<(), Self::Error>;
 
-    /// Normalises heads where the model does, rotates, and writes layer `number`'s keys and values to the pool.
+    /// Normalises heads where the model does, rotates, and writes layer `number`'s keys and values to the
+    /// pool.
     fn write_keys_and_values(
         &mut self,
         number: usize,
@@ -72,8 +74,8 @@ pub(super) trait LayerOps {
     fn finish(&mut self) -> Result<Self::Hidden, Self::Error>;
 }
 
-/// Computes a step through all layers. `norm_first`: whether blocks normalise what they read, or else what they leave;
-/// `samples`: whether any token's hidden state is wanted, `None` where not.
+/// Computes a step through all layers. `norm_first`: whether blocks normalise what they read, or else what
+/// they leave; `samples`: whether any token's hidden state is wanted, `None` where not.
 pub(super) fn compute<O: LayerOps>(
     ops: &mut O,
     layers: &[LayerWeights<O::Matrix, O::Norm>],

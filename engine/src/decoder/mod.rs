@@ -1,9 +1,11 @@
-//! The one transformer: every family is this decoder with other values of [`ModelConfig`](crate::checkpoint::ModelConfig).
+//! The one transformer: every family is this decoder with other values of
+//! [`ModelConfig`](crate::checkpoint::ModelConfig).
 //!
 //! It computes flat batches, `[tokens, hidden]`, of slots whose blocks are given; it must not know requests,
 //! text or where blocks come from. It is a whole model or one rank of it ([`crate::parallel`]): a rank's
-//! configuration has the rank's share of heads, inner width and vocabulary, and a sum over ranks adds up
-//! what their shares give. Each device has a decoder of its own; what they compute, and in what order, is [`layer`].
+//! configuration has the rank's share of heads, inner width and vocabulary, and a sum over ranks adds up what
+//! their shares give. Each device has a decoder of its own; what they compute, and in what order, is
+//! [`layer`].
 
 mod cpu;
 mod gpu;

@@ -1,7 +1,7 @@
 //! What a slot draws: a token from its logits, then further ones for as long as they are what was guessed.
 //!
-//! Which token is drawn depends on logits, seed and output position alone, so tokens that come by guesses are those
-//! that would have come one by one, at any temperature.
+//! Which token is drawn depends on logits, seed and output position alone, so tokens that come by guesses are
+//! those that would have come one by one, at any temperature.
 
 use std::sync::Arc;
 
@@ -55,8 +55,8 @@ pub(super) struct Drawn {
     pub(super) rest: Option<Vec<u8>>,
 }
 
-/// How many of the first slots have their logits in memory together, at least one, and the rows of them, `most` where that
-/// is more than one slot.
+/// How many of the first slots have their logits in memory together, at least one, and the rows of them,
+/// `most` where that is more than one slot.
 pub(super) fn together(slots: &[SampledSlot<'_>], most: usize) -> (usize, usize) {
     let (mut count, mut rows) = (0, 0);
     for slot in slots {
@@ -75,7 +75,8 @@ pub(super) fn draw(
     state: &mut RowConstraint,
     sample: impl Fn(&mut [f32], u32) -> Result<TokenId, RowError>,
 ) -> Result<Drawn, RowError> {
-    // A guess may be forced instead of drawn: then nobody looks at its own logits, which say whether it is computed.
+    // A guess may be forced instead of drawn: then nobody looks at its own logits, which say whether it is
+    // computed.
     let may_force = !slot.guesses.is_empty() && matches!(state, Ok(Some(_)));
     if may_force && !all_finite(logits) {
         return Err(RowError::NotANumber);
@@ -89,8 +90,8 @@ pub(super) fn draw(
 
 /// Draws by `one`, which is told the row of logits and the output position.
 ///
-/// A row of logits behind a guess that cannot be drawn from is left to the next step, for the tokens before it are
-/// sound: it fails there, unless the output ends with them.
+/// A row of logits behind a guess that cannot be drawn from is left to the next step, for the tokens before
+/// it are sound: it fails there, unless the output ends with them.
 pub(super) fn draw_rows(
     slot: &SampledSlot<'_>,
     mut one: impl FnMut(usize, u32) -> Result<(TokenId, Pushed), RowError>,

@@ -1,4 +1,5 @@
-//! Sampling where logits stay on GPUs: these are asked for what each row's draw needs of them, in one look at all rows.
+//! Sampling where logits stay on GPUs: these are asked for what each row's draw needs of them, in one look at
+//! all rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -164,7 +165,8 @@ fn row_tokens(
     Ok(tokens)
 }
 
-/// The masks of all rows, each once: rows of a relQuery begin with the same one. A row's query then has its mask's number.
+/// The masks of all rows, each once: rows of a relQuery begin with the same one. A row's query then has its
+/// mask's number.
 fn number_masks(rows: &mut [QueriedRow<'_>]) -> Vec<Arc<SimpleVob>> {
     let mut masks: Vec<Arc<SimpleVob>> = Vec::new();
     let mut numbers = HashMap::new();

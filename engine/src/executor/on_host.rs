@@ -1,4 +1,5 @@
-//! Sampling where logits come to the host: from each row's highest where that is enough, else from all of them.
+//! Sampling where logits come to the host: from each row's highest where that is enough, else from all of
+//! them.
 
 use base::{RowError, RowOutcome, SampleSpec};
 use rayon::prelude::*;

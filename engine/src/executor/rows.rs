@@ -70,8 +70,8 @@ impl RowStates {
         }
     }
 
-    /// Where a row stands that has said what it has. One that its constraint cannot have let through is without its
-    /// constraint then, and fails alone when it samples.
+    /// Where a row stands that has said what it has. One that its constraint cannot have let through is
+    /// without its constraint then, and fails alone when it samples.
     fn resumed(&self, spec: &SampleSpec) -> RowState {
         let (mut decode, mut stop) = (self.text.start(), StopText::default());
         let mut state = self.constraints.start(&spec.generation).ok().flatten();

@@ -45,8 +45,8 @@ pub(super) fn beside_gpus(gpus: usize) -> Result<Vec<Arc<Cpu>>, EngineError> {
     (0..gpus).map(cpu).collect()
 }
 
-/// The threads, with the kernels that are asked for: shared out evenly among ranks, the first ones taking what is left
-/// over.
+/// The threads, with the kernels that are asked for: shared out evenly among ranks, the first ones taking
+/// what is left over.
 pub(super) fn cpus(config: &EngineConfig) -> Result<Vec<Arc<Cpu>>, EngineError> {
     let isa = config.isa.unwrap_or_else(Isa::detect);
     if !isa.is_available() {

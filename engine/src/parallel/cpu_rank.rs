@@ -64,7 +64,7 @@ impl Rank for CpuRank {
         wanted: &[usize],
         ids_end: usize,
     ) -> Result<Vec<TopK>, StepError> {
-        Ok(self.decoder.top_k(&hidden.states, (wanted, ids_end), &mut self.work)?)
+        Ok(self.decoder.top_k(&hidden.states, wanted, ids_end, &mut self.work)?)
     }
 
     /// Ranks on the processor exchange theirs.

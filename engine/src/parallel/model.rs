@@ -7,7 +7,7 @@ use base::Bytes;
 use super::rank::RankWeights;
 use super::ranks::Ranks;
 use super::shard::{ShardError, ShardSource, Share};
-use super::shared::Group;
+use super::shared::RankGroup;
 use super::together::{Peers, side_by_side};
 use super::{Alone, Collective};
 use crate::checkpoint::{ModelConfig, WeightSource};
@@ -30,7 +30,7 @@ impl From<Decoder> for ShardedModel {
     /// The only rank.
     fn from(decoder: Decoder) -> Self {
         let config = Arc::new(decoder.config().clone());
-        let peers = Peers::new(Group::new(1), &[Arc::clone(decoder.cpu())], &[]);
+        let peers = Peers::new(RankGroup::new(1), &[Arc::clone(decoder.cpu())], &[]);
         Self { config, weights: vec![Arc::new(decoder)], peers }
     }
 }
@@ -43,7 +43,7 @@ impl ShardedModel {
         cpus: &[Arc<Cpu>],
         keep: Keep,
     ) -> Result<Self, ShardError> {
-        let group = Group::new(cpus.len());
+        let group = RankGroup::new(cpus.len());
         let weights = load_shares(config, source, cpus, |index, config, source| {
             let options = LoadOptions { cpu: Arc::clone(&cpus[index]), keep };
             let member = member(&group, index, cpus.len());
@@ -52,14 +52,15 @@ impl ShardedModel {
         Ok(Self { config: Arc::new(config.clone()), weights, peers: Peers::new(group, cpus, &[]) })
     }
 
-    /// Loads a model as one rank on each of `gpus`, all at once; each has a thread of `cpus`, rank 0 all of its.
+    /// Loads a model as one rank on each of `gpus`, all at once; each has a thread of `cpus`, rank 0 all of
+    /// its.
     pub fn load_on_gpus(
         config: &ModelConfig,
         source: &dyn WeightSource,
         (gpus, cpus): (&[Arc<dyn Gpu>], &[Arc<Cpu>]),
         keep: Keep,
     ) -> Result<Self, ShardError> {
-        let group = Group::new(gpus.len());
+        let group = RankGroup::new(gpus.len());
         let weights = load_shares(config, source, cpus, |index, config, source| {
             let member = member(&group, index, gpus.len());
             Ok(Arc::new(GpuDecoder::load(config, source, (Arc::clone(&gpus[index]), member), keep)?))
@@ -132,7 +133,7 @@ impl ShardedModel {
 }
 
 /// The end of a group of `ranks` that rank `index` has.
-fn member(group: &Arc<Group>, index: usize, ranks: usize) -> Box<dyn Collective> {
+fn member(group: &Arc<RankGroup>, index: usize, ranks: usize) -> Box<dyn Collective> {
     if ranks == 1 { Box::new(Alone) } else { Box::new(group.member(index)) }
 }
 

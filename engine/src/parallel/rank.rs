@@ -1,7 +1,7 @@
 //! One rank of a model on one device: what it holds, and what it computes.
 //!
-//! A rank knows its share of the model and its own memory; it must not know where a step comes from, nor how many
-//! others there are beyond the collective operations of its decoder.
+//! A rank knows its share of the model and its own memory; it must not know where a step comes from, nor how
+//! many others there are beyond the collective operations of its decoder.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -66,7 +66,8 @@ pub(super) trait Rank: Send {
     fn on_gpu(&mut self) -> Option<&mut GpuRank>;
 }
 
-/// Hidden states of a step's sampling rows, or, where they stay on their device until the next step, how many they are.
+/// Hidden states of a step's sampling rows, or, where they stay on their device until the next step, how many
+/// they are.
 #[derive(Clone, Debug)]
 pub struct HiddenStates {
     pub(super) rows: usize,

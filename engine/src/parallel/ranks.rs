@@ -66,7 +66,8 @@ impl Ranks {
         })
     }
 
-    /// The highest logits of each of a step's rows, as many as `wanted` says, but of tokens before `ids_end` alone.
+    /// The highest logits of each of a step's rows, as many as `wanted` says, but of tokens before `ids_end`
+    /// alone.
     pub fn top_k(
         &mut self,
         hidden: &HiddenStates,

@@ -41,7 +41,8 @@ impl RowStats {
         self.parts.push((part.max, part.sum));
     }
 
-    /// On which rank the draw `uniform` of `[0, 1)` falls, and where there; `None` where no token has any weight.
+    /// On which rank the draw `uniform` of `[0, 1)` falls, and where there; `None` where no token has any
+    /// weight.
     fn place(&self, row: usize, query: SampleQuery, uniform: f64) -> Option<(usize, Draw)> {
         let SampleQuery { inverse_temperature, mask, .. } = query;
         let target = uniform * self.whole.sum;
@@ -117,8 +118,8 @@ impl<'a> GpuRanks<'a> {
         })
     }
 
-    /// The tokens that draws fall on in rows that were asked about last, by their weights; `None` where no token has
-    /// any.
+    /// The tokens that draws fall on in rows that were asked about last, by their weights; `None` where no
+    /// token has any.
     pub fn draw(&mut self, draws: &[RowDraw<'_>], ids_end: usize) -> Result<Vec<Option<u32>>, StepError> {
         if draws.is_empty() {
             return Ok(Vec::new());

@@ -75,7 +75,8 @@ impl Share {
         }
     }
 
-    /// Which key-value heads this rank has: its part, or, where ranks outnumber heads, the one that its queries read.
+    /// Which key-value heads this rank has: its part, or, where ranks outnumber heads, the one that its
+    /// queries read.
     fn of_kv_heads(self, kv_heads: usize) -> Self {
         if kv_heads < self.of { Self { index: self.index * kv_heads / self.of, of: kv_heads } } else { self }
     }
@@ -169,8 +170,8 @@ impl WeightSource for ShardSource<'_> {
 }
 
 impl Cut {
-    /// The part of `tensor`. One that does not divide stays whole: it has not the shape its configuration asks for, and
-    /// is refused for that.
+    /// The part of `tensor`. One that does not divide stays whole: it has not the shape its configuration
+    /// asks for, and is refused for that.
     fn apply(self, tensor: RawTensor<'_>) -> RawTensor<'_> {
         let (dimension, share) = match self {
             Self::Outputs(share) => (0, share),

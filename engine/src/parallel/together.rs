@@ -1,13 +1,13 @@
 //! Ranks at work together: each on threads of its own, and none that waits for another which will not come.
 //!
-//! A rank that fails or panics fails the step as a whole: the others leave their next collective operation at once, and
-//! the panic goes on in the caller when all have stopped.
+//! A rank that fails or panics fails the step as a whole: the others leave their next collective operation at
+//! once, and the panic goes on in the caller when all have stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::StepError;
-use super::shared::Group;
+use super::shared::RankGroup;
 use super::watchdog::Watchdog;
 use crate::device::Cpu;
 use crate::device::cuda::Gpu;
@@ -17,7 +17,7 @@ const STEP_MAX: Duration = Duration::from_secs(120);
 
 /// What the ranks of a model share.
 pub(super) struct Peers {
-    group: Arc<Group>,
+    group: Arc<RankGroup>,
     /// Each rank's threads; beside a GPU, those that wait for it.
     cpus: Vec<Arc<Cpu>>,
     /// Each rank's GPU; none where they are on the processor.
@@ -28,7 +28,7 @@ pub(super) struct Peers {
 
 impl Peers {
     /// Ranks on these threads and GPUs, which meet in a group.
-    pub(super) fn new(group: Arc<Group>, cpus: &[Arc<Cpu>], gpus: &[Arc<dyn Gpu>]) -> Arc<Self> {
+    pub(super) fn new(group: Arc<RankGroup>, cpus: &[Arc<Cpu>], gpus: &[Arc<dyn Gpu>]) -> Arc<Self> {
         let watchdog = (gpus.len() > 1).then(|| {
             let gpus = gpus.to_vec();
             Watchdog::new(STEP_MAX, move || gpus.iter().for_each(|gpu| gpu.abort()))
@@ -44,8 +44,8 @@ impl Peers {
         &self.gpus
     }
 
-    /// Runs `work` on all ranks at once, each told its number; what each gives, or the failure of any: where several
-    /// fail, that of one that did not fail for another's sake.
+    /// Runs `work` on all ranks at once, each told its number; what each gives, or the failure of any: where
+    /// several fail, that of one that did not fail for another's sake.
     pub(super) fn together<R: Send, T: Send>(
         &self,
         ranks: impl ExactSizeIterator<Item = R>,
@@ -61,7 +61,8 @@ impl Peers {
             Ok(result)
         };
         if self.gpus.len() == 1 {
-            // What its device computes needs no threads, and handing over to one takes longer than launching a step.
+            // What its device computes needs no threads, and handing over to one takes longer than launching
+            // a step.
             return ranks.map(|rank| one(0, rank)).collect();
         }
         let one = &one;
@@ -94,8 +95,8 @@ impl Drop for FailOnDrop<'_> {
     }
 }
 
-/// Runs each job on its device's threads, all at once. Their results in order; where one panics, so does this, when all
-/// have ended.
+/// Runs each job on its device's threads, all at once. Their results in order; where one panics, so does
+/// this, when all have ended.
 pub(super) fn side_by_side<T: Send, J: FnOnce() -> T + Send>(jobs: Vec<(&Cpu, J)>) -> Vec<T> {
     let mut results: Vec<Option<T>> = jobs.iter().map(|_| None).collect();
     launch(jobs.into_iter().zip(&mut results));
@@ -119,16 +120,16 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
-    use crate::parallel::shared::Member;
+    use crate::parallel::shared::GroupMember;
     use crate::parallel::{Broken, Collective as _};
 
     #[test]
     fn a_rank_that_fails_or_panics_fails_the_step_and_never_hangs_the_others() {
-        let group = Group::new(4);
-        let members: Vec<Member> = (0..4).map(|rank| group.member(rank)).collect();
+        let group = RankGroup::new(4);
+        let members: Vec<GroupMember> = (0..4).map(|rank| group.member(rank)).collect();
         let cpu = |_| Arc::new(Cpu::new(Some(1)).expect("threads start"));
         let peers = Peers::new(group, &(0..4).map(cpu).collect::<Vec<_>>(), &[]);
-        let sum = |member: &Member| -> Result<f32, StepError> {
+        let sum = |member: &GroupMember| -> Result<f32, StepError> {
             let mut values = [1.0];
             Ok(member.all_reduce(&mut values).map(|()| values[0])?)
         };

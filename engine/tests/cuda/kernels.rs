@@ -6,8 +6,8 @@ use engine::device::cuda::{Buffer, Gpu, Grid};
 
 use crate::emulated;
 
-/// What the kernel `logit_stats` finds in one row of logits: whether it is sound, logits with their tokens in order, the highest
-/// logit and the sum of weights at a temperature.
+/// What the kernel `logit_stats` finds in one row of logits: whether it is sound, logits with their tokens in
+/// order, the highest logit and the sum of weights at a temperature.
 fn logit_stats(
     gpu: &Arc<dyn Gpu>,
     logits: &[f32],
@@ -167,7 +167,8 @@ fn read_fp8(gpu: &Arc<dyn Gpu>, (numbers, scales): (&Buffer, &Buffer)) -> Vec<f3
     bits.iter().enumerate().map(number).collect()
 }
 
-/// The eight-bit floats of a row are this row, each to an eighth of itself or of the least that the row can show.
+/// The eight-bit floats of a row are this row, each to an eighth of itself or of the least that the row can
+/// show.
 fn assert_fp8(found: &[f32], expected: &[f32], width: usize) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.chunks(width).zip(expected.chunks(width)) {

@@ -53,7 +53,8 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Takes back what [`Decoder::logits`] gave: fresh memory for a whole vocabulary costs a step as much as sampling.
+    /// Takes back what [`Decoder::logits`] gave: fresh memory for a whole vocabulary costs a step as much as
+    /// sampling.
     pub fn keep_logits(&mut self, logits: Vec<f32>) {
         self.logits = logits;
     }
@@ -105,11 +106,12 @@ impl Decoder {
         self.layers.iter().flat_map(LayerWeights::matrices)
     }
 
-    /// Computes `slots`, writing their keys and values to `pool`, and gives back the hidden states from which the
-    /// sampling slots' logits follow: `[sampling slots and their guesses, embedding]`, for [`Self::logits`].
+    /// Computes `slots`, writing their keys and values to `pool`, and gives back the hidden states from which
+    /// the sampling slots' logits follow: `[sampling slots and their guesses, embedding]`, for
+    /// [`Self::logits`].
     ///
-    /// The slots must have been checked against pool, vocabulary and context (the executor does). Fails where another
-    /// rank does.
+    /// The slots must have been checked against pool, vocabulary and context (the executor does). Fails where
+    /// another rank does.
     pub fn forward(
         &self,
         pool: &mut KvPool,
@@ -144,17 +146,18 @@ impl Decoder {
         })
     }
 
-    /// The highest of the logits of each row of hidden states, as many as `wanted` says; tokens from `end` on are not
-    /// kept. No logits are written.
+    /// The highest of the logits of each row of hidden states, as many as `wanted` says; tokens from `ids_end` on
+    /// are not kept. No logits are written.
     pub fn top_k(
         &self,
         hidden: &[f32],
-        (wanted, end): (&[usize], usize),
+        wanted: &[usize],
+        ids_end: usize,
         work: &mut Workspace,
     ) -> Result<Vec<TopK>, Broken> {
         let (rank, ranks, vocab) = (self.collective.rank(), self.collective.ranks(), self.config.vocab);
         self.cpu.run(|| {
-            let end = end.saturating_sub(rank * vocab);
+            let end = ids_end.saturating_sub(rank * vocab);
             let own = self.cpu.top_k(hidden, &self.head, (wanted, end), &mut work.scratch);
             if ranks == 1 {
                 return Ok(own);
@@ -170,7 +173,8 @@ impl Decoder {
         })
     }
 
-    /// `x +=` the product of all ranks' `input` with their `weights`; one rank alone brings `x` itself into the sum.
+    /// `x +=` the product of all ranks' `input` with their `weights`; one rank alone brings `x` itself into
+    /// the sum.
     fn add_product(
         &self,
         input: &[f32],

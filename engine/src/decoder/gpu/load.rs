@@ -115,7 +115,8 @@ impl Loader<'_> {
         })
     }
 
-    /// Linear layers stacked by outputs, each `[outputs, inputs]`; with biases of a type, that of what they are added to.
+    /// Linear layers stacked by outputs, each `[outputs, inputs]`; with biases of a type, that of what they
+    /// are added to.
     fn weights(
         &self,
         modules: &[(&str, [usize; 2])],
@@ -137,7 +138,8 @@ impl Loader<'_> {
         })
     }
 
-    /// The same, for the products of a layer: in eight bits where such are wanted, every output under its scale.
+    /// The same, for the products of a layer: in eight bits where such are wanted, every output under its
+    /// scale.
     fn products(
         &self,
         modules: &[(&str, [usize; 2])],

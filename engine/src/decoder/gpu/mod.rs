@@ -1,8 +1,9 @@
-//! The transformer on a GPU: every operation is a kernel of [`crate::device::cuda`] or a product with weights.
+//! The transformer on a GPU: every operation is a kernel of [`crate::device::cuda`] or a product with
+//! weights.
 //!
-//! The residual stream is single precision throughout; what products read is kept as weights are. A step's tables
-//! lie at one address, and each launch depends on the number of its rows alone, so that a decode step is recorded
-//! once for all steps of about its size and replayed.
+//! The residual stream is single precision throughout; what products read is kept as weights are. A step's
+//! tables lie at one address, and each launch depends on the number of its rows alone, so that a decode step
+//! is recorded once for all steps of about its size and replayed.
 
 mod launches;
 mod layer;
@@ -69,9 +70,11 @@ pub struct GpuMemory {
     /// Recorded decode steps. Before all they have the addresses of, so that they are dropped first.
     graphs: HashMap<Recording, Option<Box<dyn Graph>>>,
     shape: PoolShape,
-    /// `[blocks][layers][keys, values][kv_heads][block_tokens][head_dim]`: a block is one stretch, which moves as one.
+    /// `[blocks][layers][keys, values][kv_heads][block_tokens][head_dim]`: a block is one stretch, which
+    /// moves as one.
     pool: Buffer,
-    /// Where blocks of the pool move to that give way to others, where there is such a place; laid out as the pool is.
+    /// Where blocks of the pool move to that give way to others, where there is such a place; laid out as the
+    /// pool is.
     tier: Option<HostBuffer>,
     work: GpuWorkspace,
     /// [`Angles`] of the positions that steps have come to, and of more.
@@ -142,7 +145,8 @@ impl GpuDecoder {
         Ok(())
     }
 
-    /// Moves blocks between pool and tier, which hold all that are named: first those that go, then those that return.
+    /// Moves blocks between pool and tier, which hold all that are named: first those that go, then those
+    /// that return.
     pub fn move_blocks(&self, memory: &GpuMemory, moves: &Moves) -> Result<(), GpuError> {
         let Some(tier) = &memory.tier else { return Ok(()) };
         let bytes = self.block_numbers(memory.shape) * self.element.bytes();

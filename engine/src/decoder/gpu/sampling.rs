@@ -43,7 +43,8 @@ pub struct LogitStats {
     pub sum: f64,
 }
 
-/// A draw: the first token with which the weights of a row, added up in the order of tokens, exceed the target.
+/// A draw: the first token with which the weights of a row, added up in the order of tokens, exceed the
+/// target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draw {
     /// The row.
@@ -112,8 +113,8 @@ impl GpuDecoder {
         Ok(bytes.as_chunks::<4>().0.iter().map(|number| f32::from_ne_bytes(*number)).collect())
     }
 
-    /// The tokens that draws fall on in rows that were asked about last, with the same `ids_end` and the same masks;
-    /// `None` where this rank has no token of any weight.
+    /// The tokens that draws fall on in rows that were asked about last, with the same `ids_end` and the same
+    /// masks; `None` where this rank has no token of any weight.
     pub fn draw(
         &self,
         memory: &mut GpuMemory,

@@ -1,4 +1,5 @@
-//! A step on a GPU: its tables are written, then its kernels are launched, or replayed where they were recorded.
+//! A step on a GPU: its tables are written, then its kernels are launched, or replayed where they were
+//! recorded.
 
 use base::Slot;
 
@@ -14,7 +15,8 @@ use crate::rope::Angles;
 /// Decode steps of at most so many rows are recorded.
 const RECORDED_ROWS_MAX: usize = 256;
 
-/// Blocks of threads of a recorded step's attention for each multiprocessor: they take its tasks in turn, however many they are.
+/// Blocks of threads of a recorded step's attention for each multiprocessor: they take its tasks in turn,
+/// however many they are.
 const RECORDED_BLOCKS: usize = 4;
 
 /// Larger steps have multiples of so many rows.
@@ -52,8 +54,8 @@ struct Prepared {
 pub(super) type Recording = (usize, [bool; 3]);
 
 impl GpuDecoder {
-    /// Computes `slots`, writing their keys and values to the pool, and keeps the hidden states of what they sample;
-    /// gives back how many rows these are.
+    /// Computes `slots`, writing their keys and values to the pool, and keeps the hidden states of what they
+    /// sample; gives back how many rows these are.
     ///
     /// The slots must have been checked against pool, vocabulary and context (the executor does).
     pub fn forward(&self, memory: &mut GpuMemory, slots: &[Slot]) -> Result<usize, GpuError> {
@@ -66,8 +68,8 @@ impl GpuDecoder {
         Ok(prepared.sampled)
     }
 
-    /// Of several ranks each must have come this far before one goes on: memory is given back when the device rests,
-    /// which it never does while a rank is waited for. They compare what they are about to compute.
+    /// Of several ranks each must have come this far before one goes on: memory is given back when the device
+    /// rests, which it never does while a rank is waited for. They compare what they are about to compute.
     fn meet(&self, mark: u64) -> Result<(), GpuError> {
         let ranks = self.collective.ranks();
         if ranks == 1 {

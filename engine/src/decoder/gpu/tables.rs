@@ -18,8 +18,8 @@ pub(super) const TABLES_BYTES: usize = 112;
 /// What every table begins at a multiple of.
 const ALIGN: usize = 16;
 
-/// Rows of queries over a stretch of a part, `Task` of the kernels: the part, the first row, how many, the first token and
-/// the end of them.
+/// Rows of queries over a stretch of a part, `Task` of the kernels: the part, the first row, how many, the
+/// first token and the end of them.
 pub(super) type Task = [i32; 5];
 
 /// What decides how attention is cut into tasks.
@@ -44,8 +44,9 @@ impl TaskShape {
         if self.on_tensor_cores && rows > FLAT_ROWS { TALL_ROWS } else { FLAT_ROWS }
     }
 
-    /// Runs are cut so that no task has more than its share of the step's reading: a few rows of long contexts, or a run that all
-    /// rows share, would keep a few multiprocessors busy, and all others waiting. `blocks`: tasks that they work at side by side.
+    /// Runs are cut so that no task has more than its share of the step's reading: a few rows of long
+    /// contexts, or a run that all rows share, would keep a few multiprocessors busy, and all others waiting.
+    /// `blocks`: tasks that they work at side by side.
     pub(super) fn cut(&self, parts: &[Part], blocks: usize) -> Cut {
         let tokens_of_tasks = |part: &Part| {
             let rows = part.rows * self.group;
@@ -170,7 +171,8 @@ impl StepTables {
         self.arrays().into_iter().map(|array| (fill(array) * size_of::<i32>()).next_multiple_of(ALIGN)).sum()
     }
 
-    /// The struct and, behind it, all it points to but the angles, as they lie at `address`; filled up to `rows` rows.
+    /// The struct and, behind it, all it points to but the angles, as they lie at `address`; filled up to
+    /// `rows` rows.
     pub(super) fn write(&self, (address, angles): (Address, Address), rows: usize, to: &mut Vec<u8>) {
         to.clear();
         to.resize(TABLES_BYTES + self.bytes(rows), 0);

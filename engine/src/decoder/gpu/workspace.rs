@@ -1,5 +1,5 @@
-//! Memory of a step, reused by the next: it grows where it must and never moves otherwise, since recorded steps hold
-//! its addresses.
+//! Memory of a step, reused by the next: it grows where it must and never moves otherwise, since recorded
+//! steps hold its addresses.
 
 use std::sync::Arc;
 

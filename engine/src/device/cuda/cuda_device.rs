@@ -1,7 +1,8 @@
 //! A real GPU: the driver, NVRTC for the kernels, cuBLASLt for products, NCCL for sums over ranks.
 //!
-//! Nothing here is linked: libraries are looked for when a GPU is asked for. What calls into them is `unsafe` for one reason
-//! throughout: handles and addresses must be alive, and they are the device's own, given back in its `drop` only.
+//! Nothing here is linked: libraries are looked for when a GPU is asked for. What calls into them is `unsafe`
+//! for one reason throughout: handles and addresses must be alive, and they are the device's own, given back
+//! in its `drop` only.
 
 mod compile;
 mod graph;
@@ -56,8 +57,8 @@ pub struct CudaDevice {
     is_lost: Arc<AtomicBool>,
 }
 
-// SAFETY: its handles may be used on any thread that has made its context current, as every operation does; one thread at a
-// time does so, by the contract of `Gpu`.
+// SAFETY: its handles may be used on any thread that has made its context current, as every operation does;
+// one thread at a time does so, by the contract of `Gpu`.
 unsafe impl Send for CudaDevice {}
 // SAFETY: the same; what `abort` uses beside another thread is atomic or locked.
 unsafe impl Sync for CudaDevice {}
@@ -228,7 +229,8 @@ impl Gpu for CudaDevice {
         if self.is_lost.load(Ordering::Acquire) {
             return;
         }
-        // SAFETY: the context lives; the address came from `allocate_host`; copies that use it are waited for.
+        // SAFETY: the context lives; the address came from `allocate_host`; copies that use it are waited
+        // for.
         unsafe {
             let _ = result::ctx::set_current(self.context);
             let _ = result::stream::synchronize(self.stream);
@@ -238,7 +240,8 @@ impl Gpu for CudaDevice {
 
     fn copy_out(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
         self.within(|| {
-            // SAFETY: both have this length by contract, and `to` is this device's host memory, which is alive.
+            // SAFETY: both have this length by contract, and `to` is this device's host memory, which is
+            // alive.
             unsafe { sys::cuMemcpyDtoHAsync_v2(to.0 as *mut c_void, from.0, bytes, self.stream) }
                 .result()
                 .map_err(lost)

@@ -1,9 +1,9 @@
 //! CUDA: kernels of our own, and the seam behind which a driver runs them.
 //!
 //! [`Gpu`] is all that the decoder asks of a driver: memory, kernels by name, products, sums over ranks. A
-//! [`CudaDevice`] is the real one, opened by a [`CudaRuntime`], whose libraries are looked for at run time, so that
-//! one binary serves machines with and without a GPU. The tests have another, which runs the same kernels on the
-//! processor.
+//! [`CudaDevice`] is the real one, opened by a [`CudaRuntime`], whose libraries are looked for at run time,
+//! so that one binary serves machines with and without a GPU. The tests have another, which runs the same
+//! kernels on the processor.
 
 mod cuda_device;
 mod error;

@@ -13,8 +13,8 @@ use super::cuda_device::{Cubin, compile};
 pub struct CudaRuntime {
     /// Kernels by compute capability: major, minor.
     kernels: Mutex<BTreeMap<(i32, i32), Arc<Cubin>>>,
-    /// GPUs whose context was lost: it is reset before their next opening. What was left there is gone with that, so a
-    /// lost device gives nothing back itself, however late it is dropped.
+    /// GPUs whose context was lost: it is reset before their next opening. What was left there is gone with
+    /// that, so a lost device gives nothing back itself, however late it is dropped.
     contexts_to_reset: Mutex<BTreeSet<i32>>,
 }
 

@@ -9,8 +9,8 @@ use cudarc::nvrtc::{result as nvrtc, sys};
 use super::lost;
 use crate::device::cuda::{CudaError, GpuError, source};
 
-/// Shared memory that a block may ask for: more than the largest kernel does, and with what it declares itself no
-/// more than the 99 kB that devices of 8.6 and 8.9 have.
+/// Shared memory that a block may ask for: more than the largest kernel does, and with what it declares
+/// itself no more than the 99 kB that devices of 8.6 and 8.9 have.
 const SHARED_MAX: i32 = 96 << 10;
 
 /// Kernels as they are loaded.

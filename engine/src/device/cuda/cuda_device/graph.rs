@@ -27,8 +27,8 @@ impl Graph for RecordedGraph {
 impl Drop for RecordedGraph {
     fn drop(&mut self) {
         if !self.is_lost.load(Ordering::Acquire) {
-            // SAFETY: it was made by `record` and is nobody else's; its context is as it was: its owner drops it
-            // before the device.
+            // SAFETY: it was made by `record` and is nobody else's; its context is as it was: its owner drops
+            // it before the device.
             unsafe {
                 let _ = result::ctx::set_current(self.context);
                 let _ = result::graph::exec_destroy(self.graph);

@@ -108,7 +108,8 @@ impl Comm {
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).ok_or(GpuError::OtherRank)?;
         let (kind, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
         let values = values.0 as *mut c_void;
-        // SAFETY: the group is alive, or NCCL is ending it and lets go whoever is in it; memory is by the contract of `Gpu`.
+        // SAFETY: the group is alive, or NCCL is ending it and lets go whoever is in it; memory is by the
+        // contract of `Gpu`.
         unsafe { result::all_reduce(values, values, count, kind, sum, handle, stream.cast()) }
             .map_err(failed)?;
         Ok(())
@@ -116,13 +117,14 @@ impl Comm {
 
     /// Ends what waits for others, on all its ranks.
     ///
-    /// Returns at once. NCCL sets its flag first, which ends what waits, and then waits itself until no recorded step
-    /// names the group any more: those are dropped later, by whoever this must not hold up.
+    /// Returns at once. NCCL sets its flag first, which ends what waits, and then waits itself until no
+    /// recorded step names the group any more: those are dropped later, by whoever this must not hold up.
     pub(super) fn abort(&self) {
         drop(self.end());
     }
 
-    /// Ends the group where nothing waits for it and no recorded step is left, and waits for that for a while.
+    /// Ends the group where nothing waits for it and no recorded step is left, and waits for that for a
+    /// while.
     pub(super) fn close(&self) {
         let ended = self.end();
         if ended.recv_timeout(CLOSE_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {

@@ -89,8 +89,8 @@ impl Products {
 
     /// Runs a product on the stream.
     ///
-    /// The library's matrices have columns: `w` is `[inputs, outputs]` there, read transposed, `x` and `y` are
-    /// `[inputs, rows]` and `[outputs, rows]`.
+    /// The library's matrices have columns: `w` is `[inputs, outputs]` there, read transposed, `x` and `y`
+    /// are `[inputs, rows]` and `[outputs, rows]`.
     pub(super) fn run(&self, product: &Linear, stream: CUstream) -> Result<(), GpuError> {
         let Linear { rows, outputs, inputs, factors, out, adds, .. } = *product;
         let shape =
@@ -158,7 +158,8 @@ impl Products {
                 (&raw const most).cast(),
                 size_of::<usize>(),
             )?;
-            // Rows of a product may begin anywhere that its widest reading can; the library takes more for granted.
+            // Rows of a product may begin anywhere that its widest reading can; the library takes more for
+            // granted.
             for side in [
                 Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
                 Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
