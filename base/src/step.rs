@@ -30,7 +30,7 @@ pub struct SampleSpec {
     pub output_index: u32,
     /// The `output_index` tokens before it, where the slot computes them anew: an executor that has not sampled them
     /// itself (the one that did is gone) goes on from them, and says nothing of their text again. Else empty.
-    pub said: Vec<TokenId>,
+    pub already_generated: Vec<TokenId>,
 }
 
 /// One request's part of a step, or one of its parts where its prompt has sections: compute `input` at positions

@@ -1,13 +1,16 @@
-//! Steps of models of 7 and 8 billion parameters on a GPU, with random weights, against that card's own limits.
+//! Steps of models of 7 and 8 billion parameters on a GPU, with random weights, against that card's own
+//! limits.
 //!
 //! ```text
-//! cargo bench -p engine --bench cuda [-- SHAPE]      # qwen2.5-7b, llama-3-8b or, where memory is short, qwen2.5-0.5b
+//! cargo bench -p engine --bench cuda [-- SHAPE]      # qwen2.5-7b, llama-3-8b or, where memory is short,
+//! qwen2.5-0.5b
 //! ```
 //!
-//! It prints, per case, the median time of a step and its fraction of the limit: decode against reading all weights and
-//! the rows' keys and values once at the rate at which the card copies, prefill against its operations at the rate of a
-//! large square product of bf16. Both rates are measured in the same run. Last, a decode step of 100 rows that share
-//! 2,000 tokens: with the shared run read once, and with each row's run apart.
+//! It prints, per case, the median time of a step and its fraction of the limit: decode against reading all
+//! weights and the rows' keys and values once at the rate at which the card copies, prefill against its
+//! operations at the rate of a large square product of bf16. Both rates are measured in the same run. Last, a
+//! decode step of 100 rows that share 2,000 tokens: with the shared run read once, and with each row's run
+//! apart.
 #![expect(clippy::print_stdout, reason = "the fractions are the bench's result")]
 
 mod common;
@@ -23,8 +26,8 @@ use engine::checkpoint::shapes::expected_tensors;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::{CheckpointError, Dtype, RawTensor, WeightSource};
 use engine::device::Cpu;
-use engine::device::cuda::{Buffer, Card, Element, Factors, Gpu, GpuError, Linear};
-use engine::parallel::{Memory, Ranks, StepError};
+use engine::device::cuda::{Buffer, CudaRuntime, Element, Factors, Gpu, GpuError, Linear};
+use engine::parallel::{Ranks, ShardedModel, StepError};
 use engine::{Keep, KvFormat, Quantize};
 
 /// Runs of each case; the median counts.
@@ -129,13 +132,13 @@ impl Limits {
 }
 
 /// Seconds of a step and the sampling of its rows' highest logits.
-fn step(ranks: &Ranks, memory: &mut [Memory], slots: &[Slot]) -> Result<f64, StepError> {
+fn step(ranks: &mut Ranks, slots: &[Slot]) -> Result<f64, StepError> {
     let mut times = Vec::new();
     for run in 0..RUNS + 3 {
         let start = Instant::now();
-        let hidden = ranks.forward(memory, slots)?;
+        let hidden = ranks.forward(slots)?;
         let wanted = vec![1; hidden.rows()];
-        ranks.highest(memory, &hidden, (&wanted, ranks.config().vocab))?;
+        ranks.top_k(&hidden, &wanted, ranks.model().config().vocab)?;
         if run >= 3 {
             times.push(start.elapsed().as_secs_f64());
         }
@@ -148,7 +151,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let named = std::env::args().skip(1).find(|word| !word.starts_with("--"));
     let names =
         named.map_or_else(|| vec!["qwen2.5-7b".to_owned(), "llama-3-8b".to_owned()], |name| vec![name]);
-    let gpus = match Card::group(&[0], false) {
+    let gpus = match Arc::new(CudaRuntime::default()).open(&[0], false) {
         Ok(gpus) => gpus,
         Err(error) => {
             println!("nothing is measured: {error}");
@@ -184,19 +187,18 @@ fn measure(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let cpu = Arc::new(Cpu::new(None)?);
     let source = Random::new(config);
-    let ranks = Ranks::load_on_gpus(config, &source, (gpus, &[cpu]), keep)?;
-    assert_eq!(ranks.kv(), KvFormat::Bf16);
-    let shape = ranks.pool_shape(BLOCK as u32, Bytes(24 << 30))?;
-    let mut memory = ranks.memory(shape)?;
+    let model = ShardedModel::load_on_gpus(config, &source, (gpus, &[cpu]), keep)?;
+    assert_eq!(model.kv(), KvFormat::Bf16);
+    let mut ranks = model.start(model.pool_shape(BLOCK as u32, Bytes(24 << 30))?)?;
     let kept = keep.quantize.map_or("bf16", Quantize::name);
-    println!("{name}, random weights, {kept}: {:.2} GB read by a step", ranks.step_bytes() as f64 / 1e9);
+    println!("{name}, random weights, {kept}: {:.2} GB read by a step", model.step_bytes() as f64 / 1e9);
     let token_bytes = (4 * config.layers * config.kv_heads * config.head_dim) as f64;
     for (rows, context) in [(1, 512), (8, 512), (32, 512), (128, 512), (32, 4096)] {
         let mut blocks = 0;
         let slots: Vec<Slot> =
             (0..rows).map(|id| slot(id, 1, &[run(context, &mut blocks)], &mut blocks)).collect();
-        let seconds = step(&ranks, &mut memory, &slots)?;
-        let bytes = ranks.step_bytes() as f64 + token_bytes * (rows * context) as f64;
+        let seconds = step(&mut ranks, &slots)?;
+        let bytes = model.step_bytes() as f64 + token_bytes * (rows * context) as f64;
         println!(
             "  decode {rows:>3} rows of {context:>4} tokens: {:7.3} ms, {:3.0} % of the copy rate",
             1e3 * seconds,
@@ -205,11 +207,11 @@ fn measure(
     }
     for tokens in [2048, 4096, 8192] {
         let slots = [slot(1, tokens, &[], &mut 0)];
-        let seconds = step(&ranks, &mut memory, &slots)?;
+        let seconds = step(&mut ranks, &slots)?;
         // Scores and values of all pairs of tokens that see each other.
         let attention =
             2.0 * (config.heads * config.head_dim * config.layers) as f64 * (tokens as f64).powi(2);
-        let operations = ranks.step_operations(tokens, 1) + attention;
+        let operations = model.step_operations(tokens, 1) + attention;
         println!(
             "  prefill {tokens:>4} tokens: {:7.2} ms, {:3.0} % of the product rate",
             1e3 * seconds,
@@ -221,7 +223,7 @@ fn measure(
     let together: Vec<Slot> =
         (0..100).map(|id| slot(id, 1, std::slice::from_ref(&shared), &mut blocks)).collect();
     let apart: Vec<Slot> = (0..100).map(|id| slot(id, 1, &[run(2000, &mut blocks)], &mut blocks)).collect();
-    let (with, without) = (step(&ranks, &mut memory, &together)?, step(&ranks, &mut memory, &apart)?);
+    let (with, without) = (step(&mut ranks, &together)?, step(&mut ranks, &apart)?);
     println!(
         "  100 rows on 2000 tokens: {:.3} ms where they share them, {:.3} ms where each has its own: {:.2} times\n",
         1e3 * with,

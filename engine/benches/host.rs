@@ -1,13 +1,15 @@
-//! What a step on a GPU costs the processor: everything but the GPU's own work, which a device that does nothing stands for.
+//! What a step on a GPU costs the processor: everything but the GPU's own work, which a device that does
+//! nothing stands for.
 //!
 //! ```text
 //! cargo bench -p engine --bench host
 //! ```
 //!
-//! Decode steps and prompts of a model of Qwen2.5-7B's heads, layers and vocabulary (its matrices are narrow: no processor reads them
-//! here), then the executor's whole step: sampling, constraints and text of 100 rows.
-//! Limit: a step reads 15.2 GB of weights, 3.2 ms at the 4.8 TB/s of an H200's data sheet; a prompt's tokens take 2 x 7.1e9
-//! operations each, at 990 TFLOP/s of it. What the processor adds to these is time in which a GPU waits.
+//! Decode steps and prompts of a model of Qwen2.5-7B's heads, layers and vocabulary (its matrices are narrow:
+//! no processor reads them here), then the executor's whole step: sampling, constraints and text of 100 rows.
+//! Limit: a step reads 15.2 GB of weights, 3.2 ms at the 4.8 TB/s of an H200's data sheet; a prompt's tokens
+//! take 2 x 7.1e9 operations each, at 990 TFLOP/s of it. What the processor adds to these is time in which a
+//! GPU waits.
 #![expect(clippy::print_stdout, reason = "the times are the bench's result")]
 
 mod common;
@@ -28,7 +30,7 @@ use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
 use engine::device::cuda::{Address, Gpu, GpuError, Graph, Grid, Linear};
 use engine::executor::PoolSettings;
-use engine::parallel::Ranks;
+use engine::parallel::ShardedModel;
 use engine::text::{DecodeState, TokenText};
 use engine::{Keep, LocalExecutor};
 
@@ -43,14 +45,15 @@ const OPERATIONS: f64 = 2.0 * 7.07e9;
 const READS: f64 = 4.8e12;
 const MULTIPLIES: f64 = 990e12;
 
-/// A device that takes everything and does nothing, but for copying what is written to it, as a driver does into pinned memory.
+/// A device that takes everything and does nothing, but for copying what is written to it, as a driver does
+/// into pinned memory.
 #[derive(Default)]
 struct Nothing {
     next: AtomicU64,
     pinned: Mutex<Vec<u8>>,
     written: AtomicU64,
     launches: AtomicU64,
-    /// Highest logits that each row's survey names.
+    /// Highest logits that each row is asked for.
     most: AtomicU64,
 }
 
@@ -93,7 +96,7 @@ impl Gpu for Nothing {
         Ok(())
     }
 
-    /// Every row's survey finds the same token.
+    /// Every row is found to have the same token.
     fn read(&self, _: Address, bytes: &mut [u8]) -> Result<(), GpuError> {
         let most = self.most.load(Ordering::Relaxed) as usize;
         let ([one, half, token], sum) =
@@ -122,7 +125,7 @@ impl Gpu for Nothing {
     }
 
     fn launch(&self, kernel: &str, _: Grid, args: &[u8]) -> Result<(), GpuError> {
-        if kernel == "survey" {
+        if kernel == "logit_stats" {
             let most = args[40..44].try_into().map(u32::from_ne_bytes).expect("four bytes");
             self.most.store(u64::from(most), Ordering::Relaxed);
         }
@@ -250,14 +253,14 @@ fn main() -> Result<(), Failure> {
     let mut source = Synthetic::qwen2_5_7b(Dtype::Bf16, 1);
     (source.config.hidden, source.config.embedding, source.config.intermediate) = (64, 64, 64);
     let (config, cpu) = (source.config.clone(), Arc::new(Cpu::new(None)?));
-    let ranks = Ranks::load_on_gpus(&config, &source.weights(), (&[gpu], &[cpu]), Keep::default())?;
-    let mut memory = ranks.memory(ranks.pool_shape(BLOCK as u32, Bytes(24 << 30))?)?;
+    let model = ShardedModel::load_on_gpus(&config, &source.weights(), (&[gpu], &[cpu]), Keep::default())?;
+    let mut ranks = model.start(model.pool_shape(BLOCK as u32, Bytes(24 << 30))?)?;
     println!("{:<40}   processor   kB written   launches   of the GPU's least time", "");
     let mut computed = |name: String, slots: &[Slot], least: f64| {
         case(&device, (name, least), || {
-            let hidden = ranks.forward(&mut memory, slots)?;
+            let hidden = ranks.forward(slots)?;
             let wanted = vec![1; hidden.rows()];
-            black_box(ranks.highest(&mut memory, &hidden, (&wanted, config.vocab))?);
+            black_box(ranks.top_k(&hidden, &wanted, config.vocab)?);
             Ok(())
         })
     };
@@ -277,9 +280,9 @@ fn main() -> Result<(), Failure> {
         let least = (tokens as f64 * OPERATIONS / MULTIPLIES).max(step_least);
         computed(format!("prefill {tokens} tokens"), &[slot(0, tokens, &[], &mut 0)], least)?;
     }
-    drop(memory);
+    drop(ranks);
     let pool = PoolSettings { block_tokens: BLOCK as u32, kv_bytes: Bytes(24 << 30) };
-    let mut executor = LocalExecutor::new(ranks, Arc::new(Words), vec![END], pool)?;
+    let mut executor = LocalExecutor::new(model, Arc::new(Words), vec![END], pool)?;
     let choice = Constraint::Choice(["good", "bad"].map(str::to_owned).to_vec());
     for (name, temperature, constraint) in [
         ("greedy", 0.0, None),

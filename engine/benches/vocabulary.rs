@@ -97,7 +97,7 @@ fn main() {
             let computed = processor(&cpu);
             black_box(written(&decoder, &hidden, &mut work));
             let looked = processor(&cpu);
-            black_box(decoder.highest(&hidden, (&wanted, end), &mut work).expect("no other rank fails"));
+            black_box(decoder.top_k(&hidden, &wanted, end, &mut work).expect("no other rank fails"));
             [computed - start, looked - computed, processor(&cpu) - looked]
         };
         let found: Vec<_> = (0..=rounds).map(&mut round).skip(1).collect();

@@ -22,8 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [dir, device, file] = &arguments[..] else { return Err("usage: logits DIR DEVICE FILE".into()) };
     let config = EngineConfig { device: device.parse()?, ..EngineConfig::default() };
-    let engine = load_dir(Path::new(dir), &config)?;
-    let ranks = engine.executor.ranks();
+    let engine = load_dir(Path::new(dir), &config, &Arc::default())?;
+    let model = engine.executor.model();
     let tokens: Vec<u32> = (0..TOKENS).map(|i| 5 + 37 * i % 250).collect();
     // All tokens but the first are guesses: the slot is sampled at each of them.
     let slot = Slot {
@@ -38,13 +38,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             generation: Arc::new(Generation::default()),
             seed: 0,
             output_index: 0,
-            said: Vec::new(),
+            already_generated: Vec::new(),
         }),
         is_prefill: true,
     };
-    let mut memory = ranks.memory(ranks.pool_shape(BLOCK, Bytes(1 << 30))?)?;
-    let hidden = ranks.forward(&mut memory, &[slot])?;
-    let logits = ranks.logits(&mut memory, &hidden, 0..hidden.rows())?;
+    let mut ranks = model.start(model.pool_shape(BLOCK, Bytes(1 << 30))?)?;
+    let hidden = ranks.forward(&[slot])?;
+    let logits = ranks.logits(&hidden, 0..hidden.rows())?;
     let bytes: Vec<u8> = logits.iter().flat_map(|logit| logit.to_ne_bytes()).collect();
     std::fs::write(file, bytes)?;
     println!("{tokens:?}");

@@ -1,7 +1,8 @@
 //! Two ways of computing answers, compared: how far one's next-token distributions are from the other's.
 //!
-//! The reference answers each prompt greedily and the candidate is given the same tokens, so that both are asked for
-//! the same distributions to the end. It must not know how either keeps its weights, nor why a prompt is in sections.
+//! The reference answers each prompt greedily and the candidate is given the same tokens, so that both are
+//! asked for the same distributions to the end. It must not know how either keeps its weights, nor why a
+//! prompt is in sections.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use base::{
     BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Section, Sees, Slot, TokenCount, TokenId,
 };
 
-use crate::parallel::{Memory, Ranks, StepError};
+use crate::parallel::{Ranks, ShardedModel, StepError};
 use crate::pool::PoolError;
 
 /// Tokens of each answer, where the model does not end it sooner.
@@ -121,12 +122,12 @@ impl Prompt {
     }
 }
 
-/// Compares `candidate` with `reference`, of the same checkpoint, on prompts that may be put to each in another form;
-/// answers end with one of `ends`.
+/// Compares `candidate` with `reference`, of the same checkpoint, on prompts that may be put to each in
+/// another form; answers end with one of `ends`.
 ///
 /// Token ids from `ids_end` on are padding of the vocabulary and left out.
 pub fn compare(
-    (reference, candidate): (&Ranks, &Ranks),
+    (reference, candidate): (&ShardedModel, &ShardedModel),
     prompts: &[(Prompt, Prompt)],
     (ends, ids_end): (&[TokenId], usize),
 ) -> Result<Comparison, CompareError> {
@@ -154,21 +155,22 @@ pub fn compare(
         left = rest;
         let rows = |of: fn(&(Prompt, Prompt)) -> &Prompt| {
             let mut blocks = 0;
-            let rows: Vec<Row> = group.iter().map(|pair| Row::new(of(pair), &mut blocks)).collect();
+            let rows: Vec<ComparedRow> =
+                group.iter().map(|pair| ComparedRow::new(of(pair), &mut blocks)).collect();
             (rows, blocks)
         };
         let ((ones, ones_blocks), (others, others_blocks)) = (rows(|pair| &pair.0), rows(|pair| &pair.1));
-        let mut memory = [memory(reference, ones_blocks)?, memory(candidate, others_blocks)?];
-        let mut rows: Vec<(Row, Row)> = ones.into_iter().zip(others).collect();
+        let mut ranks = [start(reference, ones_blocks)?, start(candidate, others_blocks)?];
+        let mut rows: Vec<(ComparedRow, ComparedRow)> = ones.into_iter().zip(others).collect();
         for index in 0..OUTPUT_TOKENS {
             if rows.is_empty() {
                 break;
             }
-            let slots = |of: fn(&(Row, Row)) -> &Row| -> Vec<Slot> {
+            let slots = |of: fn(&(ComparedRow, ComparedRow)) -> &ComparedRow| -> Vec<Slot> {
                 rows.iter().zip(0..).flat_map(|(pair, id)| of(pair).slots(id, index)).collect()
             };
-            let reference = logits(reference, &mut memory[0], &slots(|pair| &pair.0))?;
-            let candidate = logits(candidate, &mut memory[1], &slots(|pair| &pair.1))?;
+            let reference = logits(&mut ranks[0], &slots(|pair| &pair.0))?;
+            let candidate = logits(&mut ranks[1], &slots(|pair| &pair.1))?;
             let width = reference.len() / rows.len();
             let pairs = reference.chunks_exact(width).zip(candidate.chunks_exact(width));
             rows = rows
@@ -187,24 +189,25 @@ pub fn compare(
     Ok(found)
 }
 
-fn memory(model: &Ranks, blocks: u32) -> Result<Vec<Memory>, PoolError> {
+/// Ranks of a model with so many blocks.
+fn start(model: &ShardedModel, blocks: u32) -> Result<Ranks, PoolError> {
     let mut shape = model.pool_shape(BLOCK_TOKENS as u32, Bytes(u64::MAX))?;
     shape.blocks = blocks as usize;
-    model.memory(shape)
+    model.start(shape)
 }
 
-fn logits(model: &Ranks, memory: &mut [Memory], slots: &[Slot]) -> Result<Vec<f32>, StepError> {
-    let hidden = model.forward(memory, slots)?;
-    model.logits(memory, &hidden, 0..hidden.rows())
+fn logits(ranks: &mut Ranks, slots: &[Slot]) -> Result<Vec<f32>, StepError> {
+    let hidden = ranks.forward(slots)?;
+    ranks.logits(&hidden, 0..hidden.rows())
 }
 
 /// A prompt and its answer so far, each section in blocks of its own.
-struct Row {
-    parts: Vec<RowPart>,
+struct ComparedRow {
+    parts: Vec<ComparedSection>,
 }
 
 /// A section; the last one grows with the answer.
-struct RowPart {
+struct ComparedSection {
     section: Section,
     tokens: Vec<TokenId>,
     /// How many of them have keys and values.
@@ -212,7 +215,7 @@ struct RowPart {
     blocks: Vec<BlockId>,
 }
 
-impl Row {
+impl ComparedRow {
     fn new(prompt: &Prompt, next_block: &mut u32) -> Self {
         let whole =
             Section { tokens: TokenCount(prompt.tokens.len() as u64), position: 0, sees: Sees::Before };
@@ -224,7 +227,7 @@ impl Row {
             let first = *next_block;
             *next_block += (end - start + room).div_ceil(BLOCK_TOKENS) as u32;
             let blocks = (first..*next_block).map(BlockId).collect();
-            parts.push(RowPart {
+            parts.push(ComparedSection {
                 section: *section,
                 tokens: prompt.tokens[start..end].to_vec(),
                 done: 0,
@@ -268,7 +271,7 @@ impl Row {
                 generation,
                 seed: 0,
                 output_index: index as u32,
-                said: Vec::new(),
+                already_generated: Vec::new(),
             }),
             is_prefill: index == 0,
         }
@@ -284,7 +287,7 @@ impl Row {
     }
 }
 
-impl RowPart {
+impl ComparedSection {
     fn is_new(&self) -> bool {
         self.done < self.tokens.len()
     }
@@ -332,10 +335,10 @@ mod tests {
     use crate::device::Cpu;
     use crate::settings::{Keep, KvFormat, Quantize};
 
-    fn model(keep: Keep) -> Ranks {
+    fn model(keep: Keep) -> ShardedModel {
         let synthetic = Synthetic::tiny(Family::Qwen2, 3);
         let cpus = [Arc::new(Cpu::new(Some(1)).expect("threads start"))];
-        Ranks::load(&synthetic.config, &synthetic.weights(), &cpus, keep).expect("it is whole")
+        ShardedModel::load(&synthetic.config, &synthetic.weights(), &cpus, keep).expect("it is whole")
     }
 
     fn prompts() -> Vec<(Prompt, Prompt)> {
@@ -413,7 +416,8 @@ mod tests {
         let found = compare((&with(KvFormat::F32), &with(KvFormat::Q8)), &prompts(), (&[], 200))
             .expect("prompts fit");
         let (agreement, mean) = (found.agreement().expect("some"), found.mean().expect("some"));
-        // Found: 0.987, 0.00009 and 0.0008, the weights being random; a wrong scale is hundreds of times that.
+        // Found: 0.987, 0.00009 and 0.0008, the weights being random; a wrong scale is hundreds of times
+        // that.
         assert!(agreement >= 0.97 && mean < 2e-4 && found.divergence_max < 2e-3, "{found:?}");
         assert!(found.divergence > 0.0, "they are rounded");
     }

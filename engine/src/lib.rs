@@ -5,6 +5,7 @@
 
 mod attention;
 pub mod checkpoint;
+pub mod checkpoint_reader;
 pub mod compare;
 mod constraint;
 pub mod decoder;
@@ -13,7 +14,6 @@ pub mod executor;
 pub mod hub;
 mod load;
 mod memory;
-pub mod opened;
 pub mod parallel;
 pub mod pool;
 mod rope;
@@ -23,9 +23,9 @@ mod stop;
 pub mod text;
 
 pub use checkpoint::generation::GenerationDefaults;
+pub use checkpoint_reader::{CheckpointText, ModelFiles};
 pub use constraint::Constraints;
 pub use executor::LocalExecutor;
 pub use load::{Engine, EngineError, ModelInfo, load_bytes, load_dir};
-pub use opened::{ModelFiles, OpenedText};
 pub use settings::{Device, EngineConfig, Keep, KvFormat, Quantize};
 pub use text::ModelText;

@@ -1,5 +1,10 @@
 //! A checkpoint to an [`Engine`]: text, weights on the device, a KV pool of a sensible size.
 
+mod devices;
+mod revision;
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,14 +15,13 @@ use crate::checkpoint::generation::GenerationDefaults;
 use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::shapes::parameters;
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, WeightSource};
-use crate::device::cuda::{Card, Gpu, GpuError, cards};
-use crate::device::{Cpu, Isa};
+use crate::checkpoint_reader::{Checkpoint, ModelFiles};
+use crate::device::cuda::{CudaRuntime, GpuError};
 use crate::executor::{LocalExecutor, PoolSettings};
 use crate::memory;
-use crate::opened::{ModelFiles, Opened};
-use crate::parallel::{Ranks, ShardError};
+use crate::parallel::{ShardError, ShardedModel};
 use crate::pool::PoolError;
-use crate::settings::{Device, EngineConfig, KvFormat, Quantize};
+use crate::settings::{EngineConfig, KvFormat, Quantize};
 use crate::text::ModelText;
 
 /// What the rest of the system may know of a model.
@@ -68,6 +72,8 @@ pub struct Engine {
     pub text: Arc<ModelText>,
     /// What it is.
     pub info: ModelInfo,
+    /// What opened its GPUs, to load it again with.
+    pub cuda: Arc<CudaRuntime>,
 }
 
 /// Why there is no engine.
@@ -100,7 +106,7 @@ impl From<ShardError> for EngineError {
         match error {
             ShardError::Checkpoint(error) => Self::Checkpoint(error),
             ShardError::Gpu(error) => Self::Gpu(error),
-            ShardError::Eighths(reason) => Self::Config { field: "engine.quantize", reason },
+            ShardError::Fp8(reason) => Self::Config { field: "engine.quantize", reason },
             ShardError::Uneven { ranks, .. } => {
                 Self::Config { field: "engine.tensor_parallel", reason: format!("is {ranks}, but {error}") }
             }
@@ -108,16 +114,20 @@ impl From<ShardError> for EngineError {
     }
 }
 
-/// Loads a Hugging Face folder, or a GGUF file.
-pub fn load_dir(path: &Path, config: &EngineConfig) -> Result<Engine, EngineError> {
+/// Loads a Hugging Face folder, or a GGUF file; GPUs are opened by `cuda`, one for all loads of a process.
+pub fn load_dir(path: &Path, config: &EngineConfig, cuda: &Arc<CudaRuntime>) -> Result<Engine, EngineError> {
     check(config)?;
-    assemble(Opened::path(path, config.template_date)?, config)
+    assemble(Checkpoint::path(path, config.template_date)?, config, cuda)
 }
 
 /// Loads a model that is in memory.
-pub fn load_bytes(files: ModelFiles<'_>, config: &EngineConfig) -> Result<Engine, EngineError> {
+pub fn load_bytes(
+    files: ModelFiles<'_>,
+    config: &EngineConfig,
+    cuda: &Arc<CudaRuntime>,
+) -> Result<Engine, EngineError> {
     check(config)?;
-    assemble(Opened::bytes(files, config.template_date)?, config)
+    assemble(Checkpoint::bytes(files, config.template_date)?, config, cuda)
 }
 
 fn check(config: &EngineConfig) -> Result<(), EngineError> {
@@ -125,32 +135,36 @@ fn check(config: &EngineConfig) -> Result<(), EngineError> {
 }
 
 /// Packs the weights and makes the pool.
-fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError> {
-    let Opened { name, config: model, weights, text, defaults, revision } = opened;
+fn assemble(
+    checkpoint: Checkpoint,
+    config: &EngineConfig,
+    cuda: &Arc<CudaRuntime>,
+) -> Result<Engine, EngineError> {
+    let Checkpoint { name, config: model, weights, text, defaults, revision } = checkpoint;
     let stored = stored_dtype(&model, &weights)?;
-    let gpus = gpus(config)?;
+    let gpus = devices::gpus(config, cuda)?;
     if gpus.is_none() {
         config.validate_on_cpu().map_err(|(field, reason)| EngineError::Config { field, reason })?;
     }
-    let ranks = match &gpus {
+    let sharded = match &gpus {
         Some(gpus) => {
-            Ranks::load_on_gpus(&model, &weights, (gpus, &threads_beside(gpus.len())?), config.keep())?
+            let cpus = devices::beside_gpus(gpus.len())?;
+            ShardedModel::load_on_gpus(&model, &weights, (gpus, &cpus), config.keep())?
         }
-        None => Ranks::load(&model, &weights, &devices(config)?, config.keep())?,
+        None => ShardedModel::load(&model, &weights, &devices::cpus(config)?, config.keep())?,
     };
     // What weights are kept as: a GPU widens f16, whose range activations leave.
     let dtype = match config.dtype.unwrap_or(stored) {
         Dtype::F16 if gpus.is_some() => Dtype::F32,
         dtype => dtype,
     };
-    let (isa, kv) = (ranks.cpu().isa(), ranks.kv());
+    let (isa, kv, ranks) = (sharded.cpu().isa(), sharded.kv(), sharded.count());
     let rounds = gpus.is_some() || isa.rounds_activations();
     drop(weights);
     let text = Arc::new(text);
-    let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: kv_bytes(&ranks, config)? };
+    let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: kv_bytes(&sharded, config)? };
     let host_kv_bytes = host_kv_bytes(config, settings.kv_bytes, gpus.is_some());
-    let ranks_count = ranks.count();
-    let executor = LocalExecutor::new(ranks, text.clone(), text.ends().to_vec(), settings)?;
+    let executor = LocalExecutor::new(sharded, text.clone(), text.ends().to_vec(), settings)?;
     let executor = executor.with_tier(host_kv_bytes)?;
     let info = ModelInfo {
         name,
@@ -159,8 +173,8 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
         context_max: TokenCount(model.context_max as u64),
         vocab: u32::try_from(model.vocab).expect("read_config bounds every extent"),
         revision: revision
-            ^ rounding_mark((stored, dtype), rounds, config.quantize, ranks_count)
-            ^ kv_mark(kv, rounds)
+            ^ revision::rounding_mark((stored, dtype), rounds, config.quantize, ranks)
+            ^ revision::kv_mark(kv, rounds)
             ^ (u128::from(gpus.is_some()) << 100),
         kv_blocks: u32::try_from(executor.pool_shape().blocks).expect("the pool has at most u32::MAX blocks"),
         host_kv_blocks: u32::try_from(executor.tier_blocks()).expect("nor has the tier more"),
@@ -173,8 +187,10 @@ fn assemble(opened: Opened, config: &EngineConfig) -> Result<Engine, EngineError
     };
     let (parameters, kept, kv) = (info.parameters, info.kept_as(), kv.name());
     let (kv_blocks, host_kv_blocks) = (info.kv_blocks, info.host_kv_blocks);
-    tracing::info!(model = %info.name, parameters, kv_blocks, host_kv_blocks, kept, kv, ?isa, ranks = ranks_count, "model loaded");
-    Ok(Engine { executor, text, info })
+    tracing::info!(
+        model = %info.name, parameters, kv_blocks, host_kv_blocks, kept, kv, ?isa, ranks, "model loaded"
+    );
+    Ok(Engine { executor, text, info, cuda: Arc::clone(cuda) })
 }
 
 /// What the executor's checks let through.
@@ -192,107 +208,16 @@ fn stored_dtype(model: &ModelConfig, weights: &dyn WeightSource) -> Result<Dtype
     Ok(weights.layout(&name)?.0)
 }
 
-/// The GPUs that are asked for, open; `None`: the processor runs the model.
-fn gpus(config: &EngineConfig) -> Result<Option<Vec<Arc<dyn Gpu>>>, EngineError> {
-    let named = |reason: String| EngineError::Config { field: "engine.device", reason };
-    match &config.device {
-        Device::Cpu => Ok(None),
-        Device::Cuda(numbers) => {
-            let gpus = Card::group(numbers, false);
-            gpus.map(Some).map_err(|error| named(format!("is {}, but {error}", config.device)))
-        }
-        Device::Auto => {
-            let count = config.tensor_parallel;
-            let opened = match cards() {
-                Ok(found) if found < count => Err(format!("there are {found} GPUs for {count} ranks")),
-                Ok(_) => match config.validate_on_gpus(count) {
-                    Ok(()) => {
-                        let numbers: Vec<usize> = (0..count).collect();
-                        Card::group(&numbers, false).map_err(|error| error.to_string())
-                    }
-                    Err((field, reason)) => Err(format!("`{field}` {reason}")),
-                },
-                Err(error) => Err(error.to_string()),
-            };
-            match opened {
-                Ok(gpus) => Ok(Some(gpus)),
-                Err(reason) => {
-                    tracing::info!(reason, "no GPU is used");
-                    Ok(None)
-                }
-            }
-        }
-    }
-}
-
-/// Threads beside so many GPUs: one waits for each, and rank 0's sample.
-fn threads_beside(gpus: usize) -> Result<Vec<Arc<Cpu>>, EngineError> {
-    let cpu = |rank| Cpu::new((rank > 0).then_some(1)).map(Arc::new).map_err(EngineError::Threads);
-    (0..gpus).map(cpu).collect()
-}
-
-/// The threads, with the kernels that are asked for: shared out evenly among ranks, the first ones taking what is left
-/// over.
-fn devices(config: &EngineConfig) -> Result<Vec<Arc<Cpu>>, EngineError> {
-    let isa = config.isa.unwrap_or_else(Isa::detect);
-    if !isa.is_available() {
-        let reason = format!("is {isa:?}, which this machine lacks; its best is {:?}", Isa::detect());
-        return Err(EngineError::Config { field: "engine.isa", reason });
-    }
-    let threads = match config.threads {
-        Some(threads) => threads,
-        None => std::thread::available_parallelism().map_err(EngineError::Threads)?.get(),
-    };
-    let ranks = config.tensor_parallel;
-    let share = |rank: usize| (threads / ranks + usize::from(rank < threads % ranks)).max(1);
-    let cpu = |rank| Cpu::with_isa(Some(share(rank)), isa).map(Arc::new).map_err(EngineError::Threads);
-    (0..ranks).map(cpu).collect()
-}
-
-/// Sets the revision apart where weights are kept in another type than they are stored, or activations are
-/// rounded to meet them, or sums are split over ranks: they round to other answers.
-fn rounding_mark(
-    (stored, kept): (Dtype, Dtype),
-    rounds_activations: bool,
-    quantize: Option<Quantize>,
-    ranks: usize,
-) -> u128 {
-    let weights = match (stored == kept, kept) {
-        (true, _) => 0,
-        (false, Dtype::F32) => 1,
-        (false, Dtype::F16) => 2,
-        (false, Dtype::Bf16) => 3,
-    };
-    let activations = match quantize {
-        Some(Quantize::Q8) => 8,
-        Some(Quantize::Fp8) => 16,
-        None if kept == Dtype::Bf16 && rounds_activations => 4,
-        None => 0,
-    };
-    weights | activations | ((ranks as u128 - 1) << 8)
-}
-
-/// The same where keys and values are rounded, and queries to meet them.
-fn kv_mark(kv: KvFormat, rounds_activations: bool) -> u128 {
-    match (kv, rounds_activations) {
-        (KvFormat::F32, _) => 0,
-        (KvFormat::Bf16, false) => 1 << 120,
-        (KvFormat::Bf16, true) => 2 << 120,
-        (KvFormat::Q8, false) => 3 << 120,
-        (KvFormat::Q8, true) => 4 << 120,
-    }
-}
-
 /// Memory for the KV pool: what is configured, but no more than `sequences_max` requests of full length
 /// could fill, nor than nine tenths of what the machine has left after the weights.
-fn kv_bytes(ranks: &Ranks, config: &EngineConfig) -> Result<Bytes, EngineError> {
+fn kv_bytes(model: &ShardedModel, config: &EngineConfig) -> Result<Bytes, EngineError> {
     let wanted = config.kv_bytes.0;
-    let blocks = ranks.pool_shape(config.block_tokens, config.kv_bytes)?.blocks as u128;
-    let per_sequence = ranks.config().context_max.div_ceil(config.block_tokens as usize) as u128;
+    let blocks = model.pool_shape(config.block_tokens, config.kv_bytes)?.blocks as u128;
+    let per_sequence = model.config().context_max.div_ceil(config.block_tokens as usize) as u128;
     let useful = blocks.min(per_sequence * u128::from(config.sequences_max));
     let useful = (u128::from(wanted) * useful).div_ceil(blocks) as u64; // at most `wanted`
-    let available = match ranks.gpus().next() {
-        Some(gpu) => Some(Bytes(gpu.available()? as u64 * ranks.count() as u64)),
+    let available = match model.gpus().first() {
+        Some(gpu) => Some(Bytes(gpu.available()? as u64 * model.count() as u64)),
         None => memory::available(),
     };
     let room = available.map_or(useful, |available| available.0 / 10 * 9);
@@ -302,8 +227,8 @@ fn kv_bytes(ranks: &Ranks, config: &EngineConfig) -> Result<Bytes, EngineError> 
     Ok(Bytes(useful.min(room)))
 }
 
-/// Memory for the host tier: what is configured, but no more than nine tenths of what the machine has left after
-/// weights and pool, where they are the machine's own.
+/// Memory for the host tier: what is configured, but no more than nine tenths of what the machine has left
+/// after weights and pool, where they are the machine's own.
 fn host_kv_bytes(config: &EngineConfig, kv_bytes: Bytes, on_gpus: bool) -> Bytes {
     let wanted = config.host_kv_bytes.0;
     let pool = if on_gpus { 0 } else { kv_bytes.0 };
@@ -314,6 +239,3 @@ fn host_kv_bytes(config: &EngineConfig, kv_bytes: Bytes, on_gpus: bool) -> Bytes
     }
     Bytes(wanted.min(room))
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,23 +2,46 @@
 
 use base::{Generation, RowError, TokenId};
 
-use crate::decoder::Wish;
+use crate::decoder::SampleQuery;
 use crate::device::Cpu;
-use crate::device::cpu::{Highest, KEPT_MAX};
+use crate::device::cpu::{KEPT_MAX, TopK};
 
-/// The token that `logits` give at output position `index` of a row seeded `seed`.
+/// Which random number a draw takes: that of output position `index` of the row seeded `seed`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DrawKey {
+    pub(crate) seed: u64,
+    pub(crate) index: u32,
+}
+
+impl DrawKey {
+    /// The number, in [0, 1): SplitMix64 (Steele et al., OOPSLA 2014) as a hash.
+    pub(crate) fn uniform(self) -> f64 {
+        let Self { seed, index } = self;
+        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mix = |z: u64| {
+            let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            z ^ (z >> 31)
+        };
+        let bits =
+            mix(mix(seed.wrapping_add(GOLDEN)).wrapping_add(GOLDEN.wrapping_mul(u64::from(index) + 1)));
+        (bits >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// The token that a draw from `logits` gives.
 ///
-/// `logits` are used up; those from `ids_end` on are padding, and never drawn. Which token is drawn depends on
-/// `(logits, seed, index)` alone, so a row that is recomputed draws the same tokens.
+/// `logits` are used up; those from `ids_end` on are padding, and never drawn. Which token is drawn depends
+/// on `(logits, key)` alone, so a row that is recomputed draws the same tokens.
 pub(crate) fn sample(
     cpu: &Cpu,
     logits: &mut [f32],
     ids_end: usize,
     generation: &Generation,
-    (seed, index): (u64, u32),
+    key: DrawKey,
 ) -> Result<TokenId, RowError> {
-    if let Some(wanted) = highest_wanted(generation) {
-        return sample_highest(cpu, &cpu.highest_of(logits, wanted, ids_end), generation, (seed, index));
+    if let Some(wanted) = top_k_wanted(generation) {
+        return sample_top_k(cpu, &cpu.top_k_of(logits, wanted, ids_end), generation, key);
     }
     if !all_finite(logits) {
         return Err(RowError::NotANumber);
@@ -26,26 +49,26 @@ pub(crate) fn sample(
     let ids_end = ids_end.min(logits.len());
     let logits = &mut logits[..ids_end];
     let (best, max) = argmax(logits);
-    let token = draw(cpu, logits, max, generation, uniform(seed, index));
+    let token = draw(cpu, logits, max, generation, key.uniform());
     Ok(TokenId(token.unwrap_or(best) as u32))
 }
 
-/// How many of a row's highest logits [`sample_highest`] needs; `None` where it may draw from all or many.
-pub(crate) fn highest_wanted(generation: &Generation) -> Option<usize> {
+/// How many of a row's highest logits [`sample_top_k`] needs; `None` where it may draw from all or many.
+pub(crate) fn top_k_wanted(generation: &Generation) -> Option<usize> {
     if generation.temperature <= 0.0 {
         return Some(1);
     }
     generation.top_k.map(|k| (k as usize).max(1)).filter(|k| *k <= KEPT_MAX)
 }
 
-/// [`sample`] from a row's [`highest_wanted`] highest logits: the same token.
-pub(crate) fn sample_highest(
+/// [`sample`] from a row's [`top_k_wanted`] highest logits: the same token.
+pub(crate) fn sample_top_k(
     cpu: &Cpu,
-    highest: &Highest,
+    top_k: &TopK,
     generation: &Generation,
-    (seed, index): (u64, u32),
+    key: DrawKey,
 ) -> Result<TokenId, RowError> {
-    let kept = highest.kept().ok_or(RowError::NotANumber)?;
+    let kept = top_k.kept().ok_or(RowError::NotANumber)?;
     let (max, best) = kept.first().copied().unwrap_or_default();
     if kept.len() <= 1 || generation.temperature <= 0.0 {
         return Ok(TokenId(best));
@@ -54,52 +77,52 @@ pub(crate) fn sample_highest(
     let mut kept = kept.to_vec();
     kept.sort_unstable_by_key(|(_, id)| *id);
     let mut logits: Vec<f32> = kept.iter().map(|(logit, _)| *logit).collect();
-    let token = draw(cpu, &mut logits, max, generation, uniform(seed, index));
+    let token = draw(cpu, &mut logits, max, generation, key.uniform());
     Ok(TokenId(token.map_or(best, |token| kept[token].1)))
 }
 
 /// Most of the highest logits that a GPU is asked for.
-const SURVEYED_MAX: usize = 1024;
+const TOP_K_ON_GPU_MAX: usize = 1024;
 
 /// So many hold the nucleus of all but the flattest distributions.
 const NUCLEUS: usize = 256;
 
 /// How a token is drawn from a row of logits that stays on its device.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum FromSurvey {
-    /// From its highest logits: [`sample_highest`].
-    Highest,
+pub(crate) enum DrawFrom {
+    /// From its highest logits: [`sample_top_k`].
+    TopK,
     /// From those too, if top-p keeps no others: [`sample_nucleus`].
     Nucleus,
-    /// From all its tokens by their weights: the device finds the one that [`uniform`] falls on.
+    /// From all its tokens by their weights: the device finds the one that [`DrawKey::uniform`] falls on.
     All,
     /// Only from logits.
     Logits,
 }
 
 /// How a token is drawn where logits stay on a device, and what must be known of them.
-pub(crate) fn wish(generation: &Generation) -> (FromSurvey, Wish) {
-    let heat = 1.0 / generation.temperature;
+pub(crate) fn sample_query(generation: &Generation) -> (DrawFrom, SampleQuery) {
+    let inverse_temperature = 1.0 / generation.temperature;
     match (generation.temperature <= 0.0, generation.top_k, generation.top_p) {
-        (true, ..) => (FromSurvey::Highest, Wish { highest: 1, ..Wish::default() }),
-        (_, Some(k), _) if k as usize <= SURVEYED_MAX => {
-            (FromSurvey::Highest, Wish { highest: (k as usize).max(1), ..Wish::default() })
+        (true, ..) => (DrawFrom::TopK, SampleQuery { top_k: 1, ..SampleQuery::default() }),
+        (_, Some(k), _) if k as usize <= TOP_K_ON_GPU_MAX => {
+            (DrawFrom::TopK, SampleQuery { top_k: (k as usize).max(1), ..SampleQuery::default() })
         }
-        (_, Some(_), _) => (FromSurvey::Logits, Wish::default()),
-        (_, None, 1.0) => (FromSurvey::All, Wish { heat, ..Wish::default() }),
-        (_, None, _) => (FromSurvey::Nucleus, Wish { highest: NUCLEUS, heat, mask: None }),
+        (_, Some(_), _) => (DrawFrom::Logits, SampleQuery::default()),
+        (_, None, 1.0) => (DrawFrom::All, SampleQuery { inverse_temperature, ..SampleQuery::default() }),
+        (_, None, _) => (DrawFrom::Nucleus, SampleQuery { top_k: NUCLEUS, inverse_temperature, mask: None }),
     }
 }
 
-/// [`sample`] with top-p alone, from a row's highest logits and the sum of all weights, of which the highest's is 1; `None`
-/// where the nucleus holds others as well.
+/// [`sample`] with top-p alone, from a row's highest logits and the sum of all weights, of which the
+/// highest's is 1; `None` where the nucleus holds others as well.
 pub(crate) fn sample_nucleus(
     cpu: &Cpu,
-    (highest, sum): (&Highest, f64),
+    (top_k, sum): (&TopK, f64),
     generation: &Generation,
-    (seed, index): (u64, u32),
+    key: DrawKey,
 ) -> Result<Option<TokenId>, RowError> {
-    let kept = highest.kept().ok_or(RowError::NotANumber)?;
+    let kept = top_k.kept().ok_or(RowError::NotANumber)?;
     let max = kept.first().map_or(0.0, |(logit, _)| *logit);
     let mut weights: Vec<f32> = kept.iter().map(|(logit, _)| *logit).collect();
     cpu.exp(&mut weights, max, 1.0 / generation.temperature);
@@ -113,17 +136,18 @@ pub(crate) fn sample_nucleus(
     });
     let Some(last) = last else { return Ok(None) };
     let nucleus = tokens[..=last].iter().map(|(weight, token)| (*token as usize, *weight));
-    Ok(pick(nucleus, uniform(seed, index)).map(|token| TokenId(token as u32)))
+    Ok(pick_by_weight(nucleus, key.uniform()).map(|token| TokenId(token as u32)))
 }
 
-/// The number of the logit that `draw` falls on, of which `max` is the highest; they become weights, the largest 1.
+/// The number of the logit that `draw` falls on, of which `max` is the highest; they become weights, the
+/// largest 1.
 fn draw(cpu: &Cpu, logits: &mut [f32], max: f32, generation: &Generation, draw: f64) -> Option<usize> {
     cpu.exp(logits, max, 1.0 / generation.temperature);
     match (generation.top_k, generation.top_p) {
-        (None, 1.0) => pick(logits.iter().copied().enumerate(), draw),
+        (None, 1.0) => pick_by_weight(logits.iter().copied().enumerate(), draw),
         (top_k, top_p) => {
             let kept = nucleus(logits, top_k, top_p);
-            pick(kept.iter().map(|token| (*token, logits[*token])), draw)
+            pick_by_weight(kept.iter().map(|token| (*token, logits[*token])), draw)
         }
     }
 }
@@ -163,8 +187,8 @@ fn argmax(logits: &[f32]) -> (usize, f32) {
     (from + best.unwrap_or_default(), max)
 }
 
-/// Most likely tokens first (the lowest of equals first): the `top_k` first of all, and of them the fewest whose
-/// share of their sum reaches `top_p`.
+/// Most likely tokens first (the lowest of equals first): the `top_k` first of all, and of them the fewest
+/// whose share of their sum reaches `top_p`.
 fn nucleus(weights: &[f32], top_k: Option<u32>, top_p: f32) -> Vec<usize> {
     let k = top_k.map_or(weights.len(), |k| k as usize).clamp(1, weights.len());
     let by_weight = |a: &usize, b: &usize| weights[*b].total_cmp(&weights[*a]).then(a.cmp(b));
@@ -196,7 +220,7 @@ fn nucleus(weights: &[f32], top_k: Option<u32>, top_p: f32) -> Vec<usize> {
 }
 
 /// The token at which the running sum of weights passes `draw` of their total.
-fn pick(weights: impl Iterator<Item = (usize, f32)> + Clone, draw: f64) -> Option<usize> {
+fn pick_by_weight(weights: impl Iterator<Item = (usize, f32)> + Clone, draw: f64) -> Option<usize> {
     let total: f64 = weights.clone().map(|(_, weight)| f64::from(weight)).sum();
     let mut sum = 0.0;
     let mut last = None;
@@ -212,21 +236,13 @@ fn pick(weights: impl Iterator<Item = (usize, f32)> + Clone, draw: f64) -> Optio
     last
 }
 
-/// A number in [0, 1) for output `index` of the row seeded `seed`: SplitMix64 (Steele et al., OOPSLA 2014) as a hash.
-pub(crate) fn uniform(seed: u64, index: u32) -> f64 {
-    const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-    let mix = |z: u64| {
-        let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    };
-    let bits = mix(mix(seed.wrapping_add(GOLDEN)).wrapping_add(GOLDEN.wrapping_mul(u64::from(index) + 1)));
-    (bits >> 11) as f64 / (1u64 << 53) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn key(seed: u64, index: u32) -> DrawKey {
+        DrawKey { seed, index }
+    }
 
     fn cpu() -> Cpu {
         Cpu::new(Some(1)).expect("a thread starts")
@@ -238,7 +254,7 @@ mod tests {
         let ids_end = logits.len();
         let mut counts = vec![0; ids_end];
         for index in 0..draws {
-            let token = sample(&cpu, &mut logits.to_vec(), ids_end, generation, (11, index))
+            let token = sample(&cpu, &mut logits.to_vec(), ids_end, generation, key(11, index))
                 .expect("the logits are finite");
             counts[token.0 as usize] += 1;
         }
@@ -248,7 +264,7 @@ mod tests {
     #[test]
     fn greedy_takes_the_lowest_of_equals() {
         let greedy = Generation::default();
-        let token = sample(&cpu(), &mut [0.5, 2.0, 2.0, -1.0], 4, &greedy, (1, 0));
+        let token = sample(&cpu(), &mut [0.5, 2.0, 2.0, -1.0], 4, &greedy, key(1, 0));
         assert_eq!(token, Ok(TokenId(1)));
     }
 
@@ -273,7 +289,7 @@ mod tests {
     fn logits_that_are_not_numbers_fail_the_row() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for ids_end in [1, 2] {
-                let token = sample(&cpu(), &mut [0.5, bad], ids_end, &Generation::default(), (1, 0));
+                let token = sample(&cpu(), &mut [0.5, bad], ids_end, &Generation::default(), key(1, 0));
                 assert_eq!(token, Err(RowError::NotANumber), "in the padding too: the row's numbers are off");
             }
         }
@@ -283,7 +299,7 @@ mod tests {
     fn padding_is_never_drawn() {
         let logits = [0.0, 0.5, 9.0, 8.0];
         let draw = |generation: &Generation, index| {
-            sample(&cpu(), &mut logits.clone(), 2, generation, (3, index)).expect("the logits are finite")
+            sample(&cpu(), &mut logits.clone(), 2, generation, key(3, index)).expect("the logits are finite")
         };
         assert_eq!(draw(&Generation::default(), 0), TokenId(1));
         let warm = Generation { temperature: 1.5, ..Generation::default() };
@@ -332,14 +348,15 @@ mod tests {
         let mut drawn = [0, 0];
         for (temperature, top_p) in [(0.7, 0.9), (1.3, 0.5), (0.2, 0.999), (5.0, 0.99)] {
             let generation = Generation { temperature, top_p, ..Generation::default() };
-            let (from, wish) = wish(&generation);
-            assert_eq!((from, wish.highest), (FromSurvey::Nucleus, NUCLEUS));
-            let highest = cpu.highest_of(&logits, wish.highest, logits.len());
-            let sum = logits.iter().map(|logit| f64::from((logit - max) * wish.heat).exp()).sum();
+            let (from, query) = sample_query(&generation);
+            assert_eq!((from, query.top_k), (DrawFrom::Nucleus, NUCLEUS));
+            let top_k = cpu.top_k_of(&logits, query.top_k, logits.len());
+            let sum =
+                logits.iter().map(|logit| f64::from((logit - max) * query.inverse_temperature).exp()).sum();
             for index in 0..100 {
-                let expected =
-                    sample(&cpu, &mut logits.clone(), logits.len(), &generation, (7, index)).expect("sound");
-                match sample_nucleus(&cpu, (&highest, sum), &generation, (7, index)).expect("sound") {
+                let expected = sample(&cpu, &mut logits.clone(), logits.len(), &generation, key(7, index))
+                    .expect("sound");
+                match sample_nucleus(&cpu, (&top_k, sum), &generation, key(7, index)).expect("sound") {
                     Some(token) => {
                         assert_eq!(token, expected, "{temperature} {top_p}");
                         drawn[0] += 1;
@@ -353,12 +370,12 @@ mod tests {
 
     #[test]
     fn a_draw_depends_on_seed_and_output_position_alone() {
-        assert_eq!(uniform(5, 3).to_bits(), uniform(5, 3).to_bits());
-        let mut seen: Vec<u64> = (0..40).map(|i| uniform(i / 8, (i % 8) as u32).to_bits()).collect();
+        assert_eq!(key(5, 3).uniform().to_bits(), key(5, 3).uniform().to_bits());
+        let mut seen: Vec<u64> = (0..40).map(|i| key(i / 8, (i % 8) as u32).uniform().to_bits()).collect();
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), 40);
-        let mean = (0..4000).map(|i| uniform(9, i)).sum::<f64>() / 4000.0;
+        let mean = (0..4000).map(|i| key(9, i).uniform()).sum::<f64>() / 4000.0;
         assert!((mean - 0.5).abs() < 0.02);
     }
 }

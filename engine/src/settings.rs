@@ -10,11 +10,11 @@ use crate::device::Isa;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Quantize {
-    /// Eight-bit integers in groups of 32 inputs under one scale, 8.5 bits a weight; activations are rounded to such
-    /// integers to meet them. For the processor.
+    /// Eight-bit integers in groups of 32 inputs under one scale, 8.5 bits a weight; activations are rounded
+    /// to such integers to meet them. For the processor.
     Q8,
-    /// Eight-bit floats (E4M3), a row of weights under one scale; activations are rounded to such floats, each token's
-    /// under a scale of its own. For GPUs.
+    /// Eight-bit floats (E4M3), a row of weights under one scale; activations are rounded to such floats,
+    /// each token's under a scale of its own. For GPUs.
     Fp8,
 }
 
@@ -37,8 +37,8 @@ impl Quantize {
 pub enum KvFormat {
     /// Single precision.
     F32,
-    /// bf16: half the memory and reading; queries and attention weights are rounded to meet them where the processor
-    /// multiplies pairs of bf16.
+    /// bf16: half the memory and reading; queries and attention weights are rounded to meet them where the
+    /// processor multiplies pairs of bf16.
     Bf16,
     /// Eight-bit integers under one scale per token and head: half of bf16 again, and read as it is.
     Q8,
@@ -65,7 +65,8 @@ pub struct Keep {
     pub dtype: Option<Dtype>,
     /// What those that products read are kept as instead.
     pub quantize: Option<Quantize>,
-    /// What keys and values are kept as; `None`: bf16 where weights are kept as bf16 or in fewer bits, else f32.
+    /// What keys and values are kept as; `None`: bf16 where weights are kept as bf16 or in fewer bits, else
+    /// f32.
     pub kv: Option<KvFormat>,
 }
 
@@ -152,8 +153,9 @@ pub struct EngineConfig {
     /// Most memory for keys and values. Less is taken where the model cannot use it or the machine
     /// does not have it.
     pub kv_bytes: Bytes,
-    /// Memory of the host for blocks that leave the KV pool, of all ranks together: their prefixes can be hit still. 0:
-    /// none. Beside a pool that is in the host's memory itself, more `kv_bytes` do the same without copies.
+    /// Memory of the host for blocks that leave the KV pool, of all ranks together: their prefixes can be hit
+    /// still. 0: none. Beside a pool that is in the host's memory itself, more `kv_bytes` do the same without
+    /// copies.
     pub host_kv_bytes: Bytes,
     /// Positions of a KV block: the unit of sharing.
     pub block_tokens: u32,
@@ -161,7 +163,8 @@ pub struct EngineConfig {
     pub dtype: Option<Dtype>,
     /// Keeps all weights that products read in fewer bits; `dtype` then is what the others are kept as.
     pub quantize: Option<Quantize>,
-    /// What keys and values are kept as; absent: bf16 where weights are kept as bf16 or in fewer bits, else f32.
+    /// What keys and values are kept as; absent: bf16 where weights are kept as bf16 or in fewer bits, else
+    /// f32.
     pub kv: Option<KvFormat>,
     /// Instructions that products use, a weaker set than the machine has; absent: the best it has.
     /// Sets from `avx512bf16` on round activations to bf16 where weights are kept as bf16.

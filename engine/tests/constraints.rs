@@ -16,7 +16,7 @@ use engine::{Engine, EngineConfig, load_dir};
 fn demo() -> Engine {
     let config = EngineConfig { threads: Some(2), ..EngineConfig::default() };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
-    load_dir(&folder, &config).expect("the demo model loads")
+    load_dir(&folder, &config, &Arc::default()).expect("the demo model loads")
 }
 
 /// A greedy row that asks the model to classify a text.

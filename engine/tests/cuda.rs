@@ -1,5 +1,5 @@
-//! The CUDA twin without a GPU: its kernels run on the processor (cuda/emulated.cpp), everything else is the code that
-//! runs on a GPU. It answers as the processor's own engine does.
+//! The CUDA twin without a GPU: its kernels run on the processor (cuda/emulated.cpp), everything else is the
+//! code that runs on a GPU. It answers as the processor's own engine does.
 
 mod common;
 #[path = "cuda/emulated.rs"]
@@ -23,9 +23,9 @@ use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
-use engine::device::cuda::{Card, Gpu, GpuError, cards};
+use engine::device::cuda::{CudaRuntime, Gpu, GpuError, device_count};
 use engine::executor::{LocalExecutor, PoolSettings};
-use engine::parallel::{Memory, Ranks, ShardError, StepError};
+use engine::parallel::{Ranks, ShardError, ShardedModel, StepError};
 use engine::pool::PoolError;
 use engine::{Keep, Quantize};
 use guesses::check;
@@ -39,44 +39,42 @@ const TOLERANCE: f32 = 2e-5;
 /// The same where both round to bf16: a sum on the border of two numbers goes either way, by 2^-8 of itself.
 const ROUNDED_TOLERANCE: f32 = 3e-2;
 
-fn on_cpu(model: &Synthetic) -> Ranks {
+fn on_cpu(model: &Synthetic) -> ShardedModel {
     let cpu = Arc::new(Cpu::with_isa(Some(2), common::widening()).expect("threads start"));
-    Ranks::load(&model.config, &model.weights(), &[cpu], common::keep(common::widening()))
+    ShardedModel::load(&model.config, &model.weights(), &[cpu], common::keep(common::widening()))
         .expect("the model is complete")
 }
 
-fn on_gpus(model: &Synthetic, gpus: &[Arc<Emulated>]) -> Ranks {
+fn on_gpus(model: &Synthetic, gpus: &[Arc<Emulated>]) -> ShardedModel {
     load(model, gpus, Keep::default()).expect("the model divides and fits")
 }
 
-fn load(model: &Synthetic, gpus: &[Arc<Emulated>], keep: Keep) -> Result<Ranks, ShardError> {
+fn load(model: &Synthetic, gpus: &[Arc<Emulated>], keep: Keep) -> Result<ShardedModel, ShardError> {
     let cpu = |_| Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
     let cpus: Vec<Arc<Cpu>> = gpus.iter().map(cpu).collect();
     let gpus: Vec<Arc<dyn Gpu>> = gpus.iter().map(|gpu| Arc::clone(gpu) as Arc<dyn Gpu>).collect();
-    Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &cpus), keep)
+    ShardedModel::load_on_gpus(&model.config, &model.weights(), (&gpus, &cpus), keep)
 }
 
 /// A model on some ranks, with a pool.
 struct Running {
     ranks: Ranks,
-    memory: Vec<Memory>,
 }
 
 impl Running {
-    fn new(ranks: Ranks) -> Self {
-        let shape = ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("blocks fit");
-        let memory = ranks.memory(shape).expect("the pool fits");
-        Self { ranks, memory }
+    fn new(model: ShardedModel) -> Self {
+        let shape = model.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("blocks fit");
+        Self { ranks: model.start(shape).expect("the pool fits") }
     }
 
     /// Logits of what the slots sample; the highest of each row must be the first of its logits.
     fn compute(&mut self, slots: &[Slot]) -> Result<Vec<Vec<f32>>, StepError> {
-        let hidden = self.ranks.forward(&mut self.memory, slots)?;
-        let (rows, vocab) = (hidden.rows(), self.ranks.config().vocab);
-        let logits = self.ranks.logits(&mut self.memory, &hidden, 0..rows)?;
+        let hidden = self.ranks.forward(slots)?;
+        let (rows, vocab) = (hidden.rows(), self.ranks.model().config().vocab);
+        let logits = self.ranks.logits(&hidden, 0..rows)?;
         let wanted: Vec<usize> = (0..rows).map(|row| 1 + row % 3).collect();
         let end = vocab / 2;
-        let highest = self.ranks.highest(&mut self.memory, &hidden, (&wanted, end))?;
+        let highest = self.ranks.top_k(&hidden, &wanted, end)?;
         for ((row, wanted), found) in logits.chunks_exact(vocab).zip(&wanted).zip(&highest) {
             let mut order: Vec<usize> = (0..end).collect();
             order.sort_by(|a, b| row[*b].total_cmp(&row[*a]).then(a.cmp(b)));
@@ -89,7 +87,7 @@ impl Running {
 }
 
 /// Logits of [`common::shared_rows`].
-fn logits(ranks: Ranks, seed: u64) -> Vec<Vec<f32>> {
+fn logits(ranks: ShardedModel, seed: u64) -> Vec<Vec<f32>> {
     let (mut running, mut found) = (Running::new(ranks), Vec::new());
     common::shared_rows(seed, BLOCK, |slots| found.extend(running.compute(slots).expect("no rank fails")));
     found
@@ -131,7 +129,7 @@ fn logits_are_the_processors_on_tensor_cores() {
 }
 
 /// A prompt over many tiles of keys in two chunks, then decode steps of two rows that share most of it.
-fn long_logits(ranks: Ranks, seed: u64) -> Vec<Vec<f32>> {
+fn long_logits(ranks: ShardedModel, seed: u64) -> Vec<Vec<f32>> {
     let (mut running, mut blocks) = (Running::new(ranks), Blocks::default());
     let first = Row { cuts: vec![9], ..Row::new(1, tokens(seed, 403), 512, BLOCK, &mut blocks) };
     let second = [tokens(seed, 9 * BLOCK), tokens(seed + 1, 21)].concat();
@@ -173,21 +171,34 @@ fn logits_are_the_processors_on_two_and_four_gpus() {
     check_logits(&Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 73) }, 4);
 }
 
+/// What opens real GPUs, where there are any.
+fn runtime() -> Option<Arc<CudaRuntime>> {
+    match device_count() {
+        Ok(_) => Some(Arc::default()),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
 /// The same on a real card, where there is one: with and without NCCL.
 #[test]
 fn logits_on_a_card_are_the_processors_in_every_family() {
-    if let Err(error) = cards() {
-        return eprintln!("skipped: {error}");
-    }
+    let Some(cuda) = runtime() else { return };
     for with_nccl in [false, true] {
         for family in FAMILIES {
             for dtype in [Dtype::F32, Dtype::Bf16] {
                 let mut model = Synthetic { dtype, ..Synthetic::tiny(family, 78) };
                 model.config.head_dim = if family == Family::Mistral { 128 } else { 64 };
-                let gpus = Card::group(&[0], with_nccl).expect("the card opens");
+                let gpus = cuda.open(&[0], with_nccl).expect("the GPU opens");
                 let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
-                let ranks =
-                    Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), Keep::default());
+                let ranks = ShardedModel::load_on_gpus(
+                    &model.config,
+                    &model.weights(),
+                    (&gpus, &[cpu]),
+                    Keep::default(),
+                );
                 let found = logits(ranks.expect("the model fits"), model.seed);
                 compare(&model, &found, &logits(on_cpu(&model), model.seed), "a card");
             }
@@ -270,12 +281,13 @@ fn texts(mut executor: LocalExecutor) -> Vec<String> {
     said
 }
 
-fn executor(ranks: Ranks) -> Result<LocalExecutor, PoolError> {
+fn executor(ranks: ShardedModel) -> Result<LocalExecutor, PoolError> {
     let settings = PoolSettings { block_tokens: BLOCK as u32, kv_bytes: Bytes(4 << 20) };
     LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings)
 }
 
-/// What a step took is known when it comes back, and that it was computed: one of which nothing is read as well.
+/// What a step took is known when it comes back, and that it was computed: one of which nothing is read as
+/// well.
 #[test]
 fn a_step_that_samples_nothing_is_waited_for() {
     let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 80) };
@@ -414,8 +426,7 @@ fn blocks_that_went_to_host_memory_come_back_as_they_were() {
     for count in [1, 2] {
         let Some(gpus) = emulated::gpus(count) else { return };
         let mut running = Running::new(on_gpus(&model, &gpus));
-        let shape = running.ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("blocks fit");
-        let blocks = running.ranks.add_tier(&mut running.memory, shape, Bytes(1 << 20)).expect("it fits");
+        let blocks = running.ranks.add_tier(Bytes(1 << 20)).expect("it fits");
         assert!(blocks >= 2);
         let mut ids = Blocks::default();
         let mut row = Row::new(1, tokens(85, 40), 64, BLOCK, &mut ids);
@@ -427,12 +438,12 @@ fn blocks_that_went_to_host_memory_come_back_as_they_were() {
         let expected = running.compute(&[row.decode()]).expect("nothing fails");
         let out = [0, 1].map(|at| MoveOut { from: taken[at], to: HostBlockId(1 - at as u32) }).into();
         let moves = Moves { out, back: Vec::new() };
-        running.ranks.move_blocks(&mut running.memory, &moves).expect("nothing fails");
+        running.ranks.move_blocks(&moves).expect("nothing fails");
         running.compute(&[other.slot(0..32)]).expect("nothing fails");
         assert_ne!(running.compute(&[row.decode()]).expect("nothing fails"), expected, "another row's keys");
         let back_again = [0, 1].map(|at| MoveBack { from: HostBlockId(1 - at as u32), to: back[at] }).into();
         let moves = Moves { out: Vec::new(), back: back_again };
-        running.ranks.move_blocks(&mut running.memory, &moves).expect("nothing fails");
+        running.ranks.move_blocks(&moves).expect("nothing fails");
         row.blocks[..2].copy_from_slice(&back);
         assert_eq!(running.compute(&[row.decode()]).expect("nothing fails"), expected, "on {count} GPUs");
     }
@@ -475,7 +486,7 @@ fn a_step_that_is_too_large_fails_alone_and_smaller_ones_go_on() {
 }
 
 /// Models whose weights can be in eight bits, and on how many ranks.
-fn for_eighths() -> impl Iterator<Item = (Synthetic, usize)> {
+fn for_fp8() -> impl Iterator<Item = (Synthetic, usize)> {
     let cases = [
         (Family::Llama, Dtype::F32, 1),
         (Family::Qwen2, Dtype::Bf16, 1),
@@ -491,10 +502,10 @@ fn for_eighths() -> impl Iterator<Item = (Synthetic, usize)> {
     })
 }
 
-const EIGHTHS: Keep = Keep { dtype: None, quantize: Some(Quantize::Fp8), kv: None };
+const FP8: Keep = Keep { dtype: None, quantize: Some(Quantize::Fp8), kv: None };
 
 /// Such floats have three bits behind their first: answers of so small a model are some hundredths apart.
-fn check_eighths(model: &Synthetic, ranks: Ranks) {
+fn check_fp8(model: &Synthetic, ranks: ShardedModel) {
     let (expected, found) = (logits(on_cpu(model), model.seed), logits(ranks, model.seed));
     let apart: Vec<f32> =
         found.iter().zip(&expected).map(|(found, expected)| difference(found, expected)).collect();
@@ -504,9 +515,9 @@ fn check_eighths(model: &Synthetic, ranks: Ranks) {
 
 #[test]
 fn weights_in_eight_bits_answer_nearly_as_they_are() {
-    for (model, count) in for_eighths() {
+    for (model, count) in for_fp8() {
         let Some(gpus) = emulated::gpus(count) else { return };
-        check_eighths(&model, load(&model, &gpus, EIGHTHS).expect("it fits"));
+        check_fp8(&model, load(&model, &gpus, FP8).expect("it fits"));
         assert!(gpus[0].replays.load(Ordering::SeqCst) > 0, "decode steps are recorded");
     }
 }
@@ -514,27 +525,23 @@ fn weights_in_eight_bits_answer_nearly_as_they_are() {
 /// The same kinds of rows on a real card, where there is one.
 #[test]
 fn rows_on_a_card_say_what_they_say_on_the_processor() {
-    if let Err(error) = cards() {
-        return eprintln!("skipped: {error}");
-    }
+    let Some(cuda) = runtime() else { return };
     let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Qwen2, 81) };
-    let gpus = Card::group(&[0], false).expect("the card opens");
+    let gpus = cuda.open(&[0], false).expect("the GPU opens");
     let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
-    let ranks = Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), Keep::default());
+    let ranks = ShardedModel::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), Keep::default());
     let found = texts(executor(ranks.expect("the model fits")).expect("the pool fits"));
     assert_eq!(found, texts(executor(on_cpu(&model)).expect("the pool fits")));
 }
 
 #[test]
 fn weights_in_eight_bits_on_a_card_answer_nearly_as_they_are() {
-    if let Err(error) = cards() {
-        return eprintln!("skipped: {error}");
-    }
-    for (model, _) in for_eighths() {
-        let gpus = Card::group(&[0], false).expect("the card opens");
+    let Some(cuda) = runtime() else { return };
+    for (model, _) in for_fp8() {
+        let gpus = cuda.open(&[0], false).expect("the GPU opens");
         let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
-        let ranks = Ranks::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), EIGHTHS);
-        check_eighths(&model, ranks.expect("the model fits"));
+        let ranks = ShardedModel::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), FP8);
+        check_fp8(&model, ranks.expect("the model fits"));
     }
 }
 
@@ -543,6 +550,6 @@ fn weights_that_cannot_be_in_eight_bits_are_refused_by_name() {
     let Some(gpus) = emulated::gpus(1) else { return };
     let mut model = Synthetic::tiny(Family::Llama, 89);
     model.config.intermediate = 44;
-    let error = load(&model, &gpus, EIGHTHS).map(drop).expect_err("44 is no multiple of 16").to_string();
+    let error = load(&model, &gpus, FP8).map(drop).expect_err("44 is no multiple of 16").to_string();
     assert!(error.contains("down_proj` is 32 x 44") || error.contains("gate_proj` is 88 x 32"), "{error}");
 }

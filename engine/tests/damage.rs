@@ -15,9 +15,9 @@ use engine::checkpoint::ggml::BlockFormat;
 use engine::checkpoint::gguf::Gguf;
 use engine::checkpoint::gguf::write::GgufWriter;
 use engine::checkpoint::{Synthetic, WeightSource as _, synthetic_text};
+use engine::checkpoint_reader::Checkpoint;
 use engine::decoder::{Decoder, LoadOptions};
 use engine::device::Cpu;
-use engine::opened::Opened;
 use engine::{Keep, ModelFiles};
 
 /// Mutated files per form, where `DAMAGE_CASES` does not say otherwise.
@@ -127,26 +127,26 @@ fn mutated(bytes: &[u8], header: usize, random: &mut Random) -> Vec<u8> {
 }
 
 /// Uses all of a checkpoint that was taken for a valid one.
-fn use_all(opened: &Opened, cpu: &Arc<Cpu>) {
-    for name in opened.weights.names() {
-        let _ = opened.weights.tensor(&name).map(|tensor| tensor.to_f32());
+fn use_all(checkpoint: &Checkpoint, cpu: &Arc<Cpu>) {
+    for name in checkpoint.weights.names() {
+        let _ = checkpoint.weights.tensor(&name).map(|tensor| tensor.to_f32());
     }
-    let tokens = opened.text.encode_data("The 1 ä\n漢 \u{1f600} </s> <|im_end|>");
-    let _ = opened.text.decode(&tokens);
-    let _ = opened.text.frame(&[Role::User]);
+    let tokens = checkpoint.text.encode_data("The 1 ä\n漢 \u{1f600} </s> <|im_end|>");
+    let _ = checkpoint.text.decode(&tokens);
+    let _ = checkpoint.text.frame(&[Role::User]);
     let options = LoadOptions { cpu: Arc::clone(cpu), keep: Keep::default() };
-    let _ = Decoder::load(&opened.config, &opened.weights, options);
+    let _ = Decoder::load(&checkpoint.config, &checkpoint.weights, options);
 }
 
 /// Mutates [`cases`] times and reads; how many were taken for valid files.
-fn read_many(read: impl Fn(&mut Random) -> Option<Opened>) -> u64 {
+fn read_many(read: impl Fn(&mut Random) -> Option<Checkpoint>) -> u64 {
     let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
     let mut valid = 0;
     for case in 1..=cases() {
         let mut random = Random(case.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        if let Some(opened) = read(&mut random) {
+        if let Some(checkpoint) = read(&mut random) {
             valid += 1;
-            use_all(&opened, &cpu);
+            use_all(&checkpoint, &cpu);
         }
         let most = MOST.load(Ordering::Relaxed);
         assert!(most < LIVE_MAX, "case {case}: {most} bytes in use");
@@ -170,7 +170,7 @@ fn damage_gguf(writer: &GgufWriter) {
     let valid = read_many(|random| {
         let bytes = mutated(&whole, header, random);
         let gguf = Gguf::from_bytes("x", Cow::Owned(bytes)).ok()?;
-        Opened::gguf("x", gguf, None).ok()
+        Checkpoint::gguf("x", gguf, None).ok()
     });
     assert_some_valid(valid);
 }
@@ -218,7 +218,7 @@ fn no_damaged_safetensors_or_texts_panic_or_take_memory_they_do_not_have() {
             chat_template: None,
             weights: Cow::Owned(bytes),
         };
-        Opened::bytes(files, None).ok()
+        Checkpoint::bytes(files, None).ok()
     });
     assert_some_valid(valid);
 }

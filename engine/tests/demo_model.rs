@@ -16,7 +16,7 @@ fn repository() -> PathBuf {
 
 fn demo() -> Engine {
     let config = EngineConfig { threads: Some(2), ..EngineConfig::default() };
-    load_dir(&repository().join("models/demo"), &config).expect("the demo model loads")
+    load_dir(&repository().join("models/demo"), &config, &Arc::default()).expect("the demo model loads")
 }
 
 /// The prompt of one user message.
@@ -47,7 +47,7 @@ fn answer(engine: &mut Engine, request: u64, content: &str) -> String {
                 generation: Arc::clone(&generation),
                 seed: 0,
                 output_index,
-                said: Vec::new(),
+                already_generated: Vec::new(),
             }),
             is_prefill: output_index == 0,
         };

@@ -21,9 +21,9 @@ use engine::checkpoint::shapes::check_tensors;
 use engine::checkpoint::synthetic_text::{END_OF_TEXT, tokenizer_json};
 use engine::checkpoint::weights::MapWeights;
 use engine::checkpoint::{Dtype, Synthetic, WeightSource};
+use engine::checkpoint_reader::Checkpoint;
 use engine::decoder::{Decoder, LoadOptions};
 use engine::device::Cpu;
-use engine::opened::Opened;
 use engine::{Keep, Quantize};
 
 const FAMILIES: [Family; 4] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3];
@@ -253,7 +253,7 @@ fn blocks_of_eight_bits_meet_the_eight_bit_kernels_as_they_are_stored() {
 fn demo_divergence(format: BlockFormat) -> (f64, usize) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
     let folder = repository.join("models/demo");
-    let demo = Opened::folder(&folder, None).expect("the demo model opens");
+    let demo = Checkpoint::folder(&folder, None).expect("the demo model opens");
     let answers = std::fs::read_to_string(folder.join("answers.json")).expect("it is shipped");
     let answers: serde_json::Value = serde_json::from_str(&answers).expect("JSON");
     let (mut exact, mut found) = (

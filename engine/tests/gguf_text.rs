@@ -12,7 +12,7 @@ use engine::checkpoint::ggml::BlockFormat;
 use engine::checkpoint::gguf::convert::Conversion;
 use engine::checkpoint::gguf::write::GgufWriter;
 use engine::checkpoint::gguf::{Gguf, texts};
-use engine::opened::Opened;
+use engine::checkpoint_reader::Checkpoint;
 use engine::text::{ModelText, TextFiles};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ fn both(pre: &str) -> [ModelText; 2] {
     let files = TextFiles { tokenizer: &json, ..TextFiles::default() };
     let ids = SpecialIds { begin: None, ends: vec![0] };
     let expected = ModelText::new(files, 6_144, &ids, None).expect("a valid tokenizer");
-    [expected, Opened::gguf("x", file(pre, |_| ()), None).expect("a valid file").text]
+    [expected, Checkpoint::gguf("x", file(pre, |_| ()), None).expect("a valid file").text]
 }
 
 /// Both do the same to `text`, and give it back where tokens can.
@@ -144,17 +144,20 @@ fn every_way_to_cut_words_gives_the_tokens_of_the_published_one() {
 
 #[test]
 fn a_tokenizer_json_inside_the_file_is_used_as_it_is() {
-    let demo = Opened::folder(&repository().join("models/demo"), None).expect("the demo model opens").text;
+    let demo =
+        Checkpoint::folder(&repository().join("models/demo"), None).expect("the demo model opens").text;
     let json = read("models/demo/tokenizer.json");
-    let opened = Opened::gguf("x", file("smollm", |w| w.text("tokenizer.huggingface.json", &json)), None);
-    let pair = [demo, opened.expect("a valid file").text];
+    let checkpoint =
+        Checkpoint::gguf("x", file("smollm", |w| w.text("tokenizer.huggingface.json", &json)), None);
+    let pair = [demo, checkpoint.expect("a valid file").text];
     samples().iter().for_each(|text| check(&pair, text));
 }
 
 #[test]
 fn the_template_and_its_tokens_come_out_of_the_file() {
-    let opened = Opened::gguf("x", file("smollm", |w| w.unsigned("tokenizer.ggml.bos_token_id", 3)), None);
-    let text = opened.expect("a valid file").text;
+    let checkpoint =
+        Checkpoint::gguf("x", file("smollm", |w| w.unsigned("tokenizer.ggml.bos_token_id", 3)), None);
+    let text = checkpoint.expect("a valid file").text;
     let frame = text.frame(&[Role::User]).expect("the template takes a user's turn");
     let whole = text.encode_framed(&frame, &["good"]);
     let good = text.encode_data("good");
@@ -166,7 +169,7 @@ fn the_template_and_its_tokens_come_out_of_the_file() {
         writer.remove("tokenizer.ggml.add_bos_token");
         writer.flag("tokenizer.ggml.add_bos_token", true);
     });
-    assert_eq!(Opened::gguf("x", with_begin, None).expect("valid").text.prompt_start(), [TokenId(3)]);
+    assert_eq!(Checkpoint::gguf("x", with_begin, None).expect("valid").text.prompt_start(), [TokenId(3)]);
 }
 
 #[test]
@@ -260,7 +263,7 @@ fn sentence_piece_text() -> ModelText {
         writer.unsigned("tokenizer.ggml.bos_token_id", 1);
         writer.unsigned("tokenizer.ggml.eos_token_id", 2);
     });
-    Opened::gguf("x", gguf, None).expect("a valid file").text
+    Checkpoint::gguf("x", gguf, None).expect("a valid file").text
 }
 
 #[test]

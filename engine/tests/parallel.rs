@@ -13,7 +13,7 @@ use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::weights::MapWeights;
 use engine::device::{Cpu, Isa};
 use engine::executor::{LocalExecutor, PoolSettings};
-use engine::parallel::{Memory, Ranks};
+use engine::parallel::ShardedModel;
 use engine::{Keep, KvFormat, Quantize};
 
 const BLOCK: usize = 16;
@@ -22,19 +22,25 @@ const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Fa
 /// Largest difference between numbers of ranks, in units of the largest logit: sums in another order.
 const TOLERANCE: f32 = 1e-5;
 
-/// The same where activations are rounded, to bf16 or to eight bits: a sum that another order moves across a border of its last
-/// place moves by the whole place, 2^-8.
+/// The same where activations are rounded, to bf16 or to eight bits: a sum that another order moves across a
+/// border of its last place moves by the whole place, 2^-8.
 const ROUNDED_TOLERANCE: f32 = 2e-2;
 
 /// A model on so many ranks; the second of them has two threads, the others one.
-fn ranks_on(isa: Isa, model: &Synthetic, weights: &MapWeights, count: usize) -> Ranks {
+fn ranks_on(isa: Isa, model: &Synthetic, weights: &MapWeights, count: usize) -> ShardedModel {
     ranks_keeping(common::keep(isa), isa, model, weights, count)
 }
 
-fn ranks_keeping(keep: Keep, isa: Isa, model: &Synthetic, weights: &MapWeights, count: usize) -> Ranks {
+fn ranks_keeping(
+    keep: Keep,
+    isa: Isa,
+    model: &Synthetic,
+    weights: &MapWeights,
+    count: usize,
+) -> ShardedModel {
     let cpu = |rank| Arc::new(Cpu::with_isa(Some(1 + usize::from(rank == 1)), isa).expect("threads start"));
     let cpus: Vec<Arc<Cpu>> = (0..count).map(cpu).collect();
-    Ranks::load(&model.config, weights, &cpus, keep).expect("the model divides")
+    ShardedModel::load(&model.config, weights, &cpus, keep).expect("the model divides")
 }
 
 fn executor(model: &Synthetic, weights: &MapWeights, ranks: usize) -> LocalExecutor {
@@ -44,14 +50,14 @@ fn executor(model: &Synthetic, weights: &MapWeights, ranks: usize) -> LocalExecu
 }
 
 /// Logits of [`common::shared_rows`].
-fn logits(ranks: &Ranks, seed: u64) -> Vec<Vec<f32>> {
-    let shape = ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("the pool fits");
-    let mut memory: Vec<Memory> = ranks.memory(shape).expect("it fits");
+fn logits(model: &ShardedModel, seed: u64) -> Vec<Vec<f32>> {
+    let shape = model.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("the pool fits");
+    let mut ranks = model.start(shape).expect("it fits");
     let mut found = Vec::new();
     common::shared_rows(seed, BLOCK, |slots: &[Slot]| {
-        let hidden = ranks.forward(&mut memory, slots).expect("no rank fails");
-        let logits = ranks.logits(&mut memory, &hidden, 0..hidden.rows()).expect("no rank fails");
-        found.extend(logits.chunks_exact(ranks.config().vocab).map(<[f32]>::to_vec));
+        let hidden = ranks.forward(slots).expect("no rank fails");
+        let logits = ranks.logits(&hidden, 0..hidden.rows()).expect("no rank fails");
+        found.extend(logits.chunks_exact(model.config().vocab).map(<[f32]>::to_vec));
     });
     found
 }
@@ -125,7 +131,8 @@ fn check_rounded(model: &Synthetic, keep: Keep) {
 #[test]
 fn weights_of_eight_bits_answer_as_on_one_rank_where_their_groups_are_not_cut() {
     let mut model = Synthetic::tiny(Family::Qwen2, 69);
-    // Every rank's inputs of the output projection and of the down projection are whole groups of the largest size.
+    // Every rank's inputs of the output projection and of the down projection are whole groups of the largest
+    // size.
     (model.config.head_dim, model.config.intermediate) = (128, 512);
     check_rounded(&model, Keep { quantize: Some(Quantize::Q8), ..Keep::default() });
 }
@@ -141,16 +148,16 @@ fn the_highest_logits_are_found_among_all_ranks_tokens_and_padding_is_left_out()
     let model = Synthetic::tiny(Family::Llama, 71);
     let weights = model.weights();
     for count in [1, 2, 4] {
-        let ranks = ranks_on(Isa::detect(), &model, &weights, count);
-        let shape = ranks.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("the pool fits");
-        let (mut memory, mut blocks) = (ranks.memory(shape).expect("it fits"), Blocks::default());
+        let sharded = ranks_on(Isa::detect(), &model, &weights, count);
+        let shape = sharded.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("the pool fits");
+        let (mut ranks, mut blocks) = (sharded.start(shape).expect("it fits"), Blocks::default());
         let rows = (0..3).map(|id| Row::new(id, tokens(id, 9), 16, BLOCK, &mut blocks));
         let slots: Vec<Slot> = rows.map(|row| row.slot(0..row.prompt)).collect();
-        let hidden = ranks.forward(&mut memory, &slots).expect("no rank fails");
-        let logits = ranks.logits(&mut memory, &hidden, 0..hidden.rows()).expect("no rank fails");
+        let hidden = ranks.forward(&slots).expect("no rank fails");
+        let logits = ranks.logits(&hidden, 0..hidden.rows()).expect("no rank fails");
         let (wanted, vocab) = ([1, 5, 64], model.config.vocab);
         for end in [vocab, vocab / 3, 7, vocab + 9] {
-            let found = ranks.highest(&mut memory, &hidden, (&wanted, end)).expect("no rank fails");
+            let found = ranks.top_k(&hidden, &wanted, end).expect("no rank fails");
             for ((logits, found), wanted) in logits.chunks_exact(vocab).zip(&found).zip(wanted) {
                 let mut sorted: Vec<(f32, u32)> = logits.iter().copied().zip(0..).take(end).collect();
                 sorted.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));

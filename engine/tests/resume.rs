@@ -76,7 +76,8 @@ fn characters_and_stop_strings_in_the_middle_of_which_the_first_one_left_off_are
 fn a_constraint_is_followed_from_where_the_first_one_left_off() {
     let load = || -> Engine {
         let config = EngineConfig { threads: Some(1), dtype: Some(Dtype::F32), ..EngineConfig::default() };
-        load_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo"), &config).expect("it loads")
+        load_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo"), &config, &Arc::default())
+            .expect("it loads")
     };
     let engine = load();
     let frame = engine.text.frame(&[Role::User]).expect("the template takes a user's turn");
@@ -99,7 +100,7 @@ fn what_a_row_has_said_must_fit_its_place_and_the_vocabulary() {
     let model = Synthetic::tiny(Family::Llama, 31);
     for (said, reason) in [(vec![TokenId(1)], "1 tokens said before output 0"), (vec![], "")] {
         let mut slot = Row::new(1, tokens(1, 20), 40, BLOCK, &mut Blocks::default()).rest(0);
-        slot.sample.as_mut().expect("it samples").said = said;
+        slot.sample.as_mut().expect("it samples").already_generated = said;
         match executor(&model, BLOCK as u32).step(&plan(vec![slot])) {
             Err(ExecError::BadPlan(found)) => {
                 assert!(!reason.is_empty() && found.contains(reason), "{found}")
@@ -109,7 +110,7 @@ fn what_a_row_has_said_must_fit_its_place_and_the_vocabulary() {
     }
     let mut slot = Row::new(1, tokens(1, 20), 40, BLOCK, &mut Blocks::default()).rest(0);
     let sample = slot.sample.as_mut().expect("it samples");
-    (sample.output_index, sample.said) = (1, vec![TokenId(u32::MAX)]);
+    (sample.output_index, sample.already_generated) = (1, vec![TokenId(u32::MAX)]);
     let refused = executor(&model, BLOCK as u32).step(&plan(vec![slot]));
     assert!(matches!(refused, Err(ExecError::BadPlan(found)) if found.contains("said before, is not in")));
 }

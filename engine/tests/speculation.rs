@@ -18,7 +18,7 @@ use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
 use engine::executor::{LocalExecutor, PoolSettings};
-use engine::parallel::Ranks;
+use engine::parallel::ShardedModel;
 use engine::{EngineConfig, Keep, load_dir};
 use guesses::{check, guessing, run};
 
@@ -88,7 +88,7 @@ fn rows_on_two_ranks_say_the_same_in_fewer_steps() {
     let model = Synthetic::tiny(Family::Llama, 31);
     let ranks = || {
         let cpus: Vec<_> = (0..2).map(|_| Arc::new(Cpu::new(Some(1)).expect("threads start"))).collect();
-        let ranks = Ranks::load(&model.config, &model.weights(), &cpus, Keep::default());
+        let ranks = ShardedModel::load(&model.config, &model.weights(), &cpus, Keep::default());
         let settings = PoolSettings { block_tokens: BLOCK as u32, kv_bytes: Bytes(4 << 20) };
         let ranks = ranks.expect("the model divides");
         LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings).expect("the pool fits")
@@ -140,7 +140,7 @@ fn constrained_rows_follow_their_form_through_guesses() {
         let dtype = Some(Dtype::F32);
         let config = EngineConfig { threads: Some(2), dtype, ..EngineConfig::default() };
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
-        load_dir(&folder, &config).expect("the demo model loads")
+        load_dir(&folder, &config, &Arc::default()).expect("the demo model loads")
     };
     let engine = load();
     let schema = r#"{"type":"object","properties":{"label":{"enum":["positive","negative"]},

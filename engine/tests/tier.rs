@@ -14,7 +14,7 @@ use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
 use engine::executor::{LocalExecutor, PoolSettings};
-use engine::parallel::Ranks;
+use engine::parallel::ShardedModel;
 use engine::pool::PoolError;
 use engine::{Keep, KvFormat};
 
@@ -25,7 +25,7 @@ fn executor(kv: KvFormat, ranks: usize, tier: u64) -> Result<LocalExecutor, Pool
     let model = Synthetic::tiny(Family::Llama, 31);
     let cpus: Vec<_> = (0..ranks).map(|_| Arc::new(Cpu::new(Some(1)).expect("threads start"))).collect();
     let keep = Keep { kv: Some(kv), ..Keep::default() };
-    let ranks = Ranks::load(&model.config, &model.weights(), &cpus, keep).expect("the model divides");
+    let ranks = ShardedModel::load(&model.config, &model.weights(), &cpus, keep).expect("the model divides");
     let settings = PoolSettings { block_tokens: BLOCK as u32, kv_bytes: Bytes(1 << 20) };
     LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings)?.with_tier(Bytes(tier))
 }

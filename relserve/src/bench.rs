@@ -123,8 +123,8 @@ pub fn measure(
     settings: &SchedulerConfig,
     choice: &Choice,
 ) -> Result<String, BenchError> {
-    let ranks = engine.executor.ranks();
-    let cpu = Cpu::with_isa(Some(ranks.threads()), ranks.cpu().isa())?;
+    let model = engine.executor.model();
+    let cpu = Cpu::with_isa(Some(model.threads()), model.cpu().isa())?;
     let limits = Limits::measure(&cpu);
     let products = match engine.info.quantize {
         Some(Quantize::Q8) => limits.int8,
@@ -213,7 +213,7 @@ impl Lab<'_> {
 
     /// Seconds that a step takes at least.
     fn limit(&self, step: &Ran) -> f64 {
-        let model = self.executor.ranks();
+        let model = self.executor.model();
         let reading = model.step_bytes() as f64 / self.limits.read;
         reading.max(model.step_operations(step.tokens, step.sampled) / self.products)
     }

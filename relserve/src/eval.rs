@@ -110,7 +110,7 @@ pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<Line>, EvalErr
     };
     for (format, keep) in formats {
         let engine = load(*keep, device)?;
-        let (one, other) = (reference.executor.ranks(), engine.executor.ranks());
+        let (one, other) = (reference.executor.model(), engine.executor.model());
         let comparison = compare((one, other), &prompts, ids)?;
         let size = other.step_bytes() as f64 / one.step_bytes() as f64;
         lines.push(Line { format, size, comparison });

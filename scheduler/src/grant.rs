@@ -398,7 +398,7 @@ fn slot(draft: &Draft, row: &Row, own: Vec<Run>, block_tokens: u32) -> Slot {
         generation: row.item.generation.clone(),
         seed: row.item.seed,
         output_index: row.generated.len() as u32,
-        said: if draft.is_prefill { row.generated.clone() } else { Vec::new() },
+        already_generated: if draft.is_prefill { row.generated.clone() } else { Vec::new() },
     });
     Slot {
         request: row.request.expect("given when the row was admitted"),

@@ -231,12 +231,12 @@ fn the_next_executor_is_told_what_each_row_has_said() {
         assert_eq!((id, tried), (RelQueryId(1), *row));
         let sample = plan.slots[0].sample.as_ref().expect("its whole text is computed");
         let expected = &world.open[&(1, *row)].2;
-        assert_eq!((&sample.said, sample.output_index as usize), (expected, expected.len()));
+        assert_eq!((&sample.already_generated, sample.output_index as usize), (expected, expected.len()));
         let events = world.scheduler.apply(&world.memory.step(&plan), Time(1_000));
         world.note(events);
         // What it decoded as it was lost, it decodes again before it is cleared.
         world.step(|plan| {
-            assert!(plan.slots[0].sample.as_ref().is_some_and(|sample| sample.said.is_empty()));
+            assert!(plan.slots[0].sample.as_ref().is_some_and(|sample| sample.already_generated.is_empty()));
             false
         });
     }

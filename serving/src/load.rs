@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::Executor;
+use engine::device::cuda::CudaRuntime;
 use engine::executor::LocalExecutor;
 use scheduler::CostModel;
 use store::Store;
@@ -64,21 +65,25 @@ pub fn load(config: BackendConfig<'_>) -> Result<engine::Engine, LoadError> {
              name a real one with --model DIR (`relserve pull ORG/NAME` fetches one)"
         );
     }
-    read(config.model.dir.as_deref(), config.engine)
+    read(config.model.dir.as_deref(), config.engine, &Arc::default())
 }
 
-fn read(dir: Option<&Path>, config: &engine::EngineConfig) -> Result<engine::Engine, LoadError> {
+fn read(
+    dir: Option<&Path>,
+    config: &engine::EngineConfig,
+    cuda: &Arc<CudaRuntime>,
+) -> Result<engine::Engine, LoadError> {
     Ok(match dir {
-        Some(folder) => engine::load_dir(folder, config)?,
-        None => engine::load_bytes(demo::files(), config)?,
+        Some(folder) => engine::load_dir(folder, config, cuda)?,
+        None => engine::load_bytes(demo::files(), config, cuda)?,
     })
 }
 
 /// Loads the model again when its executor is lost.
-pub fn maker(config: BackendConfig<'_>, model: &Model) -> Maker {
+pub fn maker(config: BackendConfig<'_>, model: &Model, cuda: Arc<CudaRuntime>) -> Maker {
     let (dir, engine, model) = (config.model.dir.clone(), config.engine.clone(), model.clone());
     Arc::new(move || {
-        let executor = fresh(dir.as_deref(), &engine, &model).map_err(|error| error.to_string())?;
+        let executor = fresh(dir.as_deref(), &engine, (&model, &cuda)).map_err(|error| error.to_string())?;
         Ok(Box::new(executor))
     })
 }
@@ -87,9 +92,9 @@ pub fn maker(config: BackendConfig<'_>, model: &Model) -> Maker {
 fn fresh(
     dir: Option<&Path>,
     config: &engine::EngineConfig,
-    model: &Model,
+    (model, cuda): (&Model, &Arc<CudaRuntime>),
 ) -> Result<LocalExecutor, LoadError> {
-    let mut engine = read(dir, config)?;
+    let mut engine = read(dir, config, cuda)?;
     let info = &engine.info;
     if info.revision != model.revision {
         return Err(LoadError::Replaced);
@@ -173,6 +178,6 @@ pub async fn ready(
         kv_blocks = model.kv_blocks,
         "the model is ready"
     );
-    let fresh = Some(maker(config, &model));
+    let fresh = Some(maker(config, &model, engine.cuda));
     Ok(LoadedModel { executor: Some(Box::new(engine.executor)), fresh, model, cost })
 }

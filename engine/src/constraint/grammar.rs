@@ -5,8 +5,8 @@ use llguidance::api::TopLevelGrammar;
 use llguidance::{JsonCompileOptions, regex_to_lark};
 use serde_json::{Value, json};
 
-/// The grammar of a constraint. With `leading_space`, one space may stand in front, which decoding drops again:
-/// models with such a tokenizer write it, and would choose among odd tokens without.
+/// The grammar of a constraint. With `leading_space`, one space may stand in front, which decoding drops
+/// again: models with such a tokenizer write it, and would choose among odd tokens without.
 pub(super) fn grammar(
     constraint: &Constraint,
     leading_space: bool,

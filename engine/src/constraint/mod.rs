@@ -1,10 +1,11 @@
 //! Outputs held to a form: constraints compiled to token masks over the model's vocabulary (DESIGN 6).
 //!
-//! The grammars and masks are those of llguidance; here stand what it is asked, its bounds, and when a row is over: as
-//! soon as nothing is left to decide. Who has a constraint compiled keeps the result. Knows nothing of logits, batches or HTTP.
+//! The grammars and masks are those of llguidance; here stand what it is asked, its bounds, and when a row is
+//! over: as soon as nothing is left to decide. Who has a constraint compiled keeps the result. Knows nothing
+//! of logits, batches or HTTP.
 
-mod follow;
 mod grammar;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +16,7 @@ use base::{Compiled, Constraint, ConstraintCompiler, ConstraintError, Generation
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{ParserFactory, panic_utils};
 
-pub(crate) use follow::{Follow, Pushed};
+pub(crate) use state::{ConstraintState, Pushed};
 
 use crate::text::TokenText;
 
@@ -44,22 +45,23 @@ impl Constraints {
         Self { text, ends, factory: OnceLock::new() }
     }
 
-    /// A row's way through its constraint, at its start; `None` where it has none. Compiles what was not compiled.
-    pub(crate) fn start(&self, generation: &Generation) -> Result<Option<Follow>, ConstraintError> {
+    /// A row's way through its constraint, at its start; `None` where it has none. Compiles what was not
+    /// compiled.
+    pub(crate) fn start(&self, generation: &Generation) -> Result<Option<ConstraintState>, ConstraintError> {
         let Some(constraint) = &generation.constraint else { return Ok(None) };
-        match generation.compiled.get::<Follow>() {
+        match generation.compiled.get::<ConstraintState>() {
             Some(start) => Ok(Some(start.fresh())),
-            None => self.follow(constraint).map(Some),
+            None => self.compile_start(constraint).map(Some),
         }
     }
 
     /// The start of a constraint.
-    fn follow(&self, constraint: &Constraint) -> Result<Follow, ConstraintError> {
+    fn compile_start(&self, constraint: &Constraint) -> Result<ConstraintState, ConstraintError> {
         let grammar = grammar::grammar(constraint, self.text.drops_leading_space())?;
         let factory = self.factory.get_or_init(|| self.make_factory()).as_ref().map_err(Clone::clone)?;
         let mut parser = factory.create_parser(grammar).map_err(|error| reason(&error))?;
         parser.start_without_prompt();
-        Follow::new(parser)
+        ConstraintState::new(parser)
     }
 
     fn make_factory(&self) -> Result<ParserFactory, ConstraintError> {
@@ -92,8 +94,8 @@ impl Constraints {
     }
 }
 
-/// The model's tokens as llguidance sees them. Forced text is cut as the model's own tokenizer cuts it: that is what
-/// the model was trained on.
+/// The model's tokens as llguidance sees them. Forced text is cut as the model's own tokenizer cuts it: that
+/// is what the model was trained on.
 struct Vocabulary {
     trie: TokTrie,
     text: Arc<dyn TokenText>,
@@ -114,12 +116,12 @@ impl TokenizerEnv for Vocabulary {
 
 impl ConstraintCompiler for Constraints {
     fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
-        self.follow(constraint).map(Compiled::new)
+        self.compile_start(constraint).map(Compiled::new)
     }
 }
 
-/// The first line of a reason, shortened: llguidance may add its state, and a trace of a panic it caught. Where that line only
-/// announces one (a pattern's, which is drawn below it), the line that says it too.
+/// The first line of a reason, shortened: llguidance may add its state, and a trace of a panic it caught.
+/// Where that line only announces one (a pattern's, which is drawn below it), the line that says it too.
 fn reason(error: &impl std::fmt::Display) -> ConstraintError {
     const CHARS_MAX: usize = 300;
     let text = error.to_string();

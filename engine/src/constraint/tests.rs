@@ -1,11 +1,12 @@
-//! Constraints over the real tokenizer of the demo model, followed by writers that want a text or nothing at all.
+//! Constraints over the real tokenizer of the demo model, followed by writers that want a text or nothing at
+//! all.
 
 use std::path::Path;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::opened::Opened;
+use crate::checkpoint_reader::Checkpoint;
 
 /// Tokens after which an output counts as endless.
 const TOKENS_MAX: usize = 400;
@@ -14,7 +15,7 @@ fn constraints() -> &'static Constraints {
     static DEMO: OnceLock<Constraints> = OnceLock::new();
     DEMO.get_or_init(|| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
-        let text = Opened::folder(&folder, None).expect("the demo model opens").text;
+        let text = Checkpoint::folder(&folder, None).expect("the demo model opens").text;
         let ends = text.ends().to_vec();
         Constraints::new(Arc::new(text), ends)
     })
@@ -33,16 +34,16 @@ fn write(
     mut pick: impl FnMut(&[u8], &[TokenId]) -> Option<TokenId>,
 ) -> Option<Written> {
     let constraints = constraints();
-    let mut follow = constraints.follow(constraint).expect("it compiles");
+    let mut matcher = constraints.compile_start(constraint).expect("it compiles");
     let mut state = constraints.text.start();
     let (mut bytes, mut text) = (Vec::new(), String::new());
     for count in 1..TOKENS_MAX {
         let allowed: Vec<TokenId> =
-            follow.allowed().expect("something may follow").to_list().into_iter().map(TokenId).collect();
+            matcher.allowed().expect("something may follow").to_list().into_iter().map(TokenId).collect();
         let token = pick(&bytes, &allowed)?;
         assert!(allowed.contains(&token), "{token}");
         let is_end = constraints.ends.contains(&token);
-        let (forced, rest) = match follow.push(token).expect("it was allowed") {
+        let (forced, rest) = match matcher.push(token).expect("it was allowed") {
             Pushed::Ended(rest) => (Vec::new(), Some(rest)),
             Pushed::Open(forced) => (forced, is_end.then(Vec::new)),
         };
@@ -163,10 +164,10 @@ fn json_fits_its_schema_and_its_forced_end_is_not_sampled() {
 /// The tokens of an answer whose writer takes the first token that fits it, and how many it chose itself.
 fn tokens_of(constraint: &Constraint, wanted: &str, is_forced: bool) -> (Vec<TokenId>, usize) {
     let constraints = constraints();
-    let mut follow = constraints.follow(constraint).expect("it compiles");
+    let mut matcher = constraints.compile_start(constraint).expect("it compiles");
     let (mut tokens, mut chosen, mut bytes): (Vec<TokenId>, usize, Vec<u8>) = (Vec::new(), 0, Vec::new());
     loop {
-        let allowed = follow.allowed().expect("something may follow").to_list().into_iter().map(TokenId);
+        let allowed = matcher.allowed().expect("something may follow").to_list().into_iter().map(TokenId);
         let fits = |token: &TokenId| {
             let piece = constraints.text.bytes(*token).unwrap_or_default();
             (!piece.is_empty() && wanted.as_bytes()[bytes.len()..].starts_with(&piece)).then_some(piece.len())
@@ -176,7 +177,7 @@ fn tokens_of(constraint: &Constraint, wanted: &str, is_forced: bool) -> (Vec<Tok
             .max()
             .expect("the answer can be written");
         chosen += 1;
-        let pushed = if is_forced { follow.push(token) } else { follow.take(token) };
+        let pushed = if is_forced { matcher.push(token) } else { matcher.take(token) };
         let (forced, is_over) = match pushed.expect("it was allowed") {
             Pushed::Open(forced) => (forced, false),
             Pushed::Ended(_) => (Vec::new(), true),
@@ -255,13 +256,13 @@ fn a_wild_constraint_fails_its_own_row_at_worst() {
         Constraint::Choice((0..1_000).map(|number| format!("label {number}")).collect()),
     ];
     for constraint in wild {
-        let mut follow = constraints().follow(&constraint).expect("it compiles");
+        let mut matcher = constraints().compile_start(&constraint).expect("it compiles");
         for step in 0..40u32 {
-            let Ok(allowed) = follow.allowed() else { break };
+            let Ok(allowed) = matcher.allowed() else { break };
             let tokens = allowed.to_list();
             let token = TokenId(tokens[step.wrapping_mul(2_654_435_761) as usize % tokens.len()]);
             let is_end = constraints().ends.contains(&token);
-            if is_end || !matches!(follow.push(token), Ok(Pushed::Open(_))) {
+            if is_end || !matches!(matcher.push(token), Ok(Pushed::Open(_))) {
                 break;
             }
         }
@@ -273,8 +274,8 @@ fn a_wild_constraint_fails_its_own_row_at_worst() {
 fn a_row_starts_where_its_constraint_was_compiled() {
     let generation = |constraint, compiled| Generation { constraint, compiled, ..Generation::default() };
     let allowed = |generation| {
-        let follow = constraints().start(&generation).expect("it compiles");
-        follow.map(|mut follow| follow.allowed().expect("something may follow").to_list())
+        let matcher = constraints().start(&generation).expect("it compiles");
+        matcher.map(|mut matcher| matcher.allowed().expect("something may follow").to_list())
     };
     let (yes, no) = (choice(&["yes"]), choice(&["no"]));
     let compiled = constraints().compile(&yes).expect("it compiles");

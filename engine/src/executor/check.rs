@@ -76,12 +76,16 @@ fn check_slot(slot: &Slot, config: &ModelConfig, shape: PoolShape) -> Result<(),
         return Err("it guesses and does not sample".into());
     }
     if let Some(sample) = &slot.sample
-        && !sample.said.is_empty()
+        && !sample.already_generated.is_empty()
     {
-        if sample.said.len() != sample.output_index as usize {
-            return Err(format!("{} tokens said before output {}", sample.said.len(), sample.output_index));
+        if sample.already_generated.len() != sample.output_index as usize {
+            return Err(format!(
+                "{} tokens said before output {}",
+                sample.already_generated.len(),
+                sample.output_index
+            ));
         }
-        if let Some(token) = sample.said.iter().find(|token| token.0 as usize >= config.vocab) {
+        if let Some(token) = sample.already_generated.iter().find(|token| token.0 as usize >= config.vocab) {
             return Err(format!("token {token}, said before, is not in the vocabulary of {}", config.vocab));
         }
     }

@@ -1,18 +1,19 @@
 //! What a slot draws: a token from its logits, then further ones for as long as they are what was guessed.
 //!
-//! Which token is drawn depends on logits, seed and output position alone, so tokens that come by guesses are those
-//! that would have come one by one, at any temperature.
+//! Which token is drawn depends on logits, seed and output position alone, so tokens that come by guesses are
+//! those that would have come one by one, at any temperature.
 
 use std::sync::Arc;
 
-use base::{ConstraintError, RequestId, RowError, SampleSpec, TokenId};
+use base::{ConstraintError, RequestId, RowError, SampleSpec, Slot, TokenId};
 use llguidance::toktrie::SimpleVob;
 
-use crate::constraint::{Follow, Pushed};
+use super::rows::RowConstraint;
+use crate::constraint::Pushed;
 use crate::sample::{all_finite, forbid};
 
 /// A slot that samples.
-pub(super) struct Asked<'a> {
+pub(super) struct SampledSlot<'a> {
     pub(super) request: RequestId,
     pub(super) spec: &'a SampleSpec,
     /// Tokens at which it is sampled too, if all before them are drawn.
@@ -21,7 +22,13 @@ pub(super) struct Asked<'a> {
     pub(super) forces: bool,
 }
 
-impl Asked<'_> {
+impl<'a> SampledSlot<'a> {
+    /// A slot's sampling, if it samples.
+    pub(super) fn of(slot: &'a Slot, forces: bool) -> Option<Self> {
+        let guesses = &slot.input[slot.input.len() - slot.guesses as usize..];
+        Some(Self { request: slot.request, spec: slot.sample.as_ref()?, guesses, forces })
+    }
+
     /// Positions whose logits are wanted.
     pub(super) fn rows(&self) -> usize {
         1 + self.guesses.len()
@@ -48,43 +55,57 @@ pub(super) struct Drawn {
     pub(super) rest: Option<Vec<u8>>,
 }
 
+/// How many of the first slots have their logits in memory together, at least one, and the rows of them,
+/// `most` where that is more than one slot.
+pub(super) fn together(slots: &[SampledSlot<'_>], most: usize) -> (usize, usize) {
+    let (mut count, mut rows) = (0, 0);
+    for slot in slots {
+        if count > 0 && rows + slot.rows() > most {
+            break;
+        }
+        (count, rows) = (count + 1, rows + slot.rows());
+    }
+    (count, rows)
+}
+
 /// Draws from `logits` `[1 + guesses, vocab]`, each row by `sample` at its output position.
 pub(super) fn draw(
     logits: &mut [f32],
-    asked: &Asked<'_>,
-    follow: &mut Result<Option<Follow>, ConstraintError>,
+    slot: &SampledSlot<'_>,
+    state: &mut RowConstraint,
     sample: impl Fn(&mut [f32], u32) -> Result<TokenId, RowError>,
 ) -> Result<Drawn, RowError> {
-    // A guess may be forced instead of drawn: then nobody looks at its own logits, which say whether it is computed.
-    let may_force = !asked.guesses.is_empty() && matches!(follow, Ok(Some(_)));
+    // A guess may be forced instead of drawn: then nobody looks at its own logits, which say whether it is
+    // computed.
+    let may_force = !slot.guesses.is_empty() && matches!(state, Ok(Some(_)));
     if may_force && !all_finite(logits) {
         return Err(RowError::NotANumber);
     }
-    let vocab = logits.len() / asked.rows();
-    draw_rows(asked, |row, index| {
+    let vocab = logits.len() / slot.rows();
+    draw_rows(slot, |row, index| {
         let logits = &mut logits[row * vocab..][..vocab];
-        draw_one(logits, follow, asked.forces, |logits| sample(logits, index))
+        draw_one(logits, state, slot.forces, |logits| sample(logits, index))
     })
 }
 
 /// Draws by `one`, which is told the row of logits and the output position.
 ///
-/// A row of logits behind a guess that cannot be drawn from is left to the next step, for the tokens before it are
-/// sound: it fails there, unless the output ends with them.
+/// A row of logits behind a guess that cannot be drawn from is left to the next step, for the tokens before
+/// it are sound: it fails there, unless the output ends with them.
 pub(super) fn draw_rows(
-    asked: &Asked<'_>,
+    slot: &SampledSlot<'_>,
     mut one: impl FnMut(usize, u32) -> Result<(TokenId, Pushed), RowError>,
 ) -> Result<Drawn, RowError> {
     let mut tokens = Vec::new();
-    for row in 0..asked.rows() {
+    for row in 0..slot.rows() {
         // Forced tokens are guessed as well, or the logits behind them are not here.
         if row < tokens.len() {
             continue;
         }
-        if tokens.len() >= asked.left() || tokens[..] != asked.guesses[..row] {
+        if tokens.len() >= slot.left() || tokens[..] != slot.guesses[..row] {
             break;
         }
-        let index = asked.spec.output_index + row as u32;
+        let index = slot.spec.output_index + row as u32;
         match one(row, index) {
             Err(error) if row == 0 => return Err(error),
             Err(_) => break,
@@ -104,38 +125,41 @@ pub(super) fn draw_rows(
 /// Draws a token among those that the row's constraint allows, and tells the constraint.
 fn draw_one(
     logits: &mut [f32],
-    follow: &mut Result<Option<Follow>, ConstraintError>,
+    state: &mut RowConstraint,
     forces: bool,
     sample: impl FnOnce(&mut [f32]) -> Result<TokenId, RowError>,
 ) -> Result<(TokenId, Pushed), RowError> {
-    if let Some(allowed) = allowed(follow)? {
-        forbid(logits, |token| (token.0 as usize) < allowed.len() && allowed.is_allowed(token.0));
+    if let Some(allowed) = allowed(state)? {
+        forbid_others(logits, &allowed);
     }
     let token = sample(logits)?;
-    pushed(follow, token, forces)
+    pushed(state, token, forces)
+}
+
+/// Makes sure that only tokens of a mask can be drawn.
+pub(super) fn forbid_others(logits: &mut [f32], mask: &SimpleVob) {
+    forbid(logits, |token| (token.0 as usize) < mask.len() && mask.is_allowed(token.0));
 }
 
 /// The tokens that the row's constraint allows next; `None` where it has none.
-pub(super) fn allowed(
-    follow: &mut Result<Option<Follow>, ConstraintError>,
-) -> Result<Option<Arc<SimpleVob>>, RowError> {
-    match follow.as_mut() {
+pub(super) fn allowed(state: &mut RowConstraint) -> Result<Option<Arc<SimpleVob>>, RowError> {
+    match state.as_mut() {
         Ok(None) => Ok(None),
-        Ok(Some(follow)) => follow.allowed().map(Some).map_err(failed),
+        Ok(Some(state)) => state.allowed().map(Some).map_err(failed),
         Err(error) => Err(failed(error.clone())),
     }
 }
 
 /// The token, and what it did to its row's constraint.
 pub(super) fn pushed(
-    follow: &mut Result<Option<Follow>, ConstraintError>,
+    state: &mut RowConstraint,
     token: TokenId,
     forces: bool,
 ) -> Result<(TokenId, Pushed), RowError> {
-    let Some(follow) = follow.as_mut().map_err(|error| failed(error.clone()))? else {
+    let Some(state) = state.as_mut().map_err(|error| failed(error.clone()))? else {
         return Ok((token, Pushed::Open(Vec::new())));
     };
-    let pushed = if forces { follow.push(token) } else { follow.take(token) };
+    let pushed = if forces { state.push(token) } else { state.take(token) };
     Ok((token, pushed.map_err(failed)?))
 }
 

@@ -10,6 +10,7 @@ use base::{
 use super::*;
 use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::{Synthetic, synthetic_text};
+use crate::device::Isa;
 use crate::settings::Keep;
 
 const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
@@ -32,7 +33,7 @@ fn next_token(engine: &mut Engine, prompt: &str) -> TokenId {
         generation: Arc::new(Generation::default()),
         seed: 0,
         output_index: 0,
-        said: Vec::new(),
+        already_generated: Vec::new(),
     };
     let slot = Slot {
         request: RequestId(1),
@@ -55,7 +56,7 @@ fn every_family_loads_from_a_folder_and_from_memory_and_answers_alike() {
     for family in FAMILIES {
         let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 7) };
         let folder = written(&synthetic);
-        let mut from_folder = load_dir(folder.path(), &small()).expect("a valid folder");
+        let mut from_folder = load_dir(folder.path(), &small(), &Arc::default()).expect("a valid folder");
         let files = ModelFiles {
             name: "embedded",
             config: &synthetic.config_json(),
@@ -65,7 +66,7 @@ fn every_family_loads_from_a_folder_and_from_memory_and_answers_alike() {
             chat_template: None,
             weights: Cow::Owned(synthetic.weight_bytes().expect("bytes")),
         };
-        let mut from_memory = load_bytes(files, &small()).expect("valid files");
+        let mut from_memory = load_bytes(files, &small(), &Arc::default()).expect("valid files");
         let info = &from_folder.info;
         assert_eq!((info.family, info.dtype, info.context_max), (family, Dtype::Bf16, TokenCount(256)));
         assert_eq!(info.revision, from_memory.info.revision);
@@ -79,7 +80,9 @@ fn every_family_loads_from_a_folder_and_from_memory_and_answers_alike() {
 #[test]
 fn the_pool_is_no_larger_than_its_requests_could_fill() {
     let folder = written(&Synthetic::tiny(Family::Qwen3, 1));
-    let blocks = |config: &EngineConfig| load_dir(folder.path(), config).expect("valid").info.kv_blocks;
+    let blocks = |config: &EngineConfig| {
+        load_dir(folder.path(), config, &Arc::default()).expect("valid").info.kv_blocks
+    };
     let two = EngineConfig { kv_bytes: Bytes(1 << 24), sequences_max: 2, ..small() };
     let two = blocks(&two);
     assert!((32..=33).contains(&two), "two requests of 256 tokens are 32 blocks of 16, found {two}");
@@ -89,7 +92,9 @@ fn the_pool_is_no_larger_than_its_requests_could_fill() {
 #[test]
 fn another_weight_type_is_another_revision() {
     let folder = written(&Synthetic::tiny(Family::Llama, 1));
-    let load = |dtype| load_dir(folder.path(), &EngineConfig { dtype, ..small() }).expect("valid").info;
+    let load = |dtype| {
+        load_dir(folder.path(), &EngineConfig { dtype, ..small() }, &Arc::default()).expect("valid").info
+    };
     let (stored, same, rounded) = (load(None), load(Some(Dtype::F32)), load(Some(Dtype::Bf16)));
     assert_eq!((stored.dtype, stored.revision), (same.dtype, same.revision));
     assert_eq!(rounded.dtype, Dtype::Bf16);
@@ -102,7 +107,7 @@ fn keys_and_values_follow_the_weights_unless_told_and_their_type_is_of_the_revis
     let folder = written(&synthetic);
     let load = |keep: Keep| {
         let config = EngineConfig { dtype: keep.dtype, quantize: keep.quantize, kv: keep.kv, ..small() };
-        load_dir(folder.path(), &config).expect("valid").info
+        load_dir(folder.path(), &config, &Arc::default()).expect("valid").info
     };
     let told = |kv| load(Keep { kv: Some(kv), ..Keep::default() });
     let (stored, bf16, single) = (load(Keep::default()), told(KvFormat::Bf16), told(KvFormat::F32));
@@ -126,11 +131,13 @@ fn weights_in_eight_bits_take_little_more_than_half_of_bf16_and_are_another_revi
     let config = &mut synthetic.config; // of extents that fill panels
     (config.hidden, config.embedding, config.intermediate, config.head_dim) = (64, 64, 128, 16);
     let folder = written(&synthetic);
-    let load = |quantize| load_dir(folder.path(), &EngineConfig { quantize, ..small() }).expect("valid");
+    let load = |quantize| {
+        load_dir(folder.path(), &EngineConfig { quantize, ..small() }, &Arc::default()).expect("valid")
+    };
     let (stored, q8) = (load(None), load(Some(Quantize::Q8)));
     assert_eq!((stored.info.kept_as(), q8.info.kept_as()), ("bf16", "q8"));
     assert_ne!(stored.info.revision, q8.info.revision);
-    let bytes = |engine: &Engine| engine.executor.ranks().step_bytes() as f64;
+    let bytes = |engine: &Engine| engine.executor.model().step_bytes() as f64;
     let share = bytes(&q8) / bytes(&stored);
     assert!((0.5..0.6).contains(&share), "{share}");
 }
@@ -139,12 +146,12 @@ fn weights_in_eight_bits_take_little_more_than_half_of_bf16_and_are_another_revi
 fn kernels_that_round_activations_are_another_revision_and_missing_ones_are_refused() {
     let synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 1) };
     let folder = written(&synthetic);
-    let load = |isa| load_dir(folder.path(), &EngineConfig { isa: Some(isa), ..small() });
+    let load = |isa| load_dir(folder.path(), &EngineConfig { isa: Some(isa), ..small() }, &Arc::default());
     let portable = load(Isa::Portable).expect("every machine has it").info.revision;
     for isa in Isa::ALL {
         match load(isa) {
             Ok(engine) => {
-                assert!(isa.is_available() && engine.executor.ranks().cpu().isa() == isa);
+                assert!(isa.is_available() && engine.executor.model().cpu().isa() == isa);
                 assert_eq!(engine.info.revision != portable, isa.rounds_activations());
             }
             Err(error) => {
@@ -156,7 +163,7 @@ fn kernels_that_round_activations_are_another_revision_and_missing_ones_are_refu
 
 #[test]
 fn a_broken_checkpoint_or_setting_gives_no_engine_and_says_why() {
-    let error = |folder: &Path, config: &EngineConfig| match load_dir(folder, config) {
+    let error = |folder: &Path, config: &EngineConfig| match load_dir(folder, config, &Arc::default()) {
         Ok(_) => panic!("it must be refused"),
         Err(error) => error.to_string(),
     };
@@ -199,12 +206,12 @@ fn ranks_answer_like_one_and_have_a_revision_of_their_own() {
         let folder = written(&Synthetic::tiny(family, 9));
         let load = |tensor_parallel| {
             let config = EngineConfig { threads: Some(3), tensor_parallel, ..small() };
-            load_dir(folder.path(), &config).expect("the model divides")
+            load_dir(folder.path(), &config, &Arc::default()).expect("the model divides")
         };
         let mut engines = [1, 2, 4].map(load);
         let tokens = engines.each_mut().map(|engine| next_token(engine, "the thing and the other thing"));
         assert!(tokens[1] == tokens[0] && tokens[2] == tokens[0], "{family:?}: {tokens:?}");
-        let threads = engines.each_ref().map(|engine| engine.executor.ranks().threads());
+        let threads = engines.each_ref().map(|engine| engine.executor.model().threads());
         assert_eq!(threads, [3, 3, 4], "each rank has its share of the threads, and at least one");
         let revisions = engines.each_ref().map(|engine| engine.info.revision);
         assert!(revisions[0] != revisions[1] && revisions[1] != revisions[2]);
@@ -218,7 +225,7 @@ fn a_model_that_does_not_divide_among_its_ranks_is_refused_by_setting_and_field(
     let folder = written(&synthetic);
     let refused = |tensor_parallel| {
         let config = EngineConfig { tensor_parallel, ..small() };
-        load_dir(folder.path(), &config).err().expect("refused").to_string()
+        load_dir(folder.path(), &config, &Arc::default()).err().expect("refused").to_string()
     };
     assert_eq!(
         refused(4),
@@ -234,8 +241,8 @@ fn a_gguf_file_loads_where_a_folder_does_and_answers_alike() {
     let file = folder.path().join("small-bf16.gguf");
     let bytes = synthetic.gguf(BlockFormat::Bf16).expect("complete").finish();
     std::fs::write(&file, bytes).expect("it can be written");
-    let mut from_folder = load_dir(folder.path(), &small()).expect("a valid folder");
-    let mut from_file = load_dir(&file, &small()).expect("a valid file");
+    let mut from_folder = load_dir(folder.path(), &small(), &Arc::default()).expect("a valid folder");
+    let mut from_file = load_dir(&file, &small(), &Arc::default()).expect("a valid file");
     let expected = ModelInfo {
         name: "small-bf16".to_owned(),
         revision: from_file.info.revision,
@@ -246,12 +253,15 @@ fn a_gguf_file_loads_where_a_folder_does_and_answers_alike() {
     assert_eq!(from_file.text.ends(), from_folder.text.ends());
     assert!(from_file.text.has_chat_template());
     let on_two = EngineConfig { tensor_parallel: 2, ..small() };
-    let mut on_two = load_dir(&file, &on_two).expect("it divides");
+    let mut on_two = load_dir(&file, &on_two, &Arc::default()).expect("it divides");
     for prompt in ["the and", "a", "<|im_end|> in the ring"] {
         let expected = next_token(&mut from_folder, prompt);
         assert_eq!(next_token(&mut from_file, prompt), expected, "{prompt}");
         assert_eq!(next_token(&mut on_two, prompt), expected, "{prompt}, on two ranks");
     }
-    let absent = load_dir(&folder.path().join("absent.gguf"), &small()).err().expect("refused").to_string();
+    let absent = load_dir(&folder.path().join("absent.gguf"), &small(), &Arc::default())
+        .err()
+        .expect("refused")
+        .to_string();
     assert!(absent.starts_with("cannot read ") && absent.contains("absent.gguf"), "{absent}");
 }

@@ -5,8 +5,8 @@
 #[error("another rank failed")]
 pub struct Broken;
 
-/// One rank's end of a group. All ranks call the same operations, with equal lengths, in the same order; each call
-/// returns when every rank has made it, or fails as soon as one cannot.
+/// One rank's end of a group. All ranks call the same operations, with equal lengths, in the same order; each
+/// call returns when every rank has made it, or fails as soon as one cannot.
 pub trait Collective: Send + Sync {
     /// This rank's number, from 0.
     fn rank(&self) -> usize;
@@ -14,8 +14,8 @@ pub trait Collective: Send + Sync {
     /// Number of ranks.
     fn ranks(&self) -> usize;
 
-    /// `values` = the sum of every rank's `values`, added in the order of ranks: the same bits on all of them, whoever
-    /// came first.
+    /// `values` = the sum of every rank's `values`, added in the order of ranks: the same bits on all of
+    /// them, whoever came first.
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), Broken>;
 
     /// `all` = every rank's `part`, in the order of ranks.

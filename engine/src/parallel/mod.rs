@@ -1,21 +1,29 @@
 //! Tensor parallelism: a model cut into ranks that compute every step together.
 //!
-//! Megatron-LM (arXiv 1909.08053), section 3: queries, keys, values and the feed-forward block's inner width are cut
-//! by outputs, the projections behind them by inputs, so that a layer needs one sum over ranks after its attention
-//! and one after its feed-forward block; the embedding and the head are cut by the vocabulary. Every rank holds
-//! its own heads' part of the KV pool. Ranks obey one plan and never decide; this knows nothing of requests.
+//! Megatron-LM (arXiv 1909.08053), section 3: queries, keys, values and the feed-forward block's inner width
+//! are cut by outputs, the projections behind them by inputs, so that a layer needs one sum over ranks after
+//! its attention and one after its feed-forward block; the embedding and the head are cut by the vocabulary.
+//! Every rank holds its own heads' part of the KV pool. Ranks obey one plan and never decide; this knows
+//! nothing of requests.
 
 mod collective;
+mod cpu_rank;
+mod gpu_rank;
+mod model;
+mod rank;
 mod ranks;
+mod sampling;
 mod shard;
 mod shared;
-mod survey;
+mod together;
 mod watchdog;
 
 pub use collective::{Alone, Broken, Collective};
-pub use ranks::{Hidden, Memory, Ranks};
+pub use model::ShardedModel;
+pub use rank::HiddenStates;
+pub use ranks::Ranks;
+pub use sampling::{GpuRanks, RowDraw, RowStats};
 pub use shard::ShardError;
-pub use survey::Surveyed;
 
 use crate::device::cuda::GpuError;
 

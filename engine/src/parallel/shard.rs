@@ -24,7 +24,7 @@ pub enum ShardError {
     Gpu(#[from] GpuError),
     /// Why weights cannot be kept as eight-bit floats.
     #[error("{0}")]
-    Eighths(String),
+    Fp8(String),
     /// An extent that ranks cannot share.
     #[error("`{field}` = {count} cannot be divided among {ranks} ranks")]
     Uneven {
@@ -42,7 +42,7 @@ impl From<GpuLoadError> for ShardError {
         match error {
             GpuLoadError::Checkpoint(error) => Self::Checkpoint(error),
             GpuLoadError::Gpu(error) => Self::Gpu(error),
-            GpuLoadError::Eighths(reason) => Self::Eighths(reason),
+            GpuLoadError::Fp8(reason) => Self::Fp8(reason),
         }
     }
 }
@@ -75,7 +75,8 @@ impl Share {
         }
     }
 
-    /// Which key-value heads this rank has: its part, or, where ranks outnumber heads, the one that its queries read.
+    /// Which key-value heads this rank has: its part, or, where ranks outnumber heads, the one that its
+    /// queries read.
     fn of_kv_heads(self, kv_heads: usize) -> Self {
         if kv_heads < self.of { Self { index: self.index * kv_heads / self.of, of: kv_heads } } else { self }
     }
@@ -169,8 +170,8 @@ impl WeightSource for ShardSource<'_> {
 }
 
 impl Cut {
-    /// The part of `tensor`. One that does not divide stays whole: it has not the shape its configuration asks for, and
-    /// is refused for that.
+    /// The part of `tensor`. One that does not divide stays whole: it has not the shape its configuration
+    /// asks for, and is refused for that.
     fn apply(self, tensor: RawTensor<'_>) -> RawTensor<'_> {
         let (dimension, share) = match self {
             Self::Outputs(share) => (0, share),

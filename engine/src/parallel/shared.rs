@@ -1,8 +1,8 @@
 //! Ranks as threads of one process: they exchange through shared memory.
 //!
-//! An operation is one round: every rank puts its part on the table, waits for the others, then reads all parts. There
-//! are two tables, used in turn: a rank that is a round ahead cannot overwrite what another still reads, and two
-//! rounds ahead it cannot be.
+//! An operation is one round: every rank puts its part on the table, waits for the others, then reads all
+//! parts. There are two tables, used in turn: a rank that is a round ahead cannot overwrite what another
+//! still reads, and two rounds ahead it cannot be.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -17,7 +17,7 @@ const TASK_ELEMENTS: usize = 1 << 14;
 type Part = RwLock<Vec<f32>>;
 
 /// Where the ranks of a model meet.
-pub(super) struct Group {
+pub(super) struct RankGroup {
     round: Mutex<Round>,
     wake: Condvar,
     tables: [Vec<Part>; 2],
@@ -34,13 +34,13 @@ struct Round {
     is_broken: bool,
 }
 
-/// A rank's end of a [`Group`].
-pub(super) struct Member {
-    group: Arc<Group>,
+/// A rank's end of a [`RankGroup`].
+pub(super) struct GroupMember {
+    group: Arc<RankGroup>,
     rank: usize,
 }
 
-impl Group {
+impl RankGroup {
     /// A group of so many ranks.
     pub(super) fn new(ranks: usize) -> Arc<Self> {
         let table = || (0..ranks).map(|_| Part::default()).collect();
@@ -48,8 +48,8 @@ impl Group {
     }
 
     /// The end of rank `rank`.
-    pub(super) fn member(self: &Arc<Self>, rank: usize) -> Member {
-        Member { group: Arc::clone(self), rank }
+    pub(super) fn member(self: &Arc<Self>, rank: usize) -> GroupMember {
+        GroupMember { group: Arc::clone(self), rank }
     }
 
     fn round(&self) -> MutexGuard<'_, Round> {
@@ -88,7 +88,7 @@ impl Group {
     }
 }
 
-impl Member {
+impl GroupMember {
     /// Puts `part` on the table and waits for the other ranks' parts.
     fn exchange(&self, part: &[f32]) -> Result<Vec<RwLockReadGuard<'_, Vec<f32>>>, Broken> {
         // No round completes without this rank: all of them see the same number here.
@@ -103,7 +103,7 @@ impl Member {
     }
 }
 
-impl Collective for Member {
+impl Collective for GroupMember {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     /// Runs `work` as every rank of a group, each on a thread of its own.
-    fn on_ranks<T: Send>(group: &Arc<Group>, work: impl Fn(&Member) -> T + Sync) -> Vec<T> {
+    fn on_ranks<T: Send>(group: &Arc<RankGroup>, work: impl Fn(&GroupMember) -> T + Sync) -> Vec<T> {
         let ranks = group.tables[0].len();
         std::thread::scope(|scope| {
             let run = |rank: usize| {
@@ -160,7 +160,7 @@ mod tests {
         let value = |rank: usize, i: usize| [1e8f32, 1.0, -1e8, 0.3][(rank + i) % 4] * (1 + i % 7) as f32;
         let length = 3 * TASK_ELEMENTS + 5;
         for ranks in [1, 2, 3, 4] {
-            let group = Group::new(ranks);
+            let group = RankGroup::new(ranks);
             let expected: Vec<u32> = (0..length)
                 .map(|i| (1..ranks).fold(value(0, i), |sum, rank| sum + value(rank, i)).to_bits())
                 .collect();
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn ranks_that_run_ahead_never_mix_rounds() {
-        let group = Group::new(3);
+        let group = RankGroup::new(3);
         let gathered = on_ranks(&group, |member| {
             let round = |number: usize| {
                 let own = (100 * number + member.rank()) as f32;
@@ -198,8 +198,8 @@ mod tests {
 
     #[test]
     fn a_rank_that_fails_frees_the_others_until_the_group_begins_again() {
-        let group = Group::new(3);
-        let sum = |member: &Member| {
+        let group = RankGroup::new(3);
+        let sum = |member: &GroupMember| {
             let mut values = [1.0];
             member.all_reduce(&mut values).map(|()| values[0])
         };

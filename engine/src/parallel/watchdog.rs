@@ -6,19 +6,19 @@ use std::time::Duration;
 
 /// Ends all ranks together where a step does not end.
 pub(super) struct Watchdog {
-    state: Arc<State>,
+    state: Arc<WatchState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct State {
-    now: Mutex<Now>,
+struct WatchState {
+    now: Mutex<Watched>,
     wake: Condvar,
 }
 
 /// What is watched.
 #[derive(Default)]
-struct Now {
+struct Watched {
     /// Number of the step that runs, while one does.
     step: Option<u64>,
     /// Steps that were watched.
@@ -27,12 +27,12 @@ struct Now {
 }
 
 /// A step that is watched until this is dropped.
-pub(super) struct Watch<'a>(&'a State);
+pub(super) struct Watch<'a>(&'a WatchState);
 
 impl Watchdog {
     /// Watches steps, each of which may take `limit`; `end` ends all ranks.
     pub(super) fn new(limit: Duration, end: impl Fn() + Send + 'static) -> Self {
-        let state = Arc::new(State::default());
+        let state = Arc::new(WatchState::default());
         let own = Arc::clone(&state);
         let thread = std::thread::spawn(move || own.run(limit, end));
         Self { state, thread: Some(thread) }
@@ -48,8 +48,8 @@ impl Watchdog {
     }
 }
 
-impl State {
-    fn change(&self, change: impl FnOnce(&mut Now)) {
+impl WatchState {
+    fn change(&self, change: impl FnOnce(&mut Watched)) {
         change(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner));
         self.wake.notify_all();
     }
@@ -61,7 +61,7 @@ impl State {
                 now = self.wake.wait(now).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let is_running = |now: &mut Now| now.step == Some(step) && !now.is_over;
+            let is_running = |now: &mut Watched| now.step == Some(step) && !now.is_over;
             let waited = self.wake.wait_timeout_while(now, limit, is_running);
             let (after, waiting) = waited.unwrap_or_else(PoisonError::into_inner);
             now = after;

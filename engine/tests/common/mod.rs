@@ -153,7 +153,7 @@ impl Row {
             generation: Arc::clone(&self.generation),
             seed: self.seed,
             output_index: (self.tokens.len() - self.prompt) as u32,
-            said: if positions.start < self.prompt {
+            already_generated: if positions.start < self.prompt {
                 self.tokens[self.prompt..].to_vec()
             } else {
                 Vec::new()

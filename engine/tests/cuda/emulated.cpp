@@ -197,7 +197,7 @@ DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 
 #include "prelude.cuh"
 #include "rows.cuh"
-#include "eighths.cuh"
+#include "fp8.cuh"
 #include "attention.cuh"
 #include "tensor_core.cuh"
 #include "sampling.cuh"

@@ -6,13 +6,13 @@ use engine::device::cuda::{Buffer, Gpu, Grid};
 
 use crate::emulated;
 
-/// What the kernel `survey` finds in one row of logits: whether it is sound, logits with their tokens in order, the highest
-/// logit and the sum of weights at a temperature.
-fn survey(
+/// What the kernel `logit_stats` finds in one row of logits: whether it is sound, logits with their tokens in
+/// order, the highest logit and the sum of weights at a temperature.
+fn logit_stats(
     gpu: &Arc<dyn Gpu>,
     logits: &[f32],
     allowed: Option<&[u32]>,
-    (end, wanted, heat): (usize, usize, f32),
+    (end, wanted, inverse_temperature): (usize, usize, f32),
 ) -> (bool, Vec<(f32, u32)>, f32, f64) {
     let words = |words: &[u32]| {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -20,10 +20,10 @@ fn survey(
     };
     let row = floats(gpu, logits);
     let mask = allowed.map(words);
-    let wish = words(&[wanted as u32, heat.to_bits(), allowed.map_or(u32::MAX, |_| 0)]);
+    let query = words(&[wanted as u32, inverse_temperature.to_bits(), allowed.map_or(u32::MAX, |_| 0)]);
     let out = Buffer::new(gpu, 4 * (4 + 2 * wanted)).expect("it fits");
-    let buffers = [Some(&row), mask.as_ref(), Some(&wish), Some(&out)];
-    launch(gpu, "survey", 1, &buffers, &[logits.len() as u32, end as u32, wanted as u32]);
+    let buffers = [Some(&row), mask.as_ref(), Some(&query), Some(&out)];
+    launch(gpu, "logit_stats", 1, &buffers, &[logits.len() as u32, end as u32, wanted as u32]);
     let mut found = vec![0; out.bytes()];
     gpu.read(out.address(), &mut found).expect("it is there");
     let sum = f64::from_ne_bytes(found[8..16].try_into().expect("eight bytes"));
@@ -43,7 +43,7 @@ fn of_equal_logits_the_lowest_token_comes_first_and_what_may_not_be_drawn_is_lef
     for token in [3, 700, 701, 1400] {
         logits[token] = 5.0;
     }
-    let kept = |end, wanted| survey(&gpu, &logits, None, (end, wanted, 0.0)).1;
+    let kept = |end, wanted| logit_stats(&gpu, &logits, None, (end, wanted, 0.0)).1;
     assert_eq!(kept(1500, 1), [(5.0, 3)]);
     assert_eq!(kept(1500, 3), [(5.0, 3), (5.0, 700), (5.0, 701)]);
     assert_eq!(kept(1500, 5)[3..], [(5.0, 1400), (-1.0, 0)]);
@@ -59,18 +59,18 @@ fn of_equal_logits_the_lowest_token_comes_first_and_what_may_not_be_drawn_is_lef
         allowed[token / 32] |= 1 << (token % 32);
     }
     for wanted in [1, 5] {
-        let (is_sound, found, max, _) = survey(&gpu, &logits, Some(&allowed), (1500, wanted, 0.0));
+        let (is_sound, found, max, _) = logit_stats(&gpu, &logits, Some(&allowed), (1500, wanted, 0.0));
         assert_eq!((is_sound, found.len(), max), (true, wanted.min(3), 5.0), "{found:?}");
         assert_eq!(found[0], (5.0, 700));
     }
     let zeros = [0.0, -0.0, 0.0, -0.0];
     let tokens: Vec<u32> =
-        survey(&gpu, &zeros, None, (4, 2, 0.0)).1.into_iter().map(|(_, token)| token).collect();
+        logit_stats(&gpu, &zeros, None, (4, 2, 0.0)).1.into_iter().map(|(_, token)| token).collect();
     assert_eq!(tokens, [0, 1], "both zeros are the same");
     for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let mut logits = logits.clone();
         logits[900] = odd;
-        let (is_sound, ..) = survey(&gpu, &logits, Some(&allowed), (600, 1, 0.0));
+        let (is_sound, ..) = logit_stats(&gpu, &logits, Some(&allowed), (600, 1, 0.0));
         assert!(!is_sound, "{odd} counts wherever it stands");
     }
 }
@@ -79,7 +79,7 @@ fn of_equal_logits_the_lowest_token_comes_first_and_what_may_not_be_drawn_is_lef
 fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
     let Some(gpus) = emulated::gpus(1) else { return };
     let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
-    let heat = 1.0 / 0.7;
+    let inverse_temperature = 1.0 / 0.7;
     for (vocab, end) in [(7_usize, 7), (64, 60), (65, 65), (700, 690), (5_000, 900)] {
         let logits: Vec<f32> = (0..vocab).map(|token| ((token * token) as f32 * 0.61).sin() * 4.0).collect();
         let bits: Vec<u32> =
@@ -88,28 +88,29 @@ fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
             let may = |token: &usize| allowed.is_none_or(|bits| bits[token / 32] >> (token % 32) & 1 == 1);
             let tokens: Vec<usize> = (0..end).filter(may).collect();
             let max = tokens.iter().map(|token| logits[*token]).fold(f32::NEG_INFINITY, f32::max);
-            let weight = |token: usize| f64::from(((logits[token] - max) * heat).exp());
+            let weight = |token: usize| f64::from(((logits[token] - max) * inverse_temperature).exp());
             let total: f64 = tokens.iter().map(|token| weight(*token)).sum();
-            let (_, _, found, sum) = survey(&gpu, &logits, allowed, (end, 0, heat));
+            let (_, _, found, sum) = logit_stats(&gpu, &logits, allowed, (end, 0, inverse_temperature));
             assert!(found == max && (sum - total).abs() < 1e-4 * total, "{sum} for {total}");
             // The last one is above all of them, as rounding may have it.
             let targets: Vec<f64> = (0..40).map(|step| f64::from(step) / 39.0 * 1.0001 * total).collect();
-            let picks: Vec<u8> = targets
+            let draws: Vec<u8> = targets
                 .iter()
                 .flat_map(|target| {
-                    let words = [0, heat.to_bits(), max.to_bits(), allowed.map_or(u32::MAX, |_| 0)]
-                        .map(u32::to_ne_bytes);
+                    let words =
+                        [0, inverse_temperature.to_bits(), max.to_bits(), allowed.map_or(u32::MAX, |_| 0)]
+                            .map(u32::to_ne_bytes);
                     [words.as_flattened(), &target.to_ne_bytes()].concat()
                 })
                 .collect();
-            let (row, picks) = (floats(&gpu, &logits), Buffer::of(&gpu, &picks).expect("it fits"));
+            let (row, draws) = (floats(&gpu, &logits), Buffer::of(&gpu, &draws).expect("it fits"));
             let mask = allowed.map(|bits| {
                 let bytes: Vec<u8> = bits.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 Buffer::of(&gpu, &bytes).expect("it fits")
             });
             let out = Buffer::new(&gpu, 4 * targets.len()).expect("it fits");
-            let buffers = [Some(&row), mask.as_ref(), Some(&picks), Some(&out)];
-            launch(&gpu, "pick", targets.len(), &buffers, &[vocab as u32, end as u32]);
+            let buffers = [Some(&row), mask.as_ref(), Some(&draws), Some(&out)];
+            launch(&gpu, "draw", targets.len(), &buffers, &[vocab as u32, end as u32]);
             let mut found = vec![0; out.bytes()];
             gpu.read(out.address(), &mut found).expect("it is there");
             for (target, found) in targets.iter().zip(found.as_chunks::<4>().0) {
@@ -139,7 +140,7 @@ fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buff
     args.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
     args.resize(args.len().next_multiple_of(8), 0);
     // As the decoder launches them.
-    let threads = if ["survey", "pick"].contains(&kernel) { 512 } else { 256 };
+    let threads = if ["logit_stats", "draw"].contains(&kernel) { 512 } else { 256 };
     let columns =
         if ["scale_f32", "scale_bf16"].contains(&kernel) { numbers[0].div_ceil(4 * threads) } else { 1 };
     let grid = Grid { blocks: [rows as u32, columns], threads, shared: 0 };
@@ -158,7 +159,7 @@ fn read_floats(gpu: &Arc<dyn Gpu>, buffer: &Buffer) -> Vec<f32> {
 }
 
 /// Numbers of `rows` rows of eight-bit floats under their scales.
-fn read_eighths(gpu: &Arc<dyn Gpu>, (numbers, scales): (&Buffer, &Buffer)) -> Vec<f32> {
+fn read_fp8(gpu: &Arc<dyn Gpu>, (numbers, scales): (&Buffer, &Buffer)) -> Vec<f32> {
     let (mut bits, scales) = (vec![0; numbers.bytes()], read_floats(gpu, scales));
     gpu.read(numbers.address(), &mut bits).expect("it is there");
     let width = bits.len() / scales.len();
@@ -166,8 +167,9 @@ fn read_eighths(gpu: &Arc<dyn Gpu>, (numbers, scales): (&Buffer, &Buffer)) -> Ve
     bits.iter().enumerate().map(number).collect()
 }
 
-/// The eight-bit floats of a row are this row, each to an eighth of itself or of the least that the row can show.
-fn assert_eighths(found: &[f32], expected: &[f32], width: usize) {
+/// The eight-bit floats of a row are this row, each to an eighth of itself or of the least that the row can
+/// show.
+fn assert_fp8(found: &[f32], expected: &[f32], width: usize) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.chunks(width).zip(expected.chunks(width)) {
         let most = expected.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
@@ -217,7 +219,7 @@ fn sums_of_eight_bit_floats_become_numbers_by_both_scales() {
             _ => all[at].max(0.0),
         };
         let expected: Vec<f32> = (0..rows * inner).map(activated).collect();
-        assert_eighths(&read_eighths(&gpu, (&to, &row_scales)), &expected, inner);
+        assert_fp8(&read_fp8(&gpu, (&to, &row_scales)), &expected, inner);
         // The scales of what was read have given way to those of what was written.
         let bytes: Vec<u8> = before.iter().flat_map(|scale| scale.to_ne_bytes()).collect();
         gpu.write(row_scales.address(), &bytes).expect("it is written");
@@ -242,7 +244,7 @@ fn a_norm_in_eight_bits_is_the_norm_rounded() {
         let scales = Buffer::new(&gpu, rows * 4).expect("it fits");
         let buffers = [&from[..], &[Some(&to), Some(&scales)]].concat();
         launch(&gpu, "norm_e4m3", rows, &buffers, &[width as u32, epsilon]);
-        assert_eighths(&read_eighths(&gpu, (&to, &scales)), &read_floats(&gpu, &whole), width);
+        assert_fp8(&read_fp8(&gpu, (&to, &scales)), &read_floats(&gpu, &whole), width);
     }
 }
 

@@ -6,7 +6,7 @@ use engine::checkpoint::config::Family;
 use engine::checkpoint::ggml::BlockFormat;
 use engine::checkpoint::gguf::convert::Conversion;
 use engine::checkpoint::synthetic::Synthetic;
-use engine::opened::Opened;
+use engine::checkpoint_reader::Checkpoint;
 use gateway::app::start;
 use serde_json::{Value, json};
 use serving::clock::Clock;
@@ -82,12 +82,12 @@ async fn a_model_on_two_ranks_serves_the_answers_of_one() {
 /// The demo model's folder, and a GGUF file made of it with its matrices as `format`.
 fn demo_file(folder: &Path, format: BlockFormat) -> (PathBuf, PathBuf) {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
-    let opened = Opened::folder(&demo, None).unwrap();
+    let checkpoint = Checkpoint::folder(&demo, None).unwrap();
     let text = |name: &str| std::fs::read_to_string(demo.join(name)).unwrap();
     let settings: Value = serde_json::from_str(&text("tokenizer_config.json")).unwrap();
     let conversion = Conversion {
-        config: &opened.config,
-        weights: &opened.weights,
+        config: &checkpoint.config,
+        weights: &checkpoint.weights,
         format,
         tokenizer: &text("tokenizer.json"),
         pre: "smollm",

@@ -246,7 +246,7 @@ async fn serve_real(config: Config, script: &Arc<Script>) -> Server {
     let engine = load::load(config.backend()).unwrap();
     let model = load::model_of(&engine, config.backend(), Clock::start());
     let executor = Some(script.executor(Box::new(engine.executor)));
-    let maker = load::maker(config.backend(), &model);
+    let maker = load::maker(config.backend(), &model, Arc::default());
     let fresh = Some(script.maker(move || maker()));
     let backend = LoadedModel { executor, fresh, model, cost: CostModel::default() };
     serve_backend(config, backend, Arc::new(Gate::open())).await
@@ -288,7 +288,7 @@ fn a_checkpoint_that_is_not_the_one_that_was_served_takes_nothing_over() {
     config.model.dir = Some(folder.path().to_owned());
     let engine = load::load(config.backend()).unwrap();
     let model = load::model_of(&engine, config.backend(), Clock::start());
-    let maker = load::maker(config.backend(), &model);
+    let maker = load::maker(config.backend(), &model, Arc::default());
     assert!(maker().is_ok());
     Synthetic::tiny(Family::Qwen2, 4).write(folder.path()).unwrap();
     let refused = maker().err().unwrap_or_default();
@@ -296,7 +296,7 @@ fn a_checkpoint_that_is_not_the_one_that_was_served_takes_nothing_over() {
     let larger = serving::model::Model { kv_blocks: model.kv_blocks + 1, revision: 0, ..model };
     let mut other = config.clone();
     other.model.dir = None;
-    assert!(load::maker(other.backend(), &larger)().is_err());
+    assert!(load::maker(other.backend(), &larger, Arc::default())().is_err());
 }
 
 #[actix_web::test]

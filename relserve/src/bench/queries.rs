@@ -70,7 +70,7 @@ impl Took {
 pub fn measure(config: &Config, tables: &Tables, say: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
     let engine = load::load(config.backend())?;
     let model = load::model_of(&engine, config.backend(), Clock::start());
-    let Engine { mut executor, text, info } = engine;
+    let Engine { mut executor, text, info, .. } = engine;
     let blocks = tables.cache_tokens.map_or(info.kv_blocks, |tokens| tokens / info.block_tokens);
     let settings = SchedulerConfig {
         kv_blocks: blocks.min(info.kv_blocks),

@@ -103,8 +103,8 @@ pub fn measure(config: &Config, items: &[Item]) -> Result<Vec<Line>, EvalError> 
 
 fn found(engine: &Engine, pairs: &[(Prompt, Prompt)]) -> Result<Comparison, EvalError> {
     use engine::text::TokenText as _;
-    let ranks = engine.executor.ranks();
-    Ok(compare((ranks, ranks), pairs, (engine.text.ends(), engine.text.ids_end() as usize))?)
+    let model = engine.executor.model();
+    Ok(compare((model, model), pairs, (engine.text.ends(), engine.text.ids_end() as usize))?)
 }
 
 impl Item {

@@ -176,7 +176,7 @@ impl Memory {
     fn finish(&mut self, slot: &Slot) -> Option<RowOutcome> {
         if let Some(sample) = &slot.sample {
             self.seeds.insert(slot.request, sample.seed);
-            self.outputs.entry(slot.request).or_insert_with(|| sample.said.clone());
+            self.outputs.entry(slot.request).or_insert_with(|| sample.already_generated.clone());
         }
         if let Some(seed) = self.seeds.get(&slot.request) {
             let output = self.outputs.entry(slot.request).or_default();

@@ -153,7 +153,12 @@ impl<'a> Lab<'a> {
     }
 
     fn sample(&self, output_index: u32) -> Option<SampleSpec> {
-        Some(SampleSpec { generation: Arc::clone(&self.generation), seed: 0, output_index, said: Vec::new() })
+        Some(SampleSpec {
+            generation: Arc::clone(&self.generation),
+            seed: 0,
+            output_index,
+            already_generated: Vec::new(),
+        })
     }
 
     /// Prompts of different tokens, the last one cut so that they have `tokens` together.

@@ -63,7 +63,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartErro
         match &config.model.tokenizer {
             None => (Arc::new(PlainText), true, u32::MAX, TEXT_CONTEXT, plain),
             Some(folder) => {
-                let opened = engine::OpenedText::folder(folder, config.engine.template_date)
+                let opened = engine::CheckpointText::folder(folder, config.engine.template_date)
                     .map_err(|error| StartError::Tokenizer(error.to_string()))?;
                 hash.update(opened.revision.to_le_bytes());
                 let has_chat = opened.text.has_chat_template();

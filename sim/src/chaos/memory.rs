@@ -165,8 +165,8 @@ impl MemoryModel {
         }
         if let Some(sample) = &slot.sample {
             let said = (0..sample.output_index as usize).map(|index| token(seed, index));
-            let is_told = sample.said.iter().copied().eq(said);
-            if !is_told && (!sample.said.is_empty() || !self.known.contains(&slot.request)) {
+            let is_told = sample.already_generated.iter().copied().eq(said);
+            if !is_told && (!sample.already_generated.is_empty() || !self.known.contains(&slot.request)) {
                 return Err(format!("request {}: its executor is not told what it has said", slot.request));
             }
             self.known.insert(slot.request);

@@ -7,7 +7,7 @@ use super::*;
 use crate::checkpoint::Synthetic;
 use crate::checkpoint::config::Family;
 use crate::checkpoint::generation::GenerationDefaults;
-use crate::opened::Opened;
+use crate::checkpoint_reader::Checkpoint;
 
 /// A writer of a small model whose file is valid.
 fn writer(family: Family) -> GgufWriter {
@@ -19,7 +19,7 @@ fn error(change: impl Fn(&mut GgufWriter)) -> String {
     let mut writer = writer(Family::Llama);
     change(&mut writer);
     let gguf = Gguf::from_bytes("x.gguf", Cow::Owned(writer.finish())).expect("a well-formed file");
-    Opened::gguf("x", gguf, None).expect_err("refused").to_string()
+    Checkpoint::gguf("x", gguf, None).expect_err("refused").to_string()
 }
 
 /// A value of the metadata instead of another, or instead of none.
@@ -128,7 +128,7 @@ fn a_tensor_that_would_go_unnoticed_is_refused() {
     let mut beside = writer(Family::Qwen2);
     beside.tensor("v.patch_embd.weight", &[4], BlockFormat::F32, &[0.0; 4]);
     let gguf = Gguf::from_bytes("x.gguf", Cow::Owned(beside.finish())).expect("a well-formed file");
-    Opened::gguf("x", gguf, None).expect("what stands beside the model is not its own");
+    Checkpoint::gguf("x", gguf, None).expect("what stands beside the model is not its own");
 }
 
 #[test]

@@ -1,14 +1,15 @@
-//! Weights of a checkpoint to a GPU, every shape checked against the configuration.
+//! GpuMatrix of a checkpoint to a GPU, every shape checked against the configuration.
 
 use std::sync::Arc;
 
-use super::{GpuDecoder, GpuLayer, Norm, Weights, epsilon};
+use super::{GpuDecoder, GpuMatrix, GpuNorm, epsilon};
 use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
 use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
-use crate::decoder::load::{checked, rotary};
-use crate::device::Cpu;
+use crate::decoder::layer::LayerWeights;
+use crate::decoder::tensors::{checked, rotary};
 use crate::device::cuda::{Args, Buffer, Element, Gpu, GpuError, Grid};
+use crate::parallel::Collective;
 use crate::settings::{Keep, Quantize};
 
 /// A model that a GPU cannot take.
@@ -22,7 +23,7 @@ pub enum GpuLoadError {
     Gpu(#[from] GpuError),
     /// Why weights cannot be kept as eight-bit floats.
     #[error("{0}")]
-    Eighths(String),
+    Fp8(String),
 }
 
 /// Where weights go and what they become.
@@ -32,31 +33,29 @@ struct Loader<'a> {
     gpu: &'a Arc<dyn Gpu>,
     element: Element,
     /// Whether those of layers become eight-bit floats.
-    in_eighths: bool,
+    in_fp8: bool,
 }
 
 impl GpuDecoder {
-    /// Reads all weights that `config` asks for and copies them to `gpu`; `cpu` computes beside it. Of `keep`, what keys
+    /// Reads all weights that `config` asks for and copies them to `gpu`. Of `keep`, what keys
     /// and values are kept as is for the processor.
     ///
     /// For one rank of several, `config` and `source` are the rank's own.
     pub fn load(
         config: &ModelConfig,
         source: &dyn WeightSource,
-        (gpu, cpu): (Arc<dyn Gpu>, Arc<Cpu>),
+        (gpu, collective): (Arc<dyn Gpu>, Box<dyn Collective>),
         keep: Keep,
     ) -> Result<Self, GpuLoadError> {
         let names = model_names(config.family);
         let stored = source.layout(&weight(&names.embedding))?.0;
         let element = Element::of(keep.dtype.unwrap_or(stored));
-        let in_eighths = keep.quantize == Some(Quantize::Fp8);
-        if in_eighths && !gpu.has_e4m3() {
+        let in_fp8 = keep.quantize == Some(Quantize::Fp8);
+        if in_fp8 && !gpu.has_e4m3() {
             let name = gpu.name();
-            return Err(GpuLoadError::Eighths(format!(
-                "is fp8, which {name} (before 8.9) does not multiply"
-            )));
+            return Err(GpuLoadError::Fp8(format!("is fp8, which {name} (before 8.9) does not multiply")));
         }
-        let loader = Loader { config, source, gpu: &gpu, element, in_eighths };
+        let loader = Loader { config, source, gpu: &gpu, element, in_fp8 };
         let (vocab, width, hidden) = (config.vocab, config.embedding, config.hidden);
         let project = |name: &str, shape: [usize; 2]| {
             (width != hidden).then(|| loader.weights(&[(name, shape)], None)).transpose()
@@ -78,7 +77,7 @@ impl GpuDecoder {
             head: loader.weights(&[(head, [vocab, width])], None)?,
             element,
             config: config.clone(),
-            cpu,
+            collective,
             gpu: Arc::clone(&gpu),
         };
         Ok(decoder)
@@ -86,7 +85,7 @@ impl GpuDecoder {
 }
 
 impl Loader<'_> {
-    fn layer(&self, names: &LayerNames) -> Result<GpuLayer, GpuLoadError> {
+    fn layer(&self, names: &LayerNames) -> Result<LayerWeights<GpuMatrix, GpuNorm>, GpuLoadError> {
         let config = self.config;
         let (hidden, middle, dim) = (config.hidden, config.intermediate, config.head_dim);
         let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
@@ -101,10 +100,10 @@ impl Loader<'_> {
             _ => vec![up],
         };
         // Of the type that they are added to.
-        let own = if self.in_eighths { Element::F32 } else { self.element };
+        let own = if self.in_fp8 { Element::F32 } else { self.element };
         let (own, single) = (Some(own), Some(Element::F32));
         let with = |has_bias: bool, element: Option<Element>| element.filter(|_| has_bias);
-        Ok(GpuLayer {
+        Ok(LayerWeights {
             attn_norm: self.norm(&names.attn_norm, config.norm, hidden)?,
             qkv: self.products(&qkv, with(config.qkv_bias, own))?,
             q_norm: head_norm(&names.q_norm)?,
@@ -116,12 +115,13 @@ impl Loader<'_> {
         })
     }
 
-    /// Linear layers stacked by outputs, each `[outputs, inputs]`; with biases of a type, that of what they are added to.
+    /// Linear layers stacked by outputs, each `[outputs, inputs]`; with biases of a type, that of what they
+    /// are added to.
     fn weights(
         &self,
         modules: &[(&str, [usize; 2])],
         biases: Option<Element>,
-    ) -> Result<Weights, GpuLoadError> {
+    ) -> Result<GpuMatrix, GpuLoadError> {
         let (mut matrix, mut behind) = (Vec::new(), Vec::new());
         for (module, shape) in modules {
             matrix.extend(numbers(&checked(self.source, &weight(module), shape)?, self.element));
@@ -129,7 +129,7 @@ impl Loader<'_> {
                 behind.extend(numbers(&checked(self.source, &bias(module), &shape[..1])?, element));
             }
         }
-        Ok(Weights {
+        Ok(GpuMatrix {
             matrix: Buffer::of(self.gpu, &matrix)?,
             scales: None,
             bias: biases.map(|_| Buffer::of(self.gpu, &behind)).transpose()?,
@@ -138,38 +138,39 @@ impl Loader<'_> {
         })
     }
 
-    /// The same, for the products of a layer: in eight bits where such are wanted, every output under its scale.
+    /// The same, for the products of a layer: in eight bits where such are wanted, every output under its
+    /// scale.
     fn products(
         &self,
         modules: &[(&str, [usize; 2])],
         biases: Option<Element>,
-    ) -> Result<Weights, GpuLoadError> {
+    ) -> Result<GpuMatrix, GpuLoadError> {
         let plain = self.weights(modules, biases)?;
-        if !self.in_eighths {
+        if !self.in_fp8 {
             return Ok(plain);
         }
-        let Weights { matrix, bias, outputs, inputs, .. } = plain;
+        let GpuMatrix { matrix, bias, outputs, inputs, .. } = plain;
         if !outputs.is_multiple_of(16) || !inputs.is_multiple_of(16) {
             let module = modules[0].0;
             let reason = format!("is fp8, but `{module}` is {outputs} x {inputs}, not multiples of 16");
-            return Err(GpuLoadError::Eighths(reason));
+            return Err(GpuLoadError::Fp8(reason));
         }
-        let eighths = Buffer::new(self.gpu, outputs * inputs)?;
+        let fp8 = Buffer::new(self.gpu, outputs * inputs)?;
         let scales = Buffer::new(self.gpu, outputs * size_of::<f32>())?;
-        let addresses = [&matrix, &eighths, &scales].map(|buffer| Some(buffer.address()));
+        let addresses = [&matrix, &fp8, &scales].map(|buffer| Some(buffer.address()));
         let kernel = format!("quantize_{}", self.element.suffix());
         let args = Args::new(addresses).numbers(&[inputs]).bytes();
         self.gpu.launch(&kernel, Grid::rows(outputs, 256), &args)?;
-        Ok(Weights { matrix: eighths, scales: Some(scales), bias, outputs, inputs })
+        Ok(GpuMatrix { matrix: fp8, scales: Some(scales), bias, outputs, inputs })
     }
 
-    fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<Norm, GpuLoadError> {
+    fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<GpuNorm, GpuLoadError> {
         let single = |name: String| -> Result<Buffer, GpuLoadError> {
             let tensor = checked(self.source, &name, &[width])?;
             Ok(Buffer::of(self.gpu, &numbers(&tensor, Element::F32))?)
         };
         let has_bias = matches!(kind, NormKind::Layer { .. });
-        Ok(Norm {
+        Ok(GpuNorm {
             weight: single(weight(module))?,
             bias: has_bias.then(|| single(bias(module))).transpose()?,
             epsilon: epsilon(kind),

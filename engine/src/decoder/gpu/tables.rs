@@ -18,13 +18,13 @@ pub(super) const TABLES_BYTES: usize = 112;
 /// What every table begins at a multiple of.
 const ALIGN: usize = 16;
 
-/// Rows of queries over a stretch of a part, `Task` of the kernels: the part, the first row, how many, the first token and
-/// the end of them.
+/// Rows of queries over a stretch of a part, `Task` of the kernels: the part, the first row, how many, the
+/// first token and the end of them.
 pub(super) type Task = [i32; 5];
 
 /// What decides how attention is cut into tasks.
 #[derive(Clone, Copy)]
-pub(super) struct Heads {
+pub(super) struct TaskShape {
     /// Positions of a block.
     pub(super) block_tokens: usize,
     /// Query heads that share a head of keys and values.
@@ -38,14 +38,15 @@ pub(super) struct Heads {
 /// Tokens of a piece are at least this many: what a piece costs beside its tokens is not worth less.
 const PIECE_TOKENS_MIN: usize = 128;
 
-impl Heads {
+impl TaskShape {
     /// Rows of queries of a part's tasks.
     fn task_rows(&self, rows: usize) -> usize {
         if self.on_tensor_cores && rows > FLAT_ROWS { TALL_ROWS } else { FLAT_ROWS }
     }
 
-    /// Runs are cut so that no task has more than its share of the step's reading: a few rows of long contexts, or a run that all
-    /// rows share, would keep a few multiprocessors busy, and all others waiting. `blocks`: tasks that they work at side by side.
+    /// Runs are cut so that no task has more than its share of the step's reading: a few rows of long
+    /// contexts, or a run that all rows share, would keep a few multiprocessors busy, and all others waiting.
+    /// `blocks`: tasks that they work at side by side.
     pub(super) fn cut(&self, parts: &[Part], blocks: usize) -> Cut {
         let tokens_of_tasks = |part: &Part| {
             let rows = part.rows * self.group;
@@ -58,7 +59,7 @@ impl Heads {
 }
 
 /// A step's tables, in host memory.
-pub(super) struct Step {
+pub(super) struct StepTables {
     tokens: Vec<i32>,
     positions: Vec<i32>,
     cells: Vec<i32>,
@@ -74,10 +75,10 @@ pub(super) struct Step {
     sampled: Vec<i32>,
 }
 
-impl Step {
+impl StepTables {
     /// The tables of checked slots.
-    pub(super) fn new(slots: &[Slot], sampled: &[usize], plan: &AttentionPlan, heads: Heads) -> Self {
-        let Heads { block_tokens, group, window, .. } = heads;
+    pub(super) fn new(slots: &[Slot], sampled: &[usize], plan: &AttentionPlan, shape: TaskShape) -> Self {
+        let TaskShape { block_tokens, group, window, .. } = shape;
         let int = |number: usize| i32::try_from(number).expect("a step's extents fit 31 bits");
         let mut step = Self {
             tokens: slots.iter().flat_map(|slot| &slot.input).map(|token| int(token.0 as usize)).collect(),
@@ -103,7 +104,7 @@ impl Step {
         for (number, part) in plan.parts.iter().enumerate() {
             step.push_part(part);
             let rows = part.rows * group;
-            let per_task = heads.task_rows(rows);
+            let per_task = shape.task_rows(rows);
             let tasks = if per_task == TALL_ROWS { &mut step.tall } else { &mut step.flat };
             for first in (0..rows).step_by(per_task) {
                 let count = per_task.min(rows - first);
@@ -170,7 +171,8 @@ impl Step {
         self.arrays().into_iter().map(|array| (fill(array) * size_of::<i32>()).next_multiple_of(ALIGN)).sum()
     }
 
-    /// The struct and, behind it, all it points to but the angles, as they lie at `address`; filled up to `rows` rows.
+    /// The struct and, behind it, all it points to but the angles, as they lie at `address`; filled up to
+    /// `rows` rows.
     pub(super) fn write(&self, (address, angles): (Address, Address), rows: usize, to: &mut Vec<u8>) {
         to.clear();
         to.resize(TABLES_BYTES + self.bytes(rows), 0);

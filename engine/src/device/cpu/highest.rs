@@ -14,7 +14,7 @@ const TOGETHER: usize = 64;
 
 /// The highest outputs of a row: the highest first, of equals the one of the lowest number.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Highest {
+pub struct TopK {
     /// How many are wanted.
     wanted: usize,
     /// Outputs with their numbers.
@@ -23,7 +23,7 @@ pub struct Highest {
     is_sound: bool,
 }
 
-impl Highest {
+impl TopK {
     /// None yet of `wanted`.
     pub(crate) fn new(wanted: usize) -> Self {
         Self { wanted, kept: Vec::with_capacity(wanted), is_sound: true }
@@ -101,7 +101,7 @@ pub(super) struct Place {
 }
 
 #[inline(always)]
-fn look_body(sums: &[f32], place: Place, rows: &mut [Highest]) {
+fn look_body(sums: &[f32], place: Place, rows: &mut [TopK]) {
     for (sums, row) in sums.chunks_exact(place.width).zip(rows) {
         let (sums, bar) = (&sums[..place.columns], row.bar());
         // Not `x > bar`: what is not a number counts too.
@@ -117,7 +117,7 @@ fn look_body(sums: &[f32], place: Place, rows: &mut [Highest]) {
 
 /// Looks at outputs one by one.
 #[cold]
-fn take(sums: &[f32], place: Place, row: &mut Highest) {
+fn take(sums: &[f32], place: Place, row: &mut TopK) {
     for (number, value) in (place.first..).zip(sums) {
         if !value.is_finite() {
             row.is_sound = false;
@@ -129,18 +129,18 @@ fn take(sums: &[f32], place: Place, row: &mut Highest) {
 
 per_isa!(
     /// Keeps what is highest in a tile: a row of sums for each of `rows`.
-    pub(super) look, look_body, (sums: &[f32], place: Place, rows: &mut [Highest])
+    pub(super) look, look_body, (sums: &[f32], place: Place, rows: &mut [TopK])
 );
 
 impl Cpu {
     /// The `wanted` highest of a row of outputs that have been written; those from `end` on may not be kept.
-    pub(crate) fn highest_of(&self, outputs: &[f32], wanted: usize, end: usize) -> Highest {
-        highest_of(self.isa, outputs, wanted, end)
+    pub(crate) fn top_k_of(&self, outputs: &[f32], wanted: usize, end: usize) -> TopK {
+        top_k_of(self.isa, outputs, wanted, end)
     }
 }
 
-fn highest_of(isa: Isa, outputs: &[f32], wanted: usize, end: usize) -> Highest {
-    let mut found = [Highest::new(wanted)];
+fn top_k_of(isa: Isa, outputs: &[f32], wanted: usize, end: usize) -> TopK {
+    let mut found = [TopK::new(wanted)];
     for (number, outputs) in outputs.chunks(TOGETHER).enumerate() {
         let place = Place { width: outputs.len(), columns: outputs.len(), first: number * TOGETHER, end };
         look(isa, outputs, place, &mut found);
@@ -172,7 +172,7 @@ mod tests {
             for (len, seed) in [1, 15, 16, 17, 63, 64, 65, 130, 1000].into_iter().zip(0..) {
                 let outputs = outputs(len, seed);
                 for (wanted, end) in [(1, len), (1, len / 2), (3, len), (40, len + 9), (KEPT_MAX, len - 1)] {
-                    let found = highest_of(isa, &outputs, wanted, end);
+                    let found = top_k_of(isa, &outputs, wanted, end);
                     assert_eq!(
                         found.kept().map(<[_]>::to_vec),
                         expected(&outputs, wanted, end),
@@ -189,9 +189,9 @@ mod tests {
             for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 for at in 0..70 {
                     let mut outputs = outputs(70, 3);
-                    assert!(highest_of(isa, &outputs, 2, 40).kept().is_some());
+                    assert!(top_k_of(isa, &outputs, 2, 40).kept().is_some());
                     outputs[at] = bad;
-                    assert_eq!(highest_of(isa, &outputs, 2, 40).kept(), None, "{isa:?} {bad} at {at}");
+                    assert_eq!(top_k_of(isa, &outputs, 2, 40).kept(), None, "{isa:?} {bad} at {at}");
                 }
             }
         }
@@ -201,10 +201,10 @@ mod tests {
     fn what_ranks_exchange_gives_what_one_has() {
         let outputs = outputs(96, 5);
         for (wanted, end) in [(1, 96), (5, 50), (40, 96), (40, 10)] {
-            let whole = highest_of(Isa::Portable, &outputs, wanted, end);
-            let mut merged = Highest::new(wanted);
+            let whole = top_k_of(Isa::Portable, &outputs, wanted, end);
+            let mut merged = TopK::new(wanted);
             for (rank, part) in outputs.chunks(32).enumerate() {
-                let found = highest_of(Isa::Portable, part, wanted, end.saturating_sub(32 * rank));
+                let found = top_k_of(Isa::Portable, part, wanted, end.saturating_sub(32 * rank));
                 let written: Vec<f32> = found.written().chain([7.0]).collect();
                 assert_eq!(
                     merged.append_written(&written, 32 * rank),
@@ -216,8 +216,8 @@ mod tests {
         }
         let mut odd = outputs.clone();
         odd[95] = f32::NAN;
-        let written: Vec<f32> = highest_of(Isa::Portable, &odd, 2, 10).written().collect();
-        let mut merged = highest_of(Isa::Portable, &outputs, 2, 96);
+        let written: Vec<f32> = top_k_of(Isa::Portable, &odd, 2, 10).written().collect();
+        let mut merged = top_k_of(Isa::Portable, &outputs, 2, 96);
         merged.append_written(&written, 96);
         assert_eq!(merged.kept(), None);
     }

@@ -2,10 +2,10 @@
 
 use super::finish::Finish;
 use super::groups::{self, Groups};
-use super::highest::Highest;
+use super::highest::TopK;
 use super::packed::Packed;
 use super::pairs::{self, Pair, Pairs};
-use super::product::{Kernel, Outputs, RowBlock, highest, multiply};
+use super::product::{Kernel, Outputs, RowBlock, multiply, top_k};
 use super::tile::{Element, row_blocks};
 use super::wide::{self, Wide};
 use super::{Cpu, Isa};
@@ -151,13 +151,13 @@ impl Cpu {
 
     /// The highest of what [`Self::linear`] would give for each row of `x`, as many as `wanted` says: all outputs are
     /// computed, none is written, and those from `end` on are not kept. The layer is one without bias and activation.
-    pub(crate) fn highest(
+    pub(crate) fn top_k(
         &self,
         x: &[f32],
         weights: &Matrix,
         (wanted, end): (&[usize], usize),
         scratch: &mut Scratch,
-    ) -> Vec<Highest> {
+    ) -> Vec<TopK> {
         assert!(weights.activation == Activation::None && weights.bias.is_none(), "only sums are looked at");
         assert!(x.len() == wanted.len() * weights.inputs);
         if x.is_empty() {
@@ -165,7 +165,7 @@ impl Cpu {
         }
         let extent = (weights.outputs, weights.width);
         self.with_kernel(x, weights, scratch, |kernel, blocks| {
-            highest(self.isa, kernel, blocks, extent, (wanted, end))
+            top_k(self.isa, kernel, blocks, extent, (wanted, end))
         })
     }
 

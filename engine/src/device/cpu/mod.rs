@@ -34,8 +34,8 @@ mod tile;
 mod wide;
 
 pub(crate) use bytes::{BytePair, kept_scales, scale, widen};
-pub use highest::Highest;
 pub(crate) use highest::KEPT_MAX;
+pub use highest::TopK;
 pub use isa::Isa;
 pub use limits::Limits;
 pub use matrix::{Activation, Format, Matrix, Scratch};

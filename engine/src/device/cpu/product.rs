@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::Isa;
 use super::finish::{Finish, Target, finish};
-use super::highest::{Highest, Place, look};
+use super::highest::{Place, TopK, look};
 
 /// Row blocks that one task takes over a panel: their packed activations stay in cache.
 pub(super) const ROW_BLOCKS_PER_TASK: usize = 16;
@@ -101,16 +101,16 @@ fn rows_of(blocks: &[RowBlock]) -> usize {
 }
 
 /// The highest of each row's sums, as many as `wanted` says: all of the first `count`, those from `end` on not kept.
-pub(super) fn highest(
+pub(super) fn top_k(
     isa: Isa,
     kernel: &dyn Kernel,
     blocks: &[RowBlock],
     (count, width): (usize, usize),
     (wanted, end): (&[usize], usize),
-) -> Vec<Highest> {
+) -> Vec<TopK> {
     assert!(wanted.len() == rows_of(blocks));
     let tasks = Tasks::new(blocks, count.div_ceil(width));
-    let none = |wanted: &[usize]| wanted.iter().map(|wanted| Highest::new(*wanted)).collect::<Vec<_>>();
+    let none = |wanted: &[usize]| wanted.iter().map(|wanted| TopK::new(*wanted)).collect::<Vec<_>>();
     let parts = (0..tasks.count()).into_par_iter().map_init(Vec::new, |sums, task| {
         let (group, panels) = tasks.get(task);
         let (first_row, rows) = (group[0].0, rows_of(group));

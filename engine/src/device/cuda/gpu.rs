@@ -99,7 +99,8 @@ impl Grid {
     }
 }
 
-/// `y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T + bias`, or that added to `y`. Sums are single precision.
+/// `y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T + bias`, or that added to `y`. Sums are single
+/// precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Linear {
     /// Rows of `x` and `y`.
@@ -132,7 +133,8 @@ pub trait Graph: Send {
 
 /// One GPU and its stream of work, which is done in the order of calls. One thread at a time uses it.
 ///
-/// A failed call may show in a later one: after [`GpuError::Lost`] nothing of it can be used but [`Self::free`].
+/// A failed call may show in a later one: after [`GpuError::Lost`] nothing of it can be used but
+/// [`Self::free`].
 pub trait Gpu: Send + Sync {
     /// What it is called.
     fn name(&self) -> String;
@@ -164,7 +166,8 @@ pub trait Gpu: Send + Sync {
     /// Gives host memory back, when the copies that use it are done.
     fn free_host(&self, address: Address);
 
-    /// Copies to host memory of its own, in the order of its work: nobody may read it before a later [`Self::read`].
+    /// Copies to host memory of its own, in the order of its work: nobody may read it before a later
+    /// [`Self::read`].
     fn copy_out(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError>;
 
     /// Copies from host memory of its own.

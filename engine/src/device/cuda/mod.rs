@@ -1,14 +1,19 @@
 //! CUDA: kernels of our own, and the seam behind which a driver runs them.
 //!
-//! [`Gpu`] is all that the decoder asks of a driver: memory, kernels by name, products, sums over ranks. [`Card`] is
-//! the real one, whose libraries are looked for at run time, so that one binary serves machines with and without a GPU. The tests
-//! have another, which runs the same kernels on the processor.
+//! [`Gpu`] is all that the decoder asks of a driver: memory, kernels by name, products, sums over ranks. A
+//! [`CudaDevice`] is the real one, opened by a [`CudaRuntime`], whose libraries are looked for at run time,
+//! so that one binary serves machines with and without a GPU. The tests have another, which runs the same
+//! kernels on the processor.
 
-mod card;
+mod cuda_device;
+mod error;
 mod gpu;
 mod kernels;
+mod runtime;
 
-pub use card::{Card, CardError, cards};
+pub use cuda_device::{CudaDevice, device_count};
+pub use error::CudaError;
 pub use gpu::{Address, Buffer, Element, Factors, Gpu, GpuError, Graph, Grid, HostBuffer, Linear};
 pub(crate) use kernels::Args;
 pub use kernels::source;
+pub use runtime::CudaRuntime;

@@ -263,7 +263,7 @@ fn the_highest_of_a_product_are_those_of_its_outputs_in_every_format() {
             for end in [outputs, outputs - outputs / 5, 0] {
                 let found = cpu.run(|| {
                     cpu.linear(&x, &matrix, &mut y, &mut scratch);
-                    cpu.highest(&x, &matrix, (&wanted, end), &mut scratch)
+                    cpu.top_k(&x, &matrix, (&wanted, end), &mut scratch)
                 });
                 for (row, (y, found)) in y.chunks_exact(outputs).zip(&found).enumerate() {
                     let mut sorted: Vec<(f32, u32)> = y[..end].iter().copied().zip(0..).collect();

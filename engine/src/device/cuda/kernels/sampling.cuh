@@ -2,9 +2,9 @@
 // then the token that a draw falls on. One block of threads a row.
 
 // What is wanted of a row.
-struct Wish {
-    int highest; // so many of them
-    float heat;  // one over the temperature of its weights; 0: they are not added up
+struct SampleQuery {
+    int top_k; // so many of the highest
+    float inverse_temperature;  // one over the temperature of its weights; 0: they are not added up
     int mask;    // of the tokens that may be drawn; -1: all may
 };
 
@@ -14,17 +14,17 @@ struct Allowed {
     int end; // tokens from here on may not be drawn
 };
 
-struct SurveyArgs {
+struct LogitStatsArgs {
     const float* logits; // [rows, vocabulary]
     const u32* masks;   // [masks][ceil(vocabulary / 32)]
-    const Wish* wishes; // [rows]
-    u32* out;           // [rows][4 + 2 most]: Found, then logits' bits, then their tokens, in any order
+    const SampleQuery* queries; // [rows]
+    u32* out;           // [rows][4 + 2 most]: LogitStats, then logits' bits, then their tokens, in any order
     int vocabulary;
     int end;
     int most;
 };
 
-struct Found {
+struct LogitStats {
     u32 is_sound; // all logits are finite
     float max;    // of those that may be drawn; minus infinity: there are none
     double sum;   // of their weights, the highest's being 1
@@ -86,10 +86,10 @@ DEVICE double sum_of_warp(double x) {
 }
 
 // Weights of tokens `from` to `to`, added up by the lanes of a warp.
-DEVICE double weights_of(const float* logits, const Allowed& a, const u32* bits, float max, float heat, int from, int to) {
+DEVICE double weights_of(const float* logits, const Allowed& a, const u32* bits, float max, float inverse_temperature, int from, int to) {
     double sum = 0.0;
     for (int i = from + threadIdx.x % 32; i < to; i += 32) {
-        if (is_allowed(a, bits, i, logits[i])) sum += expf((logits[i] - max) * heat);
+        if (is_allowed(a, bits, i, logits[i])) sum += expf((logits[i] - max) * inverse_temperature);
     }
     return sum_of_warp(sum);
 }
@@ -101,7 +101,7 @@ DEVICE int stretch(int from, int to) {
 }
 
 // The `wanted` highest, in any order, by four looks at a byte of their order each: how many begin like the last of them.
-DEVICE void write_highest(const float* logits, const Allowed& a, const u32* bits, int wanted, u32* values, u32* tokens) {
+DEVICE void write_top_k(const float* logits, const Allowed& a, const u32* bits, int wanted, u32* values, u32* tokens) {
     SHARED(int, counts, 256);
     SHARED(int, place, 1);
     u32 known = 0, mask = 0;
@@ -155,13 +155,13 @@ DEVICE void write_highest(const float* logits, const Allowed& a, const u32* bits
     for (int i = at + threadIdx.x; i < wanted; i += blockDim.x) values[i] = to_bits(NOTHING);
 }
 
-KERNEL(survey, SurveyArgs, 512) {
+KERNEL(logit_stats, LogitStatsArgs, 512) {
     SHARED(int, odd, 1);
     SHARED(double, sums, 32);
-    const Wish wish = a.wishes[blockIdx.x];
+    const SampleQuery query = a.queries[blockIdx.x];
     const Allowed allowed = {a.vocabulary, a.end};
     const float* logits = a.logits + (size_t)blockIdx.x * a.vocabulary;
-    const u32* bits = mask_of(a.masks, wish.mask, a.vocabulary);
+    const u32* bits = mask_of(a.masks, query.mask, a.vocabulary);
     u32* out = a.out + (size_t)blockIdx.x * (4 + 2 * a.most);
     u32 *values = out + 4, *tokens = values + a.most;
     if (threadIdx.x == 0) odd[0] = 0;
@@ -176,61 +176,61 @@ KERNEL(survey, SurveyArgs, 512) {
     if (is_odd) odd[0] = 1;
     const Leader leader = first_of_block(own);
     double sum = 0.0;
-    if (wish.heat > 0.0f) {
+    if (query.inverse_temperature > 0.0f) {
         const int warp = threadIdx.x / 32, length = stretch(0, a.vocabulary), from = warp * length;
-        sum = weights_of(logits, allowed, bits, leader.logit, wish.heat, from, smaller(from + length, a.vocabulary));
+        sum = weights_of(logits, allowed, bits, leader.logit, query.inverse_temperature, from, smaller(from + length, a.vocabulary));
         if (threadIdx.x % 32 == 0) sums[warp] = sum;
         __syncthreads();
         sum = 0.0;
         for (int other = 0; other < (int)blockDim.x / 32; other++) sum += sums[other];
     }
     if (threadIdx.x == 0) {
-        *(Found*)out = {odd[0] ? 0u : 1u, leader.logit, sum};
-        if (wish.highest == 1) {
+        *(LogitStats*)out = {odd[0] ? 0u : 1u, leader.logit, sum};
+        if (query.top_k == 1) {
             values[0] = to_bits(leader.logit);
             tokens[0] = (u32)leader.token;
         }
     }
-    if (wish.highest > 1) write_highest(logits, allowed, bits, wish.highest, values, tokens);
+    if (query.top_k > 1) write_top_k(logits, allowed, bits, query.top_k, values, tokens);
 }
 
 // A draw that falls into a row.
-struct Pick {
+struct Draw {
     int row;
-    float heat;
+    float inverse_temperature;
     float max;
     int mask;
     double target; // weights before the token that is drawn are at most this
 };
 
-struct PickArgs {
+struct DrawArgs {
     const float* logits; // [rows, vocabulary]
     const u32* masks;
-    const Pick* picks;
-    int* out; // [picks] tokens; -1: none has any weight
+    const Draw* draws;
+    int* out; // [draws] tokens; -1: none has any weight
     int vocabulary;
     int end;
 };
 
 // The token at which the running sum of weights passes the target; the last that has any, where rounding lets it fall short.
-KERNEL(pick, PickArgs, 512) {
+KERNEL(draw, DrawArgs, 512) {
     SHARED(double, sums, 32);
-    const Pick pick = a.picks[blockIdx.x];
+    const Draw draw = a.draws[blockIdx.x];
     const Allowed allowed = {a.vocabulary, a.end};
-    const float* logits = a.logits + (size_t)pick.row * a.vocabulary;
-    const u32* bits = mask_of(a.masks, pick.mask, a.vocabulary);
+    const float* logits = a.logits + (size_t)draw.row * a.vocabulary;
+    const u32* bits = mask_of(a.masks, draw.mask, a.vocabulary);
     const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
     int from = 0, to = a.vocabulary;
     double before = 0.0;
     while (to - from > 64) {
         const int length = stretch(from, to), own = from + warp * length;
-        const double sum = weights_of(logits, allowed, bits, pick.max, pick.heat, own, smaller(own + length, to));
+        const double sum = weights_of(logits, allowed, bits, draw.max, draw.inverse_temperature, own, smaller(own + length, to));
         __syncthreads(); // whoever still reads earlier ones
         if (threadIdx.x % 32 == 0) sums[warp] = sum;
         __syncthreads();
         int chosen = 0;
         double until = before, start = before;
-        for (int other = 0; other < warps && until <= pick.target; other++) {
+        for (int other = 0; other < warps && until <= draw.target; other++) {
             if (sums[other] > 0.0) {
                 chosen = other;
                 start = until;
@@ -243,9 +243,9 @@ KERNEL(pick, PickArgs, 512) {
     }
     if (threadIdx.x != 0) return;
     int last = -1;
-    for (int i = from; i < to && before <= pick.target; i++) {
+    for (int i = from; i < to && before <= draw.target; i++) {
         if (!is_allowed(allowed, bits, i, logits[i])) continue;
-        const float weight = expf((logits[i] - pick.max) * pick.heat);
+        const float weight = expf((logits[i] - draw.max) * draw.inverse_temperature);
         if (weight > 0.0f) last = i;
         before += weight;
     }

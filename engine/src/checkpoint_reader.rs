@@ -1,11 +1,13 @@
-//! A checkpoint opened: everything its files say, before any weight is packed for a device.
+//! Reads a checkpoint: everything its files say, before any weight is packed for a device.
+
+mod revision;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
-use std::hash::Hasher as _;
 use std::path::Path;
 
 use serde_json::Value;
-use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use crate::checkpoint::generation::{GenerationDefaults, SpecialIds, read_generation};
 use crate::checkpoint::gguf::{self, Gguf, GgufWeights};
@@ -15,13 +17,6 @@ use crate::checkpoint::{
     CheckpointError, Dtype, ModelConfig, Q8Blocks, RawTensor, Safetensors, WeightSource, read_config,
 };
 use crate::text::{ModelText, TextFiles};
-
-/// Up to this size a file of weights is hashed whole.
-const HASHED_WHOLE_MAX: usize = 64 << 20;
-/// Of a larger one, this much...
-const SAMPLE_BYTES: usize = 4 << 10;
-/// ...of every so much.
-const SAMPLE_STRIDE: usize = 1 << 20;
 
 /// The files of a checkpoint in memory: for a model that is part of the program.
 #[derive(Clone, Debug)]
@@ -80,7 +75,7 @@ impl WeightSource for Weights {
 
 /// A checkpoint whose files agree with each other.
 #[derive(Debug)]
-pub struct Opened {
+pub struct Checkpoint {
     /// What the model is called: its folder's or file's name.
     pub name: String,
     /// Its shape.
@@ -95,7 +90,7 @@ pub struct Opened {
     pub revision: u128,
 }
 
-impl Opened {
+impl Checkpoint {
     /// Opens a Hugging Face folder, or a GGUF file. `now`: see [`ModelText::new`].
     pub fn path(path: &Path, now: Option<u64>) -> Result<Self, CheckpointError> {
         let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
@@ -120,9 +115,7 @@ impl Opened {
         };
         let text = model_text(files, &config, &texts.ids, now)?;
         let (bytes, header) = weights.gguf().bytes();
-        let mut hash = SipHasher13::new();
-        add_file(&mut hash, bytes, header); // metadata and texts stand in its header
-        let revision = hash.finish128().as_u128();
+        let revision = revision::of_file(bytes, header); // metadata and texts stand in its header
         Ok(Self {
             name: name.to_owned(),
             config,
@@ -151,7 +144,7 @@ impl Opened {
         check_tensors(&config, &weights)?;
         let (defaults, ids) = read_generation(files.config, files.generation_config)?;
         let text = model_text(texts_of(files), &config, &ids, now)?;
-        let revision = revision(files, &weights);
+        let revision = revision::of_files(files, &weights);
         let weights = Weights::Safetensors(weights);
         Ok(Self { name: files.name.to_owned(), config, weights, text, defaults, revision })
     }
@@ -159,7 +152,7 @@ impl Opened {
 
 /// What a folder's texts say: all there is to know of a model that runs elsewhere.
 #[derive(Debug)]
-pub struct OpenedText {
+pub struct CheckpointText {
     /// What the model is called: its folder's name.
     pub name: String,
     /// Its shape.
@@ -172,7 +165,7 @@ pub struct OpenedText {
     pub revision: u128,
 }
 
-impl OpenedText {
+impl CheckpointText {
     /// Opens the texts of a Hugging Face folder; weights need not be there. `now`: see [`ModelText::new`].
     pub fn folder(folder: &Path, now: Option<u64>) -> Result<Self, CheckpointError> {
         let texts = FolderTexts::read(folder)?;
@@ -180,9 +173,7 @@ impl OpenedText {
         let config = read_config(files.config)?;
         let (defaults, ids) = read_generation(files.config, files.generation_config)?;
         let text = model_text(texts_of(&files), &config, &ids, now)?;
-        let mut hash = SipHasher13::new();
-        add_texts(&mut hash, &files);
-        let revision = hash.finish128().as_u128();
+        let revision = revision::of_texts(&files);
         Ok(Self { name: texts.name, config, text, defaults, revision })
     }
 }
@@ -256,168 +247,5 @@ fn chat_template(folder: &Path) -> Result<Option<String>, CheckpointError> {
     match value["chat_template"].as_str() {
         Some(template) => Ok(Some(template.to_owned())),
         None => Err(CheckpointError::field(file, "chat_template", "must be a string")),
-    }
-}
-
-/// A hash of all that decides a model's answers: every text, and of the weights all headers and all
-/// bytes of small files, or samples that no training step leaves as they were.
-fn revision(files: &ModelFiles<'_>, weights: &Safetensors) -> u128 {
-    let mut hash = SipHasher13::new();
-    add_texts(&mut hash, files);
-    for (_, bytes) in weights.files() {
-        add_file(&mut hash, bytes, header_end(bytes));
-    }
-    hash.finish128().as_u128()
-}
-
-/// Hashes every text.
-fn add_texts(hash: &mut SipHasher13, files: &ModelFiles<'_>) {
-    let texts = [files.tokenizer_config, files.generation_config, files.chat_template];
-    for text in [Some(files.config), Some(files.tokenizer)].into_iter().chain(texts) {
-        add(hash, &[u8::from(text.is_some())]);
-        add(hash, text.unwrap_or_default().as_bytes());
-    }
-}
-
-/// Hashes bytes and their number.
-fn add(hash: &mut SipHasher13, bytes: &[u8]) {
-    hash.write_u64(bytes.len() as u64);
-    hash.write(bytes);
-}
-
-/// Hashes a file of weights: all of a small one, of a large one its header and samples of the rest.
-fn add_file(hash: &mut SipHasher13, bytes: &[u8], header: usize) {
-    if bytes.len() <= HASHED_WHOLE_MAX {
-        return add(hash, bytes);
-    }
-    add(hash, &(bytes.len() as u64).to_le_bytes());
-    add(hash, bytes.get(..header).unwrap_or_default());
-    for sample in bytes.chunks(SAMPLE_STRIDE) {
-        add(hash, &sample[..sample.len().min(SAMPLE_BYTES)]);
-    }
-}
-
-/// Where the header of a safetensors file ends.
-fn header_end(bytes: &[u8]) -> usize {
-    bytes.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length) as usize + 8)
-}
-
-#[cfg(test)]
-mod tests {
-    use base::{ChatTemplate as _, Piece, Role};
-
-    use super::*;
-    use crate::checkpoint::Synthetic;
-    use crate::checkpoint::config::Family;
-
-    fn written(synthetic: &Synthetic) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        synthetic.write(folder.path()).expect("it can be written");
-        folder
-    }
-
-    #[test]
-    fn a_folder_and_the_same_files_in_memory_are_the_same_model() {
-        let synthetic = Synthetic::tiny(Family::Qwen2, 1);
-        let folder = written(&synthetic);
-        let opened = Opened::folder(folder.path(), None).expect("a valid folder");
-        let read = |name| std::fs::read_to_string(folder.path().join(name)).expect("it was written");
-        let (config, tokenizer) = (read("config.json"), read("tokenizer.json"));
-        let (tokenizer_config, generation_config) =
-            (read("tokenizer_config.json"), read("generation_config.json"));
-        let files = ModelFiles {
-            name: "mine",
-            config: &config,
-            tokenizer: &tokenizer,
-            tokenizer_config: Some(&tokenizer_config),
-            generation_config: Some(&generation_config),
-            chat_template: None,
-            weights: Cow::Owned(synthetic.weight_bytes().expect("bytes")),
-        };
-        let bytes = Opened::bytes(files.clone(), None).expect("valid files");
-        assert_eq!((bytes.revision, &bytes.config), (opened.revision, &opened.config));
-        assert_eq!(bytes.name, "mine");
-        assert!(opened.text.has_chat_template());
-        assert_eq!(opened.text.ends(), bytes.text.ends());
-        let other = ModelFiles { chat_template: Some("{{ messages[0].content }}"), ..files };
-        let other = Opened::bytes(other, None).expect("valid files");
-        assert_ne!(other.revision, opened.revision);
-        assert_eq!(other.text.frame(&[Role::User]).expect("a frame"), [Piece::Content(0)]);
-    }
-
-    #[test]
-    fn the_texts_of_a_folder_need_no_weights() {
-        let folder = written(&Synthetic::tiny(Family::Qwen2, 1));
-        let whole = Opened::folder(folder.path(), None).expect("a valid folder");
-        std::fs::remove_file(folder.path().join(SINGLE_FILE)).expect("it was written");
-        let text = OpenedText::folder(folder.path(), None).expect("texts are enough");
-        assert_eq!((&text.config, text.text.ends()), (&whole.config, whole.text.ends()));
-        assert!(text.text.has_chat_template());
-        std::fs::write(folder.path().join("generation_config.json"), "{}").expect("it can be written");
-        let other = OpenedText::folder(folder.path(), None).expect("texts are enough");
-        assert_ne!(other.revision, text.revision);
-    }
-
-    #[test]
-    fn the_revision_follows_every_file() {
-        let revision = |synthetic: &Synthetic, change: &dyn Fn(&Path)| {
-            let folder = written(synthetic);
-            change(folder.path());
-            Opened::folder(folder.path(), None).expect("a valid folder").revision
-        };
-        let synthetic = Synthetic::tiny(Family::Llama, 1);
-        let first = revision(&synthetic, &|_| {});
-        assert_eq!(first, revision(&synthetic, &|_| {}), "the same files, elsewhere");
-        assert_ne!(first, revision(&Synthetic::tiny(Family::Llama, 2), &|_| {}), "other weights");
-        let put = |name: &'static str, text: &'static str| {
-            move |folder: &Path| {
-                std::fs::write(folder.join(name), text).expect("it can be written");
-            }
-        };
-        assert_ne!(first, revision(&synthetic, &put("generation_config.json", "{}")));
-        assert_ne!(first, revision(&synthetic, &put("chat_template.jinja", "{{ messages[0].content }}")));
-        assert_ne!(first, revision(&synthetic, &put("chat_template.json", r#"{"chat_template": "x"}"#)));
-    }
-
-    #[test]
-    fn a_large_file_is_told_from_another_by_samples() {
-        let file = |last: u8| {
-            let header = br#"{"a":{"dtype":"F32","shape":[17039360],"data_offsets":[0,68157440]}}"#;
-            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-            bytes.extend(header);
-            bytes.resize(bytes.len() + 68_157_440, 0);
-            bytes[33 << 20] = last;
-            bytes
-        };
-        let synthetic = Synthetic::tiny(Family::Llama, 1);
-        let config = synthetic.config_json();
-        let revision_of = |bytes: Vec<u8>| {
-            let files = ModelFiles {
-                name: "",
-                config: &config,
-                tokenizer: "",
-                tokenizer_config: None,
-                generation_config: None,
-                chat_template: None,
-                weights: Cow::Borrowed(&[]),
-            };
-            revision(&files, &Safetensors::from_bytes("weights", Cow::Owned(bytes)).expect("a valid file"))
-        };
-        assert_eq!(revision_of(file(1)), revision_of(file(1)));
-        assert_ne!(revision_of(file(1)), revision_of(file(2)));
-    }
-
-    #[test]
-    fn a_folder_that_lacks_a_file_is_refused_by_its_name() {
-        for name in ["config.json", "tokenizer.json", "model.safetensors"] {
-            let folder = written(&Synthetic::tiny(Family::Opt, 1));
-            std::fs::remove_file(folder.path().join(name)).expect("it was written");
-            let error = Opened::folder(folder.path(), None).expect_err("refused").to_string();
-            assert!(error.starts_with("cannot read ") && error.contains(name), "{error}");
-        }
-        let folder = written(&Synthetic::tiny(Family::Opt, 1));
-        std::fs::write(folder.path().join("chat_template.json"), "{}").expect("it can be written");
-        let error = Opened::folder(folder.path(), None).expect_err("refused").to_string();
-        assert_eq!(error, "chat_template.json: field `chat_template`: must be a string");
     }
 }

@@ -1,5 +1,5 @@
-//! Memory of a step, reused by the next: it grows where it must and never moves otherwise, since recorded steps hold
-//! its addresses.
+//! Memory of a step, reused by the next: it grows where it must and never moves otherwise, since recorded
+//! steps hold its addresses.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ macro_rules! pieces {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// Memory of a step.
         #[derive(Default)]
-        pub(super) struct Work {
+        pub(super) struct GpuWorkspace {
             $($name: Growing,)*
             /// Logits of rows that sample, and what is looked for in them.
             pub(super) sampling: Sampling,
@@ -46,7 +46,7 @@ macro_rules! pieces {
             $($(#[$doc])* pub(super) $name: usize,)*
         }
 
-        impl Work {
+        impl GpuWorkspace {
             /// Whether a step fits in as it is.
             pub(super) fn has_room(&self, sizes: &Sizes) -> bool {
                 $(self.$name.has_room(sizes.$name))&&*
@@ -79,7 +79,7 @@ pieces! {
     /// The same, activated.
     inner,
     /// What a product in eight bits reads, and the scale of each row.
-    eighths,
+    fp8,
     row_scales,
     /// What it gives, without scales, single precision.
     sums,

@@ -8,14 +8,14 @@ use std::time::Duration;
 use cudarc::driver::sys::CUstream;
 use cudarc::nccl::{result, sys};
 
-use super::{Card, CardError};
-use crate::device::cuda::{Address, Gpu, GpuError};
+use super::{CudaDevice, device_count, require};
+use crate::device::cuda::{Address, CudaError, CudaRuntime, Gpu, GpuError};
 
 /// How long an orderly end is waited for.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
 
 /// A place in a group that is about to meet.
-pub(super) struct Seat {
+pub(super) struct GroupPlace {
     id: sys::ncclUniqueId,
     rank: usize,
     ranks: usize,
@@ -33,30 +33,37 @@ fn failed(error: result::NcclError) -> GpuError {
     GpuError::Lost(format!("NCCL: {:?}", error.0))
 }
 
-impl Card {
+impl CudaRuntime {
     /// Opens GPUs, one rank each. `with_nccl` makes a single one go through NCCL too.
-    pub fn group(ordinals: &[usize], with_nccl: bool) -> Result<Vec<Arc<dyn Gpu>>, CardError> {
+    pub fn open(
+        self: &Arc<Self>,
+        ordinals: &[usize],
+        with_nccl: bool,
+    ) -> Result<Vec<Arc<dyn Gpu>>, CudaError> {
+        let open = |ordinal: usize| CudaDevice::open(Arc::clone(self), ordinal);
         if ordinals.len() == 1 && !with_nccl {
-            return Ok(vec![Arc::new(Self::open(ordinals[0])?)]);
+            return Ok(vec![Arc::new(open(ordinals[0])?)]);
         }
-        super::cards()?;
+        device_count()?;
         let remedy = "it comes with PyPI's nvidia-nccl-cu13, whose folder needs a link libnccl.so to libnccl.so.2 and a \
                       place in LD_LIBRARY_PATH";
         // SAFETY: it looks for a library and closes it again.
-        super::require(unsafe { sys::is_culib_present() }, "NCCL (libnccl.so)", remedy)?;
+        require(unsafe { sys::is_culib_present() }, "NCCL (libnccl.so)", remedy)?;
         // First all that may fail: in the group each waits for the others.
-        let jobs = ordinals.iter().map(|ordinal| move || Self::open(*ordinal)).collect();
-        let mut cards: Vec<Self> = side_by_side(jobs)?;
+        let jobs = ordinals.iter().map(|ordinal| move || open(*ordinal)).collect();
+        let mut devices: Vec<CudaDevice> = side_by_side(jobs)?;
         let id = result::get_uniqueid().map_err(failed)?;
-        let seat = |rank| Seat { id, rank, ranks: ordinals.len() };
-        let jobs = cards.iter_mut().enumerate().map(|(rank, card)| move || card.join(seat(rank)));
+        let place = |rank| GroupPlace { id, rank, ranks: ordinals.len() };
+        let jobs = devices.iter_mut().enumerate().map(|(rank, device)| move || device.join(place(rank)));
         side_by_side(jobs.collect())?;
-        Ok(cards.into_iter().map(|card| Arc::new(card) as Arc<dyn Gpu>).collect())
+        Ok(devices.into_iter().map(|device| Arc::new(device) as Arc<dyn Gpu>).collect())
     }
+}
 
+impl CudaDevice {
     /// Joins a group, and adds up a number in it: what connects ranks at their first sum does so now.
-    fn join(&mut self, seat: Seat) -> Result<(), CardError> {
-        self.comm = Some(self.within(|| Comm::join(seat))?);
+    fn join(&mut self, place: GroupPlace) -> Result<(), CudaError> {
+        self.comm = Some(self.within(|| Comm::join(place))?);
         let number = self.allocate(size_of::<f32>())?;
         self.all_reduce(number, 1)?;
         self.read(number, &mut [0; size_of::<f32>()])?;
@@ -67,8 +74,8 @@ impl Card {
 
 /// What all jobs give, each on a thread of its own, or the first failure.
 fn side_by_side<T: Send>(
-    jobs: Vec<impl FnOnce() -> Result<T, CardError> + Send>,
-) -> Result<Vec<T>, CardError> {
+    jobs: Vec<impl FnOnce() -> Result<T, CudaError> + Send>,
+) -> Result<Vec<T>, CudaError> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();
         let all: Vec<_> =
@@ -79,12 +86,12 @@ fn side_by_side<T: Send>(
 
 impl Comm {
     /// Joins the group from the current context; returns when all have.
-    pub(super) fn join(seat: Seat) -> Result<Self, GpuError> {
+    pub(super) fn join(place: GroupPlace) -> Result<Self, GpuError> {
         let mut handle = std::ptr::null_mut();
-        let (rank, ranks) = (seat.rank as i32, seat.ranks as i32);
+        let (rank, ranks) = (place.rank as i32, place.ranks as i32);
         // SAFETY: the handle is written before it is read, and given back in `drop`.
-        unsafe { result::comm_init_rank(&mut handle, ranks, seat.id, rank) }.map_err(failed)?;
-        Ok(Self { handle: Mutex::new(Some(handle)), rank: seat.rank, ranks: seat.ranks })
+        unsafe { result::comm_init_rank(&mut handle, ranks, place.id, rank) }.map_err(failed)?;
+        Ok(Self { handle: Mutex::new(Some(handle)), rank: place.rank, ranks: place.ranks })
     }
 
     pub(super) fn rank(&self) -> usize {
@@ -101,7 +108,8 @@ impl Comm {
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).ok_or(GpuError::OtherRank)?;
         let (kind, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
         let values = values.0 as *mut c_void;
-        // SAFETY: the group is alive, or NCCL is ending it and lets go whoever is in it; memory is by the contract of `Gpu`.
+        // SAFETY: the group is alive, or NCCL is ending it and lets go whoever is in it; memory is by the
+        // contract of `Gpu`.
         unsafe { result::all_reduce(values, values, count, kind, sum, handle, stream.cast()) }
             .map_err(failed)?;
         Ok(())
@@ -109,13 +117,14 @@ impl Comm {
 
     /// Ends what waits for others, on all its ranks.
     ///
-    /// Returns at once. NCCL sets its flag first, which ends what waits, and then waits itself until no recorded step names the
-    /// group any more: those are dropped later, by whoever this must not hold up.
+    /// Returns at once. NCCL sets its flag first, which ends what waits, and then waits itself until no
+    /// recorded step names the group any more: those are dropped later, by whoever this must not hold up.
     pub(super) fn abort(&self) {
         drop(self.end());
     }
 
-    /// Ends the group where nothing waits for it and no recorded step is left, and waits for that for a while.
+    /// Ends the group where nothing waits for it and no recorded step is left, and waits for that for a
+    /// while.
     pub(super) fn close(&self) {
         let ended = self.end();
         if ended.recv_timeout(CLOSE_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {

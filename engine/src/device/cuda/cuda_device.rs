@@ -1,88 +1,44 @@
 //! A real GPU: the driver, NVRTC for the kernels, cuBLASLt for products, NCCL for sums over ranks.
 //!
-//! Nothing here is linked: libraries are looked for when a GPU is asked for. What calls into them is `unsafe` for one reason
-//! throughout: handles and addresses must be alive, and they are the card's own, given back in its `drop` only.
+//! Nothing here is linked: libraries are looked for when a GPU is asked for. What calls into them is `unsafe`
+//! for one reason throughout: handles and addresses must be alive, and they are the device's own, given back
+//! in its `drop` only.
 
 mod compile;
+mod graph;
+mod nccl;
 mod products;
-mod ranks;
 mod staging;
 
-use std::any::Any;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as MULTIPROCESSORS;
 use cudarc::driver::{result, sys};
 
-use super::{Address, Gpu, GpuError, Graph, Grid, Linear};
+use super::{Address, CudaError, CudaRuntime, Gpu, GpuError, Graph, Grid, Linear};
+pub(super) use compile::{Cubin, compile};
+use graph::RecordedGraph;
+use nccl::Comm;
 use products::Products;
-use ranks::Comm;
 use staging::Staging;
 
-/// Why a GPU cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CardError {
-    /// There is no driver.
-    #[error("no NVIDIA driver was found (libcuda.so.1)")]
-    NoDriver,
-    /// A library that belongs to it is missing.
-    #[error("{library} was not found; {remedy}")]
-    NoLibrary {
-        /// The library.
-        library: &'static str,
-        /// Where it is to be had.
-        remedy: &'static str,
-    },
-    /// There are fewer GPUs.
-    #[error("there is no GPU {ordinal}, the driver finds {count}")]
-    NoCard {
-        /// The number that was asked for.
-        ordinal: usize,
-        /// How many there are.
-        count: usize,
-    },
-    /// It is too old for the kernels.
-    #[error("GPU {ordinal} has compute capability {major}.{minor}, the kernels need 8.0")]
-    TooOld {
-        /// Its number.
-        ordinal: usize,
-        /// Its capability.
-        major: i32,
-        /// Its capability.
-        minor: i32,
-    },
-    /// The kernels do not compile.
-    #[error("the kernels do not compile: {0}")]
-    Kernels(String),
-    /// Something of the driver or a library failed.
-    #[error("{0}")]
-    Failed(#[from] GpuError),
-}
-
 /// Number of GPUs that the driver finds; an error that says what is missing where there is none.
-pub fn cards() -> Result<usize, CardError> {
+pub fn device_count() -> Result<usize, CudaError> {
     // SAFETY: it looks for a library and closes it again.
     if !unsafe { sys::is_culib_present() } {
-        return Err(CardError::NoDriver);
+        return Err(CudaError::NoDriver);
     }
     result::init().map_err(lost)?;
     let count = result::device::get_count().map_err(lost)?;
     Ok(count as usize)
 }
 
-/// GPUs whose context was lost: whoever opens one next resets it first. What was left there is gone with that, so that a lost
-/// card gives nothing back itself, however late it is dropped.
-static SPOILED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
-
-fn spoiled() -> MutexGuard<'static, BTreeSet<i32>> {
-    SPOILED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A GPU, opened.
-pub struct Card {
+pub struct CudaDevice {
+    runtime: Arc<CudaRuntime>,
     name: String,
     /// Major, minor.
     capability: (i32, i32),
@@ -101,29 +57,29 @@ pub struct Card {
     is_lost: Arc<AtomicBool>,
 }
 
-// SAFETY: its handles may be used on any thread that has made its context current, as every operation does; one thread at a
-// time does so, by the contract of `Gpu`.
-unsafe impl Send for Card {}
+// SAFETY: its handles may be used on any thread that has made its context current, as every operation does;
+// one thread at a time does so, by the contract of `Gpu`.
+unsafe impl Send for CudaDevice {}
 // SAFETY: the same; what `abort` uses beside another thread is atomic or locked.
-unsafe impl Sync for Card {}
+unsafe impl Sync for CudaDevice {}
 
-impl Card {
+impl CudaDevice {
     /// Opens GPU `ordinal`, alone.
-    fn open(ordinal: usize) -> Result<Self, CardError> {
-        let count = cards()?;
+    fn open(runtime: Arc<CudaRuntime>, ordinal: usize) -> Result<Self, CudaError> {
+        let count = device_count()?;
         if ordinal >= count {
-            return Err(CardError::NoCard { ordinal, count });
+            return Err(CudaError::NoDevice { ordinal, count });
         }
         compile::require()?;
         products::require()?;
         let device = result::device::get(ordinal as i32).map_err(lost)?;
         let (major, minor) = capability(device)?;
         if major < 8 {
-            return Err(CardError::TooOld { ordinal, major, minor });
+            return Err(CudaError::TooOld { ordinal, major, minor });
         }
-        let kernels = compile::kernels(major, minor)?;
-        if spoiled().remove(&device) {
-            // SAFETY: the card that had this context has given it up.
+        let kernels = runtime.kernels((major, minor))?;
+        if runtime.must_reset(device) {
+            // SAFETY: the device that had this context has given it up.
             unsafe { sys::cuDevicePrimaryCtxReset_v2(device) }.result().map_err(lost)?;
         }
         // SAFETY: the device is the driver's own; the context is released in `drop`.
@@ -134,6 +90,7 @@ impl Card {
         // SAFETY: the image is a whole cubin, which the driver copies.
         let module = unsafe { result::module::load_data(kernels.as_ptr().cast::<c_void>()) }.map_err(lost)?;
         Ok(Self {
+            runtime,
             name: result::device::get_name(device).map_err(lost)?,
             capability: (major, minor),
             multiprocessors: attribute(device, MULTIPROCESSORS)?.max(1) as usize,
@@ -154,7 +111,7 @@ impl Card {
     fn within<T>(&self, work: impl FnOnce() -> Result<T, GpuError>) -> Result<T, GpuError> {
         let result = self.enter().and_then(|()| work());
         if matches!(result, Err(GpuError::Lost(_))) && !self.is_lost.swap(true, Ordering::AcqRel) {
-            spoiled().insert(self.device);
+            self.runtime.reset_later(self.device);
         }
         result
     }
@@ -167,25 +124,25 @@ impl Card {
         if self.is_broken.load(Ordering::Acquire) {
             return Err(GpuError::OtherRank);
         }
-        // SAFETY: the context lives as long as the card.
+        // SAFETY: the context lives as long as the device.
         unsafe { result::ctx::set_current(self.context) }.map_err(lost)
     }
 
     /// Waits for all work that was asked for.
     fn wait(&self) -> Result<(), GpuError> {
-        // SAFETY: the stream lives as long as the card.
+        // SAFETY: the stream lives as long as the device.
         unsafe { result::stream::synchronize(self.stream) }.map_err(lost)?;
         if self.is_broken.load(Ordering::Acquire) { Err(GpuError::OtherRank) } else { Ok(()) }
     }
 }
 
 /// Fails where a library is missing.
-fn require(is_present: bool, library: &'static str, remedy: &'static str) -> Result<(), CardError> {
-    if is_present { Ok(()) } else { Err(CardError::NoLibrary { library, remedy }) }
+fn require(is_present: bool, library: &'static str, remedy: &'static str) -> Result<(), CudaError> {
+    if is_present { Ok(()) } else { Err(CudaError::NoLibrary { library, remedy }) }
 }
 
 /// A device's compute capability.
-fn capability(device: sys::CUdevice) -> Result<(i32, i32), CardError> {
+fn capability(device: sys::CUdevice) -> Result<(i32, i32), CudaError> {
     use sys::CUdevice_attribute::{
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
@@ -194,7 +151,7 @@ fn capability(device: sys::CUdevice) -> Result<(i32, i32), CardError> {
 }
 
 /// What the driver says of a device.
-fn attribute(device: sys::CUdevice, which: sys::CUdevice_attribute) -> Result<i32, CardError> {
+fn attribute(device: sys::CUdevice, which: sys::CUdevice_attribute) -> Result<i32, CudaError> {
     // SAFETY: the device is the driver's own.
     Ok(unsafe { result::device::get_attribute(device, which) }.map_err(lost)?)
 }
@@ -204,35 +161,7 @@ fn lost(error: result::DriverError) -> GpuError {
     GpuError::Lost(format!("{:?}", error.0))
 }
 
-/// Recorded launches.
-struct Recorded {
-    graph: sys::CUgraphExec,
-    context: sys::CUcontext,
-    is_lost: Arc<AtomicBool>,
-}
-
-// SAFETY: the driver takes it from any thread.
-unsafe impl Send for Recorded {}
-
-impl Graph for Recorded {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        if !self.is_lost.load(Ordering::Acquire) {
-            // SAFETY: it was made by `record` and is nobody else's; its context is as it was: its owner drops it before the card.
-            unsafe {
-                let _ = result::ctx::set_current(self.context);
-                let _ = result::graph::exec_destroy(self.graph);
-            }
-        }
-    }
-}
-
-impl Gpu for Card {
+impl Gpu for CudaDevice {
     fn name(&self) -> String {
         self.name.clone()
     }
@@ -300,7 +229,8 @@ impl Gpu for Card {
         if self.is_lost.load(Ordering::Acquire) {
             return;
         }
-        // SAFETY: the context lives; the address came from `allocate_host`; copies that use it are waited for.
+        // SAFETY: the context lives; the address came from `allocate_host`; copies that use it are waited
+        // for.
         unsafe {
             let _ = result::ctx::set_current(self.context);
             let _ = result::stream::synchronize(self.stream);
@@ -310,7 +240,8 @@ impl Gpu for Card {
 
     fn copy_out(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError> {
         self.within(|| {
-            // SAFETY: both have this length by contract, and `to` is this card's host memory, which is alive.
+            // SAFETY: both have this length by contract, and `to` is this device's host memory, which is
+            // alive.
             unsafe { sys::cuMemcpyDtoHAsync_v2(to.0 as *mut c_void, from.0, bytes, self.stream) }
                 .result()
                 .map_err(lost)
@@ -386,7 +317,7 @@ impl Gpu for Card {
     ) -> Result<Option<Box<dyn Graph>>, GpuError> {
         self.within(|| {
             let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-            // SAFETY: the stream lives as long as the card.
+            // SAFETY: the stream lives as long as the device.
             unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(lost)?;
             let worked = work();
             // SAFETY: the same; a capture must be ended even where the work failed.
@@ -394,7 +325,7 @@ impl Gpu for Card {
             // SAFETY: the graph has just been made.
             let made = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
             let (context, is_lost) = (self.context, Arc::clone(&self.is_lost));
-            let made = made.map(|graph| Recorded { graph, context, is_lost });
+            let made = made.map(|graph| RecordedGraph { graph, context, is_lost });
             // SAFETY: what was made of it does not need it.
             unsafe { result::graph::destroy(graph) }.map_err(lost)?;
             worked?;
@@ -404,7 +335,7 @@ impl Gpu for Card {
 
     fn replay(&self, graph: &dyn Graph) -> Result<(), GpuError> {
         self.within(|| {
-            let recorded = graph.as_any().downcast_ref::<Recorded>();
+            let recorded = graph.as_any().downcast_ref::<RecordedGraph>();
             let recorded = recorded.ok_or_else(|| GpuError::Lost("another driver's graph".into()))?;
             // SAFETY: the graph and what it was recorded of are alive: its owner drops it first.
             unsafe { result::graph::launch(recorded.graph, self.stream) }.map_err(lost)
@@ -412,14 +343,14 @@ impl Gpu for Card {
     }
 }
 
-impl Drop for Card {
+impl Drop for CudaDevice {
     fn drop(&mut self) {
         if self.is_lost.load(Ordering::Acquire) || self.is_broken.load(Ordering::Acquire) {
             // Its handles may wait for ever, or be another's by now.
-            spoiled().insert(self.device);
+            self.runtime.reset_later(self.device);
             return;
         }
-        // SAFETY: the handles are the card's own and nothing uses them any more.
+        // SAFETY: the handles are the device's own and nothing uses them any more.
         unsafe {
             let _ = result::ctx::set_current(self.context);
             let _ = result::stream::synchronize(self.stream);

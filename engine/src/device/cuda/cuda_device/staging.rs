@@ -1,4 +1,5 @@
-//! Pinned host memory between the caller's and the GPU's: copies from it go on while the caller prepares the next.
+//! Pinned host memory between the caller's and the GPU's: copies from it go on while the caller prepares the
+//! next.
 
 use std::ffi::c_void;
 
@@ -11,14 +12,14 @@ use crate::device::cuda::{Address, GpuError};
 const PIECE: usize = 8 << 20;
 
 /// A piece of pinned memory, and the end of the last copy from it.
-struct Piece {
+struct StagingPiece {
     memory: *mut c_void,
     copied: sys::CUevent,
 }
 
 /// Two pieces in turn.
 pub(super) struct Staging {
-    pieces: [Piece; 2],
+    pieces: [StagingPiece; 2],
     next: usize,
 }
 
@@ -29,7 +30,7 @@ impl Staging {
             // SAFETY: given back in `drop`.
             let memory = unsafe { result::malloc_host(PIECE, 0) }.map_err(lost)?;
             let copied = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).map_err(lost)?;
-            Ok(Piece { memory, copied })
+            Ok(StagingPiece { memory, copied })
         };
         Ok(Self { pieces: [piece()?, piece()?], next: 0 })
     }
@@ -46,7 +47,7 @@ impl Staging {
     }
 
     /// The piece whose turn it is, when the copies from it are done.
-    fn turn(&mut self) -> Result<&mut Piece, GpuError> {
+    fn turn(&mut self) -> Result<&mut StagingPiece, GpuError> {
         self.next = 1 - self.next;
         let piece = &mut self.pieces[self.next];
         // SAFETY: the event is the piece's own; one that was never recorded is done.
@@ -61,7 +62,8 @@ impl Staging {
             // SAFETY: the piece is of this length at least, and nobody reads it now.
             let pinned = unsafe { std::slice::from_raw_parts_mut(piece.memory.cast::<u8>(), bytes.len()) };
             pinned.copy_from_slice(bytes);
-            // SAFETY: the piece is not written before the event says that it was read; `to` has room by contract.
+            // SAFETY: the piece is not written before the event says that it was read; `to` has room by
+            // contract.
             unsafe {
                 result::memcpy_htod_async(to.at(number * PIECE).0, pinned, stream).map_err(lost)?;
                 result::event::record(piece.copied, stream).map_err(lost)?;

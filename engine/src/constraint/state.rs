@@ -13,7 +13,7 @@ use super::reason;
 const FORCED_MAX: usize = 32;
 
 /// Where a row stands in its constraint.
-pub(crate) struct Follow {
+pub(crate) struct ConstraintState {
     parser: TokenParser,
     /// What the first token may be: the same for all rows of the constraint.
     first: Option<Arc<SimpleVob>>,
@@ -28,7 +28,7 @@ pub(crate) enum Pushed {
     Ended(Vec<u8>),
 }
 
-impl Follow {
+impl ConstraintState {
     /// The start of a constraint.
     pub(super) fn new(mut parser: TokenParser) -> Result<Self, ConstraintError> {
         let first = allowed(&mut parser)?;
@@ -56,8 +56,8 @@ impl Follow {
         }
     }
 
-    /// Takes the tokens that must come next, as the tokenizer cuts the text that is forced. Of its end they leave
-    /// out what the free text behind might join.
+    /// Takes the tokens that must come next, as the tokenizer cuts the text that is forced. Of its end they
+    /// leave out what the free text behind might join.
     fn force(&mut self) -> Result<Vec<TokenId>, ConstraintError> {
         let parser = &mut self.parser;
         let forced = panic_utils::catch_unwind(AssertUnwindSafe(|| {

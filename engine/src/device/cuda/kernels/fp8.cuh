@@ -32,7 +32,7 @@ DEVICE void write_four(e4m3* to, const float (&x)[4]) {
 // Writes a row, whose number i is `number(i)`, and its scale; a block of threads. Where its width is whole fours, `four(i, x)` has
 // number i and the next three.
 template <class Number, class Four>
-DEVICE void write_eighths(int width, e4m3* to, float* scale, Number number, Four four) {
+DEVICE void write_fp8(int width, e4m3* to, float* scale, Number number, Four four) {
     float most = 0.0f, x[4];
     if (width % 4 == 0) {
         for (int i = 4 * threadIdx.x; i < width; i += 4 * blockDim.x) {
@@ -65,7 +65,7 @@ struct QuantizeArgs {
 
 template <class T> DEVICE void quantize(const QuantizeArgs& a) {
     const T* from = (const T*)a.from + (size_t)blockIdx.x * a.width;
-    write_eighths(a.width, a.to + (size_t)blockIdx.x * a.width, a.scales + blockIdx.x,
+    write_fp8(a.width, a.to + (size_t)blockIdx.x * a.width, a.scales + blockIdx.x,
                   [=](int i) { return widen(from[i]); }, [=](int i, float (&x)[4]) { read_four(from + i, x); });
 }
 KERNEL(quantize_f32, QuantizeArgs, 256) { quantize<float>(a); }
@@ -103,7 +103,7 @@ KERNEL(norm_e4m3, NormQuantizeArgs, 256) {
     }
     const Spread spread = spread_of(x, a.width, a.bias != 0, a.epsilon);
     auto number = [&](int i) { return normed(x, a.weight, a.bias, spread, i); };
-    write_eighths(a.width, to, a.scales + blockIdx.x, number, [&](int i, float (&y)[4]) {
+    write_fp8(a.width, to, a.scales + blockIdx.x, number, [&](int i, float (&y)[4]) {
         for (int j = 0; j < 4; j++) y[j] = number(i + j);
     });
 }
@@ -150,7 +150,7 @@ KERNEL(activate_e4m3, ActivateQuantizeArgs, 1024) {
         const float x = activated(a.is_gated, sum_of(a.in, row_scale, row, wide, i));
         return a.is_gated ? x * sum_of(a.in, row_scale, row, wide, a.width + i) : x;
     };
-    write_eighths(a.width, a.to + row * a.width, a.scales + row, number, [&](int i, float (&x)[4]) {
+    write_fp8(a.width, a.to + row * a.width, a.scales + row, number, [&](int i, float (&x)[4]) {
         float by[4] = {1.0f, 1.0f, 1.0f, 1.0f};
         sum_of_four(a.in, row_scale, row, wide, i, x);
         if (a.is_gated) sum_of_four(a.in, row_scale, row, wide, a.width + i, by);

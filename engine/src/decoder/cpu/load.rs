@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Decoder, DecoderLayer};
-use crate::checkpoint::config::{Mlp, Norm as NormKind, Position, RopeScaling};
+use super::Decoder;
+use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
 use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, ModelConfig, Q8Blocks, RawTensor, WeightSource};
+use crate::decoder::layer::LayerWeights;
+use crate::decoder::tensors::{checked, rotary};
 use crate::device::cpu::Norm;
 use crate::device::{Activation, Cpu, Format, Matrix};
 use crate::parallel::{Alone, Collective};
-use crate::rope::Rope;
 use crate::settings::{Keep, Quantize};
 
 /// How to load.
@@ -86,7 +87,7 @@ impl Decoder {
 }
 
 impl Loader<'_> {
-    fn layer(&self, names: &LayerNames) -> Result<DecoderLayer, CheckpointError> {
+    fn layer(&self, names: &LayerNames) -> Result<LayerWeights<Matrix, Norm>, CheckpointError> {
         let config = self.config;
         let (hidden, middle, dim) = (config.hidden, config.intermediate, config.head_dim);
         let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
@@ -102,7 +103,7 @@ impl Loader<'_> {
             (Mlp::GatedSilu, Some(gate)) => (vec![(&**gate, [middle, hidden]), up], Activation::GatedSilu),
             _ => (vec![up], Activation::Relu),
         };
-        Ok(DecoderLayer {
+        Ok(LayerWeights {
             attn_norm: self.norm(&names.attn_norm, config.norm, hidden)?,
             qkv: self.matrix(&qkv, config.qkv_bias)?,
             q_norm: head_norm(&names.q_norm)?,
@@ -172,35 +173,4 @@ impl Loader<'_> {
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<RawTensor<'_>, CheckpointError> {
         checked(self.source, name, shape)
     }
-}
-
-/// The tensor called `name`, which must have this shape.
-pub(super) fn checked<'a>(
-    source: &'a dyn WeightSource,
-    name: &str,
-    shape: &[usize],
-) -> Result<RawTensor<'a>, CheckpointError> {
-    let tensor = source.tensor(name)?;
-    if tensor.shape != shape {
-        return Err(CheckpointError::WrongShape {
-            name: name.to_owned(),
-            found: tensor.shape,
-            expected: shape.to_vec(),
-        });
-    }
-    Ok(tensor)
-}
-
-/// The model's rotary frequencies, where it has any.
-pub(super) fn rotary(
-    config: &ModelConfig,
-    source: &dyn WeightSource,
-) -> Result<Option<Rope>, CheckpointError> {
-    let Position::Rotary { theta, scaling } = config.position else { return Ok(None) };
-    let mut rope = Rope::new(config.head_dim, theta, scaling);
-    if scaling == RopeScaling::Stored {
-        let name = weight(&model_names(config.family).rope_factors);
-        rope.divide(&checked(source, &name, &[config.head_dim / 2])?.to_f32());
-    }
-    Ok(Some(rope))
 }

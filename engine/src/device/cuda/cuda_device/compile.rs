@@ -1,45 +1,31 @@
 //! Kernels for one kind of GPU, compiled when it is opened.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{result, sys as driver};
 use cudarc::nvrtc::{result as nvrtc, sys};
 
-use super::{CardError, lost};
-use crate::device::cuda::{GpuError, source};
+use super::lost;
+use crate::device::cuda::{CudaError, GpuError, source};
 
-/// Shared memory that a block may ask for: more than the largest kernel does, and with what it declares itself no more than the 99 kB
-/// that cards of 8.6 and 8.9 have.
+/// Shared memory that a block may ask for: more than the largest kernel does, and with what it declares
+/// itself no more than the 99 kB that devices of 8.6 and 8.9 have.
 const SHARED_MAX: i32 = 96 << 10;
 
-/// A compiled source.
-type Cubin = Arc<Vec<c_char>>;
-
-/// What was compiled in this process, by capability.
-static COMPILED: Mutex<BTreeMap<(i32, i32), Cubin>> = Mutex::new(BTreeMap::new());
+/// Kernels as they are loaded.
+pub(in super::super) type Cubin = Vec<c_char>;
 
 /// Fails where the compiler is missing.
-pub(super) fn require() -> Result<(), CardError> {
+pub(super) fn require() -> Result<(), CudaError> {
     let remedy = "it comes with the CUDA toolkit and with PyPI's nvidia-cuda-nvrtc; name its folder in LD_LIBRARY_PATH";
     // SAFETY: it looks for a library and closes it again.
     super::require(unsafe { sys::is_culib_present() }, "NVRTC (libnvrtc.so)", remedy)
 }
 
-/// The kernels as a cubin for compute capability `major.minor`, compiled once.
-pub(crate) fn kernels(major: i32, minor: i32) -> Result<Cubin, CardError> {
-    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = compiled.get(&(major, minor)) {
-        return Ok(Arc::clone(known));
-    }
-    let made = Arc::new(compile(major, minor)?);
-    compiled.insert((major, minor), Arc::clone(&made));
-    Ok(made)
-}
-
-fn compile(major: i32, minor: i32) -> Result<Vec<c_char>, CardError> {
-    let failed = |error: nvrtc::NvrtcError| CardError::Kernels(format!("{:?}", error.0));
+/// The kernels for compute capability `major.minor`.
+pub(in super::super) fn compile((major, minor): (i32, i32)) -> Result<Cubin, CudaError> {
+    let failed = |error: nvrtc::NvrtcError| CudaError::Kernels(format!("{:?}", error.0));
     let source = CString::new(source()).expect("the source has no zero");
     let program = nvrtc::create_program(&source, Some(c"relserve.cu")).map_err(failed)?;
     let options = [format!("--gpu-architecture=sm_{major}{minor}"), "--std=c++17".to_owned()];
@@ -49,7 +35,7 @@ fn compile(major: i32, minor: i32) -> Result<Vec<c_char>, CardError> {
         let image = match compiled {
             Ok(()) => cubin(program).map_err(failed),
             Err(error) => Err(match nvrtc::get_program_log(program) {
-                Ok(log) => CardError::Kernels(CStr::from_ptr(log.as_ptr()).to_string_lossy().into_owned()),
+                Ok(log) => CudaError::Kernels(CStr::from_ptr(log.as_ptr()).to_string_lossy().into_owned()),
                 Err(_) => failed(error),
             }),
         };
@@ -118,7 +104,7 @@ mod tests {
             return;
         }
         for (major, minor) in [(8, 0), (9, 0)] {
-            let image = kernels(major, minor).expect("the kernels compile");
+            let image = compile((major, minor)).expect("the kernels compile");
             let elf = image[..4].iter().map(|byte| *byte as u8).collect::<Vec<_>>();
             assert_eq!(elf, b"\x7fELF", "sm_{major}{minor}");
         }

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use cudarc::cublaslt::{result, sys};
 use cudarc::driver::{result as driver, sys::CUstream};
 
-use super::{CardError, lost};
-use crate::device::cuda::{Address, Element, Factors, GpuError, Linear};
+use super::lost;
+use crate::device::cuda::{Address, CudaError, Element, Factors, GpuError, Linear};
 
 /// Memory that an algorithm may use: what NVIDIA advises for sm_90.
 const WORKSPACE: usize = 32 << 20;
@@ -26,7 +26,7 @@ const OP_T: i32 = 1;
 
 /// What decides the algorithm of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Shape {
+struct ProductShape {
     rows: usize,
     outputs: usize,
     inputs: usize,
@@ -37,7 +37,7 @@ struct Shape {
 }
 
 /// A product's description and its algorithm.
-struct Plan {
+struct ProductPlan {
     product: sys::cublasLtMatmulDesc_t,
     w: sys::cublasLtMatrixLayout_t,
     x: sys::cublasLtMatrixLayout_t,
@@ -49,11 +49,11 @@ struct Plan {
 pub(super) struct Products {
     handle: sys::cublasLtHandle_t,
     workspace: u64,
-    plans: Mutex<HashMap<Shape, Plan>>,
+    plans: Mutex<HashMap<ProductShape, ProductPlan>>,
 }
 
 /// Fails where the library is missing.
-pub(super) fn require() -> Result<(), CardError> {
+pub(super) fn require() -> Result<(), CudaError> {
     let remedy =
         "it comes with the CUDA toolkit and with PyPI's nvidia-cublas; name its folder in LD_LIBRARY_PATH";
     // SAFETY: it looks for a library and closes it again.
@@ -89,11 +89,12 @@ impl Products {
 
     /// Runs a product on the stream.
     ///
-    /// The library's matrices have columns: `w` is `[inputs, outputs]` there, read transposed, `x` and `y` are
-    /// `[inputs, rows]` and `[outputs, rows]`.
+    /// The library's matrices have columns: `w` is `[inputs, outputs]` there, read transposed, `x` and `y`
+    /// are `[inputs, rows]` and `[outputs, rows]`.
     pub(super) fn run(&self, product: &Linear, stream: CUstream) -> Result<(), GpuError> {
         let Linear { rows, outputs, inputs, factors, out, adds, .. } = *product;
-        let shape = Shape { rows, outputs, inputs, factors, out, has_bias: product.bias.is_some(), adds };
+        let shape =
+            ProductShape { rows, outputs, inputs, factors, out, has_bias: product.bias.is_some(), adds };
         let mut plans = self.plans.lock().expect("no holder panics");
         let plan = match plans.entry(shape) {
             Entry::Occupied(known) => known.into_mut(),
@@ -129,7 +130,7 @@ impl Products {
     }
 
     /// Describes a product and asks the library for its best algorithm.
-    fn plan(&self, shape: &Shape, bias: Option<Address>) -> Result<Plan, result::CublasError> {
+    fn plan(&self, shape: &ProductShape, bias: Option<Address>) -> Result<ProductPlan, result::CublasError> {
         use sys::cublasLtMatmulDescAttributes_t::{
             CUBLASLT_MATMUL_DESC_EPILOGUE as EPILOGUE, CUBLASLT_MATMUL_DESC_TRANSA as TRANSPOSED,
         };
@@ -157,7 +158,8 @@ impl Products {
                 (&raw const most).cast(),
                 size_of::<usize>(),
             )?;
-            // Rows of a product may begin anywhere that its widest reading can; the library takes more for granted.
+            // Rows of a product may begin anywhere that its widest reading can; the library takes more for
+            // granted.
             for side in [
                 Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
                 Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -173,7 +175,7 @@ impl Products {
             }
             let found = result::get_matmul_algo_heuristic(self.handle, product, w, x, y, y, preference);
             result::destroy_matmul_pref(preference)?;
-            Ok(Plan { product, w, x, y, algorithm: found?.algo })
+            Ok(ProductPlan { product, w, x, y, algorithm: found?.algo })
         }
     }
 

@@ -1,0 +1,160 @@
+//! What an executor keeps of rows: their text so far, and where they stand in their constraints.
+//!
+//! Rows that another executor began are brought up to where it left off. It knows no logits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{ConstraintError, End, RequestId, RowError, RowOutcome, SampleSpec, Sampled, Slot, TokenId};
+
+use super::draw::{Drawn, SampledSlot};
+use crate::constraint::{ConstraintState, Constraints};
+use crate::stop::StopText;
+use crate::text::{DecodeState, TokenText};
+
+/// Where a row stands in its constraint, if it has one; or why it cannot be kept.
+pub(super) type RowConstraint = Result<Option<ConstraintState>, ConstraintError>;
+
+/// Rows that are not yet retired.
+pub(super) struct RowStates {
+    text: Arc<dyn TokenText>,
+    ends: Vec<TokenId>,
+    constraints: Arc<Constraints>,
+    outputs: HashMap<RequestId, RowState>,
+}
+
+/// One row so far: its text, and where it stands in its constraint.
+struct RowState {
+    decode: DecodeState,
+    stop: StopText,
+    constraint: Option<ConstraintState>,
+}
+
+impl RowStates {
+    /// None yet; `ends` are the model's own end tokens.
+    pub(super) fn new(text: Arc<dyn TokenText>, ends: Vec<TokenId>) -> Self {
+        let constraints = Arc::new(Constraints::new(Arc::clone(&text), ends.clone()));
+        Self { text, ends, constraints, outputs: HashMap::new() }
+    }
+
+    pub(super) fn constraints(&self) -> Arc<Constraints> {
+        Arc::clone(&self.constraints)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// Token ids from here on are padding of the vocabulary.
+    pub(super) fn ids_end(&self) -> usize {
+        self.text.ids_end() as usize
+    }
+
+    /// Forgets rows.
+    pub(super) fn retire(&mut self, requests: &[RequestId]) {
+        for request in requests {
+            self.outputs.remove(request);
+        }
+    }
+
+    /// Brings rows that it has not seen to where their output stands. Their text up to there is out already.
+    pub(super) fn resume(&mut self, slots: &[Slot]) {
+        for slot in slots {
+            let Some(spec) = slot.sample.as_ref().filter(|spec| !spec.already_generated.is_empty()) else {
+                continue;
+            };
+            if !self.outputs.contains_key(&slot.request) {
+                let output = self.resumed(spec);
+                self.outputs.insert(slot.request, output);
+            }
+        }
+    }
+
+    /// Where a row stands that has said what it has. One that its constraint cannot have let through is
+    /// without its constraint then, and fails alone when it samples.
+    fn resumed(&self, spec: &SampleSpec) -> RowState {
+        let (mut decode, mut stop) = (self.text.start(), StopText::default());
+        let mut state = self.constraints.start(&spec.generation).ok().flatten();
+        for token in &spec.already_generated {
+            stop.push(&self.text.push(&mut decode, *token), &spec.generation.stop);
+            state = state.and_then(|mut state| state.take(*token).is_ok().then_some(state));
+        }
+        RowState { decode, stop, constraint: state }
+    }
+
+    /// What became of a slot: its constraint is kept wherever it stands.
+    pub(super) fn outcome(
+        &mut self,
+        slot: &SampledSlot<'_>,
+        drawn: Result<Drawn, RowError>,
+        state: RowConstraint,
+    ) -> RowOutcome {
+        let state = state.ok().flatten();
+        let result = match drawn {
+            Ok(drawn) => Ok(self.emit(slot, drawn, state)),
+            Err(error) => {
+                // It may be drawn again without guesses.
+                self.outputs.entry(slot.request).and_modify(|output| output.constraint = state);
+                Err(error)
+            }
+        };
+        RowOutcome { request: slot.request, result }
+    }
+
+    /// Where a slot's row stands in its constraint; [`Self::outcome`] takes it back.
+    pub(super) fn take_constraint(&mut self, slot: &SampledSlot<'_>) -> RowConstraint {
+        let spec = slot.spec;
+        match self.outputs.get_mut(&slot.request) {
+            Some(_) if spec.generation.constraint.is_none() => Ok(None),
+            Some(output) => match output.constraint.take() {
+                Some(state) => Ok(Some(state)),
+                None => Err(ConstraintError("where the row stands in it was lost".into())),
+            },
+            None => self.constraints.start(&spec.generation),
+        }
+    }
+
+    /// The text of what was drawn, and whether the row ends with it: what stands behind an end is dropped.
+    fn emit(&mut self, slot: &SampledSlot<'_>, drawn: Drawn, state: Option<ConstraintState>) -> Sampled {
+        let generation = &slot.spec.generation;
+        let is_free = state.is_none();
+        let output = self.outputs.entry(slot.request).or_insert_with(|| RowState {
+            decode: self.text.start(),
+            stop: StopText::default(),
+            constraint: None,
+        });
+        output.constraint = state;
+        let left = slot.left();
+        let obeys_end = !generation.ignore_end || !is_free;
+        let (mut tokens, mut text, mut end) = (Vec::new(), String::new(), None);
+        for token in drawn.tokens.into_iter().take(left) {
+            tokens.push(token);
+            if (obeys_end && self.ends.contains(&token)) || generation.stop_tokens.contains(&token) {
+                end = Some(End::Stop);
+                break;
+            }
+            let released = output.stop.push(&self.text.push(&mut output.decode, token), &generation.stop);
+            text += &released.text;
+            if released.is_stopped {
+                return Sampled { tokens, text, end: Some(End::Stop) };
+            }
+        }
+        if end.is_none() {
+            if let Some(rest) = drawn.rest {
+                output.decode.pending.extend(rest);
+                end = Some(End::Stop);
+            } else if tokens.len() == left {
+                end = Some(End::Length);
+            }
+        }
+        if end.is_some() {
+            let released = output.stop.push(&self.text.flush(&mut output.decode), &generation.stop);
+            text += &released.text;
+            if released.is_stopped {
+                end = Some(End::Stop);
+            }
+            text += &output.stop.flush();
+        }
+        Sampled { tokens, text, end }
+    }
+}

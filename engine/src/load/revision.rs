@@ -1,0 +1,38 @@
+//! What sets a model's revision apart by the way it is run: the same files answer differently then.
+
+use crate::checkpoint::Dtype;
+use crate::settings::{KvFormat, Quantize};
+
+/// Sets the revision apart where weights are kept in another type than they are stored, or activations are
+/// rounded to meet them, or sums are split over ranks: they round to other answers.
+pub(super) fn rounding_mark(
+    (stored, kept): (Dtype, Dtype),
+    rounds_activations: bool,
+    quantize: Option<Quantize>,
+    ranks: usize,
+) -> u128 {
+    let weights = match (stored == kept, kept) {
+        (true, _) => 0,
+        (false, Dtype::F32) => 1,
+        (false, Dtype::F16) => 2,
+        (false, Dtype::Bf16) => 3,
+    };
+    let activations = match quantize {
+        Some(Quantize::Q8) => 8,
+        Some(Quantize::Fp8) => 16,
+        None if kept == Dtype::Bf16 && rounds_activations => 4,
+        None => 0,
+    };
+    weights | activations | ((ranks as u128 - 1) << 8)
+}
+
+/// The same where keys and values are rounded, and queries to meet them.
+pub(super) fn kv_mark(kv: KvFormat, rounds_activations: bool) -> u128 {
+    match (kv, rounds_activations) {
+        (KvFormat::F32, _) => 0,
+        (KvFormat::Bf16, false) => 1 << 120,
+        (KvFormat::Bf16, true) => 2 << 120,
+        (KvFormat::Q8, false) => 3 << 120,
+        (KvFormat::Q8, true) => 4 << 120,
+    }
+}

@@ -1,0 +1,188 @@
+//! A model on the devices of its ranks: weights that are loaded once, and what follows from them.
+
+use std::sync::Arc;
+
+use base::Bytes;
+
+use super::rank::RankWeights;
+use super::ranks::Ranks;
+use super::shard::{ShardError, ShardSource, Share};
+use super::shared::RankGroup;
+use super::together::{Peers, side_by_side};
+use super::{Alone, Collective};
+use crate::checkpoint::{ModelConfig, WeightSource};
+use crate::decoder::{Decoder, GpuDecoder, LoadOptions};
+use crate::device::Cpu;
+use crate::device::cuda::Gpu;
+use crate::pool::{PoolError, PoolShape};
+use crate::settings::{Keep, KvFormat};
+
+/// A model's weights, cut among ranks; copies share them.
+#[derive(Clone)]
+pub struct ShardedModel {
+    /// Of the whole model.
+    config: Arc<ModelConfig>,
+    weights: Vec<Arc<dyn RankWeights>>,
+    peers: Arc<Peers>,
+}
+
+impl From<Decoder> for ShardedModel {
+    /// The only rank.
+    fn from(decoder: Decoder) -> Self {
+        let config = Arc::new(decoder.config().clone());
+        let peers = Peers::new(RankGroup::new(1), &[Arc::clone(decoder.cpu())], &[]);
+        Self { config, weights: vec![Arc::new(decoder)], peers }
+    }
+}
+
+impl ShardedModel {
+    /// Loads a model as one rank on each of `cpus`, all at once.
+    pub fn load(
+        config: &ModelConfig,
+        source: &dyn WeightSource,
+        cpus: &[Arc<Cpu>],
+        keep: Keep,
+    ) -> Result<Self, ShardError> {
+        let group = RankGroup::new(cpus.len());
+        let weights = load_shares(config, source, cpus, |index, config, source| {
+            let options = LoadOptions { cpu: Arc::clone(&cpus[index]), keep };
+            let member = member(&group, index, cpus.len());
+            Ok(Arc::new(Decoder::load_rank(config, source, options, member)?))
+        })?;
+        Ok(Self { config: Arc::new(config.clone()), weights, peers: Peers::new(group, cpus, &[]) })
+    }
+
+    /// Loads a model as one rank on each of `gpus`, all at once; each has a thread of `cpus`, rank 0 all of
+    /// its.
+    pub fn load_on_gpus(
+        config: &ModelConfig,
+        source: &dyn WeightSource,
+        (gpus, cpus): (&[Arc<dyn Gpu>], &[Arc<Cpu>]),
+        keep: Keep,
+    ) -> Result<Self, ShardError> {
+        let group = RankGroup::new(gpus.len());
+        let weights = load_shares(config, source, cpus, |index, config, source| {
+            let member = member(&group, index, gpus.len());
+            Ok(Arc::new(GpuDecoder::load(config, source, (Arc::clone(&gpus[index]), member), keep)?))
+        })?;
+        Ok(Self { config: Arc::new(config.clone()), weights, peers: Peers::new(group, cpus, gpus) })
+    }
+
+    /// The whole model's configuration.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Number of ranks.
+    pub fn count(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// The processor of rank 0, which samples.
+    pub fn cpu(&self) -> &Arc<Cpu> {
+        &self.peers.cpus()[0]
+    }
+
+    /// The ranks' GPUs; none where they are on the processor.
+    pub fn gpus(&self) -> &[Arc<dyn Gpu>] {
+        self.peers.gpus()
+    }
+
+    /// What keys and values are kept as.
+    pub fn kv(&self) -> KvFormat {
+        self.weights[0].kv()
+    }
+
+    /// Compute threads of all ranks.
+    pub fn threads(&self) -> usize {
+        self.peers.cpus().iter().map(|cpu| cpu.threads()).sum()
+    }
+
+    /// Bytes of weights that one step reads on all ranks, whatever its batch.
+    pub fn step_bytes(&self) -> usize {
+        self.weights.iter().map(|rank| rank.step_bytes()).sum()
+    }
+
+    /// Operations of a step's products on all ranks: [`Decoder::step_operations`].
+    pub fn step_operations(&self, tokens: usize, sampled: usize) -> f64 {
+        self.weights.iter().map(|rank| rank.step_operations(tokens, sampled)).sum()
+    }
+
+    /// Extents of the pool that each rank has where all ranks together have `kv_bytes`.
+    pub fn pool_shape(&self, block_tokens: u32, kv_bytes: Bytes) -> Result<PoolShape, PoolError> {
+        let ranks = self.weights.len() as u64;
+        PoolShape::fit(self.weights[0].config(), self.kv(), block_tokens, Bytes(kv_bytes.0 / ranks))
+    }
+
+    /// Ranks that compute with these weights, each with a pool of `shape`.
+    pub fn start(&self, shape: PoolShape) -> Result<Ranks, PoolError> {
+        let ranks = self.weights.iter().map(|rank| Arc::clone(rank).start(shape));
+        let ranks: Result<_, _> = ranks.collect();
+        let ranks = ranks.map_err(|error| PoolError::Gpu(error.to_string()))?;
+        Ok(Ranks::new(self.clone(), shape, ranks))
+    }
+
+    pub(super) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// Vocabulary of one rank.
+    pub(super) fn rank_vocab(&self) -> usize {
+        self.weights[0].config().vocab
+    }
+}
+
+/// The end of a group of `ranks` that rank `index` has.
+fn member(group: &Arc<RankGroup>, index: usize, ranks: usize) -> Box<dyn Collective> {
+    if ranks == 1 { Box::new(Alone) } else { Box::new(group.member(index)) }
+}
+
+/// Loads each rank's share by `load`, which is told the rank's number, configuration and weights.
+fn load_shares(
+    config: &ModelConfig,
+    source: &dyn WeightSource,
+    cpus: &[Arc<Cpu>],
+    load: impl Fn(usize, &ModelConfig, &dyn WeightSource) -> Result<Arc<dyn RankWeights>, ShardError> + Sync,
+) -> Result<Vec<Arc<dyn RankWeights>>, ShardError> {
+    let of = cpus.len();
+    let one = |index: usize| {
+        if of == 1 {
+            return load(index, config, source);
+        }
+        let share = Share { index, of };
+        load(index, &share.config(config)?, &ShardSource::new(source, config, share))
+    };
+    let one = &one;
+    let jobs = cpus.iter().enumerate().map(|(index, cpu)| (&**cpu, move || one(index)));
+    side_by_side(jobs.collect()).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Synthetic;
+    use crate::checkpoint::config::Family;
+
+    #[test]
+    fn extents_that_do_not_divide_are_named() {
+        let refused = |family, change: &dyn Fn(&mut ModelConfig), ranks: usize| {
+            let mut model = Synthetic::tiny(family, 3);
+            change(&mut model.config);
+            let cpus: Vec<_> =
+                (0..ranks).map(|_| Arc::new(Cpu::new(Some(1)).expect("threads start"))).collect();
+            match ShardedModel::load(&model.config, &model.weights(), &cpus, Keep::default()) {
+                Err(ShardError::Uneven { field, count, .. }) => (field, count),
+                Err(other) => panic!("{other}"),
+                Ok(_) => panic!("it divides"),
+            }
+        };
+        let odd = |config: &mut ModelConfig| (config.heads, config.kv_heads) = (6, 2);
+        assert_eq!(refused(Family::Llama, &odd, 4), ("num_attention_heads", 6));
+        let odd = |config: &mut ModelConfig| (config.heads, config.kv_heads) = (12, 3);
+        assert_eq!(refused(Family::Qwen3, &odd, 4), ("num_key_value_heads", 3));
+        assert_eq!(refused(Family::Qwen3, &odd, 2), ("num_key_value_heads", 3));
+        assert_eq!(refused(Family::Qwen2, &|config| config.intermediate = 50, 4), ("intermediate_size", 50));
+        assert_eq!(refused(Family::Opt, &|config| config.intermediate = 50, 4), ("ffn_dim", 50));
+        assert_eq!(refused(Family::Mistral, &|config| config.vocab = 301, 2), ("vocab_size", 301));
+    }
+}

@@ -1,0 +1,82 @@
+//! One rank of a model on one device: what it holds, and what it computes.
+//!
+//! A rank knows its share of the model and its own memory; it must not know where a step comes from, nor how
+//! many others there are beyond the collective operations of its decoder.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::{Moves, Slot};
+
+use super::StepError;
+use super::gpu_rank::GpuRank;
+use crate::checkpoint::ModelConfig;
+use crate::device::cpu::TopK;
+use crate::device::cuda::GpuError;
+use crate::pool::PoolShape;
+use crate::settings::KvFormat;
+
+/// A rank's weights on its device: no step changes them.
+pub(super) trait RankWeights: Send + Sync {
+    /// The rank's own where it is one of several.
+    fn config(&self) -> &ModelConfig;
+
+    /// What keys and values are kept as.
+    fn kv(&self) -> KvFormat;
+
+    /// Bytes of weights that one step reads, whatever its batch.
+    fn step_bytes(&self) -> usize;
+
+    /// Operations of a step's products: [`crate::decoder::Decoder::step_operations`].
+    fn step_operations(&self, tokens: usize, sampled: usize) -> f64;
+
+    /// A rank that computes with them, with a pool of its own.
+    fn start(self: Arc<Self>, shape: PoolShape) -> Result<Box<dyn Rank>, GpuError>;
+}
+
+/// A rank that computes: weights, keys and values, and the memory of its steps.
+pub(super) trait Rank: Send {
+    /// Hidden states from which the sampling slots' logits follow: [`crate::decoder::Decoder::forward`].
+    fn forward(&mut self, slots: &[Slot]) -> Result<HiddenStates, StepError>;
+
+    /// Logits of some rows.
+    fn logits(&mut self, hidden: &HiddenStates, rows: Range<usize>) -> Result<Vec<f32>, StepError>;
+
+    /// The highest logits of each row, as many as `wanted` says; tokens from `ids_end` on are not kept.
+    fn top_k(
+        &mut self,
+        hidden: &HiddenStates,
+        wanted: &[usize],
+        ids_end: usize,
+    ) -> Result<Vec<TopK>, StepError>;
+
+    /// Whether logits are those of the rank's own part of the vocabulary, which its caller puts together.
+    fn is_partial(&self) -> bool;
+
+    /// Takes back what [`Self::logits`] gave, for the next step.
+    fn keep_logits(&mut self, logits: Vec<f32>);
+
+    /// Gives its pool a tier of the same blocks, as many as `tier` says.
+    fn add_tier(&mut self, tier: PoolShape) -> Result<(), GpuError>;
+
+    /// Moves blocks between its pool and its tier.
+    fn move_blocks(&mut self, moves: &Moves) -> Result<(), StepError>;
+
+    /// Itself where logits stay on its device, to be drawn from there.
+    fn on_gpu(&mut self) -> Option<&mut GpuRank>;
+}
+
+/// Hidden states of a step's sampling rows, or, where they stay on their device until the next step, how many
+/// they are.
+#[derive(Clone, Debug)]
+pub struct HiddenStates {
+    pub(super) rows: usize,
+    pub(super) states: Vec<f32>,
+}
+
+impl HiddenStates {
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+}
