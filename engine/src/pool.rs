@@ -23,7 +23,7 @@ use crate::checkpoint::ModelConfig;
 use crate::device::Isa;
 use crate::device::cpu::{BytePair, LANES, Packed, Pair, SCORES_MAX, Stored};
 use crate::settings::KvFormat;
-pub(crate) use read::{Kept, KvElement, ReadMemory};
+pub(crate) use read::{Kept, KvElement, LayerHead, ReadMemory};
 
 /// Most positions of a block: a block's scores fill at most one row of an attention task's.
 pub const BLOCK_TOKENS_MAX: u32 = SCORES_MAX as u32;
@@ -209,48 +209,59 @@ impl KvPool {
         cells: &[Cell],
         fill: impl Fn(usize, usize, &mut [f32], &mut [f32]) + Sync,
     ) {
+        let writer = Writer { shape: self.shape, isa };
         match &mut self.memory {
-            Memory::Singles(memory) => write(memory, (self.shape, isa), layer, cells, fill),
-            Memory::Pairs(memory) => write(memory, (self.shape, isa), layer, cells, fill),
-            Memory::Bytes(memory) => write(memory, (self.shape, isa), layer, cells, fill),
+            Memory::Singles(memory) => writer.write(memory, layer, cells, fill),
+            Memory::Pairs(memory) => writer.write(memory, layer, cells, fill),
+            Memory::Bytes(memory) => writer.write(memory, layer, cells, fill),
         }
     }
 }
 
-/// [`KvPool::write`] in one kind of memory.
-fn write<E: Stored>(
-    memory: &mut [E],
-    (shape, isa): (PoolShape, Isa),
-    layer: usize,
-    cells: &[Cell],
-    fill: impl Fn(usize, usize, &mut [f32], &mut [f32]) + Sync,
-) {
-    let head_block = shape.head_block::<E>();
-    let size = shape.kv_heads * head_block;
-    let mut order: Vec<usize> = (0..cells.len()).collect();
-    order.sort_by_key(|token| cells[*token].block); // mostly they are in order
-    let mut rest = &mut memory[layer * shape.blocks * size..][..shape.blocks * size];
-    let (mut blocks, mut passed) = (Vec::new(), 0);
-    for tokens in order.chunk_by(|a, b| cells[*a].block == cells[*b].block) {
-        let block = cells[tokens[0]].block;
-        let (memory, after) = rest[(block - passed) * size..].split_at_mut(size);
-        blocks.push((memory, tokens));
-        (rest, passed) = (after, block + 1);
-    }
-    let writes_per_block = (cells.len() * shape.kv_heads).div_ceil(blocks.len().max(1));
-    let blocks = blocks.into_par_iter().with_min_len(WRITES_PER_TASK.div_ceil(writes_per_block.max(1)));
-    blocks.for_each_init(
-        || Scratch::new(shape),
-        |scratch, (memory, tokens)| {
-            // Token by token: what is read then lies in order.
-            for token in tokens {
-                for (head, memory) in memory.chunks_exact_mut(head_block).enumerate() {
-                    fill(head, *token, &mut scratch.key, &mut scratch.value);
-                    scratch.store(memory, (shape, isa), cells[*token].lane);
+/// Where keys and values go, and the kernels that round them.
+#[derive(Clone, Copy)]
+struct Writer {
+    shape: PoolShape,
+    isa: Isa,
+}
+
+impl Writer {
+    /// [`KvPool::write`] in one kind of memory.
+    fn write<E: Stored>(
+        self,
+        memory: &mut [E],
+        layer: usize,
+        cells: &[Cell],
+        fill: impl Fn(usize, usize, &mut [f32], &mut [f32]) + Sync,
+    ) {
+        let Self { shape, .. } = self;
+        let head_block = shape.head_block::<E>();
+        let size = shape.kv_heads * head_block;
+        let mut order: Vec<usize> = (0..cells.len()).collect();
+        order.sort_by_key(|token| cells[*token].block); // mostly they are in order
+        let mut rest = &mut memory[layer * shape.blocks * size..][..shape.blocks * size];
+        let (mut blocks, mut passed) = (Vec::new(), 0);
+        for tokens in order.chunk_by(|a, b| cells[*a].block == cells[*b].block) {
+            let block = cells[tokens[0]].block;
+            let (memory, after) = rest[(block - passed) * size..].split_at_mut(size);
+            blocks.push((memory, tokens));
+            (rest, passed) = (after, block + 1);
+        }
+        let writes_per_block = (cells.len() * shape.kv_heads).div_ceil(blocks.len().max(1));
+        let blocks = blocks.into_par_iter().with_min_len(WRITES_PER_TASK.div_ceil(writes_per_block.max(1)));
+        blocks.for_each_init(
+            || Scratch::new(shape),
+            |scratch, (memory, tokens)| {
+                // Token by token: what is read then lies in order.
+                for token in tokens {
+                    for (head, memory) in memory.chunks_exact_mut(head_block).enumerate() {
+                        fill(head, *token, &mut scratch.key, &mut scratch.value);
+                        scratch.store(memory, self, cells[*token].lane);
+                    }
                 }
-            }
-        },
-    );
+            },
+        );
+    }
 }
 
 /// A key and a value on their way to the pool.
@@ -267,7 +278,7 @@ impl<E: Stored> Scratch<E> {
     }
 
     /// Puts both in their places in a block of a head.
-    fn store(&mut self, memory: &mut [E], (shape, isa): (PoolShape, Isa), lane: usize) {
+    fn store(&mut self, memory: &mut [E], Writer { shape, isa }: Writer, lane: usize) {
         let (keys, rest) = memory.split_at_mut(shape.key_block(E::NUMBERS));
         let (values, scales) = rest.split_at_mut(shape.value_block(E::NUMBERS));
         let of_key = E::narrow(isa, &self.key, &mut self.narrow);
@@ -314,7 +325,7 @@ mod tests {
         block: usize,
         memory: &'a mut ReadMemory,
     ) -> Kept<'a, E> {
-        pool.read(isa, (1, head), &[block], memory)
+        pool.read(isa, LayerHead { layer: 1, head }, &[block], memory)
     }
 
     #[test]
@@ -334,7 +345,7 @@ mod tests {
             }
         }
         let mut memory = ReadMemory::default();
-        let first = pool.read::<f32>(Isa::detect(), (0, 0), &[3], &mut memory);
+        let first = pool.read::<f32>(Isa::detect(), LayerHead { layer: 0, head: 0 }, &[3], &mut memory);
         assert!(first.keys[0].iter().all(|x| *x == 0.0));
     }
 
@@ -369,7 +380,7 @@ mod tests {
             let mut memory = ReadMemory::default();
             for head in 0..2 {
                 let blocks = cells.map(|cell| cell.block);
-                let kept = pool.read::<Pair>(isa, (1, head), &blocks, &mut memory);
+                let kept = pool.read::<Pair>(isa, LayerHead { layer: 1, head }, &blocks, &mut memory);
                 let [of_keys, of_values] = kept.scales.expect("integers have scales");
                 assert_eq!((of_keys.len(), of_values.len()), (2 * lanes, 2 * lanes));
                 for (token, cell) in cells.iter().enumerate() {

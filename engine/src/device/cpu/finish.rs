@@ -2,8 +2,9 @@
 //!
 //! Written so that the compiler turns it into vectors; compiled once per instruction set.
 
-use super::Isa;
-use super::softmax::{exp, per_isa};
+use super::isa::Isa;
+use super::per_isa::per_isa;
+use super::softmax::exp;
 
 /// What a product does with its sums, their biases added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

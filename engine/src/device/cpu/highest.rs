@@ -3,8 +3,9 @@
 //! A tile is compared with what a row has so far, which nearly all of them fall short of: a few comparisons per vector,
 //! and no output is written.
 
-use super::softmax::per_isa;
-use super::{Cpu, Isa};
+use super::isa::Isa;
+use super::per_isa::per_isa;
+use super::processor::Cpu;
 
 /// Most outputs that are kept of a row: to put each in its place costs more than writing all outputs, if they are many.
 pub(crate) const KEPT_MAX: usize = 64;

@@ -1,9 +1,15 @@
 //! Integer products against sums in double precision over the very integers that were packed.
 
-use super::super::Cpu;
+use half::f16;
+
 use super::super::finish::Finish;
+use super::super::layout::blocks::row_blocks;
+use super::super::layout::groups::{
+    GROUP_MAX, GROUPS, LARGEST, PIECE, ROWS_MAX, copy_panels, group_of, pack_panels, unpack,
+};
+use super::super::layout::packed::Packed;
+use super::super::processor::Cpu;
 use super::super::product::{Outputs, multiply};
-use super::super::tile::row_blocks;
 use super::*;
 use crate::checkpoint::ggml::BlockFormat;
 
