@@ -11,7 +11,7 @@ use candle_transformers::models::bert::BertModel;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use sha2::{Digest as _, Sha256};
 
-use crate::Error;
+use crate::error::Error;
 use crate::folder::{self, Described, Pooling};
 use crate::fragment::{self, Cut, Piece};
 use crate::tokens::{Ids, Tokens};

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::Error;
+use crate::error::Error;
 
 /// A token that stands for more bytes than this (a long unknown word, say) counts as several.
 const SPAN_BYTES_MAX: usize = 64;

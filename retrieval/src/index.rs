@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::Error;
+use crate::error::Error;
 use crate::graph::{Graph, dot};
 
 /// So many fragments need no graph: looking at all of them takes less than a millisecond.

@@ -7,11 +7,10 @@
 use base::{Bytes, TenantId, TokenCount};
 use sqlx::{Any, AnyConnection, AssertSqlSafe};
 
-use crate::error::{foreign, new_of};
+use crate::error::{Error, foreign, new_of};
 use crate::open::{Lock, Store};
 use crate::tenants::next_id;
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// Fragments per statement: seven parameters each, below both databases' limits.
 const FRAGMENTS_PER_STATEMENT: usize = 64;

@@ -6,11 +6,10 @@
 use base::{Bytes, TenantId};
 use sqlx::AssertSqlSafe;
 
-use crate::error::{foreign, new_of};
+use crate::error::{Error, foreign, new_of};
 use crate::open::{Lock, Store};
 use crate::tickets::Page;
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// A file to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

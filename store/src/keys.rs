@@ -8,11 +8,10 @@
 use base::{Millis, TenantId};
 use sha2::{Digest, Sha256};
 
-use crate::error::foreign;
+use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
 use crate::tenants::next_id;
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// What every key begins with.
 pub const KEY_PREFIX: &str = "rs-";

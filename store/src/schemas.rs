@@ -3,10 +3,9 @@
 use base::{TenantId, TokenCount};
 use sqlx::AnyConnection;
 
-use crate::error::foreign;
+use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// A schema to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

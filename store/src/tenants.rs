@@ -2,10 +2,9 @@
 
 use base::TenantId;
 
-use crate::error::unique;
+use crate::error::{Error, unique};
 use crate::open::{Lock, Store};
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// The tenant that every database starts with.
 pub const DEFAULT_TENANT: TenantId = TenantId(1);

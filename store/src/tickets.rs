@@ -11,10 +11,9 @@
 use base::TenantId;
 use sqlx::{Any, AnyConnection};
 
-use crate::error::{foreign, new_of};
+use crate::error::{Error, foreign, new_of};
 use crate::open::{Lock, Store};
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// The kind of a ticket that holds a batch.
 pub const BATCH: &str = "batch";

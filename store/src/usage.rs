@@ -2,8 +2,7 @@
 
 use base::{TenantId, TokenCount};
 
-use crate::Error;
-use crate::error::foreign;
+use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
 use crate::time::{from_sql, to_sql};
 
