@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::BucketSettings;
+use super::settings::BucketSettings;
 
 /// Where a row stands: its prompt, and its number among rows with the same.
 type Place<U> = (Arc<[U]>, u64);
