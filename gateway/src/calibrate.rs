@@ -197,7 +197,7 @@ impl Calibration {
     }
 }
 
-/// What identifies this machine's speed: processor model and threads would differ, host names need not.
+/// What stands for this machine: system, architecture and threads. Two processor models with as many threads share it.
 fn machine() -> String {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     format!("{}-{}-{threads}", std::env::consts::OS, std::env::consts::ARCH)

@@ -26,7 +26,7 @@ pub enum RowIn {
 /// What may be moved so that neighbours share more. Answers return in input order in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Nothing: rows run as they were sent, as far as one can speak of an order within a batch.
+    /// Neither rows nor fields of the plan. Equal greedy rows run once, and the scheduler still runs alike rows together.
     Exact,
     /// Rows. No prompt changes.
     #[default]
