@@ -20,7 +20,7 @@ use actix_web::web::Data;
 use base::{Millis, TenantId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use store::{BATCH, Error, Lease, NewTicket, Page, RowCounts, Ticket, TicketState, UnixMillis, Work};
+use store::{BATCH, ClaimKind, Error, Lease, NewTicket, Page, RowCounts, Ticket, TicketState, UnixMillis};
 use tokio::sync::{Notify, Semaphore, watch as signal};
 
 use crate::app::App;
@@ -321,7 +321,7 @@ pub async fn resume(app: &Data<App>, lease: &Lease) {
     let mut line = turn::Line::default();
     loop {
         let now = UnixMillis(app.shared.clock.unix_ms());
-        let claimed = match app.store.claim_tickets(Work::Batches, lease, CLAIMED_MAX, now).await {
+        let claimed = match app.store.claim_tickets(ClaimKind::Batches, lease, CLAIMED_MAX, now).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::error!(%error, "unfinished batches cannot be claimed");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use actix_web::web::Data;
 use base::{End, TokenCount};
 use serde_json::{Value, json};
-use store::{Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis, Work};
+use store::{ClaimKind, Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
 
 use crate::app::App;
 use crate::auth::{Caller, Member};
@@ -160,7 +160,7 @@ pub async fn resume(app: &Data<App>, lease: &Lease) -> bool {
     let mut resumed = 0;
     loop {
         let now = UnixMillis(app.shared.clock.unix_ms());
-        let claimed = match app.store.claim_tickets(Work::Replies, lease, CLAIMED_MAX, now).await {
+        let claimed = match app.store.claim_tickets(ClaimKind::Replies, lease, CLAIMED_MAX, now).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::error!(%error, "unfinished tickets cannot be claimed");

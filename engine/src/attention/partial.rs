@@ -6,8 +6,8 @@
 
 use super::{Layer, TILE_ROWS, Task, two_to};
 use crate::device::cpu::{
-    KeyBlocks, PIECES_MAX, Piece, Product, ROWS_MAX, SCORES_MAX, ScaledScores, Stored, Strided, StridedMut,
-    ValuePieces, row_blocks, rows_max, scale, strip_scores, strip_values,
+    KeyBlocks, PIECES_MAX, Product, ROWS_MAX, SCORES_MAX, ScaledScores, Stored, Strided, StridedMut,
+    ValuePiece, ValuePieces, row_blocks, rows_max, scale, strip_scores, strip_values,
 };
 use crate::pool::{Kept, KvElement, LayerHead, ReadMemory};
 
@@ -298,7 +298,7 @@ fn add_values<P: Product<Right: KvElement>>(
     let (width, lanes) = (shape.head_lanes(), shape.lanes() / numbers);
     let (start, end) = ends.split_at_mut(width);
     let mut end_pieces = [None; 2];
-    let mut pieces = [Piece { skip: 0, values: &[][..] }; PIECES_MAX];
+    let mut pieces = [ValuePiece { skip: 0, values: &[][..] }; PIECES_MAX];
     for (number, (piece, values)) in pieces.iter_mut().zip(*values).enumerate() {
         let (first, last) = chunk.lanes(number, (chunk.low, chunk.high));
         let mut only = |lane: usize, place: usize, to: &mut [P::Right]| {
@@ -317,13 +317,14 @@ fn add_values<P: Product<Right: KvElement>>(
         }
         let (first, last) = (first.div_ceil(numbers), last / numbers);
         if first < last {
-            *piece = Piece { skip: number * lanes + first, values: &values[first * width..last * width] };
+            *piece =
+                ValuePiece { skip: number * lanes + first, values: &values[first * width..last * width] };
         }
     }
     let mut count = chunk.blocks;
     for (skip, values) in end_pieces.into_iter().zip([start, end]) {
         if let Some(skip) = skip {
-            pieces[count] = Piece { skip, values };
+            pieces[count] = ValuePiece { skip, values };
             count += 1;
         }
     }

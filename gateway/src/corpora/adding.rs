@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use actix_web::web::Data;
 use base::{Bytes, TenantId, TokenCount};
-use retrieval::{Cut, Embedder, Piece};
+use retrieval::{Cut, Embedder, FragmentRange};
 use sha2::{Digest as _, Sha256};
 use store::{Corpus, CorpusLimits, NewCorpus, NewDocument, StoredFragment, UnixMillis};
 
@@ -62,7 +62,7 @@ pub struct Written {
 struct Pieces {
     document: Document,
     digest: String,
-    pieces: Vec<Piece>,
+    pieces: Vec<FragmentRange>,
 }
 
 /// Notes a client that left before its answer, where it is dropped unanswered.

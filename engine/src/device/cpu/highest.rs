@@ -90,7 +90,7 @@ impl Highest {
 
 /// Where a tile's sums lie among the outputs.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct SumsPlace {
     /// Sums of a row.
     pub(super) width: usize,
     /// How many of them are outputs.
@@ -102,7 +102,7 @@ pub(super) struct Place {
 }
 
 #[inline(always)]
-fn look_body(sums: &[f32], place: Place, rows: &mut [Highest]) {
+fn look_body(sums: &[f32], place: SumsPlace, rows: &mut [Highest]) {
     for (sums, row) in sums.chunks_exact(place.width).zip(rows) {
         let (sums, bar) = (&sums[..place.columns], row.bar());
         // Not `x > bar`: what is not a number counts too.
@@ -118,7 +118,7 @@ fn look_body(sums: &[f32], place: Place, rows: &mut [Highest]) {
 
 /// Looks at outputs one by one.
 #[cold]
-fn take(sums: &[f32], place: Place, row: &mut Highest) {
+fn take(sums: &[f32], place: SumsPlace, row: &mut Highest) {
     for (number, value) in (place.first..).zip(sums) {
         if !value.is_finite() {
             row.is_sound = false;
@@ -130,7 +130,7 @@ fn take(sums: &[f32], place: Place, row: &mut Highest) {
 
 per_isa!(
     /// Keeps what is highest in a tile: a row of sums for each of `rows`.
-    pub(super) look, look_body, (sums: &[f32], place: Place, rows: &mut [Highest])
+    pub(super) look, look_body, (sums: &[f32], place: SumsPlace, rows: &mut [Highest])
 );
 
 impl Cpu {
@@ -143,7 +143,7 @@ impl Cpu {
 fn highest_of(isa: Isa, outputs: &[f32], wanted: usize, end: usize) -> Highest {
     let mut found = [Highest::new(wanted)];
     for (number, outputs) in outputs.chunks(TOGETHER).enumerate() {
-        let place = Place { width: outputs.len(), columns: outputs.len(), first: number * TOGETHER, end };
+        let place = SumsPlace { width: outputs.len(), columns: outputs.len(), first: number * TOGETHER, end };
         look(isa, outputs, place, &mut found);
     }
     let [found] = found;

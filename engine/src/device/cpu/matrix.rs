@@ -11,7 +11,7 @@ use super::layout::pairs::{Pair, pair_count};
 use super::layout::wide::{Element, pack_blocks};
 use super::pairs::{self, Pairs};
 use super::processor::Cpu;
-use super::product::{Kernel, Outputs, Panels, Wanted, highest, multiply};
+use super::product::{Kernel, Panels, ProductOutputs, Wanted, highest, multiply};
 use super::wide::Wide;
 use crate::checkpoint::Dtype;
 
@@ -75,7 +75,7 @@ impl Matrix {
         self.inputs
     }
 
-    /// Outputs of the layer, behind its activation.
+    /// ProductOutputs of the layer, behind its activation.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
@@ -185,7 +185,7 @@ impl Cpu {
             return;
         }
         let (count, width) = (weights.outputs, weights.width);
-        let outputs = Outputs { count, width, finish, bias: weights.bias.as_deref() };
+        let outputs = ProductOutputs { count, width, finish, bias: weights.bias.as_deref() };
         self.with_kernel(x, weights, scratch, |kernel, blocks| {
             multiply(self.isa, kernel, blocks, outputs, y)
         });

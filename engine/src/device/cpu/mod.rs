@@ -45,6 +45,6 @@ pub use processor::Cpu;
 pub use rows::Norm;
 pub(crate) use stored::Stored;
 pub(crate) use strip::{
-    KeyBlocks, Piece, Product, Rounded, ScaledScores, Singles, Strided, StridedMut, ValuePieces, Widened,
-    rows_max, strip_scores, strip_values,
+    KeyBlocks, Product, Rounded, ScaledScores, Singles, Strided, StridedMut, ValuePiece, ValuePieces,
+    Widened, rows_max, strip_scores, strip_values,
 };

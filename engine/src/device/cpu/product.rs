@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::finish::{Finish, Target, finish};
-use super::highest::{Highest, Place, look};
+use super::finish::{Finish, FinishTarget, finish};
+use super::highest::{Highest, SumsPlace, look};
 use super::isa::Isa;
 use super::layout::blocks::RowBlock;
 
@@ -45,7 +45,7 @@ pub(super) trait Kernel: Sync {
 
 /// What a product's outputs look like.
 #[derive(Clone, Copy)]
-pub(super) struct Outputs<'a> {
+pub(super) struct ProductOutputs<'a> {
     /// How many.
     pub(super) count: usize,
     /// Of a panel: its sums per row.
@@ -58,13 +58,13 @@ pub(super) struct Outputs<'a> {
 
 /// The result of a product while several threads fill different columns of it.
 #[derive(Clone, Copy)]
-struct Shared(*mut f32);
+struct SharedResult(*mut f32);
 // SAFETY: tasks write disjoint columns or rows (see `multiply`).
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedResult {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedResult {}
 
-impl Shared {
+impl SharedResult {
     /// Its element `index`.
     ///
     /// # Safety
@@ -108,9 +108,9 @@ fn rows_of(blocks: &[RowBlock]) -> usize {
 /// Panels of outputs that no activation stands behind.
 #[derive(Clone, Copy)]
 pub(super) struct Panels {
-    /// Outputs.
+    /// ProductOutputs.
     pub(super) count: usize,
-    /// Outputs of a panel.
+    /// ProductOutputs of a panel.
     pub(super) width: usize,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct Panels {
 pub(super) struct Wanted<'a> {
     /// How many of each row.
     pub(super) counts: &'a [usize],
-    /// Outputs from this number on are computed and not kept.
+    /// ProductOutputs from this number on are computed and not kept.
     pub(super) end: usize,
 }
 
@@ -141,7 +141,7 @@ pub(super) fn highest(
         sums.resize(rows * width, 0.0);
         for panel in panels {
             let first = panel * width;
-            let place = Place { width, columns: width.min(count - first), first, end };
+            let place = SumsPlace { width, columns: width.min(count - first), first, end };
             panel_sums(kernel, group, panel, sums, |block, sums| {
                 look(isa, sums, place, &mut found[block.first - first_row..][..block.rows]);
             });
@@ -161,7 +161,7 @@ pub(super) fn multiply(
     isa: Isa,
     kernel: &dyn Kernel,
     blocks: &[RowBlock],
-    outputs: Outputs<'_>,
+    outputs: ProductOutputs<'_>,
     y: &mut [f32],
 ) {
     let rows = rows_of(blocks);
@@ -170,12 +170,12 @@ pub(super) fn multiply(
     let columns = outputs.finish.columns(outputs.width);
     let panels = outputs.count.div_ceil(columns);
     assert!(outputs.bias.is_none_or(|bias| bias.len() == panels * outputs.width));
-    let (tasks, result) = (Tasks::new(blocks, panels), Shared(y.as_mut_ptr()));
+    let (tasks, result) = (Tasks::new(blocks, panels), SharedResult(y.as_mut_ptr()));
     (0..tasks.count()).into_par_iter().for_each_init(Vec::new, |sums, task| {
         let (group, panels) = tasks.get(task);
         sums.resize(rows_of(group) * outputs.width, 0.0);
         for panel in panels {
-            let of_panel = |RowBlock { first, rows }: RowBlock| Target {
+            let of_panel = |RowBlock { first, rows }: RowBlock| FinishTarget {
                 // SAFETY: the rows and the panel's first column are inside `y`.
                 y: unsafe { result.at(first * outputs.count + panel * columns) },
                 rows,

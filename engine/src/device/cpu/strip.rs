@@ -208,7 +208,7 @@ pub(crate) fn strip_scores<P: Product>(
 
 /// Values that follow each other.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece<'a, R> {
+pub(crate) struct ValuePiece<'a, R> {
     /// The first element of weights that they meet.
     pub(crate) skip: usize,
     /// `[depth, width]`
@@ -218,7 +218,7 @@ pub(crate) struct Piece<'a, R> {
 /// Pieces of values.
 #[derive(Clone, Copy)]
 pub(crate) struct ValuePieces<'a, R> {
-    pub(crate) pieces: &'a [Piece<'a, R>],
+    pub(crate) pieces: &'a [ValuePiece<'a, R>],
     /// Elements of a row of values.
     pub(crate) width: usize,
 }
@@ -238,7 +238,7 @@ pub(crate) fn strip_values<P: Product>(
     for first in (0..columns).step_by(columns_max(isa)) {
         let count = columns_max(isa).min(columns - first);
         let mut segments = [Segment::NONE; PIECES_MAX];
-        for (segment, Piece { skip, values }) in segments.iter_mut().zip(pieces) {
+        for (segment, ValuePiece { skip, values }) in segments.iter_mut().zip(pieces) {
             (segment.skip, segment.depth) = (*skip, values.len() / width);
             for (column, to) in segment.columns[..count].iter_mut().enumerate() {
                 *to = values.as_ptr().wrapping_add((first + column) * LANES); // inside, unless it is empty

@@ -9,7 +9,7 @@ use super::super::layout::groups::{
 };
 use super::super::layout::packed::Packed;
 use super::super::processor::Cpu;
-use super::super::product::{Outputs, multiply};
+use super::super::product::{ProductOutputs, multiply};
 use super::*;
 use crate::checkpoint::ggml::BlockFormat;
 
@@ -60,7 +60,7 @@ impl Case {
             Groups { isa, rows, inputs, group, width, activations: &self.activations, panels: &self.panels };
         let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
         let mut y = vec![f32::NAN; rows * outputs];
-        let outputs = Outputs { count: outputs, width, finish: Finish::Write, bias: None };
+        let outputs = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
         cpu.run(|| multiply(isa, &kernel, &blocks, outputs, &mut y));
         y
     }

@@ -7,7 +7,7 @@ use super::super::kernels::matrix_unit::{ROWS_MAX, TILE, add, agrees_with};
 use super::super::layout::blocks::row_blocks;
 use super::super::layout::pairs::{pack_panels, pair_count};
 use super::super::processor::Cpu;
-use super::super::product::{Outputs, multiply};
+use super::super::product::{ProductOutputs, multiply};
 use super::*;
 
 /// Products on the unit in software.
@@ -48,14 +48,14 @@ fn product(x: &[f32], (rows, inputs, outputs): (usize, usize, usize)) -> Vec<f32
     let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
     let mut y = vec![f32::NAN; rows * outputs];
     let cpu = Cpu::with_isa(Some(2), Isa::Portable).expect("threads start");
-    let outputs = Outputs { count: outputs, width, finish: Finish::Write, bias: None };
+    let outputs = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
     cpu.run(|| multiply(Isa::Portable, &kernel, &blocks, outputs, &mut y));
     y
 }
 
 #[test]
 fn products_on_the_unit_in_software_equal_the_exact_sums_on_shape_edges() {
-    let rounded = |x: f32| f64::from(half::bf16::from_f32(x).to_f32());
+    let rounded = |x: f32| f64::from(bf16::from_f32(x).to_f32());
     for rows in [1, 2, 15, 16, 17, 31, 32, 33, 70] {
         for (inputs, outputs) in [(1, 1), (31, 16), (33, 33), (64, 40), (2 * DEPTH_BLOCK + 3, 31)] {
             let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 77)).collect();
