@@ -4,7 +4,7 @@
 //! and held against whole numbers, so every rescaling is exact: how a run is cut into parts and blocks changes
 //! the order of sums and nothing else, whatever weights are rounded to.
 
-use super::{Layer, TILE_ROWS, Task, two_to};
+use super::layer::{Layer, TILE_ROWS, Task, two_to};
 use crate::device::cpu::{
     KeyBlocks, PIECES_MAX, Product, ROWS_MAX, SCORES_MAX, ScaledScores, Stored, Strided, StridedMut,
     ValuePiece, ValuePieces, row_blocks, rows_max, scale, strip_scores, strip_values,

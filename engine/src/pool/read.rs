@@ -3,7 +3,8 @@
 //! Widening a few blocks at a time costs one pass for all the queries that then meet them, and leaves one set of kernels
 //! for bf16 however it is kept.
 
-use super::{KvPool, Memory, PoolShape};
+use super::blocks::{KvPool, Memory};
+use super::shape::PoolShape;
 use crate::device::Isa;
 use crate::device::cpu::{BytePair, LANES, Pair, SCORES_MAX, Stored, kept_scales, widen};
 

@@ -6,7 +6,8 @@
 
 use base::Moves;
 
-use super::{KvPool, Memory, PoolShape};
+use super::blocks::{KvPool, Memory};
+use super::shape::PoolShape;
 use crate::device::cpu::Stored;
 
 impl KvPool {
