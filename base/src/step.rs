@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
+use crate::ids::{BlockId, HostBlockId, RequestId, StepId, TokenId};
+use crate::units::{Nanos, TokenCount};
 use crate::work::Generation;
-use crate::{BlockId, HostBlockId, Nanos, RequestId, StepId, TokenCount, TokenId};
 
 /// Cached tokens that a slot attends to, read `shift` positions further on than their keys were
 /// rotated for (DESIGN 4). All blocks but the last are full.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::TokenId;
+use crate::ids::TokenId;
 
 /// Text and tokens of one model.
 ///

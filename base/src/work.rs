@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Compiled, Constraint, Nanos, RelQueryId, TenantId, Time, TokenCount, TokenId};
+use crate::constraint::{Compiled, Constraint};
+use crate::ids::{RelQueryId, TenantId, TokenId};
+use crate::units::{Nanos, Time, TokenCount};
 
 /// How the output of a request is produced. Shared by the rows of a relQuery.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

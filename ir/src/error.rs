@@ -2,7 +2,7 @@
 
 use base::{Bytes, TextError, TokenCount};
 
-use crate::TemplateError;
+use crate::template::TemplateError;
 
 /// A plan that cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::plan::{Plan, Row, Table};
 use crate::rewrite::{Applied, RULES};
-use crate::{Plan, Row, Table};
 
 /// Bytes of text per token, for estimates only: about right for English under most tokenizers.
 const BYTES_PER_TOKEN: usize = 4;

@@ -7,8 +7,9 @@
 use base::{Generation, Role};
 use serde::{Deserialize, Serialize};
 
+use crate::cell::Cell;
+use crate::error::IrError;
 use crate::template::{Template, TemplatePart, check_distinct};
-use crate::{Cell, IrError};
 
 /// A span tree.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

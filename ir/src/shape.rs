@@ -6,8 +6,9 @@
 
 use base::{Generation, Role};
 
+use crate::error::IrError;
+use crate::plan::{Plan, Table};
 use crate::template::unknown_column;
-use crate::{IrError, Plan, Table};
 
 /// A prompt's sections and the table they are filled from.
 pub(crate) struct Shape<'a> {

@@ -11,9 +11,9 @@ use candle_transformers::models::bert::BertModel;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use sha2::{Digest as _, Sha256};
 
-use crate::Error;
+use crate::error::Error;
 use crate::folder::{self, Described, Pooling};
-use crate::fragment::{self, Cut, Piece};
+use crate::fragment::{self, Cut, FragmentRange};
 use crate::tokens::{Ids, Tokens};
 
 /// The file of weights.
@@ -98,7 +98,7 @@ impl Embedder {
     }
 
     /// Cuts a text into fragments.
-    pub fn fragments(&self, text: &str, cut: Cut) -> Result<Vec<Piece>, Error> {
+    pub fn fragments(&self, text: &str, cut: Cut) -> Result<Vec<FragmentRange>, Error> {
         cut.validate()?;
         if cut.tokens_max > self.fragment_tokens_max() {
             let reason =

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use candle_transformers::models::bert::{Config, HiddenAct, PositionEmbeddingType};
 use serde_json::{Map, Value};
 
-use crate::Error;
+use crate::error::Error;
 
 /// Largest value that a shape in config.json may have: a damaged file must not ask for terabytes.
 const SHAPE_MAX: usize = 1 << 24;

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::Error;
+use crate::error::Error;
 
 /// A token that stands for more bytes than this (a long unknown word, say) counts as several.
 const SPAN_BYTES_MAX: usize = 64;
@@ -38,7 +38,7 @@ impl Cut {
 
 /// A fragment's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct FragmentRange {
     /// Its bytes in the text; white space around it left out.
     pub range: Range<usize>,
     /// Its tokens.
@@ -56,7 +56,7 @@ enum Joint {
 }
 
 /// Cuts a text whose tokens stand at `spans`.
-pub(crate) fn cut(text: &str, spans: Vec<Range<usize>>, cut: Cut) -> Vec<Piece> {
+pub(crate) fn cut(text: &str, spans: Vec<Range<usize>>, cut: Cut) -> Vec<FragmentRange> {
     let spans = bounded(text, spans);
     let mut pieces = Vec::new();
     let mut start = 0;
@@ -92,11 +92,11 @@ fn end_of(text: &str, spans: &[Range<usize>], start: usize, tokens_max: usize) -
 }
 
 /// A fragment without the white space around it; none where there is nothing else.
-fn piece(text: &str, range: Range<usize>, tokens: usize) -> Option<Piece> {
+fn piece(text: &str, range: Range<usize>, tokens: usize) -> Option<FragmentRange> {
     let whole = text.get(range.clone())?;
     let start = range.start + (whole.len() - whole.trim_start().len());
     let range = start..start + whole.trim().len();
-    (!range.is_empty()).then_some(Piece { range, tokens })
+    (!range.is_empty()).then_some(FragmentRange { range, tokens })
 }
 
 /// The white space before a token.

@@ -1,14 +1,14 @@
 //! Fragments with their vectors, and which are nearest to a question's.
 //!
 //! A search looks at all fragments exactly, until there is a graph of them ([`crate::graph`]), which takes long to make
-//! and is made beside the searches: [`Index::draft`], [`Draft::finish`], [`Index::adopt`]. Its candidates are ranked again by
+//! and is made beside the searches: [`Index::draft`], [`GraphDraft::finish`], [`Index::adopt`]. Its candidates are ranked again by
 //! their exact scores, and what was added since is looked at exactly. A removed fragment is skipped at once and leaves the
 //! memory when a quarter is dead. Equal scores are ordered by document and place.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::Error;
+use crate::error::Error;
 use crate::graph::{Graph, dot};
 
 /// So many fragments need no graph: looking at all of them takes less than a millisecond.
@@ -55,7 +55,7 @@ pub struct Index {
 }
 
 /// What a graph is made of.
-pub struct Draft {
+pub struct GraphDraft {
     numbering: Arc<()>,
     dims: usize,
     vectors: Vec<f32>,
@@ -67,7 +67,7 @@ pub struct Links {
     graph: Graph,
 }
 
-impl Draft {
+impl GraphDraft {
     /// Makes the graph: about a millisecond a fragment. None where `stop` said so.
     pub fn finish(self, stop: &dyn Fn() -> bool) -> Option<Links> {
         let graph = Graph::of(&self.vectors, self.dims, stop)?;
@@ -165,9 +165,9 @@ impl Index {
     }
 
     /// What to make a graph of; none where a search does well as it is.
-    pub fn draft(&self) -> Option<Draft> {
+    pub fn draft(&self) -> Option<GraphDraft> {
         let numbering = || Arc::clone(&self.numbering);
-        let draft = || Draft { numbering: numbering(), dims: self.dims, vectors: self.vectors.clone() };
+        let draft = || GraphDraft { numbering: numbering(), dims: self.dims, vectors: self.vectors.clone() };
         self.wants_graph().then(draft)
     }
 

@@ -16,5 +16,5 @@ mod tokens;
 
 pub use embedder::{Embedder, Embedding};
 pub use error::Error;
-pub use fragment::{Cut, Piece};
-pub use index::{Draft, Fragment, Hit, Index, Links};
+pub use fragment::{Cut, FragmentRange};
+pub use index::{Fragment, GraphDraft, Hit, Index, Links};

@@ -9,7 +9,7 @@ use std::path::Path;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 
-use crate::Error;
+use crate::error::Error;
 
 /// Special tokens, first in the vocabulary.
 const SPECIALS: [&str; 4] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tokenizers::{Tokenizer, TruncationParams};
 
-use crate::Error;
+use crate::error::Error;
 
 /// A text's ids.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,10 +5,12 @@
 use base::{Bytes, TenantId};
 use sqlx::AssertSqlSafe;
 
+use crate::error::Error;
 use crate::open::{Lock, Store};
-use crate::tickets::{BATCH, SELECT_ROWS, check_holder, row_number, ticket_row};
-use crate::time::{from_sql, to_sql};
-use crate::{Error, RowCounts, TicketRow, TicketState, UnixMillis};
+use crate::tickets::{
+    BATCH, RowCounts, SELECT_ROWS, TicketRow, TicketState, check_holder, row_number, ticket_row,
+};
+use crate::time::{UnixMillis, from_sql, to_sql};
 
 /// What the end of a batch leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

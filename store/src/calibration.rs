@@ -1,7 +1,8 @@
 //! Calibration: what a machine's cost model was fitted to, so that the next start need not measure again.
 
+use crate::error::Error;
 use crate::open::Store;
-use crate::{Error, UnixMillis};
+use crate::time::UnixMillis;
 
 impl Store {
     /// Keeps the fitted cost model (JSON, meaningful to the caller) of a model revision on a machine.

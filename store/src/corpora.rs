@@ -7,11 +7,10 @@
 use base::{Bytes, TenantId, TokenCount};
 use sqlx::{Any, AnyConnection, AssertSqlSafe};
 
-use crate::error::{foreign, new_of};
+use crate::error::{Error, foreign, new_of};
 use crate::open::{Lock, Store};
 use crate::tenants::next_id;
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// Fragments per statement: seven parameters each, below both databases' limits.
 const FRAGMENTS_PER_STATEMENT: usize = 64;
@@ -88,7 +87,7 @@ pub struct StoredFragment {
 
 /// Where a fragment stands; the order of [`Store::fragments`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct FragmentKey {
     /// The document's name.
     pub document: String,
     /// Its number within the document.
@@ -106,7 +105,7 @@ pub struct CorpusLimits {
     pub bytes_max: Bytes,
 }
 
-type Row = (String, String, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
+type CorpusColumns = (String, String, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
 
 /// A tenant's corpora, or the one of a name.
 const SELECT: &str = "SELECT name, embedder, dims, fragment_tokens, fragment_overlap, revision, created, updated, \
@@ -167,7 +166,7 @@ impl Store {
 
     async fn some_corpora(&self, tenant: TenantId, name: Option<&str>) -> Result<Vec<Corpus>, Error> {
         self.bounded(async {
-            let rows: Vec<Row> =
+            let rows: Vec<CorpusColumns> =
                 sqlx::query_as(SELECT).bind(to_sql(tenant.0)).bind(name).fetch_all(self.pool()).await?;
             Ok(rows.into_iter().map(corpus).collect())
         })
@@ -263,9 +262,9 @@ impl Store {
         &self,
         tenant: TenantId,
         corpus: &str,
-        after: Option<&Place>,
+        after: Option<&FragmentKey>,
         limit: u32,
-    ) -> Result<Vec<(Place, StoredFragment)>, Error> {
+    ) -> Result<Vec<(FragmentKey, StoredFragment)>, Error> {
         self.bounded(async {
             let (document, number) =
                 after.map_or(("", -1), |place| (place.document.as_str(), i64::from(place.number)));
@@ -379,7 +378,7 @@ async fn add_up(
     Ok(())
 }
 
-fn corpus(row: Row) -> Corpus {
+fn corpus(row: CorpusColumns) -> Corpus {
     let (
         name,
         embedder,
@@ -410,9 +409,12 @@ fn corpus(row: Row) -> Corpus {
     }
 }
 
-fn fragment(row: (String, i64, String, i64, Vec<u8>)) -> Result<(Place, StoredFragment), Error> {
+fn fragment(row: (String, i64, String, i64, Vec<u8>)) -> Result<(FragmentKey, StoredFragment), Error> {
     let (document, number, text, tokens, vector) = row;
     let number = u32::try_from(number)
         .map_err(|error| Error::Broken { what: "place of a fragment", reason: error.to_string() })?;
-    Ok((Place { document, number }, StoredFragment { text, tokens: TokenCount(from_sql(tokens)), vector }))
+    Ok((
+        FragmentKey { document, number },
+        StoredFragment { text, tokens: TokenCount(from_sql(tokens)), vector },
+    ))
 }

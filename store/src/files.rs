@@ -6,11 +6,10 @@
 use base::{Bytes, TenantId};
 use sqlx::AssertSqlSafe;
 
-use crate::error::{foreign, new_of};
+use crate::error::{Error, foreign, new_of};
 use crate::open::{Lock, Store};
 use crate::tickets::Page;
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// A file to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +54,11 @@ pub struct FileInfo {
     pub expires: UnixMillis,
 }
 
-type Row = (String, String, String, i64, i64, i64, i64);
+type FileColumns = (String, String, String, i64, i64, i64, i64);
 
 const COLUMNS: &str = "id, purpose, name, bytes, line_count, created, expires";
 
-fn file((id, purpose, name, bytes, lines, created, expires): Row) -> FileInfo {
+fn file((id, purpose, name, bytes, lines, created, expires): FileColumns) -> FileInfo {
     let (bytes, lines) = (Bytes(from_sql(bytes)), from_sql(lines));
     FileInfo { id, purpose, name, bytes, lines, created: instant(created), expires: instant(expires) }
 }
@@ -149,7 +148,7 @@ impl Store {
             let sql = format!(
                 "SELECT {COLUMNS} FROM files WHERE id = $1 AND tenant = $2 AND expires > $3 AND whole = 1"
             );
-            let row: Option<Row> = sqlx::query_as(AssertSqlSafe(sql))
+            let row: Option<FileColumns> = sqlx::query_as(AssertSqlSafe(sql))
                 .bind(id)
                 .bind(to_sql(tenant.0))
                 .bind(now.to_sql())
@@ -177,7 +176,7 @@ impl Store {
                   (files.created {sign} last.created OR (files.created = last.created AND files.id {sign} last.id)))) \
                  ORDER BY created {order}, id {order} LIMIT $5"
             );
-            let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
+            let rows: Vec<FileColumns> = sqlx::query_as(AssertSqlSafe(sql))
                 .bind(to_sql(tenant.0))
                 .bind(now.to_sql())
                 .bind(purpose.unwrap_or_default())

@@ -8,11 +8,10 @@
 use base::{Millis, TenantId};
 use sha2::{Digest, Sha256};
 
-use crate::error::foreign;
+use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
 use crate::tenants::next_id;
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// What every key begins with.
 pub const KEY_PREFIX: &str = "rs-";
@@ -90,12 +89,12 @@ pub enum KeyLookup {
     Unknown,
 }
 
-type Row = (i64, i64, String, String, i64, Option<i64>, Option<i64>, Option<i64>);
+type KeyColumns = (i64, i64, String, String, i64, Option<i64>, Option<i64>, Option<i64>);
 
 /// A key's row with its tenant's name and weight.
 type FoundRow = (i64, i64, String, String, i64, Option<i64>, Option<i64>, Option<i64>, String, f64);
 
-fn info((id, tenant, name, shown, created, last_used, expires, revoked): Row) -> KeyInfo {
+fn info((id, tenant, name, shown, created, last_used, expires, revoked): KeyColumns) -> KeyInfo {
     KeyInfo {
         id: from_sql(id),
         tenant: TenantId(from_sql(tenant)),
@@ -185,7 +184,7 @@ impl Store {
     /// A tenant's keys, or everyone's; oldest first, revoked ones too.
     pub async fn keys(&self, tenant: Option<TenantId>) -> Result<Vec<KeyInfo>, Error> {
         self.bounded(async {
-            let rows: Vec<Row> = sqlx::query_as(
+            let rows: Vec<KeyColumns> = sqlx::query_as(
                 "SELECT id, tenant, name, shown, created, last_used, expires, revoked FROM api_keys \
                  WHERE $1 IS NULL OR tenant = $1 ORDER BY id",
             )

@@ -24,14 +24,14 @@ pub mod time;
 pub mod usage;
 
 pub use batches::BatchEnd;
-pub use corpora::{Corpus, CorpusLimits, NewCorpus, NewDocument, Place, StoredFragment};
+pub use corpora::{Corpus, CorpusLimits, FragmentKey, NewCorpus, NewDocument, StoredFragment};
 pub use error::Error;
 pub use files::{FileInfo, FileLimits, NewFile};
 pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
 pub use open::{Store, StoreOptions};
 pub use results::{NewResult, ResultKey, ResultLimits};
-pub use schemas::{Kept, NewSchema, SchemaLimits, StoredSchema};
+pub use schemas::{NewSchema, SchemaLimits, SchemaPut, StoredSchema};
 pub use tenants::{DEFAULT_TENANT, Tenant};
-pub use tickets::{BATCH, Lease, NewTicket, Page, RowCounts, Ticket, TicketRow, TicketState, Work};
+pub use tickets::{BATCH, ClaimKind, Lease, NewTicket, Page, RowCounts, Ticket, TicketRow, TicketState};
 pub use time::UnixMillis;
 pub use usage::{UsageKey, UsageRow, Used};

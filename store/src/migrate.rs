@@ -3,8 +3,9 @@
 //!
 //! Not sqlx's own migrator: on SQLite it takes no lock, and two processes that start together collide.
 
-use crate::Error;
-use crate::open::{Lock, Store};
+use sqlx::AnyConnection;
+
+use crate::error::Error;
 
 /// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
 const STEPS: [&str; 4] = [
@@ -14,9 +15,8 @@ const STEPS: [&str; 4] = [
     include_str!("jobs.sql"),
 ];
 
-/// Applies the steps that the database does not have yet.
-pub(crate) async fn migrate(store: &Store) -> Result<(), Error> {
-    let mut tx = store.begin_write(Lock::Schema).await?;
+/// Applies the steps that the database does not have yet, in a transaction of the caller's, who holds the schema's lock.
+pub(crate) async fn migrate(tx: &mut AnyConnection) -> Result<(), Error> {
     sqlx::query("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT PRIMARY KEY)")
         .execute(&mut *tx)
         .await?;
@@ -35,6 +35,5 @@ pub(crate) async fn migrate(store: &Store) -> Result<(), Error> {
             .execute(&mut *tx)
             .await?;
     }
-    tx.commit().await?;
     Ok(())
 }

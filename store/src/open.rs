@@ -11,7 +11,8 @@ use sqlx::any::{Any, AnyArguments, AnyPoolOptions};
 use sqlx::query::Query;
 use sqlx::{AnyConnection, AnyPool, Connection, Executor, Transaction};
 
-use crate::{Error, migrate};
+use crate::error::Error;
+use crate::migrate;
 
 /// Limits of a store's connections. The defaults suit one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +102,15 @@ impl Store {
         }
         let pool = limit(call_max, async { Ok(pool.connect(&address.to_url()).await?) }).await?;
         let store = Self { pool, dialect, call_max };
-        store.bounded(migrate::migrate(&store)).await?;
+        store.bounded(store.migrate()).await?;
         Ok(store)
+    }
+
+    /// Brings the schema up to date.
+    async fn migrate(&self) -> Result<(), Error> {
+        let mut tx = self.begin_write(Lock::Schema).await?;
+        migrate::migrate(&mut tx).await?;
+        Ok(tx.commit().await?)
     }
 
     /// Asks the database for a sign of life.

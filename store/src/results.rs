@@ -7,11 +7,10 @@ use base::{Millis, TenantId};
 use sha2::{Digest, Sha256};
 use sqlx::{Any, AnyConnection, AssertSqlSafe};
 
-use crate::error::foreign;
+use crate::error::{Error, foreign};
 use crate::keys::hex;
 use crate::open::{Lock, Store};
-use crate::time::to_sql;
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, to_sql};
 
 /// Keys per statement: below SQLite's and Postgres' limits on parameters, above a usual batch.
 const CHUNK: usize = 256;

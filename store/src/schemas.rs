@@ -3,10 +3,9 @@
 use base::{TenantId, TokenCount};
 use sqlx::AnyConnection;
 
-use crate::error::foreign;
+use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// A schema to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub struct SchemaLimits {
 
 /// Whether a schema is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum SchemaPut {
     /// It is.
     Yes,
     /// The tenant has as many as it may.
@@ -56,16 +55,16 @@ pub struct StoredSchema {
     pub updated: UnixMillis,
 }
 
-type Row = (String, String, i64, i64, i64);
+type SchemaColumns = (String, String, i64, i64, i64);
 
-fn schema((name, pml, pinned, created, updated): Row) -> StoredSchema {
+fn schema((name, pml, pinned, created, updated): SchemaColumns) -> StoredSchema {
     let pinned = TokenCount(from_sql(pinned));
     StoredSchema { name, pml, pinned, created: instant(created), updated: instant(updated) }
 }
 
 impl Store {
     /// Whether a schema would be kept.
-    pub async fn can_put_schema(&self, new: NewSchema<'_>, limits: SchemaLimits) -> Result<Kept, Error> {
+    pub async fn can_put_schema(&self, new: NewSchema<'_>, limits: SchemaLimits) -> Result<SchemaPut, Error> {
         self.bounded(async {
             let mut connection = self.pool().acquire().await?;
             room(&mut connection, new, limits).await
@@ -79,11 +78,11 @@ impl Store {
         new: NewSchema<'_>,
         limits: SchemaLimits,
         now: UnixMillis,
-    ) -> Result<Kept, Error> {
+    ) -> Result<SchemaPut, Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Schemas).await?;
             let kept = room(&mut tx, new, limits).await?;
-            if kept != Kept::Yes {
+            if kept != SchemaPut::Yes {
                 return Ok(kept);
             }
             sqlx::query(
@@ -100,7 +99,7 @@ impl Store {
             .await
             .map_err(|error| foreign(error, Error::Missing("tenant")))?;
             tx.commit().await?;
-            Ok(Kept::Yes)
+            Ok(SchemaPut::Yes)
         })
         .await
     }
@@ -108,7 +107,7 @@ impl Store {
     /// A tenant's schema.
     pub async fn schema(&self, tenant: TenantId, name: &str) -> Result<Option<StoredSchema>, Error> {
         self.bounded(async {
-            let row: Option<Row> = sqlx::query_as(
+            let row: Option<SchemaColumns> = sqlx::query_as(
                 "SELECT name, pml, pinned, created, updated FROM schemas WHERE tenant = $1 AND name = $2",
             )
             .bind(to_sql(tenant.0))
@@ -123,7 +122,7 @@ impl Store {
     /// A tenant's schemas by name, without their texts.
     pub async fn schemas(&self, tenant: TenantId) -> Result<Vec<StoredSchema>, Error> {
         self.bounded(async {
-            let rows: Vec<Row> = sqlx::query_as(
+            let rows: Vec<SchemaColumns> = sqlx::query_as(
                 "SELECT name, '', pinned, created, updated FROM schemas WHERE tenant = $1 ORDER BY name",
             )
             .bind(to_sql(tenant.0))
@@ -148,7 +147,7 @@ async fn room(
     connection: &mut AnyConnection,
     new: NewSchema<'_>,
     limits: SchemaLimits,
-) -> Result<Kept, Error> {
+) -> Result<SchemaPut, Error> {
     // A sum of BIGINTs is a NUMERIC to Postgres.
     let (count, pinned): (i64, i64) = sqlx::query_as(
         "SELECT COUNT(*), CAST(COALESCE(SUM(pinned), 0) AS BIGINT) FROM schemas \
@@ -159,11 +158,11 @@ async fn room(
     .fetch_one(connection)
     .await?;
     if from_sql(count) >= limits.schemas {
-        return Ok(Kept::TooMany);
+        return Ok(SchemaPut::TooMany);
     }
     let pinned = from_sql(pinned);
     if new.pinned.0 > 0 && pinned.saturating_add(new.pinned.0) > limits.pinned.0 {
-        return Ok(Kept::TooManyPinned(TokenCount(pinned)));
+        return Ok(SchemaPut::TooManyPinned(TokenCount(pinned)));
     }
-    Ok(Kept::Yes)
+    Ok(SchemaPut::Yes)
 }

@@ -2,10 +2,9 @@
 
 use base::TenantId;
 
-use crate::error::unique;
+use crate::error::{Error, unique};
 use crate::open::{Lock, Store};
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// The tenant that every database starts with.
 pub const DEFAULT_TENANT: TenantId = TenantId(1);
@@ -23,9 +22,9 @@ pub struct Tenant {
     pub created: Option<UnixMillis>,
 }
 
-type Row = (i64, String, f64, Option<i64>);
+type TenantColumns = (i64, String, f64, Option<i64>);
 
-fn tenant((id, name, weight, created): Row) -> Tenant {
+fn tenant((id, name, weight, created): TenantColumns) -> Tenant {
     Tenant { id: TenantId(from_sql(id)), name, weight, created: created.map(instant) }
 }
 
@@ -61,9 +60,10 @@ impl Store {
     /// All tenants, oldest first.
     pub async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
         self.bounded(async {
-            let rows: Vec<Row> = sqlx::query_as("SELECT id, name, weight, created FROM tenants ORDER BY id")
-                .fetch_all(self.pool())
-                .await?;
+            let rows: Vec<TenantColumns> =
+                sqlx::query_as("SELECT id, name, weight, created FROM tenants ORDER BY id")
+                    .fetch_all(self.pool())
+                    .await?;
             Ok(rows.into_iter().map(tenant).collect())
         })
         .await
@@ -72,7 +72,7 @@ impl Store {
     /// The tenant of a name.
     pub async fn tenant_named(&self, name: &str) -> Result<Option<Tenant>, Error> {
         self.bounded(async {
-            let row: Option<Row> =
+            let row: Option<TenantColumns> =
                 sqlx::query_as("SELECT id, name, weight, created FROM tenants WHERE name = $1")
                     .bind(name)
                     .fetch_optional(self.pool())

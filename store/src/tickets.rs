@@ -11,10 +11,9 @@
 use base::TenantId;
 use sqlx::{Any, AnyConnection};
 
-use crate::error::{foreign, new_of};
+use crate::error::{Error, foreign, new_of};
 use crate::open::{Lock, Store};
-use crate::time::{from_sql, instant, to_sql};
-use crate::{Error, UnixMillis};
+use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// The kind of a ticket that holds a batch.
 pub const BATCH: &str = "batch";
@@ -90,7 +89,7 @@ pub struct TicketRow {
 
 /// Which tickets a gateway takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum ClaimKind {
     /// Replies that outlive their clients; each comes with its rows.
     Replies,
     /// Batches; without their rows.
@@ -142,9 +141,9 @@ pub struct Ticket {
     pub rows: Vec<TicketRow>,
 }
 
-type Row = (String, i64, String, String, String, Option<String>, i64, i64, String, Option<i64>);
+type TicketColumns = (String, i64, String, String, String, Option<String>, i64, i64, String, Option<i64>);
 
-/// The columns of a [`Row`].
+/// The columns of a [`TicketColumns`].
 const COLUMNS: &str = "id, tenant, kind, request, state, summary, created, expires, holder, cancelling";
 
 impl Store {
@@ -225,7 +224,7 @@ impl Store {
     pub async fn ticket(&self, tenant: TenantId, id: &str, now: UnixMillis) -> Result<Option<Ticket>, Error> {
         self.bounded(async {
             let sql = format!("SELECT {COLUMNS} FROM tickets WHERE id = $1 AND tenant = $2 AND expires > $3");
-            let row: Option<Row> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+            let row: Option<TicketColumns> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
                 .bind(id)
                 .bind(to_sql(tenant.0))
                 .bind(now.to_sql())
@@ -244,7 +243,7 @@ impl Store {
     /// while it works first renews its own with the same lease, so that it is not handed those.
     pub async fn claim_tickets(
         &self,
-        work: Work,
+        work: ClaimKind,
         lease: &Lease,
         limit: u32,
         now: UnixMillis,
@@ -252,8 +251,8 @@ impl Store {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
             let kind = match work {
-                Work::Replies => "kind <> $5",
-                Work::Batches => "kind = $5",
+                ClaimKind::Replies => "kind <> $5",
+                ClaimKind::Batches => "kind = $5",
             };
             let sql = format!(
                 "UPDATE tickets SET holder = $1, leased_until = $2 WHERE id IN \
@@ -261,7 +260,7 @@ impl Store {
                   AND (leased_until <= $3 OR (holder = $1 AND leased_until < $2)) ORDER BY created, id LIMIT $4) \
                  RETURNING {COLUMNS}"
             );
-            let mut claimed: Vec<Row> = sqlx::query_as::<Any, Row>(sqlx::AssertSqlSafe(sql))
+            let mut claimed: Vec<TicketColumns> = sqlx::query_as::<Any, TicketColumns>(sqlx::AssertSqlSafe(sql))
             .bind(&lease.holder)
             .bind(lease.until.to_sql())
             .bind(now.to_sql())
@@ -303,7 +302,7 @@ impl Store {
     }
 
     /// The ticket of a row of the table, with its results; a batch without.
-    async fn with_rows(&self, row: Row) -> Result<Ticket, Error> {
+    async fn with_rows(&self, row: TicketColumns) -> Result<Ticket, Error> {
         let mut ticket = head(row)?;
         if ticket.kind != BATCH {
             let sql = format!("{SELECT_ROWS} WHERE ticket = $1 ORDER BY row_number");
@@ -329,7 +328,7 @@ pub(crate) fn row_number(number: i64) -> Result<u32, Error> {
 }
 
 /// The ticket of a row of the table.
-fn head(row: Row) -> Result<Ticket, Error> {
+fn head(row: TicketColumns) -> Result<Ticket, Error> {
     let (id, tenant, kind, request, state, summary, created, expires, holder, cancelling) = row;
     Ok(Ticket {
         id,
@@ -379,7 +378,7 @@ impl Store {
                   (tickets.created < last.created OR (tickets.created = last.created AND tickets.id < last.id)))) \
                  ORDER BY created DESC, id DESC LIMIT $5"
             );
-            let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+            let rows: Vec<TicketColumns> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
                 .bind(to_sql(tenant.0))
                 .bind(kind)
                 .bind(now.to_sql())

@@ -2,8 +2,7 @@
 
 use base::{TenantId, TokenCount};
 
-use crate::Error;
-use crate::error::foreign;
+use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
 use crate::time::{from_sql, to_sql};
 
@@ -46,7 +45,7 @@ pub struct UsageRow {
     pub used: Used,
 }
 
-type Row = (i64, i64, String, String, i64, i64, i64, i64, i64, i64);
+type UsageColumns = (i64, i64, String, String, i64, i64, i64, i64, i64, i64);
 
 impl Store {
     /// Adds amounts to their sums, all or none.
@@ -93,7 +92,7 @@ impl Store {
         days: std::ops::RangeInclusive<u64>,
     ) -> Result<Vec<UsageRow>, Error> {
         self.bounded(async {
-            let rows: Vec<Row> = sqlx::query_as(
+            let rows: Vec<UsageColumns> = sqlx::query_as(
                 "SELECT tenant, day, model, route, requests, row_count, prompt, cached, computed, output \
                  FROM token_usage WHERE ($1 IS NULL OR tenant = $1) AND day BETWEEN $2 AND $3 \
                  ORDER BY day, tenant, model, route",
@@ -109,7 +108,7 @@ impl Store {
     }
 }
 
-fn usage_row(row: Row) -> UsageRow {
+fn usage_row(row: UsageColumns) -> UsageRow {
     let (tenant, day, model, route, requests, rows, prompt, cached, computed, output) = row;
     let tokens = |count| TokenCount(from_sql(count));
     UsageRow {

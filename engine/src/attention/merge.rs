@@ -3,7 +3,7 @@
 //! FlashAttention (arXiv 2205.14135), section 3.1: outputs with their maxima and sums of exponentials merge in
 //! any order and grouping. Maxima are whole numbers in powers of two, so factors are exact.
 
-use super::two_to;
+use super::layer::two_to;
 
 /// `out` = the attention over all `partials`, each `[unnormalised output.., maximum, sum]` of the same query.
 ///

@@ -4,6 +4,7 @@
 //! rotating the query by `position - shift`: (R(p-s)q)·(R(j)k) = (R(p)q)·(R(s+j)k). A run that several slots
 //! of a step have is one [`plan::Part`]: their queries are stacked and it is read once, as a matrix product.
 
+mod layer;
 mod merge;
 mod partial;
 pub(crate) mod plan;
@@ -11,79 +12,14 @@ mod tiles;
 
 use rayon::prelude::*;
 
-use crate::device::Cpu;
 use crate::device::cpu::{Product, Rounded, Singles, Widened};
-use crate::pool::{KvElement, KvPool};
-use crate::rope::Angles;
+use crate::pool::KvElement;
 use crate::settings::KvFormat;
-use plan::{AttentionPlan, Part};
-
-/// Heads of a layer and what a query may see.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Heads {
-    /// Query heads.
-    pub(crate) queries: usize,
-    /// Key-value heads; divides `queries`.
-    pub(crate) kv: usize,
-    /// Width of a head.
-    pub(crate) dim: usize,
-    /// Most positions back that a query sees, itself included.
-    pub(crate) window: Option<usize>,
-}
-
-impl Heads {
-    /// Query heads that share a key-value head.
-    pub(crate) fn group(&self) -> usize {
-        self.queries / self.kv
-    }
-}
-
-/// Query rows (token and head) of one task; a multiple of every kernel's rows. Each chunk of keys and values that the
-/// second-level cache holds meets all of them.
-const TILE_ROWS: usize = 48;
-
-/// Memory for partial results: a step of more is computed in tiles of its tokens, each of which reads its runs
-/// again. One token's (heads x parts x stride) may take more. At 32 heads of 128 a tile has about 4,000 rows of a
-/// token and a part, enough work for all threads at each reading.
-pub(crate) const PARTIAL_BYTES_MAX: usize = 64 << 20;
-
-/// One task: some query rows of one key-value head over one part.
-struct Task<'a> {
-    part: &'a Part,
-    kv_head: usize,
-    first_row: usize,
-    /// `[rows, stride]`: unnormalised output, then maximum and sum of its exponentials.
-    partial: &'a mut [f32],
-}
-
-/// What attention of one layer reads.
-pub(crate) struct Layer<'a> {
-    /// The device.
-    pub(crate) cpu: &'a Cpu,
-    /// Extents of the heads.
-    pub(crate) heads: Heads,
-    /// Keys and values, those of this step included.
-    pub(crate) pool: &'a KvPool,
-    /// The layer's number.
-    pub(crate) layer: usize,
-    /// What the step's slots attend to.
-    pub(crate) plan: &'a AttentionPlan,
-    /// Angles of the positions of the plan's rows.
-    pub(crate) angles: &'a Angles,
-    /// Queries before rotation: token `t`, head `h` at `t * query_stride + h * dim`.
-    pub(crate) queries: &'a [f32],
-    /// Elements from one token's queries to the next.
-    pub(crate) query_stride: usize,
-    /// [`PARTIAL_BYTES_MAX`]; tests have less.
-    pub(crate) partial_bytes_max: usize,
-}
+pub(crate) use layer::{Heads, Layer, PARTIAL_BYTES_MAX};
+use layer::{TILE_ROWS, Task};
+use plan::AttentionPlan;
 
 impl Layer<'_> {
-    /// Elements of a partial result's row: a head in whole vectors, a maximum and a sum.
-    fn stride(&self) -> usize {
-        self.pool.shape().head_lanes() + 2
-    }
-
     /// `out[t, h * dim ..] = softmax(q k / sqrt(dim)) v` over all that token `t` may see.
     pub(crate) fn run(&self, out: &mut [f32], partials: &mut Vec<f32>) {
         let width = self.heads.queries * self.heads.dim;
@@ -144,12 +80,6 @@ impl Layer<'_> {
         }
         tasks
     }
-}
-
-/// `2^n` for a whole `n` of at most 0; 0 below the least normal number, as the weights are.
-fn two_to(n: f32) -> f32 {
-    let exponent = (n + 127.0).max(0.0) as u32;
-    f32::from_bits(exponent << 23)
 }
 
 #[cfg(test)]

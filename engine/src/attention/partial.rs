@@ -4,12 +4,12 @@
 //! and held against whole numbers, so every rescaling is exact: how a run is cut into parts and blocks changes
 //! the order of sums and nothing else, whatever weights are rounded to.
 
-use super::{Layer, TILE_ROWS, Task, two_to};
+use super::layer::{Layer, TILE_ROWS, Task, two_to};
 use crate::device::cpu::{
-    PIECES_MAX, Product, ROWS_MAX, SCORES_MAX, Stored, row_blocks, rows_max, scale, strip_scores,
-    strip_values,
+    KeyBlocks, PIECES_MAX, Product, ROWS_MAX, SCORES_MAX, ScaledScores, Stored, Strided, StridedMut,
+    ValuePiece, ValuePieces, row_blocks, rows_max, scale, strip_scores, strip_values,
 };
-use crate::pool::{Kept, KvElement, ReadMemory};
+use crate::pool::{Kept, KvElement, LayerHead, ReadMemory};
 
 /// Memory that a thread reuses from task to task.
 pub(super) struct Scratch<P: Product> {
@@ -131,15 +131,17 @@ pub(super) fn compute<P: Product<Right: KvElement>>(
             continue;
         }
         let blocks = &part.blocks[chunk.first..chunk.first + chunk.blocks];
-        let kept = layer.pool.read(isa, (layer.layer, task.kv_head), blocks, &mut scratch.widened);
+        let head = LayerHead { layer: layer.layer, head: task.kv_head };
+        let kept = layer.pool.read(isa, head, blocks, &mut scratch.widened);
         let read = Read { chunk: Chunk { first: 0, ..chunk }, kept: &kept, is_causal: part.is_causal };
-        for (first, count) in row_blocks(rows, rows_max(isa)) {
-            let partial = &mut task.partial[first * stride..(first + count) * stride];
-            let of_rows = (
-                &scratch.queries[first..first + count],
-                &scratch.packed[first * depth..(first + count) * depth],
-            );
-            add_chunk(layer, &read, of_rows, &mut scratch.strip, partial);
+        for block in row_blocks(rows, rows_max(isa)) {
+            let (first, end) = (block.first, block.first + block.rows);
+            let rows = QueryRows {
+                queries: &scratch.queries[first..end],
+                packed: &scratch.packed[first * depth..end * depth],
+            };
+            let partial = &mut task.partial[first * stride..end * stride];
+            add_chunk(layer, &read, rows, &mut scratch.strip, partial);
         }
     }
 }
@@ -187,11 +189,18 @@ struct Read<'a, E> {
     is_causal: bool,
 }
 
+/// Some of the task's rows.
+struct QueryRows<'a, L> {
+    queries: &'a [Query],
+    /// As they meet keys.
+    packed: &'a [L],
+}
+
 /// Adds a chunk to the partial results of a strip of rows.
 fn add_chunk<P: Product<Right: KvElement>>(
     layer: &Layer<'_>,
     read: &Read<'_, P::Right>,
-    (queries, packed): (&[Query], &[P::Left]),
+    QueryRows { queries, packed }: QueryRows<'_, P::Left>,
     scratch: &mut StripScratch<P>,
     partial: &mut [f32],
 ) {
@@ -204,7 +213,9 @@ fn add_chunk<P: Product<Right: KvElement>>(
     let keys = &read.kept.keys[chunk.first..chunk.first + chunk.blocks];
     let (from, width) = (chunk.first * lanes, chunk.blocks * lanes);
     let scales = read.kept.scales.map(|scales| scales.map(|of_lanes| &of_lanes[from..from + width]));
-    strip_scores::<P>(isa, queries.len(), packed, (keys, lanes), (scores, SCORES_MAX));
+    let keys = KeyBlocks { blocks: keys, lanes };
+    let to = StridedMut { elements: scores, stride: SCORES_MAX };
+    strip_scores::<P>(isa, queries.len(), packed, keys, to);
     let weights_row = SCORES_MAX / P::Right::NUMBERS;
     for (row, query) in queries.iter().enumerate() {
         let scores = &mut scores[row * SCORES_MAX..][..width];
@@ -216,15 +227,19 @@ fn add_chunk<P: Product<Right: KvElement>>(
         let partial = &mut partial[row * stride..][..stride];
         let before = partial[stride - 2];
         let (max, sum) = match scales {
-            Some([_, of_values]) => {
-                P::soften_scaled(isa, (scores, of_values), before, &mut plain[..width], weights)
-            }
+            Some([_, of_values]) => P::soften_scaled(
+                isa,
+                ScaledScores { scores, scales: of_values },
+                before,
+                &mut plain[..width],
+                weights,
+            ),
             None => P::soften(isa, scores, before, weights),
         };
         add_sum(partial, max, sum);
     }
     let values = &read.kept.values[chunk.first..chunk.first + chunk.blocks];
-    add_values::<P>(layer, (&chunk, values), queries.len(), weights, ends, partial);
+    add_values::<P>(layer, &ChunkValues { chunk, values }, weights, ends, partial);
 }
 
 /// Positions of the chunk's part that a query sees.
@@ -263,12 +278,17 @@ fn add_sum(partial: &mut [f32], max: f32, sum: f32) {
     partial[tail + 1] += sum;
 }
 
+/// The values of a chunk's blocks.
+struct ChunkValues<'a, E> {
+    chunk: Chunk,
+    values: &'a [&'a [E]],
+}
+
 /// `partial[m, ..] += weights[m, lane] * v[lane, ..]`, over the lanes that belong to the part only: others may
 /// hold anything.
 fn add_values<P: Product<Right: KvElement>>(
     layer: &Layer<'_>,
-    (chunk, values): (&Chunk, &[&[P::Right]]),
-    rows: usize,
+    ChunkValues { chunk, values }: &ChunkValues<'_, P::Right>,
     weights: &[P::Left],
     ends: &mut [P::Right],
     partial: &mut [f32],
@@ -278,8 +298,8 @@ fn add_values<P: Product<Right: KvElement>>(
     let (width, lanes) = (shape.head_lanes(), shape.lanes() / numbers);
     let (start, end) = ends.split_at_mut(width);
     let mut end_pieces = [None; 2];
-    let mut pieces = [(0, &[][..]); PIECES_MAX];
-    for (number, (piece, values)) in pieces.iter_mut().zip(values).enumerate() {
+    let mut pieces = [ValuePiece { skip: 0, values: &[][..] }; PIECES_MAX];
+    for (number, (piece, values)) in pieces.iter_mut().zip(*values).enumerate() {
         let (first, last) = chunk.lanes(number, (chunk.low, chunk.high));
         let mut only = |lane: usize, place: usize, to: &mut [P::Right]| {
             let element = lane / numbers;
@@ -297,16 +317,19 @@ fn add_values<P: Product<Right: KvElement>>(
         }
         let (first, last) = (first.div_ceil(numbers), last / numbers);
         if first < last {
-            *piece = (number * lanes + first, &values[first * width..last * width]);
+            *piece =
+                ValuePiece { skip: number * lanes + first, values: &values[first * width..last * width] };
         }
     }
     let mut count = chunk.blocks;
     for (skip, values) in end_pieces.into_iter().zip([start, end]) {
         if let Some(skip) = skip {
-            pieces[count] = (skip, values);
+            pieces[count] = ValuePiece { skip, values };
             count += 1;
         }
     }
-    let weights = (weights, SCORES_MAX / numbers);
-    strip_values::<P>(layer.cpu.isa(), rows, weights, (&pieces[..count], width), (partial, stride));
+    let rows = partial.len() / stride;
+    let weights = Strided { elements: weights, stride: SCORES_MAX / numbers };
+    let pieces = ValuePieces { pieces: &pieces[..count], width };
+    strip_values::<P>(layer.cpu.isa(), rows, weights, pieces, StridedMut { elements: partial, stride });
 }

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use crate::checkpoint::CheckpointError;
+use crate::checkpoint::error::CheckpointError;
+
+/// The file of a model's shape, for errors.
+pub(crate) const CONFIG_FILE: &str = "config.json";
 
 /// Larger extents are a damaged file, and products of a few such numbers still fit 64 bits.
 pub(crate) const EXTENT_MAX: u64 = 1 << 24;

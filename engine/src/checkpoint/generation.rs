@@ -1,8 +1,7 @@
 //! generation_config.json: how the makers of a model mean it to be sampled, and what ends an answer.
 
-use crate::checkpoint::CheckpointError;
-use crate::checkpoint::fields::{Fields, parse_object};
-use crate::checkpoint::read_config::FILE as CONFIG_FILE;
+use crate::checkpoint::error::CheckpointError;
+use crate::checkpoint::fields::{CONFIG_FILE, Fields, parse_object};
 
 /// The file's name, for errors.
 const FILE: &str = "generation_config.json";

@@ -4,7 +4,7 @@
 
 use half::{bf16, f16};
 
-use crate::checkpoint::Dtype;
+use crate::checkpoint::dtype::Dtype;
 
 /// How the elements of a tensor are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! It reads and checks; it must not know how a decoder lays weights out or computes with them.
 
 pub mod config;
+pub mod dtype;
 pub mod error;
 pub(crate) mod fields;
 pub mod generation;
@@ -18,12 +19,13 @@ pub mod synthetic_text;
 pub mod weights;
 
 pub use config::ModelConfig;
+pub use dtype::Dtype;
 pub use error::CheckpointError;
 pub use gguf::Gguf;
 pub use read_config::read_config;
 pub use safetensors::Safetensors;
 pub use synthetic::Synthetic;
-pub use weights::{Dtype, Q8Blocks, RawTensor, WeightSource};
+pub use weights::{Q8Blocks, RawTensor, WeightSource};
 
 #[cfg(test)]
 mod tests;

@@ -5,13 +5,10 @@
 
 use serde_json::Value;
 
-use crate::checkpoint::CheckpointError;
 use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position};
-use crate::checkpoint::fields::{Fields, parse_object};
+use crate::checkpoint::error::CheckpointError;
+use crate::checkpoint::fields::{CONFIG_FILE, Fields, parse_object};
 use crate::checkpoint::read_rope::rotary;
-
-/// The file's name, for errors.
-pub(crate) const FILE: &str = "config.json";
 
 /// `architectures` entry, `model_type` and family.
 const ARCHITECTURES: [(&str, &str, Family); 5] = [
@@ -28,8 +25,8 @@ const UNSUPPORTED: [&str; 5] =
 
 /// Reads the text of a config.json.
 pub fn read_config(text: &str) -> Result<ModelConfig, CheckpointError> {
-    let value = parse_object(FILE, text)?;
-    let fields = Fields::of(FILE, "", &value).expect("parse_object gives an object");
+    let value = parse_object(CONFIG_FILE, text)?;
+    let fields = Fields::of(CONFIG_FILE, "", &value).expect("parse_object gives an object");
     let family = family(&fields)?;
     for field in UNSUPPORTED {
         if fields.get(field).is_some() {

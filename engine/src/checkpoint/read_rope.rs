@@ -1,10 +1,9 @@
 //! The rotary fields of config.json, in their old form (`rope_theta`, `rope_scaling`) and their new
 //! one (`rope_parameters`).
 
-use crate::checkpoint::CheckpointError;
 use crate::checkpoint::config::{Position, RopeScaling};
-use crate::checkpoint::fields::Fields;
-use crate::checkpoint::read_config::FILE;
+use crate::checkpoint::error::CheckpointError;
+use crate::checkpoint::fields::{CONFIG_FILE, Fields};
 
 /// Base of the frequencies where no field gives it.
 const THETA: f32 = 10_000.0;
@@ -26,7 +25,8 @@ pub(crate) fn rotary(
         let position = Position::Rotary { theta: outer_theta.unwrap_or(THETA), scaling: RopeScaling::None };
         return Ok((position, trained_context));
     };
-    let inner = Fields::of(FILE, path, value).ok_or_else(|| fields.error(name, "must be an object"))?;
+    let inner =
+        Fields::of(CONFIG_FILE, path, value).ok_or_else(|| fields.error(name, "must be an object"))?;
     let theta = inner.positive("rope_theta")?.or(outer_theta).unwrap_or(THETA);
     let kind = inner.text("rope_type")?.or(inner.text("type")?);
     let kind = kind.ok_or_else(|| inner.error("rope_type", "is missing"))?;

@@ -11,7 +11,9 @@ use std::path::{Component, Path};
 
 use serde::Deserialize;
 
-use crate::checkpoint::{CheckpointError, Dtype, RawTensor, WeightSource};
+use crate::checkpoint::dtype::Dtype;
+use crate::checkpoint::error::CheckpointError;
+use crate::checkpoint::weights::{RawTensor, WeightSource};
 
 /// Name of a single file of weights.
 pub const SINGLE_FILE: &str = "model.safetensors";

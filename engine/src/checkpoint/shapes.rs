@@ -1,8 +1,9 @@
 //! Which tensors a configuration asks for, and how large they are.
 
 use crate::checkpoint::config::{Mlp, ModelConfig, Norm, Position, RopeScaling};
+use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::names::{bias, layer_names, model_names, weight};
-use crate::checkpoint::{CheckpointError, WeightSource};
+use crate::checkpoint::weights::WeightSource;
 
 /// Name and shape of every tensor that `config` asks for, in the order of use, one by one: a damaged configuration may
 /// ask for more layers than there is memory for their names.

@@ -8,13 +8,15 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeScaling};
+use crate::checkpoint::dtype::Dtype;
+use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::gguf::convert::Conversion;
 use crate::checkpoint::gguf::write::GgufWriter;
 use crate::checkpoint::safetensors::{INDEX_FILE, SINGLE_FILE};
 use crate::checkpoint::shapes::expected_tensors;
-use crate::checkpoint::weights::{Dtype, MapWeights, WeightSource};
-use crate::checkpoint::{CheckpointError, synthetic_text};
+use crate::checkpoint::synthetic_text;
+use crate::checkpoint::weights::{MapWeights, WeightSource};
 
 /// A checkpoint to be made.
 #[derive(Clone, Debug)]

@@ -3,7 +3,8 @@
 //! Widening a few blocks at a time costs one pass for all the queries that then meet them, and leaves one set of kernels
 //! for bf16 however it is kept.
 
-use super::{KvPool, Memory, PoolShape};
+use super::blocks::{KvPool, Memory};
+use super::shape::PoolShape;
 use crate::device::Isa;
 use crate::device::cpu::{BytePair, LANES, Pair, SCORES_MAX, Stored, kept_scales, widen};
 
@@ -13,6 +14,13 @@ const BLOCKS_MAX: usize = SCORES_MAX / LANES;
 /// Bytes of a cache line: vectors that cross from one to the next take twice as long.
 const CACHE_LINE: usize = 64;
 
+/// A key-value head of a layer.
+#[derive(Clone, Copy)]
+pub(crate) struct LayerHead {
+    pub(crate) layer: usize,
+    pub(crate) head: usize,
+}
+
 /// An element that products read.
 pub(crate) trait KvElement: Stored {
     /// Some blocks of a layer's head: at most as many as a row of scores has room for. The pool's format must be read
@@ -20,7 +28,7 @@ pub(crate) trait KvElement: Stored {
     fn read<'a>(
         pool: &'a KvPool,
         isa: Isa,
-        head: (usize, usize),
+        head: LayerHead,
         blocks: &[usize],
         memory: &'a mut ReadMemory,
     ) -> Kept<'a, Self>;
@@ -48,7 +56,7 @@ impl KvElement for f32 {
     fn read<'a>(
         pool: &'a KvPool,
         _isa: Isa,
-        head: (usize, usize),
+        head: LayerHead,
         blocks: &[usize],
         _memory: &'a mut ReadMemory,
     ) -> Kept<'a, Self> {
@@ -63,25 +71,20 @@ impl KvElement for Pair {
     fn read<'a>(
         pool: &'a KvPool,
         isa: Isa,
-        head: (usize, usize),
+        head: LayerHead,
         blocks: &[usize],
         memory: &'a mut ReadMemory,
     ) -> Kept<'a, Self> {
         match &pool.memory {
             Memory::Pairs(memory) => lying(memory, pool.shape, head, blocks),
-            Memory::Bytes(bytes) => memory.widen(isa, bytes, pool.shape, (head, blocks)),
+            Memory::Bytes(bytes) => memory.widen(isa, bytes, pool.shape, head, blocks),
             Memory::Singles(_) => unreachable!("callers go by the pool's format"),
         }
     }
 }
 
 /// Blocks as they lie.
-fn lying<'a, E: Stored>(
-    memory: &'a [E],
-    shape: PoolShape,
-    head: (usize, usize),
-    blocks: &[usize],
-) -> Kept<'a, E> {
+fn lying<'a, E: Stored>(memory: &'a [E], shape: PoolShape, head: LayerHead, blocks: &[usize]) -> Kept<'a, E> {
     let mut kept = Kept { keys: [&[]; BLOCKS_MAX], values: [&[]; BLOCKS_MAX], scales: None };
     for (number, block) in blocks.iter().enumerate() {
         let block = head_block(memory, shape, head, *block);
@@ -94,7 +97,7 @@ fn lying<'a, E: Stored>(
 fn head_block<E: Stored>(
     memory: &[E],
     shape: PoolShape,
-    (layer, head): (usize, usize),
+    LayerHead { layer, head }: LayerHead,
     block: usize,
 ) -> &[E] {
     let size = shape.head_block::<E>();
@@ -107,7 +110,8 @@ impl ReadMemory {
         isa: Isa,
         bytes: &[BytePair],
         shape: PoolShape,
-        (head, blocks): ((usize, usize), &[usize]),
+        head: LayerHead,
+        blocks: &[usize],
     ) -> Kept<'_, Pair> {
         let (keys, lanes) = (shape.key_block(Pair::NUMBERS), shape.lanes());
         let numbers = shape.head_block::<Pair>();
@@ -142,7 +146,7 @@ impl KvPool {
     pub(crate) fn read<'a, E: KvElement>(
         &'a self,
         isa: Isa,
-        head: (usize, usize),
+        head: LayerHead,
         blocks: &[usize],
         memory: &'a mut ReadMemory,
     ) -> Kept<'a, E> {

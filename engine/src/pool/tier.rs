@@ -6,7 +6,8 @@
 
 use base::Moves;
 
-use super::{KvPool, Memory, PoolShape};
+use super::blocks::{KvPool, Memory};
+use super::shape::PoolShape;
 use crate::device::cpu::Stored;
 
 impl KvPool {
@@ -22,7 +23,8 @@ impl KvPool {
 
     /// Copies block `from` of another pool of this shape, in every layer.
     fn copy_block(&mut self, to: usize, source: &Self, from: usize) {
-        let (to, from) = ((self.shape, to), (source.shape, from));
+        let to = BlockIn { shape: self.shape, block: to };
+        let from = BlockIn { shape: source.shape, block: from };
         match (&mut self.memory, &source.memory) {
             (Memory::Singles(memory), Memory::Singles(source)) => copy(memory, to, source, from),
             (Memory::Pairs(memory), Memory::Pairs(source)) => copy(memory, to, source, from),
@@ -32,17 +34,19 @@ impl KvPool {
     }
 }
 
+/// A block of a pool of this shape.
+#[derive(Clone, Copy)]
+struct BlockIn {
+    shape: PoolShape,
+    block: usize,
+}
+
 /// [`KvPool::copy_block`] in one kind of memory.
-fn copy<E: Stored>(
-    memory: &mut [E],
-    (to_shape, to): (PoolShape, usize),
-    source: &[E],
-    (from_shape, from): (PoolShape, usize),
-) {
-    let size = to_shape.kv_heads * to_shape.head_block::<E>();
-    for layer in 0..to_shape.layers {
-        let start = |shape: PoolShape, block: usize| (layer * shape.blocks + block) * size;
-        let (to, from) = (start(to_shape, to), start(from_shape, from));
+fn copy<E: Stored>(memory: &mut [E], to: BlockIn, source: &[E], from: BlockIn) {
+    let size = to.shape.kv_heads * to.shape.head_block::<E>();
+    for layer in 0..to.shape.layers {
+        let start = |of: BlockIn| (layer * of.shape.blocks + of.block) * size;
+        let (to, from) = (start(to), start(from));
         memory[to..to + size].copy_from_slice(&source[from..from + size]);
     }
 }
@@ -51,7 +55,7 @@ fn copy<E: Stored>(
 mod tests {
     use base::{BlockId, Bytes, HostBlockId, MoveBack, MoveOut};
 
-    use super::super::{Cell, PoolError, ReadMemory};
+    use super::super::{Cell, LayerHead, PoolError, ReadMemory};
     use super::*;
     use crate::device::Isa;
     use crate::device::cpu::Pair;
@@ -71,7 +75,8 @@ mod tests {
     /// What a block holds in each layer and head, whatever its format.
     fn content(pool: &KvPool, block: usize) -> Vec<f32> {
         let mut all = Vec::new();
-        for at in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        for (layer, head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let at = LayerHead { layer, head };
             let mut memory = ReadMemory::default();
             match pool.shape.format {
                 KvFormat::F32 => {

@@ -6,8 +6,8 @@
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
-use crate::checkpoint::CheckpointError;
-use crate::text::{DecodeState, TOKENIZER_FILE, take_characters, take_rest};
+use crate::checkpoint::error::CheckpointError;
+use crate::text::incremental::{DecodeState, TOKENIZER_FILE, take_characters, take_rest};
 
 /// How the pieces of a vocabulary become text.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,9 +10,10 @@ use tokenizers::{
     PreTokenizerWrapper, Tokenizer,
 };
 
-use crate::checkpoint::CheckpointError;
+use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::fields::parse_object;
-use crate::text::{TOKENIZER_FILE, stretches};
+use crate::text::incremental::TOKENIZER_FILE;
+use crate::text::words;
 
 /// What happens to text before the model sees words.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Encoder {
         let at_start = Steps::of(&tokenizer);
         let is_start_after_special = remove_leading_space(&mut tokenizer)?;
         let inside = Steps::of(&tokenizer);
-        let cuts_words = stretches::cuts_words(&tokenizer);
+        let cuts_words = words::cuts_words(&tokenizer);
         let largest = tokenizer.get_vocab(false).into_values().max().unwrap_or(0);
         if largest >= vocab {
             let reason = format!("holds token id {largest}, but config.json gives the model {vocab} ids");
@@ -116,7 +117,7 @@ impl Encoder {
         self.known(self.data_ids(self.steps(after), text))
     }
 
-    /// See [`stretches::cuts_words`].
+    /// See [`words::cuts_words`].
     pub(super) fn cuts_words(&self) -> bool {
         self.cuts_words
     }

@@ -3,12 +3,12 @@
 use base::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, TokenId, Tokenizer};
 use serde_json::Value;
 
-use crate::checkpoint::CheckpointError;
+use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::generation::SpecialIds;
 use crate::text::decode::Decoding;
 use crate::text::encode::Encoder;
+use crate::text::incremental::{DecodeState, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, TokenText};
 use crate::text::template::Template;
-use crate::text::{DecodeState, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, TokenText};
 
 /// The contents of a checkpoint's text files.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,7 @@
 use base::{Piece, Role, TextError};
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 
-use crate::checkpoint::CheckpointError;
+use crate::checkpoint::error::CheckpointError;
 use crate::text::strftime::strftime;
 
 /// What the template is called in errors.

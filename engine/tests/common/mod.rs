@@ -11,8 +11,9 @@ use base::{
     BatchPlan, BlockId, Bytes, Executor as _, Generation, Moves, RequestId, RowError, Run, SampleSpec,
     Sampled, Slot, StepId, TokenCount, TokenId,
 };
+use engine::checkpoint::Dtype;
 use engine::checkpoint::synthetic::Synthetic;
-use engine::checkpoint::weights::{Dtype, MapWeights, WeightSource as _};
+use engine::checkpoint::weights::{MapWeights, WeightSource as _};
 use engine::decoder::{Decoder, LoadOptions, Workspace};
 use engine::device::{Cpu, Isa};
 use engine::executor::{LocalExecutor, PoolSettings};

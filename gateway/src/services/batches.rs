@@ -22,7 +22,7 @@ use serving::caller::Caller;
 use serving::error::stored;
 use serving::error::{RequestError, internal};
 use sha2::{Digest as _, Sha256};
-use store::{BATCH, Error, Lease, NewTicket, Page, RowCounts, Ticket, TicketState, UnixMillis, Work};
+use store::{BATCH, ClaimKind, Error, Lease, NewTicket, Page, RowCounts, Ticket, TicketState, UnixMillis};
 
 use crate::services::{files, tickets};
 use crate::state::App;
@@ -268,7 +268,8 @@ pub async fn resume(app: &Arc<App>, lease: &Lease) {
     let mut line = turn::Line::default();
     loop {
         let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-        let claimed = match app.runtime.store.claim_tickets(Work::Batches, lease, CLAIMED_MAX, now).await {
+        let claimed = match app.runtime.store.claim_tickets(ClaimKind::Batches, lease, CLAIMED_MAX, now).await
+        {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::error!(%error, "unfinished batches cannot be claimed");

@@ -9,7 +9,7 @@ pub mod shelf;
 use std::sync::Arc;
 
 use base::{Generation, Nanos, SectionReuse, ServiceClass, Span, SpanKind, TenantId, TokenCount, WorkItem};
-use ir::pml::{Encoding, Layout, Place, PmlError, Positions, Schema};
+use ir::pml::{Encoding, Layout, PmlError, Positions, Schema, TextPosition};
 use scheduler::SchedulerConfig;
 use serving::board::{Kind, Usage};
 use serving::caller::Caller;
@@ -20,7 +20,7 @@ use serving::model::Model;
 use serving::pins::{Filling, Pin};
 use serving::submit::{self, Prepared, Resumed};
 use shelf::Ready;
-use store::{Kept, NewSchema, SchemaLimits, StoredSchema, UnixMillis};
+use store::{NewSchema, SchemaLimits, SchemaPut, StoredSchema, UnixMillis};
 
 use crate::config::LimitsConfig;
 use crate::state::App;
@@ -45,7 +45,7 @@ pub fn lay_out(app: &App, pml: &str) -> Result<Layout, RequestError> {
 }
 
 /// The place of what concerns a whole document.
-pub const START: Place = Place { line: 1, column: 1 };
+pub const START: TextPosition = TextPosition { line: 1, column: 1 };
 
 /// Whether keys can be read elsewhere than where they were computed; `None` where they cannot be read at all.
 fn can_shift(model: &Model) -> Option<bool> {
@@ -180,15 +180,15 @@ fn pinned(app: &App, rows: &[JobRow]) -> Result<TokenCount, RequestError> {
     Ok(TokenCount(tokens))
 }
 
-fn allowed(limits: &LimitsConfig, pinned: TokenCount, kept: Kept) -> Result<(), RequestError> {
+fn allowed(limits: &LimitsConfig, pinned: TokenCount, kept: SchemaPut) -> Result<(), RequestError> {
     match kept {
-        Kept::Yes => Ok(()),
-        Kept::TooMany => {
+        SchemaPut::Yes => Ok(()),
+        SchemaPut::TooMany => {
             let limit = limits.tenant_schemas_max;
             let reason = format!("this tenant has {limit} schemas, the limit (limits.tenant_schemas_max)");
             Err(RequestError::invalid("schema", reason))
         }
-        Kept::TooManyPinned(others) => {
+        SchemaPut::TooManyPinned(others) => {
             let limit = limits.tenant_pinned_tokens_max;
             let reason = format!(
                 "it has {pinned} and this tenant's other schemas have {others} pinned, the limit is {limit} tokens \

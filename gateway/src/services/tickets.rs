@@ -14,7 +14,7 @@ use serving::claim::Claim;
 use serving::error::stored;
 use serving::error::{RequestError, of_store};
 use serving::submit::{self, Resumed};
-use store::{Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis, Work};
+use store::{ClaimKind, Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
 
 use crate::json as strict;
 use crate::services::constraints::Purpose;
@@ -162,7 +162,8 @@ pub async fn resume(app: &Arc<App>, lease: &Lease) -> bool {
     let mut resumed = 0;
     loop {
         let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-        let claimed = match app.runtime.store.claim_tickets(Work::Replies, lease, CLAIMED_MAX, now).await {
+        let claimed = match app.runtime.store.claim_tickets(ClaimKind::Replies, lease, CLAIMED_MAX, now).await
+        {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::error!(%error, "unfinished tickets cannot be claimed");

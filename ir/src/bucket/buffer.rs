@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::BucketSettings;
+use super::settings::BucketSettings;
 
 /// Where a row stands: its prompt, and its number among rows with the same.
-type Place<U> = (Arc<[U]>, u64);
+type RowKey<U> = (Arc<[U]>, u64);
 
 /// A row that waits.
 #[derive(Clone, Debug)]
@@ -32,15 +32,15 @@ pub struct Bucket<T> {
 #[derive(Clone, Debug)]
 pub struct Buffer<U, T> {
     settings: BucketSettings,
-    rows: BTreeMap<Place<U>, Entry<T>>,
+    rows: BTreeMap<RowKey<U>, Entry<T>>,
     bytes: u64,
     next: u64,
     /// Rows of each bucket, by the place of its first.
-    buckets: BTreeMap<Place<U>, usize>,
+    buckets: BTreeMap<RowKey<U>, usize>,
     /// The same, the largest last; of equally large ones, the first of the order.
-    by_size: BTreeSet<(usize, Reverse<Place<U>>)>,
+    by_size: BTreeSet<(usize, Reverse<RowKey<U>>)>,
     /// A row of the bucket that left in part: the rest follows while its prefix is still warm.
-    begun: Option<Place<U>>,
+    begun: Option<RowKey<U>>,
 }
 
 impl<U: Ord, T> Buffer<U, T> {
@@ -91,7 +91,7 @@ impl<U: Ord, T> Buffer<U, T> {
         let after = self.rows.range(&place..).next().map(|(after, _)| after.clone());
         self.rows.insert(place.clone(), Entry { row, bytes });
         let joins =
-            |other: &Option<Place<U>>| other.as_ref().is_some_and(|other| self.are_joined(other, &place));
+            |other: &Option<RowKey<U>>| other.as_ref().is_some_and(|other| self.are_joined(other, &place));
         let (joins_before, joins_after) = (joins(&before), joins(&after));
         let left = before.and_then(|before| self.first_of(&before));
         // A neighbour that no bucket begins with is in the bucket of the one before it.
@@ -149,10 +149,10 @@ impl<U: Ord, T> Buffer<U, T> {
     }
 
     /// Takes the first rows of a bucket out; `limit` is at least 1.
-    fn take(&mut self, first: Place<U>, limit: usize) -> Bucket<T> {
+    fn take(&mut self, first: RowKey<U>, limit: usize) -> Bucket<T> {
         let size = self.close(&first);
         let count = size.min(limit);
-        let places: Vec<Place<U>> =
+        let places: Vec<RowKey<U>> =
             self.rows.range(&first..).take(count).map(|(place, _)| place.clone()).collect();
         let shared = places.last().map_or(0, |last| common(&first.0, &last.0));
         let mut rows = Vec::with_capacity(count);
@@ -172,7 +172,7 @@ impl<U: Ord, T> Buffer<U, T> {
     }
 
     /// Whether two neighbours belong together.
-    fn are_joined(&self, a: &Place<U>, b: &Place<U>) -> bool {
+    fn are_joined(&self, a: &RowKey<U>, b: &RowKey<U>) -> bool {
         let (common, shorter) = (common(&a.0, &b.0), a.0.len().min(b.0.len()));
         // Nothing is no prefix worth keeping: an empty prompt joins empty ones alone.
         if shorter == 0 {
@@ -183,35 +183,35 @@ impl<U: Ord, T> Buffer<U, T> {
     }
 
     /// The first row of the bucket that a row is in.
-    fn first_of(&self, row: &Place<U>) -> Option<Place<U>> {
+    fn first_of(&self, row: &RowKey<U>) -> Option<RowKey<U>> {
         self.buckets.range(..=row).next_back().map(|(first, _)| first.clone())
     }
 
     /// Has the bucket that begins with `left` end before `right`, where another begins. Both rows are held; the one of them
     /// that has just come is not counted yet.
-    fn cut(&mut self, left: &Place<U>, right: &Place<U>) {
+    fn cut(&mut self, left: &RowKey<U>, right: &RowKey<U>) {
         let size = self.close(left);
         let kept = self.rows.range(left..right).count();
-        let is_new = |place: &Place<U>| place.1 + 1 == self.next;
+        let is_new = |place: &RowKey<U>| place.1 + 1 == self.next;
         // The new row stands right before the cut, and is among the kept, or it begins what is cut off.
         let kept = if is_new(right) { kept } else { kept - 1 };
         self.open(left.clone(), kept);
         self.open(right.clone(), size - kept);
     }
 
-    fn open(&mut self, first: Place<U>, size: usize) {
+    fn open(&mut self, first: RowKey<U>, size: usize) {
         self.by_size.insert((size, Reverse(first.clone())));
         self.buckets.insert(first, size);
     }
 
     /// Forgets a bucket, not its rows. How many it had.
-    fn close(&mut self, first: &Place<U>) -> usize {
+    fn close(&mut self, first: &RowKey<U>) -> usize {
         let Some(size) = self.buckets.remove(first) else { return 0 };
         self.by_size.remove(&(size, Reverse(first.clone())));
         size
     }
 
-    fn resize(&mut self, first: &Place<U>, size: impl FnOnce(usize) -> usize) {
+    fn resize(&mut self, first: &RowKey<U>, size: impl FnOnce(usize) -> usize) {
         let size = size(self.close(first));
         self.open(first.clone(), size);
     }

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::{Bucket, BucketSettings, Buffer};
+use super::BucketSettings;
+use super::buffer::{Bucket, Buffer};
 
 fn settings(rows_max: usize, bucket_min: usize) -> BucketSettings {
     BucketSettings { rows_max, bucket_min, match_min: 0.5, ..BucketSettings::default() }

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use base::TokenCount;
 use serde_json::Value;
 
-use super::{Answer, AnswerKind, CallError, Function, Parameter, ParameterKind};
-use crate::{Cell, Template, TemplatePart};
+use super::answer::Answer;
+use super::function::{AnswerKind, CallError, Function, Parameter, ParameterKind};
+use crate::cell::Cell;
+use crate::template::{Template, TemplatePart};
 
 /// Most labels, tags or example pairs of a call.
 const ITEMS_MAX: usize = 100;

@@ -6,17 +6,15 @@
 
 mod answer;
 mod bind;
+mod function;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use base::TokenCount;
-use serde::Deserialize;
-
 pub use answer::{Answer, AnswerError, AnswerValue};
 pub use bind::{Argument, BoundCall, SharedCall};
-
-use crate::Template;
+use function::Entry;
+pub use function::{AnswerKind, CallError, CatalogueError, Function, Parameter, ParameterKind};
 
 /// The catalogue this program was built with.
 static BUILT_IN: LazyLock<Catalogue> = LazyLock::new(|| {
@@ -27,120 +25,6 @@ static BUILT_IN: LazyLock<Catalogue> = LazyLock::new(|| {
 #[derive(Clone, Debug)]
 pub struct Catalogue {
     functions: BTreeMap<String, Function>,
-}
-
-/// A cell function.
-#[derive(Clone, Debug)]
-pub struct Function {
-    /// Its name, as called.
-    pub name: String,
-    /// What it does, one line.
-    pub summary: String,
-    /// Its arguments, in call order, the optional ones last.
-    pub parameters: Vec<Parameter>,
-    /// Its prompt; fields name arguments.
-    pub template: Template,
-    /// Most output tokens.
-    pub output_max: TokenCount,
-    /// Most output tokens for each item asked for, where the caller says how many.
-    pub output_max_per_item: Option<TokenCount>,
-    /// How its answers are read.
-    pub answer: AnswerKind,
-}
-
-/// An argument a function takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameter {
-    /// Its name.
-    pub name: String,
-    /// What may be given for it.
-    pub kind: ParameterKind,
-    /// Whether it may be left out.
-    pub optional: bool,
-    /// What stands in the prompt where it is left out.
-    pub default: Option<String>,
-}
-
-/// What may be given for an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ParameterKind {
-    /// One cell.
-    Text,
-    /// Cells: a list, a range, or one cell with commas.
-    List,
-    /// Rows of two cells: what goes in, what comes out.
-    Pairs,
-    /// An integer.
-    Number,
-}
-
-/// How an answer is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AnswerKind {
-    /// As it is, without white space around it.
-    #[default]
-    Text,
-    /// One of the labels given.
-    Label,
-    /// Items, one a line.
-    Lines,
-    /// An integer of the range given.
-    Integer,
-}
-
-/// A call that cannot be bound.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    /// No such function.
-    #[error("unknown function `{name}`; there are: {known}")]
-    UnknownFunction {
-        /// The name called.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
-    /// More arguments than the function takes.
-    #[error("{function}: takes at most {limit} arguments, got {found}")]
-    TooManyArguments {
-        /// The function.
-        function: String,
-        /// Arguments given.
-        found: usize,
-        /// Arguments it takes.
-        limit: usize,
-    },
-    /// An argument that is missing or does not fit.
-    #[error("{function}: argument `{argument}` {reason}")]
-    Argument {
-        /// The function.
-        function: String,
-        /// The argument's name.
-        argument: String,
-        /// What is wrong, with the limit.
-        reason: String,
-    },
-}
-
-/// A catalogue file that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("catalogue: {0}")]
-pub struct CatalogueError(String);
-
-/// A function as the file writes it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    summary: String,
-    arguments: Vec<(String, ParameterKind)>,
-    template: String,
-    output_max: u64,
-    output_max_per_item: Option<u64>,
-    #[serde(default)]
-    answer: AnswerKind,
-    #[serde(default)]
-    defaults: BTreeMap<String, String>,
 }
 
 impl Catalogue {
@@ -177,41 +61,6 @@ impl Catalogue {
     /// Binds a call.
     pub fn bind(&self, function: &str, arguments: &[Argument]) -> Result<BoundCall, CallError> {
         self.function(function)?.bind(arguments)
-    }
-}
-
-impl Function {
-    fn new(name: String, entry: Entry) -> Result<Self, CatalogueError> {
-        let fail = |what: String| CatalogueError(format!("{name}: {what}"));
-        let template = Template::parse(&entry.template).map_err(|error| fail(error.to_string()))?;
-        if template.has_record() {
-            return Err(fail("its template has `{*}`, and arguments are no table".into()));
-        }
-        let parameters: Vec<Parameter> = entry
-            .arguments
-            .into_iter()
-            .map(|(written, kind)| {
-                let name = written.trim_end_matches('?').to_owned();
-                let default = entry.defaults.get(&name).cloned();
-                Parameter { optional: name.len() < written.len(), name, kind, default }
-            })
-            .collect();
-        let is_named = |field: &&str| parameters.iter().any(|parameter| parameter.name == **field);
-        if let Some(field) = template.fields().into_iter().find(|field| !is_named(field)) {
-            return Err(fail(format!("the template names `{field}`, which is no argument")));
-        }
-        if !parameters.iter().is_sorted_by_key(|parameter| parameter.optional) {
-            return Err(fail("optional arguments come last".into()));
-        }
-        Ok(Self {
-            name,
-            summary: entry.summary,
-            parameters,
-            template,
-            output_max: TokenCount(entry.output_max),
-            output_max_per_item: entry.output_max_per_item.map(TokenCount),
-            answer: entry.answer,
-        })
     }
 }
 

@@ -7,7 +7,7 @@
 
 use base::{ChatTemplate, MarkupPart, Piece, Role, TextError, Tokenizer};
 
-use crate::IrError;
+use crate::error::IrError;
 
 /// Markup as a tokenizer cuts it, a part for every special token and every character between them: so that nothing
 /// is taken apart inside a special token.

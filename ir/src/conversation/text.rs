@@ -2,7 +2,7 @@
 
 use base::{After, MarkupPart, TokenId, Tokenizer};
 
-use super::Tags;
+use super::tags::Tags;
 
 /// How text becomes tokens.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use base::{Bytes, Span, SpanKind, TokenCount, TokenId};
 
-use crate::Row;
+use crate::plan::Row;
 use crate::shape::{Part, Section};
 use crate::template::record_name;
 

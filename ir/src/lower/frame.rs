@@ -8,10 +8,11 @@ use base::{
     TokenId, Tokenizer,
 };
 
-use super::LowerOptions;
 use super::fill::{Content, Filled, Spans, contents, is_blank, push};
+use super::options::LowerOptions;
+use crate::error::{IrError, RowProblem};
+use crate::plan::Row;
 use crate::shape::{Section, Shape};
-use crate::{IrError, Row, RowProblem};
 
 /// A prompt, all that rows have in common tokenized.
 pub(super) struct Frame<'a> {

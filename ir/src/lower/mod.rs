@@ -8,39 +8,23 @@
 
 mod fill;
 mod frame;
+mod options;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use base::{Bytes, ChatTemplate, TokenCount, Tokenizer, WorkItem};
+use base::{ChatTemplate, Tokenizer, WorkItem};
 
+use crate::error::{IrError, RowProblem};
+use crate::plan::{Plan, Row};
 use crate::shape::Shape;
-use crate::{IrError, Plan, Row, RowProblem};
 use frame::Frame;
+pub use options::LowerOptions;
 
 /// Rows that are filled and tokenized together: enough to share among all threads there are, and their texts are no more
 /// memory than their tokens will be.
 const ROWS_TOGETHER: usize = 256;
-
-/// What lowering needs to know beside the plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LowerOptions {
-    /// Most tokens of a prompt and its output together.
-    pub context_max: TokenCount,
-    /// Most bytes of filled text between two special tokens: a bound on the work before the tokens are known.
-    pub section_bytes_max: Bytes,
-    /// The relQuery's seed; each row derives its own.
-    pub seed: u64,
-    /// Number of the first input row: not 0 where rows join a relQuery that has some.
-    pub first_row: u32,
-}
-
-impl Default for LowerOptions {
-    fn default() -> Self {
-        Self { context_max: TokenCount(4_096), section_bytes_max: Bytes(1 << 20), seed: 0, first_row: 0 }
-    }
-}
 
 /// Who answers an input row: the work item with this row number; or why it cannot be answered.
 pub type RowAnswer = Result<u32, RowProblem>;

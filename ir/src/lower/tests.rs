@@ -7,7 +7,10 @@ use base::{
 };
 
 use super::*;
-use crate::{Cell, IrError, Plan, Row, RowProblem, Table, Template};
+use crate::cell::Cell;
+use crate::error::{IrError, RowProblem};
+use crate::plan::{Plan, Row, Table};
+use crate::template::Template;
 
 fn relquery(template: &str, rows: &[&[&str]], chat: bool) -> Plan {
     let template = Template::parse(template).expect("the template parses");

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{TokenId, Tokenizer};
 
-use super::document::{Place, PmlError};
+use super::document::{PmlError, TextPosition};
 use super::layout::{Layout, Node, Param, Unit, Words};
 use super::prompt::{Import, Prompt, PromptPart};
 use crate::conversation::{Tags, Text};
@@ -114,7 +114,7 @@ fn text_of<'a, 'b>(flat: &'b mut Vec<Flat<'a>>) -> &'b mut Text {
 }
 
 /// Where the first message stands.
-fn first_message(parts: &[PromptPart]) -> Option<Place> {
+fn first_message(parts: &[PromptPart]) -> Option<TextPosition> {
     parts.iter().find_map(|part| match part {
         PromptPart::Message(_, _, place) => Some(*place),
         PromptPart::Text(..) => None,
@@ -217,11 +217,11 @@ struct Assembler<'a> {
     cursor: u32,
     length_max: u32,
     /// Of what is being placed: an import, or the whole prompt.
-    place: Place,
+    place: TextPosition,
 }
 
 impl Assembler<'_> {
-    /// Places a level and returns what stands at its end.
+    /// TextPositions a level and returns what stands at its end.
     fn level(
         &mut self,
         nodes: &[Node],
@@ -259,7 +259,7 @@ impl Assembler<'_> {
         Ok(())
     }
 
-    /// Places a piece of the schema; what stands in for an argument stays away.
+    /// TextPositions a piece of the schema; what stands in for an argument stays away.
     fn piece(&mut self, unit: usize, number: usize) -> Result<(), PmlError> {
         let Unit { path, is_cached, pieces } = &self.layout.units[unit];
         let piece = &pieces[number];
@@ -295,7 +295,7 @@ impl Assembler<'_> {
         Ok(())
     }
 
-    /// Places text behind what stands before it.
+    /// TextPositions text behind what stands before it.
     fn text(&mut self, mut text: Text) -> Result<(), PmlError> {
         let tokens = text.take(self.words.tokenizer, self.stretches.is_empty());
         if tokens.is_empty() {
@@ -361,7 +361,7 @@ impl Assembler<'_> {
 struct Argument<'a> {
     name: &'a str,
     value: &'a str,
-    place: Place,
+    place: TextPosition,
 }
 
 /// The arguments of an import; each belongs to a parameter of its module.

@@ -15,7 +15,7 @@ const RESERVED: [&str; 9] =
 
 /// Where something stands in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct TextPosition {
     /// From 1.
     pub line: u32,
     /// From 1, in characters.
@@ -27,12 +27,12 @@ pub struct Place {
 #[error("line {}, column {}: {reason}", place.line, place.column)]
 pub struct PmlError {
     /// Where.
-    pub place: Place,
+    pub place: TextPosition,
     /// What.
     pub reason: String,
 }
 
-impl Place {
+impl TextPosition {
     /// The error of a thing at this place.
     pub(super) fn error(self, reason: impl Into<String>) -> PmlError {
         PmlError { place: self, reason: reason.into() }
@@ -44,25 +44,25 @@ impl Place {
 pub(super) struct Element<'a> {
     node: Node<'a, 'a>,
     depth: usize,
-    places: &'a Places,
+    places: &'a TextPositions,
 }
 
 /// Where the nodes of a document begin, by offset: found in one pass, for the parser counts from the start each time.
-struct Places(Vec<(usize, Place)>);
+struct TextPositions(Vec<(usize, TextPosition)>);
 
-impl Places {
+impl TextPositions {
     fn of(document: &Document<'_>) -> Self {
         let mut starts: Vec<usize> = document.descendants().map(|node| node.range().start).collect();
         starts.sort_unstable();
         starts.dedup();
         let (mut places, mut place, mut at) =
-            (Vec::with_capacity(starts.len()), Place { line: 1, column: 1 }, 0);
+            (Vec::with_capacity(starts.len()), TextPosition { line: 1, column: 1 }, 0);
         let text = document.input_text();
         for start in starts {
             for character in text[at..start].chars() {
                 place = match character {
-                    '\n' => Place { line: place.line + 1, column: 1 },
-                    _ => Place { column: place.column + 1, ..place },
+                    '\n' => TextPosition { line: place.line + 1, column: 1 },
+                    _ => TextPosition { column: place.column + 1, ..place },
                 };
             }
             at = start;
@@ -71,7 +71,7 @@ impl Places {
         Self(places)
     }
 
-    fn find(&self, node: &Node<'_, '_>) -> Place {
+    fn find(&self, node: &Node<'_, '_>) -> TextPosition {
         let start = node.range().start;
         let known = self.0.binary_search_by_key(&start, |(start, _)| *start);
         self.0[known.expect("every node of the document was counted")].1
@@ -81,7 +81,7 @@ impl Places {
 /// What stands in an element.
 pub(super) enum Content<'a> {
     /// Text with more than white space in it.
-    Text(String, Place),
+    Text(String, TextPosition),
     /// An element.
     Element(Element<'a>),
 }
@@ -94,7 +94,7 @@ pub(super) fn with_root<T>(
     // A document type could declare entities that grow without end, or name files.
     let options = ParsingOptions { allow_dtd: false, nodes_limit: NODES_MAX, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| malformed(&error))?;
-    let places = Places::of(&document);
+    let places = TextPositions::of(&document);
     read(Element { node: document.root_element(), depth: 1, places: &places })
 }
 
@@ -112,7 +112,7 @@ fn malformed(error: &roxmltree::Error) -> PmlError {
             format!("not well-formed XML: {}", text.strip_suffix(&place).unwrap_or(&text))
         }
     };
-    Place { line: at.row, column: at.col }.error(reason)
+    TextPosition { line: at.row, column: at.col }.error(reason)
 }
 
 impl<'a> Element<'a> {
@@ -122,7 +122,7 @@ impl<'a> Element<'a> {
     }
 
     /// Where it begins.
-    pub(super) fn place(self) -> Place {
+    pub(super) fn place(self) -> TextPosition {
         self.places.find(&self.node)
     }
 

@@ -7,7 +7,7 @@
 
 use base::{MarkupPart, Role, TokenId, Tokenizer};
 
-use super::document::{Place, PmlError};
+use super::document::{PmlError, TextPosition};
 use super::schema::{Module, Parameter, Part, Schema, Union};
 use crate::conversation::{Tags, Text};
 
@@ -23,7 +23,7 @@ pub struct Layout {
     /// Positions that it takes.
     pub length: u32,
     /// Where its first message stands, if it has one.
-    pub first_message: Option<Place>,
+    pub first_message: Option<TextPosition>,
     /// Whether keys that were computed at one position can be read at another.
     pub can_shift: bool,
 }
@@ -111,7 +111,7 @@ pub(super) struct Words<'a> {
 
 impl Words<'_> {
     /// The markup, for the message at `place`.
-    pub(super) fn tags(&self, place: Place) -> Result<&Tags, PmlError> {
+    pub(super) fn tags(&self, place: TextPosition) -> Result<&Tags, PmlError> {
         self.tags.map_err(|reason| place.error(reason))
     }
 }
@@ -149,7 +149,7 @@ impl Layout {
 }
 
 /// Whose message comes first, whatever a prompt leaves out, and where it stands.
-fn first_message(parts: &[Part]) -> Option<(Role, Place)> {
+fn first_message(parts: &[Part]) -> Option<(Role, TextPosition)> {
     parts.iter().find_map(|part| match part {
         Part::Message(role, _, place) => Some((*role, *place)),
         Part::Text(..) | Part::Parameter(_) => None,
@@ -169,7 +169,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Places what stands in a unit; `text` stands in front.
+    /// TextPositions what stands in a unit; `text` stands in front.
     fn nodes(&mut self, unit: usize, parts: &[Part], mut text: Text) -> Result<Vec<Node>, PmlError> {
         let mut nodes = Vec::new();
         self.parts(unit, parts, &mut text, &mut nodes)?;
@@ -215,7 +215,7 @@ impl Builder<'_> {
         unit: usize,
         text: &mut Text,
         nodes: &mut Vec<Node>,
-        place: Option<Place>,
+        place: Option<TextPosition>,
     ) -> Result<(), PmlError> {
         let tokens = text.take(self.words.tokenizer, self.is_first);
         if !tokens.is_empty() {
@@ -229,7 +229,7 @@ impl Builder<'_> {
         unit: usize,
         tokens: Vec<TokenId>,
         is_placeholder: bool,
-        place: Option<Place>,
+        place: Option<TextPosition>,
     ) -> Result<Node, PmlError> {
         let start = self.at;
         self.advance(tokens.len(), place)?;
@@ -239,11 +239,11 @@ impl Builder<'_> {
         Ok(Node::Piece(unit, pieces.len() - 1))
     }
 
-    fn advance(&mut self, tokens: usize, place: Option<Place>) -> Result<(), PmlError> {
+    fn advance(&mut self, tokens: usize, place: Option<TextPosition>) -> Result<(), PmlError> {
         let limit = self.length_max;
         let end = u32::try_from(tokens).ok().and_then(|tokens| self.at.checked_add(tokens));
         let too_long = || {
-            let place = place.unwrap_or(Place { line: 1, column: 1 });
+            let place = place.unwrap_or(TextPosition { line: 1, column: 1 });
             place.error(format!("the schema up to here needs more than the {limit} positions that there are"))
         };
         self.at = end.filter(|end| *end <= limit).ok_or_else(too_long)?;

@@ -15,7 +15,7 @@ mod sections;
 mod tests;
 
 pub use assemble::{Assembly, Stretch};
-pub use document::{Place, PmlError};
+pub use document::{PmlError, TextPosition};
 pub use layout::{Layout, Node, Param, Piece, Positions, Unit};
 pub use prompt::{Import, Prompt, PromptPart};
 pub use schema::{Module, Parameter, Part, Schema, Union};

@@ -2,7 +2,7 @@
 
 use base::Role;
 
-use super::document::{Content, Element, Place, PmlError, with_root};
+use super::document::{Content, Element, PmlError, TextPosition, with_root};
 
 /// A prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,16 +12,16 @@ pub struct Prompt {
     /// What it says, in order.
     pub parts: Vec<PromptPart>,
     /// Where it begins.
-    pub place: Place,
+    pub place: TextPosition,
 }
 
 /// What a prompt says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PromptPart {
     /// Text of its own.
-    Text(String, Place),
+    Text(String, TextPosition),
     /// A message of its own.
-    Message(Role, Vec<PromptPart>, Place),
+    Message(Role, Vec<PromptPart>, TextPosition),
     /// A module of the schema.
     Import(Import),
 }
@@ -36,7 +36,7 @@ pub struct Import {
     /// What is taken of, and added to, the module.
     pub parts: Vec<PromptPart>,
     /// Where it stands.
-    pub place: Place,
+    pub place: TextPosition,
 }
 
 impl Prompt {

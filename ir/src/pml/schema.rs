@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base::Role;
 
-use super::document::{Content, Element, Place, PmlError, with_root};
+use super::document::{Content, Element, PmlError, TextPosition, with_root};
 
 /// Positions that a parameter can reserve.
 const LENGTH_MAX: u32 = 65_536;
@@ -22,9 +22,9 @@ pub struct Schema {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Text that belongs to the module around it.
-    Text(String, Place),
+    Text(String, TextPosition),
     /// A message of a conversation.
-    Message(Role, Vec<Part>, Place),
+    Message(Role, Vec<Part>, TextPosition),
     /// A place for an argument.
     Parameter(Parameter),
     /// A module inside.
@@ -43,7 +43,7 @@ pub struct Module {
     /// What stands in it.
     pub parts: Vec<Part>,
     /// Where it begins.
-    pub place: Place,
+    pub place: TextPosition,
 }
 
 /// A place for an argument.
@@ -56,7 +56,7 @@ pub struct Parameter {
     /// What stands in for an argument while the module is encoded, where that is not white space.
     pub scaffold: Option<String>,
     /// Where it begins.
-    pub place: Place,
+    pub place: TextPosition,
 }
 
 /// Modules of which a prompt takes one at most; all begin at the same position.
@@ -65,7 +65,7 @@ pub struct Union {
     /// The modules; never none.
     pub modules: Vec<Module>,
     /// Where it begins.
-    pub place: Place,
+    pub place: TextPosition,
 }
 
 /// What a scope has used so far: the names of modules, and of the parameters of the innermost module.

@@ -4,7 +4,7 @@
 //! A dependency only steers the greedy choice (section 4.2.1). No solver's count rests on one, so that a
 //! dependency of another table makes a schedule worse, never a claim false.
 
-use super::FieldTable;
+use super::table::FieldTable;
 
 /// Rows that agree in `determinant` agree in `dependent`. The paper's `X <-> Y` is a pair of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,8 @@
 
 use std::cmp::Reverse;
 
-use super::{FieldTable, Reordering};
+use super::order::Reordering;
+use super::table::FieldTable;
 
 /// The rows sorted in the table's own field order.
 pub fn sort_rows(table: &FieldTable) -> Reordering {

@@ -9,9 +9,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::dependency::Dependencies;
 use super::fixed::{by_score, sort};
+use super::order::{Reordering, worth};
 use super::subtable::{Counts, Group, SubTable};
-use super::{Dependencies, FieldTable, Reordering, worth};
+use super::table::FieldTable;
 
 /// When GGR leaves a sub-table to the fixed order of its statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

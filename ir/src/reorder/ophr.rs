@@ -16,7 +16,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
-use super::{FieldTable, Reordering};
+use super::order::Reordering;
+use super::table::FieldTable;
 
 /// Most steps that splits may nest: each takes two rows or a field.
 const NESTED_MAX: usize = 1_000;

@@ -2,7 +2,7 @@
 //!
 //! The worth is always recomputed from the schedule alone, never taken from the solver that made it.
 
-use super::FieldTable;
+use super::table::FieldTable;
 
 /// The list of tuples `L` (section 3.1): in which order rows run, and per row the order of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! A part of the table that GGR still has to order, and the counts of its values.
 
-use super::FieldTable;
+use super::table::FieldTable;
 
 /// Rows that share the values of the fields in front of them, and the fields behind.
 pub(super) struct SubTable {

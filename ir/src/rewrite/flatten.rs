@@ -1,7 +1,7 @@
 //! `flatten`: a sequence in a sequence is one sequence; neighbouring texts are one text.
 
-use super::Rule;
-use crate::Plan;
+use super::rule::Rule;
+use crate::plan::Plan;
 
 pub(super) const RULE: Rule = Rule {
     name: "flatten",

@@ -2,8 +2,8 @@
 //!
 //! Only whole messages move: a cut inside a message would change how its characters join to tokens.
 
-use super::Rule;
-use crate::Plan;
+use super::rule::Rule;
+use crate::plan::Plan;
 
 pub(super) const RULE: Rule = Rule {
     name: "hoist_prefix",

@@ -10,36 +10,15 @@ mod flatten;
 mod hoist_prefix;
 mod order_fields;
 mod order_rows;
+mod rule;
+mod tables;
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 pub use order_fields::record_column;
+pub use rule::{Measure, Rule, characters};
 
-use crate::{Plan, Row, Table};
-
-/// A rewrite rule.
-#[derive(Debug)]
-pub struct Rule {
-    /// Its name, for switches and `explain`.
-    pub name: &'static str,
-    /// When it runs.
-    pub stage: u8,
-    /// When it may run.
-    pub condition: &'static str,
-    /// What it does, `left -> right`.
-    pub form: &'static str,
-    /// The rewritten plan; `Ok` says what changed, `Err` why nothing did.
-    apply: fn(Plan, Measure<'_>) -> (Plan, Result<String, String>),
-}
-
-/// How long texts are, in whatever unit the caller counts: tokens of its tokenizer, or characters.
-pub type Measure<'a> = &'a dyn Fn(&[String]) -> Vec<u32>;
-
-/// Lengths in characters.
-pub fn characters(texts: &[String]) -> Vec<u32> {
-    texts.iter().map(|text| u32::try_from(text.chars().count()).unwrap_or(u32::MAX)).collect()
-}
+use crate::plan::Plan;
 
 /// All rules, in the order they run.
 pub const RULES: [Rule; 5] =
@@ -102,50 +81,4 @@ pub fn rewrite(plan: Plan, rules: &Rules, measure: Measure<'_>) -> (Plan, Vec<Ap
         log.push(Applied { rule: rule.name, outcome });
     }
     (plan, log)
-}
-
-/// Applies `change` to every table below `plan`, together with the template over it.
-fn on_tables(plan: Plan, change: &mut dyn FnMut(&Plan, Table) -> Table) -> Plan {
-    match plan.map_children(&mut |child| on_tables(child, change)) {
-        Plan::Map { template, rows } => {
-            let rows = change(&template, rows);
-            Plan::Map { template, rows }
-        }
-        other => other,
-    }
-}
-
-/// A column whose cells stand in prompts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Used {
-    column: usize,
-    in_record: bool,
-}
-
-impl Used {
-    /// What stands in the prompt of a row that has all its cells.
-    fn text<'a>(&self, row: &'a Row) -> Cow<'a, str> {
-        let cell = &row.cells[self.column];
-        if self.in_record { cell.json() } else { cell.text() }
-    }
-}
-
-/// The columns that a template uses, in the order it uses them, each way once.
-fn used(template: &Plan, table: &Table) -> Vec<Used> {
-    let mut found = Vec::new();
-    let mut see = |name: &String, in_record| {
-        let used = table.column(name).map(|column| Used { column, in_record });
-        found.extend(used.filter(|used| !found.contains(used)));
-    };
-    template.visit(&mut |plan| match plan {
-        Plan::Field(name) => see(name, false),
-        Plan::Record(columns) => columns.iter().for_each(|name| see(name, true)),
-        _ => {}
-    });
-    found
-}
-
-/// What stands in the prompt of one row; `None` for a ragged row.
-fn texts<'a>(used: &[Used], columns: usize, row: &'a Row) -> Option<Vec<Cow<'a, str>>> {
-    (row.cells.len() == columns).then(|| used.iter().map(|used| used.text(row)).collect())
 }

@@ -4,10 +4,12 @@
 
 use std::collections::HashMap;
 
-use super::{Measure, Rule, Used, on_tables};
+use super::rule::{Measure, Rule};
+use super::tables::{Used, on_tables, used};
+use crate::cell::Cell;
+use crate::plan::{Plan, Row, Table};
 use crate::reorder::{Column, Dependencies, EarlyStop, FieldTable, ggr};
 use crate::template::record_name;
-use crate::{Cell, Plan, Row, Table};
 
 pub(super) const RULE: Rule = Rule {
     name: "order_fields",
@@ -19,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
         let plan = on_tables(plan, &mut |template, table| match record_of(template) {
             Some(columns) => {
                 records += 1;
-                let leading = super::used(template, &table).into_iter().take_while(|used| !used.in_record);
+                let leading = used(template, &table).into_iter().take_while(|used| !used.in_record);
                 let leading: Vec<Used> = leading.collect();
                 let positions = columns.iter().filter_map(|name| table.column(name)).collect();
                 let table = order(table, &leading, positions, measure);

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::{Rule, on_tables, texts, used};
-use crate::{Plan, Row, Table};
+use super::rule::Rule;
+use super::tables::{on_tables, texts, used};
+use crate::plan::{Plan, Row, Table};
 
 pub(super) const RULE: Rule = Rule {
     name: "order_rows",

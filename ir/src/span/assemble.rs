@@ -8,7 +8,7 @@
 
 use base::{MarkupPart, Role, Sees, TokenId, Tokenizer};
 
-use super::SpanError;
+use super::error::SpanError;
 use super::plan::{CallId, Item, Part, Plan};
 use crate::conversation::{Encoder, Sectioned, Tags, Text};
 

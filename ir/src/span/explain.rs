@@ -109,28 +109,30 @@ fn form(constraint: &Constraint) -> String {
     }
 }
 
-/// The calls of a plan and what each one reads.
-pub(super) fn plan(plan: &Plan) -> String {
-    let mut out = String::new();
-    for call in &plan.calls {
-        line(&mut out, 0, &heading(call));
-        for item in &call.items {
-            match item {
-                Item::Part(found) => line(&mut out, 1, &part(found)),
-                Item::Group(members) => {
-                    line(&mut out, 1, "spans that see only themselves");
-                    for member in members {
-                        let parts: Vec<String> = member.parts.iter().map(part).collect();
-                        let ahead = if member.is_prepared { ", prepared" } else { "" };
-                        line(&mut out, 2, &format!("{}{ahead}", parts.join(", ")));
+impl Plan {
+    /// The calls and what each one reads, as text.
+    pub fn explain(&self) -> String {
+        let mut out = String::new();
+        for call in &self.calls {
+            line(&mut out, 0, &heading(call));
+            for item in &call.items {
+                match item {
+                    Item::Part(found) => line(&mut out, 1, &part(found)),
+                    Item::Group(members) => {
+                        line(&mut out, 1, "spans that see only themselves");
+                        for member in members {
+                            let parts: Vec<String> = member.parts.iter().map(part).collect();
+                            let ahead = if member.is_prepared { ", prepared" } else { "" };
+                            line(&mut out, 2, &format!("{}{ahead}", parts.join(", ")));
+                        }
                     }
                 }
             }
         }
+        let output: Vec<String> = self.output.iter().map(part).collect();
+        line(&mut out, 0, &format!("result: {}", output.join(", ")));
+        out
     }
-    let output: Vec<String> = plan.output.iter().map(part).collect();
-    line(&mut out, 0, &format!("result: {}", output.join(", ")));
-    out
 }
 
 fn heading(call: &Call) -> String {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use base::Constraint;
 use serde_json::{Map, Value};
 
+use super::error::SpanError;
 use super::path::{Path, shown};
-use super::{Params, SpanError};
+use super::query::Params;
 
 /// Their names.
 pub(super) const NAMES: [&str; 8] =

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::SpanError;
+use super::error::SpanError;
 
 /// Where something stands: `$.g.input.seq[2].user`.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use base::Role;
 
+use super::error::SpanError;
 use super::query::{Generate, Params, Query};
-use super::{SpanError, explain};
 
 /// Number of a call in its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,11 +94,6 @@ impl Plan {
     /// Where the number is another plan's.
     pub fn call(&self, id: CallId) -> &Call {
         &self.calls[id.0]
-    }
-
-    /// The plan as text.
-    pub fn explain(&self) -> String {
-        explain::plan(self)
     }
 }
 

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use base::Role;
 use serde_json::Value;
 
+use super::error::SpanError;
 use super::params::{self, Fields, brief, whole};
 use super::path::{Path, shown};
-use super::query::{Generate, Query, Retrieval};
-use super::{Params, SpanError};
+use super::query::{Generate, Params, Query, Retrieval};
 
 /// Bounds of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

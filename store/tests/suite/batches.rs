@@ -2,8 +2,8 @@
 
 use base::{Bytes, TenantId};
 use store::{
-    BATCH, BatchEnd, DEFAULT_TENANT, Error, FileLimits, NewFile, NewTicket, Page, RowCounts, Store,
-    TicketRow, TicketState, Work,
+    BATCH, BatchEnd, ClaimKind, DEFAULT_TENANT, Error, FileLimits, NewFile, NewTicket, Page, RowCounts,
+    Store, TicketRow, TicketState,
 };
 
 use super::{at, lease, open, row, second_tenant, ticket};
@@ -132,7 +132,7 @@ pub(crate) async fn a_gateway_that_lost_its_lease_writes_nothing(url: String) {
     let store = open(&url).await;
     batch(&store, "batch_1", "a", 1).await;
     store.append_rows("batch_1", "a", &[row(1, "1")]).await.expect("appended");
-    let taken = store.claim_tickets(Work::Batches, &lease("b", 200), 10, at(60)).await.expect("claimed");
+    let taken = store.claim_tickets(ClaimKind::Batches, &lease("b", 200), 10, at(60)).await.expect("claimed");
     assert_eq!(taken.len(), 1);
 
     let lost =
@@ -156,8 +156,8 @@ pub(crate) async fn batches_and_replies_are_claimed_apart(url: String) {
         let claimed = store.claim_tickets(work, &restarted, 10, at(5)).await.expect("claimed");
         claimed.into_iter().map(|ticket| ticket.id).collect::<Vec<_>>()
     };
-    assert_eq!(claim(Work::Batches).await, ["batch_1"]);
-    assert_eq!(claim(Work::Replies).await, ["rq-1"]);
-    assert!(claim(Work::Batches).await.is_empty(), "each is handed out once");
+    assert_eq!(claim(ClaimKind::Batches).await, ["batch_1"]);
+    assert_eq!(claim(ClaimKind::Replies).await, ["rq-1"]);
+    assert!(claim(ClaimKind::Batches).await.is_empty(), "each is handed out once");
     assert_eq!(store.renew_tickets(&lease("a", 90)).await.expect("renewed"), 2);
 }

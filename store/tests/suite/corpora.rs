@@ -1,7 +1,9 @@
 //! Corpora: whole documents, their limits, and whose they are.
 
 use base::{Bytes, TenantId, TokenCount};
-use store::{CorpusLimits, DEFAULT_TENANT, Error, NewCorpus, NewDocument, Place, Store, StoredFragment};
+use store::{
+    CorpusLimits, DEFAULT_TENANT, Error, FragmentKey, NewCorpus, NewDocument, Store, StoredFragment,
+};
 
 use super::{at, open, second_tenant};
 
@@ -29,7 +31,7 @@ async fn put(store: &Store, tenant: TenantId, documents: &[NewDocument]) -> Resu
     Ok(store.put_documents(tenant, ("law", "e1"), documents, LIMITS, at(2)).await?.1)
 }
 
-async fn all(store: &Store, tenant: TenantId) -> Vec<(Place, StoredFragment)> {
+async fn all(store: &Store, tenant: TenantId) -> Vec<(FragmentKey, StoredFragment)> {
     store.fragments(tenant, "law", None, 1_000).await.expect("read")
 }
 

@@ -3,7 +3,7 @@
 use std::io::BufRead as _;
 use std::process::{Command, Stdio};
 
-use store::{DEFAULT_TENANT, Error, TicketState, Work};
+use store::{ClaimKind, DEFAULT_TENANT, Error, TicketState};
 
 use super::{at, lease, open, row, second_tenant, ticket};
 
@@ -79,33 +79,44 @@ pub(crate) async fn a_restarted_gateway_claims_its_own_tickets_and_others_wait_f
     let ids = |tickets: Vec<store::Ticket>| tickets.into_iter().map(|ticket| ticket.id).collect::<Vec<_>>();
 
     assert!(
-        store.claim_tickets(Work::Replies, &lease("b", 100), 10, at(59)).await.expect("claimed").is_empty(),
+        store
+            .claim_tickets(ClaimKind::Replies, &lease("b", 100), 10, at(59))
+            .await
+            .expect("claimed")
+            .is_empty(),
         "still a's"
     );
     let restarted = lease("a", 70);
     assert_eq!(
-        ids(store.claim_tickets(Work::Replies, &restarted, 2, at(10)).await.expect("claimed")),
+        ids(store.claim_tickets(ClaimKind::Replies, &restarted, 2, at(10)).await.expect("claimed")),
         ["rq-3", "rq-1"]
     );
-    let rest = store.claim_tickets(Work::Replies, &restarted, 2, at(10)).await.expect("claimed");
+    let rest = store.claim_tickets(ClaimKind::Replies, &restarted, 2, at(10)).await.expect("claimed");
     assert_eq!(ids(rest), ["rq-2"], "each is handed out once");
-    assert!(store.claim_tickets(Work::Replies, &restarted, 2, at(10)).await.expect("claimed").is_empty());
+    assert!(
+        store.claim_tickets(ClaimKind::Replies, &restarted, 2, at(10)).await.expect("claimed").is_empty()
+    );
 
     let longer = lease("a", 90);
     assert_eq!(store.renew_tickets(&longer).await.expect("renewed"), 3);
     assert!(
-        store.claim_tickets(Work::Replies, &longer, 10, at(11)).await.expect("claimed").is_empty(),
+        store.claim_tickets(ClaimKind::Replies, &longer, 10, at(11)).await.expect("claimed").is_empty(),
         "not one's own again"
     );
     assert!(
-        store.claim_tickets(Work::Replies, &lease("b", 200), 10, at(89)).await.expect("claimed").is_empty()
+        store
+            .claim_tickets(ClaimKind::Replies, &lease("b", 200), 10, at(89))
+            .await
+            .expect("claimed")
+            .is_empty()
     );
-    let orphaned = store.claim_tickets(Work::Replies, &lease("b", 200), 10, at(90)).await.expect("claimed");
+    let orphaned =
+        store.claim_tickets(ClaimKind::Replies, &lease("b", 200), 10, at(90)).await.expect("claimed");
     assert_eq!(orphaned[1].rows, [row(0, "1")], "with what was finished");
     assert_eq!(ids(orphaned), ["rq-3", "rq-1", "rq-2"]);
     assert!(
         store
-            .claim_tickets(Work::Replies, &lease("c", 2_000), 10, at(1_500))
+            .claim_tickets(ClaimKind::Replies, &lease("c", 2_000), 10, at(1_500))
             .await
             .expect("claimed")
             .is_empty(),
@@ -146,7 +157,8 @@ pub(crate) async fn an_acknowledged_ticket_survives_kill_dash_nine(url: String) 
     assert!(acknowledged, "the child wrote its ticket");
 
     let store = open(&url).await;
-    let resumed = store.claim_tickets(Work::Replies, &lease("a", 120), 10, at(61)).await.expect("claimed");
+    let resumed =
+        store.claim_tickets(ClaimKind::Replies, &lease("a", 120), 10, at(61)).await.expect("claimed");
     assert_eq!(resumed.len(), 1);
     assert_eq!(resumed[0].rows, [row(0, "\"a\""), row(4, "\"e\"")]);
     assert_eq!(resumed[0].request, "{\"rows\":3}");

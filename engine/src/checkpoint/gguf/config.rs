@@ -3,10 +3,11 @@
 //! Whatever changes the arithmetic and is not supported is an error that names the key or the tensor, as in
 //! config.json: a model that loads gives the answers its makers meant.
 
+use super::file::Gguf;
+use super::values::MetaValue;
 use super::weights::is_known;
-use super::{Gguf, MetaValue};
-use crate::checkpoint::CheckpointError;
 use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeScaling};
+use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::generation::GenerationDefaults;
 
 /// `general.architecture` and family. Mistral models call themselves llama.

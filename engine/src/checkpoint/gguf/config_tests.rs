@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use super::write::GgufWriter;
 use super::*;
-use crate::checkpoint::Synthetic;
 use crate::checkpoint::config::Family;
 use crate::checkpoint::generation::GenerationDefaults;
+use crate::checkpoint::ggml::BlockFormat;
+use crate::checkpoint::synthetic::Synthetic;
 use crate::checkpoint_reader::Checkpoint;
 
 /// A writer of a small model whose file is valid.

@@ -6,9 +6,10 @@ use serde_json::Value;
 use super::weights::to_gguf;
 use super::write::GgufWriter;
 use crate::checkpoint::config::{Family, ModelConfig, Norm, Position, RopeScaling};
+use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::shapes::expected_tensors;
-use crate::checkpoint::{CheckpointError, WeightSource};
+use crate::checkpoint::weights::WeightSource;
 
 /// What goes into a file.
 #[derive(Clone, Copy)]

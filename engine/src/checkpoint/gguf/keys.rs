@@ -1,8 +1,9 @@
 //! Typed access to a file's metadata, with errors that name the key.
 
+use super::file::Gguf;
 use super::read::Reader;
-use super::{Gguf, MetaValue};
-use crate::checkpoint::CheckpointError;
+use super::values::MetaValue;
+use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::fields::EXTENT_MAX;
 
 impl Gguf {

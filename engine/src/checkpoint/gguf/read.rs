@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Entry, List, MetaValue};
-use crate::checkpoint::CheckpointError;
+use super::values::{Entry, List, MetaValue};
+use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::ggml::BlockFormat;
 
 /// Where data starts and tensors are placed, in bytes, unless `general.alignment` says otherwise.
@@ -33,7 +33,7 @@ pub(super) struct Reader<'a> {
 }
 
 /// One row of the table: a name, extents (outermost first), a format's number, an offset in the data.
-type Row = (String, Vec<usize>, u32, u64);
+type TensorRow = (String, Vec<usize>, u32, u64);
 
 impl<'a> Reader<'a> {
     /// At the start of `bytes`, which errors call `file`.
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One row of the table.
-    fn row(&mut self) -> Result<Row, CheckpointError> {
+    fn row(&mut self) -> Result<TensorRow, CheckpointError> {
         let name = self.text("a tensor's name")?;
         let dimensions = self.u32(&name)?;
         if dimensions > DIMENSIONS_MAX {
@@ -107,7 +107,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Finds all tensors behind the table; no two may share a byte.
-    fn place_all(&self, table: Vec<Row>, alignment: u64) -> Result<BTreeMap<String, Entry>, CheckpointError> {
+    fn place_all(
+        &self,
+        table: Vec<TensorRow>,
+        alignment: u64,
+    ) -> Result<BTreeMap<String, Entry>, CheckpointError> {
         let data = (self.at as u64).next_multiple_of(alignment);
         let mut entries = BTreeMap::new();
         for (name, shape, kind, offset) in table {

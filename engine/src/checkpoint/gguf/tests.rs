@@ -9,6 +9,8 @@ use proptest::prelude::*;
 
 use super::write::GgufWriter;
 use super::*;
+use crate::checkpoint::error::CheckpointError;
+use crate::checkpoint::ggml::BlockFormat;
 
 const KINDS: [u32; 11] = [0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 30];
 

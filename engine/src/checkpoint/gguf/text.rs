@@ -7,9 +7,9 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::Gguf;
+use super::file::Gguf;
 use super::pieces::merges_of_scores;
-use crate::checkpoint::CheckpointError;
+use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::generation::SpecialIds;
 
 const MODEL: &str = "tokenizer.ggml.model";

@@ -7,10 +7,12 @@ use std::borrow::Cow;
 
 use half::bf16;
 
-use super::Gguf;
+use super::file::Gguf;
 use crate::checkpoint::config::{Family, ModelConfig};
+use crate::checkpoint::dtype::Dtype;
+use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::ggml::BlockFormat;
-use crate::checkpoint::{CheckpointError, Dtype, Q8Blocks, RawTensor, WeightSource};
+use crate::checkpoint::weights::{Q8Blocks, RawTensor, WeightSource};
 
 /// Modules outside the layers: here and in GGUF.
 const MODEL: [(&str, &str); 4] = [

@@ -7,27 +7,14 @@
 
 use half::bf16;
 
-use super::pairs::Pair;
-use super::softmax::per_isa;
-use super::{Isa, avx512bf16};
-
-/// Two integers next to each other; or a scale, in as many bits.
-pub(crate) type BytePair = [i8; 2];
+use super::isa::Isa;
+use super::kernels::avx512_bf16;
+use super::layout::bytes::{BytePair, kept_scale};
+use super::layout::pairs::Pair;
+use super::per_isa::per_isa;
 
 /// The largest integer; its negative is the smallest.
 const LARGEST: f32 = 127.0;
-
-/// A scale as it is kept.
-pub(super) fn keep_scale(scale: bf16) -> BytePair {
-    scale.to_le_bytes().map(u8::cast_signed)
-}
-
-/// A scale that was kept.
-#[inline(always)]
-fn kept_scale(kept: BytePair) -> f32 {
-    // The upper half of a single.
-    f32::from_bits(u32::from(u16::from_le_bytes(kept.map(i8::cast_unsigned))) << 16)
-}
 
 #[inline(always)]
 fn kept_scales_body(from: &[BytePair], to: &mut [f32]) {
@@ -94,7 +81,7 @@ per_isa!(
 pub(crate) fn widen(isa: Isa, from: &[BytePair], to: &mut [Pair]) {
     if isa.rounds_activations() {
         // SAFETY: a `Cpu` holds available kernels only, and these have the instructions.
-        unsafe { avx512bf16::widen(from.as_flattened(), to.as_flattened_mut()) };
+        unsafe { avx512_bf16::widen(from.as_flattened(), to.as_flattened_mut()) };
     } else {
         widen_plain(isa, from, to);
     }
@@ -103,6 +90,7 @@ pub(crate) fn widen(isa: Isa, from: &[BytePair], to: &mut [Pair]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::cpu::layout::bytes::keep_scale;
 
     /// Lengths around those of vectors, and of heads.
     const LENGTHS: [usize; 15] = [1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 64, 80, 96, 127, 128];

@@ -2,8 +2,9 @@
 //!
 //! Written so that the compiler turns it into vectors; compiled once per instruction set.
 
-use super::Isa;
-use super::softmax::{exp, per_isa};
+use super::isa::Isa;
+use super::per_isa::per_isa;
+use super::softmax::exp;
 
 /// What a product does with its sums, their biases added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ impl Finish {
 }
 
 /// Where the finished sums of a tile go.
-pub(super) struct Target {
+pub(super) struct FinishTarget {
     /// The first row's first column.
     pub(super) y: *mut f32,
     /// How many rows.
@@ -40,7 +41,7 @@ pub(super) struct Target {
     pub(super) columns: usize,
 }
 
-impl Target {
+impl FinishTarget {
     /// Each row of the target with the sums that belong to it.
     ///
     /// # Safety
@@ -59,7 +60,13 @@ impl Target {
 ///
 /// # Safety
 /// The target's rows lie apart from each other, and nobody else reads or writes them meanwhile.
-pub(super) unsafe fn finish(isa: Isa, how: Finish, sums: &[f32], bias: Option<&[f32]>, target: &Target) {
+pub(super) unsafe fn finish(
+    isa: Isa,
+    how: Finish,
+    sums: &[f32],
+    bias: Option<&[f32]>,
+    target: &FinishTarget,
+) {
     let width = sums.len() / target.rows;
     assert!(sums.len() == target.rows * width && target.columns <= how.columns(width));
     assert!(bias.is_none_or(|bias| bias.len() == width));
@@ -71,7 +78,7 @@ pub(super) unsafe fn finish(isa: Isa, how: Finish, sums: &[f32], bias: Option<&[
 
 /// A tile's sums, `bias` empty where there is none.
 #[inline(always)]
-fn finish_tile_body(how: Finish, sums: &[f32], bias: &[f32], target: &Target) {
+fn finish_tile_body(how: Finish, sums: &[f32], bias: &[f32], target: &FinishTarget) {
     // SAFETY: `finish` is the only caller, and its contract says so.
     for (y, sums) in unsafe { target.rows(sums) } {
         match how {
@@ -100,7 +107,7 @@ fn each(y: &mut [f32], (sums, bias): (&[f32], &[f32]), value: impl Fn(f32, f32) 
 
 per_isa!(
     /// A tile's sums to its target.
-    finish_tile, finish_tile_body, (how: Finish, sums: &[f32], bias: &[f32], target: &Target)
+    finish_tile, finish_tile_body, (how: Finish, sums: &[f32], bias: &[f32], target: &FinishTarget)
 );
 
 #[cfg(test)]
@@ -112,7 +119,7 @@ mod tests {
         let sums = [-1.0, 2.0, -3.0, 4.0, 5.0, f32::NAN, 7.0, -8.0];
         let columns = how.columns(4) - 1;
         let mut y = vec![before; 2 * (columns + 2)];
-        let target = Target { y: y.as_mut_ptr(), rows: 2, row: columns + 2, columns };
+        let target = FinishTarget { y: y.as_mut_ptr(), rows: 2, row: columns + 2, columns };
         // SAFETY: `y` has two rows of as many columns, and two more.
         unsafe { finish(isa, how, &sums, bias, &target) };
         assert!(y.chunks_exact(columns + 2).all(|row| row[columns..] == [before; 2]), "{how:?}");

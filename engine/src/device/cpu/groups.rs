@@ -4,64 +4,13 @@
 //! exact in 32 bits; then it is scaled and added to the output in single precision, group after group. So a
 //! row's bits do not depend on its batch, and kernels differ by the rounding of those additions alone.
 //!
-//! What scaling costs is spread over a group, so weights that are rounded here have groups of up to [`GROUP_MAX`]
-//! inputs; those that ggml has rounded (Q8_0) keep its groups of [`PIECE`], and lose nothing.
-//!
-//! A panel of weights is `[groups]` of `[group / 4, width, 4]` bytes and, behind them, `[width]` scales: a vector holds
-//! four inputs of each of its outputs, and a product streams the panel once. The bytes are the integers plus
-//! [`BIAS`], which the processors' instructions want unsigned on one side.
+//! Both operands lie in groups ([`super::layout::groups`]).
 
-use half::f16;
-use rayon::prelude::*;
-
-use super::layout::lay_out;
-use super::packed::Packed;
-use super::product::{Kernel, RowBlock};
-use super::tile::LANES;
-use super::{Isa, avx2bytes, avx512vnni, portable};
-
-/// Inputs of the smallest group, of which every group is a multiple.
-pub(super) const PIECE: usize = 32;
-
-/// Bytes of a block as ggml stores it: its scale, its integers.
-const Q8_BLOCK: usize = size_of::<f16>() + PIECE;
-
-/// Inputs of the largest group. Coarser activations (ggml's Q8_K has 256) are in wide use; beyond this, scaling is less
-/// than a tenth of the work.
-pub(super) const GROUP_MAX: usize = 128;
-
-/// Inputs that an instruction sums up.
-pub(super) const QUAD: usize = 4;
-
-/// The largest integer; its negative is the smallest.
-const LARGEST: f32 = 127.0;
-
-/// What is added to a weight to make it unsigned.
-pub(super) const BIAS: u8 = 128;
-
-/// Inputs of a row that lie together: with the panel's piece that they meet, what the first-level cache holds.
-pub(super) const DEPTH_BLOCK: usize = 512;
-
-/// Most groups of a block.
-const GROUPS: usize = DEPTH_BLOCK / PIECE;
-
-/// Most rows of a tile: their sums of integers stay in registers.
-pub(super) const ROWS_MAX: usize = 6;
-
-/// A block of a row's activations: in each group, `scales * values`.
-#[repr(C, align(64))]
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
-    /// The integers; zero from the row's end to that of its group.
-    pub(super) values: [i8; DEPTH_BLOCK],
-    /// What one of a group's integers is worth.
-    pub(super) scales: [f32; GROUPS],
-    /// What [`BIAS`] adds to a group's sum of products with these, negated.
-    pub(super) unbias: [i32; GROUPS],
-}
-
-/// A block of zeros.
-const EMPTY: Block = Block { values: [0; DEPTH_BLOCK], scales: [0.0; GROUPS], unbias: [0; GROUPS] };
+use super::isa::Isa;
+use super::kernels::{avx2_bytes, avx512_vnni, portable, quantise};
+use super::layout::blocks::{Blocks, RowBlock};
+use super::layout::groups::{Block, DEPTH_BLOCK, EMPTY, GroupTile, group_bytes, panel_bytes};
+use super::product::{Kernel, Steps};
 
 /// Outputs of a panel.
 pub(super) fn panel(isa: Isa) -> usize {
@@ -71,107 +20,6 @@ pub(super) fn panel(isa: Isa) -> usize {
     }
 }
 
-/// The largest groups that sums over `inputs` fill.
-pub(super) fn group_of(inputs: usize) -> usize {
-    let mut group = GROUP_MAX;
-    while group > PIECE && !inputs.is_multiple_of(group) {
-        group /= 2;
-    }
-    group
-}
-
-/// Bytes of a panel's group: integers, then scales.
-pub(super) const fn group_bytes(group: usize, width: usize) -> usize {
-    (group + size_of::<f16>()) * width
-}
-
-/// Bytes of a panel of sums over `inputs`, the last group of which may be padded with zeros.
-pub(super) fn panel_bytes(inputs: usize, group: usize, width: usize) -> usize {
-    inputs.div_ceil(group) * group_bytes(group, width)
-}
-
-/// Rows `0..rows` of weights, which `read` puts into its buffer, as panels of `width`.
-pub(super) fn pack_panels(
-    rows: usize,
-    inputs: usize,
-    (group, width): (usize, usize),
-    read: impl Fn(usize, &mut [f32]) + Sync,
-) -> Packed<u8> {
-    let (bytes, of_group) = (panel_bytes(inputs, group, width), group_bytes(group, width));
-    let mut panels = Packed::zeros(rows.div_ceil(width) * bytes);
-    panels.par_chunks_mut(bytes).enumerate().for_each(|(number, panel)| {
-        let mut weights = vec![0.0; inputs.next_multiple_of(group)]; // beyond the inputs it stays zero
-        for (lane, row) in (number * width..rows.min((number + 1) * width)).enumerate() {
-            read(row, &mut weights[..inputs]);
-            for (to, from) in panel.chunks_exact_mut(of_group).zip(weights.chunks_exact(group)) {
-                pack_group(from, to, (lane, width));
-            }
-        }
-    });
-    panels
-}
-
-/// Panels of `width` of weights that are blocks of eight-bit integers already: row by row what `row` gives, of which
-/// nothing is rounded; `None` leaves a lane zero.
-pub(super) fn copy_panels<'a>(
-    rows: usize,
-    inputs: usize,
-    width: usize,
-    row: impl Fn(usize) -> Option<&'a [u8]> + Sync,
-) -> Packed<u8> {
-    let bytes = panel_bytes(inputs, PIECE, width);
-    let mut panels = Packed::zeros(rows.div_ceil(width) * bytes);
-    panels.par_chunks_mut(bytes).enumerate().for_each(|(number, panel)| {
-        for lane in 0..width {
-            let Some(blocks) = row(number * width + lane) else { continue };
-            let groups = panel.chunks_exact_mut(group_bytes(PIECE, width));
-            for (to, block) in groups.zip(blocks.as_chunks::<Q8_BLOCK>().0) {
-                let (scale, values) = block.split_at(size_of::<f16>());
-                let (integers, scales) = to.split_at_mut(PIECE * width);
-                for (k, value) in values.iter().enumerate() {
-                    integers[(k / QUAD * width + lane) * QUAD + k % QUAD] = value ^ BIAS;
-                }
-                scales[2 * lane..2 * lane + 2].copy_from_slice(scale);
-            }
-        }
-    });
-    panels
-}
-
-/// Rounds a group of one output's weights into its lane of a panel's group.
-fn pack_group(weights: &[f32], to: &mut [u8], (lane, width): (usize, usize)) {
-    let largest = largest(weights);
-    // What is not a number makes the whole group such, as it makes every product with it.
-    let scale = f16::from_f32((largest / LARGEST).clamp(0.0, f16::MAX.to_f32()));
-    let inverse = if scale > f16::ZERO { 1.0 / scale.to_f32() } else { 0.0 };
-    let (integers, scales) = to.split_at_mut(weights.len() * width);
-    for (k, weight) in weights.iter().enumerate() {
-        let integer = (weight * inverse).round().clamp(-LARGEST, LARGEST) as i8;
-        integers[(k / QUAD * width + lane) * QUAD + k % QUAD] = integer.cast_unsigned() ^ BIAS;
-    }
-    scales[2 * lane..2 * lane + 2].copy_from_slice(&scale.to_le_bytes());
-}
-
-/// Weights of one output: the numbers that the integers of its lane mean.
-pub(super) fn unpack(panel: &[u8], group: usize, (lane, width): (usize, usize), row: &mut [f32]) {
-    for (to, from) in row.chunks_mut(group).zip(panel.chunks_exact(group_bytes(group, width))) {
-        let (integers, scales) = from.split_at(group * width);
-        let scale = f16::from_le_bytes([scales[2 * lane], scales[2 * lane + 1]]).to_f32();
-        for (k, value) in to.iter_mut().enumerate() {
-            let byte = integers[(k / QUAD * width + lane) * QUAD + k % QUAD];
-            *value = f32::from((byte ^ BIAS).cast_signed()) * scale;
-        }
-    }
-}
-
-/// The largest magnitude; infinite or not a number where any element is.
-#[inline(always)]
-fn largest(values: &[f32]) -> f32 {
-    // Magnitudes order as their bits do, above all numbers the infinite and above that what is none.
-    let magnitude = |value: &f32| value.to_bits() & (u32::MAX >> 1);
-    f32::from_bits(values.iter().map(magnitude).fold(0, u32::max))
-}
-
 /// Rounds rows of `inputs` and lays them out as kernels read them: `[blocks, rows]`.
 pub(super) fn quantise_rows<'a>(
     isa: Isa,
@@ -179,66 +27,17 @@ pub(super) fn quantise_rows<'a>(
     (inputs, group): (usize, usize),
     packed: &'a mut Vec<Block>,
 ) -> &'a [Block] {
-    lay_out(x, inputs, DEPTH_BLOCK, (EMPTY, 1), packed, |from, block| {
+    let blocks = Blocks { inputs, block_inputs: DEPTH_BLOCK, elements: 1, empty: EMPTY };
+    blocks.lay_out(x, packed, |from, block| {
         let block = &mut block[0];
         match isa {
-            Isa::Portable => quantise(from, group, block),
+            Isa::Portable => quantise::quantise(from, group, block),
             // SAFETY: a `Cpu` holds available kernels only, and these have the instructions.
-            Isa::Avx2 => unsafe { avx2bytes::quantise(from, group, block) },
+            Isa::Avx2 => unsafe { avx2_bytes::quantise(from, group, block) },
             // SAFETY: as above.
-            _ => unsafe { avx512vnni::quantise(from, group, block) },
+            _ => unsafe { avx512_vnni::quantise(from, group, block) },
         }
     })
-}
-
-/// Rounds a piece of a row, its last group padded with zeros.
-#[inline(always)]
-pub(super) fn quantise(from: &[f32], group: usize, to: &mut Block) {
-    quantise_by(from, group, to, quantise_group);
-}
-
-/// The same with a kernel for the vectors of a group, which gives back what one of its integers is worth, and their sum.
-#[inline(always)]
-pub(super) fn quantise_by(
-    from: &[f32],
-    group: usize,
-    to: &mut Block,
-    round: impl Fn(&[[f32; LANES]], &mut [[i8; LANES]]) -> (f32, i32),
-) {
-    let mut padded = [0.0; GROUP_MAX];
-    let scales = to.scales.iter_mut().zip(&mut to.unbias);
-    for ((from, to), (scale, unbias)) in from.chunks(group).zip(to.values.chunks_exact_mut(group)).zip(scales)
-    {
-        let from = if from.len() == group {
-            from
-        } else {
-            padded[..from.len()].copy_from_slice(from);
-            &padded[..group]
-        };
-        let sum;
-        (*scale, sum) = round(from.as_chunks().0, to.as_chunks_mut().0);
-        // Of what is not a number any sum will do: its scale is not one either.
-        *unbias = i32::from(BIAS).wrapping_mul(sum).wrapping_neg();
-    }
-}
-
-#[inline(always)]
-fn quantise_group(from: &[[f32; LANES]], to: &mut [[i8; LANES]]) -> (f32, i32) {
-    /// Adding it rounds to nearest even and leaves the integer in the lowest bits.
-    const ROUNDING: f32 = 12_582_912.0;
-    let (scale, inverse) = scale_of(largest(from.as_flattened()));
-    let mut sum = 0;
-    for (to, value) in to.as_flattened_mut().iter_mut().zip(from.as_flattened()) {
-        *to = (value * inverse + ROUNDING).to_bits() as i8;
-        sum += i32::from(*to);
-    }
-    (scale, sum)
-}
-
-/// What an integer is worth in a group of activations with this largest magnitude, and what turns them into integers.
-#[inline(always)]
-pub(super) fn scale_of(largest: f32) -> (f32, f32) {
-    (largest / LARGEST, if largest > f32::MIN_POSITIVE { LARGEST / largest } else { 0.0 })
 }
 
 /// A product of rounded rows with packed weights.
@@ -255,35 +54,8 @@ pub(super) struct Groups<'a> {
     pub(super) width: usize,
     /// From [`quantise_rows`].
     pub(super) activations: &'a [Block],
-    /// From [`pack_panels`].
+    /// From [`super::layout::groups::pack_panels`].
     pub(super) panels: &'a [u8],
-}
-
-/// Operands of one tile: a few rows by one panel, over a block of inputs.
-pub(super) struct GroupTile<'a> {
-    /// Inputs of a group.
-    pub(super) group: usize,
-    /// Of the panel.
-    pub(super) width: usize,
-    /// One block per row.
-    pub(super) a: &'a [Block],
-    /// Groups of the panel.
-    pub(super) b: &'a [u8],
-    /// Result: `[rows, width]`
-    pub(super) c: &'a mut [f32],
-    /// Whether to add to it or to overwrite it.
-    pub(super) accumulate: bool,
-}
-
-impl GroupTile<'_> {
-    /// How many groups of the panel there are; that kernels stay inside the operands.
-    pub(super) fn groups(&self) -> usize {
-        let bytes = group_bytes(self.group, self.width);
-        assert!(self.group.is_multiple_of(PIECE) && self.b.len().is_multiple_of(bytes));
-        let groups = self.b.len() / bytes;
-        assert!(groups * self.group <= DEPTH_BLOCK && self.c.len() == self.a.len() * self.width);
-        groups
-    }
 }
 
 impl Kernel for Groups<'_> {
@@ -295,29 +67,23 @@ impl Kernel for Groups<'_> {
         DEPTH_BLOCK
     }
 
-    unsafe fn add(
-        &self,
-        (first, count): RowBlock,
-        panel: usize,
-        (depth_first, depth): (usize, usize),
-        sums: &mut [f32],
-    ) {
+    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32]) {
         let bytes = group_bytes(self.group, self.width);
         let of_panel = &self.panels[panel * panel_bytes(self.inputs, self.group, self.width)..];
         let tile = GroupTile {
             group: self.group,
             width: self.width,
-            a: &self.activations[depth_first / DEPTH_BLOCK * self.rows + first..][..count],
-            b: &of_panel[depth_first / self.group * bytes..][..depth / self.group * bytes],
+            a: &self.activations[steps.first / DEPTH_BLOCK * self.rows + block.first..][..block.rows],
+            b: &of_panel[steps.first / self.group * bytes..][..steps.count / self.group * bytes],
             c: sums,
-            accumulate: depth_first > 0,
+            accumulate: steps.first > 0,
         };
         match self.isa {
             Isa::Portable => portable::groups(tile),
             // SAFETY: the instructions are this function's own contract.
-            Isa::Avx2 | Isa::Avx512 => unsafe { avx2bytes::add(tile) },
+            Isa::Avx2 | Isa::Avx512 => unsafe { avx2_bytes::add(tile) },
             // SAFETY: as above.
-            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512vnni::add(tile) },
+            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512_vnni::add(tile) },
         }
     }
 }

@@ -3,8 +3,9 @@
 //! A tile is compared with what a row has so far, which nearly all of them fall short of: a few comparisons per vector,
 //! and no output is written.
 
-use super::softmax::per_isa;
-use super::{Cpu, Isa};
+use super::isa::Isa;
+use super::per_isa::per_isa;
+use super::processor::Cpu;
 
 /// Most outputs that are kept of a row: to put each in its place costs more than writing all outputs, if they are many.
 pub(crate) const KEPT_MAX: usize = 64;
@@ -89,7 +90,7 @@ impl TopK {
 
 /// Where a tile's sums lie among the outputs.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct SumsPlace {
     /// Sums of a row.
     pub(super) width: usize,
     /// How many of them are outputs.
@@ -101,7 +102,7 @@ pub(super) struct Place {
 }
 
 #[inline(always)]
-fn look_body(sums: &[f32], place: Place, rows: &mut [TopK]) {
+fn look_body(sums: &[f32], place: SumsPlace, rows: &mut [TopK]) {
     for (sums, row) in sums.chunks_exact(place.width).zip(rows) {
         let (sums, bar) = (&sums[..place.columns], row.bar());
         // Not `x > bar`: what is not a number counts too.
@@ -117,7 +118,7 @@ fn look_body(sums: &[f32], place: Place, rows: &mut [TopK]) {
 
 /// Looks at outputs one by one.
 #[cold]
-fn take(sums: &[f32], place: Place, row: &mut TopK) {
+fn take(sums: &[f32], place: SumsPlace, row: &mut TopK) {
     for (number, value) in (place.first..).zip(sums) {
         if !value.is_finite() {
             row.is_sound = false;
@@ -129,7 +130,7 @@ fn take(sums: &[f32], place: Place, row: &mut TopK) {
 
 per_isa!(
     /// Keeps what is highest in a tile: a row of sums for each of `rows`.
-    pub(super) look, look_body, (sums: &[f32], place: Place, rows: &mut [TopK])
+    pub(super) look, look_body, (sums: &[f32], place: SumsPlace, rows: &mut [TopK])
 );
 
 impl Cpu {
@@ -142,7 +143,7 @@ impl Cpu {
 fn top_k_of(isa: Isa, outputs: &[f32], wanted: usize, end: usize) -> TopK {
     let mut found = [TopK::new(wanted)];
     for (number, outputs) in outputs.chunks(TOGETHER).enumerate() {
-        let place = Place { width: outputs.len(), columns: outputs.len(), first: number * TOGETHER, end };
+        let place = SumsPlace { width: outputs.len(), columns: outputs.len(), first: number * TOGETHER, end };
         look(isa, outputs, place, &mut found);
     }
     let [found] = found;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::amx;
+use super::kernels::amx;
 
 /// A set of kernels; each has all that those above it in this list need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-use super::{Cpu, Isa};
+use super::isa::Isa;
+use super::processor::Cpu;
 
 /// Runs of each measurement; the shortest counts, for others only ever make it longer.
 const RUNS: usize = 5;

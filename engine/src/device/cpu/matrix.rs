@@ -1,14 +1,18 @@
 //! Linear layers: weights packed for the kernels of their device ([`super::pack`]), and the product with them.
 
 use super::finish::Finish;
-use super::groups::{self, Groups};
+use super::groups::{Groups, quantise_rows};
 use super::highest::TopK;
-use super::packed::Packed;
-use super::pairs::{self, Pair, Pairs};
-use super::product::{Kernel, Outputs, RowBlock, multiply, top_k};
-use super::tile::{Element, row_blocks};
-use super::wide::{self, Wide};
-use super::{Cpu, Isa};
+use super::isa::Isa;
+use super::layout::blocks::{RowBlock, row_blocks};
+use super::layout::groups::{self, ROWS_MAX};
+use super::layout::packed::Packed;
+use super::layout::pairs::{Pair, pair_count};
+use super::layout::wide::{Element, pack_blocks};
+use super::pairs::{self, Pairs};
+use super::processor::Cpu;
+use super::product::{Kernel, Panels, ProductOutputs, Wanted, multiply, top_k};
+use super::wide::Wide;
 use crate::checkpoint::Dtype;
 
 /// What weights are kept as.
@@ -71,7 +75,7 @@ impl Matrix {
         self.inputs
     }
 
-    /// Outputs of the layer, behind its activation.
+    /// ProductOutputs of the layer, behind its activation.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
@@ -104,7 +108,7 @@ impl Matrix {
             Values::F16(values) => gather(&values[panel * self.inputs * width + lane..], width, row),
             Values::Bf16(values) => gather(&values[panel * self.inputs * width + lane..], width, row),
             Values::Bf16Pairs(values) => {
-                let column = &values[panel * pairs::pair_count(self.inputs) * width + lane..];
+                let column = &values[panel * pair_count(self.inputs) * width + lane..];
                 for (two, pair) in row.chunks_mut(2).zip(column.iter().step_by(width)) {
                     two.iter_mut().zip(pair).for_each(|(value, weight)| *value = weight.to_f32());
                 }
@@ -114,6 +118,11 @@ impl Matrix {
                 groups::unpack(&values[panel * bytes..][..bytes], *group, (lane, width), row);
             }
         }
+    }
+
+    /// Its product with rows from [`pack_blocks`], where it is kept as `E`.
+    fn widened<'a, E>(&self, panels: &'a [E], rows: &'a [f32]) -> Wide<'a, E> {
+        Wide { isa: self.isa, inputs: self.inputs, width: self.width, rows, panels }
     }
 
     /// The layer's own end of its product.
@@ -163,9 +172,10 @@ impl Cpu {
         if x.is_empty() {
             return Vec::new();
         }
-        let extent = (weights.outputs, weights.width);
+        let panels = Panels { count: weights.outputs, width: weights.width };
+        let wanted = Wanted { counts: wanted, end };
         self.with_kernel(x, weights, scratch, |kernel, blocks| {
-            top_k(self.isa, kernel, blocks, extent, (wanted, end))
+            top_k(self.isa, kernel, blocks, panels, wanted)
         })
     }
 
@@ -175,7 +185,7 @@ impl Cpu {
             return;
         }
         let (count, width) = (weights.outputs, weights.width);
-        let outputs = Outputs { count, width, finish, bias: weights.bias.as_deref() };
+        let outputs = ProductOutputs { count, width, finish, bias: weights.bias.as_deref() };
         self.with_kernel(x, weights, scratch, |kernel, blocks| {
             multiply(self.isa, kernel, blocks, outputs, y)
         });
@@ -195,40 +205,33 @@ impl Cpu {
         assert!(weights.isa == isa, "the matrix was packed by this device");
         let rows_max = match &weights.values {
             Values::Bf16Pairs(_) => pairs::rows_max(isa),
-            Values::Q8(..) => groups::ROWS_MAX,
+            Values::Q8(..) => ROWS_MAX,
             _ => isa.rows_max(),
         };
         let blocks: Vec<RowBlock> = row_blocks(rows, rows_max).collect();
         let packed = &mut scratch.packed;
         match &weights.values {
-            Values::F32(panels) => wide((isa, inputs, width), x, panels, &blocks, packed, then),
-            Values::F16(panels) => wide((isa, inputs, width), x, panels, &blocks, packed, then),
-            Values::Bf16(panels) => wide((isa, inputs, width), x, panels, &blocks, packed, then),
+            Values::F32(panels) => {
+                then(&weights.widened(panels, pack_blocks(x, inputs, &blocks, packed)), &blocks)
+            }
+            Values::F16(panels) => {
+                then(&weights.widened(panels, pack_blocks(x, inputs, &blocks, packed)), &blocks)
+            }
+            Values::Bf16(panels) => {
+                then(&weights.widened(panels, pack_blocks(x, inputs, &blocks, packed)), &blocks)
+            }
             Values::Bf16Pairs(panels) => {
                 let activations = pairs::round_rows(isa, x, inputs, &mut scratch.rounded);
-                let pairs = pairs::pair_count(inputs);
+                let pairs = pair_count(inputs);
                 then(&Pairs { isa, rows, pairs, width, activations, panels }, &blocks)
             }
             Values::Q8(panels, group) => {
                 let group = *group;
-                let activations = groups::quantise_rows(isa, x, (inputs, group), &mut scratch.quantised);
+                let activations = quantise_rows(isa, x, (inputs, group), &mut scratch.quantised);
                 then(&Groups { isa, rows, inputs, group, width, activations, panels }, &blocks)
             }
         }
     }
-}
-
-/// [`Cpu::with_kernel`] of weights that are widened.
-fn wide<E: Element, T>(
-    (isa, inputs, width): (Isa, usize, usize),
-    x: &[f32],
-    panels: &[E],
-    blocks: &[RowBlock],
-    packed: &mut Vec<f32>,
-    then: impl FnOnce(&dyn Kernel, &[RowBlock]) -> T,
-) -> T {
-    let rows = wide::pack_blocks(x, inputs, blocks, packed);
-    then(&Wide { isa, inputs, width, rows, panels }, blocks)
 }
 
 #[cfg(test)]

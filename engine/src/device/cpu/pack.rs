@@ -1,8 +1,9 @@
 //! Weights as they are stored to weights as kernels read them: packed once, when a model is loaded.
 
-use super::groups;
+use super::groups::panel;
+use super::layout::{groups, pairs, wide};
 use super::matrix::{Activation, Format, Matrix, Values};
-use super::{Cpu, pairs, wide};
+use super::processor::Cpu;
 use crate::checkpoint::{Dtype, Q8Blocks, RawTensor};
 
 /// Which row of a layer's stacked parts stands in which lane of its panels.
@@ -33,6 +34,15 @@ impl Lanes {
         let output = panel * half + within % half;
         (output < self.outputs).then_some(output + if within < half { 0 } else { self.outputs })
     }
+}
+
+/// The rows of a layer's parts, one part after another.
+#[derive(Clone, Copy)]
+struct Stack {
+    rows: usize,
+    inputs: usize,
+    /// Lanes of the panels that they become.
+    width: usize,
 }
 
 /// Row `index` of a stored matrix, in single precision.
@@ -77,8 +87,8 @@ impl Cpu {
         let rows: Vec<(&RawTensor<'_>, usize)> =
             parts.iter().flat_map(|part| (0..part.shape[0]).map(move |row| (part, row))).collect();
         let (isa, format) = (self.isa, format.unwrap_or(Format::Plain(kept)));
-        let width = if format == Format::Q8 { groups::panel(isa) } else { isa.panel() };
-        self.packed((rows.len(), inputs, width), bias, activation, |lanes| {
+        let width = if format == Format::Q8 { panel(isa) } else { isa.panel() };
+        self.packed(Stack { rows: rows.len(), inputs, width }, bias, activation, |lanes| {
             let count = lanes.count();
             let read = |lane: usize, weights: &mut [f32]| match lanes.row(lane) {
                 Some(row) => read_row(rows[row].0, rows[row].1, weights),
@@ -109,17 +119,17 @@ impl Cpu {
         let inputs = parts[0].inputs;
         assert!(parts.iter().all(|part| part.inputs == inputs));
         let rows: Vec<&[u8]> = parts.iter().flat_map(Q8Blocks::rows).collect();
-        let width = groups::panel(self.isa);
-        self.packed((rows.len(), inputs, width), bias, activation, |lanes| {
+        let width = panel(self.isa);
+        self.packed(Stack { rows: rows.len(), inputs, width }, bias, activation, |lanes| {
             let row = |lane: usize| lanes.row(lane).map(|row| rows[row]);
             Values::Q8(groups::copy_panels(lanes.count(), inputs, width, row), groups::PIECE)
         })
     }
 
-    /// A layer of `rows` stacked rows, whose values `pack` puts into lanes.
+    /// A layer of stacked rows, whose values `pack` puts into lanes.
     fn packed(
         &self,
-        (rows, inputs, width): (usize, usize, usize),
+        Stack { rows, inputs, width }: Stack,
         bias: Option<Vec<f32>>,
         activation: Activation,
         pack: impl FnOnce(Lanes) -> Values + Send,

@@ -9,9 +9,10 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::Isa;
-use super::finish::{Finish, Target, finish};
-use super::highest::{Place, TopK, look};
+use super::finish::{Finish, FinishTarget, finish};
+use super::highest::{SumsPlace, TopK, look};
+use super::isa::Isa;
+use super::layout::blocks::RowBlock;
 
 /// Row blocks that one task takes over a panel: their packed activations stay in cache.
 pub(super) const ROW_BLOCKS_PER_TASK: usize = 16;
@@ -19,8 +20,12 @@ pub(super) const ROW_BLOCKS_PER_TASK: usize = 16;
 /// Tasks that a thread finds at least, where there are as many panels: those that end early take from others.
 const TASKS_PER_THREAD: usize = 4;
 
-/// Consecutive rows: the first, and how many.
-pub(super) type RowBlock = (usize, usize);
+/// A piece of the sums, in a kernel's own steps.
+#[derive(Clone, Copy)]
+pub(super) struct Steps {
+    pub(super) first: usize,
+    pub(super) count: usize,
+}
 
 /// One way to multiply, with both operands packed for it.
 pub(super) trait Kernel: Sync {
@@ -30,17 +35,17 @@ pub(super) trait Kernel: Sync {
     /// Most steps taken at once where a panel meets `blocks` row blocks one after another.
     fn depth_step(&self, blocks: usize) -> usize;
 
-    /// Adds to `sums`, `[rows, width]`, the products of a row block with steps `depth.0 .. depth.0 + depth.1` of
-    /// `panel`; overwrites them where `depth.0` is 0. It is a multiple of [`Self::depth_step`].
+    /// Adds to `sums`, `[rows, width]`, the products of a row block with some steps of `panel`, of which the first is a
+    /// multiple of [`Self::depth_step`]; overwrites them where that is 0.
     ///
     /// # Safety
     /// The processor has the kernel's instructions.
-    unsafe fn add(&self, block: RowBlock, panel: usize, depth: (usize, usize), sums: &mut [f32]);
+    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32]);
 }
 
 /// What a product's outputs look like.
 #[derive(Clone, Copy)]
-pub(super) struct Outputs<'a> {
+pub(super) struct ProductOutputs<'a> {
     /// How many.
     pub(super) count: usize,
     /// Of a panel: its sums per row.
@@ -53,13 +58,13 @@ pub(super) struct Outputs<'a> {
 
 /// The result of a product while several threads fill different columns of it.
 #[derive(Clone, Copy)]
-struct Shared(*mut f32);
+struct SharedResult(*mut f32);
 // SAFETY: tasks write disjoint columns or rows (see `multiply`).
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedResult {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedResult {}
 
-impl Shared {
+impl SharedResult {
     /// Its element `index`.
     ///
     /// # Safety
@@ -97,37 +102,55 @@ impl<'a> Tasks<'a> {
 
 /// Rows of consecutive blocks.
 fn rows_of(blocks: &[RowBlock]) -> usize {
-    blocks.iter().map(|(_, rows)| rows).sum()
+    blocks.iter().map(|block| block.rows).sum()
 }
 
-/// The highest of each row's sums, as many as `wanted` says: all of the first `count`, those from `end` on not kept.
+/// Panels of outputs that no activation stands behind.
+#[derive(Clone, Copy)]
+pub(super) struct Panels {
+    /// ProductOutputs.
+    pub(super) count: usize,
+    /// ProductOutputs of a panel.
+    pub(super) width: usize,
+}
+
+/// What is looked for among the outputs.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// How many of each row.
+    pub(super) counts: &'a [usize],
+    /// ProductOutputs from this number on are computed and not kept.
+    pub(super) end: usize,
+}
+
+/// The highest of each row's sums.
 pub(super) fn top_k(
     isa: Isa,
     kernel: &dyn Kernel,
     blocks: &[RowBlock],
-    (count, width): (usize, usize),
-    (wanted, end): (&[usize], usize),
+    Panels { count, width }: Panels,
+    Wanted { counts: wanted, end }: Wanted<'_>,
 ) -> Vec<TopK> {
     assert!(wanted.len() == rows_of(blocks));
     let tasks = Tasks::new(blocks, count.div_ceil(width));
     let none = |wanted: &[usize]| wanted.iter().map(|wanted| TopK::new(*wanted)).collect::<Vec<_>>();
     let parts = (0..tasks.count()).into_par_iter().map_init(Vec::new, |sums, task| {
         let (group, panels) = tasks.get(task);
-        let (first_row, rows) = (group[0].0, rows_of(group));
+        let (first_row, rows) = (group[0].first, rows_of(group));
         let mut found = none(&wanted[first_row..first_row + rows]);
         sums.resize(rows * width, 0.0);
         for panel in panels {
             let first = panel * width;
-            let place = Place { width, columns: width.min(count - first), first, end };
-            panel_sums(kernel, group, panel, sums, |(row, rows), sums| {
-                look(isa, sums, place, &mut found[row - first_row..][..rows]);
+            let place = SumsPlace { width, columns: width.min(count - first), first, end };
+            panel_sums(kernel, group, panel, sums, |block, sums| {
+                look(isa, sums, place, &mut found[block.first - first_row..][..block.rows]);
             });
         }
         found
     });
     let mut all = none(wanted);
     for (task, part) in parts.collect::<Vec<_>>().iter().enumerate() {
-        let first_row = tasks.get(task).0[0].0;
+        let first_row = tasks.get(task).0[0].first;
         all[first_row..].iter_mut().zip(part).for_each(|(row, part)| row.append(part));
     }
     all
@@ -138,21 +161,21 @@ pub(super) fn multiply(
     isa: Isa,
     kernel: &dyn Kernel,
     blocks: &[RowBlock],
-    outputs: Outputs<'_>,
+    outputs: ProductOutputs<'_>,
     y: &mut [f32],
 ) {
     let rows = rows_of(blocks);
     assert!(y.len() == rows * outputs.count);
-    assert!(blocks.iter().all(|(first, count)| first + count <= rows));
+    assert!(blocks.iter().all(|block| block.first + block.rows <= rows));
     let columns = outputs.finish.columns(outputs.width);
     let panels = outputs.count.div_ceil(columns);
     assert!(outputs.bias.is_none_or(|bias| bias.len() == panels * outputs.width));
-    let (tasks, result) = (Tasks::new(blocks, panels), Shared(y.as_mut_ptr()));
+    let (tasks, result) = (Tasks::new(blocks, panels), SharedResult(y.as_mut_ptr()));
     (0..tasks.count()).into_par_iter().for_each_init(Vec::new, |sums, task| {
         let (group, panels) = tasks.get(task);
         sums.resize(rows_of(group) * outputs.width, 0.0);
         for panel in panels {
-            let of_panel = |(first, rows): RowBlock| Target {
+            let of_panel = |RowBlock { first, rows }: RowBlock| FinishTarget {
                 // SAFETY: the rows and the panel's first column are inside `y`.
                 y: unsafe { result.at(first * outputs.count + panel * columns) },
                 rows,
@@ -179,14 +202,14 @@ fn panel_sums(
 ) {
     let width = sums.len() / rows_of(blocks);
     let step = kernel.depth_step(blocks.len()).max(1);
-    for depth_first in (0..kernel.depth()).step_by(step) {
-        let depth = (depth_first, step.min(kernel.depth() - depth_first));
+    for first in (0..kernel.depth()).step_by(step) {
+        let steps = Steps { first, count: step.min(kernel.depth() - first) };
         let mut rest = &mut *sums;
         for block in blocks {
-            let (sums, after) = rest.split_at_mut(block.1 * width);
+            let (sums, after) = rest.split_at_mut(block.rows * width);
             // SAFETY: a `Cpu` holds available kernels only.
-            unsafe { kernel.add(*block, panel, depth, sums) };
-            if depth.0 + depth.1 == kernel.depth() {
+            unsafe { kernel.add(*block, panel, steps, sums) };
+            if steps.first + steps.count == kernel.depth() {
                 done(*block, sums);
             }
             rest = after;

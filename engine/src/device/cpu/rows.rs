@@ -2,7 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::{Cpu, softmax};
+use super::processor::Cpu;
+use super::softmax;
 use crate::checkpoint::config::Norm as NormKind;
 
 /// Rows that a task takes at least: less is not worth waking a thread for.

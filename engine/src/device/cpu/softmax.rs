@@ -4,8 +4,8 @@
 
 use half::bf16;
 
-use super::Isa;
-use super::tile::LANES;
+use super::layout::blocks::LANES;
+use super::per_isa::per_isa;
 
 /// `e^x` to two units in the last place; 0 below -87, not a number for what is not a number.
 ///
@@ -141,36 +141,6 @@ fn exp_sum_body(logits: &mut [f32], base: f32, scale: f32) {
     }
 }
 
-/// Compiles a body once per instruction set and picks among them.
-macro_rules! per_isa {
-    ($(#[$doc:meta])* $visible:vis $name:ident, $body:ident, ($($arg:ident: $type:ty),*) $(-> $result:ty)?) => {
-        $(#[$doc])*
-        $visible fn $name(isa: Isa, $($arg: $type),*) $(-> $result)? {
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
-            fn avx2($($arg: $type),*) $(-> $result)? {
-                $body($($arg),*)
-            }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f")]
-            fn avx512($($arg: $type),*) $(-> $result)? {
-                $body($($arg),*)
-            }
-            match isa {
-                // SAFETY: a `Cpu` holds available kernels only.
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => unsafe { avx2($($arg),*) },
-                // SAFETY: as above.
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512($($arg),*) },
-                _ => $body($($arg),*),
-            }
-        }
-    };
-}
-
-pub(super) use per_isa;
-
 per_isa!(
     /// One row of scores, in powers of two, becomes weights `2^(score - max)`, unnormalised: `max` is the larger of
     /// `max_before` and the least whole number above all scores.
@@ -195,6 +165,7 @@ per_isa!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::cpu::isa::Isa;
 
     #[test]
     fn exponentials_are_right_to_two_units_and_keep_what_is_not_a_number() {

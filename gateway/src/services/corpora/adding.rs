@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use base::{Bytes, TenantId, TokenCount};
-use retrieval::{Cut, Embedder, Piece};
+use retrieval::{Cut, Embedder, FragmentRange};
 use serving::error::stored;
 use serving::error::{RequestError, internal};
 use sha2::{Digest as _, Sha256};
@@ -61,7 +61,7 @@ pub struct Written {
 struct Pieces {
     document: Document,
     digest: String,
-    pieces: Vec<Piece>,
+    pieces: Vec<FragmentRange>,
 }
 
 /// Notes a client that left before its answer, where it is dropped unanswered.

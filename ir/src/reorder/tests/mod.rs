@@ -4,7 +4,7 @@ mod facts;
 mod oracle;
 mod properties;
 
-use super::{Column, FieldTable};
+use super::table::{Column, FieldTable};
 
 /// A table of words whose lengths are their characters.
 fn table(rows: &[&[&str]]) -> FieldTable {

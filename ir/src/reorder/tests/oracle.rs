@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use super::super::ggr::TIES_MAX;
-use super::super::{Dependency, FieldTable, Reordering, worth};
+use crate::reorder::dependency::Dependency;
+use crate::reorder::order::{Reordering, worth};
+use crate::reorder::table::FieldTable;
 
 /// The most that any order of rows and any order of each row's fields hits, by trying them all.
 pub(super) fn best_of_all_permutations(table: &FieldTable) -> u128 {

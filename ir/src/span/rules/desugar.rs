@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use base::Role;
 
-use super::Rule;
-use crate::span::{Generate, Query};
+use super::rule::Rule;
+use crate::span::query::{Generate, Query};
 
 pub(super) const CHAT: Rule = Rule {
     name: "desugar_chat",

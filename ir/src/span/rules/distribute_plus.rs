@@ -1,7 +1,7 @@
 //! `distribute_plus`: the output of a generate in a plus stands behind its input, where it was computed (Fig. 7d, Fig. 8).
 
-use super::Rule;
-use crate::span::{Generate, Query};
+use super::rule::Rule;
+use crate::span::query::{Generate, Query};
 
 pub(super) const RULE: Rule = Rule {
     name: "distribute_plus",

@@ -1,7 +1,8 @@
 //! `expand_repeat`: copies are written out.
 
-use super::{Rule, parts, splice};
-use crate::span::Query;
+use super::joins::{parts, splice};
+use super::rule::Rule;
+use crate::span::query::Query;
 
 pub(super) const RULE: Rule = Rule {
     name: "expand_repeat",

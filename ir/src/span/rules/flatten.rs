@@ -1,7 +1,8 @@
 //! `flatten_join`, `flatten_plus` and `unwrap_plus`: joins in joins are one (Fig. 7c and its family).
 
-use super::{Rule, splice};
-use crate::span::Query;
+use super::joins::splice;
+use super::rule::Rule;
+use crate::span::query::Query;
 
 pub(super) const JOIN: Rule = Rule {
     name: "flatten_join",

@@ -10,31 +10,17 @@ mod desugar;
 mod distribute_plus;
 mod expand_repeat;
 mod flatten;
+mod joins;
 mod remove_empty;
+mod rule;
 mod tree_reduce;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+pub use rule::{Found, Rewriting, Rule};
 
-use super::{Limits, Query, Retrieval, SpanError};
-use crate::rewrite::{Applied, Rules};
-
-/// A rewrite rule on span queries.
-#[derive(Debug)]
-pub struct Rule {
-    /// Its name, for switches and `explain`.
-    pub name: &'static str,
-    /// When it runs.
-    pub stage: u8,
-    /// When it may run.
-    pub condition: &'static str,
-    /// What it does, `left -> right`.
-    pub form: &'static str,
-    /// Applies it where it matches at the root of a tree; whether it did.
-    apply: Apply,
-}
-
-type Apply = fn(&mut Query, &Rewriting<'_>) -> Result<bool, SpanError>;
+use super::error::SpanError;
+use super::query::Query;
+use super::read::Limits;
+use crate::rewrite::Applied;
 
 /// All rules, in the order they are tried.
 pub const RULES: [Rule; 9] = [
@@ -51,22 +37,6 @@ pub const RULES: [Rule; 9] = [
 
 /// Rounds of all stages, steps and nodes are bounded together: so many steps for each node that a query can have.
 const STEPS_PER_NODE: usize = 8;
-
-/// What searches found: the fragments, best first.
-pub type Found = BTreeMap<Retrieval, Vec<Arc<str>>>;
-
-/// What rewriting goes by.
-#[derive(Clone, Debug)]
-pub struct Rewriting<'a> {
-    /// Which rules run.
-    pub rules: Rules,
-    /// Candidates that one judge sees, at least 2; `None`: judges are left as they are.
-    pub judges: Option<u32>,
-    /// What was found of [`Query::retrievals`]; what is not there stays unsearched.
-    pub found: &'a Found,
-    /// Bounds of the rewritten query.
-    pub limits: Limits,
-}
 
 /// Rewrites a query to its fixed point; says what every rule did.
 pub fn rewrite(query: Query, with: &Rewriting<'_>) -> Result<(Query, Vec<Applied>), SpanError> {
@@ -143,29 +113,4 @@ impl Rewriter<'_> {
         }
         Ok(false)
     }
-}
-
-/// The parts of a join, whichever it is.
-fn parts(query: &mut Query) -> Option<&mut Vec<Query>> {
-    match query {
-        Query::Seq(parts) | Query::Cross(parts) | Query::Plus(parts) => Some(parts),
-        _ => None,
-    }
-}
-
-/// Puts in place of each part that `open` takes apart what it was made of; whether there was any.
-fn splice(parts: &mut Vec<Query>, open: impl Fn(Query) -> Result<Vec<Query>, Query>) -> bool {
-    let mut has_any = false;
-    let mut spliced = Vec::with_capacity(parts.len());
-    for part in parts.drain(..) {
-        match open(part) {
-            Ok(inner) => {
-                has_any = true;
-                spliced.extend(inner);
-            }
-            Err(part) => spliced.push(part),
-        }
-    }
-    *parts = spliced;
-    has_any
 }

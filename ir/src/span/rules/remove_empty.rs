@@ -1,7 +1,8 @@
 //! `remove_empty`: what says nothing to a model is left out.
 
-use super::{Rule, parts};
-use crate::span::Query;
+use super::joins::parts;
+use super::rule::Rule;
+use crate::span::query::Query;
 
 pub(super) const RULE: Rule = Rule {
     name: "remove_empty",

@@ -1,7 +1,8 @@
 //! `tree_reduce`: a judge of many candidates becomes plies of judges of few (Span Queries, section 6 and Fig. 16).
 
-use super::{Rewriting, Rule};
-use crate::span::{Generate, Query, SpanError};
+use super::rule::{Rewriting, Rule};
+use crate::span::error::SpanError;
+use crate::span::query::{Generate, Query};
 
 pub(super) const RULE: Rule = Rule {
     name: "tree_reduce",

@@ -8,8 +8,8 @@ use base::text::ByteText;
 use base::{ChatTemplate, Piece, Role, Sees, TextError, TokenId, Tokenizer};
 
 use super::*;
+use crate::conversation::{Encoder, Sectioned, Tags};
 use crate::rewrite::Rules;
-use crate::{Encoder, Sectioned, Tags};
 
 /// A template that begins with markup of no message, as many do.
 struct Begun;

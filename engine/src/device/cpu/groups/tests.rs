@@ -1,9 +1,15 @@
 //! Integer products against sums in double precision over the very integers that were packed.
 
-use super::super::Cpu;
+use half::f16;
+
 use super::super::finish::Finish;
-use super::super::product::{Outputs, multiply};
-use super::super::tile::row_blocks;
+use super::super::layout::blocks::row_blocks;
+use super::super::layout::groups::{
+    GROUP_MAX, GROUPS, LARGEST, PIECE, ROWS_MAX, copy_panels, group_of, pack_panels, unpack,
+};
+use super::super::layout::packed::Packed;
+use super::super::processor::Cpu;
+use super::super::product::{ProductOutputs, multiply};
 use super::*;
 use crate::checkpoint::ggml::BlockFormat;
 
@@ -54,7 +60,7 @@ impl Case {
             Groups { isa, rows, inputs, group, width, activations: &self.activations, panels: &self.panels };
         let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
         let mut y = vec![f32::NAN; rows * outputs];
-        let outputs = Outputs { count: outputs, width, finish: Finish::Write, bias: None };
+        let outputs = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
         cpu.run(|| multiply(isa, &kernel, &blocks, outputs, &mut y));
         y
     }

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::super::pairs::DEPTH_BLOCK as PAIRS_BLOCK;
+use super::super::layout::pairs::DEPTH_BLOCK as PAIRS_BLOCK;
+use super::super::layout::wide::DEPTH_BLOCK;
 use super::super::product::ROW_BLOCKS_PER_TASK;
-use super::super::wide::DEPTH_BLOCK;
 use super::*;
 use crate::checkpoint::RawTensor;
 

@@ -4,9 +4,9 @@
 mod kernels {
     use std::arch::x86_64::*;
 
-    use super::super::pairs::Pair;
-    use super::super::strip::{strip_kernel, widening_strips};
-    use super::super::tile::tile_kernels;
+    use super::super::strip_loop::{strip_kernel, widening_strips};
+    use super::super::tile_loop::tile_kernels;
+    use crate::device::cpu::layout::pairs::Pair;
 
     /// Singles in a vector.
     const WIDTH: usize = 8;
@@ -83,4 +83,4 @@ use super::portable::{
     strip as strip_widened,
 };
 #[cfg(target_arch = "x86_64")]
-pub(super) use kernels::{packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened};
+pub(crate) use kernels::{packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened};

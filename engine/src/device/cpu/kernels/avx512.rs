@@ -4,16 +4,16 @@
 pub(super) mod kernels {
     use std::arch::x86_64::*;
 
-    use super::super::pairs::Pair;
-    use super::super::strip::{strip_kernel, widening_strips};
-    use super::super::tile::tile_kernels;
+    use super::super::strip_loop::{strip_kernel, widening_strips};
+    use super::super::tile_loop::tile_kernels;
+    use crate::device::cpu::layout::pairs::Pair;
 
     /// Singles in a vector.
-    pub(in crate::device::cpu) const WIDTH: usize = 16;
+    pub(crate) const WIDTH: usize = 16;
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(in crate::device::cpu) fn zero() -> __m512 {
+    pub(crate) fn zero() -> __m512 {
         _mm512_setzero_ps()
     }
 
@@ -31,7 +31,7 @@ pub(super) mod kernels {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(in crate::device::cpu) unsafe fn load_f32(from: *const f32) -> __m512 {
+    pub(crate) unsafe fn load_f32(from: *const f32) -> __m512 {
         // SAFETY: the caller vouches for `WIDTH` elements.
         unsafe { _mm512_loadu_ps(from) }
     }
@@ -55,7 +55,7 @@ pub(super) mod kernels {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(in crate::device::cpu) unsafe fn store(to: *mut f32, value: __m512) {
+    pub(crate) unsafe fn store(to: *mut f32, value: __m512) {
         // SAFETY: the caller vouches for `WIDTH` elements.
         unsafe { _mm512_storeu_ps(to, value) }
     }
@@ -83,4 +83,4 @@ use super::portable::{
     strip as strip_widened,
 };
 #[cfg(target_arch = "x86_64")]
-pub(super) use kernels::{packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened};
+pub(crate) use kernels::{packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened};

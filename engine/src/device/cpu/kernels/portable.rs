@@ -2,16 +2,17 @@
 
 use half::f16;
 
-use super::groups::{BIAS, GroupTile, QUAD, group_bytes};
-use super::pairs::Pair;
-use super::strip::Strip;
-use super::tile::{Element, LANES, Tile};
+use crate::device::cpu::layout::blocks::LANES;
+use crate::device::cpu::layout::groups::{BIAS, GroupTile, QUAD, group_bytes};
+use crate::device::cpu::layout::pairs::Pair;
+use crate::device::cpu::layout::strip::Strip;
+use crate::device::cpu::layout::wide::{Element, Tile};
 
 /// The tile: `c[m, n] (+)= sum over k of a[k * rows + m] * b[k, n]`.
 ///
 /// # Safety
 /// As [`Tile`] says.
-pub(super) unsafe fn packed<E: Element>(rows: usize, columns: usize, tile: &Tile<E>) {
+pub(crate) unsafe fn packed<E: Element>(rows: usize, columns: usize, tile: &Tile<E>) {
     for m in 0..rows {
         for first in (0..columns).step_by(LANES) {
             // SAFETY: the tile's extent was checked by the caller.
@@ -35,7 +36,7 @@ pub(super) unsafe fn packed<E: Element>(rows: usize, columns: usize, tile: &Tile
 }
 
 /// An element of a strip's side, as the numbers it holds.
-pub(super) trait Numbers: Copy {
+pub(crate) trait Numbers: Copy {
     /// Those numbers, widened.
     fn numbers(&self) -> impl Iterator<Item = f32>;
 }
@@ -62,7 +63,7 @@ impl Numbers for Pair {
 ///
 /// # Safety
 /// As [`Strip`] says.
-pub(super) unsafe fn strip<L: Numbers, R: Numbers>(rows: usize, columns: usize, strip: &Strip<'_, L, R>) {
+pub(crate) unsafe fn strip<L: Numbers, R: Numbers>(rows: usize, columns: usize, strip: &Strip<'_, L, R>) {
     for (m, column) in (0..rows).flat_map(|m| (0..columns).map(move |column| (m, column))) {
         // SAFETY: the strip's extent was checked by the caller.
         unsafe {
@@ -86,7 +87,7 @@ pub(super) unsafe fn strip<L: Numbers, R: Numbers>(rows: usize, columns: usize, 
 }
 
 /// The tile over groups of eight-bit integers.
-pub(super) fn groups(tile: GroupTile<'_>) {
+pub(crate) fn groups(tile: GroupTile<'_>) {
     let (group, width, count) = (tile.group, tile.width, tile.groups());
     for (a, c) in tile.a.iter().zip(tile.c.chunks_exact_mut(width)) {
         if !tile.accumulate {
@@ -115,8 +116,12 @@ pub(super) fn groups(tile: GroupTile<'_>) {
 /// # Safety
 /// Any operands will do: other processors' kernels of this name have more to ask.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) unsafe fn quantise(from: &[f32], group: usize, to: &mut super::groups::Block) {
-    super::groups::quantise(from, group, to);
+pub(crate) unsafe fn quantise(
+    from: &[f32],
+    group: usize,
+    to: &mut crate::device::cpu::layout::groups::Block,
+) {
+    super::quantise::quantise(from, group, to);
 }
 
 /// The tile over groups.
@@ -124,6 +129,6 @@ pub(super) unsafe fn quantise(from: &[f32], group: usize, to: &mut super::groups
 /// # Safety
 /// As above.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) unsafe fn add(tile: GroupTile<'_>) {
+pub(crate) unsafe fn add(tile: GroupTile<'_>) {
     groups(tile);
 }

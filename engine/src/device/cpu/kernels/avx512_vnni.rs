@@ -9,7 +9,8 @@
 mod kernels {
     use std::arch::x86_64::*;
 
-    use super::super::groups::{self, Block, GroupTile, PIECE, QUAD};
+    use super::super::quantise;
+    use crate::device::cpu::layout::groups::{Block, GroupTile, PIECE, QUAD};
 
     /// Outputs in a vector.
     const WIDTH: usize = 16;
@@ -22,8 +23,8 @@ mod kernels {
     /// # Safety
     /// The processor has AVX-512.
     #[target_feature(enable = "avx512f")]
-    pub(in crate::device::cpu) unsafe fn quantise(from: &[f32], group: usize, to: &mut Block) {
-        groups::quantise_by(from, group, to, |from, to| {
+    pub(crate) unsafe fn quantise(from: &[f32], group: usize, to: &mut Block) {
+        quantise::quantise_by(from, group, to, |from, to| {
             let mut largest = _mm512_setzero_si512();
             for from in from {
                 // SAFETY: it has as many numbers as a vector.
@@ -32,7 +33,7 @@ mod kernels {
                 let magnitudes = _mm512_and_si512(bits, _mm512_set1_epi32(i32::MAX));
                 largest = _mm512_max_epu32(largest, magnitudes);
             }
-            let (scale, inverse) = groups::scale_of(f32::from_bits(_mm512_reduce_max_epu32(largest)));
+            let (scale, inverse) = quantise::scale_of(f32::from_bits(_mm512_reduce_max_epu32(largest)));
             let mut sums = _mm512_setzero_si512();
             for (from, to) in from.iter().zip(to) {
                 // SAFETY: as above, and as many bytes.
@@ -51,7 +52,7 @@ mod kernels {
     ///
     /// # Safety
     /// The processor has AVX-512 VNNI.
-    pub(in crate::device::cpu) unsafe fn add(tile: GroupTile<'_>) {
+    pub(crate) unsafe fn add(tile: GroupTile<'_>) {
         assert!(tile.width == VECTORS * WIDTH);
         macro_rules! pick {
             ($($rows:literal)*) => {
@@ -119,7 +120,7 @@ mod kernels {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod kernels {
-    pub(in crate::device::cpu) use super::super::portable::{add, quantise};
+    pub(crate) use super::super::portable::{add, quantise};
 }
 
-pub(super) use kernels::{add, quantise};
+pub(crate) use kernels::{add, quantise};

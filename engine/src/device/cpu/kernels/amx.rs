@@ -19,7 +19,7 @@ mod unit {
     ///
     /// CPUID leaf 7, EDX: bit 22 is AMX-BF16, bit 24 AMX-TILE. Linux gives the tiles' 8 KiB of state to a process
     /// that asks for it once (arch_prctl(2), ARCH_REQ_XCOMP_PERM).
-    pub(in crate::device::cpu) fn is_available() -> bool {
+    pub(crate) fn is_available() -> bool {
         static AVAILABLE: OnceLock<bool> = OnceLock::new();
         *AVAILABLE.get_or_init(|| {
             let features = __cpuid_count(7, 0).edx;
@@ -65,7 +65,7 @@ mod unit {
 
     /// The unit itself; configured from [`Unit::configure`] until it is dropped.
     #[derive(Default)]
-    pub(in crate::device::cpu) struct Amx(());
+    pub(crate) struct Amx(());
 
     impl Drop for Amx {
         fn drop(&mut self) {
@@ -130,12 +130,12 @@ mod unit {
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 mod unit {
     /// Stands where the unit cannot be.
-    pub(in crate::device::cpu) use super::super::emulated::Emulated as Amx;
+    pub(crate) use super::super::emulated::Emulated as Amx;
 
     /// Not on this machine.
-    pub(in crate::device::cpu) fn is_available() -> bool {
+    pub(crate) fn is_available() -> bool {
         false
     }
 }
 
-pub(super) use unit::{Amx, is_available};
+pub(crate) use unit::{Amx, is_available};

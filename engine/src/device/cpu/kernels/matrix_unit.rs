@@ -1,25 +1,25 @@
 //! Products of bf16 pairs on a matrix unit: tiles of 16 rows by 16 outputs, 16 pairs deep.
 //!
 //! The unit's eight tiles are four sums (32 rows by 32 outputs), two of activations and two of weights; operands
-//! are those of [`super::pairs`]. The loop is written against [`Unit`], whose software twin the tests run
+//! are those of [`crate::device::cpu::layout::pairs`]. The loop is written against [`Unit`], whose software twin the tests run
 //! everywhere.
 //!
 //! The hardware twin ([`super::amx`]) has never been run: no machine of this project's had the unit. What is
 //! untested there is its instructions and whether they are allowed to run; loop, packing and rounding are tested.
 
-use super::pairs::{DEPTH_BLOCK, Pair, PairTile};
+use crate::device::cpu::layout::pairs::{DEPTH_BLOCK, Pair, PairTile};
 
 /// Most rows of a product at once: two tiles.
-pub(super) const ROWS_MAX: usize = 2 * TILE;
+pub(crate) const ROWS_MAX: usize = 2 * TILE;
 
 /// Rows, and pairs of depth, of a tile.
-pub(super) const TILE: usize = 16;
+pub(crate) const TILE: usize = 16;
 
 /// Bytes of a tile's row: 16 pairs, or 16 singles.
-pub(super) const ROW_BYTES: usize = 64;
+pub(crate) const ROW_BYTES: usize = 64;
 
 /// Eight tiles of at most 16 rows of 64 bytes.
-pub(super) trait Unit {
+pub(crate) trait Unit {
     /// Empties all tiles and sets how many rows each has.
     ///
     /// # Safety
@@ -49,7 +49,7 @@ pub(super) trait Unit {
 ///
 /// # Safety
 /// The unit may be used.
-pub(super) unsafe fn add<U: Unit>(unit: &mut U, rows: usize, tile: PairTile<'_>) {
+pub(crate) unsafe fn add<U: Unit>(unit: &mut U, rows: usize, tile: PairTile<'_>) {
     const SIZE: usize = size_of::<Pair>();
     assert!(rows <= ROWS_MAX && tile.depth.is_multiple_of(TILE));
     tile.check(rows, 2 * TILE);
@@ -96,7 +96,7 @@ pub(super) unsafe fn add<U: Unit>(unit: &mut U, rows: usize, tile: PairTile<'_>)
 ///
 /// # Safety
 /// Both may be used.
-pub(super) unsafe fn agrees_with(mut one: impl Unit, mut other: impl Unit) -> bool {
+pub(crate) unsafe fn agrees_with(mut one: impl Unit, mut other: impl Unit) -> bool {
     const ROWS: usize = TILE + 3;
     const DEPTH: usize = 3 * TILE;
     let number = |index: usize| half::bf16::from_f32(((index * 7919 % 1000) as f32 - 500.0) / 331.0);
@@ -116,6 +116,3 @@ pub(super) unsafe fn agrees_with(mut one: impl Unit, mut other: impl Unit) -> bo
         c.iter().zip(&d).all(|(c, d)| c.to_bits() == d.to_bits())
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,7 +7,7 @@ use half::bf16;
 use super::matrix_unit::{ROW_BYTES, TILE, Unit};
 
 /// Eight tiles in memory; a use of the unit that it would refuse panics.
-pub(super) struct Emulated {
+pub(crate) struct Emulated {
     rows: [u8; 8],
     tiles: [[[u8; ROW_BYTES]; TILE]; 8],
 }

@@ -11,8 +11,8 @@ mod kernels {
     use half::bf16;
 
     use super::super::avx512::kernels::{WIDTH, load_f32, store, zero};
-    use super::super::pairs::{DEPTH_BLOCK, Pair, PairTile};
-    use super::super::strip::strip_kernel;
+    use super::super::strip_loop::strip_kernel;
+    use crate::device::cpu::layout::pairs::{DEPTH_BLOCK, Pair, PairTile};
 
     /// Vectors of a panel.
     const VECTORS: usize = 2;
@@ -22,7 +22,7 @@ mod kernels {
     /// # Safety
     /// The processor has AVX-512 BF16.
     #[target_feature(enable = "avx512f,avx512bf16")]
-    pub(in crate::device::cpu) unsafe fn round(from: &[f32], to: &mut [bf16]) {
+    pub(crate) unsafe fn round(from: &[f32], to: &mut [bf16]) {
         assert_eq!(from.len(), to.len());
         let (vectors, rest) = from.as_chunks::<WIDTH>();
         let (rounded, rest_rounded) = to.as_chunks_mut::<WIDTH>();
@@ -43,7 +43,7 @@ mod kernels {
     /// # Safety
     /// The processor has AVX-512 BF16.
     #[target_feature(enable = "avx512f,avx512bf16")]
-    pub(in crate::device::cpu) unsafe fn widen(from: &[i8], to: &mut [bf16]) {
+    pub(crate) unsafe fn widen(from: &[i8], to: &mut [bf16]) {
         assert_eq!(from.len(), to.len());
         let (vectors, rest) = from.as_chunks::<{ 2 * WIDTH }>();
         let (wide, rest_wide) = to.as_chunks_mut::<{ 2 * WIDTH }>();
@@ -66,7 +66,7 @@ mod kernels {
     ///
     /// # Safety
     /// The processor has AVX-512 BF16.
-    pub(in crate::device::cpu) unsafe fn add(rows: usize, tile: PairTile<'_>) {
+    pub(crate) unsafe fn add(rows: usize, tile: PairTile<'_>) {
         tile.check(rows, VECTORS * WIDTH);
         macro_rules! pick {
             ($($rows:literal)*) => {
@@ -145,14 +145,14 @@ mod kernels {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod kernels {
-    use super::super::pairs::{Pair, PairTile};
-    use super::super::strip::Strip;
+    use crate::device::cpu::layout::pairs::{Pair, PairTile};
+    use crate::device::cpu::layout::strip::Strip;
 
     /// Not on this processor.
     ///
     /// # Safety
     /// Never called.
-    pub(in crate::device::cpu) unsafe fn round(_from: &[f32], _to: &mut [half::bf16]) {
+    pub(crate) unsafe fn round(_from: &[f32], _to: &mut [half::bf16]) {
         unreachable!("no device of this processor multiplies pairs")
     }
 
@@ -160,7 +160,7 @@ mod kernels {
     ///
     /// # Safety
     /// Never called.
-    pub(in crate::device::cpu) unsafe fn widen(_from: &[i8], _to: &mut [half::bf16]) {
+    pub(crate) unsafe fn widen(_from: &[i8], _to: &mut [half::bf16]) {
         unreachable!("no device of this processor multiplies pairs")
     }
 
@@ -168,7 +168,7 @@ mod kernels {
     ///
     /// # Safety
     /// Never called.
-    pub(in crate::device::cpu) unsafe fn add(_rows: usize, _tile: PairTile<'_>) {
+    pub(crate) unsafe fn add(_rows: usize, _tile: PairTile<'_>) {
         unreachable!("no device of this processor multiplies pairs")
     }
 
@@ -176,13 +176,9 @@ mod kernels {
     ///
     /// # Safety
     /// Never called.
-    pub(in crate::device::cpu) unsafe fn strip(
-        _rows: usize,
-        _columns: usize,
-        _strip: &Strip<'_, Pair, Pair>,
-    ) {
+    pub(crate) unsafe fn strip(_rows: usize, _columns: usize, _strip: &Strip<'_, Pair, Pair>) {
         unreachable!("no device of this processor multiplies pairs")
     }
 }
 
-pub(super) use kernels::{add, round, strip, widen};
+pub(crate) use kernels::{add, round, strip, widen};

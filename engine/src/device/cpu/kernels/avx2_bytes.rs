@@ -7,7 +7,8 @@
 mod kernels {
     use std::arch::x86_64::*;
 
-    use super::super::groups::{self, BIAS, Block, GroupTile, QUAD, group_bytes};
+    use super::super::quantise;
+    use crate::device::cpu::layout::groups::{BIAS, Block, GroupTile, QUAD, group_bytes};
 
     /// Outputs in a vector.
     const WIDTH: usize = 8;
@@ -17,15 +18,15 @@ mod kernels {
     /// # Safety
     /// The processor has AVX2.
     #[target_feature(enable = "avx2")]
-    pub(in crate::device::cpu) unsafe fn quantise(from: &[f32], group: usize, to: &mut Block) {
-        groups::quantise(from, group, to);
+    pub(crate) unsafe fn quantise(from: &[f32], group: usize, to: &mut Block) {
+        quantise::quantise(from, group, to);
     }
 
     /// Adds a tile's products to its result.
     ///
     /// # Safety
     /// The processor has AVX2, FMA and F16C.
-    pub(in crate::device::cpu) unsafe fn add(tile: GroupTile<'_>) {
+    pub(crate) unsafe fn add(tile: GroupTile<'_>) {
         assert!(tile.width.is_multiple_of(WIDTH));
         macro_rules! pick {
             ($($rows:literal)*) => {
@@ -81,7 +82,7 @@ mod kernels {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod kernels {
-    pub(in crate::device::cpu) use super::super::portable::{add, quantise};
+    pub(crate) use super::super::portable::{add, quantise};
 }
 
-pub(super) use kernels::{add, quantise};
+pub(crate) use kernels::{add, quantise};

@@ -1,12 +1,13 @@
-//! The loop over a unit's tiles, in software everywhere and on the unit where there is one.
+//! The loop over a matrix unit's tiles, in software everywhere and on the unit where there is one.
 
-use super::super::amx::{self, Amx};
-use super::super::emulated::Emulated;
 use super::super::finish::Finish;
-use super::super::pairs::{self, Pairs};
-use super::super::product::{Kernel, Outputs, RowBlock, multiply};
-use super::super::tile::row_blocks;
-use super::super::{Cpu, Isa};
+use super::super::kernels::amx;
+use super::super::kernels::emulated::Emulated;
+use super::super::kernels::matrix_unit::{ROWS_MAX, TILE, add, agrees_with};
+use super::super::layout::blocks::row_blocks;
+use super::super::layout::pairs::{pack_panels, pair_count};
+use super::super::processor::Cpu;
+use super::super::product::{ProductOutputs, multiply};
 use super::*;
 
 /// Products on the unit in software.
@@ -21,10 +22,10 @@ impl Kernel for InSoftware<'_> {
         self.0.depth_step(blocks)
     }
 
-    unsafe fn add(&self, block: RowBlock, panel: usize, depth: (usize, usize), sums: &mut [f32]) {
-        let tile = self.0.tile(block, panel, depth, sums);
+    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32]) {
+        let tile = self.0.tile(block, panel, steps, sums);
         // SAFETY: a unit in software is on every machine.
-        unsafe { add(&mut Emulated::default(), block.1, tile) };
+        unsafe { add(&mut Emulated::default(), block.rows, tile) };
     }
 }
 
@@ -39,22 +40,22 @@ fn product(x: &[f32], (rows, inputs, outputs): (usize, usize, usize)) -> Vec<f32
     let read = |row: usize, weights: &mut [f32]| {
         weights.iter_mut().enumerate().for_each(|(k, weight)| *weight = noise(row * inputs + k));
     };
-    let panels = pairs::pack_panels(outputs, inputs, 2 * TILE, read);
+    let panels = pack_panels(outputs, inputs, 2 * TILE, read);
     let mut rounded = Vec::new();
-    let activations = pairs::round_rows(Isa::Portable, x, inputs, &mut rounded);
-    let (pairs, width) = (pairs::pair_count(inputs), 2 * TILE);
+    let activations = round_rows(Isa::Portable, x, inputs, &mut rounded);
+    let (pairs, width) = (pair_count(inputs), 2 * TILE);
     let kernel = InSoftware(Pairs { isa: Isa::Amx, rows, pairs, width, activations, panels: &panels });
     let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
     let mut y = vec![f32::NAN; rows * outputs];
     let cpu = Cpu::with_isa(Some(2), Isa::Portable).expect("threads start");
-    let outputs = Outputs { count: outputs, width, finish: Finish::Write, bias: None };
+    let outputs = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
     cpu.run(|| multiply(Isa::Portable, &kernel, &blocks, outputs, &mut y));
     y
 }
 
 #[test]
 fn products_on_the_unit_in_software_equal_the_exact_sums_on_shape_edges() {
-    let rounded = |x: f32| f64::from(half::bf16::from_f32(x).to_f32());
+    let rounded = |x: f32| f64::from(bf16::from_f32(x).to_f32());
     for rows in [1, 2, 15, 16, 17, 31, 32, 33, 70] {
         for (inputs, outputs) in [(1, 1), (31, 16), (33, 33), (64, 40), (2 * DEPTH_BLOCK + 3, 31)] {
             let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 77)).collect();

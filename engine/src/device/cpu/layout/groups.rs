@@ -1,0 +1,185 @@
+//! Eight-bit integers in groups of inputs under one scale each.
+//!
+//! What scaling costs is spread over a group, so weights that are rounded here have groups of up to [`GROUP_MAX`]
+//! inputs; those that ggml has rounded (Q8_0) keep its groups of [`PIECE`], and lose nothing.
+//!
+//! A panel of weights is `[groups]` of `[group / 4, width, 4]` bytes and, behind them, `[width]` scales: a vector holds
+//! four inputs of each of its outputs, and a product streams the panel once. The bytes are the integers plus
+//! [`BIAS`], which the processors' instructions want unsigned on one side.
+
+use half::f16;
+use rayon::prelude::*;
+
+use super::packed::Packed;
+
+/// Inputs of the smallest group, of which every group is a multiple.
+pub(crate) const PIECE: usize = 32;
+
+/// Bytes of a block as ggml stores it: its scale, its integers.
+const Q8_BLOCK: usize = size_of::<f16>() + PIECE;
+
+/// Inputs of the largest group. Coarser activations (ggml's Q8_K has 256) are in wide use; beyond this, scaling is less
+/// than a tenth of the work.
+pub(crate) const GROUP_MAX: usize = 128;
+
+/// Inputs that an instruction sums up.
+pub(crate) const QUAD: usize = 4;
+
+/// The largest integer; its negative is the smallest.
+pub(crate) const LARGEST: f32 = 127.0;
+
+/// What is added to a weight to make it unsigned.
+pub(crate) const BIAS: u8 = 128;
+
+/// Inputs of a row that lie together: with the panel's piece that they meet, what the first-level cache holds.
+pub(crate) const DEPTH_BLOCK: usize = 512;
+
+/// Most groups of a block.
+pub(crate) const GROUPS: usize = DEPTH_BLOCK / PIECE;
+
+/// Most rows of a tile: their sums of integers stay in registers.
+pub(crate) const ROWS_MAX: usize = 6;
+
+/// A block of a row's activations: in each group, `scales * values`.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    /// The integers; zero from the row's end to that of its group.
+    pub(crate) values: [i8; DEPTH_BLOCK],
+    /// What one of a group's integers is worth.
+    pub(crate) scales: [f32; GROUPS],
+    /// What [`BIAS`] adds to a group's sum of products with these, negated.
+    pub(crate) unbias: [i32; GROUPS],
+}
+
+/// A block of zeros.
+pub(crate) const EMPTY: Block =
+    Block { values: [0; DEPTH_BLOCK], scales: [0.0; GROUPS], unbias: [0; GROUPS] };
+
+/// The largest groups that sums over `inputs` fill.
+pub(crate) fn group_of(inputs: usize) -> usize {
+    let mut group = GROUP_MAX;
+    while group > PIECE && !inputs.is_multiple_of(group) {
+        group /= 2;
+    }
+    group
+}
+
+/// Bytes of a panel's group: integers, then scales.
+pub(crate) const fn group_bytes(group: usize, width: usize) -> usize {
+    (group + size_of::<f16>()) * width
+}
+
+/// Bytes of a panel of sums over `inputs`, the last group of which may be padded with zeros.
+pub(crate) fn panel_bytes(inputs: usize, group: usize, width: usize) -> usize {
+    inputs.div_ceil(group) * group_bytes(group, width)
+}
+
+/// Rows `0..rows` of weights, which `read` puts into its buffer, as panels of `width`.
+pub(crate) fn pack_panels(
+    rows: usize,
+    inputs: usize,
+    (group, width): (usize, usize),
+    read: impl Fn(usize, &mut [f32]) + Sync,
+) -> Packed<u8> {
+    let (bytes, of_group) = (panel_bytes(inputs, group, width), group_bytes(group, width));
+    let mut panels = Packed::zeros(rows.div_ceil(width) * bytes);
+    panels.par_chunks_mut(bytes).enumerate().for_each(|(number, panel)| {
+        let mut weights = vec![0.0; inputs.next_multiple_of(group)]; // beyond the inputs it stays zero
+        for (lane, row) in (number * width..rows.min((number + 1) * width)).enumerate() {
+            read(row, &mut weights[..inputs]);
+            for (to, from) in panel.chunks_exact_mut(of_group).zip(weights.chunks_exact(group)) {
+                pack_group(from, to, (lane, width));
+            }
+        }
+    });
+    panels
+}
+
+/// Panels of `width` of weights that are blocks of eight-bit integers already: row by row what `row` gives, of which
+/// nothing is rounded; `None` leaves a lane zero.
+pub(crate) fn copy_panels<'a>(
+    rows: usize,
+    inputs: usize,
+    width: usize,
+    row: impl Fn(usize) -> Option<&'a [u8]> + Sync,
+) -> Packed<u8> {
+    let bytes = panel_bytes(inputs, PIECE, width);
+    let mut panels = Packed::zeros(rows.div_ceil(width) * bytes);
+    panels.par_chunks_mut(bytes).enumerate().for_each(|(number, panel)| {
+        for lane in 0..width {
+            let Some(blocks) = row(number * width + lane) else { continue };
+            let groups = panel.chunks_exact_mut(group_bytes(PIECE, width));
+            for (to, block) in groups.zip(blocks.as_chunks::<Q8_BLOCK>().0) {
+                let (scale, values) = block.split_at(size_of::<f16>());
+                let (integers, scales) = to.split_at_mut(PIECE * width);
+                for (k, value) in values.iter().enumerate() {
+                    integers[(k / QUAD * width + lane) * QUAD + k % QUAD] = value ^ BIAS;
+                }
+                scales[2 * lane..2 * lane + 2].copy_from_slice(scale);
+            }
+        }
+    });
+    panels
+}
+
+/// Rounds a group of one output's weights into its lane of a panel's group.
+fn pack_group(weights: &[f32], to: &mut [u8], (lane, width): (usize, usize)) {
+    let largest = largest(weights);
+    // What is not a number makes the whole group such, as it makes every product with it.
+    let scale = f16::from_f32((largest / LARGEST).clamp(0.0, f16::MAX.to_f32()));
+    let inverse = if scale > f16::ZERO { 1.0 / scale.to_f32() } else { 0.0 };
+    let (integers, scales) = to.split_at_mut(weights.len() * width);
+    for (k, weight) in weights.iter().enumerate() {
+        let integer = (weight * inverse).round().clamp(-LARGEST, LARGEST) as i8;
+        integers[(k / QUAD * width + lane) * QUAD + k % QUAD] = integer.cast_unsigned() ^ BIAS;
+    }
+    scales[2 * lane..2 * lane + 2].copy_from_slice(&scale.to_le_bytes());
+}
+
+/// Weights of one output: the numbers that the integers of its lane mean.
+pub(crate) fn unpack(panel: &[u8], group: usize, (lane, width): (usize, usize), row: &mut [f32]) {
+    for (to, from) in row.chunks_mut(group).zip(panel.chunks_exact(group_bytes(group, width))) {
+        let (integers, scales) = from.split_at(group * width);
+        let scale = f16::from_le_bytes([scales[2 * lane], scales[2 * lane + 1]]).to_f32();
+        for (k, value) in to.iter_mut().enumerate() {
+            let byte = integers[(k / QUAD * width + lane) * QUAD + k % QUAD];
+            *value = f32::from((byte ^ BIAS).cast_signed()) * scale;
+        }
+    }
+}
+
+/// The largest magnitude; infinite or not a number where any element is.
+#[inline(always)]
+pub(crate) fn largest(values: &[f32]) -> f32 {
+    // Magnitudes order as their bits do, above all numbers the infinite and above that what is none.
+    let magnitude = |value: &f32| value.to_bits() & (u32::MAX >> 1);
+    f32::from_bits(values.iter().map(magnitude).fold(0, u32::max))
+}
+
+/// Operands of one tile: a few rows by one panel, over a block of inputs.
+pub(crate) struct GroupTile<'a> {
+    /// Inputs of a group.
+    pub(crate) group: usize,
+    /// Of the panel.
+    pub(crate) width: usize,
+    /// One block per row.
+    pub(crate) a: &'a [Block],
+    /// Groups of the panel.
+    pub(crate) b: &'a [u8],
+    /// Result: `[rows, width]`
+    pub(crate) c: &'a mut [f32],
+    /// Whether to add to it or to overwrite it.
+    pub(crate) accumulate: bool,
+}
+
+impl GroupTile<'_> {
+    /// How many groups of the panel there are; that kernels stay inside the operands.
+    pub(crate) fn groups(&self) -> usize {
+        let bytes = group_bytes(self.group, self.width);
+        assert!(self.group.is_multiple_of(PIECE) && self.b.len().is_multiple_of(bytes));
+        let groups = self.b.len() / bytes;
+        assert!(groups * self.group <= DEPTH_BLOCK && self.c.len() == self.a.len() * self.width);
+        groups
+    }
+}

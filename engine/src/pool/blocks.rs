@@ -1,0 +1,145 @@
+//! The pool's memory, and how keys and values are written to it.
+
+use rayon::prelude::*;
+
+use super::shape::PoolShape;
+use crate::device::Isa;
+use crate::device::cpu::{BytePair, Packed, Pair, Stored};
+use crate::settings::KvFormat;
+
+/// Keys and values (of a token and a head) that a task writes at least: less is not worth waking a thread for.
+const WRITES_PER_TASK: usize = 64;
+
+/// The pool.
+pub struct KvPool {
+    pub(super) shape: PoolShape,
+    pub(super) memory: Memory,
+}
+
+/// Its memory, in the element that the format is made of.
+pub(super) enum Memory {
+    Singles(Packed<f32>),
+    Pairs(Packed<Pair>),
+    Bytes(Packed<BytePair>),
+}
+
+/// A position in the pool: a block and a place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cell {
+    /// The block's index.
+    pub block: usize,
+    /// Position in the block.
+    pub lane: usize,
+}
+
+impl KvPool {
+    /// Allocates the pool; the system hands out its pages as they are first written.
+    pub fn new(shape: PoolShape) -> Self {
+        let memory = match shape.format {
+            KvFormat::F32 => Memory::Singles(Packed::zeros(shape.elements::<f32>())),
+            KvFormat::Bf16 => Memory::Pairs(Packed::zeros(shape.elements::<Pair>())),
+            KvFormat::Q8 => Memory::Bytes(Packed::zeros(shape.elements::<BytePair>())),
+        };
+        Self { shape, memory }
+    }
+
+    /// Its extents.
+    #[inline]
+    pub fn shape(&self) -> PoolShape {
+        self.shape
+    }
+
+    /// Writes a layer's keys and values of some tokens, blocks in parallel.
+    ///
+    /// `fill(head, token, key, value)` computes them; token `i` goes to `cells[i]`.
+    pub fn write(
+        &mut self,
+        isa: Isa,
+        layer: usize,
+        cells: &[Cell],
+        fill: impl Fn(usize, usize, &mut [f32], &mut [f32]) + Sync,
+    ) {
+        let writer = Writer { shape: self.shape, isa };
+        match &mut self.memory {
+            Memory::Singles(memory) => writer.write(memory, layer, cells, fill),
+            Memory::Pairs(memory) => writer.write(memory, layer, cells, fill),
+            Memory::Bytes(memory) => writer.write(memory, layer, cells, fill),
+        }
+    }
+}
+
+/// Where keys and values go, and the kernels that round them.
+#[derive(Clone, Copy)]
+struct Writer {
+    shape: PoolShape,
+    isa: Isa,
+}
+
+impl Writer {
+    /// [`KvPool::write`] in one kind of memory.
+    fn write<E: Stored>(
+        self,
+        memory: &mut [E],
+        layer: usize,
+        cells: &[Cell],
+        fill: impl Fn(usize, usize, &mut [f32], &mut [f32]) + Sync,
+    ) {
+        let Self { shape, .. } = self;
+        let head_block = shape.head_block::<E>();
+        let size = shape.kv_heads * head_block;
+        let mut order: Vec<usize> = (0..cells.len()).collect();
+        order.sort_by_key(|token| cells[*token].block); // mostly they are in order
+        let mut rest = &mut memory[layer * shape.blocks * size..][..shape.blocks * size];
+        let (mut blocks, mut passed) = (Vec::new(), 0);
+        for tokens in order.chunk_by(|a, b| cells[*a].block == cells[*b].block) {
+            let block = cells[tokens[0]].block;
+            let (memory, after) = rest[(block - passed) * size..].split_at_mut(size);
+            blocks.push((memory, tokens));
+            (rest, passed) = (after, block + 1);
+        }
+        let writes_per_block = (cells.len() * shape.kv_heads).div_ceil(blocks.len().max(1));
+        let blocks = blocks.into_par_iter().with_min_len(WRITES_PER_TASK.div_ceil(writes_per_block.max(1)));
+        blocks.for_each_init(
+            || Scratch::new(shape),
+            |scratch, (memory, tokens)| {
+                // Token by token: what is read then lies in order.
+                for token in tokens {
+                    for (head, memory) in memory.chunks_exact_mut(head_block).enumerate() {
+                        fill(head, *token, &mut scratch.key, &mut scratch.value);
+                        scratch.store(memory, self, cells[*token].lane);
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// A key and a value on their way to the pool.
+struct Scratch<E> {
+    key: Vec<f32>,
+    value: Vec<f32>,
+    narrow: Vec<E>,
+}
+
+impl<E: Stored> Scratch<E> {
+    fn new(shape: PoolShape) -> Self {
+        let (numbers, elements) = (vec![0.0; shape.head_dim], shape.head_dim.div_ceil(E::NUMBERS));
+        Self { key: numbers.clone(), value: numbers, narrow: vec![E::ZERO; elements] }
+    }
+
+    /// Puts both in their places in a block of a head.
+    fn store(&mut self, memory: &mut [E], Writer { shape, isa }: Writer, lane: usize) {
+        let (keys, rest) = memory.split_at_mut(shape.key_block(E::NUMBERS));
+        let (values, scales) = rest.split_at_mut(shape.value_block(E::NUMBERS));
+        let of_key = E::narrow(isa, &self.key, &mut self.narrow);
+        for (to, element) in keys[lane..].iter_mut().step_by(shape.lanes()).zip(&self.narrow) {
+            *to = *element;
+        }
+        let of_value = E::narrow(isa, &self.value, &mut self.narrow);
+        let row = lane / E::NUMBERS * shape.head_lanes();
+        E::scatter(&self.narrow, lane % E::NUMBERS, &mut values[row..row + shape.head_dim]);
+        if let (Some(of_key), Some(of_value)) = (of_key, of_value) {
+            (scales[lane], scales[shape.lanes() + lane]) = (of_key, of_value);
+        }
+    }
+}
