@@ -12,7 +12,7 @@ use crate::calibrate;
 use crate::clock::Clock;
 use crate::config::BackendConfig;
 use crate::demo;
-use crate::driver::Maker;
+use crate::driver::ExecutorFactory;
 use crate::model::{Defaults, Model, Runs};
 use crate::replicas;
 
@@ -21,7 +21,7 @@ pub struct LoadedModel {
     /// Runs steps; none where only other servers run rows.
     pub executor: Option<Box<dyn Executor>>,
     /// Makes another like it when it is lost; without it the engine is dead then.
-    pub fresh: Option<Maker>,
+    pub fresh: Option<ExecutorFactory>,
     /// What is known of the model.
     pub model: Model,
     /// What its steps cost.
@@ -75,7 +75,7 @@ fn read(dir: Option<&Path>, config: &engine::EngineConfig) -> Result<engine::Eng
 }
 
 /// Loads the model again when its executor is lost.
-pub fn maker(config: BackendConfig<'_>, model: &Model) -> Maker {
+pub fn executor_factory(config: BackendConfig<'_>, model: &Model) -> ExecutorFactory {
     let (dir, engine, model) = (config.model.dir.clone(), config.engine.clone(), model.clone());
     Arc::new(move || {
         let executor = fresh(dir.as_deref(), &engine, &model).map_err(|error| error.to_string())?;
@@ -173,6 +173,6 @@ pub async fn ready(
         kv_blocks = model.kv_blocks,
         "the model is ready"
     );
-    let fresh = Some(maker(config, &model));
+    let fresh = Some(executor_factory(config, &model));
     Ok(LoadedModel { executor: Some(Box::new(engine.executor)), fresh, model, cost })
 }
