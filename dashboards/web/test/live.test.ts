@@ -3,7 +3,6 @@ import { describe, expect, it } from "vitest";
 import type { Ended, Frame, RelQueryStatus, Snapshot, Step } from "../src/core/live/events";
 import { type Bar, BARS_MAX, LiveModel, POINTS_MAX, STEPS_MAX } from "../src/core/live/model";
 import { hitRate, segments, shares } from "../src/core/live/summary";
-import {  } from "../src/core/live/wire";
 import { delta, describe as read, label, periods, priority, span } from "../src/core/live/words";
 import { type Latency, type WhatIf, verdict } from "../src/core/what-if";
 

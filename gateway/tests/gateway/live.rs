@@ -22,7 +22,9 @@ fn ended(watcher: &Watcher, count: usize) -> bool {
 /// Whether the last look found nothing held.
 fn is_at_rest(watcher: &Watcher) -> bool {
     let scenes = watcher.scenes();
-    scenes.last().is_some_and(|scene| scene["rows_running"] == 0 && scene["steps"].as_u64() > Some(0))
+    scenes
+        .last()
+        .is_some_and(|snapshot| snapshot["rows_running"] == 0 && snapshot["steps"].as_u64() > Some(0))
 }
 
 fn numbers(steps: &[Value]) -> Vec<u64> {
@@ -83,21 +85,21 @@ async fn the_queue_shows_places_priorities_and_why_they_changed() {
         let is_told = |reader: &Watcher| numbers(&reader.each("steps")).iter().any(|told| *told + 1 >= step);
         reader.until("the step or the one before it is told", |reader| step == 1 || is_told(reader)).await;
     }
-    let is_split = |scene: &Value| {
+    let is_split = |snapshot: &Value| {
         let periods: Vec<_> =
-            scene["relqueries"].as_array().unwrap().iter().map(|one| &one["period"]).collect();
+            snapshot["relqueries"].as_array().unwrap().iter().map(|one| &one["period"]).collect();
         periods.len() == 2 && periods.iter().any(|period| *period != "waiting")
     };
     reader.until("a queue of two", |reader| reader.scenes().iter().any(is_split)).await;
     let scenes = reader.scenes();
-    let scene = scenes.iter().rfind(|scene| is_split(scene)).unwrap();
-    let queue = scene["relqueries"].as_array().unwrap();
+    let snapshot = scenes.iter().rfind(|snapshot| is_split(snapshot)).unwrap();
+    let queue = snapshot["relqueries"].as_array().unwrap();
     assert_eq!((&queue[0]["place"], &queue[1]["place"]), (&json!(1), &json!(2)));
     assert!(queue.iter().all(|one| one["priority"].as_u64() > Some(0) && one["tenant"] == "you"));
     assert_eq!(queue[0]["unit"], "aged", "as policy `ours` counts");
-    assert!(queue[0]["breakdown"].as_str().unwrap().contains("prompts"), "{scene}");
-    assert_eq!(scene["others"]["relqueries"], 0);
-    let kv = &scene["kv"];
+    assert!(queue[0]["breakdown"].as_str().unwrap().contains("prompts"), "{snapshot}");
+    assert_eq!(snapshot["others"]["relqueries"], 0);
+    let kv = &snapshot["kv"];
     let kinds = ["private", "shared", "independent", "pinned", "cached", "free"];
     assert_eq!(
         kinds.iter().map(|kind| kv[kind].as_u64().unwrap()).sum::<u64>(),
@@ -106,7 +108,7 @@ async fn the_queue_shows_places_priorities_and_why_they_changed() {
     assert!(kv["shared"].as_u64() > Some(0), "rows of one template share it: {kv}");
     let said: Vec<String> = scenes
         .iter()
-        .flat_map(|scene| scene["relqueries"].as_array().cloned().unwrap())
+        .flat_map(|snapshot| snapshot["relqueries"].as_array().cloned().unwrap())
         .filter_map(|one| one["why"].as_str().map(str::to_owned))
         .collect();
     assert!(said.iter().any(|why| why.starts_with("it came: ")), "{said:?}");
@@ -271,9 +273,9 @@ async fn of_a_fleet_the_queue_and_the_executors_are_shown() {
     assert!(reader.each("steps").is_empty(), "a gateway sees no steps of its replicas");
     assert!(reader.each("ended")[0]["periods"]["tail_us"].is_u64());
     let scenes = reader.scenes();
-    let scene = scenes.last().unwrap();
+    let snapshot = scenes.last().unwrap();
     assert_eq!(
-        (scene["kv"]["total"].as_u64(), snapshot["replicas"][0]["state"].as_str()),
+        (snapshot["kv"]["total"].as_u64(), snapshot["replicas"][0]["state"].as_str()),
         (Some(0), Some("up"))
     );
     let reply = server.client.post("/v1/scheduler/what-if", &json!({"policy": "fcfs"})).await;
