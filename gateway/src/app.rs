@@ -7,11 +7,11 @@ use std::time::Duration;
 use actix_web::dev::ServerHandle;
 use actix_web::web::{self, Data};
 use actix_web::{HttpServer, middleware};
-use serving::board::Status;
-use serving::claim;
 use serving::error::RequestError;
 use serving::load::LoadedModel;
-use serving::registry::Kept;
+use serving::ownership;
+use serving::registry::Retention;
+use serving::relquery_state::Status;
 use serving::start::Settings;
 use store::Store;
 use tokio::sync::watch;
@@ -84,7 +84,7 @@ fn settings(config: &Config) -> Settings<'_> {
         coalesce: &config.coalesce,
         live: &config.live,
         queue_rows_max: config.limits.queue_rows_max,
-        finished: Kept { boards: config.limits.finished_max, rows: config.limits.finished_rows_max },
+        finished: Retention { relqueries: config.limits.finished_max, rows: config.limits.finished_rows_max },
         metric_tenants_max: config.server.metric_tenants_max,
     }
 }
@@ -150,16 +150,17 @@ impl Running {
         self.app.runtime.begin_drain();
         let patience = Duration::from_millis(self.app.config.server.drain_ms_max.0);
         let running = self.app.runtime.registry.running();
-        let all = futures_util::future::join_all(running.iter().map(|board| claim::finished(board)));
+        let all =
+            futures_util::future::join_all(running.iter().map(|relquery| ownership::finished(relquery)));
         tokio::select! {
             _ = all => {}
             () = tokio::time::sleep(patience) => {}
             () = now => {}
         }
         let at = self.app.runtime.shared.clock.now();
-        for board in self.app.runtime.registry.running() {
-            if board.end(Status::Failed(RequestError::ShuttingDown), at) {
-                self.app.runtime.shared.intake.leave(board);
+        for relquery in self.app.runtime.registry.running() {
+            if relquery.end(Status::Failed(RequestError::ShuttingDown), at) {
+                self.app.runtime.shared.intake.leave(relquery);
             }
         }
         self.app.batches.ended().await;

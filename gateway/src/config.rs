@@ -5,8 +5,9 @@
 //! refused and [`Config::validate`] names the field that would not work.
 
 mod bulk;
+mod renamed;
 #[cfg(test)]
-mod executor_tests;
+mod replica_tests;
 mod retrieval;
 
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use scheduler::SchedulerConfig;
 use scheduler::fleet::FleetConfig;
 use serde::{Deserialize, Serialize};
 use serving::config::{
-    BackendConfig, CacheConfig, CoalesceConfig, ExecutorConfig, InvalidConfig, LiveConfig, ModelConfig,
+    BackendConfig, CacheConfig, CoalesceConfig, InvalidConfig, LiveConfig, ModelConfig, ReplicaSettings,
     RestartConfig, Secret, invalid,
 };
 
@@ -83,7 +84,7 @@ pub struct Config {
     /// How rows are shared out among executors.
     pub fleet: FleetConfig,
     /// What runs rows; without any, the local engine alone.
-    pub executors: Vec<ExecutorConfig>,
+    pub replicas: Vec<ReplicaSettings>,
 }
 
 /// The listener and its clients' patience.
@@ -291,6 +292,7 @@ impl Config {
     pub fn parse(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let mut table: toml::Table =
             toml::from_str(text).map_err(|error| ConfigError::Parse(error.to_string()))?;
+        renamed::refuse_old_names(&table)?;
         // The typed parse of the raw text first: its errors carry lines. Its strings may still hold references.
         if !text.contains("${") {
             return toml::from_str(text).map_err(|error| ConfigError::Parse(error.to_string()));
@@ -355,7 +357,7 @@ impl Config {
             model: &self.model,
             engine: &self.engine,
             fleet: &self.fleet,
-            executors: &self.executors,
+            replicas: &self.replicas,
             output_tokens_max: self.limits.output_tokens_max,
         }
     }

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::routes::{
-    batches, cells, corpora, executors, files, live, openai, ops, prompts, query, relqueries, schemas,
+    batches, cells, corpora, files, live, openai, ops, prompts, query, relqueries, replicas, schemas,
 };
 
 /// The document.
@@ -42,9 +42,9 @@ use crate::routes::{
         schemas::delete,
         prompts::create,
         query::create,
-        executors::list,
-        executors::drain,
-        executors::resume,
+        replicas::list,
+        replicas::drain,
+        replicas::resume,
         live::events,
         live::trace,
         live::what_if,

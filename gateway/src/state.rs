@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::services::batches::running::Batches;
 use crate::services::constraints::Constraints;
 use crate::services::corpora::loaded::Corpora;
-use crate::services::repeats::Repeats;
+use crate::services::idempotency::IdempotencyKeys;
 use crate::services::schemas::shelf::Schemas;
 
 /// What handlers share.
@@ -29,7 +29,7 @@ pub struct App {
     /// Corpora in memory, and the embedding model.
     pub corpora: Corpora,
     /// Idempotency keys.
-    pub repeats: Arc<Repeats>,
+    pub idempotency: Arc<IdempotencyKeys>,
     /// Batches that run here.
     pub batches: Batches,
 }
@@ -44,7 +44,10 @@ impl App {
             constraints: Constraints::new(model.constraints.clone(), &config.limits, clock),
             tags: model.tags(),
             schemas: Schemas::new(&config.limits),
-            repeats: Arc::new(Repeats::new(config.limits.idempotency_keys_max, config.store.ticket_ms_max)),
+            idempotency: Arc::new(IdempotencyKeys::new(
+                config.limits.idempotency_keys_max,
+                config.store.ticket_ms_max,
+            )),
             batches: Batches::new(&config.bulk),
             runtime,
             config,

@@ -1,8 +1,8 @@
-//! Server-sent events of a board.
+//! Server-sent events of a relquery.
 //!
-//! A stream reads the board at its client's pace (it is polled when the socket takes more), so nothing queues
+//! A stream reads the relquery at its client's pace (it is polled when the socket takes more), so nothing queues
 //! up for a slow client. It ends with `done`, or with `error` and no `done`; never silently. Dropping it
-//! drops the claim, which cancels the work.
+//! drops the handle, which cancels the work.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use actix_web::web::{Bytes, Data};
 use base::Millis;
 use futures_util::Stream;
 use serde::Serialize;
-use serving::board::{Board, Row, Status};
-use serving::claim::Claim;
 use serving::clock;
 use serving::error::RequestError;
+use serving::ownership::OwnerHandle;
+use serving::relquery_state::{RelQueryState, Row, Status};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::services::tickets;
 use crate::state::App;
 
-/// Rows put into one chunk at most: the board is locked meanwhile.
+/// Rows put into one chunk at most: the relquery is locked meanwhile.
 const ROWS_PER_CHUNK: usize = 64;
 
 /// One event.
@@ -40,50 +40,50 @@ pub fn reply(events: impl Stream<Item = Result<Bytes, Infallible>> + 'static) ->
         .streaming(events)
 }
 
-/// How a kind of board is shown in a stream.
-pub trait Show: 'static {
+/// How a kind of relquery is shown in a stream.
+pub trait RowFormat: 'static {
     /// The event of a row that finished.
-    fn row(&self, board: &Board, index: u32, row: &Row) -> String;
+    fn row(&self, relquery: &RelQueryState, index: u32, row: &Row) -> String;
     /// The last event; `partial` when the deadline cut it short.
-    fn done(&self, app: &App, board: &Board, partial: bool) -> String;
+    fn done(&self, app: &App, relquery: &RelQueryState, partial: bool) -> String;
 }
 
 struct Reader<S> {
     app: Data<App>,
-    claim: Option<Claim>,
+    handle: Option<OwnerHandle>,
     version: watch::Receiver<u64>,
-    show: S,
+    format: S,
     sent: usize,
     deadline: Option<Instant>,
     /// The request's body, for a ticket.
     request: Bytes,
 }
 
-/// The events of a claim, rows in the order in which they finish.
+/// The events of a handle, rows in the order in which they finish.
 pub fn rows(
     app: Data<App>,
-    claim: Claim,
-    show: impl Show,
+    handle: OwnerHandle,
+    format: impl RowFormat,
     deadline: Option<Millis>,
     request: Bytes,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    let version = claim.board().follow();
+    let version = handle.relquery().follow();
     let deadline = deadline.map(clock::until);
-    let reader = Reader { app, claim: Some(claim), version, show, sent: 0, deadline, request };
+    let reader = Reader { app, handle: Some(handle), version, format, sent: 0, deadline, request };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let chunk = reader.next().await?;
         Some((Ok(Bytes::from(chunk)), reader))
     })
 }
 
-impl<S: Show> Reader<S> {
+impl<S: RowFormat> Reader<S> {
     async fn next(&mut self) -> Option<String> {
         loop {
-            let claim = self.claim.as_ref()?;
+            let handle = self.handle.as_ref()?;
             self.version.mark_unchanged();
-            let (chunk, ended) = news(&self.app, &self.show, claim.board(), &mut self.sent);
+            let (chunk, ended) = changes(&self.app, &self.format, handle.relquery(), &mut self.sent);
             if ended {
-                self.claim = None;
+                self.handle = None;
             }
             if !chunk.is_empty() {
                 return Some(chunk);
@@ -103,30 +103,30 @@ impl<S: Show> Reader<S> {
 
     /// The deadline has passed: the work goes on for a ticket, the stream ends.
     async fn cut_short(&mut self) -> Option<String> {
-        let claim = self.claim.take()?;
+        let handle = self.handle.take()?;
         let mut out = String::new();
-        match tickets::make(&self.app, claim, &self.request).await {
-            Ok(board) => out.push_str(&self.show.done(&self.app, &board, true)),
+        match tickets::make(&self.app, handle, &self.request).await {
+            Ok(relquery) => out.push_str(&self.format.done(&self.app, &relquery, true)),
             Err(error) => out.push_str(&event("error", &crate::error::body(&error))),
         }
         Some(out)
     }
 }
 
-/// What is on the board after the `sent` first rows that finished, and whether that was the end.
-fn news(app: &App, show: &impl Show, board: &Board, sent: &mut usize) -> (String, bool) {
+/// What is on the relquery after the `sent` first rows that finished, and whether that was the end.
+fn changes(app: &App, format: &impl RowFormat, relquery: &RelQueryState, sent: &mut usize) -> (String, bool) {
     let mut out = String::new();
-    let state = board.read();
+    let state = relquery.read();
     let until = state.finished.len().min(*sent + ROWS_PER_CHUNK);
     for index in &state.finished[*sent..until] {
-        out.push_str(&show.row(board, *index, &state.rows[*index as usize]));
+        out.push_str(&format.row(relquery, *index, &state.rows[*index as usize]));
     }
     *sent = until;
     let status = if until == state.finished.len() { state.status.clone() } else { Status::Running };
     drop(state);
     match &status {
         Status::Running => {}
-        Status::Completed => out.push_str(&show.done(app, board, false)),
+        Status::Completed => out.push_str(&format.done(app, relquery, false)),
         Status::Cancelled => out.push_str(&event("error", &crate::error::body(&RequestError::Cancelled))),
         Status::Failed(error) => out.push_str(&event("error", &crate::error::body(&error))),
     }

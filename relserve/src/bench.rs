@@ -84,7 +84,7 @@ struct Ran {
 }
 
 /// A model under measurement.
-struct Lab<'a> {
+struct Harness<'a> {
     executor: &'a mut LocalExecutor,
     scheduler: Scheduler,
     limits: Limits,
@@ -147,7 +147,7 @@ pub fn measure(
     let context = engine.info.context_max.0 as usize;
     let room = (engine.info.kv_blocks * engine.info.block_tokens) as usize;
     let vocab = engine.info.vocab;
-    let mut lab = Lab {
+    let mut harness = Harness {
         scheduler: Scheduler::new(config, CostModel::default())?,
         executor: &mut engine.executor,
         limits,
@@ -163,7 +163,7 @@ pub fn measure(
             let _ = writeln!(text, "{:<44}  does not fit: context {context}, KV pool {room}", case.name);
             continue;
         }
-        text += &lab.line(case, vocab, choice.rounds)?;
+        text += &harness.line(case, vocab, choice.rounds)?;
     }
     Ok(text)
 }
@@ -184,7 +184,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-impl Lab<'_> {
+impl Harness<'_> {
     /// A line of the table: the median round.
     fn line(&mut self, case: &Case, vocab: u32, count: u64) -> Result<String, BenchError> {
         let mut rounds = Vec::new();

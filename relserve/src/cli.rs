@@ -406,9 +406,9 @@ fn print_configuration(mut config: Config) -> Result<(), Failure> {
     if config.store.database.take().is_some() {
         say!("# store.database is set and not shown");
     }
-    for executor in &mut config.executors {
-        if executor.api_key.take().is_some() {
-            say!("# an executor's api_key is set and not shown");
+    for replica in &mut config.replicas {
+        if replica.api_key.take().is_some() {
+            say!("# an replica's api_key is set and not shown");
         }
     }
     if config.auth.admin_key.take().is_some() {
@@ -418,7 +418,7 @@ fn print_configuration(mut config: Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens the store, making its folder where it is missing.
+/// Opens the store, pending its folder where it is missing.
 async fn open(config: &Config) -> Result<Store, Failure> {
     if config.store.database.is_none() {
         let folder = &config.store.data_dir;

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use base::TenantId;
 
-use crate::board::Usage;
+use crate::relquery_state::Usage;
 
 /// What a sum is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,10 +6,10 @@
 //! fewer sizes and once each. The result is kept per model revision and machine; the scheduler refits it
 //! while it serves, and the writer keeps that.
 
-mod lab;
+mod harness;
 
 use base::{ExecError, Executor, Nanos, TokenCount};
-use lab::Lab;
+use harness::Harness;
 use scheduler::{CostModel, Sample};
 use store::{Store, UnixMillis};
 
@@ -34,10 +34,10 @@ const MIXED_UNTIL: Nanos = Nanos(5_000_000_000);
 
 /// Whether an executor runs at all: a short prompt, and a token after it. The model's KV pool must be unused.
 pub fn probe(executor: &mut dyn Executor, model: &Model) -> Result<(), ExecError> {
-    let mut lab = Lab::new(executor, model, model.block_tokens);
-    lab.prefill(0, lab.prompt())?;
-    lab.decode(1)?;
-    lab.finish()
+    let mut harness = Harness::new(executor, model, model.block_tokens);
+    harness.prefill(0, harness.prompt())?;
+    harness.decode(1)?;
+    harness.finish()
 }
 
 /// What a calibration found.
@@ -51,49 +51,49 @@ pub struct Calibration {
 
 /// Measures an executor. The model's KV pool must be unused.
 pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration, ExecError> {
-    let mut lab = Lab::new(executor, model, PROMPT);
+    let mut harness = Harness::new(executor, model, PROMPT);
     let mut samples = Vec::new();
     // Half of the pool holds contexts, the other half is for what is prefilled beside them.
-    let room = (lab.places() / 2).clamp(1, SEQUENCES_MAX);
-    let aside = lab.places() - room;
+    let room = (harness.places() / 2).clamp(1, SEQUENCES_MAX);
+    let aside = harness.places() - room;
     // A short prompt too: without it a line through few points hardly shows its base.
-    let short = (lab.prompt() / 12).max(1);
+    let short = (harness.prompt() / 12).max(1);
     let sizes = PREFILL_PROMPTS.into_iter().filter(|prompts| *prompts <= room);
-    let prompt = lab.prompt();
+    let prompt = harness.prompt();
     for tokens in std::iter::once(short).chain(sizes.map(|prompts| prompts * prompt)) {
-        let elapsed = lab.median(PREFILL_UNTIL, |lab| lab.prefill(0, tokens))?;
+        let elapsed = harness.median(PREFILL_UNTIL, |harness| harness.prefill(0, tokens))?;
         samples.push(Sample::Prefill { tokens: TokenCount(u64::from(tokens)), elapsed });
-        if lab.spent() >= PREFILL_UNTIL {
+        if harness.spent() >= PREFILL_UNTIL {
             break;
         }
     }
-    while lab.held() < room && lab.spent() < PREFILL_UNTIL {
-        let more = (room - lab.held()).min(8);
-        lab.prefill(lab.held(), more * lab.prompt())?;
+    while harness.held() < room && harness.spent() < PREFILL_UNTIL {
+        let more = (room - harness.held()).min(8);
+        harness.prefill(harness.held(), more * harness.prompt())?;
     }
-    let width_max = lab.width_max(room);
+    let width_max = harness.width_max(room);
     let mut widths: Vec<u32> = DECODE_SEQUENCES.into_iter().filter(|width| *width < width_max).collect();
     widths.push(width_max);
     for width in widths {
-        let elapsed = lab.median(DECODE_UNTIL, |lab| lab.decode(width))?;
+        let elapsed = harness.median(DECODE_UNTIL, |harness| harness.decode(width))?;
         samples.push(Sample::Decode { sequences: u64::from(width), elapsed });
     }
     let lines = CostModel::fit(&samples);
     let mut hidden = Hidden::default();
     for tokens in MIXED_TOKENS.into_iter().filter(|tokens| tokens.div_ceil(prompt) <= aside) {
-        let elapsed = lab.median(MIXED_UNTIL, |lab| {
-            let apart = (lab.prefill(room, tokens)?, lab.decode(width_max)?);
-            let elapsed = lab.mixed(width_max, room, tokens)?;
+        let elapsed = harness.median(MIXED_UNTIL, |harness| {
+            let apart = (harness.prefill(room, tokens)?, harness.decode(width_max)?);
+            let elapsed = harness.mixed(width_max, room, tokens)?;
             hidden.add(&lines, apart, elapsed);
             Ok(elapsed)
         })?;
         let tokens = TokenCount(u64::from(tokens));
         samples.push(Sample::Mixed { tokens, sequences: u64::from(width_max), elapsed });
-        if lab.spent() >= MIXED_UNTIL {
+        if harness.spent() >= MIXED_UNTIL {
             break;
         }
     }
-    lab.finish()?;
+    harness.finish()?;
     Ok(Calibration { cost: CostModel { mixed_hidden: hidden.median(), ..lines }, samples })
 }
 
@@ -106,7 +106,7 @@ struct Hidden {
 }
 
 impl Hidden {
-    /// `H = b_d + a_d n + a_p u - t(u, n)` of a mixed step, its first three terms from a prefill and a decode run
+    /// `H = b_d + a_d n + a_p u - t(u, n)` of a mixed step, its first three context from a prefill and a decode run
     /// just before it: long prompts would drown `H` in the error of `a_p`, and a machine with other work on it
     /// changes its pace. A step no longer than its decode alone has hidden all its prompts and gives a bound.
     fn add(&mut self, lines: &CostModel, (prefill, decode): (Nanos, Nanos), mixed: Nanos) {

@@ -1,42 +1,42 @@
-//! The loop thread: drain the inbox, plan a step, execute it, apply its outcome, fan events out to boards.
+//! The loop thread: drain the inbox, plan a step, execute it, apply its outcome, fan events out to relqueries.
 //!
 //! The only owner of the scheduler and the executor, so single-flight, coalescing and cancellation need no
 //! locks and cannot race: they are decided here, one message at a time. It never waits for a client; when
 //! there is no work it waits for the inbox. Must not know HTTP or storage.
 
+mod backend;
 mod engine;
 mod fan_out;
-mod fresh;
 mod intake;
-mod plant;
-mod scene;
+mod publish;
+mod restart;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
+pub use backend::Backend;
 use base::{Nanos, PinId, RelQueryId, TenantId, Time};
 pub use engine::Engine;
-pub(crate) use engine::Turn;
-pub use fresh::Maker;
-pub use plant::Plant;
+pub(crate) use engine::StepResult;
+pub use restart::ExecutorFactory;
 
 use crate::account::Account;
-use crate::board::{Board, Source, Status};
 use crate::error::RequestError;
 use crate::intake::{CellKey, Message, OpenKey, Wait};
-use crate::live::tell::Teller;
-use crate::pins::{self, Filling, Pin};
+use crate::live::publisher::LivePublisher;
+use crate::pins::{self, Pin, PinPermit};
+use crate::relquery_state::{RelQueryState, Source, Status};
 use crate::shared::Shared;
 
 /// Until the shelf of live readers is tried again, which one of them was at: it copies a few pointers.
-const SHELF_TAKEN: Nanos = Nanos(1_000_000);
+const BUFFER_TAKEN: Nanos = Nanos(1_000_000);
 
 /// A row in flight: its relQuery of the scheduler and its number there.
-type Spot = (RelQueryId, u32);
+type RowKey = (RelQueryId, u32);
 
 /// Who gets a row's answer.
 struct Target {
-    board: Arc<Board>,
+    relquery: Arc<RelQueryState>,
     index: u32,
     source: Source,
 }
@@ -56,12 +56,12 @@ struct Flight {
     account: Account,
     open: Option<OpenKey>,
     opened: Time,
-    /// The board it was made for, while nobody else's rows joined.
-    owner: Option<Arc<Board>>,
+    /// The relquery it was made for, while nobody else's rows joined.
+    owner: Option<Arc<RelQueryState>>,
     rows: BTreeMap<u32, RowFlight>,
     next_row: u32,
     /// The pin that its rows fill, as long as none has failed.
-    pin: Option<Filling>,
+    pin: Option<PinPermit>,
 }
 
 /// When calls may join an open relQuery.
@@ -75,35 +75,35 @@ pub struct Coalescing {
 
 /// The loop's state.
 pub struct Driver {
-    plant: Plant,
+    backend: Backend,
     shared: Arc<Shared>,
     coalescing: Coalescing,
     flights: HashMap<RelQueryId, Flight>,
     open: HashMap<(TenantId, OpenKey), RelQueryId>,
-    in_flight: HashMap<(TenantId, CellKey), Spot>,
+    in_flight: HashMap<(TenantId, CellKey), RowKey>,
     /// Pins that hold something, or soon will.
     pins: HashMap<PinId, Weak<Pin>>,
-    /// Where the unfinished rows of each live board run.
-    boards: HashMap<RelQueryId, (Arc<Board>, Vec<Spot>)>,
+    /// Where the unfinished rows of each live relquery run.
+    relqueries: HashMap<RelQueryId, (Arc<RelQueryState>, Vec<RowKey>)>,
     /// Boards to wake once this round's events are all written.
-    touched: HashMap<RelQueryId, Arc<Board>>,
+    touched: HashMap<RelQueryId, Arc<RelQueryState>>,
     /// What is to be told to those who look.
-    teller: Teller,
+    publisher: LivePublisher,
 }
 
 impl Driver {
     /// A loop at rest.
-    pub fn new(plant: Plant, shared: Arc<Shared>, coalescing: Coalescing) -> Self {
+    pub fn new(backend: Backend, shared: Arc<Shared>, coalescing: Coalescing) -> Self {
         Self {
-            teller: Teller::new(Arc::clone(&shared.live)),
-            plant,
+            publisher: LivePublisher::new(Arc::clone(&shared.live)),
+            backend,
             shared,
             coalescing,
             flights: HashMap::new(),
             open: HashMap::new(),
             in_flight: HashMap::new(),
             pins: HashMap::new(),
-            boards: HashMap::new(),
+            relqueries: HashMap::new(),
             touched: HashMap::new(),
         }
     }
@@ -112,23 +112,23 @@ impl Driver {
     pub fn run(mut self) {
         let mut idle = true;
         loop {
-            let wait = match (idle, self.plant.patience(&self.shared)) {
+            let wait = match (idle, self.backend.patience(&self.shared)) {
                 (false, _) => Wait::No,
                 // A reader was at the shelf: what is left is told a moment later, not with whatever comes next.
-                (true, _) if self.teller.has_more() => Wait::For(SHELF_TAKEN),
+                (true, _) if self.publisher.has_more() => Wait::For(BUFFER_TAKEN),
                 (true, Some(span)) => Wait::For(span),
                 (true, None) => Wait::Forever,
             };
             for message in self.shared.intake.take(wait) {
                 match message {
                     Message::Submit(job) => self.submit(job),
-                    Message::Leave(board) => self.leave(&board),
+                    Message::Leave(relquery) => self.leave(&relquery),
                     Message::Unpin(pin) => {
                         self.pins.remove(&pin);
-                        self.plant.unpin(pin);
+                        self.backend.unpin(pin);
                     }
-                    Message::News(news) => {
-                        let events = self.plant.hear(news, &self.shared);
+                    Message::ReplicaEvent(event) => {
+                        let events = self.backend.poll(event, &self.shared);
                         let now = self.shared.clock.now();
                         events.into_iter().for_each(|event| self.event(event, now));
                     }
@@ -137,36 +137,36 @@ impl Driver {
                 }
             }
             self.wake_readers();
-            idle = !self.turn();
-            let lost = self.plant.drain_lost_pins();
+            idle = !self.advance();
+            let lost = self.backend.drain_lost_pins();
             pins::lost(lost.into_iter().filter_map(|pin| self.pins.remove(&pin)));
             if idle && self.flights.is_empty() {
                 self.shared.pulse.idle();
             }
-            self.look();
-            self.show();
+            self.publish_view();
+            self.publish_live();
         }
     }
 
-    /// Has the plant do what can be done now. False: there was nothing to do.
-    fn turn(&mut self) -> bool {
-        let turn = self.plant.turn(&self.shared);
-        if self.shared.pulse.is_resting() && !matches!(turn, Turn::Resting(_)) {
+    /// Has the backend do what can be done now. False: there was nothing to do.
+    fn advance(&mut self) -> bool {
+        let result = self.backend.advance(&self.shared);
+        if self.shared.pulse.is_resting() && !matches!(result, StepResult::Restarting(_)) {
             self.shared.pulse.wake(self.shared.clock.now());
         }
-        match turn {
-            Turn::Idle => false,
-            Turn::Resting(since) => {
+        match result {
+            StepResult::Idle => false,
+            StepResult::Restarting(since) => {
                 self.shared.pulse.rest(since);
                 false
             }
-            Turn::Stepped(events, now, step) => {
-                step.into_iter().for_each(|step| self.teller.stepped(*step));
+            StepResult::Stepped(events, now, step) => {
+                step.into_iter().for_each(|step| self.publisher.stepped(*step));
                 events.into_iter().for_each(|event| self.event(event, now));
                 self.wake_readers();
                 true
             }
-            Turn::Dead => {
+            StepResult::Dead => {
                 self.shared.pulse.die();
                 self.fail_all(&RequestError::Dead);
                 false
@@ -186,8 +186,8 @@ impl Driver {
     }
 
     /// Publishes what the scheduler says of itself.
-    fn look(&self) {
-        let view = self.plant.view(&self.shared);
+    fn publish_view(&self) {
+        let view = self.backend.view(&self.shared);
         self.shared.metrics.look(&view.stats);
         *self.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = view;
     }
@@ -195,14 +195,14 @@ impl Driver {
     /// Ends everything unfinished with an error.
     fn fail_all(&mut self, error: &RequestError) {
         let now = self.shared.clock.now();
-        for (_, (board, _)) in self.boards.drain() {
-            board.end(Status::Failed(error.clone()), now);
+        for (_, (relquery, _)) in self.relqueries.drain() {
+            relquery.end(Status::Failed(error.clone()), now);
         }
         for (id, flight) in self.flights.drain() {
             self.shared.intake.finished(flight.rows.len() as u64);
-            self.plant.cancel(id);
+            self.backend.cancel(id);
         }
-        self.teller.forget_open();
+        self.publisher.forget_open();
         self.open.clear();
         self.in_flight.clear();
         self.touched.clear();

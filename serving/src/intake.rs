@@ -2,7 +2,7 @@
 //!
 //! Rows are counted when they enter and when they finish, so the bound covers everything unfinished,
 //! and a full queue is refused at once, on the handler's thread. Leaving is always possible (a client that
-//! goes away must not wait) and bounded by the boards there are. Must not know HTTP or the scheduler.
+//! goes away must not wait) and bounded by the relqueries there are. Must not know HTTP or the scheduler.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use base::{Nanos, PinId, ServiceClass, Time, WorkItem};
 
 use crate::account::Account;
-use crate::board::Board;
-use crate::pins::Filling;
-use crate::replicas::News;
+use crate::pins::PinPermit;
+use crate::relquery_state::RelQueryState;
+use crate::replicas::ReplicaEvent;
 
 /// Identity of a cell's answer within a tenant: model revision, prompt tokens and generation, hashed.
 pub type CellKey = [u8; 32];
@@ -25,7 +25,7 @@ pub type OpenKey = [u8; 32];
 #[derive(Debug)]
 pub struct Job {
     /// Where the answers go.
-    pub board: Arc<Board>,
+    pub relquery: Arc<RelQueryState>,
     /// Who pays.
     pub account: Account,
     /// Their share of the machine, in thousandths.
@@ -37,7 +37,7 @@ pub struct Job {
     /// When its answer is no longer waited for.
     pub deadline: Option<Time>,
     /// What holds its rows' independent sections after their end.
-    pub pin: Option<Filling>,
+    pub pin: Option<PinPermit>,
     /// Its rows by template; each part is one relQuery of the scheduler, or joins an open one.
     pub parts: Vec<Part>,
 }
@@ -55,13 +55,13 @@ pub struct Part {
     /// Present where rows may join, and be joined by, other calls of the tenant with this template.
     pub open: Option<OpenKey>,
     /// The rows.
-    pub rows: Vec<JobRow>,
+    pub rows: Vec<PendingRow>,
 }
 
 /// One row to run.
 #[derive(Clone, Debug)]
-pub struct JobRow {
-    /// Rows of the board that get its answer; the first is the one that ran.
+pub struct PendingRow {
+    /// Rows of the relquery that get its answer; the first is the one that ran.
     pub targets: Vec<u32>,
     /// The request; its row number is given by the loop.
     pub item: WorkItem,
@@ -74,12 +74,12 @@ pub struct JobRow {
 pub enum Message {
     /// Run these rows.
     Submit(Job),
-    /// Nobody reads this board any more.
-    Leave(Arc<Board>),
+    /// Nobody reads this relquery any more.
+    Leave(Arc<RelQueryState>),
     /// Let go what a pin holds.
     Unpin(PinId),
     /// An executor of a fleet reports.
-    News(News),
+    ReplicaEvent(ReplicaEvent),
     /// Somebody looks: wake up and show what there is.
     Look,
     /// Fail what is unfinished and end the thread.
@@ -146,9 +146,9 @@ impl Intake {
         Ok(())
     }
 
-    /// Says that nobody reads a board any more.
-    pub fn leave(&self, board: Arc<Board>) {
-        self.push(Message::Leave(board));
+    /// Says that nobody reads a relquery any more.
+    pub fn leave(&self, relquery: Arc<RelQueryState>) {
+        self.push(Message::Leave(relquery));
     }
 
     /// Says that nobody keeps a pin any more.
@@ -157,8 +157,8 @@ impl Intake {
     }
 
     /// Reports of an executor of a fleet. Bounded by the rows in flight.
-    pub fn news(&self, news: News) {
-        self.push(Message::News(news));
+    pub fn event(&self, event: ReplicaEvent) {
+        self.push(Message::ReplicaEvent(event));
     }
 
     /// Says that somebody looks. Bounded by those who may.

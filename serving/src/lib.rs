@@ -1,15 +1,13 @@
 //! The serving runtime: relQueries in, answers out, with no HTTP.
 //!
 //! [`start::start`] makes the loop and what it shares. [`submit::submit`] answers what is known and hands the rest to
-//! the [`driver`], the thread that owns scheduler and executor; answers appear on a [`board`] that any number of readers
-//! follow, and a [`claim`] keeps the work running while somebody waits. [`replicas`] run rows on other servers. Doors
+//! the [`driver`], the thread that owns scheduler and executor; answers appear on a [`relquery`] that any number of readers
+//! follow, and a [`handle`] keeps the work running while somebody waits. [`replicas`] run rows on other servers. Doors
 //! (HTTP in `gateway`) stand before this crate and convert; it knows none of them.
 
 pub mod account;
-pub mod board;
 pub mod calibrate;
 pub mod caller;
-pub mod claim;
 pub mod clock;
 pub mod config;
 pub mod demo;
@@ -21,8 +19,10 @@ pub mod live;
 pub mod load;
 pub mod metrics;
 pub mod model;
+pub mod ownership;
 pub mod pins;
 pub mod registry;
+pub mod relquery_state;
 pub mod replicas;
 pub mod results;
 pub mod runtime;

@@ -6,10 +6,10 @@
 //! for the last minutes (`record`). Must not know HTTP.
 
 pub mod describe;
+pub mod publisher;
 pub mod record;
 pub mod ring;
-pub mod seats;
-pub mod tell;
+pub mod subscriptions;
 pub mod trace;
 pub mod what_if;
 pub mod why;
@@ -22,7 +22,7 @@ use describe::Step;
 use record::Record;
 use ring::Ring;
 use scheduler::{SchedulerSnapshot, Stats};
-use seats::{Full, Seat, Seats};
+use subscriptions::{Full, Subscription, Subscriptions};
 
 use crate::config::LiveConfig;
 
@@ -33,7 +33,7 @@ pub const FRAME_ENDED_MAX: usize = 128;
 
 /// How a relQuery of the scheduler is called outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct RelQueryName {
     /// The route that it came by.
     pub route: &'static str,
     /// The request that it was made for, while nobody else's rows joined.
@@ -42,7 +42,7 @@ pub struct Name {
 
 /// What was held at a time.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct LiveSnapshot {
     /// When.
     pub at: Time,
     /// Counts.
@@ -50,16 +50,16 @@ pub struct Scene {
     /// Queue and memory.
     pub survey: SchedulerSnapshot,
     /// What the survey's relQueries are called, in its order.
-    pub names: Vec<Name>,
+    pub names: Vec<RelQueryName>,
 }
 
 /// What readers take copies of.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct LiveBuffer {
     steps: Ring<Arc<Step>>,
     ended: Ring<Arc<Record>>,
-    scene: Option<Arc<Scene>>,
-    scenes: u64,
+    snapshot: Option<Arc<LiveSnapshot>>,
+    snapshots: u64,
 }
 
 /// How far a reader is.
@@ -67,7 +67,7 @@ pub struct Shelf {
 pub struct Cursor {
     steps: u64,
     ended: u64,
-    scenes: u64,
+    snapshots: u64,
 }
 
 /// What a reader has not seen yet, or the first of it.
@@ -80,13 +80,13 @@ pub struct Fresh {
     /// RelQueries that ended.
     pub ended: Vec<Arc<Record>>,
     /// What is held, if somebody looked at it since.
-    pub scene: Option<Arc<Scene>>,
+    pub snapshot: Option<Arc<LiveSnapshot>>,
 }
 
 impl Fresh {
     /// Whether there is nothing to say.
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.lost_steps == 0 && self.ended.is_empty() && self.scene.is_none()
+        self.steps.is_empty() && self.lost_steps == 0 && self.ended.is_empty() && self.snapshot.is_none()
     }
 }
 
@@ -94,25 +94,25 @@ impl Fresh {
 #[derive(Debug)]
 pub struct Live {
     settings: LiveConfig,
-    seats: Arc<Seats>,
+    subscriptions: Arc<Subscriptions>,
     is_replaying: AtomicBool,
-    shelf: Mutex<Shelf>,
+    buffer: Mutex<LiveBuffer>,
 }
 
 impl Live {
     /// Empty.
     pub fn new(settings: LiveConfig) -> Self {
-        let shelf = Shelf {
+        let buffer = LiveBuffer {
             steps: Ring::new(settings.steps_max, u64::MAX),
             ended: Ring::new(settings.record_relqueries_max, settings.record_rows_max),
-            scene: None,
-            scenes: 0,
+            snapshot: None,
+            snapshots: 0,
         };
         Self {
-            seats: Arc::new(Seats::new(&settings)),
+            subscriptions: Arc::new(Subscriptions::new(&settings)),
             settings,
             is_replaying: AtomicBool::new(false),
-            shelf: Mutex::new(shelf),
+            buffer: Mutex::new(buffer),
         }
     }
 
@@ -128,28 +128,28 @@ impl Live {
 
     /// How many look.
     pub fn readers(&self) -> usize {
-        self.seats.taken()
+        self.subscriptions.taken()
     }
 
     /// One more who looks, or the bound that is reached.
-    pub fn join(&self, viewer: Viewer) -> Result<Seat, Full> {
-        self.seats.take(viewer)
+    pub fn join(&self, viewer: Viewer) -> Result<Subscription, Full> {
+        self.subscriptions.take(viewer)
     }
 
     /// The right to replay; none where somebody has it.
-    pub fn begin_replay(self: &Arc<Self>) -> Option<Turn> {
+    pub fn begin_replay(self: &Arc<Self>) -> Option<ReplayPermit> {
         let was = self.is_replaying.swap(true, Ordering::AcqRel);
-        (!was).then(|| Turn(Arc::clone(self)))
+        (!was).then(|| ReplayPermit(Arc::clone(self)))
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn buffer(&self) -> MutexGuard<'_, LiveBuffer> {
+        self.buffer.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The shelf, unless a reader has it.
-    fn try_shelf(&self) -> Option<MutexGuard<'_, Shelf>> {
-        match self.shelf.try_lock() {
-            Ok(shelf) => Some(shelf),
+    /// The buffer, unless a reader has it.
+    fn try_buffer(&self) -> Option<MutexGuard<'_, LiveBuffer>> {
+        match self.buffer.try_lock() {
+            Ok(buffer) => Some(buffer),
             Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(std::sync::TryLockError::WouldBlock) => None,
         }
@@ -157,36 +157,36 @@ impl Live {
 
     /// Where a new reader begins: with the steps that one frame carries, and what ended lately.
     pub fn cursor(&self) -> Cursor {
-        let shelf = self.shelf();
+        let buffer = self.buffer();
         Cursor {
-            steps: shelf.steps.end().saturating_sub(FRAME_STEPS_MAX as u64).max(shelf.steps.start()),
-            ended: shelf.ended.end().saturating_sub(FRAME_ENDED_MAX as u64).max(shelf.ended.start()),
-            scenes: 0,
+            steps: buffer.steps.end().saturating_sub(FRAME_STEPS_MAX as u64).max(buffer.steps.start()),
+            ended: buffer.ended.end().saturating_sub(FRAME_ENDED_MAX as u64).max(buffer.ended.start()),
+            snapshots: 0,
         }
     }
 
     /// What a reader has not seen, as much as one frame carries.
     pub fn read(&self, cursor: &mut Cursor) -> Fresh {
-        let shelf = self.shelf();
-        let (steps, lost_steps) = shelf.steps.after(&mut cursor.steps, FRAME_STEPS_MAX);
-        let (ended, _) = shelf.ended.after(&mut cursor.ended, FRAME_ENDED_MAX);
-        let is_new = cursor.scenes != shelf.scenes;
-        cursor.scenes = shelf.scenes;
-        Fresh { steps, lost_steps, ended, scene: shelf.scene.clone().filter(|_| is_new) }
+        let buffer = self.buffer();
+        let (steps, lost_steps) = buffer.steps.after(&mut cursor.steps, FRAME_STEPS_MAX);
+        let (ended, _) = buffer.ended.after(&mut cursor.ended, FRAME_ENDED_MAX);
+        let is_new = cursor.snapshots != buffer.snapshots;
+        cursor.snapshots = buffer.snapshots;
+        Fresh { steps, lost_steps, ended, snapshot: buffer.snapshot.clone().filter(|_| is_new) }
     }
 
     /// What is remembered of relQueries that arrived after `since`.
     pub fn records(&self, since: Time) -> Vec<Arc<Record>> {
-        let shelf = self.shelf();
-        shelf.ended.iter().filter(|record| record.arrival >= since).cloned().collect()
+        let buffer = self.buffer();
+        buffer.ended.iter().filter(|record| record.arrival >= since).cloned().collect()
     }
 }
 
 /// The right to replay, given back when dropped.
 #[derive(Debug)]
-pub struct Turn(Arc<Live>);
+pub struct ReplayPermit(Arc<Live>);
 
-impl Drop for Turn {
+impl Drop for ReplayPermit {
     fn drop(&mut self) {
         self.0.is_replaying.store(false, Ordering::Release);
     }

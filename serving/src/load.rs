@@ -13,7 +13,7 @@ use crate::calibrate;
 use crate::clock::Clock;
 use crate::config::BackendConfig;
 use crate::demo;
-use crate::driver::Maker;
+use crate::driver::ExecutorFactory;
 use crate::model::{Defaults, Model, Runs};
 use crate::replicas;
 
@@ -22,7 +22,7 @@ pub struct LoadedModel {
     /// Runs steps; none where only other servers run rows.
     pub executor: Option<Box<dyn Executor>>,
     /// Makes another like it when it is lost; without it the engine is dead then.
-    pub fresh: Option<Maker>,
+    pub fresh: Option<ExecutorFactory>,
     /// What is known of the model.
     pub model: Model,
     /// What its steps cost.
@@ -80,7 +80,7 @@ fn read(
 }
 
 /// Loads the model again when its executor is lost.
-pub fn maker(config: BackendConfig<'_>, model: &Model, cuda: Arc<CudaRuntime>) -> Maker {
+pub fn executor_factory(config: BackendConfig<'_>, model: &Model, cuda: Arc<CudaRuntime>) -> ExecutorFactory {
     let (dir, engine, model) = (config.model.dir.clone(), config.engine.clone(), model.clone());
     Arc::new(move || {
         let executor = fresh(dir.as_deref(), &engine, (&model, &cuda)).map_err(|error| error.to_string())?;
@@ -178,6 +178,6 @@ pub async fn ready(
         kv_blocks = model.kv_blocks,
         "the model is ready"
     );
-    let fresh = Some(maker(config, &model, engine.cuda));
+    let fresh = Some(executor_factory(config, &model, engine.cuda));
     Ok(LoadedModel { executor: Some(Box::new(engine.executor)), fresh, model, cost })
 }

@@ -4,21 +4,21 @@
 //! globally: two servers in one process (tests) do not share counts, and a name that is not here does not
 //! exist. `vllm:` names stand for what both servers have, so dashboards made for vLLM work.
 
-mod executor;
+mod replica;
 mod tenant;
 mod vllm;
 
 use std::sync::Arc;
 
 use base::{BatchKind, BatchPlan, End, Nanos, TenantId};
-pub use executor::ExecutorMetrics;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+pub use replica::ReplicaMetrics;
 use scheduler::Stats;
 use tenant::Tenants;
 use vllm::Vllm;
 
-use crate::board::{State, Status, Usage};
+use crate::relquery_state::{State, Status, Usage};
 
 /// Upper bounds of latency buckets, seconds. Finer at the low end than vLLM's, whose smallest is 0.3 s.
 const LATENCY_SECONDS: [f64; 18] =
@@ -189,8 +189,8 @@ impl Metrics {
     }
 
     /// The metrics of an executor of a fleet.
-    pub fn executor(&self, name: &str) -> ExecutorMetrics {
-        ExecutorMetrics::new(&self.recorder, name)
+    pub fn executor(&self, name: &str) -> ReplicaMetrics {
+        ReplicaMetrics::new(&self.recorder, name)
     }
 
     fn register(recorder: &Arc<PrometheusRecorder>, r: &Registry<'_>, tenants_max: usize) -> Self {

@@ -39,7 +39,7 @@ impl std::fmt::Debug for Pin {
 
 /// The right to fill a pin, which goes with the rows that do. Dropped, it leaves the pin empty.
 #[derive(Debug)]
-pub struct Filling {
+pub struct PinPermit {
     id: PinId,
     pin: Weak<Pin>,
 }
@@ -57,12 +57,12 @@ impl Pin {
     }
 
     /// The right to fill it; `None` where it is full, somebody has the right, or the last who had it failed just now.
-    pub fn fill(self: &Arc<Self>) -> Option<Filling> {
+    pub fn fill(self: &Arc<Self>) -> Option<PinPermit> {
         if self.clock.now() < Time(self.not_before.load(Ordering::Acquire)) {
             return None;
         }
         let empty = self.state.compare_exchange(EMPTY, FILLING, Ordering::AcqRel, Ordering::Acquire);
-        empty.ok().map(|_| Filling { id: self.id, pin: Arc::downgrade(self) })
+        empty.ok().map(|_| PinPermit { id: self.id, pin: Arc::downgrade(self) })
     }
 
     /// It gave way.
@@ -78,7 +78,7 @@ impl Drop for Pin {
     }
 }
 
-impl Filling {
+impl PinPermit {
     /// Of which pin.
     pub fn id(&self) -> PinId {
         self.id
@@ -97,7 +97,7 @@ impl Filling {
     }
 }
 
-impl Drop for Filling {
+impl Drop for PinPermit {
     fn drop(&mut self) {
         let Some(pin) = self.pin.upgrade().filter(|pin| pin.state.load(Ordering::Acquire) == FILLING) else {
             return;

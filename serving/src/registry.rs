@@ -5,36 +5,36 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{RelQueryId, TenantId};
 
-use crate::board::Board;
+use crate::relquery_state::RelQueryState;
 
 /// Bounds of what is kept after its end.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept {
+pub struct Retention {
     /// Boards.
-    pub boards: usize,
+    pub relqueries: usize,
     /// Their rows, together.
     pub rows: usize,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    boards: BTreeMap<RelQueryId, Arc<Board>>,
+    relqueries: BTreeMap<RelQueryId, Arc<RelQueryState>>,
     ended: VecDeque<(RelQueryId, usize)>,
-    /// The same ids: a board may be said to have ended by a `DELETE` and by its last reader.
+    /// The same ids: a relquery may be said to have ended by a `DELETE` and by its last reader.
     ended_ids: BTreeSet<RelQueryId>,
     ended_rows: usize,
 }
 
-/// The boards.
+/// The relqueries.
 #[derive(Debug)]
 pub struct Registry {
-    kept: Kept,
+    kept: Retention,
     inner: Mutex<Inner>,
 }
 
 impl Registry {
     /// An empty registry.
-    pub fn new(kept: Kept) -> Self {
+    pub fn new(kept: Retention) -> Self {
         Self { kept, inner: Mutex::default() }
     }
 
@@ -42,42 +42,42 @@ impl Registry {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// A board begins.
-    pub fn insert(&self, board: &Arc<Board>) {
-        self.inner().boards.insert(board.id, Arc::clone(board));
+    /// A relquery begins.
+    pub fn insert(&self, relquery: &Arc<RelQueryState>) {
+        self.inner().relqueries.insert(relquery.id, Arc::clone(relquery));
     }
 
-    /// A board that is over joins the ended ones, of which the oldest leave.
-    pub fn ended(&self, board: &Board) {
-        let rows = board.read().rows.len();
+    /// A relquery that is over joins the ended ones, of which the oldest leave.
+    pub fn ended(&self, relquery: &RelQueryState) {
+        let rows = relquery.read().rows.len();
         let mut inner = self.inner();
-        if !inner.boards.contains_key(&board.id) || !inner.ended_ids.insert(board.id) {
+        if !inner.relqueries.contains_key(&relquery.id) || !inner.ended_ids.insert(relquery.id) {
             return;
         }
-        inner.ended.push_back((board.id, rows));
+        inner.ended.push_back((relquery.id, rows));
         inner.ended_rows += rows;
-        while inner.ended.len() > self.kept.boards || inner.ended_rows > self.kept.rows {
+        while inner.ended.len() > self.kept.relqueries || inner.ended_rows > self.kept.rows {
             let Some((id, rows)) = inner.ended.pop_front() else { break };
             inner.ended_rows -= rows;
             inner.ended_ids.remove(&id);
-            inner.boards.remove(&id);
+            inner.relqueries.remove(&id);
         }
     }
 
-    /// Forgets a board.
+    /// Forgets a relquery.
     pub fn remove(&self, id: RelQueryId) {
-        self.inner().boards.remove(&id);
+        self.inner().relqueries.remove(&id);
     }
 
-    /// A tenant's board.
-    pub fn get(&self, tenant: TenantId, id: RelQueryId) -> Option<Arc<Board>> {
-        self.inner().boards.get(&id).filter(|board| board.tenant == tenant).cloned()
+    /// A tenant's relquery.
+    pub fn get(&self, tenant: TenantId, id: RelQueryId) -> Option<Arc<RelQueryState>> {
+        self.inner().relqueries.get(&id).filter(|relquery| relquery.tenant == tenant).cloned()
     }
 
-    /// All boards that still run.
-    pub fn running(&self) -> Vec<Arc<Board>> {
-        let all: Vec<Arc<Board>> = self.inner().boards.values().cloned().collect();
-        all.into_iter().filter(|board| !board.read().is_over()).collect()
+    /// All relqueries that still run.
+    pub fn running(&self) -> Vec<Arc<RelQueryState>> {
+        let all: Vec<Arc<RelQueryState>> = self.inner().relqueries.values().cloned().collect();
+        all.into_iter().filter(|relquery| !relquery.read().is_over()).collect()
     }
 }
 
@@ -86,22 +86,22 @@ mod tests {
     use base::Time;
 
     use super::*;
-    use crate::board::{Kind, Status};
+    use crate::relquery_state::{Kind, Status};
 
     #[test]
     fn ended_boards_are_bounded_and_belong_to_their_tenant() {
-        let registry = Registry::new(Kept { boards: 2, rows: 100 });
-        let boards: Vec<_> = (1..=3)
-            .map(|id| Board::new(RelQueryId(id), TenantId(1), Kind::RelQuery, 10, (0, Time(0))))
+        let registry = Registry::new(Retention { relqueries: 2, rows: 100 });
+        let relqueries: Vec<_> = (1..=3)
+            .map(|id| RelQueryState::new(RelQueryId(id), TenantId(1), Kind::RelQuery, 10, (0, Time(0))))
             .collect();
-        for board in &boards {
-            registry.insert(board);
+        for relquery in &relqueries {
+            registry.insert(relquery);
         }
         assert_eq!(registry.running().len(), 3);
-        for board in &boards {
-            board.end(Status::Completed, Time(1));
-            registry.ended(board);
-            registry.ended(board);
+        for relquery in &relqueries {
+            relquery.end(Status::Completed, Time(1));
+            registry.ended(relquery);
+            registry.ended(relquery);
         }
         assert!(registry.get(TenantId(1), RelQueryId(1)).is_none(), "the oldest has left");
         assert!(registry.get(TenantId(1), RelQueryId(2)).is_some(), "said twice, counted once");

@@ -12,7 +12,7 @@ use crate::intake::Intake;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::pins::Pin;
-use crate::replicas::view::ExecutorView;
+use crate::replicas::view::ReplicaView;
 use crate::results::Results;
 
 /// What the loop shares with the handlers.
@@ -62,8 +62,8 @@ pub struct View {
     pub cost: CostModel,
     /// The last decision, in words.
     pub decision: String,
-    /// The executors of a fleet.
-    pub executors: Vec<ExecutorView>,
+    /// The replicas of a fleet.
+    pub replicas: Vec<ReplicaView>,
 }
 
 impl Shared {

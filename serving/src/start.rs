@@ -8,15 +8,15 @@ use store::Store;
 use crate::account::Accounts;
 use crate::clock::Clock;
 use crate::config::{BackendConfig, CacheConfig, CoalesceConfig, LiveConfig, RestartConfig};
-use crate::driver::{Coalescing, Driver, Engine, Plant};
+use crate::driver::{Backend, Coalescing, Driver, Engine};
 use crate::health::Pulse;
 use crate::intake::Intake;
 use crate::live::Live;
 use crate::load::LoadedModel;
 use crate::metrics::Metrics;
 use crate::model::{Model, Runs};
-use crate::registry::{Kept, Registry};
-use crate::replicas::{self, Expressible};
+use crate::registry::{Registry, Retention};
+use crate::replicas::{self, ReplicaConstraints};
 use crate::results::Results;
 use crate::runtime::Runtime;
 use crate::shared::{Ids, Shared, View};
@@ -39,7 +39,7 @@ pub struct Settings<'a> {
     /// Unfinished rows of all tenants together.
     pub queue_rows_max: u64,
     /// What is kept of relQueries that ended.
-    pub finished: Kept,
+    pub finished: Retention,
     /// Tenants that have series of their own in `/metrics`.
     pub metric_tenants_max: usize,
 }
@@ -89,31 +89,31 @@ pub fn start(
         }
         None => None,
     };
-    let plant = plant(settings.backend, &mut model, engine, &shared)?;
+    let backend = backend(settings.backend, &mut model, engine, &shared)?;
     let coalescing =
         Coalescing { age_max: settings.coalesce.age_ms_max.into(), rows_max: settings.coalesce.rows_max };
-    let driver = Driver::new(plant, Arc::clone(&shared), coalescing);
+    let driver = Driver::new(backend, Arc::clone(&shared), coalescing);
     let registry = Registry::new(settings.finished);
     let runtime = Runtime::new((model, store), shared, registry, settings.cache.clone());
     Ok((Arc::new(runtime), Loop(driver)))
 }
 
 /// What runs the rows: the engine alone, or all executors that are configured.
-fn plant(
+fn backend(
     config: BackendConfig<'_>,
     model: &mut Model,
     engine: Option<Engine>,
     shared: &Arc<Shared>,
-) -> Result<Plant, StartError> {
+) -> Result<Backend, StartError> {
     match engine {
         Some(engine) if !config.has_fleet() => {
             let woken = Arc::clone(shared);
-            Ok(Plant::Engine(Box::new(engine.woken_by(Arc::new(move || woken.intake.look())))))
+            Ok(Backend::Engine(Box::new(engine.woken_by(Arc::new(move || woken.intake.look())))))
         }
         engine => {
             model.runs = Runs::Fleet(config.prompt_form());
-            model.constraints = Some(Arc::new(Expressible::new(config, model.constraints.take())));
-            Ok(Plant::Fleet(Box::new(replicas::start(config, model, engine, shared)?)))
+            model.constraints = Some(Arc::new(ReplicaConstraints::new(config, model.constraints.take())));
+            Ok(Backend::Fleet(Box::new(replicas::start(config, model, engine, shared)?)))
         }
     }
 }

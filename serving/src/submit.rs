@@ -1,4 +1,4 @@
-//! The start of a relQuery: look answers up, hand the rest to the loop, give out the [`Claim`] that keeps it running.
+//! The start of a relQuery: look answers up, hand the rest to the loop, give out the [`OwnerHandle`] that keeps it running.
 //! Must not know HTTP or wire shapes.
 
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use store::{ResultKey, UnixMillis};
 
 use crate::account::{Account, Spent};
-use crate::board::{Board, Kind, RowState, Source, Usage};
 use crate::caller::Caller;
-use crate::claim::Claim;
 use crate::error::RequestError;
-use crate::intake::{CellKey, Full, Job, JobRow, Part};
-use crate::pins::Filling;
+use crate::intake::{CellKey, Full, Job, Part, PendingRow};
+use crate::ownership::OwnerHandle;
+use crate::pins::PinPermit;
+use crate::relquery_state::{Kind, RelQueryState, RowState, Source, Usage};
 use crate::results::Answer;
 use crate::runtime::Runtime;
 
@@ -26,14 +26,14 @@ pub struct Prepared {
     pub route: &'static str,
     /// Who waits.
     pub class: ServiceClass,
-    /// Rows of the board.
+    /// Rows of the relquery.
     pub rows: usize,
     /// Rows that cannot run.
     pub failed: Vec<(u32, RequestError)>,
     /// When a partial reply goes out: the scheduler hurries before it.
     pub deadline: Option<Millis>,
     /// What holds its rows' independent sections after their end.
-    pub pin: Option<Filling>,
+    pub pin: Option<PinPermit>,
     /// Rows to run.
     pub parts: Vec<Part>,
 }
@@ -53,7 +53,7 @@ pub async fn submit(
     caller: Caller,
     prepared: Prepared,
     resumed: Resumed,
-) -> Result<Claim, RequestError> {
+) -> Result<OwnerHandle, RequestError> {
     if runtime.is_draining() {
         return Err(RequestError::ShuttingDown);
     }
@@ -63,36 +63,37 @@ pub async fn submit(
     let Prepared { kind, route, class, rows, failed, deadline, pin, mut parts } = prepared;
     let now = runtime.shared.clock.now();
     let id = resumed.id.unwrap_or_else(|| runtime.shared.ids.next());
-    let board = Board::new(id, caller.tenant, kind, rows, (runtime.shared.clock.unix_ms(), now));
+    let relquery = RelQueryState::new(id, caller.tenant, kind, rows, (runtime.shared.clock.unix_ms(), now));
     for (index, text, state) in resumed.rows {
-        board.answer(index, &text, state, now);
+        relquery.answer(index, &text, state, now);
     }
     for (index, error) in failed {
-        board.settle(index, RowState::Failed(error), now);
+        relquery.settle(index, RowState::Failed(error), now);
     }
-    drop_settled(&board, &mut parts);
-    answer_from_cache(runtime, caller, &board, &mut parts).await;
+    drop_settled(&relquery, &mut parts);
+    answer_from_cache(runtime, caller, &relquery, &mut parts).await;
     let account = Account { tenant: caller.tenant, route };
     runtime.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
-    runtime.registry.insert(&board);
-    if board.read().is_over() {
-        runtime.shared.metrics.relquery_done(caller.tenant, &board.read());
+    runtime.registry.insert(&relquery);
+    if relquery.read().is_over() {
+        runtime.shared.metrics.relquery_done(caller.tenant, &relquery.read());
     }
-    let claim = Claim::new(runtime, Arc::clone(&board));
+    let handle = OwnerHandle::new(runtime, Arc::clone(&relquery));
     let deadline = deadline.map(|span| now + span.into());
-    let job = Job { board, account, weight: caller.weight, scope: caller.scope, class, deadline, pin, parts };
+    let job =
+        Job { relquery, account, weight: caller.weight, scope: caller.scope, class, deadline, pin, parts };
     if job.rows() > 0
         && let Err(full) = runtime.shared.intake.submit(job)
     {
-        claim.refuse();
+        handle.refuse();
         return Err(overloaded(runtime, caller.tenant, full));
     }
-    Ok(claim)
+    Ok(handle)
 }
 
 /// Rows that are answered already need not run.
-fn drop_settled(board: &Board, parts: &mut Vec<Part>) {
-    let state = board.read();
+fn drop_settled(relquery: &RelQueryState, parts: &mut Vec<Part>) {
+    let state = relquery.read();
     for part in parts.iter_mut() {
         part.rows.retain_mut(|row| {
             row.targets.retain(|index| state.rows[*index as usize].state == RowState::Pending);
@@ -103,7 +104,12 @@ fn drop_settled(board: &Board, parts: &mut Vec<Part>) {
 }
 
 /// Answers rows out of the tenant's result cache, memory first.
-async fn answer_from_cache(runtime: &Runtime, caller: Caller, board: &Board, parts: &mut Vec<Part>) {
+async fn answer_from_cache(
+    runtime: &Runtime,
+    caller: Caller,
+    relquery: &RelQueryState,
+    parts: &mut Vec<Part>,
+) {
     if !runtime.cache.enabled {
         return;
     }
@@ -131,7 +137,7 @@ async fn answer_from_cache(runtime: &Runtime, caller: Caller, board: &Board, par
         }
     }
     let now = runtime.shared.clock.now();
-    let hit = |row: &JobRow| row.key.and_then(|key| runtime.shared.results.get(caller.tenant, &key));
+    let hit = |row: &PendingRow| row.key.and_then(|key| runtime.shared.results.get(caller.tenant, &key));
     for part in parts.iter_mut() {
         part.rows.retain(|row| {
             let Some(answer) = hit(row) else {
@@ -143,7 +149,7 @@ async fn answer_from_cache(runtime: &Runtime, caller: Caller, board: &Board, par
                 let Answer { prompt, output, end, .. } = answer;
                 let usage = Usage { prompt, cached: prompt, output, ..Usage::default() };
                 let state = RowState::Done { end, usage, source: Source::Cache };
-                board.answer(*index, &answer.text, state, now);
+                relquery.answer(*index, &answer.text, state, now);
             }
             false
         });

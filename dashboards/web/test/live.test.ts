@@ -3,7 +3,6 @@ import { describe, expect, it } from "vitest";
 import type { Ended, Frame, RelQueryStatus, Snapshot, Step } from "../src/core/live/events";
 import { type Bar, BARS_MAX, LiveModel, POINTS_MAX, STEPS_MAX } from "../src/core/live/model";
 import { hitRate, segments, shares } from "../src/core/live/summary";
-import { readFrame, readHello } from "../src/core/live/wire";
 import { delta, describe as read, label, periods, priority, span } from "../src/core/live/words";
 import { type Latency, type WhatIf, verdict } from "../src/core/what-if";
 
@@ -42,31 +41,6 @@ function ended(id: string, end_us: number, more: Partial<Ended> = {}): Ended {
     failed_rows: 0, cancelled_rows: 0, prompt_tokens: 90, output_tokens: 9, periods: { waiting_us: 10, core_us: 20, tail_us: 30 }, ...more,
   };
 }
-
-describe("the server's names of fields", () => {
-  it("are read into the page's", () => {
-    const { backend, visible_to, snapshot_ms, ...same } = hello;
-    expect(readHello(JSON.stringify({ ...same, plant: backend, sees: visible_to, survey_ms: snapshot_ms }))).toEqual(hello);
-    const wire = {
-      at_us: 7, lost_steps: 0,
-      steps: [{ ...step(1), guesses: 4, shares: [{ whose: "you", took_us: 5 }] }],
-      ended: [{ whose: "a", id: "x" }],
-      scene: {
-        at_us: 7, relqueries: [{ id: "y", whose: "b", made_of: "prompts" }],
-        kv: { total: 9, held: [{ whose: "c", blocks: 2 }] }, executors: [{ name: "one" }],
-      },
-    };
-    expect(readFrame(JSON.stringify(wire))).toEqual({
-      at_us: 7, lost_steps: 0,
-      steps: [{ ...step(1), draft_tokens: 4, shares: [{ tenant: "you", took_us: 5 }] }],
-      ended: [{ tenant: "a", id: "x" }],
-      snapshot: {
-        at_us: 7, relqueries: [{ id: "y", tenant: "b", breakdown: "prompts" }],
-        kv: { total: 9, held: [{ tenant: "c", blocks: 2 }] }, replicas: [{ name: "one" }],
-      },
-    });
-  });
-});
 
 const bar = (model: LiveModel, id: string): Bar => {
   const found = model.bars().find((one) => one.id === id);

@@ -3,7 +3,7 @@
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
-use serving::board::{Board, Row};
+use serving::relquery_state::{RelQueryState, Row};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
@@ -13,7 +13,7 @@ use crate::routes::{only_get_delete, only_post};
 use crate::services::lookup::{call_off, look_up};
 use crate::services::prepare;
 use crate::state::App;
-use crate::stream::{self, Show, event};
+use crate::stream::{self, RowFormat, event};
 use crate::wire::cells::{CellReply, CellsReply};
 use crate::wire::relquery::Shape;
 
@@ -54,26 +54,26 @@ pub async fn create(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let asked = (&request, payload);
-    let Started { claim, stream, deadline, body } =
+    let Started { handle, stream, deadline, body } =
         start(&app, caller, asked, PREFIX, prepare::cells).await?;
     if stream {
-        return Ok(stream::reply(stream::rows(app, claim, Cells, deadline, body)));
+        return Ok(stream::reply(stream::rows(app, handle, Cells, deadline, body)));
     }
-    let board = answered(&app, claim, deadline, &body).await?;
+    let relquery = answered(&app, handle, deadline, &body).await?;
     let shape = Shape { rows: true, partial: true };
-    Ok(HttpResponse::Ok().json(CellsReply::new(&board, &app.runtime.model, shape)))
+    Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, &app.runtime.model, shape)))
 }
 
 /// The events of a batch of cells.
 struct Cells;
 
-impl Show for Cells {
-    fn row(&self, board: &Board, index: u32, row: &Row) -> String {
-        event("cell", &CellReply { index: Some(index), ..CellReply::new(board, index, row) })
+impl RowFormat for Cells {
+    fn row(&self, relquery: &RelQueryState, index: u32, row: &Row) -> String {
+        event("cell", &CellReply { index: Some(index), ..CellReply::new(relquery, index, row) })
     }
 
-    fn done(&self, app: &App, board: &Board, partial: bool) -> String {
-        event("done", &CellsReply::new(board, &app.runtime.model, Shape { rows: false, partial }))
+    fn done(&self, app: &App, relquery: &RelQueryState, partial: bool) -> String {
+        event("done", &CellsReply::new(relquery, &app.runtime.model, Shape { rows: false, partial }))
     }
 }
 
@@ -88,9 +88,9 @@ pub async fn read(
     Authenticated(caller): Authenticated,
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    let board = look_up(&app, caller, PREFIX, &id).await?;
+    let relquery = look_up(&app, caller, PREFIX, &id).await?;
     let shape = Shape { rows: true, partial: false };
-    Ok(HttpResponse::Ok().json(CellsReply::new(&board, &app.runtime.model, shape)))
+    Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, &app.runtime.model, shape)))
 }
 
 /// Calls a batch of cells off.

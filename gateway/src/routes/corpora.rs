@@ -53,8 +53,9 @@ pub async fn add(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let prepare =
-        |desk: crate::services::prepare::Desk<'_>, fields| wire::addition(fields, &desk.app.config.retrieval);
+    let prepare = |context: crate::services::prepare::RequestContext<'_>, fields| {
+        wire::addition(fields, &context.app.config.retrieval)
+    };
     let addition = ask((&app, caller), &request, payload, prepare).await?;
     let (corpus, written) = corpora::add(&app, caller.tenant, addition).await?;
     Ok(HttpResponse::Ok().json(CorpusReply::new(&corpus, Some(written))))
@@ -119,8 +120,9 @@ pub async fn search(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let prepare =
-        |desk: crate::services::prepare::Desk<'_>, fields| wire::question(fields, &desk.app.config.retrieval);
+    let prepare = |context: crate::services::prepare::RequestContext<'_>, fields| {
+        wire::question(fields, &context.app.config.retrieval)
+    };
     let question = ask((&app, caller), &request, payload, prepare).await?;
     let found = corpora::search(&app, caller.tenant, &name, &question.text, question.count).await?;
     Ok(HttpResponse::Ok().json(FoundReply::new(&name, &found)))

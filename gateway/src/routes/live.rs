@@ -11,7 +11,7 @@ use futures_util::Stream;
 use serving::clock;
 use serving::error::{RequestError, internal};
 use serving::live::record::Record;
-use serving::live::seats::Seat;
+use serving::live::subscriptions::Subscription;
 use serving::live::trace::recorded;
 use serving::live::what_if::{self, WhatIfError};
 use serving::live::{Cursor, Viewer};
@@ -49,9 +49,9 @@ pub fn configure(routes: &mut ServiceConfig) {
     ),
     security(("key" = []))
 )]
-pub async fn events(app: Data<App>, Looking(viewer): Looking) -> Result<HttpResponse, ApiError> {
+pub async fn events(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResponse, ApiError> {
     let live = &app.runtime.shared.live;
-    let seat = live.join(viewer).map_err(|full| RequestError::Busy {
+    let subscription = live.join(viewer).map_err(|full| RequestError::Busy {
         what: full.what,
         limit: format!("{} ({})", full.limit, full.setting),
         retry_after: Millis(5_000),
@@ -68,7 +68,7 @@ pub async fn events(app: Data<App>, Looking(viewer): Looking) -> Result<HttpResp
         is_over: false,
         is_greeted: false,
         viewer,
-        seat: Some(seat),
+        subscription: Some(subscription),
         app,
     };
     Ok(stream::reply(reader.stream()))
@@ -77,7 +77,7 @@ pub async fn events(app: Data<App>, Looking(viewer): Looking) -> Result<HttpResp
 /// One who follows the stream. It looks at the shelf at its own pace: the loop wakes nobody.
 struct Reader {
     app: Data<App>,
-    seat: Option<Seat>,
+    subscription: Option<Subscription>,
     viewer: Viewer,
     cursor: Cursor,
     told: Told,
@@ -91,7 +91,7 @@ struct Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.seat = None;
+        self.subscription = None;
         self.app.runtime.shared.metrics.live_readers.set(self.app.runtime.shared.live.readers() as f64);
     }
 }
@@ -133,10 +133,10 @@ impl Reader {
         let settings = self.app.runtime.shared.live.settings();
         let hello = Hello {
             policy: self.app.config.scheduler.policy.name(),
-            plant: if self.app.config.backend().has_fleet() { "fleet" } else { "engine" },
-            sees: if self.viewer == Viewer::Operator { "all" } else { "own" },
+            backend: if self.app.config.backend().has_fleet() { "fleet" } else { "engine" },
+            visible_to: if self.viewer == Viewer::Operator { "all" } else { "own" },
             frame_ms: settings.frame_ms.0,
-            survey_ms: settings.survey_ms.0,
+            snapshot_ms: settings.snapshot_ms.0,
             at_us: self.app.runtime.shared.clock.now().0 / 1_000,
         };
         event("hello", &hello)
@@ -157,11 +157,11 @@ impl Reader {
             return None;
         }
         self.app.runtime.shared.metrics.live_lost_steps.increment(fresh.lost_steps);
-        let executors = match (self.app.config.backend().has_fleet(), &fresh.scene) {
-            (true, Some(_)) => self.app.runtime.view().executors,
+        let replicas = match (self.app.config.backend().has_fleet(), &fresh.snapshot) {
+            (true, Some(_)) => self.app.runtime.view().replicas,
             _ => Vec::new(),
         };
-        let frame = self.told.frame(&fresh, self.viewer, now, &executors);
+        let frame = self.told.frame(&fresh, self.viewer, now, &replicas);
         // Of what ended, all may be others'.
         (!frame.is_empty()).then(|| event("frame", &frame))
     }
@@ -182,7 +182,7 @@ fn remembered(app: &App) -> Vec<Arc<Record>> {
     ),
     security(("key" = []))
 )]
-pub async fn trace(app: Data<App>, Looking(viewer): Looking) -> Result<HttpResponse, ApiError> {
+pub async fn trace(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResponse, ApiError> {
     let work = web::block(move || {
         let mut records = remembered(&app);
         records.retain(|record| viewer.sees(record.tenant));
@@ -207,7 +207,7 @@ pub async fn trace(app: Data<App>, Looking(viewer): Looking) -> Result<HttpRespo
 )]
 pub async fn what_if(
     app: Data<App>,
-    Looking(viewer): Looking,
+    Viewing(viewer): Viewing,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
@@ -250,7 +250,7 @@ fn replayed(app: &App, viewer: Viewer, asked: &WhatIfRequest) -> Result<WhatIfRe
         Vec::new()
     };
     let running =
-        app.runtime.registry.running().iter().filter(|board| viewer.sees(board.tenant)).count() as u64;
+        app.runtime.registry.running().iter().filter(|relquery| viewer.sees(relquery.tenant)).count() as u64;
     let took = clock.now().since(begun);
     Ok(WhatIfReply::new(&replays, Around { recorded: &recorded, viewer, ended, running, took }))
 }
@@ -263,9 +263,9 @@ fn failed(error: WhatIfError) -> RequestError {
 }
 
 /// Who looks: an operator by the admin key, else the caller's tenant.
-pub struct Looking(pub Viewer);
+pub struct Viewing(pub Viewer);
 
-impl actix_web::FromRequest for Looking {
+impl actix_web::FromRequest for Viewing {
     type Error = ApiError;
     type Future = futures_util::future::LocalBoxFuture<'static, Result<Self, ApiError>>;
 

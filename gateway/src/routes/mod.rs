@@ -3,7 +3,6 @@
 pub mod batches;
 pub mod cells;
 pub mod corpora;
-pub mod executors;
 pub mod files;
 pub mod live;
 pub mod openai;
@@ -12,20 +11,21 @@ pub mod page;
 pub mod prompts;
 pub mod query;
 pub mod relqueries;
+pub mod replicas;
 pub mod schemas;
 pub(crate) mod start;
 
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
-use serving::board::Usage;
 use serving::caller::Caller;
 use serving::error::{RequestError, internal};
+use serving::relquery_state::Usage;
 
 use crate::body;
 use crate::error::ApiError;
 use crate::services::constraints::Purpose;
-use crate::services::prepare::Desk;
+use crate::services::prepare::RequestContext;
 use crate::state::App;
 use crate::wire::usage::UsageReply;
 
@@ -40,7 +40,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     query::configure(routes);
     files::configure(routes);
     batches::configure(routes);
-    executors::configure(routes);
+    replicas::configure(routes);
     live::configure(routes);
     ops::configure(routes);
     page::configure(routes);
@@ -110,7 +110,7 @@ pub async fn not_found(request: HttpRequest) -> Result<HttpResponse, ApiError> {
 }
 
 /// What turns a request's fields into work.
-pub(crate) type Prepare<T> = fn(Desk<'_>, crate::json::Fields) -> Result<T, RequestError>;
+pub(crate) type Prepare<T> = fn(RequestContext<'_>, crate::json::Fields) -> Result<T, RequestError>;
 
 /// Reads a body and prepares its work.
 pub(crate) async fn ask<T: Send + 'static>(
@@ -138,8 +138,8 @@ pub(crate) async fn lower<T: Send + 'static>(
     let clock = app.runtime.shared.clock;
     let begun = clock.now();
     let work = web::block(move || {
-        let desk = Desk { app: &state, tenant: caller.tenant, purpose: Purpose::Run };
-        crate::json::object(&body).and_then(|fields| prepare(desk, fields))
+        let context = RequestContext { app: &state, tenant: caller.tenant, purpose: Purpose::Run };
+        crate::json::object(&body).and_then(|fields| prepare(context, fields))
     });
     let prepared = work.await.map_err(internal)?;
     app.runtime.shared.metrics.prepare_seconds.record(clock.now().since(begun).as_seconds());

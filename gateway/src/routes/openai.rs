@@ -1,6 +1,6 @@
 //! The OpenAI set: `/v1/models`, `/v1/completions`, `/v1/chat/completions`.
 //!
-//! A completion is a relQuery with one row per prompt; what it says streams from the same board. Errors are
+//! A completion is a relQuery with one row per prompt; what it says streams from the same relquery. Errors are
 //! those of the whole request, because this API has none per prompt.
 
 mod stream;
@@ -8,15 +8,15 @@ mod stream;
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serving::caller::Caller;
-use serving::claim;
 use serving::error::RequestError;
+use serving::ownership;
 use serving::submit::{self, Resumed};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::{ErrorBody, Refusals};
 use crate::routes::{ask, get_only, only_post, too_late};
-use crate::services::openai::{self as lower, Asked};
+use crate::services::openai::{self as lower, PreparedRequest};
 use crate::state::App;
 use crate::wire::openai::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
 
@@ -106,18 +106,28 @@ pub async fn chat_completions(
 }
 
 /// Runs what was asked and answers in its shape. Dropping this future (the client is gone) cancels the work.
-pub(crate) async fn answer(app: Data<App>, caller: Caller, asked: Asked) -> Result<HttpResponse, ApiError> {
+pub(crate) async fn answer(
+    app: Data<App>,
+    caller: Caller,
+    asked: PreparedRequest,
+) -> Result<HttpResponse, ApiError> {
     let deadline = asked.work.deadline;
-    let claim = submit::submit(&app.runtime, caller, asked.work, Resumed::default()).await?;
-    let envelope = Envelope::new(asked.api, claim.board(), &app.runtime.model);
+    let handle = submit::submit(&app.runtime, caller, asked.work, Resumed::default()).await?;
+    let envelope = Envelope::new(asked.api, handle.relquery(), &app.runtime.model);
     if asked.stream {
-        return Ok(crate::stream::reply(stream::chunks(app, claim, envelope, asked.include_usage, deadline)));
+        return Ok(crate::stream::reply(stream::chunks(
+            app,
+            handle,
+            envelope,
+            asked.include_usage,
+            deadline,
+        )));
     }
-    if !claim.wait(deadline).await {
-        claim::cancel(&app.runtime, claim.board());
-        return Ok(HttpResponse::GatewayTimeout().json(too_late(claim.board().read().spent())));
+    if !handle.wait(deadline).await {
+        ownership::cancel(&app.runtime, handle.relquery());
+        return Ok(HttpResponse::GatewayTimeout().json(too_late(handle.relquery().read().spent())));
     }
-    let state = claim.board().read();
+    let state = handle.relquery().read();
     let reply = match asked.api {
         Api::Completion => HttpResponse::Ok().json(envelope.completion(&state)?),
         Api::Chat => HttpResponse::Ok().json(envelope.chat(&state)?),

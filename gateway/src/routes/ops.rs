@@ -11,7 +11,7 @@ use serving::health::Patience;
 use serving::live::Viewer;
 use store::UnixMillis;
 
-use super::live::Looking;
+use super::live::Viewing;
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::routes::{get_and_head, get_only, number};
@@ -54,7 +54,7 @@ pub async fn healthz(app: Data<App>) -> HttpResponse {
 /// Whether new work is taken.
 #[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn readyz(app: Data<App>) -> HttpResponse {
-    let executors = app.runtime.view().executors;
+    let executors = app.runtime.view().replicas;
     let has_executor = !app.config.backend().has_fleet() || executors.iter().any(|executor| executor.is_up);
     let (ready, status) = match (app.runtime.shared.pulse.is_dead(), app.runtime.is_draining(), has_executor)
     {
@@ -88,7 +88,7 @@ async fn document(description: Data<Description>) -> HttpResponse {
 #[utoipa::path(
     get, path = "/v1/scheduler", tag = "operation", responses((status = 200)), security(("key" = []))
 )]
-pub async fn scheduler(app: Data<App>, Looking(viewer): Looking) -> HttpResponse {
+pub async fn scheduler(app: Data<App>, Viewing(viewer): Viewing) -> HttpResponse {
     let view = app.runtime.view();
     let reason = view.decision.split(';').next().unwrap_or_default();
     let decision = if viewer == Viewer::Operator { &view.decision } else { reason };
@@ -129,7 +129,7 @@ pub async fn scheduler(app: Data<App>, Looking(viewer): Looking) -> HttpResponse
         "restored_tokens": stats.tier.restored_tokens,
         "output_tokens": stats.output_tokens,
         "forced_tokens": stats.forced_tokens,
-        "guessed_tokens": stats.guessed_tokens,
+        "draft_tokens": stats.guessed_tokens,
         "accepted_tokens": stats.accepted_tokens,
         "preemptions": stats.preemptions,
         "last_decision": decision,

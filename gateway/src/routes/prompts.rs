@@ -13,8 +13,8 @@ use crate::error::ApiError;
 use crate::error::Refusals;
 use crate::json::Fields;
 use crate::routes::{ask, only_post, openai};
-use crate::services::openai::{Asked, COMPLETION_TOKENS, asked, lowering};
-use crate::services::prepare::{Desk, prompt_bytes_max};
+use crate::services::openai::{COMPLETION_TOKENS, PreparedRequest, asked, lowering};
+use crate::services::prepare::{RequestContext, prompt_bytes_max};
 use crate::services::schemas;
 use crate::services::schemas::shelf::Ready;
 use crate::state::App;
@@ -58,13 +58,13 @@ pub async fn create(
     openai::answer(app, caller, asked).await
 }
 
-fn read(desk: Desk<'_>, fields: Fields) -> Result<PromptRequest, RequestError> {
-    let bytes_max = prompt_bytes_max(&desk.app.runtime.model, &desk.app.config).0;
-    PromptRequest::read(fields, desk.terms(), bytes_max)
+fn read(context: RequestContext<'_>, fields: Fields) -> Result<PromptRequest, RequestError> {
+    let bytes_max = prompt_bytes_max(&context.app.runtime.model, &context.app.config).0;
+    PromptRequest::read(fields, context.validation(), bytes_max)
 }
 
 /// Puts the prompt together.
-fn lower(app: &App, request: PromptRequest, ready: &Ready) -> Result<Asked, RequestError> {
+fn lower(app: &App, request: PromptRequest, ready: &Ready) -> Result<PreparedRequest, RequestError> {
     let PromptRequest { common, prompt } = request;
     let (model, config) = (&app.runtime.model, &app.config);
     let limits = &config.limits;

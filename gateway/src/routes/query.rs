@@ -8,10 +8,10 @@ use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::stream;
 use serde_json::json;
-use serving::board::Usage;
 use serving::caller::Caller;
 use serving::clock;
 use serving::error::{RequestError, internal};
+use serving::relquery_state::Usage;
 use tokio::sync::mpsc;
 
 use crate::auth::Authenticated;
@@ -20,14 +20,14 @@ use crate::error::Refusals;
 use crate::json::Fields;
 use crate::routes::{ask, only_post, too_late};
 use crate::services::constraints::Purpose;
-use crate::services::prepare::Desk;
-use crate::services::query::{self, Asker, News, Outcome, Planned};
+use crate::services::prepare::RequestContext;
+use crate::services::query::{self, Asker, Planned, QueryEvent, QueryOutcome};
 use crate::state::App;
 use crate::stream::{event, reply};
 use crate::wire::query::QueryRequest;
 use crate::wire::query::reply::{CallReply, QueryEntry, QueryList, QueryReply};
 
-/// News that a client may be behind.
+/// QueryEvent that a client may be behind.
 const NEWS_MAX: usize = 64;
 
 /// The route.
@@ -69,8 +69,8 @@ pub async fn create(
     answer(&app, asker, &asked, planned).await
 }
 
-fn read(desk: Desk<'_>, fields: Fields) -> Result<QueryRequest, RequestError> {
-    QueryRequest::read(fields, desk.terms())
+fn read(context: RequestContext<'_>, fields: Fields) -> Result<QueryRequest, RequestError> {
+    QueryRequest::read(fields, context.validation())
 }
 
 /// Searches what the queries ask for, and plans them off the connection's thread.
@@ -82,8 +82,8 @@ async fn plan(
     let searched = query::search(app, caller, &asked.queries).await;
     let (state, asked) = (app.clone(), Arc::clone(asked));
     let planned = web::block(move || {
-        let desk = Desk { app: &state, tenant: caller.tenant, purpose: Purpose::Run };
-        query::plan(desk, &asked, &searched)
+        let context = RequestContext { app: &state, tenant: caller.tenant, purpose: Purpose::Run };
+        query::plan(context, &asked, &searched)
     });
     planned.await.map_err(internal)
 }
@@ -105,7 +105,7 @@ async fn answer(
     }
     let outcomes = query::run(app, asker, &ready, None).await;
     let mut spent = Usage::default();
-    for (planned, Outcome { ended, usage }) in ready.iter().zip(outcomes) {
+    for (planned, QueryOutcome { ended, usage }) in ready.iter().zip(outcomes) {
         spent += usage;
         let reply =
             |ended: Vec<_>| QueryReply::new(&app.runtime.model.name, planned, &ended, usage, asked.explain);
@@ -171,19 +171,19 @@ async fn tell(
     };
     let (outcomes, ()) = tokio::join!(run, pass);
     let last = match outcomes.into_iter().next() {
-        Some(Outcome { ended: Ok(ended), usage }) => {
+        Some(QueryOutcome { ended: Ok(ended), usage }) => {
             event("done", &QueryReply::new(&app.runtime.model.name, planned, &ended, usage, asked.explain))
         }
-        Some(Outcome { ended: Err(RequestError::Deadline), usage }) => event("error", &too_late(usage)),
-        Some(Outcome { ended: Err(error), .. }) => event("error", &crate::error::body(&error)),
+        Some(QueryOutcome { ended: Err(RequestError::Deadline), usage }) => event("error", &too_late(usage)),
+        Some(QueryOutcome { ended: Err(error), .. }) => event("error", &crate::error::body(&error)),
         None => event("error", &crate::error::body(&RequestError::Internal)),
     };
     let _ = to.send(last).await;
 }
 
-fn shown(planned: &Planned, news: &News) -> String {
+fn shown(planned: &Planned, news: &QueryEvent) -> String {
     match news {
-        News::Delta(_, id, text) => event("delta", &json!({ "call": id.0, "text": text })),
-        News::Ended(_, id, ended) => event("call", &CallReply::new(planned, *id, ended)),
+        QueryEvent::Delta(_, id, text) => event("delta", &json!({ "call": id.0, "text": text })),
+        QueryEvent::Ended(_, id, ended) => event("call", &CallReply::new(planned, *id, ended)),
     }
 }

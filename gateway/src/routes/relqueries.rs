@@ -5,9 +5,9 @@ use std::sync::Arc;
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
-use serving::board::{Board, Row, Status};
-use serving::claim::Claim;
 use serving::error::RequestError;
+use serving::ownership::OwnerHandle;
+use serving::relquery_state::{RelQueryState, Row, Status};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
@@ -17,7 +17,7 @@ use crate::services::lookup::{call_off, look_up};
 use crate::services::prepare;
 use crate::services::tickets;
 use crate::state::App;
-use crate::stream::{self, Show, event};
+use crate::stream::{self, RowFormat, event};
 use crate::wire::relquery::{RelQueryReply, RowReply, Shape};
 
 /// Prefix of public ids.
@@ -61,46 +61,49 @@ pub async fn create(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let asked = (&request, payload);
-    let Started { claim, stream, deadline, body } =
+    let Started { handle, stream, deadline, body } =
         start(&app, caller, asked, PREFIX, prepare::relquery).await?;
     if stream {
-        return Ok(stream::reply(stream::rows(app, claim, Rows, deadline, body)));
+        return Ok(stream::reply(stream::rows(app, handle, Rows, deadline, body)));
     }
-    let board = answered(&app, claim, deadline, &body).await?;
+    let relquery = answered(&app, handle, deadline, &body).await?;
     let now = app.runtime.shared.clock.now();
     let shape = Shape { rows: true, partial: true };
-    Ok(HttpResponse::Ok().json(RelQueryReply::new(&board, &app.runtime.model, now, shape)))
+    Ok(HttpResponse::Ok().json(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)))
 }
 
-/// Waits for a claim's end or its deadline, after which a ticket carries on.
+/// Waits for a handle's end or its deadline, after which a ticket carries on.
 pub(crate) async fn answered(
     app: &Data<App>,
-    claim: Claim,
+    handle: OwnerHandle,
     deadline: Option<base::Millis>,
     body: &[u8],
-) -> Result<Arc<Board>, RequestError> {
-    if !claim.wait(deadline).await {
-        return tickets::make(app, claim, body).await;
+) -> Result<Arc<RelQueryState>, RequestError> {
+    if !handle.wait(deadline).await {
+        return tickets::make(app, handle, body).await;
     }
-    let board = Arc::clone(claim.board());
-    let status = board.read().status.clone();
+    let relquery = Arc::clone(handle.relquery());
+    let status = relquery.read().status.clone();
     match status {
         Status::Failed(error) => Err(error),
-        Status::Running | Status::Completed | Status::Cancelled => Ok(board),
+        Status::Running | Status::Completed | Status::Cancelled => Ok(relquery),
     }
 }
 
 /// The events of a relQuery.
 struct Rows;
 
-impl Show for Rows {
-    fn row(&self, _: &Board, index: u32, row: &Row) -> String {
+impl RowFormat for Rows {
+    fn row(&self, _: &RelQueryState, index: u32, row: &Row) -> String {
         event("row", &RowReply::new(index, row))
     }
 
-    fn done(&self, app: &App, board: &Board, partial: bool) -> String {
+    fn done(&self, app: &App, relquery: &RelQueryState, partial: bool) -> String {
         let shape = Shape { rows: false, partial };
-        event("done", &RelQueryReply::new(board, &app.runtime.model, app.runtime.shared.clock.now(), shape))
+        event(
+            "done",
+            &RelQueryReply::new(relquery, &app.runtime.model, app.runtime.shared.clock.now(), shape),
+        )
     }
 }
 
@@ -115,10 +118,10 @@ pub async fn read(
     Authenticated(caller): Authenticated,
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    let board = look_up(&app, caller, PREFIX, &id).await?;
+    let relquery = look_up(&app, caller, PREFIX, &id).await?;
     let shape = Shape { rows: true, partial: false };
     let now = app.runtime.shared.clock.now();
-    Ok(HttpResponse::Ok().json(RelQueryReply::new(&board, &app.runtime.model, now, shape)))
+    Ok(HttpResponse::Ok().json(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)))
 }
 
 /// Calls a relQuery off.

@@ -11,7 +11,7 @@ use crate::error::ApiError;
 use crate::error::ErrorBody;
 use crate::json::Fields;
 use crate::routes::{ask, only_get_delete, only_get_post};
-use crate::services::prepare::Desk;
+use crate::services::prepare::RequestContext;
 use crate::services::schemas::shelf::Ready;
 use crate::services::schemas::{self, Wanted};
 use crate::state::App;
@@ -59,9 +59,9 @@ pub async fn create(
     Ok(HttpResponse::Ok().json(SchemaReply { usage: Some(usage.into()), ..shown(&app, &ready) }))
 }
 
-fn read_request(desk: Desk<'_>, fields: Fields) -> Result<Wanted, RequestError> {
-    let SchemaRequest { pml, is_pinned } = SchemaRequest::read(fields, desk.terms())?;
-    let layout = schemas::lay_out(desk.app, &pml)?;
+fn read_request(context: RequestContext<'_>, fields: Fields) -> Result<Wanted, RequestError> {
+    let SchemaRequest { pml, is_pinned } = SchemaRequest::read(fields, context.validation())?;
+    let layout = schemas::lay_out(context.app, &pml)?;
     Ok(Wanted { pml, layout, is_pinned })
 }
 

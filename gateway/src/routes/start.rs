@@ -5,16 +5,16 @@ use actix_web::HttpRequest;
 use actix_web::http::header::HeaderMap;
 use actix_web::web::{Bytes, Data, Payload};
 use serving::caller::Caller;
-use serving::claim::Claim;
 use serving::error::RequestError;
+use serving::ownership::OwnerHandle;
 use serving::submit::{self, Resumed};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::ApiError;
 use crate::routes::{Prepare, lower, read_body};
+use crate::services::idempotency::{Digest, First, IdempotencyGuard};
 use crate::services::lookup::look_up;
-use crate::services::prepare::Asked;
-use crate::services::repeats::{Digest, First, Turn};
+use crate::services::prepare::PreparedRequest;
 use crate::state::App;
 use crate::wire::relquery::public_id;
 
@@ -25,8 +25,8 @@ const KEY_BYTES_MAX: usize = 255;
 
 /// A relQuery under way, and how its client wants the reply.
 pub(crate) struct Started {
-    /// Its board, owned.
-    pub(crate) claim: Claim,
+    /// Its relquery, owned.
+    pub(crate) handle: OwnerHandle,
     /// As events.
     pub(crate) stream: bool,
     /// When a partial reply goes out.
@@ -41,24 +41,24 @@ pub(crate) async fn start(
     caller: Caller,
     (request, payload): (&HttpRequest, Payload),
     prefix: &str,
-    prepare: Prepare<Asked>,
+    prepare: Prepare<PreparedRequest>,
 ) -> Result<Started, ApiError> {
     let key = key_of(request.headers())?;
     let body = read_body(app, request, payload).await?;
     let Some(key) = key else { return begin(app, caller, body, prepare).await };
     let digest = digest_of(request.path(), &body);
     let now = app.runtime.shared.clock.now();
-    let turn = app.repeats.turn(caller.tenant, key, digest, now).await;
-    let mut turn = turn.map_err(|_| RequestError::KeyReused(HEADER))?;
-    if let Some(started) = rejoin(app, caller, &turn, prefix, &body).await? {
+    let guard = app.idempotency.claim(caller.tenant, key, digest, now).await;
+    let mut guard = guard.map_err(|_| RequestError::KeyReused(HEADER))?;
+    if let Some(started) = rejoin(app, caller, &guard, prefix, &body).await? {
         app.runtime.shared.metrics.repeats.increment(1);
         return Ok(started);
     }
-    turn.set(None);
+    guard.set(None);
     let started = begin(app, caller, body, prepare).await?;
-    turn.set(Some(First {
-        id: public_id(started.claim.board()),
-        hold: started.claim.hold().clone(),
+    guard.set(Some(First {
+        id: public_id(started.handle.relquery()),
+        owners: started.handle.owners().clone(),
         stream: started.stream,
         deadline: started.deadline,
     }));
@@ -70,12 +70,12 @@ async fn begin(
     app: &Data<App>,
     caller: Caller,
     body: Bytes,
-    prepare: Prepare<Asked>,
+    prepare: Prepare<PreparedRequest>,
 ) -> Result<Started, ApiError> {
-    let Asked { work, stream } = lower((app, caller), &body, prepare).await?;
+    let PreparedRequest { work, stream } = lower((app, caller), &body, prepare).await?;
     let deadline = work.deadline;
-    let claim = submit::submit(&app.runtime, caller, work, Resumed::default()).await?;
-    Ok(Started { claim, stream, deadline, body })
+    let handle = submit::submit(&app.runtime, caller, work, Resumed::default()).await?;
+    Ok(Started { handle, stream, deadline, body })
 }
 
 /// Joins what the key began. `None` where there is nothing to join: the key is new, nobody waited for the first
@@ -83,19 +83,19 @@ async fn begin(
 async fn rejoin(
     app: &Data<App>,
     caller: Caller,
-    turn: &Turn,
+    guard: &IdempotencyGuard,
     prefix: &str,
     body: &Bytes,
 ) -> Result<Option<Started>, ApiError> {
-    let Some(first) = turn.first() else { return Ok(None) };
-    let board = match look_up(app, caller, prefix, &first.id).await {
-        Ok(board) => board,
+    let Some(first) = guard.first() else { return Ok(None) };
+    let relquery = match look_up(app, caller, prefix, &first.id).await {
+        Ok(relquery) => relquery,
         Err(RequestError::NotFound(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let &First { stream, deadline, .. } = first;
-    let claim = first.hold.join(&app.runtime, board);
-    Ok(claim.map(|claim| Started { claim, stream, deadline, body: body.clone() }))
+    let handle = first.owners.join(&app.runtime, relquery);
+    Ok(handle.map(|handle| Started { handle, stream, deadline, body: body.clone() }))
 }
 
 /// The key, where the request has one.

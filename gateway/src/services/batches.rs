@@ -7,10 +7,10 @@
 
 mod finish;
 pub mod lines;
+mod queue;
 mod rows;
 mod run;
 pub mod running;
-mod turn;
 mod watch;
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use store::{BATCH, ClaimKind, Error, Lease, NewTicket, Page, RowCounts, Ticket, 
 use crate::services::{files, tickets};
 use crate::state::App;
 
-/// Batches taken over per claim.
+/// Batches taken over per handle.
 const CLAIMED_MAX: u32 = 64;
 
 /// What a batch was asked to do, as the store keeps it.
@@ -124,14 +124,14 @@ impl Batch {
 }
 
 /// Has a worker run a batch, unless one does. It begins behind those that stand in the line before it.
-fn start(app: &Arc<App>, batch: Batch, line: &mut turn::Line) {
+fn start(app: &Arc<App>, batch: Batch, line: &mut queue::BatchQueue) {
     if !app.batches.started().insert(batch.id.clone()) {
         return;
     }
-    let (app, turn) = (app.clone(), line.next());
+    let (app, ticket_in_line) = (app.clone(), line.next());
     tokio::spawn(async move {
         let id = batch.id.clone();
-        run::run(&app, batch, turn).await;
+        run::run(&app, batch, ticket_in_line).await;
         app.batches.started().remove(&id);
         app.batches.ended.notify_waiters();
     });
@@ -199,11 +199,11 @@ pub async fn create(
         created: now,
         cancelling: None,
     };
-    start(app, batch.clone(), &mut turn::Line::default());
+    start(app, batch.clone(), &mut queue::BatchQueue::default());
     Ok(batch)
 }
 
-/// The id of the batch that a tenant's idempotency key names: the store itself keeps such a key from making two.
+/// The id of the batch that a tenant's idempotency key names: the store itself keeps such a key from pending two.
 fn id_of(tenant: TenantId, key: &str) -> String {
     let digest: [u8; 32] = Sha256::new()
         .chain_update(b"relserve batch")
@@ -265,7 +265,7 @@ pub async fn cancel(app: &App, tenant: TenantId, id: &str) -> Result<Batch, Requ
 
 /// Claims unfinished batches (after a restart, or of a gateway that is gone) and goes on with them, the oldest first.
 pub async fn resume(app: &Arc<App>, lease: &Lease) {
-    let mut line = turn::Line::default();
+    let mut line = queue::BatchQueue::default();
     loop {
         let now = UnixMillis(app.runtime.shared.clock.unix_ms());
         let claimed = match app.runtime.store.claim_tickets(ClaimKind::Batches, lease, CLAIMED_MAX, now).await

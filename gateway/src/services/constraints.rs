@@ -30,12 +30,12 @@ pub struct Constraints {
     compiler: Option<Arc<dyn ConstraintCompiler>>,
     bounds: Bounds,
     clock: Clock,
-    tenants: Mutex<HashMap<TenantId, Arc<Mutex<Shelf>>>>,
+    tenants: Mutex<HashMap<TenantId, Arc<Mutex<CompiledConstraints>>>>,
 }
 
 /// What a tenant has compiled.
 #[derive(Debug, Default)]
-struct Shelf {
+struct CompiledConstraints {
     /// Least recently used first.
     kept: VecDeque<(Constraint, Compiled)>,
     /// Time of compiling that is not forgiven yet, at `as_of`.
@@ -86,7 +86,7 @@ impl Constraints {
         TenantConstraints { all: self, tenant, purpose }
     }
 
-    fn shelf(&self, tenant: TenantId) -> Arc<Mutex<Shelf>> {
+    fn compiled(&self, tenant: TenantId) -> Arc<Mutex<CompiledConstraints>> {
         Arc::clone(locked(&self.tenants).entry(tenant).or_default())
     }
 }
@@ -109,10 +109,10 @@ impl TenantConstraints<'_> {
                 "what runs this model cannot hold outputs to a constraint",
             ));
         };
-        let shelf = self.all.shelf(self.tenant);
-        let mut shelf = locked(&shelf);
+        let compiled = self.all.compiled(self.tenant);
+        let mut compiled = locked(&compiled);
         let is_bound = self.purpose == Purpose::Run;
-        let found = shelf.find(constraint, (*bounds, is_bound), clock.now(), || {
+        let found = compiled.find(constraint, (*bounds, is_bound), clock.now(), || {
             let begun = clock.now();
             let compiled = compiler.compile(constraint);
             (compiled, clock.now().since(begun))
@@ -140,7 +140,7 @@ impl TenantConstraints<'_> {
     }
 }
 
-impl Shelf {
+impl CompiledConstraints {
     /// The constraint as it was compiled, or as `compile` does, which also says how long it took. What is not bound is
     /// never refused, and lets as much go as it can all the same.
     fn find(
@@ -209,44 +209,44 @@ mod tests {
     }
 
     /// Compiles to its own number, in a second.
-    fn find(shelf: &mut Shelf, pattern: &str, now: u64) -> Result<Compiled, Refusal> {
+    fn find(compiled: &mut CompiledConstraints, pattern: &str, now: u64) -> Result<Compiled, Refusal> {
         let compile = || (Ok(Compiled::new(pattern.to_owned())), Nanos(1_000_000_000));
-        shelf.find(&regex(pattern), (BOUNDS, true), Time(now), compile)
+        compiled.find(&regex(pattern), (BOUNDS, true), Time(now), compile)
     }
 
     #[test]
     fn the_least_recently_used_constraint_leaves_unless_a_row_carries_it() {
-        let mut shelf = Shelf::default();
-        let a = find(&mut shelf, "a", 0).expect("there is room");
-        drop(find(&mut shelf, "b", 0).expect("there is room"));
-        let c = find(&mut shelf, "c", 0).expect("b leaves");
+        let mut compiled = CompiledConstraints::default();
+        let a = find(&mut compiled, "a", 0).expect("there is room");
+        drop(find(&mut compiled, "b", 0).expect("there is room"));
+        let c = find(&mut compiled, "c", 0).expect("b leaves");
         assert_eq!(a.get::<String>().map(String::as_str), Some("a"));
-        assert_eq!(find(&mut shelf, "b", 0).err(), Some(Refusal::Count), "a and c are carried");
-        assert!(find(&mut shelf, "c", 0).is_ok(), "what is kept is found");
+        assert_eq!(find(&mut compiled, "b", 0).err(), Some(Refusal::Count), "a and c are carried");
+        assert!(find(&mut compiled, "c", 0).is_ok(), "what is kept is found");
         drop((a, c));
-        drop(find(&mut shelf, "b", 0).expect("a leaves"));
-        let patterns: Vec<&Constraint> = shelf.kept.iter().map(|(constraint, _)| constraint).collect();
+        drop(find(&mut compiled, "b", 0).expect("a leaves"));
+        let patterns: Vec<&Constraint> = compiled.kept.iter().map(|(constraint, _)| constraint).collect();
         assert_eq!(patterns, [&regex("c"), &regex("b")]);
-        assert_eq!(shelf.spent, Nanos(4_000_000_000), "what was found cost nothing");
+        assert_eq!(compiled.spent, Nanos(4_000_000_000), "what was found cost nothing");
     }
 
     #[test]
     fn a_tenant_compiles_for_so_long_in_a_minute() {
         let second = 1_000_000_000;
-        let mut shelf = Shelf::default();
+        let mut compiled = CompiledConstraints::default();
         for pattern in ["a", "b", "c", "d", "e", "f"] {
-            drop(find(&mut shelf, pattern, 0).expect(pattern));
+            drop(find(&mut compiled, pattern, 0).expect(pattern));
         }
-        let Err(Refusal::Time(wait)) = find(&mut shelf, "g", 0) else { panic!("six seconds are spent") };
+        let Err(Refusal::Time(wait)) = find(&mut compiled, "g", 0) else { panic!("six seconds are spent") };
         assert_eq!(wait, Nanos(10), "a nanosecond is forgiven in ten");
-        assert!(find(&mut shelf, "f", 0).is_ok(), "what is kept is free");
-        assert!(find(&mut shelf, "g", 10 * second).is_ok(), "ten seconds forgive one");
-        assert!(matches!(find(&mut shelf, "h", 10 * second), Err(Refusal::Time(_))));
+        assert!(find(&mut compiled, "f", 0).is_ok(), "what is kept is free");
+        assert!(find(&mut compiled, "g", 10 * second).is_ok(), "ten seconds forgive one");
+        assert!(matches!(find(&mut compiled, "h", 10 * second), Err(Refusal::Time(_))));
         for pattern in ["i", "j", "k", "l"] {
             let compile = || (Ok(Compiled::new(())), Nanos(second));
-            let found = shelf.find(&regex(pattern), (BOUNDS, false), Time(10 * second), compile);
+            let found = compiled.find(&regex(pattern), (BOUNDS, false), Time(10 * second), compile);
             assert!(found.is_ok(), "admitted before");
-            assert!(shelf.kept.len() <= BOUNDS.kept, "what no row carries leaves all the same");
+            assert!(compiled.kept.len() <= BOUNDS.kept, "what no row carries leaves all the same");
         }
     }
 
@@ -283,12 +283,12 @@ mod tests {
 
     #[test]
     fn a_constraint_that_cannot_be_compiled_costs_its_time_and_is_not_kept() {
-        let mut shelf = Shelf::default();
+        let mut compiled = CompiledConstraints::default();
         let error = ConstraintError("no".into());
         let compile = || (Err(error.clone()), Nanos(7_000_000_000));
-        let found = shelf.find(&regex("("), (BOUNDS, true), Time(0), compile);
+        let found = compiled.find(&regex("("), (BOUNDS, true), Time(0), compile);
         assert_eq!(found.err(), Some(Refusal::Constraint(error.clone())));
-        assert!(shelf.kept.is_empty());
-        assert!(matches!(find(&mut shelf, "a", 0), Err(Refusal::Time(_))));
+        assert!(compiled.kept.is_empty());
+        assert!(matches!(find(&mut compiled, "a", 0), Err(Refusal::Time(_))));
     }
 }

@@ -5,7 +5,7 @@
 
 mod adding;
 mod embedding;
-mod held;
+mod index_cache;
 pub mod loaded;
 
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 pub(crate) use adding::repeated;
 pub use adding::{Addition, Document, Written, add};
 use base::{TenantId, TokenCount};
-use held::{Indexed, Key, Place};
+use index_cache::{Indexed, Key, Place};
 use retrieval::{Embedder, Hit};
 use serving::account::{Account, Spent};
-use serving::board::Usage;
 use serving::error::stored;
 use serving::error::{RequestError, internal, of_store};
+use serving::relquery_state::Usage;
 use store::{Corpus, NewCorpus, UnixMillis};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
@@ -114,7 +114,7 @@ pub async fn list(app: &App, tenant: TenantId) -> Result<Vec<Corpus>, RequestErr
 
 /// Deletes a tenant's corpus.
 pub async fn delete(app: &App, tenant: TenantId, name: &str) -> Result<(), RequestError> {
-    app.corpora.held.forget(&(tenant, name.to_owned()));
+    app.corpora.indexes.forget(&(tenant, name.to_owned()));
     if stored(app.runtime.store.delete_corpus(tenant, name).await)? {
         return Ok(());
     }
@@ -139,7 +139,7 @@ async fn current(app: &Arc<App>, tenant: TenantId, name: &str) -> Result<Current
         let corpus = usable(app, tenant, name).await?;
         let is_current =
             |indexed: &Option<Indexed>| indexed.as_ref().is_some_and(|i| i.revision == corpus.revision);
-        let place = app.corpora.held.place(&key);
+        let place = app.corpora.indexes.place(&key);
         let mut guard = Arc::clone(&place).read_owned().await;
         if !is_current(&guard) {
             drop(guard);
@@ -151,7 +151,7 @@ async fn current(app: &Arc<App>, tenant: TenantId, name: &str) -> Result<Current
             }
             guard = OwnedRwLockWriteGuard::downgrade(writing);
             let bytes = guard.as_ref().map_or(0, |indexed| indexed.bytes);
-            app.corpora.held.note(&key, bytes);
+            app.corpora.indexes.note(&key, bytes);
             // A write while it was read may have left it half old, half new.
             if find(app, tenant, name).await?.revision != corpus.revision {
                 continue;

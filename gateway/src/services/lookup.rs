@@ -3,35 +3,35 @@
 use std::sync::Arc;
 
 use base::RelQueryId;
-use serving::board::Board;
 use serving::caller::Caller;
-use serving::claim;
 use serving::error::{RequestError, internal, stored};
+use serving::ownership;
+use serving::relquery_state::RelQueryState;
 use store::{TicketState, UnixMillis};
 
 use crate::services::tickets;
 use crate::state::App;
 use crate::wire::relquery::{parse_id, public_id};
 
-/// The caller's board of a public id: the one in memory, or what its ticket left.
+/// The caller's relquery of a public id: the one in memory, or what its ticket left.
 pub async fn look_up(
     app: &Arc<App>,
     caller: Caller,
     prefix: &str,
     id: &str,
-) -> Result<Arc<Board>, RequestError> {
-    if let Some(board) = find(app, caller, prefix, id) {
-        return Ok(board);
+) -> Result<Arc<RelQueryState>, RequestError> {
+    if let Some(relquery) = find(app, caller, prefix, id) {
+        return Ok(relquery);
     }
     let ticket = find_ticket(app, caller, id).await?;
     let state = app.clone();
     tokio::task::spawn_blocking(move || tickets::board_of(&state, &ticket)).await.map_err(internal)?
 }
 
-/// The caller's board of a public id, while it is in memory.
-fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<Arc<Board>> {
+/// The caller's relquery of a public id, while it is in memory.
+fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<Arc<RelQueryState>> {
     let number: RelQueryId = parse_id(prefix, id)?;
-    app.runtime.registry.get(caller.tenant, number).filter(|board| public_id(board) == id)
+    app.runtime.registry.get(caller.tenant, number).filter(|relquery| public_id(relquery) == id)
 }
 
 /// The caller's ticket in the store.
@@ -44,8 +44,8 @@ async fn find_ticket(app: &App, caller: Caller, id: &str) -> Result<store::Ticke
 
 /// Cancels what runs under a public id; false where it was over.
 pub async fn call_off(app: &App, caller: Caller, prefix: &str, id: &str) -> Result<bool, RequestError> {
-    if let Some(board) = find(app, caller, prefix, id) {
-        return Ok(claim::cancel(&app.runtime, &board));
+    if let Some(relquery) = find(app, caller, prefix, id) {
+        return Ok(ownership::cancel(&app.runtime, &relquery));
     }
     let ticket = find_ticket(app, caller, id).await?;
     if ticket.state != TicketState::Running {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use base::{Generation, Span, SpanKind, TokenCount, TokenId, WorkItem};
 use ir::{Plan, RowProblem};
-use serving::board::Kind;
 use serving::error::{RequestError, internal};
-use serving::intake::{JobRow, Part};
+use serving::intake::{Part, PendingRow};
+use serving::relquery_state::Kind;
 use serving::submit::Prepared;
 
 use crate::json::Fields;
-use crate::services::prepare::{Desk, Lowering, job_row, lower_plan, prompt_bytes_max, row_error};
+use crate::services::prepare::{Lowering, RequestContext, job_row, lower_plan, prompt_bytes_max, row_error};
 use crate::state::App;
 use crate::wire::openai::{Api, ChatRequest, Common, CompletionRequest, Prompt};
 use crate::wire::relquery::Order;
@@ -20,7 +20,7 @@ pub(crate) const COMPLETION_TOKENS: u64 = 16;
 
 /// A request, ready to run, and how its client wants the reply.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PreparedRequest {
     /// The route.
     pub(crate) api: Api,
     /// What to run.
@@ -32,9 +32,12 @@ pub(crate) struct Asked {
 }
 
 /// A body of `/v1/completions`.
-pub(crate) fn completion(desk: Desk<'_>, fields: Fields) -> Result<Asked, RequestError> {
-    let app = desk.app;
-    let CompletionRequest { common, prompts } = CompletionRequest::read(fields, desk.terms())?;
+pub(crate) fn completion(
+    context: RequestContext<'_>,
+    fields: Fields,
+) -> Result<PreparedRequest, RequestError> {
+    let app = context.app;
+    let CompletionRequest { common, prompts } = CompletionRequest::read(fields, context.validation())?;
     let lowering = lowering(app, &common);
     let output_max = common.max_tokens.unwrap_or(COMPLETION_TOKENS.min(app.config.limits.output_tokens_max));
     let generation =
@@ -52,9 +55,9 @@ pub(crate) fn completion(desk: Desk<'_>, fields: Fields) -> Result<Asked, Reques
 }
 
 /// A body of `/v1/chat/completions`.
-pub(crate) fn chat(desk: Desk<'_>, fields: Fields) -> Result<Asked, RequestError> {
-    let app = desk.app;
-    let ChatRequest { common, messages } = ChatRequest::read(fields, desk.terms())?;
+pub(crate) fn chat(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequest, RequestError> {
+    let app = context.app;
+    let ChatRequest { common, messages } = ChatRequest::read(fields, context.validation())?;
     if !app.runtime.model.has_chat {
         return Err(RequestError::invalid("messages", "the model has no chat template: use /v1/completions"));
     }
@@ -140,13 +143,13 @@ pub(crate) fn asked(
     common: &Common,
     items: Vec<WorkItem>,
     lowering: Lowering<'_>,
-) -> Asked {
+) -> PreparedRequest {
     let seed = common.sampling.seed.unwrap_or_else(rand::random);
     let row = |(index, item): (u32, WorkItem)| {
         let item = WorkItem { row: index, seed: seed.wrapping_add(u64::from(index)), ..item };
-        JobRow { targets: vec![index], ..job_row(item, lowering) }
+        PendingRow { targets: vec![index], ..job_row(item, lowering) }
     };
-    let rows: Vec<JobRow> = (0..).zip(items).map(row).collect();
+    let rows: Vec<PendingRow> = (0..).zip(items).map(row).collect();
     let work = Prepared {
         kind: Kind::RelQuery,
         route,
@@ -157,5 +160,5 @@ pub(crate) fn asked(
         pin: None,
         parts: vec![Part { open: None, rows }],
     };
-    Asked { api, work, stream: common.stream, include_usage: common.include_usage }
+    PreparedRequest { api, work, stream: common.stream, include_usage: common.include_usage }
 }

@@ -10,10 +10,10 @@ use base::{Bytes, ChatTemplate, Constraint, Generation, TenantId, TokenCount, To
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
 use ir::{Cell, LowerOptions, Lowered, Plan, Row, RowProblem, Rules, Table, Template};
 use serde_json::Value;
-use serving::board::Kind;
 use serving::error::RequestError;
-use serving::intake::{CellKey, JobRow, Part};
+use serving::intake::{CellKey, Part, PendingRow};
 use serving::model::Model;
+use serving::relquery_state::Kind;
 use serving::submit::Prepared;
 use store::ResultKey;
 
@@ -21,7 +21,7 @@ use crate::config::{Config, LimitsConfig};
 use crate::json::Fields;
 use crate::services::constraints::{Purpose, TenantConstraints};
 use crate::state::App;
-use crate::wire::Terms;
+use crate::wire::ValidationContext;
 use crate::wire::cells::{Call, CellsRequest};
 use crate::wire::constraint::Checked;
 use crate::wire::relquery::{Order, RelQueryRequest, RowIn};
@@ -29,7 +29,7 @@ use crate::wire::sampling::Sampling;
 
 /// Where a tenant's requests are prepared.
 #[derive(Clone, Copy)]
-pub struct Desk<'a> {
+pub struct RequestContext<'a> {
     /// The server's state.
     pub app: &'a App,
     /// Whose requests.
@@ -38,17 +38,17 @@ pub struct Desk<'a> {
     pub purpose: Purpose,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> RequestContext<'a> {
     /// What its requests are read against.
-    pub fn terms(self) -> Terms<'a> {
+    pub fn validation(self) -> ValidationContext<'a> {
         let constraints = self.app.constraints.of(self.tenant, self.purpose);
-        Terms { limits: &self.app.config.limits, model: &self.app.runtime.model, constraints }
+        ValidationContext { limits: &self.app.config.limits, model: &self.app.runtime.model, constraints }
     }
 }
 
 /// A request, ready to run, and how its client wants the reply.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PreparedRequest {
     /// What to run.
     pub work: Prepared,
     /// As events.
@@ -71,9 +71,9 @@ pub struct Lowering<'a> {
 }
 
 /// `/v1/relqueries`.
-pub fn relquery(desk: Desk<'_>, fields: Fields) -> Result<Asked, RequestError> {
-    let app = desk.app;
-    let request = RelQueryRequest::read(fields, desk.terms())?;
+pub fn relquery(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequest, RequestError> {
+    let app = context.app;
+    let request = RelQueryRequest::read(fields, context.validation())?;
     let template = Template::parse(&request.template)
         .map_err(|error| RequestError::invalid("template", error.to_string()))?;
     let columns = columns(&request, &template)?;
@@ -114,7 +114,7 @@ pub fn relquery(desk: Desk<'_>, fields: Fields) -> Result<Asked, RequestError> {
         pin: None,
         parts: vec![part],
     };
-    Ok(Asked { work, stream: request.stream })
+    Ok(PreparedRequest { work, stream: request.stream })
 }
 
 /// Names of the table's columns: as the client gives them, else those that the template names. A record holds the other
@@ -136,9 +136,9 @@ fn columns(request: &RelQueryRequest, template: &Template) -> Result<Vec<String>
 }
 
 /// `/v1/cells`: calls that differ in their own cell alone are rows of one relQuery.
-pub fn cells(desk: Desk<'_>, fields: Fields) -> Result<Asked, RequestError> {
-    let app = desk.app;
-    let request = CellsRequest::read(fields, desk.terms())?;
+pub fn cells(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequest, RequestError> {
+    let app = context.app;
+    let request = CellsRequest::read(fields, context.validation())?;
     let mut failed = Vec::new();
     let mut answers = Vec::with_capacity(request.calls.len());
     let mut groups: Vec<(Group, Rows)> = Vec::new();
@@ -162,7 +162,7 @@ pub fn cells(desk: Desk<'_>, fields: Fields) -> Result<Asked, RequestError> {
     }
     let mut parts = Vec::with_capacity(groups.len());
     for (group, rows) in groups {
-        let (part, bad) = cell_part(desk, group, rows, request.cache)?;
+        let (part, bad) = cell_part(context, group, rows, request.cache)?;
         failed.extend(bad);
         parts.push(part);
     }
@@ -176,7 +176,7 @@ pub fn cells(desk: Desk<'_>, fields: Fields) -> Result<Asked, RequestError> {
         pin: None,
         parts,
     };
-    Ok(Asked { work, stream: request.stream })
+    Ok(PreparedRequest { work, stream: request.stream })
 }
 
 /// What the calls of one relQuery share, and the constraint they came with.
@@ -218,14 +218,15 @@ fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(Group, Cell),
 
 /// The rows of one function with one set of shared arguments.
 fn cell_part(
-    desk: Desk<'_>,
+    context: RequestContext<'_>,
     (shared, constraint): Group,
     rows: Rows,
     cache: bool,
 ) -> Result<(Part, Vec<(u32, RequestError)>), RequestError> {
-    let app = desk.app;
+    let app = context.app;
     let output_max = TokenCount(shared.output_max.0.min(app.config.limits.output_tokens_max));
-    let (constraint, compiled) = constraint_of(constraint, &shared.answer, desk.terms().constraints)?.unzip();
+    let (constraint, compiled) =
+        constraint_of(constraint, &shared.answer, context.validation().constraints)?.unzip();
     let compiled = compiled.unwrap_or_default();
     let generation = Generation { output_max, constraint, compiled, ..Generation::default() };
     let sampling = Sampling { generation: Arc::new(generation.clone()), seed: None };
@@ -280,7 +281,7 @@ pub fn some_can_run(
     Err(failed.into_iter().next().map_or(RequestError::Internal, |(_, error)| error))
 }
 
-/// Rows of a table on their way to work items; numbers are those of the board.
+/// Rows of a table on their way to work items; numbers are those of the relquery.
 #[derive(Debug, Default)]
 pub struct Rows {
     numbers: Vec<u32>,
@@ -313,7 +314,7 @@ impl Rows {
         let (plan, _) = ir::rewrite(plan, &rules, &|texts| lowering.model.text.count_stretches(texts));
         let seed = lowering.sampling.seed.unwrap_or_else(rand::random);
         let Lowered { items, answers } = lower_plan(&plan, lowering, seed)?;
-        let mut job: Vec<JobRow> = items.into_iter().map(|item| job_row(item, lowering)).collect();
+        let mut job: Vec<PendingRow> = items.into_iter().map(|item| job_row(item, lowering)).collect();
         let mut place_of = HashMap::with_capacity(job.len());
         for (place, row) in job.iter().enumerate() {
             place_of.insert(row.item.row, place);
@@ -356,10 +357,10 @@ pub fn lower_plan(plan: &Plan, lowering: Lowering<'_>, seed: u64) -> Result<Lowe
 }
 
 /// A row to run, with the key of its answer where the answer is the same every time.
-pub fn job_row(item: WorkItem, lowering: Lowering<'_>) -> JobRow {
+pub fn job_row(item: WorkItem, lowering: Lowering<'_>) -> PendingRow {
     let key = (lowering.cache && lowering.sampling.is_deterministic())
         .then(|| cell_key(&item, lowering.model.revision));
-    JobRow { targets: Vec::new(), item, key }
+    PendingRow { targets: Vec::new(), item, key }
 }
 
 /// Identity of an answer: all that decides it.
@@ -429,7 +430,7 @@ fn cell(index: u32, name: &str, value: &Value, limits: &LimitsConfig) -> Result<
     Ok(cell)
 }
 
-/// A plan that cannot be run, in the caller's terms.
+/// A plan that cannot be run, in the caller's context.
 pub fn plan_error(error: ir::IrError) -> RequestError {
     match error {
         ir::IrError::Template(error) => RequestError::invalid("template", error.to_string()),
@@ -443,7 +444,7 @@ pub fn plan_error(error: ir::IrError) -> RequestError {
     }
 }
 
-/// What is wrong with one row, in the caller's terms.
+/// What is wrong with one row, in the caller's context.
 pub fn row_error(index: u32, problem: &RowProblem, model: &Model) -> RequestError {
     match problem {
         RowProblem::CellCount { .. } | RowProblem::EmptyPrompt => {

@@ -4,7 +4,7 @@
 //! Searches first, then the rules, then the plan; [`run`] submits its calls as rows of relQueries and puts their outputs
 //! where the plan says. Must not know HTTP.
 
-mod course;
+mod progress;
 mod prompt;
 mod run;
 
@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::Generation;
-pub use course::{Ended, Outcome};
 use ir::rewrite::Applied;
 use ir::span::{Call, Found, Item, Part, Plan, Query, Retrieval, Rewriting, cluster_bulk, rewrite};
+pub use progress::{Ended, QueryOutcome};
 pub use prompt::ahead;
-pub use run::{Asker, News, run};
+pub use run::{Asker, QueryEvent, run};
 use serving::caller::Caller;
 use serving::error::RequestError;
 
 use crate::services::corpora;
-use crate::services::prepare::Desk;
+use crate::services::prepare::RequestContext;
 use crate::state::App;
 use crate::wire::query::{QueryRequest, limits, span_error};
 
@@ -43,7 +43,7 @@ pub struct Planned {
 /// Rewrites and plans each query of a request; of many, those that share fragments are made neighbours (section 5.8).
 /// A query that cannot run fails alone.
 pub fn plan(
-    desk: Desk<'_>,
+    context: RequestContext<'_>,
     request: &QueryRequest,
     searched: &Searched,
 ) -> Vec<Result<Planned, (usize, RequestError)>> {
@@ -51,14 +51,14 @@ pub fn plan(
         rules: request.rules.clone(),
         judges: request.judges,
         found: &searched.found,
-        limits: limits(&desk.app.config.limits),
+        limits: limits(&context.app.config.limits),
     };
     let mut known = prompt::Known::new();
     let plans = request.queries.iter().enumerate().map(|(index, query)| {
         let at = request.path(index);
         let unfound = query.retrievals().iter().find_map(|retrieval| searched.failed.get(retrieval).cloned());
         let planned = match unfound {
-            None => plan_one(desk, (index, &at), query, &rewriting, &mut known),
+            None => plan_one(context, (index, &at), query, &rewriting, &mut known),
             Some(error) => Err(error),
         };
         planned.map_err(|error| (index, error))
@@ -79,7 +79,7 @@ pub fn plan(
 }
 
 fn plan_one(
-    desk: Desk<'_>,
+    context: RequestContext<'_>,
     (index, path): (usize, &str),
     query: &Query,
     rewriting: &Rewriting<'_>,
@@ -87,9 +87,9 @@ fn plan_one(
 ) -> Result<Planned, RequestError> {
     let (rewritten, log) = rewrite(query.clone(), rewriting).map_err(|error| span_error(path, error))?;
     let plan = Plan::new(&rewritten).map_err(|error| span_error(path, error))?;
-    let generations = plan.calls.iter().map(|call| prompt::generation(desk, path, &call.params, known));
+    let generations = plan.calls.iter().map(|call| prompt::generation(context, path, &call.params, known));
     let generations = generations.collect::<Result<_, _>>()?;
-    prompt::check_reuse(desk.app, path, &plan)?;
+    prompt::check_reuse(context.app, path, &plan)?;
     Ok(Planned { index, plan: Arc::new(plan), generations, rewritten, log })
 }
 

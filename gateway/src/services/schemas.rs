@@ -11,13 +11,13 @@ use std::sync::Arc;
 use base::{Generation, Nanos, SectionReuse, ServiceClass, Span, SpanKind, TenantId, TokenCount, WorkItem};
 use ir::pml::{Encoding, Layout, PmlError, Positions, Schema, TextPosition};
 use scheduler::SchedulerConfig;
-use serving::board::{Kind, Usage};
 use serving::caller::Caller;
 use serving::error::stored;
 use serving::error::{RequestError, internal};
-use serving::intake::{JobRow, Part};
+use serving::intake::{Part, PendingRow};
 use serving::model::Model;
-use serving::pins::{Filling, Pin};
+use serving::pins::{Pin, PinPermit};
+use serving::relquery_state::{Kind, Usage};
 use serving::submit::{self, Prepared, Resumed};
 use shelf::Ready;
 use store::{NewSchema, SchemaLimits, SchemaPut, StoredSchema, UnixMillis};
@@ -57,7 +57,7 @@ fn can_shift(model: &Model) -> Option<bool> {
 }
 
 /// The rows that compute a schema's modules, one each: they are found again wherever prompts put them.
-fn rows(app: &App, layout: &Layout) -> Result<Vec<JobRow>, RequestError> {
+fn rows(app: &App, layout: &Layout) -> Result<Vec<PendingRow>, RequestError> {
     let encodings = layout.encodings();
     let limit = app.config.limits.rows_max;
     if encodings.len() > limit {
@@ -84,7 +84,7 @@ fn rows(app: &App, layout: &Layout) -> Result<Vec<JobRow>, RequestError> {
             let reason = format!("{name} needs {needed} tokens of KV memory, the engine has {room}");
             return Err(pml_error("schema", &PmlError { place: START, reason }));
         }
-        Ok(JobRow { targets: vec![index], item, key: None })
+        Ok(PendingRow { targets: vec![index], item, key: None })
     };
     (0..).zip(encodings).map(row).collect()
 }
@@ -93,8 +93,8 @@ fn rows(app: &App, layout: &Layout) -> Result<Vec<JobRow>, RequestError> {
 async fn encode(
     app: &Arc<App>,
     caller: Caller,
-    rows: Vec<JobRow>,
-    pin: Option<Filling>,
+    rows: Vec<PendingRow>,
+    pin: Option<PinPermit>,
 ) -> Result<Usage, RequestError> {
     if rows.is_empty() {
         return Ok(Usage::default());
@@ -109,9 +109,9 @@ async fn encode(
         pin,
         parts: vec![Part { open: None, rows }],
     };
-    let claim = submit::submit(&app.runtime, caller, work, Resumed::default()).await?;
-    claim.wait(None).await;
-    let state = claim.board().read();
+    let handle = submit::submit(&app.runtime, caller, work, Resumed::default()).await?;
+    handle.wait(None).await;
+    let state = handle.relquery().read();
     verdict(&state)?;
     Ok(state.usage)
 }
@@ -161,7 +161,7 @@ pub async fn register(
 }
 
 /// Tokens that a pin on what these rows compute would hold.
-fn pinned(app: &App, rows: &[JobRow]) -> Result<TokenCount, RequestError> {
+fn pinned(app: &App, rows: &[PendingRow]) -> Result<TokenCount, RequestError> {
     let (mut tokens, mut blocks) = (0, 0);
     for section in
         rows.iter().flat_map(|row| row.item.sections.split_last().map_or(&[][..], |(_, units)| units))

@@ -1,24 +1,24 @@
 //! Tickets: work that outlives its client's deadline, and the process.
 //!
 //! A ticket is written before the partial reply goes out, so what a client was promised survives a crash.
-//! A task then follows the board like any reader and appends finished rows. After a restart unfinished
-//! tickets are claimed, their finished rows put back on a board, and the rest submitted again.
+//! A task then follows the relquery like any reader and appends finished rows. After a restart unfinished
+//! tickets are claimed, their finished rows put back on a relquery, and the rest submitted again.
 
 use std::sync::Arc;
 
 use base::{End, TokenCount};
 use serde_json::{Value, json};
-use serving::board::{Board, Kind, RowState, Source, Status, Usage};
 use serving::caller::{Caller, Member};
-use serving::claim::Claim;
 use serving::error::stored;
 use serving::error::{RequestError, of_store};
+use serving::ownership::OwnerHandle;
+use serving::relquery_state::{Kind, RelQueryState, RowState, Source, Status, Usage};
 use serving::submit::{self, Resumed};
 use store::{ClaimKind, Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
 
 use crate::json as strict;
 use crate::services::constraints::Purpose;
-use crate::services::prepare::{self, Asked, Desk};
+use crate::services::prepare::{self, PreparedRequest, RequestContext};
 use crate::state::App;
 use crate::wire::relquery::{self, RelQueryReply, RowReply, Shape};
 
@@ -26,7 +26,7 @@ use crate::wire::relquery::{self, RelQueryReply, RowReply, Shape};
 const ROWS_PER_WRITE: usize = 500;
 /// Time between two tries, while the database is away.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
-/// Unfinished tickets taken over per claim.
+/// Unfinished tickets taken over per handle.
 const CLAIMED_MAX: u32 = 64;
 /// How long a gateway may be silent before others take its tickets over.
 const LEASE: base::Millis = base::Millis(60_000);
@@ -37,30 +37,34 @@ pub fn lease(app: &App) -> Lease {
     Lease { holder: app.config.store.node.clone(), until }
 }
 
-/// Turns a claim into a ticket: written down, followed to its end.
-pub async fn make(app: &Arc<App>, claim: Claim, request: &[u8]) -> Result<Arc<Board>, RequestError> {
-    // Several clients may wait for one board: the first whose deadline passes makes the ticket.
-    let _turn = claim.hold().ticketing.lock().await;
-    let board = claim.board();
-    if claim.is_released() {
-        return Ok(Arc::clone(board));
+/// Turns a handle into a ticket: written down, followed to its end.
+pub async fn make(
+    app: &Arc<App>,
+    handle: OwnerHandle,
+    request: &[u8],
+) -> Result<Arc<RelQueryState>, RequestError> {
+    // Several clients may wait for one relquery: the first whose deadline passes makes the ticket.
+    let _turn = handle.owners().ticketing.lock().await;
+    let relquery = handle.relquery();
+    if handle.is_released() {
+        return Ok(Arc::clone(relquery));
     }
-    let id = relquery::public_id(board);
+    let id = relquery::public_id(relquery);
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     let request = String::from_utf8_lossy(request);
     let ticket = NewTicket {
         id: &id,
-        tenant: board.tenant,
-        kind: kind_word(&board.kind),
+        tenant: relquery.tenant,
+        kind: kind_word(&relquery.kind),
         request: &request,
         expires: now.after(app.config.store.ticket_ms_max),
         lease: &lease(app),
     };
     stored(app.runtime.store.create_ticket(ticket, now).await)?;
     app.runtime.shared.metrics.partial.increment(1);
-    let board = claim.release();
-    tokio::spawn(follow(app.clone(), Arc::clone(&board), 0));
-    Ok(board)
+    let relquery = handle.release();
+    tokio::spawn(follow(app.clone(), Arc::clone(&relquery), 0));
+    Ok(relquery)
 }
 
 fn kind_word(kind: &Kind) -> &'static str {
@@ -73,15 +77,15 @@ fn kind_word(kind: &Kind) -> &'static str {
 }
 
 /// Appends rows as they finish; the first `written` are in the store already. While the database is away, what has
-/// ended waits on the board: a ticket ends with every row or not at all.
-async fn follow(app: Arc<App>, board: Arc<Board>, mut written: usize) {
-    let id = relquery::public_id(&board);
-    let mut version = board.follow();
-    // Set when the ticket is gone or another gateway's: the board goes on for whoever reads it here.
+/// ended waits on the relquery: a ticket ends with every row or not at all.
+async fn follow(app: Arc<App>, relquery: Arc<RelQueryState>, mut written: usize) {
+    let id = relquery::public_id(&relquery);
+    let mut version = relquery.follow();
+    // Set when the ticket is gone or another gateway's: the relquery goes on for whoever reads it here.
     let mut is_lost = false;
     loop {
         version.mark_unchanged();
-        let (rows, status) = new_rows(&board, written);
+        let (rows, status) = new_rows(&relquery, written);
         if is_lost {
             written += rows.len();
         } else if !rows.is_empty() {
@@ -121,7 +125,7 @@ async fn follow(app: Arc<App>, board: Arc<Board>, mut written: usize) {
         };
         let now = app.runtime.shared.clock.now();
         let shape = Shape { rows: false, partial: false };
-        let summary = json!(RelQueryReply::new(&board, &app.runtime.model, now, shape)).to_string();
+        let summary = json!(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)).to_string();
         let node = Some(&*app.config.store.node);
         while !is_lost
             && let Err(error) = app.runtime.store.finish_ticket(&id, node, state, Some(&summary)).await
@@ -131,7 +135,7 @@ async fn follow(app: Arc<App>, board: Arc<Board>, mut written: usize) {
                 break;
             }
         }
-        app.runtime.registry.ended(&board);
+        app.runtime.registry.ended(&relquery);
         return;
     }
 }
@@ -144,8 +148,8 @@ async fn is_retried(app: &App) -> bool {
     !app.runtime.is_draining()
 }
 
-fn new_rows(board: &Board, written: usize) -> (Vec<TicketRow>, Status) {
-    let state = board.read();
+fn new_rows(relquery: &RelQueryState, written: usize) -> (Vec<TicketRow>, Status) {
+    let state = relquery.read();
     let until = state.finished.len().min(written + ROWS_PER_WRITE);
     let render = |index: &u32| {
         let row = RowReply::new(*index, &state.rows[*index as usize]);
@@ -156,7 +160,7 @@ fn new_rows(board: &Board, written: usize) -> (Vec<TicketRow>, Status) {
 
 /// Claims unfinished tickets (after a restart, or of a gateway that is gone) and goes on with them.
 ///
-/// One lease for all claims: what it has claimed it does not claim again, so the next claim gets the next
+/// One lease for all handles: what it has claimed it does not handle again, so the next handle gets the next
 /// tickets. True: some could not start yet and are left as they are, for a later lease.
 pub async fn resume(app: &Arc<App>, lease: &Lease) -> bool {
     let mut resumed = 0;
@@ -221,17 +225,17 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
     let member = tenant.map_or(Member::usual(ticket.tenant), |tenant| Member::of(&tenant));
     let caller = Caller::of(member, app.runtime.model.revision);
     let fields = strict::object(ticket.request.as_bytes())?;
-    let desk = Desk { app, tenant: ticket.tenant, purpose: Purpose::Resume };
+    let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Resume };
     let prepared = match ticket.kind.as_str() {
-        "cells" => prepare::cells(desk, fields)?,
-        _ => prepare::relquery(desk, fields)?,
+        "cells" => prepare::cells(context, fields)?,
+        _ => prepare::relquery(context, fields)?,
     };
     let rows: Vec<_> = ticket.rows.iter().filter_map(parse_row).collect();
     let written = rows.len();
     // Its client left with the deadline.
     let work = submit::Prepared { deadline: None, ..prepared.work };
-    let claim = submit::submit(&app.runtime, caller, work, Resumed { id: Some(id), rows }).await?;
-    tokio::spawn(follow(app.clone(), claim.release(), written));
+    let handle = submit::submit(&app.runtime, caller, work, Resumed { id: Some(id), rows }).await?;
+    tokio::spawn(follow(app.clone(), handle.release(), written));
     Ok(true)
 }
 
@@ -270,34 +274,35 @@ fn parse_error(message: &str, param: Option<&str>) -> RequestError {
     })
 }
 
-/// A ticket that is not in memory, as a reply: its rows put back on a board.
-pub fn board_of(app: &App, ticket: &Ticket) -> Result<Arc<Board>, RequestError> {
+/// A ticket that is not in memory, as a reply: its rows put back on a relquery.
+pub fn board_of(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, RequestError> {
     let fields = strict::object(ticket.request.as_bytes())?;
-    let desk = Desk { app, tenant: ticket.tenant, purpose: Purpose::Show };
-    let Asked { work, .. } = match ticket.kind.as_str() {
-        "cells" => prepare::cells(desk, fields)?,
-        _ => prepare::relquery(desk, fields)?,
+    let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Show };
+    let PreparedRequest { work, .. } = match ticket.kind.as_str() {
+        "cells" => prepare::cells(context, fields)?,
+        _ => prepare::relquery(context, fields)?,
     };
     let number = relquery::parse_id("rq-", &ticket.id).or_else(|| relquery::parse_id("cl-", &ticket.id));
     let now = app.runtime.shared.clock.now();
     let times = (ticket.created.0, now);
-    let board = Board::new(number.ok_or(RequestError::Internal)?, ticket.tenant, work.kind, work.rows, times);
+    let relquery =
+        RelQueryState::new(number.ok_or(RequestError::Internal)?, ticket.tenant, work.kind, work.rows, times);
     for (index, text, state) in ticket.rows.iter().filter_map(parse_row) {
-        board.answer(index, &text, state, now);
+        relquery.answer(index, &text, state, now);
     }
     match ticket.state {
         TicketState::Running => {}
         TicketState::Completed => {
-            board.end(Status::Completed, now);
+            relquery.end(Status::Completed, now);
         }
         TicketState::Cancelled => {
-            board.end(Status::Cancelled, now);
+            relquery.end(Status::Cancelled, now);
         }
         TicketState::Failed => {
-            board.end(Status::Failed(RequestError::Internal), now);
+            relquery.end(Status::Failed(RequestError::Internal), now);
         }
     }
-    Ok(board)
+    Ok(relquery)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bo
         app.runtime.shared.metrics.fold();
         round += 1;
         if round.is_multiple_of(ROUNDS_PER_LEASE) {
-            // Tickets that had to wait are not renewed, so that the next claim finds them too. Those that run
+            // Tickets that had to wait are not renewed, so that the next handle finds them too. Those that run
             // are claimed along with them, which changes nothing.
             let lease = tickets::lease(&app);
             if !is_left && let Err(error) = app.runtime.store.renew_tickets(&lease).await {

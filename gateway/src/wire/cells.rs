@@ -4,16 +4,16 @@ use base::{Constraint, Millis};
 use ir::catalogue::AnswerValue;
 use serde::Serialize;
 use serde_json::Value;
-use serving::board::{Board, Kind, Row, RowState, Status};
 use serving::error::RequestError;
 use serving::model::Model;
+use serving::relquery_state::{Kind, RelQueryState, Row, RowState, Status};
 use utoipa::ToSchema;
 
 use crate::error::ErrorObject;
 use crate::json::Fields;
 use crate::wire::relquery::{Progress, Shape, check_model, deadline, progress, public_id, status_word};
 use crate::wire::usage::UsageReply;
-use crate::wire::{Terms, constraint};
+use crate::wire::{ValidationContext, constraint};
 
 /// One call as it was sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,17 +41,17 @@ pub struct CellsRequest {
 
 impl CellsRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
-        check_model(&mut fields, terms.model)?;
+    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+        check_model(&mut fields, context.model)?;
         let Some(items) = fields.array("calls")? else { return fields.bad("calls", "is required") };
         if items.is_empty() {
             return fields.bad("calls", "must have at least one call");
         }
-        if items.len() > terms.limits.rows_max {
-            let limit = format!("{} calls", terms.limits.rows_max);
+        if items.len() > context.limits.rows_max {
+            let limit = format!("{} calls", context.limits.rows_max);
             return Err(RequestError::TooLarge { what: "`calls`".into(), limit });
         }
-        let one = |(index, item)| call(index, item, terms);
+        let one = |(index, item)| call(index, item, context);
         let calls = items.into_iter().enumerate().map(one).collect();
         let request = Self {
             calls,
@@ -64,14 +64,14 @@ impl CellsRequest {
     }
 }
 
-fn call(index: usize, item: Value, terms: Terms<'_>) -> Result<Call, RequestError> {
+fn call(index: usize, item: Value, context: ValidationContext<'_>) -> Result<Call, RequestError> {
     let mut fields = Fields::nested(format!("calls[{index}]"), item)?;
     let Some(function) = fields.string("function")? else {
         return fields.bad("function", "is required");
     };
     let args = fields.array("args")?.unwrap_or_default();
     // Its compiled form is kept, and found again by the relQuery that the call becomes a row of.
-    let constraint = constraint::take(&mut fields, terms)?.map(|(constraint, _)| constraint);
+    let constraint = constraint::take(&mut fields, context)?.map(|(constraint, _)| constraint);
     fields.finish()?;
     Ok(Call { function, args, constraint })
 }
@@ -94,14 +94,14 @@ pub struct CellReply {
 }
 
 impl CellReply {
-    /// The cell of a board's row.
-    pub fn new(board: &Board, index: u32, row: &Row) -> Self {
+    /// The cell of a relquery's row.
+    pub fn new(relquery: &RelQueryState, index: u32, row: &Row) -> Self {
         match &row.state {
             RowState::Pending => Self { pending: Some(true), ..Self::default() },
             RowState::Failed(error) => {
                 Self { error: Some(crate::error::body(&error).error), ..Self::default() }
             }
-            RowState::Done { .. } => match value(&board.kind, index, &row.text) {
+            RowState::Done { .. } => match value(&relquery.kind, index, &row.text) {
                 Ok(value) => Self { value: Some(value), ..Self::default() },
                 Err(error) => Self { error: Some(crate::error::body(&error).error), ..Self::default() },
             },
@@ -147,19 +147,20 @@ pub struct CellsReply {
 }
 
 impl CellsReply {
-    /// A board as it stands.
-    pub fn new(board: &Board, model: &Model, shape: Shape) -> Self {
-        let state = board.read();
+    /// A relquery as it stands.
+    pub fn new(relquery: &RelQueryState, model: &Model, shape: Shape) -> Self {
+        let state = relquery.read();
         let is_partial = shape.partial && !state.is_over();
-        let cells = || (0..).zip(&state.rows).map(|(index, row)| CellReply::new(board, index, row)).collect();
+        let cells =
+            || (0..).zip(&state.rows).map(|(index, row)| CellReply::new(relquery, index, row)).collect();
         Self {
-            id: public_id(board),
+            id: public_id(relquery),
             object: "cells",
             status: status_word(&state, shape.partial),
             model: model.name.clone(),
             cells: shape.rows.then(cells),
             progress: progress(&state),
-            ticket: is_partial.then(|| public_id(board)),
+            ticket: is_partial.then(|| public_id(relquery)),
             usage: UsageReply::from(&*state),
             error: match &state.status {
                 Status::Failed(error) => Some(crate::error::body(&error).error),

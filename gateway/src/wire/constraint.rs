@@ -9,7 +9,7 @@ use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
 use crate::json::Fields;
-use crate::wire::Terms;
+use crate::wire::ValidationContext;
 
 /// Our name of the field.
 const FIELD: &str = "constraint";
@@ -18,13 +18,13 @@ const FIELD: &str = "constraint";
 pub type Checked = (Constraint, Compiled);
 
 /// Takes `constraint`.
-pub fn take(fields: &mut Fields, terms: Terms<'_>) -> Result<Option<Checked>, RequestError> {
+pub fn take(fields: &mut Fields, context: ValidationContext<'_>) -> Result<Option<Checked>, RequestError> {
     let Some(value) = fields.take(FIELD) else { return Ok(None) };
     let path = fields.name(FIELD);
     let mut inner = Fields::nested(path.clone(), value)?;
     let mut found = Vec::new();
     if let Some(value) = inner.take("choice") {
-        found.push(("choice", choice(&inner.name("choice"), value, terms.limits)?));
+        found.push(("choice", choice(&inner.name("choice"), value, context.limits)?));
     }
     if let Some(value) = inner.take("integer") {
         found.push(("integer", integer(&inner.name("integer"), value)?));
@@ -36,7 +36,7 @@ pub fn take(fields: &mut Fields, terms: Terms<'_>) -> Result<Option<Checked>, Re
         found.push(("json_schema", schema(&inner.name("json_schema"), &value)?));
     }
     let constraint = match (found.pop(), found.is_empty()) {
-        (Some((name, constraint)), true) => checked(&inner.name(name), constraint, terms)?,
+        (Some((name, constraint)), true) => checked(&inner.name(name), constraint, context)?,
         _ => {
             return Err(RequestError::invalid(
                 path,
@@ -49,17 +49,21 @@ pub fn take(fields: &mut Fields, terms: Terms<'_>) -> Result<Option<Checked>, Re
 }
 
 /// Refuses a constraint that is too large, or that this model's executor cannot keep to.
-pub fn checked(field: &str, constraint: Constraint, terms: Terms<'_>) -> Result<Checked, RequestError> {
+pub fn checked(
+    field: &str,
+    constraint: Constraint,
+    context: ValidationContext<'_>,
+) -> Result<Checked, RequestError> {
     let bytes = match &constraint {
         Constraint::Choice(texts) => texts.iter().map(String::len).sum(),
         Constraint::Integer { .. } => 0,
         Constraint::Regex(text) | Constraint::JsonSchema(text) => text.len(),
     };
-    let limit = terms.limits.constraint_bytes_max.0;
+    let limit = context.limits.constraint_bytes_max.0;
     if bytes as u64 > limit {
         return Err(RequestError::invalid(field, format!("has {bytes} bytes; at most {limit} are allowed")));
     }
-    let compiled = terms.constraints.compile(field, &constraint)?;
+    let compiled = context.constraints.compile(field, &constraint)?;
     Ok((constraint, compiled))
 }
 

@@ -11,8 +11,8 @@ use scheduler::{SchedulerSnapshot, Stats};
 use serde::Serialize;
 use serving::live::describe::{Seen, Size, Step};
 use serving::live::record::{Outcome, Record};
-use serving::live::{Fresh, Name, Scene, Viewer, why};
-use serving::replicas::ExecutorView;
+use serving::live::{Fresh, LiveSnapshot, RelQueryName, Viewer, why};
+use serving::replicas::ReplicaView;
 
 fn micros(span: Nanos) -> u64 {
     span.0 / 1_000
@@ -33,13 +33,13 @@ pub struct Hello {
     /// The policy in force.
     pub policy: &'static str,
     /// `engine`, or `fleet`: then there are no steps and no blocks to see.
-    pub plant: &'static str,
+    pub backend: &'static str,
     /// `own`: others are one load; `all`: for operators.
-    pub sees: &'static str,
+    pub visible_to: &'static str,
     /// Time between two frames, in milliseconds.
     pub frame_ms: u64,
     /// Time between two looks at queue and memory, in milliseconds.
-    pub survey_ms: u64,
+    pub snapshot_ms: u64,
     /// The server's time.
     pub at_us: u64,
 }
@@ -57,13 +57,13 @@ pub struct Frame {
     pub ended: Vec<EndedEvent>,
     /// Queue and memory, where somebody looked at them since.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scene: Option<SceneEvent>,
+    pub snapshot: Option<SnapshotEvent>,
 }
 
 impl Frame {
     /// Whether there is nothing in it for its reader.
     pub fn is_empty(&self) -> bool {
-        self.scene.is_none() && self.steps.is_empty() && self.lost_steps == 0 && self.ended.is_empty()
+        self.snapshot.is_none() && self.steps.is_empty() && self.lost_steps == 0 && self.ended.is_empty()
     }
 }
 
@@ -89,7 +89,7 @@ pub struct StepEvent {
     prefill: Batch,
     decode_rows: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    guesses: u64,
+    draft_tokens: u64,
     #[serde(skip_serializing_if = "is_zero")]
     preempted: u64,
     reason: String,
@@ -99,9 +99,9 @@ pub struct StepEvent {
     candidate: Option<Candidate>,
     running: Candidate,
     #[serde(skip_serializing_if = "Option::is_none")]
-    front: Option<SeenEvent>,
+    front: Option<TouchedEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    first_running: Option<SeenEvent>,
+    first_running: Option<TouchedEvent>,
     shares: Vec<Share>,
 }
 
@@ -127,7 +127,7 @@ struct DeltaEvent {
 }
 
 #[derive(Debug, Serialize)]
-struct SeenEvent {
+struct TouchedEvent {
     /// Absent where it is another tenant's.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
@@ -137,7 +137,7 @@ struct SeenEvent {
 /// Whose a step was.
 #[derive(Debug, Serialize)]
 struct Share {
-    whose: String,
+    tenant: String,
     prefill_rows: u64,
     prefill_tokens: u64,
     decode_rows: u64,
@@ -149,7 +149,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// What a tenant is called before a viewer.
-fn whose(viewer: Viewer, tenant: TenantId) -> String {
+fn tenant_label(viewer: Viewer, tenant: TenantId) -> String {
     match viewer {
         Viewer::Operator => format!("tenant {}", tenant.0),
         Viewer::Tenant(own) if own == tenant => "you".to_owned(),
@@ -163,24 +163,24 @@ impl StepEvent {
         let sum = |part: fn(&Share) -> u64| shares.iter().map(part).sum();
         let size =
             |size: Size| Candidate { relqueries: size.relqueries, rows: size.rows, tokens: size.tokens };
-        let seen = |seen: Seen| SeenEvent {
+        let seen = |seen: Seen| TouchedEvent {
             id: viewer.sees(seen.tenant).then(|| seen.id.0.to_string()),
             priority: seen.priority,
         };
         Self {
             step: step.step.0,
             kind: step.kind.name(),
-            start_us: at(step.course.start),
-            took_us: micros(step.course.took),
-            scheduling_us: micros(step.course.scheduling),
-            gap_us: step.course.gap.map(micros),
-            failed: step.course.is_failed,
+            start_us: at(step.timing.start),
+            took_us: micros(step.timing.took),
+            scheduling_us: micros(step.timing.scheduling),
+            gap_us: step.timing.gap.map(micros),
+            failed: step.timing.is_failed,
             prefill: Batch {
                 rows: sum(|share| share.prefill_rows),
                 tokens: sum(|share| share.prefill_tokens),
             },
             decode_rows: sum(|share| share.decode_rows),
-            guesses: step.guesses,
+            draft_tokens: step.guesses,
             preempted: step.preempted.into(),
             reason: step.reason.to_string(),
             delta: step.delta.map(|delta| DeltaEvent {
@@ -200,12 +200,18 @@ impl StepEvent {
 /// The step's time, shared out as the cost model weighs its rows.
 fn shares(step: &Step, viewer: Viewer) -> Vec<Share> {
     let work: u128 = step.parts.iter().map(|part| u128::from(part.work.0)).sum();
-    let took = u128::from(micros(step.course.took));
+    let took = u128::from(micros(step.timing.took));
     let mut shares: Vec<Share> = Vec::new();
     for part in &step.parts {
-        let whose = whose(viewer, part.tenant);
-        let place = shares.iter().position(|share| share.whose == whose).unwrap_or_else(|| {
-            shares.push(Share { whose, prefill_rows: 0, prefill_tokens: 0, decode_rows: 0, took_us: 0 });
+        let label = tenant_label(viewer, part.tenant);
+        let place = shares.iter().position(|share| share.tenant == label).unwrap_or_else(|| {
+            shares.push(Share {
+                tenant: label,
+                prefill_rows: 0,
+                prefill_tokens: 0,
+                decode_rows: 0,
+                took_us: 0,
+            });
             shares.len() - 1
         });
         let share = &mut shares[place];
@@ -247,7 +253,7 @@ struct PeriodsEvent {
 /// How a relQuery is called.
 #[derive(Debug, Serialize)]
 struct Called {
-    whose: String,
+    tenant: String,
     route: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<String>,
@@ -262,7 +268,7 @@ impl EndedEvent {
         };
         Self {
             id: record.id.0.to_string(),
-            called: called(record.name, whose(viewer, record.tenant), why::class(record.class)),
+            called: called(record.name, tenant_label(viewer, record.tenant), why::class(record.class)),
             arrival_us: at(record.arrival),
             end_us: at(record.end),
             outcome,
@@ -280,16 +286,16 @@ impl EndedEvent {
     }
 }
 
-fn called(name: Name, whose: String, class: &'static str) -> Called {
+fn called(name: RelQueryName, label: String, class: &'static str) -> Called {
     let request = name.request.map(|id| id.0.to_string());
-    Called { whose, route: name.route, request, class }
+    Called { tenant: label, route: name.route, request, class }
 }
 
 /// Queue and memory.
 #[derive(Debug, Serialize)]
-pub struct SceneEvent {
+pub struct SnapshotEvent {
     at_us: u64,
-    relqueries: Vec<StandingEvent>,
+    relqueries: Vec<RelQueryEvent>,
     /// Of others, or beyond those that were listed.
     others: Others,
     rows_waiting: u32,
@@ -301,7 +307,7 @@ pub struct SceneEvent {
     steps: u64,
     preemptions: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    executors: Vec<ExecutorEvent>,
+    replicas: Vec<ReplicaEvent>,
 }
 
 #[derive(Debug, Serialize)]
@@ -325,19 +331,19 @@ struct Kv {
     host: u32,
     /// Blocks of the host tier.
     host_total: u32,
-    /// Blocks that rows hold, by whose they are.
+    /// Blocks that rows hold, by tenant.
     held: Vec<Held>,
 }
 
 #[derive(Debug, Serialize)]
 struct Held {
-    whose: String,
+    tenant: String,
     blocks: u32,
 }
 
 /// A relQuery as it stands.
 #[derive(Debug, Serialize)]
-struct StandingEvent {
+struct RelQueryEvent {
     id: String,
     #[serde(flatten)]
     called: Called,
@@ -355,7 +361,7 @@ struct StandingEvent {
     /// `ns`; `aged`: work made less by waiting; `tokens`: in a fleet, prompt tokens or their like.
     unit: &'static str,
     is_new: bool,
-    made_of: String,
+    breakdown: String,
     /// What changed since the last time this reader was told, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
@@ -372,7 +378,7 @@ struct Rows {
 
 /// A server or the local engine, where rows go to several.
 #[derive(Debug, Serialize)]
-struct ExecutorEvent {
+struct ReplicaEvent {
     name: String,
     state: &'static str,
     rows: u32,
@@ -386,27 +392,32 @@ pub struct Told(HashMap<RelQueryId, RelQueryStatus>);
 
 impl Told {
     /// The next frame.
-    pub fn frame(&mut self, fresh: &Fresh, viewer: Viewer, now: Time, executors: &[ExecutorView]) -> Frame {
+    pub fn frame(&mut self, fresh: &Fresh, viewer: Viewer, now: Time, replicas: &[ReplicaView]) -> Frame {
         let ended = fresh.ended.iter().filter(|record| viewer.sees(record.tenant));
         Frame {
             at_us: at(now),
             lost_steps: fresh.lost_steps,
             steps: fresh.steps.iter().map(|step| StepEvent::new(step, viewer)).collect(),
             ended: ended.map(|record| EndedEvent::new(record, viewer)).collect(),
-            scene: fresh.scene.as_ref().map(|scene| self.scene(scene, viewer, executors)),
+            snapshot: fresh.snapshot.as_ref().map(|snapshot| self.snapshot(snapshot, viewer, replicas)),
         }
     }
 
-    fn scene(&mut self, scene: &Scene, viewer: Viewer, executors: &[ExecutorView]) -> SceneEvent {
-        let Scene { at: time, stats, survey, names } = scene;
+    fn snapshot(
+        &mut self,
+        snapshot: &LiveSnapshot,
+        viewer: Viewer,
+        replicas: &[ReplicaView],
+    ) -> SnapshotEvent {
+        let LiveSnapshot { at: time, stats, survey, names } = snapshot;
         let listed = survey.relqueries.listed.iter().zip(names).zip(1..);
         let own: Vec<_> = listed.filter(|((standing, _), _)| viewer.sees(standing.tenant)).collect();
         let relqueries = own.iter().map(|((standing, name), place)| {
-            self.standing(standing, **name, *place, whose(viewer, standing.tenant))
+            self.standing(standing, **name, *place, tenant_label(viewer, standing.tenant))
         });
         let relqueries = relqueries.collect();
         self.0 = own.iter().map(|((standing, _), _)| (standing.id, **standing)).collect();
-        SceneEvent {
+        SnapshotEvent {
             at_us: at(*time),
             relqueries,
             others: others(stats, own.iter().map(|((standing, _), _)| *standing)),
@@ -418,15 +429,21 @@ impl Told {
             output_tokens: stats.output_tokens,
             steps: stats.steps,
             preemptions: stats.preemptions,
-            executors: executors.iter().map(executor).collect(),
+            replicas: replicas.iter().map(replica).collect(),
         }
     }
 
-    fn standing(&self, standing: &RelQueryStatus, name: Name, place: usize, whose: String) -> StandingEvent {
+    fn standing(
+        &self,
+        standing: &RelQueryStatus,
+        name: RelQueryName,
+        place: usize,
+        label: String,
+    ) -> RelQueryEvent {
         let rows = standing.rows;
-        StandingEvent {
+        RelQueryEvent {
             id: standing.id.0.to_string(),
-            called: called(name, whose, why::class(standing.class)),
+            called: called(name, label, why::class(standing.class)),
             place,
             period: match standing.period() {
                 Period::Waiting => "waiting",
@@ -450,7 +467,7 @@ impl Told {
                 None => "tokens",
             },
             is_new: standing.is_new,
-            made_of: why::made_of(standing),
+            breakdown: why::made_of(standing),
             why: why::changed(self.0.get(&standing.id), standing),
         }
     }
@@ -474,10 +491,10 @@ fn kv(stats: &Stats, survey: &SchedulerSnapshot, viewer: Viewer) -> Kv {
     let blocks = survey.blocks;
     let mut held: Vec<Held> = Vec::new();
     for (tenant, count) in &survey.tenants {
-        let whose = whose(viewer, *tenant);
-        match held.iter_mut().find(|held| held.whose == whose) {
+        let label = tenant_label(viewer, *tenant);
+        match held.iter_mut().find(|held| held.tenant == label) {
             Some(held) => held.blocks += count,
-            None => held.push(Held { whose, blocks: *count }),
+            None => held.push(Held { tenant: label, blocks: *count }),
         }
     }
     Kv {
@@ -494,13 +511,13 @@ fn kv(stats: &Stats, survey: &SchedulerSnapshot, viewer: Viewer) -> Kv {
     }
 }
 
-fn executor(executor: &ExecutorView) -> ExecutorEvent {
-    ExecutorEvent {
-        name: executor.name.clone(),
-        state: executor.state,
-        rows: executor.rows,
-        rows_max: executor.rows_max,
-        tokens: executor.tokens.0,
+fn replica(replica: &ReplicaView) -> ReplicaEvent {
+    ReplicaEvent {
+        name: replica.name.clone(),
+        state: replica.state,
+        rows: replica.rows,
+        rows_max: replica.rows_max,
+        tokens: replica.tokens.0,
     }
 }
 
@@ -509,7 +526,7 @@ mod tests {
     use base::{BatchKind, StepId};
     use scheduler::Reason;
     use scheduler::snapshot::TenantPart;
-    use serving::live::describe::Course;
+    use serving::live::describe::StepTiming;
 
     use super::*;
 
@@ -534,7 +551,7 @@ mod tests {
             preempted: 0,
             guesses: 0,
             parts: vec![part(1, 100), part(2, 200), part(3, 100)],
-            course: Course { took: Nanos(4_000_000), ..Course::default() },
+            timing: StepTiming { took: Nanos(4_000_000), ..StepTiming::default() },
         }
     }
 
@@ -544,7 +561,7 @@ mod tests {
         let shares: Vec<_> = event
             .shares
             .iter()
-            .map(|share| (share.whose.as_str(), share.took_us, share.decode_rows))
+            .map(|share| (share.tenant.as_str(), share.took_us, share.decode_rows))
             .collect();
         assert_eq!(shares, [("you", 1_000, 2), ("others", 3_000, 4)]);
         assert_eq!((event.prefill.rows, event.prefill.tokens, event.decode_rows), (3, 30, 6));
@@ -556,7 +573,7 @@ mod tests {
     #[test]
     fn an_operator_sees_whose_everything_is() {
         let event = StepEvent::new(&step(), Viewer::Operator);
-        let shares: Vec<_> = event.shares.iter().map(|share| share.whose.as_str()).collect();
+        let shares: Vec<_> = event.shares.iter().map(|share| share.tenant.as_str()).collect();
         assert_eq!(shares, ["tenant 1", "tenant 2", "tenant 3"]);
         assert_eq!(event.front.and_then(|front| front.id).as_deref(), Some("21"));
     }

@@ -22,7 +22,7 @@ pub mod what_if;
 
 /// What a request is read against.
 #[derive(Clone, Copy)]
-pub struct Terms<'a> {
+pub struct ValidationContext<'a> {
     /// What it may ask.
     pub limits: &'a LimitsConfig,
     /// What will run it.

@@ -23,7 +23,7 @@ use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
 use crate::json::Fields;
-use crate::wire::Terms;
+use crate::wire::ValidationContext;
 use crate::wire::relquery::{check_model, class, deadline};
 use crate::wire::sampling::{Absent, Sampling};
 
@@ -51,10 +51,10 @@ impl Common {
     /// Takes the common fields; `limit_names` are the names of the output limit on this route.
     pub(crate) fn take(
         fields: &mut Fields,
-        terms: Terms<'_>,
+        context: ValidationContext<'_>,
         limit_names: &[&str],
     ) -> Result<Self, RequestError> {
-        let Terms { limits, model, .. } = terms;
+        let ValidationContext { limits, model, .. } = context;
         check_model(fields, model)?;
         let max_tokens = take_max_tokens(fields, limits, limit_names)?;
         let absent = Absent {
@@ -63,10 +63,10 @@ impl Common {
             top_p: model.defaults.top_p,
             top_k: model.defaults.top_k,
         };
-        let mut sampling = Sampling::read(fields, terms, absent, &[])?;
+        let mut sampling = Sampling::read(fields, context, absent, &[])?;
         let generation = Arc::make_mut(&mut sampling.generation);
         let already = generation.constraint.is_some();
-        if let Some((constraint, compiled)) = constrained::take(fields, already, terms)? {
+        if let Some((constraint, compiled)) = constrained::take(fields, already, context)? {
             (generation.constraint, generation.compiled) = (Some(constraint), compiled);
         }
         let stream = fields.bool("stream")?.unwrap_or(false);
@@ -153,17 +153,21 @@ mod tests {
         }
     }
 
-    /// The terms of that model, which keeps to no constraint.
-    pub(super) fn with_terms<T>(limits: &LimitsConfig, run: impl FnOnce(Terms<'_>) -> T) -> T {
+    /// The context of that model, which keeps to no constraint.
+    pub(super) fn with_terms<T>(limits: &LimitsConfig, run: impl FnOnce(ValidationContext<'_>) -> T) -> T {
         let constraints = Constraints::new(None, limits, Clock::start());
-        run(Terms { limits, model: &model(), constraints: constraints.of(TenantId(1), Purpose::Run) })
+        run(ValidationContext {
+            limits,
+            model: &model(),
+            constraints: constraints.of(TenantId(1), Purpose::Run),
+        })
     }
 
     fn take(body: &str) -> Result<Common, RequestError> {
         let mut fields = json::object(body.as_bytes())?;
         let limits = LimitsConfig { output_tokens_max: 100, ..LimitsConfig::default() };
-        with_terms(&limits, |terms| {
-            Common::take(&mut fields, terms, &["max_tokens", "max_completion_tokens"])
+        with_terms(&limits, |context| {
+            Common::take(&mut fields, context, &["max_tokens", "max_completion_tokens"])
         })
     }
 

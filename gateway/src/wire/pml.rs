@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::openai::{Common, finish_completion};
 use crate::json::Fields;
-use crate::wire::Terms;
+use crate::wire::ValidationContext;
 use crate::wire::relquery::check_model;
 use crate::wire::usage::UsageReply;
 
@@ -31,17 +31,17 @@ pub struct PromptRequest {
     pub prompt: Prompt,
 }
 
-/// A thing of PML that is wrong, with its line and column, in the caller's terms.
+/// A thing of PML that is wrong, with its line and column, in the caller's context.
 pub fn pml_error(field: &str, error: &PmlError) -> RequestError {
     RequestError::invalid(field, error.to_string())
 }
 
 impl SchemaRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
-        check_model(&mut fields, terms.model)?;
+    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+        check_model(&mut fields, context.model)?;
         let Some(pml) = fields.string("schema")? else { return fields.bad("schema", "is required") };
-        let (bytes, limit) = (pml.len() as u64, terms.limits.schema_bytes_max.0);
+        let (bytes, limit) = (pml.len() as u64, context.limits.schema_bytes_max.0);
         if bytes > limit {
             let limit = format!("{limit} bytes (limits.schema_bytes_max)");
             return Err(RequestError::TooLarge { what: format!("`schema` of {bytes} bytes"), limit });
@@ -54,8 +54,12 @@ impl SchemaRequest {
 
 impl PromptRequest {
     /// Reads and checks the fields; `bytes_max` is what could fit the context.
-    pub fn read(mut fields: Fields, terms: Terms<'_>, bytes_max: u64) -> Result<Self, RequestError> {
-        let common = Common::take(&mut fields, terms, &["max_tokens"])?;
+    pub fn read(
+        mut fields: Fields,
+        context: ValidationContext<'_>,
+        bytes_max: u64,
+    ) -> Result<Self, RequestError> {
+        let common = Common::take(&mut fields, context, &["max_tokens"])?;
         let Some(text) = fields.string("prompt")? else { return fields.bad("prompt", "is required") };
         if text.len() as u64 > bytes_max {
             let found = text.len();

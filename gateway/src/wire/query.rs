@@ -10,7 +10,7 @@ use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
 use crate::json::Fields;
-use crate::wire::Terms;
+use crate::wire::ValidationContext;
 use crate::wire::relquery::{check_model, class, deadline};
 
 /// Candidates that one judge can be given.
@@ -39,15 +39,15 @@ pub struct QueryRequest {
 
 impl QueryRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
-        check_model(&mut fields, terms.model)?;
-        let limits = limits(terms.limits);
+    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+        check_model(&mut fields, context.model)?;
+        let limits = limits(context.limits);
         let read =
             |value: &Value, path: &str| Query::read(value, &limits).map_err(|error| span_error(path, error));
         let (queries, is_bulk) = match (fields.take("query"), fields.array("queries")?) {
             (Some(one), None) => (vec![read(&one, "query")?], false),
             (None, Some(many)) => {
-                let limit = terms.limits.rows_max;
+                let limit = context.limits.rows_max;
                 if many.is_empty() || many.len() > limit {
                     return fields
                         .bad("queries", format!("must have 1 to {limit} queries (limits.rows_max)"));

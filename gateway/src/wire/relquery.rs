@@ -3,15 +3,15 @@
 use base::{Millis, ServiceClass};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use serving::board::{Board, Row, RowState, State, Status};
 use serving::error::RequestError;
 use serving::model::Model;
+use serving::relquery_state::{RelQueryState, Row, RowState, State, Status};
 use utoipa::ToSchema;
 
 use crate::config::LimitsConfig;
 use crate::error::ErrorObject;
 use crate::json::Fields;
-use crate::wire::Terms;
+use crate::wire::ValidationContext;
 use crate::wire::sampling::{Absent, Sampling};
 use crate::wire::usage::UsageReply;
 
@@ -66,8 +66,8 @@ pub struct RelQueryRequest {
 
 impl RelQueryRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
-        let Terms { limits, model, .. } = terms;
+    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+        let ValidationContext { limits, model, .. } = context;
         check_model(&mut fields, model)?;
         let template = text(&mut fields, "template", limits)?;
         let Some(template) = template else { return fields.bad("template", "is required") };
@@ -76,7 +76,7 @@ impl RelQueryRequest {
             system: text(&mut fields, "system", limits)?,
             columns: columns(&mut fields, limits)?,
             rows: rows(&mut fields, limits)?,
-            sampling: Sampling::read(&mut fields, terms, Absent::default(), &["max_tokens"])?,
+            sampling: Sampling::read(&mut fields, context, Absent::default(), &["max_tokens"])?,
             chat: fields.bool("chat")?,
             order: order(&mut fields)?,
             cache: fields.bool("cache")?.unwrap_or(true),
@@ -191,11 +191,11 @@ pub fn cell_text(cell: &Value, limits: &LimitsConfig) -> Result<String, String> 
 }
 
 /// The public spelling of an id.
-pub fn public_id(board: &Board) -> String {
-    match board.kind {
-        serving::board::Kind::RelQuery => format!("rq-{}", board.id),
-        serving::board::Kind::Cells(_) => format!("cl-{}", board.id),
-        serving::board::Kind::Calls => format!("sq-{}", board.id),
+pub fn public_id(relquery: &RelQueryState) -> String {
+    match relquery.kind {
+        serving::relquery_state::Kind::RelQuery => format!("rq-{}", relquery.id),
+        serving::relquery_state::Kind::Cells(_) => format!("cl-{}", relquery.id),
+        serving::relquery_state::Kind::Calls => format!("sq-{}", relquery.id),
     }
 }
 
@@ -316,7 +316,7 @@ pub struct Shape {
     pub partial: bool,
 }
 
-/// The status word of a board.
+/// The status word of a relquery.
 pub fn status_word(state: &State, partial: bool) -> &'static str {
     match &state.status {
         Status::Running if partial => "partial",
@@ -328,22 +328,22 @@ pub fn status_word(state: &State, partial: bool) -> &'static str {
 }
 
 impl RelQueryReply {
-    /// A board as it stands.
-    pub fn new(board: &Board, model: &Model, now: base::Time, shape: Shape) -> Self {
-        let state = board.read();
+    /// A relquery as it stands.
+    pub fn new(relquery: &RelQueryState, model: &Model, now: base::Time, shape: Shape) -> Self {
+        let state = relquery.read();
         let is_partial = shape.partial && !state.is_over();
         let rows = || (0..).zip(&state.rows).map(|(index, row)| RowReply::new(index, row)).collect();
         Self {
-            id: public_id(board),
+            id: public_id(relquery),
             object: "relquery",
             status: status_word(&state, shape.partial),
             model: model.name.clone(),
-            created: board.created_ms / 1_000,
+            created: relquery.created_ms / 1_000,
             rows: shape.rows.then(rows),
             progress: progress(&state),
-            ticket: is_partial.then(|| public_id(board)),
+            ticket: is_partial.then(|| public_id(relquery)),
             usage: UsageReply::from(&*state),
-            timing: timing(board, &state, now),
+            timing: timing(relquery, &state, now),
             error: match &state.status {
                 Status::Failed(error) => Some(crate::error::body(&error).error),
                 Status::Running | Status::Completed | Status::Cancelled => None,
@@ -352,18 +352,18 @@ impl RelQueryReply {
     }
 }
 
-/// Counts of a board.
+/// Counts of a relquery.
 pub fn progress(state: &State) -> Progress {
     Progress { total: state.rows.len(), done: state.finished.len() - state.failed, failed: state.failed }
 }
 
-fn timing(board: &Board, state: &State, now: base::Time) -> Timing {
+fn timing(relquery: &RelQueryState, state: &State, now: base::Time) -> Timing {
     let ms = |span: base::Nanos| span.0 as f64 / 1e6;
     let periods = state.periods.unwrap_or_default();
     Timing {
         waiting_ms: ms(periods.waiting),
         core_ms: ms(periods.core),
         tail_ms: ms(periods.tail),
-        total_ms: ms(board.age(state, now)),
+        total_ms: ms(relquery.age(state, now)),
     }
 }

@@ -8,7 +8,7 @@ use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
 use crate::json::Fields;
-use crate::wire::{Terms, constraint};
+use crate::wire::{ValidationContext, constraint};
 
 /// Longest stop string.
 const STOP_BYTES_MAX: usize = 256;
@@ -51,11 +51,11 @@ impl Sampling {
     /// Takes the fields of the request. `max_tokens` may also be called by the names in `limit_names`.
     pub fn read(
         fields: &mut Fields,
-        terms: Terms<'_>,
+        context: ValidationContext<'_>,
         absent: Absent,
         limit_names: &[&str],
     ) -> Result<Self, RequestError> {
-        let Terms { limits, model, .. } = terms;
+        let ValidationContext { limits, model, .. } = context;
         let mut output_max = absent.max_tokens.min(limits.output_tokens_max);
         for name in limit_names {
             if let Some(tokens) = fields.integer(name, 1, limits.output_tokens_max)? {
@@ -65,7 +65,7 @@ impl Sampling {
         let temperature = fields.number("temperature", "from 0 to 2", |t| (0.0..=2.0).contains(&t))?;
         let top_p = fields.number("top_p", "above 0 and at most 1", |p| p > 0.0 && p <= 1.0)?;
         let top_k = top_k(fields, model.vocab, absent.top_k)?;
-        let (constraint, compiled) = constraint::take(fields, terms)?.unzip();
+        let (constraint, compiled) = constraint::take(fields, context)?.unzip();
         let generation = Generation {
             output_max: TokenCount(output_max),
             // The smallest f32 above 0 rather than 0: a tiny p is legal and must not become an illegal one.

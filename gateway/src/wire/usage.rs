@@ -1,7 +1,7 @@
 //! Token counts on the wire, in every reply; OpenAI's names where it has them.
 
 use serde::Serialize;
-use serving::board::{State, Usage};
+use serving::relquery_state::{State, Usage};
 use utoipa::ToSchema;
 
 /// Prompt tokens that cost nothing.

@@ -230,11 +230,11 @@ async fn what_its_sdk_can_add_changes_nothing_and_tools_are_refused_by_name() {
 async fn a_column_of_copied_cells_runs_four_at_a_time_and_shares_the_days_system_message() {
     let server = serve_with(config(), chatty()).await;
     let client = &server.client;
-    let column = (0..CONCURRENCY).map(|lane| async move {
+    let column = (0..CONCURRENCY).map(|replica| async move {
         let mut excel = Excel::open(client).await;
         let mut cached = 0;
-        // Every fourth cell asks the same as another lane's: each has an answer of its own.
-        for cell in (0..40).map(|number| if number % 4 == 0 { number } else { lane * 1_000 + number }) {
+        // Every fourth cell asks the same as another replica's: each has an answer of its own.
+        for cell in (0..40).map(|number| if number % 4 == 0 { number } else { replica * 1_000 + number }) {
             let body = prompt("double", &format!("Repeat: cell {cell} of the column."), "");
             let reply = excel.ask(&body).await;
             assert_eq!(reply.status, 200, "{}", reply.body);
@@ -258,15 +258,16 @@ async fn a_429_says_when_to_come_back_and_the_same_bytes_on_the_same_connection_
     config.limits.queue_rows_max = 4;
     let server = serve_with(config, chatty()).await;
     server.gate.shut();
-    let mut lanes = Vec::new();
-    for lane in 0..=CONCURRENCY {
-        lanes.push((Excel::open(&server.client).await, prompt("double", &format!("Repeat: {lane}"), "")));
+    let mut replicas = Vec::new();
+    for replica in 0..=CONCURRENCY {
+        replicas
+            .push((Excel::open(&server.client).await, prompt("double", &format!("Repeat: {replica}"), "")));
     }
-    for (excel, body) in &mut lanes[..CONCURRENCY] {
+    for (excel, body) in &mut replicas[..CONCURRENCY] {
         excel.send(body).await;
     }
     server.until("all are in", |server| server.running.app.runtime.shared.intake.unfinished() == 4).await;
-    let (excel, body) = &mut lanes[CONCURRENCY];
+    let (excel, body) = &mut replicas[CONCURRENCY];
     for _try in 0..2 {
         let refused = excel.ask(body).await;
         assert_eq!(refused.status, 429, "{}", refused.body);
@@ -275,14 +276,14 @@ async fn a_429_says_when_to_come_back_and_the_same_bytes_on_the_same_connection_
         assert!(refused.error().contains("retry after"), "{}", refused.body);
     }
     server.gate.release();
-    for (lane, (excel, _)) in lanes[..CONCURRENCY].iter_mut().enumerate() {
+    for (replica, (excel, _)) in replicas[..CONCURRENCY].iter_mut().enumerate() {
         let reply = read_reply(&mut excel.connection).await;
         assert_eq!(reply.status, 200, "{}", reply.body);
         let text = reply.json()["choices"][0]["message"]["content"].clone();
-        assert!(text.as_str().unwrap().starts_with(&lane.to_string()), "{text}");
+        assert!(text.as_str().unwrap().starts_with(&replica.to_string()), "{text}");
     }
     server.until_rows_end().await;
-    let (excel, body) = &mut lanes[CONCURRENCY];
+    let (excel, body) = &mut replicas[CONCURRENCY];
     assert!(excel.text(body).await.starts_with('4'));
 }
 

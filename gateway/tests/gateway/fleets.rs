@@ -6,7 +6,7 @@ use engine::checkpoint::Synthetic;
 use engine::checkpoint::config::Family;
 use gateway::config::Config;
 use serde_json::{Value, json};
-use serving::config::{Dialect, ExecutorConfig, ExecutorKind, Secret};
+use serving::config::{Dialect, ReplicaKind, ReplicaSettings, Secret};
 use store::Store;
 
 use crate::common::checkpoint::serve_checkpoint;
@@ -27,8 +27,8 @@ async fn replica() -> Server {
 }
 
 /// RelServes as executors.
-fn executors(replicas: &[&Server]) -> Vec<ExecutorConfig> {
-    let one = |server: &&Server| ExecutorConfig {
+fn executors(replicas: &[&Server]) -> Vec<ReplicaSettings> {
+    let one = |server: &&Server| ReplicaSettings {
         api_key: server.client.key.clone().map(Secret),
         ..executor(server.client.address)
     };
@@ -37,9 +37,9 @@ fn executors(replicas: &[&Server]) -> Vec<ExecutorConfig> {
 
 async fn until_up(server: &Server, count: usize) {
     let is_up = |server: &Server| {
-        server.running.app.runtime.view().executors.iter().filter(|executor| executor.is_up).count() == count
+        server.running.app.runtime.view().replicas.iter().filter(|executor| executor.is_up).count() == count
     };
-    server.until("the executors are up", is_up).await;
+    server.until("the replicas are up", is_up).await;
 }
 
 fn table(rows: usize) -> Value {
@@ -63,7 +63,7 @@ async fn two_relserves_answer_as_one_does_whether_they_are_sent_messages_or_toke
         let mut config = fleet(executors(&[&a, &b]));
         config.model.name = Some("random".into());
         config.model.tokenizer = folder;
-        config.executors.iter_mut().for_each(|executor| executor.rows_max = 4);
+        config.replicas.iter_mut().for_each(|executor| executor.rows_max = 4);
         let front = serve_fleet(config).await;
         until_up(&front, 2).await;
         let reply = front.relquery(table(24)).await.json();
@@ -105,11 +105,11 @@ async fn the_local_engine_is_one_executor_among_others() {
     let other = replica().await;
     let expected = texts(&other.relquery(table(24)).await.json());
     let mut settings = config();
-    settings.executors = executors(&[&other]);
-    settings.executors[0].rows_max = 4;
-    settings.executors[0].model = Some("random".into());
-    let local = ExecutorConfig { kind: ExecutorKind::Local, rows_max: 4, ..ExecutorConfig::default() };
-    settings.executors.push(ExecutorConfig { name: Some("here".into()), ..local });
+    settings.replicas = executors(&[&other]);
+    settings.replicas[0].rows_max = 4;
+    settings.replicas[0].model = Some("random".into());
+    let local = ReplicaSettings { kind: ReplicaKind::Local, rows_max: 4, ..ReplicaSettings::default() };
+    settings.replicas.push(ReplicaSettings { name: Some("here".into()), ..local });
     let front = serve_checkpoint(settings, &checkpoint(), empty().await).await;
     until_up(&front, 2).await;
     assert_eq!(texts(&front.relquery(table(24)).await.json()), expected);
@@ -130,8 +130,8 @@ async fn the_local_engine_is_one_executor_among_others() {
 async fn a_constraint_is_sent_in_the_servers_words_or_refused_by_name() {
     let a = Replica::start().await;
     let ask = |dialect: Dialect, word: &'static str, constraint: Value| {
-        let mut config = fleet(vec![ExecutorConfig { dialect, ..a.executor() }]);
-        config.executors[0].health_path = Some("/health".into());
+        let mut config = fleet(vec![ReplicaSettings { dialect, ..a.executor() }]);
+        config.replicas[0].health_path = Some("/health".into());
         async move {
             let server = serve_fleet(config).await;
             until_up(&server, 1).await;
@@ -199,25 +199,25 @@ async fn an_operator_takes_a_server_out_of_service_and_back() {
         ..fleet(vec![a.executor(), b.executor()])
     };
     let closed = serve_fleet(with_key(None)).await;
-    assert_eq!(closed.client.post("/v1/executors/0/drain", &json!({})).await.status, 501);
+    assert_eq!(closed.client.post("/v1/replicas/0/drain", &json!({})).await.status, 501);
 
     let server = serve_fleet(with_key(Some("op"))).await;
     until_up(&server, 2).await;
     let operator = server.client.with_key("op");
     assert_eq!(
-        server.client.post("/v1/executors/0/drain", &json!({})).await.status,
+        server.client.post("/v1/replicas/0/drain", &json!({})).await.status,
         401,
         "a tenant is no operator"
     );
-    assert_eq!(operator.post("/v1/executors/7/drain", &json!({})).await.status, 404);
-    assert_eq!(operator.get("/v1/executors/0/drain").await.status, 405);
-    assert_eq!(operator.post("/v1/executors/0/drain", &json!({})).await.status, 200);
+    assert_eq!(operator.post("/v1/replicas/7/drain", &json!({})).await.status, 404);
+    assert_eq!(operator.get("/v1/replicas/0/drain").await.status, 405);
+    assert_eq!(operator.post("/v1/replicas/0/drain", &json!({})).await.status, 200);
     server
-        .until("it drains", |server| server.running.app.runtime.view().executors[0].state == "draining")
+        .until("it drains", |server| server.running.app.runtime.view().replicas[0].state == "draining")
         .await;
     assert_eq!(server.relquery(table(12)).await.json()["status"], "completed");
     assert!(a.state().asked.is_empty());
-    assert_eq!(operator.post("/v1/executors/0/resume", &json!({})).await.status, 200);
+    assert_eq!(operator.post("/v1/replicas/0/resume", &json!({})).await.status, 200);
     until_up(&server, 2).await;
     b.next([Act::Reply(500, "", "boom")]);
     assert_eq!(server.relquery(table(12)).await.json()["status"], "completed");
@@ -229,14 +229,14 @@ async fn a_server_that_asks_for_a_pause_gets_one_and_its_rows_wait() {
     let a = Replica::start().await;
     let mut config = fleet(vec![a.executor()]);
     config.fleet.tries_max = 1;
-    config.executors[0].health_ms = Millis(20);
+    config.replicas[0].health_ms = Millis(20);
     let server = serve_fleet(config).await;
     until_up(&server, 1).await;
     a.next([Act::Reply(429, "Retry-After: 1\r\n", "busy")]);
     let (client, body) = (server.client.clone(), table(1));
     let asking = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
     server
-        .until("it is left alone", |server| server.running.app.runtime.view().executors[0].state == "paused")
+        .until("it is left alone", |server| server.running.app.runtime.view().replicas[0].state == "paused")
         .await;
     assert_eq!(asking.await.unwrap()["status"], "completed", "a pause is no try");
     assert_eq!(a.state().asked.len(), 2);

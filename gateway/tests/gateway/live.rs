@@ -22,7 +22,9 @@ fn ended(watcher: &Watcher, count: usize) -> bool {
 /// Whether the last look found nothing held.
 fn is_at_rest(watcher: &Watcher) -> bool {
     let scenes = watcher.scenes();
-    scenes.last().is_some_and(|scene| scene["rows_running"] == 0 && scene["steps"].as_u64() > Some(0))
+    scenes
+        .last()
+        .is_some_and(|snapshot| snapshot["rows_running"] == 0 && snapshot["steps"].as_u64() > Some(0))
 }
 
 fn numbers(steps: &[Value]) -> Vec<u64> {
@@ -47,7 +49,7 @@ async fn two_readers_see_every_step_why_it_was_and_the_relquery_that_ended() {
         for step in &steps {
             assert!(["prefill", "decode", "mixed"].contains(&step["kind"].as_str().unwrap()));
             assert!(!step["reason"].as_str().unwrap().is_empty());
-            assert_eq!(step["shares"][0]["whose"], "you");
+            assert_eq!(step["shares"][0]["tenant"], "you");
         }
         let one = &reader.each("ended")[0];
         assert_eq!(
@@ -66,7 +68,7 @@ async fn two_readers_see_every_step_why_it_was_and_the_relquery_that_ended() {
 #[actix_web::test]
 async fn the_queue_shows_places_priorities_and_why_they_changed() {
     let mut config = config();
-    (config.live.frame_ms, config.live.survey_ms) = (Millis(2), Millis(1));
+    (config.live.frame_ms, config.live.snapshot_ms) = (Millis(2), Millis(1));
     config.scheduler.sequences_max = 4;
     let server = serve_with(config, model()).await;
     let mut reader = Watcher::open(&server.client).await;
@@ -83,21 +85,21 @@ async fn the_queue_shows_places_priorities_and_why_they_changed() {
         let is_told = |reader: &Watcher| numbers(&reader.each("steps")).iter().any(|told| *told + 1 >= step);
         reader.until("the step or the one before it is told", |reader| step == 1 || is_told(reader)).await;
     }
-    let is_split = |scene: &Value| {
+    let is_split = |snapshot: &Value| {
         let periods: Vec<_> =
-            scene["relqueries"].as_array().unwrap().iter().map(|one| &one["period"]).collect();
+            snapshot["relqueries"].as_array().unwrap().iter().map(|one| &one["period"]).collect();
         periods.len() == 2 && periods.iter().any(|period| *period != "waiting")
     };
     reader.until("a queue of two", |reader| reader.scenes().iter().any(is_split)).await;
     let scenes = reader.scenes();
-    let scene = scenes.iter().rfind(|scene| is_split(scene)).unwrap();
-    let queue = scene["relqueries"].as_array().unwrap();
+    let snapshot = scenes.iter().rfind(|snapshot| is_split(snapshot)).unwrap();
+    let queue = snapshot["relqueries"].as_array().unwrap();
     assert_eq!((&queue[0]["place"], &queue[1]["place"]), (&json!(1), &json!(2)));
-    assert!(queue.iter().all(|one| one["priority"].as_u64() > Some(0) && one["whose"] == "you"));
+    assert!(queue.iter().all(|one| one["priority"].as_u64() > Some(0) && one["tenant"] == "you"));
     assert_eq!(queue[0]["unit"], "aged", "as policy `marginal-work` counts");
-    assert!(queue[0]["made_of"].as_str().unwrap().contains("prompts"), "{scene}");
-    assert_eq!(scene["others"]["relqueries"], 0);
-    let kv = &scene["kv"];
+    assert!(queue[0]["breakdown"].as_str().unwrap().contains("prompts"), "{snapshot}");
+    assert_eq!(snapshot["others"]["relqueries"], 0);
+    let kv = &snapshot["kv"];
     let kinds = ["private", "shared", "independent", "pinned", "cached", "free"];
     assert_eq!(
         kinds.iter().map(|kind| kv[kind].as_u64().unwrap()).sum::<u64>(),
@@ -106,7 +108,7 @@ async fn the_queue_shows_places_priorities_and_why_they_changed() {
     assert!(kv["shared"].as_u64() > Some(0), "rows of one template share it: {kv}");
     let said: Vec<String> = scenes
         .iter()
-        .flat_map(|scene| scene["relqueries"].as_array().cloned().unwrap())
+        .flat_map(|snapshot| snapshot["relqueries"].as_array().cloned().unwrap())
         .filter_map(|one| one["why"].as_str().map(str::to_owned))
         .collect();
     assert!(said.iter().any(|why| why.starts_with("it came: ")), "{said:?}");
@@ -142,7 +144,7 @@ async fn a_tenant_sees_others_as_one_load_and_an_operator_sees_all() {
     let mut mine = Watcher::open(&server.client).await;
     let mut others = Watcher::open(&theirs).await;
     let mut all = Watcher::open(&operators).await;
-    let sees = |watcher: &Watcher| watcher.all("hello")[0]["sees"].clone();
+    let sees = |watcher: &Watcher| watcher.all("hello")[0]["visible_to"].clone();
     assert_eq!([&mine, &others, &all].map(sees), ["own", "own", "all"]);
     let reply = server.relquery(table(6)).await.json();
     theirs.post("/v1/relqueries", &table(2)).await;
@@ -164,7 +166,7 @@ async fn a_tenant_sees_others_as_one_load_and_an_operator_sees_all() {
             .flat_map(|step| step["shares"].as_array().cloned().unwrap())
             .collect();
         let mut whose: Vec<String> =
-            shares.iter().map(|share| share["whose"].as_str().unwrap().to_owned()).collect();
+            shares.iter().map(|share| share["tenant"].as_str().unwrap().to_owned()).collect();
         whose.sort();
         whose.dedup();
         whose
@@ -192,7 +194,9 @@ async fn a_tenant_that_takes_all_its_seats_keeps_neither_others_nor_operators_fr
     let operator = Watcher::open(&operators).await;
     refused(&operators, "live.operator_readers_max").await;
     mine.pop();
-    server.until("a seat is free", |server| server.running.app.runtime.shared.live.readers() == 3).await;
+    server
+        .until("a subscription is free", |server| server.running.app.runtime.shared.live.readers() == 3)
+        .await;
     mine.push(Watcher::open(&server.client).await);
     drop((mine, other, operator));
 }
@@ -259,19 +263,19 @@ async fn of_a_fleet_the_queue_and_the_executors_are_shown() {
     let replica = Replica::start().await;
     let server = serve_fleet(fleet(vec![replica.executor()])).await;
     let is_up =
-        |server: &Server| server.running.app.runtime.view().executors.iter().any(|executor| executor.is_up);
+        |server: &Server| server.running.app.runtime.view().replicas.iter().any(|executor| executor.is_up);
     server.until("the executor is up", is_up).await;
     let mut reader = Watcher::open(&server.client).await;
-    assert_eq!(reader.all("hello")[0]["plant"], "fleet");
+    assert_eq!(reader.all("hello")[0]["backend"], "fleet");
     let body = json!({"template": "Say {w}", "columns": ["w"], "rows": [["w0"], ["w1"]], "max_tokens": 8, "cache": false});
     server.relquery(body).await;
     reader.until("its end", |reader| ended(reader, 1) && !reader.scenes().is_empty()).await;
     assert!(reader.each("steps").is_empty(), "a gateway sees no steps of its replicas");
     assert!(reader.each("ended")[0]["periods"]["tail_us"].is_u64());
     let scenes = reader.scenes();
-    let scene = scenes.last().unwrap();
+    let snapshot = scenes.last().unwrap();
     assert_eq!(
-        (scene["kv"]["total"].as_u64(), scene["executors"][0]["state"].as_str()),
+        (snapshot["kv"]["total"].as_u64(), snapshot["replicas"][0]["state"].as_str()),
         (Some(0), Some("up"))
     );
     let reply = server.client.post("/v1/scheduler/what-if", &json!({"policy": "fcfs"})).await;

@@ -85,14 +85,14 @@ async fn llama_cpps_server_answers_rows_as_it_answers_when_it_is_asked_directly(
     let llama = start(&python, &file);
     let mut config = fleet(vec![executor(llama.address)]);
     config.model.name = Some("tiny".into());
-    config.executors[0].dialect = Dialect::LlamaCpp;
+    config.replicas[0].dialect = Dialect::LlamaCpp;
     // It answers one request at a time, and knows nothing of slow neighbours.
-    config.executors[0].rows_max = 2;
-    config.executors[0].health_ms = base::Millis(200);
+    config.replicas[0].rows_max = 2;
+    config.replicas[0].health_ms = base::Millis(200);
     let server = serve_fleet(config).await;
     server
         .until("it is up", |server| {
-            server.running.app.runtime.view().executors.first().is_some_and(|one| one.is_up)
+            server.running.app.runtime.view().replicas.first().is_some_and(|one| one.is_up)
         })
         .await;
 

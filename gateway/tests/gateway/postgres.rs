@@ -102,11 +102,11 @@ async fn on_postgres_a_ticket_that_another_gateway_has_taken_is_not_ended_by_the
     let pool = sqlx::AnyPool::connect(&url).await.unwrap();
     sqlx::query("UPDATE tickets SET holder = 'another'").execute(&pool).await.unwrap();
     let app = first.running.app.clone();
-    let board = app.runtime.registry.running()[0].clone();
+    let relquery = app.runtime.registry.running()[0].clone();
     first.gate.release();
     first
         .until("the first forgets it", |_| {
-            app.runtime.registry.get(store::DEFAULT_TENANT, board.id).is_none()
+            app.runtime.registry.get(store::DEFAULT_TENANT, relquery.id).is_none()
         })
         .await;
     let ticket = store.ticket(store::DEFAULT_TENANT, id, UnixMillis(1)).await.unwrap().unwrap();

@@ -23,9 +23,9 @@ async fn serve(replicas: &[&Replica]) -> Server {
 
 async fn until_up(server: &Server, count: usize) {
     let is_up = |server: &Server| {
-        server.running.app.runtime.view().executors.iter().filter(|executor| executor.is_up).count() == count
+        server.running.app.runtime.view().replicas.iter().filter(|executor| executor.is_up).count() == count
     };
-    server.until("the executors are up", is_up).await;
+    server.until("the replicas are up", is_up).await;
 }
 
 /// All rows of `table(count)` are answered with their own words, and counted once.
@@ -63,7 +63,7 @@ fn expected(count: usize) -> Vec<String> {
 async fn rows_are_shared_out_as_messages_and_come_back_in_their_order() {
     let (a, b) = (Replica::start().await, Replica::start().await);
     let mut config = fleet(vec![a.executor(), b.executor()]);
-    config.executors.iter_mut().for_each(|executor| executor.rows_max = 4);
+    config.replicas.iter_mut().for_each(|executor| executor.rows_max = 4);
     let server = serve_fleet(config).await;
     until_up(&server, 2).await;
     let mut body = table(40);
@@ -107,7 +107,7 @@ async fn a_row_that_a_server_does_not_answer_is_answered_by_another_once() {
         assert_answered(&reply, 12);
         assert_eq!(answered(&[&a, &b]), expected(12), "{act:?}");
         let error =
-            server.client.get("/v1/executors").await.json()["data"][0]["last_error"]["message"].clone();
+            server.client.get("/v1/replicas").await.json()["data"][0]["last_error"]["message"].clone();
         assert!(error.as_str().is_some_and(|error| !error.is_empty()), "{act:?}");
     }
 }
@@ -116,7 +116,7 @@ async fn a_row_that_a_server_does_not_answer_is_answered_by_another_once() {
 async fn a_server_that_hangs_is_given_up_and_its_connection_closed() {
     let (a, b) = (Replica::start().await, Replica::start().await);
     let mut config = fleet(vec![a.executor(), b.executor()]);
-    config.executors.iter_mut().for_each(|executor| executor.try_ms_max = base::Millis(500));
+    config.replicas.iter_mut().for_each(|executor| executor.try_ms_max = base::Millis(500));
     let server = serve_fleet(config).await;
     until_up(&server, 2).await;
     a.next([Act::Hang]);
@@ -162,7 +162,7 @@ async fn an_answer_that_its_constraint_does_not_allow_is_asked_for_again_and_the
     for _ in 0..2 {
         assert_eq!(server.relquery(body.clone()).await.json()["rows"][0]["text"], "w0", "another is asked");
     }
-    assert!(server.running.app.runtime.view().executors.iter().all(|one| one.is_up), "both servers work");
+    assert!(server.running.app.runtime.view().replicas.iter().all(|one| one.is_up), "both servers work");
 }
 
 #[actix_web::test]
@@ -170,7 +170,7 @@ async fn a_row_under_which_every_server_fails_fails_with_the_last_reason() {
     let a = Replica::start().await;
     let mut config = fleet(vec![a.executor()]);
     config.fleet.tries_max = 2;
-    config.executors[0].failures_max = 10;
+    config.replicas[0].failures_max = 10;
     let server = serve_fleet(config).await;
     until_up(&server, 1).await;
     a.next([Act::Reply(500, "", "boom"), Act::Reply(500, "", "boom")]);
@@ -194,7 +194,7 @@ async fn a_server_that_dies_with_work_in_flight_loses_none_and_is_used_again_whe
     assert_eq!(answered(&[&b]), expected(40), "the other one did it all");
     server
         .until("it is seen to be gone", |server| {
-            server.running.app.runtime.view().executors[0].state == "down"
+            server.running.app.runtime.view().replicas[0].state == "down"
         })
         .await;
     let a = Replica::restart(address).await;
@@ -212,7 +212,7 @@ async fn with_its_only_server_away_a_table_waits_and_goes_on() {
     let asking = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
     server
         .until("it is seen to be gone", |server| {
-            server.running.app.runtime.view().executors[0].state == "down"
+            server.running.app.runtime.view().replicas[0].state == "down"
         })
         .await;
     assert_eq!(server.client.get("/readyz").await.status, 503);
@@ -228,11 +228,11 @@ async fn a_server_of_another_model_gets_nothing_and_says_why() {
     a.state().model = "other".into();
     let server = serve_fleet(fleet(vec![a.executor(), b.executor()])).await;
     until_up(&server, 1).await;
-    let told = |server: &Server| server.running.app.runtime.view().executors[0].last_error.is_some();
+    let told = |server: &Server| server.running.app.runtime.view().replicas[0].last_error.is_some();
     server.until("it was looked at", told).await;
     assert_answered(&server.relquery(table(6)).await.json(), 6);
     assert!(a.state().asked.is_empty());
-    let shown = server.client.get("/v1/executors").await.json();
+    let shown = server.client.get("/v1/replicas").await.json();
     assert_eq!(shown["data"][0]["state"], "down");
     assert_eq!(shown["data"][0]["last_error"]["message"], "it serves other, not `m`");
     a.state().model = "m".into();

@@ -10,7 +10,7 @@ use gateway::config::Config;
 use scheduler::CostModel;
 use serde_json::{Value, json};
 use serving::clock::Clock;
-use serving::config::{ExecutorConfig, ExecutorKind};
+use serving::config::{ReplicaKind, ReplicaSettings};
 use serving::load;
 use serving::load::LoadedModel;
 use store::{DEFAULT_TENANT, Store};
@@ -35,7 +35,7 @@ async fn serve_faulty(config: Config, script: &Arc<Script>) -> Server {
     let block_tokens = model.block_tokens;
     let inner = move || Box::new(Double::new(Arc::clone(&behind), block_tokens)) as Box<dyn Executor>;
     let executor = Some(script.executor(inner()));
-    let fresh = Some(script.maker(move || Ok(inner())));
+    let fresh = Some(script.executor_factory(move || Ok(inner())));
     let backend = LoadedModel { executor, fresh, model, cost: CostModel::default() };
     serve_backend(config, backend, gate).await
 }
@@ -246,8 +246,8 @@ async fn serve_real(config: Config, script: &Arc<Script>) -> Server {
     let engine = load::load(config.backend()).unwrap();
     let model = load::model_of(&engine, config.backend(), Clock::start());
     let executor = Some(script.executor(Box::new(engine.executor)));
-    let maker = load::maker(config.backend(), &model, Arc::default());
-    let fresh = Some(script.maker(move || maker()));
+    let factory = load::executor_factory(config.backend(), &model, Arc::default());
+    let fresh = Some(script.executor_factory(move || factory()));
     let backend = LoadedModel { executor, fresh, model, cost: CostModel::default() };
     serve_backend(config, backend, Arc::new(Gate::open())).await
 }
@@ -288,22 +288,22 @@ fn a_checkpoint_that_is_not_the_one_that_was_served_takes_nothing_over() {
     config.model.dir = Some(folder.path().to_owned());
     let engine = load::load(config.backend()).unwrap();
     let model = load::model_of(&engine, config.backend(), Clock::start());
-    let maker = load::maker(config.backend(), &model, Arc::default());
-    assert!(maker().is_ok());
+    let factory = load::executor_factory(config.backend(), &model, Arc::default());
+    assert!(factory().is_ok());
     Synthetic::tiny(Family::Qwen2, 4).write(folder.path()).unwrap();
-    let refused = maker().err().unwrap_or_default();
+    let refused = factory().err().unwrap_or_default();
     assert!(refused.contains("are not those the server started with"), "{refused}");
     let larger = serving::model::Model { kv_blocks: model.kv_blocks + 1, revision: 0, ..model };
     let mut other = config.clone();
     other.model.dir = None;
-    assert!(load::maker(other.backend(), &larger, Arc::default())().is_err());
+    assert!(load::executor_factory(other.backend(), &larger, Arc::default())().is_err());
 }
 
 #[actix_web::test]
 async fn in_a_fleet_the_local_engine_keeps_its_rows_and_gets_no_others_until_it_is_back() {
     let mut config = small();
-    let local = ExecutorConfig { kind: ExecutorKind::Local, ..ExecutorConfig::default() };
-    config.executors = vec![ExecutorConfig { name: Some("here".into()), ..local }];
+    let local = ReplicaSettings { kind: ReplicaKind::Local, ..ReplicaSettings::default() };
+    config.replicas = vec![ReplicaSettings { name: Some("here".into()), ..local }];
     let script = Arc::new(Script::default());
     script.shut();
     script.at(2, Way::Lost);
@@ -311,10 +311,10 @@ async fn in_a_fleet_the_local_engine_keeps_its_rows_and_gets_no_others_until_it_
     let body = json!({"template": "Tell of {w}", "rows": [["x"], ["y"]], "max_tokens": 8, "ignore_eos": true, "cache": false});
     let asked = server.client.begin("/v1/relqueries", &body).await;
     let state = |server: &Server, state: &str| {
-        server.running.app.runtime.view().executors.iter().any(|executor| executor.state == state)
+        server.running.app.runtime.view().replicas.iter().any(|executor| executor.state == state)
     };
     server.until("it gets nothing", |server| state(server, "paused")).await;
-    let shown = server.client.get("/v1/executors").await.json();
+    let shown = server.client.get("/v1/replicas").await.json();
     assert!(
         shown["data"][0]["last_error"]["message"].as_str().unwrap().contains("lost its device"),
         "{shown}"

@@ -76,6 +76,6 @@ async fn replies_are_the_same_with_and_without_guesses_which_are_counted() {
     let accepted = counter(&auto, "relserve_accepted_tokens_total");
     assert!(accepted > 20 && guessed >= accepted, "{accepted} of {guessed}");
     let view = client.get("/v1/scheduler").await.json();
-    assert_eq!((&view["guessed_tokens"], &view["accepted_tokens"]), (&json!(guessed), &json!(accepted)));
+    assert_eq!((&view["draft_tokens"], &view["accepted_tokens"]), (&json!(guessed), &json!(accepted)));
     auto.drain(std::future::pending()).await;
 }

@@ -41,8 +41,8 @@ pub async fn leave_half_done(first: Server, store: &Store) -> String {
     let id = reply["ticket"].as_str().unwrap().to_owned();
     // The short row ends, the long one does not.
     first.gate.allow(4);
-    let board = first.running.app.runtime.registry.running()[0].clone();
-    first.until("a row ends", |_| board.read().finished.len() == 1).await;
+    let relquery = first.running.app.runtime.registry.running()[0].clone();
+    first.until("a row ends", |_| relquery.read().finished.len() == 1).await;
     let mut written = 0;
     while written == 0 {
         let ticket = store.ticket(store::DEFAULT_TENANT, &id, UnixMillis(1)).await.unwrap().unwrap();

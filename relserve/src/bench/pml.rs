@@ -12,7 +12,7 @@ use gateway::config::Config;
 use ir::pml::{Layout, PmlError, Positions, Prompt, Schema, Sectioned};
 
 use super::BenchError;
-use super::first_token::{First, Lab, document, median, ms, whole};
+use super::first_token::{First, Harness, document, median, ms, whole};
 
 /// Modules of a prompt.
 const MODULES: usize = 5;
@@ -56,12 +56,12 @@ struct Line {
 
 /// Measures the configured model; the table.
 pub fn measure(config: &Config, sizes: &Sizes) -> Result<String, BenchError> {
-    let mut lab = Lab::load(config)?;
+    let mut harness = Harness::load(config)?;
     let mut text =
         format!("{:>8}{:>6}{:>12}{:>12}{:>8}\n", "modules", "new", "plain ms", "cached ms", "ratio");
     for tokens in &sizes.tokens {
-        text += &match case(&lab, *tokens) {
-            Ok(case) => line(&mut lab, &case, sizes.rounds)?.text(),
+        text += &match case(&harness, *tokens) {
+            Ok(case) => line(&mut harness, &case, sizes.rounds)?.text(),
             Err(error) => format!("{tokens:>8}  does not fit: {}\n", error.reason),
         };
     }
@@ -82,8 +82,8 @@ impl Line {
 }
 
 /// A prompt of modules with about as many tokens.
-fn case(lab: &Lab, tokens: usize) -> Result<Case, PmlError> {
-    let text: &dyn Tokenizer = &*lab.engine.text;
+fn case(harness: &Harness, tokens: usize) -> Result<Case, PmlError> {
+    let text: &dyn Tokenizer = &*harness.engine.text;
     let (mut schema, mut imports) = (String::new(), String::new());
     for module in 0..MODULES {
         let document = document(text, tokens / MODULES, module);
@@ -91,14 +91,14 @@ fn case(lab: &Lab, tokens: usize) -> Result<Case, PmlError> {
         let _ = write!(imports, "<d{module}/>");
     }
     let schema = Schema::parse(&format!("<schema name=\"s\">{schema}</schema>"))?;
-    let context = lab.context();
+    let context = harness.context();
     let positions = Positions { length_max: context.saturating_sub(1), can_shift: true };
     let layout = Layout::new(&schema, text, Err("no messages here"), positions)?;
     let prompt = Prompt::parse(&format!("<prompt schema=\"s\">{imports}{QUESTION}</prompt>"))?;
     let assembly = layout.assemble(&prompt, text, Err("no messages here"), context - 1)?;
     let cached = assembly.sections(&layout);
     // Both ways in memory at a time, and the modules with them.
-    let room = lab.room();
+    let room = harness.room();
     if 2 * cached.prompt.len() + 32 * cached.sections.len() > room {
         let reason = format!("the KV pool has {room} tokens, two prompts of {} are run", cached.prompt.len());
         return Err(PmlError { place: prompt.place, reason });
@@ -109,17 +109,17 @@ fn case(lab: &Lab, tokens: usize) -> Result<Case, PmlError> {
 }
 
 /// Runs a case both ways in turn.
-fn line(lab: &mut Lab, case: &Case, rounds: u64) -> Result<Line, BenchError> {
+fn line(harness: &mut Harness, case: &Case, rounds: u64) -> Result<Line, BenchError> {
     // All cached runs share one scope; the plain ones never do.
-    let scope = lab.scope();
+    let scope = harness.scope();
     for encoding in &case.encodings {
-        lab.first_token(encoding, scope)?;
+        harness.first_token(encoding, scope)?;
     }
     let (mut plain, mut cached) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let fresh = lab.scope();
-        plain.push(lab.first_token(&case.plain, fresh)?);
-        cached.push(lab.first_token(&case.cached, scope)?);
+        let fresh = harness.scope();
+        plain.push(harness.first_token(&case.plain, fresh)?);
+        cached.push(harness.first_token(&case.cached, scope)?);
     }
     let computed = |runs: &[First]| runs.last().map_or(0, |run| run.usage.computed.0);
     Ok(Line {
@@ -143,15 +143,16 @@ mod tests {
     fn what_is_cached_is_not_computed_and_what_is_plain_is() {
         let config = Config::default();
         let engine = load::load(config.backend()).expect("the demo model loads");
-        let mut lab = Lab::new(engine, &config.scheduler, CostModel::default()).expect("valid settings");
+        let mut harness =
+            Harness::new(engine, &config.scheduler, CostModel::default()).expect("valid settings");
         for tokens in [100, 300] {
-            let case = case(&lab, tokens).expect("it fits");
-            let line = line(&mut lab, &case, 3).expect("steps succeed");
+            let case = case(&harness, tokens).expect("it fits");
+            let line = line(&mut harness, &case, 3).expect("steps succeed");
             assert!((tokens..tokens + 5 * 8).contains(&line.modules), "{line:?}");
             assert_eq!(line.plain_computed, (line.modules + line.new) as u64);
             assert_eq!(line.cached_computed, line.new as u64);
         }
-        assert!(case(&lab, 5_000).is_err(), "beyond its context");
+        assert!(case(&harness, 5_000).is_err(), "beyond its context");
     }
 
     #[test]

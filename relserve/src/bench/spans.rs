@@ -17,7 +17,7 @@ use scheduler::{Event, Usage};
 use serde_json::{Value, json};
 
 use super::BenchError;
-use super::first_token::{Asked, First, Lab, document, median, ms, whole};
+use super::first_token::{Asked, First, Harness, document, median, ms, whole};
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -62,14 +62,14 @@ struct Judge {
 
 /// Measures the configured model; each line of the tables is said as soon as it is known.
 pub fn measure(config: &Config, sizes: &Sizes, say: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
-    let mut bench = Bench::new(Lab::load(config)?)?;
+    let mut bench = Bench::new(Harness::load(config)?)?;
     say(&format!(
         "{:>10}{:>9}{:>12}{:>10}{:>10}{:>8}{:>8}",
         "documents", "tokens", "plain ms", "miss ms", "hit ms", "miss", "hit"
     ));
     for count in &sizes.documents {
         // A prompt that sees all, one of spans, and the spans that the third finds.
-        let (needed, room) = (3 * count * (sizes.tokens + 64), bench.lab.room());
+        let (needed, room) = (3 * count * (sizes.tokens + 64), bench.harness.room());
         if needed > room {
             say(&format!("{count:>10}  needs a KV pool of {needed} tokens, has {room} (engine.kv_bytes)"));
             continue;
@@ -110,21 +110,21 @@ impl Judge {
 }
 
 struct Bench {
-    lab: Lab,
+    harness: Harness,
     tags: Tags,
     context: u32,
 }
 
 impl Bench {
-    fn new(lab: Lab) -> Result<Self, BenchError> {
-        let tags = Tags::of(&*lab.engine.text, &*lab.engine.text);
+    fn new(harness: Harness) -> Result<Self, BenchError> {
+        let tags = Tags::of(&*harness.engine.text, &*harness.engine.text);
         let tags = tags.map_err(|error| BenchError::Case(error.to_string()))?;
-        Ok(Self { tags, context: lab.context(), lab })
+        Ok(Self { tags, context: harness.context(), harness })
     }
 
     fn documents(&mut self, count: usize, sizes: &Sizes) -> Result<Documents, BenchError> {
         let texts: Vec<Value> = (0..count)
-            .map(|number| json!({ "user": document(&*self.lab.engine.text, sizes.tokens, number) }))
+            .map(|number| json!({ "user": document(&*self.harness.engine.text, sizes.tokens, number) }))
             .collect();
         let backwards: Vec<Value> = texts.iter().rev().cloned().collect();
         let question = |join: &str, documents: &[Value], round: u64| {
@@ -133,10 +133,10 @@ impl Bench {
             ]}}})
         };
         let mut found = Documents { count, tokens: 0, plain: Vec::new(), miss: Vec::new(), hit: Vec::new() };
-        let known = self.lab.scope();
+        let known = self.harness.scope();
         self.ask(&question("plus", &backwards, sizes.rounds), known)?;
         for round in 0..sizes.rounds {
-            let (one, other) = (self.lab.scope(), self.lab.scope());
+            let (one, other) = (self.harness.scope(), self.harness.scope());
             let plain = self.ask(&question("cross", &texts, round), one)?;
             found.tokens = plain.usage.prompt.0;
             found.plain.push(plain);
@@ -148,21 +148,21 @@ impl Bench {
 
     /// Time from a query's JSON to the first token of its only call.
     fn ask(&mut self, query: &Value, scope: u128) -> Result<First, BenchError> {
-        let begin = self.lab.now();
+        let begin = self.harness.now();
         let plan = plan(query)?;
         let prompt = self.assemble(&plan, plan.calls.len() - 1, &[])?;
-        let First { usage, .. } = self.lab.first_token(&prompt, scope)?;
-        Ok(First { time: self.lab.now().since(begin), usage })
+        let First { usage, .. } = self.harness.first_token(&prompt, scope)?;
+        Ok(First { time: self.harness.now().since(begin), usage })
     }
 
     fn assemble(&self, plan: &Plan, call: usize, outputs: &[Vec<TokenId>]) -> Result<Sectioned, BenchError> {
-        let encoder = Encoder { tokenizer: &*self.lab.engine.text, tags: Some(&self.tags) };
+        let encoder = Encoder { tokenizer: &*self.harness.engine.text, tags: Some(&self.tags) };
         plan.assemble(plan.calls[call].id, encoder, self.context, &|id| &outputs[id.0]).map_err(case)
     }
 
     /// What a finished candidate leaves, as the row that computes the rest of its last block.
     fn ahead(&self, plan: &Plan, call: usize, outputs: &[Vec<TokenId>]) -> Result<Sectioned, BenchError> {
-        let encoder = Encoder { tokenizer: &*self.lab.engine.text, tags: Some(&self.tags) };
+        let encoder = Encoder { tokenizer: &*self.harness.engine.text, tags: Some(&self.tags) };
         let parts = [Part::Whole(plan.calls[call].id)];
         Ok(ahead(plan.span(&parts, encoder, self.context, &|id| &outputs[id.0]).map_err(case)?))
     }
@@ -180,14 +180,14 @@ impl Bench {
         };
         let (spans, plain) = (plan(&query("plus"))?, plan(&query("cross"))?);
         let mut found = Judge { candidates, plain: Vec::new(), spans: Vec::new() };
-        let scope = self.lab.scope();
+        let scope = self.harness.scope();
         // The first round computes what all have in common, for both.
         for round in 0..=sizes.rounds {
             let (outputs, judged) = self.candidates(&spans, sizes, round, scope)?;
-            let begin = self.lab.now();
+            let begin = self.harness.now();
             let prompt = self.assemble(&plain, candidates, &outputs)?;
-            let First { usage, .. } = self.lab.first_token(&whole(prompt.prompt), scope)?;
-            let whole = First { time: self.lab.now().since(begin), usage };
+            let First { usage, .. } = self.harness.first_token(&whole(prompt.prompt), scope)?;
+            let whole = First { time: self.harness.now().since(begin), usage };
             if round > 0 {
                 found.spans.push(judged);
                 found.plain.push(whole);
@@ -217,30 +217,30 @@ impl Bench {
                 seed: round * 1_000 + number as u64,
             });
         }
-        let candidates = self.lab.submit(&rows, scope)?;
+        let candidates = self.harness.submit(&rows, scope)?;
         let mut outputs = vec![Vec::new(); count];
         let mut left = count;
         let (mut judge, mut begin, mut first): (Option<RelQueryId>, _, _) = (None, Nanos(0), None);
         let mut used = Usage::default();
-        let start = self.lab.now();
-        while let Some(events) = self.lab.step()? {
+        let start = self.harness.now();
+        while let Some(events) = self.harness.step()? {
             for event in events {
                 match event {
                     Event::Token { relquery, row, token, .. } if relquery == candidates => {
                         outputs[row as usize].push(token);
                     }
                     Event::Token { relquery, .. } if Some(relquery) == judge => {
-                        first.get_or_insert_with(|| self.lab.now().since(start));
+                        first.get_or_insert_with(|| self.harness.now().since(start));
                     }
                     Event::RowDone { relquery, row, .. } if relquery == candidates => {
                         left -= 1;
-                        begin = self.lab.now().since(start);
+                        begin = self.harness.now().since(start);
                         let (prompt, is_judge) = match left {
                             0 => (self.assemble(plan, count, &outputs)?, true),
                             _ => (self.ahead(plan, row as usize, &outputs)?, false),
                         };
                         let asked = Asked { prompt, output: 1, temperature: 0.0, seed: 0 };
-                        let id = self.lab.submit(std::slice::from_ref(&asked), scope)?;
+                        let id = self.harness.submit(std::slice::from_ref(&asked), scope)?;
                         judge = is_judge.then_some(id).or(judge);
                     }
                     Event::RelQueryDone { relquery, usage, .. } if Some(relquery) == judge => used = usage,
@@ -277,8 +277,8 @@ mod tests {
     fn bench() -> Bench {
         let config = Config::default();
         let engine = load::load(config.backend()).expect("the demo model loads");
-        let lab = Lab::new(engine, &config.scheduler, CostModel::default()).expect("valid settings");
-        Bench::new(lab).expect("it has a chat template")
+        let harness = Harness::new(engine, &config.scheduler, CostModel::default()).expect("valid settings");
+        Bench::new(harness).expect("it has a chat template")
     }
 
     fn sizes() -> Sizes {

@@ -18,7 +18,7 @@ pub struct LiveConfig {
     /// Time between two frames of a stream.
     pub frame_ms: Millis,
     /// Time between two looks at queue and memory, while somebody looks.
-    pub survey_ms: Millis,
+    pub snapshot_ms: Millis,
     /// RelQueries that such a look lists.
     pub relqueries_max: usize,
     /// Steps kept for readers that are behind; a reader behind these loses them.
@@ -44,7 +44,7 @@ impl Default for LiveConfig {
             tenant_readers_max: 8,
             operator_readers_max: 8,
             frame_ms: Millis(100),
-            survey_ms: Millis(250),
+            snapshot_ms: Millis(250),
             relqueries_max: 256,
             steps_max: 1_024,
             stream_ms_max: Millis(600_000),
@@ -65,7 +65,7 @@ impl LiveConfig {
             ("live.tenant_readers_max", self.tenant_readers_max as u64),
             ("live.operator_readers_max", self.operator_readers_max as u64),
             ("live.frame_ms", self.frame_ms.0),
-            ("live.survey_ms", self.survey_ms.0),
+            ("live.snapshot_ms", self.snapshot_ms.0),
             ("live.relqueries_max", self.relqueries_max as u64),
             ("live.steps_max", self.steps_max as u64),
             ("live.stream_ms_max", self.stream_ms_max.0),

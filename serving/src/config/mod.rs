@@ -1,15 +1,15 @@
 //! The sections of the configuration that this crate acts on. Must not know files or the environment.
 
 mod cache;
-mod executors;
 mod live;
 mod model;
+mod replicas;
 mod restart;
 
 pub use cache::{CacheConfig, CoalesceConfig};
-pub use executors::{BackendConfig, Dialect, ExecutorConfig, ExecutorKind, PromptForm, Secret};
 pub use live::LiveConfig;
 pub use model::ModelConfig;
+pub use replicas::{BackendConfig, Dialect, PromptForm, ReplicaKind, ReplicaSettings, Secret};
 pub use restart::RestartConfig;
 
 /// A value that cannot work.

@@ -9,50 +9,50 @@ use std::sync::Arc;
 use base::{BatchPlan, ExecError, Executor, StepOutcome, Time};
 use scheduler::{Event, Scheduler};
 
-use super::fresh::{Maker, Making, Report, Wake, drop_apart, words};
+use super::restart::{ExecutorFactory, PendingRestart, Report, Wake, drop_apart, words};
 use crate::config::RestartConfig;
-use crate::live::describe::{Course, Step};
+use crate::live::describe::{Step, StepTiming};
 use crate::shared::Shared;
 
 /// An engine and what is wanted of it.
 pub struct Engine {
     /// What is wanted.
     pub scheduler: Scheduler,
-    machine: Machine,
+    executor: ExecutorState,
     /// Makes another executor, where one can be made.
-    maker: Option<Maker>,
+    factory: Option<ExecutorFactory>,
     restart: RestartConfig,
     wake: Wake,
     /// When the last step ended, while steps follow one another.
     last_end: Option<Time>,
     /// Executors in a row that ran no step.
-    trouble: u32,
+    failures: u32,
 }
 
 /// What runs steps.
-enum Machine {
+enum ExecutorState {
     /// An executor does.
-    Runs(Box<dyn Executor>),
+    Running(Box<dyn Executor>),
     /// It was lost, and another is made: the last attempt began then.
-    Rests(Making, Time),
+    Restarting(PendingRestart, Time),
     /// It was lost for good.
     Dead,
 }
 
 /// What came of a turn.
-pub(crate) enum Turn {
+pub(crate) enum StepResult {
     /// There was nothing to do.
     Idle,
     /// A step ended at this time; described where somebody looks.
     Stepped(Vec<Event>, Time, Option<Box<Step>>),
     /// Another executor is being made, by an attempt that began then.
-    Resting(Time),
+    Restarting(Time),
     /// The executor is gone for good.
     Dead,
 }
 
 /// What became of a step.
-enum Fate {
+enum StepEnd {
     Ran(StepOutcome),
     Failed(String),
     /// And so is the executor.
@@ -60,20 +60,20 @@ enum Fate {
 }
 
 impl Engine {
-    /// One at rest; without a maker it dies with its executor.
+    /// One at rest; without a factory it dies with its executor.
     pub fn new(
         scheduler: Scheduler,
         executor: Box<dyn Executor>,
-        (maker, restart): (Option<Maker>, RestartConfig),
+        (factory, restart): (Option<ExecutorFactory>, RestartConfig),
     ) -> Self {
         Self {
             scheduler,
-            machine: Machine::Runs(executor),
-            maker: maker.filter(|_| restart.failures_max > 0),
+            executor: ExecutorState::Running(executor),
+            factory: factory.filter(|_| restart.failures_max > 0),
             restart,
             wake: Arc::new(|| ()),
             last_end: None,
-            trouble: 0,
+            failures: 0,
         }
     }
 
@@ -83,38 +83,38 @@ impl Engine {
     }
 
     /// Plans and runs one step.
-    pub(crate) fn turn(&mut self, shared: &Shared) -> Turn {
-        self.hear(shared);
+    pub(crate) fn advance(&mut self, shared: &Shared) -> StepResult {
+        self.poll_restart(shared);
         let clock = shared.clock;
         let planning = clock.now();
-        let executor = match &mut self.machine {
-            Machine::Runs(executor) => executor,
-            Machine::Rests(_, since) => return Turn::Resting(*since),
-            Machine::Dead => return Turn::Dead,
+        let executor = match &mut self.executor {
+            ExecutorState::Running(executor) => executor,
+            ExecutorState::Restarting(_, since) => return StepResult::Restarting(*since),
+            ExecutorState::Dead => return StepResult::Dead,
         };
         let Some(plan) = self.scheduler.plan(planning) else {
             self.last_end = None;
-            return Turn::Idle;
+            return StepResult::Idle;
         };
         shared.pulse.busy(planning);
         let planned = clock.now();
         let gap = self.last_end.map(|end| planned.since(end));
-        let fate = run(executor, &plan);
+        let end = run(executor, &plan);
         let now = clock.now();
         let mut told = shared.live.is_watched().then(|| Box::new(Step::of(&self.scheduler, &plan)));
-        let is_failed = !matches!(fate, Fate::Ran(_));
-        let events = match fate {
-            Fate::Ran(outcome) => self.applied(outcome, planning, now),
-            Fate::Failed(reason) => {
+        let is_failed = !matches!(end, StepEnd::Ran(_));
+        let events = match end {
+            StepEnd::Ran(outcome) => self.applied(outcome, planning, now),
+            StepEnd::Failed(reason) => {
                 tracing::warn!(step = plan.step.0, reason, "a step failed");
                 self.failed(shared, |scheduler| scheduler.abort_step(plan.step, &reason, now))
             }
-            Fate::Lost(reason) => {
+            StepEnd::Lost(reason) => {
                 tracing::error!(step = plan.step.0, rows = plan.slots.len(), reason, "the executor is lost");
                 shared.metrics.engine_losses.increment(1);
                 self.rest(now);
-                if matches!(self.machine, Machine::Dead) {
-                    return Turn::Dead;
+                if matches!(self.executor, ExecutorState::Dead) {
+                    return StepResult::Dead;
                 }
                 self.failed(shared, |scheduler| scheduler.lose_step(plan.step, &reason, now))
             }
@@ -124,15 +124,15 @@ impl Engine {
         let scheduling = planned.since(planning) + applied.since(now);
         shared.metrics.step(&plan, gap, scheduling, now.since(planned));
         if let Some(told) = &mut told {
-            told.course = Course { start: planned, took: now.since(planned), scheduling, gap, is_failed };
+            told.timing = StepTiming { start: planned, took: now.since(planned), scheduling, gap, is_failed };
         }
-        Turn::Stepped(events, now, told)
+        StepResult::Stepped(events, now, told)
     }
 
-    /// The scheduler's model of the machine is fitted to the time from step to step, not to the executor's
+    /// The scheduler's model of the executor is fitted to the time from step to step, not to the executor's
     /// alone: planning, fan-out and whoever else has the processor are what a step costs as well.
     fn applied(&mut self, outcome: StepOutcome, planning: Time, now: Time) -> Vec<Event> {
-        self.trouble = 0;
+        self.failures = 0;
         let begun = self.last_end.replace(now).unwrap_or(planning);
         self.scheduler.apply(&StepOutcome { elapsed: now.since(begun), ..outcome }, now)
     }
@@ -153,27 +153,29 @@ impl Engine {
 
     /// The executor is lost: it is dropped elsewhere, and another is made if that can be.
     fn rest(&mut self, now: Time) {
-        let Machine::Runs(lost) = std::mem::replace(&mut self.machine, Machine::Dead) else { return };
-        let Some(maker) = self.maker.clone() else {
+        let ExecutorState::Running(lost) = std::mem::replace(&mut self.executor, ExecutorState::Dead) else {
+            return;
+        };
+        let Some(factory) = self.factory.clone() else {
             tracing::error!("nothing more will run: there is no way to make another executor");
             drop(drop_apart(lost));
             return;
         };
-        let how = (self.restart.clone(), self.trouble);
-        match Making::begin(lost, maker, how, Arc::clone(&self.wake)) {
-            Ok(making) => self.machine = Machine::Rests(making, now),
+        let how = (self.restart.clone(), self.failures);
+        match PendingRestart::begin(lost, factory, how, Arc::clone(&self.wake)) {
+            Ok(pending) => self.executor = ExecutorState::Restarting(pending, now),
             Err(error) => tracing::error!(%error, "nothing more will run: no thread to make an executor on"),
         }
-        self.trouble = self.trouble.saturating_add(1);
+        self.failures = self.failures.saturating_add(1);
     }
 
     /// Hears how it goes with the fresh executor, where one is made.
-    fn hear(&mut self, shared: &Shared) {
-        while let Machine::Rests(making, since) = &mut self.machine {
-            match making.hear() {
+    fn poll_restart(&mut self, shared: &Shared) {
+        while let ExecutorState::Restarting(pending, since) = &mut self.executor {
+            match pending.poll() {
                 None => return,
                 Some(Report::Begins) => {
-                    tracing::warn!("making a fresh executor");
+                    tracing::warn!("pending a fresh executor");
                     *since = shared.clock.now();
                 }
                 Some(Report::Failed(reason)) => {
@@ -183,11 +185,11 @@ impl Engine {
                 Some(Report::Made(executor)) => {
                     tracing::warn!("a fresh executor runs on; what was in flight is computed anew");
                     shared.metrics.engine_restarts.increment(1);
-                    self.machine = Machine::Runs(executor);
+                    self.executor = ExecutorState::Running(executor);
                 }
                 Some(Report::GaveUp) => {
                     tracing::error!("nothing more will run: too many attempts in a row have failed");
-                    self.machine = Machine::Dead;
+                    self.executor = ExecutorState::Dead;
                 }
             }
         }
@@ -195,11 +197,11 @@ impl Engine {
 }
 
 /// Runs a step; a panic loses the executor, whatever state that left it in.
-fn run(executor: &mut Box<dyn Executor>, plan: &BatchPlan) -> Fate {
+fn run(executor: &mut Box<dyn Executor>, plan: &BatchPlan) -> StepEnd {
     match catch_unwind(AssertUnwindSafe(|| executor.step(plan))) {
-        Ok(Ok(outcome)) => Fate::Ran(outcome),
-        Ok(Err(ExecError::Lost(reason))) => Fate::Lost(reason),
-        Ok(Err(error)) => Fate::Failed(error.to_string()),
-        Err(panic) => Fate::Lost(format!("the executor panicked: {}", words(&*panic))),
+        Ok(Ok(outcome)) => StepEnd::Ran(outcome),
+        Ok(Err(ExecError::Lost(reason))) => StepEnd::Lost(reason),
+        Ok(Err(error)) => StepEnd::Failed(error.to_string()),
+        Err(panic) => StepEnd::Lost(format!("the executor panicked: {}", words(&*panic))),
     }
 }

@@ -1,4 +1,4 @@
-//! What goes out: each event of the scheduler is written to the boards it concerns, and their readers are woken once.
+//! What goes out: each event of the scheduler is written to the relqueries it concerns, and their readers are woken once.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use scheduler::Event;
 
 use super::{Driver, RowFlight};
 use crate::account::{Account, Spent};
-use crate::board::{RowState, Source, Status, Usage};
 use crate::error::RequestError;
 use crate::live::record::RowOutcome;
+use crate::relquery_state::{RowState, Source, Status, Usage};
 use crate::results::Answer;
 
 impl Driver {
-    /// Writes one event to the boards it concerns.
+    /// Writes one event to the relqueries it concerns.
     pub(super) fn event(&mut self, event: Event, now: Time) {
         match event {
             Event::Started { relquery, row } => {
                 let row = self.flights.get(&relquery).and_then(|flight| flight.rows.get(&row));
                 for target in row.into_iter().flat_map(|row| &row.targets) {
-                    target.board.started(now);
+                    target.relquery.started(now);
                 }
             }
             Event::Token { relquery, row, token, text } => {
@@ -33,7 +33,7 @@ impl Driver {
                     flight.pin = None;
                 }
                 self.spend(account, usage);
-                self.teller.row_ended(relquery, row, usage.output.0, RowOutcome::Failed);
+                self.publisher.row_ended(relquery, row, usage.output.0, RowOutcome::Failed);
                 self.shared.metrics.rows_failed.increment(1);
                 let error = match error {
                     RowError::Refused(reason) => RequestError::RowRefused(reason),
@@ -41,14 +41,14 @@ impl Driver {
                 };
                 for target in flight.targets {
                     let state = RowState::Failed(error.clone());
-                    target.board.settle(target.index, state, now);
-                    self.touched.insert(target.board.id, target.board);
+                    target.relquery.settle(target.index, state, now);
+                    self.touched.insert(target.relquery.id, target.relquery);
                 }
             }
             Event::RelQueryDone { relquery, periods, .. } => {
-                self.teller.ended(relquery, Some(periods), now);
+                self.publisher.ended(relquery, Some(periods), now);
                 let Some(flight) = self.close(relquery) else { return };
-                if let Some(filling) = flight.pin.filter(|pin| self.plant.is_pinned(pin.id())) {
+                if let Some(filling) = flight.pin.filter(|pin| self.backend.is_pinned(pin.id())) {
                     filling.done();
                 }
                 if let Some(owner) = flight.owner {
@@ -70,17 +70,17 @@ impl Driver {
         }
         for target in &row.targets {
             if let Some(token) = token {
-                target.board.keep_token(target.index, token);
+                target.relquery.keep_token(target.index, token);
             }
-            target.board.token(target.index, text, row.tokens == 1, now);
-            self.touched.entry(target.board.id).or_insert_with(|| Arc::clone(&target.board));
+            target.relquery.token(target.index, text, row.tokens == 1, now);
+            self.touched.entry(target.relquery.id).or_insert_with(|| Arc::clone(&target.relquery));
         }
     }
 
     fn row_done(&mut self, id: RelQueryId, number: u32, end: End, usage: Usage, now: Time) {
         let Some((account, row)) = self.finish_row(id, number) else { return };
         self.spend(account, usage);
-        self.teller.row_ended(id, number, usage.output.0, RowOutcome::Done);
+        self.publisher.row_ended(id, number, usage.output.0, RowOutcome::Done);
         self.shared.metrics.row_done(account.tenant, end, usage);
         if let Some(key) = row.key {
             let answer =
@@ -95,8 +95,8 @@ impl Driver {
                 }
             };
             let state = RowState::Done { end, usage, source: target.source };
-            target.board.settle(target.index, state, now);
-            self.touched.insert(target.board.id, target.board);
+            target.relquery.settle(target.index, state, now);
+            self.touched.insert(target.relquery.id, target.relquery);
         }
     }
 
@@ -116,17 +116,17 @@ impl Driver {
         Some((flight.account, row))
     }
 
-    /// Wakes the readers of all boards that changed, once.
+    /// Wakes the readers of all relqueries that changed, once.
     pub(super) fn wake_readers(&mut self) {
-        for (id, board) in self.touched.drain() {
-            let state = board.read();
-            // A board that was ended early still has rows in flight: its `Leave` is on the way and takes them out.
+        for (id, relquery) in self.touched.drain() {
+            let state = relquery.read();
+            // A relquery that was ended early still has rows in flight: its `Leave` is on the way and takes them out.
             if state.status == Status::Completed {
-                self.boards.remove(&id);
-                self.shared.metrics.relquery_done(board.tenant, &state);
+                self.relqueries.remove(&id);
+                self.shared.metrics.relquery_done(relquery.tenant, &state);
             }
             drop(state);
-            board.notify();
+            relquery.notify();
         }
     }
 }

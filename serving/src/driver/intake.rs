@@ -1,4 +1,4 @@
-//! What comes in: rows join what is in flight, extend an open relQuery or are submitted; boards nobody reads leave.
+//! What comes in: rows join what is in flight, extend an open relQuery or are submitted; relqueries nobody reads leave.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use scheduler::Refused;
 
 use super::{Driver, Flight, RowFlight, Target};
 use crate::account::Account;
-use crate::board::{Board, RowState, Source, Status};
 use crate::error::RequestError;
-use crate::intake::{Job, JobRow, OpenKey, Part};
-use crate::live::Name;
+use crate::intake::{Job, OpenKey, Part, PendingRow};
+use crate::live::RelQueryName;
 use crate::live::record::RowOutcome;
-use crate::pins::Filling;
+use crate::pins::PinPermit;
+use crate::relquery_state::{RelQueryState, RowState, Source, Status};
 
 /// Where rows go.
 struct Place {
     account: Account,
     open: Option<OpenKey>,
     join: bool,
-    pin: Option<Filling>,
+    pin: Option<PinPermit>,
 }
 
 impl Driver {
@@ -28,38 +28,38 @@ impl Driver {
     pub(super) fn submit(&mut self, job: Job) {
         let now = self.shared.clock.now();
         self.shared.pulse.busy(now);
-        let Job { board, account, weight, scope, class, deadline, mut pin, parts } = job;
+        let Job { relquery, account, weight, scope, class, deadline, mut pin, parts } = job;
         let tenant = account.tenant;
         if self.shared.pulse.is_dead() {
             self.shared.intake.finished(parts.iter().map(|part| part.rows.len() as u64).sum());
-            board.end(Status::Failed(RequestError::Dead), now);
+            relquery.end(Status::Failed(RequestError::Dead), now);
             return;
         }
-        self.boards.entry(board.id).or_insert_with(|| (Arc::clone(&board), Vec::new()));
+        self.relqueries.entry(relquery.id).or_insert_with(|| (Arc::clone(&relquery), Vec::new()));
         for part in parts {
-            let (open, fresh) = self.join_in_flight(&board, tenant, part);
+            let (open, fresh) = self.join_in_flight(&relquery, tenant, part);
             if fresh.is_empty() {
                 continue;
             }
             let open = open.map(|key| (tenant, key));
             let joined = open.and_then(|key| self.open_flight(key, now));
             let id = joined.unwrap_or_else(|| self.shared.ids.next());
-            let (arrival, items) = (board.arrival, Vec::new());
+            let (arrival, items) = (relquery.arrival, Vec::new());
             let empty = Submission { id, tenant, weight, scope, class, arrival, deadline, items };
             let (open, join) = (open.map(|(_, key)| key), joined.is_some());
             let place = Place { account, open, join, pin: pin.take() };
-            self.launch(&board, empty, place, fresh);
+            self.launch(&relquery, empty, place, fresh);
         }
-        self.touched.insert(board.id, board);
+        self.touched.insert(relquery.id, relquery);
     }
 
     /// Rows whose answer is on its way already get it from there. Returns the others.
     fn join_in_flight(
         &mut self,
-        board: &Arc<Board>,
+        relquery: &Arc<RelQueryState>,
         tenant: TenantId,
         part: Part,
-    ) -> (Option<OpenKey>, Vec<JobRow>) {
+    ) -> (Option<OpenKey>, Vec<PendingRow>) {
         let mut fresh = Vec::new();
         for row in part.rows {
             let place = row.key.and_then(|key| self.in_flight.get(&(tenant, key)).copied());
@@ -71,11 +71,11 @@ impl Driver {
                 continue;
             };
             for index in row.targets {
-                board.token(index, &flight.text, flight.tokens > 0, self.shared.clock.now());
-                flight.targets.push(Target { board: Arc::clone(board), index, source: Source::Shared });
+                relquery.token(index, &flight.text, flight.tokens > 0, self.shared.clock.now());
+                flight.targets.push(Target { relquery: Arc::clone(relquery), index, source: Source::Shared });
                 self.shared.metrics.rows_shared.increment(1);
             }
-            if let Some((_, places)) = self.boards.get_mut(&board.id) {
+            if let Some((_, places)) = self.relqueries.get_mut(&relquery.id) {
                 places.push(place);
             }
             self.shared.intake.finished(1);
@@ -94,10 +94,10 @@ impl Driver {
     /// Hands rows to the scheduler, as a new relQuery or into an open one.
     fn launch(
         &mut self,
-        board: &Arc<Board>,
+        relquery: &Arc<RelQueryState>,
         mut submission: Submission,
         Place { account, open, join, pin }: Place,
-        rows: Vec<JobRow>,
+        rows: Vec<PendingRow>,
     ) {
         let (id, tenant) = (submission.id, submission.tenant);
         let first = self.flights.get(&id).filter(|_| join).map_or(0, |flight| flight.next_row);
@@ -105,7 +105,7 @@ impl Driver {
         for (number, row) in (first..).zip(rows) {
             submission.items.push(base::WorkItem { row: number, ..row.item });
             let targets = row.targets.into_iter().enumerate().map(|(i, index)| Target {
-                board: Arc::clone(board),
+                relquery: Arc::clone(relquery),
                 index,
                 source: if i == 0 { Source::Model } else { Source::Shared },
             });
@@ -115,19 +115,19 @@ impl Driver {
         }
         let count = submission.items.len();
         let arrival = submission.arrival;
-        let name = Name { route: account.route, request: (!join).then_some(board.id) };
-        let measured = self.teller.measure(&submission, name);
+        let name = RelQueryName { route: account.route, request: (!join).then_some(relquery.id) };
+        let measured = self.publisher.measure(&submission, name);
         let result = if join {
             self.shared.metrics.rows_coalesced.increment(count as u64);
-            self.plant.extend(id, submission.items)
+            self.backend.extend(id, submission.items)
         } else {
-            self.plant.submit(submission)
+            self.backend.submit(submission)
         };
         if let Err(refused) = result {
             return self.refuse(flights, &refused);
         }
-        self.teller.arrived(measured);
-        if let Some((_, places)) = self.boards.get_mut(&board.id) {
+        self.publisher.arrived(measured);
+        if let Some((_, places)) = self.relqueries.get_mut(&relquery.id) {
             places.extend(flights.keys().map(|number| (id, *number)));
         }
         for (number, row) in &flights {
@@ -139,10 +139,10 @@ impl Driver {
         if let Some(filling) = &pin
             && filling.pin().upgrade().is_some()
         {
-            self.plant.pin(id, filling.id());
+            self.backend.pin(id, filling.id());
             self.pins.insert(filling.id(), filling.pin());
         }
-        let owner = (!join).then(|| Arc::clone(board));
+        let owner = (!join).then(|| Arc::clone(relquery));
         let flight = self.flights.entry(id).or_insert(Flight {
             account,
             open,
@@ -175,37 +175,37 @@ impl Driver {
                 },
                 other => RequestError::Row(other.to_string()),
             };
-            target.board.settle(target.index, RowState::Failed(error), now);
-            self.touched.insert(target.board.id, target.board);
+            target.relquery.settle(target.index, RowState::Failed(error), now);
+            self.touched.insert(target.relquery.id, target.relquery);
         }
     }
 
-    /// Nobody reads a board any more: rows that nobody else wants are cancelled.
-    pub(super) fn leave(&mut self, board: &Arc<Board>) {
-        let Some((_, places)) = self.boards.remove(&board.id) else { return };
-        self.shared.metrics.relquery_done(board.tenant, &board.read());
+    /// Nobody reads a relquery any more: rows that nobody else wants are cancelled.
+    pub(super) fn leave(&mut self, relquery: &Arc<RelQueryState>) {
+        let Some((_, places)) = self.relqueries.remove(&relquery.id) else { return };
+        self.shared.metrics.relquery_done(relquery.tenant, &relquery.read());
         for (id, number) in places {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
             let Some(row) = flight.rows.get_mut(&number) else { continue };
-            row.targets.retain(|target| target.board.id != board.id);
+            row.targets.retain(|target| target.relquery.id != relquery.id);
             if !row.targets.is_empty() {
                 continue;
             }
             let (key, tokens) = (row.key, row.tokens);
             flight.pin = None;
             flight.rows.remove(&number);
-            self.teller.row_ended(id, number, tokens, RowOutcome::Cancelled);
+            self.publisher.row_ended(id, number, tokens, RowOutcome::Cancelled);
             if let Some(key) = key {
                 self.in_flight.remove(&(flight.account.tenant, key));
             }
             self.shared.intake.finished(1);
             self.shared.metrics.rows_cancelled.increment(1);
             if flight.rows.is_empty() {
-                self.plant.cancel(id);
+                self.backend.cancel(id);
                 self.close(id);
-                self.teller.ended(id, None, self.shared.clock.now());
+                self.publisher.ended(id, None, self.shared.clock.now());
             } else {
-                self.plant.cancel_row(id, number);
+                self.backend.cancel_row(id, number);
             }
         }
     }

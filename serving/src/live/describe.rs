@@ -58,12 +58,12 @@ pub struct Step {
     /// Whose rows it was made of.
     pub parts: Vec<TenantPart>,
     /// How it went.
-    pub course: Course,
+    pub timing: StepTiming,
 }
 
 /// How a step went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Course {
+pub struct StepTiming {
     /// When the executor began.
     pub start: Time,
     /// How long the executor took.
@@ -102,7 +102,7 @@ impl Step {
             preempted: u32::try_from(decision.preempted.len()).unwrap_or(u32::MAX),
             guesses: plan.guesses(),
             parts: scheduler.parts(),
-            course: Course::default(),
+            timing: StepTiming::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use base::{
     Nanos, Periods, RelQueryId, ServiceClass, SpanKind, Submission, TenantId, Time, TokenId, WorkItem,
 };
 
-use super::Name;
+use super::RelQueryName;
 
 /// How a relQuery ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct Record {
     /// Who waited.
     pub class: ServiceClass,
     /// How it is called outside.
-    pub name: Name,
+    pub name: RelQueryName,
     /// When it arrived.
     pub arrival: Time,
     /// When it ended.
@@ -83,7 +83,7 @@ pub struct Record {
 
 impl Record {
     /// A relQuery that comes, without its rows.
-    pub fn begun(submission: &Submission, name: Name) -> Self {
+    pub fn begun(submission: &Submission, name: RelQueryName) -> Self {
         let Submission { id, tenant, weight, class, arrival, .. } = *submission;
         Self {
             id,
@@ -248,7 +248,7 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) const NAME: Name = Name { route: "relqueries", request: None };
+    pub(crate) const NAME: RelQueryName = RelQueryName { route: "relqueries", request: None };
 
     #[test]
     fn lengths_and_what_neighbours_share_are_kept() {

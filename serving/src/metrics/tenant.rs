@@ -10,7 +10,7 @@ use metrics::{Counter, Histogram, Key, Label, Recorder};
 use metrics_exporter_prometheus::PrometheusRecorder;
 
 use super::METADATA;
-use crate::board::Usage;
+use crate::relquery_state::Usage;
 
 /// The label of all tenants beyond the bound.
 const OTHER: &str = "other";
@@ -116,8 +116,8 @@ impl TenantMetrics {
 mod tests {
     use base::TokenCount;
 
-    use crate::board::Usage;
     use crate::metrics::Metrics;
+    use crate::relquery_state::Usage;
 
     #[test]
     fn tenants_have_series_of_their_own_up_to_the_bound_and_share_one_beyond_it() {

@@ -9,7 +9,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 use scheduler::Stats;
 
 use super::Registry;
-use crate::board::Usage;
+use crate::relquery_state::Usage;
 
 /// Upper bounds of tokens of a row.
 const TOKENS: [f64; 17] =

@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde_json::Value;
 
-use super::ask::Ask;
 use super::reply::{Outcome, cut, outcome};
-use super::unwell::Unwell;
-use crate::config::{ExecutorConfig, Secret};
+use super::request::Ask;
+use super::unwell::Unhealthy;
+use crate::config::{ReplicaSettings, Secret};
 
 /// Bytes of a list of models.
 const MODELS_BYTES_MAX: u64 = 4 << 20;
@@ -38,7 +38,7 @@ enum Unread {
 
 impl Client {
     /// A client of a server, which is asked nothing yet.
-    pub fn new(config: &ExecutorConfig) -> Result<Self, String> {
+    pub fn new(config: &ReplicaSettings) -> Result<Self, String> {
         // The second call of a process finds it installed, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
@@ -90,7 +90,7 @@ impl Client {
     }
 
     /// Whether the server is well and serves `model`; why not. With the longest context that it says it takes.
-    pub async fn look(&self, model: &str) -> Result<Option<u64>, Unwell> {
+    pub async fn look(&self, model: &str) -> Result<Option<u64>, Unhealthy> {
         if let Some(path) = &self.health_path {
             // A server without the path is judged by its list of models.
             self.get(path).await?;
@@ -111,32 +111,32 @@ impl Client {
     }
 
     /// What is there; nothing, where the path is none.
-    async fn get(&self, path: &str) -> Result<Option<Vec<u8>>, Unwell> {
+    async fn get(&self, path: &str) -> Result<Option<Vec<u8>>, Unhealthy> {
         let request = self.request(reqwest::Method::GET, path).timeout(self.health_patience);
         let response = request.send().await;
         let response =
-            response.map_err(|error| Unwell { is_gone: error.is_connect(), reason: chain(&error) })?;
+            response.map_err(|error| Unhealthy { is_gone: error.is_connect(), reason: chain(&error) })?;
         let status = response.status();
         if status.as_u16() == 404 {
             return Ok(None);
         }
         if !status.is_success() {
             let is_gone = !matches!(status.as_u16(), 408 | 429);
-            return Err(Unwell {
+            return Err(Unhealthy {
                 reason: format!("{path} replied with status {}", status.as_u16()),
                 is_gone,
             });
         }
         read(response, MODELS_BYTES_MAX).await.map(Some).map_err(|unread| match unread {
             Unread::TooLarge => gone(format!("{path} has more than {MODELS_BYTES_MAX} bytes")),
-            Unread::Broken(error) => Unwell { reason: chain(&error), is_gone: false },
+            Unread::Broken(error) => Unhealthy { reason: chain(&error), is_gone: false },
         })
     }
 }
 
 /// It is certain that no row is answered there.
-fn gone(reason: String) -> Unwell {
-    Unwell { reason, is_gone: true }
+fn gone(reason: String) -> Unhealthy {
+    Unhealthy { reason, is_gone: true }
 }
 
 /// A whole body, if it is not too large.

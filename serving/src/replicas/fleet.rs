@@ -1,7 +1,7 @@
 //! The fleet on the loop's thread: rows go out where the queue sends them, reports come back and become events.
 //!
 //! Requests run on a small runtime of their own; nothing here waits for one. A request's end, a look at a server's
-//! health and an operator's wish arrive as [`News`] through the loop's inbox.
+//! health and an operator's wish arrive as [`ReplicaEvent`] through the loop's inbox.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use scheduler::{Event, FleetConfig, Refused, SchedulerSnapshot, Stats};
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
-use super::ExecutorView;
-use super::held::misfit;
-use super::lane::{Lane, Reach};
-use super::local::Order;
+use super::ReplicaView;
+use super::constraint_check::misfit;
+use super::local::LocalCommand;
+use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
-use super::unwell::Unwell;
+use super::unwell::Unhealthy;
 use crate::config::PromptForm;
 use crate::shared::{Shared, View};
 
 /// What executors report, and operators wish.
 #[derive(Debug)]
-pub enum News {
+pub enum ReplicaEvent {
     /// What became of a request.
     Ended {
         /// Which.
@@ -39,7 +39,7 @@ pub enum News {
         /// The server.
         replica: ReplicaId,
         /// Well, or why not.
-        result: Result<(), Unwell>,
+        result: Result<(), Unhealthy>,
     },
     /// Events of the local engine, whose relQueries are requests.
     Events {
@@ -58,7 +58,7 @@ pub enum News {
 }
 
 /// A request in flight.
-struct Flying {
+struct InFlightRow {
     replica: ReplicaId,
     /// Ends its HTTP request; none on the local engine.
     abort: Option<AbortHandle>,
@@ -67,8 +67,8 @@ struct Flying {
 /// A queue, executors, and what they run.
 pub struct Fleet {
     queue: scheduler::Fleet,
-    lanes: Vec<Lane>,
-    flying: HashMap<RequestId, Flying>,
+    replicas: Vec<Replica>,
+    flying: HashMap<RequestId, InFlightRow>,
     shared: Arc<Shared>,
     /// Ends with the fleet, without waiting for anything.
     runtime: Option<Runtime>,
@@ -86,15 +86,15 @@ impl Fleet {
     /// A fleet of these executors, whose health nobody has looked at yet.
     pub(super) fn new(
         config: FleetConfig,
-        lanes: Vec<Lane>,
+        replicas: Vec<Replica>,
         runtime: Runtime,
         shared: Arc<Shared>,
     ) -> Result<Self, scheduler::ConfigError> {
-        let sizes = (0..).map(ReplicaId).zip(lanes.iter().map(|lane| lane.size));
+        let sizes = (0..).map(ReplicaId).zip(replicas.iter().map(|replica| replica.size));
         let queue = scheduler::Fleet::new(config, sizes)?;
         let mut fleet = Self {
             queue,
-            lanes,
+            replicas,
             flying: HashMap::new(),
             shared: Arc::clone(&shared),
             runtime: Some(runtime),
@@ -129,32 +129,32 @@ impl Fleet {
         if let Some(abort) = flying.abort {
             abort.abort();
         }
-        let lane = self.lane(flying.replica);
-        lane.metrics.cancelled.increment(1);
-        if let Reach::Local(local) = &lane.reach {
-            local.tell(Order::Cancel(request));
+        let replica = self.replica(flying.replica);
+        replica.metrics.cancelled.increment(1);
+        if let Transport::Local(local) = &replica.reach {
+            local.tell(LocalCommand::Cancel(request));
         }
     }
 
     /// A request is in flight no more.
-    fn land(&mut self, request: RequestId) -> Option<Flying> {
+    fn land(&mut self, request: RequestId) -> Option<InFlightRow> {
         let flying = self.flying.remove(&request)?;
-        self.lane(flying.replica).left(request);
+        self.replica(flying.replica).left(request);
         Some(flying)
     }
 
-    fn lane(&mut self, replica: ReplicaId) -> &mut Lane {
-        &mut self.lanes[replica.0 as usize]
+    fn replica(&mut self, replica: ReplicaId) -> &mut Replica {
+        &mut self.replicas[replica.0 as usize]
     }
 
     /// Tells the queue how its replicas stand, and takes rows back from those that are down.
     fn stand(&mut self, now: Time) {
-        for (id, place) in (0..).map(ReplicaId).zip(0..self.lanes.len()) {
-            let (health, size) = self.lanes[place].standing(now);
-            // A lane's own settings were found valid at the start.
+        for (id, place) in (0..).map(ReplicaId).zip(0..self.replicas.len()) {
+            let (health, size) = self.replicas[place].standing(now);
+            // A replica's own settings were found valid at the start.
             let _ = self.queue.resize(id, size);
             for request in self.queue.set_health(id, health) {
-                self.lanes[place].metrics.lost.increment(1);
+                self.replicas[place].metrics.lost.increment(1);
                 if let Some(abort) = self.land(request).and_then(|flying| flying.abort) {
                     abort.abort();
                 }
@@ -163,7 +163,7 @@ impl Fleet {
     }
 
     /// Sends out what can be sent. Returns what became of rows meanwhile.
-    pub(crate) fn turn(&mut self, shared: &Shared) -> Vec<Event> {
+    pub(crate) fn advance(&mut self, shared: &Shared) -> Vec<Event> {
         let now = shared.clock.now();
         self.stand(now);
         let mut events = self.queue.drain_events(now);
@@ -177,19 +177,20 @@ impl Fleet {
     /// Sends a row to its replica.
     fn send(&mut self, dispatch: Dispatch, now: Time) -> Vec<Event> {
         let Dispatch { replica, request, rank, scope, .. } = dispatch;
-        let lane = &mut self.lanes[replica.0 as usize];
-        lane.sent(request, now);
-        let abort = match &lane.reach {
-            Reach::Local(local) => {
-                local.tell(Order::Run(Box::new(dispatch.into_submission(RelQueryId(request.0)))));
+        let id = replica;
+        let replica = &mut self.replicas[id.0 as usize];
+        replica.sent(request, now);
+        let abort = match &replica.reach {
+            Transport::Local(local) => {
+                local.tell(LocalCommand::Run(Box::new(dispatch.into_submission(RelQueryId(request.0)))));
                 None
             }
-            Reach::Server { client, manner } => {
-                let ask = match manner.ask(&dispatch.item, rank, scope) {
+            Transport::Server { client, style } => {
+                let ask = match style.ask(&dispatch.item, rank, scope) {
                     Ok(ask) => ask,
                     Err(reason) => {
-                        lane.metrics.failed.increment(1);
-                        lane.left(request);
+                        replica.metrics.failed.increment(1);
+                        replica.left(request);
                         let failure = Failure::Row(RowError::Refused(reason));
                         return self.queue.failed(request, failure, now);
                     }
@@ -200,32 +201,32 @@ impl Fleet {
                     let begun = shared.clock.now();
                     let outcome = held(client.ask(&ask).await, generation.constraint.as_ref());
                     let took = shared.clock.now().since(begun);
-                    shared.intake.news(News::Ended { request, outcome, took });
+                    shared.intake.event(ReplicaEvent::Ended { request, outcome, took });
                 };
                 let runtime = self.runtime.as_ref().expect("it is there until the fleet is dropped");
                 Some(runtime.spawn(task).abort_handle())
             }
         };
-        self.flying.insert(request, Flying { replica, abort });
+        self.flying.insert(request, InFlightRow { replica: id, abort });
         Vec::new()
     }
 
     /// Takes in a report.
-    pub(crate) fn hear(&mut self, news: News, shared: &Shared) -> Vec<Event> {
+    pub(crate) fn poll(&mut self, event: ReplicaEvent, shared: &Shared) -> Vec<Event> {
         let (now, unix_ms) = (shared.clock.now(), shared.clock.unix_ms());
         // Reports, looks at health among them, are the loop's progress.
         shared.pulse.turned(now);
-        match news {
-            News::Ended { request, outcome, took } => {
+        match event {
+            ReplicaEvent::Ended { request, outcome, took } => {
                 let Some(flying) = self.land(request) else { return Vec::new() };
-                self.lane(flying.replica).metrics.try_seconds.record(took.as_seconds());
+                self.replica(flying.replica).metrics.try_seconds.record(took.as_seconds());
                 self.ended(flying.replica, request, outcome, (now, unix_ms))
             }
-            News::Looked { replica, result } => {
-                let lane = self.lane(replica);
+            ReplicaEvent::Looked { replica, result } => {
+                let replica = self.replica(replica);
                 let reason = result.as_ref().err().map(|unwell| unwell.reason.clone());
-                if lane.looked(result, unix_ms) {
-                    let (executor, state) = (lane.name.as_str(), lane.state(now));
+                if replica.looked(result, unix_ms) {
+                    let (executor, state) = (replica.name.as_str(), replica.state(now));
                     match reason {
                         None => tracing::info!(executor, state, "the executor is well"),
                         Some(reason) => tracing::warn!(executor, state, reason, "the executor is not well"),
@@ -233,15 +234,15 @@ impl Fleet {
                 }
                 Vec::new()
             }
-            News::Events { replica, events } => {
+            ReplicaEvent::Events { replica, events } => {
                 let events = events.into_iter().flat_map(|event| self.local(replica, event, now));
                 events.collect()
             }
-            News::Drain { replica, is_drained } => {
-                let lane = self.lane(replica);
-                lane.drain(is_drained);
+            ReplicaEvent::Drain { replica, is_drained } => {
+                let replica = self.replica(replica);
+                replica.drain(is_drained);
                 tracing::info!(
-                    executor = lane.name,
+                    executor = replica.name,
                     is_drained,
                     "an operator drains an executor or takes it back"
                 );
@@ -258,42 +259,42 @@ impl Fleet {
         outcome: Outcome,
         (now, unix_ms): (Time, u64),
     ) -> Vec<Event> {
-        let lane = &mut self.lanes[replica.0 as usize];
+        let replica = &mut self.replicas[replica.0 as usize];
         match outcome {
             Outcome::Answered(mut finish) => {
-                lane.answered();
+                replica.answered();
                 // Of a text the gateway knows bytes, and no tokens.
-                if matches!(&lane.reach, Reach::Server { manner, .. } if manner.form == PromptForm::Messages)
+                if matches!(&replica.reach, Transport::Server { style, .. } if style.form == PromptForm::Messages)
                 {
                     finish.prompt.get_or_insert_default();
                 }
-                lane.metrics.answered(&finish);
+                replica.metrics.answered(&finish);
                 self.queue.finished(request, finish, now)
             }
             Outcome::Row(reason) => {
-                lane.answered();
-                lane.metrics.failed.increment(1);
-                let reason = format!("executor `{}`: {reason}", lane.name);
+                replica.answered();
+                replica.metrics.failed.increment(1);
+                let reason = format!("replica `{}`: {reason}", replica.name);
                 self.queue.failed(request, Failure::Row(RowError::Failed(reason)), now)
             }
             Outcome::Refused(reason) => {
-                lane.answered();
-                lane.metrics.failed.increment(1);
-                tracing::debug!(executor = lane.name, reason, "a row was refused");
+                replica.answered();
+                replica.metrics.failed.increment(1);
+                tracing::debug!(executor = replica.name, reason, "a row was refused");
                 self.queue.failed(request, Failure::Row(RowError::Refused(reason)), now)
             }
             Outcome::Unfit(reason) => {
-                lane.answered();
-                lane.metrics.lost.increment(1);
-                let reason = format!("executor `{}`: {reason}", lane.name);
+                replica.answered();
+                replica.metrics.lost.increment(1);
+                let reason = format!("replica `{}`: {reason}", replica.name);
                 tracing::warn!(reason, "an answer is not what was asked for");
                 self.queue.failed(request, Failure::Replica(reason), now)
             }
             Outcome::Lost(loss) => {
-                let executor = lane.name.as_str();
+                let executor = replica.name.as_str();
                 tracing::warn!(executor, reason = loss.reason, kind = ?loss.kind, "a row was lost");
-                lane.lost(&loss, now, unix_ms);
-                lane.metrics.lost.increment(1);
+                replica.lost(&loss, now, unix_ms);
+                replica.metrics.lost.increment(1);
                 let failure = match loss.kind {
                     LossKind::Gone | LossKind::Busy(_) => Failure::Untried(loss.reason),
                     LossKind::Failed | LossKind::Misfit => Failure::Replica(loss.reason),
@@ -324,13 +325,13 @@ impl Fleet {
                     cached: usage.cached,
                     output: usage.output,
                 };
-                self.lane(replica).metrics.answered(&finish);
+                self.replica(replica).metrics.answered(&finish);
                 self.queue.finished(request, finish, now)
             }
             Event::RowFailed { relquery, error, .. } => {
                 let request = RequestId(relquery.0);
                 self.land(request);
-                self.lane(replica).metrics.failed.increment(1);
+                self.replica(replica).metrics.failed.increment(1);
                 self.queue.failed(request, Failure::Row(error), now)
             }
             Event::Started { .. } | Event::RelQueryDone { .. } => Vec::new(),
@@ -339,7 +340,7 @@ impl Fleet {
 
     /// How long nothing changes by itself.
     pub(crate) fn patience(&self, now: Time) -> Option<Nanos> {
-        let changes = self.lanes.iter().filter_map(|lane| lane.changes_at(now));
+        let changes = self.replicas.iter().filter_map(|replica| replica.changes_at(now));
         let next = changes.chain(self.queue.next_timer()).min()?;
         Some(next.since(now))
     }
@@ -353,23 +354,23 @@ impl Fleet {
     pub(crate) fn view(&self, shared: &Shared) -> View {
         let now = shared.clock.now();
         let stats = self.queue.stats();
-        let executors = self.lanes.iter().zip(&stats.replicas).map(|(lane, replica)| {
-            let is_up = replica.health == Health::Up;
-            lane.metrics.look(is_up, replica.rows);
-            ExecutorView {
-                name: lane.name.clone(),
-                is_local: matches!(lane.reach, Reach::Local(_)),
+        let replicas = self.replicas.iter().zip(&stats.replicas).map(|(replica, counts)| {
+            let is_up = counts.health == Health::Up;
+            replica.metrics.look(is_up, counts.rows);
+            ReplicaView {
+                name: replica.name.clone(),
+                is_local: matches!(replica.reach, Transport::Local(_)),
                 is_up,
-                state: lane.state(now),
-                breaker: lane.passage(now).name(),
-                rows: replica.rows,
-                rows_max: lane.size.rows_max,
-                tokens: replica.tokens,
-                last_error: lane.last_error.clone(),
+                state: replica.state(now),
+                breaker: replica.passage(now).name(),
+                rows: counts.rows,
+                rows_max: replica.size.rows_max,
+                tokens: counts.tokens,
+                last_error: replica.last_error.clone(),
             }
         });
         View {
-            executors: executors.collect(),
+            replicas: replicas.collect(),
             stats: stats.totals,
             decision: self.queue.last_decision().to_string(),
             ..View::default()
@@ -410,6 +411,6 @@ pub(super) async fn watch(
                 "longer rows will fail there: set model.context_max"
             );
         }
-        shared.intake.news(News::Looked { replica, result: found.map(|_| ()) });
+        shared.intake.event(ReplicaEvent::Looked { replica, result: found.map(|_| ()) });
     }
 }

@@ -8,33 +8,33 @@ use base::{RelQueryId, RequestId, RowError, Submission};
 use scheduler::Event;
 use scheduler::fleet::ReplicaId;
 
-use super::News;
-use super::unwell::Unwell;
-use crate::driver::{Engine, Turn};
+use super::ReplicaEvent;
+use super::unwell::Unhealthy;
+use crate::driver::{Engine, StepResult};
 use crate::shared::Shared;
 
 /// What its thread is told. Bounded by the rows in flight.
-pub(super) enum Order {
+pub(super) enum LocalCommand {
     /// Run this.
     Run(Box<Submission>),
     /// Call that off.
     Cancel(RequestId),
-    /// Take a turn: there is news of a fresh executor.
+    /// Take a turn: there is event of a fresh executor.
     Wake,
 }
 
 /// A way to the thread; dropping it ends the thread.
-pub(super) struct Local(Arc<Sender<Order>>);
+pub(super) struct Local(Arc<Sender<LocalCommand>>);
 
 impl Local {
     /// Starts the thread.
     pub(super) fn start(replica: ReplicaId, engine: Engine, shared: Arc<Shared>) -> std::io::Result<Self> {
         let (sender, orders) = channel();
         let sender = Arc::new(sender);
-        let woken: Weak<Sender<Order>> = Arc::downgrade(&sender);
+        let woken: Weak<Sender<LocalCommand>> = Arc::downgrade(&sender);
         let engine = engine.woken_by(Arc::new(move || {
             // A thread that nobody needs any more has ended.
-            let _ = woken.upgrade().map(|sender| sender.send(Order::Wake));
+            let _ = woken.upgrade().map(|sender| sender.send(LocalCommand::Wake));
         }));
         let thread = std::thread::Builder::new().name("relserve-engine".into());
         thread.spawn(move || run(replica, engine, &shared, &orders))?;
@@ -42,12 +42,12 @@ impl Local {
     }
 
     /// Tells it something. A thread that is gone has said so.
-    pub(super) fn tell(&self, order: Order) {
+    pub(super) fn tell(&self, order: LocalCommand) {
         let _ = self.0.send(order);
     }
 }
 
-fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receiver<Order>) {
+fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receiver<LocalCommand>) {
     let (mut is_idle, mut is_resting) = (true, false);
     loop {
         loop {
@@ -63,44 +63,44 @@ fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receive
             is_idle = false;
             obey(replica, &mut engine, shared, order);
         }
-        let turn = engine.turn(shared);
-        if is_resting && matches!(turn, Turn::Idle | Turn::Stepped(..)) {
+        let turn = engine.advance(shared);
+        if is_resting && matches!(turn, StepResult::Idle | StepResult::Stepped(..)) {
             is_resting = false;
-            shared.intake.news(News::Looked { replica, result: Ok(()) });
+            shared.intake.event(ReplicaEvent::Looked { replica, result: Ok(()) });
         }
         match turn {
-            Turn::Idle => is_idle = true,
+            StepResult::Idle => is_idle = true,
             // It keeps the rows that it has, and gets no others.
-            Turn::Resting(_) => {
+            StepResult::Restarting(_) => {
                 is_idle = true;
                 if !std::mem::replace(&mut is_resting, true) {
                     let reason = "the engine has lost its device and is made anew".into();
-                    let result = Err(Unwell { reason, is_gone: false });
-                    shared.intake.news(News::Looked { replica, result });
+                    let result = Err(Unhealthy { reason, is_gone: false });
+                    shared.intake.event(ReplicaEvent::Looked { replica, result });
                 }
             }
-            Turn::Stepped(events, ..) => shared.intake.news(News::Events { replica, events }),
-            Turn::Dead => {
+            StepResult::Stepped(events, ..) => shared.intake.event(ReplicaEvent::Events { replica, events }),
+            StepResult::Dead => {
                 let reason = "the engine has failed; the server needs a restart".into();
-                let result = Err(Unwell { reason, is_gone: true });
-                return shared.intake.news(News::Looked { replica, result });
+                let result = Err(Unhealthy { reason, is_gone: true });
+                return shared.intake.event(ReplicaEvent::Looked { replica, result });
             }
         }
     }
 }
 
-fn obey(replica: ReplicaId, engine: &mut Engine, shared: &Shared, order: Order) {
+fn obey(replica: ReplicaId, engine: &mut Engine, shared: &Shared, order: LocalCommand) {
     match order {
-        Order::Wake => {}
-        Order::Cancel(request) => {
+        LocalCommand::Wake => {}
+        LocalCommand::Cancel(request) => {
             engine.scheduler.cancel(RelQueryId(request.0));
         }
-        Order::Run(submission) => {
+        LocalCommand::Run(submission) => {
             let (relquery, row) = (submission.id, submission.items.first().map_or(0, |item| item.row));
             if let Err(refused) = engine.scheduler.submit(*submission) {
                 let (error, usage) = (RowError::Failed(refused.to_string()), Default::default());
                 let events = vec![Event::RowFailed { relquery, row, error, usage }];
-                shared.intake.news(News::Events { replica, events });
+                shared.intake.event(ReplicaEvent::Events { replica, events });
             }
         }
     }

@@ -3,21 +3,21 @@
 //! How a row is asked ([`ask`], [`dialect`], [`text`]), what a reply means ([`reply`]), whether it is what was asked for ([`held`]), when a server is left alone
 //! ([`breaker`]), and the fleet on the loop's thread. The queue and the choice of a server are `scheduler::fleet`'s.
 
-pub mod ask;
 pub mod breaker;
 pub mod client;
+pub mod constraint_check;
 pub mod dialect;
 mod fleet;
-pub mod held;
-mod lane;
 mod local;
+mod replica;
 pub mod reply;
+pub mod request;
 mod start;
 pub mod text;
 mod unwell;
 pub mod view;
 
-pub use fleet::{Fleet, News};
-pub use start::{Expressible, StartError, model, start};
-pub use unwell::Unwell;
-pub use view::ExecutorView;
+pub use fleet::{Fleet, ReplicaEvent};
+pub use start::{ReplicaConstraints, StartError, model, start};
+pub use unwell::Unhealthy;
+pub use view::ReplicaView;

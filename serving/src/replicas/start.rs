@@ -7,15 +7,15 @@ use base::{Compiled, Constraint, ConstraintCompiler, ConstraintError, SectionReu
 use scheduler::fleet::ReplicaId;
 use sha2::{Digest, Sha256};
 
-use super::ask::Manner;
 use super::client::Client;
 use super::dialect;
 use super::fleet::{Fleet, watch};
-use super::lane::{Lane, Reach};
 use super::local::Local;
+use super::replica::{Replica, Transport};
+use super::request::RequestStyle;
 use super::text::PlainText;
 use crate::clock::Clock;
-use crate::config::{BackendConfig, Dialect, ExecutorKind, PromptForm};
+use crate::config::{BackendConfig, Dialect, PromptForm, ReplicaKind};
 use crate::driver::Engine;
 use crate::model::{Defaults, Model, Runs, Text};
 use crate::shared::Shared;
@@ -35,7 +35,7 @@ pub enum StartError {
     #[error("model.tokenizer: {0}")]
     Tokenizer(String),
     /// A client.
-    #[error("executor `{name}`: {reason}")]
+    #[error("replica `{name}`: {reason}")]
     Executor {
         /// Of which executor.
         name: String,
@@ -50,11 +50,11 @@ pub enum StartError {
 /// What is known of the model of a fleet without a local engine.
 pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartError> {
     let form = config.prompt_form();
-    let first = config.executors.iter().find_map(|executor| executor.model.clone());
+    let first = config.replicas.iter().find_map(|replica| replica.model.clone());
     let name = config.model.name.clone().or(first).unwrap_or_default();
     let mut hash = Sha256::new().chain_update(b"relserve fleet").chain_update(name.as_bytes());
-    for executor in config.executors {
-        let model = executor.model.as_deref().unwrap_or_default();
+    for replica in config.replicas {
+        let model = replica.model.as_deref().unwrap_or_default();
         hash.update((model.len() as u64).to_le_bytes());
         hash.update(model.as_bytes());
     }
@@ -81,7 +81,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartErro
     let half: [u8; 16] = digest[..16].try_into().expect("a SHA-256 has 32 bytes");
     Ok(Model {
         name,
-        description: format!("on {} executors", config.executors.len()),
+        description: format!("on {} replicas", config.replicas.len()),
         text,
         has_chat,
         constraints: None,
@@ -112,18 +112,18 @@ pub fn start(
         .enable_all()
         .build()?;
     let mut engine = engine;
-    let mut lanes = Vec::with_capacity(config.executors.len());
-    for (index, executor) in config.executors.iter().enumerate() {
+    let mut replicas = Vec::with_capacity(config.replicas.len());
+    for (index, executor) in config.replicas.iter().enumerate() {
         let replica = ReplicaId(u32::try_from(index).unwrap_or(u32::MAX));
-        let name = config.executor_name(index);
-        let reach = match (executor.kind, engine.take_if(|_| executor.kind == ExecutorKind::Local)) {
-            (ExecutorKind::Local, Some(engine)) => {
-                Reach::Local(Local::start(replica, engine, Arc::clone(shared))?)
+        let name = config.replica_name(index);
+        let reach = match (executor.kind, engine.take_if(|_| executor.kind == ReplicaKind::Local)) {
+            (ReplicaKind::Local, Some(engine)) => {
+                Transport::Local(Local::start(replica, engine, Arc::clone(shared))?)
             }
-            (ExecutorKind::Local, None) => {
+            (ReplicaKind::Local, None) => {
                 return Err(StartError::Executor { name, reason: "there is no engine to run".into() });
             }
-            (ExecutorKind::Openai, _) => {
+            (ReplicaKind::Openai, _) => {
                 let client = Client::new(executor);
                 let client = client.map_err(|reason| StartError::Executor { name: name.clone(), reason })?;
                 let served = executor.model.clone().unwrap_or_else(|| model.name.clone());
@@ -131,7 +131,7 @@ pub fn start(
                 let context = (config.prompt_form() == PromptForm::Tokens).then_some(model.context_max);
                 let watched = (client.clone(), served.clone());
                 runtime.spawn(watch(replica, watched, (every, context), Arc::clone(shared)));
-                let manner = Manner {
+                let style = RequestStyle {
                     model: served,
                     dialect: executor.dialect,
                     form: config.prompt_form(),
@@ -139,27 +139,27 @@ pub fn start(
                     salt: executor.salt,
                     open_end: config.output_tokens_max,
                 };
-                Reach::Server { client, manner }
+                Transport::Server { client, style }
             }
         };
         let metrics = shared.metrics.executor(&name);
-        lanes.push(Lane::new(name, reach, executor, metrics));
+        replicas.push(Replica::new(name, reach, executor, metrics));
     }
-    Ok(Fleet::new(config.fleet.clone(), lanes, runtime, Arc::clone(shared))?)
+    Ok(Fleet::new(config.fleet.clone(), replicas, runtime, Arc::clone(shared))?)
 }
 
 /// Says which constraints all servers of a fleet can hold outputs to; servers compile for themselves.
-pub struct Expressible {
+pub struct ReplicaConstraints {
     dialects: Vec<Dialect>,
     is_chat: bool,
     /// The local engine's, where it is among them.
     engine: Option<Arc<dyn ConstraintCompiler>>,
 }
 
-impl Expressible {
+impl ReplicaConstraints {
     /// Of a configuration.
     pub fn new(config: BackendConfig<'_>, engine: Option<Arc<dyn ConstraintCompiler>>) -> Self {
-        let servers = config.executors.iter().filter(|executor| executor.kind == ExecutorKind::Openai);
+        let servers = config.replicas.iter().filter(|executor| executor.kind == ReplicaKind::Openai);
         let mut dialects: Vec<Dialect> = servers.map(|executor| executor.dialect).collect();
         dialects.sort_unstable();
         dialects.dedup();
@@ -167,7 +167,7 @@ impl Expressible {
     }
 }
 
-impl ConstraintCompiler for Expressible {
+impl ConstraintCompiler for ReplicaConstraints {
     fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
         for dialect in &self.dialects {
             dialect::constrained(constraint, *dialect, self.is_chat).map_err(ConstraintError)?;

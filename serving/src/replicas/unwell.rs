@@ -2,7 +2,7 @@
 
 /// Why a server is not well.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unwell {
+pub struct Unhealthy {
     /// In words.
     pub reason: String,
     /// Whether it is certain that it answers no row: nobody is there, or somebody else.

@@ -4,7 +4,7 @@ use base::TokenCount;
 
 /// An executor, as it is shown.
 #[derive(Clone, Debug)]
-pub struct ExecutorView {
+pub struct ReplicaView {
     /// Its name.
     pub name: String,
     /// Whether it is the engine of this process.

@@ -1,8 +1,8 @@
-//! A claim as server-sent events: `data: {chunk}` ... `data: [DONE]`.
+//! A handle as server-sent events: `data: {chunk}` ... `data: [DONE]`.
 //!
-//! Like the relQuery stream it reads the board at its client's pace, so nothing queues up for a slow one. An
+//! Like the relQuery stream it reads the relquery at its client's pace, so nothing queues up for a slow one. An
 //! error after the first byte is an event of its own, after which the stream closes without `[DONE]`.
-//! Dropping it drops the claim, which cancels the work.
+//! Dropping it drops the handle, which cancels the work.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use actix_web::web::{Bytes, Data};
 use base::{Millis, Nanos, Time};
 use futures_util::Stream;
 use serde_json::json;
-use serving::claim::{self, Claim};
+use serving::ownership::{self, OwnerHandle};
 use tokio::sync::watch;
 
 use crate::routes::too_late;
@@ -21,25 +21,25 @@ use crate::wire::openai::{Chunker, Envelope, Look};
 
 struct Reader {
     app: Data<App>,
-    claim: Option<Claim>,
+    handle: Option<OwnerHandle>,
     version: watch::Receiver<u64>,
     chunker: Chunker,
     deadline: Option<Time>,
 }
 
-/// The chunks of a claim.
+/// The chunks of a handle.
 pub(super) fn chunks(
     app: Data<App>,
-    claim: Claim,
+    handle: OwnerHandle,
     envelope: Envelope,
     include_usage: bool,
     deadline: Option<Millis>,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    let version = claim.board().follow();
-    let rows = claim.board().read().rows.len();
+    let version = handle.relquery().follow();
+    let rows = handle.relquery().read().rows.len();
     let chunker = Chunker::new(envelope, rows, include_usage);
     let deadline = deadline.map(|span| app.runtime.shared.clock.now() + span.into());
-    let reader = Reader { app, claim: Some(claim), version, chunker, deadline };
+    let reader = Reader { app, handle: Some(handle), version, chunker, deadline };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let events = reader.next().await?;
         Some((Ok(Bytes::from(events)), reader))
@@ -49,12 +49,12 @@ pub(super) fn chunks(
 impl Reader {
     async fn next(&mut self) -> Option<String> {
         loop {
-            let claim = self.claim.as_ref()?;
+            let handle = self.handle.as_ref()?;
             self.version.mark_unchanged();
-            let look = self.chunker.look(&claim.board().read());
+            let look = self.chunker.look(&handle.relquery().read());
             let events = events(&look);
             if look.end.is_some() {
-                self.claim = None;
+                self.handle = None;
             }
             if !events.is_empty() {
                 return Some(events);
@@ -67,9 +67,9 @@ impl Reader {
             if self.left() != Some(Nanos(0)) {
                 return Some(": waiting\n\n".into());
             }
-            let claim = self.claim.take()?;
-            claim::cancel(&self.app.runtime, claim.board());
-            return Some(event(&too_late(claim.board().read().spent()).to_string()));
+            let handle = self.handle.take()?;
+            ownership::cancel(&self.app.runtime, handle.relquery());
+            return Some(event(&too_late(handle.relquery().read().spent()).to_string()));
         }
     }
 

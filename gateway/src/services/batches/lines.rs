@@ -9,14 +9,14 @@ use base::TenantId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serving::error::RequestError;
-use serving::intake::JobRow;
+use serving::intake::PendingRow;
 use sha2::{Digest as _, Sha256};
 
 use crate::json::{self, Fields};
 use crate::services::constraints::Purpose;
 use crate::services::files::Chunk;
 use crate::services::openai as lower;
-use crate::services::prepare::Desk;
+use crate::services::prepare::RequestContext;
 use crate::state::App;
 use crate::wire::openai::Api;
 
@@ -163,7 +163,7 @@ pub struct Line {
     /// How its reply is shaped.
     pub api: Api,
     /// Its rows: one, or one per prompt.
-    pub rows: Vec<JobRow>,
+    pub rows: Vec<PendingRow>,
     /// What it counts for while it waits.
     pub bytes: u64,
 }
@@ -176,10 +176,10 @@ pub fn ready(
     request: Request,
 ) -> Result<Line, RequestError> {
     let Request { custom_id, body } = request;
-    let desk = Desk { app, tenant, purpose: Purpose::Run };
+    let context = RequestContext { app, tenant, purpose: Purpose::Run };
     let asked = match api {
-        Api::Chat => lower::chat(desk, Fields::of(body))?,
-        Api::Completion => lower::completion(desk, Fields::of(body))?,
+        Api::Chat => lower::chat(context, Fields::of(body))?,
+        Api::Completion => lower::completion(context, Fields::of(body))?,
     };
     if asked.stream {
         return Err(RequestError::invalid("stream", "must be false in a batch"));
@@ -190,7 +190,7 @@ pub fn ready(
             "is not for batches: they have a completion window",
         ));
     }
-    let rows: Vec<JobRow> = asked.work.parts.into_iter().flat_map(|part| part.rows).collect();
+    let rows: Vec<PendingRow> = asked.work.parts.into_iter().flat_map(|part| part.rows).collect();
     let tokens: usize = rows.iter().map(|row| row.item.prompt.len()).sum();
     let bytes = (tokens * size_of::<base::TokenId>() + text.len()) as u64;
     Ok(Line { number: line, custom_id, api: asked.api, rows, bytes })

@@ -15,11 +15,11 @@ use follow::{To, follow};
 use futures_util::future::BoxFuture;
 use ir::bucket::Buffer;
 use read::{Portion, Reader};
-use serving::board::{Board, Kind};
 use serving::caller::Caller;
-use serving::claim;
 use serving::error::RequestError;
-use serving::intake::{JobRow, Part};
+use serving::intake::{Part, PendingRow};
+use serving::ownership;
+use serving::relquery_state::{Kind, RelQueryState};
 use serving::submit::{self, Prepared, Resumed};
 use store::TicketRow;
 use tokio::sync::mpsc;
@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 
 use super::Batch;
 use super::lines::{Line, LineError};
-use super::turn::Turn;
+use super::queue::QueueTicket;
 use super::watch::{Stop, Watch};
 use crate::state::App;
 
@@ -42,7 +42,7 @@ struct Flow<'a> {
     buffer: Buffer<TokenId, Line>,
     /// Followers of rows that run; each ends with why it could not go on, if so.
     running: JoinSet<Option<RequestError>>,
-    boards: Vec<Weak<Board>>,
+    relqueries: Vec<Weak<RelQueryState>>,
     ended: mpsc::Sender<TicketRow>,
     /// Rows with the scheduler, and those that came back and are not recorded.
     in_flight: usize,
@@ -52,7 +52,7 @@ struct Flow<'a> {
     /// The scheduler's queue was full: it is tried again at the next look.
     is_held: bool,
     /// Who comes next waits until rows of this one are with the scheduler.
-    turn: &'a mut Turn,
+    ticket_in_line: &'a mut QueueTicket,
 }
 
 /// Runs all rows that are not recorded. An error of the store here means that nothing can be read at the start.
@@ -60,7 +60,7 @@ pub(super) async fn run(
     app: &Arc<App>,
     batch: &Batch,
     caller: Caller,
-    turn: &mut Turn,
+    ticket_in_line: &mut QueueTicket,
 ) -> Result<Stop, store::Error> {
     let done = app.runtime.store.row_numbers(&batch.id).await?;
     let settings = &app.config.bulk;
@@ -71,13 +71,13 @@ pub(super) async fn run(
         caller,
         buffer: Buffer::new(settings.bucket),
         running: JoinSet::new(),
-        boards: Vec::new(),
+        relqueries: Vec::new(),
         ended,
         in_flight: 0,
         unwritten: Vec::new(),
         is_stopping: Arc::default(),
         is_held: false,
-        turn,
+        ticket_in_line,
     };
     let stop = flow.course(Reader::new(batch, done), &mut ends).await;
     Ok(match flow.wind_down(&mut ends).await {
@@ -98,7 +98,7 @@ impl Flow<'_> {
                 return stop;
             }
             if self.in_flight > 0 || self.is_held {
-                self.turn.pass();
+                self.ticket_in_line.pass();
             }
             if reading.is_none() && self.buffer.is_empty() && self.in_flight == 0 && self.unwritten.is_empty()
             {
@@ -171,7 +171,7 @@ impl Flow<'_> {
 
     /// Submits the lines of a bucket as one relQuery.
     async fn submit(&mut self, lines: Vec<Line>) -> Result<(), Stop> {
-        let mut rows: Vec<JobRow> = Vec::with_capacity(lines.len());
+        let mut rows: Vec<PendingRow> = Vec::with_capacity(lines.len());
         for row in lines.iter().flat_map(|line| &line.rows) {
             let mut row = row.clone();
             let place = rows.len() as u32;
@@ -190,16 +190,16 @@ impl Flow<'_> {
             parts: vec![Part { open: None, rows }],
         };
         match submit::submit(&self.app.runtime, self.caller, work, Resumed::default()).await {
-            Ok(claim) => {
+            Ok(handle) => {
                 self.in_flight += lines.len();
-                self.boards.retain(|board| board.strong_count() > 0);
-                self.boards.push(Arc::downgrade(claim.board()));
+                self.relqueries.retain(|relquery| relquery.strong_count() > 0);
+                self.relqueries.push(Arc::downgrade(handle.relquery()));
                 let to = To {
                     batch: self.batch.clone(),
                     ended: self.ended.clone(),
                     is_stopping: Arc::clone(&self.is_stopping),
                 };
-                self.running.spawn(follow(self.app.clone(), claim, lines, to));
+                self.running.spawn(follow(self.app.clone(), handle, lines, to));
                 Ok(())
             }
             Err(RequestError::Overloaded { rows: 1.., .. }) => {
@@ -245,8 +245,8 @@ impl Flow<'_> {
     async fn wind_down(&mut self, ends: &mut mpsc::Receiver<TicketRow>) -> Option<Stop> {
         self.is_stopping.store(true, Ordering::Release);
         if !self.app.runtime.is_draining() {
-            for board in self.boards.iter().filter_map(Weak::upgrade) {
-                claim::cancel(&self.app.runtime, &board);
+            for relquery in self.relqueries.iter().filter_map(Weak::upgrade) {
+                ownership::cancel(&self.app.runtime, &relquery);
             }
         }
         let mut got = Vec::new();

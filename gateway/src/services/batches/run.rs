@@ -6,19 +6,19 @@ use serving::caller::{Caller, Member};
 use store::UnixMillis;
 
 use super::lines::{Checker, LineError};
-use super::turn::Turn;
+use super::queue::QueueTicket;
 use super::watch::{Stop, Watch};
 use super::{Batch, finish, note, rows};
 use crate::services::files::Lines;
 use crate::state::App;
 
 /// Runs a batch to its end, or to this server's.
-pub(super) async fn run(app: &Arc<App>, mut batch: Batch, mut turn: Turn) {
+pub(super) async fn run(app: &Arc<App>, mut batch: Batch, mut ticket_in_line: QueueTicket) {
     // Held to the end, files included: what finishes uses the store as much as what runs.
-    let (room, stop) = wait(app, &batch, &mut turn).await;
+    let (room, stop) = wait(app, &batch, &mut ticket_in_line).await;
     let stop = match stop {
         Some(stop) => stop,
-        None => patient(app, &mut batch, &mut turn).await,
+        None => patient(app, &mut batch, &mut ticket_in_line).await,
     };
     if stop != Stop::Left {
         finish::finish(app, &mut batch, stop).await;
@@ -27,9 +27,9 @@ pub(super) async fn run(app: &Arc<App>, mut batch: Batch, mut turn: Turn) {
 }
 
 /// Runs the course; again, while the database is away at its beginning.
-async fn patient(app: &Arc<App>, batch: &mut Batch, turn: &mut Turn) -> Stop {
+async fn patient(app: &Arc<App>, batch: &mut Batch, ticket_in_line: &mut QueueTicket) -> Stop {
     loop {
-        match course(app, batch, turn).await {
+        match course(app, batch, ticket_in_line).await {
             Ok(stop) => return stop,
             Err(store::Error::Missing(what)) => {
                 tracing::warn!(batch = batch.id, "a batch has no {what} any more: it is another's to run");
@@ -51,11 +51,11 @@ async fn patient(app: &Arc<App>, batch: &mut Batch, turn: &mut Turn) -> Stop {
 async fn wait<'a>(
     app: &'a Arc<App>,
     batch: &Batch,
-    turn: &mut Turn,
+    ticket_in_line: &mut QueueTicket,
 ) -> (Option<tokio::sync::SemaphorePermit<'a>>, Option<Stop>) {
     let mut watch = Watch::new(app, batch);
     let mut room = std::pin::pin!(async {
-        turn.come().await;
+        ticket_in_line.come().await;
         app.batches.running.acquire().await
     });
     loop {
@@ -72,7 +72,11 @@ async fn wait<'a>(
 }
 
 /// Checks and runs. After an error of the store it can be run again: what is recorded stays.
-async fn course(app: &Arc<App>, batch: &mut Batch, turn: &mut Turn) -> Result<Stop, store::Error> {
+async fn course(
+    app: &Arc<App>,
+    batch: &mut Batch,
+    ticket_in_line: &mut QueueTicket,
+) -> Result<Stop, store::Error> {
     if batch.summary.in_progress_at.is_none() {
         match check(app, batch).await? {
             Ok(total) => batch.summary.total = total,
@@ -84,7 +88,7 @@ async fn course(app: &Arc<App>, batch: &mut Batch, turn: &mut Turn) -> Result<St
     let tenants = app.runtime.store.tenants().await?;
     let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
     let member = tenant.map_or(Member::usual(batch.tenant), Member::of);
-    rows::run(app, batch, Caller::of(member, app.runtime.model.revision), turn).await
+    rows::run(app, batch, Caller::of(member, app.runtime.model.revision), ticket_in_line).await
 }
 
 /// Goes through the whole input: how many requests it has, or why it cannot be run.

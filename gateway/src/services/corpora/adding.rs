@@ -13,7 +13,7 @@ use serving::error::{RequestError, internal};
 use sha2::{Digest as _, Sha256};
 use store::{Corpus, CorpusLimits, NewCorpus, NewDocument, StoredFragment, UnixMillis};
 
-use super::held::{Indexed, render_vector};
+use super::index_cache::{Indexed, render_vector};
 use super::{account, find, link, made, refused, usable};
 use crate::state::App;
 
@@ -272,8 +272,8 @@ async fn keep(
         bytes_max: limits.bytes_max,
     };
     let key = (tenant, corpus.name.clone());
-    // Held over the write: whoever searches sees the index of before or that of after.
-    let place = app.corpora.held.place(&key);
+    // IndexCache over the write: whoever searches sees the index of before or that of after.
+    let place = app.corpora.indexes.place(&key);
     let mut indexed = Arc::clone(&place).write_owned().await;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     let name = (corpus.name.as_str(), corpus.embedder.as_str());
@@ -288,7 +288,7 @@ async fn keep(
         // What cannot be put in is made anew from the store.
         match tokio::task::spawn_blocking(replace).await.map_err(internal)? {
             Ok(mut held) => {
-                app.corpora.held.note(&key, held.bytes);
+                app.corpora.indexes.note(&key, held.bytes);
                 link(app, &place, &mut held);
                 *indexed = Some(held);
             }

@@ -4,7 +4,7 @@ use retrieval::Embedder;
 use serving::RequestError;
 
 use super::embedding::Embedding;
-use super::held::Held;
+use super::index_cache::IndexCache;
 use crate::config::RetrievalConfig;
 
 /// The setting that names the embedding model.
@@ -13,7 +13,7 @@ const SETTING: &str = "retrieval.model";
 /// What serves corpora.
 pub struct Corpora {
     pub(super) embedding: Option<Embedding>,
-    pub(super) held: Held,
+    pub(super) indexes: IndexCache,
     /// One graph is made at a time.
     pub(super) linking: tokio::sync::Mutex<()>,
 }
@@ -24,8 +24,8 @@ impl Corpora {
         let load = |folder| Embedder::load(folder, config.threads);
         let embedder = config.model.as_deref().map(load).transpose()?;
         let embedding = embedder.map(|embedder| Embedding::new(embedder, config));
-        let held = Held::new(config.memory_bytes_max.0);
-        Ok(Self { embedding, held, linking: tokio::sync::Mutex::default() })
+        let indexes = IndexCache::new(config.memory_bytes_max.0);
+        Ok(Self { embedding, indexes, linking: tokio::sync::Mutex::default() })
     }
 
     pub(super) fn embedding(&self) -> Result<&Embedding, RequestError> {

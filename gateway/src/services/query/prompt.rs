@@ -8,7 +8,7 @@ use ir::span::{CallId, Params, Part, Plan};
 use ir::{Encoder, Sectioned};
 use serving::error::RequestError;
 
-use crate::services::prepare::Desk;
+use crate::services::prepare::RequestContext;
 use crate::state::App;
 use crate::wire::query::span_error;
 
@@ -21,7 +21,7 @@ pub(super) type Known = HashMap<String, Arc<Generation>>;
 
 /// How a call generates.
 pub(super) fn generation(
-    desk: Desk<'_>,
+    context: RequestContext<'_>,
     path: &str,
     params: &Params,
     known: &mut Known,
@@ -30,20 +30,20 @@ pub(super) fn generation(
     if let Some(generation) = known.get(&key) {
         return Ok(Arc::clone(generation));
     }
-    let generation = Arc::new(checked(desk, path, params)?);
+    let generation = Arc::new(checked(context, path, params)?);
     known.insert(key, Arc::clone(&generation));
     Ok(generation)
 }
 
-fn checked(desk: Desk<'_>, path: &str, params: &Params) -> Result<Generation, RequestError> {
-    let terms = desk.terms();
+fn checked(context: RequestContext<'_>, path: &str, params: &Params) -> Result<Generation, RequestError> {
+    let context = context.validation();
     let refuse = |field: &str, reason: String| {
         Err(RequestError::invalid(path, format!("the `{field}` of a `g` {reason}")))
     };
-    if let Some(name) = params.model.as_deref().filter(|name| *name != terms.model.name) {
+    if let Some(name) = params.model.as_deref().filter(|name| *name != context.model.name) {
         return Err(RequestError::ModelNotFound(name.to_owned()));
     }
-    let limit = terms.limits.output_tokens_max;
+    let limit = context.limits.output_tokens_max;
     let output_max = params.max_tokens.unwrap_or(OUTPUT_TOKENS.min(limit));
     if output_max > limit {
         return refuse(
@@ -51,13 +51,13 @@ fn checked(desk: Desk<'_>, path: &str, params: &Params) -> Result<Generation, Re
             format!("is {output_max}, the limit is {limit} (limits.output_tokens_max)"),
         );
     }
-    if params.stop.len() > terms.limits.stops_max {
-        return refuse("stop", format!("has more than {} strings", terms.limits.stops_max));
+    if params.stop.len() > context.limits.stops_max {
+        return refuse("stop", format!("has more than {} strings", context.limits.stops_max));
     }
-    if let Some(top_k) = params.top_k.filter(|top_k| *top_k > terms.model.vocab) {
-        return refuse("top_k", format!("is {top_k}, the model has {} tokens", terms.model.vocab));
+    if let Some(top_k) = params.top_k.filter(|top_k| *top_k > context.model.vocab) {
+        return refuse("top_k", format!("is {top_k}, the model has {} tokens", context.model.vocab));
     }
-    let compile = |constraint| terms.constraints.compile(path, constraint);
+    let compile = |constraint| context.constraints.compile(path, constraint);
     let compiled = params.constraint.as_ref().map(compile).transpose()?.unwrap_or_default();
     Ok(Generation {
         output_max: TokenCount(output_max),

@@ -9,24 +9,24 @@ use std::sync::Arc;
 
 use base::{Generation, ServiceClass, TokenCount, TokenId};
 use ir::span::{CallId, Part, Plan};
-use serving::board::{Kind, RowState, State, Status};
 use serving::caller::Caller;
-use serving::claim::Claim;
 use serving::error::{RequestError, internal};
-use serving::intake::{JobRow, Part as Rows};
+use serving::intake::{Part as Rows, PendingRow};
+use serving::ownership::OwnerHandle;
+use serving::relquery_state::{Kind, RowState, State, Status};
 use serving::submit::{self, Prepared, Resumed};
 use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Planned;
-use super::course::{Course, Ended, Outcome};
+use super::progress::{Ended, QueryOutcome, QueryProgress};
 use super::prompt::{Ask, Outputs, item};
 use crate::state::App;
 
 /// What happens while queries run.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum QueryEvent {
     /// More text of a call whose output is part of the result.
     Delta(usize, CallId, String),
     /// A call of a query has ended.
@@ -49,15 +49,18 @@ pub async fn run(
     app: &Arc<App>,
     asker: Asker,
     planned: &[Planned],
-    news: Option<mpsc::Sender<News>>,
-) -> Vec<Outcome> {
-    let courses = planned.iter().map(Course::new).collect();
+    news: Option<mpsc::Sender<QueryEvent>>,
+) -> Vec<QueryOutcome> {
+    let courses = planned.iter().map(QueryProgress::new).collect();
     let mut runner = Runner { app, asker, courses, flights: Vec::new(), news };
     runner.start().await;
-    while !runner.courses.iter().all(Course::is_over) {
+    while !runner.courses.iter().all(QueryProgress::is_over) {
         if runner.flights.is_empty() {
             // Every call that waits reads one that ran or runs: nothing else can keep it waiting.
-            runner.courses.iter_mut().for_each(|course| course.fail(internal("a call waits for nothing")));
+            runner
+                .courses
+                .iter_mut()
+                .for_each(|progress| progress.fail(internal("a call waits for nothing")));
             break;
         }
         if !runner.wait().await {
@@ -66,7 +69,7 @@ pub async fn run(
             runner.start().await;
         }
     }
-    runner.courses.into_iter().map(Course::outcome).collect()
+    runner.courses.into_iter().map(QueryProgress::outcome).collect()
 }
 
 /// What a row is made from.
@@ -74,7 +77,7 @@ type Known = (Arc<Plan>, Arc<[Arc<Generation>]>, Arc<Outputs>);
 
 /// A relQuery of calls that run.
 struct Flight {
-    claim: Claim,
+    handle: OwnerHandle,
     version: watch::Receiver<u64>,
     /// Which query and what of it each row is.
     rows: Vec<(usize, Ask)>,
@@ -89,17 +92,17 @@ struct Flight {
 struct Runner<'a> {
     app: &'a Arc<App>,
     asker: Asker,
-    courses: Vec<Course>,
+    courses: Vec<QueryProgress>,
     flights: Vec<Flight>,
-    news: Option<mpsc::Sender<News>>,
+    news: Option<mpsc::Sender<QueryEvent>>,
 }
 
 impl Runner<'_> {
     /// Starts what is ready, alike with alike.
     async fn start(&mut self) {
         let mut asks: Vec<(usize, Ask)> = Vec::new();
-        for (number, course) in self.courses.iter_mut().enumerate() {
-            asks.extend(course.ready().into_iter().map(|ask| (number, ask)));
+        for (number, progress) in self.courses.iter_mut().enumerate() {
+            asks.extend(progress.ready().into_iter().map(|ask| (number, ask)));
         }
         self.submit(asks).await;
     }
@@ -129,9 +132,9 @@ impl Runner<'_> {
         let inputs: Vec<_> = group
             .into_iter()
             .map(|(number, ask)| {
-                let course = &self.courses[number];
-                let (plan, generations) = (Arc::clone(&course.plan), Arc::clone(&course.generations));
-                (number, ask, (plan, generations, Arc::clone(&course.outputs)))
+                let progress = &self.courses[number];
+                let (plan, generations) = (Arc::clone(&progress.plan), Arc::clone(&progress.generations));
+                (number, ask, (plan, generations, Arc::clone(&progress.outputs)))
             })
             .collect();
         let app = self.app.clone();
@@ -152,7 +155,7 @@ impl Runner<'_> {
             match item {
                 Ok(item) => {
                     let row = places.len() as u32;
-                    rows.push(JobRow { targets: vec![row], item, key: None });
+                    rows.push(PendingRow { targets: vec![row], item, key: None });
                     places.push((number, ask));
                 }
                 // What cannot be computed ahead is not missed: its reader says what is wrong.
@@ -174,11 +177,11 @@ impl Runner<'_> {
             parts: vec![Rows { open: None, rows }],
         };
         match submit::submit(&self.app.runtime, self.asker.caller, work, Resumed::default()).await {
-            Ok(claim) => {
+            Ok(handle) => {
                 // It may have ended since: the loop does not wait for who asked.
-                let version = claim.board().follow_all();
+                let version = handle.relquery().follow_all();
                 let told = vec![0; places.len()];
-                self.flights.push(Flight { claim, version, rows: places, seen: 0, is_over: false, told });
+                self.flights.push(Flight { handle, version, rows: places, seen: 0, is_over: false, told });
             }
             Err(error) => {
                 for (number, _) in places.iter().filter(|(_, ask)| matches!(ask, Ask::Call(_))) {
@@ -189,13 +192,13 @@ impl Runner<'_> {
     }
 
     fn fail_all(&mut self, error: &RequestError) {
-        self.courses.iter_mut().for_each(|course| course.fail(error.clone()));
+        self.courses.iter_mut().for_each(|progress| progress.fail(error.clone()));
     }
 
     /// Waits until something has changed; false where the deadline passes first.
     async fn wait(&mut self) -> bool {
         let changes = self.flights.iter_mut().map(|flight| Box::pin(flight.version.changed()));
-        // The sender lives in the board, which the claim holds: it cannot be gone.
+        // The sender lives in the relquery, which the handle holds: it cannot be gone.
         let change = futures_util::future::select_all(changes);
         match self.asker.deadline {
             None => drop(change.await),
@@ -207,7 +210,7 @@ impl Runner<'_> {
     /// Fails what has not ended. What it has put out is spent all the same.
     fn expire(&mut self) {
         for flight in &self.flights {
-            let state = flight.claim.board().read();
+            let state = flight.handle.relquery().read();
             for (row, (number, _)) in state.rows.iter().zip(&flight.rows) {
                 if row.state == RowState::Pending {
                     self.courses[*number].usage.output += TokenCount(row.pieces);
@@ -223,8 +226,8 @@ impl Runner<'_> {
         let (mut told, mut ended) = (Vec::new(), Vec::new());
         for flight in &mut flights {
             flight.version.mark_unchanged();
-            let board = Arc::clone(flight.claim.board());
-            let state = board.read();
+            let relquery = Arc::clone(flight.handle.relquery());
+            let state = relquery.read();
             if self.news.is_some() {
                 told.extend(flight.deltas(&state, &self.courses));
             }
@@ -238,8 +241,8 @@ impl Runner<'_> {
         self.submit(ahead).await;
         if let Some(news) = &self.news {
             let ends = ended.iter().filter_map(|(number, id)| {
-                let course = &self.courses[*number];
-                Some(News::Ended(course.index, *id, course.ended(*id)?.clone()))
+                let progress = &self.courses[*number];
+                Some(QueryEvent::Ended(progress.index, *id, progress.ended(*id)?.clone()))
             });
             for told in told.into_iter().chain(ends) {
                 // Who listens may have left; the runner is dropped with them.
@@ -253,14 +256,14 @@ impl Runner<'_> {
     fn take_in(&mut self, flight: &mut Flight, state: &State, ended: &mut Vec<(usize, CallId)>) {
         for row in &state.finished[flight.seen..] {
             let (number, ask) = &flight.rows[*row as usize];
-            let course = &mut self.courses[*number];
+            let progress = &mut self.courses[*number];
             match (ask, outcome(state, *row)) {
                 (Ask::Call(id), Ok((call, output))) => {
-                    course.end(*id, call, output);
+                    progress.end(*id, call, output);
                     ended.push((*number, *id));
                 }
-                (Ask::Call(_), Err(error)) => course.fail(error),
-                (Ask::Ahead(_), Ok((span, _))) => course.usage += span.usage,
+                (Ask::Call(_), Err(error)) => progress.fail(error),
+                (Ask::Ahead(_), Ok((span, _))) => progress.usage += span.usage,
                 // Its reader computes the span itself, or says what is wrong with it.
                 (Ask::Ahead(_), Err(_)) => {}
             }
@@ -284,13 +287,13 @@ impl Runner<'_> {
 
 impl Flight {
     /// Text of calls in the result that was not told yet.
-    fn deltas(&mut self, state: &State, courses: &[Course]) -> Vec<News> {
+    fn deltas(&mut self, state: &State, courses: &[QueryProgress]) -> Vec<QueryEvent> {
         let mut news = Vec::new();
         for ((row, (number, ask)), told) in state.rows.iter().zip(&self.rows).zip(&mut self.told) {
-            let course = &courses[*number];
+            let progress = &courses[*number];
             let Ask::Call(id) = ask else { continue };
-            if row.text.len() > *told && course.is_result(*id) {
-                news.push(News::Delta(course.index, *id, row.text[*told..].to_owned()));
+            if row.text.len() > *told && progress.is_result(*id) {
+                news.push(QueryEvent::Delta(progress.index, *id, row.text[*told..].to_owned()));
                 *told = row.text.len();
             }
         }

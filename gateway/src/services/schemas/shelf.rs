@@ -23,23 +23,23 @@ pub struct Ready {
 
 /// All tenants' schemas.
 pub struct Schemas {
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<ReadySchemas>,
 }
 
 impl Schemas {
     /// None ready yet.
     pub fn new(limits: &LimitsConfig) -> Self {
-        Self { shelf: Mutex::new(Shelf::new(limits.schemas_bytes_max.0)) }
+        Self { shelf: Mutex::new(ReadySchemas::new(limits.schemas_bytes_max.0)) }
     }
 
-    pub(super) fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    pub(super) fn shelf(&self) -> MutexGuard<'_, ReadySchemas> {
         self.shelf.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 /// What is ready.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct ReadySchemas {
     bytes_max: u64,
     bytes: u64,
     tenants: HashMap<TenantId, HashMap<String, Entry>>,
@@ -56,7 +56,7 @@ struct Entry {
     used: u64,
 }
 
-impl Shelf {
+impl ReadySchemas {
     /// Nothing is ready.
     pub(super) fn new(bytes_max: u64) -> Self {
         Self { bytes_max, bytes: 0, tenants: HashMap::new(), uses: 0 }
@@ -164,7 +164,7 @@ mod tests {
         })
     }
 
-    fn names(shelf: &mut Shelf, tenant: TenantId) -> Vec<String> {
+    fn names(shelf: &mut ReadySchemas, tenant: TenantId) -> Vec<String> {
         let mut names: Vec<String> =
             shelf.tenants.get(&tenant).into_iter().flatten().map(|(name, _)| name.clone()).collect();
         names.sort();
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn the_least_recently_used_schema_leaves_and_tenants_do_not_meet() {
         let each = bytes(&ready("a", "x"));
-        let mut shelf = Shelf::new(3 * each);
+        let mut shelf = ReadySchemas::new(3 * each);
         for (tenant, name) in [(ONE, "a"), (ONE, "b"), (TWO, "a")] {
             shelf.put(tenant, ready(name, "x"), Time(0));
         }
@@ -197,10 +197,11 @@ mod tests {
 
     #[test]
     fn the_store_is_looked_at_once_in_a_span_and_what_came_since_stays() {
-        let mut shelf = Shelf::new(1_000);
+        let mut shelf = ReadySchemas::new(1_000);
         let first = ready("a", "1");
         shelf.put(ONE, Arc::clone(&first), Time(0));
-        let is_old = |shelf: &mut Shelf, now| shelf.get(ONE, "a", Time(now), SPAN).map(|(_, is_old)| is_old);
+        let is_old =
+            |shelf: &mut ReadySchemas, now| shelf.get(ONE, "a", Time(now), SPAN).map(|(_, is_old)| is_old);
         assert_eq!(
             (is_old(&mut shelf, 9), is_old(&mut shelf, 10), is_old(&mut shelf, 11)),
             (Some(false), Some(true), Some(false))

@@ -7,7 +7,7 @@ use serving::error::RequestError;
 use super::Common;
 use super::neutral::{self, Place};
 use crate::json::Fields;
-use crate::wire::Terms;
+use crate::wire::ValidationContext;
 
 /// Messages of one conversation.
 const MESSAGES_MAX: usize = 1_024;
@@ -32,8 +32,8 @@ pub struct ChatRequest {
 
 impl ChatRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
-        let common = Common::take(&mut fields, terms, &["max_tokens", "max_completion_tokens"])?;
+    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+        let common = Common::take(&mut fields, context, &["max_tokens", "max_completion_tokens"])?;
         let messages = take_messages(&mut fields)?;
         neutral::finish(fields, Place::Chat)?;
         Ok(Self { common, messages })
@@ -102,7 +102,7 @@ mod tests {
     fn read(messages: &str) -> Result<ChatRequest, RequestError> {
         let body = format!("{{\"model\":\"m\",\"max_completion_tokens\":5,\"messages\":{messages}}}");
         let fields = json::object(body.as_bytes())?;
-        with_terms(&LimitsConfig::default(), |terms| ChatRequest::read(fields, terms))
+        with_terms(&LimitsConfig::default(), |context| ChatRequest::read(fields, context))
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! A board as a stream of OpenAI chunks: what is new since the last look.
+//! A relquery as a stream of OpenAI chunks: what is new since the last look.
 //!
 //! Pure: it reads a state and remembers how much of it was sent, so a client at any pace gets every
 //! byte once, and one that is slow gets fewer, larger chunks instead of a backlog.
 
 use serde::Serialize;
-use serving::board::{Row, RowState, State};
 use serving::error::{RequestError, internal};
+use serving::relquery_state::{Row, RowState, State};
 
 use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, verdict};
 use crate::wire::relquery::finish_reason;
@@ -19,7 +19,7 @@ struct Sent {
     ended: bool,
 }
 
-/// Turns states of one board into chunks.
+/// Turns states of one relquery into chunks.
 #[derive(Debug)]
 pub struct Chunker {
     envelope: Envelope,
@@ -45,7 +45,7 @@ struct News<'a> {
 }
 
 impl Chunker {
-    /// For a board of `rows` rows.
+    /// For a relquery of `rows` rows.
     pub fn new(envelope: Envelope, rows: usize, include_usage: bool) -> Self {
         Self { envelope, include_usage, sent: vec![Sent::default(); rows] }
     }
@@ -155,7 +155,7 @@ fn json<T: Serialize>(object: &T) -> String {
 mod tests {
     use base::{End, RelQueryId, TenantId, Time, TokenCount};
     use serde_json::Value;
-    use serving::board::{Board, Kind, Source, Status, Usage};
+    use serving::relquery_state::{Kind, RelQueryState, Source, Status, Usage};
 
     use super::*;
     use crate::wire::openai::tests::model;
@@ -171,20 +171,20 @@ mod tests {
 
     #[test]
     fn every_byte_is_sent_once_whatever_the_readers_pace() {
-        let board = Board::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, (0, Time(0)));
-        let envelope = Envelope::new(Api::Chat, &board, &model());
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, (0, Time(0)));
+        let envelope = Envelope::new(Api::Chat, &relquery, &model());
         let mut chunker = Chunker::new(envelope, 1, true);
-        assert_eq!(chunker.look(&board.read()), Look { chunks: Vec::new(), end: None });
-        board.token(0, "é", true, Time(1));
-        let first = values(&chunker.look(&board.read()));
+        assert_eq!(chunker.look(&relquery.read()), Look { chunks: Vec::new(), end: None });
+        relquery.token(0, "é", true, Time(1));
+        let first = values(&chunker.look(&relquery.read()));
         assert_eq!(first[0]["choices"][0]["delta"]["role"], "assistant");
         assert_eq!(first[1]["choices"][0]["delta"]["content"], "é");
         assert_eq!(first[1]["usage"], Value::Null);
-        assert!(chunker.look(&board.read()).chunks.is_empty(), "nothing new");
-        board.token(0, "b", false, Time(2));
-        board.token(0, "c", false, Time(3));
-        board.settle(0, done(), Time(3));
-        let last = chunker.look(&board.read());
+        assert!(chunker.look(&relquery.read()).chunks.is_empty(), "nothing new");
+        relquery.token(0, "b", false, Time(2));
+        relquery.token(0, "c", false, Time(3));
+        relquery.settle(0, done(), Time(3));
+        let last = chunker.look(&relquery.read());
         assert_eq!(last.end, Some(Ok(())));
         let last = values(&last);
         assert_eq!(last[0]["choices"][0]["delta"]["content"], "bc");
@@ -196,13 +196,13 @@ mod tests {
 
     #[test]
     fn usage_is_absent_where_nobody_asked() {
-        let board = Board::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 2, (0, Time(0)));
-        let envelope = Envelope::new(Api::Completion, &board, &model());
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 2, (0, Time(0)));
+        let envelope = Envelope::new(Api::Completion, &relquery, &model());
         let mut chunker = Chunker::new(envelope, 2, false);
-        board.token(1, "x", true, Time(1));
-        board.settle(1, done(), Time(2));
-        board.settle(0, done(), Time(2));
-        let look = chunker.look(&board.read());
+        relquery.token(1, "x", true, Time(1));
+        relquery.settle(1, done(), Time(2));
+        relquery.settle(0, done(), Time(2));
+        let look = chunker.look(&relquery.read());
         let chunks = values(&look);
         assert_eq!((chunks.len(), look.end), (2, Some(Ok(()))));
         assert!(chunks.iter().all(|chunk| chunk.get("usage").is_none()));
@@ -215,11 +215,11 @@ mod tests {
             (Status::Failed(RequestError::ShuttingDown), RequestError::ShuttingDown),
             (Status::Cancelled, RequestError::Cancelled),
         ] {
-            let board = Board::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, (0, Time(0)));
-            let mut chunker = Chunker::new(Envelope::new(Api::Completion, &board, &model()), 1, true);
-            board.token(0, "so far", true, Time(1));
-            board.end(status, Time(2));
-            let look = chunker.look(&board.read());
+            let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, (0, Time(0)));
+            let mut chunker = Chunker::new(Envelope::new(Api::Completion, &relquery, &model()), 1, true);
+            relquery.token(0, "so far", true, Time(1));
+            relquery.end(status, Time(2));
+            let look = chunker.look(&relquery.read());
             assert_eq!((look.chunks.len(), look.end), (1, Some(Err(error))));
         }
     }

@@ -7,7 +7,7 @@ use serving::model::Model;
 
 use super::{Common, finish_completion};
 use crate::json::Fields;
-use crate::wire::Terms;
+use crate::wire::ValidationContext;
 
 /// A prompt to complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub struct CompletionRequest {
 
 impl CompletionRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, terms: Terms<'_>) -> Result<Self, RequestError> {
-        let common = Common::take(&mut fields, terms, &["max_tokens"])?;
-        let prompts = take_prompts(&mut fields, terms.limits.rows_max, terms.model)?;
+    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+        let common = Common::take(&mut fields, context, &["max_tokens"])?;
+        let prompts = take_prompts(&mut fields, context.limits.rows_max, context.model)?;
         finish_completion(fields)?;
         Ok(Self { common, prompts })
     }
@@ -62,7 +62,7 @@ fn prompt(fields: &Fields, value: Value, model: &Model) -> Result<Prompt, Reques
         Value::String(text) => Ok(Prompt::Text(text)),
         Value::Array(items) if items.is_empty() => fields.bad("prompt", "must not be empty"),
         Value::Array(_) if !model.has_ids() => {
-            fields.bad("prompt", "must be text: this server's executors are sent no token ids")
+            fields.bad("prompt", "must be text: this server's replicas are sent no token ids")
         }
         Value::Array(items) => match items.iter().map(|item| token(item, vocab)).collect() {
             Some(tokens) => Ok(Prompt::Tokens(tokens)),
@@ -90,7 +90,7 @@ mod tests {
     fn read(prompt: &str) -> Result<CompletionRequest, RequestError> {
         let fields = json::object(format!("{{\"model\":\"m\",\"prompt\":{prompt}}}").as_bytes());
         let limits = LimitsConfig { rows_max: 2, ..LimitsConfig::default() };
-        with_terms(&limits, |terms| CompletionRequest::read(fields.expect("an object"), terms))
+        with_terms(&limits, |context| CompletionRequest::read(fields.expect("an object"), context))
     }
 
     #[test]

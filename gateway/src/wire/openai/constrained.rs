@@ -7,7 +7,7 @@ use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
 use crate::json::{self, Fields};
-use crate::wire::Terms;
+use crate::wire::ValidationContext;
 use crate::wire::constraint::{Checked, checked, choice, regex, schema};
 
 /// Where each may stand at the top of a body.
@@ -38,19 +38,19 @@ type Named = (String, Constraint);
 pub(super) fn take(
     fields: &mut Fields,
     already: bool,
-    terms: Terms<'_>,
+    context: ValidationContext<'_>,
 ) -> Result<Option<Checked>, RequestError> {
     let mut found: Vec<Named> = take_response_format(fields)?.into_iter().collect();
     for (name, form) in NAMES {
         if let Some(value) = fields.take(name) {
-            found.extend(read(fields.name(name), form, value, terms.limits)?);
+            found.extend(read(fields.name(name), form, value, context.limits)?);
         }
     }
     let Some((field, constraint)) = found.pop() else { return Ok(None) };
     if already || !found.is_empty() {
         return Err(RequestError::invalid(field, "only one constraint can be kept to"));
     }
-    checked(&field, constraint, terms).map(Some)
+    checked(&field, constraint, context).map(Some)
 }
 
 /// Takes `response_format`.

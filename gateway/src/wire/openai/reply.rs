@@ -2,9 +2,9 @@
 
 use base::End;
 use serde::Serialize;
-use serving::board::{Board, Row, RowState, State, Status, Usage};
 use serving::error::RequestError;
 use serving::model::Model;
+use serving::relquery_state::{RelQueryState, Row, RowState, State, Status, Usage};
 use utoipa::ToSchema;
 
 use crate::wire::relquery::finish_reason;
@@ -147,15 +147,15 @@ impl ModelObject {
 
 impl Envelope {
     /// For one request.
-    pub fn new(api: Api, board: &Board, model: &Model) -> Self {
+    pub fn new(api: Api, relquery: &RelQueryState, model: &Model) -> Self {
         let prefix = match api {
             Api::Completion => "cmpl",
             Api::Chat => "chatcmpl",
         };
         Self {
             api,
-            id: format!("{prefix}-{}", board.id),
-            created: board.created_ms / 1_000,
+            id: format!("{prefix}-{}", relquery.id),
+            created: relquery.created_ms / 1_000,
             model: model.name.clone(),
             fingerprint: format!("rs-{:012x}", model.revision & 0xffff_ffff_ffff),
         }
@@ -179,7 +179,7 @@ impl Envelope {
         }
     }
 
-    /// The same for one request of many on a board.
+    /// The same for one request of many on a relquery.
     pub fn numbered(mut self, number: u32) -> Self {
         self.id = format!("{}-{number}", self.id);
         self
@@ -252,7 +252,7 @@ fn finished(rows: &[Row]) -> impl Iterator<Item = (u32, &str, End)> {
 mod tests {
     use base::{RelQueryId, TenantId, Time, TokenCount};
     use serde_json::json;
-    use serving::board::{Kind, Source};
+    use serving::relquery_state::{Kind, Source};
 
     use super::*;
     use crate::wire::openai::tests::model;
@@ -270,11 +270,11 @@ mod tests {
 
     #[test]
     fn whole_replies_have_openais_shape() {
-        let board = Board::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 1, (5_999, Time(0)));
-        board.token(0, "hi", true, Time(1));
-        board.settle(0, done(7, 2), Time(2));
-        let envelope = Envelope::new(Api::Completion, &board, &model());
-        let reply = envelope.completion(&board.read()).expect("it succeeded");
+        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 1, (5_999, Time(0)));
+        relquery.token(0, "hi", true, Time(1));
+        relquery.settle(0, done(7, 2), Time(2));
+        let envelope = Envelope::new(Api::Completion, &relquery, &model());
+        let reply = envelope.completion(&relquery.read()).expect("it succeeded");
         let usage = json!({
             "prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9, "computed_tokens": 5,
             "prompt_tokens_details": {"cached_tokens": 2, "exact_tokens": 1, "shifted_tokens": 1}
@@ -288,8 +288,8 @@ mod tests {
                 "usage": usage,
             })
         );
-        let envelope = Envelope::new(Api::Chat, &board, &model());
-        let reply = envelope.chat(&board.read()).expect("it succeeded");
+        let envelope = Envelope::new(Api::Chat, &relquery, &model());
+        let reply = envelope.chat(&relquery.read()).expect("it succeeded");
         assert_eq!(
             serde_json::to_value(reply).expect("plain data"),
             json!({
@@ -306,11 +306,11 @@ mod tests {
 
     #[test]
     fn one_failed_prompt_fails_the_request() {
-        let board = Board::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 2, (0, Time(0)));
-        board.settle(0, done(7, 2), Time(2));
-        board.settle(1, RowState::Failed(RequestError::Row("NaN".into())), Time(3));
-        let envelope = Envelope::new(Api::Completion, &board, &model());
-        let error = envelope.completion(&board.read()).expect_err("a row failed");
+        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 2, (0, Time(0)));
+        relquery.settle(0, done(7, 2), Time(2));
+        relquery.settle(1, RowState::Failed(RequestError::Row("NaN".into())), Time(3));
+        let envelope = Envelope::new(Api::Completion, &relquery, &model());
+        let error = envelope.completion(&relquery.read()).expect_err("a row failed");
         assert_eq!(error, RequestError::Row("NaN".into()));
     }
 }

@@ -3,7 +3,7 @@
 use base::End;
 use ir::span::{CallId, Part};
 use serde::Serialize;
-use serving::board::Usage;
+use serving::relquery_state::Usage;
 use utoipa::ToSchema;
 
 use crate::error::ErrorObject;

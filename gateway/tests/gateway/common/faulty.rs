@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use base::{BatchPlan, ExecError, Executor, RequestId, StepOutcome};
-use serving::driver::Maker;
+use serving::driver::ExecutorFactory;
 
 /// What goes wrong, over all executors that follow one another.
 #[derive(Default)]
@@ -108,10 +108,10 @@ impl Script {
     }
 
     /// Makes the next ones.
-    pub fn maker(
+    pub fn executor_factory(
         self: &Arc<Self>,
         inner: impl Fn() -> Result<Box<dyn Executor>, String> + Send + Sync + 'static,
-    ) -> Maker {
+    ) -> ExecutorFactory {
         let script = Arc::clone(self);
         Arc::new(move || {
             let mut state = script.state();

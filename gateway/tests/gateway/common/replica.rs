@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use base::Millis;
 use gateway::config::Config;
 use serde_json::{Value, json};
-use serving::config::{Dialect, ExecutorConfig};
+use serving::config::{Dialect, ReplicaSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -100,28 +100,28 @@ impl Replica {
     }
 
     /// It as an executor, looked at often and given up soon.
-    pub fn executor(&self) -> ExecutorConfig {
+    pub fn executor(&self) -> ReplicaSettings {
         executor(self.address)
     }
 }
 
 /// A server as an executor, looked at often and left alone only for moments.
-pub fn executor(address: SocketAddr) -> ExecutorConfig {
-    ExecutorConfig {
+pub fn executor(address: SocketAddr) -> ReplicaSettings {
+    ReplicaSettings {
         url: Some(format!("http://{address}")),
         dialect: Dialect::Vllm,
         health_ms: Millis(20),
         failures_max: 2,
         open_ms: Millis(50),
-        ..ExecutorConfig::default()
+        ..ReplicaSettings::default()
     }
 }
 
 /// The configuration of a fleet of these.
-pub fn fleet(executors: Vec<ExecutorConfig>) -> Config {
+pub fn fleet(executors: Vec<ReplicaSettings>) -> Config {
     let mut config = super::config();
     config.model.name = Some("m".into());
-    config.executors = executors;
+    config.replicas = executors;
     config
 }
 

@@ -47,8 +47,8 @@ impl Watcher {
     pub fn scenes(&self) -> Vec<Value> {
         self.all("frame")
             .iter()
-            .filter(|frame| frame["scene"].is_object())
-            .map(|frame| frame["scene"].clone())
+            .filter(|frame| frame["snapshot"].is_object())
+            .map(|frame| frame["snapshot"].clone())
             .collect()
     }
 

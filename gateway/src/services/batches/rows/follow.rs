@@ -1,13 +1,13 @@
-//! Follows the board of a bucket and renders each line of the batch as it ends.
+//! Follows the relquery of a bucket and renders each line of the batch as it ends.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use serving::board::{Row, RowState, Status, Usage};
-use serving::claim::Claim;
 use serving::error::RequestError;
+use serving::ownership::OwnerHandle;
+use serving::relquery_state::{Row, RowState, Status, Usage};
 use store::TicketRow;
 use tokio::sync::mpsc;
 
@@ -26,19 +26,24 @@ pub(super) struct To {
 }
 
 /// Sends on every line as it ends. Gives why not all did, unless they were called off.
-pub(super) async fn follow(app: Arc<App>, claim: Claim, lines: Vec<Line>, to: To) -> Option<RequestError> {
+pub(super) async fn follow(
+    app: Arc<App>,
+    handle: OwnerHandle,
+    lines: Vec<Line>,
+    to: To,
+) -> Option<RequestError> {
     let To { batch, ended, is_stopping } = to;
-    let board = claim.board().clone();
-    let mut version = board.follow_all();
+    let relquery = handle.relquery().clone();
+    let mut version = relquery.follow_all();
     let places = places(&lines);
     let mut left: Vec<usize> = places.iter().map(|(_, rows)| rows.len()).collect();
-    // The line of each row of the board.
+    // The line of each row of the relquery.
     let line_of: Vec<usize> = places.iter().flat_map(|(line, rows)| rows.clone().map(|_| *line)).collect();
     let mut seen = 0;
     loop {
         version.mark_unchanged();
         let (over, status) = {
-            let state = board.read();
+            let state = relquery.read();
             let mut over: Vec<(usize, Vec<Row>)> = Vec::new();
             for row in &state.finished[seen..] {
                 let line = line_of[*row as usize];
@@ -52,7 +57,7 @@ pub(super) async fn follow(app: Arc<App>, claim: Claim, lines: Vec<Line>, to: To
         };
         for (line, rows) in over {
             let envelope =
-                Envelope::new(lines[line].api, &board, &app.runtime.model).numbered(lines[line].number);
+                Envelope::new(lines[line].api, &relquery, &app.runtime.model).numbered(lines[line].number);
             // Nobody takes it any more: it will run again.
             ended.send(render(&batch, &lines[line], envelope, &rows)).await.ok()?;
         }
@@ -72,14 +77,14 @@ pub(super) async fn follow(app: Arc<App>, claim: Claim, lines: Vec<Line>, to: To
             Status::Completed | Status::Cancelled => None,
             Status::Failed(error) => Some(error),
         };
-        // A board of a batch is nobody's to fetch: it leaves no room to those that are.
-        claim.release();
-        app.runtime.registry.remove(board.id);
+        // A relquery of a batch is nobody's to fetch: it leaves no room to those that are.
+        handle.release();
+        app.runtime.registry.remove(relquery.id);
         return error;
     }
 }
 
-/// Which rows of the board are each line's.
+/// Which rows of the relquery are each line's.
 fn places(lines: &[Line]) -> Vec<(usize, Range<usize>)> {
     let mut from = 0;
     let place = |(number, line): (usize, &Line)| {

@@ -16,7 +16,7 @@ use base::{Executor, Millis};
 use crate::config::RestartConfig;
 
 /// Makes an executor like the first one. It is called where it may take its time, fail and panic.
-pub type Maker = Arc<dyn Fn() -> Result<Box<dyn Executor>, String> + Send + Sync>;
+pub type ExecutorFactory = Arc<dyn Fn() -> Result<Box<dyn Executor>, String> + Send + Sync>;
 
 /// Has the engine's owner take a turn.
 pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
@@ -33,19 +33,19 @@ pub(super) enum Report {
     GaveUp,
 }
 
-/// A fresh executor in the making.
-pub(super) struct Making {
+/// A fresh executor in the pending.
+pub(super) struct PendingRestart {
     reports: Receiver<Report>,
     /// Dropped with this, which ends the wait for the next attempt.
     _wanted: Sender<Infallible>,
 }
 
-impl Making {
-    /// Drops `lost` and begins to make another. `trouble`: how many executors in a row have run nothing before.
+impl PendingRestart {
+    /// Drops `lost` and begins to make another. `failures_before`: how many executors in a row have run nothing before.
     pub(super) fn begin(
         lost: Box<dyn Executor>,
-        maker: Maker,
-        (config, trouble): (RestartConfig, u32),
+        factory: ExecutorFactory,
+        (config, failures_before): (RestartConfig, u32),
         wake: Wake,
     ) -> std::io::Result<Self> {
         let (tell, reports) = channel();
@@ -59,13 +59,13 @@ impl Making {
             if passes(config.drop_ms_max, &drop_apart(lost)) {
                 tracing::warn!("the lost executor does not give its memory back");
             }
-            make(&maker, (&config, trouble), &is_wanted, &tell);
+            make(&factory, (&config, failures_before), &is_wanted, &tell);
         })?;
         Ok(Self { reports, _wanted: wanted })
     }
 
     /// What there is to hear, if anything.
-    pub(super) fn hear(&self) -> Option<Report> {
+    pub(super) fn poll(&self) -> Option<Report> {
         match self.reports.try_recv() {
             Ok(report) => Some(report),
             Err(TryRecvError::Empty) => None,
@@ -76,18 +76,18 @@ impl Making {
 
 /// Makes attempts until one succeeds, too many have failed, or nobody wants one any more.
 fn make(
-    maker: &Maker,
-    (config, trouble): (&RestartConfig, u32),
+    factory: &ExecutorFactory,
+    (config, failures_before): (&RestartConfig, u32),
     is_wanted: &Receiver<Infallible>,
     tell: &dyn Fn(Report),
 ) {
     for failures in 0..config.failures_max {
-        let pause = config.pause(trouble.saturating_add(failures));
+        let pause = config.pause(failures_before.saturating_add(failures));
         if !passes(pause, is_wanted) {
             return;
         }
         tell(Report::Begins);
-        match catch_unwind(AssertUnwindSafe(|| maker())) {
+        match catch_unwind(AssertUnwindSafe(|| factory())) {
             Ok(Ok(executor)) => return tell(Report::Made(executor)),
             Ok(Err(reason)) => tell(Report::Failed(reason)),
             Err(panic) => tell(Report::Failed(format!("it panicked: {}", words(&*panic)))),

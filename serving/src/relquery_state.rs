@@ -1,7 +1,7 @@
-//! The board of one relQuery: what is known of every row, written by the loop thread and read by
+//! The relquery of one relQuery: what is known of every row, written by the loop thread and read by
 //! whoever waits: a JSON reply, an event stream, a `GET`, a ticket writer.
 //!
-//! Readers come at their own pace and read state, not messages, so a slow one costs nothing and a board
+//! Readers come at their own pace and read state, not messages, so a slow one costs nothing and a relquery
 //! is never larger than the relQuery itself. A version counter wakes readers. Must not know HTTP.
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Row {
     pub text: String,
     /// Pieces of output so far: tokens, while the row runs.
     pub pieces: u64,
-    /// Those tokens, where the board is of [`Kind::Calls`].
+    /// Those tokens, where the relquery is of [`Kind::Calls`].
     pub tokens: Vec<TokenId>,
     /// How far it is.
     pub state: RowState,
@@ -148,7 +148,7 @@ impl State {
     }
 }
 
-/// How the rows of a board are shown.
+/// How the rows of a relquery are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Rows of a table.
@@ -161,7 +161,7 @@ pub enum Kind {
 
 /// One relQuery as its clients see it.
 #[derive(Debug)]
-pub struct Board {
+pub struct RelQueryState {
     /// Its public identity.
     pub id: RelQueryId,
     /// Whose it is.
@@ -176,8 +176,8 @@ pub struct Board {
     version: watch::Sender<u64>,
 }
 
-impl Board {
-    /// A board of pending rows.
+impl RelQueryState {
+    /// A relquery of pending rows.
     pub fn new(
         id: RelQueryId,
         tenant: TenantId,
@@ -250,7 +250,7 @@ impl Board {
         }
     }
 
-    /// A token of a row's output, where the board keeps them.
+    /// A token of a row's output, where the relquery keeps them.
     pub fn keep_token(&self, index: u32, token: TokenId) {
         if self.kind == Kind::Calls {
             self.read().rows[index as usize].tokens.push(token);
@@ -299,8 +299,8 @@ impl Board {
 mod tests {
     use super::*;
 
-    fn board(rows: usize) -> Arc<Board> {
-        Board::new(RelQueryId(1), TenantId(1), Kind::RelQuery, rows, (0, Time(10)))
+    fn relquery(rows: usize) -> Arc<RelQueryState> {
+        RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, rows, (0, Time(10)))
     }
 
     fn done(output: u64) -> RowState {
@@ -310,27 +310,27 @@ mod tests {
 
     #[test]
     fn the_three_periods_add_up_to_the_latency() {
-        let board = board(2);
-        board.started(Time(30));
-        board.token(0, "a", true, Time(40));
-        board.token(1, "b", true, Time(60));
-        board.settle(0, done(1), Time(60));
-        assert!(!board.read().is_over());
-        board.settle(1, done(2), Time(100));
-        let state = board.read();
+        let relquery = relquery(2);
+        relquery.started(Time(30));
+        relquery.token(0, "a", true, Time(40));
+        relquery.token(1, "b", true, Time(60));
+        relquery.settle(0, done(1), Time(60));
+        assert!(!relquery.read().is_over());
+        relquery.settle(1, done(2), Time(100));
+        let state = relquery.read();
         let periods = state.periods.expect("it ended");
         assert_eq!((periods.waiting, periods.core, periods.tail), (Nanos(20), Nanos(30), Nanos(40)));
-        assert_eq!(periods.total(), board.age(&state, Time(999)));
+        assert_eq!(periods.total(), relquery.age(&state, Time(999)));
         assert_eq!((state.usage.output, &state.finished[..]), (TokenCount(3), &[0, 1][..]));
     }
 
     #[test]
     fn who_follows_all_is_told_of_what_happened_before() {
-        let board = board(1);
-        board.settle(0, done(1), Time(20));
-        board.notify();
-        assert!(!board.follow().has_changed().unwrap());
-        let mut version = board.follow_all();
+        let relquery = relquery(1);
+        relquery.settle(0, done(1), Time(20));
+        relquery.notify();
+        assert!(!relquery.follow().has_changed().unwrap());
+        let mut version = relquery.follow_all();
         assert!(version.has_changed().unwrap());
         version.mark_unchanged();
         assert!(!version.has_changed().unwrap());
@@ -338,12 +338,12 @@ mod tests {
 
     #[test]
     fn nothing_changes_after_the_end() {
-        let board = board(2);
-        assert!(board.end(Status::Cancelled, Time(20)));
-        assert!(!board.end(Status::Completed, Time(30)));
-        board.token(0, "late", false, Time(30));
-        board.settle(0, done(1), Time(30));
-        let state = board.read();
+        let relquery = relquery(2);
+        assert!(relquery.end(Status::Cancelled, Time(20)));
+        assert!(!relquery.end(Status::Completed, Time(30)));
+        relquery.token(0, "late", false, Time(30));
+        relquery.settle(0, done(1), Time(30));
+        let state = relquery.read();
         assert_eq!((state.finished.len(), state.rows[0].text.as_str()), (0, ""));
         assert_eq!(state.status, Status::Cancelled);
     }

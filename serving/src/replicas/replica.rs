@@ -6,33 +6,33 @@ use scheduler::fleet::{Health, ReplicaConfig};
 use super::breaker::{Breaker, Limits, Passage};
 use super::local::Local;
 use super::reply::{Loss, LossKind};
-use super::{ask::Manner, client::Client, unwell::Unwell};
-use crate::config::ExecutorConfig;
-use crate::metrics::ExecutorMetrics;
+use super::{client::Client, request::RequestStyle, unwell::Unhealthy};
+use crate::config::ReplicaSettings;
+use crate::metrics::ReplicaMetrics;
 
 /// Time for which a server is left alone that asks for it and does not say for how long.
 const PAUSE: Nanos = Nanos(1_000_000_000);
 
 /// How an executor is reached.
-pub(super) enum Reach {
+pub(super) enum Transport {
     /// Over HTTP.
     Server {
         /// Its client.
         client: Client,
         /// How it is asked.
-        manner: Manner,
+        style: RequestStyle,
     },
     /// The engine of this process, on a thread of its own.
     Local(Local),
 }
 
 /// An executor.
-pub(super) struct Lane {
+pub(super) struct Replica {
     pub(super) name: String,
-    pub(super) reach: Reach,
+    pub(super) reach: Transport,
     /// What it may be given when nothing is wrong.
     pub(super) size: ReplicaConfig,
-    wellness: Wellness,
+    health: ReplicaHealth,
     /// Whether an operator takes it out of service.
     is_drained: bool,
     breaker: Breaker,
@@ -41,7 +41,7 @@ pub(super) struct Lane {
     /// The row that an open breaker let through, to see.
     probe: Option<RequestId>,
     pub(super) last_error: Option<(String, u64)>,
-    pub(super) metrics: ExecutorMetrics,
+    pub(super) metrics: ReplicaMetrics,
 }
 
 /// Looks one after another that may fail before a server that does not answer them counts as gone: a busy one is slow.
@@ -49,7 +49,7 @@ const LOOKS_MAX: u32 = 3;
 
 /// What looks at a server's health found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wellness {
+enum ReplicaHealth {
     /// It is well.
     Well,
     /// So many looks failed: it gets nothing new.
@@ -61,11 +61,20 @@ enum Wellness {
 /// Whether an executor gets rows, and how many at a time.
 pub(super) type Standing = (Health, ReplicaConfig);
 
-impl Lane {
-    pub(super) fn new(name: String, reach: Reach, config: &ExecutorConfig, metrics: ExecutorMetrics) -> Self {
+impl Replica {
+    pub(super) fn new(
+        name: String,
+        reach: Transport,
+        config: &ReplicaSettings,
+        metrics: ReplicaMetrics,
+    ) -> Self {
         Self {
             name,
-            wellness: if matches!(reach, Reach::Local(_)) { Wellness::Well } else { Wellness::Gone },
+            health: if matches!(reach, Transport::Local(_)) {
+                ReplicaHealth::Well
+            } else {
+                ReplicaHealth::Gone
+            },
             reach,
             size: ReplicaConfig { rows_max: config.rows_max, tokens_max: config.tokens_max },
             is_drained: false,
@@ -97,9 +106,9 @@ impl Lane {
         // One more than those that have hung since before it opened.
         let probed = self.rows + u32::from(self.probe.is_none());
         let one = ReplicaConfig { rows_max: probed.max(1), ..self.size };
-        match (self.wellness, self.is_drained, self.breaker.passage(now)) {
-            (Wellness::Gone, ..) => (Health::Down, self.size),
-            (Wellness::Doubtful(_), ..) | (_, true, _) => (Health::Draining, self.size),
+        match (self.health, self.is_drained, self.breaker.passage(now)) {
+            (ReplicaHealth::Gone, ..) => (Health::Down, self.size),
+            (ReplicaHealth::Doubtful(_), ..) | (_, true, _) => (Health::Draining, self.size),
             (_, _, Passage::Open(_)) => (Health::Draining, self.size),
             (_, _, Passage::HalfOpen) => (Health::Up, one),
             (_, _, Passage::Closed) => (Health::Up, self.size),
@@ -108,10 +117,10 @@ impl Lane {
 
     /// In a word.
     pub(super) fn state(&self, now: Time) -> &'static str {
-        match (self.wellness, self.is_drained, self.breaker.passage(now)) {
-            (Wellness::Gone, ..) => "down",
+        match (self.health, self.is_drained, self.breaker.passage(now)) {
+            (ReplicaHealth::Gone, ..) => "down",
             (_, true, _) => "draining",
-            (Wellness::Doubtful(_), ..) | (_, _, Passage::Open(_)) => "paused",
+            (ReplicaHealth::Doubtful(_), ..) | (_, _, Passage::Open(_)) => "paused",
             (_, _, Passage::HalfOpen) => "trying",
             (_, _, Passage::Closed) => "up",
         }
@@ -125,29 +134,29 @@ impl Lane {
     /// When its standing changes by itself.
     pub(super) fn changes_at(&self, now: Time) -> Option<Time> {
         match self.breaker.passage(now) {
-            Passage::Open(until) if self.wellness == Wellness::Well => Some(until),
+            Passage::Open(until) if self.health == ReplicaHealth::Well => Some(until),
             _ => None,
         }
     }
 
     /// What a look at it found. True: whether it gets rows has changed with it.
-    pub(super) fn looked(&mut self, result: Result<(), Unwell>, unix_ms: u64) -> bool {
-        let was = self.wellness;
-        self.wellness = match (&result, was) {
-            (Ok(()), _) => Wellness::Well,
-            (Err(Unwell { is_gone: true, .. }), _) | (_, Wellness::Gone) => Wellness::Gone,
-            (Err(_), Wellness::Doubtful(looks)) if looks + 1 >= LOOKS_MAX => Wellness::Gone,
-            (Err(_), Wellness::Doubtful(looks)) => Wellness::Doubtful(looks + 1),
-            (Err(_), Wellness::Well) => Wellness::Doubtful(1),
+    pub(super) fn looked(&mut self, result: Result<(), Unhealthy>, unix_ms: u64) -> bool {
+        let was = self.health;
+        self.health = match (&result, was) {
+            (Ok(()), _) => ReplicaHealth::Well,
+            (Err(Unhealthy { is_gone: true, .. }), _) | (_, ReplicaHealth::Gone) => ReplicaHealth::Gone,
+            (Err(_), ReplicaHealth::Doubtful(looks)) if looks + 1 >= LOOKS_MAX => ReplicaHealth::Gone,
+            (Err(_), ReplicaHealth::Doubtful(looks)) => ReplicaHealth::Doubtful(looks + 1),
+            (Err(_), ReplicaHealth::Well) => ReplicaHealth::Doubtful(1),
         };
-        let is_new = was != self.wellness;
-        if is_new && was == Wellness::Gone {
+        let is_new = was != self.health;
+        if is_new && was == ReplicaHealth::Gone {
             // Whoever is there now has not failed yet.
             self.breaker.succeeded();
         }
         match result {
             Ok(()) => is_new,
-            Err(Unwell { reason, .. }) => {
+            Err(Unhealthy { reason, .. }) => {
                 let says_more = self.last_error.as_ref().is_none_or(|(last, _)| *last != reason);
                 self.last_error = Some((reason, unix_ms));
                 is_new || says_more
@@ -164,8 +173,10 @@ impl Lane {
     pub(super) fn lost(&mut self, loss: &Loss, now: Time, unix_ms: u64) {
         self.last_error = Some((loss.reason.clone(), unix_ms));
         match loss.kind {
-            LossKind::Gone => self.wellness = Wellness::Gone,
-            LossKind::Misfit if self.wellness == Wellness::Well => self.wellness = Wellness::Doubtful(0),
+            LossKind::Gone => self.health = ReplicaHealth::Gone,
+            LossKind::Misfit if self.health == ReplicaHealth::Well => {
+                self.health = ReplicaHealth::Doubtful(0)
+            }
             LossKind::Misfit => {}
             LossKind::Failed => self.breaker.failed(now),
             LossKind::Busy(span) => self.breaker.pause(now, span.unwrap_or(PAUSE)),
@@ -187,14 +198,14 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    fn lane() -> Lane {
-        let config = ExecutorConfig {
+    fn replica() -> Replica {
+        let config = ReplicaSettings {
             url: Some("http://127.0.0.1:1".into()),
             failures_max: 1,
             open_ms: Millis(10),
-            ..ExecutorConfig::default()
+            ..ReplicaSettings::default()
         };
-        let manner = Manner {
+        let style = RequestStyle {
             model: "m".into(),
             dialect: config.dialect,
             form: crate::config::PromptForm::Messages,
@@ -202,79 +213,79 @@ mod tests {
             salt: false,
             open_end: 1,
         };
-        let reach = Reach::Server { client: Client::new(&config).expect("a client"), manner };
-        Lane::new("a".into(), reach, &config, Metrics::new("m", 1).executor("a"))
+        let reach = Transport::Server { client: Client::new(&config).expect("a client"), style };
+        Replica::new("a".into(), reach, &config, Metrics::new("m", 1).executor("a"))
     }
 
-    fn unwell(is_gone: bool) -> Result<(), Unwell> {
-        Err(Unwell { reason: "no".into(), is_gone })
+    fn unwell(is_gone: bool) -> Result<(), Unhealthy> {
+        Err(Unhealthy { reason: "no".into(), is_gone })
     }
 
     #[test]
     fn a_slow_look_pauses_a_server_and_only_several_take_its_rows_away() {
-        let mut lane = lane();
-        let health = |lane: &Lane| lane.standing(Time(0)).0;
-        assert_eq!(health(&lane), Health::Down, "nobody has looked yet");
-        assert!(lane.looked(Ok(()), 0));
-        assert_eq!(health(&lane), Health::Up);
+        let mut replica = replica();
+        let health = |replica: &Replica| replica.standing(Time(0)).0;
+        assert_eq!(health(&replica), Health::Down, "nobody has looked yet");
+        assert!(replica.looked(Ok(()), 0));
+        assert_eq!(health(&replica), Health::Up);
         for _ in 1..LOOKS_MAX {
-            lane.looked(unwell(false), 0);
-            assert_eq!(health(&lane), Health::Draining);
+            replica.looked(unwell(false), 0);
+            assert_eq!(health(&replica), Health::Draining);
         }
-        lane.looked(unwell(false), 0);
-        assert_eq!(health(&lane), Health::Down);
-        lane.looked(Ok(()), 0);
-        lane.looked(unwell(true), 0);
-        assert_eq!(health(&lane), Health::Down, "nobody is there");
-        lane.looked(unwell(false), 0);
-        assert_eq!(health(&lane), Health::Down, "a doubt is no reason to give it rows again");
+        replica.looked(unwell(false), 0);
+        assert_eq!(health(&replica), Health::Down);
+        replica.looked(Ok(()), 0);
+        replica.looked(unwell(true), 0);
+        assert_eq!(health(&replica), Health::Down, "nobody is there");
+        replica.looked(unwell(false), 0);
+        assert_eq!(health(&replica), Health::Down, "a doubt is no reason to give it rows again");
     }
 
     #[test]
     fn rows_that_hang_since_before_a_breaker_opened_do_not_keep_it_from_trying() {
-        let mut lane = lane();
-        lane.looked(Ok(()), 0);
+        let mut replica = replica();
+        replica.looked(Ok(()), 0);
         for hung in [7, 8] {
-            lane.sent(RequestId(hung), Time(0));
+            replica.sent(RequestId(hung), Time(0));
         }
-        lane.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(0), 7);
+        replica.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(0), 7);
         let half_open = Time(10_000_000);
-        let rows_max = |lane: &Lane| lane.standing(half_open).1.rows_max;
-        assert_eq!(rows_max(&lane), 3);
-        lane.sent(RequestId(9), half_open);
-        assert_eq!(rows_max(&lane), 3, "one at a time");
-        lane.left(RequestId(7));
-        assert_eq!(rows_max(&lane), 2);
-        lane.left(RequestId(9));
-        assert_eq!(rows_max(&lane), 2, "the next may be tried");
+        let rows_max = |replica: &Replica| replica.standing(half_open).1.rows_max;
+        assert_eq!(rows_max(&replica), 3);
+        replica.sent(RequestId(9), half_open);
+        assert_eq!(rows_max(&replica), 3, "one at a time");
+        replica.left(RequestId(7));
+        assert_eq!(rows_max(&replica), 2);
+        replica.left(RequestId(9));
+        assert_eq!(rows_max(&replica), 2, "the next may be tried");
     }
 
     #[test]
     fn the_breaker_an_operator_and_a_look_each_have_their_say() {
-        let mut lane = lane();
-        lane.looked(Ok(()), 0);
+        let mut replica = replica();
+        replica.looked(Ok(()), 0);
         let ms = 1_000_000;
-        lane.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(0), 7);
-        assert_eq!(lane.standing(Time(0)).0, Health::Draining);
-        assert_eq!(lane.changes_at(Time(0)), Some(Time(10 * ms)));
-        let (health, size) = lane.standing(Time(10 * ms));
+        replica.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(0), 7);
+        assert_eq!(replica.standing(Time(0)).0, Health::Draining);
+        assert_eq!(replica.changes_at(Time(0)), Some(Time(10 * ms)));
+        let (health, size) = replica.standing(Time(10 * ms));
         assert_eq!((health, size.rows_max), (Health::Up, 1), "one row, to see");
-        lane.sent(RequestId(2), Time(10 * ms));
-        assert_eq!(lane.standing(Time(10 * ms)).1.rows_max, 1, "and no second one");
-        lane.left(RequestId(2));
-        lane.answered();
-        assert_eq!(lane.standing(Time(10 * ms)), (Health::Up, lane.size));
-        lane.drain(true);
-        assert_eq!((lane.standing(Time(0)).0, lane.state(Time(0))), (Health::Draining, "draining"));
-        lane.drain(false);
-        lane.lost(&Loss { reason: "y".into(), kind: LossKind::Busy(None) }, Time(0), 8);
-        assert_eq!((lane.standing(Time(0)).0, lane.state(Time(0))), (Health::Draining, "paused"));
-        assert_eq!(lane.standing(Time(PAUSE.0)).0, Health::Up);
-        lane.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(PAUSE.0), 9);
-        lane.lost(&Loss { reason: "z".into(), kind: LossKind::Gone }, Time(PAUSE.0), 9);
-        assert_eq!(lane.standing(Time(PAUSE.0)).0, Health::Down);
-        assert_eq!(lane.last_error, Some(("z".into(), 9)));
-        lane.looked(Ok(()), 10);
-        assert_eq!(lane.state(Time(PAUSE.0)), "up", "whoever is there now has not failed yet");
+        replica.sent(RequestId(2), Time(10 * ms));
+        assert_eq!(replica.standing(Time(10 * ms)).1.rows_max, 1, "and no second one");
+        replica.left(RequestId(2));
+        replica.answered();
+        assert_eq!(replica.standing(Time(10 * ms)), (Health::Up, replica.size));
+        replica.drain(true);
+        assert_eq!((replica.standing(Time(0)).0, replica.state(Time(0))), (Health::Draining, "draining"));
+        replica.drain(false);
+        replica.lost(&Loss { reason: "y".into(), kind: LossKind::Busy(None) }, Time(0), 8);
+        assert_eq!((replica.standing(Time(0)).0, replica.state(Time(0))), (Health::Draining, "paused"));
+        assert_eq!(replica.standing(Time(PAUSE.0)).0, Health::Up);
+        replica.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(PAUSE.0), 9);
+        replica.lost(&Loss { reason: "z".into(), kind: LossKind::Gone }, Time(PAUSE.0), 9);
+        assert_eq!(replica.standing(Time(PAUSE.0)).0, Health::Down);
+        assert_eq!(replica.last_error, Some(("z".into(), 9)));
+        replica.looked(Ok(()), 10);
+        assert_eq!(replica.state(Time(PAUSE.0)), "up", "whoever is there now has not failed yet");
     }
 }

@@ -9,7 +9,7 @@ use crate::config::{Dialect, PromptForm};
 
 /// How a server is asked.
 #[derive(Clone, Debug)]
-pub struct Manner {
+pub struct RequestStyle {
     /// The model's name there.
     pub model: String,
     /// What it understands.
@@ -39,7 +39,7 @@ pub const CHAT: &str = "/v1/chat/completions";
 /// Path of other prompts.
 pub const COMPLETIONS: &str = "/v1/completions";
 
-impl Manner {
+impl RequestStyle {
     /// What a row asks; why it cannot be asked, where its request has no words in this dialect. `rank`: its priority, lower
     /// is sooner; `scope`: only rows of the same share prefixes.
     pub fn ask(&self, item: &WorkItem, rank: i64, scope: u128) -> Result<Ask, String> {
@@ -117,8 +117,8 @@ mod tests {
         body
     }
 
-    fn manner(form: PromptForm) -> Manner {
-        Manner {
+    fn style(form: PromptForm) -> RequestStyle {
+        RequestStyle {
             model: "m".into(),
             dialect: Dialect::Vllm,
             form,
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn tokens_are_sent_as_they_are() {
-        let manner = Manner { priority: true, salt: true, ..manner(PromptForm::Tokens) };
+        let style = RequestStyle { priority: true, salt: true, ..style(PromptForm::Tokens) };
         let generation = Generation {
             temperature: 0.5,
             stop: vec!["\n".into()],
@@ -149,7 +149,7 @@ mod tests {
             ..Generation::default()
         };
         let ask =
-            manner.ask(&item(vec![TokenId(7), TokenId(9)], generation), -3, 10).expect("it can be asked");
+            style.ask(&item(vec![TokenId(7), TokenId(9)], generation), -3, 10).expect("it can be asked");
         let body = json!({
             "model": "m", "prompt": [7, 9], "max_tokens": 64, "temperature": 0.5, "stop": ["\n"],
             "seed": 0x7fff_ffff, "priority": -3, "cache_salt": "0000000000000000000000000000000a", "structured_outputs": {"choice": ["a"]},
@@ -159,17 +159,17 @@ mod tests {
 
     #[test]
     fn a_conversation_is_sent_as_messages_and_a_text_as_a_prompt() {
-        let manner = manner(PromptForm::Messages);
+        let style = style(PromptForm::Messages);
         let frame = PlainText.frame(&[Role::System, Role::User]).expect("a frame");
         let tokens = PlainText.encode_framed(&frame, &["be brief", "hé"]);
-        let ask = manner.ask(&item(tokens.clone(), Generation::default()), 0, 0).expect("it can be asked");
+        let ask = style.ask(&item(tokens.clone(), Generation::default()), 0, 0).expect("it can be asked");
         let messages = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hé"}]);
         let body = json!({"model": "m", "messages": messages, "max_tokens": 64, "temperature": 0.0});
         assert_eq!(ask, Ask { path: CHAT, body: with_rest(body) });
         let open = Generation { output_max: TokenCount(100), ..Generation::default() };
-        let ask = manner.ask(&item(tokens, open.clone()), 0, 0).expect("it can be asked");
+        let ask = style.ask(&item(tokens, open.clone()), 0, 0).expect("it can be asked");
         assert_eq!(ask.body.get("max_tokens"), None, "as many as there is room");
-        let ask = manner.ask(&item(PlainText.encode_data("go on"), open), 0, 0).expect("it can be asked");
+        let ask = style.ask(&item(PlainText.encode_data("go on"), open), 0, 0).expect("it can be asked");
         let body = json!({"model": "m", "prompt": "go on", "max_tokens": 100, "temperature": 0.0});
         assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body) });
     }
@@ -178,6 +178,6 @@ mod tests {
     fn sections_stay_on_the_local_engine() {
         let section = Section { tokens: TokenCount(1), position: 0, sees: Sees::Before };
         let item = WorkItem { sections: [section].into(), ..item(vec![TokenId(1)], Generation::default()) };
-        assert!(manner(PromptForm::Tokens).ask(&item, 0, 0).expect_err("refused").contains("local engine"));
+        assert!(style(PromptForm::Tokens).ask(&item, 0, 0).expect_err("refused").contains("local engine"));
     }
 }

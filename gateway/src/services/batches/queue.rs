@@ -6,26 +6,26 @@ use tokio::sync::oneshot;
 
 /// Batches that begin one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct BatchQueue {
     last: Option<oneshot::Receiver<()>>,
 }
 
-impl Line {
+impl BatchQueue {
     /// The place behind all that were given.
-    pub(super) fn next(&mut self) -> Turn {
+    pub(super) fn next(&mut self) -> QueueTicket {
         let (after, has_begun) = oneshot::channel();
-        Turn { before: self.last.replace(has_begun), after: Some(after) }
+        QueueTicket { before: self.last.replace(has_begun), after: Some(after) }
     }
 }
 
 /// A batch's place; by default nobody stands before or behind it. Whoever drops it is out of the way.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct QueueTicket {
     before: Option<oneshot::Receiver<()>>,
     after: Option<oneshot::Sender<()>>,
 }
 
-impl Turn {
+impl QueueTicket {
     /// Waits until the one before has begun.
     pub(super) async fn come(&mut self) {
         if let Some(before) = &mut self.before {
@@ -49,11 +49,11 @@ mod tests {
 
     #[test]
     fn each_waits_for_the_one_before_it_to_begin_or_to_go() {
-        let mut line = Line::default();
+        let mut line = BatchQueue::default();
         let [mut first, second, mut third] = [line.next(), line.next(), line.next()];
         let mut second = Some(second);
-        let comes = |turn: &mut Turn| turn.come().now_or_never().is_some();
-        assert!(comes(&mut first) && comes(&mut Turn::default()));
+        let comes = |ticket_in_line: &mut QueueTicket| ticket_in_line.come().now_or_never().is_some();
+        assert!(comes(&mut first) && comes(&mut QueueTicket::default()));
         assert!(!second.as_mut().is_some_and(comes));
         first.pass();
         assert!(second.as_mut().is_some_and(comes) && !comes(&mut third));

@@ -1,11 +1,11 @@
-//! `/v1/executors`: what runs rows, and an operator's way to take one out of service.
+//! `/v1/replicas`: what runs rows, and an operator's way to take one out of service.
 
 use actix_web::web::{self, Data, Path, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use scheduler::fleet::ReplicaId;
 use serde_json::{Value, json};
 use serving::error::RequestError;
-use serving::replicas::{ExecutorView, News};
+use serving::replicas::{ReplicaEvent, ReplicaView};
 
 use crate::auth::{self, Authenticated};
 use crate::error::ApiError;
@@ -15,14 +15,14 @@ use crate::state::App;
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
     routes
-        .service(get_only("/v1/executors", list))
+        .service(get_only("/v1/replicas", list))
         .service(
-            web::resource("/v1/executors/{name}/drain")
+            web::resource("/v1/replicas/{name}/drain")
                 .route(web::post().to(drain))
                 .default_service(web::to(only_post)),
         )
         .service(
-            web::resource("/v1/executors/{name}/resume")
+            web::resource("/v1/replicas/{name}/resume")
                 .route(web::post().to(resume))
                 .default_service(web::to(only_post)),
         );
@@ -30,14 +30,14 @@ pub fn configure(routes: &mut ServiceConfig) {
 
 /// What runs rows: its state, load, breaker and last error. Empty where the local engine is alone.
 #[utoipa::path(
-    get, path = "/v1/executors", tag = "operation", responses((status = 200)), security(("key" = []))
+    get, path = "/v1/replicas", tag = "operation", responses((status = 200)), security(("key" = []))
 )]
 pub async fn list(app: Data<App>, _: Authenticated) -> HttpResponse {
-    let data: Vec<Value> = app.runtime.view().executors.iter().map(shown).collect();
+    let data: Vec<Value> = app.runtime.view().replicas.iter().map(shown).collect();
     HttpResponse::Ok().json(json!({ "object": "list", "data": data }))
 }
 
-fn shown(executor: &ExecutorView) -> Value {
+fn shown(executor: &ReplicaView) -> Value {
     json!({
         "name": executor.name,
         "object": "executor",
@@ -51,7 +51,7 @@ fn shown(executor: &ExecutorView) -> Value {
 
 /// Lets an executor finish what it has and gives it nothing new. Takes the key `auth.admin_key`.
 #[utoipa::path(
-    post, path = "/v1/executors/{name}/drain", tag = "operation", params(("name" = String, Path)),
+    post, path = "/v1/replicas/{name}/drain", tag = "operation", params(("name" = String, Path)),
     responses(
         (status = 200), (status = 401, body = crate::error::ErrorBody), (status = 404, body = crate::error::ErrorBody),
         (status = 501, body = crate::error::ErrorBody, description = "no setting auth.admin_key"),
@@ -68,7 +68,7 @@ pub async fn drain(
 
 /// Takes an executor back into service. Takes the key `auth.admin_key`.
 #[utoipa::path(
-    post, path = "/v1/executors/{name}/resume", tag = "operation", params(("name" = String, Path)),
+    post, path = "/v1/replicas/{name}/resume", tag = "operation", params(("name" = String, Path)),
     responses(
         (status = 200), (status = 401, body = crate::error::ErrorBody), (status = 404, body = crate::error::ErrorBody),
         (status = 501, body = crate::error::ErrorBody, description = "no setting auth.admin_key"),
@@ -86,9 +86,9 @@ pub async fn resume(
 fn set(app: &App, request: &HttpRequest, name: &str, is_drained: bool) -> Result<HttpResponse, ApiError> {
     auth::operator(app, request)?;
     let index =
-        (0..app.config.executors.len()).find(|index| app.config.backend().executor_name(*index) == name);
+        (0..app.config.replicas.len()).find(|index| app.config.backend().replica_name(*index) == name);
     let index = index.and_then(|index| u32::try_from(index).ok());
-    let index = index.ok_or_else(|| RequestError::NotFound(format!("the executor `{name}`")))?;
-    app.runtime.shared.intake.news(News::Drain { replica: ReplicaId(index), is_drained });
+    let index = index.ok_or_else(|| RequestError::NotFound(format!("the replica `{name}`")))?;
+    app.runtime.shared.intake.event(ReplicaEvent::Drain { replica: ReplicaId(index), is_drained });
     Ok(HttpResponse::Ok().json(json!({ "name": name, "object": "executor", "draining": is_drained })))
 }

@@ -1,4 +1,4 @@
-//! Who looks: so many of one tenant, so many of all tenants, and operators on seats of their own, so that nobody who
+//! Who looks: so many of one tenant, so many of all tenants, and operators on subscriptions of their own, so that nobody who
 //! looks keeps the others from it.
 
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ pub struct Full {
     pub setting: &'static str,
 }
 
-/// The seats.
+/// The subscriptions.
 #[derive(Debug)]
-pub struct Seats {
+pub struct Subscriptions {
     of_tenants: Full,
     of_tenant: Full,
     of_operators: Full,
@@ -30,7 +30,7 @@ pub struct Seats {
     taken: AtomicUsize,
 }
 
-impl Seats {
+impl Subscriptions {
     /// All free.
     pub fn new(settings: &LiveConfig) -> Self {
         let full = |what, limit, setting| Full { what, limit, setting };
@@ -61,7 +61,7 @@ impl Seats {
     }
 
     /// Takes one.
-    pub fn take(self: &Arc<Self>, viewer: Viewer) -> Result<Seat, Full> {
+    pub fn take(self: &Arc<Self>, viewer: Viewer) -> Result<Subscription, Full> {
         let mut by_viewer = self.by_viewer();
         let own = by_viewer.get(&viewer).copied().unwrap_or_default();
         let below = |taken: usize, full: Full| if taken < full.limit { Ok(()) } else { Err(full) };
@@ -75,7 +75,7 @@ impl Seats {
         }
         by_viewer.insert(viewer, own + 1);
         self.taken.fetch_add(1, Ordering::Relaxed);
-        Ok(Seat { seats: Arc::clone(self), viewer })
+        Ok(Subscription { subscriptions: Arc::clone(self), viewer })
     }
 
     fn give_back(&self, viewer: Viewer) {
@@ -90,14 +90,14 @@ impl Seats {
 
 /// One who looks; dropping it says that nobody looks through it any more.
 #[derive(Debug)]
-pub struct Seat {
-    seats: Arc<Seats>,
+pub struct Subscription {
+    subscriptions: Arc<Subscriptions>,
     viewer: Viewer,
 }
 
-impl Drop for Seat {
+impl Drop for Subscription {
     fn drop(&mut self) {
-        self.seats.give_back(self.viewer);
+        self.subscriptions.give_back(self.viewer);
     }
 }
 
@@ -109,23 +109,28 @@ mod tests {
 
     #[test]
     fn one_tenant_does_not_take_the_seats_of_others_nor_tenants_those_of_operators() {
-        let seats = Arc::new(Seats::new(&LiveConfig {
+        let subscriptions = Arc::new(Subscriptions::new(&LiveConfig {
             readers_max: 3,
             tenant_readers_max: 2,
             operator_readers_max: 1,
             ..LiveConfig::default()
         }));
         let [first, second, third] = [1, 2, 3].map(|id| Viewer::Tenant(TenantId(id)));
-        let refused = |viewer| seats.take(viewer).err().map(|full| full.setting);
-        let mut held: Vec<Seat> = [first, first, second].map(|one| seats.take(one).expect("free")).into();
+        let refused = |viewer| subscriptions.take(viewer).err().map(|full| full.setting);
+        let mut held: Vec<Subscription> =
+            [first, first, second].map(|one| subscriptions.take(one).expect("free")).into();
         assert_eq!(refused(first), Some("live.tenant_readers_max"));
         assert_eq!(refused(third), Some("live.readers_max"));
-        let operator = seats.take(Viewer::Operator).expect("kept for operators");
+        let operator = subscriptions.take(Viewer::Operator).expect("kept for operators");
         assert_eq!(refused(Viewer::Operator), Some("live.operator_readers_max"));
-        assert_eq!(seats.taken(), 4);
+        assert_eq!(subscriptions.taken(), 4);
         held.remove(0);
-        held.push(seats.take(third).expect("given back by the first"));
+        held.push(subscriptions.take(third).expect("given back by the first"));
         drop((held, operator));
-        assert_eq!((seats.taken(), seats.by_viewer().len()), (0, 0), "nothing is kept of who is gone");
+        assert_eq!(
+            (subscriptions.taken(), subscriptions.by_viewer().len()),
+            (0, 0),
+            "nothing is kept of who is gone"
+        );
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use base::{End, Generation, TokenId};
 use ir::span::{Call, CallId, Plan};
-use serving::board::Usage;
 use serving::error::RequestError;
+use serving::relquery_state::Usage;
 
 use super::Planned;
 use super::prompt::{Ask, Outputs};
@@ -23,7 +23,7 @@ pub struct Ended {
 
 /// What came of a query.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct QueryOutcome {
     /// Its calls by number, or why it has no result.
     pub ended: Result<Vec<Ended>, RequestError>,
     /// Tokens of all its rows, spans computed ahead among them.
@@ -31,7 +31,7 @@ pub struct Outcome {
 }
 
 /// A query on its way.
-pub(super) struct Course {
+pub(super) struct QueryProgress {
     pub(super) index: usize,
     pub(super) plan: Arc<Plan>,
     pub(super) generations: Arc<[Arc<Generation>]>,
@@ -46,7 +46,7 @@ pub(super) struct Course {
     is_new: bool,
 }
 
-impl Course {
+impl QueryProgress {
     pub(super) fn new(planned: &Planned) -> Self {
         let calls = planned.plan.calls.len();
         Self {
@@ -73,9 +73,9 @@ impl Course {
         }
     }
 
-    pub(super) fn outcome(self) -> Outcome {
+    pub(super) fn outcome(self) -> QueryOutcome {
         let ended = self.error.map_or_else(|| Ok(self.ended.into_iter().flatten().collect()), Err);
-        Outcome { ended, usage: self.usage }
+        QueryOutcome { ended, usage: self.usage }
     }
 
     /// A call has ended, with this output.

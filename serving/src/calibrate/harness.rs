@@ -16,7 +16,7 @@ use crate::model::Model;
 const FIRST: u64 = u64::MAX / 2;
 
 /// An executor under measurement. Its pool is cut into equal places, each with room for a prompt and a token.
-pub(super) struct Lab<'a> {
+pub(super) struct Harness<'a> {
     executor: &'a mut dyn Executor,
     block_tokens: u32,
     blocks: u32,
@@ -30,8 +30,8 @@ pub(super) struct Lab<'a> {
     held: u32,
 }
 
-impl<'a> Lab<'a> {
-    /// A lab for prompts of `prompt` tokens, or as many as model and pool have room for twice.
+impl<'a> Harness<'a> {
+    /// A harness for prompts of `prompt` tokens, or as many as model and pool have room for twice.
     pub(super) fn new(executor: &'a mut dyn Executor, model: &Model, prompt: u32) -> Self {
         let context = u32::try_from(model.context_max.0).unwrap_or(u32::MAX);
         let pool = model.kv_blocks / 2 * model.block_tokens;

@@ -157,13 +157,13 @@ async fn work_ends_with_the_last_client_that_waits_and_a_repeat_begins_anew() {
     read_until(&mut second, "\r\n\r\n").await;
     joined(&server, 1.0).await;
     drop(first);
-    let board = server.running.app.runtime.registry.running()[0].clone();
+    let relquery = server.running.app.runtime.registry.running()[0].clone();
     // The step that follows shows the first client's leaving to the connection's thread.
     server.gate.allow(1);
     server.until("a step passes", |server| server.gate.passed() == 2).await;
-    assert!(!board.read().is_over(), "the second still waits");
+    assert!(!relquery.read().is_over(), "the second still waits");
     drop(second);
-    server.until("nobody waits", |_| board.read().is_over()).await;
+    server.until("nobody waits", |_| relquery.read().is_over()).await;
     assert_eq!(server.metric("relserve_disconnects_total"), 1.0);
     server.gate.release();
     let third = server.client.raw(&request).await;

@@ -2,13 +2,13 @@
 //!
 //! Kept in memory, a bounded number per tenant, each as long as a ticket; a restart forgets them (the answers
 //! themselves survive in the result cache, tickets under their ids). A key is taken while its first request is
-//! being prepared: repeats wait for that turn. Must not know HTTP or what a request means.
+//! being prepared: keys wait for that guard. Must not know HTTP or what a request means.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{Millis, Nanos, TenantId, Time};
-use serving::claim::Hold;
+use serving::ownership::Owners;
 use tokio::sync::OwnedMutexGuard;
 
 /// Identity of a request's path and body.
@@ -19,8 +19,8 @@ pub type Digest = [u8; 32];
 pub struct First {
     /// The relQuery's public id.
     pub id: String,
-    /// Ownership of its board.
-    pub hold: Arc<Hold>,
+    /// Ownership of its relquery.
+    pub owners: Arc<Owners>,
     /// Whether the request wants events.
     pub stream: bool,
     /// When a partial reply goes out.
@@ -71,13 +71,13 @@ impl Keys {
 
 /// The keys of all tenants.
 #[derive(Debug)]
-pub struct Repeats {
+pub struct IdempotencyKeys {
     keys_max: usize,
     lifetime: Nanos,
     tenants: Mutex<HashMap<TenantId, Keys>>,
 }
 
-impl Repeats {
+impl IdempotencyKeys {
     /// No keys; at most `keys_max` of a tenant will be kept.
     pub fn new(keys_max: usize, lifetime: Millis) -> Self {
         Self { keys_max, lifetime: lifetime.into(), tenants: Mutex::default() }
@@ -87,21 +87,21 @@ impl Repeats {
         self.tenants.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits for the turn at a key, which shows what the key began, if anything.
-    pub async fn turn(
+    /// Waits for the guard at a key, which shows what the key began, if anything.
+    pub async fn claim(
         self: &Arc<Self>,
         tenant: TenantId,
         key: &str,
         digest: Digest,
         now: Time,
-    ) -> Result<Turn, Reused> {
+    ) -> Result<IdempotencyGuard, Reused> {
         loop {
             let (serial, slot) = self.find(tenant, key, digest, now)?;
             let first = slot.lock_owned().await;
-            let turn = Turn { repeats: Arc::clone(self), tenant, serial, first };
+            let guard = IdempotencyGuard { keys: Arc::clone(self), tenant, serial, first };
             // The one before may have failed, and taken its key out, while this one waited.
             if self.tenants().get(&tenant).is_some_and(|keys| keys.by_age.contains_key(&serial)) {
-                return Ok(turn);
+                return Ok(guard);
             }
         }
     }
@@ -128,14 +128,14 @@ impl Repeats {
 /// The right to say what a key began; others with the key wait until it is dropped. Dropped without an
 /// answer (the request failed, its client left), the key is free again.
 #[derive(Debug)]
-pub struct Turn {
-    repeats: Arc<Repeats>,
+pub struct IdempotencyGuard {
+    keys: Arc<IdempotencyKeys>,
     tenant: TenantId,
     serial: u64,
     first: OwnedMutexGuard<Option<First>>,
 }
 
-impl Turn {
+impl IdempotencyGuard {
     /// What the key began.
     pub fn first(&self) -> Option<&First> {
         self.first.as_ref()
@@ -147,11 +147,11 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for IdempotencyGuard {
     fn drop(&mut self) {
         // Before the lock on the slot is given back, so that who waits for it sees that the key is gone.
         if self.first.is_none()
-            && let Some(keys) = self.repeats.tenants().get_mut(&self.tenant)
+            && let Some(keys) = self.keys.tenants().get_mut(&self.tenant)
         {
             keys.remove(self.serial);
         }
@@ -165,48 +165,48 @@ mod tests {
     const TENANT: TenantId = TenantId(1);
 
     fn first(id: &str) -> First {
-        First { id: id.into(), hold: Arc::default(), stream: false, deadline: None }
+        First { id: id.into(), owners: Arc::default(), stream: false, deadline: None }
     }
 
-    async fn begin(repeats: &Arc<Repeats>, key: &str, now: u64) -> Option<String> {
-        let mut turn = repeats.turn(TENANT, key, [1; 32], Time(now)).await.expect("the same request");
-        let known = turn.first().map(|first| first.id.clone());
+    async fn begin(keys: &Arc<IdempotencyKeys>, key: &str, now: u64) -> Option<String> {
+        let mut guard = keys.claim(TENANT, key, [1; 32], Time(now)).await.expect("the same request");
+        let known = guard.first().map(|first| first.id.clone());
         if known.is_none() {
-            turn.set(Some(first(key)));
+            guard.set(Some(first(key)));
         }
         known
     }
 
     #[tokio::test]
     async fn a_key_names_one_request_for_its_lifetime() {
-        let repeats = Arc::new(Repeats::new(10, Millis(1)));
-        assert_eq!(begin(&repeats, "a", 0).await, None);
-        assert_eq!(begin(&repeats, "a", 999_999).await.as_deref(), Some("a"));
-        assert_eq!(repeats.turn(TENANT, "a", [2; 32], Time(999_999)).await.err(), Some(Reused));
-        assert!(repeats.turn(TenantId(2), "a", [2; 32], Time(0)).await.is_ok(), "another tenant's key");
-        assert_eq!(begin(&repeats, "a", 1_000_000).await, None, "forgotten");
+        let keys = Arc::new(IdempotencyKeys::new(10, Millis(1)));
+        assert_eq!(begin(&keys, "a", 0).await, None);
+        assert_eq!(begin(&keys, "a", 999_999).await.as_deref(), Some("a"));
+        assert_eq!(keys.claim(TENANT, "a", [2; 32], Time(999_999)).await.err(), Some(Reused));
+        assert!(keys.claim(TenantId(2), "a", [2; 32], Time(0)).await.is_ok(), "another tenant's key");
+        assert_eq!(begin(&keys, "a", 1_000_000).await, None, "forgotten");
     }
 
     #[tokio::test]
     async fn the_oldest_key_leaves_when_there_are_too_many() {
-        let repeats = Arc::new(Repeats::new(2, Millis(1)));
+        let keys = Arc::new(IdempotencyKeys::new(2, Millis(1)));
         for key in ["a", "b", "c"] {
-            assert_eq!(begin(&repeats, key, 0).await, None);
+            assert_eq!(begin(&keys, key, 0).await, None);
         }
-        assert_eq!(begin(&repeats, "c", 0).await.as_deref(), Some("c"));
-        assert_eq!(begin(&repeats, "b", 0).await.as_deref(), Some("b"));
-        assert_eq!(begin(&repeats, "a", 0).await, None);
-        assert_eq!(repeats.tenants()[&TENANT].entries.len(), 2);
-        assert_eq!(repeats.tenants()[&TENANT].by_age.len(), 2);
+        assert_eq!(begin(&keys, "c", 0).await.as_deref(), Some("c"));
+        assert_eq!(begin(&keys, "b", 0).await.as_deref(), Some("b"));
+        assert_eq!(begin(&keys, "a", 0).await, None);
+        assert_eq!(keys.tenants()[&TENANT].entries.len(), 2);
+        assert_eq!(keys.tenants()[&TENANT].by_age.len(), 2);
     }
 
     #[tokio::test]
     async fn a_turn_without_an_answer_frees_the_key_for_those_who_wait() {
-        let repeats = Arc::new(Repeats::new(10, Millis(1)));
-        let failing = repeats.turn(TENANT, "a", [1; 32], Time(0)).await.expect("a new key");
-        let waiting = begin(&repeats, "a", 0);
+        let keys = Arc::new(IdempotencyKeys::new(10, Millis(1)));
+        let failing = keys.claim(TENANT, "a", [1; 32], Time(0)).await.expect("a new key");
+        let waiting = begin(&keys, "a", 0);
         let fail = async { drop(failing) };
         assert_eq!(tokio::join!(waiting, fail).0, None);
-        assert_eq!(begin(&repeats, "a", 0).await.as_deref(), Some("a"), "the one that waited began it");
+        assert_eq!(begin(&keys, "a", 0).await.as_deref(), Some("a"), "the one that waited began it");
     }
 }

@@ -43,12 +43,12 @@ struct Inner {
 
 /// All indexes in memory.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct IndexCache {
     bytes_max: u64,
     inner: Mutex<Inner>,
 }
 
-impl Held {
+impl IndexCache {
     pub(super) fn new(bytes_max: u64) -> Self {
         Self { bytes_max, inner: Mutex::default() }
     }
@@ -147,26 +147,27 @@ mod tests {
 
     #[test]
     fn the_longest_unused_index_goes_and_the_one_in_use_stays() {
-        let held = Held::new(10);
+        let indexes = IndexCache::new(10);
         let key = |name: &str| (TenantId(1), name.to_owned());
-        let kept = |held: &Held| {
-            let mut names: Vec<String> = held.inner().entries.keys().map(|(_, name)| name.clone()).collect();
+        let kept = |indexes: &IndexCache| {
+            let mut names: Vec<String> =
+                indexes.inner().entries.keys().map(|(_, name)| name.clone()).collect();
             names.sort();
             names
         };
         for name in ["a", "b", "c"] {
-            held.place(&key(name));
-            held.note(&key(name), 4);
+            indexes.place(&key(name));
+            indexes.note(&key(name), 4);
         }
-        assert_eq!(kept(&held), ["b", "c"]);
-        held.place(&key("b"));
-        held.place(&key("d"));
-        held.note(&key("d"), 4);
-        assert_eq!(kept(&held), ["b", "d"]);
-        held.note(&key("d"), 40);
-        assert_eq!(kept(&held), ["d"]);
-        held.forget(&key("d"));
-        assert_eq!(kept(&held), [""; 0]);
+        assert_eq!(kept(&indexes), ["b", "c"]);
+        indexes.place(&key("b"));
+        indexes.place(&key("d"));
+        indexes.note(&key("d"), 4);
+        assert_eq!(kept(&indexes), ["b", "d"]);
+        indexes.note(&key("d"), 40);
+        assert_eq!(kept(&indexes), ["d"]);
+        indexes.forget(&key("d"));
+        assert_eq!(kept(&indexes), [""; 0]);
     }
 
     #[test]

@@ -4,19 +4,19 @@
 use base::{Nanos, PinId, RelQueryId, Submission, WorkItem};
 use scheduler::{Event, Refused, SchedulerSnapshot, Stats};
 
-use super::engine::{Engine, Turn};
-use crate::replicas::{Fleet, News};
+use super::engine::{Engine, StepResult};
+use crate::replicas::{Fleet, ReplicaEvent};
 use crate::shared::{Shared, View};
 
 /// What runs rows.
-pub enum Plant {
+pub enum Backend {
     /// The local engine alone.
     Engine(Box<Engine>),
     /// Several executors.
     Fleet(Box<Fleet>),
 }
 
-impl Plant {
+impl Backend {
     /// Takes a relQuery, or nothing of it.
     pub(super) fn submit(&mut self, submission: Submission) -> Result<(), Refused> {
         match self {
@@ -84,20 +84,20 @@ impl Plant {
     }
 
     /// Takes in what an executor of a fleet reports.
-    pub(super) fn hear(&mut self, news: News, shared: &Shared) -> Vec<Event> {
+    pub(super) fn poll(&mut self, event: ReplicaEvent, shared: &Shared) -> Vec<Event> {
         match self {
             Self::Engine(_) => Vec::new(),
-            Self::Fleet(fleet) => fleet.hear(news, shared),
+            Self::Fleet(fleet) => fleet.poll(event, shared),
         }
     }
 
     /// Does what can be done now.
-    pub(super) fn turn(&mut self, shared: &Shared) -> Turn {
+    pub(super) fn advance(&mut self, shared: &Shared) -> StepResult {
         match self {
-            Self::Engine(engine) => engine.turn(shared),
-            Self::Fleet(fleet) => match fleet.turn(shared) {
-                events if events.is_empty() => Turn::Idle,
-                events => Turn::Stepped(events, shared.clock.now(), None),
+            Self::Engine(engine) => engine.advance(shared),
+            Self::Fleet(fleet) => match fleet.advance(shared) {
+                events if events.is_empty() => StepResult::Idle,
+                events => StepResult::Stepped(events, shared.clock.now(), None),
             },
         }
     }
@@ -125,7 +125,7 @@ impl Plant {
                 stats: engine.scheduler.stats(),
                 cost: engine.scheduler.cost(),
                 decision: engine.scheduler.last_decision().to_string(),
-                executors: Vec::new(),
+                replicas: Vec::new(),
             },
             Self::Fleet(fleet) => fleet.view(shared),
         }

@@ -11,11 +11,11 @@ use super::{InvalidConfig, ModelConfig, invalid};
 /// One that runs rows: the local engine, or a server that speaks the OpenAI API.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ExecutorConfig {
+pub struct ReplicaSettings {
     /// What it is called in metrics and routes; by default its number, from 0.
     pub name: Option<String>,
     /// What it is.
-    pub kind: ExecutorKind,
+    pub kind: ReplicaKind,
     /// Its address, `http://host:port`, with or without a path in front of `/v1`. Of a server only, as all that follows.
     pub url: Option<String>,
     /// The model's name there; by default `model.name`.
@@ -55,7 +55,7 @@ pub struct ExecutorConfig {
 /// What runs rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ExecutorKind {
+pub enum ReplicaKind {
     /// A server that speaks the OpenAI API.
     #[default]
     Openai,
@@ -114,11 +114,11 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-impl Default for ExecutorConfig {
+impl Default for ReplicaSettings {
     fn default() -> Self {
         Self {
             name: None,
-            kind: ExecutorKind::Openai,
+            kind: ReplicaKind::Openai,
             url: None,
             model: None,
             api_key: None,
@@ -139,7 +139,7 @@ impl Default for ExecutorConfig {
     }
 }
 
-impl ExecutorConfig {
+impl ReplicaSettings {
     /// Its path of health.
     pub fn health_path(&self) -> Option<&str> {
         match (&self.health_path, self.dialect) {
@@ -152,7 +152,7 @@ impl ExecutorConfig {
 
     fn validate(&self, place: &str) -> Result<(), InvalidConfig> {
         let bad = |field: &str, reason: &str| Err(invalid(&format!("{place}.{field}"), reason));
-        if self.kind == ExecutorKind::Local {
+        if self.kind == ReplicaKind::Local {
             return match &self.url {
                 Some(_) => bad("url", "is of a server, and this is the local engine"),
                 None => Ok(()),
@@ -200,7 +200,7 @@ pub struct BackendConfig<'a> {
     /// How rows are shared out among executors.
     pub fleet: &'a FleetConfig,
     /// What runs rows; without any, the local engine alone.
-    pub executors: &'a [ExecutorConfig],
+    pub replicas: &'a [ReplicaSettings],
     /// Output tokens that a row may ask for: what an open end is worth.
     pub output_tokens_max: u64,
 }
@@ -208,25 +208,25 @@ pub struct BackendConfig<'a> {
 impl BackendConfig<'_> {
     /// Whether rows run anywhere else than on the local engine alone.
     pub fn has_fleet(&self) -> bool {
-        !self.executors.is_empty()
+        !self.replicas.is_empty()
     }
 
     /// Whether the local engine runs rows.
     pub fn has_local_engine(&self) -> bool {
-        let is_local = |executor: &ExecutorConfig| executor.kind == ExecutorKind::Local;
-        self.executors.is_empty() || self.executors.iter().any(is_local)
+        let is_local = |executor: &ReplicaSettings| executor.kind == ReplicaKind::Local;
+        self.replicas.is_empty() || self.replicas.iter().any(is_local)
     }
 
     /// An executor's name.
-    pub fn executor_name(&self, index: usize) -> String {
-        self.executors[index].name.clone().unwrap_or_else(|| index.to_string())
+    pub fn replica_name(&self, index: usize) -> String {
+        self.replicas[index].name.clone().unwrap_or_else(|| index.to_string())
     }
 
     /// How prompts are sent to the executors.
     pub fn prompt_form(&self) -> PromptForm {
-        let has_local = self.executors.iter().any(|executor| executor.kind == ExecutorKind::Local);
+        let has_local = self.replicas.iter().any(|executor| executor.kind == ReplicaKind::Local);
         let has_ids = has_local || self.model.tokenizer.is_some();
-        let asked = self.executors.iter().find_map(|executor| executor.prompt);
+        let asked = self.replicas.iter().find_map(|executor| executor.prompt);
         asked.unwrap_or(if has_ids { PromptForm::Tokens } else { PromptForm::Messages })
     }
 
@@ -235,24 +235,23 @@ impl BackendConfig<'_> {
         let form = self.prompt_form();
         let mut names = BTreeSet::new();
         let mut locals = 0;
-        for (index, executor) in self.executors.iter().enumerate() {
-            let place = format!("executors[{index}]");
+        for (index, executor) in self.replicas.iter().enumerate() {
+            let place = format!("replicas[{index}]");
             executor.validate(&place)?;
-            let name = self.executor_name(index);
+            let name = self.replica_name(index);
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
             if name.is_empty() || !name.chars().all(is_plain) {
                 return Err(invalid(&format!("{place}.name"), "must be letters, digits and -_.: only"));
             }
             if !names.insert(name) {
-                return Err(invalid(&format!("{place}.name"), "is another executor's too"));
+                return Err(invalid(&format!("{place}.name"), "is another replica's too"));
             }
-            locals += usize::from(executor.kind == ExecutorKind::Local);
+            locals += usize::from(executor.kind == ReplicaKind::Local);
             if executor.prompt.is_some_and(|own| own != form) {
-                let reason = "must be the same for all executors: a row can go to any of them";
+                let reason = "must be the same for all replicas: a row can go to any of them";
                 return Err(invalid(&format!("{place}.prompt"), reason));
             }
-            if executor.kind == ExecutorKind::Openai && executor.model.is_none() && self.model.name.is_none()
-            {
+            if executor.kind == ReplicaKind::Openai && executor.model.is_none() && self.model.name.is_none() {
                 let reason = "is missing; or set model.name, the name for all of them";
                 return Err(invalid(&format!("{place}.model"), reason));
             }
@@ -272,9 +271,9 @@ impl BackendConfig<'_> {
             (0, PromptForm::Messages, Some(_)) => "prompt = \"messages\" makes no use of model.tokenizer",
             _ => return self.fleet.validate().map_err(|error| invalid(error.field, error.reason)),
         };
-        if self.executors.is_empty() {
+        if self.replicas.is_empty() {
             return Ok(());
         }
-        Err(invalid("executors", reason))
+        Err(invalid("replicas", reason))
     }
 }

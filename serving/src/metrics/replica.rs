@@ -1,4 +1,4 @@
-//! Metrics of the executors of a fleet, a series each.
+//! Metrics of the replicas of a fleet, a series each.
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Recorder};
 use metrics_exporter_prometheus::PrometheusRecorder;
@@ -8,7 +8,7 @@ use super::METADATA;
 
 /// Handles of one executor's metrics.
 #[derive(Clone)]
-pub struct ExecutorMetrics {
+pub struct ReplicaMetrics {
     /// Rows sent, those that moved here among them.
     pub sent: Counter,
     answered: Counter,
@@ -27,7 +27,7 @@ pub struct ExecutorMetrics {
     in_flight: Gauge,
 }
 
-impl ExecutorMetrics {
+impl ReplicaMetrics {
     pub(super) fn new(recorder: &PrometheusRecorder, executor: &str) -> Self {
         let key = |name: &'static str, outcome: Option<&'static str>| {
             let mut labels = vec![Label::new("executor", executor.to_owned())];

@@ -1,6 +1,6 @@
-//! The loop's end of the live view: what it has to tell waits here until it gets the shelf without waiting for it.
+//! The loop's end of the live view: what it has to tell waits here until it gets the buffer without waiting for it.
 //!
-//! Of relQueries in the making it keeps the record; there are as many as the scheduler holds.
+//! Of relQueries in the pending it keeps the record; there are as many as the scheduler holds.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use base::{Periods, RelQueryId, Submission, Time};
 use super::describe::Step;
 use super::record::{Outcome, Record, RowOutcome};
 use super::ring::Ring;
-use super::{Live, Name, Scene};
+use super::{Live, LiveSnapshot, RelQueryName};
 
 /// Things that wait for a ring.
 #[derive(Debug)]
@@ -42,13 +42,13 @@ impl<T> Outbox<T> {
 
 /// What the loop has to tell.
 #[derive(Debug)]
-pub struct Teller {
+pub struct LivePublisher {
     live: Arc<Live>,
     steps: Outbox<Arc<Step>>,
     ended: Outbox<Arc<Record>>,
-    scene: Option<Arc<Scene>>,
+    snapshot: Option<Arc<LiveSnapshot>>,
     /// When somebody last looked at queue and memory.
-    surveyed: Option<Time>,
+    snapshot_at: Option<Time>,
     open: HashMap<RelQueryId, Box<Record>>,
 }
 
@@ -56,15 +56,15 @@ pub struct Teller {
 #[derive(Debug)]
 pub struct Measured(Box<Record>);
 
-impl Teller {
+impl LivePublisher {
     /// With nothing to tell.
     pub fn new(live: Arc<Live>) -> Self {
         let (steps, ended) = Default::default();
-        Self { live, steps, ended, scene: None, surveyed: None, open: HashMap::new() }
+        Self { live, steps, ended, snapshot: None, snapshot_at: None, open: HashMap::new() }
     }
 
     /// Rows are about to be handed over, to a new relQuery or to one that is open; none where nothing is recorded.
-    pub fn measure(&mut self, submission: &Submission, name: Name) -> Option<Measured> {
+    pub fn measure(&mut self, submission: &Submission, name: RelQueryName) -> Option<Measured> {
         if self.live.settings().record_relqueries_max == 0 {
             return None;
         }
@@ -110,33 +110,33 @@ impl Teller {
 
     /// Whether queue and memory should be looked at: somebody looks, and has not seen them for a while, or there is
     /// nothing in them, so that this may be the last look for long.
-    pub fn wants_scene(&self, now: Time, is_empty: bool) -> bool {
-        let every = self.live.settings().survey_ms.into();
-        self.live.is_watched() && (is_empty || self.surveyed.is_none_or(|last| now.since(last) >= every))
+    pub fn wants_snapshot(&self, now: Time, is_empty: bool) -> bool {
+        let every = self.live.settings().snapshot_ms.into();
+        self.live.is_watched() && (is_empty || self.snapshot_at.is_none_or(|last| now.since(last) >= every))
     }
 
     /// Queue and memory were looked at.
-    pub fn seen(&mut self, scene: Scene) {
-        self.surveyed = Some(scene.at);
-        self.scene = Some(Arc::new(scene));
+    pub fn snapshot_taken(&mut self, snapshot: LiveSnapshot) {
+        self.snapshot_at = Some(snapshot.at);
+        self.snapshot = Some(Arc::new(snapshot));
     }
 
     /// Whether there is something to tell that no reader can see yet.
     pub fn has_more(&self) -> bool {
-        !self.steps.waiting.is_empty() || !self.ended.waiting.is_empty() || self.scene.is_some()
+        !self.steps.waiting.is_empty() || !self.ended.waiting.is_empty() || self.snapshot.is_some()
     }
 
-    /// Puts all that there is on the shelf, unless a reader is at it.
+    /// Puts all that there is on the buffer, unless a reader is at it.
     pub fn hand_over(&mut self) {
         if !self.has_more() {
             return;
         }
-        let Some(mut shelf) = self.live.try_shelf() else { return };
-        self.steps.empty_into(&mut shelf.steps);
-        self.ended.empty_into(&mut shelf.ended);
-        if let Some(scene) = self.scene.take() {
-            shelf.scene = Some(scene);
-            shelf.scenes += 1;
+        let Some(mut buffer) = self.live.try_buffer() else { return };
+        self.steps.empty_into(&mut buffer.steps);
+        self.ended.empty_into(&mut buffer.ended);
+        if let Some(snapshot) = self.snapshot.take() {
+            buffer.snapshot = Some(snapshot);
+            buffer.snapshots += 1;
         }
     }
 }
@@ -150,32 +150,32 @@ mod tests {
     use crate::live::Viewer;
     use crate::live::record::tests::{NAME, item, submission};
 
-    fn teller(settings: LiveConfig) -> (Arc<Live>, Teller) {
+    fn publisher(settings: LiveConfig) -> (Arc<Live>, LivePublisher) {
         let live = Arc::new(Live::new(settings));
-        (Arc::clone(&live), Teller::new(live))
+        (Arc::clone(&live), LivePublisher::new(live))
     }
 
-    fn tell(teller: &mut Teller, id: u64, periods: Option<Periods>) {
+    fn tell(publisher: &mut LivePublisher, id: u64, periods: Option<Periods>) {
         let mut submission = submission(id, 1, id);
         submission.items = vec![item(0, 2, &[1, 2, 3])];
-        let measured = teller.measure(&submission, NAME);
-        teller.arrived(measured);
-        teller.row_ended(RelQueryId(id), 0, 4, RowOutcome::Done);
-        teller.ended(RelQueryId(id), periods, Time(id + 10));
-        teller.hand_over();
+        let measured = publisher.measure(&submission, NAME);
+        publisher.arrived(measured);
+        publisher.row_ended(RelQueryId(id), 0, 4, RowOutcome::Done);
+        publisher.ended(RelQueryId(id), periods, Time(id + 10));
+        publisher.hand_over();
     }
 
     #[test]
     fn the_loop_does_not_wait_for_a_reader_and_tells_later_what_it_could_not() {
-        let (live, mut teller) = teller(LiveConfig::default());
+        let (live, mut publisher) = publisher(LiveConfig::default());
         let mut cursor = live.cursor();
-        let shelf = live.shelf();
-        tell(&mut teller, 1, None);
-        drop(shelf);
-        assert!(live.read(&mut cursor).is_empty() && teller.has_more(), "the shelf was taken");
+        let buffer = live.buffer();
+        tell(&mut publisher, 1, None);
+        drop(buffer);
+        assert!(live.read(&mut cursor).is_empty() && publisher.has_more(), "the buffer was taken");
         let periods = Periods { waiting: Nanos(1), core: Nanos(2), tail: Nanos(3) };
-        tell(&mut teller, 2, Some(periods));
-        assert!(!teller.has_more());
+        tell(&mut publisher, 2, Some(periods));
+        assert!(!publisher.has_more());
         let ended = live.read(&mut cursor).ended;
         let outcomes: Vec<Outcome> = ended.iter().map(|record| record.outcome).collect();
         assert_eq!(outcomes, [Outcome::Cancelled, Outcome::Completed { periods }]);
@@ -184,46 +184,47 @@ mod tests {
 
     #[test]
     fn what_waits_for_the_shelf_is_bounded_and_counted() {
-        let (live, mut teller) = teller(LiveConfig { record_relqueries_max: 2, ..LiveConfig::default() });
+        let (live, mut publisher) =
+            publisher(LiveConfig { record_relqueries_max: 2, ..LiveConfig::default() });
         let mut cursor = live.cursor();
-        let shelf = live.shelf();
-        (1..=4).for_each(|id| tell(&mut teller, id, None));
-        drop(shelf);
-        tell(&mut teller, 5, None);
+        let buffer = live.buffer();
+        (1..=4).for_each(|id| tell(&mut publisher, id, None));
+        drop(buffer);
+        tell(&mut publisher, 5, None);
         let ids: Vec<u64> = live.read(&mut cursor).ended.iter().map(|record| record.id.0).collect();
         assert_eq!(ids, [4, 5]);
-        assert_eq!(live.shelf().ended.end(), 5, "those that were lost are counted");
+        assert_eq!(live.buffer().ended.end(), 5, "those that were lost are counted");
     }
 
     #[test]
     fn rows_that_were_refused_leave_no_trace_and_nothing_is_recorded_where_it_is_off() {
-        let (_, mut first) = teller(LiveConfig::default());
+        let (_, mut first) = publisher(LiveConfig::default());
         let submission = submission(1, 1, 1);
         assert!(first.measure(&submission, NAME).is_some());
         first.ended(RelQueryId(1), None, Time(9));
         assert!(first.ended.waiting.is_empty());
-        let (_, mut second) = teller(LiveConfig { record_relqueries_max: 0, ..LiveConfig::default() });
+        let (_, mut second) = publisher(LiveConfig { record_relqueries_max: 0, ..LiveConfig::default() });
         assert!(second.measure(&submission, NAME).is_none());
     }
 
     #[test]
     fn nobody_who_looks_means_no_look() {
-        let (live, mut teller) = teller(LiveConfig::default());
-        assert!(!teller.wants_scene(Time(0), true));
-        let seat = live.join(Viewer::Operator).expect("there is room");
-        assert!(teller.wants_scene(Time(0), false));
+        let (live, mut publisher) = publisher(LiveConfig::default());
+        assert!(!publisher.wants_snapshot(Time(0), true));
+        let subscription = live.join(Viewer::Operator).expect("there is room");
+        assert!(publisher.wants_snapshot(Time(0), false));
         let (stats, survey, names) = Default::default();
-        teller.seen(Scene { at: Time(0), stats, survey, names });
-        assert!(!teller.wants_scene(Time(1_000_000), false), "not twice in 250 ms");
-        assert!(teller.wants_scene(Time(1_000_000), true));
-        assert!(teller.wants_scene(Time(250_000_000), false));
-        drop(seat);
+        publisher.snapshot_taken(LiveSnapshot { at: Time(0), stats, survey, names });
+        assert!(!publisher.wants_snapshot(Time(1_000_000), false), "not twice in 250 ms");
+        assert!(publisher.wants_snapshot(Time(1_000_000), true));
+        assert!(publisher.wants_snapshot(Time(250_000_000), false));
+        drop(subscription);
         assert!(!live.is_watched());
     }
 
     #[test]
     fn one_replays_at_a_time() {
-        let (live, _) = teller(LiveConfig::default());
+        let (live, _) = publisher(LiveConfig::default());
         let turn = live.begin_replay();
         assert!(turn.is_some() && live.begin_replay().is_none());
         drop(turn);
