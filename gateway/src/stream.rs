@@ -128,7 +128,7 @@ fn changes(app: &App, format: &impl RowFormat, relquery: &RelQueryState, sent: &
         Status::Running => {}
         Status::Completed => out.push_str(&format.done(app, relquery, false)),
         Status::Cancelled => out.push_str(&event("error", &crate::error::body(&RequestError::Cancelled))),
-        Status::Failed(error) => out.push_str(&event("error", &crate::error::body(&error))),
+        Status::Failed(error) => out.push_str(&event("error", &crate::error::body(error))),
     }
     (out, status != Status::Running)
 }
