@@ -5,11 +5,14 @@
 #[path = "../../../gateway/tests/gateway/common/mod.rs"]
 #[expect(dead_code, reason = "the gateway's tests use the rest")]
 mod common;
+mod configuration;
+mod document;
 mod jobs;
 mod kills;
 mod program;
 mod python_client;
 mod simulate;
+mod sources;
 #[path = "../../../store/tests/support/mod.rs"]
 #[expect(dead_code, reason = "the gateway's tests use the rest")]
 mod support;
