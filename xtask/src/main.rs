@@ -9,7 +9,7 @@ mod sanitized;
 
 use std::process::ExitCode;
 
-use cargo::{Failed, cargo, has};
+use cargo::{Failed, cargo, cargo_with, has};
 use clap::{Parser, Subcommand};
 use measured::{compare, race};
 use nightly::{Nightly, nightly};
@@ -27,6 +27,9 @@ struct Cli {
 enum Task {
     /// Format, lints, tests with tidy, licences (where cargo-deny is installed).
     Check,
+    /// Writes what tests keep of documents: docs/CONFIGURATION.md, and answers in docs/API.md and the README that are
+    /// others now.
+    Docs,
     /// Every benchmark.
     Bench,
     /// The simulator against recorded traces: `sim DIR`.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
 fn perform(task: Task) -> Result<(), Failed> {
     match task {
         Task::Check => check(),
+        Task::Docs => docs(),
         Task::Bench => cargo("bench --workspace --benches", &[]),
         Task::Sim(with) => cargo("run --release --package sim --example oracle --", &with.rest),
         Task::Compare(with) => compare(&with.rest),
@@ -86,6 +90,11 @@ fn perform(task: Task) -> Result<(), Failed> {
         Task::Nightly(with) => nightly(&with),
         Task::Demo(with) => cargo("run --release --package relserve -- serve", &with.rest),
     }
+}
+
+fn docs() -> Result<(), Failed> {
+    let filters = ["--", "configuration::", "api::"].map(str::to_owned);
+    cargo_with(&[("UPDATE_DOCS", "1")], "test --package relserve --test relserve", &filters)
 }
 
 fn check() -> Result<(), Failed> {

@@ -5,13 +5,18 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Starts `relserve serve` with its built-in model and waits for the last line it says.
 pub fn start(folder: &std::path::Path) -> (Child, Vec<String>) {
-    let mut server = Command::new(env!("CARGO_BIN_EXE_relserve"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
-        .arg(folder)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    run(&mut serve(folder))
+}
+
+/// The command that serves with its files in a folder.
+fn serve(folder: &std::path::Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relserve"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder);
+    command
+}
+
+fn run(command: &mut Command) -> (Child, Vec<String>) {
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut said = Vec::new();
     for line in BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok) {
         let is_last = line.starts_with("Try: ");
@@ -39,7 +44,14 @@ pub struct Program {
 
 impl Program {
     pub fn start(folder: &std::path::Path) -> Self {
-        let (process, said) = start(folder);
+        Self::configured(folder, |_| ())
+    }
+
+    /// The same, told more.
+    pub fn configured(folder: &std::path::Path, more: impl FnOnce(&mut Command)) -> Self {
+        let mut command = serve(folder);
+        more(&mut command);
+        let (process, said) = run(&mut command);
         let told = |part| told(&said, part).expect("a first start says it").to_owned();
         Self { process, address: format!("http://{}", told(" on http://")), key: told("API key: ") }
     }

@@ -1,0 +1,91 @@
+//! `relserve bench`: speed as a fraction of what this machine can do.
+
+use clap::Subcommand;
+use gateway::config::Config;
+use serving::clock::Clock;
+use serving::load;
+
+use super::measured::Measured;
+use super::{Failure, say};
+use crate::bench;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// The engine on a model: prefill, decode and a whole relQuery. On an otherwise idle machine.
+    Engine {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        choice: bench::Choice,
+    },
+    /// Time to the first token of prompts whose modules are cached, against a plain prefill of the same tokens. On an
+    /// otherwise idle machine.
+    Pml {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        sizes: bench::pml::Sizes,
+    },
+    /// Prompts that share prefixes, from a source, in four ways: naive batches, continuous, sorted, in prefix buckets. On an
+    /// otherwise idle machine.
+    Buckets {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        shape: bench::buckets::Shape,
+    },
+    /// The 16 queries of the GGR paper over tables in CSV files: no cache, a cache, and a cache with rows and fields
+    /// reordered. On an otherwise idle machine.
+    Queries {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        tables: bench::queries::Tables,
+    },
+    /// Time to the first token of span queries: documents that were seen before, and a judge of candidates.
+    Spans {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        sizes: bench::spans::Sizes,
+    },
+    /// Steps of one relQuery with and without guessed tokens (`scheduler.speculation`).
+    Speculation {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        rows: bench::speculation::Rows,
+    },
+}
+
+impl Bench {
+    pub(crate) fn run(self, config: Config) -> Result<(), Failure> {
+        match self {
+            Self::Engine { measured, choice } => engine(&measured.apply(config), &choice)?,
+            Self::Pml { measured, sizes } => {
+                say!("{}", bench::pml::measure(&measured.apply(config), &sizes)?);
+            }
+            Self::Buckets { measured, shape } => {
+                bench::buckets::measure(&measured.apply(config), &shape, &mut |line| say!("{line}"))?;
+            }
+            Self::Queries { measured, tables } => {
+                bench::queries::measure(&measured.apply(config), &tables, &mut |line| say!("{line}"))?;
+            }
+            Self::Spans { measured, sizes } => {
+                bench::spans::measure(&measured.apply(config), &sizes, &mut |line| say!("{line}"))?;
+            }
+            Self::Speculation { measured, rows } => {
+                say!("{}", bench::speculation::measure(&measured.apply(config), &rows)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn engine(config: &Config, choice: &bench::Choice) -> Result<(), Failure> {
+    let mut engine = load::load(config.backend())?;
+    let model = load::model_of(&engine, config.backend(), Clock::start());
+    say!("{}: {}", model.name, model.description);
+    say!("{}", bench::measure(&mut engine, &config.scheduler, choice)?);
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! `relserve key`: API keys, made, listed and revoked in the store.
+
+use base::{Millis, TenantId};
+use clap::Subcommand;
+use serving::clock::Clock;
+use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
+
+use super::{Failure, say};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Key {
+    /// Makes a key and prints it, once.
+    Create {
+        /// What to call it.
+        name: String,
+        /// The tenant's name; made where there is none of that name.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Days until it expires.
+        #[arg(long)]
+        days: Option<u64>,
+    },
+    /// Lists keys.
+    List,
+    /// Revokes a key by its number.
+    Revoke {
+        /// The number that `list` shows.
+        id: u64,
+    },
+}
+
+/// Makes, lists or revokes.
+pub(crate) async fn run(command: Key, store: &Store) -> Result<(), Failure> {
+    let now = UnixMillis(Clock::start().unix_ms());
+    match command {
+        Key::Create { name, tenant, days } => {
+            let tenant = tenant_of(store, tenant, now).await?;
+            let expires = days.map(|days| now.after(Millis(days.saturating_mul(86_400_000))));
+            let created = store.create_key(NewKey { tenant, name: &name, expires }, now).await?;
+            say!("API key: {}", created.plaintext);
+            say!("number {}, tenant {}; shown this once", created.info.id, created.info.tenant);
+        }
+        Key::List => {
+            for key in store.keys(None).await? {
+                let state = if key.revoked.is_some() { "revoked" } else { "valid" };
+                say!("{}\t{}...\ttenant {}\t{state}\t{}", key.id, key.shown, key.tenant, key.name);
+            }
+        }
+        Key::Revoke { id } => {
+            if !store.revoke_key(id, now).await? {
+                return Err(format!("there is no key {id}").into());
+            }
+            say!("revoked {id}; running servers notice within seconds");
+        }
+    }
+    Ok(())
+}
+
+async fn tenant_of(store: &Store, name: Option<String>, now: UnixMillis) -> Result<TenantId, Failure> {
+    let Some(name) = name else { return Ok(DEFAULT_TENANT) };
+    match store.tenant_named(&name).await? {
+        Some(tenant) => Ok(tenant.id),
+        None => Ok(store.create_tenant(&name, 1.0, now).await?.id),
+    }
+}

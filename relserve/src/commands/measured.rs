@@ -1,0 +1,79 @@
+//! The model that a command loads, and how: flags over the configuration.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use engine::{KvFormat, Quantize};
+use gateway::config::Config;
+
+/// The model of a measurement.
+#[derive(Debug, Args)]
+pub(crate) struct Measured {
+    /// The folder or GGUF file; the built-in demo model without it.
+    dir: Option<PathBuf>,
+    #[command(flatten)]
+    weights: Weights,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where a model runs.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// Where the model runs: auto, cpu, cuda:0, cuda:0,1 and so on.
+    #[arg(long)]
+    device: Option<engine::Device>,
+    /// Ranks that the model is cut into (tensor parallelism).
+    #[arg(long, value_name = "RANKS")]
+    tp: Option<usize>,
+}
+
+impl Place {
+    pub(crate) fn apply(&self, config: &mut Config) {
+        config.engine.tensor_parallel = self.tp.unwrap_or(config.engine.tensor_parallel);
+        if let Some(device) = &self.device {
+            config.engine.device.clone_from(device);
+        }
+    }
+}
+
+/// How a model's weights, keys and values are kept.
+#[derive(Debug, Args)]
+pub(crate) struct Weights {
+    /// Keeps weights in fewer bits than they are stored: q8, eight-bit integers, on the processor; fp8, eight-bit floats,
+    /// on GPUs.
+    #[arg(long, value_parser = quantize)]
+    quantize: Option<Quantize>,
+    /// What keys and values of tokens are kept as: f32, bf16 or q8. Without it bf16 where weights are bf16 or fewer bits.
+    #[arg(long, value_parser = kv_format)]
+    kv: Option<KvFormat>,
+}
+
+impl Weights {
+    pub(crate) fn apply(&self, config: &mut Config) {
+        config.engine.quantize = self.quantize.or(config.engine.quantize);
+        config.engine.kv = self.kv.or(config.engine.kv);
+    }
+}
+
+impl Measured {
+    /// The configuration with this model in it.
+    pub(crate) fn apply(self, mut config: Config) -> Config {
+        self.weights.apply(&mut config);
+        self.place.apply(&mut config);
+        config.model.dir = self.dir.or(config.model.dir);
+        config
+    }
+}
+
+fn quantize(name: &str) -> Result<Quantize, String> {
+    let known = Quantize::ALL.map(Quantize::name);
+    let found = Quantize::ALL.into_iter().find(|quantize| quantize.name() == name);
+    found.ok_or_else(|| format!("must be one of {}", known.join(", ")))
+}
+
+fn kv_format(name: &str) -> Result<KvFormat, String> {
+    let known = KvFormat::ALL.map(KvFormat::name);
+    let found = KvFormat::ALL.into_iter().find(|format| format.name() == name);
+    found.ok_or_else(|| format!("must be one of {}", known.join(", ")))
+}

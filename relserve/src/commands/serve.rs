@@ -1,0 +1,107 @@
+//! `relserve serve`: the server, from its first line to the end of its drain.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use gateway::app;
+use gateway::config::{AuthMode, Config};
+use scheduler::{Policy, UnknownPolicy};
+use serving::clock::Clock;
+use serving::load;
+use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::measured::{Place, Weights};
+use super::{Failure, open, say};
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Address and port.
+    #[arg(long)]
+    listen: Option<SocketAddr>,
+    /// A Hugging Face folder or a GGUF file.
+    #[arg(long)]
+    model: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    weights: Weights,
+    /// fcfs, sarathi, static-priority, relserve, relserve-pp, relserve-dp or marginal-work.
+    #[arg(long, value_parser = policy)]
+    policy: Option<Policy>,
+}
+
+impl Serve {
+    /// The flags over the configuration.
+    pub(crate) fn apply(&self, config: &mut Config) {
+        config.server.listen = self.listen.unwrap_or(config.server.listen);
+        config.scheduler.policy = self.policy.unwrap_or(config.scheduler.policy);
+        self.weights.apply(config);
+        self.place.apply(config);
+        if let Some(folder) = &self.model {
+            config.model.dir = Some(folder.clone());
+        }
+    }
+}
+
+fn policy(name: &str) -> Result<Policy, String> {
+    let known: Vec<&str> = Policy::ALL.iter().map(|policy| policy.name()).collect();
+    match name.parse() {
+        Ok(policy) if Policy::ALL.contains(&policy) => Ok(policy),
+        Err(renamed @ UnknownPolicy::Renamed { .. }) => Err(renamed.to_string()),
+        _ => Err(format!("must be one of {}", known.join(", "))),
+    }
+}
+
+/// Serves until a signal, then drains.
+pub(crate) async fn run(config: Config) -> Result<(), Failure> {
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let store = open(&config).await?;
+    let clock = Clock::start();
+    let backend = load::prepare(config.backend(), &store, clock).await?;
+    let mode = config.auth.mode;
+    let model = backend.model.name.clone();
+    // Signals are caught before the address is announced: whoever reads it may stop the server.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let running = app::start(config, backend, store).await?;
+    // Last, when nothing can fail any more: a key that is made but not shown is lost.
+    let first_key = first_key(mode, &running.app.runtime.store, clock).await?;
+    announce(&running, &model, first_key.as_deref());
+    tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
+    tracing::info!("draining; a second signal ends at once");
+    running
+        .drain(async {
+            tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
+        })
+        .await;
+    Ok(())
+}
+
+/// Makes the first key of a new database.
+async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option<String>, Failure> {
+    if mode == AuthMode::None || !store.keys(None).await?.is_empty() {
+        return Ok(None);
+    }
+    let new = NewKey { tenant: DEFAULT_TENANT, name: "first", expires: None };
+    Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?.plaintext))
+}
+
+fn announce(running: &app::Running, model: &str, key: Option<&str>) {
+    say!("RelServe serves {model} on http://{}", running.address);
+    if let Some(key) = key {
+        say!("API key: {key}");
+        say!("(shown this once; `relserve key create NAME` makes more)");
+    }
+    let key = key.unwrap_or("$RELSERVE_KEY");
+    say!(
+        "Try: curl -N http://{}/v1/relqueries -H 'Authorization: Bearer {key}' \
+         -H 'Content-Type: application/json' -d '{{\"template\": \"Classify the text. Answer with one of these \
+         labels: positive, negative.\\n\\nText: {{text}}\", \"rows\": [[\"A wonderful film.\"], [\"Two lost hours.\"]], \
+         \"stream\": true}}'",
+        running.address
+    );
+}
