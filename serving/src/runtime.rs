@@ -8,7 +8,8 @@ use store::Store;
 use crate::config::CacheConfig;
 use crate::model::Model;
 use crate::registry::Registry;
-use crate::shared::{Shared, View};
+use crate::shared::Shared;
+use crate::view::View;
 
 /// What every door shares.
 pub struct Runtime {

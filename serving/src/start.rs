@@ -19,7 +19,8 @@ use crate::registry::{Kept, Registry};
 use crate::replicas::{self, Expressible};
 use crate::results::Results;
 use crate::runtime::Runtime;
-use crate::shared::{Ids, Shared, View};
+use crate::shared::{Ids, Shared};
+use crate::view::View;
 
 /// What the runtime is told.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,8 @@ use scheduler::{Event, Refused, Stats, Survey};
 
 use super::engine::{Engine, Turn};
 use crate::replicas::{Fleet, News};
-use crate::shared::{Shared, View};
+use crate::shared::Shared;
+use crate::view::View;
 
 /// What runs rows.
 pub enum Plant {

@@ -20,7 +20,8 @@ use super::local::Order;
 use super::reply::{LossKind, Outcome};
 use super::unwell::Unwell;
 use crate::config::PromptForm;
-use crate::shared::{Shared, View};
+use crate::shared::Shared;
+use crate::view::View;
 
 /// What executors report, and operators wish.
 #[derive(Debug)]
