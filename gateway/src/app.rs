@@ -11,6 +11,7 @@ use serving::board::Status;
 use serving::claim;
 use serving::error::RequestError;
 use serving::load::LoadedModel;
+use serving::metrics::SeriesLimits;
 use serving::registry::Kept;
 use serving::start::Settings;
 use store::Store;
@@ -85,7 +86,7 @@ fn settings(config: &Config) -> Settings<'_> {
         live: &config.live,
         queue_rows_max: config.limits.queue_rows_max,
         finished: Kept { boards: config.limits.finished_max, rows: config.limits.finished_rows_max },
-        metric_tenants_max: config.server.metric_tenants_max,
+        tenant_series: SeriesLimits { tenants_max: config.server.metric_tenants_max },
     }
 }
 

@@ -119,7 +119,7 @@ impl Drop for Claim {
         // Decided under the lock: who repeats the request now either kept it alive or begins anew.
         if cancel(&self.runtime, &self.board) {
             readers.fate = Fate::Abandoned;
-            self.runtime.shared.metrics.disconnects.increment(1);
+            self.runtime.shared.metrics.requests.disconnects.inc();
         } else {
             readers.fate = Fate::Released;
             self.runtime.registry.ended(&self.board);

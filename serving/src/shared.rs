@@ -29,7 +29,7 @@ pub struct Shared {
     /// Tokens used, by tenant and route.
     pub accounts: Accounts,
     /// What the scheduler last said of itself.
-    pub view: Mutex<View>,
+    pub view: Arc<Mutex<View>>,
     /// What the live view shows.
     pub live: Arc<Live>,
     /// Makes identifiers.

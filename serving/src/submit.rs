@@ -135,10 +135,10 @@ async fn answer_from_cache(runtime: &Runtime, caller: Caller, board: &Board, par
     for part in parts.iter_mut() {
         part.rows.retain(|row| {
             let Some(answer) = hit(row) else {
-                runtime.shared.metrics.cache_misses.increment(u64::from(row.key.is_some()));
+                runtime.shared.metrics.rows.cache_misses.inc_by(u64::from(row.key.is_some()));
                 return true;
             };
-            runtime.shared.metrics.cache_hits.increment(1);
+            runtime.shared.metrics.rows.cache_hits.inc();
             for index in &row.targets {
                 let Answer { prompt, output, end, .. } = answer;
                 let usage = Usage { prompt, cached: prompt, output, ..Usage::default() };

@@ -51,7 +51,7 @@ pub(crate) async fn start(
     let turn = app.repeats.turn(caller.tenant, key, digest, now).await;
     let mut turn = turn.map_err(|_| RequestError::KeyReused(HEADER))?;
     if let Some(started) = rejoin(app, caller, &turn, prefix, &body).await? {
-        app.runtime.shared.metrics.repeats.increment(1);
+        app.runtime.shared.metrics.requests.repeats.inc();
         return Ok(started);
     }
     turn.set(None);

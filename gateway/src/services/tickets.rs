@@ -57,7 +57,7 @@ pub async fn make(app: &Arc<App>, claim: Claim, request: &[u8]) -> Result<Arc<Bo
         lease: &lease(app),
     };
     stored(app.runtime.store.create_ticket(ticket, now).await)?;
-    app.runtime.shared.metrics.partial.increment(1);
+    app.runtime.shared.metrics.requests.partial.inc();
     let board = claim.release();
     tokio::spawn(follow(app.clone(), Arc::clone(&board), 0));
     Ok(board)

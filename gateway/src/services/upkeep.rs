@@ -25,7 +25,6 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bo
         let is_last = tokio::time::timeout(period, stop.changed()).await.is_ok();
         usage_writer::write_usage(&app.runtime).await;
         usage_writer::write_answers(&app.runtime).await;
-        app.runtime.shared.metrics.fold();
         round += 1;
         if round.is_multiple_of(ROUNDS_PER_LEASE) {
             // Tickets that had to wait are not renewed, so that the next claim finds them too. Those that run

@@ -34,7 +34,7 @@ impl Driver {
                 }
                 self.spend(account, usage);
                 self.teller.row_ended(relquery, row, usage.output.0, RowOutcome::Failed);
-                self.shared.metrics.rows_failed.increment(1);
+                self.shared.metrics.rows.failed.inc();
                 let error = match error {
                     RowError::Refused(reason) => RequestError::RowRefused(reason),
                     error => RequestError::Row(error.to_string()),

@@ -73,7 +73,7 @@ impl Driver {
             for index in row.targets {
                 board.token(index, &flight.text, flight.tokens > 0, self.shared.clock.now());
                 flight.targets.push(Target { board: Arc::clone(board), index, source: Source::Shared });
-                self.shared.metrics.rows_shared.increment(1);
+                self.shared.metrics.rows.shared.inc();
             }
             if let Some((_, places)) = self.boards.get_mut(&board.id) {
                 places.push(place);
@@ -118,7 +118,7 @@ impl Driver {
         let name = Name { route: account.route, request: (!join).then_some(board.id) };
         let measured = self.teller.measure(&submission, name);
         let result = if join {
-            self.shared.metrics.rows_coalesced.increment(count as u64);
+            self.shared.metrics.rows.coalesced.inc_by(count as u64);
             self.plant.extend(id, submission.items)
         } else {
             self.plant.submit(submission)
@@ -199,7 +199,7 @@ impl Driver {
                 self.in_flight.remove(&(flight.account.tenant, key));
             }
             self.shared.intake.finished(1);
-            self.shared.metrics.rows_cancelled.increment(1);
+            self.shared.metrics.rows.cancelled.inc();
             if flight.rows.is_empty() {
                 self.plant.cancel(id);
                 self.close(id);

@@ -1,100 +1,97 @@
-//! Metrics of tenants, a series each, by number: names may be nobody else's business, and `/metrics` asks for no key.
+//! Metrics of tenants, a series each, by number: names may be nobody else's business, and `/metrics` asks for
+//! no key.
 //!
 //! Bounded: tenants beyond the first so many to be seen share the series `other`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 
 use base::{Nanos, TenantId};
-use metrics::{Counter, Histogram, Key, Label, Recorder};
-use metrics_exporter_prometheus::PrometheusRecorder;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 
-use super::METADATA;
+use super::register::Registrar;
 use crate::board::Usage;
 
 /// The label of all tenants beyond the bound.
 const OTHER: &str = "other";
 
+/// Which tenants have series of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct SeriesLimits {
+    /// Most of them; others share one.
+    pub tenants_max: usize,
+}
+
+/// The metrics of all tenants.
+struct TenantVecs {
+    rows: IntCounterVec,
+    prompt_tokens: IntCounterVec,
+    computed_tokens: IntCounterVec,
+    output_tokens: IntCounterVec,
+    refused: IntCounterVec,
+    latency: HistogramVec,
+}
+
 /// Handles of one tenant's metrics.
-#[derive(Clone)]
 struct TenantMetrics {
-    rows: Counter,
-    prompt_tokens: Counter,
-    computed_tokens: Counter,
-    output_tokens: Counter,
-    refused: Counter,
+    rows: IntCounter,
+    prompt_tokens: IntCounter,
+    computed_tokens: IntCounter,
+    output_tokens: IntCounter,
+    refused: IntCounter,
     latency: Histogram,
 }
 
-/// All tenants'.
+/// All tenants.
 pub(super) struct Tenants {
-    recorder: Arc<PrometheusRecorder>,
-    tenants_max: usize,
-    known: Mutex<Known>,
-}
-
-#[derive(Default)]
-struct Known {
-    tenants: HashMap<TenantId, TenantMetrics>,
-    other: Option<TenantMetrics>,
+    limits: SeriesLimits,
+    vecs: TenantVecs,
+    known: Mutex<HashMap<TenantId, TenantMetrics>>,
 }
 
 impl Tenants {
-    pub(super) fn new(recorder: Arc<PrometheusRecorder>, tenants_max: usize) -> Self {
-        Self { recorder, tenants_max, known: Mutex::default() }
+    pub(super) fn register(r: &Registrar<'_>, limits: SeriesLimits) -> Self {
+        Self { limits, vecs: TenantVecs::register(r), known: Mutex::default() }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, HashMap<TenantId, TenantMetrics>> {
         // Handles are whole or not there: a panic between leaves nothing half made.
         self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Does something with a tenant's metrics.
-    fn of(&self, tenant: TenantId, act: impl FnOnce(&TenantMetrics)) {
-        let Known { tenants, other } = &mut *self.known();
-        if let Some(known) = tenants.get(&tenant) {
-            return act(known);
+    fn with(&self, tenant: TenantId, act: impl FnOnce(&TenantMetrics)) {
+        let mut known = self.known();
+        if !known.contains_key(&tenant) && known.len() >= self.limits.tenants_max {
+            return act(&self.vecs.of(OTHER));
         }
-        let metrics = if tenants.len() < self.tenants_max {
-            tenants.entry(tenant).or_insert_with(|| TenantMetrics::new(&self.recorder, &tenant.to_string()))
-        } else {
-            other.get_or_insert_with(|| TenantMetrics::new(&self.recorder, OTHER))
-        };
-        act(metrics);
+        act(known.entry(tenant).or_insert_with(|| self.vecs.of(&tenant.to_string())));
     }
 
     /// A row finished.
     pub(super) fn row_done(&self, tenant: TenantId, usage: Usage) {
-        self.of(tenant, |metrics| {
-            metrics.rows.increment(1);
-            metrics.prompt_tokens.increment(usage.prompt.0);
-            metrics.computed_tokens.increment(usage.computed.0);
-            metrics.output_tokens.increment(usage.output.0);
+        self.with(tenant, |metrics| {
+            metrics.rows.inc();
+            metrics.prompt_tokens.inc_by(usage.prompt.0);
+            metrics.computed_tokens.inc_by(usage.computed.0);
+            metrics.output_tokens.inc_by(usage.output.0);
         });
     }
 
     /// A relQuery was completed.
     pub(super) fn relquery_done(&self, tenant: TenantId, latency: Nanos) {
-        self.of(tenant, |metrics| metrics.latency.record(latency.as_seconds()));
+        self.with(tenant, |metrics| metrics.latency.observe(latency.as_seconds()));
     }
 
     /// A request was refused for a full queue.
     pub(super) fn refused(&self, tenant: TenantId) {
-        self.of(tenant, |metrics| metrics.refused.increment(1));
+        self.with(tenant, |metrics| metrics.refused.inc());
     }
 }
 
-impl TenantMetrics {
-    fn new(recorder: &PrometheusRecorder, tenant: &str) -> Self {
-        let key = |name: &'static str| Key::from_parts(name, vec![Label::new("tenant", tenant.to_owned())]);
-        let counter = |name: &'static str, help: &'static str| {
-            recorder.describe_counter(name.into(), None, help.into());
-            let counter = recorder.register_counter(&key(name), &METADATA);
-            counter.absolute(0);
-            counter
-        };
-        let latency = "relserve_tenant_relquery_seconds";
-        recorder.describe_histogram(latency.into(), None, "Latency of a tenant's relQueries".into());
+impl TenantVecs {
+    fn register(r: &Registrar<'_>) -> Self {
+        let counter = |name, help| r.counter_vec(name, help, &["tenant"]);
         Self {
             rows: counter("relserve_tenant_rows_total", "Rows of a tenant that finished"),
             prompt_tokens: counter("relserve_tenant_prompt_tokens_total", "Their prompt tokens"),
@@ -107,26 +104,44 @@ impl TenantMetrics {
                 "relserve_tenant_refused_total",
                 "Requests of a tenant refused for a full queue",
             ),
-            latency: recorder.register_histogram(&key(latency), &METADATA),
+            latency: r.latency_vec(
+                "relserve_tenant_relquery_seconds",
+                "Latency of a tenant's relQueries",
+                &["tenant"],
+            ),
+        }
+    }
+
+    /// A label's series, all of them, at 0 where they are new.
+    fn of(&self, label: &str) -> TenantMetrics {
+        TenantMetrics {
+            rows: self.rows.with_label_values(&[label]),
+            prompt_tokens: self.prompt_tokens.with_label_values(&[label]),
+            computed_tokens: self.computed_tokens.with_label_values(&[label]),
+            output_tokens: self.output_tokens.with_label_values(&[label]),
+            refused: self.refused.with_label_values(&[label]),
+            latency: self.latency.with_label_values(&[label]),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use base::TokenCount;
+    use std::sync::Arc;
 
-    use crate::board::Usage;
-    use crate::metrics::Metrics;
+    use base::{End, TokenCount};
+
+    use super::*;
+    use crate::metrics::tests::over;
 
     #[test]
     fn tenants_have_series_of_their_own_up_to_the_bound_and_share_one_beyond_it() {
-        let metrics = Metrics::new("demo", 2);
+        let metrics = over(SeriesLimits { tenants_max: 2 }, Arc::default());
         let usage = Usage { prompt: TokenCount(7), ..Usage::default() };
         for tenant in [4, 5, 6, 7, 4] {
-            metrics.row_done(base::TenantId(tenant), base::End::Stop, usage);
+            metrics.row_done(TenantId(tenant), End::Stop, usage);
         }
-        metrics.overloaded(base::TenantId(9));
+        metrics.overloaded(TenantId(9));
         let text = metrics.render();
         for line in [
             "relserve_tenant_prompt_tokens_total{tenant=\"4\"} 14",

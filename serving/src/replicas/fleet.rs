@@ -131,7 +131,7 @@ impl Fleet {
             abort.abort();
         }
         let lane = self.lane(flying.replica);
-        lane.metrics.cancelled.increment(1);
+        lane.metrics.cancelled.inc();
         if let Reach::Local(local) = &lane.reach {
             local.tell(Order::Cancel(request));
         }
@@ -155,7 +155,7 @@ impl Fleet {
             // A lane's own settings were found valid at the start.
             let _ = self.queue.resize(id, size);
             for request in self.queue.set_health(id, health) {
-                self.lanes[place].metrics.lost.increment(1);
+                self.lanes[place].metrics.lost.inc();
                 if let Some(abort) = self.land(request).and_then(|flying| flying.abort) {
                     abort.abort();
                 }
@@ -189,7 +189,7 @@ impl Fleet {
                 let ask = match manner.ask(&dispatch.item, rank, scope) {
                     Ok(ask) => ask,
                     Err(reason) => {
-                        lane.metrics.failed.increment(1);
+                        lane.metrics.failed.inc();
                         lane.left(request);
                         let failure = Failure::Row(RowError::Refused(reason));
                         return self.queue.failed(request, failure, now);
@@ -219,7 +219,7 @@ impl Fleet {
         match news {
             News::Ended { request, outcome, took } => {
                 let Some(flying) = self.land(request) else { return Vec::new() };
-                self.lane(flying.replica).metrics.try_seconds.record(took.as_seconds());
+                self.lane(flying.replica).metrics.try_seconds.observe(took.as_seconds());
                 self.ended(flying.replica, request, outcome, (now, unix_ms))
             }
             News::Looked { replica, result } => {
@@ -273,19 +273,19 @@ impl Fleet {
             }
             Outcome::Row(reason) => {
                 lane.answered();
-                lane.metrics.failed.increment(1);
+                lane.metrics.failed.inc();
                 let reason = format!("executor `{}`: {reason}", lane.name);
                 self.queue.failed(request, Failure::Row(RowError::Failed(reason)), now)
             }
             Outcome::Refused(reason) => {
                 lane.answered();
-                lane.metrics.failed.increment(1);
+                lane.metrics.failed.inc();
                 tracing::debug!(executor = lane.name, reason, "a row was refused");
                 self.queue.failed(request, Failure::Row(RowError::Refused(reason)), now)
             }
             Outcome::Unfit(reason) => {
                 lane.answered();
-                lane.metrics.lost.increment(1);
+                lane.metrics.lost.inc();
                 let reason = format!("executor `{}`: {reason}", lane.name);
                 tracing::warn!(reason, "an answer is not what was asked for");
                 self.queue.failed(request, Failure::Replica(reason), now)
@@ -294,7 +294,7 @@ impl Fleet {
                 let executor = lane.name.as_str();
                 tracing::warn!(executor, reason = loss.reason, kind = ?loss.kind, "a row was lost");
                 lane.lost(&loss, now, unix_ms);
-                lane.metrics.lost.increment(1);
+                lane.metrics.lost.inc();
                 let failure = match loss.kind {
                     LossKind::Gone | LossKind::Busy(_) => Failure::Untried(loss.reason),
                     LossKind::Failed | LossKind::Misfit => Failure::Replica(loss.reason),
@@ -331,7 +331,7 @@ impl Fleet {
             Event::RowFailed { relquery, error, .. } => {
                 let request = RequestId(relquery.0);
                 self.land(request);
-                self.lane(replica).metrics.failed.increment(1);
+                self.lane(replica).metrics.failed.inc();
                 self.queue.failed(request, Failure::Row(error), now)
             }
             Event::Started { .. } | Event::RelQueryDone { .. } => Vec::new(),
@@ -356,7 +356,6 @@ impl Fleet {
         let stats = self.queue.stats();
         let executors = self.lanes.iter().zip(&stats.replicas).map(|(lane, replica)| {
             let is_up = replica.health == Health::Up;
-            lane.metrics.look(is_up, replica.rows);
             ExecutorView {
                 name: lane.name.clone(),
                 is_local: matches!(lane.reach, Reach::Local(_)),

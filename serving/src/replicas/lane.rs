@@ -79,7 +79,7 @@ impl Lane {
 
     /// A row goes there.
     pub(super) fn sent(&mut self, request: RequestId, now: Time) {
-        self.metrics.sent.increment(1);
+        self.metrics.sent.inc();
         self.rows += 1;
         if self.breaker.passage(now) == Passage::HalfOpen {
             self.probe = Some(request);
@@ -185,7 +185,7 @@ fn span(span: Millis) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Metrics;
+    use crate::metrics::tests::fresh;
 
     fn lane() -> Lane {
         let config = ExecutorConfig {
@@ -203,7 +203,7 @@ mod tests {
             open_end: 1,
         };
         let reach = Reach::Server { client: Client::new(&config).expect("a client"), manner };
-        Lane::new("a".into(), reach, &config, Metrics::new("m", 1).executor("a"))
+        Lane::new("a".into(), reach, &config, fresh().executor("a"))
     }
 
     fn unwell(is_gone: bool) -> Result<(), Unwell> {
