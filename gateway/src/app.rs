@@ -86,7 +86,10 @@ fn settings(config: &Config) -> Settings<'_> {
         live: &config.live,
         queue_rows_max: config.limits.queue_rows_max,
         finished: Kept { boards: config.limits.finished_max, rows: config.limits.finished_rows_max },
-        tenant_series: SeriesLimits { tenants_max: config.server.metric_tenants_max },
+        tenant_series: SeriesLimits {
+            tenants_max: config.server.metric_tenants_max,
+            idle_max: config.server.metric_tenant_idle_ms_max.into(),
+        },
     }
 }
 

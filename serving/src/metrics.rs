@@ -15,9 +15,10 @@ mod step;
 mod tenant;
 mod vllm;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use base::{End, Nanos, TenantId};
+use base::{End, Nanos, TenantId, Time};
 pub use executor::ExecutorMetrics;
 use executor::ExecutorVecs;
 use prometheus::{Registry, TextEncoder};
@@ -87,9 +88,9 @@ impl Metrics {
     }
 
     /// A row of a tenant finished.
-    pub fn row_done(&self, tenant: TenantId, end: End, usage: Usage) {
+    pub fn row_done(&self, tenant: TenantId, end: End, usage: Usage, now: Time) {
         self.rows.done(end, usage);
-        self.tenants.row_done(tenant, usage);
+        self.tenants.row_done(tenant, usage, now);
         self.vllm.row_done(end, usage);
     }
 
@@ -99,18 +100,24 @@ impl Metrics {
     }
 
     /// A request of a tenant was refused for a full queue.
-    pub fn overloaded(&self, tenant: TenantId) {
+    pub fn overloaded(&self, tenant: TenantId, now: Time) {
         self.requests.overloaded.inc();
-        self.tenants.refused(tenant);
+        self.tenants.refused(tenant, now);
     }
 
     /// A relQuery of a tenant ended.
-    pub fn relquery_done(&self, tenant: TenantId, state: &State) {
+    pub fn relquery_done(&self, tenant: TenantId, state: &State, now: Time) {
         self.relqueries.ended(&state.status);
         let (Status::Completed, Some(periods)) = (&state.status, state.periods) else { return };
         self.relqueries.took(periods);
-        self.tenants.relquery_done(tenant, periods.total());
+        self.tenants.relquery_done(tenant, periods.total(), now);
         self.vllm.relquery_done(periods, state.first_token);
+    }
+
+    /// Removes the series of tenants that have gone idle, so that others get series of their own; `running`:
+    /// tenants with a relQuery that runs.
+    pub fn forget_idle_tenants(&self, running: &BTreeSet<TenantId>, now: Time) {
+        self.tenants.forget_idle(running, now);
     }
 }
 
@@ -121,7 +128,7 @@ pub(crate) mod tests {
 
     /// Metrics of a server of which nobody has seen anything.
     pub(crate) fn fresh() -> Metrics {
-        over(SeriesLimits { tenants_max: 1 }, Arc::default())
+        over(SeriesLimits { tenants_max: 1, idle_max: Nanos(1) }, Arc::default())
     }
 
     /// Metrics that read this view.

@@ -47,6 +47,12 @@ impl Runtime {
         self.is_draining.store(true, Ordering::Release);
     }
 
+    /// Removes the series of tenants that have gone idle from `/metrics`.
+    pub fn forget_idle_tenants(&self) {
+        let running = self.registry.running().iter().map(|board| board.tenant).collect();
+        self.shared.metrics.forget_idle_tenants(&running, self.shared.clock.now());
+    }
+
     /// The scheduler's last word about itself.
     pub fn view(&self) -> View {
         self.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()

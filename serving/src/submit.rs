@@ -76,7 +76,7 @@ pub async fn submit(
     runtime.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
     runtime.registry.insert(&board);
     if board.read().is_over() {
-        runtime.shared.metrics.relquery_done(caller.tenant, &board.read());
+        runtime.shared.metrics.relquery_done(caller.tenant, &board.read(), now);
     }
     let claim = Claim::new(runtime, Arc::clone(&board));
     let deadline = deadline.map(|span| now + span.into());
@@ -174,7 +174,7 @@ fn overloaded(runtime: &Runtime, tenant: TenantId, full: Full) -> RequestError {
         let limit = format!("{} rows, the whole queue (limits.queue_rows_max)", full.limit);
         return RequestError::TooLarge { what: format!("a request of {} rows", full.asked), limit };
     }
-    runtime.shared.metrics.overloaded(tenant);
+    runtime.shared.metrics.overloaded(tenant, runtime.shared.clock.now());
     // Rows leave at some rate; half the queue gone is a fair time to come back. Without a measured rate: a second.
     let elapsed = runtime.shared.clock.now().0 / 1_000_000_000;
     let rate = runtime.shared.pulse.rows() / elapsed.max(1);

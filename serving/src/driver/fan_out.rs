@@ -81,7 +81,7 @@ impl Driver {
         let Some((account, row)) = self.finish_row(id, number) else { return };
         self.spend(account, usage);
         self.teller.row_ended(id, number, usage.output.0, RowOutcome::Done);
-        self.shared.metrics.row_done(account.tenant, end, usage);
+        self.shared.metrics.row_done(account.tenant, end, usage, now);
         if let Some(key) = row.key {
             let answer =
                 Answer { text: row.text.as_str().into(), end, prompt: usage.prompt, output: usage.output };
@@ -123,7 +123,7 @@ impl Driver {
             // A board that was ended early still has rows in flight: its `Leave` is on the way and takes them out.
             if state.status == Status::Completed {
                 self.boards.remove(&id);
-                self.shared.metrics.relquery_done(board.tenant, &state);
+                self.shared.metrics.relquery_done(board.tenant, &state, self.shared.clock.now());
             }
             drop(state);
             board.notify();

@@ -183,7 +183,7 @@ impl Driver {
     /// Nobody reads a board any more: rows that nobody else wants are cancelled.
     pub(super) fn leave(&mut self, board: &Arc<Board>) {
         let Some((_, places)) = self.boards.remove(&board.id) else { return };
-        self.shared.metrics.relquery_done(board.tenant, &board.read());
+        self.shared.metrics.relquery_done(board.tenant, &board.read(), self.shared.clock.now());
         for (id, number) in places {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
             let Some(row) = flight.rows.get_mut(&number) else { continue };

@@ -224,14 +224,14 @@ impl PublishedFamily {
 
 #[cfg(test)]
 mod tests {
-    use base::TokenCount;
+    use base::{Nanos, TokenCount};
 
     use super::*;
     use crate::metrics::tests::over;
     use crate::metrics::{Metrics, SeriesLimits};
 
     fn metrics_over(view: &Arc<Mutex<View>>) -> Metrics {
-        over(SeriesLimits { tenants_max: 1 }, Arc::clone(view))
+        over(SeriesLimits { tenants_max: 1, idle_max: Nanos(1) }, Arc::clone(view))
     }
 
     fn stats(step: u32) -> Stats {
