@@ -61,6 +61,9 @@ impl Metrics {
         let registry = Registry::new();
         let r = Registrar { registry: &registry, model };
         published::register(&r, view);
+        // What Prometheus' own clients export of the process; read from /proc at each scrape.
+        #[cfg(target_os = "linux")]
+        r.add(prometheus::process_collector::ProcessCollector::for_self());
         Self {
             steps: StepMetrics::register(&r),
             rows: RowMetrics::register(&r),
@@ -144,5 +147,14 @@ pub(crate) mod tests {
         assert!(second.render().contains("relserve_disconnects_total 0"));
         assert!(second.render().contains("vllm:num_preemptions_total{engine=\"0\",model_name=\"demo\"} 0"));
         assert!(second.render().contains("relserve_step_seconds_count 0"));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_process_is_measured_too() {
+        let text = fresh().render();
+        for name in ["cpu_seconds_total", "resident_memory_bytes", "open_fds", "start_time_seconds"] {
+            assert!(text.contains(&format!("\nprocess_{name} ")), "{name}: {text}");
+        }
     }
 }
