@@ -9,6 +9,7 @@ use actix_web::web::{self, Data};
 use actix_web::{HttpServer, middleware};
 use serving::error::RequestError;
 use serving::load::LoadedModel;
+use serving::metrics::SeriesLimits;
 use serving::ownership;
 use serving::registry::Retention;
 use serving::relquery_state::Status;
@@ -85,7 +86,10 @@ fn settings(config: &Config) -> Settings<'_> {
         live: &config.live,
         queue_rows_max: config.limits.queue_rows_max,
         finished: Retention { relqueries: config.limits.finished_max, rows: config.limits.finished_rows_max },
-        metric_tenants_max: config.server.metric_tenants_max,
+        tenant_series: SeriesLimits {
+            tenants_max: config.server.metric_tenants_max,
+            idle_max: config.server.metric_tenant_idle_ms_max.into(),
+        },
     }
 }
 

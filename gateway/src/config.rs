@@ -113,8 +113,10 @@ pub struct ServerConfig {
     pub drain_ms_max: Millis,
     /// `/healthz` fails when there is work and no step has finished for this long.
     pub stuck_ms_max: Millis,
-    /// Tenants that have series of their own in `/metrics`; later ones share one.
+    /// Tenants that have series of their own in `/metrics`; others share one.
     pub metric_tenants_max: usize,
+    /// Time without a running relQuery or anything else after which a tenant's series leave `/metrics`.
+    pub metric_tenant_idle_ms_max: Millis,
 }
 
 impl Default for ServerConfig {
@@ -132,6 +134,7 @@ impl Default for ServerConfig {
             drain_ms_max: Millis(30_000),
             stuck_ms_max: Millis(30_000),
             metric_tenants_max: 100,
+            metric_tenant_idle_ms_max: Millis(15 * 60_000),
         }
     }
 }
@@ -312,6 +315,7 @@ impl Config {
             ("server.body_ms_max", self.server.body_ms_max.0),
             ("server.keep_alive_ms", self.server.keep_alive_ms.0),
             ("server.stuck_ms_max", self.server.stuck_ms_max.0),
+            ("server.metric_tenant_idle_ms_max", self.server.metric_tenant_idle_ms_max.0),
             ("limits.body_bytes_max", self.limits.body_bytes_max.0),
             ("limits.rows_max", self.limits.rows_max as u64),
             ("limits.columns_max", self.limits.columns_max as u64),

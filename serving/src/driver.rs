@@ -188,7 +188,6 @@ impl Driver {
     /// Publishes what the scheduler says of itself.
     fn publish_view(&self) {
         let view = self.backend.view(&self.shared);
-        self.shared.metrics.look(&view.stats);
         *self.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = view;
     }
 

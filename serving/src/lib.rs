@@ -30,6 +30,7 @@ pub mod shared;
 pub mod start;
 pub mod submit;
 pub mod usage_writer;
+pub mod view;
 
 pub use error::RequestError;
 pub use runtime::Runtime;

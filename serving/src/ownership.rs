@@ -126,7 +126,7 @@ impl Drop for OwnerHandle {
         // Decided under the lock: who repeats the request now either kept it alive or begins anew.
         if cancel(&self.runtime, &self.relquery) {
             readers.ownership = Ownership::Abandoned;
-            self.runtime.shared.metrics.disconnects.increment(1);
+            self.runtime.shared.metrics.requests.disconnects.inc();
         } else {
             readers.ownership = Ownership::Released;
             self.runtime.registry.ended(&self.relquery);

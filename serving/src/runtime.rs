@@ -8,7 +8,8 @@ use store::Store;
 use crate::config::CacheConfig;
 use crate::model::Model;
 use crate::registry::Registry;
-use crate::shared::{Shared, View};
+use crate::shared::Shared;
+use crate::view::View;
 
 /// What every door shares.
 pub struct Runtime {
@@ -44,6 +45,12 @@ impl Runtime {
     /// Refuses new work from now on.
     pub fn begin_drain(&self) {
         self.is_draining.store(true, Ordering::Release);
+    }
+
+    /// Removes the series of tenants that have gone idle from `/metrics`.
+    pub fn forget_idle_tenants(&self) {
+        let running = self.registry.running().iter().map(|board| board.tenant).collect();
+        self.shared.metrics.forget_idle_tenants(&running, self.shared.clock.now());
     }
 
     /// The scheduler's last word about itself.

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use base::{PinId, RelQueryId};
-use scheduler::{CostModel, Stats};
 
 use crate::account::Accounts;
 use crate::clock::Clock;
@@ -12,8 +11,8 @@ use crate::intake::Intake;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::pins::Pin;
-use crate::replicas::view::ReplicaView;
 use crate::results::Results;
+use crate::view::View;
 
 /// What the loop shares with the handlers.
 pub struct Shared {
@@ -30,7 +29,7 @@ pub struct Shared {
     /// Tokens used, by tenant and route.
     pub accounts: Accounts,
     /// What the scheduler last said of itself.
-    pub view: Mutex<View>,
+    pub view: Arc<Mutex<View>>,
     /// What the live view shows.
     pub live: Arc<Live>,
     /// Makes identifiers.
@@ -51,19 +50,6 @@ impl Ids {
     pub fn next(&self) -> RelQueryId {
         RelQueryId(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
     }
-}
-
-/// The scheduler's state, for `/v1/scheduler` and `/metrics`.
-#[derive(Clone, Debug, Default)]
-pub struct View {
-    /// Counts.
-    pub stats: Stats,
-    /// The cost model as refitted so far.
-    pub cost: CostModel,
-    /// The last decision, in words.
-    pub decision: String,
-    /// The replicas of a fleet.
-    pub replicas: Vec<ReplicaView>,
 }
 
 impl Shared {

@@ -13,13 +13,14 @@ use crate::health::Pulse;
 use crate::intake::Intake;
 use crate::live::Live;
 use crate::load::LoadedModel;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, SeriesLimits};
 use crate::model::{Model, Runs};
 use crate::registry::{Registry, Retention};
 use crate::replicas::{self, ReplicaConstraints};
 use crate::results::Results;
 use crate::runtime::Runtime;
-use crate::shared::{Ids, Shared, View};
+use crate::shared::{Ids, Shared};
+use crate::view::View;
 
 /// What the runtime is told.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +41,8 @@ pub struct Settings<'a> {
     pub queue_rows_max: u64,
     /// What is kept of relQueries that ended.
     pub finished: Retention,
-    /// Tenants that have series of their own in `/metrics`.
-    pub metric_tenants_max: usize,
+    /// Which tenants have series of their own in `/metrics`.
+    pub tenant_series: SeriesLimits,
 }
 
 /// Why the runtime did not start.
@@ -121,14 +122,16 @@ fn backend(
 fn shared(settings: Settings<'_>, model: &Model, cost: CostModel) -> Shared {
     let clock = Clock::start();
     let entries = if settings.cache.enabled { settings.cache.memory_entries_max } else { 0 };
+    let view = Arc::new(Mutex::new(View { cost, ..View::default() }));
+    let live = Arc::new(Live::new(settings.live.clone()));
     Shared {
         intake: Intake::new(settings.queue_rows_max),
         pulse: Pulse::default(),
-        metrics: Metrics::new(&model.name, settings.metric_tenants_max),
+        metrics: Metrics::new(&model.name, settings.tenant_series, (Arc::clone(&view), Arc::clone(&live))),
         results: Results::new(entries),
         accounts: Accounts::default(),
-        view: Mutex::new(View { cost, ..View::default() }),
-        live: Arc::new(Live::new(settings.live.clone())),
+        view,
+        live,
         ids: Ids::starting_at(clock.unix_ms()),
         clock,
     }

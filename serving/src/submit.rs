@@ -76,7 +76,7 @@ pub async fn submit(
     runtime.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
     runtime.registry.insert(&relquery);
     if relquery.read().is_over() {
-        runtime.shared.metrics.relquery_done(caller.tenant, &relquery.read());
+        runtime.shared.metrics.relquery_done(caller.tenant, &relquery.read(), now);
     }
     let handle = OwnerHandle::new(runtime, Arc::clone(&relquery));
     let deadline = deadline.map(|span| now + span.into());
@@ -141,10 +141,10 @@ async fn answer_from_cache(
     for part in parts.iter_mut() {
         part.rows.retain(|row| {
             let Some(answer) = hit(row) else {
-                runtime.shared.metrics.cache_misses.increment(u64::from(row.key.is_some()));
+                runtime.shared.metrics.rows.cache_misses.inc_by(u64::from(row.key.is_some()));
                 return true;
             };
-            runtime.shared.metrics.cache_hits.increment(1);
+            runtime.shared.metrics.rows.cache_hits.inc();
             for index in &row.targets {
                 let Answer { prompt, output, end, .. } = answer;
                 let usage = Usage { prompt, cached: prompt, output, ..Usage::default() };
@@ -180,7 +180,7 @@ fn overloaded(runtime: &Runtime, tenant: TenantId, full: Full) -> RequestError {
         let limit = format!("{} rows, the whole queue (limits.queue_rows_max)", full.limit);
         return RequestError::TooLarge { what: format!("a request of {} rows", full.asked), limit };
     }
-    runtime.shared.metrics.overloaded(tenant);
+    runtime.shared.metrics.overloaded(tenant, runtime.shared.clock.now());
     // Rows leave at some rate; half the queue gone is a fair time to come back. Without a measured rate: a second.
     let elapsed = runtime.shared.clock.now().0 / 1_000_000_000;
     let rate = runtime.shared.pulse.rows() / elapsed.max(1);

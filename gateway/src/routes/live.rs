@@ -56,7 +56,6 @@ pub async fn events(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResp
         limit: format!("{} ({})", full.limit, full.setting),
         retry_after: Millis(5_000),
     })?;
-    app.runtime.shared.metrics.live_readers.set(live.readers() as f64);
     // The loop may be asleep, with a queue that nobody has looked at.
     app.runtime.shared.intake.look();
     let now = app.runtime.shared.clock.now();
@@ -68,7 +67,7 @@ pub async fn events(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResp
         is_over: false,
         is_greeted: false,
         viewer,
-        subscription: Some(subscription),
+        _subscription: subscription,
         app,
     };
     Ok(stream::reply(reader.stream()))
@@ -77,7 +76,8 @@ pub async fn events(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResp
 /// One who follows the stream. It looks at the shelf at its own pace: the loop wakes nobody.
 struct Reader {
     app: Data<App>,
-    subscription: Option<Subscription>,
+    /// Held: given back with the reader.
+    _subscription: Subscription,
     viewer: Viewer,
     cursor: Cursor,
     told: Told,
@@ -87,13 +87,6 @@ struct Reader {
     said: Time,
     is_greeted: bool,
     is_over: bool,
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.subscription = None;
-        self.app.runtime.shared.metrics.live_readers.set(self.app.runtime.shared.live.readers() as f64);
-    }
 }
 
 impl Reader {
@@ -156,7 +149,7 @@ impl Reader {
         if fresh.is_empty() {
             return None;
         }
-        self.app.runtime.shared.metrics.live_lost_steps.increment(fresh.lost_steps);
+        self.app.runtime.shared.metrics.live.lost_steps.inc_by(fresh.lost_steps);
         let replicas = match (self.app.config.backend().has_fleet(), &fresh.snapshot) {
             (true, Some(_)) => self.app.runtime.view().replicas,
             _ => Vec::new(),
@@ -221,7 +214,7 @@ pub async fn what_if(
         limit: "one".into(),
         retry_after: Millis(1_000),
     })?;
-    app.runtime.shared.metrics.what_ifs.increment(1);
+    app.runtime.shared.metrics.live.what_ifs.inc();
     let work = web::block(move || {
         let reply = replayed(&app, viewer, &asked);
         drop(turn);

@@ -142,6 +142,6 @@ pub(crate) async fn lower<T: Send + 'static>(
         crate::json::object(&body).and_then(|fields| prepare(context, fields))
     });
     let prepared = work.await.map_err(internal)?;
-    app.runtime.shared.metrics.prepare_seconds.record(clock.now().since(begun).as_seconds());
+    app.runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
     Ok(prepared?)
 }

@@ -51,7 +51,7 @@ pub(crate) async fn start(
     let guard = app.idempotency.claim(caller.tenant, key, digest, now).await;
     let mut guard = guard.map_err(|_| RequestError::KeyReused(HEADER))?;
     if let Some(started) = rejoin(app, caller, &guard, prefix, &body).await? {
-        app.runtime.shared.metrics.repeats.increment(1);
+        app.runtime.shared.metrics.requests.repeats.inc();
         return Ok(started);
     }
     guard.set(None);

@@ -82,7 +82,7 @@ pub async fn search(
         embedding.run(&app.runtime, embed).await?.pop().ok_or_else(|| internal("no vector for a text"))?;
     let tokens = TokenCount(vector.tokens as u64);
     account(app, tenant, 1, tokens);
-    app.runtime.shared.metrics.retrieval_searches.increment(1);
+    app.runtime.shared.metrics.retrieval.searches.inc();
     let index = current(app, tenant, corpus).await?;
     let hits = tokio::task::spawn_blocking(move || index.index.search(&vector.vector, count))
         .await
@@ -208,7 +208,7 @@ fn link(app: &Arc<App>, place: &Place, indexed: &mut Indexed) {
             match made {
                 Ok(Some(links)) => {
                     indexed.index.adopt(links);
-                    app.runtime.shared.metrics.retrieval_graphs.increment(1);
+                    app.runtime.shared.metrics.retrieval.graphs.inc();
                 }
                 Ok(None) => {}
                 Err(error) => tracing::warn!(%error, "a graph was not made; searches look at all fragments"),
@@ -222,8 +222,8 @@ fn account(app: &App, tenant: TenantId, texts: u64, tokens: TokenCount) {
     let usage = Usage { prompt: tokens, computed: tokens, ..Usage::default() };
     let spent = Spent { requests: 1, rows: texts, usage };
     app.runtime.shared.accounts.add(Account { tenant, route: "corpora" }, spent);
-    app.runtime.shared.metrics.embedded_texts.increment(texts);
-    app.runtime.shared.metrics.embedded_tokens.increment(tokens.0);
+    app.runtime.shared.metrics.retrieval.embedded_texts.inc_by(texts);
+    app.runtime.shared.metrics.retrieval.embedded_tokens.inc_by(tokens.0);
 }
 
 /// What the store's refusal of a write means to the caller.

@@ -61,7 +61,7 @@ pub async fn make(
         lease: &lease(app),
     };
     stored(app.runtime.store.create_ticket(ticket, now).await)?;
-    app.runtime.shared.metrics.partial.increment(1);
+    app.runtime.shared.metrics.requests.partial.inc();
     let relquery = handle.release();
     tokio::spawn(follow(app.clone(), Arc::clone(&relquery), 0));
     Ok(relquery)

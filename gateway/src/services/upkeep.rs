@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::services::{batches, files, tickets};
 use crate::state::App;
 
-/// Rounds between two renewals of leases; and, times ten, two writes of the cost model.
+/// Rounds between two renewals of leases and looks for idle tenants; and, times ten, two writes of the cost model.
 const ROUNDS_PER_LEASE: u64 = 20;
 
 /// Writes every `store.flush_ms`, and once more when told to stop.
@@ -25,10 +25,10 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bo
         let is_last = tokio::time::timeout(period, stop.changed()).await.is_ok();
         usage_writer::write_usage(&app.runtime).await;
         usage_writer::write_answers(&app.runtime).await;
-        app.runtime.shared.metrics.fold();
         round += 1;
         if round.is_multiple_of(ROUNDS_PER_LEASE) {
-            // Tickets that had to wait are not renewed, so that the next handle finds them too. Those that run
+            app.runtime.forget_idle_tenants();
+            // Tickets that had to wait are not renewed, so that the next claim finds them too. Those that run
             // are claimed along with them, which changes nothing.
             let lease = tickets::lease(&app);
             if !is_left && let Err(error) = app.runtime.store.renew_tickets(&lease).await {

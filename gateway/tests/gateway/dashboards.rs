@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::common::{Server, config, model, serve_with};
+use crate::common::replica::{Replica, fleet};
+use crate::common::{Server, config, model, serve_fleet, serve_with};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboards")
@@ -63,7 +64,7 @@ async fn vllms_public_dashboard_finds_every_series_with_the_labels_it_chooses_by
 async fn its_times_and_counts_say_what_ran() {
     let server = worked().await;
     // Eight rows of the column, the same eight out of the cache, and a chat.
-    let of = |name: &str| server.metric(&format!("{name}{{model_name=\"double\",engine=\"0\"}}"));
+    let of = |name: &str| server.metric(&format!("{name}{{engine=\"0\",model_name=\"double\"}}"));
     for histogram in
         ["request_prompt_tokens", "request_generation_tokens", "request_max_num_generation_tokens"]
     {
@@ -84,10 +85,12 @@ async fn its_times_and_counts_say_what_ran() {
 #[actix_web::test]
 async fn every_metric_of_every_panel_and_rule_is_served() {
     let server = worked().await;
-    // Only a gateway with executors has their series; they are the same whoever asks for them.
-    let executor = server.running.app.runtime.shared.metrics.executor("a");
-    executor.try_seconds.record(1.0);
-    let served: BTreeSet<String> = series(&server).await.into_iter().map(|(name, _)| name).collect();
+    // Only a gateway with executors has their series.
+    let replica = Replica::start().await;
+    let front = serve_fleet(fleet(vec![replica.executor()])).await;
+    front.until("its replica is shown", |front| !front.running.app.runtime.view().replicas.is_empty()).await;
+    let served = [series(&server).await, series(&front).await].concat();
+    let served: BTreeSet<String> = served.into_iter().map(|(name, _)| name).collect();
     let files = ["gateway", "tenants", "scheduler", "engine", "fleet"];
     let files =
         files.map(|name| format!("grafana/{name}.json")).into_iter().chain(["prometheus/rules.yml".into()]);

@@ -156,7 +156,7 @@ async fn a_tenant_sees_others_as_one_load_and_an_operator_sees_all() {
     let ids = [one["id"].as_str().unwrap(), one["request"].as_str().unwrap()];
     let seen = others.text();
     assert!(ids.iter().all(|id| !seen.contains(id)), "another tenant's ids are not told");
-    assert!(!seen.contains("\"tenant"), "nor whose they are");
+    assert!(!seen.contains("\"tenant "), "nor whose they are");
     let ended = others.each("ended");
     assert_eq!((ended.len(), &ended[0]["rows"]), (1, &json!(2)), "nor what became of them");
     let whose = |watcher: &Watcher| {

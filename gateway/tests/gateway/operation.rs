@@ -63,10 +63,10 @@ async fn metrics_have_our_names_and_vllms() {
         "relserve_host_kv_blocks{state=\"free\"}",
         "relserve_host_moved_blocks_total{way=\"back\"}",
         "relserve_restored_tokens_total",
-        "vllm:num_requests_running{model_name=\"double\"",
+        "vllm:num_requests_running{engine=\"0\",model_name=\"double\"}",
         "vllm:kv_cache_usage_perc",
         "vllm:prefix_cache_hits_total",
-        "vllm:request_success_total{finished_reason=\"stop\"",
+        "vllm:request_success_total{engine=\"0\",finished_reason=\"stop\"",
     ] {
         assert!(text.contains(name), "{name} is missing");
     }

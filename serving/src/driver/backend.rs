@@ -6,7 +6,8 @@ use scheduler::{Event, Refused, SchedulerSnapshot, Stats};
 
 use super::engine::{Engine, StepResult};
 use crate::replicas::{Fleet, ReplicaEvent};
-use crate::shared::{Shared, View};
+use crate::shared::Shared;
+use crate::view::View;
 
 /// What runs rows.
 pub enum Backend {

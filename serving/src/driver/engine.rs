@@ -111,7 +111,7 @@ impl Engine {
             }
             StepEnd::Lost(reason) => {
                 tracing::error!(step = plan.step.0, rows = plan.slots.len(), reason, "the executor is lost");
-                shared.metrics.engine_losses.increment(1);
+                shared.metrics.steps.engine_losses.inc();
                 self.rest(now);
                 if matches!(self.executor, ExecutorState::Dead) {
                     return StepResult::Dead;
@@ -122,7 +122,7 @@ impl Engine {
         shared.pulse.step(now);
         let applied = clock.now();
         let scheduling = planned.since(planning) + applied.since(now);
-        shared.metrics.step(&plan, gap, scheduling, now.since(planned));
+        shared.metrics.steps.stepped(&plan, gap, scheduling, now.since(planned));
         if let Some(told) = &mut told {
             told.timing = StepTiming { start: planned, took: now.since(planned), scheduling, gap, is_failed };
         }
@@ -139,13 +139,13 @@ impl Engine {
 
     /// A step failed whole: the rows that fail with it are quarantined.
     fn failed(&mut self, shared: &Shared, tell: impl FnOnce(&mut Scheduler) -> Vec<Event>) -> Vec<Event> {
-        shared.metrics.step_failures.increment(1);
+        shared.metrics.steps.failures.inc();
         self.last_end = None;
         let events = tell(&mut self.scheduler);
         for event in &events {
             if let Event::RowFailed { relquery, row, error, .. } = event {
                 tracing::error!(relquery = relquery.0, row, %error, "a row is quarantined: steps with it fail");
-                shared.metrics.rows_quarantined.increment(1);
+                shared.metrics.steps.rows_quarantined.inc();
             }
         }
         events
@@ -180,11 +180,11 @@ impl Engine {
                 }
                 Some(Report::Failed(reason)) => {
                     tracing::error!(reason, "no fresh executor could be made");
-                    shared.metrics.engine_restart_failures.increment(1);
+                    shared.metrics.steps.engine_restart_failures.inc();
                 }
                 Some(Report::Made(executor)) => {
                     tracing::warn!("a fresh executor runs on; what was in flight is computed anew");
-                    shared.metrics.engine_restarts.increment(1);
+                    shared.metrics.steps.engine_restarts.inc();
                     self.executor = ExecutorState::Running(executor);
                 }
                 Some(Report::GaveUp) => {

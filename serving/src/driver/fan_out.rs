@@ -34,7 +34,7 @@ impl Driver {
                 }
                 self.spend(account, usage);
                 self.publisher.row_ended(relquery, row, usage.output.0, RowOutcome::Failed);
-                self.shared.metrics.rows_failed.increment(1);
+                self.shared.metrics.rows.failed.inc();
                 let error = match error {
                     RowError::Refused(reason) => RequestError::RowRefused(reason),
                     error => RequestError::Row(error.to_string()),
@@ -81,7 +81,7 @@ impl Driver {
         let Some((account, row)) = self.finish_row(id, number) else { return };
         self.spend(account, usage);
         self.publisher.row_ended(id, number, usage.output.0, RowOutcome::Done);
-        self.shared.metrics.row_done(account.tenant, end, usage);
+        self.shared.metrics.row_done(account.tenant, end, usage, now);
         if let Some(key) = row.key {
             let answer =
                 Answer { text: row.text.as_str().into(), end, prompt: usage.prompt, output: usage.output };
@@ -123,7 +123,7 @@ impl Driver {
             // A relquery that was ended early still has rows in flight: its `Leave` is on the way and takes them out.
             if state.status == Status::Completed {
                 self.relqueries.remove(&id);
-                self.shared.metrics.relquery_done(relquery.tenant, &state);
+                self.shared.metrics.relquery_done(relquery.tenant, &state, self.shared.clock.now());
             }
             drop(state);
             relquery.notify();

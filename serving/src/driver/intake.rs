@@ -73,7 +73,7 @@ impl Driver {
             for index in row.targets {
                 relquery.token(index, &flight.text, flight.tokens > 0, self.shared.clock.now());
                 flight.targets.push(Target { relquery: Arc::clone(relquery), index, source: Source::Shared });
-                self.shared.metrics.rows_shared.increment(1);
+                self.shared.metrics.rows.shared.inc();
             }
             if let Some((_, places)) = self.relqueries.get_mut(&relquery.id) {
                 places.push(place);
@@ -118,7 +118,7 @@ impl Driver {
         let name = RelQueryName { route: account.route, request: (!join).then_some(relquery.id) };
         let measured = self.publisher.measure(&submission, name);
         let result = if join {
-            self.shared.metrics.rows_coalesced.increment(count as u64);
+            self.shared.metrics.rows.coalesced.inc_by(count as u64);
             self.backend.extend(id, submission.items)
         } else {
             self.backend.submit(submission)
@@ -183,7 +183,7 @@ impl Driver {
     /// Nobody reads a relquery any more: rows that nobody else wants are cancelled.
     pub(super) fn leave(&mut self, relquery: &Arc<RelQueryState>) {
         let Some((_, places)) = self.relqueries.remove(&relquery.id) else { return };
-        self.shared.metrics.relquery_done(relquery.tenant, &relquery.read());
+        self.shared.metrics.relquery_done(relquery.tenant, &relquery.read(), self.shared.clock.now());
         for (id, number) in places {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
             let Some(row) = flight.rows.get_mut(&number) else { continue };
@@ -199,7 +199,7 @@ impl Driver {
                 self.in_flight.remove(&(flight.account.tenant, key));
             }
             self.shared.intake.finished(1);
-            self.shared.metrics.rows_cancelled.increment(1);
+            self.shared.metrics.rows.cancelled.inc();
             if flight.rows.is_empty() {
                 self.backend.cancel(id);
                 self.close(id);

@@ -1,82 +1,94 @@
-//! Metrics of the replicas of a fleet, a series each.
+//! Metrics of the replicas of a fleet, a series each. Whether one is up and how many rows it has is
+//! published by the loop ([`super::published`]).
 
-use metrics::{Counter, Gauge, Histogram, Key, Label, Recorder};
-use metrics_exporter_prometheus::PrometheusRecorder;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 use scheduler::fleet::Finish;
 
-use super::METADATA;
+use super::published::EXECUTOR;
+use super::register::Registrar;
+
+/// The metrics of all executors; none has a series before it is asked for.
+pub(super) struct ReplicaVecs {
+    rows: IntCounterVec,
+    prompt_tokens: IntCounterVec,
+    cached_tokens: IntCounterVec,
+    output_tokens: IntCounterVec,
+    try_seconds: HistogramVec,
+}
 
 /// Handles of one executor's metrics.
 #[derive(Clone)]
 pub struct ReplicaMetrics {
     /// Rows sent, those that moved here among them.
-    pub sent: Counter,
-    answered: Counter,
+    pub sent: IntCounter,
+    answered: IntCounter,
     /// Rows that failed here for good.
-    pub failed: Counter,
+    pub failed: IntCounter,
     /// Rows that it did not answer, which moved.
-    pub lost: Counter,
+    pub lost: IntCounter,
     /// Rows that were called back: nobody waited for them any more.
-    pub cancelled: Counter,
-    prompt_tokens: Counter,
-    cached_tokens: Counter,
-    output_tokens: Counter,
+    pub cancelled: IntCounter,
+    prompt_tokens: IntCounter,
+    cached_tokens: IntCounter,
+    output_tokens: IntCounter,
     /// Time of one try.
     pub try_seconds: Histogram,
-    up: Gauge,
-    in_flight: Gauge,
 }
 
-impl ReplicaMetrics {
-    pub(super) fn new(recorder: &PrometheusRecorder, executor: &str) -> Self {
-        let key = |name: &'static str, outcome: Option<&'static str>| {
-            let mut labels = vec![Label::new("executor", executor.to_owned())];
-            labels.extend(outcome.map(|outcome| Label::from_static_parts("outcome", outcome)));
-            Key::from_parts(name, labels)
-        };
-        let counter = |name: &'static str, outcome, help: &'static str| {
-            recorder.describe_counter(name.into(), None, help.into());
-            let counter = recorder.register_counter(&key(name, outcome), &METADATA);
-            counter.absolute(0);
-            counter
-        };
-        let gauge = |name: &'static str, help: &'static str| {
-            recorder.describe_gauge(name.into(), None, help.into());
-            recorder.register_gauge(&key(name, None), &METADATA)
-        };
-        let rows = |outcome| counter("relserve_executor_rows_total", Some(outcome), "Rows of an executor");
-        let seconds = "relserve_executor_try_seconds";
-        recorder.describe_histogram(seconds.into(), None, "Time of one try of a row at a server".into());
+impl ReplicaVecs {
+    pub(super) fn register(r: &Registrar<'_>) -> Self {
         Self {
+            rows: r.counter_vec(
+                "relserve_executor_rows_total",
+                "Rows of an executor",
+                &[EXECUTOR, "outcome"],
+            ),
+            prompt_tokens: r.counter_vec(
+                "relserve_executor_prompt_tokens_total",
+                "Prompt tokens answered",
+                &[EXECUTOR],
+            ),
+            cached_tokens: r.counter_vec(
+                "relserve_executor_cached_tokens_total",
+                "Of those, tokens that the executor found in its cache",
+                &[EXECUTOR],
+            ),
+            output_tokens: r.counter_vec(
+                "relserve_executor_output_tokens_total",
+                "Output tokens",
+                &[EXECUTOR],
+            ),
+            try_seconds: r.latency_vec(
+                "relserve_executor_try_seconds",
+                "Time of one try of a row at a server",
+                &[EXECUTOR],
+            ),
+        }
+    }
+
+    /// The handles of one.
+    pub(super) fn of(&self, executor: &str) -> ReplicaMetrics {
+        let rows = |outcome| self.rows.with_label_values(&[executor, outcome]);
+        ReplicaMetrics {
             sent: rows("sent"),
             answered: rows("answered"),
             failed: rows("failed"),
             lost: rows("lost"),
             cancelled: rows("cancelled"),
-            prompt_tokens: counter("relserve_executor_prompt_tokens_total", None, "Prompt tokens answered"),
-            cached_tokens: counter(
-                "relserve_executor_cached_tokens_total",
-                None,
-                "Of those, tokens that the executor found in its cache",
-            ),
-            output_tokens: counter("relserve_executor_output_tokens_total", None, "Output tokens"),
-            try_seconds: recorder.register_histogram(&key(seconds, None), &METADATA),
-            up: gauge("relserve_executor_up", "Whether an executor gets rows"),
-            in_flight: gauge("relserve_executor_in_flight_rows", "Rows that an executor has"),
+            prompt_tokens: self.prompt_tokens.with_label_values(&[executor]),
+            cached_tokens: self.cached_tokens.with_label_values(&[executor]),
+            output_tokens: self.output_tokens.with_label_values(&[executor]),
+            try_seconds: self.try_seconds.with_label_values(&[executor]),
         }
     }
+}
 
+impl ReplicaMetrics {
     /// A row was answered.
     pub fn answered(&self, finish: &Finish) {
-        self.answered.increment(1);
-        self.prompt_tokens.increment(finish.prompt.unwrap_or_default().0);
-        self.cached_tokens.increment(finish.cached.0);
-        self.output_tokens.increment(finish.output.0);
-    }
-
-    /// How it is.
-    pub fn look(&self, is_up: bool, rows: u32) {
-        self.up.set(if is_up { 1.0 } else { 0.0 });
-        self.in_flight.set(f64::from(rows));
+        self.answered.inc();
+        self.prompt_tokens.inc_by(finish.prompt.unwrap_or_default().0);
+        self.cached_tokens.inc_by(finish.cached.0);
+        self.output_tokens.inc_by(finish.output.0);
     }
 }

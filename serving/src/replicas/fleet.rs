@@ -20,7 +20,8 @@ use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
 use super::unwell::Unhealthy;
 use crate::config::PromptForm;
-use crate::shared::{Shared, View};
+use crate::shared::Shared;
+use crate::view::View;
 
 /// What executors report, and operators wish.
 #[derive(Debug)]
@@ -130,7 +131,7 @@ impl Fleet {
             abort.abort();
         }
         let replica = self.replica(flying.replica);
-        replica.metrics.cancelled.increment(1);
+        replica.metrics.cancelled.inc();
         if let Transport::Local(local) = &replica.reach {
             local.tell(LocalCommand::Cancel(request));
         }
@@ -154,7 +155,7 @@ impl Fleet {
             // A replica's own settings were found valid at the start.
             let _ = self.queue.resize(id, size);
             for request in self.queue.set_health(id, health) {
-                self.replicas[place].metrics.lost.increment(1);
+                self.replicas[place].metrics.lost.inc();
                 if let Some(abort) = self.land(request).and_then(|flying| flying.abort) {
                     abort.abort();
                 }
@@ -189,7 +190,7 @@ impl Fleet {
                 let ask = match style.ask(&dispatch.item, rank, scope) {
                     Ok(ask) => ask,
                     Err(reason) => {
-                        replica.metrics.failed.increment(1);
+                        replica.metrics.failed.inc();
                         replica.left(request);
                         let failure = Failure::Row(RowError::Refused(reason));
                         return self.queue.failed(request, failure, now);
@@ -219,7 +220,7 @@ impl Fleet {
         match event {
             ReplicaEvent::Ended { request, outcome, took } => {
                 let Some(flying) = self.land(request) else { return Vec::new() };
-                self.replica(flying.replica).metrics.try_seconds.record(took.as_seconds());
+                self.replica(flying.replica).metrics.try_seconds.observe(took.as_seconds());
                 self.ended(flying.replica, request, outcome, (now, unix_ms))
             }
             ReplicaEvent::Looked { replica, result } => {
@@ -273,19 +274,19 @@ impl Fleet {
             }
             Outcome::Row(reason) => {
                 replica.answered();
-                replica.metrics.failed.increment(1);
+                replica.metrics.failed.inc();
                 let reason = format!("replica `{}`: {reason}", replica.name);
                 self.queue.failed(request, Failure::Row(RowError::Failed(reason)), now)
             }
             Outcome::Refused(reason) => {
                 replica.answered();
-                replica.metrics.failed.increment(1);
+                replica.metrics.failed.inc();
                 tracing::debug!(executor = replica.name, reason, "a row was refused");
                 self.queue.failed(request, Failure::Row(RowError::Refused(reason)), now)
             }
             Outcome::Unfit(reason) => {
                 replica.answered();
-                replica.metrics.lost.increment(1);
+                replica.metrics.lost.inc();
                 let reason = format!("replica `{}`: {reason}", replica.name);
                 tracing::warn!(reason, "an answer is not what was asked for");
                 self.queue.failed(request, Failure::Replica(reason), now)
@@ -294,7 +295,7 @@ impl Fleet {
                 let executor = replica.name.as_str();
                 tracing::warn!(executor, reason = loss.reason, kind = ?loss.kind, "a row was lost");
                 replica.lost(&loss, now, unix_ms);
-                replica.metrics.lost.increment(1);
+                replica.metrics.lost.inc();
                 let failure = match loss.kind {
                     LossKind::Gone | LossKind::Busy(_) => Failure::Untried(loss.reason),
                     LossKind::Failed | LossKind::Misfit => Failure::Replica(loss.reason),
@@ -331,7 +332,7 @@ impl Fleet {
             Event::RowFailed { relquery, error, .. } => {
                 let request = RequestId(relquery.0);
                 self.land(request);
-                self.replica(replica).metrics.failed.increment(1);
+                self.replica(replica).metrics.failed.inc();
                 self.queue.failed(request, Failure::Row(error), now)
             }
             Event::Started { .. } | Event::RelQueryDone { .. } => Vec::new(),
@@ -356,7 +357,6 @@ impl Fleet {
         let stats = self.queue.stats();
         let replicas = self.replicas.iter().zip(&stats.replicas).map(|(replica, counts)| {
             let is_up = counts.health == Health::Up;
-            replica.metrics.look(is_up, counts.rows);
             ReplicaView {
                 name: replica.name.clone(),
                 is_local: matches!(replica.reach, Transport::Local(_)),

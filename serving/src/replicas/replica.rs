@@ -88,7 +88,7 @@ impl Replica {
 
     /// A row goes there.
     pub(super) fn sent(&mut self, request: RequestId, now: Time) {
-        self.metrics.sent.increment(1);
+        self.metrics.sent.inc();
         self.rows += 1;
         if self.breaker.passage(now) == Passage::HalfOpen {
             self.probe = Some(request);
@@ -196,7 +196,7 @@ fn span(span: Millis) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Metrics;
+    use crate::metrics::tests::fresh;
 
     fn replica() -> Replica {
         let config = ReplicaSettings {
@@ -214,7 +214,7 @@ mod tests {
             open_end: 1,
         };
         let reach = Transport::Server { client: Client::new(&config).expect("a client"), style };
-        Replica::new("a".into(), reach, &config, Metrics::new("m", 1).executor("a"))
+        Replica::new("a".into(), reach, &config, fresh().replica("a"))
     }
 
     fn unwell(is_gone: bool) -> Result<(), Unhealthy> {

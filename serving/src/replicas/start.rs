@@ -142,7 +142,7 @@ pub fn start(
                 Transport::Server { client, style }
             }
         };
-        let metrics = shared.metrics.executor(&name);
+        let metrics = shared.metrics.replica(&name);
         replicas.push(Replica::new(name, reach, executor, metrics));
     }
     Ok(Fleet::new(config.fleet.clone(), replicas, runtime, Arc::clone(shared))?)

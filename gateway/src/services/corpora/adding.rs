@@ -72,7 +72,7 @@ struct Answering<'a> {
 
 impl Drop for Answering<'_> {
     fn drop(&mut self) {
-        self.app.runtime.shared.metrics.disconnects.increment(u64::from(!self.is_answered));
+        self.app.runtime.shared.metrics.requests.disconnects.inc_by(u64::from(!self.is_answered));
     }
 }
 

@@ -1,0 +1,18 @@
+//! What the loop last said of itself: published whole after each round, read by handlers and by `/metrics`.
+
+use scheduler::{CostModel, Stats};
+
+use crate::replicas::view::ReplicaView;
+
+/// The scheduler's state, for `/v1/scheduler` and `/metrics`.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Counts.
+    pub stats: Stats,
+    /// The cost model as refitted so far.
+    pub cost: CostModel,
+    /// The last decision, in words.
+    pub decision: String,
+    /// The executors of a fleet.
+    pub replicas: Vec<ReplicaView>,
+}
