@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
+use actix_web::dev::Service as _;
 use actix_web::web::{self, Data};
 use actix_web::{HttpServer, middleware};
 use serving::board::Status;
@@ -23,7 +24,7 @@ use crate::openapi::Document;
 use crate::routes::ops::Description;
 use crate::services::{batches, tickets, upkeep};
 use crate::state::App;
-use crate::{cors, routes};
+use crate::{arrival, cors, routes};
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +106,11 @@ fn listen(app: &Data<App>) -> Result<(SocketAddr, ServerHandle), StartError> {
                     .error_handler(|error, _| ApiError::invalid("query", error.to_string()).into()),
             )
             .wrap(middleware::from_fn(cors::answer))
+            // The last is the outermost: nothing is waited for before it.
+            .wrap_fn(|request, next| {
+                arrival::note(&request);
+                next.call(request)
+            })
             .configure(routes::configure)
             .default_service(web::to(routes::not_found))
     })

@@ -10,12 +10,11 @@ use std::time::Duration;
 use actix_web::HttpResponse;
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::{Bytes, Data};
-use base::Millis;
 use futures_util::Stream;
 use serde::Serialize;
 use serving::board::{Board, Row, Status};
 use serving::claim::Claim;
-use serving::clock;
+use serving::clock::Deadline;
 use serving::error::RequestError;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -64,11 +63,11 @@ pub fn rows(
     app: Data<App>,
     claim: Claim,
     show: impl Show,
-    deadline: Option<Millis>,
+    deadline: Option<Deadline>,
     request: Bytes,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let version = claim.board().follow();
-    let deadline = deadline.map(clock::until);
+    let deadline = deadline.map(|deadline| app.runtime.shared.clock.timer(deadline.at()));
     let reader = Reader { app, claim: Some(claim), version, show, sent: 0, deadline, request };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let chunk = reader.next().await?;

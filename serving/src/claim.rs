@@ -5,11 +5,9 @@
 //! lets the work go on. Must not know HTTP or wire shapes.
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
-
-use base::Millis;
 
 use crate::board::{Board, Status};
+use crate::clock::Deadline;
 use crate::runtime::Runtime;
 
 /// Who decides about a board's end.
@@ -79,15 +77,8 @@ impl Claim {
     }
 
     /// Waits until the board is over, or `deadline` has passed. True: it is over.
-    pub async fn wait(&self, deadline: Option<Millis>) -> bool {
-        let over = finished(&self.board);
-        match deadline {
-            None => {
-                over.await;
-                true
-            }
-            Some(Millis(ms)) => tokio::time::timeout(Duration::from_millis(ms), over).await.is_ok(),
-        }
+    pub async fn wait(&self, deadline: Option<Deadline>) -> bool {
+        self.runtime.shared.clock.within(deadline, finished(&self.board)).await.is_ok()
     }
 
     /// Lets the work go on without its clients; the result is fetched by id.

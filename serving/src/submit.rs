@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use store::{ResultKey, UnixMillis};
 
 use crate::account::{Account, Spent};
-use crate::board::{Board, Kind, RowState, Source, Usage};
+use crate::board::{Board, Kind, RowState, Source, Status, Usage};
 use crate::caller::Caller;
 use crate::claim::Claim;
+use crate::clock::Deadline;
 use crate::error::RequestError;
 use crate::intake::{CellKey, Full, Job, JobRow, Part};
 use crate::pins::Filling;
@@ -31,7 +32,7 @@ pub struct Prepared {
     /// Rows that cannot run.
     pub failed: Vec<(u32, RequestError)>,
     /// When a partial reply goes out: the scheduler hurries before it.
-    pub deadline: Option<Millis>,
+    pub deadline: Option<Deadline>,
     /// What holds its rows' independent sections after their end.
     pub pin: Option<Filling>,
     /// Rows to run.
@@ -54,33 +55,20 @@ pub async fn submit(
     prepared: Prepared,
     resumed: Resumed,
 ) -> Result<Claim, RequestError> {
-    if runtime.is_draining() {
-        return Err(RequestError::ShuttingDown);
-    }
-    if runtime.shared.pulse.is_dead() {
-        return Err(RequestError::Dead);
-    }
-    let Prepared { kind, route, class, rows, failed, deadline, pin, mut parts } = prepared;
+    takes_work(runtime)?;
     let now = runtime.shared.clock.now();
     let id = resumed.id.unwrap_or_else(|| runtime.shared.ids.next());
-    let board = Board::new(id, caller.tenant, kind, rows, (runtime.shared.clock.unix_ms(), now));
+    let times = (runtime.shared.clock.unix_ms(), now);
+    let board = Board::new(id, caller.tenant, prepared.kind.clone(), prepared.rows, times);
     for (index, text, state) in resumed.rows {
         board.answer(index, &text, state, now);
     }
-    for (index, error) in failed {
-        board.settle(index, RowState::Failed(error), now);
-    }
-    drop_settled(&board, &mut parts);
-    answer_from_cache(runtime, caller, &board, &mut parts).await;
-    let account = Account { tenant: caller.tenant, route };
-    runtime.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
+    let job = known(runtime, caller, &board, prepared).await;
     runtime.registry.insert(&board);
     if board.read().is_over() {
         runtime.shared.metrics.relquery_done(caller.tenant, &board.read());
     }
-    let claim = Claim::new(runtime, Arc::clone(&board));
-    let deadline = deadline.map(|span| now + span.into());
-    let job = Job { board, account, weight: caller.weight, scope: caller.scope, class, deadline, pin, parts };
+    let claim = Claim::new(runtime, board);
     if job.rows() > 0
         && let Err(full) = runtime.shared.intake.submit(job)
     {
@@ -88,6 +76,79 @@ pub async fn submit(
         return Err(overloaded(runtime, caller.tenant, full));
     }
     Ok(claim)
+}
+
+/// Opens the board of a request that is still being prepared, for who cannot wait for that, and keeps room for its rows.
+/// [`submit_late`] starts it.
+pub fn open(runtime: &Arc<Runtime>, caller: Caller, kind: Kind, rows: usize) -> Result<Claim, RequestError> {
+    takes_work(runtime)?;
+    let reserved = runtime.shared.intake.reserve(rows as u64);
+    reserved.map_err(|full| overloaded(runtime, caller.tenant, full))?;
+    let times = (runtime.shared.clock.unix_ms(), runtime.shared.clock.now());
+    let board = Board::new(runtime.shared.ids.next(), caller.tenant, kind, rows, times);
+    runtime.registry.insert(&board);
+    Ok(Claim::new(runtime, board))
+}
+
+/// Starts the work of a board that was opened before it was prepared. What is wrong with it ends the board: its client
+/// has its reply already.
+pub async fn submit_late(
+    runtime: &Arc<Runtime>,
+    caller: Caller,
+    board: &Arc<Board>,
+    prepared: Result<Prepared, RequestError>,
+) {
+    let reserved = board.read().rows.len() as u64;
+    let job = match prepared.and_then(|prepared| takes_work(runtime).map(|()| prepared)) {
+        Err(error) => {
+            board.end(Status::Failed(error), runtime.shared.clock.now());
+            None
+        }
+        // Called off while it was prepared.
+        Ok(_) if board.read().is_over() => None,
+        Ok(prepared) => {
+            let job = known(runtime, caller, board, prepared).await;
+            if board.read().is_over() {
+                runtime.shared.metrics.relquery_done(caller.tenant, &board.read());
+            }
+            Some(job).filter(|job| job.rows() > 0)
+        }
+    };
+    match job {
+        Some(job) => {
+            runtime.shared.intake.submit_reserved(job, reserved);
+            // Called off just now, it was left before it came in.
+            if board.read().status == Status::Cancelled {
+                runtime.shared.intake.leave(Arc::clone(board));
+            }
+        }
+        None => runtime.shared.intake.finished(reserved),
+    }
+}
+
+fn takes_work(runtime: &Runtime) -> Result<(), RequestError> {
+    if runtime.is_draining() {
+        return Err(RequestError::ShuttingDown);
+    }
+    if runtime.shared.pulse.is_dead() {
+        return Err(RequestError::Dead);
+    }
+    Ok(())
+}
+
+/// Puts on the board what is known; the rest is for the loop.
+async fn known(runtime: &Runtime, caller: Caller, board: &Arc<Board>, prepared: Prepared) -> Job {
+    let Prepared { route, class, failed, deadline, pin, mut parts, .. } = prepared;
+    let now = runtime.shared.clock.now();
+    for (index, error) in failed {
+        board.settle(index, RowState::Failed(error), now);
+    }
+    drop_settled(board, &mut parts);
+    answer_from_cache(runtime, caller, board, &mut parts).await;
+    let account = Account { tenant: caller.tenant, route };
+    runtime.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
+    let (board, deadline) = (Arc::clone(board), deadline.map(Deadline::at));
+    Job { board, account, weight: caller.weight, scope: caller.scope, class, deadline, pin, parts }
 }
 
 /// Rows that are answered already need not run.

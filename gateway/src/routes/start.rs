@@ -6,14 +6,16 @@ use actix_web::http::header::HeaderMap;
 use actix_web::web::{Bytes, Data, Payload};
 use serving::caller::Caller;
 use serving::claim::Claim;
-use serving::error::RequestError;
+use serving::clock::{Deadline, Late};
+use serving::error::{RequestError, internal};
 use serving::submit::{self, Resumed};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::ApiError;
-use crate::routes::{Prepare, lower, read_body};
+use crate::routes::{Arrived, off_thread, read_timely};
+use crate::services::constraints::Purpose;
 use crate::services::lookup::look_up;
-use crate::services::prepare::Asked;
+use crate::services::prepare::{Desk, Wanted};
 use crate::services::repeats::{Digest, First, Turn};
 use crate::state::App;
 use crate::wire::relquery::public_id;
@@ -30,32 +32,31 @@ pub(crate) struct Started {
     /// As events.
     pub(crate) stream: bool,
     /// When a partial reply goes out.
-    pub(crate) deadline: Option<base::Millis>,
+    pub(crate) deadline: Option<Deadline>,
     /// The request's body, for a ticket.
     pub(crate) body: Bytes,
 }
 
 /// Begins or rejoins the work of a request. `prefix` is that of the route's public ids.
-pub(crate) async fn start(
+pub(crate) async fn start<W: Wanted>(
     app: &Data<App>,
     caller: Caller,
     (request, payload): (&HttpRequest, Payload),
     prefix: &str,
-    prepare: Prepare<Asked>,
 ) -> Result<Started, ApiError> {
     let key = key_of(request.headers())?;
-    let body = read_body(app, request, payload).await?;
-    let Some(key) = key else { return begin(app, caller, body, prepare).await };
-    let digest = digest_of(request.path(), &body);
+    let arrived = read_timely(app, request, payload).await?;
+    let Some(key) = key else { return begin::<W>(app, caller, arrived).await };
+    let digest = digest_of(request.path(), &arrived.body);
     let now = app.runtime.shared.clock.now();
     let turn = app.repeats.turn(caller.tenant, key, digest, now).await;
     let mut turn = turn.map_err(|_| RequestError::KeyReused(HEADER))?;
-    if let Some(started) = rejoin(app, caller, &turn, prefix, &body).await? {
+    if let Some(started) = rejoin(app, caller, &turn, prefix, &arrived).await? {
         app.runtime.shared.metrics.repeats.increment(1);
         return Ok(started);
     }
     turn.set(None);
-    let started = begin(app, caller, body, prepare).await?;
+    let started = begin::<W>(app, caller, arrived).await?;
     turn.set(Some(First {
         id: public_id(started.claim.board()),
         hold: started.claim.hold().clone(),
@@ -65,17 +66,38 @@ pub(crate) async fn start(
     Ok(started)
 }
 
-/// Prepares and submits.
-async fn begin(
-    app: &Data<App>,
-    caller: Caller,
-    body: Bytes,
-    prepare: Prepare<Asked>,
-) -> Result<Started, ApiError> {
-    let Asked { work, stream } = lower((app, caller), &body, prepare).await?;
-    let deadline = work.deadline;
-    let claim = submit::submit(&app.runtime, caller, work, Resumed::default()).await?;
-    Ok(Started { claim, stream, deadline, body })
+/// Prepares and submits. Where the deadline passes while rows are tokenized, the board is opened before they are, and
+/// what was being prepared starts on it: there will be a ticket for it.
+async fn begin<W: Wanted>(app: &Data<App>, caller: Caller, arrived: Arrived) -> Result<Started, ApiError> {
+    let Arrived { body, peek } = arrived;
+    let (clock, arrival) = (app.runtime.shared.clock, peek.arrival());
+    let begun = clock.now();
+    let wanted = off_thread((app, caller), &body, arrival, W::read).await?;
+    let outline = wanted.outline();
+    let deadline = outline.deadline.map(|span| Deadline::new(arrival, span));
+    let state = app.clone();
+    let mut lowering = tokio::task::spawn_blocking(move || {
+        let desk = Desk { app: &state, tenant: caller.tenant, purpose: Purpose::Run, arrival };
+        let asked = wanted.lower(desk);
+        state.runtime.shared.metrics.prepare_seconds.record(clock.now().since(begun).as_seconds());
+        asked.map(|asked| asked.work)
+    });
+    let claim = match clock.within(deadline, &mut lowering).await {
+        Ok(lowered) => {
+            let work = lowered.map_err(internal)??;
+            submit::submit(&app.runtime, caller, work, Resumed::default()).await?
+        }
+        Err(Late) => {
+            let claim = submit::open(&app.runtime, caller, outline.kind, outline.rows)?;
+            let (state, board) = (app.clone(), claim.board().clone());
+            tokio::spawn(async move {
+                let lowered = lowering.await.map_err(internal).flatten();
+                submit::submit_late(&state.runtime, caller, &board, lowered).await;
+            });
+            claim
+        }
+    };
+    Ok(Started { claim, stream: outline.stream, deadline, body })
 }
 
 /// Joins what the key began. `None` where there is nothing to join: the key is new, nobody waited for the first
@@ -85,7 +107,7 @@ async fn rejoin(
     caller: Caller,
     turn: &Turn,
     prefix: &str,
-    body: &Bytes,
+    arrived: &Arrived,
 ) -> Result<Option<Started>, ApiError> {
     let Some(first) = turn.first() else { return Ok(None) };
     let board = match look_up(app, caller, prefix, &first.id).await {
@@ -93,9 +115,10 @@ async fn rejoin(
         Err(RequestError::NotFound(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let &First { stream, deadline, .. } = first;
+    let stream = first.stream;
+    let deadline = first.deadline.map(|deadline| deadline.again(arrived.peek.arrival()));
     let claim = first.hold.join(&app.runtime, board);
-    Ok(claim.map(|claim| Started { claim, stream, deadline, body: body.clone() }))
+    Ok(claim.map(|claim| Started { claim, stream, deadline, body: arrived.body.clone() }))
 }
 
 /// The key, where the request has one.

@@ -6,11 +6,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Bytes, ChatTemplate, Constraint, Generation, TenantId, TokenCount, Tokenizer, WorkItem};
+use base::{
+    Bytes, ChatTemplate, Constraint, Generation, Millis, TenantId, Time, TokenCount, Tokenizer, WorkItem,
+};
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
 use ir::{Cell, LowerOptions, Lowered, Plan, Row, RowProblem, Rules, Table, Template};
 use serde_json::Value;
 use serving::board::Kind;
+use serving::clock::Deadline;
 use serving::error::RequestError;
 use serving::intake::{CellKey, JobRow, Part};
 use serving::model::Model;
@@ -36,6 +39,8 @@ pub struct Desk<'a> {
     pub tenant: TenantId,
     /// Why they are prepared.
     pub purpose: Purpose,
+    /// When they arrived: their deadlines count from there.
+    pub arrival: Time,
 }
 
 impl<'a> Desk<'a> {
@@ -55,6 +60,29 @@ pub struct Asked {
     pub stream: bool,
 }
 
+/// A request for rows, read and checked. To lower it takes a while: its rows are tokenized.
+pub trait Wanted: Send + Sized + 'static {
+    /// Reads a body's fields.
+    fn read(desk: Desk<'_>, fields: Fields) -> Result<Self, RequestError>;
+    /// What is known of it before it is lowered.
+    fn outline(&self) -> Outline;
+    /// Makes its rows ready to run.
+    fn lower(self, desk: Desk<'_>) -> Result<Asked, RequestError>;
+}
+
+/// What a partial reply needs of a request.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    /// How its rows are shown.
+    pub kind: Kind,
+    /// How many they are.
+    pub rows: usize,
+    /// As events.
+    pub stream: bool,
+    /// After which time a partial reply goes out.
+    pub deadline: Option<Millis>,
+}
+
 /// What a lowering needs of the server.
 #[derive(Clone, Copy)]
 pub struct Lowering<'a> {
@@ -72,8 +100,25 @@ pub struct Lowering<'a> {
 
 /// `/v1/relqueries`.
 pub fn relquery(desk: Desk<'_>, fields: Fields) -> Result<Asked, RequestError> {
+    RelQueryRequest::read(fields, desk.terms())?.lower(desk)
+}
+
+impl Wanted for RelQueryRequest {
+    fn read(desk: Desk<'_>, fields: Fields) -> Result<Self, RequestError> {
+        Self::read(fields, desk.terms())
+    }
+
+    fn outline(&self) -> Outline {
+        Outline { kind: Kind::RelQuery, rows: self.rows.len(), stream: self.stream, deadline: self.deadline }
+    }
+
+    fn lower(self, desk: Desk<'_>) -> Result<Asked, RequestError> {
+        lower_relquery(desk, self)
+    }
+}
+
+fn lower_relquery(desk: Desk<'_>, request: RelQueryRequest) -> Result<Asked, RequestError> {
     let app = desk.app;
-    let request = RelQueryRequest::read(fields, desk.terms())?;
     let template = Template::parse(&request.template)
         .map_err(|error| RequestError::invalid("template", error.to_string()))?;
     let columns = columns(&request, &template)?;
@@ -110,7 +155,7 @@ pub fn relquery(desk: Desk<'_>, fields: Fields) -> Result<Asked, RequestError> {
         class: request.class,
         rows: total,
         failed: some_can_run(total, failed)?,
-        deadline: request.deadline,
+        deadline: request.deadline.map(|span| Deadline::new(desk.arrival, span)),
         pin: None,
         parts: vec![part],
     };
@@ -137,13 +182,41 @@ fn columns(request: &RelQueryRequest, template: &Template) -> Result<Vec<String>
 
 /// `/v1/cells`: calls that differ in their own cell alone are rows of one relQuery.
 pub fn cells(desk: Desk<'_>, fields: Fields) -> Result<Asked, RequestError> {
+    WantedCells::read(desk, fields)?.lower(desk)
+}
+
+/// Calls of cell functions, bound to their functions.
+#[derive(Debug)]
+pub struct WantedCells {
+    groups: Vec<(Group, Rows)>,
+    answers: Arc<[Answer]>,
+    failed: Vec<(u32, RequestError)>,
+    deadline: Option<Millis>,
+    cache: bool,
+    stream: bool,
+}
+
+impl Wanted for WantedCells {
+    fn read(desk: Desk<'_>, fields: Fields) -> Result<Self, RequestError> {
+        Ok(bind_all(desk, CellsRequest::read(fields, desk.terms())?))
+    }
+
+    fn outline(&self) -> Outline {
+        let (kind, rows) = (Kind::Cells(Arc::clone(&self.answers)), self.answers.len());
+        Outline { kind, rows, stream: self.stream, deadline: self.deadline }
+    }
+
+    fn lower(self, desk: Desk<'_>) -> Result<Asked, RequestError> {
+        lower_cells(desk, self)
+    }
+}
+
+fn bind_all(desk: Desk<'_>, request: CellsRequest) -> WantedCells {
     let app = desk.app;
-    let request = CellsRequest::read(fields, desk.terms())?;
     let mut failed = Vec::new();
     let mut answers = Vec::with_capacity(request.calls.len());
     let mut groups: Vec<(Group, Rows)> = Vec::new();
     let mut group_of: HashMap<Group, usize> = HashMap::new();
-    let total = request.calls.len();
     for (index, call) in (0..).zip(request.calls) {
         match call.and_then(|call| bind(index, &call, &app.config.limits)) {
             Ok((group, row)) => {
@@ -160,23 +233,29 @@ pub fn cells(desk: Desk<'_>, fields: Fields) -> Result<Asked, RequestError> {
             }
         }
     }
+    let CellsRequest { deadline, cache, stream, .. } = request;
+    WantedCells { groups, answers: answers.into(), failed, deadline, cache, stream }
+}
+
+fn lower_cells(desk: Desk<'_>, wanted: WantedCells) -> Result<Asked, RequestError> {
+    let WantedCells { groups, answers, mut failed, deadline, cache, stream } = wanted;
     let mut parts = Vec::with_capacity(groups.len());
     for (group, rows) in groups {
-        let (part, bad) = cell_part(desk, group, rows, request.cache)?;
+        let (part, bad) = cell_part(desk, group, rows, cache)?;
         failed.extend(bad);
         parts.push(part);
     }
     let work = Prepared {
-        kind: Kind::Cells(answers.into()),
+        rows: answers.len(),
+        kind: Kind::Cells(answers),
         route: "cells",
         class: base::ServiceClass::Interactive,
-        rows: total,
         failed,
-        deadline: request.deadline,
+        deadline: deadline.map(|span| Deadline::new(desk.arrival, span)),
         pin: None,
         parts,
     };
-    Ok(Asked { work, stream: request.stream })
+    Ok(Asked { work, stream })
 }
 
 /// What the calls of one relQuery share, and the constraint they came with.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{Millis, Nanos, TenantId, Time};
 use serving::claim::Hold;
+use serving::clock::Deadline;
 use tokio::sync::OwnedMutexGuard;
 
 /// Identity of a request's path and body.
@@ -24,7 +25,7 @@ pub struct First {
     /// Whether the request wants events.
     pub stream: bool,
     /// When a partial reply goes out.
-    pub deadline: Option<Millis>,
+    pub deadline: Option<Deadline>,
 }
 
 /// The key belongs to another request.

@@ -220,7 +220,8 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
     let member = tenant.map_or(Member::usual(ticket.tenant), |tenant| Member::of(&tenant));
     let caller = Caller::of(member, app.runtime.model.revision);
     let fields = strict::object(ticket.request.as_bytes())?;
-    let desk = Desk { app, tenant: ticket.tenant, purpose: Purpose::Resume };
+    let arrival = app.runtime.shared.clock.now();
+    let desk = Desk { app, tenant: ticket.tenant, purpose: Purpose::Resume, arrival };
     let prepared = match ticket.kind.as_str() {
         "cells" => prepare::cells(desk, fields)?,
         _ => prepare::relquery(desk, fields)?,
@@ -272,7 +273,8 @@ fn parse_error(message: &str, param: Option<&str>) -> RequestError {
 /// A ticket that is not in memory, as a reply: its rows put back on a board.
 pub fn board_of(app: &App, ticket: &Ticket) -> Result<Arc<Board>, RequestError> {
     let fields = strict::object(ticket.request.as_bytes())?;
-    let desk = Desk { app, tenant: ticket.tenant, purpose: Purpose::Show };
+    let arrival = app.runtime.shared.clock.now();
+    let desk = Desk { app, tenant: ticket.tenant, purpose: Purpose::Show, arrival };
     let Asked { work, .. } = match ticket.kind.as_str() {
         "cells" => prepare::cells(desk, fields)?,
         _ => prepare::relquery(desk, fields)?,

@@ -176,7 +176,7 @@ pub fn ready(
     request: Request,
 ) -> Result<Line, RequestError> {
     let Request { custom_id, body } = request;
-    let desk = Desk { app, tenant, purpose: Purpose::Run };
+    let desk = Desk { app, tenant, purpose: Purpose::Run, arrival: app.runtime.shared.clock.now() };
     let asked = match api {
         Api::Chat => lower::chat(desk, Fields::of(body))?,
         Api::Completion => lower::completion(desk, Fields::of(body))?,
