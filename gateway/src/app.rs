@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use actix_web::HttpServer;
 use actix_web::dev::ServerHandle;
 use actix_web::dev::Service as _;
 use actix_web::web::{self, Data};
-use actix_web::{HttpServer, middleware};
 use serving::board::Status;
 use serving::claim;
 use serving::error::RequestError;
@@ -105,7 +105,7 @@ fn listen(app: &Data<App>) -> Result<(SocketAddr, ServerHandle), StartError> {
                 web::QueryConfig::default()
                     .error_handler(|error, _| ApiError::invalid("query", error.to_string()).into()),
             )
-            .wrap(middleware::from_fn(cors::answer))
+            .wrap(cors::policy(&state.config.server.cors_origins))
             // The last is the outermost: nothing is waited for before it.
             .wrap_fn(|request, next| {
                 arrival::note(&request);
