@@ -127,7 +127,7 @@ fn news(app: &App, show: &impl Show, board: &Board, sent: &mut usize) -> (String
         Status::Running => {}
         Status::Completed => out.push_str(&show.done(app, board, false)),
         Status::Cancelled => out.push_str(&event("error", &crate::error::body(&RequestError::Cancelled))),
-        Status::Failed(error) => out.push_str(&event("error", &crate::error::body(&error))),
+        Status::Failed(error) => out.push_str(&event("error", &crate::error::body(error))),
     }
     (out, status != Status::Running)
 }

@@ -201,7 +201,7 @@ pub async fn resume(app: &Arc<App>, lease: &Lease) -> bool {
 /// Ends a ticket that no server can resume, such as one of a model that is not served any more.
 async fn fail(app: &App, id: &str, error: &RequestError) {
     tracing::warn!(ticket = id, %error, "a ticket cannot be resumed");
-    let summary = json!({ "error": crate::error::body(&error).error }).to_string();
+    let summary = json!({ "error": crate::error::body(error).error }).to_string();
     let node = Some(&*app.config.store.node);
     if let Err(error) = app.runtime.store.finish_ticket(id, node, TicketState::Failed, Some(&summary)).await {
         tracing::error!(%error, ticket = id, "the end of a ticket was not written");

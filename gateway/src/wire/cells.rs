@@ -99,7 +99,7 @@ impl CellReply {
         match &row.state {
             RowState::Pending => Self { pending: Some(true), ..Self::default() },
             RowState::Failed(error) => {
-                Self { error: Some(crate::error::body(&error).error), ..Self::default() }
+                Self { error: Some(crate::error::body(error).error), ..Self::default() }
             }
             RowState::Done { .. } => match value(&board.kind, index, &row.text) {
                 Ok(value) => Self { value: Some(value), ..Self::default() },
@@ -162,7 +162,7 @@ impl CellsReply {
             ticket: is_partial.then(|| public_id(board)),
             usage: UsageReply::from(&*state),
             error: match &state.status {
-                Status::Failed(error) => Some(crate::error::body(&error).error),
+                Status::Failed(error) => Some(crate::error::body(error).error),
                 Status::Running | Status::Completed | Status::Cancelled => None,
             },
         }

@@ -234,7 +234,7 @@ impl RowReply {
         let empty = Self { index, text: None, finish_reason: None, usage: None, error: None, pending: None };
         match &row.state {
             RowState::Pending => Self { pending: Some(true), ..empty },
-            RowState::Failed(error) => Self { error: Some(crate::error::body(&error).error), ..empty },
+            RowState::Failed(error) => Self { error: Some(crate::error::body(error).error), ..empty },
             RowState::Done { end, usage, .. } => Self {
                 text: Some(row.text.clone()),
                 finish_reason: Some(finish_reason(*end)),
@@ -345,7 +345,7 @@ impl RelQueryReply {
             usage: UsageReply::from(&*state),
             timing: timing(board, &state, now),
             error: match &state.status {
-                Status::Failed(error) => Some(crate::error::body(&error).error),
+                Status::Failed(error) => Some(crate::error::body(error).error),
                 Status::Running | Status::Completed | Status::Cancelled => None,
             },
         }

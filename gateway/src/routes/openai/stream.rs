@@ -102,7 +102,7 @@ fn events(look: &Look) -> String {
     match &look.end {
         None => {}
         Some(Ok(())) => out.push_str(&event("[DONE]")),
-        Some(Err(error)) => out.push_str(&event(&json!(crate::error::body(&error)).to_string())),
+        Some(Err(error)) => out.push_str(&event(&json!(crate::error::body(error)).to_string())),
     }
     out
 }
