@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use actix_web::HttpServer;
 use actix_web::dev::ServerHandle;
+use actix_web::dev::Service as _;
 use actix_web::web::{self, Data};
-use actix_web::{HttpServer, middleware};
 use serving::error::RequestError;
 use serving::load::LoadedModel;
 use serving::metrics::SeriesLimits;
@@ -24,7 +25,7 @@ use crate::openapi::Document;
 use crate::routes::ops::Description;
 use crate::services::{batches, tickets, upkeep};
 use crate::state::App;
-use crate::{cors, routes};
+use crate::{arrival, cors, routes};
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +109,12 @@ fn listen(app: &Data<App>) -> Result<(SocketAddr, ServerHandle), StartError> {
                 web::QueryConfig::default()
                     .error_handler(|error, _| ApiError::invalid("query", error.to_string()).into()),
             )
-            .wrap(middleware::from_fn(cors::answer))
+            .wrap(cors::policy(&state.config.server.cors_origins))
+            // The last is the outermost: nothing is waited for before it.
+            .wrap_fn(|request, next| {
+                arrival::note(&request);
+                next.call(request)
+            })
             .configure(routes::configure)
             .default_service(web::to(routes::not_found))
     })

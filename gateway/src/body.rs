@@ -1,10 +1,14 @@
-//! Reads a request body: content type, size and patience are checked before and while bytes arrive.
+//! Reads a request body: content type, size, patience and deadline are checked before and while bytes arrive.
+
+pub mod peek;
 
 use std::time::Duration;
 
 use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use actix_web::web::{Bytes, BytesMut, Payload};
 use futures_util::StreamExt;
+use peek::Peek;
+use serving::clock::{Clock, Late};
 use serving::error::RequestError;
 
 use crate::config::Config;
@@ -25,8 +29,22 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     if is_json && is_plain { Ok(()) } else { Err(ApiError::MediaType) }
 }
 
+/// A body that is given up when the deadline passes that it names.
+#[derive(Debug)]
+pub struct Timely<'a> {
+    /// What measures it.
+    pub clock: Clock,
+    /// What it has said by now.
+    pub peek: &'a mut Peek,
+}
+
 /// Reads the body of at most `limits.body_bytes_max`, in at most `server.body_ms_max`.
-pub async fn read(headers: &HeaderMap, payload: Payload, config: &Config) -> Result<Bytes, ApiError> {
+pub async fn read(
+    headers: &HeaderMap,
+    payload: Payload,
+    config: &Config,
+    timely: Option<Timely<'_>>,
+) -> Result<Bytes, ApiError> {
     check_type(headers)?;
     let limit = config.limits.body_bytes_max.0;
     let too_large =
@@ -36,23 +54,38 @@ pub async fn read(headers: &HeaderMap, payload: Payload, config: &Config) -> Res
         return Err(too_large().into());
     }
     let patience = Duration::from_millis(config.server.body_ms_max.0);
-    match tokio::time::timeout(patience, collect(payload, limit)).await {
+    match tokio::time::timeout(patience, collect(payload, limit, timely)).await {
         Err(_) => Err(ApiError::BodyTimeout),
         Ok(Ok(Some(bytes))) => Ok(bytes),
         Ok(Ok(None)) => Err(too_large().into()),
-        Ok(Err(cause)) => Err(RequestError::Malformed(format!("the body broke off: {cause}")).into()),
+        Ok(Err(error)) => Err(error),
     }
 }
 
 /// The whole payload, or `None` where it is larger than `limit`.
-async fn collect(mut payload: Payload, limit: u64) -> Result<Option<Bytes>, actix_web::error::PayloadError> {
+async fn collect(
+    mut payload: Payload,
+    limit: u64,
+    mut timely: Option<Timely<'_>>,
+) -> Result<Option<Bytes>, ApiError> {
+    let broken = |cause| RequestError::Malformed(format!("the body broke off: {cause}"));
     let mut bytes = BytesMut::new();
-    while let Some(chunk) = payload.next().await {
-        let chunk = chunk?;
+    loop {
+        let next = match &timely {
+            None => payload.next().await,
+            Some(Timely { clock, peek }) => {
+                let next = clock.within(peek.deadline(), payload.next()).await;
+                next.map_err(|Late| ApiError::Late)?
+            }
+        };
+        let Some(chunk) = next else { return Ok(Some(bytes.freeze())) };
+        let chunk = chunk.map_err(broken)?;
         if (bytes.len() + chunk.len()) as u64 > limit {
             return Ok(None);
         }
+        if let Some(Timely { peek, .. }) = &mut timely {
+            peek.take(&chunk);
+        }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(Some(bytes.freeze()))
 }

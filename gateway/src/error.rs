@@ -6,8 +6,12 @@ use actix_web::http::header::{ALLOW, RETRY_AFTER};
 use actix_web::{HttpResponse, ResponseError};
 use base::Millis;
 use serde::Serialize;
+use serde_json::json;
 use serving::RequestError;
+use serving::relquery_state::Usage;
 use utoipa::ToSchema;
+
+use crate::wire::usage::UsageReply;
 
 /// Why a call is refused: what HTTP itself can get wrong, and what the request can.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +28,9 @@ pub enum ApiError {
     /// The body took too long to arrive.
     #[error("the request body did not arrive in time")]
     BodyTimeout,
+    /// The deadline passed before the body had arrived.
+    #[error("the deadline passed before the request had arrived")]
+    Late,
     /// The request.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -42,6 +49,7 @@ impl ApiError {
             Self::MediaType | Self::MethodNotAllowed(_) | Self::BodyTimeout => {
                 ("invalid_request_error", None)
             }
+            Self::Late => return body(&RequestError::Deadline),
             Self::Request(error) => return body(error),
         };
         let code = code.map(Into::into);
@@ -109,6 +117,7 @@ impl ResponseError for ApiError {
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::Late => status(&RequestError::Deadline),
             Self::Request(error) => status(error),
         }
     }
@@ -120,7 +129,7 @@ impl ResponseError for ApiError {
                 response.insert_header((ALLOW, *methods));
             }
             // The rest of such a body is not read: the connection cannot be used again.
-            Self::BodyTimeout | Self::Request(RequestError::TooLarge { .. }) => {
+            Self::BodyTimeout | Self::Late | Self::Request(RequestError::TooLarge { .. }) => {
                 response.force_close();
             }
             Self::Request(error) => {
@@ -130,8 +139,18 @@ impl ResponseError for ApiError {
             }
             Self::Unauthorized | Self::MediaType => {}
         }
-        response.json(self.body())
+        match self {
+            Self::Late => response.json(too_late(Usage::default())),
+            _ => response.json(self.body()),
+        }
     }
+}
+
+/// The error of a deadline, with the tokens that were spent until then.
+pub fn too_late(spent: Usage) -> serde_json::Value {
+    let mut body = json!(body(&RequestError::Deadline));
+    body["usage"] = json!(UsageReply::from(spent));
+    body
 }
 
 /// The status code of a request's error.

@@ -5,6 +5,7 @@
 //! what is known and runs the rest; `stream` and `wire` show what has become of it.
 
 pub mod app;
+pub mod arrival;
 pub mod auth;
 pub mod body;
 pub mod config;

@@ -10,10 +10,9 @@ use std::time::Duration;
 use actix_web::HttpResponse;
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::{Bytes, Data};
-use base::Millis;
 use futures_util::Stream;
 use serde::Serialize;
-use serving::clock;
+use serving::clock::Deadline;
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
 use serving::relquery_state::{RelQueryState, Row, Status};
@@ -64,11 +63,11 @@ pub fn rows(
     app: Data<App>,
     handle: OwnerHandle,
     format: impl RowFormat,
-    deadline: Option<Millis>,
+    deadline: Option<Deadline>,
     request: Bytes,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let version = handle.relquery().follow();
-    let deadline = deadline.map(clock::until);
+    let deadline = deadline.map(|deadline| app.runtime.shared.clock.timer(deadline.at()));
     let reader = Reader { app, handle: Some(handle), version, format, sent: 0, deadline, request };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let chunk = reader.next().await?;

@@ -18,6 +18,22 @@ impl Clock {
         Self { start: Instant::now() }
     }
 
+    /// What a future gives, unless the deadline passes first. What is ready at once is never late.
+    pub async fn within<F: Future>(&self, deadline: Option<Deadline>, work: F) -> Result<F::Output, Late> {
+        match deadline {
+            None => Ok(work.await),
+            Some(deadline) => {
+                tokio::time::timeout_at(self.timer(deadline.at()), work).await.map_err(|_| Late)
+            }
+        }
+    }
+
+    /// An instant of this clock, for a timer.
+    pub fn timer(&self, at: Time) -> tokio::time::Instant {
+        let at = self.start.checked_add(Duration::from_nanos(at.0));
+        at.map_or_else(|| until(FAR), Into::into)
+    }
+
     /// Monotonic time since the start.
     pub fn now(&self) -> Time {
         Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
@@ -30,7 +46,61 @@ impl Clock {
     }
 }
 
+/// Further off than any deadline, for an instant that the system cannot hold.
+const FAR: Millis = Millis(365 * 86_400_000);
+
+/// When a reply is due: fixed by the arrival of its request, whatever comes between and whoever waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    arrival: Time,
+    span: Millis,
+}
+
+impl Deadline {
+    /// The deadline of a request whose head was read at `arrival`.
+    pub fn new(arrival: Time, span: Millis) -> Self {
+        Self { arrival, span }
+    }
+
+    /// The instant.
+    pub fn at(self) -> Time {
+        self.arrival + self.span.into()
+    }
+
+    /// That of the same request, sent again.
+    pub fn again(self, arrival: Time) -> Self {
+        Self { arrival, ..self }
+    }
+}
+
+/// The deadline passed first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late;
+
 /// The instant at which a wait of `span` from now ends, for a timer.
 pub fn until(span: Millis) -> tokio::time::Instant {
     tokio::time::Instant::now() + Duration::from_millis(span.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_deadline_that_has_passed_waits_for_nothing_and_takes_what_is_ready() {
+        let clock = Clock::start();
+        let past = Some(Deadline::new(Time(0), Millis(0)));
+        assert_eq!(clock.within(past, std::future::ready(1)).await, Ok(1));
+        assert_eq!(clock.within(past, std::future::pending::<()>()).await, Err(Late));
+        assert_eq!(clock.within(None, std::future::ready(2)).await, Ok(2));
+    }
+
+    #[test]
+    fn a_deadline_counts_from_the_arrival_of_its_request() {
+        let deadline = Deadline::new(Time(5_000_000), Millis(2));
+        assert_eq!(deadline.at(), Time(7_000_000));
+        assert_eq!(deadline.again(Time(9_000_000)).at(), Time(11_000_000));
+        let never = Deadline::new(Time(u64::MAX), Millis(u64::MAX));
+        assert_eq!(never.at(), Time(u64::MAX));
+    }
 }

@@ -134,15 +134,33 @@ impl Intake {
 
     /// Hands rows to the loop, or refuses.
     pub fn submit(&self, job: Job) -> Result<(), Full> {
-        let rows = job.rows();
         let mut inbox = self.inbox();
+        self.take_room(job.rows())?;
+        inbox.push_back(Message::Submit(job));
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Keeps room for rows that are not ready yet; [`Intake::submit_reserved`] or [`Intake::finished`] gives it back.
+    pub fn reserve(&self, rows: u64) -> Result<(), Full> {
+        let _inbox = self.inbox();
+        self.take_room(rows)
+    }
+
+    /// Hands rows to the loop that have room; what they do not need of it is free again.
+    pub fn submit_reserved(&self, job: Job, reserved: u64) {
+        let unused = reserved.saturating_sub(job.rows());
+        self.push(Message::Submit(job));
+        self.finished(unused);
+    }
+
+    /// Under the lock of the inbox.
+    fn take_room(&self, rows: u64) -> Result<(), Full> {
         let unfinished = self.unfinished.load(Ordering::Acquire);
         if unfinished.saturating_add(rows) > self.rows_max {
             return Err(Full { rows: unfinished, asked: rows, limit: self.rows_max });
         }
         self.unfinished.fetch_add(rows, Ordering::AcqRel);
-        inbox.push_back(Message::Submit(job));
-        self.wake.notify_one();
         Ok(())
     }
 

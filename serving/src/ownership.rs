@@ -5,10 +5,8 @@
 //! lets the work go on. Must not know HTTP or wire shapes.
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
-use base::Millis;
-
+use crate::clock::Deadline;
 use crate::relquery_state::{RelQueryState, Status};
 use crate::runtime::Runtime;
 
@@ -86,15 +84,8 @@ impl OwnerHandle {
     }
 
     /// Waits until the relquery is over, or `deadline` has passed. True: it is over.
-    pub async fn wait(&self, deadline: Option<Millis>) -> bool {
-        let over = finished(&self.relquery);
-        match deadline {
-            None => {
-                over.await;
-                true
-            }
-            Some(Millis(ms)) => tokio::time::timeout(Duration::from_millis(ms), over).await.is_ok(),
-        }
+    pub async fn wait(&self, deadline: Option<Deadline>) -> bool {
+        self.runtime.shared.clock.within(deadline, finished(&self.relquery)).await.is_ok()
     }
 
     /// Lets the work go on without its clients; the result is fetched by id.

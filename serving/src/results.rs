@@ -1,13 +1,14 @@
 //! Finished cells in memory: the front of the result cache, and the answers not yet written behind it.
 //!
 //! Only answers that are the same every time come here (temperature 0, or a seed the caller gave); keys
-//! are hashes and always looked up together with their tenant. Bounded in entries, oldest out first. Must not
-//! know what the answers are to.
+//! are hashes and always looked up together with their tenant. Bounded in entries; what is asked for again stays while
+//! what is seen once goes. Must not know what the answers are to.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{End, TenantId, TokenCount};
+use quick_cache::sync::Cache;
 
 use crate::intake::CellKey;
 
@@ -26,73 +27,56 @@ pub struct Answer {
 
 type Place = (TenantId, CellKey);
 
-#[derive(Debug, Default)]
-struct Inner {
-    answers: HashMap<Place, Answer>,
-    order: VecDeque<Place>,
-    unwritten: Vec<Place>,
-}
-
 /// The memory in front of the stored cache.
 #[derive(Debug)]
 pub struct Results {
     entries_max: usize,
-    inner: Mutex<Inner>,
+    answers: Cache<Place, Answer>,
+    /// Oldest first, with their texts: an answer that memory has let go is written all the same.
+    unwritten: Mutex<VecDeque<(TenantId, CellKey, Answer)>>,
 }
 
 impl Results {
     /// An empty cache; 0 entries keep nothing.
     pub fn new(entries_max: usize) -> Self {
-        Self { entries_max, inner: Mutex::default() }
+        Self { entries_max, answers: Cache::new(entries_max), unwritten: Mutex::default() }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn unwritten(&self) -> MutexGuard<'_, VecDeque<(TenantId, CellKey, Answer)>> {
+        self.unwritten.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Keeps an answer, to be written too.
     pub fn put(&self, tenant: TenantId, key: CellKey, answer: Answer) {
-        self.keep(tenant, key, answer, true);
+        if self.entries_max == 0 {
+            return;
+        }
+        self.answers.insert((tenant, key), answer.clone());
+        let mut unwritten = self.unwritten();
+        // What the store does not take in time is lost to the cache, never to its client.
+        if unwritten.len() == self.entries_max {
+            unwritten.pop_front();
+        }
+        unwritten.push_back((tenant, key, answer));
     }
 
     /// Keeps an answer that was read from the store.
     pub fn put_stored(&self, tenant: TenantId, key: CellKey, answer: Answer) {
-        self.keep(tenant, key, answer, false);
-    }
-
-    fn keep(&self, tenant: TenantId, key: CellKey, answer: Answer, write: bool) {
-        if self.entries_max == 0 {
-            return;
+        if self.entries_max > 0 {
+            self.answers.insert((tenant, key), answer);
         }
-        let place = (tenant, key);
-        let mut inner = self.inner();
-        if inner.answers.insert(place, answer).is_none() {
-            inner.order.push_back(place);
-        }
-        if write {
-            inner.unwritten.push(place);
-        }
-        while inner.answers.len() > self.entries_max {
-            let Some(oldest) = inner.order.pop_front() else { break };
-            inner.answers.remove(&oldest);
-        }
-        // An answer that was evicted before it was written is lost to the cache, never to its client.
-        let excess = inner.unwritten.len().saturating_sub(self.entries_max);
-        inner.unwritten.drain(..excess);
     }
 
     /// A tenant's answer.
     pub fn get(&self, tenant: TenantId, key: &CellKey) -> Option<Answer> {
-        self.inner().answers.get(&(tenant, *key)).cloned()
+        self.answers.get(&(tenant, *key))
     }
 
     /// Takes up to `most` answers that were not written yet.
     pub fn take_unwritten(&self, most: usize) -> Vec<(TenantId, CellKey, Answer)> {
-        let mut inner = self.inner();
-        let count = most.min(inner.unwritten.len());
-        let places: Vec<Place> = inner.unwritten.drain(..count).collect();
-        let find = |place: Place| inner.answers.get(&place).map(|answer| (place.0, place.1, answer.clone()));
-        places.into_iter().filter_map(find).collect()
+        let mut unwritten = self.unwritten();
+        let count = most.min(unwritten.len());
+        unwritten.drain(..count).collect()
     }
 }
 
@@ -104,18 +88,57 @@ mod tests {
         Answer { text: text.into(), end: End::Stop, prompt: TokenCount(1), output: TokenCount(1) }
     }
 
+    fn key(number: u32) -> CellKey {
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(&number.to_le_bytes());
+        key
+    }
+
     #[test]
-    fn the_oldest_answer_leaves_and_tenants_do_not_meet() {
+    fn entries_are_bounded_and_tenants_do_not_meet() {
         let results = Results::new(2);
         let (a, b) = (TenantId(1), TenantId(2));
-        results.put(a, [1; 32], answer("x"));
-        assert_eq!(results.get(b, &[1; 32]), None);
-        results.put(a, [2; 32], answer("y"));
-        results.put_stored(a, [3; 32], answer("z"));
-        assert_eq!(results.get(a, &[1; 32]), None);
-        assert_eq!(results.get(a, &[3; 32]).map(|answer| answer.text), Some("z".into()));
-        let unwritten = results.take_unwritten(10);
-        assert_eq!(unwritten.len(), 1, "the first was evicted, the third is stored already");
-        assert_eq!(results.take_unwritten(10), vec![]);
+        results.put(a, key(1), answer("x"));
+        assert_eq!(results.get(b, &key(1)), None);
+        results.put_stored(a, key(2), answer("y"));
+        assert_eq!(results.get(a, &key(2)).map(|answer| answer.text), Some("y".into()));
+        (3..100).for_each(|number| results.put_stored(a, key(number), answer("z")));
+        assert_eq!((1..100).filter(|number| results.get(a, &key(*number)).is_some()).count(), 2);
+        let nothing = Results::new(0);
+        nothing.put(a, key(1), answer("x"));
+        assert_eq!((nothing.get(a, &key(1)), nothing.take_unwritten(10)), (None, vec![]));
+    }
+
+    #[test]
+    fn what_was_not_written_is_taken_once_in_its_order_and_bounded() {
+        let results = Results::new(3);
+        let numbers = |taken: Vec<(TenantId, CellKey, Answer)>| -> Vec<u8> {
+            taken.into_iter().map(|(_, key, _)| key[0]).collect()
+        };
+        for number in 1..=5 {
+            results.put(TenantId(1), key(number), answer("x"));
+            results.put_stored(TenantId(1), key(100 + number), answer("stored already"));
+        }
+        assert_eq!(numbers(results.take_unwritten(2)), [3, 4]);
+        assert_eq!(numbers(results.take_unwritten(10)), [5], "whether memory still has it or not");
+        assert_eq!(numbers(results.take_unwritten(10)), [0; 0]);
+    }
+
+    #[test]
+    fn cells_that_are_asked_for_again_survive_a_sheet_that_is_read_once() {
+        let (results, tenant) = (Results::new(1_000), TenantId(1));
+        let hot = 0..100;
+        for number in hot.clone() {
+            results.put_stored(tenant, key(number), answer("hot"));
+        }
+        for _ in 0..3 {
+            assert!(hot.clone().all(|number| results.get(tenant, &key(number)).is_some()));
+        }
+        // Oldest first out, these would be gone after a tenth of it.
+        for number in 1_000..11_000 {
+            results.put_stored(tenant, key(number), answer("once"));
+        }
+        let left = hot.filter(|number| results.get(tenant, &key(*number)).is_some()).count();
+        assert!(left >= 95, "{left} of 100 hot cells are left");
     }
 }

@@ -9,11 +9,12 @@ use store::{ResultKey, UnixMillis};
 
 use crate::account::{Account, Spent};
 use crate::caller::Caller;
+use crate::clock::Deadline;
 use crate::error::RequestError;
 use crate::intake::{CellKey, Full, Job, Part, PendingRow};
 use crate::ownership::OwnerHandle;
 use crate::pins::PinPermit;
-use crate::relquery_state::{Kind, RelQueryState, RowState, Source, Usage};
+use crate::relquery_state::{Kind, RelQueryState, RowState, Source, Status, Usage};
 use crate::results::Answer;
 use crate::runtime::Runtime;
 
@@ -31,7 +32,7 @@ pub struct Prepared {
     /// Rows that cannot run.
     pub failed: Vec<(u32, RequestError)>,
     /// When a partial reply goes out: the scheduler hurries before it.
-    pub deadline: Option<Millis>,
+    pub deadline: Option<Deadline>,
     /// What holds its rows' independent sections after their end.
     pub pin: Option<PinPermit>,
     /// Rows to run.
@@ -54,34 +55,20 @@ pub async fn submit(
     prepared: Prepared,
     resumed: Resumed,
 ) -> Result<OwnerHandle, RequestError> {
-    if runtime.is_draining() {
-        return Err(RequestError::ShuttingDown);
-    }
-    if runtime.shared.pulse.is_dead() {
-        return Err(RequestError::Dead);
-    }
-    let Prepared { kind, route, class, rows, failed, deadline, pin, mut parts } = prepared;
+    takes_work(runtime)?;
     let now = runtime.shared.clock.now();
     let id = resumed.id.unwrap_or_else(|| runtime.shared.ids.next());
-    let relquery = RelQueryState::new(id, caller.tenant, kind, rows, (runtime.shared.clock.unix_ms(), now));
+    let times = (runtime.shared.clock.unix_ms(), now);
+    let relquery = RelQueryState::new(id, caller.tenant, prepared.kind.clone(), prepared.rows, times);
     for (index, text, state) in resumed.rows {
         relquery.answer(index, &text, state, now);
     }
-    for (index, error) in failed {
-        relquery.settle(index, RowState::Failed(error), now);
-    }
-    drop_settled(&relquery, &mut parts);
-    answer_from_cache(runtime, caller, &relquery, &mut parts).await;
-    let account = Account { tenant: caller.tenant, route };
-    runtime.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
+    let job = known(runtime, caller, &relquery, prepared).await;
     runtime.registry.insert(&relquery);
     if relquery.read().is_over() {
         runtime.shared.metrics.relquery_done(caller.tenant, &relquery.read(), now);
     }
-    let handle = OwnerHandle::new(runtime, Arc::clone(&relquery));
-    let deadline = deadline.map(|span| now + span.into());
-    let job =
-        Job { relquery, account, weight: caller.weight, scope: caller.scope, class, deadline, pin, parts };
+    let handle = OwnerHandle::new(runtime, relquery);
     if job.rows() > 0
         && let Err(full) = runtime.shared.intake.submit(job)
     {
@@ -89,6 +76,88 @@ pub async fn submit(
         return Err(overloaded(runtime, caller.tenant, full));
     }
     Ok(handle)
+}
+
+/// Opens the relquery of a request that is still being prepared, for who cannot wait for that, and keeps room for its rows.
+/// [`submit_late`] starts it.
+pub fn open(
+    runtime: &Arc<Runtime>,
+    caller: Caller,
+    kind: Kind,
+    rows: usize,
+) -> Result<OwnerHandle, RequestError> {
+    takes_work(runtime)?;
+    let reserved = runtime.shared.intake.reserve(rows as u64);
+    reserved.map_err(|full| overloaded(runtime, caller.tenant, full))?;
+    let times = (runtime.shared.clock.unix_ms(), runtime.shared.clock.now());
+    let relquery = RelQueryState::new(runtime.shared.ids.next(), caller.tenant, kind, rows, times);
+    runtime.registry.insert(&relquery);
+    Ok(OwnerHandle::new(runtime, relquery))
+}
+
+/// Starts the work of a relquery that was opened before it was prepared. What is wrong with it ends the relquery: its client
+/// has its reply already.
+pub async fn submit_late(
+    runtime: &Arc<Runtime>,
+    caller: Caller,
+    relquery: &Arc<RelQueryState>,
+    prepared: Result<Prepared, RequestError>,
+) {
+    let reserved = relquery.read().rows.len() as u64;
+    let job = match prepared.and_then(|prepared| takes_work(runtime).map(|()| prepared)) {
+        Err(error) => {
+            relquery.end(Status::Failed(error), runtime.shared.clock.now());
+            None
+        }
+        // Called off while it was prepared.
+        Ok(_) if relquery.read().is_over() => None,
+        Ok(prepared) => {
+            let job = known(runtime, caller, relquery, prepared).await;
+            if relquery.read().is_over() {
+                runtime.shared.metrics.relquery_done(
+                    caller.tenant,
+                    &relquery.read(),
+                    runtime.shared.clock.now(),
+                );
+            }
+            Some(job).filter(|job| job.rows() > 0)
+        }
+    };
+    match job {
+        Some(job) => {
+            runtime.shared.intake.submit_reserved(job, reserved);
+            // Called off just now, it was left before it came in.
+            if relquery.read().status == Status::Cancelled {
+                runtime.shared.intake.leave(Arc::clone(relquery));
+            }
+        }
+        None => runtime.shared.intake.finished(reserved),
+    }
+}
+
+fn takes_work(runtime: &Runtime) -> Result<(), RequestError> {
+    if runtime.is_draining() {
+        return Err(RequestError::ShuttingDown);
+    }
+    if runtime.shared.pulse.is_dead() {
+        return Err(RequestError::Dead);
+    }
+    Ok(())
+}
+
+/// Puts on the relquery what is known; the rest is for the loop.
+async fn known(runtime: &Runtime, caller: Caller, relquery: &Arc<RelQueryState>, prepared: Prepared) -> Job {
+    let Prepared { route, class, failed, deadline, pin, mut parts, .. } = prepared;
+    let now = runtime.shared.clock.now();
+    for (index, error) in failed {
+        relquery.settle(index, RowState::Failed(error), now);
+    }
+    drop_settled(relquery, &mut parts);
+    answer_from_cache(runtime, caller, relquery, &mut parts).await;
+    let account = Account { tenant: caller.tenant, route };
+    runtime.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
+    let (relquery, deadline) = (Arc::clone(relquery), deadline.map(Deadline::at));
+    Job { relquery, account, weight: caller.weight, scope: caller.scope, class, deadline, pin, parts }
 }
 
 /// Rows that are answered already need not run.

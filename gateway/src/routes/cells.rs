@@ -11,7 +11,7 @@ use crate::routes::relqueries::answered;
 use crate::routes::start::{Started, start};
 use crate::routes::{only_get_delete, only_post};
 use crate::services::lookup::{call_off, look_up};
-use crate::services::prepare;
+use crate::services::prepare::WantedCells;
 use crate::state::App;
 use crate::stream::{self, RowFormat, event};
 use crate::wire::cells::{CellReply, CellsReply};
@@ -55,7 +55,7 @@ pub async fn create(
 ) -> Result<HttpResponse, ApiError> {
     let asked = (&request, payload);
     let Started { handle, stream, deadline, body } =
-        start(&app, caller, asked, PREFIX, prepare::cells).await?;
+        start::<WantedCells>(&app, caller, asked, PREFIX).await?;
     if stream {
         return Ok(stream::reply(stream::rows(app, handle, Cells, deadline, body)));
     }

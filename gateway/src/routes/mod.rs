@@ -17,17 +17,18 @@ pub(crate) mod start;
 
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use serde_json::json;
+use base::Time;
 use serving::caller::Caller;
+use serving::clock::Late;
 use serving::error::{RequestError, internal};
-use serving::relquery_state::Usage;
 
-use crate::body;
+use crate::arrival::arrival_of;
+use crate::body::peek::Peek;
+use crate::body::{self, Timely};
 use crate::error::ApiError;
 use crate::services::constraints::Purpose;
 use crate::services::prepare::RequestContext;
 use crate::state::App;
-use crate::wire::usage::UsageReply;
 
 /// All routes. A known path with another method is a 405 that names the methods.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -97,13 +98,6 @@ pub(crate) async fn only_get_post() -> Result<HttpResponse, ApiError> {
     Err(ApiError::MethodNotAllowed("GET, POST"))
 }
 
-/// The error of a deadline, with the tokens that were spent until then.
-pub(crate) fn too_late(spent: Usage) -> serde_json::Value {
-    let mut body = json!(crate::error::body(&RequestError::Deadline));
-    body["usage"] = json!(UsageReply::from(spent));
-    body
-}
-
 /// The answer to a path that is none.
 pub async fn not_found(request: HttpRequest) -> Result<HttpResponse, ApiError> {
     Err(RequestError::NotFound(format!("`{}`", request.path())).into())
@@ -120,28 +114,75 @@ pub(crate) async fn ask<T: Send + 'static>(
     prepare: Prepare<T>,
 ) -> Result<T, ApiError> {
     let bytes = read_body(app, request, payload).await?;
-    lower((app, caller), &bytes, prepare).await
+    lower((app, caller), &bytes, arrival_of(request, app.runtime.shared.clock), prepare).await
+}
+
+/// A body that arrived before its deadline.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    /// The body.
+    pub(crate) body: Bytes,
+    /// What it says of its deadline.
+    pub(crate) peek: Peek,
+}
+
+/// Reads a body that may name a deadline.
+pub(crate) async fn read_timely(
+    app: &App,
+    request: &HttpRequest,
+    payload: Payload,
+) -> Result<Arrived, ApiError> {
+    let clock = app.runtime.shared.clock;
+    let mut peek = Peek::new(arrival_of(request, clock));
+    let timely = Timely { clock, peek: &mut peek };
+    let body = body::read(request.headers(), payload, &app.config, Some(timely)).await?;
+    Ok(Arrived { body, peek })
+}
+
+/// Reads a body that may name a deadline and prepares its work. `Err(Late)`: the deadline passed meanwhile; whether the
+/// client waits for events stands with it.
+pub(crate) async fn ask_timely<T: Send + 'static>(
+    (app, caller): (&Data<App>, Caller),
+    request: &HttpRequest,
+    payload: Payload,
+    prepare: Prepare<T>,
+) -> Result<(Result<T, Late>, Peek), ApiError> {
+    let Arrived { body, peek } = read_timely(app, request, payload).await?;
+    let work = lower((app, caller), &body, peek.arrival(), prepare);
+    let prepared = app.runtime.shared.clock.within(peek.deadline(), work).await;
+    Ok((prepared.map_or(Ok(Err(Late)), |prepared| prepared.map(Ok))?, peek))
 }
 
 /// Reads a body.
 pub(crate) async fn read_body(app: &App, request: &HttpRequest, payload: Payload) -> Result<Bytes, ApiError> {
-    body::read(request.headers(), payload, &app.config).await
+    body::read(request.headers(), payload, &app.config, None).await
 }
 
 /// Prepares a body's work off the connection's thread: large tables take a while.
 pub(crate) async fn lower<T: Send + 'static>(
     (app, caller): (&Data<App>, Caller),
     body: &Bytes,
+    arrival: Time,
+    prepare: Prepare<T>,
+) -> Result<T, ApiError> {
+    let clock = app.runtime.shared.clock;
+    let begun = clock.now();
+    let prepared = off_thread((app, caller), body, arrival, prepare).await?;
+    app.runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
+    Ok(prepared)
+}
+
+/// Reads a body's fields off the connection's thread.
+pub(crate) async fn off_thread<T: Send + 'static>(
+    (app, caller): (&Data<App>, Caller),
+    body: &Bytes,
+    arrival: Time,
     prepare: Prepare<T>,
 ) -> Result<T, ApiError> {
     let (state, body) = (app.clone(), body.clone());
-    let clock = app.runtime.shared.clock;
-    let begun = clock.now();
     let work = web::block(move || {
-        let context = RequestContext { app: &state, tenant: caller.tenant, purpose: Purpose::Run };
+        let context = RequestContext { app: &state, tenant: caller.tenant, purpose: Purpose::Run, arrival };
         crate::json::object(&body).and_then(|fields| prepare(context, fields))
     });
-    let prepared = work.await.map_err(internal)?;
-    app.runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
-    Ok(prepared?)
+    Ok(work.await.map_err(internal)??)
 }

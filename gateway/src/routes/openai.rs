@@ -8,14 +8,17 @@ mod stream;
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serving::caller::Caller;
+use serving::clock::Late;
 use serving::error::RequestError;
 use serving::ownership;
+use serving::relquery_state::Usage;
 use serving::submit::{self, Resumed};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
+use crate::error::too_late;
 use crate::error::{ErrorBody, Refusals};
-use crate::routes::{ask, get_only, only_post, too_late};
+use crate::routes::{ask_timely, get_only, only_post};
 use crate::services::openai::{self as lower, PreparedRequest};
 use crate::state::App;
 use crate::wire::openai::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
@@ -77,8 +80,10 @@ pub async fn completions(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = ask((&app, caller), &request, payload, lower::completion).await?;
-    answer(app, caller, asked).await
+    match ask_timely((&app, caller), &request, payload, lower::completion).await? {
+        (Ok(asked), _) => answer(app, caller, asked).await,
+        (Err(Late), peek) => Ok(late(peek.is_stream())),
+    }
 }
 
 /// Answers a conversation.
@@ -101,8 +106,18 @@ pub async fn chat_completions(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = ask((&app, caller), &request, payload, lower::chat).await?;
-    answer(app, caller, asked).await
+    match ask_timely((&app, caller), &request, payload, lower::chat).await? {
+        (Ok(asked), _) => answer(app, caller, asked).await,
+        (Err(Late), peek) => Ok(late(peek.is_stream())),
+    }
+}
+
+/// The reply where the deadline passed before the work began, in the shape that is waited for.
+pub(crate) fn late(is_stream: bool) -> HttpResponse {
+    if is_stream {
+        return crate::stream::reply(stream::late());
+    }
+    HttpResponse::GatewayTimeout().json(too_late(Usage::default()))
 }
 
 /// Runs what was asked and answers in its shape. Dropping this future (the client is gone) cancels the work.
@@ -112,7 +127,11 @@ pub(crate) async fn answer(
     asked: PreparedRequest,
 ) -> Result<HttpResponse, ApiError> {
     let deadline = asked.work.deadline;
-    let handle = submit::submit(&app.runtime, caller, asked.work, Resumed::default()).await?;
+    let submitted = submit::submit(&app.runtime, caller, asked.work, Resumed::default());
+    let Ok(handle) = app.runtime.shared.clock.within(deadline, submitted).await else {
+        return Ok(late(asked.stream));
+    };
+    let handle = handle?;
     let envelope = Envelope::new(asked.api, handle.relquery(), &app.runtime.model);
     if asked.stream {
         return Ok(crate::stream::reply(stream::chunks(

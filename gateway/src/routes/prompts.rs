@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use base::{Generation, Span, SpanKind, TokenCount, WorkItem};
+use base::{Generation, Span, SpanKind, Time, TokenCount, WorkItem};
 use ir::pml::{PmlError, Sectioned};
+use serving::caller::Caller;
+use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::Refusals;
 use crate::json::Fields;
-use crate::routes::{ask, only_post, openai};
+use crate::routes::{ask_timely, only_post, openai};
 use crate::services::openai::{COMPLETION_TOKENS, PreparedRequest, asked, lowering};
 use crate::services::prepare::{RequestContext, prompt_bytes_max};
 use crate::services::schemas;
@@ -47,15 +49,33 @@ pub async fn create(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     app.runtime.model.needs_engine("prompts of modules")?;
-    let wanted = ask((&app, caller), &request, payload, read).await?;
-    let Some(ready) = schemas::find(&app, caller.tenant, &wanted.prompt.schema).await? else {
-        let reason = format!("there is no schema `{}`: POST /v1/schemas registers one", wanted.prompt.schema);
-        return Err(pml_error("prompt", &PmlError { place: wanted.prompt.place, reason }).into());
+    let (wanted, peek) = match ask_timely((&app, caller), &request, payload, read).await? {
+        (Ok(wanted), peek) => (wanted, peek),
+        (Err(Late), peek) => return Ok(openai::late(peek.is_stream())),
     };
-    schemas::hold(&app, caller, &ready);
+    let (stream, arrival) = (wanted.common.stream, peek.arrival());
+    let deadline = wanted.common.deadline.map(|span| Deadline::new(arrival, span));
+    let assembled = assemble(&app, caller, wanted, arrival);
+    match app.runtime.shared.clock.within(deadline, assembled).await {
+        Ok(asked) => openai::answer(app, caller, asked?).await,
+        Err(Late) => Ok(openai::late(stream)),
+    }
+}
+
+/// Finds the prompt's schema and puts the prompt together.
+async fn assemble(
+    app: &Data<App>,
+    caller: Caller,
+    wanted: PromptRequest,
+    arrival: Time,
+) -> Result<PreparedRequest, RequestError> {
+    let Some(ready) = schemas::find(app, caller.tenant, &wanted.prompt.schema).await? else {
+        let reason = format!("there is no schema `{}`: POST /v1/schemas registers one", wanted.prompt.schema);
+        return Err(pml_error("prompt", &PmlError { place: wanted.prompt.place, reason }));
+    };
+    schemas::hold(app, caller, &ready);
     let state = app.clone();
-    let asked = web::block(move || lower(&state, wanted, &ready)).await.map_err(internal)??;
-    openai::answer(app, caller, asked).await
+    web::block(move || lower(&state, wanted, &ready, arrival)).await.map_err(internal)?
 }
 
 fn read(context: RequestContext<'_>, fields: Fields) -> Result<PromptRequest, RequestError> {
@@ -64,7 +84,12 @@ fn read(context: RequestContext<'_>, fields: Fields) -> Result<PromptRequest, Re
 }
 
 /// Puts the prompt together.
-fn lower(app: &App, request: PromptRequest, ready: &Ready) -> Result<PreparedRequest, RequestError> {
+fn lower(
+    app: &App,
+    request: PromptRequest,
+    ready: &Ready,
+    arrival: Time,
+) -> Result<PreparedRequest, RequestError> {
     let PromptRequest { common, prompt } = request;
     let (model, config) = (&app.runtime.model, &app.config);
     let limits = &config.limits;
@@ -112,5 +137,5 @@ fn lower(app: &App, request: PromptRequest, ready: &Ready) -> Result<PreparedReq
             limit: model.kv_tokens(),
         });
     }
-    Ok(asked(Api::Completion, "prompts", &common, vec![item], lowering(app, &common)))
+    Ok(asked((Api::Completion, "prompts"), &common, vec![item], lowering(app, &common), arrival))
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
+use base::Time;
 use futures_util::stream;
 use serde_json::json;
 use serving::caller::Caller;
-use serving::clock;
+use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal};
 use serving::relquery_state::Usage;
 use tokio::sync::mpsc;
@@ -17,8 +18,9 @@ use tokio::sync::mpsc;
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::Refusals;
+use crate::error::too_late;
 use crate::json::Fields;
-use crate::routes::{ask, only_post, too_late};
+use crate::routes::{ask_timely, only_post};
 use crate::services::constraints::Purpose;
 use crate::services::prepare::RequestContext;
 use crate::services::query::{self, Asker, Planned, QueryEvent, QueryOutcome};
@@ -58,9 +60,17 @@ pub async fn create(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     app.runtime.model.needs_engine("span queries")?;
-    let asked = Arc::new(ask((&app, caller), &request, payload, read).await?);
-    let asker = Asker { caller, class: asked.class, deadline: asked.deadline.map(clock::until) };
-    let planned = plan(&app, caller, &asked).await?;
+    let (asked, peek) = match ask_timely((&app, caller), &request, payload, read).await? {
+        (Ok(asked), peek) => (Arc::new(asked), peek),
+        (Err(Late), peek) => return Ok(late(peek.is_stream())),
+    };
+    let deadline = asked.deadline.map(|span| Deadline::new(peek.arrival(), span));
+    let asker = Asker { caller, class: asked.class, deadline };
+    let planned = plan(&app, (caller, peek.arrival()), &asked);
+    let Ok(planned) = app.runtime.shared.clock.within(deadline, planned).await else {
+        return Ok(late(asked.stream));
+    };
+    let planned = planned?;
     if asked.stream {
         let planned =
             planned.into_iter().next().ok_or(RequestError::Internal)?.map_err(|(_, error)| error)?;
@@ -73,16 +83,26 @@ fn read(context: RequestContext<'_>, fields: Fields) -> Result<QueryRequest, Req
     QueryRequest::read(fields, context.validation())
 }
 
+/// The reply where the deadline passed before any call was planned.
+fn late(is_stream: bool) -> HttpResponse {
+    let too_late = too_late(Usage::default());
+    if is_stream {
+        let only = Ok::<_, Infallible>(Bytes::from(event("error", &too_late)));
+        return reply(stream::once(std::future::ready(only)));
+    }
+    HttpResponse::GatewayTimeout().json(too_late)
+}
+
 /// Searches what the queries ask for, and plans them off the connection's thread.
 async fn plan(
     app: &Data<App>,
-    caller: Caller,
+    (caller, arrival): (Caller, Time),
     asked: &Arc<QueryRequest>,
 ) -> Result<Vec<Result<Planned, (usize, RequestError)>>, RequestError> {
     let searched = query::search(app, caller, &asked.queries).await;
     let (state, asked) = (app.clone(), Arc::clone(asked));
     let planned = web::block(move || {
-        let context = RequestContext { app: &state, tenant: caller.tenant, purpose: Purpose::Run };
+        let context = RequestContext { app: &state, tenant: caller.tenant, purpose: Purpose::Run, arrival };
         query::plan(context, &asked, &searched)
     });
     planned.await.map_err(internal)

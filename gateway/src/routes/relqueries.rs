@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
+use serving::clock::Deadline;
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
 use serving::relquery_state::{RelQueryState, Row, Status};
@@ -14,11 +15,10 @@ use crate::error::ApiError;
 use crate::routes::start::{Started, start};
 use crate::routes::{only_get_delete, only_post};
 use crate::services::lookup::{call_off, look_up};
-use crate::services::prepare;
 use crate::services::tickets;
 use crate::state::App;
 use crate::stream::{self, RowFormat, event};
-use crate::wire::relquery::{RelQueryReply, RowReply, Shape};
+use crate::wire::relquery::{RelQueryReply, RelQueryRequest, RowReply, Shape};
 
 /// Prefix of public ids.
 const PREFIX: &str = "rq-";
@@ -62,7 +62,7 @@ pub async fn create(
 ) -> Result<HttpResponse, ApiError> {
     let asked = (&request, payload);
     let Started { handle, stream, deadline, body } =
-        start(&app, caller, asked, PREFIX, prepare::relquery).await?;
+        start::<RelQueryRequest>(&app, caller, asked, PREFIX).await?;
     if stream {
         return Ok(stream::reply(stream::rows(app, handle, Rows, deadline, body)));
     }
@@ -76,7 +76,7 @@ pub async fn create(
 pub(crate) async fn answered(
     app: &Data<App>,
     handle: OwnerHandle,
-    deadline: Option<base::Millis>,
+    deadline: Option<Deadline>,
     body: &[u8],
 ) -> Result<Arc<RelQueryState>, RequestError> {
     if !handle.wait(deadline).await {

@@ -5,16 +5,18 @@ use actix_web::HttpRequest;
 use actix_web::http::header::HeaderMap;
 use actix_web::web::{Bytes, Data, Payload};
 use serving::caller::Caller;
-use serving::error::RequestError;
+use serving::clock::{Deadline, Late};
+use serving::error::{RequestError, internal};
 use serving::ownership::OwnerHandle;
 use serving::submit::{self, Resumed};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::ApiError;
-use crate::routes::{Prepare, lower, read_body};
+use crate::routes::{Arrived, off_thread, read_timely};
+use crate::services::constraints::Purpose;
 use crate::services::idempotency::{Digest, First, IdempotencyGuard};
 use crate::services::lookup::look_up;
-use crate::services::prepare::PreparedRequest;
+use crate::services::prepare::{RequestContext, Wanted};
 use crate::state::App;
 use crate::wire::relquery::public_id;
 
@@ -30,32 +32,31 @@ pub(crate) struct Started {
     /// As events.
     pub(crate) stream: bool,
     /// When a partial reply goes out.
-    pub(crate) deadline: Option<base::Millis>,
+    pub(crate) deadline: Option<Deadline>,
     /// The request's body, for a ticket.
     pub(crate) body: Bytes,
 }
 
 /// Begins or rejoins the work of a request. `prefix` is that of the route's public ids.
-pub(crate) async fn start(
+pub(crate) async fn start<W: Wanted>(
     app: &Data<App>,
     caller: Caller,
     (request, payload): (&HttpRequest, Payload),
     prefix: &str,
-    prepare: Prepare<PreparedRequest>,
 ) -> Result<Started, ApiError> {
     let key = key_of(request.headers())?;
-    let body = read_body(app, request, payload).await?;
-    let Some(key) = key else { return begin(app, caller, body, prepare).await };
-    let digest = digest_of(request.path(), &body);
+    let arrived = read_timely(app, request, payload).await?;
+    let Some(key) = key else { return begin::<W>(app, caller, arrived).await };
+    let digest = digest_of(request.path(), &arrived.body);
     let now = app.runtime.shared.clock.now();
     let guard = app.idempotency.claim(caller.tenant, key, digest, now).await;
     let mut guard = guard.map_err(|_| RequestError::KeyReused(HEADER))?;
-    if let Some(started) = rejoin(app, caller, &guard, prefix, &body).await? {
+    if let Some(started) = rejoin(app, caller, &guard, prefix, &arrived).await? {
         app.runtime.shared.metrics.requests.repeats.inc();
         return Ok(started);
     }
     guard.set(None);
-    let started = begin(app, caller, body, prepare).await?;
+    let started = begin::<W>(app, caller, arrived).await?;
     guard.set(Some(First {
         id: public_id(started.handle.relquery()),
         owners: started.handle.owners().clone(),
@@ -65,17 +66,38 @@ pub(crate) async fn start(
     Ok(started)
 }
 
-/// Prepares and submits.
-async fn begin(
-    app: &Data<App>,
-    caller: Caller,
-    body: Bytes,
-    prepare: Prepare<PreparedRequest>,
-) -> Result<Started, ApiError> {
-    let PreparedRequest { work, stream } = lower((app, caller), &body, prepare).await?;
-    let deadline = work.deadline;
-    let handle = submit::submit(&app.runtime, caller, work, Resumed::default()).await?;
-    Ok(Started { handle, stream, deadline, body })
+/// Prepares and submits. Where the deadline passes while rows are tokenized, the relquery is opened before they are, and
+/// what was being prepared starts on it: there will be a ticket for it.
+async fn begin<W: Wanted>(app: &Data<App>, caller: Caller, arrived: Arrived) -> Result<Started, ApiError> {
+    let Arrived { body, peek } = arrived;
+    let (clock, arrival) = (app.runtime.shared.clock, peek.arrival());
+    let begun = clock.now();
+    let wanted = off_thread((app, caller), &body, arrival, W::read).await?;
+    let outline = wanted.outline();
+    let deadline = outline.deadline.map(|span| Deadline::new(arrival, span));
+    let state = app.clone();
+    let mut lowering = tokio::task::spawn_blocking(move || {
+        let context = RequestContext { app: &state, tenant: caller.tenant, purpose: Purpose::Run, arrival };
+        let asked = wanted.lower(context);
+        state.runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
+        asked.map(|asked| asked.work)
+    });
+    let handle = match clock.within(deadline, &mut lowering).await {
+        Ok(lowered) => {
+            let work = lowered.map_err(internal)??;
+            submit::submit(&app.runtime, caller, work, Resumed::default()).await?
+        }
+        Err(Late) => {
+            let handle = submit::open(&app.runtime, caller, outline.kind, outline.rows)?;
+            let (state, relquery) = (app.clone(), handle.relquery().clone());
+            tokio::spawn(async move {
+                let lowered = lowering.await.map_err(internal).flatten();
+                submit::submit_late(&state.runtime, caller, &relquery, lowered).await;
+            });
+            handle
+        }
+    };
+    Ok(Started { handle, stream: outline.stream, deadline, body })
 }
 
 /// Joins what the key began. `None` where there is nothing to join: the key is new, nobody waited for the first
@@ -85,7 +107,7 @@ async fn rejoin(
     caller: Caller,
     guard: &IdempotencyGuard,
     prefix: &str,
-    body: &Bytes,
+    arrived: &Arrived,
 ) -> Result<Option<Started>, ApiError> {
     let Some(first) = guard.first() else { return Ok(None) };
     let relquery = match look_up(app, caller, prefix, &first.id).await {
@@ -93,9 +115,10 @@ async fn rejoin(
         Err(RequestError::NotFound(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let &First { stream, deadline, .. } = first;
+    let stream = first.stream;
+    let deadline = first.deadline.map(|deadline| deadline.again(arrived.peek.arrival()));
     let handle = first.owners.join(&app.runtime, relquery);
-    Ok(handle.map(|handle| Started { handle, stream, deadline, body: body.clone() }))
+    Ok(handle.map(|handle| Started { handle, stream, deadline, body: arrived.body.clone() }))
 }
 
 /// The key, where the request has one.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{Millis, Nanos, TenantId, Time};
+use serving::clock::Deadline;
 use serving::ownership::Owners;
 use tokio::sync::OwnedMutexGuard;
 
@@ -24,7 +25,7 @@ pub struct First {
     /// Whether the request wants events.
     pub stream: bool,
     /// When a partial reply goes out.
-    pub deadline: Option<Millis>,
+    pub deadline: Option<Deadline>,
 }
 
 /// The key belongs to another request.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use base::{Generation, Span, SpanKind, TokenCount, TokenId, WorkItem};
+use base::{Generation, Span, SpanKind, Time, TokenCount, TokenId, WorkItem};
 use ir::{Plan, RowProblem};
+use serving::clock::Deadline;
 use serving::error::{RequestError, internal};
 use serving::intake::{Part, PendingRow};
 use serving::relquery_state::Kind;
@@ -51,7 +52,7 @@ pub(crate) fn completion(
         Prompt::Tokens(tokens) => take_tokens(tokens, &generation, lowering),
     });
     let items: Result<Vec<WorkItem>, RequestError> = items.collect();
-    Ok(asked(Api::Completion, "completions", &common, items?, lowering))
+    Ok(asked((Api::Completion, "completions"), &common, items?, lowering, context.arrival))
 }
 
 /// A body of `/v1/chat/completions`.
@@ -72,7 +73,7 @@ pub(crate) fn chat(context: RequestContext<'_>, fields: Fields) -> Result<Prepar
     let wanted = common.max_tokens.unwrap_or(app.config.limits.output_tokens_max);
     item.generation =
         Arc::new(Generation { output_max: TokenCount(room.min(wanted)), ..(*item.generation).clone() });
-    Ok(asked(Api::Chat, "chat", &common, vec![item], lowering))
+    Ok(asked((Api::Chat, "chat"), &common, vec![item], lowering, context.arrival))
 }
 
 /// What a lowering of such a request needs.
@@ -138,11 +139,11 @@ fn take_tokens(
 
 /// Puts items together. The first prompt's seed is the caller's; the others' follow from it.
 pub(crate) fn asked(
-    api: Api,
-    route: &'static str,
+    (api, route): (Api, &'static str),
     common: &Common,
     items: Vec<WorkItem>,
     lowering: Lowering<'_>,
+    arrival: Time,
 ) -> PreparedRequest {
     let seed = common.sampling.seed.unwrap_or_else(rand::random);
     let row = |(index, item): (u32, WorkItem)| {
@@ -156,7 +157,7 @@ pub(crate) fn asked(
         class: common.class,
         rows: rows.len(),
         failed: Vec::new(),
-        deadline: common.deadline,
+        deadline: common.deadline.map(|span| Deadline::new(arrival, span)),
         pin: None,
         parts: vec![Part { open: None, rows }],
     };

@@ -6,10 +6,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Bytes, ChatTemplate, Constraint, Generation, TenantId, TokenCount, Tokenizer, WorkItem};
+use base::{
+    Bytes, ChatTemplate, Constraint, Generation, Millis, TenantId, Time, TokenCount, Tokenizer, WorkItem,
+};
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
 use ir::{Cell, LowerOptions, Lowered, Plan, Row, RowProblem, Rules, Table, Template};
 use serde_json::Value;
+use serving::clock::Deadline;
 use serving::error::RequestError;
 use serving::intake::{CellKey, Part, PendingRow};
 use serving::model::Model;
@@ -36,6 +39,8 @@ pub struct RequestContext<'a> {
     pub tenant: TenantId,
     /// Why they are prepared.
     pub purpose: Purpose,
+    /// When they arrived: their deadlines count from there.
+    pub arrival: Time,
 }
 
 impl<'a> RequestContext<'a> {
@@ -55,6 +60,29 @@ pub struct PreparedRequest {
     pub stream: bool,
 }
 
+/// A request for rows, read and checked. To lower it takes a while: its rows are tokenized.
+pub trait Wanted: Send + Sized + 'static {
+    /// Reads a body's fields.
+    fn read(context: RequestContext<'_>, fields: Fields) -> Result<Self, RequestError>;
+    /// What is known of it before it is lowered.
+    fn outline(&self) -> Outline;
+    /// Makes its rows ready to run.
+    fn lower(self, context: RequestContext<'_>) -> Result<PreparedRequest, RequestError>;
+}
+
+/// What a partial reply needs of a request.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    /// How its rows are shown.
+    pub kind: Kind,
+    /// How many they are.
+    pub rows: usize,
+    /// As events.
+    pub stream: bool,
+    /// After which time a partial reply goes out.
+    pub deadline: Option<Millis>,
+}
+
 /// What a lowering needs of the server.
 #[derive(Clone, Copy)]
 pub struct Lowering<'a> {
@@ -72,8 +100,28 @@ pub struct Lowering<'a> {
 
 /// `/v1/relqueries`.
 pub fn relquery(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequest, RequestError> {
+    RelQueryRequest::read(fields, context.validation())?.lower(context)
+}
+
+impl Wanted for RelQueryRequest {
+    fn read(context: RequestContext<'_>, fields: Fields) -> Result<Self, RequestError> {
+        Self::read(fields, context.validation())
+    }
+
+    fn outline(&self) -> Outline {
+        Outline { kind: Kind::RelQuery, rows: self.rows.len(), stream: self.stream, deadline: self.deadline }
+    }
+
+    fn lower(self, context: RequestContext<'_>) -> Result<PreparedRequest, RequestError> {
+        lower_relquery(context, self)
+    }
+}
+
+fn lower_relquery(
+    context: RequestContext<'_>,
+    request: RelQueryRequest,
+) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
-    let request = RelQueryRequest::read(fields, context.validation())?;
     let template = Template::parse(&request.template)
         .map_err(|error| RequestError::invalid("template", error.to_string()))?;
     let columns = columns(&request, &template)?;
@@ -110,7 +158,7 @@ pub fn relquery(context: RequestContext<'_>, fields: Fields) -> Result<PreparedR
         class: request.class,
         rows: total,
         failed: some_can_run(total, failed)?,
-        deadline: request.deadline,
+        deadline: request.deadline.map(|span| Deadline::new(context.arrival, span)),
         pin: None,
         parts: vec![part],
     };
@@ -137,13 +185,41 @@ fn columns(request: &RelQueryRequest, template: &Template) -> Result<Vec<String>
 
 /// `/v1/cells`: calls that differ in their own cell alone are rows of one relQuery.
 pub fn cells(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequest, RequestError> {
+    WantedCells::read(context, fields)?.lower(context)
+}
+
+/// Calls of cell functions, bound to their functions.
+#[derive(Debug)]
+pub struct WantedCells {
+    groups: Vec<(Group, Rows)>,
+    answers: Arc<[Answer]>,
+    failed: Vec<(u32, RequestError)>,
+    deadline: Option<Millis>,
+    cache: bool,
+    stream: bool,
+}
+
+impl Wanted for WantedCells {
+    fn read(context: RequestContext<'_>, fields: Fields) -> Result<Self, RequestError> {
+        Ok(bind_all(context, CellsRequest::read(fields, context.validation())?))
+    }
+
+    fn outline(&self) -> Outline {
+        let (kind, rows) = (Kind::Cells(Arc::clone(&self.answers)), self.answers.len());
+        Outline { kind, rows, stream: self.stream, deadline: self.deadline }
+    }
+
+    fn lower(self, context: RequestContext<'_>) -> Result<PreparedRequest, RequestError> {
+        lower_cells(context, self)
+    }
+}
+
+fn bind_all(context: RequestContext<'_>, request: CellsRequest) -> WantedCells {
     let app = context.app;
-    let request = CellsRequest::read(fields, context.validation())?;
     let mut failed = Vec::new();
     let mut answers = Vec::with_capacity(request.calls.len());
     let mut groups: Vec<(Group, Rows)> = Vec::new();
     let mut group_of: HashMap<Group, usize> = HashMap::new();
-    let total = request.calls.len();
     for (index, call) in (0..).zip(request.calls) {
         match call.and_then(|call| bind(index, &call, &app.config.limits)) {
             Ok((group, row)) => {
@@ -160,23 +236,29 @@ pub fn cells(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequ
             }
         }
     }
+    let CellsRequest { deadline, cache, stream, .. } = request;
+    WantedCells { groups, answers: answers.into(), failed, deadline, cache, stream }
+}
+
+fn lower_cells(context: RequestContext<'_>, wanted: WantedCells) -> Result<PreparedRequest, RequestError> {
+    let WantedCells { groups, answers, mut failed, deadline, cache, stream } = wanted;
     let mut parts = Vec::with_capacity(groups.len());
     for (group, rows) in groups {
-        let (part, bad) = cell_part(context, group, rows, request.cache)?;
+        let (part, bad) = cell_part(context, group, rows, cache)?;
         failed.extend(bad);
         parts.push(part);
     }
     let work = Prepared {
-        kind: Kind::Cells(answers.into()),
+        rows: answers.len(),
+        kind: Kind::Cells(answers),
         route: "cells",
         class: base::ServiceClass::Interactive,
-        rows: total,
         failed,
-        deadline: request.deadline,
+        deadline: deadline.map(|span| Deadline::new(context.arrival, span)),
         pin: None,
         parts,
     };
-    Ok(PreparedRequest { work, stream: request.stream })
+    Ok(PreparedRequest { work, stream })
 }
 
 /// What the calls of one relQuery share, and the constraint they came with.

@@ -225,7 +225,8 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
     let member = tenant.map_or(Member::usual(ticket.tenant), |tenant| Member::of(&tenant));
     let caller = Caller::of(member, app.runtime.model.revision);
     let fields = strict::object(ticket.request.as_bytes())?;
-    let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Resume };
+    let arrival = app.runtime.shared.clock.now();
+    let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Resume, arrival };
     let prepared = match ticket.kind.as_str() {
         "cells" => prepare::cells(context, fields)?,
         _ => prepare::relquery(context, fields)?,
@@ -277,7 +278,8 @@ fn parse_error(message: &str, param: Option<&str>) -> RequestError {
 /// A ticket that is not in memory, as a reply: its rows put back on a relquery.
 pub fn board_of(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, RequestError> {
     let fields = strict::object(ticket.request.as_bytes())?;
-    let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Show };
+    let arrival = app.runtime.shared.clock.now();
+    let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Show, arrival };
     let PreparedRequest { work, .. } = match ticket.kind.as_str() {
         "cells" => prepare::cells(context, fields)?,
         _ => prepare::relquery(context, fields)?,

@@ -12,6 +12,7 @@ mod common;
 mod constraints;
 mod corpora;
 mod dashboards;
+mod deadlines;
 mod disconnect;
 mod fleets;
 mod idempotency;

@@ -110,11 +110,36 @@ async fn only_named_origins_get_cross_origin_answers() {
         )
     };
     let allowed = server.client.raw(preflight("https://addin.example").as_bytes()).await;
-    assert_eq!(allowed.status, 204);
+    assert_eq!(allowed.status, 200);
     assert_eq!(allowed.header("access-control-allow-origin"), Some("https://addin.example"));
-    assert_eq!(allowed.header("access-control-expose-headers"), Some("retry-after"));
+    assert_eq!(allowed.header("access-control-max-age"), Some("600"));
+    let among = |header: &str, word: &str| allowed.header(header).unwrap().split(", ").any(|one| one == word);
+    assert!(["get", "post", "delete"].iter().all(|method| among("access-control-allow-methods", method)));
+    for header in ["authorization", "content-type", "idempotency-key"] {
+        assert!(among("access-control-allow-headers", header), "{}", allowed.head);
+    }
     let foreign = server.client.raw(preflight("https://evil.example").as_bytes()).await;
-    assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (405, None));
+    assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (400, None));
+    let ask = |origin: &str| {
+        format!("GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\nOrigin: {origin}\r\n\r\n")
+    };
+    let read = server.client.raw(ask("https://addin.example").as_bytes()).await;
+    assert_eq!((read.status, read.header("access-control-expose-headers")), (200, Some("retry-after")));
+    assert_eq!(read.header("access-control-allow-origin"), Some("https://addin.example"));
+    let unread = server.client.raw(ask("https://evil.example").as_bytes()).await;
+    assert_eq!((unread.status, unread.header("access-control-allow-origin")), (200, None));
+    for reply in [&allowed, &foreign, &read, &unread] {
+        assert_eq!(reply.header("access-control-allow-credentials"), None);
+    }
+}
+
+#[actix_web::test]
+async fn a_server_that_names_no_origin_says_nothing_of_origins() {
+    let server = serve().await;
+    let ask =
+        "GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\nOrigin: https://addin.example\r\n\r\n";
+    let reply = server.client.raw(ask.as_bytes()).await;
+    assert!(reply.status == 200 && !reply.head.contains("access-control"), "{}", reply.head);
 }
 
 #[actix_web::test]

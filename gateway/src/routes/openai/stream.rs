@@ -9,13 +9,15 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use actix_web::web::{Bytes, Data};
-use base::{Millis, Nanos, Time};
+use base::{Nanos, Time};
 use futures_util::Stream;
 use serde_json::json;
+use serving::clock::Deadline;
 use serving::ownership::{self, OwnerHandle};
+use serving::relquery_state::Usage;
 use tokio::sync::watch;
 
-use crate::routes::too_late;
+use crate::error::too_late;
 use crate::state::App;
 use crate::wire::openai::{Chunker, Envelope, Look};
 
@@ -33,12 +35,12 @@ pub(super) fn chunks(
     handle: OwnerHandle,
     envelope: Envelope,
     include_usage: bool,
-    deadline: Option<Millis>,
+    deadline: Option<Deadline>,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let version = handle.relquery().follow();
     let rows = handle.relquery().read().rows.len();
     let chunker = Chunker::new(envelope, rows, include_usage);
-    let deadline = deadline.map(|span| app.runtime.shared.clock.now() + span.into());
+    let deadline = deadline.map(Deadline::at);
     let reader = Reader { app, handle: Some(handle), version, chunker, deadline };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let events = reader.next().await?;
@@ -78,6 +80,12 @@ impl Reader {
         let now = self.app.runtime.shared.clock.now();
         self.deadline.map(|deadline| deadline.since(now))
     }
+}
+
+/// The stream of a request whose deadline passed before its work began.
+pub(super) fn late() -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let only = event(&too_late(Usage::default()).to_string());
+    futures_util::stream::once(std::future::ready(Ok(Bytes::from(only))))
 }
 
 /// One event.

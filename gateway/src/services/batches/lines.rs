@@ -176,7 +176,8 @@ pub fn ready(
     request: Request,
 ) -> Result<Line, RequestError> {
     let Request { custom_id, body } = request;
-    let context = RequestContext { app, tenant, purpose: Purpose::Run };
+    let context =
+        RequestContext { app, tenant, purpose: Purpose::Run, arrival: app.runtime.shared.clock.now() };
     let asked = match api {
         Api::Chat => lower::chat(context, Fields::of(body))?,
         Api::Completion => lower::completion(context, Fields::of(body))?,

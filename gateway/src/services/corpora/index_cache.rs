@@ -1,12 +1,15 @@
-//! Indexes in memory: made from the store when a corpus is first asked for, kept while there is room.
+//! Indexes in memory: made from the store when a corpus is first asked for, kept while there is room. Of those that nobody
+//! uses, the ones that are asked for again stay while those that were asked for once go.
 //!
 //! An index belongs to one revision of its corpus. Who finds another revision in the store makes it anew, so several
 //! gateways can share a database; a write through this gateway is applied to the index at hand.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use base::TenantId;
+use quick_cache::sync::Cache;
+use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 use retrieval::{Fragment, Index};
 use store::NewDocument;
 use tokio::sync::RwLock;
@@ -28,64 +31,96 @@ pub(super) struct Indexed {
 /// The place of a corpus' index; its lock lets one task make it while others wait.
 pub(super) type Place = Arc<RwLock<Option<Indexed>>>;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     place: Place,
     bytes: u64,
-    used: u64,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    entries: HashMap<Key, Entry>,
-    uses: u64,
+/// An entry's bytes in memory.
+#[derive(Clone, Copy, Debug)]
+struct InBytes;
+
+impl Weighter<Key, Entry> for InBytes {
+    fn weight(&self, _: &Key, entry: &Entry) -> u64 {
+        entry.bytes
+    }
 }
+
+/// Who uses an index has its place, and it stays: to let it go would free nothing.
+#[derive(Clone, Copy, Debug)]
+struct UnlessUsed;
+
+impl Lifecycle<Key, Entry> for UnlessUsed {
+    type RequestState = ();
+
+    fn begin_request(&self) {}
+
+    fn is_pinned(&self, _: &Key, entry: &Entry) -> bool {
+        Arc::strong_count(&entry.place) > 1
+    }
+}
+
+/// Corpora of which it is remembered that they were asked for, beyond those in memory.
+const REMEMBERED: usize = 1_000;
 
 /// All indexes in memory.
 #[derive(Debug)]
 pub(super) struct IndexCache {
-    bytes_max: u64,
-    inner: Mutex<Inner>,
+    entries: Cache<Key, Entry, InBytes, DefaultHashBuilder, UnlessUsed>,
+    /// Places whose index is not made yet, while somebody wants it. They join the entries with the weight that they have:
+    /// one that weighed nothing at first would take the place of those in use.
+    unmade: Mutex<HashMap<Key, Weak<RwLock<Option<Indexed>>>>>,
 }
 
 impl IndexCache {
     pub(super) fn new(bytes_max: u64) -> Self {
-        Self { bytes_max, inner: Mutex::default() }
+        // One shard: each would have a share of the bytes to itself, and a large index fits no share.
+        let options = OptionsBuilder::new()
+            .weight_capacity(bytes_max)
+            .estimated_items_capacity(REMEMBERED)
+            .shards(1)
+            .build()
+            .expect("every option that has no default is given");
+        let entries = Cache::with_options(options, InBytes, DefaultHashBuilder::default(), UnlessUsed);
+        Self { entries, unmade: Mutex::default() }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn unmade(&self) -> MutexGuard<'_, HashMap<Key, Weak<RwLock<Option<Indexed>>>>> {
+        self.unmade.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The place of a corpus' index, used now.
     pub(super) fn place(&self, key: &Key) -> Place {
-        let mut inner = self.inner();
-        inner.uses += 1;
-        let used = inner.uses;
-        let entry = || Entry { place: Place::default(), bytes: 0, used };
-        let entry = inner.entries.entry(key.clone()).or_insert_with(entry);
-        entry.used = used;
-        Arc::clone(&entry.place)
+        let mut unmade = self.unmade();
+        if let Some(entry) = self.entries.get(key) {
+            return entry.place;
+        }
+        if let Some(place) = unmade.get(key).and_then(Weak::upgrade) {
+            return place;
+        }
+        unmade.retain(|_, place| place.strong_count() > 0);
+        let place = Place::default();
+        unmade.insert(key.clone(), Arc::downgrade(&place));
+        place
     }
 
-    /// Notes how large an index is, and lets the longest unused others go until all fit.
+    /// Notes how large an index is, and lets others go that nobody uses until all fit.
     pub(super) fn note(&self, key: &Key, bytes: u64) {
-        let mut inner = self.inner();
-        if let Some(entry) = inner.entries.get_mut(key) {
-            entry.bytes = bytes;
-        }
-        while inner.entries.values().map(|entry| entry.bytes).sum::<u64>() > self.bytes_max {
-            let others = inner.entries.iter().filter(|(other, entry)| *other != key && entry.bytes > 0);
-            let Some(oldest) = others.min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone()) else {
-                break;
-            };
-            inner.entries.remove(&oldest);
+        let mut unmade = self.unmade();
+        let made = unmade.remove(key).and_then(|place| place.upgrade());
+        if let Some(place) = made {
+            self.entries.insert(key.clone(), Entry { place, bytes });
+        } else if let Some(Entry { place, .. }) = self.entries.peek(key) {
+            // `Err`: it was forgotten meanwhile, and stays so.
+            drop(self.entries.replace(key.clone(), Entry { place, bytes }, true));
         }
     }
 
     /// Forgets a corpus.
     pub(super) fn forget(&self, key: &Key) {
-        self.inner().entries.remove(key);
+        self.unmade().remove(key);
+        self.entries.remove(key);
     }
 }
 
@@ -145,29 +180,58 @@ fn parse_vector(bytes: &[u8]) -> Vec<f32> {
 mod tests {
     use super::*;
 
+    fn key(name: &str) -> Key {
+        (TenantId(1), name.to_owned())
+    }
+
+    fn kept(indexes: &IndexCache) -> Vec<String> {
+        let mut names: Vec<String> = indexes.entries.iter().map(|((_, name), _)| name).collect();
+        names.sort();
+        names
+    }
+
+    /// A corpus is asked for once.
+    fn ask(indexes: &IndexCache, name: &str, bytes: u64) {
+        let place = indexes.place(&key(name));
+        indexes.note(&key(name), bytes);
+        drop(place);
+    }
+
     #[test]
-    fn the_longest_unused_index_goes_and_the_one_in_use_stays() {
+    fn indexes_are_bounded_in_bytes_and_one_in_use_stays() {
         let indexes = IndexCache::new(10);
-        let key = |name: &str| (TenantId(1), name.to_owned());
-        let kept = |indexes: &IndexCache| {
-            let mut names: Vec<String> =
-                indexes.inner().entries.keys().map(|(_, name)| name.clone()).collect();
-            names.sort();
-            names
-        };
-        for name in ["a", "b", "c"] {
-            indexes.place(&key(name));
-            indexes.note(&key(name), 4);
+        let used = indexes.place(&key("a"));
+        indexes.note(&key("a"), 4);
+        for name in ["b", "c", "d", "e"] {
+            ask(&indexes, name, 4);
         }
-        assert_eq!(kept(&indexes), ["b", "c"]);
-        indexes.place(&key("b"));
-        indexes.place(&key("d"));
-        indexes.note(&key("d"), 4);
-        assert_eq!(kept(&indexes), ["b", "d"]);
-        indexes.note(&key("d"), 40);
-        assert_eq!(kept(&indexes), ["d"]);
-        indexes.forget(&key("d"));
-        assert_eq!(kept(&indexes), [""; 0]);
+        assert_eq!(indexes.entries.weight(), 8);
+        assert!(Arc::ptr_eq(&used, &indexes.place(&key("a"))), "{:?}", kept(&indexes));
+        drop(used);
+        let large = indexes.place(&key("large"));
+        indexes.note(&key("large"), 40);
+        assert_eq!(kept(&indexes), ["large"], "one that is larger than all room serves who asked for it");
+        drop(large);
+        ask(&indexes, "f", 4);
+        assert_eq!(kept(&indexes), ["f"]);
+        let using = indexes.place(&key("f"));
+        indexes.forget(&key("f"));
+        indexes.note(&key("f"), 4);
+        drop(using);
+        assert_eq!(kept(&indexes), [""; 0], "what is forgotten is not noted");
+    }
+
+    #[test]
+    fn an_index_that_is_asked_for_again_survives_many_that_are_asked_for_once() {
+        let indexes = IndexCache::new(10);
+        (0..3).for_each(|_| ask(&indexes, "hot", 2));
+        let first = Arc::downgrade(&indexes.place(&key("hot")));
+        for number in 0..100 {
+            ask(&indexes, &number.to_string(), 2);
+        }
+        assert!(indexes.entries.weight() <= 10);
+        let now = Arc::downgrade(&indexes.place(&key("hot")));
+        assert!(first.ptr_eq(&now), "{:?}", kept(&indexes));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use base::{Generation, ServiceClass, TokenCount, TokenId};
 use ir::span::{CallId, Part, Plan};
 use serving::caller::Caller;
+use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal};
 use serving::intake::{Part as Rows, PendingRow};
 use serving::ownership::OwnerHandle;
@@ -17,7 +18,6 @@ use serving::relquery_state::{Kind, RowState, State, Status};
 use serving::submit::{self, Prepared, Resumed};
 use tokio::sync::mpsc;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::Planned;
 use super::progress::{Ended, QueryOutcome, QueryProgress};
@@ -41,7 +41,7 @@ pub struct Asker {
     /// Who waits.
     pub class: ServiceClass,
     /// When they wait no longer: what has not ended by then fails.
-    pub deadline: Option<Instant>,
+    pub deadline: Option<Deadline>,
 }
 
 /// Runs queries to their ends; the outcomes stand in the order of the queries. Dropping the future calls off what runs.
@@ -124,11 +124,13 @@ impl Runner<'_> {
             groups[group].push((number, ask));
         }
         for group in groups {
-            self.submit_group(group).await;
+            if self.submit_group(group).await == Err(Late) {
+                return self.expire();
+            }
         }
     }
 
-    async fn submit_group(&mut self, group: Vec<(usize, Ask)>) {
+    async fn submit_group(&mut self, group: Vec<(usize, Ask)>) -> Result<(), Late> {
         let inputs: Vec<_> = group
             .into_iter()
             .map(|(number, ask)| {
@@ -146,9 +148,12 @@ impl Runner<'_> {
             };
             inputs.into_iter().map(make).collect::<Vec<_>>()
         });
-        let made = match made.await {
+        let made = match self.app.runtime.shared.clock.within(self.asker.deadline, made).await? {
             Ok(made) => made,
-            Err(error) => return self.fail_all(&internal(error)),
+            Err(error) => {
+                self.fail_all(&internal(error));
+                return Ok(());
+            }
         };
         let (mut rows, mut places) = (Vec::new(), Vec::new());
         for (number, ask, item) in made {
@@ -164,7 +169,7 @@ impl Runner<'_> {
             }
         }
         if rows.is_empty() {
-            return;
+            return Ok(());
         }
         let work = Prepared {
             kind: Kind::Calls,
@@ -172,7 +177,7 @@ impl Runner<'_> {
             class: self.asker.class,
             rows: rows.len(),
             failed: Vec::new(),
-            deadline: None,
+            deadline: self.asker.deadline,
             pin: None,
             parts: vec![Rows { open: None, rows }],
         };
@@ -189,6 +194,7 @@ impl Runner<'_> {
                 }
             }
         }
+        Ok(())
     }
 
     fn fail_all(&mut self, error: &RequestError) {
@@ -200,11 +206,7 @@ impl Runner<'_> {
         let changes = self.flights.iter_mut().map(|flight| Box::pin(flight.version.changed()));
         // The sender lives in the relquery, which the handle holds: it cannot be gone.
         let change = futures_util::future::select_all(changes);
-        match self.asker.deadline {
-            None => drop(change.await),
-            Some(deadline) => return tokio::time::timeout_at(deadline, change).await.is_ok(),
-        }
-        true
+        self.app.runtime.shared.clock.within(self.asker.deadline, change).await.is_ok()
     }
 
     /// Fails what has not ended. What it has put out is spent all the same.
