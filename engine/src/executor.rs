@@ -9,6 +9,7 @@ mod draw;
 mod on_gpus;
 mod on_host;
 mod rows;
+mod sampled_slot;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,8 +21,8 @@ use crate::device::cuda::GpuError;
 use crate::parallel::{HiddenStates, Ranks, ShardedModel, StepError};
 use crate::pool::{PoolError, PoolShape};
 use crate::text::TokenText;
-use draw::SampledSlot;
 use rows::RowStates;
+use sampled_slot::SampledSlot;
 
 /// Size of the KV pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
