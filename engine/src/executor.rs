@@ -50,7 +50,8 @@ impl LocalExecutor {
         settings: PoolSettings,
     ) -> Result<Self, PoolError> {
         let model = model.into();
-        let ranks = model.start(model.pool_shape(settings.block_tokens, settings.kv_bytes)?)?;
+        let shape = model.pool_shape(settings.block_tokens, settings.kv_bytes)?;
+        let ranks = Ranks::start(&model, shape)?;
         Ok(Self { ranks, tier_blocks: 0, rows: RowStates::new(text, ends) })
     }
 
