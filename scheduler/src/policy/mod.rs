@@ -1,7 +1,7 @@
 //! The policies: in which order relQueries are served, and what a step does.
 //!
-//! A policy is a file of this folder with its [`Rules`](rules::Rules): four functions, of which `priority`
-//! computes what orders a relQuery's rows and `choose` says what a step runs. To add one:
+//! A policy is a file of this folder with its `RULES` (`rules.rs` says which): four functions, of which
+//! `priority` computes what orders a relQuery's rows and `choose` says what a step runs. To add one:
 //!
 //! 1. write its file, `policy/<name>.rs`, with a constant `RULES`;
 //! 2. name the file in `table.rs`;
