@@ -189,7 +189,7 @@ fn measure(
     let source = Random::new(config);
     let model = ShardedModel::load_on_gpus(config, &source, (gpus, &[cpu]), keep)?;
     assert_eq!(model.kv(), KvFormat::Bf16);
-    let mut ranks = model.start(model.pool_shape(BLOCK as u32, Bytes(24 << 30))?)?;
+    let mut ranks = Ranks::start(&model, model.pool_shape(BLOCK as u32, Bytes(24 << 30))?)?;
     let kept = keep.quantize.map_or("bf16", Quantize::name);
     println!("{name}, random weights, {kept}: {:.2} GB read by a step", model.step_bytes() as f64 / 1e9);
     let token_bytes = (4 * config.layers * config.kv_heads * config.head_dim) as f64;

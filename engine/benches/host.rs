@@ -30,7 +30,7 @@ use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Cpu;
 use engine::device::cuda::{Address, Gpu, GpuError, Graph, Grid, Linear};
 use engine::executor::PoolSettings;
-use engine::parallel::ShardedModel;
+use engine::parallel::{Ranks, ShardedModel};
 use engine::text::{DecodeState, TokenText};
 use engine::{Keep, LocalExecutor};
 
@@ -254,7 +254,7 @@ fn main() -> Result<(), Failure> {
     (source.config.hidden, source.config.embedding, source.config.intermediate) = (64, 64, 64);
     let (config, cpu) = (source.config.clone(), Arc::new(Cpu::new(None)?));
     let model = ShardedModel::load_on_gpus(&config, &source.weights(), (&[gpu], &[cpu]), Keep::default())?;
-    let mut ranks = model.start(model.pool_shape(BLOCK as u32, Bytes(24 << 30))?)?;
+    let mut ranks = Ranks::start(&model, model.pool_shape(BLOCK as u32, Bytes(24 << 30))?)?;
     println!("{:<40}   processor   kB written   launches   of the GPU's least time", "");
     let mut computed = |name: String, slots: &[Slot], least: f64| {
         case(&device, (name, least), || {

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::{Bytes, Generation, RequestId, SampleSpec, Slot, TokenId};
+use engine::parallel::Ranks;
 use engine::{EngineConfig, load_dir};
 
 /// Tokens of the prompt: several tiles of attention, and of products.
@@ -42,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }),
         is_prefill: true,
     };
-    let mut ranks = model.start(model.pool_shape(BLOCK, Bytes(1 << 30))?)?;
+    let mut ranks = Ranks::start(model, model.pool_shape(BLOCK, Bytes(1 << 30))?)?;
     let hidden = ranks.forward(&[slot])?;
     let logits = ranks.logits(&hidden, 0..hidden.rows())?;
     let bytes: Vec<u8> = logits.iter().flat_map(|logit| logit.to_ne_bytes()).collect();

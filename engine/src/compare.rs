@@ -193,7 +193,7 @@ pub fn compare(
 fn start(model: &ShardedModel, blocks: u32) -> Result<Ranks, PoolError> {
     let mut shape = model.pool_shape(BLOCK_TOKENS as u32, Bytes(u64::MAX))?;
     shape.blocks = blocks as usize;
-    model.start(shape)
+    Ranks::start(model, shape)
 }
 
 fn logits(ranks: &mut Ranks, slots: &[Slot]) -> Result<Vec<f32>, StepError> {

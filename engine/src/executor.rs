@@ -9,6 +9,7 @@ mod draw;
 mod on_gpus;
 mod on_host;
 mod rows;
+mod sampled_slot;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,8 +21,8 @@ use crate::device::cuda::GpuError;
 use crate::parallel::{HiddenStates, Ranks, ShardedModel, StepError};
 use crate::pool::{PoolError, PoolShape};
 use crate::text::TokenText;
-use draw::SampledSlot;
 use rows::RowStates;
+use sampled_slot::SampledSlot;
 
 /// Size of the KV pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +50,8 @@ impl LocalExecutor {
         settings: PoolSettings,
     ) -> Result<Self, PoolError> {
         let model = model.into();
-        let ranks = model.start(model.pool_shape(settings.block_tokens, settings.kv_bytes)?)?;
+        let shape = model.pool_shape(settings.block_tokens, settings.kv_bytes)?;
+        let ranks = Ranks::start(&model, shape)?;
         Ok(Self { ranks, tier_blocks: 0, rows: RowStates::new(text, ends) })
     }
 

@@ -64,7 +64,7 @@ struct Running {
 impl Running {
     fn new(model: ShardedModel) -> Self {
         let shape = model.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("blocks fit");
-        Self { ranks: model.start(shape).expect("the pool fits") }
+        Self { ranks: Ranks::start(&model, shape).expect("the pool fits") }
     }
 
     /// Logits of what the slots sample; the highest of each row must be the first of its logits.

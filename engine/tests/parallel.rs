@@ -13,7 +13,7 @@ use engine::checkpoint::synthetic::Synthetic;
 use engine::checkpoint::weights::MapWeights;
 use engine::device::{Cpu, Isa};
 use engine::executor::{LocalExecutor, PoolSettings};
-use engine::parallel::ShardedModel;
+use engine::parallel::{Ranks, ShardedModel};
 use engine::{Keep, KvFormat, Quantize};
 
 const BLOCK: usize = 16;
@@ -52,7 +52,7 @@ fn executor(model: &Synthetic, weights: &MapWeights, ranks: usize) -> LocalExecu
 /// Logits of [`common::shared_rows`].
 fn logits(model: &ShardedModel, seed: u64) -> Vec<Vec<f32>> {
     let shape = model.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("the pool fits");
-    let mut ranks = model.start(shape).expect("it fits");
+    let mut ranks = Ranks::start(model, shape).expect("it fits");
     let mut found = Vec::new();
     common::shared_rows(seed, BLOCK, |slots: &[Slot]| {
         let hidden = ranks.forward(slots).expect("no rank fails");
@@ -150,7 +150,7 @@ fn the_highest_logits_are_found_among_all_ranks_tokens_and_padding_is_left_out()
     for count in [1, 2, 4] {
         let sharded = ranks_on(Isa::detect(), &model, &weights, count);
         let shape = sharded.pool_shape(BLOCK as u32, Bytes(4 << 20)).expect("the pool fits");
-        let (mut ranks, mut blocks) = (sharded.start(shape).expect("it fits"), Blocks::default());
+        let (mut ranks, mut blocks) = (Ranks::start(&sharded, shape).expect("it fits"), Blocks::default());
         let rows = (0..3).map(|id| Row::new(id, tokens(id, 9), 16, BLOCK, &mut blocks));
         let slots: Vec<Slot> = rows.map(|row| row.slot(0..row.prompt)).collect();
         let hidden = ranks.forward(&slots).expect("no rank fails");

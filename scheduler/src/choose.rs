@@ -1,71 +1,18 @@
-//! The decision of a step: the loop around a policy's choice, and what choices are built from.
+//! What a policy's choice is built from: offers of waiting rows, steps of one phase and mixed ones,
+//! preemption.
 //!
 //! It must not know which policy it serves: `policy` has a file for each.
 
-use base::{BatchPlan, RelQueryId, Time, TokenCount};
+use base::{RelQueryId, TokenCount};
 
 use crate::Scheduler;
-use crate::admit::{Admission, Admitted, Budget, CacheView};
-use crate::decision::{Decision, Phase, Reason};
+use crate::admit::{Admission, Admitted, Budget};
+use crate::cache_view::CacheView;
+use crate::choice::{Choice, Offer};
+use crate::decision::Reason;
 use crate::row::{Row, RowState};
 
-/// A waiting relQuery whose rows are offered to a step.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Offer {
-    pub(crate) id: RelQueryId,
-    /// Most tokens that one of its rows is worth; absent: any number.
-    pub(crate) row_tokens_max: Option<u64>,
-}
-
-impl Offer {
-    pub(crate) fn unlimited(id: RelQueryId) -> Self {
-        Self { id, row_tokens_max: None }
-    }
-}
-
-/// What a step does.
-pub(crate) struct Choice {
-    pub(crate) reason: Reason,
-    /// Rows to prefill, new ones and half-prefilled ones.
-    pub(crate) prefill: Vec<Admitted>,
-    /// Whether all running rows decode.
-    pub(crate) decodes: bool,
-}
-
 impl Scheduler {
-    /// Decides the next step, or `None` when there is nothing to do or a step is in flight. Granted
-    /// blocks and published prefixes are final unless the step is aborted.
-    pub fn plan(&mut self, now: Time) -> Option<BatchPlan> {
-        self.plan_in_phases(now, &mut |_| ())
-    }
-
-    /// [`plan`](Self::plan), telling `over` when each of its phases is over: the scheduler reads no clock,
-    /// but its owner may, and so learns what each phase costs (RelServe, Table 6).
-    pub fn plan_in_phases(&mut self, now: Time, over: &mut dyn FnMut(Phase)) -> Option<BatchPlan> {
-        if self.steps.flight.is_some() || self.queues.rows == 0 {
-            return None;
-        }
-        self.telemetry.decision = Decision { now, ..Decision::default() };
-        (self.config.policy.rules().on_plan)(self, now);
-        over(Phase::Updated);
-        self.telemetry.decision.front = self.queues.waiting.first().copied();
-        self.telemetry.decision.first_running = self.queues.running.first().copied();
-        self.telemetry.decision.running_rows = self.queues.running_rows;
-        self.telemetry.decision.running_relqueries = self.queues.running.len() as u32;
-        loop {
-            let choice = self.trial().unwrap_or_else(|| (self.config.policy.rules().choose)(self));
-            self.telemetry.decision.reason = choice.reason;
-            self.note_touched(&choice.prefill);
-            over(Phase::Chosen);
-            let plan = self.carry_out(choice, now);
-            over(Phase::Granted);
-            // A row that fits the pool must be able to run: where nothing else can be given up, pins are.
-            if plan.is_some() || !self.release_oldest_pin() {
-                return plan;
-            }
-        }
-    }
-
     /// vLLM's rule: prefill whatever can be admitted, across relQueries; else decode.
     pub(crate) fn prefill_first(&mut self) -> Choice {
         self.prefill_waiting().unwrap_or_else(|| self.decode_all())
@@ -230,8 +177,8 @@ impl Scheduler {
             .collect()
     }
 
-    /// Rows that a decode extends: all whose prompt is computed, or those of them that are tried; of bulk rows as many as
-    /// may while others are here.
+    /// Rows that a decode extends: all whose prompt is computed, or those of them that are tried; of bulk
+    /// rows as many as may while others are here.
     pub(crate) fn decoding_rows(&self) -> Vec<(RelQueryId, u32)> {
         let tried: Option<Vec<_>> = (!self.isolation.is_empty()).then(|| self.isolation.group().collect());
         let bulk = self.bulk_part().filter(|_| tried.is_none());

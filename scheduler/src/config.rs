@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::paper_variant::PaperVariant;
 use crate::policy::Policy;
-use crate::policy::marginal_work::MarginalWorkConfig;
+use crate::policy::marginal_work::config::MarginalWorkConfig;
 use crate::speculate::Speculation;
 
 /// Limits and policy of one scheduler.
@@ -138,6 +138,16 @@ impl SchedulerConfig {
     /// Tokens the pool holds: `cap` of RelServe, Algorithm 1.
     pub fn kv_tokens(&self) -> u64 {
         u64::from(self.kv_blocks) * u64::from(self.block_tokens)
+    }
+
+    /// Whether steps may prefill and decode at once.
+    pub fn mixes_prefill_and_decode(&self) -> bool {
+        self.policy.always_cuts_prompts() || self.policy.cuts_prompts() && self.marginal_work.mixes()
+    }
+
+    /// Most tokens that a step computes: of prompts, or where it mixes, of all.
+    pub fn computed_tokens_max(&self) -> u64 {
+        if self.policy.always_cuts_prompts() { self.chunk_tokens.0 } else { self.step_tokens_max.0 }
     }
 
     /// Blocks that an admission leaves free.

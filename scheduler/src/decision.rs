@@ -1,13 +1,14 @@
 //! Why the last step is what it is: plain data for logs, the live view and `explain`.
 
-use base::{Nanos, RequestId, StepId, Time, TokenCount};
+use base::{Nanos, RelQueryId, RequestId, StepId, Time, TokenCount};
 
 use serde::Serialize;
 
 use crate::arrange::Delta;
-use crate::explain::{LISTED_MAX, Loss, Touched};
+use crate::breakdown::PriorityBreakdown;
 use crate::paper_variant::DeltaReading;
 use crate::priority::RelQueryKey;
+use crate::truncated::Truncated;
 
 /// What planning a step consists of, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,32 +67,6 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// The first of a list, and how many more there were: a decision is of a bounded size.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Truncated<T> {
-    /// The first ones.
-    #[serde(rename = "told")]
-    pub listed: Vec<T>,
-    /// How many are left out.
-    #[serde(rename = "untold")]
-    pub left_out: u32,
-}
-
-impl<T> Default for Truncated<T> {
-    fn default() -> Self {
-        Self { listed: Vec::new(), left_out: 0 }
-    }
-}
-
-impl<T> Truncated<T> {
-    /// The first of `all`; of the others only the number, and nothing is computed.
-    pub(crate) fn of<I>(all: impl Iterator<Item = I>, tell: impl FnMut(I) -> Option<T>) -> Self {
-        let mut all = all;
-        let listed = all.by_ref().take(LISTED_MAX).filter_map(tell).collect();
-        Self { listed, left_out: u32::try_from(all.count()).unwrap_or(u32::MAX) }
-    }
-}
-
 /// What [`Delta`] is made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trade {
@@ -101,6 +76,37 @@ pub struct Trade {
     pub waiting: u64,
     /// Decode steps that each of them gains.
     pub steps: u64,
+}
+
+/// A relQuery that a decision looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Touched {
+    /// Which.
+    pub id: RelQueryId,
+    /// Prio(R).
+    pub priority: Nanos,
+    /// What it is made of.
+    #[serde(rename = "basis")]
+    pub breakdown: PriorityBreakdown,
+    /// Since when it is here.
+    pub age: Nanos,
+    /// Whether it was computed for this step, and not reused (RelServe, Eq. 12).
+    pub is_new: bool,
+    /// Whether rows of it wait.
+    pub waits: bool,
+    /// Whether rows of it run.
+    pub runs: bool,
+}
+
+/// What one running relQuery loses by a prefill (a term of RelServe, Eq. 15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// Which.
+    pub id: RelQueryId,
+    /// The time of the prefill.
+    pub prefill: Nanos,
+    /// What the new rows add to its decode steps.
+    pub sequences: Nanos,
 }
 
 /// The last planning.

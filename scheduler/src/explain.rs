@@ -1,19 +1,17 @@
 //! A decision in words: what the candidates were, what each priority was made of, what Delta was made of.
 //!
-//! Planning only notes integers, of at most [`LISTED_MAX`] relQueries; all text is made here, when somebody
-//! asks.
+//! Planning only notes integers, of at most [`LISTED_MAX`](crate::truncated::LISTED_MAX) relQueries; all text
+//! is made here, when somebody asks.
 
 use std::fmt;
 
-use base::{Nanos, RelQueryId, StepId, Time};
+use base::{Nanos, StepId, Time};
 use serde::Serialize;
 
-use crate::breakdown::{PriorityBreakdown, PriorityParts};
-use crate::decision::{Decision, Truncated};
+use crate::breakdown::PriorityParts;
+use crate::decision::{Decision, Loss, Touched};
 use crate::paper_variant::DeltaReading;
-
-/// Most relQueries that a decision tells about; of the others it tells the number.
-pub const LISTED_MAX: usize = 16;
+use crate::truncated::Truncated;
 
 /// Why a step is what it is, to be read or sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,37 +43,6 @@ pub struct BatchSize {
     pub rows: u32,
     /// Uncached prompt tokens of it.
     pub uncached: u64,
-}
-
-/// A relQuery that a decision looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Touched {
-    /// Which.
-    pub id: RelQueryId,
-    /// Prio(R).
-    pub priority: Nanos,
-    /// What it is made of.
-    #[serde(rename = "basis")]
-    pub breakdown: PriorityBreakdown,
-    /// Since when it is here.
-    pub age: Nanos,
-    /// Whether it was computed for this step, and not reused (RelServe, Eq. 12).
-    pub is_new: bool,
-    /// Whether rows of it wait.
-    pub waits: bool,
-    /// Whether rows of it run.
-    pub runs: bool,
-}
-
-/// What one running relQuery loses by a prefill (a term of RelServe, Eq. 15).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Loss {
-    /// Which.
-    pub id: RelQueryId,
-    /// The time of the prefill.
-    pub prefill: Nanos,
-    /// What the new rows add to its decode steps.
-    pub sequences: Nanos,
 }
 
 /// What Delta is made of (RelServe, Eq. 15-17).

@@ -1,79 +1,24 @@
 //! Carries a decision out: grants and publishes blocks, and writes the plan.
 //!
-//! The order matters: what the new rows hit is held before anything is granted, or a grant could evict
-//! it; then decodes are served, then the new rows in order, each hitting what earlier ones publish. What a row hits on
-//! the host is granted a block too, so all hits of all new rows are protected before the first of them is held.
+//! The order matters: what the new rows hit is held before anything is granted, or a grant could evict it;
+//! then decodes are served, then the new rows in order, each hitting what earlier ones publish. What a row
+//! hits on the host is granted a block too, so all hits of all new rows are protected before the first of
+//! them is held.
 
 use std::ops::Range;
 
 use base::{BatchPlan, BlockId, RelQueryId, RequestId, Run, SampleSpec, Slot, StepId, Time, TokenId};
 
 use crate::Scheduler;
-use crate::admit::{Admitted, CacheView};
-use crate::choose::Choice;
+use crate::admit::Admitted;
+use crate::cache_view::CacheView;
+use crate::choice::Choice;
+use crate::flight::{Draft, Flight, FlightSlot};
 use crate::kv::PublicationId;
 use crate::kv::prefix::Publication;
 use crate::row::{Row, RowState};
 use crate::runs::{Context, cut};
 use crate::sections::{self, PromptPart};
-use crate::speculate::DraftTokens;
-
-/// One slot of the step in flight.
-#[derive(Clone, Debug)]
-pub(crate) struct FlightSlot {
-    pub(crate) request: RequestId,
-    /// Whose row it is.
-    pub(crate) relquery: RelQueryId,
-    /// First position it computes.
-    pub(crate) start: u32,
-    /// Positions in the pool once it has run, beside those of guesses that were right.
-    pub(crate) end: u32,
-    /// What it guesses behind them.
-    pub(crate) drafted: Option<DraftTokens>,
-    /// Whether it computes prompt tokens.
-    pub(crate) is_prefill: bool,
-    /// Whether it samples.
-    pub(crate) samples: bool,
-    /// Whether the row was admitted with this step.
-    pub(crate) is_new: bool,
-    /// Whether it is the first of its row: one with sections may have several.
-    pub(crate) leads: bool,
-}
-
-impl FlightSlot {
-    /// Tokens of a decode that were forced: all but the last sampled one, which every decode computes.
-    pub(crate) fn forced(&self) -> u64 {
-        if self.is_prefill { 0 } else { u64::from(self.end - self.start) - 1 }
-    }
-
-    /// Tokens that it guesses.
-    pub(crate) fn guessed(&self) -> u64 {
-        self.drafted.as_ref().map_or(0, |drafted| drafted.tokens.len() as u64)
-    }
-}
-
-/// The step in flight.
-#[derive(Clone, Debug)]
-pub(crate) struct Flight {
-    pub(crate) step: StepId,
-    pub(crate) slots: Vec<FlightSlot>,
-    /// Blocks that became hittable with this step, and whose they are.
-    pub(crate) published: Vec<(RequestId, BlockId)>,
-    /// Requests the plan retired.
-    pub(crate) retired: Vec<RequestId>,
-}
-
-/// A slot before its context is cut into runs.
-pub(crate) struct Draft {
-    pub(crate) relquery: RelQueryId,
-    pub(crate) index: u32,
-    start: u32,
-    pub(crate) end: u32,
-    pub(crate) drafted: Option<DraftTokens>,
-    is_new: bool,
-    leads: bool,
-    pub(crate) is_prefill: bool,
-}
 
 impl Scheduler {
     /// Grants, publishes, and writes the plan; `None` if not a single slot came of the choice.
@@ -124,8 +69,8 @@ impl Scheduler {
         }
     }
 
-    /// Keeps what these rows hit from being evicted for one another. Where nothing lies on the host, holding evicts
-    /// nothing.
+    /// Keeps what these rows hit from being evicted for one another. Where nothing lies on the host, holding
+    /// evicts nothing.
     fn protect(&mut self, rows: &[Admitted]) -> Vec<BlockId> {
         if self.kv.ledger.tier().used == 0 {
             return Vec::new();

@@ -5,21 +5,15 @@
 //! `attempts_max` attempts of its own. A row is cleared by its next token. Pure books: it must not know
 //! what a row is.
 //!
-//! Where a step takes the executor with it, a failure costs minutes and a step still milliseconds: then rows are tried
-//! one by one, and one that loses the executor again, alone, is the poison.
+//! Where a step takes the executor with it, a failure costs minutes and a step still milliseconds: then rows
+//! are tried one by one, and one that loses the executor again, alone, is the poison.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::{RelQueryId, RowError};
 
-use crate::Scheduler;
-use crate::admit::{Admission, Admitted, Budget, CacheView};
-use crate::choose::Choice;
-use crate::decision::Reason;
-use crate::row::RowState;
-
-/// Losses of the executor that a row may be part of before it fails whoever was with it: rows that lose it only together
-/// would go on for as long as they have tokens.
+/// Losses of the executor that a row may be part of before it fails whoever was with it: rows that lose it
+/// only together would go on for as long as they have tokens.
 const LOSSES_MAX: u32 = 4;
 
 /// What a step that failed whole did.
@@ -32,8 +26,8 @@ pub(crate) enum FailureScope {
 }
 
 impl FailureScope {
-    /// The next trial of a row has half as many rows as this: of a step, those that were in it; after a lost executor,
-    /// each is tried alone.
+    /// The next trial of a row has half as many rows as this: of a step, those that were in it; after a lost
+    /// executor, each is tried alone.
     pub(crate) fn bisect_from(self, rows: u32) -> u32 {
         match self {
             Self::Step => rows,
@@ -132,63 +126,6 @@ impl FaultIsolation {
             }
             None => Ok(()),
         }
-    }
-}
-
-impl Scheduler {
-    /// The step that tries suspects, while there are any: those that run go on, those that were taken back
-    /// are admitted. Where they find no room, rows that are not tried give theirs up.
-    pub(crate) fn trial(&mut self) -> Option<Choice> {
-        let group: Vec<RowAt> = self.isolation.group().collect();
-        if group.is_empty() {
-            return None;
-        }
-        loop {
-            let prefill = self.trial_prefill(&group);
-            let decodes = !self.decoding_rows().is_empty();
-            if self.decode_need() <= self.kv.ledger.available() && (decodes || !prefill.is_empty()) {
-                return Some(Choice { reason: Reason::Trial, prefill, decodes });
-            }
-            let others = self.running_rows().filter(|row| !group.contains(row));
-            // A row that runs alone fits, so this ends.
-            let last = others.last().or_else(|| self.running_rows().last())?;
-            self.preempt_row(last);
-        }
-    }
-
-    /// What the group's rows that do not decode compute, as far as there is room.
-    fn trial_prefill(&mut self, group: &[RowAt]) -> Vec<Admitted> {
-        let tokens = self.config.policy.step_tokens_max(&self.config);
-        let mut left = tokens.saturating_sub(self.decode_tokens());
-        let mut prefill = Vec::new();
-        for (relquery, index) in group.iter().copied() {
-            let row = self.relqueries[&relquery].row(index);
-            if row.state == RowState::Prefilling && left > 0 {
-                let missing = u64::from(row.missing());
-                let take = u32::try_from(missing.min(left)).expect("what is missing is a u32");
-                prefill.push(Admitted { relquery, index, take });
-                left -= u64::from(take);
-            }
-        }
-        let budget = self.prefill_budget();
-        let free_blocks = match self.queues.running_rows {
-            0 => self.kv.ledger.available(),
-            _ => budget.free_blocks.saturating_sub(self.decode_need()),
-        };
-        let cuts = self.config.policy.cuts_prompts();
-        let mut admission = Admission::new(Budget { tokens: left, free_blocks, cuts, ..budget });
-        self.promise(&mut admission, &prefill);
-        let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);
-        for (id, index) in group.iter().copied() {
-            let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
-            let scope = relquery.scope;
-            let row = relquery.row_mut(index);
-            if row.state == RowState::Waiting && !admission.offer(&view, (id, scope), index, row, None) {
-                break;
-            }
-        }
-        prefill.extend(admission.rows);
-        prefill
     }
 }
 

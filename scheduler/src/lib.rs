@@ -19,9 +19,11 @@
 //! | Eq. 14, which candidate runs | `policy::relserve` |
 //! | Eq. 15-17, the trade-off in the transitional case | [`arrange`] |
 //!
-//! [`policy`] has a file for each order relQueries can be served in: it says what a priority is (`update` keeps it), and
-//! which candidate a step runs (`choose` has what candidates are built from, `grant` carries a choice out). [`fleet`] orders
-//! rows over several executors that run whole rows.
+//! Where a step comes from: `plan` asks the policy (a file of [`policy`], which says how to add one) to bring
+//! priorities up to date and to choose, and `grant` carries the choice out. A row's priority is that of its
+//! relQuery: function `priority` of the policy's file computes the number, `update` keeps it, and
+//! [`priority::RelQueryKey`] is the whole key. `choose` has what choices are built from, `remaining` what
+//! priorities are. [`fleet`] orders rows over several executors that run whole rows.
 
 use std::collections::BTreeMap;
 
@@ -30,14 +32,18 @@ use base::{RelQueryId, RequestId, StepId};
 mod admit;
 pub mod arrange;
 pub mod breakdown;
+mod cache_view;
+mod choice;
 mod choose;
 pub mod config;
 pub mod cost;
 pub mod decision;
 pub mod decompose;
+mod draft;
 pub mod event;
 pub mod explain;
 pub mod fleet;
+mod flight;
 mod grant;
 mod intake;
 mod invariants;
@@ -46,11 +52,13 @@ pub mod kv;
 pub mod miss_ratio;
 pub mod paper_variant;
 mod pins;
+mod plan;
 pub mod policy;
 pub mod priority;
 mod queues;
 mod refit;
 mod relquery;
+mod remaining;
 mod row;
 mod runs;
 mod sections;
@@ -61,11 +69,13 @@ pub mod starvation;
 mod stats;
 mod tenants;
 mod timers;
+mod trial;
+pub mod truncated;
 mod update;
 
 pub use config::{ConfigError, SchedulerConfig};
 pub use cost::{CostModel, Sample};
-pub use decision::{Decision, Phase, Reason, Truncated};
+pub use decision::{Decision, Phase, Reason};
 pub use event::{Event, Refused, Stats, Usage};
 pub use explain::Explanation;
 pub use fleet::{Fleet, FleetConfig, ReplicaConfig, ReplicaId};
@@ -74,8 +84,9 @@ pub use policy::marginal_work::{Gain, MarginalWorkConfig, Steps};
 pub use policy::{Policy, UnknownPolicy};
 pub use snapshot::SchedulerSnapshot;
 pub use speculate::Speculation;
+pub use truncated::Truncated;
 
-use grant::Flight;
+use flight::Flight;
 use isolation::FaultIsolation;
 use kv::{Hasher, Ledger};
 use pins::Pins;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{BlockId, PinId, RelQueryId, Sees};
 
 use crate::Scheduler;
-use crate::admit::CacheView;
+use crate::cache_view::CacheView;
 use crate::kv::{BlockPlace, Ledger};
 
 /// All pins.

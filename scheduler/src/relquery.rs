@@ -10,9 +10,9 @@ use base::{Periods, PinId, RelQueryId, ServiceClass, StepId, Submission, TenantI
 
 use crate::breakdown::PriorityBreakdown;
 use crate::event::Usage;
+use crate::policy::marginal_work::instants::Instants;
 use crate::policy::marginal_work::lengths::{Ended, LengthKind};
 use crate::policy::marginal_work::sharing;
-use crate::policy::marginal_work::timers::Instants;
 use crate::priority::RelQueryKey;
 use crate::row::Row;
 use crate::speculate::Drafter;

@@ -5,7 +5,7 @@ use base::{End, Nanos, RelQueryId, RowError, RowOutcome, Sampled, StepId, StepOu
 use crate::Scheduler;
 use crate::cost::Sample;
 use crate::event::Event;
-use crate::grant::{Flight, FlightSlot};
+use crate::flight::{Flight, FlightSlot};
 use crate::isolation::FailureScope;
 use crate::row::RowState;
 use crate::speculate::Speculation;

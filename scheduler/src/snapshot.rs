@@ -10,8 +10,8 @@ use base::{Nanos, RelQueryId, Sees, ServiceClass, TenantId, Time};
 
 use crate::Scheduler;
 use crate::breakdown::PriorityBreakdown;
-use crate::decision::Truncated;
 use crate::row::{Row, RowState};
+use crate::truncated::Truncated;
 
 /// A relQuery as it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

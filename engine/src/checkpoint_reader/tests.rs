@@ -1,3 +1,5 @@
+//! Checkpoints from a folder and from memory: the same model, the same revision, the same refusals.
+
 use base::{ChatTemplate as _, Piece, Role};
 
 use super::*;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use base::{RowError, RowOutcome, SampleSpec, TokenId};
 use llguidance::toktrie::SimpleVob;
 
-use super::draw::{SampledSlot, allowed, draw, draw_rows, forbid_others, pushed, together};
+use super::draw::{allowed, draw, draw_rows, forbid_others, pushed, together};
 use super::rows::{RowConstraint, RowStates};
+use super::sampled_slot::SampledSlot;
 use crate::decoder::{LogitQueries, SampleQuery};
 use crate::parallel::{GpuRanks, RowDraw, RowStats, StepError};
 use crate::sample::{DrawFrom, DrawKey, sample as sample_logits, sample_nucleus, sample_query, sample_top_k};

@@ -4,8 +4,9 @@
 use base::{RowError, RowOutcome, SampleSpec};
 use rayon::prelude::*;
 
-use super::draw::{Drawn, SampledSlot, draw, draw_rows, pushed, together};
+use super::draw::{draw, draw_rows, pushed, together};
 use super::rows::RowStates;
+use super::sampled_slot::{Drawn, SampledSlot};
 use crate::parallel::{HiddenStates, Ranks, StepError};
 use crate::sample::{DrawKey, sample as sample_logits, sample_top_k, top_k_wanted};
 

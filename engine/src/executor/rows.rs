@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::{ConstraintError, End, RequestId, RowError, RowOutcome, SampleSpec, Sampled, Slot, TokenId};
 
-use super::draw::{Drawn, SampledSlot};
+use super::sampled_slot::{Drawn, SampledSlot};
 use crate::constraint::{ConstraintState, Constraints};
 use crate::stop::StopText;
 use crate::text::{DecodeState, TokenText};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{Moves, Slot};
 
 use super::StepError;
-use super::gpu_rank::GpuRank;
+use super::gpu_logits::GpuLogits;
 use super::rank::{HiddenStates, Rank, RankWeights};
 use crate::checkpoint::ModelConfig;
 use crate::decoder::{Decoder, Workspace};
@@ -86,7 +86,7 @@ impl Rank for CpuRank {
         Ok(())
     }
 
-    fn on_gpu(&mut self) -> Option<&mut GpuRank> {
+    fn gpu_logits(&mut self) -> Option<GpuLogits<'_>> {
         None
     }
 }

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use base::{Moves, Slot};
 
 use super::StepError;
+use super::gpu_logits::GpuLogits;
 use super::rank::{HiddenStates, Rank, RankWeights};
 use crate::checkpoint::ModelConfig;
-use crate::decoder::{Draw, GpuDecoder, GpuMemory, LogitQueries, LogitStats, SampleQuery};
+use crate::decoder::{GpuDecoder, GpuMemory, LogitQueries, SampleQuery};
 use crate::device::cpu::TopK;
 use crate::device::cuda::{Element, GpuError};
 use crate::pool::PoolShape;
 use crate::settings::KvFormat;
 
-pub(super) struct GpuRank {
+struct GpuRank {
     decoder: Arc<GpuDecoder>,
     memory: GpuMemory,
 }
@@ -57,7 +58,8 @@ impl Rank for GpuRank {
     fn top_k(&mut self, _: &HiddenStates, wanted: &[usize], ids_end: usize) -> Result<Vec<TopK>, StepError> {
         let query = |wanted: &usize| SampleQuery { top_k: *wanted, ..SampleQuery::default() };
         let queries: Vec<SampleQuery> = wanted.iter().map(query).collect();
-        let found = self.query_logits(LogitQueries { first: 0, queries: &queries, ids_end, masks: &[] })?;
+        let queries = LogitQueries { first: 0, queries: &queries, ids_end, masks: &[] };
+        let found = self.decoder.query_logits(&mut self.memory, queries)?;
         Ok(found.into_iter().map(|stats| stats.top_k).collect())
     }
 
@@ -75,29 +77,7 @@ impl Rank for GpuRank {
         Ok(self.decoder.move_blocks(&self.memory, moves)?)
     }
 
-    fn on_gpu(&mut self) -> Option<&mut GpuRank> {
-        Some(self)
-    }
-}
-
-impl GpuRank {
-    /// Waits until what was asked for is computed.
-    pub(super) fn wait(&self) -> Result<(), GpuError> {
-        self.decoder.wait(&self.memory)
-    }
-
-    /// [`GpuDecoder::query_logits`]
-    pub(super) fn query_logits(&mut self, asked: LogitQueries<'_>) -> Result<Vec<LogitStats>, GpuError> {
-        self.decoder.query_logits(&mut self.memory, asked)
-    }
-
-    /// [`GpuDecoder::queried_logits`]
-    pub(super) fn queried_logits(&self, rows: Range<usize>) -> Result<Vec<f32>, GpuError> {
-        self.decoder.queried_logits(&self.memory, rows)
-    }
-
-    /// [`GpuDecoder::draw`]
-    pub(super) fn draw(&mut self, draws: &[Draw], ids_end: usize) -> Result<Vec<Option<u32>>, GpuError> {
-        self.decoder.draw(&mut self.memory, draws, ids_end)
+    fn gpu_logits(&mut self) -> Option<GpuLogits<'_>> {
+        Some(GpuLogits::new(&self.decoder, &mut self.memory))
     }
 }

@@ -8,6 +8,7 @@
 
 mod collective;
 mod cpu_rank;
+mod gpu_logits;
 mod gpu_rank;
 mod model;
 mod rank;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use base::Bytes;
 
-use super::rank::RankWeights;
-use super::ranks::Ranks;
+use super::rank::{Rank, RankWeights};
 use super::shard::{ShardError, ShardSource, Share};
 use super::shared::RankGroup;
 use super::together::{Peers, side_by_side};
@@ -13,7 +12,7 @@ use super::{Alone, Collective};
 use crate::checkpoint::{ModelConfig, WeightSource};
 use crate::decoder::{Decoder, GpuDecoder, LoadOptions};
 use crate::device::Cpu;
-use crate::device::cuda::Gpu;
+use crate::device::cuda::{Gpu, GpuError};
 use crate::pool::{PoolError, PoolShape};
 use crate::settings::{Keep, KvFormat};
 
@@ -114,21 +113,20 @@ impl ShardedModel {
         PoolShape::fit(self.weights[0].config(), self.kv(), block_tokens, Bytes(kv_bytes.0 / ranks))
     }
 
-    /// Ranks that compute with these weights, each with a pool of `shape`.
-    pub fn start(&self, shape: PoolShape) -> Result<Ranks, PoolError> {
-        let ranks = self.weights.iter().map(|rank| Arc::clone(rank).start(shape));
-        let ranks: Result<_, _> = ranks.collect();
-        let ranks = ranks.map_err(|error| PoolError::Gpu(error.to_string()))?;
-        Ok(Ranks::new(self.clone(), shape, ranks))
+    /// Its ranks, each with a pool of `shape`.
+    pub(super) fn ranks(&self, shape: PoolShape) -> Result<Vec<Box<dyn Rank>>, GpuError> {
+        self.weights.iter().map(|rank| Arc::clone(rank).start(shape)).collect()
     }
 
     pub(super) fn peers(&self) -> &Peers {
         &self.peers
     }
 
-    /// Vocabulary of one rank.
-    pub(super) fn rank_vocab(&self) -> usize {
-        self.weights[0].config().vocab
+    /// Logits over the whole vocabulary, from what each rank has of each row.
+    pub(super) fn whole_rows(&self, parts: &[Vec<f32>], rows: usize) -> Vec<f32> {
+        let vocab = self.weights[0].config().vocab;
+        let row = |row: usize| parts.iter().flat_map(move |part| &part[row * vocab..][..vocab]);
+        (0..rows).flat_map(row).copied().collect()
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::{Moves, Slot};
 
 use super::StepError;
-use super::gpu_rank::GpuRank;
+use super::gpu_logits::GpuLogits;
 use crate::checkpoint::ModelConfig;
 use crate::device::cpu::TopK;
 use crate::device::cuda::GpuError;
@@ -62,8 +62,8 @@ pub(super) trait Rank: Send {
     /// Moves blocks between its pool and its tier.
     fn move_blocks(&mut self, moves: &Moves) -> Result<(), StepError>;
 
-    /// Itself where logits stay on its device, to be drawn from there.
-    fn on_gpu(&mut self) -> Option<&mut GpuRank>;
+    /// Its logits where they stay on its device, to be drawn from there.
+    fn gpu_logits(&mut self) -> Option<GpuLogits<'_>>;
 }
 
 /// Hidden states of a step's sampling rows, or, where they stay on their device until the next step, how many

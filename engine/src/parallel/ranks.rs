@@ -19,8 +19,10 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    pub(super) fn new(model: ShardedModel, shape: PoolShape, ranks: Vec<Box<dyn Rank>>) -> Self {
-        Self { model, shape, ranks }
+    /// Ranks that compute with a model's weights, each with a pool of `shape`.
+    pub fn start(model: &ShardedModel, shape: PoolShape) -> Result<Self, PoolError> {
+        let ranks = model.ranks(shape).map_err(|error| PoolError::Gpu(error.to_string()))?;
+        Ok(Self { model: model.clone(), shape, ranks })
     }
 
     /// The weights that they compute with.
@@ -61,7 +63,7 @@ impl Ranks {
     pub fn logits(&mut self, hidden: &HiddenStates, rows: Range<usize>) -> Result<Vec<f32>, StepError> {
         let mut parts = self.together(|rank| rank.logits(hidden, rows.clone()))?;
         Ok(match self.is_partial() {
-            true => whole_rows(&parts, self.model.rank_vocab(), rows.len()),
+            true => self.model.whole_rows(&parts, rows.len()),
             false => parts.swap_remove(0),
         })
     }
@@ -91,7 +93,7 @@ impl Ranks {
 
     /// The same ranks where logits stay on their devices, to be drawn from there.
     pub fn on_gpus(&mut self) -> Option<GpuRanks<'_>> {
-        let ranks = self.ranks.iter_mut().map(|rank| rank.on_gpu());
+        let ranks = self.ranks.iter_mut().map(|rank| rank.gpu_logits());
         Some(GpuRanks::new(&self.model, ranks.collect::<Option<_>>()?))
     }
 
@@ -106,10 +108,4 @@ impl Ranks {
     ) -> Result<Vec<T>, StepError> {
         self.model.peers().together(self.ranks.iter_mut(), |_, rank| work(&mut **rank))
     }
-}
-
-/// Logits over the whole vocabulary, from what each rank has of each row.
-pub(super) fn whole_rows(parts: &[Vec<f32>], rank_vocab: usize, rows: usize) -> Vec<f32> {
-    let row = |row: usize| parts.iter().flat_map(move |part| &part[row * rank_vocab..][..rank_vocab]);
-    (0..rows).flat_map(row).copied().collect()
 }

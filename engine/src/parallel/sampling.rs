@@ -3,9 +3,8 @@
 use std::ops::Range;
 
 use super::StepError;
-use super::gpu_rank::GpuRank;
+use super::gpu_logits::GpuLogits;
 use super::model::ShardedModel;
-use super::ranks::whole_rows;
 use crate::decoder::{Draw, LogitQueries, LogitStats, SampleQuery};
 use crate::device::Cpu;
 use crate::device::cuda::GpuError;
@@ -78,11 +77,11 @@ pub struct RowDraw<'a> {
 /// Ranks on GPUs, whose logits are drawn from where they are.
 pub struct GpuRanks<'a> {
     model: &'a ShardedModel,
-    ranks: Vec<&'a mut GpuRank>,
+    ranks: Vec<GpuLogits<'a>>,
 }
 
 impl<'a> GpuRanks<'a> {
-    pub(super) fn new(model: &'a ShardedModel, ranks: Vec<&'a mut GpuRank>) -> Self {
+    pub(super) fn new(model: &'a ShardedModel, ranks: Vec<GpuLogits<'a>>) -> Self {
         Self { model, ranks }
     }
 
@@ -114,7 +113,7 @@ impl<'a> GpuRanks<'a> {
         let mut parts = self.together(|_, rank| rank.queried_logits(rows.clone()))?;
         Ok(match parts.len() {
             1 => parts.swap_remove(0),
-            _ => whole_rows(&parts, self.model.rank_vocab(), rows.len()),
+            _ => self.model.whole_rows(&parts, rows.len()),
         })
     }
 
@@ -136,7 +135,7 @@ impl<'a> GpuRanks<'a> {
 
     fn together<T: Send>(
         &mut self,
-        work: impl Fn(usize, &mut GpuRank) -> Result<T, GpuError> + Sync,
+        work: impl Fn(usize, &mut GpuLogits<'a>) -> Result<T, GpuError> + Sync,
     ) -> Result<Vec<T>, StepError> {
         self.model.peers().together(self.ranks.iter_mut(), |number, rank| Ok(work(number, rank)?))
     }

@@ -7,9 +7,9 @@ use super::config::{Health, ReplicaId};
 use super::dispatch::{Dispatch, Why};
 use super::query::Query;
 use super::{Counters, Fleet};
-use crate::decision::Truncated;
 use crate::event::{Stats, Usage};
 use crate::snapshot::{RelQueryStatus, RowCounts, SchedulerSnapshot};
+use crate::truncated::Truncated;
 
 /// A replica's part of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,12 +1,9 @@
 //! First come, first served, prefill first: vLLM's default, and the baseline of every comparison.
 
-use super::{PLAIN, Rules, by_arrival, no_arrival, no_update};
+use super::rules::{Rules, by_arrival, no_arrival, no_update};
 use crate::Scheduler;
 
 pub(super) const RULES: Rules = Rules {
-    name: "fcfs",
-    imitates: "vllm",
-    traits: PLAIN,
     priority: by_arrival,
     choose: Scheduler::prefill_first,
     on_arrival: no_arrival,

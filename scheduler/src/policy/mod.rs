@@ -1,24 +1,27 @@
 //! The policies: in which order relQueries are served, and what a step does.
 //!
-//! A policy is a file of this folder with a table of [`Rules`]: what is true of it, and four functions. To add one, write
-//! its file, give [`Policy`] a variant and [`Policy::rules`] an arm; everything else asks the rules. All policies run on
-//! the same machine (admission, ledger, preemption), so that a comparison compares orders and nothing else.
+//! A policy is a file of this folder with its `RULES` (`rules.rs` says which): four functions, of which
+//! `priority` computes what orders a relQuery's rows and `choose` says what a step runs. To add one:
+//!
+//! 1. write its file, `policy/<name>.rs`, with a constant `RULES`;
+//! 2. name the file in `table.rs`;
+//! 3. give [`Policy`] a variant, and its name and properties in `Policy::traits`, both below.
+//!
+//! Everything else asks these. All policies run on the same machine (admission, ledger, preemption), so that
+//! a comparison compares orders and nothing else.
 //!
 //! No other module may know which policy it serves: it asks for a property, as `policy.orders_by_class()`.
+//! What is below knows nothing of the scheduler, so that configuration and keys can name a policy.
 
 mod fcfs;
 pub mod marginal_work;
 mod relserve;
+mod rules;
 mod sarathi;
 mod static_priority;
+mod table;
 
-use base::{Nanos, RelQueryId, Time};
 use serde::{Deserialize, Serialize};
-
-use crate::Scheduler;
-use crate::breakdown::PriorityBreakdown;
-use crate::choose::Choice;
-use crate::config::SchedulerConfig;
 
 /// The order in which relQueries are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -67,31 +70,42 @@ pub enum UnknownPolicy {
 /// What policies were called before.
 const RENAMED: [(&str, Policy); 1] = [("ours", Policy::MarginalWork)];
 
-/// What a policy does. The functions are called by the scheduler and nobody else.
-pub(crate) struct Rules {
+/// What is true of a policy. What it does is in its file.
+struct Traits {
     /// Its name in configuration and reports.
     name: &'static str,
     /// The name that the reference results have for what it imitates.
     imitates: &'static str,
-    traits: Traits,
-    /// Prio(R) of a relQuery, and what it was computed from: on its arrival, when rows are added, and whenever `on_plan`
-    /// asks for it anew.
-    pub(crate) priority: fn(&mut Scheduler, RelQueryId) -> (Nanos, PriorityBreakdown),
-    /// Which candidate the next step runs.
-    pub(crate) choose: fn(&mut Scheduler) -> Choice,
-    /// A relQuery got rows; before its priority is computed.
-    pub(crate) on_arrival: fn(&mut Scheduler, RelQueryId),
-    /// A step is about to be planned: brings priorities up to date.
-    pub(crate) on_plan: fn(&mut Scheduler, Time),
-}
-
-/// What others may know of a policy.
-struct Traits {
     is_prioritised: bool,
     orders_by_class: bool,
     shares_by_tenant: bool,
     reads_the_paper: bool,
     prompts: Prompts,
+}
+
+impl Traits {
+    /// First come, first served, in steps of one phase: each policy says what it is otherwise.
+    const fn plain(name: &'static str, imitates: &'static str) -> Self {
+        Self {
+            name,
+            imitates,
+            is_prioritised: false,
+            orders_by_class: false,
+            shares_by_tenant: false,
+            reads_the_paper: false,
+            prompts: Prompts::Whole,
+        }
+    }
+
+    /// In the order of a priority.
+    const fn prioritised(name: &'static str, imitates: &'static str) -> Self {
+        Self { is_prioritised: true, ..Self::plain(name, imitates) }
+    }
+
+    /// RelServe or an ablation of it.
+    const fn of_the_paper(name: &'static str) -> Self {
+        Self { reads_the_paper: true, ..Self::prioritised(name, name) }
+    }
 }
 
 /// How much of a prompt one step computes.
@@ -104,15 +118,6 @@ enum Prompts {
     /// As much as the decodes of the step leave of `chunk_tokens`.
     Cut,
 }
-
-/// First come, first served, in steps of one phase: each policy says what it does otherwise.
-const PLAIN: Traits = Traits {
-    is_prioritised: false,
-    orders_by_class: false,
-    shares_by_tenant: false,
-    reads_the_paper: false,
-    prompts: Prompts::Whole,
-};
 
 impl Policy {
     /// Every policy of the comparison, in the order reports list them; the weak reading of the static
@@ -139,74 +144,65 @@ impl Policy {
         Self::MarginalWork,
     ];
 
-    /// What it does.
-    pub(crate) fn rules(self) -> &'static Rules {
+    /// What is true of it.
+    const fn traits(self) -> Traits {
         match self {
-            Self::Fcfs => &fcfs::RULES,
-            Self::Sarathi => &sarathi::RULES,
-            Self::StaticPriority => &static_priority::RULES,
-            Self::StaticPriorityWeak => &static_priority::WEAK,
-            Self::RelServe => &relserve::RULES,
-            Self::RelServePrefill => &relserve::PREFILL_FIRST,
-            Self::RelServeDecode => &relserve::DECODE_FIRST,
-            Self::MarginalWork => &marginal_work::RULES,
+            Self::Fcfs => Traits::plain("fcfs", "vllm"),
+            Self::Sarathi => Traits { prompts: Prompts::Cut, ..Traits::plain("sarathi", "sarathi") },
+            Self::StaticPriority => Traits::prioritised("static-priority", "vllm-sp"),
+            Self::StaticPriorityWeak => Traits::prioritised("static-priority-weak", "vllm-sp weak"),
+            Self::RelServe => Traits::of_the_paper("relserve"),
+            Self::RelServePrefill => Traits::of_the_paper("relserve-pp"),
+            Self::RelServeDecode => Traits::of_the_paper("relserve-dp"),
+            Self::MarginalWork => Traits {
+                orders_by_class: true,
+                shares_by_tenant: true,
+                prompts: Prompts::WholeOrCut,
+                ..Traits::prioritised("marginal-work", "marginal-work")
+            },
         }
     }
 
     /// The name used in configuration and reports.
     pub fn name(self) -> &'static str {
-        self.rules().name
+        self.traits().name
     }
 
     /// The name that the reference results have for what it imitates.
     pub fn imitates(self) -> &'static str {
-        self.rules().imitates
+        self.traits().imitates
     }
 
     /// Whether it is RelServe or one of its ablations, which are told how the paper is read
     /// ([`PaperVariant`](crate::paper_variant::PaperVariant), Eq. 13's threshold).
     pub fn reads_the_paper(self) -> bool {
-        self.rules().traits.reads_the_paper
+        self.traits().reads_the_paper
     }
 
-    /// Whether a priority comes before the arrival in the key; if not, no row starts while one of an earlier relQuery
-    /// has not.
+    /// Whether a priority comes before the arrival in the key; if not, no row starts while one of an earlier
+    /// relQuery has not.
     pub fn is_prioritised(self) -> bool {
-        self.rules().traits.is_prioritised
+        self.traits().is_prioritised
     }
 
     /// Whether a service class comes before everything else in the key; the published policies know none.
     pub fn orders_by_class(self) -> bool {
-        self.rules().traits.orders_by_class
+        self.traits().orders_by_class
     }
 
     /// Whether tenants have shares of the machine.
     pub fn shares_by_tenant(self) -> bool {
-        self.rules().traits.shares_by_tenant
+        self.traits().shares_by_tenant
     }
 
     /// Whether a prompt may be computed in several steps.
     pub fn cuts_prompts(self) -> bool {
-        self.rules().traits.prompts != Prompts::Whole
+        self.traits().prompts != Prompts::Whole
     }
 
     /// Whether prompts get what decodes leave of `chunk_tokens`, so that no step is larger than that.
     pub fn always_cuts_prompts(self) -> bool {
-        self.rules().traits.prompts == Prompts::Cut
-    }
-
-    /// Whether its steps may prefill and decode at once.
-    pub fn mixes_prefill_and_decode(self, config: &SchedulerConfig) -> bool {
-        match self.rules().traits.prompts {
-            Prompts::Whole => false,
-            Prompts::WholeOrCut => config.marginal_work.mixes(),
-            Prompts::Cut => true,
-        }
-    }
-
-    /// Most tokens that a step of it computes: of prompts, or where it mixes, of all.
-    pub fn step_tokens_max(self, config: &SchedulerConfig) -> u64 {
-        if self.always_cuts_prompts() { config.chunk_tokens.0 } else { config.step_tokens_max.0 }
+        self.traits().prompts == Prompts::Cut
     }
 }
 
@@ -241,17 +237,6 @@ impl From<Policy> for &'static str {
         policy.name()
     }
 }
-
-/// A priority of nothing: the key's arrival and id decide.
-fn by_arrival(_: &mut Scheduler, _: RelQueryId) -> (Nanos, PriorityBreakdown) {
-    (Nanos(0), PriorityBreakdown::default())
-}
-
-/// Nothing is kept by arrival.
-fn no_arrival(_: &mut Scheduler, _: RelQueryId) {}
-
-/// Priorities stay what they were on arrival.
-fn no_update(_: &mut Scheduler, _: Time) {}
 
 #[cfg(test)]
 mod tests {

@@ -1,45 +1,36 @@
-//! RelServe: the priority of a relQuery is what is left of it (Eq. 10), brought up to date before every step (the dynamic
-//! priority updater, section 4.2), and the batch arranger weighs prefill against decode where it matters (section 4.3).
-//! Two ablations settle that case without weighing. One that waits too long goes first (Eq. 13).
+//! RelServe: the priority of a relQuery is what is left of it (Eq. 10), brought up to date before every step
+//! (the dynamic priority updater, section 4.2), and the batch arranger weighs prefill against decode where it
+//! matters (section 4.3). Two ablations settle that case without weighing. One that waits too long goes first
+//! (Eq. 13).
 
 use base::{Nanos, RelQueryId, Time, TokenCount};
 
-use super::{PLAIN, Rules, Traits};
+use super::rules::Rules;
 use crate::Scheduler;
-use crate::admit::{Admission, CacheView};
+use crate::admit::Admission;
 use crate::arrange::{Candidate, Delta, loss, running_loss, waiting_gain};
 use crate::breakdown::{PriorityBreakdown, PriorityParts};
-use crate::choose::Choice;
-use crate::decision::{Reason, Trade, Truncated};
-use crate::explain::Loss;
+use crate::cache_view::CacheView;
+use crate::choice::Choice;
+use crate::decision::{Loss, Reason, Trade};
 use crate::paper_variant::PriorityReading;
 use crate::priority::estimate;
+use crate::remaining::{miss_ratio, remaining_batches};
 use crate::starvation::starves_at;
-use crate::update::{miss_ratio, remaining_batches};
+use crate::truncated::Truncated;
 
 pub(super) const RULES: Rules = Rules {
-    name: "relserve",
-    imitates: "relserve",
-    traits: Traits { is_prioritised: true, reads_the_paper: true, ..PLAIN },
     priority,
     choose: |scheduler| scheduler.arranged(Transition::Weighed),
     on_arrival: Scheduler::set_starvation_timer,
     on_plan: update_priorities,
 };
 
-pub(super) const PREFILL_FIRST: Rules = Rules {
-    name: "relserve-pp",
-    imitates: "relserve-pp",
-    choose: |scheduler| scheduler.arranged(Transition::Prefill),
-    ..RULES
-};
+pub(super) const PREFILL_FIRST: Rules =
+    Rules { choose: |scheduler| scheduler.arranged(Transition::Prefill), ..RULES };
 
-pub(super) const DECODE_FIRST: Rules = Rules {
-    name: "relserve-dp",
-    imitates: "relserve-dp",
-    choose: |scheduler| scheduler.arranged(Transition::Decode),
-    ..RULES
-};
+pub(super) const DECODE_FIRST: Rules =
+    Rules { choose: |scheduler| scheduler.arranged(Transition::Decode), ..RULES };
 
 /// What runs in the transitional case: the first waiting relQuery goes behind one that runs.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,35 +1,20 @@
-//! A priority that never changes, from a relQuery's token counts as submitted (the paper's baseline vLLM-SP, RelServe,
-//! Eq. 6-7), prefill first. The weak reading takes raw token counts, and running rows give way to better waiting ones.
+//! A priority that never changes, from a relQuery's token counts as submitted (the paper's baseline vLLM-SP,
+//! RelServe, Eq. 6-7), prefill first. The weak reading takes raw token counts, and running rows give way to
+//! better waiting ones.
 
 use base::{Nanos, RelQueryId, TokenCount};
 
-use super::{PLAIN, Rules, Traits, no_arrival, no_update};
+use super::rules::{Rules, no_arrival, no_update};
 use crate::Scheduler;
 use crate::breakdown::{PriorityBreakdown, PriorityParts};
-use crate::choose::Choice;
+use crate::choice::Choice;
 use crate::priority::static_priority;
 
-const TRAITS: Traits = Traits { is_prioritised: true, ..PLAIN };
+pub(super) const RULES: Rules =
+    Rules { priority: linear, choose: Scheduler::prefill_first, on_arrival: no_arrival, on_plan: no_update };
 
-pub(super) const RULES: Rules = Rules {
-    name: "static-priority",
-    imitates: "vllm-sp",
-    traits: TRAITS,
-    priority: linear,
-    choose: Scheduler::prefill_first,
-    on_arrival: no_arrival,
-    on_plan: no_update,
-};
-
-pub(super) const WEAK: Rules = Rules {
-    name: "static-priority-weak",
-    imitates: "vllm-sp weak",
-    traits: TRAITS,
-    priority: token_sum,
-    choose: prefill_or_evict,
-    on_arrival: no_arrival,
-    on_plan: no_update,
-};
+pub(super) const WEAK: Rules =
+    Rules { priority: token_sum, choose: prefill_or_evict, on_arrival: no_arrival, on_plan: no_update };
 
 /// Eq. 6-7 with linear L1 and L2.
 fn linear(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, PriorityBreakdown) {

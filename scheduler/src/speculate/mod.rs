@@ -6,10 +6,10 @@
 //! - what followed the last tokens in outputs of rows of the same relQuery that have ended (`grams`);
 //! - what followed them in the row's own output and input (`own`; prompt lookup, Saxena, 2023).
 //!
-//! An executor draws each token as it would without guesses and keeps guesses that are what it drew, so guesses
-//! change when a token comes and never which. They are not output until then: no row is preempted for them, no
-//! block of them is published, and they are made only in steps that compute no prompt, for as many rows as
-//! measured acceptance pays for (`pays`). Text and probabilities are none of this module's business.
+//! An executor draws each token as it would without guesses and keeps guesses that are what it drew, so
+//! guesses change when a token comes and never which. They are not output until then: no row is preempted for
+//! them, no block of them is published, and they are made only in steps that compute no prompt, for as many
+//! rows as measured acceptance pays for (`pays`). Text and probabilities are none of this module's business.
 //!
 //! Guessing belongs to the machine and not to an order of serving: it is the same under every policy.
 
@@ -20,11 +20,9 @@ mod pays;
 use base::{Nanos, TokenId};
 use serde::{Deserialize, Serialize};
 
-use crate::Scheduler;
-use crate::grant::Draft;
 use grams::Said;
 use own::repeated;
-use pays::{DEPTH_MAX, Tally};
+use pays::Tally;
 
 /// Turns of rows without a guess after which one is made that does not pay, to see whether that still holds.
 const PROBE_EVERY: u32 = 32;
@@ -62,8 +60,8 @@ pub(crate) struct DraftTokens {
 }
 
 impl DraftTokens {
-    /// How many of `drawn` came by guesses: all that were guessed but the last drawn one, whose keys and values
-    /// the row's next slot computes in any case.
+    /// How many of `drawn` came by guesses: all that were guessed but the last drawn one, whose keys and
+    /// values the row's next slot computes in any case.
     pub(crate) fn kept(&self, drawn: &[TokenId]) -> u32 {
         let equal = self.tokens.iter().zip(drawn).take_while(|(guessed, drawn)| guessed == drawn).count();
         equal.min(drawn.len().saturating_sub(1)) as u32
@@ -127,43 +125,6 @@ impl Drafter {
             Source::Own => repeated(row, most),
         };
         (!tokens.is_empty()).then_some(DraftTokens { source, tokens })
-    }
-}
-
-impl Scheduler {
-    /// Adds guesses to the slots of a step that only decodes. All its rows have their blocks: guesses take what
-    /// is left.
-    pub(crate) fn add_draft_tokens(&mut self, drafts: &mut [Draft]) {
-        let is_on = self.config.speculation == Speculation::Auto && self.isolation.is_empty();
-        if !is_on || drafts.iter().any(|draft| draft.is_prefill) {
-            return;
-        }
-        let rows = drafts.len() as u64;
-        let saved = Nanos(self.estimates.cost.decode(rows).0 / rows.max(1));
-        let terms = Terms { saved, cost: self.estimates.cost.decode_per_sequence };
-        // What bounds the rows of a step bounds its guesses.
-        let mut free_sequences = self.config.sequences_max as usize;
-        for draft in drafts {
-            let relquery = self.relqueries.get_mut(&draft.relquery).expect("its slot is being written");
-            let (row, drafter) = relquery.row_and_drafter(draft.index);
-            // The last token of an output need not be guessed: drawing it ends the row.
-            let left = row.output_max().saturating_sub(row.generated.len() as u64 + 1);
-            let most = free_sequences.min(DEPTH_MAX).min(usize::try_from(left).unwrap_or(usize::MAX));
-            if most == 0 {
-                continue;
-            }
-            let spoken = Spoken { input: &row.item.prompt, output: &row.generated };
-            let Some(mut drafted) = drafter.draft(spoken, terms, most) else { continue };
-            let end = (draft.end - row.own_start()) as usize;
-            let block_tokens = self.config.block_tokens as usize;
-            while row.own.blocks.len() * block_tokens < end + drafted.tokens.len() {
-                let Some(block) = self.kv.ledger.grant() else { break };
-                row.own.blocks.push(block);
-            }
-            drafted.tokens.truncate(row.own.blocks.len() * block_tokens - end);
-            free_sequences -= drafted.tokens.len();
-            draft.drafted = (!drafted.tokens.is_empty()).then_some(drafted);
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Terms;
 
 /// Most tokens of a guess. With four of five accepted, the ninth would come by it once in seven times.
-pub(super) const DEPTH_MAX: usize = 8;
+const DEPTH_MAX: usize = 8;
 
 /// Guessed tokens after which older ones count half.
 const WINDOW: u32 = 64;

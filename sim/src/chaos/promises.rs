@@ -34,7 +34,7 @@ pub(super) fn check_plan(plan: &BatchPlan, scheduler: &Scheduler) -> Result<(), 
     if plan.slots.len() > config.sequences_max as usize {
         return Err(format!("{} slots in a step", plan.slots.len()));
     }
-    let mixes = config.policy.mixes_prefill_and_decode(config);
+    let mixes = config.mixes_prefill_and_decode();
     if plan.kind() == BatchKind::Mixed && !mixes && !is_trial {
         return Err("a policy of two phases mixes them".into());
     }
@@ -47,8 +47,7 @@ pub(super) fn check_plan(plan: &BatchPlan, scheduler: &Scheduler) -> Result<(), 
         return Err(format!("{guesses} guesses in a step"));
     }
     let (tokens, decodes) = (plan.prefill_tokens().0, plan.decode_sequences() + plan.decode_extra().0);
-    let (limit, used) =
-        (config.policy.step_tokens_max(config), if mixes { tokens + decodes } else { tokens });
+    let (limit, used) = (config.computed_tokens_max(), if mixes { tokens + decodes } else { tokens });
     // A row larger than a step goes alone.
     let is_larger = prefills == 1 && !config.policy.always_cuts_prompts();
     if prefills > 0 && used > limit && !is_larger {

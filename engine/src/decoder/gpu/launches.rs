@@ -1,6 +1,6 @@
 //! The decoder's single operations: a product, a norm, a kernel over rows, and how much memory they take.
 
-use super::step::StepExtent;
+use super::extent::StepExtent;
 use super::tables::TABLES_BYTES;
 use super::workspace::{GpuWorkspace, Sizes};
 use super::{GpuDecoder, GpuMatrix, GpuMemory, GpuNorm};

@@ -1,7 +1,7 @@
 //! The layers' operations as kernels and products: where each finds its numbers, and over how many rows.
 
+use super::extent::StepExtent;
 use super::launches::{Product, Stream};
-use super::step::StepExtent;
 use super::tables::{FLAT_ROWS, TALL_ROWS};
 use super::workspace::GpuWorkspace;
 use super::{GpuDecoder, GpuMatrix, GpuMemory, GpuNorm};

@@ -5,6 +5,7 @@
 //! tables lie at one address, and each launch depends on the number of its rows alone, so that a decode step
 //! is recorded once for all steps of about its size and replayed.
 
+mod extent;
 mod launches;
 mod layer;
 mod load;

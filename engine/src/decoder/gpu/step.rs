@@ -3,6 +3,7 @@
 
 use base::Slot;
 
+use super::extent::StepExtent;
 use super::layer::GpuStep;
 use super::tables::{StepTables, TaskShape};
 use super::{GpuDecoder, GpuMemory};
@@ -24,20 +25,6 @@ const ROWS_TILE: usize = 64;
 
 /// Positions whose angles are computed at the first step; whenever there are too few, twice as many.
 const ANGLES_MIN: usize = 128;
-
-/// What the kernels of a step are launched over.
-#[derive(Clone, Copy)]
-pub(super) struct StepExtent {
-    /// Rows of activations.
-    pub(super) tokens: usize,
-    /// Rows that are sampled.
-    pub(super) sampled: usize,
-    /// Blocks of threads for tasks of few rows, and of many.
-    pub(super) flat: usize,
-    pub(super) tall: usize,
-    /// Whether any token's attention is made of several results.
-    pub(super) merges: bool,
-}
 
 /// A step whose tables are written.
 #[derive(Clone, Copy)]

@@ -8,39 +8,31 @@
 
 pub mod age;
 pub mod config;
+pub(crate) mod instants;
 mod isolate;
 pub mod lengths;
 pub(crate) mod sharing;
 mod step;
-pub(crate) mod timers;
+mod timers;
 pub mod work;
 
 use base::{Nanos, RelQueryId, SpanKind, Time, TokenId};
 
 pub use config::{Gain, MarginalWorkConfig, Steps};
 
-use super::{PLAIN, Prompts, Rules, Traits};
+use super::rules::Rules;
 use crate::Scheduler;
-use crate::admit::CacheView;
 use crate::breakdown::{PriorityBreakdown, PriorityParts};
+use crate::cache_view::CacheView;
 use crate::miss_ratio::MissRatio;
 use crate::priority::estimate;
 use crate::relquery::RelQuery;
-use crate::update::{miss_ratio, remaining_batches};
+use crate::remaining::{miss_ratio, remaining_batches};
 use age::aged;
 use lengths::Expected;
 use work::{Capacity, Work, marginal_work};
 
 pub(super) const RULES: Rules = Rules {
-    name: "marginal-work",
-    imitates: "marginal-work",
-    traits: Traits {
-        is_prioritised: true,
-        orders_by_class: true,
-        shares_by_tenant: true,
-        prompts: Prompts::WholeOrCut,
-        ..PLAIN
-    },
     priority: Scheduler::marginal_priority,
     choose: Scheduler::marginal_step,
     on_arrival: Scheduler::prepare_rows,

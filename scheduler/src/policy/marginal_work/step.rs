@@ -4,7 +4,7 @@ use base::{Nanos, RelQueryId, ServiceClass};
 
 use crate::Scheduler;
 use crate::admit::{Admission, Admitted, Budget, RejectReason};
-use crate::choose::{Choice, Offer};
+use crate::choice::{Choice, Offer};
 use crate::decision::Reason;
 use crate::policy::marginal_work::{Gain, Steps};
 use crate::priority::RelQueryKey;
