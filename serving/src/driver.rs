@@ -111,6 +111,8 @@ impl Driver {
     /// Runs until told to stop.
     pub fn run(mut self) {
         let mut idle = true;
+        // What there is can be seen before anything has run.
+        self.publish_view();
         loop {
             let wait = match (idle, self.backend.patience(&self.shared)) {
                 (false, _) => Wait::No,

@@ -37,19 +37,19 @@ pub async fn list(app: Data<App>, _: Authenticated) -> HttpResponse {
     HttpResponse::Ok().json(json!({ "object": "list", "data": data }))
 }
 
-fn shown(executor: &ReplicaView) -> Value {
+fn shown(replica: &ReplicaView) -> Value {
     json!({
-        "name": executor.name,
-        "object": "executor",
-        "kind": if executor.is_local { "local" } else { "openai" },
-        "state": executor.state,
-        "breaker": executor.breaker,
-        "in_flight": { "rows": executor.rows, "rows_max": executor.rows_max, "tokens": executor.tokens.0 },
-        "last_error": executor.last_error.as_ref().map(|(message, at)| json!({ "message": message, "at_ms": at })),
+        "name": replica.name,
+        "object": "replica",
+        "kind": if replica.is_local { "local" } else { "openai" },
+        "state": replica.state,
+        "breaker": replica.breaker,
+        "in_flight": { "rows": replica.rows, "rows_max": replica.rows_max, "tokens": replica.tokens.0 },
+        "last_error": replica.last_error.as_ref().map(|(message, at)| json!({ "message": message, "at_ms": at })),
     })
 }
 
-/// Lets an executor finish what it has and gives it nothing new. Takes the key `auth.admin_key`.
+/// Lets a replica finish what it has and gives it nothing new. Takes the key `auth.admin_key`.
 #[utoipa::path(
     post, path = "/v1/replicas/{name}/drain", tag = "operation", params(("name" = String, Path)),
     responses(
@@ -66,7 +66,7 @@ pub async fn drain(
     set(&app, &request, &name, true)
 }
 
-/// Takes an executor back into service. Takes the key `auth.admin_key`.
+/// Takes a replica back into service. Takes the key `auth.admin_key`.
 #[utoipa::path(
     post, path = "/v1/replicas/{name}/resume", tag = "operation", params(("name" = String, Path)),
     responses(
@@ -90,5 +90,5 @@ fn set(app: &App, request: &HttpRequest, name: &str, is_drained: bool) -> Result
     let index = index.and_then(|index| u32::try_from(index).ok());
     let index = index.ok_or_else(|| RequestError::NotFound(format!("the replica `{name}`")))?;
     app.runtime.shared.intake.event(ReplicaEvent::Drain { replica: ReplicaId(index), is_drained });
-    Ok(HttpResponse::Ok().json(json!({ "name": name, "object": "executor", "draining": is_drained })))
+    Ok(HttpResponse::Ok().json(json!({ "name": name, "object": "replica", "draining": is_drained })))
 }

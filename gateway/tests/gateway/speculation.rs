@@ -67,12 +67,12 @@ async fn replies(client: &Client) -> Vec<Value> {
 async fn replies_are_the_same_with_and_without_guesses_which_are_counted() {
     let (off, client) = serve_demo(Speculation::Off).await;
     let plain = replies(&client).await;
-    assert_eq!(counter(&off, "relserve_guessed_tokens_total"), 0);
+    assert_eq!(counter(&off, "relserve_draft_tokens_total"), 0);
     off.drain(std::future::pending()).await;
 
     let (auto, client) = serve_demo(Speculation::Auto).await;
     assert_eq!(replies(&client).await, plain);
-    let guessed = counter(&auto, "relserve_guessed_tokens_total");
+    let guessed = counter(&auto, "relserve_draft_tokens_total");
     let accepted = counter(&auto, "relserve_accepted_tokens_total");
     assert!(accepted > 20 && guessed >= accepted, "{accepted} of {guessed}");
     let view = client.get("/v1/scheduler").await.json();

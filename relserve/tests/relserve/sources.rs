@@ -74,7 +74,14 @@ impl Sources {
             }
             Item::Enum(item) if has_words(item) => {
                 let rule = serde(&item.attrs).remove("rename_all");
-                let words = item.variants.iter().map(|variant| word(variant, rule.as_deref())).collect();
+                let mut words: Vec<Word> =
+                    item.variants.iter().map(|variant| word(variant, rule.as_deref())).collect();
+                if item.ident == "Policy" {
+                    // Its names are read by rules of its own, which know old names too.
+                    for (word, policy) in words.iter_mut().zip(scheduler::Policy::WITH_VARIANTS) {
+                        word.name = policy.name().to_owned();
+                    }
+                }
                 let twin = self.words.insert(item.ident.to_string(), words);
                 assert!(twin.is_none(), "two enums of words are called {}", item.ident);
             }

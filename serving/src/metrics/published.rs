@@ -22,11 +22,11 @@ enum SeriesSpec {
     One(OfStats),
     /// One for each of some values of a label.
     By(&'static str, &'static [(&'static str, OfStats)]),
-    /// One for each executor of a fleet.
-    Executors(fn(&ReplicaView) -> f64),
+    /// One for each replica of a fleet.
+    Replicas(fn(&ReplicaView) -> f64),
 }
 
-use SeriesSpec::{By, Executors, One};
+use SeriesSpec::{By, One, Replicas};
 
 /// A metric: its name, what it says, its series.
 struct FamilySpec(&'static str, &'static str, SeriesSpec);
@@ -63,14 +63,14 @@ const GAUGES: [FamilySpec; 10] = [
         ),
     ),
     FamilySpec(
-        "relserve_executor_up",
-        "Whether an executor gets rows",
-        Executors(|executor| if executor.is_up { 1.0 } else { 0.0 }),
+        "relserve_replica_up",
+        "Whether a replica gets rows",
+        Replicas(|replica| if replica.is_up { 1.0 } else { 0.0 }),
     ),
     FamilySpec(
-        "relserve_executor_in_flight_rows",
-        "Rows that an executor has",
-        Executors(|executor| executor.rows.into()),
+        "relserve_replica_in_flight_rows",
+        "Rows that a replica has",
+        Replicas(|replica| replica.rows.into()),
     ),
     FamilySpec(
         "vllm:num_requests_running",
@@ -115,7 +115,7 @@ const COUNTERS: [FamilySpec; 11] = [
         One(|stats| stats.forced_tokens as f64),
     ),
     FamilySpec(
-        "relserve_guessed_tokens_total",
+        "relserve_draft_tokens_total",
         "Tokens that decode steps guessed ahead",
         One(|stats| stats.guessed_tokens as f64),
     ),
@@ -154,7 +154,7 @@ pub(super) fn register(r: &Registrar<'_>, view: Arc<Mutex<View>>) {
             let opts = match series {
                 One(_) => r.opts(name, help),
                 By(label, _) => r.opts(name, help).variable_label(label),
-                Executors(_) => r.opts(name, help).variable_label(EXECUTOR),
+                Replicas(_) => r.opts(name, help).variable_label(REPLICA),
             };
             PublishedFamily { desc: opts.describe().expect("names are well formed"), kind, series }
         }
@@ -164,8 +164,8 @@ pub(super) fn register(r: &Registrar<'_>, view: Arc<Mutex<View>>) {
     r.add(ViewCollector { view, families });
 }
 
-/// The label of an executor.
-pub(super) const EXECUTOR: &str = "executor";
+/// The label of a replica.
+pub(super) const REPLICA: &str = "replica";
 
 impl Collector for ViewCollector {
     fn desc(&self) -> Vec<&Desc> {
@@ -187,9 +187,9 @@ impl PublishedFamily {
                 .iter()
                 .map(|(value, read)| self.metric(Some((label, value)), read(&view.stats)))
                 .collect(),
-            Executors(read) => {
-                let executors = view.replicas.iter();
-                executors.map(|one| self.metric(Some((EXECUTOR, &one.name)), read(one))).collect()
+            Replicas(read) => {
+                let replicas = view.replicas.iter();
+                replicas.map(|one| self.metric(Some((REPLICA, &one.name)), read(one))).collect()
             }
         };
         let mut family = MetricFamily::default();
@@ -280,10 +280,10 @@ mod tests {
     }
 
     #[test]
-    fn an_executor_has_series_from_when_it_is_shown() {
+    fn a_replica_has_series_from_when_it_is_shown() {
         let view = Arc::new(Mutex::new(View::default()));
         let metrics = metrics_over(&view);
-        assert!(!metrics.render().contains("relserve_executor_up"));
+        assert!(!metrics.render().contains("relserve_replica_up"));
         view.lock().unwrap().replicas.push(ReplicaView {
             name: "a".into(),
             is_local: false,
@@ -296,7 +296,7 @@ mod tests {
             last_error: None,
         });
         let expected =
-            ["relserve_executor_up{executor=\"a\"} 1", "relserve_executor_in_flight_rows{executor=\"a\"} 3"];
+            ["relserve_replica_up{replica=\"a\"} 1", "relserve_replica_in_flight_rows{replica=\"a\"} 3"];
         check(&metrics, &expected);
     }
 }

@@ -4,10 +4,10 @@
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 use scheduler::fleet::Finish;
 
-use super::published::EXECUTOR;
+use super::published::REPLICA;
 use super::register::Registrar;
 
-/// The metrics of all executors; none has a series before it is asked for.
+/// The metrics of all replicas; none has a series before it is asked for.
 pub(super) struct ReplicaVecs {
     rows: IntCounterVec,
     prompt_tokens: IntCounterVec,
@@ -16,7 +16,7 @@ pub(super) struct ReplicaVecs {
     try_seconds: HistogramVec,
 }
 
-/// Handles of one executor's metrics.
+/// Handles of one replica's metrics.
 #[derive(Clone)]
 pub struct ReplicaMetrics {
     /// Rows sent, those that moved here among them.
@@ -38,47 +38,39 @@ pub struct ReplicaMetrics {
 impl ReplicaVecs {
     pub(super) fn register(r: &Registrar<'_>) -> Self {
         Self {
-            rows: r.counter_vec(
-                "relserve_executor_rows_total",
-                "Rows of an executor",
-                &[EXECUTOR, "outcome"],
-            ),
+            rows: r.counter_vec("relserve_replica_rows_total", "Rows of a replica", &[REPLICA, "outcome"]),
             prompt_tokens: r.counter_vec(
-                "relserve_executor_prompt_tokens_total",
+                "relserve_replica_prompt_tokens_total",
                 "Prompt tokens answered",
-                &[EXECUTOR],
+                &[REPLICA],
             ),
             cached_tokens: r.counter_vec(
-                "relserve_executor_cached_tokens_total",
-                "Of those, tokens that the executor found in its cache",
-                &[EXECUTOR],
+                "relserve_replica_cached_tokens_total",
+                "Of those, tokens that the replica found in its cache",
+                &[REPLICA],
             ),
-            output_tokens: r.counter_vec(
-                "relserve_executor_output_tokens_total",
-                "Output tokens",
-                &[EXECUTOR],
-            ),
+            output_tokens: r.counter_vec("relserve_replica_output_tokens_total", "Output tokens", &[REPLICA]),
             try_seconds: r.latency_vec(
-                "relserve_executor_try_seconds",
+                "relserve_replica_try_seconds",
                 "Time of one try of a row at a server",
-                &[EXECUTOR],
+                &[REPLICA],
             ),
         }
     }
 
     /// The handles of one.
-    pub(super) fn of(&self, executor: &str) -> ReplicaMetrics {
-        let rows = |outcome| self.rows.with_label_values(&[executor, outcome]);
+    pub(super) fn of(&self, replica: &str) -> ReplicaMetrics {
+        let rows = |outcome| self.rows.with_label_values(&[replica, outcome]);
         ReplicaMetrics {
             sent: rows("sent"),
             answered: rows("answered"),
             failed: rows("failed"),
             lost: rows("lost"),
             cancelled: rows("cancelled"),
-            prompt_tokens: self.prompt_tokens.with_label_values(&[executor]),
-            cached_tokens: self.cached_tokens.with_label_values(&[executor]),
-            output_tokens: self.output_tokens.with_label_values(&[executor]),
-            try_seconds: self.try_seconds.with_label_values(&[executor]),
+            prompt_tokens: self.prompt_tokens.with_label_values(&[replica]),
+            cached_tokens: self.cached_tokens.with_label_values(&[replica]),
+            output_tokens: self.output_tokens.with_label_values(&[replica]),
+            try_seconds: self.try_seconds.with_label_values(&[replica]),
         }
     }
 }
