@@ -6,8 +6,8 @@ use futures_util::StreamExt as _;
 use serde_json::{Number, Value};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use sqlx::{
-    AssertSqlSafe, Column as _, Executor as _, PgPool, Row as _, SqlSafeStr as _, SqlitePool, TypeInfo as _,
-    ValueRef as _,
+    AssertSqlSafe, Column as _, Executor as _, PgPool, Row as _, SqlSafeStr as _, SqlitePool, Statement as _,
+    TypeInfo as _, ValueRef as _,
 };
 
 use super::jsonl::Pairs;
@@ -82,8 +82,8 @@ impl Pool {
     async fn columns(&self, query: &str) -> Result<Vec<String>, sqlx::Error> {
         match self {
             Self::Sqlite(pool) => {
-                let described = pool.describe(AssertSqlSafe(query.to_owned()).into_sql_str()).await?;
-                Ok(described.columns().iter().map(|column| column.name().to_owned()).collect())
+                let prepared = pool.prepare(AssertSqlSafe(query.to_owned()).into_sql_str()).await?;
+                Ok(prepared.columns().iter().map(|column| column.name().to_owned()).collect())
             }
             Self::Postgres(pool) => {
                 let first: Option<(String,)> = sqlx::query_as(as_json(query)).fetch_optional(pool).await?;
