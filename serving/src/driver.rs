@@ -25,7 +25,7 @@ use crate::error::RequestError;
 use crate::intake::{CellKey, Message, OpenKey, Wait};
 use crate::live::publisher::LivePublisher;
 use crate::pins::{self, Pin, PinPermit};
-use crate::relquery_state::{RelQueryState, Source, Status};
+use crate::relquery_state::{AnswerSource, RelQueryState, Status};
 use crate::shared::Shared;
 
 /// Until the shelf of live readers is tried again, which one of them was at: it copies a few pointers.
@@ -35,15 +35,15 @@ const BUFFER_TAKEN: Nanos = Nanos(1_000_000);
 type RowKey = (RelQueryId, u32);
 
 /// Who gets a row's answer.
-struct Target {
+struct AnswerTarget {
     relquery: Arc<RelQueryState>,
     index: u32,
-    source: Source,
+    source: AnswerSource,
 }
 
 /// A row in flight.
 struct RowFlight {
-    targets: Vec<Target>,
+    targets: Vec<AnswerTarget>,
     text: String,
     tokens: u64,
     /// When its last output came.
@@ -52,7 +52,7 @@ struct RowFlight {
 }
 
 /// A relQuery of the scheduler.
-struct Flight {
+struct RelQueryFlight {
     account: Account,
     open: Option<OpenKey>,
     opened: Time,
@@ -78,7 +78,7 @@ pub struct Driver {
     backend: Backend,
     shared: Arc<Shared>,
     coalescing: Coalescing,
-    flights: HashMap<RelQueryId, Flight>,
+    flights: HashMap<RelQueryId, RelQueryFlight>,
     open: HashMap<(TenantId, OpenKey), RelQueryId>,
     in_flight: HashMap<(TenantId, CellKey), RowKey>,
     /// Pins that hold something, or soon will.
@@ -175,7 +175,7 @@ impl Driver {
     }
 
     /// Forgets a relQuery of the scheduler.
-    fn close(&mut self, id: RelQueryId) -> Option<Flight> {
+    fn close(&mut self, id: RelQueryId) -> Option<RelQueryFlight> {
         let flight = self.flights.remove(&id)?;
         if let Some(key) = flight.open.map(|key| (flight.account.tenant, key))
             && self.open.get(&key) == Some(&id)

@@ -24,13 +24,13 @@ pub struct Answer {
     pub output: TokenCount,
 }
 
-type Place = (TenantId, CellKey);
+type TenantCell = (TenantId, CellKey);
 
 #[derive(Debug, Default)]
 struct Inner {
-    answers: HashMap<Place, Answer>,
-    order: VecDeque<Place>,
-    unwritten: Vec<Place>,
+    answers: HashMap<TenantCell, Answer>,
+    order: VecDeque<TenantCell>,
+    unwritten: Vec<TenantCell>,
 }
 
 /// The memory in front of the stored cache.
@@ -90,8 +90,9 @@ impl Results {
     pub fn take_unwritten(&self, most: usize) -> Vec<(TenantId, CellKey, Answer)> {
         let mut inner = self.inner();
         let count = most.min(inner.unwritten.len());
-        let places: Vec<Place> = inner.unwritten.drain(..count).collect();
-        let find = |place: Place| inner.answers.get(&place).map(|answer| (place.0, place.1, answer.clone()));
+        let places: Vec<TenantCell> = inner.unwritten.drain(..count).collect();
+        let find =
+            |place: TenantCell| inner.answers.get(&place).map(|answer| (place.0, place.1, answer.clone()));
         places.into_iter().filter_map(find).collect()
     }
 }

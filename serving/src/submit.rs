@@ -10,10 +10,10 @@ use store::{ResultKey, UnixMillis};
 use crate::account::{Account, Spent};
 use crate::caller::Caller;
 use crate::error::RequestError;
-use crate::intake::{CellKey, Full, Job, Part, PendingRow};
+use crate::intake::{CellKey, Full, Job, PendingRow, TemplateRows};
 use crate::ownership::OwnerHandle;
 use crate::pins::PinPermit;
-use crate::relquery_state::{Kind, RelQueryState, RowState, Source, Usage};
+use crate::relquery_state::{AnswerSource, Kind, RelQueryState, RowProgress, Usage};
 use crate::results::Answer;
 use crate::runtime::Runtime;
 
@@ -35,7 +35,7 @@ pub struct Prepared {
     /// What holds its rows' independent sections after their end.
     pub pin: Option<PinPermit>,
     /// Rows to run.
-    pub parts: Vec<Part>,
+    pub parts: Vec<TemplateRows>,
 }
 
 /// The identity of new work, or of work that a restart interrupted.
@@ -44,7 +44,7 @@ pub struct Resumed {
     /// The id it had.
     pub id: Option<RelQueryId>,
     /// Its rows that were finished.
-    pub rows: Vec<(u32, String, RowState)>,
+    pub rows: Vec<(u32, String, RowProgress)>,
 }
 
 /// Starts a request: answers what is known, submits the rest.
@@ -68,7 +68,7 @@ pub async fn submit(
         relquery.answer(index, &text, state, now);
     }
     for (index, error) in failed {
-        relquery.settle(index, RowState::Failed(error), now);
+        relquery.settle(index, RowProgress::Failed(error), now);
     }
     drop_settled(&relquery, &mut parts);
     answer_from_cache(runtime, caller, &relquery, &mut parts).await;
@@ -92,11 +92,11 @@ pub async fn submit(
 }
 
 /// Rows that are answered already need not run.
-fn drop_settled(relquery: &RelQueryState, parts: &mut Vec<Part>) {
+fn drop_settled(relquery: &RelQueryState, parts: &mut Vec<TemplateRows>) {
     let state = relquery.read();
     for part in parts.iter_mut() {
         part.rows.retain_mut(|row| {
-            row.targets.retain(|index| state.rows[*index as usize].state == RowState::Pending);
+            row.targets.retain(|index| state.rows[*index as usize].state == RowProgress::Pending);
             !row.targets.is_empty()
         });
     }
@@ -108,7 +108,7 @@ async fn answer_from_cache(
     runtime: &Runtime,
     caller: Caller,
     relquery: &RelQueryState,
-    parts: &mut Vec<Part>,
+    parts: &mut Vec<TemplateRows>,
 ) {
     if !runtime.cache.enabled {
         return;
@@ -148,7 +148,7 @@ async fn answer_from_cache(
             for index in &row.targets {
                 let Answer { prompt, output, end, .. } = answer;
                 let usage = Usage { prompt, cached: prompt, output, ..Usage::default() };
-                let state = RowState::Done { end, usage, source: Source::Cache };
+                let state = RowProgress::Done { end, usage, source: AnswerSource::Cache };
                 relquery.answer(*index, &answer.text, state, now);
             }
             false

@@ -10,7 +10,7 @@ use base::{Millis, Nanos, Time};
 use futures_util::Stream;
 use serving::clock;
 use serving::error::{RequestError, internal};
-use serving::live::record::Record;
+use serving::live::record::RelQueryRecord;
 use serving::live::subscriptions::Subscription;
 use serving::live::trace::recorded;
 use serving::live::what_if::{self, WhatIfError};
@@ -59,7 +59,7 @@ pub async fn events(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResp
     // The loop may be asleep, with a queue that nobody has looked at.
     app.runtime.shared.intake.look();
     let now = app.runtime.shared.clock.now();
-    let reader = Reader {
+    let reader = LiveReader {
         cursor: live.cursor(),
         told: Told::default(),
         end: now + Nanos::from(live.settings().stream_ms_max),
@@ -74,7 +74,7 @@ pub async fn events(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResp
 }
 
 /// One who follows the stream. It looks at the shelf at its own pace: the loop wakes nobody.
-struct Reader {
+struct LiveReader {
     app: Data<App>,
     /// Held: given back with the reader.
     _subscription: Subscription,
@@ -89,7 +89,7 @@ struct Reader {
     is_over: bool,
 }
 
-impl Reader {
+impl LiveReader {
     fn stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
         futures_util::stream::unfold(self, |mut reader| async move {
             let chunk = reader.next().await?;
@@ -161,7 +161,7 @@ impl Reader {
 }
 
 /// What is remembered of the last minutes.
-fn remembered(app: &App) -> Vec<Arc<Record>> {
+fn remembered(app: &App) -> Vec<Arc<RelQueryRecord>> {
     let window = Nanos::from(app.runtime.shared.live.settings().record_ms_max).0;
     app.runtime.shared.live.records(Time(app.runtime.shared.clock.now().0.saturating_sub(window)))
 }

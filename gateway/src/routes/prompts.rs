@@ -11,7 +11,7 @@ use serving::error::{RequestError, internal};
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::Refusals;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::routes::{ask, only_post, openai};
 use crate::services::openai::{COMPLETION_TOKENS, PreparedRequest, asked, lowering};
 use crate::services::prepare::{RequestContext, prompt_bytes_max};
@@ -58,7 +58,7 @@ pub async fn create(
     openai::answer(app, caller, asked).await
 }
 
-fn read(context: RequestContext<'_>, fields: Fields) -> Result<PromptRequest, RequestError> {
+fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<PromptRequest, RequestError> {
     let bytes_max = prompt_bytes_max(&context.app.runtime.model, &context.app.config).0;
     PromptRequest::read(fields, context.validation(), bytes_max)
 }

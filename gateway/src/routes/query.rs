@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::Refusals;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::routes::{ask, only_post, too_late};
 use crate::services::constraints::Purpose;
 use crate::services::prepare::RequestContext;
@@ -69,7 +69,7 @@ pub async fn create(
     answer(&app, asker, &asked, planned).await
 }
 
-fn read(context: RequestContext<'_>, fields: Fields) -> Result<QueryRequest, RequestError> {
+fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<QueryRequest, RequestError> {
     QueryRequest::read(fields, context.validation())
 }
 

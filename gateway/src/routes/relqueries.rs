@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{RelQueryState, Row, Status};
+use serving::relquery_state::{AnswerRow, RelQueryState, Status};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
@@ -18,7 +18,7 @@ use crate::services::prepare;
 use crate::services::tickets;
 use crate::state::App;
 use crate::stream::{self, RowFormat, event};
-use crate::wire::relquery::{RelQueryReply, RowReply, Shape};
+use crate::wire::relquery::{RelQueryReply, ReplyShape, RowReply};
 
 /// Prefix of public ids.
 const PREFIX: &str = "rq-";
@@ -64,11 +64,11 @@ pub async fn create(
     let Started { handle, stream, deadline, body } =
         start(&app, caller, asked, PREFIX, prepare::relquery).await?;
     if stream {
-        return Ok(stream::reply(stream::rows(app, handle, Rows, deadline, body)));
+        return Ok(stream::reply(stream::rows(app, handle, RelQueryEvents, deadline, body)));
     }
     let relquery = answered(&app, handle, deadline, &body).await?;
     let now = app.runtime.shared.clock.now();
-    let shape = Shape { rows: true, partial: true };
+    let shape = ReplyShape { rows: true, partial: true };
     Ok(HttpResponse::Ok().json(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)))
 }
 
@@ -91,15 +91,15 @@ pub(crate) async fn answered(
 }
 
 /// The events of a relQuery.
-struct Rows;
+struct RelQueryEvents;
 
-impl RowFormat for Rows {
-    fn row(&self, _: &RelQueryState, index: u32, row: &Row) -> String {
+impl RowFormat for RelQueryEvents {
+    fn row(&self, _: &RelQueryState, index: u32, row: &AnswerRow) -> String {
         event("row", &RowReply::new(index, row))
     }
 
     fn done(&self, app: &App, relquery: &RelQueryState, partial: bool) -> String {
-        let shape = Shape { rows: false, partial };
+        let shape = ReplyShape { rows: false, partial };
         event(
             "done",
             &RelQueryReply::new(relquery, &app.runtime.model, app.runtime.shared.clock.now(), shape),
@@ -119,7 +119,7 @@ pub async fn read(
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let relquery = look_up(&app, caller, PREFIX, &id).await?;
-    let shape = Shape { rows: true, partial: false };
+    let shape = ReplyShape { rows: true, partial: false };
     let now = app.runtime.shared.clock.now();
     Ok(HttpResponse::Ok().json(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)))
 }

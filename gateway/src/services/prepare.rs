@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use base::{Bytes, ChatTemplate, Constraint, Generation, TenantId, TokenCount, Tokenizer, WorkItem};
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
-use ir::{Cell, LowerOptions, Lowered, Plan, Row, RowProblem, Rules, Table, Template};
+use ir::{Cell, LowerOptions, Lowered, Plan, RowProblem, Rules, Table, TableRow, Template};
 use serde_json::Value;
 use serving::error::RequestError;
-use serving::intake::{CellKey, Part, PendingRow};
+use serving::intake::{CellKey, PendingRow, TemplateRows};
 use serving::model::Model;
 use serving::relquery_state::Kind;
 use serving::submit::Prepared;
 use store::ResultKey;
 
 use crate::config::{Config, LimitsConfig};
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::services::constraints::{Purpose, TenantConstraints};
 use crate::state::App;
 use crate::wire::ValidationContext;
@@ -71,14 +71,14 @@ pub struct Lowering<'a> {
 }
 
 /// `/v1/relqueries`.
-pub fn relquery(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequest, RequestError> {
+pub fn relquery(context: RequestContext<'_>, fields: JsonFields) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
     let request = RelQueryRequest::read(fields, context.validation())?;
     let template = Template::parse(&request.template)
         .map_err(|error| RequestError::invalid("template", error.to_string()))?;
     let columns = columns(&request, &template)?;
     template.check_columns(&columns).map_err(|error| RequestError::invalid("template", error.to_string()))?;
-    let mut rows = Rows::default();
+    let mut rows = TableRows::default();
     let is_open = request.columns.is_none() && template.has_record();
     for (index, row) in (0..).zip(&request.rows) {
         let known = if is_open { same_keys(index, row, &columns) } else { Ok(()) };
@@ -136,20 +136,20 @@ fn columns(request: &RelQueryRequest, template: &Template) -> Result<Vec<String>
 }
 
 /// `/v1/cells`: calls that differ in their own cell alone are rows of one relQuery.
-pub fn cells(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequest, RequestError> {
+pub fn cells(context: RequestContext<'_>, fields: JsonFields) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
     let request = CellsRequest::read(fields, context.validation())?;
     let mut failed = Vec::new();
     let mut answers = Vec::with_capacity(request.calls.len());
-    let mut groups: Vec<(Group, Rows)> = Vec::new();
-    let mut group_of: HashMap<Group, usize> = HashMap::new();
+    let mut groups: Vec<(CallGroup, TableRows)> = Vec::new();
+    let mut group_of: HashMap<CallGroup, usize> = HashMap::new();
     let total = request.calls.len();
     for (index, call) in (0..).zip(request.calls) {
         match call.and_then(|call| bind(index, &call, &app.config.limits)) {
             Ok((group, row)) => {
                 answers.push(group.0.answer.clone());
                 let group = *group_of.entry(group).or_insert_with_key(|group| {
-                    groups.push((group.clone(), Rows::default()));
+                    groups.push((group.clone(), TableRows::default()));
                     groups.len() - 1
                 });
                 groups[group].1.push(index, vec![row]);
@@ -180,10 +180,10 @@ pub fn cells(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequ
 }
 
 /// What the calls of one relQuery share, and the constraint they came with.
-type Group = (SharedCall, Option<Constraint>);
+type CallGroup = (SharedCall, Option<Constraint>);
 
 /// Binds a call to its function.
-fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(Group, Cell), RequestError> {
+fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(CallGroup, Cell), RequestError> {
     let field = || format!("calls[{index}]");
     let mut arguments = Vec::with_capacity(call.args.len());
     for (number, value) in call.args.iter().enumerate() {
@@ -219,10 +219,10 @@ fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(Group, Cell),
 /// The rows of one function with one set of shared arguments.
 fn cell_part(
     context: RequestContext<'_>,
-    (shared, constraint): Group,
-    rows: Rows,
+    (shared, constraint): CallGroup,
+    rows: TableRows,
     cache: bool,
-) -> Result<(Part, Vec<(u32, RequestError)>), RequestError> {
+) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
     let app = context.app;
     let output_max = TokenCount(shared.output_max.0.min(app.config.limits.output_tokens_max));
     let (constraint, compiled) =
@@ -283,13 +283,13 @@ pub fn some_can_run(
 
 /// Rows of a table on their way to work items; numbers are those of the relquery.
 #[derive(Debug, Default)]
-pub struct Rows {
+pub struct TableRows {
     numbers: Vec<u32>,
     cells: Vec<Vec<Cell>>,
     failed: Vec<(u32, RequestError)>,
 }
 
-impl Rows {
+impl TableRows {
     /// A row that can be filled.
     pub fn push(&mut self, number: u32, cells: Vec<Cell>) {
         self.numbers.push(number);
@@ -302,9 +302,9 @@ impl Rows {
         columns: Vec<String>,
         plan: impl FnOnce(Table) -> Result<Plan, ir::IrError>,
         lowering: Lowering<'_>,
-    ) -> Result<(Part, Vec<(u32, RequestError)>), RequestError> {
+    ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
         let Self { numbers, cells, mut failed } = self;
-        let rows = (0..).zip(cells).map(|(row, cells)| Row::new(cells, vec![row])).collect();
+        let rows = (0..).zip(cells).map(|(row, cells)| TableRow::new(cells, vec![row])).collect();
         let plan = plan(Table { columns, rows }).map_err(plan_error)?;
         let rules = match lowering.order {
             Order::Exact => Rules::all().without("order_rows"),
@@ -328,7 +328,7 @@ impl Rows {
                 Err(problem) => failed.push((*number, row_error(*number, &problem, lowering.model))),
             }
         }
-        Ok((Part { open: None, rows: job }, failed))
+        Ok((TemplateRows { open: None, rows: job }, failed))
     }
 }
 

@@ -14,7 +14,7 @@ use scheduler::SchedulerConfig;
 use serving::caller::Caller;
 use serving::error::stored;
 use serving::error::{RequestError, internal};
-use serving::intake::{Part, PendingRow};
+use serving::intake::{PendingRow, TemplateRows};
 use serving::model::Model;
 use serving::pins::{Pin, PinPermit};
 use serving::relquery_state::{Kind, Usage};
@@ -107,7 +107,7 @@ async fn encode(
         failed: Vec::new(),
         deadline: None,
         pin,
-        parts: vec![Part { open: None, rows }],
+        parts: vec![TemplateRows { open: None, rows }],
     };
     let handle = submit::submit(&app.runtime, caller, work, Resumed::default()).await?;
     handle.wait(None).await;
@@ -118,7 +118,7 @@ async fn encode(
 
 /// A schema that is to be registered.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct SchemaDraft {
     /// Its text.
     pub pml: String,
     /// The text laid out.
@@ -131,9 +131,9 @@ pub struct Wanted {
 pub async fn register(
     app: &Arc<App>,
     caller: Caller,
-    wanted: Wanted,
+    wanted: SchemaDraft,
 ) -> Result<(Arc<Ready>, Usage), RequestError> {
-    let Wanted { pml, layout, is_pinned } = wanted;
+    let SchemaDraft { pml, layout, is_pinned } = wanted;
     let rows = rows(app, &layout)?;
     let pinned = if is_pinned { pinned(app, &rows)? } else { TokenCount(0) };
     let limits = &app.config.limits;

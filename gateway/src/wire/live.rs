@@ -9,8 +9,8 @@ use base::{Nanos, RelQueryId, TenantId, Time};
 use scheduler::snapshot::{Period, RelQueryStatus};
 use scheduler::{SchedulerSnapshot, Stats};
 use serde::Serialize;
-use serving::live::describe::{Seen, Size, Step};
-use serving::live::record::{Outcome, Record};
+use serving::live::describe::{BatchSize, Seen, Step};
+use serving::live::record::{Outcome, RelQueryRecord};
 use serving::live::{Fresh, LiveSnapshot, RelQueryName, Viewer, why};
 use serving::replicas::ReplicaView;
 
@@ -96,8 +96,8 @@ pub struct StepEvent {
     #[serde(skip_serializing_if = "Option::is_none")]
     delta: Option<DeltaEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    candidate: Option<Candidate>,
-    running: Candidate,
+    candidate: Option<CandidateEvent>,
+    running: CandidateEvent,
     #[serde(skip_serializing_if = "Option::is_none")]
     front: Option<TouchedEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,7 +112,7 @@ struct Batch {
 }
 
 #[derive(Debug, Serialize)]
-struct Candidate {
+struct CandidateEvent {
     relqueries: u32,
     rows: u32,
     tokens: u64,
@@ -161,8 +161,11 @@ impl StepEvent {
     fn new(step: &Step, viewer: Viewer) -> Self {
         let shares = shares(step, viewer);
         let sum = |part: fn(&Share) -> u64| shares.iter().map(part).sum();
-        let size =
-            |size: Size| Candidate { relqueries: size.relqueries, rows: size.rows, tokens: size.tokens };
+        let size = |size: BatchSize| CandidateEvent {
+            relqueries: size.relqueries,
+            rows: size.rows,
+            tokens: size.tokens,
+        };
         let seen = |seen: Seen| TouchedEvent {
             id: viewer.sees(seen.tenant).then(|| seen.id.0.to_string()),
             priority: seen.priority,
@@ -189,7 +192,11 @@ impl StepEvent {
                 gained_us: delta.waiting / 1_000,
             }),
             candidate: step.candidate.map(size),
-            running: Candidate { relqueries: step.running_relqueries, rows: step.running_rows, tokens: 0 },
+            running: CandidateEvent {
+                relqueries: step.running_relqueries,
+                rows: step.running_rows,
+                tokens: 0,
+            },
             front: step.front.map(seen),
             first_running: step.first_running.map(seen),
             shares,
@@ -261,7 +268,7 @@ struct Called {
 }
 
 impl EndedEvent {
-    fn new(record: &Record, viewer: Viewer) -> Self {
+    fn new(record: &RelQueryRecord, viewer: Viewer) -> Self {
         let (outcome, periods) = match record.outcome {
             Outcome::Completed { periods } => ("completed", Some(periods)),
             Outcome::Cancelled => ("cancelled", None),
@@ -355,7 +362,7 @@ struct RelQueryEvent {
     started_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prefilled_us: Option<u64>,
-    rows: Rows,
+    rows: RowsEvent,
     /// Prio(R); the lower goes first.
     priority: u64,
     /// `ns`; `aged`: work made less by waiting; `tokens`: in a fleet, prompt tokens or their like.
@@ -368,7 +375,7 @@ struct RelQueryEvent {
 }
 
 #[derive(Debug, Serialize)]
-struct Rows {
+struct RowsEvent {
     submitted: u64,
     waiting: u64,
     prefilling: u64,
@@ -453,7 +460,7 @@ impl Told {
             arrival_us: at(standing.arrival),
             started_us: standing.started.map(at),
             prefilled_us: standing.prefilled.map(at),
-            rows: Rows {
+            rows: RowsEvent {
                 submitted: rows.submitted,
                 waiting: rows.waiting,
                 prefilling: rows.prefilling,

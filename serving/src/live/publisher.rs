@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::{Periods, RelQueryId, Submission, Time};
 
 use super::describe::Step;
-use super::record::{Outcome, Record, RowOutcome};
+use super::record::{Outcome, RelQueryRecord, RowOutcome};
 use super::ring::Ring;
 use super::{Live, LiveSnapshot, RelQueryName};
 
@@ -45,16 +45,16 @@ impl<T> Outbox<T> {
 pub struct LivePublisher {
     live: Arc<Live>,
     steps: Outbox<Arc<Step>>,
-    ended: Outbox<Arc<Record>>,
+    ended: Outbox<Arc<RelQueryRecord>>,
     snapshot: Option<Arc<LiveSnapshot>>,
     /// When somebody last looked at queue and memory.
     snapshot_at: Option<Time>,
-    open: HashMap<RelQueryId, Box<Record>>,
+    open: HashMap<RelQueryId, Box<RelQueryRecord>>,
 }
 
 /// The rows of a submission in lengths, before the scheduler takes them.
 #[derive(Debug)]
-pub struct Measured(Box<Record>);
+pub struct Measured(Box<RelQueryRecord>);
 
 impl LivePublisher {
     /// With nothing to tell.
@@ -69,7 +69,7 @@ impl LivePublisher {
             return None;
         }
         let known = self.open.get(&submission.id).cloned();
-        let mut record = known.unwrap_or_else(|| Box::new(Record::begun(submission, name)));
+        let mut record = known.unwrap_or_else(|| Box::new(RelQueryRecord::begun(submission, name)));
         record.name = name;
         record.add(submission.scope, &submission.items);
         Some(Measured(record))

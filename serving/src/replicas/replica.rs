@@ -3,7 +3,7 @@
 use base::{Millis, Nanos, RequestId, Time};
 use scheduler::fleet::{Health, ReplicaConfig};
 
-use super::breaker::{Breaker, Limits, Passage};
+use super::breaker::{Breaker, BreakerSettings, Passage};
 use super::local::Local;
 use super::reply::{Loss, LossKind};
 use super::{client::Client, request::RequestStyle, unwell::Unhealthy};
@@ -78,7 +78,10 @@ impl Replica {
             reach,
             size: ReplicaConfig { rows_max: config.rows_max, tokens_max: config.tokens_max },
             is_drained: false,
-            breaker: Breaker::new(Limits { failures_max: config.failures_max, open: span(config.open_ms) }),
+            breaker: Breaker::new(BreakerSettings {
+                failures_max: config.failures_max,
+                open: span(config.open_ms),
+            }),
             rows: 0,
             probe: None,
             last_error: None,

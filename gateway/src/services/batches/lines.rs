@@ -12,9 +12,9 @@ use serving::error::RequestError;
 use serving::intake::PendingRow;
 use sha2::{Digest as _, Sha256};
 
-use crate::json::{self, Fields};
+use crate::json::{self, JsonFields};
 use crate::services::constraints::Purpose;
-use crate::services::files::Chunk;
+use crate::services::files::FileChunk;
 use crate::services::openai as lower;
 use crate::services::prepare::RequestContext;
 use crate::state::App;
@@ -118,7 +118,7 @@ pub struct Checker {
 
 impl Checker {
     /// Looks at a chunk.
-    pub fn check(&mut self, chunk: &Chunk, endpoint: &str, requests_max: u64) {
+    pub fn check(&mut self, chunk: &FileChunk, endpoint: &str, requests_max: u64) {
         for (line, text) in chunk.lines() {
             if self.errors.len() >= ERRORS_MAX || self.total > requests_max {
                 return;
@@ -155,7 +155,7 @@ impl Checker {
 
 /// A line, ready to run.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct ReadyLine {
     /// Its number.
     pub number: u32,
     /// The client's name for it.
@@ -174,12 +174,12 @@ pub fn ready(
     (tenant, api): (TenantId, Api),
     (line, text): (u32, &str),
     request: Request,
-) -> Result<Line, RequestError> {
+) -> Result<ReadyLine, RequestError> {
     let Request { custom_id, body } = request;
     let context = RequestContext { app, tenant, purpose: Purpose::Run };
     let asked = match api {
-        Api::Chat => lower::chat(context, Fields::of(body))?,
-        Api::Completion => lower::completion(context, Fields::of(body))?,
+        Api::Chat => lower::chat(context, JsonFields::of(body))?,
+        Api::Completion => lower::completion(context, JsonFields::of(body))?,
     };
     if asked.stream {
         return Err(RequestError::invalid("stream", "must be false in a batch"));
@@ -193,7 +193,7 @@ pub fn ready(
     let rows: Vec<PendingRow> = asked.work.parts.into_iter().flat_map(|part| part.rows).collect();
     let tokens: usize = rows.iter().map(|row| row.item.prompt.len()).sum();
     let bytes = (tokens * size_of::<base::TokenId>() + text.len()) as u64;
-    Ok(Line { number: line, custom_id, api: asked.api, rows, bytes })
+    Ok(ReadyLine { number: line, custom_id, api: asked.api, rows, bytes })
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
 
     fn check(text: &str) -> Result<u64, Vec<LineError>> {
         let mut checker = Checker::default();
-        checker.check(&Chunk { first: 1, text: text.into() }, "/v1/completions", 3);
+        checker.check(&FileChunk { first: 1, text: text.into() }, "/v1/completions", 3);
         checker.end()
     }
 

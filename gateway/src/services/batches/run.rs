@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serving::caller::{Caller, Member};
+use serving::caller::{Caller, WeightedTenant};
 use store::UnixMillis;
 
 use super::lines::{Checker, LineError};
@@ -87,7 +87,7 @@ async fn course(
     }
     let tenants = app.runtime.store.tenants().await?;
     let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
-    let member = tenant.map_or(Member::usual(batch.tenant), Member::of);
+    let member = tenant.map_or(WeightedTenant::usual(batch.tenant), WeightedTenant::of);
     rows::run(app, batch, Caller::of(member, app.runtime.model.revision), ticket_in_line).await
 }
 

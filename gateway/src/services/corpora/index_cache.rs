@@ -26,18 +26,18 @@ pub(super) struct Indexed {
 }
 
 /// The place of a corpus' index; its lock lets one task make it while others wait.
-pub(super) type Place = Arc<RwLock<Option<Indexed>>>;
+pub(super) type IndexSlot = Arc<RwLock<Option<Indexed>>>;
 
 #[derive(Debug)]
-struct Entry {
-    place: Place,
+struct CachedIndex {
+    place: IndexSlot,
     bytes: u64,
     used: u64,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<Key, CachedIndex>,
     uses: u64,
 }
 
@@ -58,11 +58,11 @@ impl IndexCache {
     }
 
     /// The place of a corpus' index, used now.
-    pub(super) fn place(&self, key: &Key) -> Place {
+    pub(super) fn place(&self, key: &Key) -> IndexSlot {
         let mut inner = self.inner();
         inner.uses += 1;
         let used = inner.uses;
-        let entry = || Entry { place: Place::default(), bytes: 0, used };
+        let entry = || CachedIndex { place: IndexSlot::default(), bytes: 0, used };
         let entry = inner.entries.entry(key.clone()).or_insert_with(entry);
         entry.used = used;
         Arc::clone(&entry.place)

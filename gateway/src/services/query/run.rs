@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Generation, ServiceClass, TokenCount, TokenId};
-use ir::span::{CallId, Part, Plan};
+use ir::span::{CallId, Plan, SpanPart};
 use serving::caller::Caller;
 use serving::error::{RequestError, internal};
-use serving::intake::{Part as Rows, PendingRow};
+use serving::intake::{PendingRow, TemplateRows as Rows};
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{Kind, RowState, State, Status};
+use serving::relquery_state::{Kind, RowProgress, State, Status};
 use serving::submit::{self, Prepared, Resumed};
 use tokio::sync::mpsc;
 use tokio::sync::watch;
@@ -52,7 +52,7 @@ pub async fn run(
     news: Option<mpsc::Sender<QueryEvent>>,
 ) -> Vec<QueryOutcome> {
     let courses = planned.iter().map(QueryProgress::new).collect();
-    let mut runner = Runner { app, asker, courses, flights: Vec::new(), news };
+    let mut runner = QueryRunner { app, asker, courses, flights: Vec::new(), news };
     runner.start().await;
     while !runner.courses.iter().all(QueryProgress::is_over) {
         if runner.flights.is_empty() {
@@ -73,10 +73,10 @@ pub async fn run(
 }
 
 /// What a row is made from.
-type Known = (Arc<Plan>, Arc<[Arc<Generation>]>, Arc<Outputs>);
+type RowInputs = (Arc<Plan>, Arc<[Arc<Generation>]>, Arc<Outputs>);
 
 /// A relQuery of calls that run.
-struct Flight {
+struct CallFlight {
     handle: OwnerHandle,
     version: watch::Receiver<u64>,
     /// Which query and what of it each row is.
@@ -89,15 +89,15 @@ struct Flight {
     told: Vec<usize>,
 }
 
-struct Runner<'a> {
+struct QueryRunner<'a> {
     app: &'a Arc<App>,
     asker: Asker,
     courses: Vec<QueryProgress>,
-    flights: Vec<Flight>,
+    flights: Vec<CallFlight>,
     news: Option<mpsc::Sender<QueryEvent>>,
 }
 
-impl Runner<'_> {
+impl QueryRunner<'_> {
     /// Starts what is ready, alike with alike.
     async fn start(&mut self) {
         let mut asks: Vec<(usize, Ask)> = Vec::new();
@@ -140,7 +140,7 @@ impl Runner<'_> {
         let app = self.app.clone();
         // Tokenizing takes a while, and nobody else's connection waits for it.
         let made = tokio::task::spawn_blocking(move || {
-            let make = |(number, ask, (plan, generations, outputs)): (usize, Ask, Known)| {
+            let make = |(number, ask, (plan, generations, outputs)): (usize, Ask, RowInputs)| {
                 let item = item(&app, &plan, &generations, (&ask, &outputs));
                 (number, ask, item)
             };
@@ -181,7 +181,14 @@ impl Runner<'_> {
                 // It may have ended since: the loop does not wait for who asked.
                 let version = handle.relquery().follow_all();
                 let told = vec![0; places.len()];
-                self.flights.push(Flight { handle, version, rows: places, seen: 0, is_over: false, told });
+                self.flights.push(CallFlight {
+                    handle,
+                    version,
+                    rows: places,
+                    seen: 0,
+                    is_over: false,
+                    told,
+                });
             }
             Err(error) => {
                 for (number, _) in places.iter().filter(|(_, ask)| matches!(ask, Ask::Call(_))) {
@@ -212,7 +219,7 @@ impl Runner<'_> {
         for flight in &self.flights {
             let state = flight.handle.relquery().read();
             for (row, (number, _)) in state.rows.iter().zip(&flight.rows) {
-                if row.state == RowState::Pending {
+                if row.state == RowProgress::Pending {
                     self.courses[*number].usage.output += TokenCount(row.pieces);
                 }
             }
@@ -237,7 +244,7 @@ impl Runner<'_> {
         flights.retain(|flight| !flight.is_over);
         self.flights = flights;
         let ahead = ended.iter().filter(|(number, id)| self.courses[*number].is_waited_with(*id));
-        let ahead = ahead.map(|(number, id)| (*number, Ask::Ahead(vec![Part::Whole(*id)]))).collect();
+        let ahead = ahead.map(|(number, id)| (*number, Ask::Ahead(vec![SpanPart::Whole(*id)]))).collect();
         self.submit(ahead).await;
         if let Some(news) = &self.news {
             let ends = ended.iter().filter_map(|(number, id)| {
@@ -253,7 +260,7 @@ impl Runner<'_> {
     }
 
     /// Takes in the rows of a relQuery that have ended; their calls are added to `ended`.
-    fn take_in(&mut self, flight: &mut Flight, state: &State, ended: &mut Vec<(usize, CallId)>) {
+    fn take_in(&mut self, flight: &mut CallFlight, state: &State, ended: &mut Vec<(usize, CallId)>) {
         for row in &state.finished[flight.seen..] {
             let (number, ask) = &flight.rows[*row as usize];
             let progress = &mut self.courses[*number];
@@ -285,7 +292,7 @@ impl Runner<'_> {
     }
 }
 
-impl Flight {
+impl CallFlight {
     /// Text of calls in the result that was not told yet.
     fn deltas(&mut self, state: &State, courses: &[QueryProgress]) -> Vec<QueryEvent> {
         let mut news = Vec::new();
@@ -305,11 +312,11 @@ impl Flight {
 fn outcome(state: &State, row: u32) -> Result<(Ended, Arc<[TokenId]>), RequestError> {
     let row = &state.rows[row as usize];
     match &row.state {
-        RowState::Done { end, usage, .. } => {
+        RowProgress::Done { end, usage, .. } => {
             let ended = Ended { text: row.text.as_str().into(), end: *end, usage: *usage };
             Ok((ended, row.tokens.as_slice().into()))
         }
-        RowState::Failed(error) => Err(error.clone()),
-        RowState::Pending => Err(internal("a row that has ended is pending")),
+        RowProgress::Failed(error) => Err(error.clone()),
+        RowProgress::Pending => Err(internal("a row that has ended is pending")),
     }
 }

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 use serving::error::{RequestError, internal};
-use serving::relquery_state::{Row, RowState, State};
+use serving::relquery_state::{AnswerRow, RowProgress, State};
 
 use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, verdict};
 use crate::wire::relquery::finish_reason;
@@ -123,15 +123,15 @@ impl Chunker {
 }
 
 /// What is new of a row, and remembers that it was told.
-fn news<'a>(index: u32, row: &'a Row, sent: &mut Sent) -> Option<News<'a>> {
+fn news<'a>(index: u32, row: &'a AnswerRow, sent: &mut Sent) -> Option<News<'a>> {
     if sent.ended {
         return None;
     }
     let finish_reason = match row.state {
-        RowState::Done { end, .. } => Some(finish_reason(end)),
-        RowState::Pending => None,
+        RowProgress::Done { end, .. } => Some(finish_reason(end)),
+        RowProgress::Pending => None,
         // The stream ends with the row's error.
-        RowState::Failed(_) => return None,
+        RowProgress::Failed(_) => return None,
     };
     // Text only grows, by whole characters; were it ever replaced, nothing is better than a panic.
     let text = row.text.get(sent.bytes..).unwrap_or_default();
@@ -155,14 +155,14 @@ fn json<T: Serialize>(object: &T) -> String {
 mod tests {
     use base::{End, RelQueryId, TenantId, Time, TokenCount};
     use serde_json::Value;
-    use serving::relquery_state::{Kind, RelQueryState, Source, Status, Usage};
+    use serving::relquery_state::{AnswerSource, Kind, RelQueryState, Status, Usage};
 
     use super::*;
     use crate::wire::openai::tests::model;
 
-    fn done() -> RowState {
+    fn done() -> RowProgress {
         let usage = Usage { output: TokenCount(3), ..Usage::default() };
-        RowState::Done { end: End::Length, usage, source: Source::Model }
+        RowProgress::Done { end: End::Length, usage, source: AnswerSource::Model }
     }
 
     fn values(look: &Look) -> Vec<Value> {
