@@ -28,7 +28,7 @@ use crate::pins::{self, Pin, PinPermit};
 use crate::relquery_state::{AnswerSource, RelQueryState, Status};
 use crate::shared::Shared;
 
-/// Until the shelf of live readers is tried again, which one of them was at: it copies a few pointers.
+/// Until the live buffer is tried again, where a reader has it: it copies a few pointers.
 const BUFFER_TAKEN: Nanos = Nanos(1_000_000);
 
 /// A row in flight: its relQuery of the scheduler and its number there.
@@ -85,7 +85,7 @@ pub struct Driver {
     pins: HashMap<PinId, Weak<Pin>>,
     /// Where the unfinished rows of each live relquery run.
     relqueries: HashMap<RelQueryId, (Arc<RelQueryState>, Vec<RowKey>)>,
-    /// Boards to wake once this round's events are all written.
+    /// RelQueries to wake once this round's events are all written.
     touched: HashMap<RelQueryId, Arc<RelQueryState>>,
     /// What is to be told to those who look.
     publisher: LivePublisher,
@@ -114,7 +114,7 @@ impl Driver {
         loop {
             let wait = match (idle, self.backend.patience(&self.shared)) {
                 (false, _) => Wait::No,
-                // A reader was at the shelf: what is left is told a moment later, not with whatever comes next.
+                // A reader has the buffer: what is left is published a moment later, not with the next step.
                 (true, _) if self.publisher.has_more() => Wait::For(BUFFER_TAKEN),
                 (true, Some(span)) => Wait::For(span),
                 (true, None) => Wait::Forever,

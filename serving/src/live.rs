@@ -48,8 +48,8 @@ pub struct LiveSnapshot {
     /// Counts.
     pub stats: Stats,
     /// Queue and memory.
-    pub survey: SchedulerSnapshot,
-    /// What the survey's relQueries are called, in its order.
+    pub scheduler: SchedulerSnapshot,
+    /// What the snapshot's relQueries are called, in its order.
     pub names: Vec<RelQueryName>,
 }
 

@@ -56,6 +56,15 @@ pub struct AnswerRow {
     pub state: RowProgress,
 }
 
+/// When a relQuery came, on two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Unix milliseconds, for people.
+    pub unix_ms: u64,
+    /// On the loop's clock.
+    pub time: Time,
+}
+
 /// How far the relQuery is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -178,13 +187,7 @@ pub struct RelQueryState {
 
 impl RelQueryState {
     /// A relquery of pending rows.
-    pub fn new(
-        id: RelQueryId,
-        tenant: TenantId,
-        kind: Kind,
-        rows: usize,
-        (created_ms, arrival): (u64, Time),
-    ) -> Arc<Self> {
+    pub fn new(id: RelQueryId, tenant: TenantId, kind: Kind, rows: usize, arrival: Arrival) -> Arc<Self> {
         let state = State {
             rows: vec![
                 AnswerRow {
@@ -208,6 +211,7 @@ impl RelQueryState {
             last_prefill: None,
         };
         let (version, _) = watch::channel(0);
+        let Arrival { unix_ms: created_ms, time: arrival } = arrival;
         Arc::new(Self { id, tenant, kind, created_ms, arrival, state: Mutex::new(state), version })
     }
 
@@ -305,7 +309,13 @@ mod tests {
     use super::*;
 
     fn relquery(rows: usize) -> Arc<RelQueryState> {
-        RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, rows, (0, Time(10)))
+        RelQueryState::new(
+            RelQueryId(1),
+            TenantId(1),
+            Kind::RelQuery,
+            rows,
+            Arrival { unix_ms: 0, time: Time(10) },
+        )
     }
 
     fn done(output: u64) -> RowProgress {

@@ -13,7 +13,7 @@ use crate::error::RequestError;
 use crate::intake::{CellKey, Full, Job, PendingRow, TemplateRows};
 use crate::ownership::OwnerHandle;
 use crate::pins::PinPermit;
-use crate::relquery_state::{AnswerSource, Kind, RelQueryState, RowProgress, Usage};
+use crate::relquery_state::{AnswerSource, Arrival, Kind, RelQueryState, RowProgress, Usage};
 use crate::results::Answer;
 use crate::runtime::Runtime;
 
@@ -63,7 +63,8 @@ pub async fn submit(
     let Prepared { kind, route, class, rows, failed, deadline, pin, mut parts } = prepared;
     let now = runtime.shared.clock.now();
     let id = resumed.id.unwrap_or_else(|| runtime.shared.ids.next());
-    let relquery = RelQueryState::new(id, caller.tenant, kind, rows, (runtime.shared.clock.unix_ms(), now));
+    let arrival = Arrival { unix_ms: runtime.shared.clock.unix_ms(), time: now };
+    let relquery = RelQueryState::new(id, caller.tenant, kind, rows, arrival);
     for (index, text, state) in resumed.rows {
         relquery.answer(index, &text, state, now);
     }

@@ -54,13 +54,31 @@ pub struct FileInfo {
     pub expires: UnixMillis,
 }
 
-type FileColumns = (String, String, String, i64, i64, i64, i64);
+#[derive(sqlx::FromRow)]
+struct FileColumns {
+    id: String,
+    purpose: String,
+    name: String,
+    bytes: i64,
+    line_count: i64,
+    created: i64,
+    expires: i64,
+}
 
 const COLUMNS: &str = "id, purpose, name, bytes, line_count, created, expires";
 
-fn file((id, purpose, name, bytes, lines, created, expires): FileColumns) -> FileInfo {
-    let (bytes, lines) = (Bytes(from_sql(bytes)), from_sql(lines));
-    FileInfo { id, purpose, name, bytes, lines, created: instant(created), expires: instant(expires) }
+impl From<FileColumns> for FileInfo {
+    fn from(columns: FileColumns) -> Self {
+        Self {
+            id: columns.id,
+            purpose: columns.purpose,
+            name: columns.name,
+            bytes: Bytes(from_sql(columns.bytes)),
+            lines: from_sql(columns.line_count),
+            created: instant(columns.created),
+            expires: instant(columns.expires),
+        }
+    }
 }
 
 impl Store {
@@ -154,7 +172,7 @@ impl Store {
                 .bind(now.to_sql())
                 .fetch_optional(self.pool())
                 .await?;
-            Ok(row.map(file))
+            Ok(row.map(FileInfo::from))
         })
         .await
     }
@@ -184,7 +202,7 @@ impl Store {
                 .bind(i64::from(page.limit))
                 .fetch_all(self.pool())
                 .await?;
-            Ok(rows.into_iter().map(file).collect())
+            Ok(rows.into_iter().map(FileInfo::from).collect())
         })
         .await
     }

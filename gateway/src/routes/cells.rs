@@ -8,7 +8,7 @@ use serving::relquery_state::{AnswerRow, RelQueryState};
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::routes::relqueries::answered;
-use crate::routes::start::{Started, start};
+use crate::routes::start::{Incoming, Started, start};
 use crate::routes::{only_get_delete, only_post};
 use crate::services::lookup::{call_off, look_up};
 use crate::services::prepare;
@@ -53,9 +53,9 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = (&request, payload);
+    let incoming = Incoming { request: &request, payload };
     let Started { handle, stream, deadline, body } =
-        start(&app, caller, asked, PREFIX, prepare::cells).await?;
+        start(&app, caller, incoming, PREFIX, prepare::cells).await?;
     if stream {
         return Ok(stream::reply(stream::rows(app, handle, Cells, deadline, body)));
     }

@@ -16,7 +16,7 @@ use crate::routes::{ask, only_post, openai};
 use crate::services::openai::{COMPLETION_TOKENS, PreparedRequest, asked, lowering};
 use crate::services::prepare::{RequestContext, prompt_bytes_max};
 use crate::services::schemas;
-use crate::services::schemas::shelf::Ready;
+use crate::services::schemas::ready::Ready;
 use crate::state::App;
 use crate::wire::openai::{Api, CompletionChoice, Reply};
 use crate::wire::pml::{PromptRequest, pml_error};

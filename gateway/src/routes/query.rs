@@ -28,7 +28,7 @@ use crate::wire::query::QueryRequest;
 use crate::wire::query::reply::{CallReply, QueryEntry, QueryList, QueryReply};
 
 /// QueryEvent that a client may be behind.
-const NEWS_MAX: usize = 64;
+const EVENTS_MAX: usize = 64;
 
 /// The route.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -136,7 +136,7 @@ fn events(
     asked: Arc<QueryRequest>,
     planned: Planned,
 ) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
-    let (sender, receiver) = mpsc::channel(NEWS_MAX);
+    let (sender, receiver) = mpsc::channel(EVENTS_MAX);
     let keep_alive = Duration::from_millis(app.config.server.keep_alive_ms.0);
     actix_web::rt::spawn(async move {
         let gone = sender.clone();
@@ -161,12 +161,12 @@ async fn tell(
     planned: &Planned,
     to: &mpsc::Sender<String>,
 ) {
-    let (sender, mut news) = mpsc::channel(NEWS_MAX);
+    let (sender, mut told) = mpsc::channel(EVENTS_MAX);
     let run = query::run(app, asker, std::slice::from_ref(planned), Some(sender));
     let pass = async {
-        while let Some(news) = news.recv().await {
+        while let Some(one) = told.recv().await {
             // Nobody listens any more: the caller drops this.
-            let _ = to.send(shown(planned, &news)).await;
+            let _ = to.send(shown(planned, &one)).await;
         }
     };
     let (outcomes, ()) = tokio::join!(run, pass);
@@ -181,8 +181,8 @@ async fn tell(
     let _ = to.send(last).await;
 }
 
-fn shown(planned: &Planned, news: &QueryEvent) -> String {
-    match news {
+fn shown(planned: &Planned, one: &QueryEvent) -> String {
+    match one {
         QueryEvent::Delta(_, id, text) => event("delta", &json!({ "call": id.0, "text": text })),
         QueryEvent::Ended(_, id, ended) => event("call", &CallReply::new(planned, *id, ended)),
     }

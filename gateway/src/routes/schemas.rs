@@ -12,7 +12,7 @@ use crate::error::ErrorBody;
 use crate::json::JsonFields;
 use crate::routes::{ask, only_get_delete, only_get_post};
 use crate::services::prepare::RequestContext;
-use crate::services::schemas::shelf::Ready;
+use crate::services::schemas::ready::Ready;
 use crate::services::schemas::{self, SchemaDraft};
 use crate::state::App;
 use crate::wire::pml::{SchemaEntry, SchemaList, SchemaReply, SchemaRequest};

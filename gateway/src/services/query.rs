@@ -58,7 +58,7 @@ pub fn plan(
         let at = request.path(index);
         let unfound = query.retrievals().iter().find_map(|retrieval| searched.failed.get(retrieval).cloned());
         let planned = match unfound {
-            None => plan_one(context, (index, &at), query, &rewriting, &mut known),
+            None => plan_one(context, QueryAt { index, path: &at, query }, &rewriting, &mut known),
             Some(error) => Err(error),
         };
         planned.map_err(|error| (index, error))
@@ -78,10 +78,16 @@ pub fn plan(
     plans
 }
 
+/// A query and where it stands in its request.
+struct QueryAt<'a> {
+    index: usize,
+    path: &'a str,
+    query: &'a SpanQuery,
+}
+
 fn plan_one(
     context: RequestContext<'_>,
-    (index, path): (usize, &str),
-    query: &SpanQuery,
+    QueryAt { index, path, query }: QueryAt<'_>,
     rewriting: &Rewriting<'_>,
     known: &mut prompt::GenerationsByParams,
 ) -> Result<Planned, RequestError> {

@@ -12,7 +12,7 @@ use serving::caller::{Caller, WeightedTenant};
 use serving::error::stored;
 use serving::error::{RequestError, of_store};
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{AnswerSource, Kind, RelQueryState, RowProgress, Status, Usage};
+use serving::relquery_state::{AnswerSource, Arrival, Kind, RelQueryState, RowProgress, Status, Usage};
 use serving::submit::{self, Resumed};
 use store::{ClaimKind, Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
 
@@ -275,7 +275,7 @@ fn parse_error(message: &str, param: Option<&str>) -> RequestError {
 }
 
 /// A ticket that is not in memory, as a reply: its rows put back on a relquery.
-pub fn board_of(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, RequestError> {
+pub fn restore(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, RequestError> {
     let fields = strict::object(ticket.request.as_bytes())?;
     let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Show };
     let PreparedRequest { work, .. } = match ticket.kind.as_str() {
@@ -284,9 +284,14 @@ pub fn board_of(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, Reques
     };
     let number = relquery::parse_id("rq-", &ticket.id).or_else(|| relquery::parse_id("cl-", &ticket.id));
     let now = app.runtime.shared.clock.now();
-    let times = (ticket.created.0, now);
-    let relquery =
-        RelQueryState::new(number.ok_or(RequestError::Internal)?, ticket.tenant, work.kind, work.rows, times);
+    let arrival = Arrival { unix_ms: ticket.created.0, time: now };
+    let relquery = RelQueryState::new(
+        number.ok_or(RequestError::Internal)?,
+        ticket.tenant,
+        work.kind,
+        work.rows,
+        arrival,
+    );
     for (index, text, state) in ticket.rows.iter().filter_map(parse_row) {
         relquery.answer(index, &text, state, now);
     }

@@ -154,7 +154,7 @@ mod tests {
     }
 
     /// The context of that model, which keeps to no constraint.
-    pub(super) fn with_terms<T>(limits: &LimitsConfig, run: impl FnOnce(ValidationContext<'_>) -> T) -> T {
+    pub(super) fn with_context<T>(limits: &LimitsConfig, run: impl FnOnce(ValidationContext<'_>) -> T) -> T {
         let constraints = Constraints::new(None, limits, Clock::start());
         run(ValidationContext {
             limits,
@@ -166,7 +166,7 @@ mod tests {
     fn take(body: &str) -> Result<Common, RequestError> {
         let mut fields = json::object(body.as_bytes())?;
         let limits = LimitsConfig { output_tokens_max: 100, ..LimitsConfig::default() };
-        with_terms(&limits, |context| {
+        with_context(&limits, |context| {
             Common::take(&mut fields, context, &["max_tokens", "max_completion_tokens"])
         })
     }

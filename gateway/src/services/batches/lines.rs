@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 
-use base::TenantId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serving::error::RequestError;
@@ -13,11 +12,9 @@ use serving::intake::PendingRow;
 use sha2::{Digest as _, Sha256};
 
 use crate::json::{self, JsonFields};
-use crate::services::constraints::Purpose;
 use crate::services::files::FileChunk;
 use crate::services::openai as lower;
 use crate::services::prepare::RequestContext;
-use crate::state::App;
 use crate::wire::openai::Api;
 
 /// Errors that are told of one input; more are not looked for.
@@ -168,15 +165,15 @@ pub struct ReadyLine {
     pub bytes: u64,
 }
 
-/// Makes a line ready. Its error is its own.
+/// Makes a line ready; `text_bytes` is its length. Its error is its own.
 pub fn ready(
-    app: &App,
-    (tenant, api): (TenantId, Api),
-    (line, text): (u32, &str),
+    context: RequestContext<'_>,
+    api: Api,
+    number: u32,
+    text_bytes: usize,
     request: Request,
 ) -> Result<ReadyLine, RequestError> {
     let Request { custom_id, body } = request;
-    let context = RequestContext { app, tenant, purpose: Purpose::Run };
     let asked = match api {
         Api::Chat => lower::chat(context, JsonFields::of(body))?,
         Api::Completion => lower::completion(context, JsonFields::of(body))?,
@@ -192,8 +189,8 @@ pub fn ready(
     }
     let rows: Vec<PendingRow> = asked.work.parts.into_iter().flat_map(|part| part.rows).collect();
     let tokens: usize = rows.iter().map(|row| row.item.prompt.len()).sum();
-    let bytes = (tokens * size_of::<base::TokenId>() + text.len()) as u64;
-    Ok(ReadyLine { number: line, custom_id, api: asked.api, rows, bytes })
+    let bytes = (tokens * size_of::<base::TokenId>() + text_bytes) as u64;
+    Ok(ReadyLine { number, custom_id, api: asked.api, rows, bytes })
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ pub(super) async fn run(
         is_held: false,
         ticket_in_line,
     };
-    let stop = flow.course(LineReader::new(batch, done), &mut ends).await;
+    let stop = flow.follow_to_its_end(LineReader::new(batch, done), &mut ends).await;
     Ok(match flow.wind_down(&mut ends).await {
         // A lost lease outweighs everything.
         Some(lost) => lost,
@@ -89,7 +89,7 @@ pub(super) async fn run(
 
 impl Flow<'_> {
     /// Until the last row, or until something stops it.
-    async fn course(&mut self, reader: LineReader, ends: &mut mpsc::Receiver<TicketRow>) -> Stop {
+    async fn follow_to_its_end(&mut self, reader: LineReader, ends: &mut mpsc::Receiver<TicketRow>) -> Stop {
         let mut watch = Watch::new(self.app, self.batch);
         let mut reading: Option<BoxFuture<'static, Portion>> = Some(Box::pin(reader.read(self.app.clone())));
         let mut got = Vec::new();

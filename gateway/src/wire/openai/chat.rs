@@ -97,12 +97,12 @@ mod tests {
     use super::*;
     use crate::config::LimitsConfig;
     use crate::json;
-    use crate::wire::openai::tests::with_terms;
+    use crate::wire::openai::tests::with_context;
 
     fn read(messages: &str) -> Result<ChatRequest, RequestError> {
         let body = format!("{{\"model\":\"m\",\"max_completion_tokens\":5,\"messages\":{messages}}}");
         let fields = json::object(body.as_bytes())?;
-        with_terms(&LimitsConfig::default(), |context| ChatRequest::read(fields, context))
+        with_context(&LimitsConfig::default(), |context| ChatRequest::read(fields, context))
     }
 
     #[test]

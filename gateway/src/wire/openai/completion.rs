@@ -89,12 +89,12 @@ mod tests {
     use super::*;
     use crate::config::LimitsConfig;
     use crate::json;
-    use crate::wire::openai::tests::with_terms;
+    use crate::wire::openai::tests::with_context;
 
     fn read(prompt: &str) -> Result<CompletionRequest, RequestError> {
         let fields = json::object(format!("{{\"model\":\"m\",\"prompt\":{prompt}}}").as_bytes());
         let limits = LimitsConfig { rows_max: 2, ..LimitsConfig::default() };
-        with_terms(&limits, |context| CompletionRequest::read(fields.expect("an object"), context))
+        with_context(&limits, |context| CompletionRequest::read(fields.expect("an object"), context))
     }
 
     #[test]

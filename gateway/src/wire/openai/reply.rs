@@ -252,10 +252,12 @@ fn finished(rows: &[AnswerRow]) -> impl Iterator<Item = (u32, &str, End)> {
 mod tests {
     use base::{RelQueryId, TenantId, Time, TokenCount};
     use serde_json::json;
-    use serving::relquery_state::{AnswerSource, Kind};
+    use serving::relquery_state::{AnswerSource, Arrival, Kind};
 
     use super::*;
     use crate::wire::openai::tests::model;
+
+    const ARRIVAL: Arrival = Arrival { unix_ms: 5_999, time: Time(0) };
 
     fn done(prompt: u64, output: u64) -> RowProgress {
         let usage = Usage {
@@ -270,7 +272,7 @@ mod tests {
 
     #[test]
     fn whole_replies_have_openais_shape() {
-        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 1, (5_999, Time(0)));
+        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 1, ARRIVAL);
         relquery.token(0, "hi", true, Time(1));
         relquery.settle(0, done(7, 2), Time(2));
         let envelope = Envelope::new(Api::Completion, &relquery, &model());
@@ -306,7 +308,7 @@ mod tests {
 
     #[test]
     fn one_failed_prompt_fails_the_request() {
-        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 2, (0, Time(0)));
+        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 2, ARRIVAL);
         relquery.settle(0, done(7, 2), Time(2));
         relquery.settle(1, RowProgress::Failed(RequestError::Row("NaN".into())), Time(3));
         let envelope = Envelope::new(Api::Completion, &relquery, &model());

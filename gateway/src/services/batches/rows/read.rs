@@ -9,7 +9,9 @@ use store::TicketRow;
 use super::{follow, gone};
 use crate::services::batches::Batch;
 use crate::services::batches::lines::{self, LineError, ReadyLine, Request, api_of};
+use crate::services::constraints::Purpose;
 use crate::services::files::{FileChunk, Lines};
+use crate::services::prepare::RequestContext;
 use crate::state::App;
 
 /// Time between two tries to read, while the database is away.
@@ -115,7 +117,8 @@ impl LineReader {
             ));
         };
         let custom_id = request.custom_id.clone();
-        lines::ready(app, (self.batch.tenant, api), (line, text), request).map_err(|error| match error {
+        let context = RequestContext { app, tenant: self.batch.tenant, purpose: Purpose::Run };
+        lines::ready(context, api, line, text.len(), request).map_err(|error| match error {
             RequestError::Constraints { retry_after, .. } => {
                 Refusal::Later(Duration::from_millis(retry_after.0))
             }
