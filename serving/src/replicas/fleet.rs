@@ -18,7 +18,7 @@ use super::constraint_check::violation;
 use super::local::LocalCommand;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
-use super::unwell::Unhealthy;
+use super::unhealthy::Unhealthy;
 use crate::config::PromptForm;
 use crate::shared::Shared;
 use crate::view::View;
@@ -225,7 +225,7 @@ impl Fleet {
             }
             ReplicaEvent::Looked { replica, result } => {
                 let replica = self.replica(replica);
-                let reason = result.as_ref().err().map(|unwell| unwell.reason.clone());
+                let reason = result.as_ref().err().map(|unhealthy| unhealthy.reason.clone());
                 if replica.looked(result, unix_ms) {
                     let (executor, state) = (replica.name.as_str(), replica.state(now));
                     match reason {

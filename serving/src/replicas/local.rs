@@ -9,7 +9,7 @@ use scheduler::Event;
 use scheduler::fleet::ReplicaId;
 
 use super::ReplicaEvent;
-use super::unwell::Unhealthy;
+use super::unhealthy::Unhealthy;
 use crate::driver::{Engine, StepResult};
 use crate::shared::Shared;
 

@@ -6,7 +6,7 @@ use scheduler::fleet::{Health, ReplicaConfig};
 use super::breaker::{Breaker, BreakerSettings, Passage};
 use super::local::Local;
 use super::reply::{Loss, LossKind};
-use super::{client::Client, request::RequestStyle, unwell::Unhealthy};
+use super::{client::Client, request::RequestStyle, unhealthy::Unhealthy};
 use crate::config::ReplicaSettings;
 use crate::metrics::ReplicaMetrics;
 
@@ -220,7 +220,7 @@ mod tests {
         Replica::new("a".into(), transport, &config, fresh().replica("a"))
     }
 
-    fn unwell(is_gone: bool) -> Result<(), Unhealthy> {
+    fn unhealthy(is_gone: bool) -> Result<(), Unhealthy> {
         Err(Unhealthy { reason: "no".into(), is_gone })
     }
 
@@ -232,15 +232,15 @@ mod tests {
         assert!(replica.looked(Ok(()), 0));
         assert_eq!(health(&replica), Health::Up);
         for _ in 1..LOOKS_MAX {
-            replica.looked(unwell(false), 0);
+            replica.looked(unhealthy(false), 0);
             assert_eq!(health(&replica), Health::Draining);
         }
-        replica.looked(unwell(false), 0);
+        replica.looked(unhealthy(false), 0);
         assert_eq!(health(&replica), Health::Down);
         replica.looked(Ok(()), 0);
-        replica.looked(unwell(true), 0);
+        replica.looked(unhealthy(true), 0);
         assert_eq!(health(&replica), Health::Down, "nobody is there");
-        replica.looked(unwell(false), 0);
+        replica.looked(unhealthy(false), 0);
         assert_eq!(health(&replica), Health::Down, "a doubt is no reason to give it rows again");
     }
 
