@@ -11,7 +11,7 @@ use actix_web::http::header::AUTHORIZATION;
 use actix_web::web::Data;
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use futures_util::future::LocalBoxFuture;
-use serving::caller::{Caller, Member};
+use serving::caller::{Caller, WeightedTenant};
 use serving::error::{RequestError, internal, of_store};
 use sha2::{Digest, Sha256};
 use store::{DEFAULT_TENANT, KeyLookup, UnixMillis};
@@ -45,9 +45,9 @@ pub(crate) fn operator(app: &App, request: &HttpRequest) -> Result<(), ApiError>
     Ok(())
 }
 
-async fn authenticate(app: &App, key: Option<String>) -> Result<Member, ApiError> {
+async fn authenticate(app: &App, key: Option<String>) -> Result<WeightedTenant, ApiError> {
     if app.config.auth.mode == AuthMode::None {
-        return Ok(Member::usual(DEFAULT_TENANT));
+        return Ok(WeightedTenant::usual(DEFAULT_TENANT));
     }
     let key = key.ok_or(ApiError::Unauthorized)?;
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
@@ -63,7 +63,7 @@ async fn authenticate(app: &App, key: Option<String>) -> Result<Member, ApiError
         .map_err(of_store)?
     {
         KeyLookup::Valid { key, weight, .. } => {
-            let member = Member::weighted(key.tenant, weight);
+            let member = WeightedTenant::weighted(key.tenant, weight);
             app.remembered.put(hash, member, now);
             Ok(member)
         }

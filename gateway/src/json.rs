@@ -12,9 +12,9 @@ use serde_json::{Map, Number, Value};
 use serving::error::RequestError;
 
 /// Parses a body that must be one JSON object.
-pub fn object(body: &[u8]) -> Result<Fields, RequestError> {
+pub fn object(body: &[u8]) -> Result<JsonFields, RequestError> {
     match value(body)? {
-        Value::Object(map) => Ok(Fields { path: String::new(), map }),
+        Value::Object(map) => Ok(JsonFields { path: String::new(), map }),
         _ => Err(RequestError::Malformed("the body must be an object".into())),
     }
 }
@@ -156,12 +156,12 @@ impl<'de> Visitor<'de> for StrictVisitor {
 }
 
 /// The fields of an object, taken one by one; what is left over can be refused.
-pub struct Fields {
+pub struct JsonFields {
     path: String,
     map: Map<String, Value>,
 }
 
-impl Fields {
+impl JsonFields {
     /// The fields of an object that stands for itself, wherever it was found.
     pub fn of(map: Map<String, Value>) -> Self {
         Self { path: String::new(), map }

@@ -11,7 +11,7 @@ use crate::services::batches::running::Batches;
 use crate::services::constraints::Constraints;
 use crate::services::corpora::loaded::Corpora;
 use crate::services::idempotency::IdempotencyKeys;
-use crate::services::schemas::shelf::Schemas;
+use crate::services::schemas::ready::Schemas;
 
 /// What handlers share.
 pub struct App {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serving::clock::Deadline;
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{RelQueryState, Row, Status};
+use serving::relquery_state::{AnswerRow, RelQueryState, Status};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -42,12 +42,12 @@ pub fn reply(events: impl Stream<Item = Result<Bytes, Infallible>> + 'static) ->
 /// How a kind of relquery is shown in a stream.
 pub trait RowFormat: 'static {
     /// The event of a row that finished.
-    fn row(&self, relquery: &RelQueryState, index: u32, row: &Row) -> String;
+    fn row(&self, relquery: &RelQueryState, index: u32, row: &AnswerRow) -> String;
     /// The last event; `partial` when the deadline cut it short.
     fn done(&self, app: &App, relquery: &RelQueryState, partial: bool) -> String;
 }
 
-struct Reader<S> {
+struct RowReader<S> {
     app: Data<App>,
     handle: Option<OwnerHandle>,
     version: watch::Receiver<u64>,
@@ -68,14 +68,14 @@ pub fn rows(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let version = handle.relquery().follow();
     let deadline = deadline.map(|deadline| app.runtime.shared.clock.timer(deadline.at()));
-    let reader = Reader { app, handle: Some(handle), version, format, sent: 0, deadline, request };
+    let reader = RowReader { app, handle: Some(handle), version, format, sent: 0, deadline, request };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let chunk = reader.next().await?;
         Some((Ok(Bytes::from(chunk)), reader))
     })
 }
 
-impl<S: RowFormat> Reader<S> {
+impl<S: RowFormat> RowReader<S> {
     async fn next(&mut self) -> Option<String> {
         loop {
             let handle = self.handle.as_ref()?;

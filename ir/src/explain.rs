@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::plan::{Plan, Row, Table};
+use crate::plan::{Plan, Table, TableRow};
 use crate::rewrite::{Applied, RULES};
 
 /// Bytes of text per token, for estimates only: about right for English under most tokenizers.
@@ -89,7 +89,7 @@ fn table_rows(table: &Table, depth: usize, out: &mut String) {
     }
 }
 
-fn row_label(row: &Row, columns: &[String]) -> String {
+fn row_label(row: &TableRow, columns: &[String]) -> String {
     let cells: Vec<String> = row.cells.iter().map(|cell| format!("{:?}", cell.text())).collect();
     let inputs: Vec<String> = row.answers.iter().map(u32::to_string).collect();
     let record: Vec<&str> = row

@@ -24,6 +24,6 @@ pub use conversation::{Encoder, Sectioned, Tags};
 pub use error::{IrError, RowProblem};
 pub use explain::explain;
 pub use lower::{LowerOptions, Lowered, RowAnswer, lower};
-pub use plan::{Plan, Row, Table};
+pub use plan::{Plan, Table, TableRow};
 pub use rewrite::{Rules, characters, record_column, rewrite};
 pub use template::{Template, TemplateError, TemplatePart};

@@ -20,7 +20,7 @@ pub enum Plan {
     /// The cell of the column with this name, in the row at hand.
     Field(String),
     /// The cells of these columns as a JSON object: a `Plus` of named cells, for their order says nothing. A row may have an
-    /// order of its own ([`Row::record`]).
+    /// order of its own ([`TableRow::record`]).
     Record(Vec<String>),
     /// A message of a conversation.
     Message(Role, Box<Plan>),
@@ -52,12 +52,12 @@ pub struct Table {
     /// Names of the columns, all different.
     pub columns: Vec<String>,
     /// The rows, in the order they are to run.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TableRow>,
 }
 
 /// A row. A ragged one (too few or too many cells) is kept: it fails alone, when it is lowered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Row {
+pub struct TableRow {
     /// Its cells.
     pub cells: Vec<Cell>,
     /// The input rows that its answer answers, ascending and never empty.
@@ -68,7 +68,7 @@ pub struct Row {
     pub record: Vec<u16>,
 }
 
-impl Row {
+impl TableRow {
     /// A row as it was sent.
     pub fn new(cells: Vec<Cell>, answers: Vec<u32>) -> Self {
         Self { cells, answers, record: Vec::new() }
@@ -83,7 +83,7 @@ impl Table {
         if u32::try_from(rows.len()).is_err() {
             return Err(IrError::TooManyRows { rows: rows.len(), limit });
         }
-        let rows = rows.into_iter().zip(0..).map(|(cells, row)| Row::new(cells, vec![row])).collect();
+        let rows = rows.into_iter().zip(0..).map(|(cells, row)| TableRow::new(cells, vec![row])).collect();
         Ok(Self { columns, rows })
     }
 

@@ -11,7 +11,7 @@ use crate::plan::{Plan, Table};
 use crate::template::unknown_column;
 
 /// A prompt's sections and the table they are filled from.
-pub(crate) struct Shape<'a> {
+pub(crate) struct PromptShape<'a> {
     /// Messages; or one section without a role, a raw prompt.
     pub(crate) sections: Vec<Section<'a>>,
     /// `None`: one row without cells.
@@ -25,12 +25,12 @@ pub(crate) struct Section<'a> {
     /// Who speaks; `None` in a raw prompt.
     pub(crate) role: Option<Role>,
     /// Its content.
-    pub(crate) parts: Vec<Part<'a>>,
+    pub(crate) parts: Vec<ContentPart<'a>>,
 }
 
 /// A part of a section's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part<'a> {
+pub(crate) enum ContentPart<'a> {
     /// Text of the template.
     Text(&'a str),
     /// The cell at this position of the row.
@@ -42,11 +42,11 @@ pub(crate) enum Part<'a> {
 impl Section<'_> {
     /// Whether every row has the same content.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.parts.iter().all(|part| matches!(part, Part::Text(_)))
+        self.parts.iter().all(|part| matches!(part, ContentPart::Text(_)))
     }
 }
 
-impl<'a> Shape<'a> {
+impl<'a> PromptShape<'a> {
     /// The shape of a plan.
     pub(crate) fn of(plan: &'a Plan) -> Result<Self, IrError> {
         let mut walk = Walk::default();
@@ -72,10 +72,10 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn enter(&mut self, plan: &'a Plan) -> Result<(), IrError> {
         match plan {
-            Plan::Text(text) => self.push(Part::Text(text)),
+            Plan::Text(text) => self.push(ContentPart::Text(text)),
             Plan::Field(name) => {
                 let position = self.position(name)?;
-                self.push(Part::Field(position));
+                self.push(ContentPart::Field(position));
             }
             Plan::Record(columns) => {
                 let entry = |name: &'a String| {
@@ -86,7 +86,7 @@ impl<'a> Walk<'a> {
                     ))
                 };
                 let entries = columns.iter().map(entry).collect::<Result<_, IrError>>()?;
-                self.push(Part::Record(entries));
+                self.push(ContentPart::Record(entries));
             }
             Plan::Message(role, content) => {
                 if self.in_message {
@@ -125,7 +125,7 @@ impl<'a> Walk<'a> {
         position.ok_or_else(|| unknown_column(name, columns).into())
     }
 
-    fn push(&mut self, part: Part<'a>) {
+    fn push(&mut self, part: ContentPart<'a>) {
         match self.sections.last_mut() {
             Some(section) if self.in_message || section.role.is_none() => section.parts.push(part),
             _ => self.sections.push(Section { role: None, parts: vec![part] }),

@@ -6,8 +6,10 @@
 
 use base::TokenId;
 use base::text::ByteText;
-use ir::pml::{Layout, Positions, Prompt, Schema};
-use ir::span::{CallId, Found, Limits, Plan, Query, Retrieval, Rewriting, SpanError, explain, rewrite};
+use ir::pml::{Layout, PmlPrompt, Positions, Schema};
+use ir::span::{
+    CallId, Found, Plan, Retrieval, Rewriting, SpanError, SpanLimits, SpanQuery, explain, rewrite,
+};
 use ir::{Encoder, Rules, Tags};
 
 /// Mutated documents per form, where `DAMAGE_CASES` does not say otherwise.
@@ -139,7 +141,7 @@ fn no_damaged_schema_or_prompt_panics() {
             let _ = layout.encodings();
             return true;
         }
-        let Ok(prompt) = Prompt::parse(&text) else { return false };
+        let Ok(prompt) = PmlPrompt::parse(&text) else { return false };
         if let Ok(assembly) = small.assemble(&prompt, &ByteText, Ok(&tags), LENGTH_MAX) {
             assert!(assembly.end <= LENGTH_MAX);
             let _ = assembly.sections(&small);
@@ -155,7 +157,7 @@ const QUERY: &str = r#"{"g":{"model":"m","max_tokens":5,"temperature":"0.2","top
     {"retrieval":{"corpus":"c","query":{"cross":[{"user":"q"}]},"k":2}},{"assistant":"a"},{"plus":[]}]}}}"#;
 
 /// Does with a query all that can be done with it.
-fn use_all(query: Query, encoder: Encoder<'_>, limits: Limits) {
+fn use_all(query: SpanQuery, encoder: Encoder<'_>, limits: SpanLimits) {
     let found: Found = query
         .retrievals()
         .into_iter()
@@ -188,10 +190,10 @@ fn no_damaged_span_query_panics() {
     documents.extend([QUERY; 8].map(str::to_owned));
     let tags = tags();
     let encoder = Encoder { tokenizer: &ByteText, tags: Some(&tags) };
-    let limits = Limits { nodes_max: 200, bytes_max: 20_000, ..Limits::default() };
+    let limits = SpanLimits { nodes_max: 200, bytes_max: 20_000, ..SpanLimits::default() };
     let valid = read_many(&documents, |bytes| {
         let Ok(json) = serde_json::from_slice(bytes) else { return false };
-        match Query::read(&json, &limits) {
+        match SpanQuery::read(&json, &limits) {
             Ok(query) => {
                 use_all(query, encoder, limits);
                 true

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ir::Rules;
 use ir::span::{
-    Found, Limits, Params, Plan, Query, RULES, Retrieval, Rewriting, SpanError, explain, explain_rules,
-    rewrite,
+    Found, Params, Plan, RULES, Retrieval, Rewriting, SpanError, SpanLimits, SpanQuery, explain,
+    explain_rules, rewrite,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -53,13 +53,13 @@ fn found(searches: Vec<Search>) -> Found {
 }
 
 fn explained(case: Case) -> String {
-    let query = Query::read(&case.query, &Limits::default()).expect("a valid query");
+    let query = SpanQuery::read(&case.query, &SpanLimits::default()).expect("a valid query");
     let found = found(case.found);
     let is_on = |name: &str| case.only.as_ref().is_none_or(|only| only.iter().any(|on| on == name));
     let off = RULES.iter().map(|rule| rule.name).filter(|name| !is_on(name));
     let off = off.chain(case.off.iter().map(String::as_str));
     let rules = off.fold(Rules::all(), |rules, name| rules.without(name));
-    let with = Rewriting { rules, judges: case.judges, found: &found, limits: Limits::default() };
+    let with = Rewriting { rules, judges: case.judges, found: &found, limits: SpanLimits::default() };
     let before = explain(&query, &[]);
     let (rewritten, log) = rewrite(query, &with).expect("it can be rewritten");
     let (again, _) = rewrite(rewritten.clone(), &with).expect("and again");
@@ -97,8 +97,8 @@ fn check_golden(golden: &Path, found: &str, bless: bool) {
     assert_eq!(found, expected, "{}", golden.display());
 }
 
-fn read(text: &str) -> Result<Query, SpanError> {
-    Query::read(&serde_json::from_str(text).expect("it is JSON"), &Limits::default())
+fn read(text: &str) -> Result<SpanQuery, SpanError> {
+    SpanQuery::read(&serde_json::from_str(text).expect("it is JSON"), &SpanLimits::default())
 }
 
 /// Where and why a query is refused.
@@ -106,7 +106,7 @@ fn refused(text: &str) -> String {
     read(text).expect_err("it is refused").to_string()
 }
 
-fn parsed(text: &str) -> Query {
+fn parsed(text: &str) -> SpanQuery {
     read(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
@@ -134,7 +134,7 @@ fn a_literal_is_what_its_test_says() {
         "plus\n  user \"hello\" ~2\n  system \"world\" ~2\n"
     );
     let g = parsed(r#"{"g":{"model":"ollama/granite3.2:2b","input":{"user":"hello"}}}"#);
-    let Query::Generate(g) = g else { panic!("a g is a generate") };
+    let SpanQuery::Generate(g) = g else { panic!("a g is a generate") };
     let expected =
         Params { model: Some("ollama/granite3.2:2b".into()), temperature: 0.6, ..Params::default() };
     assert_eq!(*g.params, expected);
@@ -157,7 +157,8 @@ fn the_built_in_queries_are_refused_until_their_values_are_put_in() {
             filled = filled.replace(&format!("{{{field}}}"), value);
         }
         let found = Found::new();
-        let with = Rewriting { rules: Rules::all(), judges: None, found: &found, limits: Limits::default() };
+        let with =
+            Rewriting { rules: Rules::all(), judges: None, found: &found, limits: SpanLimits::default() };
         let (query, _) = rewrite(parsed(&filled), &with).expect("it can be rewritten");
         let plan = Plan::new(&query).expect("it can be planned");
         assert_eq!(plan.calls.len(), calls, "{name}: {}", plan.explain());

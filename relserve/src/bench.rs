@@ -58,18 +58,18 @@ pub enum BenchError {
 }
 
 /// Rows of a case: a beginning that all share, own tokens each, and output tokens.
-struct Case {
+struct RowsCase {
     name: String,
     rows: usize,
     shared: usize,
     own: std::ops::Range<usize>,
     output: u64,
     /// Which steps are looked at.
-    part: Part,
+    part: MeasuredSteps,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Part {
+enum MeasuredSteps {
     Prefill,
     Decode,
     Whole,
@@ -168,39 +168,46 @@ pub fn measure(
     Ok(text)
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<RowsCase> {
     let mut cases = Vec::new();
     for tokens in [16, 64, 256, 512, 1024] {
         let own = tokens..tokens + 1;
         let name = format!("prefill, {tokens} tokens");
-        cases.push(Case { name, rows: 1, shared: 0, own, output: 1, part: Part::Prefill });
+        cases.push(RowsCase { name, rows: 1, shared: 0, own, output: 1, part: MeasuredSteps::Prefill });
     }
     for rows in [1, 4, 8, 16, 32, 100] {
         let name = format!("decode, {rows} rows, 128 shared + 32 own");
-        cases.push(Case { name, rows, shared: 128, own: 32..33, output: 9, part: Part::Decode });
+        cases.push(RowsCase { name, rows, shared: 128, own: 32..33, output: 9, part: MeasuredSteps::Decode });
     }
     let name = format!("relQuery, 50 rows, {TEMPLATE} + {}..{}, 10 out", OWN.start, OWN.end);
-    cases.push(Case { name, rows: 50, shared: TEMPLATE, own: OWN, output: 10, part: Part::Whole });
+    cases.push(RowsCase {
+        name,
+        rows: 50,
+        shared: TEMPLATE,
+        own: OWN,
+        output: 10,
+        part: MeasuredSteps::Whole,
+    });
     cases
 }
 
 impl Harness<'_> {
     /// A line of the table: the median round.
-    fn line(&mut self, case: &Case, vocab: u32, count: u64) -> Result<String, BenchError> {
+    fn line(&mut self, case: &RowsCase, vocab: u32, count: u64) -> Result<String, BenchError> {
         let mut rounds = Vec::new();
         for _ in 0..count {
             let begin = self.clock.now();
             let ran = self.run(case, vocab)?;
             let whole = (self.clock.now().0 - begin.0) as f64 / 1e9;
             let wanted = |step: &&Ran| match case.part {
-                Part::Prefill => !step.is_decode,
-                Part::Decode => step.is_decode,
-                Part::Whole => true,
+                MeasuredSteps::Prefill => !step.is_decode,
+                MeasuredSteps::Decode => step.is_decode,
+                MeasuredSteps::Whole => true,
             };
             let steps: Vec<&Ran> = ran.iter().filter(wanted).collect();
-            let count = if case.part == Part::Decode { steps.len().max(1) as f64 } else { 1.0 };
+            let count = if case.part == MeasuredSteps::Decode { steps.len().max(1) as f64 } else { 1.0 };
             let spent = steps.iter().map(|step| step.elapsed.0 as f64 / 1e9).sum::<f64>();
-            let seconds = if case.part == Part::Whole { whole } else { spent };
+            let seconds = if case.part == MeasuredSteps::Whole { whole } else { spent };
             let limit = steps.iter().map(|step| self.limit(step)).sum::<f64>();
             let tokens: usize = steps.iter().map(|step| step.tokens).sum();
             rounds.push((seconds / count, tokens as f64 / seconds, limit / count, limit / seconds));
@@ -219,7 +226,7 @@ impl Harness<'_> {
     }
 
     /// Runs a case's rows as one relQuery that shares nothing with any before.
-    fn run(&mut self, case: &Case, vocab: u32) -> Result<Vec<Ran>, BenchError> {
+    fn run(&mut self, case: &RowsCase, vocab: u32) -> Result<Vec<Ran>, BenchError> {
         self.next += 1;
         let arrival = self.clock.now();
         self.scheduler.submit(submission(case, vocab, self.next, arrival))?;
@@ -239,7 +246,7 @@ impl Harness<'_> {
 }
 
 /// A case's rows: tokens that depend on place and row alone, under a scope of its own.
-fn submission(case: &Case, vocab: u32, number: u64, arrival: Time) -> Submission {
+fn submission(case: &RowsCase, vocab: u32, number: u64, arrival: Time) -> Submission {
     let generation =
         Generation { output_max: TokenCount(case.output), ignore_end: true, ..Default::default() };
     let generation = Arc::new(generation);

@@ -57,7 +57,7 @@ pub enum EvalError {
 
 /// A format beside single precision.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct FormatLine {
     /// Its name.
     pub format: &'static str,
     /// Bytes of weights that a step reads, per byte in single precision.
@@ -86,7 +86,7 @@ const FORMATS_ON_GPUS: [(&str, Keep); 2] = [
 ];
 
 /// Compares every format of the configured model with single precision, which the processor computes.
-pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<Line>, EvalError> {
+pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<FormatLine>, EvalError> {
     let load = |keep: Keep, device: &Device| -> Result<Engine, LoadError> {
         let mut config = config.clone();
         config.engine.device = device.clone();
@@ -113,7 +113,7 @@ pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<Line>, EvalErr
         let (one, other) = (reference.executor.model(), engine.executor.model());
         let comparison = compare((one, other), &prompts, ids)?;
         let size = other.step_bytes() as f64 / one.step_bytes() as f64;
-        lines.push(Line { format, size, comparison });
+        lines.push(FormatLine { format, size, comparison });
     }
     Ok(lines)
 }
@@ -127,14 +127,14 @@ pub fn tokens(text: &ModelText, prompt: &str) -> Result<Vec<TokenId>, base::Text
 }
 
 /// The table, for people.
-pub fn text(prompts: usize, lines: &[Line]) -> String {
+pub fn text(prompts: usize, lines: &[FormatLine]) -> String {
     let positions = lines.first().map_or(0, |line| line.comparison.positions);
     let mut text = format!(
         "{prompts} prompts, {positions} answer tokens, against weights, keys and values in f32 (KL: divergence of the next \
          token's distribution, in nats)\n{:<8}{:>12}{:>16}{:>14}{:>14}\n",
         "weights", "size", "same token", "mean KL", "max KL"
     );
-    for Line { format, size, comparison } in lines {
+    for FormatLine { format, size, comparison } in lines {
         let (percent, mean) = (comparison.agreement().map(|share| 100.0 * share), comparison.mean());
         let shown = |value: Option<f64>, places: usize| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.places$}"))
@@ -177,8 +177,8 @@ mod tests {
     fn the_table_has_a_line_per_format() {
         let comparison =
             Comparison { positions: 40, agreeing: 39, divergence: 0.05, divergence_max: 0.012_345_6 };
-        let line = Line { format: "q8", size: 0.265_7, comparison };
-        let none = Line { format: "bf16", size: 0.5, comparison: Comparison::default() };
+        let line = FormatLine { format: "q8", size: 0.265_7, comparison };
+        let none = FormatLine { format: "bf16", size: 0.5, comparison: Comparison::default() };
         insta::assert_snapshot!(text(7, &[line, none]), @r"
         7 prompts, 40 answer tokens, against weights, keys and values in f32 (KL: divergence of the next token's distribution, in nats)
         weights         size      same token       mean KL        max KL

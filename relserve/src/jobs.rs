@@ -22,7 +22,7 @@ use input::Input;
 use journal::{Journal, Opened};
 use options::Format;
 pub use options::Options;
-use output::Target;
+use output::OutputFile;
 
 /// What went wrong, for a person at a terminal.
 pub(crate) type Failure = Box<dyn std::error::Error>;
@@ -39,7 +39,7 @@ pub(crate) use tell;
 
 /// Runs a job to its end.
 pub async fn run(options: Options, config: Config) -> Result<(), Failure> {
-    let target = Target::of(&options.output)?;
+    let target = OutputFile::of(&options.output)?;
     let input = Input::open(&options).await?;
     let template = options.template()?;
     let columns = input.columns().to_vec();
@@ -75,7 +75,7 @@ pub async fn run(options: Options, config: Config) -> Result<(), Failure> {
 /// Writes the output and the errors, whole and at once.
 fn finish(
     options: &Options,
-    target: &Target,
+    target: &OutputFile,
     layout: &layout::Layout,
     journal: Journal,
 ) -> Result<(), Failure> {

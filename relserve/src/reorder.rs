@@ -18,7 +18,7 @@ use serving::clock::Clock;
 use serving::load;
 use sim::SimExecutor;
 
-use crate::tables::{FileTable, Price, Question, Runner, Sharing, TableError, answer_of};
+use crate::tables::{FileTable, Price, Question, Sharing, TableError, TableRunner, answer_of};
 
 /// What went wrong, for a person at a terminal.
 type Failure = Box<dyn std::error::Error>;
@@ -92,7 +92,7 @@ enum Stop {
 const ORDERS_SHOWN: usize = 5;
 
 /// A line of the table.
-struct Line {
+struct TableLine {
     name: &'static str,
     order: Reordering,
     ms: f64,
@@ -177,7 +177,7 @@ impl Reorder {
         Ok(holding)
     }
 
-    fn lines(&self, table: &FieldTable, dependencies: &Dependencies) -> (Vec<Line>, Option<String>) {
+    fn lines(&self, table: &FieldTable, dependencies: &Dependencies) -> (Vec<TableLine>, Option<String>) {
         let stop = match self.stop {
             Stop::Never => EarlyStop::default(),
             Stop::Paper => EarlyStop::of_the_paper(),
@@ -185,7 +185,7 @@ impl Reorder {
         let timed = |name, solve: &dyn Fn() -> Reordering| {
             let clock = Clock::start();
             let order = solve();
-            Line { name, order, ms: ms(clock) }
+            TableLine { name, order, ms: ms(clock) }
         };
         let mut lines = vec![
             timed("original", &|| Reordering::original(table)),
@@ -196,7 +196,7 @@ impl Reorder {
         let Some(splits_max) = self.ophr else { return (lines, None) };
         let clock = Clock::start();
         match ophr(table, splits_max) {
-            Ok(order) => lines.push(Line { name: "OPHR", order, ms: ms(clock) }),
+            Ok(order) => lines.push(TableLine { name: "OPHR", order, ms: ms(clock) }),
             Err(reason) => return (lines, Some(reason.to_string())),
         }
         (lines, None)
@@ -207,7 +207,7 @@ impl Reorder {
         out: &mut String,
         file: &FileTable,
         table: &FieldTable,
-        lines: &[Line],
+        lines: &[TableLine],
         text: (&dyn Tokenizer, Option<&dyn ChatTemplate>),
     ) -> Result<(), Failure> {
         let template = Template::parse(&self.template).map_err(|error| format!("--template: {error}"))?;
@@ -230,7 +230,7 @@ impl Reorder {
         }
         writeln!(out)?;
         let mut executor = SimExecutor::new(CostModel::default());
-        let mut runner = Runner::new(&config, &mut executor)?;
+        let mut runner = TableRunner::new(&config, &mut executor)?;
         let mut first = None;
         for line in lines {
             let found = worth(table, &line.order);

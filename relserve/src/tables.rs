@@ -11,9 +11,9 @@ use std::sync::Arc;
 use base::{ChatTemplate, Generation, TokenCount, Tokenizer, WorkItem};
 use ir::reorder::{FieldTable, Reordering};
 use ir::rewrite::Measure;
-use ir::{Cell, LowerOptions, Plan, Row, Table, Template};
+use ir::{Cell, LowerOptions, Plan, Table, TableRow, Template};
 pub use price::Price;
-pub use run::{Ran, Runner, Sharing};
+pub use run::{Ran, Sharing, TableRunner};
 
 /// Why a table cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -154,7 +154,7 @@ impl FileTable {
         text: (&dyn Tokenizer, Option<&dyn ChatTemplate>),
         context_max: TokenCount,
     ) -> Result<Vec<WorkItem>, TableError> {
-        let row = |(row, fields): (u32, &[u16])| Row {
+        let row = |(row, fields): (u32, &[u16])| TableRow {
             cells: self.rows[row as usize].clone(),
             answers: vec![row],
             record: fields.to_vec(),

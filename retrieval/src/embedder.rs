@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use crate::error::Error;
 use crate::folder::{self, Described, Pooling};
 use crate::fragment::{self, Cut, FragmentRange};
-use crate::tokens::{Ids, Tokens};
+use crate::tokens::{Ids, TokenizerPair};
 
 /// The file of weights.
 const WEIGHTS: &str = "model.safetensors";
@@ -39,7 +39,7 @@ pub struct Embedding {
 /// An embedding model.
 pub struct Embedder {
     model: BertModel,
-    tokens: Tokens,
+    tokens: TokenizerPair,
     pooling: Pooling,
     dims: usize,
     tokens_max: usize,
@@ -60,7 +60,8 @@ impl Embedder {
         let described = folder::describe(folder)?;
         let config = &described.config;
         let tokenizer = folder.join("tokenizer.json");
-        let tokens = Tokens::read(&tokenizer, &described.tokenizer, config.vocab_size, described.tokens_max)?;
+        let tokens =
+            TokenizerPair::read(&tokenizer, &described.tokenizer, config.vocab_size, described.tokens_max)?;
         let path = folder.join(WEIGHTS);
         let (model, weights) = model(&path, &described)?;
         let threads = ThreadPoolBuilder::new()

@@ -19,14 +19,14 @@ pub(crate) struct Ids {
 }
 
 /// The tokenizer twice: as it cuts a text to the model's length, and as it does not.
-pub(crate) struct Tokens {
+pub(crate) struct TokenizerPair {
     cutting: Tokenizer,
     whole: Tokenizer,
     /// Special tokens that are put around each text.
     pub(crate) specials: usize,
 }
 
-impl Tokens {
+impl TokenizerPair {
     /// Reads tokenizer.json for a model of `vocab` rows and `tokens_max` positions.
     pub(crate) fn read(path: &Path, json: &[u8], vocab: usize, tokens_max: usize) -> Result<Self, Error> {
         let mut whole = parse(path, json)?;

@@ -79,7 +79,7 @@ pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration
         samples.push(Sample::Decode { sequences: u64::from(width), elapsed });
     }
     let lines = CostModel::fit(&samples);
-    let mut hidden = Hidden::default();
+    let mut hidden = HiddenWork::default();
     for tokens in MIXED_TOKENS.into_iter().filter(|tokens| tokens.div_ceil(prompt) <= aside) {
         let elapsed = harness.median(MIXED_UNTIL, |harness| {
             let apart = (harness.prefill(room, tokens)?, harness.decode(width_max)?);
@@ -99,13 +99,13 @@ pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration
 
 /// What mixed steps showed of `H`, ns.
 #[derive(Default)]
-struct Hidden {
+struct HiddenWork {
     shown: Vec<i128>,
     /// `H` is no smaller.
     least: Option<i128>,
 }
 
-impl Hidden {
+impl HiddenWork {
     /// `H = b_d + a_d n + a_p u - t(u, n)` of a mixed step, its first three context from a prefill and a decode run
     /// just before it: long prompts would drown `H` in the error of `a_p`, and a machine with other work on it
     /// changes its pace. A step no longer than its decode alone has hidden all its prompts and gives a bound.

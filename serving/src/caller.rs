@@ -7,14 +7,14 @@ use sha2::{Digest, Sha256};
 
 /// What is known of a tenant's member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct WeightedTenant {
     /// The tenant.
     pub tenant: TenantId,
     /// Its weight, in thousandths.
     pub weight: u32,
 }
 
-impl Member {
+impl WeightedTenant {
     /// A tenant of the usual weight.
     pub fn usual(tenant: TenantId) -> Self {
         Self { tenant, weight: 1_000 }
@@ -44,7 +44,7 @@ pub struct Caller {
 
 impl Caller {
     /// The caller of a tenant, on a model revision.
-    pub fn of(Member { tenant, weight }: Member, revision: u128) -> Self {
+    pub fn of(WeightedTenant { tenant, weight }: WeightedTenant, revision: u128) -> Self {
         let digest = Sha256::new()
             .chain_update(b"relserve prefix scope")
             .chain_update(revision.to_le_bytes())
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn tenants_and_revisions_have_scopes_of_their_own() {
-        let scope = |tenant, revision| Caller::of(Member::usual(TenantId(tenant)), revision).scope;
+        let scope = |tenant, revision| Caller::of(WeightedTenant::usual(TenantId(tenant)), revision).scope;
         assert_ne!(scope(1, 1), scope(2, 1));
         assert_ne!(scope(1, 1), scope(1, 2));
         assert_eq!(scope(1, 1), scope(1, 1));

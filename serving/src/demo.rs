@@ -11,10 +11,10 @@ pub const NAME: &str = "relserve-demo";
 /// The prompts of the model's own tests: its makers' texts, as its cell functions put them.
 pub fn prompts() -> Vec<String> {
     #[derive(serde::Deserialize)]
-    struct Pair {
+    struct SampledQuery {
         prompt: String,
     }
-    let pairs: Vec<Pair> = serde_json::from_str(include_str!("../../models/demo/answers.json"))
+    let pairs: Vec<SampledQuery> = serde_json::from_str(include_str!("../../models/demo/answers.json"))
         .expect("a test reads this very file");
     pairs.into_iter().map(|pair| pair.prompt).collect()
 }

@@ -25,25 +25,25 @@ use crate::error::RequestError;
 use crate::intake::{CellKey, Message, OpenKey, Wait};
 use crate::live::publisher::LivePublisher;
 use crate::pins::{self, Pin, PinPermit};
-use crate::relquery_state::{RelQueryState, Source, Status};
+use crate::relquery_state::{AnswerSource, RelQueryState, Status};
 use crate::shared::Shared;
 
-/// Until the shelf of live readers is tried again, which one of them was at: it copies a few pointers.
+/// Until the live buffer is tried again, where a reader has it: it copies a few pointers.
 const BUFFER_TAKEN: Nanos = Nanos(1_000_000);
 
 /// A row in flight: its relQuery of the scheduler and its number there.
 type RowKey = (RelQueryId, u32);
 
 /// Who gets a row's answer.
-struct Target {
+struct AnswerTarget {
     relquery: Arc<RelQueryState>,
     index: u32,
-    source: Source,
+    source: AnswerSource,
 }
 
 /// A row in flight.
 struct RowFlight {
-    targets: Vec<Target>,
+    targets: Vec<AnswerTarget>,
     text: String,
     tokens: u64,
     /// When its last output came.
@@ -52,7 +52,7 @@ struct RowFlight {
 }
 
 /// A relQuery of the scheduler.
-struct Flight {
+struct RelQueryFlight {
     account: Account,
     open: Option<OpenKey>,
     opened: Time,
@@ -78,14 +78,14 @@ pub struct Driver {
     backend: Backend,
     shared: Arc<Shared>,
     coalescing: Coalescing,
-    flights: HashMap<RelQueryId, Flight>,
+    flights: HashMap<RelQueryId, RelQueryFlight>,
     open: HashMap<(TenantId, OpenKey), RelQueryId>,
     in_flight: HashMap<(TenantId, CellKey), RowKey>,
     /// Pins that hold something, or soon will.
     pins: HashMap<PinId, Weak<Pin>>,
     /// Where the unfinished rows of each live relquery run.
     relqueries: HashMap<RelQueryId, (Arc<RelQueryState>, Vec<RowKey>)>,
-    /// Boards to wake once this round's events are all written.
+    /// RelQueries to wake once this round's events are all written.
     touched: HashMap<RelQueryId, Arc<RelQueryState>>,
     /// What is to be told to those who look.
     publisher: LivePublisher,
@@ -116,7 +116,7 @@ impl Driver {
         loop {
             let wait = match (idle, self.backend.patience(&self.shared)) {
                 (false, _) => Wait::No,
-                // A reader was at the shelf: what is left is told a moment later, not with whatever comes next.
+                // A reader has the buffer: what is left is published a moment later, not with the next step.
                 (true, _) if self.publisher.has_more() => Wait::For(BUFFER_TAKEN),
                 (true, Some(span)) => Wait::For(span),
                 (true, None) => Wait::Forever,
@@ -177,7 +177,7 @@ impl Driver {
     }
 
     /// Forgets a relQuery of the scheduler.
-    fn close(&mut self, id: RelQueryId) -> Option<Flight> {
+    fn close(&mut self, id: RelQueryId) -> Option<RelQueryFlight> {
         let flight = self.flights.remove(&id)?;
         if let Some(key) = flight.open.map(|key| (flight.account.tenant, key))
             && self.open.get(&key) == Some(&id)

@@ -39,7 +39,7 @@ pub struct Job {
     /// What holds its rows' independent sections after their end.
     pub pin: Option<PinPermit>,
     /// Its rows by template; each part is one relQuery of the scheduler, or joins an open one.
-    pub parts: Vec<Part>,
+    pub parts: Vec<TemplateRows>,
 }
 
 impl Job {
@@ -51,7 +51,7 @@ impl Job {
 
 /// Rows of one template.
 #[derive(Debug)]
-pub struct Part {
+pub struct TemplateRows {
     /// Present where rows may join, and be joined by, other calls of the tenant with this template.
     pub open: Option<OpenKey>,
     /// The rows.

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{RelQueryId, TenantId, Time};
 use describe::Step;
-use record::Record;
+use record::RelQueryRecord;
 use ring::Ring;
 use scheduler::{SchedulerSnapshot, Stats};
 use subscriptions::{Full, Subscription, Subscriptions};
@@ -48,8 +48,8 @@ pub struct LiveSnapshot {
     /// Counts.
     pub stats: Stats,
     /// Queue and memory.
-    pub survey: SchedulerSnapshot,
-    /// What the survey's relQueries are called, in its order.
+    pub scheduler: SchedulerSnapshot,
+    /// What the snapshot's relQueries are called, in its order.
     pub names: Vec<RelQueryName>,
 }
 
@@ -57,7 +57,7 @@ pub struct LiveSnapshot {
 #[derive(Debug)]
 pub struct LiveBuffer {
     steps: Ring<Arc<Step>>,
-    ended: Ring<Arc<Record>>,
+    ended: Ring<Arc<RelQueryRecord>>,
     snapshot: Option<Arc<LiveSnapshot>>,
     snapshots: u64,
 }
@@ -78,7 +78,7 @@ pub struct Fresh {
     /// Steps that were gone before this reader came to them.
     pub lost_steps: u64,
     /// RelQueries that ended.
-    pub ended: Vec<Arc<Record>>,
+    pub ended: Vec<Arc<RelQueryRecord>>,
     /// What is held, if somebody looked at it since.
     pub snapshot: Option<Arc<LiveSnapshot>>,
 }
@@ -176,7 +176,7 @@ impl Live {
     }
 
     /// What is remembered of relQueries that arrived after `since`.
-    pub fn records(&self, since: Time) -> Vec<Arc<Record>> {
+    pub fn records(&self, since: Time) -> Vec<Arc<RelQueryRecord>> {
         let buffer = self.buffer();
         buffer.ended.iter().filter(|record| record.arrival >= since).cloned().collect()
     }

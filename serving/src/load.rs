@@ -83,7 +83,7 @@ fn read(
 pub fn executor_factory(config: BackendConfig<'_>, model: &Model, cuda: Arc<CudaRuntime>) -> ExecutorFactory {
     let (dir, engine, model) = (config.model.dir.clone(), config.engine.clone(), model.clone());
     Arc::new(move || {
-        let executor = fresh(dir.as_deref(), &engine, (&model, &cuda)).map_err(|error| error.to_string())?;
+        let executor = fresh(dir.as_deref(), &engine, &model, &cuda).map_err(|error| error.to_string())?;
         Ok(Box::new(executor))
     })
 }
@@ -92,7 +92,8 @@ pub fn executor_factory(config: BackendConfig<'_>, model: &Model, cuda: Arc<Cuda
 fn fresh(
     dir: Option<&Path>,
     config: &engine::EngineConfig,
-    (model, cuda): (&Model, &Arc<CudaRuntime>),
+    model: &Model,
+    cuda: &Arc<CudaRuntime>,
 ) -> Result<LocalExecutor, LoadError> {
     let mut engine = read(dir, config, cuda)?;
     let info = &engine.info;

@@ -1,4 +1,4 @@
-//! Boards by id, for `GET` and `DELETE`: the running ones, and a bounded number of ended ones.
+//! RelQueries by id, for `GET` and `DELETE`: the running ones, and a bounded number of ended ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,7 +10,7 @@ use crate::relquery_state::RelQueryState;
 /// Bounds of what is kept after its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// Boards.
+    /// RelQueries.
     pub relqueries: usize,
     /// Their rows, together.
     pub rows: usize,
@@ -86,13 +86,15 @@ mod tests {
     use base::Time;
 
     use super::*;
-    use crate::relquery_state::{Kind, Status};
+    use crate::relquery_state::{Arrival, Kind, Status};
+
+    const NOW: Arrival = Arrival { unix_ms: 0, time: Time(0) };
 
     #[test]
-    fn ended_boards_are_bounded_and_belong_to_their_tenant() {
+    fn ended_relqueries_are_bounded_and_belong_to_their_tenant() {
         let registry = Registry::new(Retention { relqueries: 2, rows: 100 });
         let relqueries: Vec<_> = (1..=3)
-            .map(|id| RelQueryState::new(RelQueryId(id), TenantId(1), Kind::RelQuery, 10, (0, Time(0))))
+            .map(|id| RelQueryState::new(RelQueryId(id), TenantId(1), Kind::RelQuery, 10, NOW))
             .collect();
         for relquery in &relqueries {
             registry.insert(relquery);

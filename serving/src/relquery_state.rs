@@ -16,7 +16,7 @@ use crate::error::RequestError;
 
 /// Where a row's answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum AnswerSource {
     /// It ran.
     Model,
     /// The same prompt ran for another row.
@@ -27,7 +27,7 @@ pub enum Source {
 
 /// How far a row is.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RowState {
+pub enum RowProgress {
     /// Not finished.
     Pending,
     /// Finished.
@@ -37,7 +37,7 @@ pub enum RowState {
         /// Its tokens.
         usage: Usage,
         /// Where the answer came from.
-        source: Source,
+        source: AnswerSource,
     },
     /// Failed, alone.
     Failed(RequestError),
@@ -45,7 +45,7 @@ pub enum RowState {
 
 /// One row.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct AnswerRow {
     /// Its output so far.
     pub text: String,
     /// Pieces of output so far: tokens, while the row runs.
@@ -53,7 +53,16 @@ pub struct Row {
     /// Those tokens, where the relquery is of [`Kind::Calls`].
     pub tokens: Vec<TokenId>,
     /// How far it is.
-    pub state: RowState,
+    pub state: RowProgress,
+}
+
+/// When a relQuery came, on two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Unix milliseconds, for people.
+    pub unix_ms: u64,
+    /// On the loop's clock.
+    pub time: Time,
 }
 
 /// How far the relQuery is.
@@ -73,7 +82,7 @@ pub enum Status {
 #[derive(Clone, Debug)]
 pub struct State {
     /// The rows in input order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<AnswerRow>,
     /// Rows in the order in which they finished or failed.
     pub finished: Vec<u32>,
     /// How many of those failed.
@@ -100,7 +109,7 @@ impl State {
     /// Tokens spent so far: of the finished rows, and what the others have put out.
     pub fn spent(&self) -> Usage {
         let mut spent = self.usage;
-        let unfinished = self.rows.iter().filter(|row| row.state == RowState::Pending);
+        let unfinished = self.rows.iter().filter(|row| row.state == RowProgress::Pending);
         spent.output += TokenCount(unfinished.map(|row| row.pieces).sum());
         spent
     }
@@ -110,25 +119,25 @@ impl State {
         self.status != Status::Running
     }
 
-    fn settle(&mut self, index: u32, state: RowState, now: Time, arrival: Time) {
+    fn settle(&mut self, index: u32, state: RowProgress, now: Time, arrival: Time) {
         if self.is_over() {
             return;
         }
         let row = &mut self.rows[index as usize];
-        if row.state != RowState::Pending {
+        if row.state != RowProgress::Pending {
             return;
         }
         match &state {
-            RowState::Pending => return,
-            RowState::Done { usage, source, .. } => {
+            RowProgress::Pending => return,
+            RowProgress::Done { usage, source, .. } => {
                 self.usage += *usage;
                 match source {
-                    Source::Model => {}
-                    Source::Shared => self.deduplicated += 1,
-                    Source::Cache => self.from_cache += 1,
+                    AnswerSource::Model => {}
+                    AnswerSource::Shared => self.deduplicated += 1,
+                    AnswerSource::Cache => self.from_cache += 1,
                 }
             }
-            RowState::Failed(_) => self.failed += 1,
+            RowProgress::Failed(_) => self.failed += 1,
         }
         row.state = state;
         self.finished.push(index);
@@ -178,16 +187,15 @@ pub struct RelQueryState {
 
 impl RelQueryState {
     /// A relquery of pending rows.
-    pub fn new(
-        id: RelQueryId,
-        tenant: TenantId,
-        kind: Kind,
-        rows: usize,
-        (created_ms, arrival): (u64, Time),
-    ) -> Arc<Self> {
+    pub fn new(id: RelQueryId, tenant: TenantId, kind: Kind, rows: usize, arrival: Arrival) -> Arc<Self> {
         let state = State {
             rows: vec![
-                Row { text: String::new(), pieces: 0, tokens: Vec::new(), state: RowState::Pending };
+                AnswerRow {
+                    text: String::new(),
+                    pieces: 0,
+                    tokens: Vec::new(),
+                    state: RowProgress::Pending
+                };
                 rows
             ],
             finished: Vec::new(),
@@ -203,6 +211,7 @@ impl RelQueryState {
             last_prefill: None,
         };
         let (version, _) = watch::channel(0);
+        let Arrival { unix_ms: created_ms, time: arrival } = arrival;
         Arc::new(Self { id, tenant, kind, created_ms, arrival, state: Mutex::new(state), version })
     }
 
@@ -258,14 +267,14 @@ impl RelQueryState {
     }
 
     /// A row finished or failed.
-    pub fn settle(&self, index: u32, row: RowState, now: Time) {
+    pub fn settle(&self, index: u32, row: RowProgress, now: Time) {
         self.read().settle(index, row, now, self.arrival);
     }
 
     /// A row is answered with text known already.
-    pub fn answer(&self, index: u32, text: &str, row: RowState, now: Time) {
+    pub fn answer(&self, index: u32, text: &str, row: RowProgress, now: Time) {
         let mut state = self.read();
-        if state.rows[index as usize].state == RowState::Pending {
+        if state.rows[index as usize].state == RowProgress::Pending {
             state.rows[index as usize].text = text.to_owned();
             state.settle(index, row, now, self.arrival);
         }
@@ -300,12 +309,18 @@ mod tests {
     use super::*;
 
     fn relquery(rows: usize) -> Arc<RelQueryState> {
-        RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, rows, (0, Time(10)))
+        RelQueryState::new(
+            RelQueryId(1),
+            TenantId(1),
+            Kind::RelQuery,
+            rows,
+            Arrival { unix_ms: 0, time: Time(10) },
+        )
     }
 
-    fn done(output: u64) -> RowState {
+    fn done(output: u64) -> RowProgress {
         let usage = Usage { output: TokenCount(output), ..Usage::default() };
-        RowState::Done { end: End::Stop, usage, source: Source::Model }
+        RowProgress::Done { end: End::Stop, usage, source: AnswerSource::Model }
     }
 
     #[test]

@@ -25,13 +25,13 @@ pub struct Answer {
     pub output: TokenCount,
 }
 
-type Place = (TenantId, CellKey);
+type TenantCell = (TenantId, CellKey);
 
 /// The memory in front of the stored cache.
 #[derive(Debug)]
 pub struct Results {
     entries_max: usize,
-    answers: Cache<Place, Answer>,
+    answers: Cache<TenantCell, Answer>,
     /// Oldest first, with their texts: an answer that memory has let go is written all the same.
     unwritten: Mutex<VecDeque<(TenantId, CellKey, Answer)>>,
 }

@@ -19,7 +19,7 @@ pub struct Runtime {
     pub store: Store,
     /// What the loop shares.
     pub shared: Arc<Shared>,
-    /// Boards by id.
+    /// RelQueries by id.
     pub registry: Registry,
     /// Answers kept for the next recalculation.
     pub cache: CacheConfig,
@@ -29,7 +29,8 @@ pub struct Runtime {
 impl Runtime {
     /// One that takes work.
     pub(crate) fn new(
-        (model, store): (Model, Store),
+        model: Model,
+        store: Store,
         shared: Arc<Shared>,
         registry: Registry,
         cache: CacheConfig,

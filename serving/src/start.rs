@@ -95,7 +95,7 @@ pub fn start(
         Coalescing { age_max: settings.coalesce.age_ms_max.into(), rows_max: settings.coalesce.rows_max };
     let driver = Driver::new(backend, Arc::clone(&shared), coalescing);
     let registry = Registry::new(settings.finished);
-    let runtime = Runtime::new((model, store), shared, registry, settings.cache.clone());
+    let runtime = Runtime::new(model, store, shared, registry, settings.cache.clone());
     Ok((Arc::new(runtime), Loop(driver)))
 }
 

@@ -11,10 +11,10 @@ use crate::account::{Account, Spent};
 use crate::caller::Caller;
 use crate::clock::Deadline;
 use crate::error::RequestError;
-use crate::intake::{CellKey, Full, Job, Part, PendingRow};
+use crate::intake::{CellKey, Full, Job, PendingRow, TemplateRows};
 use crate::ownership::OwnerHandle;
 use crate::pins::PinPermit;
-use crate::relquery_state::{Kind, RelQueryState, RowState, Source, Status, Usage};
+use crate::relquery_state::{AnswerSource, Arrival, Kind, RelQueryState, RowProgress, Status, Usage};
 use crate::results::Answer;
 use crate::runtime::Runtime;
 
@@ -36,7 +36,7 @@ pub struct Prepared {
     /// What holds its rows' independent sections after their end.
     pub pin: Option<PinPermit>,
     /// Rows to run.
-    pub parts: Vec<Part>,
+    pub parts: Vec<TemplateRows>,
 }
 
 /// The identity of new work, or of work that a restart interrupted.
@@ -45,7 +45,7 @@ pub struct Resumed {
     /// The id it had.
     pub id: Option<RelQueryId>,
     /// Its rows that were finished.
-    pub rows: Vec<(u32, String, RowState)>,
+    pub rows: Vec<(u32, String, RowProgress)>,
 }
 
 /// Starts a request: answers what is known, submits the rest.
@@ -58,8 +58,8 @@ pub async fn submit(
     takes_work(runtime)?;
     let now = runtime.shared.clock.now();
     let id = resumed.id.unwrap_or_else(|| runtime.shared.ids.next());
-    let times = (runtime.shared.clock.unix_ms(), now);
-    let relquery = RelQueryState::new(id, caller.tenant, prepared.kind.clone(), prepared.rows, times);
+    let arrival = Arrival { unix_ms: runtime.shared.clock.unix_ms(), time: now };
+    let relquery = RelQueryState::new(id, caller.tenant, prepared.kind.clone(), prepared.rows, arrival);
     for (index, text, state) in resumed.rows {
         relquery.answer(index, &text, state, now);
     }
@@ -89,8 +89,8 @@ pub fn open(
     takes_work(runtime)?;
     let reserved = runtime.shared.intake.reserve(rows as u64);
     reserved.map_err(|full| overloaded(runtime, caller.tenant, full))?;
-    let times = (runtime.shared.clock.unix_ms(), runtime.shared.clock.now());
-    let relquery = RelQueryState::new(runtime.shared.ids.next(), caller.tenant, kind, rows, times);
+    let arrival = Arrival { unix_ms: runtime.shared.clock.unix_ms(), time: runtime.shared.clock.now() };
+    let relquery = RelQueryState::new(runtime.shared.ids.next(), caller.tenant, kind, rows, arrival);
     runtime.registry.insert(&relquery);
     Ok(OwnerHandle::new(runtime, relquery))
 }
@@ -150,7 +150,7 @@ async fn known(runtime: &Runtime, caller: Caller, relquery: &Arc<RelQueryState>,
     let Prepared { route, class, failed, deadline, pin, mut parts, .. } = prepared;
     let now = runtime.shared.clock.now();
     for (index, error) in failed {
-        relquery.settle(index, RowState::Failed(error), now);
+        relquery.settle(index, RowProgress::Failed(error), now);
     }
     drop_settled(relquery, &mut parts);
     answer_from_cache(runtime, caller, relquery, &mut parts).await;
@@ -161,11 +161,11 @@ async fn known(runtime: &Runtime, caller: Caller, relquery: &Arc<RelQueryState>,
 }
 
 /// Rows that are answered already need not run.
-fn drop_settled(relquery: &RelQueryState, parts: &mut Vec<Part>) {
+fn drop_settled(relquery: &RelQueryState, parts: &mut Vec<TemplateRows>) {
     let state = relquery.read();
     for part in parts.iter_mut() {
         part.rows.retain_mut(|row| {
-            row.targets.retain(|index| state.rows[*index as usize].state == RowState::Pending);
+            row.targets.retain(|index| state.rows[*index as usize].state == RowProgress::Pending);
             !row.targets.is_empty()
         });
     }
@@ -177,7 +177,7 @@ async fn answer_from_cache(
     runtime: &Runtime,
     caller: Caller,
     relquery: &RelQueryState,
-    parts: &mut Vec<Part>,
+    parts: &mut Vec<TemplateRows>,
 ) {
     if !runtime.cache.enabled {
         return;
@@ -217,7 +217,7 @@ async fn answer_from_cache(
             for index in &row.targets {
                 let Answer { prompt, output, end, .. } = answer;
                 let usage = Usage { prompt, cached: prompt, output, ..Usage::default() };
-                let state = RowState::Done { end, usage, source: Source::Cache };
+                let state = RowProgress::Done { end, usage, source: AnswerSource::Cache };
                 relquery.answer(*index, &answer.text, state, now);
             }
             false

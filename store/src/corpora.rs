@@ -17,6 +17,15 @@ const FRAGMENTS_PER_STATEMENT: usize = 64;
 /// Names per statement.
 const NAMES_PER_STATEMENT: usize = 256;
 
+/// A corpus by its name, as long as its vectors are by this model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CorpusOf<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The identity of the model that makes its vectors.
+    pub embedder: &'a str,
+}
+
 /// What a corpus is made with, for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCorpus<'a> {
@@ -218,12 +227,12 @@ impl Store {
     }
 
     /// Adds documents to a corpus, or replaces those of the same names: all or none. Gives the corpus' revisions
-    /// before and after. [`Error::Full`] where it would be above its limits, [`Error::Missing`] where there is no such corpus, or no
-    /// longer one of vectors by `embedder`.
+    /// before and after. [`Error::Full`] where it would be above its limits, [`Error::Missing`] where there is
+    /// no such corpus, or no longer one of vectors by this embedder.
     pub async fn put_documents(
         &self,
         tenant: TenantId,
-        (corpus, embedder): (&str, &str),
+        CorpusOf { name: corpus, embedder }: CorpusOf<'_>,
         documents: &[NewDocument],
         limits: CorpusLimits,
         now: UnixMillis,

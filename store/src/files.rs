@@ -4,7 +4,8 @@
 //! written nobody sees it; what an upload that broke off left behind goes with its date. Deleting is for good.
 
 use base::{Bytes, TenantId};
-use sqlx::AssertSqlSafe;
+use sqlx::any::AnyRow;
+use sqlx::{AssertSqlSafe, FromRow, Row as _};
 
 use crate::error::{Error, foreign, new_of};
 use crate::open::{Lock, Store};
@@ -54,13 +55,45 @@ pub struct FileInfo {
     pub expires: UnixMillis,
 }
 
-type FileColumns = (String, String, String, i64, i64, i64, i64);
+struct FileColumns {
+    id: String,
+    purpose: String,
+    name: String,
+    bytes: i64,
+    line_count: i64,
+    created: i64,
+    expires: i64,
+}
+
+// By hand: the derive would compile all drivers a second time, for the compiler's own use.
+impl<'r> FromRow<'r, AnyRow> for FileColumns {
+    fn from_row(row: &'r AnyRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            id: row.try_get("id")?,
+            purpose: row.try_get("purpose")?,
+            name: row.try_get("name")?,
+            bytes: row.try_get("bytes")?,
+            line_count: row.try_get("line_count")?,
+            created: row.try_get("created")?,
+            expires: row.try_get("expires")?,
+        })
+    }
+}
 
 const COLUMNS: &str = "id, purpose, name, bytes, line_count, created, expires";
 
-fn file((id, purpose, name, bytes, lines, created, expires): FileColumns) -> FileInfo {
-    let (bytes, lines) = (Bytes(from_sql(bytes)), from_sql(lines));
-    FileInfo { id, purpose, name, bytes, lines, created: instant(created), expires: instant(expires) }
+impl From<FileColumns> for FileInfo {
+    fn from(columns: FileColumns) -> Self {
+        Self {
+            id: columns.id,
+            purpose: columns.purpose,
+            name: columns.name,
+            bytes: Bytes(from_sql(columns.bytes)),
+            lines: from_sql(columns.line_count),
+            created: instant(columns.created),
+            expires: instant(columns.expires),
+        }
+    }
 }
 
 impl Store {
@@ -154,7 +187,7 @@ impl Store {
                 .bind(now.to_sql())
                 .fetch_optional(self.pool())
                 .await?;
-            Ok(row.map(file))
+            Ok(row.map(FileInfo::from))
         })
         .await
     }
@@ -184,7 +217,7 @@ impl Store {
                 .bind(i64::from(page.limit))
                 .fetch_all(self.pool())
                 .await?;
-            Ok(rows.into_iter().map(file).collect())
+            Ok(rows.into_iter().map(FileInfo::from).collect())
         })
         .await
     }

@@ -7,6 +7,8 @@
 
 use base::{Millis, TenantId};
 use sha2::{Digest, Sha256};
+use sqlx::any::AnyRow;
+use sqlx::{FromRow, Row as _};
 
 use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
@@ -89,21 +91,63 @@ pub enum KeyLookup {
     Unknown,
 }
 
-type KeyColumns = (i64, i64, String, String, i64, Option<i64>, Option<i64>, Option<i64>);
+/// A key's columns.
+struct KeyColumns {
+    id: i64,
+    tenant: i64,
+    name: String,
+    shown: String,
+    created: i64,
+    last_used: Option<i64>,
+    expires: Option<i64>,
+    revoked: Option<i64>,
+}
 
-/// A key's row with its tenant's name and weight.
-type FoundRow = (i64, i64, String, String, i64, Option<i64>, Option<i64>, Option<i64>, String, f64);
+// By hand: the derive would compile all drivers a second time, for the compiler's own use.
+impl<'r> FromRow<'r, AnyRow> for KeyColumns {
+    fn from_row(row: &'r AnyRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            id: row.try_get("id")?,
+            tenant: row.try_get("tenant")?,
+            name: row.try_get("name")?,
+            shown: row.try_get("shown")?,
+            created: row.try_get("created")?,
+            last_used: row.try_get("last_used")?,
+            expires: row.try_get("expires")?,
+            revoked: row.try_get("revoked")?,
+        })
+    }
+}
 
-fn info((id, tenant, name, shown, created, last_used, expires, revoked): KeyColumns) -> KeyInfo {
-    KeyInfo {
-        id: from_sql(id),
-        tenant: TenantId(from_sql(tenant)),
-        name,
-        shown,
-        created: instant(created),
-        last_used: last_used.map(instant),
-        expires: expires.map(instant),
-        revoked: revoked.map(instant),
+/// A key's columns with its tenant's name and weight.
+struct FoundColumns {
+    key: KeyColumns,
+    tenant_name: String,
+    weight: f64,
+}
+
+impl<'r> FromRow<'r, AnyRow> for FoundColumns {
+    fn from_row(row: &'r AnyRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            key: KeyColumns::from_row(row)?,
+            tenant_name: row.try_get("tenant_name")?,
+            weight: row.try_get("weight")?,
+        })
+    }
+}
+
+impl From<KeyColumns> for KeyInfo {
+    fn from(columns: KeyColumns) -> Self {
+        Self {
+            id: from_sql(columns.id),
+            tenant: TenantId(from_sql(columns.tenant)),
+            name: columns.name,
+            shown: columns.shown,
+            created: instant(columns.created),
+            last_used: columns.last_used.map(instant),
+            expires: columns.expires.map(instant),
+            revoked: columns.revoked.map(instant),
+        }
     }
 }
 
@@ -130,9 +174,17 @@ impl Store {
             .await
             .map_err(|error| foreign(error, Error::Missing("tenant")))?;
             tx.commit().await?;
-            let expires = new.expires.map(UnixMillis::to_sql);
-            let row = (id, to_sql(new.tenant.0), new.name.to_owned(), shown, now.to_sql(), None, expires, None);
-            Ok(CreatedKey { info: info(row), plaintext })
+            let info = KeyInfo {
+                id: from_sql(id),
+                tenant: new.tenant,
+                name: new.name.to_owned(),
+                shown,
+                created: now,
+                last_used: None,
+                expires: new.expires,
+                revoked: None,
+            };
+            Ok(CreatedKey { info, plaintext })
         })
         .await
     }
@@ -140,18 +192,18 @@ impl Store {
     /// What a presented key is, by one query; notes a working key's use.
     pub async fn find_key(&self, presented: &str, now: UnixMillis) -> Result<KeyLookup, Error> {
         self.bounded(async {
-            let found: Option<FoundRow> = sqlx::query_as(
+            let found: Option<FoundColumns> = sqlx::query_as(
                 "SELECT k.id, k.tenant, k.name, k.shown, k.created, k.last_used, k.expires, k.revoked, \
-                     t.name, t.weight FROM api_keys k JOIN tenants t ON t.id = k.tenant WHERE k.sha256 = $1",
+                     t.name AS tenant_name, t.weight AS weight \
+                 FROM api_keys k JOIN tenants t ON t.id = k.tenant WHERE k.sha256 = $1",
             )
             .bind(hash(presented))
             .fetch_optional(self.pool())
             .await?;
-            let Some((id, tenant, name, shown, created, used, expires, revoked, tenant_name, weight)) = found
-            else {
+            let Some(FoundColumns { key, tenant_name, weight }) = found else {
                 return Ok(KeyLookup::Unknown);
             };
-            let key = info((id, tenant, name, shown, created, used, expires, revoked));
+            let key = KeyInfo::from(key);
             if key.revoked.is_some() {
                 return Ok(KeyLookup::Revoked);
             }
@@ -191,7 +243,7 @@ impl Store {
             .bind(tenant.map(|tenant| to_sql(tenant.0)))
             .fetch_all(self.pool())
             .await?;
-            Ok(rows.into_iter().map(info).collect())
+            Ok(rows.into_iter().map(KeyInfo::from).collect())
         })
         .await
     }

@@ -24,7 +24,7 @@ pub mod time;
 pub mod usage;
 
 pub use batches::BatchEnd;
-pub use corpora::{Corpus, CorpusLimits, FragmentKey, NewCorpus, NewDocument, StoredFragment};
+pub use corpora::{Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDocument, StoredFragment};
 pub use error::Error;
 pub use files::{FileInfo, FileLimits, NewFile};
 pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};

@@ -20,6 +20,8 @@ mod packages;
 mod size;
 #[path = "rules/tree.rs"]
 mod tree;
+#[path = "rules/vocabulary.rs"]
+mod vocabulary;
 #[path = "rules/words.rs"]
 mod words;
 

@@ -68,7 +68,7 @@ pub async fn create(
 
 /// Which part of a list.
 #[derive(Debug, Deserialize)]
-pub struct Wanted {
+pub struct BatchListQuery {
     after: Option<String>,
     limit: Option<String>,
 }
@@ -82,7 +82,7 @@ pub struct Wanted {
 pub async fn list(
     app: Data<App>,
     Authenticated(caller): Authenticated,
-    wanted: Query<Wanted>,
+    wanted: Query<BatchListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let limit = number("limit", wanted.limit.as_deref(), LISTED)?;
     let page = Page { after: wanted.after.as_deref(), limit: limit + 1 };

@@ -3,19 +3,19 @@
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
-use serving::relquery_state::{RelQueryState, Row};
+use serving::relquery_state::{AnswerRow, RelQueryState};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::routes::relqueries::answered;
-use crate::routes::start::{Started, start};
+use crate::routes::start::{Incoming, Started, start};
 use crate::routes::{only_get_delete, only_post};
 use crate::services::lookup::{call_off, look_up};
 use crate::services::prepare::WantedCells;
 use crate::state::App;
 use crate::stream::{self, RowFormat, event};
 use crate::wire::cells::{CellReply, CellsReply};
-use crate::wire::relquery::Shape;
+use crate::wire::relquery::ReplyShape;
 
 /// Prefix of public ids.
 const PREFIX: &str = "cl-";
@@ -53,14 +53,14 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = (&request, payload);
+    let incoming = Incoming { request: &request, payload };
     let Started { handle, stream, deadline, body } =
-        start::<WantedCells>(&app, caller, asked, PREFIX).await?;
+        start::<WantedCells>(&app, caller, incoming, PREFIX).await?;
     if stream {
         return Ok(stream::reply(stream::rows(app, handle, Cells, deadline, body)));
     }
     let relquery = answered(&app, handle, deadline, &body).await?;
-    let shape = Shape { rows: true, partial: true };
+    let shape = ReplyShape { rows: true, partial: true };
     Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, &app.runtime.model, shape)))
 }
 
@@ -68,12 +68,12 @@ pub async fn create(
 struct Cells;
 
 impl RowFormat for Cells {
-    fn row(&self, relquery: &RelQueryState, index: u32, row: &Row) -> String {
+    fn row(&self, relquery: &RelQueryState, index: u32, row: &AnswerRow) -> String {
         event("cell", &CellReply { index: Some(index), ..CellReply::new(relquery, index, row) })
     }
 
     fn done(&self, app: &App, relquery: &RelQueryState, partial: bool) -> String {
-        event("done", &CellsReply::new(relquery, &app.runtime.model, Shape { rows: false, partial }))
+        event("done", &CellsReply::new(relquery, &app.runtime.model, ReplyShape { rows: false, partial }))
     }
 }
 
@@ -89,7 +89,7 @@ pub async fn read(
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let relquery = look_up(&app, caller, PREFIX, &id).await?;
-    let shape = Shape { rows: true, partial: false };
+    let shape = ReplyShape { rows: true, partial: false };
     Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, &app.runtime.model, shape)))
 }
 

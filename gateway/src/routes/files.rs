@@ -202,7 +202,7 @@ fn broken(cause: actix_multipart::MultipartError) -> RequestError {
 
 /// Which part of a list.
 #[derive(Debug, Deserialize)]
-pub struct Wanted {
+pub struct FileListQuery {
     after: Option<String>,
     limit: Option<String>,
     order: Option<String>,
@@ -219,7 +219,7 @@ pub struct Wanted {
 pub async fn list(
     app: Data<App>,
     Authenticated(caller): Authenticated,
-    wanted: Query<Wanted>,
+    wanted: Query<FileListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let is_ascending = match wanted.order.as_deref() {
         None | Some("desc") => false,

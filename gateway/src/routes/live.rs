@@ -10,10 +10,10 @@ use base::{Millis, Nanos, Time};
 use futures_util::Stream;
 use serving::clock;
 use serving::error::{RequestError, internal};
-use serving::live::record::Record;
+use serving::live::record::RelQueryRecord;
 use serving::live::subscriptions::Subscription;
 use serving::live::trace::recorded;
-use serving::live::what_if::{self, WhatIfError};
+use serving::live::what_if::{self, ReplayDeadline, ReplayMachine, WhatIfError};
 use serving::live::{Cursor, Viewer};
 
 use crate::auth;
@@ -22,7 +22,7 @@ use crate::json;
 use crate::routes::{get_only, only_post, read_body};
 use crate::state::App;
 use crate::stream::{self, event};
-use crate::wire::live::{Goodbye, Hello, Told};
+use crate::wire::live::{Goodbye, Hello, LastSent};
 use crate::wire::what_if::{Around, WhatIfReply, WhatIfRequest};
 
 /// The routes.
@@ -59,9 +59,9 @@ pub async fn events(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResp
     // The loop may be asleep, with a queue that nobody has looked at.
     app.runtime.shared.intake.look();
     let now = app.runtime.shared.clock.now();
-    let reader = Reader {
+    let reader = LiveReader {
         cursor: live.cursor(),
-        told: Told::default(),
+        told: LastSent::default(),
         end: now + Nanos::from(live.settings().stream_ms_max),
         said: now,
         is_over: false,
@@ -73,14 +73,14 @@ pub async fn events(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResp
     Ok(stream::reply(reader.stream()))
 }
 
-/// One who follows the stream. It looks at the shelf at its own pace: the loop wakes nobody.
-struct Reader {
+/// One who follows the stream. It polls the buffer at its own pace: the loop wakes nobody.
+struct LiveReader {
     app: Data<App>,
     /// Held: given back with the reader.
     _subscription: Subscription,
     viewer: Viewer,
     cursor: Cursor,
-    told: Told,
+    told: LastSent,
     /// When the client has to ask anew.
     end: Time,
     /// When something was last sent.
@@ -89,7 +89,7 @@ struct Reader {
     is_over: bool,
 }
 
-impl Reader {
+impl LiveReader {
     fn stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
         futures_util::stream::unfold(self, |mut reader| async move {
             let chunk = reader.next().await?;
@@ -161,7 +161,7 @@ impl Reader {
 }
 
 /// What is remembered of the last minutes.
-fn remembered(app: &App) -> Vec<Arc<Record>> {
+fn remembered(app: &App) -> Vec<Arc<RelQueryRecord>> {
     let window = Nanos::from(app.runtime.shared.live.settings().record_ms_max).0;
     app.runtime.shared.live.records(Time(app.runtime.shared.clock.now().0.saturating_sub(window)))
 }
@@ -209,7 +209,7 @@ pub async fn what_if(
     }
     let body = read_body(&app, &request, payload).await?;
     let asked = WhatIfRequest::read(json::object(&body)?, app.config.scheduler.policy)?;
-    let turn = app.runtime.shared.live.begin_replay().ok_or(RequestError::Busy {
+    let permit = app.runtime.shared.live.begin_replay().ok_or(RequestError::Busy {
         what: "replay at a time",
         limit: "one".into(),
         retry_after: Millis(1_000),
@@ -217,7 +217,7 @@ pub async fn what_if(
     app.runtime.shared.metrics.live.what_ifs.inc();
     let work = web::block(move || {
         let reply = replayed(&app, viewer, &asked);
-        drop(turn);
+        drop(permit);
         reply
     });
     let reply = work.await.map_err(internal)??;
@@ -236,9 +236,10 @@ fn replayed(app: &App, viewer: Viewer, asked: &WhatIfRequest) -> Result<WhatIfRe
         (limits.kv_blocks, limits.block_tokens) =
             (app.runtime.model.kv_blocks, app.runtime.model.block_tokens);
         limits.host_kv_blocks = app.runtime.model.host_kv_blocks;
-        let machine = (&limits, app.runtime.view().cost);
-        let patience = app.runtime.shared.live.settings().what_if_ms_max.into();
-        what_if::replay(&recorded.trace, &asked.policies, machine, (clock, patience)).map_err(failed)?
+        let machine = ReplayMachine { limits: &limits, cost: app.runtime.view().cost };
+        let patience: Nanos = app.runtime.shared.live.settings().what_if_ms_max.into();
+        let deadline = ReplayDeadline { clock, end: clock.now() + patience };
+        what_if::replay(&recorded.trace, &asked.policies, machine, deadline).map_err(failed)?
     } else {
         Vec::new()
     };

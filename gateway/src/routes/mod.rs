@@ -104,7 +104,7 @@ pub async fn not_found(request: HttpRequest) -> Result<HttpResponse, ApiError> {
 }
 
 /// What turns a request's fields into work.
-pub(crate) type Prepare<T> = fn(RequestContext<'_>, crate::json::Fields) -> Result<T, RequestError>;
+pub(crate) type Prepare<T> = fn(RequestContext<'_>, crate::json::JsonFields) -> Result<T, RequestError>;
 
 /// Reads a body and prepares its work.
 pub(crate) async fn ask<T: Send + 'static>(

@@ -54,8 +54,8 @@ pub async fn healthz(app: Data<App>) -> HttpResponse {
 /// Whether new work is taken.
 #[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn readyz(app: Data<App>) -> HttpResponse {
-    let executors = app.runtime.view().replicas;
-    let has_executor = !app.config.backend().has_fleet() || executors.iter().any(|executor| executor.is_up);
+    let replicas = app.runtime.view().replicas;
+    let has_executor = !app.config.backend().has_fleet() || replicas.iter().any(|replica| replica.is_up);
     let (ready, status) = match (app.runtime.shared.pulse.is_dead(), app.runtime.is_draining(), has_executor)
     {
         (true, ..) => (false, "dead"),

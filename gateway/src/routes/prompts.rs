@@ -13,12 +13,12 @@ use serving::error::{RequestError, internal};
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::Refusals;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::routes::{ask_timely, only_post, openai};
 use crate::services::openai::{COMPLETION_TOKENS, PreparedRequest, asked, lowering};
 use crate::services::prepare::{RequestContext, prompt_bytes_max};
 use crate::services::schemas;
-use crate::services::schemas::shelf::Ready;
+use crate::services::schemas::ready::Ready;
 use crate::state::App;
 use crate::wire::openai::{Api, CompletionChoice, Reply};
 use crate::wire::pml::{PromptRequest, pml_error};
@@ -78,7 +78,7 @@ async fn assemble(
     web::block(move || lower(&state, wanted, &ready, arrival)).await.map_err(internal)?
 }
 
-fn read(context: RequestContext<'_>, fields: Fields) -> Result<PromptRequest, RequestError> {
+fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<PromptRequest, RequestError> {
     let bytes_max = prompt_bytes_max(&context.app.runtime.model, &context.app.config).0;
     PromptRequest::read(fields, context.validation(), bytes_max)
 }

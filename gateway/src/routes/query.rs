@@ -19,7 +19,7 @@ use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::Refusals;
 use crate::error::too_late;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::routes::{ask_timely, only_post};
 use crate::services::constraints::Purpose;
 use crate::services::prepare::RequestContext;
@@ -30,7 +30,7 @@ use crate::wire::query::QueryRequest;
 use crate::wire::query::reply::{CallReply, QueryEntry, QueryList, QueryReply};
 
 /// QueryEvent that a client may be behind.
-const NEWS_MAX: usize = 64;
+const EVENTS_MAX: usize = 64;
 
 /// The route.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -79,7 +79,7 @@ pub async fn create(
     answer(&app, asker, &asked, planned).await
 }
 
-fn read(context: RequestContext<'_>, fields: Fields) -> Result<QueryRequest, RequestError> {
+fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<QueryRequest, RequestError> {
     QueryRequest::read(fields, context.validation())
 }
 
@@ -156,7 +156,7 @@ fn events(
     asked: Arc<QueryRequest>,
     planned: Planned,
 ) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
-    let (sender, receiver) = mpsc::channel(NEWS_MAX);
+    let (sender, receiver) = mpsc::channel(EVENTS_MAX);
     let keep_alive = Duration::from_millis(app.config.server.keep_alive_ms.0);
     actix_web::rt::spawn(async move {
         let gone = sender.clone();
@@ -181,12 +181,12 @@ async fn tell(
     planned: &Planned,
     to: &mpsc::Sender<String>,
 ) {
-    let (sender, mut news) = mpsc::channel(NEWS_MAX);
+    let (sender, mut told) = mpsc::channel(EVENTS_MAX);
     let run = query::run(app, asker, std::slice::from_ref(planned), Some(sender));
     let pass = async {
-        while let Some(news) = news.recv().await {
+        while let Some(one) = told.recv().await {
             // Nobody listens any more: the caller drops this.
-            let _ = to.send(shown(planned, &news)).await;
+            let _ = to.send(shown(planned, &one)).await;
         }
     };
     let (outcomes, ()) = tokio::join!(run, pass);
@@ -201,8 +201,8 @@ async fn tell(
     let _ = to.send(last).await;
 }
 
-fn shown(planned: &Planned, news: &QueryEvent) -> String {
-    match news {
+fn shown(planned: &Planned, one: &QueryEvent) -> String {
+    match one {
         QueryEvent::Delta(_, id, text) => event("delta", &json!({ "call": id.0, "text": text })),
         QueryEvent::Ended(_, id, ended) => event("call", &CallReply::new(planned, *id, ended)),
     }

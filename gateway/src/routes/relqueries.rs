@@ -8,17 +8,17 @@ use serde_json::json;
 use serving::clock::Deadline;
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{RelQueryState, Row, Status};
+use serving::relquery_state::{AnswerRow, RelQueryState, Status};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
-use crate::routes::start::{Started, start};
+use crate::routes::start::{Incoming, Started, start};
 use crate::routes::{only_get_delete, only_post};
 use crate::services::lookup::{call_off, look_up};
 use crate::services::tickets;
 use crate::state::App;
 use crate::stream::{self, RowFormat, event};
-use crate::wire::relquery::{RelQueryReply, RelQueryRequest, RowReply, Shape};
+use crate::wire::relquery::{RelQueryReply, RelQueryRequest, ReplyShape, RowReply};
 
 /// Prefix of public ids.
 const PREFIX: &str = "rq-";
@@ -60,15 +60,15 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = (&request, payload);
+    let incoming = Incoming { request: &request, payload };
     let Started { handle, stream, deadline, body } =
-        start::<RelQueryRequest>(&app, caller, asked, PREFIX).await?;
+        start::<RelQueryRequest>(&app, caller, incoming, PREFIX).await?;
     if stream {
-        return Ok(stream::reply(stream::rows(app, handle, Rows, deadline, body)));
+        return Ok(stream::reply(stream::rows(app, handle, RelQueryEvents, deadline, body)));
     }
     let relquery = answered(&app, handle, deadline, &body).await?;
     let now = app.runtime.shared.clock.now();
-    let shape = Shape { rows: true, partial: true };
+    let shape = ReplyShape { rows: true, partial: true };
     Ok(HttpResponse::Ok().json(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)))
 }
 
@@ -91,15 +91,15 @@ pub(crate) async fn answered(
 }
 
 /// The events of a relQuery.
-struct Rows;
+struct RelQueryEvents;
 
-impl RowFormat for Rows {
-    fn row(&self, _: &RelQueryState, index: u32, row: &Row) -> String {
+impl RowFormat for RelQueryEvents {
+    fn row(&self, _: &RelQueryState, index: u32, row: &AnswerRow) -> String {
         event("row", &RowReply::new(index, row))
     }
 
     fn done(&self, app: &App, relquery: &RelQueryState, partial: bool) -> String {
-        let shape = Shape { rows: false, partial };
+        let shape = ReplyShape { rows: false, partial };
         event(
             "done",
             &RelQueryReply::new(relquery, &app.runtime.model, app.runtime.shared.clock.now(), shape),
@@ -119,7 +119,7 @@ pub async fn read(
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let relquery = look_up(&app, caller, PREFIX, &id).await?;
-    let shape = Shape { rows: true, partial: false };
+    let shape = ReplyShape { rows: true, partial: false };
     let now = app.runtime.shared.clock.now();
     Ok(HttpResponse::Ok().json(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)))
 }

@@ -9,11 +9,11 @@ use serving::error::stored;
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::ErrorBody;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::routes::{ask, only_get_delete, only_get_post};
 use crate::services::prepare::RequestContext;
-use crate::services::schemas::shelf::Ready;
-use crate::services::schemas::{self, Wanted};
+use crate::services::schemas::ready::Ready;
+use crate::services::schemas::{self, SchemaDraft};
 use crate::state::App;
 use crate::wire::pml::{SchemaEntry, SchemaList, SchemaReply, SchemaRequest};
 
@@ -59,10 +59,10 @@ pub async fn create(
     Ok(HttpResponse::Ok().json(SchemaReply { usage: Some(usage.into()), ..shown(&app, &ready) }))
 }
 
-fn read_request(context: RequestContext<'_>, fields: Fields) -> Result<Wanted, RequestError> {
+fn read_request(context: RequestContext<'_>, fields: JsonFields) -> Result<SchemaDraft, RequestError> {
     let SchemaRequest { pml, is_pinned } = SchemaRequest::read(fields, context.validation())?;
     let layout = schemas::lay_out(context.app, &pml)?;
-    Ok(Wanted { pml, layout, is_pinned })
+    Ok(SchemaDraft { pml, layout, is_pinned })
 }
 
 fn shown(app: &App, ready: &Ready) -> SchemaReply {

@@ -37,11 +37,18 @@ pub(crate) struct Started {
     pub(crate) body: Bytes,
 }
 
+/// A request as it arrives.
+pub(crate) struct Incoming<'a> {
+    pub(crate) request: &'a HttpRequest,
+    /// Its body, not read yet.
+    pub(crate) payload: Payload,
+}
+
 /// Begins or rejoins the work of a request. `prefix` is that of the route's public ids.
 pub(crate) async fn start<W: Wanted>(
     app: &Data<App>,
     caller: Caller,
-    (request, payload): (&HttpRequest, Payload),
+    Incoming { request, payload }: Incoming<'_>,
     prefix: &str,
 ) -> Result<Started, ApiError> {
     let key = key_of(request.headers())?;

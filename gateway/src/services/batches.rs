@@ -50,7 +50,7 @@ pub struct BatchRequest {
 
 /// Tokens of all answers of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tokens {
+pub struct AnswerTokens {
     /// Prompt tokens.
     pub input: u64,
     /// Of those, tokens that were not computed.
@@ -70,7 +70,7 @@ pub struct Summary {
     /// Requests that failed, at the end.
     pub failed: u64,
     /// Tokens of the answers, at the end.
-    pub tokens: Option<Tokens>,
+    pub tokens: Option<AnswerTokens>,
     /// When the first could run.
     pub in_progress_at: Option<UnixMillis>,
     /// When the last was over.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) use adding::repeated;
 pub use adding::{Addition, Document, Written, add};
 use base::{TenantId, TokenCount};
-use index_cache::{Indexed, Key, Place};
+use index_cache::{IndexSlot, Indexed, Key};
 use retrieval::{Embedder, Hit};
 use serving::account::{Account, Spent};
 use serving::error::stored;
@@ -191,7 +191,7 @@ async fn load(app: &App, tenant: TenantId, corpus: &Corpus) -> Result<Indexed, R
 }
 
 /// Has a graph made for an index that wants one, beside the searches, which look at all fragments meanwhile.
-fn link(app: &Arc<App>, place: &Place, indexed: &mut Indexed) {
+fn link(app: &Arc<App>, place: &IndexSlot, indexed: &mut Indexed) {
     if indexed.is_linking || !indexed.index.wants_graph() {
         return;
     }

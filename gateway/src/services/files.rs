@@ -165,14 +165,14 @@ pub struct Lines {
 
 /// A chunk of a file.
 #[derive(Clone, Debug)]
-pub struct Chunk {
+pub struct FileChunk {
     /// The number of its first line; a file's first is 1.
     pub first: u32,
     /// Its lines.
     pub text: String,
 }
 
-impl Chunk {
+impl FileChunk {
     /// Its lines that hold something, with their numbers.
     pub fn lines(&self) -> impl Iterator<Item = (u32, &str)> {
         (self.first..).zip(self.text.lines()).filter(|(_, line)| !line.trim().is_empty())
@@ -186,12 +186,12 @@ impl Lines {
     }
 
     /// The next chunk.
-    pub async fn next(&mut self, app: &App) -> Result<Option<Chunk>, store::Error> {
+    pub async fn next(&mut self, app: &App) -> Result<Option<FileChunk>, store::Error> {
         let Some(text) = app.runtime.store.file_chunk(&self.file, self.chunk).await? else { return Ok(None) };
         let first = self.line;
         self.chunk += 1;
         self.line += u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
-        Ok(Some(Chunk { first, text }))
+        Ok(Some(FileChunk { first, text }))
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Reused;
 type Slot = Arc<tokio::sync::Mutex<Option<First>>>;
 
 #[derive(Debug)]
-struct Entry {
+struct KeyEntry {
     serial: u64,
     digest: Digest,
     since: Time,
@@ -45,7 +45,7 @@ struct Entry {
 /// The keys of one tenant.
 #[derive(Debug, Default)]
 struct Keys {
-    entries: HashMap<String, Entry>,
+    entries: HashMap<String, KeyEntry>,
     /// The keys by serial number: oldest first.
     by_age: BTreeMap<u64, String>,
     last: u64,
@@ -118,7 +118,7 @@ impl IdempotencyKeys {
         }
         keys.prune(self.keys_max.saturating_sub(1), self.lifetime, now);
         keys.last += 1;
-        let entry = Entry { serial: keys.last, digest, since: now, slot: Slot::default() };
+        let entry = KeyEntry { serial: keys.last, digest, since: now, slot: Slot::default() };
         let place = (entry.serial, Arc::clone(&entry.slot));
         keys.by_age.insert(entry.serial, key.to_owned());
         keys.entries.insert(key.to_owned(), entry);

@@ -25,7 +25,7 @@ pub async fn look_up(
     }
     let ticket = find_ticket(app, caller, id).await?;
     let state = app.clone();
-    tokio::task::spawn_blocking(move || tickets::board_of(&state, &ticket)).await.map_err(internal)?
+    tokio::task::spawn_blocking(move || tickets::restore(&state, &ticket)).await.map_err(internal)?
 }
 
 /// The caller's relquery of a public id, while it is in memory.

@@ -6,14 +6,14 @@ use base::{Generation, Span, SpanKind, Time, TokenCount, TokenId, WorkItem};
 use ir::{Plan, RowProblem};
 use serving::clock::Deadline;
 use serving::error::{RequestError, internal};
-use serving::intake::{Part, PendingRow};
+use serving::intake::{PendingRow, TemplateRows};
 use serving::relquery_state::Kind;
 use serving::submit::Prepared;
 
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::services::prepare::{Lowering, RequestContext, job_row, lower_plan, prompt_bytes_max, row_error};
 use crate::state::App;
-use crate::wire::openai::{Api, ChatRequest, Common, CompletionRequest, Prompt};
+use crate::wire::openai::{Api, ChatRequest, Common, CompletionPrompt, CompletionRequest};
 use crate::wire::relquery::Order;
 
 /// Output tokens of a completion whose request does not say, as OpenAI has it.
@@ -35,7 +35,7 @@ pub(crate) struct PreparedRequest {
 /// A body of `/v1/completions`.
 pub(crate) fn completion(
     context: RequestContext<'_>,
-    fields: Fields,
+    fields: JsonFields,
 ) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
     let CompletionRequest { common, prompts } = CompletionRequest::read(fields, context.validation())?;
@@ -45,18 +45,18 @@ pub(crate) fn completion(
         Generation { output_max: TokenCount(output_max), ..(*common.sampling.generation).clone() };
     let generation = Arc::new(generation);
     let items = prompts.into_iter().map(|prompt| match prompt {
-        Prompt::Text(text) => {
+        CompletionPrompt::Text(text) => {
             check_bytes(text.len(), lowering, "prompt")?;
             lower(&Plan::prompt(text, (*generation).clone()), lowering, "prompt")
         }
-        Prompt::Tokens(tokens) => take_tokens(tokens, &generation, lowering),
+        CompletionPrompt::Tokens(tokens) => take_tokens(tokens, &generation, lowering),
     });
     let items: Result<Vec<WorkItem>, RequestError> = items.collect();
     Ok(asked((Api::Completion, "completions"), &common, items?, lowering, context.arrival))
 }
 
 /// A body of `/v1/chat/completions`.
-pub(crate) fn chat(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequest, RequestError> {
+pub(crate) fn chat(context: RequestContext<'_>, fields: JsonFields) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
     let ChatRequest { common, messages } = ChatRequest::read(fields, context.validation())?;
     if !app.runtime.model.has_chat {
@@ -159,7 +159,7 @@ pub(crate) fn asked(
         failed: Vec::new(),
         deadline: common.deadline.map(|span| Deadline::new(arrival, span)),
         pin: None,
-        parts: vec![Part { open: None, rows }],
+        parts: vec![TemplateRows { open: None, rows }],
     };
     PreparedRequest { api, work, stream: common.stream, include_usage: common.include_usage }
 }

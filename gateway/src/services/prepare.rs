@@ -10,18 +10,18 @@ use base::{
     Bytes, ChatTemplate, Constraint, Generation, Millis, TenantId, Time, TokenCount, Tokenizer, WorkItem,
 };
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
-use ir::{Cell, LowerOptions, Lowered, Plan, Row, RowProblem, Rules, Table, Template};
+use ir::{Cell, LowerOptions, Lowered, Plan, RowProblem, Rules, Table, TableRow, Template};
 use serde_json::Value;
 use serving::clock::Deadline;
 use serving::error::RequestError;
-use serving::intake::{CellKey, Part, PendingRow};
+use serving::intake::{CellKey, PendingRow, TemplateRows};
 use serving::model::Model;
 use serving::relquery_state::Kind;
 use serving::submit::Prepared;
 use store::ResultKey;
 
 use crate::config::{Config, LimitsConfig};
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::services::constraints::{Purpose, TenantConstraints};
 use crate::state::App;
 use crate::wire::ValidationContext;
@@ -63,7 +63,7 @@ pub struct PreparedRequest {
 /// A request for rows, read and checked. To lower it takes a while: its rows are tokenized.
 pub trait Wanted: Send + Sized + 'static {
     /// Reads a body's fields.
-    fn read(context: RequestContext<'_>, fields: Fields) -> Result<Self, RequestError>;
+    fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<Self, RequestError>;
     /// What is known of it before it is lowered.
     fn outline(&self) -> Outline;
     /// Makes its rows ready to run.
@@ -99,12 +99,12 @@ pub struct Lowering<'a> {
 }
 
 /// `/v1/relqueries`.
-pub fn relquery(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequest, RequestError> {
+pub fn relquery(context: RequestContext<'_>, fields: JsonFields) -> Result<PreparedRequest, RequestError> {
     RelQueryRequest::read(fields, context.validation())?.lower(context)
 }
 
 impl Wanted for RelQueryRequest {
-    fn read(context: RequestContext<'_>, fields: Fields) -> Result<Self, RequestError> {
+    fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<Self, RequestError> {
         Self::read(fields, context.validation())
     }
 
@@ -126,7 +126,7 @@ fn lower_relquery(
         .map_err(|error| RequestError::invalid("template", error.to_string()))?;
     let columns = columns(&request, &template)?;
     template.check_columns(&columns).map_err(|error| RequestError::invalid("template", error.to_string()))?;
-    let mut rows = Rows::default();
+    let mut rows = TableRows::default();
     let is_open = request.columns.is_none() && template.has_record();
     for (index, row) in (0..).zip(&request.rows) {
         let known = if is_open { same_keys(index, row, &columns) } else { Ok(()) };
@@ -184,14 +184,14 @@ fn columns(request: &RelQueryRequest, template: &Template) -> Result<Vec<String>
 }
 
 /// `/v1/cells`: calls that differ in their own cell alone are rows of one relQuery.
-pub fn cells(context: RequestContext<'_>, fields: Fields) -> Result<PreparedRequest, RequestError> {
+pub fn cells(context: RequestContext<'_>, fields: JsonFields) -> Result<PreparedRequest, RequestError> {
     WantedCells::read(context, fields)?.lower(context)
 }
 
 /// Calls of cell functions, bound to their functions.
 #[derive(Debug)]
 pub struct WantedCells {
-    groups: Vec<(Group, Rows)>,
+    groups: Vec<(CallGroup, TableRows)>,
     answers: Arc<[Answer]>,
     failed: Vec<(u32, RequestError)>,
     deadline: Option<Millis>,
@@ -200,7 +200,7 @@ pub struct WantedCells {
 }
 
 impl Wanted for WantedCells {
-    fn read(context: RequestContext<'_>, fields: Fields) -> Result<Self, RequestError> {
+    fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<Self, RequestError> {
         Ok(bind_all(context, CellsRequest::read(fields, context.validation())?))
     }
 
@@ -218,14 +218,14 @@ fn bind_all(context: RequestContext<'_>, request: CellsRequest) -> WantedCells {
     let app = context.app;
     let mut failed = Vec::new();
     let mut answers = Vec::with_capacity(request.calls.len());
-    let mut groups: Vec<(Group, Rows)> = Vec::new();
-    let mut group_of: HashMap<Group, usize> = HashMap::new();
+    let mut groups: Vec<(CallGroup, TableRows)> = Vec::new();
+    let mut group_of: HashMap<CallGroup, usize> = HashMap::new();
     for (index, call) in (0..).zip(request.calls) {
         match call.and_then(|call| bind(index, &call, &app.config.limits)) {
             Ok((group, row)) => {
                 answers.push(group.0.answer.clone());
                 let group = *group_of.entry(group).or_insert_with_key(|group| {
-                    groups.push((group.clone(), Rows::default()));
+                    groups.push((group.clone(), TableRows::default()));
                     groups.len() - 1
                 });
                 groups[group].1.push(index, vec![row]);
@@ -262,10 +262,10 @@ fn lower_cells(context: RequestContext<'_>, wanted: WantedCells) -> Result<Prepa
 }
 
 /// What the calls of one relQuery share, and the constraint they came with.
-type Group = (SharedCall, Option<Constraint>);
+type CallGroup = (SharedCall, Option<Constraint>);
 
 /// Binds a call to its function.
-fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(Group, Cell), RequestError> {
+fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(CallGroup, Cell), RequestError> {
     let field = || format!("calls[{index}]");
     let mut arguments = Vec::with_capacity(call.args.len());
     for (number, value) in call.args.iter().enumerate() {
@@ -301,10 +301,10 @@ fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(Group, Cell),
 /// The rows of one function with one set of shared arguments.
 fn cell_part(
     context: RequestContext<'_>,
-    (shared, constraint): Group,
-    rows: Rows,
+    (shared, constraint): CallGroup,
+    rows: TableRows,
     cache: bool,
-) -> Result<(Part, Vec<(u32, RequestError)>), RequestError> {
+) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
     let app = context.app;
     let output_max = TokenCount(shared.output_max.0.min(app.config.limits.output_tokens_max));
     let (constraint, compiled) =
@@ -363,15 +363,15 @@ pub fn some_can_run(
     Err(failed.into_iter().next().map_or(RequestError::Internal, |(_, error)| error))
 }
 
-/// Rows of a table on their way to work items; numbers are those of the relquery.
+/// TableRows of a table on their way to work items; numbers are those of the relquery.
 #[derive(Debug, Default)]
-pub struct Rows {
+pub struct TableRows {
     numbers: Vec<u32>,
     cells: Vec<Vec<Cell>>,
     failed: Vec<(u32, RequestError)>,
 }
 
-impl Rows {
+impl TableRows {
     /// A row that can be filled.
     pub fn push(&mut self, number: u32, cells: Vec<Cell>) {
         self.numbers.push(number);
@@ -384,9 +384,9 @@ impl Rows {
         columns: Vec<String>,
         plan: impl FnOnce(Table) -> Result<Plan, ir::IrError>,
         lowering: Lowering<'_>,
-    ) -> Result<(Part, Vec<(u32, RequestError)>), RequestError> {
+    ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
         let Self { numbers, cells, mut failed } = self;
-        let rows = (0..).zip(cells).map(|(row, cells)| Row::new(cells, vec![row])).collect();
+        let rows = (0..).zip(cells).map(|(row, cells)| TableRow::new(cells, vec![row])).collect();
         let plan = plan(Table { columns, rows }).map_err(plan_error)?;
         let rules = match lowering.order {
             Order::Exact => Rules::all().without("order_rows"),
@@ -410,7 +410,7 @@ impl Rows {
                 Err(problem) => failed.push((*number, row_error(*number, &problem, lowering.model))),
             }
         }
-        Ok((Part { open: None, rows: job }, failed))
+        Ok((TemplateRows { open: None, rows: job }, failed))
     }
 }
 

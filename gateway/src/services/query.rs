@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use base::Generation;
 use ir::rewrite::Applied;
-use ir::span::{Call, Found, Item, Part, Plan, Query, Retrieval, Rewriting, cluster_bulk, rewrite};
+use ir::span::{Call, Found, Item, Plan, Retrieval, Rewriting, SpanPart, SpanQuery, cluster_bulk, rewrite};
 pub use progress::{Ended, QueryOutcome};
 pub use prompt::ahead;
 pub use run::{Asker, QueryEvent, run};
@@ -35,7 +35,7 @@ pub struct Planned {
     /// How each call generates.
     pub generations: Arc<[Arc<Generation>]>,
     /// The query as the rules left it.
-    pub rewritten: Query,
+    pub rewritten: SpanQuery,
     /// What each rule did.
     pub log: Vec<Applied>,
 }
@@ -53,12 +53,12 @@ pub fn plan(
         found: &searched.found,
         limits: limits(&context.app.config.limits),
     };
-    let mut known = prompt::Known::new();
+    let mut known = prompt::GenerationsByParams::new();
     let plans = request.queries.iter().enumerate().map(|(index, query)| {
         let at = request.path(index);
         let unfound = query.retrievals().iter().find_map(|retrieval| searched.failed.get(retrieval).cloned());
         let planned = match unfound {
-            None => plan_one(context, (index, &at), query, &rewriting, &mut known),
+            None => plan_one(context, QueryAt { index, path: &at, query }, &rewriting, &mut known),
             Some(error) => Err(error),
         };
         planned.map_err(|error| (index, error))
@@ -78,12 +78,18 @@ pub fn plan(
     plans
 }
 
+/// A query and where it stands in its request.
+struct QueryAt<'a> {
+    index: usize,
+    path: &'a str,
+    query: &'a SpanQuery,
+}
+
 fn plan_one(
     context: RequestContext<'_>,
-    (index, path): (usize, &str),
-    query: &Query,
+    QueryAt { index, path, query }: QueryAt<'_>,
     rewriting: &Rewriting<'_>,
-    known: &mut prompt::Known,
+    known: &mut prompt::GenerationsByParams,
 ) -> Result<Planned, RequestError> {
     let (rewritten, log) = rewrite(query.clone(), rewriting).map_err(|error| span_error(path, error))?;
     let plan = Plan::new(&rewritten).map_err(|error| span_error(path, error))?;
@@ -103,8 +109,8 @@ fn fragments(planned: &Planned) -> Vec<&str> {
     let parts = groups.flatten().flat_map(|member| &member.parts);
     parts
         .filter_map(|part| match part {
-            Part::Message(_, text) => Some(&**text),
-            Part::Output(_) | Part::Whole(_) => None,
+            SpanPart::Message(_, text) => Some(&**text),
+            SpanPart::Output(_) | SpanPart::Whole(_) => None,
         })
         .collect()
 }
@@ -119,9 +125,9 @@ pub struct Searched {
 }
 
 /// What the corpora of a tenant have on what queries ask for; each search is made once.
-pub async fn search(app: &Arc<App>, caller: Caller, queries: &[Query]) -> Searched {
+pub async fn search(app: &Arc<App>, caller: Caller, queries: &[SpanQuery]) -> Searched {
     let mut searched = Searched::default();
-    for retrieval in queries.iter().flat_map(Query::retrievals) {
+    for retrieval in queries.iter().flat_map(SpanQuery::retrievals) {
         if searched.found.contains_key(&retrieval) || searched.failed.contains_key(&retrieval) {
             continue;
         }

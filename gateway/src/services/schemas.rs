@@ -4,22 +4,22 @@
 //! What is computed is found again by what it is, so nothing here knows where it lies, nor whether it still does: a
 //! prompt whose modules are gone computes them. Must not know HTTP.
 
-pub mod shelf;
+pub mod ready;
 
 use std::sync::Arc;
 
 use base::{Generation, Nanos, SectionReuse, ServiceClass, Span, SpanKind, TenantId, TokenCount, WorkItem};
 use ir::pml::{Encoding, Layout, PmlError, Positions, Schema, TextPosition};
+use ready::Ready;
 use scheduler::SchedulerConfig;
 use serving::caller::Caller;
 use serving::error::stored;
 use serving::error::{RequestError, internal};
-use serving::intake::{Part, PendingRow};
+use serving::intake::{PendingRow, TemplateRows};
 use serving::model::Model;
 use serving::pins::{Pin, PinPermit};
 use serving::relquery_state::{Kind, Usage};
 use serving::submit::{self, Prepared, Resumed};
-use shelf::Ready;
 use store::{NewSchema, SchemaLimits, SchemaPut, StoredSchema, UnixMillis};
 
 use crate::config::LimitsConfig;
@@ -107,7 +107,7 @@ async fn encode(
         failed: Vec::new(),
         deadline: None,
         pin,
-        parts: vec![Part { open: None, rows }],
+        parts: vec![TemplateRows { open: None, rows }],
     };
     let handle = submit::submit(&app.runtime, caller, work, Resumed::default()).await?;
     handle.wait(None).await;
@@ -118,7 +118,7 @@ async fn encode(
 
 /// A schema that is to be registered.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct SchemaDraft {
     /// Its text.
     pub pml: String,
     /// The text laid out.
@@ -131,9 +131,9 @@ pub struct Wanted {
 pub async fn register(
     app: &Arc<App>,
     caller: Caller,
-    wanted: Wanted,
+    wanted: SchemaDraft,
 ) -> Result<(Arc<Ready>, Usage), RequestError> {
-    let Wanted { pml, layout, is_pinned } = wanted;
+    let SchemaDraft { pml, layout, is_pinned } = wanted;
     let rows = rows(app, &layout)?;
     let pinned = if is_pinned { pinned(app, &rows)? } else { TokenCount(0) };
     let limits = &app.config.limits;
@@ -154,7 +154,7 @@ pub async fn register(
     // Replaced by another since: this one was registered all the same.
     let kept = kept.unwrap_or(StoredSchema { name, pml, pinned, created: now, updated: now });
     let ready = Arc::new(Ready { stored: kept, layout, pin });
-    app.schemas.shelf().put(caller.tenant, Arc::clone(&ready), app.runtime.shared.clock.now());
+    app.schemas.ready().put(caller.tenant, Arc::clone(&ready), app.runtime.shared.clock.now());
     // Removed since it was stored, it would stay ready, and its pin with it.
     refresh(app.clone(), caller.tenant, Arc::clone(&ready)).await;
     Ok((ready, usage))
@@ -215,11 +215,11 @@ pub fn hold(app: &Arc<App>, caller: Caller, ready: &Ready) {
 /// A tenant's schema, ready for prompts; `None` where it has none of that name.
 pub async fn find(app: &Arc<App>, tenant: TenantId, name: &str) -> Result<Option<Arc<Ready>>, RequestError> {
     let now = app.runtime.shared.clock.now();
-    let found = app.schemas.shelf().get(tenant, name, now, READY);
+    let found = app.schemas.ready().get(tenant, name, now, READY);
     let Some((ready, is_old)) = found else {
         let Some(kept) = stored(app.runtime.store.schema(tenant, name).await)? else { return Ok(None) };
         let ready = load(app, kept).await?;
-        app.schemas.shelf().put(tenant, Arc::clone(&ready), app.runtime.shared.clock.now());
+        app.schemas.ready().put(tenant, Arc::clone(&ready), app.runtime.shared.clock.now());
         // Removed since it was read, it would stay ready, and its pin with it.
         refresh(app.clone(), tenant, Arc::clone(&ready)).await;
         return Ok(Some(ready));
@@ -258,12 +258,12 @@ async fn refresh(app: Arc<App>, tenant: TenantId, ready: Arc<Ready>) {
         Some(kept) => load(&app, kept).await.ok(),
     };
     let now = app.runtime.shared.clock.now();
-    app.schemas.shelf().renew(tenant, &ready, next, now);
+    app.schemas.ready().renew(tenant, &ready, next, now);
 }
 
 /// Forgets a tenant's schema; says whether there was one.
 pub async fn remove(app: &App, tenant: TenantId, name: &str) -> Result<bool, RequestError> {
     let was_there = stored(app.runtime.store.delete_schema(tenant, name).await)?;
-    app.schemas.shelf().remove(tenant, name);
+    app.schemas.ready().remove(tenant, name);
     Ok(was_there)
 }

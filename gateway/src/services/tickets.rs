@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use base::{End, TokenCount};
 use serde_json::{Value, json};
-use serving::caller::{Caller, Member};
+use serving::caller::{Caller, WeightedTenant};
 use serving::error::stored;
 use serving::error::{RequestError, of_store};
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{Kind, RelQueryState, RowState, Source, Status, Usage};
+use serving::relquery_state::{AnswerSource, Arrival, Kind, RelQueryState, RowProgress, Status, Usage};
 use serving::submit::{self, Resumed};
 use store::{ClaimKind, Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
 
@@ -20,7 +20,7 @@ use crate::json as strict;
 use crate::services::constraints::Purpose;
 use crate::services::prepare::{self, PreparedRequest, RequestContext};
 use crate::state::App;
-use crate::wire::relquery::{self, RelQueryReply, RowReply, Shape};
+use crate::wire::relquery::{self, RelQueryReply, ReplyShape, RowReply};
 
 /// Rows appended in one write.
 const ROWS_PER_WRITE: usize = 500;
@@ -124,7 +124,7 @@ async fn follow(app: Arc<App>, relquery: Arc<RelQueryState>, mut written: usize)
             Status::Failed(_) => TicketState::Failed,
         };
         let now = app.runtime.shared.clock.now();
-        let shape = Shape { rows: false, partial: false };
+        let shape = ReplyShape { rows: false, partial: false };
         let summary = json!(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)).to_string();
         let node = Some(&*app.config.store.node);
         while !is_lost
@@ -222,7 +222,7 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
     }
     let tenants = app.runtime.store.tenants().await.map_err(of_store)?;
     let tenant = tenants.into_iter().find(|tenant| tenant.id == ticket.tenant);
-    let member = tenant.map_or(Member::usual(ticket.tenant), |tenant| Member::of(&tenant));
+    let member = tenant.map_or(WeightedTenant::usual(ticket.tenant), |tenant| WeightedTenant::of(&tenant));
     let caller = Caller::of(member, app.runtime.model.revision);
     let fields = strict::object(ticket.request.as_bytes())?;
     let arrival = app.runtime.shared.clock.now();
@@ -241,15 +241,15 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
 }
 
 /// A finished row as [`new_rows`] wrote it.
-fn parse_row(row: &TicketRow) -> Option<(u32, String, RowState)> {
+fn parse_row(row: &TicketRow) -> Option<(u32, String, RowProgress)> {
     let value: Value = serde_json::from_str(&row.result).ok()?;
     if let Some(message) = value["error"]["message"].as_str() {
         let error = parse_error(message, value["error"]["param"].as_str());
-        return Some((row.row, String::new(), RowState::Failed(error)));
+        return Some((row.row, String::new(), RowProgress::Failed(error)));
     }
     let count = |path: &Value| path.as_u64().map(TokenCount);
     let usage = &value["usage"];
-    let state = RowState::Done {
+    let state = RowProgress::Done {
         end: if value["finish_reason"] == "stop" { End::Stop } else { End::Length },
         usage: Usage {
             prompt: count(&usage["prompt_tokens"])?,
@@ -259,7 +259,7 @@ fn parse_row(row: &TicketRow) -> Option<(u32, String, RowState)> {
             computed: count(&usage["computed_tokens"])?,
             output: count(&usage["completion_tokens"])?,
         },
-        source: Source::Model,
+        source: AnswerSource::Model,
     };
     Some((row.row, value["text"].as_str()?.to_owned(), state))
 }
@@ -276,7 +276,7 @@ fn parse_error(message: &str, param: Option<&str>) -> RequestError {
 }
 
 /// A ticket that is not in memory, as a reply: its rows put back on a relquery.
-pub fn board_of(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, RequestError> {
+pub fn restore(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, RequestError> {
     let fields = strict::object(ticket.request.as_bytes())?;
     let arrival = app.runtime.shared.clock.now();
     let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Show, arrival };
@@ -286,9 +286,14 @@ pub fn board_of(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, Reques
     };
     let number = relquery::parse_id("rq-", &ticket.id).or_else(|| relquery::parse_id("cl-", &ticket.id));
     let now = app.runtime.shared.clock.now();
-    let times = (ticket.created.0, now);
-    let relquery =
-        RelQueryState::new(number.ok_or(RequestError::Internal)?, ticket.tenant, work.kind, work.rows, times);
+    let arrival = Arrival { unix_ms: ticket.created.0, time: now };
+    let relquery = RelQueryState::new(
+        number.ok_or(RequestError::Internal)?,
+        ticket.tenant,
+        work.kind,
+        work.rows,
+        arrival,
+    );
     for (index, text, state) in ticket.rows.iter().filter_map(parse_row) {
         relquery.answer(index, &text, state, now);
     }

@@ -8,9 +8,9 @@ use store::{RowCounts, TicketState, UnixMillis};
 use utoipa::ToSchema;
 
 use crate::config::BulkConfig;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::services::batches::lines::{LineError, api_of};
-use crate::services::batches::{Batch, BatchRequest, Tokens};
+use crate::services::batches::{AnswerTokens, Batch, BatchRequest};
 use crate::wire::files::KEPT_SECONDS;
 
 /// Pairs of `metadata`.
@@ -19,7 +19,7 @@ const METADATA_PAIRS_MAX: usize = 16;
 const METADATA_CHARS_MAX: (usize, usize) = (64, 512);
 
 /// Reads a body of `POST /v1/batches`.
-pub fn request(mut fields: Fields, bulk: &BulkConfig) -> Result<BatchRequest, RequestError> {
+pub fn request(mut fields: JsonFields, bulk: &BulkConfig) -> Result<BatchRequest, RequestError> {
     let Some(input_file_id) = fields.string("input_file_id")? else {
         return fields.bad("input_file_id", "is required");
     };
@@ -51,10 +51,10 @@ pub fn request(mut fields: Fields, bulk: &BulkConfig) -> Result<BatchRequest, Re
 }
 
 /// `output_expires_after`: how long the files that a batch leaves are kept, from when they are made.
-fn output_kept(fields: &mut Fields, bulk: &BulkConfig) -> Result<Option<Millis>, RequestError> {
+fn output_kept(fields: &mut JsonFields, bulk: &BulkConfig) -> Result<Option<Millis>, RequestError> {
     const FIELD: &str = "output_expires_after";
     let Some(value) = fields.take(FIELD) else { return Ok(None) };
-    let mut inner = Fields::nested(FIELD, value)?;
+    let mut inner = JsonFields::nested(FIELD, value)?;
     if inner.string("anchor")?.as_deref() != Some("created_at") {
         return inner.bad("anchor", "must be `created_at`");
     }
@@ -115,8 +115,8 @@ pub struct OutputDetails {
     pub reasoning_tokens: u64,
 }
 
-impl From<Tokens> for BatchUsage {
-    fn from(Tokens { input, cached, output }: Tokens) -> Self {
+impl From<AnswerTokens> for BatchUsage {
+    fn from(AnswerTokens { input, cached, output }: AnswerTokens) -> Self {
         Self {
             input_tokens: input,
             input_tokens_details: InputDetails { cached_tokens: cached },

@@ -6,12 +6,12 @@ use serde::Serialize;
 use serde_json::Value;
 use serving::error::RequestError;
 use serving::model::Model;
-use serving::relquery_state::{Kind, RelQueryState, Row, RowState, Status};
+use serving::relquery_state::{AnswerRow, Kind, RelQueryState, RowProgress, Status};
 use utoipa::ToSchema;
 
 use crate::error::ErrorObject;
-use crate::json::Fields;
-use crate::wire::relquery::{Progress, Shape, check_model, deadline, progress, public_id, status_word};
+use crate::json::JsonFields;
+use crate::wire::relquery::{Progress, ReplyShape, check_model, deadline, progress, public_id, status_word};
 use crate::wire::usage::UsageReply;
 use crate::wire::{ValidationContext, constraint};
 
@@ -41,7 +41,7 @@ pub struct CellsRequest {
 
 impl CellsRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+    pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         check_model(&mut fields, context.model)?;
         let Some(items) = fields.array("calls")? else { return fields.bad("calls", "is required") };
         if items.is_empty() {
@@ -65,7 +65,7 @@ impl CellsRequest {
 }
 
 fn call(index: usize, item: Value, context: ValidationContext<'_>) -> Result<Call, RequestError> {
-    let mut fields = Fields::nested(format!("calls[{index}]"), item)?;
+    let mut fields = JsonFields::nested(format!("calls[{index}]"), item)?;
     let Some(function) = fields.string("function")? else {
         return fields.bad("function", "is required");
     };
@@ -95,13 +95,13 @@ pub struct CellReply {
 
 impl CellReply {
     /// The cell of a relquery's row.
-    pub fn new(relquery: &RelQueryState, index: u32, row: &Row) -> Self {
+    pub fn new(relquery: &RelQueryState, index: u32, row: &AnswerRow) -> Self {
         match &row.state {
-            RowState::Pending => Self { pending: Some(true), ..Self::default() },
-            RowState::Failed(error) => {
+            RowProgress::Pending => Self { pending: Some(true), ..Self::default() },
+            RowProgress::Failed(error) => {
                 Self { error: Some(crate::error::body(error).error), ..Self::default() }
             }
-            RowState::Done { .. } => match value(&relquery.kind, index, &row.text) {
+            RowProgress::Done { .. } => match value(&relquery.kind, index, &row.text) {
                 Ok(value) => Self { value: Some(value), ..Self::default() },
                 Err(error) => Self { error: Some(crate::error::body(&error).error), ..Self::default() },
             },
@@ -148,7 +148,7 @@ pub struct CellsReply {
 
 impl CellsReply {
     /// A relquery as it stands.
-    pub fn new(relquery: &RelQueryState, model: &Model, shape: Shape) -> Self {
+    pub fn new(relquery: &RelQueryState, model: &Model, shape: ReplyShape) -> Self {
         let state = relquery.read();
         let is_partial = shape.partial && !state.is_over();
         let cells =

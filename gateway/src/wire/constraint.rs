@@ -8,7 +8,7 @@ use serde_json::Value;
 use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 
 /// Our name of the field.
@@ -18,10 +18,13 @@ const FIELD: &str = "constraint";
 pub type Checked = (Constraint, Compiled);
 
 /// Takes `constraint`.
-pub fn take(fields: &mut Fields, context: ValidationContext<'_>) -> Result<Option<Checked>, RequestError> {
+pub fn take(
+    fields: &mut JsonFields,
+    context: ValidationContext<'_>,
+) -> Result<Option<Checked>, RequestError> {
     let Some(value) = fields.take(FIELD) else { return Ok(None) };
     let path = fields.name(FIELD);
-    let mut inner = Fields::nested(path.clone(), value)?;
+    let mut inner = JsonFields::nested(path.clone(), value)?;
     let mut found = Vec::new();
     if let Some(value) = inner.take("choice") {
         found.push(("choice", choice(&inner.name("choice"), value, context.limits)?));
@@ -86,7 +89,7 @@ pub fn choice(field: &str, value: Value, limits: &LimitsConfig) -> Result<Constr
 
 /// A range of integers.
 fn integer(field: &str, value: Value) -> Result<Constraint, RequestError> {
-    let mut fields = Fields::nested(field, value)?;
+    let mut fields = JsonFields::nested(field, value)?;
     let mut bound = |name: &str| match fields.require(name)?.as_i64() {
         Some(number) => Ok(number),
         None => fields.bad(name, "must be an integer of 64 bits"),

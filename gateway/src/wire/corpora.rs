@@ -7,7 +7,7 @@ use store::Corpus;
 use utoipa::ToSchema;
 
 use crate::config::RetrievalConfig;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::services::corpora::{Addition, Document, Found, Written, repeated};
 
 /// Longest name of a corpus.
@@ -18,7 +18,7 @@ const ID_BYTES_MAX: usize = 256;
 const RESULTS: usize = 5;
 
 /// Reads `POST /v1/corpora`.
-pub fn addition(mut fields: Fields, limits: &RetrievalConfig) -> Result<Addition, RequestError> {
+pub fn addition(mut fields: JsonFields, limits: &RetrievalConfig) -> Result<Addition, RequestError> {
     let Some(name) = fields.string("name")? else { return fields.bad("name", "is required") };
     let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.chars().all(is_name) {
@@ -47,7 +47,7 @@ pub fn addition(mut fields: Fields, limits: &RetrievalConfig) -> Result<Addition
 }
 
 fn document(place: usize, item: Value, limits: &RetrievalConfig) -> Result<Document, RequestError> {
-    let mut fields = Fields::nested(format!("documents[{place}]"), item)?;
+    let mut fields = JsonFields::nested(format!("documents[{place}]"), item)?;
     let Some(id) = fields.string("id")? else { return fields.bad("id", "is required") };
     if !(1..=ID_BYTES_MAX).contains(&id.len()) || id.chars().any(char::is_control) {
         return fields.bad("id", format!("must be 1 to {ID_BYTES_MAX} bytes without control characters"));
@@ -73,7 +73,7 @@ pub struct Question {
 }
 
 /// Reads `POST /v1/corpora/{name}/search`.
-pub fn question(mut fields: Fields, limits: &RetrievalConfig) -> Result<Question, RequestError> {
+pub fn question(mut fields: JsonFields, limits: &RetrievalConfig) -> Result<Question, RequestError> {
     let Some(text) = fields.string("query")? else { return fields.bad("query", "is required") };
     if text.trim().is_empty() {
         return fields.bad("query", "is empty");

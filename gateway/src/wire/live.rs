@@ -9,8 +9,8 @@ use base::{Nanos, RelQueryId, TenantId, Time};
 use scheduler::snapshot::{Period, RelQueryStatus};
 use scheduler::{SchedulerSnapshot, Stats};
 use serde::Serialize;
-use serving::live::describe::{Seen, Size, Step};
-use serving::live::record::{Outcome, Record};
+use serving::live::describe::{BatchSize, Seen, Step};
+use serving::live::record::{Outcome, RelQueryRecord};
 use serving::live::{Fresh, LiveSnapshot, RelQueryName, Viewer, why};
 use serving::replicas::ReplicaView;
 
@@ -96,8 +96,8 @@ pub struct StepEvent {
     #[serde(skip_serializing_if = "Option::is_none")]
     delta: Option<DeltaEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    candidate: Option<Candidate>,
-    running: Candidate,
+    candidate: Option<CandidateEvent>,
+    running: CandidateEvent,
     #[serde(skip_serializing_if = "Option::is_none")]
     front: Option<TouchedEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,7 +112,7 @@ struct Batch {
 }
 
 #[derive(Debug, Serialize)]
-struct Candidate {
+struct CandidateEvent {
     relqueries: u32,
     rows: u32,
     tokens: u64,
@@ -161,8 +161,11 @@ impl StepEvent {
     fn new(step: &Step, viewer: Viewer) -> Self {
         let shares = shares(step, viewer);
         let sum = |part: fn(&Share) -> u64| shares.iter().map(part).sum();
-        let size =
-            |size: Size| Candidate { relqueries: size.relqueries, rows: size.rows, tokens: size.tokens };
+        let size = |size: BatchSize| CandidateEvent {
+            relqueries: size.relqueries,
+            rows: size.rows,
+            tokens: size.tokens,
+        };
         let seen = |seen: Seen| TouchedEvent {
             id: viewer.sees(seen.tenant).then(|| seen.id.0.to_string()),
             priority: seen.priority,
@@ -189,7 +192,11 @@ impl StepEvent {
                 gained_us: delta.waiting / 1_000,
             }),
             candidate: step.candidate.map(size),
-            running: Candidate { relqueries: step.running_relqueries, rows: step.running_rows, tokens: 0 },
+            running: CandidateEvent {
+                relqueries: step.running_relqueries,
+                rows: step.running_rows,
+                tokens: 0,
+            },
             front: step.front.map(seen),
             first_running: step.first_running.map(seen),
             shares,
@@ -261,7 +268,7 @@ struct Called {
 }
 
 impl EndedEvent {
-    fn new(record: &Record, viewer: Viewer) -> Self {
+    fn new(record: &RelQueryRecord, viewer: Viewer) -> Self {
         let (outcome, periods) = match record.outcome {
             Outcome::Completed { periods } => ("completed", Some(periods)),
             Outcome::Cancelled => ("cancelled", None),
@@ -355,7 +362,7 @@ struct RelQueryEvent {
     started_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prefilled_us: Option<u64>,
-    rows: Rows,
+    rows: RowsEvent,
     /// Prio(R); the lower goes first.
     priority: u64,
     /// `ns`; `aged`: work made less by waiting; `tokens`: in a fleet, prompt tokens or their like.
@@ -368,7 +375,7 @@ struct RelQueryEvent {
 }
 
 #[derive(Debug, Serialize)]
-struct Rows {
+struct RowsEvent {
     submitted: u64,
     waiting: u64,
     prefilling: u64,
@@ -388,9 +395,9 @@ struct ReplicaEvent {
 
 /// What was told before, so that changes can be.
 #[derive(Debug, Default)]
-pub struct Told(HashMap<RelQueryId, RelQueryStatus>);
+pub struct LastSent(HashMap<RelQueryId, RelQueryStatus>);
 
-impl Told {
+impl LastSent {
     /// The next frame.
     pub fn frame(&mut self, fresh: &Fresh, viewer: Viewer, now: Time, replicas: &[ReplicaView]) -> Frame {
         let ended = fresh.ended.iter().filter(|record| viewer.sees(record.tenant));
@@ -409,21 +416,21 @@ impl Told {
         viewer: Viewer,
         replicas: &[ReplicaView],
     ) -> SnapshotEvent {
-        let LiveSnapshot { at: time, stats, survey, names } = snapshot;
-        let listed = survey.relqueries.listed.iter().zip(names).zip(1..);
-        let own: Vec<_> = listed.filter(|((standing, _), _)| viewer.sees(standing.tenant)).collect();
-        let relqueries = own.iter().map(|((standing, name), place)| {
-            self.standing(standing, **name, *place, tenant_label(viewer, standing.tenant))
+        let LiveSnapshot { at: time, stats, scheduler, names } = snapshot;
+        let listed = scheduler.relqueries.listed.iter().zip(names).zip(1..);
+        let own: Vec<_> = listed.filter(|((status, _), _)| viewer.sees(status.tenant)).collect();
+        let relqueries = own.iter().map(|((status, name), place)| {
+            self.status(status, **name, *place, tenant_label(viewer, status.tenant))
         });
         let relqueries = relqueries.collect();
-        self.0 = own.iter().map(|((standing, _), _)| (standing.id, **standing)).collect();
+        self.0 = own.iter().map(|((status, _), _)| (status.id, **status)).collect();
         SnapshotEvent {
             at_us: at(*time),
             relqueries,
-            others: others(stats, own.iter().map(|((standing, _), _)| *standing)),
+            others: others(stats, own.iter().map(|((status, _), _)| *status)),
             rows_waiting: stats.rows_waiting,
             rows_running: stats.rows_running,
-            kv: kv(stats, survey, viewer),
+            kv: kv(stats, scheduler, viewer),
             prompt_tokens: stats.prompt_tokens,
             prefix_hit_tokens: stats.prefix_hit_tokens,
             output_tokens: stats.output_tokens,
@@ -433,42 +440,42 @@ impl Told {
         }
     }
 
-    fn standing(
+    fn status(
         &self,
-        standing: &RelQueryStatus,
+        status: &RelQueryStatus,
         name: RelQueryName,
         place: usize,
         label: String,
     ) -> RelQueryEvent {
-        let rows = standing.rows;
+        let rows = status.rows;
         RelQueryEvent {
-            id: standing.id.0.to_string(),
-            called: called(name, label, why::class(standing.class)),
+            id: status.id.0.to_string(),
+            called: called(name, label, why::class(status.class)),
             place,
-            period: match standing.period() {
+            period: match status.period() {
                 Period::Waiting => "waiting",
                 Period::Core => "core",
                 Period::Tail => "tail",
             },
-            arrival_us: at(standing.arrival),
-            started_us: standing.started.map(at),
-            prefilled_us: standing.prefilled.map(at),
-            rows: Rows {
+            arrival_us: at(status.arrival),
+            started_us: status.started.map(at),
+            prefilled_us: status.prefilled.map(at),
+            rows: RowsEvent {
                 submitted: rows.submitted,
                 waiting: rows.waiting,
                 prefilling: rows.prefilling,
                 running: rows.running,
                 ended: rows.ended(),
             },
-            priority: standing.priority,
-            unit: match standing.breakdown {
-                Some(basis) if basis.is_aged => "aged",
+            priority: status.priority,
+            unit: match status.breakdown {
+                Some(breakdown) if breakdown.is_aged => "aged",
                 Some(_) => "ns",
                 None => "tokens",
             },
-            is_new: standing.is_new,
-            breakdown: why::made_of(standing),
-            why: why::changed(self.0.get(&standing.id), standing),
+            is_new: status.is_new,
+            breakdown: why::breakdown(status),
+            why: why::changed(self.0.get(&status.id), status),
         }
     }
 }
@@ -480,17 +487,17 @@ fn others<'a>(stats: &Stats, listed: impl Iterator<Item = &'a RelQueryStatus>) -
         rows_waiting: stats.rows_waiting.into(),
         rows_running: stats.rows_running.into(),
     };
-    listed.fold(all, |left, standing| Others {
+    listed.fold(all, |left, status| Others {
         relqueries: left.relqueries.saturating_sub(1),
-        rows_waiting: left.rows_waiting.saturating_sub(standing.rows.waiting),
-        rows_running: left.rows_running.saturating_sub(standing.rows.prefilling + standing.rows.running),
+        rows_waiting: left.rows_waiting.saturating_sub(status.rows.waiting),
+        rows_running: left.rows_running.saturating_sub(status.rows.prefilling + status.rows.running),
     })
 }
 
-fn kv(stats: &Stats, survey: &SchedulerSnapshot, viewer: Viewer) -> Kv {
-    let blocks = survey.blocks;
+fn kv(stats: &Stats, scheduler: &SchedulerSnapshot, viewer: Viewer) -> Kv {
+    let blocks = scheduler.blocks;
     let mut held: Vec<Held> = Vec::new();
-    for (tenant, count) in &survey.tenants {
+    for (tenant, count) in &scheduler.tenants {
         let label = tenant_label(viewer, *tenant);
         match held.iter_mut().find(|held| held.tenant == label) {
             Some(held) => held.blocks += count,

@@ -16,13 +16,13 @@ use std::sync::Arc;
 use base::{Millis, ServiceClass};
 pub use chat::{ChatRequest, Message};
 pub use chunks::{Chunker, Look};
-pub use completion::{CompletionRequest, Prompt};
+pub use completion::{CompletionPrompt, CompletionRequest};
 pub(crate) use reply::verdict;
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
 use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 use crate::wire::relquery::{check_model, class, deadline};
 use crate::wire::sampling::{Absent, Sampling};
@@ -50,7 +50,7 @@ pub struct Common {
 impl Common {
     /// Takes the common fields; `limit_names` are the names of the output limit on this route.
     pub(crate) fn take(
-        fields: &mut Fields,
+        fields: &mut JsonFields,
         context: ValidationContext<'_>,
         limit_names: &[&str],
     ) -> Result<Self, RequestError> {
@@ -83,13 +83,13 @@ impl Common {
 }
 
 /// Ends the reading of a request that is like one of `/v1/completions`: refuses what is left unless it changes nothing.
-pub(crate) fn finish_completion(fields: Fields) -> Result<(), RequestError> {
-    neutral::finish(fields, neutral::Place::Completion)
+pub(crate) fn finish_completion(fields: JsonFields) -> Result<(), RequestError> {
+    neutral::finish(fields, neutral::BodyKind::Completion)
 }
 
 /// Takes the output limit under all its names, which must agree.
 fn take_max_tokens(
-    fields: &mut Fields,
+    fields: &mut JsonFields,
     limits: &LimitsConfig,
     names: &[&str],
 ) -> Result<Option<u64>, RequestError> {
@@ -105,12 +105,12 @@ fn take_max_tokens(
 }
 
 /// Takes `stream_options`: whether a stream ends with a chunk of usage.
-fn take_stream_options(fields: &mut Fields, stream: bool) -> Result<bool, RequestError> {
+fn take_stream_options(fields: &mut JsonFields, stream: bool) -> Result<bool, RequestError> {
     let Some(value) = fields.take("stream_options") else { return Ok(false) };
     if !stream {
         return fields.bad("stream_options", "is only allowed when `stream` is true");
     }
-    let mut options = Fields::nested("stream_options", value)?;
+    let mut options = JsonFields::nested("stream_options", value)?;
     let include_usage = options.bool("include_usage")?.unwrap_or(false);
     // Padding against observers of encrypted traffic: a wish about the transport, not about the answer.
     options.bool("include_obfuscation")?;
@@ -154,7 +154,7 @@ mod tests {
     }
 
     /// The context of that model, which keeps to no constraint.
-    pub(super) fn with_terms<T>(limits: &LimitsConfig, run: impl FnOnce(ValidationContext<'_>) -> T) -> T {
+    pub(super) fn with_context<T>(limits: &LimitsConfig, run: impl FnOnce(ValidationContext<'_>) -> T) -> T {
         let constraints = Constraints::new(None, limits, Clock::start());
         run(ValidationContext {
             limits,
@@ -166,7 +166,7 @@ mod tests {
     fn take(body: &str) -> Result<Common, RequestError> {
         let mut fields = json::object(body.as_bytes())?;
         let limits = LimitsConfig { output_tokens_max: 100, ..LimitsConfig::default() };
-        with_terms(&limits, |context| {
+        with_context(&limits, |context| {
             Common::take(&mut fields, context, &["max_tokens", "max_completion_tokens"])
         })
     }

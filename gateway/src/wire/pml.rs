@@ -1,6 +1,6 @@
 //! `/v1/schemas` and `/v1/prompts` on the wire.
 
-use ir::pml::{Layout, Node, PmlError, Prompt};
+use ir::pml::{Layout, Node, PmlError, PmlPrompt};
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::model::Model;
@@ -8,7 +8,7 @@ use store::StoredSchema;
 use utoipa::ToSchema;
 
 use super::openai::{Common, finish_completion};
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 use crate::wire::relquery::check_model;
 use crate::wire::usage::UsageReply;
@@ -28,7 +28,7 @@ pub struct PromptRequest {
     /// What all text routes take.
     pub common: Common,
     /// The prompt.
-    pub prompt: Prompt,
+    pub prompt: PmlPrompt,
 }
 
 /// A thing of PML that is wrong, with its line and column, in the caller's context.
@@ -38,7 +38,7 @@ pub fn pml_error(field: &str, error: &PmlError) -> RequestError {
 
 impl SchemaRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+    pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         check_model(&mut fields, context.model)?;
         let Some(pml) = fields.string("schema")? else { return fields.bad("schema", "is required") };
         let (bytes, limit) = (pml.len() as u64, context.limits.schema_bytes_max.0);
@@ -55,7 +55,7 @@ impl SchemaRequest {
 impl PromptRequest {
     /// Reads and checks the fields; `bytes_max` is what could fit the context.
     pub fn read(
-        mut fields: Fields,
+        mut fields: JsonFields,
         context: ValidationContext<'_>,
         bytes_max: u64,
     ) -> Result<Self, RequestError> {
@@ -66,7 +66,7 @@ impl PromptRequest {
             return fields
                 .bad("prompt", format!("has {found} bytes: more than {bytes_max} cannot fit the context"));
         }
-        let prompt = Prompt::parse(&text).map_err(|error| pml_error("prompt", &error))?;
+        let prompt = PmlPrompt::parse(&text).map_err(|error| pml_error("prompt", &error))?;
         finish_completion(fields)?;
         Ok(Self { common, prompt })
     }

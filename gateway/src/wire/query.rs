@@ -4,12 +4,12 @@ pub mod reply;
 
 use base::{Millis, ServiceClass};
 use ir::Rules;
-use ir::span::{Limits, Query, RULES, SpanError};
+use ir::span::{RULES, SpanError, SpanLimits, SpanQuery};
 use serde_json::Value;
 use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 use crate::wire::relquery::{check_model, class, deadline};
 
@@ -20,7 +20,7 @@ const JUDGES_MAX: u64 = 1_000;
 #[derive(Clone, Debug)]
 pub struct QueryRequest {
     /// The queries; one, unless the request has `queries`.
-    pub queries: Vec<Query>,
+    pub queries: Vec<SpanQuery>,
     /// Whether it has.
     pub is_bulk: bool,
     /// The rules that may run.
@@ -39,11 +39,12 @@ pub struct QueryRequest {
 
 impl QueryRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+    pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         check_model(&mut fields, context.model)?;
         let limits = limits(context.limits);
-        let read =
-            |value: &Value, path: &str| Query::read(value, &limits).map_err(|error| span_error(path, error));
+        let read = |value: &Value, path: &str| {
+            SpanQuery::read(value, &limits).map_err(|error| span_error(path, error))
+        };
         let (queries, is_bulk) = match (fields.take("query"), fields.array("queries")?) {
             (Some(one), None) => (vec![read(&one, "query")?], false),
             (None, Some(many)) => {
@@ -85,7 +86,7 @@ impl QueryRequest {
 }
 
 /// `rules_off`: names of rules that do not run.
-fn rules(fields: &mut Fields) -> Result<Rules, RequestError> {
+fn rules(fields: &mut JsonFields) -> Result<Rules, RequestError> {
     let mut rules = Rules::all();
     for (index, name) in fields.array("rules_off")?.into_iter().flatten().enumerate() {
         let known = RULES.iter().find(|rule| name.as_str() == Some(rule.name));
@@ -100,9 +101,9 @@ fn rules(fields: &mut Fields) -> Result<Rules, RequestError> {
 }
 
 /// The bounds of a query.
-pub fn limits(limits: &LimitsConfig) -> Limits {
+pub fn limits(limits: &LimitsConfig) -> SpanLimits {
     let bytes_max = usize::try_from(limits.body_bytes_max.0).unwrap_or(usize::MAX);
-    Limits { nodes_max: limits.query_nodes_max, bytes_max, ..Limits::default() }
+    SpanLimits { nodes_max: limits.query_nodes_max, bytes_max, ..SpanLimits::default() }
 }
 
 /// What is wrong with a query, at its place in the request.

@@ -5,12 +5,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use serving::error::RequestError;
 use serving::model::Model;
-use serving::relquery_state::{RelQueryState, Row, RowState, State, Status};
+use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, State, Status};
 use utoipa::ToSchema;
 
 use crate::config::LimitsConfig;
 use crate::error::ErrorObject;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 use crate::wire::sampling::{Absent, Sampling};
 use crate::wire::usage::UsageReply;
@@ -66,7 +66,7 @@ pub struct RelQueryRequest {
 
 impl RelQueryRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+    pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         let ValidationContext { limits, model, .. } = context;
         check_model(&mut fields, model)?;
         let template = text(&mut fields, "template", limits)?;
@@ -90,7 +90,7 @@ impl RelQueryRequest {
 }
 
 /// Refuses a model that is not the one served.
-pub fn check_model(fields: &mut Fields, model: &Model) -> Result<(), RequestError> {
+pub fn check_model(fields: &mut JsonFields, model: &Model) -> Result<(), RequestError> {
     match fields.string("model")? {
         Some(name) if name != model.name => Err(RequestError::ModelNotFound(name)),
         _ => Ok(()),
@@ -98,11 +98,11 @@ pub fn check_model(fields: &mut Fields, model: &Model) -> Result<(), RequestErro
 }
 
 /// `deadline_ms`: at least a millisecond, at most a day.
-pub fn deadline(fields: &mut Fields) -> Result<Option<Millis>, RequestError> {
+pub fn deadline(fields: &mut JsonFields) -> Result<Option<Millis>, RequestError> {
     Ok(fields.integer("deadline_ms", 1, 86_400_000)?.map(Millis))
 }
 
-fn text(fields: &mut Fields, name: &str, limits: &LimitsConfig) -> Result<Option<String>, RequestError> {
+fn text(fields: &mut JsonFields, name: &str, limits: &LimitsConfig) -> Result<Option<String>, RequestError> {
     let text = fields.string(name)?;
     if text.as_ref().is_some_and(|text| text.len() as u64 > limits.template_bytes_max.0) {
         let limit = format!("{} bytes", limits.template_bytes_max.0);
@@ -111,7 +111,7 @@ fn text(fields: &mut Fields, name: &str, limits: &LimitsConfig) -> Result<Option
     Ok(text)
 }
 
-fn columns(fields: &mut Fields, limits: &LimitsConfig) -> Result<Option<Vec<String>>, RequestError> {
+fn columns(fields: &mut JsonFields, limits: &LimitsConfig) -> Result<Option<Vec<String>>, RequestError> {
     let Some(items) = fields.array("columns")? else { return Ok(None) };
     if items.len() > limits.columns_max {
         return fields.bad("columns", format!("has more than {} names", limits.columns_max));
@@ -129,7 +129,7 @@ fn columns(fields: &mut Fields, limits: &LimitsConfig) -> Result<Option<Vec<Stri
     Ok(Some(names))
 }
 
-fn rows(fields: &mut Fields, limits: &LimitsConfig) -> Result<Vec<RowIn>, RequestError> {
+fn rows(fields: &mut JsonFields, limits: &LimitsConfig) -> Result<Vec<RowIn>, RequestError> {
     let Some(items) = fields.array("rows")? else { return fields.bad("rows", "is required") };
     if items.is_empty() {
         return fields.bad("rows", "must have at least one row");
@@ -154,7 +154,7 @@ fn rows(fields: &mut Fields, limits: &LimitsConfig) -> Result<Vec<RowIn>, Reques
     items.into_iter().enumerate().map(row).collect()
 }
 
-fn order(fields: &mut Fields) -> Result<Order, RequestError> {
+fn order(fields: &mut JsonFields) -> Result<Order, RequestError> {
     match fields.string("order")?.as_deref() {
         None | Some("rows") => Ok(Order::Rows),
         Some("exact") => Ok(Order::Exact),
@@ -164,7 +164,7 @@ fn order(fields: &mut Fields) -> Result<Order, RequestError> {
 }
 
 /// `class`: who waits; a person by default.
-pub fn class(fields: &mut Fields) -> Result<ServiceClass, RequestError> {
+pub fn class(fields: &mut JsonFields) -> Result<ServiceClass, RequestError> {
     match fields.string("class")?.as_deref() {
         None | Some("interactive") => Ok(ServiceClass::Interactive),
         Some("dashboard") => Ok(ServiceClass::Dashboard),
@@ -230,12 +230,12 @@ pub struct RowReply {
 
 impl RowReply {
     /// The row at `index`.
-    pub fn new(index: u32, row: &Row) -> Self {
+    pub fn new(index: u32, row: &AnswerRow) -> Self {
         let empty = Self { index, text: None, finish_reason: None, usage: None, error: None, pending: None };
         match &row.state {
-            RowState::Pending => Self { pending: Some(true), ..empty },
-            RowState::Failed(error) => Self { error: Some(crate::error::body(error).error), ..empty },
-            RowState::Done { end, usage, .. } => Self {
+            RowProgress::Pending => Self { pending: Some(true), ..empty },
+            RowProgress::Failed(error) => Self { error: Some(crate::error::body(error).error), ..empty },
+            RowProgress::Done { end, usage, .. } => Self {
                 text: Some(row.text.clone()),
                 finish_reason: Some(finish_reason(*end)),
                 usage: Some((*usage).into()),
@@ -309,7 +309,7 @@ pub struct RelQueryReply {
 
 /// What is cut out of a reply, or put into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct ReplyShape {
     /// With the rows.
     pub rows: bool,
     /// Its deadline has passed: `partial` instead of `running`, with a ticket.
@@ -329,7 +329,7 @@ pub fn status_word(state: &State, partial: bool) -> &'static str {
 
 impl RelQueryReply {
     /// A relquery as it stands.
-    pub fn new(relquery: &RelQueryState, model: &Model, now: base::Time, shape: Shape) -> Self {
+    pub fn new(relquery: &RelQueryState, model: &Model, now: base::Time, shape: ReplyShape) -> Self {
         let state = relquery.read();
         let is_partial = shape.partial && !state.is_over();
         let rows = || (0..).zip(&state.rows).map(|(index, row)| RowReply::new(index, row)).collect();

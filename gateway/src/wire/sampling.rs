@@ -7,7 +7,7 @@ use serde_json::Value;
 use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::wire::{ValidationContext, constraint};
 
 /// Longest stop string.
@@ -50,7 +50,7 @@ impl Sampling {
 
     /// Takes the fields of the request. `max_tokens` may also be called by the names in `limit_names`.
     pub fn read(
-        fields: &mut Fields,
+        fields: &mut JsonFields,
         context: ValidationContext<'_>,
         absent: Absent,
         limit_names: &[&str],
@@ -83,7 +83,7 @@ impl Sampling {
 }
 
 /// `top_k`: how many of the most likely tokens are kept; -1 is vLLM's word for all of them.
-fn top_k(fields: &mut Fields, vocab: u32, absent: Option<u32>) -> Result<Option<u32>, RequestError> {
+fn top_k(fields: &mut JsonFields, vocab: u32, absent: Option<u32>) -> Result<Option<u32>, RequestError> {
     let Some(value) = fields.take("top_k") else { return Ok(absent) };
     if value.as_i64() == Some(-1) {
         return Ok(None);
@@ -95,7 +95,7 @@ fn top_k(fields: &mut Fields, vocab: u32, absent: Option<u32>) -> Result<Option<
 }
 
 /// `seed`: any 64-bit integer, signed or not.
-fn seed(fields: &mut Fields) -> Result<Option<u64>, RequestError> {
+fn seed(fields: &mut JsonFields) -> Result<Option<u64>, RequestError> {
     let Some(value) = fields.take("seed") else { return Ok(None) };
     match value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned)) {
         Some(seed) => Ok(Some(seed)),
@@ -104,7 +104,7 @@ fn seed(fields: &mut Fields) -> Result<Option<u64>, RequestError> {
 }
 
 /// `stop`: a string or an array of strings.
-fn stops(fields: &mut Fields, limits: &LimitsConfig) -> Result<Vec<String>, RequestError> {
+fn stops(fields: &mut JsonFields, limits: &LimitsConfig) -> Result<Vec<String>, RequestError> {
     let items = match fields.take("stop") {
         None => return Ok(Vec::new()),
         Some(Value::Array(items)) => items,

@@ -6,12 +6,12 @@ use scheduler::Policy;
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::live::Viewer;
-use serving::live::record::Record;
+use serving::live::record::RelQueryRecord;
 use serving::live::trace::Recorded;
 use serving::live::what_if::{IterationCounts, LatencySummary, Replay, policies};
 use utoipa::ToSchema;
 
-use crate::json::Fields;
+use crate::json::JsonFields;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct WhatIfRequest {
 
 impl WhatIfRequest {
     /// Reads it.
-    pub fn read(mut fields: Fields, present: Policy) -> Result<Self, RequestError> {
+    pub fn read(mut fields: JsonFields, present: Policy) -> Result<Self, RequestError> {
         let names = fields.string("policy")?;
         let Some(names) = names else {
             return fields.bad("policy", "is required: a policy's name, or `all`");
@@ -131,7 +131,7 @@ impl WhatIfReply {
     /// The answer for a viewer.
     pub fn new(replays: &[Replay], around: Around<'_>) -> Self {
         let Around { recorded, viewer, ended, running, took } = around;
-        let own = |(record, _): &(&Record, _)| viewer.sees(record.tenant);
+        let own = |(record, _): &(&RelQueryRecord, _)| viewer.sees(record.tenant);
         let seen: Vec<_> = recorded.of_trace().filter(own).collect();
         let relqueries = seen.len() as u64;
         let from = seen.iter().map(|(record, _)| record.arrival).min().unwrap_or_default();

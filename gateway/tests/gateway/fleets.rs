@@ -27,7 +27,7 @@ async fn replica() -> Server {
 }
 
 /// RelServes as executors.
-fn executors(replicas: &[&Server]) -> Vec<ReplicaSettings> {
+fn replicas_of(replicas: &[&Server]) -> Vec<ReplicaSettings> {
     let one = |server: &&Server| ReplicaSettings {
         api_key: server.client.key.clone().map(Secret),
         ..executor(server.client.address)
@@ -60,7 +60,7 @@ async fn two_relserves_answer_as_one_does_whether_they_are_sent_messages_or_toke
     checkpoint().write(tokenizer.path()).unwrap();
     std::fs::remove_file(tokenizer.path().join("model.safetensors")).unwrap();
     for folder in [None, Some(tokenizer.path().to_owned())] {
-        let mut config = fleet(executors(&[&a, &b]));
+        let mut config = fleet(replicas_of(&[&a, &b]));
         config.model.name = Some("random".into());
         config.model.tokenizer = folder;
         config.replicas.iter_mut().for_each(|executor| executor.rows_max = 4);
@@ -84,7 +84,7 @@ async fn two_relserves_answer_as_one_does_whether_they_are_sent_messages_or_toke
 async fn a_relserve_that_ends_in_the_middle_of_a_table_loses_no_row_of_it() {
     let (a, b) = (replica().await, replica().await);
     let expected = texts(&b.relquery(table(120)).await.json());
-    let mut config = fleet(executors(&[&a, &b]));
+    let mut config = fleet(replicas_of(&[&a, &b]));
     config.model.name = Some("random".into());
     let front = serve_fleet(config).await;
     until_up(&front, 2).await;
@@ -105,7 +105,7 @@ async fn the_local_engine_is_one_executor_among_others() {
     let other = replica().await;
     let expected = texts(&other.relquery(table(24)).await.json());
     let mut settings = config();
-    settings.replicas = executors(&[&other]);
+    settings.replicas = replicas_of(&[&other]);
     settings.replicas[0].rows_max = 4;
     settings.replicas[0].model = Some("random".into());
     let local = ReplicaSettings { kind: ReplicaKind::Local, rows_max: 4, ..ReplicaSettings::default() };

@@ -100,10 +100,10 @@ async fn one_replay_runs_at_a_time_and_none_for_longer_than_it_may() {
     until_remembered(&server, 6).await;
     let late = server.client.post(WHAT_IF, &json!({"policy": "all"})).await;
     assert_eq!((late.status, late.json()["error"]["code"].as_str()), (504, Some("deadline_exceeded")));
-    let turn = server.running.app.runtime.shared.live.begin_replay().unwrap();
+    let permit = server.running.app.runtime.shared.live.begin_replay().unwrap();
     let busy = server.client.post(WHAT_IF, &json!({"policy": "fcfs"})).await;
     assert_eq!((busy.status, busy.json()["error"]["code"].as_str()), (429, Some("busy")));
-    drop(turn);
+    drop(permit);
     assert_eq!(server.client.post(WHAT_IF, &json!({"policy": "fcfs"})).await.status, 504);
 }
 

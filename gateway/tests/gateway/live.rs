@@ -81,7 +81,7 @@ async fn the_queue_shows_places_priorities_and_why_they_changed() {
     for step in 1..=12_u64 {
         server.gate.allow(1);
         server.until("the next step waits", |server| server.gate.passed() == step + 1).await;
-        // A step that ends while a reader is at the shelf is told with the next.
+        // A step that ends while a reader has the buffer is published with the next.
         let is_told = |reader: &Watcher| numbers(&reader.each("steps")).iter().any(|told| *told + 1 >= step);
         reader.until("the step or the one before it is told", |reader| step == 1 || is_told(reader)).await;
     }
@@ -159,21 +159,21 @@ async fn a_tenant_sees_others_as_one_load_and_an_operator_sees_all() {
     assert!(!seen.contains("\"tenant "), "nor whose they are");
     let ended = others.each("ended");
     assert_eq!((ended.len(), &ended[0]["rows"]), (1, &json!(2)), "nor what became of them");
-    let whose = |watcher: &Watcher| {
+    let tenants = |watcher: &Watcher| {
         let shares: Vec<Value> = watcher
             .each("steps")
             .iter()
             .flat_map(|step| step["shares"].as_array().cloned().unwrap())
             .collect();
-        let mut whose: Vec<String> =
+        let mut tenants: Vec<String> =
             shares.iter().map(|share| share["tenant"].as_str().unwrap().to_owned()).collect();
-        whose.sort();
-        whose.dedup();
-        whose
+        tenants.sort();
+        tenants.dedup();
+        tenants
     };
-    assert_eq!(whose(&others), ["others", "you"]);
-    assert_eq!(whose(&all).len(), 2);
-    assert!(whose(&all).iter().all(|whose| whose.starts_with("tenant ")));
+    assert_eq!(tenants(&others), ["others", "you"]);
+    assert_eq!(tenants(&all).len(), 2);
+    assert!(tenants(&all).iter().all(|tenant| tenant.starts_with("tenant ")));
     let wrong = server.client.with_key("not the operator's");
     assert_eq!(wrong.get("/v1/scheduler/events").await.status, 401);
 }

@@ -2,8 +2,8 @@
 
 use base::{Generation, Section, Sees, ServiceClass, Span, SpanKind, TokenCount, TokenId, WorkItem};
 use serde_json::{Value, json};
-use serving::caller::{Caller, Member};
-use serving::intake::{Part, PendingRow};
+use serving::caller::{Caller, WeightedTenant};
+use serving::intake::{PendingRow, TemplateRows};
 use serving::relquery_state::Kind;
 use serving::submit::{self, Prepared, Resumed};
 use store::{DEFAULT_TENANT, Store};
@@ -193,9 +193,12 @@ async fn a_pin_that_was_let_go_before_its_rows_came_holds_nothing() {
         failed: Vec::new(),
         deadline: None,
         pin: Some(filling),
-        parts: vec![Part { open: None, rows: vec![PendingRow { targets: vec![0], item, key: None }] }],
+        parts: vec![TemplateRows {
+            open: None,
+            rows: vec![PendingRow { targets: vec![0], item, key: None }],
+        }],
     };
-    let caller = Caller::of(Member::usual(DEFAULT_TENANT), app.runtime.model.revision);
+    let caller = Caller::of(WeightedTenant::usual(DEFAULT_TENANT), app.runtime.model.revision);
     let handle = submit::submit(&app.runtime, caller, work, Resumed::default()).await.unwrap();
     handle.wait(None).await;
     drop(handle);

@@ -175,10 +175,10 @@ async fn two_prompts_at_once_read_one_copy_of_a_module_at_different_positions() 
     let (one, two) = tokio::join!(complete(&client, prompts[0]), complete(&client, prompts[1]));
     assert_eq!((text(&one), text(&two)), (text(&alone[0]), text(&alone[1])));
     assert_ne!(text(&one), text(&two));
-    let news = prompt_tokens(&one)[0] + prompt_tokens(&two)[0] - 2 * tokens;
+    let added = prompt_tokens(&one)[0] + prompt_tokens(&two)[0] - 2 * tokens;
     assert_eq!(
         prompt_tokens(&one)[3] + prompt_tokens(&two)[3],
-        tokens + news,
+        tokens + added,
         "the module was computed once"
     );
     server.until_free().await;

@@ -11,7 +11,7 @@ type RowKey<U> = (Arc<[U]>, u64);
 
 /// A row that waits.
 #[derive(Clone, Debug)]
-struct Entry<T> {
+struct WaitingRow<T> {
     row: T,
     bytes: u64,
 }
@@ -32,7 +32,7 @@ pub struct Bucket<T> {
 #[derive(Clone, Debug)]
 pub struct Buffer<U, T> {
     settings: BucketSettings,
-    rows: BTreeMap<RowKey<U>, Entry<T>>,
+    rows: BTreeMap<RowKey<U>, WaitingRow<T>>,
     bytes: u64,
     next: u64,
     /// Rows of each bucket, by the place of its first.
@@ -89,7 +89,7 @@ impl<U: Ord, T> Buffer<U, T> {
         self.bytes += bytes;
         let before = self.rows.range(..&place).next_back().map(|(before, _)| before.clone());
         let after = self.rows.range(&place..).next().map(|(after, _)| after.clone());
-        self.rows.insert(place.clone(), Entry { row, bytes });
+        self.rows.insert(place.clone(), WaitingRow { row, bytes });
         let joins =
             |other: &Option<RowKey<U>>| other.as_ref().is_some_and(|other| self.are_joined(other, &place));
         let (joins_before, joins_after) = (joins(&before), joins(&after));

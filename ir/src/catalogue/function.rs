@@ -109,7 +109,7 @@ pub struct CatalogueError(pub(super) String);
 /// A function as the file writes it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Entry {
+pub(super) struct FunctionEntry {
     summary: String,
     arguments: Vec<(String, ParameterKind)>,
     template: String,
@@ -122,7 +122,7 @@ pub(super) struct Entry {
 }
 
 impl Function {
-    pub(super) fn new(name: String, entry: Entry) -> Result<Self, CatalogueError> {
+    pub(super) fn new(name: String, entry: FunctionEntry) -> Result<Self, CatalogueError> {
         let fail = |what: String| CatalogueError(format!("{name}: {what}"));
         let template = Template::parse(&entry.template).map_err(|error| fail(error.to_string()))?;
         if template.has_record() {

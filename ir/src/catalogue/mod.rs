@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 pub use answer::{Answer, AnswerError, AnswerValue};
 pub use bind::{Argument, BoundCall, SharedCall};
-use function::Entry;
+use function::FunctionEntry;
 pub use function::{AnswerKind, CallError, CatalogueError, Function, Parameter, ParameterKind};
 
 /// The catalogue this program was built with.
@@ -35,7 +35,7 @@ impl Catalogue {
 
     /// Reads a catalogue file.
     pub fn parse(text: &str) -> Result<Self, CatalogueError> {
-        let entries: BTreeMap<String, Entry> =
+        let entries: BTreeMap<String, FunctionEntry> =
             toml::from_str(text).map_err(|error| CatalogueError(error.to_string()))?;
         let functions = entries
             .into_iter()

@@ -20,16 +20,16 @@ pub struct Tags {
     pub(crate) begin: Markup,
     /// In front of the text of the first message where it is the system's: its own markup is at the end of it.
     pub(crate) lead: Markup,
-    system: Pair,
-    user: Pair,
-    assistant: Pair,
+    system: RoleTags,
+    user: RoleTags,
+    assistant: RoleTags,
     /// Behind the last message: here the answer begins.
     pub(crate) answer: Markup,
 }
 
 /// The markup in front of a message and behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Pair {
+struct RoleTags {
     open: Markup,
     close: Markup,
 }
@@ -52,16 +52,16 @@ impl Tags {
         let begin = without_end(&talk[0], &open_user)?;
         let later = later.and_then(|later| without_begin(&later[1], &close_user).ok());
         let tags = Self {
-            system: Pair {
+            system: RoleTags {
                 open: later.map_or_else(|| without_begin(&led[0], &begin), Ok)?,
                 close: without_end(&led[1], &open_user)?,
             },
-            assistant: Pair {
+            assistant: RoleTags {
                 open: without_begin(&talk[1], &close_user)?,
                 close: without_end(&talk[2], &open_user)?,
             },
             answer: without_begin(&talk[3], &close_user)?,
-            user: Pair { open: open_user, close: close_user },
+            user: RoleTags { open: open_user, close: close_user },
             begin,
             lead: led.into_iter().next().expect("two messages have three stretches of markup"),
         };
@@ -91,7 +91,7 @@ impl Tags {
         &self.pair(role).close
     }
 
-    fn pair(&self, role: Role) -> &Pair {
+    fn pair(&self, role: Role) -> &RoleTags {
         match role {
             Role::System => &self.system,
             Role::User => &self.user,

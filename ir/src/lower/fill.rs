@@ -2,8 +2,8 @@
 
 use base::{Bytes, Span, SpanKind, TokenCount, TokenId};
 
-use crate::plan::Row;
-use crate::shape::{Part, Section};
+use crate::plan::TableRow;
+use crate::shape::{ContentPart, Section};
 use crate::template::record_name;
 
 /// A part of a stretch to fill; texts are never adjacent.
@@ -26,7 +26,7 @@ impl Content {
     }
 
     /// Calls `see` for each stretch of the part's text in a row.
-    fn write(&self, row: &Row, see: &mut dyn FnMut(SpanKind, &str)) {
+    fn write(&self, row: &TableRow, see: &mut dyn FnMut(SpanKind, &str)) {
         match self {
             Self::Text(text) => see(SpanKind::Template, text),
             Self::Field(column) => see(SpanKind::Field, &row.cells[*column].text()),
@@ -66,9 +66,9 @@ pub(super) fn contents(section: &Section<'_>) -> Vec<Content> {
     let mut contents = Vec::with_capacity(section.parts.len());
     for part in &section.parts {
         let part = match part {
-            Part::Text(text) => Content::Text((*text).to_owned()),
-            Part::Field(column) => Content::Field(*column),
-            Part::Record(entries) => {
+            ContentPart::Text(text) => Content::Text((*text).to_owned()),
+            ContentPart::Field(column) => Content::Field(*column),
+            ContentPart::Record(entries) => {
                 let entry = |(column, name): &(u16, &str)| (*column, record_name(name));
                 Content::Record(entries.iter().map(entry).collect())
             }
@@ -79,7 +79,7 @@ pub(super) fn contents(section: &Section<'_>) -> Vec<Content> {
 }
 
 /// Whether nothing but white space, which asks nothing, fills the parts.
-pub(super) fn is_blank(parts: &[Content], row: &Row) -> bool {
+pub(super) fn is_blank(parts: &[Content], row: &TableRow) -> bool {
     parts.iter().all(|part| match part {
         Content::Text(text) => text.trim().is_empty(),
         Content::Field(column) => row.cells[*column].is_blank(),
@@ -99,14 +99,14 @@ pub(super) struct Filled {
 impl Filled {
     /// Bytes of the text that [`Filled::new`] would build: a template that repeats a large cell is refused before
     /// its text takes the memory.
-    pub(super) fn bytes(parts: &[Content], row: &Row) -> Bytes {
+    pub(super) fn bytes(parts: &[Content], row: &TableRow) -> Bytes {
         let mut bytes = 0;
         parts.iter().for_each(|part| part.write(row, &mut |_, text| bytes += text.len() as u64));
         Bytes(bytes)
     }
 
     /// Fills a stretch's parts from a row.
-    pub(super) fn new(parts: &[Content], row: &Row) -> Self {
+    pub(super) fn new(parts: &[Content], row: &TableRow) -> Self {
         let mut filled = Self { text: String::new(), ends: Vec::with_capacity(parts.len()) };
         let mut see = |kind, text: &str| {
             filled.text.push_str(text);

@@ -11,12 +11,12 @@ use base::{
 use super::fill::{Content, Filled, Spans, contents, is_blank, push};
 use super::options::LowerOptions;
 use crate::error::{IrError, RowProblem};
-use crate::plan::Row;
-use crate::shape::{Section, Shape};
+use crate::plan::TableRow;
+use crate::shape::{PromptShape, Section};
 
 /// A prompt, all that rows have in common tokenized.
 pub(super) struct Frame<'a> {
-    chunks: Vec<Chunk>,
+    chunks: Vec<FramePart>,
     /// Sections that may not be blank: the last, and the last that has a field.
     asked: [Vec<Content>; 2],
     tokenizer: &'a dyn Tokenizer,
@@ -24,10 +24,10 @@ pub(super) struct Frame<'a> {
 }
 
 /// A row's tokens and spans.
-pub(super) type Prompt = Result<(Vec<TokenId>, Vec<Span>), RowProblem>;
+pub(super) type LoweredPrompt = Result<(Vec<TokenId>, Vec<Span>), RowProblem>;
 
 /// A part of a frame.
-enum Chunk {
+enum FramePart {
     /// Tokens that all rows share.
     Fixed(Vec<TokenId>),
     /// A stretch to fill, and the tokens of its text before the first and after the last field.
@@ -37,13 +37,13 @@ enum Chunk {
 impl<'a> Frame<'a> {
     /// Tokenizes what rows have in common.
     pub(super) fn new(
-        shape: &Shape<'_>,
+        shape: &PromptShape<'_>,
         tokenizer: &'a dyn Tokenizer,
         chat: Option<&dyn ChatTemplate>,
         options: &'a LowerOptions,
     ) -> Result<Self, IrError> {
         let mut builder =
-            Builder { chunks: Vec::new(), after: After::Nothing, stretch: Vec::new(), tokenizer };
+            FrameBuilder { chunks: Vec::new(), after: After::Nothing, stretch: Vec::new(), tokenizer };
         let roles: Vec<_> = shape.sections.iter().filter_map(|section| section.role).collect();
         if roles.is_empty() {
             // Only raw prompts start with BOS here: a chat template writes its own.
@@ -69,18 +69,23 @@ impl<'a> Frame<'a> {
     }
 
     /// Fills and tokenizes rows: each one's tokens and spans, or why it has none.
-    pub(super) fn rows(&self, rows: &[Row], columns: usize, generation: &Generation) -> Vec<Prompt> {
+    pub(super) fn rows(
+        &self,
+        rows: &[TableRow],
+        columns: usize,
+        generation: &Generation,
+    ) -> Vec<LoweredPrompt> {
         let begin = |row| self.check(row, columns).map(|()| (Vec::new(), Spans::default()));
         let mut prompts: Vec<_> = rows.iter().map(begin).collect();
         for chunk in &self.chunks {
             let sound =
                 prompts.iter_mut().zip(rows).filter_map(|(prompt, row)| Some((prompt.as_mut().ok()?, row)));
             match chunk {
-                Chunk::Fixed(tokens) => sound.for_each(|((prompt, spans), _)| {
+                FramePart::Fixed(tokens) => sound.for_each(|((prompt, spans), _)| {
                     spans.push(SpanKind::Template, tokens.len());
                     prompt.extend(tokens);
                 }),
-                Chunk::Filled { after, parts, head, tail } => {
+                FramePart::Filled { after, parts, head, tail } => {
                     let (sound, filled): (Vec<_>, Vec<_>) =
                         sound.map(|(prompt, row)| (prompt, Filled::new(parts, row))).unzip();
                     let begin = parts.first().and_then(Content::text).unwrap_or_default();
@@ -100,7 +105,7 @@ impl<'a> Frame<'a> {
     }
 
     /// What can be said of a row before its tokens are known.
-    fn check(&self, row: &Row, columns: usize) -> Result<(), RowProblem> {
+    fn check(&self, row: &TableRow, columns: usize) -> Result<(), RowProblem> {
         if row.cells.len() != columns {
             return Err(RowProblem::CellCount { found: row.cells.len(), expected: columns });
         }
@@ -108,8 +113,8 @@ impl<'a> Frame<'a> {
             return Err(RowProblem::EmptyPrompt);
         }
         self.chunks.iter().try_for_each(|chunk| match chunk {
-            Chunk::Fixed(_) => Ok(()),
-            Chunk::Filled { parts, .. } => self.check_bytes(Filled::bytes(parts, row)),
+            FramePart::Fixed(_) => Ok(()),
+            FramePart::Filled { parts, .. } => self.check_bytes(Filled::bytes(parts, row)),
         })
     }
 
@@ -130,8 +135,8 @@ impl<'a> Frame<'a> {
 }
 
 /// A frame in the making.
-struct Builder<'a> {
-    chunks: Vec<Chunk>,
+struct FrameBuilder<'a> {
+    chunks: Vec<FramePart>,
     /// What the stretch stands behind.
     after: After,
     /// The stretch so far.
@@ -139,11 +144,11 @@ struct Builder<'a> {
     tokenizer: &'a dyn Tokenizer,
 }
 
-impl Builder<'_> {
+impl FrameBuilder<'_> {
     fn push_fixed(&mut self, tokens: Vec<TokenId>) {
         match self.chunks.last_mut() {
-            Some(Chunk::Fixed(last)) => last.extend(tokens),
-            _ => self.chunks.push(Chunk::Fixed(tokens)),
+            Some(FramePart::Fixed(last)) => last.extend(tokens),
+            _ => self.chunks.push(FramePart::Fixed(tokens)),
         }
     }
 
@@ -174,7 +179,7 @@ impl Builder<'_> {
                 let head = first.text().map(|text| self.tokenizer.encode_stretch(after, text));
                 let tail = parts.last().and_then(Content::text).map(|text| self.tokenizer.encode_data(text));
                 let (head, tail) = (head.unwrap_or_default(), tail.unwrap_or_default());
-                self.chunks.push(Chunk::Filled { after, parts, head, tail });
+                self.chunks.push(FramePart::Filled { after, parts, head, tail });
             }
         }
     }

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use base::{ChatTemplate, Tokenizer, WorkItem};
 
 use crate::error::{IrError, RowProblem};
-use crate::plan::{Plan, Row};
-use crate::shape::Shape;
+use crate::plan::{Plan, TableRow};
+use crate::shape::PromptShape;
 use frame::Frame;
 pub use options::LowerOptions;
 
@@ -45,8 +45,8 @@ pub fn lower(
     chat: Option<&dyn ChatTemplate>,
     options: &LowerOptions,
 ) -> Result<Lowered, IrError> {
-    let shape = Shape::of(plan)?;
-    let lone = [Row::new(Vec::new(), vec![0])];
+    let shape = PromptShape::of(plan)?;
+    let lone = [TableRow::new(Vec::new(), vec![0])];
     let (rows, columns) = match shape.table {
         Some(table) => (table.rows.as_slice(), table.columns.len()),
         None => (lone.as_slice(), 0),
@@ -81,7 +81,7 @@ pub fn lower(
 }
 
 /// The number of input rows, each of which is answered exactly once.
-fn answer_count(rows: &[Row], options: &LowerOptions) -> Result<usize, IrError> {
+fn answer_count(rows: &[TableRow], options: &LowerOptions) -> Result<usize, IrError> {
     let mut inputs: Vec<u32> = rows.iter().flat_map(|row| row.answers.iter().copied()).collect();
     inputs.sort_unstable();
     for (input, expected) in inputs.iter().zip(0..) {

@@ -9,7 +9,7 @@ use base::{
 use super::*;
 use crate::cell::Cell;
 use crate::error::{IrError, RowProblem};
-use crate::plan::{Plan, Row, Table};
+use crate::plan::{Plan, Table, TableRow};
 use crate::template::Template;
 
 fn relquery(template: &str, rows: &[&[&str]], chat: bool) -> Plan {
@@ -210,7 +210,7 @@ fn a_blank_question_is_refused_and_a_conversation_is_one_row() {
 #[test]
 fn a_table_whose_answers_do_not_cover_the_input_is_refused() {
     let plan = |answers: &[&[u32]]| {
-        let row = |answers: &&[u32]| Row::new(Vec::new(), answers.to_vec());
+        let row = |answers: &&[u32]| TableRow::new(Vec::new(), answers.to_vec());
         let rows = Table { columns: Vec::new(), rows: answers.iter().map(row).collect() };
         Plan::Map { template: Box::new(Plan::prompt("a".into(), Generation::default())), rows }
     };

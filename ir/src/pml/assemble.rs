@@ -12,7 +12,7 @@ use base::{TokenId, Tokenizer};
 
 use super::document::{PmlError, TextPosition};
 use super::layout::{Layout, Node, Param, Unit, Words};
-use super::prompt::{Import, Prompt, PromptPart};
+use super::prompt::{Import, PmlPrompt, PromptPart};
 use crate::conversation::{Tags, Text};
 
 /// A prompt by position.
@@ -51,7 +51,7 @@ impl Layout {
     /// Puts a prompt together, of at most `length_max` positions.
     pub fn assemble(
         &self,
-        prompt: &Prompt,
+        prompt: &PmlPrompt,
         tokenizer: &dyn Tokenizer,
         tags: Result<&Tags, &str>,
         length_max: u32,

@@ -8,7 +8,7 @@
 use base::{MarkupPart, Role, TokenId, Tokenizer};
 
 use super::document::{PmlError, TextPosition};
-use super::schema::{Module, Parameter, Part, Schema, Union};
+use super::schema::{Module, Parameter, Schema, SchemaPart, Union};
 use crate::conversation::{Tags, Text};
 
 /// A schema with its tokens.
@@ -127,7 +127,7 @@ impl Layout {
     ) -> Result<Self, PmlError> {
         let Positions { length_max, can_shift } = positions;
         let first = first_message(&schema.parts);
-        let mut builder = Builder {
+        let mut builder = LayoutBuilder {
             words: Words { tokenizer, tags },
             units: vec![Unit { path: Vec::new(), is_cached: true, pieces: Vec::new() }],
             at: 0,
@@ -142,23 +142,23 @@ impl Layout {
             text.markup(&tokenizer.prompt_start().into_iter().map(MarkupPart::Special).collect::<Vec<_>>());
         }
         let nodes = builder.nodes(0, &schema.parts, text)?;
-        let Builder { units, at: length, .. } = builder;
+        let LayoutBuilder { units, at: length, .. } = builder;
         let first_message = first.map(|(_, place)| place);
         Ok(Self { name: schema.name.clone(), units, nodes, length, first_message, can_shift })
     }
 }
 
 /// Whose message comes first, whatever a prompt leaves out, and where it stands.
-fn first_message(parts: &[Part]) -> Option<(Role, TextPosition)> {
+fn first_message(parts: &[SchemaPart]) -> Option<(Role, TextPosition)> {
     parts.iter().find_map(|part| match part {
-        Part::Message(role, _, place) => Some((*role, *place)),
-        Part::Text(..) | Part::Parameter(_) => None,
-        Part::Module(module) => first_message(&module.parts),
-        Part::Union(union) => union.modules.iter().find_map(|module| first_message(&module.parts)),
+        SchemaPart::Message(role, _, place) => Some((*role, *place)),
+        SchemaPart::Text(..) | SchemaPart::Parameter(_) => None,
+        SchemaPart::Module(module) => first_message(&module.parts),
+        SchemaPart::Union(union) => union.modules.iter().find_map(|module| first_message(&module.parts)),
     })
 }
 
-struct Builder<'a> {
+struct LayoutBuilder<'a> {
     words: Words<'a>,
     units: Vec<Unit>,
     /// The next position.
@@ -168,9 +168,9 @@ struct Builder<'a> {
     length_max: u32,
 }
 
-impl Builder<'_> {
+impl LayoutBuilder<'_> {
     /// TextPositions what stands in a unit; `text` stands in front.
-    fn nodes(&mut self, unit: usize, parts: &[Part], mut text: Text) -> Result<Vec<Node>, PmlError> {
+    fn nodes(&mut self, unit: usize, parts: &[SchemaPart], mut text: Text) -> Result<Vec<Node>, PmlError> {
         let mut nodes = Vec::new();
         self.parts(unit, parts, &mut text, &mut nodes)?;
         self.end_piece(unit, &mut text, &mut nodes, None)?;
@@ -180,27 +180,27 @@ impl Builder<'_> {
     fn parts(
         &mut self,
         unit: usize,
-        parts: &[Part],
+        parts: &[SchemaPart],
         text: &mut Text,
         nodes: &mut Vec<Node>,
     ) -> Result<(), PmlError> {
         for part in parts {
             match part {
-                Part::Text(words, _) => text.data(words),
-                Part::Message(role, parts, place) => {
+                SchemaPart::Text(words, _) => text.data(words),
+                SchemaPart::Message(role, parts, place) => {
                     text.markup(self.words.tags(*place)?.open(*role));
                     self.parts(unit, parts, text, nodes)?;
                     text.markup(self.words.tags(*place)?.close(*role));
                 }
-                Part::Parameter(parameter) => {
+                SchemaPart::Parameter(parameter) => {
                     self.end_piece(unit, text, nodes, Some(parameter.place))?;
                     nodes.push(self.parameter(unit, parameter)?);
                 }
-                Part::Module(module) => {
+                SchemaPart::Module(module) => {
                     self.end_piece(unit, text, nodes, Some(module.place))?;
                     nodes.push(self.module(unit, module)?);
                 }
-                Part::Union(union) => {
+                SchemaPart::Union(union) => {
                     self.end_piece(unit, text, nodes, Some(union.place))?;
                     nodes.push(self.union(unit, union)?);
                 }

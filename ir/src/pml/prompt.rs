@@ -6,7 +6,7 @@ use super::document::{Content, Element, PmlError, TextPosition, with_root};
 
 /// A prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prompt {
+pub struct PmlPrompt {
     /// The schema it is made from.
     pub schema: String,
     /// What it says, in order.
@@ -39,7 +39,7 @@ pub struct Import {
     pub place: TextPosition,
 }
 
-impl Prompt {
+impl PmlPrompt {
     /// Reads a prompt.
     pub fn parse(text: &str) -> Result<Self, PmlError> {
         with_root(text, |root| {

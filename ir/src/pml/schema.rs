@@ -15,16 +15,16 @@ pub struct Schema {
     /// Its name.
     pub name: String,
     /// What stands in it. Text here is always part of a prompt.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SchemaPart>,
 }
 
 /// What stands in a schema or a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum SchemaPart {
     /// Text that belongs to the module around it.
     Text(String, TextPosition),
     /// A message of a conversation.
-    Message(Role, Vec<Part>, TextPosition),
+    Message(Role, Vec<SchemaPart>, TextPosition),
     /// A place for an argument.
     Parameter(Parameter),
     /// A module inside.
@@ -41,7 +41,7 @@ pub struct Module {
     /// False where its keys and values are computed in every prompt (`cache="false"`).
     pub is_cached: bool,
     /// What stands in it.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SchemaPart>,
     /// Where it begins.
     pub place: TextPosition,
 }
@@ -98,27 +98,31 @@ impl Schema {
     }
 }
 
-fn parts(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<Vec<Part>, PmlError> {
+fn parts(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<Vec<SchemaPart>, PmlError> {
     let part = |content| match content {
-        Content::Text(text, place) => Ok(Part::Text(text, place)),
+        Content::Text(text, place) => Ok(SchemaPart::Text(text, place)),
         Content::Element(child) => part(child, inside, scope),
     };
     element.contents()?.into_iter().map(part).collect()
 }
 
-fn part(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<Part, PmlError> {
+fn part(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<SchemaPart, PmlError> {
     let place = element.place();
     if let Some(role) = element.role() {
         if inside.message {
             return Err(place.error(format!("<{}> stands inside another message", element.tag())));
         }
         element.only(&[])?;
-        return Ok(Part::Message(role, parts(element, Inside { message: true, ..inside }, scope)?, place));
+        return Ok(SchemaPart::Message(
+            role,
+            parts(element, Inside { message: true, ..inside }, scope)?,
+            place,
+        ));
     }
     match element.tag() {
-        "module" => module(element, inside, scope).map(Part::Module),
-        "union" => union(element, inside, scope).map(Part::Union),
-        "parameter" | "param" if inside.module => parameter(element, scope).map(Part::Parameter),
+        "module" => module(element, inside, scope).map(SchemaPart::Module),
+        "union" => union(element, inside, scope).map(SchemaPart::Union),
+        "parameter" | "param" if inside.module => parameter(element, scope).map(SchemaPart::Parameter),
         "parameter" | "param" => Err(place.error("a parameter stands in a module, not in the schema itself")),
         other => Err(place.error(format!("unknown tag <{other}>; write `<` in text as `&lt;`"))),
     }

@@ -19,7 +19,7 @@ fn layout(schema: &str) -> Layout {
 }
 
 fn assemble(layout: &Layout, prompt: &str) -> Result<Assembly, PmlError> {
-    let prompt = Prompt::parse(prompt)?;
+    let prompt = PmlPrompt::parse(prompt)?;
     layout.assemble(&prompt, &ByteText, Ok(&tags()), LENGTH)
 }
 
@@ -169,7 +169,7 @@ fn a_template_that_mixes_messages_is_refused() {
         Layout::new(&schema, &ByteText, Err("no template"), POSITIONS).expect_err("no tags").to_string();
     assert_eq!(error, "line 1, column 18: no template");
     let plain = layout(r#"<schema name="s">a</schema>"#);
-    let prompt = Prompt::parse(r#"<prompt schema="s"><user>b</user></prompt>"#).expect("valid");
+    let prompt = PmlPrompt::parse(r#"<prompt schema="s"><user>b</user></prompt>"#).expect("valid");
     let error =
         plain.assemble(&prompt, &ByteText, Err("no template"), LENGTH).expect_err("no tags").to_string();
     assert_eq!(error, "line 1, column 20: no template");
@@ -475,7 +475,7 @@ proptest! {
             let positions = Positions { length_max: 50, can_shift: false };
             let _ = Layout::new(&schema, &ByteText, Ok(&tags()), positions).map(|layout| layout.encodings());
         }
-        if let Ok(prompt) = Prompt::parse(&text) {
+        if let Ok(prompt) = PmlPrompt::parse(&text) {
             let _ = layout(TRAVEL).assemble(&prompt, &ByteText, Ok(&tags()), 50);
         }
     }

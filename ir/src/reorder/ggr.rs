@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 use super::dependency::Dependencies;
 use super::fixed::{by_score, sort};
 use super::order::{Reordering, worth};
-use super::subtable::{Counts, Group, SubTable};
+use super::subtable::{Counts, SubTable, ValueGroup};
 use super::table::FieldTable;
 
 /// When GGR leaves a sub-table to the fixed order of its statistics.
@@ -79,7 +79,7 @@ pub(super) fn steered(table: &FieldTable, dependencies: &Dependencies, stop: &Ea
 
 /// A group that may be taken, ordered by its hit count.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
+struct GroupCandidate {
     hit_count: u128,
     /// Its place in the list of groups: of equal ones, the first is taken.
     group: Reverse<usize>,
@@ -89,7 +89,7 @@ struct Candidate {
     rows: u32,
 }
 
-impl Candidate {
+impl GroupCandidate {
     /// HITCOUNT (Alg. 1 lines 3-8).
     fn new(group: usize, worth: u128, rows: u32) -> Self {
         Self { hit_count: worth * u128::from(rows - 1), group: Reverse(group), worth, rows }
@@ -98,8 +98,8 @@ impl Candidate {
 
 /// The groups of one sub-table while they are being taken.
 struct Groups {
-    list: Vec<Group>,
-    heap: BinaryHeap<Candidate>,
+    list: Vec<ValueGroup>,
+    heap: BinaryHeap<GroupCandidate>,
     /// The fields whose groups these are.
     fields: Vec<u16>,
     /// Per row of the sub-table, whether its group was taken.
@@ -108,7 +108,7 @@ struct Groups {
 
 impl Groups {
     /// The greatest candidate that is not stale.
-    fn greatest(&mut self, counts: &Counts) -> Option<Candidate> {
+    fn greatest(&mut self, counts: &Counts) -> Option<GroupCandidate> {
         loop {
             let top = self.heap.pop()?;
             let rows = counts.count(self.list[top.group.0].cell);
@@ -116,13 +116,13 @@ impl Groups {
                 return Some(top);
             }
             if rows > 1 {
-                self.heap.push(Candidate::new(top.group.0, top.worth, rows));
+                self.heap.push(GroupCandidate::new(top.group.0, top.worth, rows));
             }
         }
     }
 
     /// The rows of a group that are still there.
-    fn rows(&self, sub: &SubTable, candidate: &Candidate) -> Vec<u32> {
+    fn rows(&self, sub: &SubTable, candidate: &GroupCandidate) -> Vec<u32> {
         let members = self.list[candidate.group.0].members.iter().map(|position| *position as usize);
         members.filter(|position| !self.taken[*position]).map(|position| sub.rows[position]).collect()
     }
@@ -177,7 +177,7 @@ impl Solver<'_> {
             }
             let rows = groups.rows(sub, &best);
             rows.iter().for_each(|row| self.counts.remove(self.table, *row, &groups.fields));
-            let Group { cell: (field, value), members } = &groups.list[best.group.0];
+            let ValueGroup { cell: (field, value), members } = &groups.list[best.group.0];
             members.iter().for_each(|position| groups.taken[*position as usize] = true);
             let worth = self.table.column(*field).worth(*value);
             self.order.claimed += u128::from(worth) * (rows.len() as u128 - 1);
@@ -190,8 +190,8 @@ impl Solver<'_> {
     fn groups(&mut self, sub: &SubTable) -> Groups {
         let fields = self.considered(&sub.open);
         let list = self.counts.groups(self.table, sub, &fields);
-        let score = |(place, group): (usize, &Group)| {
-            Candidate::new(place, self.worth(sub, group), group.members.len() as u32)
+        let score = |(place, group): (usize, &ValueGroup)| {
+            GroupCandidate::new(place, self.worth(sub, group), group.members.len() as u32)
         };
         let heap = list.iter().enumerate().map(score).collect();
         Groups { list, heap, fields, taken: vec![false; sub.rows.len()] }
@@ -199,7 +199,7 @@ impl Solver<'_> {
 
     /// The next group: the greatest hit count, and of equal ones the least loss. The algorithm says nothing of
     /// ties, and there it is that greedy choice falls behind the exact search (section 4.2.3).
-    fn best(&mut self, sub: &SubTable, groups: &mut Groups) -> Option<Candidate> {
+    fn best(&mut self, sub: &SubTable, groups: &mut Groups) -> Option<GroupCandidate> {
         let mut tied = vec![groups.greatest(&self.counts)?];
         let hit_count = tied[0].hit_count;
         while tied.len() < TIES_MAX && self.cells <= self.stop.cells_max {
@@ -235,7 +235,7 @@ impl Solver<'_> {
 
     /// What one hit of a group is worth: its value, and what that infers of the fields still open (lines
     /// 5-6; the printed line averages the inferred lengths, Eq. 2 squares all).
-    fn worth(&self, sub: &SubTable, group: &Group) -> u128 {
+    fn worth(&self, sub: &SubTable, group: &ValueGroup) -> u128 {
         let row = sub.rows[group.members[0] as usize];
         let is_open = |field: &&u16| sub.open.binary_search(field).is_ok();
         let inferred = self.dependents[usize::from(group.cell.0)].iter().filter(is_open);

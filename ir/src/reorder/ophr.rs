@@ -49,7 +49,7 @@ pub fn ophr(table: &FieldTable, splits_max: u64) -> Result<Reordering, GaveUp> {
         return Err(GaveUp::TooLarge { rows, columns });
     }
     let mut search = Search { table, solved: HashMap::new(), splits: 0, splits_max };
-    let whole = Part { rows: (0..table.rows()).collect(), fields: table.fields().collect() };
+    let whole = Subproblem { rows: (0..table.rows()).collect(), fields: table.fields().collect() };
     let claimed = search.solve(&whole)?;
     let mut order = Reordering::with_capacity(table);
     order.claimed = claimed;
@@ -59,13 +59,13 @@ pub fn ophr(table: &FieldTable, splits_max: u64) -> Result<Reordering, GaveUp> {
 
 /// Rows and fields of a sub-table, both rising.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Part {
+struct Subproblem {
     rows: Vec<u32>,
     fields: Vec<u16>,
 }
 
 /// The rows that share a value of a field.
-type Group = (u16, Vec<u32>);
+type ValueRows = (u16, Vec<u32>);
 
 /// A sub-table without what its solution does not depend on.
 struct Simplified {
@@ -74,7 +74,7 @@ struct Simplified {
     /// Their hit count.
     claimed: u128,
     /// Parts whose rows share no value.
-    components: Vec<Rc<Part>>,
+    components: Vec<Rc<Subproblem>>,
 }
 
 /// The best way through a connected part.
@@ -82,24 +82,24 @@ struct Simplified {
 struct Solved {
     claimed: u128,
     /// The group that is split off; none where no value is repeated.
-    split: Option<Group>,
+    split: Option<ValueRows>,
 }
 
 struct Search<'a> {
     table: &'a FieldTable,
-    solved: HashMap<Rc<Part>, Solved>,
+    solved: HashMap<Rc<Subproblem>, Solved>,
     splits: u64,
     splits_max: u64,
 }
 
 impl Search<'_> {
-    fn solve(&mut self, part: &Part) -> Result<u128, GaveUp> {
+    fn solve(&mut self, part: &Subproblem) -> Result<u128, GaveUp> {
         let Simplified { claimed, components, .. } = self.simplify(part);
         components.into_iter().try_fold(claimed, |sum, part| Ok(sum + self.solve_connected(part)?))
     }
 
     /// The best split of a part whose rows hang together.
-    fn solve_connected(&mut self, part: Rc<Part>) -> Result<u128, GaveUp> {
+    fn solve_connected(&mut self, part: Rc<Subproblem>) -> Result<u128, GaveUp> {
         if let Some(solved) = self.solved.get(&part) {
             return Ok(solved.claimed);
         }
@@ -130,7 +130,7 @@ impl Search<'_> {
     }
 
     /// The repeated values of a part, most hits first, and of those with the same rows one.
-    fn distinct_groups(&self, part: &Part) -> Vec<Group> {
+    fn distinct_groups(&self, part: &Subproblem) -> Vec<ValueRows> {
         let mut groups = self.groups(part);
         if let Some(constant) = groups.iter().position(|(_, rows)| rows.len() == part.rows.len()) {
             return vec![groups.swap_remove(constant)];
@@ -142,7 +142,7 @@ impl Search<'_> {
     }
 
     /// The repeated values of a part by field and value.
-    fn groups(&self, part: &Part) -> Vec<Group> {
+    fn groups(&self, part: &Subproblem) -> Vec<ValueRows> {
         let mut groups = Vec::new();
         for field in &part.fields {
             let mut rows: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -161,24 +161,24 @@ impl Search<'_> {
     }
 
     /// No list of a part hits more than each of its fields sorted by itself.
-    fn bound(&self, part: &Part) -> u128 {
+    fn bound(&self, part: &Subproblem) -> u128 {
         self.groups(part).iter().map(|(field, rows)| self.hits(*field, rows)).sum()
     }
 
-    fn simplify(&self, part: &Part) -> Simplified {
+    fn simplify(&self, part: &Subproblem) -> Simplified {
         let groups = self.groups(part);
-        let (constant, open): (Vec<Group>, Vec<Group>) =
+        let (constant, open): (Vec<ValueRows>, Vec<ValueRows>) =
             groups.into_iter().partition(|(_, rows)| rows.len() == part.rows.len());
         let claimed = constant.iter().map(|(field, rows)| self.hits(*field, rows)).sum();
         let mut fields: Vec<u16> = open.iter().map(|(field, _)| *field).collect();
         fields.dedup();
-        let component = |rows| Rc::new(Part { rows, fields: fields.clone() });
+        let component = |rows| Rc::new(Subproblem { rows, fields: fields.clone() });
         let components = connected(&open).into_iter().map(component).collect();
         Simplified { constant: constant.into_iter().map(|(field, _)| field).collect(), claimed, components }
     }
 
     /// Writes the solution down, sub-table by sub-table, the first in the list on top of the stack.
-    fn emit(&mut self, whole: Part, order: &mut Reordering) -> Result<(), GaveUp> {
+    fn emit(&mut self, whole: Subproblem, order: &mut Reordering) -> Result<(), GaveUp> {
         let mut stack = vec![(Vec::new(), whole)];
         while let Some((mut prefix, part)) = stack.pop() {
             let Simplified { constant, components, .. } = self.simplify(&part);
@@ -202,14 +202,14 @@ impl Search<'_> {
 }
 
 /// `T[R_v, cols \ c]` and `T[rows \ R_v, cols]`.
-fn split(part: &Part, field: u16, rows: &[u32]) -> (Part, Part) {
+fn split(part: &Subproblem, field: u16, rows: &[u32]) -> (Subproblem, Subproblem) {
     let fields = part.fields.iter().copied().filter(|other| *other != field).collect();
     let rest = part.rows.iter().copied().filter(|row| rows.binary_search(row).is_err()).collect();
-    (Part { rows: rows.to_vec(), fields }, Part { rows: rest, fields: part.fields.clone() })
+    (Subproblem { rows: rows.to_vec(), fields }, Subproblem { rows: rest, fields: part.fields.clone() })
 }
 
 /// The rows of groups that hang together through shared rows, in order of their first row.
-fn connected(groups: &[Group]) -> Vec<Vec<u32>> {
+fn connected(groups: &[ValueRows]) -> Vec<Vec<u32>> {
     let mut parent: BTreeMap<u32, u32> = BTreeMap::new();
     for (_, rows) in groups {
         let roots: Vec<u32> = rows.iter().map(|row| root(&mut parent, *row)).collect();

@@ -106,8 +106,8 @@ impl Counts {
     }
 
     /// The values of these open fields that are repeated, field by field in order of first sight.
-    pub(super) fn groups(&mut self, table: &FieldTable, sub: &SubTable, fields: &[u16]) -> Vec<Group> {
-        let mut groups: Vec<Group> = Vec::new();
+    pub(super) fn groups(&mut self, table: &FieldTable, sub: &SubTable, fields: &[u16]) -> Vec<ValueGroup> {
+        let mut groups: Vec<ValueGroup> = Vec::new();
         for field in fields {
             let (counts, names) = (&self.counts[usize::from(*field)], &mut self.names[usize::from(*field)]);
             let first = groups.len();
@@ -119,7 +119,7 @@ impl Counts {
                 let name = &mut names[value as usize];
                 if *name == 0 {
                     let members = Vec::with_capacity(counts[value as usize] as usize);
-                    groups.push(Group { cell: (*field, value), members });
+                    groups.push(ValueGroup { cell: (*field, value), members });
                     *name = groups.len() as u32;
                 }
                 groups[*name as usize - 1].members.push(position as u32);
@@ -164,7 +164,7 @@ impl Counts {
 }
 
 /// The rows of a sub-table that share a value.
-pub(super) struct Group {
+pub(super) struct ValueGroup {
     /// The field, and the value's number in it.
     pub(super) cell: (u16, u32),
     /// Positions in the sub-table's rows, two or more.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::rule::Rule;
 use super::tables::{on_tables, texts, used};
-use crate::plan::{Plan, Row, Table};
+use crate::plan::{Plan, Table, TableRow};
 
 pub(super) const RULE: Rule = Rule {
     name: "dedup_rows",
@@ -44,7 +44,7 @@ fn is_greedy(plan: &Plan) -> bool {
 fn dedup(template: &Plan, table: Table) -> Table {
     let (used, columns) = (used(template, &table), table.columns.len());
     let mut first_with: HashMap<Vec<String>, usize> = HashMap::new();
-    let mut kept: Vec<Row> = Vec::with_capacity(table.rows.len());
+    let mut kept: Vec<TableRow> = Vec::with_capacity(table.rows.len());
     for row in table.rows {
         let texts = texts(&used, columns, &row);
         let key = texts.map(|texts| texts.into_iter().map(|text| text.into_owned()).collect());

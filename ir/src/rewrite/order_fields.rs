@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::rule::{Measure, Rule};
 use super::tables::{Used, on_tables, used};
 use crate::cell::Cell;
-use crate::plan::{Plan, Row, Table};
+use crate::plan::{Plan, Table, TableRow};
 use crate::reorder::{Column, Dependencies, EarlyStop, FieldTable, ggr};
 use crate::template::record_name;
 
@@ -56,7 +56,7 @@ fn record_of(template: &Plan) -> Option<Vec<String>> {
 fn order(table: Table, leading: &[Used], record: Vec<usize>, measure: Measure<'_>) -> Table {
     let width = table.columns.len();
     let mut group_of: HashMap<Vec<String>, usize> = HashMap::new();
-    let mut groups: Vec<Vec<Row>> = Vec::new();
+    let mut groups: Vec<Vec<TableRow>> = Vec::new();
     let mut ragged = Vec::new();
     for row in table.rows {
         if row.cells.len() != width {
@@ -71,14 +71,14 @@ fn order(table: Table, leading: &[Used], record: Vec<usize>, measure: Measure<'_
         groups[group].push(row);
     }
     let names: Vec<&str> = record.iter().map(|column| table.columns[*column].as_str()).collect();
-    let solve = |group: Vec<Row>| solve(group, &record, &names, measure);
-    let mut rows: Vec<Row> = groups.into_iter().flat_map(solve).collect();
+    let solve = |group: Vec<TableRow>| solve(group, &record, &names, measure);
+    let mut rows: Vec<TableRow> = groups.into_iter().flat_map(solve).collect();
     rows.extend(ragged);
     Table { columns: table.columns, rows }
 }
 
 /// Orders the rows of a group and their records.
-fn solve(group: Vec<Row>, record: &[usize], names: &[&str], measure: Measure<'_>) -> Vec<Row> {
+fn solve(group: Vec<TableRow>, record: &[usize], names: &[&str], measure: Measure<'_>) -> Vec<TableRow> {
     let cells = |column: &usize| {
         let column = *column;
         group.iter().map(move |row| &row.cells[column])
@@ -88,11 +88,11 @@ fn solve(group: Vec<Row>, record: &[usize], names: &[&str], measure: Measure<'_>
     let Ok(table) = FieldTable::new(columns.collect()) else { return group };
     let dependencies = Dependencies::discover(&table, Dependencies::CELLS_MAX);
     let reordering = ggr(&table, &dependencies, &EarlyStop::default());
-    let mut rows: Vec<Option<Row>> = group.into_iter().map(Some).collect();
+    let mut rows: Vec<Option<TableRow>> = group.into_iter().map(Some).collect();
     let place = |(row, fields): (u32, &[u16])| {
         let position = |field: &u16| u16::try_from(record[usize::from(*field)]).ok();
         let order = fields.iter().filter_map(position).collect();
-        rows[row as usize].take().map(|row| Row { record: order, ..row })
+        rows[row as usize].take().map(|row| TableRow { record: order, ..row })
     };
     reordering.tuples().filter_map(place).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::rule::Rule;
 use super::tables::{on_tables, texts, used};
-use crate::plan::{Plan, Row, Table};
+use crate::plan::{Plan, Table, TableRow};
 
 pub(super) const RULE: Rule = Rule {
     name: "order_rows",
@@ -34,7 +34,7 @@ fn order(template: &Plan, table: Table) -> (Table, usize) {
     }
     let (used, columns) = (used(template, &table), table.columns.len());
     let mut groups: HashMap<(usize, String), usize> = HashMap::new();
-    let mut keyed: Vec<(Vec<usize>, usize, Row)> = Vec::with_capacity(table.rows.len());
+    let mut keyed: Vec<(Vec<usize>, usize, TableRow)> = Vec::with_capacity(table.rows.len());
     for (position, row) in table.rows.into_iter().enumerate() {
         // A group is named by its parent and its value; numbers grow in order of first sight, and 0 is
         // the root. A ragged row has a group of its own.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::plan::{Plan, Row, Table};
+use crate::plan::{Plan, Table, TableRow};
 
 /// Applies `change` to every table below `plan`, together with the template over it.
 pub(super) fn on_tables(plan: Plan, change: &mut dyn FnMut(&Plan, Table) -> Table) -> Plan {
@@ -24,7 +24,7 @@ pub(super) struct Used {
 
 impl Used {
     /// What stands in the prompt of a row that has all its cells.
-    pub(super) fn text<'a>(&self, row: &'a Row) -> Cow<'a, str> {
+    pub(super) fn text<'a>(&self, row: &'a TableRow) -> Cow<'a, str> {
         let cell = &row.cells[self.column];
         if self.in_record { cell.json() } else { cell.text() }
     }
@@ -46,6 +46,6 @@ pub(super) fn used(template: &Plan, table: &Table) -> Vec<Used> {
 }
 
 /// What stands in the prompt of one row; `None` for a ragged row.
-pub(super) fn texts<'a>(used: &[Used], columns: usize, row: &'a Row) -> Option<Vec<Cow<'a, str>>> {
+pub(super) fn texts<'a>(used: &[Used], columns: usize, row: &'a TableRow) -> Option<Vec<Cow<'a, str>>> {
     (row.cells.len() == columns).then(|| used.iter().map(|used| used.text(row)).collect())
 }

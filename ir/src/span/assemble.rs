@@ -9,7 +9,7 @@
 use base::{MarkupPart, Role, Sees, TokenId, Tokenizer};
 
 use super::error::SpanError;
-use super::plan::{CallId, Item, Part, Plan};
+use super::plan::{CallId, Item, Plan, SpanPart};
 use crate::conversation::{Encoder, Sectioned, Tags, Text};
 
 /// The outputs of the calls that have run, as generated.
@@ -31,10 +31,10 @@ impl Plan {
     }
 
     /// The tokens of a span, as they stand in the unit of whoever reads it; also the prompt of a row that computes its
-    /// keys and values ahead: of `[Part::Whole(call)]` when the call has ended, of a fragment at any time.
+    /// keys and values ahead: of `[SpanPart::Whole(call)]` when the call has ended, of a fragment at any time.
     pub fn span(
         &self,
-        parts: &[Part],
+        parts: &[SpanPart],
         encoder: Encoder<'_>,
         length_max: u32,
         outputs: Outputs<'_>,
@@ -72,7 +72,7 @@ impl<'a, 'o> Scribe<'a, 'o> {
         let mut text = Text::default();
         let mut items = self.plan.call(id).items.as_slice();
         // The template may have something to say in the system's message that is the first of all.
-        if let [Item::Part(Part::Message(Role::System, words)), rest @ ..] = items {
+        if let [Item::Part(SpanPart::Message(Role::System, words)), rest @ ..] = items {
             text.markup(&self.tags.lead);
             text.data(words);
             text.markup(self.tags.close(Role::System));
@@ -96,24 +96,24 @@ impl<'a, 'o> Scribe<'a, 'o> {
         Ok(sheet.end())
     }
 
-    fn span(&mut self, parts: &[Part]) -> Result<Vec<TokenId>, SpanError> {
+    fn span(&mut self, parts: &[SpanPart]) -> Result<Vec<TokenId>, SpanError> {
         let mut text = Text::default();
         parts.iter().try_for_each(|part| self.write(part, &mut text))?;
         Ok(text.take(self.tokenizer, false))
     }
 
-    fn write(&mut self, part: &Part, text: &mut Text) -> Result<(), SpanError> {
+    fn write(&mut self, part: &SpanPart, text: &mut Text) -> Result<(), SpanError> {
         match part {
-            Part::Message(role, words) => {
+            SpanPart::Message(role, words) => {
                 text.markup(self.tags.open(*role));
                 text.data(words);
                 text.markup(self.tags.close(*role));
             }
-            Part::Output(id) => {
+            SpanPart::Output(id) => {
                 text.markup(self.tags.open(Role::Assistant));
                 write_output(text, (self.outputs)(*id), self.tags);
             }
-            Part::Whole(id) => {
+            SpanPart::Whole(id) => {
                 text.tokens(self.inner_prompt(*id)?);
                 write_output(text, (self.outputs)(*id), self.tags);
             }

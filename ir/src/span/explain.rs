@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use base::Constraint;
 
-use super::plan::{Call, Item, Part, Plan};
-use super::query::{Generate, Params, Query};
+use super::plan::{Call, Item, Plan, SpanPart};
+use super::query::{Generate, Params, SpanQuery};
 use super::rules::RULES;
 use crate::explain::{estimate, line};
 use crate::rewrite::Applied;
@@ -14,7 +14,7 @@ use crate::rewrite::Applied;
 const TEXT_SHOWN_MAX: usize = 60;
 
 /// Explains a query and the rewriting that led to it.
-pub fn explain(query: &Query, log: &[Applied]) -> String {
+pub fn explain(query: &SpanQuery, log: &[Applied]) -> String {
     let mut out = String::new();
     tree(query, 0, &mut out);
     if !log.is_empty() {
@@ -42,21 +42,21 @@ pub fn explain_rules() -> String {
     out
 }
 
-fn tree(query: &Query, depth: usize, out: &mut String) {
+fn tree(query: &SpanQuery, depth: usize, out: &mut String) {
     let label = match query {
-        Query::Message(role, text) => format!("{} {}", role.name(), quoted(text)),
-        Query::Print(text) => format!("print {}", quoted(text)),
-        Query::Seq(_) => "seq".into(),
-        Query::Cross(_) => "cross".into(),
-        Query::Plus(_) => "plus".into(),
-        Query::Prepare(_) => "prepare".into(),
-        Query::Generate(Generate { params, with_input, .. }) => {
+        SpanQuery::Message(role, text) => format!("{} {}", role.name(), quoted(text)),
+        SpanQuery::Print(text) => format!("print {}", quoted(text)),
+        SpanQuery::Seq(_) => "seq".into(),
+        SpanQuery::Cross(_) => "cross".into(),
+        SpanQuery::Plus(_) => "plus".into(),
+        SpanQuery::Prepare(_) => "prepare".into(),
+        SpanQuery::Generate(Generate { params, with_input, .. }) => {
             let taken = if *with_input { ", taken with its input" } else { "" };
             format!("g {}{taken}", said(params))
         }
-        Query::Chat { params, .. } => format!("chat {}", said(params)),
-        Query::Repeat { times, .. } => format!("repeat {times}"),
-        Query::Retrieval(retrieval) => {
+        SpanQuery::Chat { params, .. } => format!("chat {}", said(params)),
+        SpanQuery::Repeat { times, .. } => format!("repeat {times}"),
+        SpanQuery::Retrieval(retrieval) => {
             format!(
                 "retrieval of {} from {:?} for {}",
                 retrieval.k,
@@ -141,10 +141,10 @@ fn heading(call: &Call) -> String {
     format!("call {} in batch {}{behind}: {}", call.id.0, call.batch, said(&call.params))
 }
 
-fn part(part: &Part) -> String {
+fn part(part: &SpanPart) -> String {
     match part {
-        Part::Message(role, text) => format!("{} {}", role.name(), quoted(text)),
-        Part::Output(id) => format!("output of call {}", id.0),
-        Part::Whole(id) => format!("prompt and output of call {}", id.0),
+        SpanPart::Message(role, text) => format!("{} {}", role.name(), quoted(text)),
+        SpanPart::Output(id) => format!("output of call {}", id.0),
+        SpanPart::Whole(id) => format!("prompt and output of call {}", id.0),
     }
 }

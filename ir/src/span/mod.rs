@@ -1,6 +1,6 @@
 //! Span queries: expression trees of model calls with their order made explicit (Span Queries, section 4).
 //!
-//! [`Query`] is the tree as its JSON says it, [`rewrite()`] gives an equal tree with the sugar taken out and outputs put
+//! [`SpanQuery`] is the tree as its JSON says it, [`rewrite()`] gives an equal tree with the sugar taken out and outputs put
 //! where their keys and values already lie (section 5.1), [`Plan`] the calls that it takes and what each one reads, and
 //! [`Plan::assemble`] the tokens of a call with the boundaries of its spans as metadata (section 5.2, without its
 //! parentheses, padding and cropping). Must not know who runs the calls, nor what lies in which block.
@@ -22,7 +22,7 @@ pub use assemble::Outputs;
 pub use cluster::cluster_bulk;
 pub use error::SpanError;
 pub use explain::{explain, explain_rules};
-pub use plan::{Call, CallId, Item, Member, Part, Plan};
-pub use query::{Generate, Params, Query, Retrieval};
-pub use read::Limits;
+pub use plan::{Call, CallId, Item, Plan, SpanMember, SpanPart};
+pub use query::{Generate, Params, Retrieval, SpanQuery};
+pub use read::SpanLimits;
 pub use rules::{Found, RULES, Rewriting, Rule, rewrite};

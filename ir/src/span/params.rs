@@ -18,12 +18,12 @@ const STOPS_MAX: usize = 16;
 
 /// An object and where it stands.
 #[derive(Clone, Copy)]
-pub(super) struct Fields<'a> {
+pub(super) struct SpanFields<'a> {
     pub(super) map: &'a Map<String, Value>,
     pub(super) path: &'a Path<'a>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> SpanFields<'a> {
     /// Reads an object whose keys are among these.
     pub(super) fn of(value: &'a Value, path: &'a Path<'a>, names: &[&[&str]]) -> Result<Self, SpanError> {
         let Value::Object(map) = value else { return path.bad("must be an object") };
@@ -89,7 +89,7 @@ fn text(value: &Value) -> Option<String> {
 }
 
 /// Reads the fields.
-pub(super) fn read(fields: Fields<'_>) -> Result<Params, SpanError> {
+pub(super) fn read(fields: SpanFields<'_>) -> Result<Params, SpanError> {
     let absent = Params::default();
     let model = fields.read("model", text, "a name")?;
     let max_tokens = fields.read("max_tokens", whole, "a whole number")?;
@@ -112,7 +112,7 @@ pub(super) fn read(fields: Fields<'_>) -> Result<Params, SpanError> {
     })
 }
 
-fn stops(fields: Fields<'_>) -> Result<Vec<String>, SpanError> {
+fn stops(fields: SpanFields<'_>) -> Result<Vec<String>, SpanError> {
     let stops = |value: &Value| match value {
         Value::Array(items) if items.len() <= STOPS_MAX => items.iter().map(text).collect(),
         one => Some(vec![text(one)?]),
@@ -124,7 +124,7 @@ fn stops(fields: Fields<'_>) -> Result<Vec<String>, SpanError> {
 /// Reads `{"choice": [..]}`, `{"integer": {"min": 1, "max": 5}}`, `{"regex": ".."}` or `{"json_schema": {..}}`.
 fn constraint(value: &Value, parent: &Path<'_>) -> Result<Constraint, SpanError> {
     let path = Path::Key(parent, "constraint");
-    let fields = Fields::of(value, &path, &[&["choice", "integer", "regex", "json_schema"]])?;
+    let fields = SpanFields::of(value, &path, &[&["choice", "integer", "regex", "json_schema"]])?;
     let choice = |value: &Value| {
         let texts: Option<Vec<String>> = value.as_array()?.iter().map(text).collect();
         texts.filter(|texts| !texts.is_empty()).map(Constraint::Choice)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::Role;
 
 use super::error::SpanError;
-use super::query::{Generate, Params, Query};
+use super::query::{Generate, Params, SpanQuery};
 
 /// Number of a call in its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,7 @@ pub struct Plan {
     /// The calls by number; those whose outputs a call reads stand before it.
     pub calls: Vec<Call>,
     /// What the query becomes when all have run: its messages, and the outputs that nobody reads.
-    pub output: Vec<Part>,
+    pub output: Vec<SpanPart>,
 }
 
 /// A call of a model.
@@ -48,24 +48,24 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// Seen by all that follows it.
-    Part(Part),
+    Part(SpanPart),
     /// Spans that commute. Each sees only itself.
-    Group(Vec<Member>),
+    Group(Vec<SpanMember>),
 }
 
 /// A span among others with which it commutes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Member {
+pub struct SpanMember {
     /// What it is made of; never nothing. A plus inside it is no group: its parts stand here in the order given, and see
     /// one another as any text does.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SpanPart>,
     /// Whether it may be computed before the call that reads it (G¹).
     pub is_prepared: bool,
 }
 
 /// A part of a prompt or of a result.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Part {
+pub enum SpanPart {
     /// A message.
     Message(Role, Arc<str>),
     /// The output of a call, as an assistant's message.
@@ -76,7 +76,7 @@ pub enum Part {
 
 impl Plan {
     /// Plans a query in which no sugar is left.
-    pub fn new(query: &Query) -> Result<Self, SpanError> {
+    pub fn new(query: &SpanQuery) -> Result<Self, SpanError> {
         let mut planner = Planner { calls: Vec::new() };
         let mut output = Vec::new();
         planner.parts(query, &mut output)?;
@@ -104,7 +104,7 @@ impl Call {
     }
 
     /// Its spans that may be computed ahead of it.
-    pub fn prepared(&self) -> impl Iterator<Item = &Member> {
+    pub fn prepared(&self) -> impl Iterator<Item = &SpanMember> {
         let members = self.items.iter().flat_map(|item| match item {
             Item::Group(members) => members.as_slice(),
             Item::Part(_) => &[],
@@ -113,7 +113,7 @@ impl Call {
     }
 }
 
-impl Part {
+impl SpanPart {
     /// The call whose output it holds.
     pub fn call(&self) -> Option<CallId> {
         match self {
@@ -134,12 +134,12 @@ impl Planner {
         if items.is_empty() {
             return Err(SpanError::EmptyInput);
         }
-        let mut inputs: Vec<CallId> = items.iter().flat_map(Item::parts).filter_map(Part::call).collect();
+        let mut inputs: Vec<CallId> = items.iter().flat_map(Item::parts).filter_map(SpanPart::call).collect();
         inputs.sort_unstable();
         inputs.dedup();
         let level = inputs.iter().map(|input| self.calls[input.0].level + 1).max().unwrap_or(0);
         for part in items.iter().flat_map(Item::parts) {
-            if let Part::Whole(inner) = part {
+            if let SpanPart::Whole(inner) = part {
                 self.calls[inner.0].is_span = true;
             }
         }
@@ -150,18 +150,19 @@ impl Planner {
     }
 
     /// What a generate reads: a plus is a group, unless another is around it.
-    fn items(&mut self, query: &Query, items: &mut Vec<Item>) -> Result<(), SpanError> {
+    fn items(&mut self, query: &SpanQuery, items: &mut Vec<Item>) -> Result<(), SpanError> {
         match query {
-            Query::Seq(parts) | Query::Cross(parts) => {
+            SpanQuery::Seq(parts) | SpanQuery::Cross(parts) => {
                 parts.iter().try_for_each(|part| self.items(part, items))?;
             }
-            Query::Plus(spans) => {
+            SpanQuery::Plus(spans) => {
                 let mut members = Vec::with_capacity(spans.len());
                 for span in spans {
                     let mut parts = Vec::new();
                     self.parts(span, &mut parts)?;
                     if !parts.is_empty() {
-                        members.push(Member { parts, is_prepared: matches!(span, Query::Prepare(_)) });
+                        members
+                            .push(SpanMember { parts, is_prepared: matches!(span, SpanQuery::Prepare(_)) });
                     }
                 }
                 if !members.is_empty() {
@@ -178,22 +179,22 @@ impl Planner {
     }
 
     /// The parts of a span, in order.
-    fn parts(&mut self, query: &Query, parts: &mut Vec<Part>) -> Result<(), SpanError> {
+    fn parts(&mut self, query: &SpanQuery, parts: &mut Vec<SpanPart>) -> Result<(), SpanError> {
         match query {
-            Query::Message(role, text) => parts.push(Part::Message(*role, Arc::clone(text))),
-            Query::Seq(inner) | Query::Cross(inner) | Query::Plus(inner) => {
+            SpanQuery::Message(role, text) => parts.push(SpanPart::Message(*role, Arc::clone(text))),
+            SpanQuery::Seq(inner) | SpanQuery::Cross(inner) | SpanQuery::Plus(inner) => {
                 inner.iter().try_for_each(|part| self.parts(part, parts))?;
             }
-            Query::Generate(generate) => {
+            SpanQuery::Generate(generate) => {
                 let id = self.call(generate)?;
                 let is_whole = generate.with_input && !self.calls[id.0].has_groups();
-                parts.push(if is_whole { Part::Whole(id) } else { Part::Output(id) });
+                parts.push(if is_whole { SpanPart::Whole(id) } else { SpanPart::Output(id) });
             }
-            Query::Prepare(inner) => self.parts(inner, parts)?,
-            Query::Print(_) => {}
-            Query::Chat { .. } => return Err(SpanError::Sugar("chat")),
-            Query::Retrieval(_) => return Err(SpanError::Sugar("retrieval")),
-            Query::Repeat { .. } => return Err(SpanError::Sugar("repeat")),
+            SpanQuery::Prepare(inner) => self.parts(inner, parts)?,
+            SpanQuery::Print(_) => {}
+            SpanQuery::Chat { .. } => return Err(SpanError::Sugar("chat")),
+            SpanQuery::Retrieval(_) => return Err(SpanError::Sugar("retrieval")),
+            SpanQuery::Repeat { .. } => return Err(SpanError::Sugar("repeat")),
         }
         Ok(())
     }
@@ -201,7 +202,7 @@ impl Planner {
 
 impl Item {
     /// All parts in it.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub fn parts(&self) -> impl Iterator<Item = &SpanPart> {
         let (own, members) = match self {
             Self::Part(part) => (Some(part), &[][..]),
             Self::Group(members) => (None, members.as_slice()),

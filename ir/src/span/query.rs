@@ -6,25 +6,25 @@ use base::{Constraint, Role};
 
 /// A span query, or a part of one.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Query {
+pub enum SpanQuery {
     /// A message (S, U or A).
     Message(Role, Arc<str>),
     /// Parts one after the other. The reference executes them in turn; a query has no side effects, so that their
     /// outputs stand in turn is all that is left of it.
-    Seq(Vec<Query>),
+    Seq(Vec<SpanQuery>),
     /// Parts that do not commute (⋈).
-    Cross(Vec<Query>),
+    Cross(Vec<SpanQuery>),
     /// Parts that commute (+): each is computed seeing only itself.
-    Plus(Vec<Query>),
+    Plus(Vec<SpanQuery>),
     /// Text that a model writes (G).
     Generate(Generate),
     /// A span that is computed before anybody asks for it (G¹): what it generates is of no use, its keys and values
     /// are.
-    Prepare(Box<Query>),
+    Prepare(Box<SpanQuery>),
     /// A chat completion (C): sugar for a generate over a join.
     Chat {
         /// Its messages, in order.
-        input: Vec<Query>,
+        input: Vec<SpanQuery>,
         /// How it is generated.
         params: Arc<Params>,
     },
@@ -35,7 +35,7 @@ pub enum Query {
         /// How many; at least 1.
         times: u32,
         /// Of what.
-        query: Box<Query>,
+        query: Box<SpanQuery>,
     },
     /// Something said to the user while the query runs; nothing to a model.
     Print(Arc<str>),
@@ -45,7 +45,7 @@ pub enum Query {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generate {
     /// What it answers.
-    pub input: Box<Query>,
+    pub input: Box<SpanQuery>,
     /// How.
     pub params: Arc<Params>,
     /// Whether who takes its output takes its input with it, in front (Fig. 7d): so the output stands where its
@@ -113,12 +113,12 @@ pub struct Retrieval {
 
 /// How large a query is, copies counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct QuerySize {
     pub(super) nodes: usize,
     pub(super) bytes: usize,
 }
 
-impl Query {
+impl SpanQuery {
     /// The searches of a query, in order, each once.
     pub fn retrievals(&self) -> Vec<Retrieval> {
         let mut found = Vec::new();
@@ -163,20 +163,23 @@ impl Query {
     }
 
     /// Nodes and bytes of text.
-    pub(super) fn size(&self) -> Size {
+    pub(super) fn size(&self) -> QuerySize {
         let own = match self {
             Self::Message(_, text) | Self::Print(text) => text.len(),
             Self::Retrieval(retrieval) => retrieval.query.len(),
             _ => 0,
         };
-        let mut size = Size { nodes: 1, bytes: own };
+        let mut size = QuerySize { nodes: 1, bytes: own };
         for child in self.children().iter().map(Self::size) {
             size.nodes = size.nodes.saturating_add(child.nodes);
             size.bytes = size.bytes.saturating_add(child.bytes);
         }
         if let Self::Repeat { times, .. } = self {
             let times = *times as usize;
-            size = Size { nodes: size.nodes.saturating_mul(times), bytes: size.bytes.saturating_mul(times) };
+            size = QuerySize {
+                nodes: size.nodes.saturating_mul(times),
+                bytes: size.bytes.saturating_mul(times),
+            };
         }
         size
     }

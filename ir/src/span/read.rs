@@ -18,13 +18,13 @@ use base::Role;
 use serde_json::Value;
 
 use super::error::SpanError;
-use super::params::{self, Fields, brief, whole};
+use super::params::{self, SpanFields, brief, whole};
 use super::path::{Path, shown};
-use super::query::{Generate, Params, Query, Retrieval};
+use super::query::{Generate, Params, Retrieval, SpanQuery};
 
 /// Bounds of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct SpanLimits {
     /// Nodes inside one another.
     pub depth_max: usize,
     /// Nodes, those counted that repetition, retrieval and rules make.
@@ -37,7 +37,7 @@ pub struct Limits {
     pub fragments_max: u32,
 }
 
-impl Default for Limits {
+impl Default for SpanLimits {
     fn default() -> Self {
         Self { depth_max: 32, nodes_max: 4_096, bytes_max: 4 << 20, repeat_max: 255, fragments_max: 256 }
     }
@@ -46,16 +46,16 @@ impl Default for Limits {
 /// The keys of nodes.
 const NODES: &str = "system, user, assistant, seq, cross, plus, g, chat, retrieval, repeat, print";
 
-impl Query {
+impl SpanQuery {
     /// Reads a query from JSON, in which no object had a key twice: who parsed it has seen to that.
-    pub fn read(value: &Value, limits: &Limits) -> Result<Self, SpanError> {
-        let mut reader = Reader { limits, depth: 0, copies: 1, nodes: 0, bytes: 0 };
+    pub fn read(value: &Value, limits: &SpanLimits) -> Result<Self, SpanError> {
+        let mut reader = QueryReader { limits, depth: 0, copies: 1, nodes: 0, bytes: 0 };
         reader.node(value, &Path::Root)
     }
 }
 
-struct Reader<'a> {
-    limits: &'a Limits,
+struct QueryReader<'a> {
+    limits: &'a SpanLimits,
     /// Nodes around the one at hand.
     depth: usize,
     /// Times that the node at hand will be there.
@@ -64,8 +64,8 @@ struct Reader<'a> {
     bytes: usize,
 }
 
-impl Reader<'_> {
-    fn node(&mut self, value: &Value, path: &Path<'_>) -> Result<Query, SpanError> {
+impl QueryReader<'_> {
+    fn node(&mut self, value: &Value, path: &Path<'_>) -> Result<SpanQuery, SpanError> {
         let Value::Object(map) = value else {
             return path.bad(format!("must be an object with one of the keys {NODES}, not {}", brief(value)));
         };
@@ -84,29 +84,29 @@ impl Reader<'_> {
         query
     }
 
-    fn operator(&mut self, key: &str, value: &Value, parent: &Path<'_>) -> Result<Query, SpanError> {
+    fn operator(&mut self, key: &str, value: &Value, parent: &Path<'_>) -> Result<SpanQuery, SpanError> {
         let path = &Path::Key(parent, key);
         Ok(match key {
-            "system" => Query::Message(Role::System, self.text(value, path)?),
-            "user" => Query::Message(Role::User, self.text(value, path)?),
-            "assistant" => Query::Message(Role::Assistant, self.text(value, path)?),
-            "print" => Query::Print(self.text(value, path)?),
-            "seq" => Query::Seq(self.nodes(value, path)?),
-            "cross" => Query::Cross(self.nodes(value, path)?),
-            "plus" => Query::Plus(self.nodes(value, path)?),
+            "system" => SpanQuery::Message(Role::System, self.text(value, path)?),
+            "user" => SpanQuery::Message(Role::User, self.text(value, path)?),
+            "assistant" => SpanQuery::Message(Role::Assistant, self.text(value, path)?),
+            "print" => SpanQuery::Print(self.text(value, path)?),
+            "seq" => SpanQuery::Seq(self.nodes(value, path)?),
+            "cross" => SpanQuery::Cross(self.nodes(value, path)?),
+            "plus" => SpanQuery::Plus(self.nodes(value, path)?),
             "g" => {
-                let fields = Fields::of(value, path, &[&["input"], &params::NAMES])?;
+                let fields = SpanFields::of(value, path, &[&["input"], &params::NAMES])?;
                 let input = Box::new(self.node(fields.required("input")?, &Path::Key(path, "input"))?);
-                Query::Generate(Generate {
+                SpanQuery::Generate(Generate {
                     input,
                     params: Arc::new(params::read(fields)?),
                     with_input: false,
                 })
             }
             "chat" => {
-                let fields = Fields::of(value, path, &[&["input"], &params::NAMES])?;
+                let fields = SpanFields::of(value, path, &[&["input"], &params::NAMES])?;
                 let input = self.nodes(fields.required("input")?, &Path::Key(path, "input"))?;
-                Query::Chat { input, params: Arc::<Params>::new(params::read(fields)?) }
+                SpanQuery::Chat { input, params: Arc::<Params>::new(params::read(fields)?) }
             }
             "retrieval" => self.retrieval(value, path)?,
             "repeat" => self.repeat(value, path)?,
@@ -116,7 +116,7 @@ impl Reader<'_> {
         })
     }
 
-    fn nodes(&mut self, value: &Value, path: &Path<'_>) -> Result<Vec<Query>, SpanError> {
+    fn nodes(&mut self, value: &Value, path: &Path<'_>) -> Result<Vec<SpanQuery>, SpanError> {
         let Value::Array(items) = value else {
             return path.bad(format!("must be an array of nodes, not {}", brief(value)));
         };
@@ -124,8 +124,8 @@ impl Reader<'_> {
         items.iter().enumerate().map(node).collect()
     }
 
-    fn repeat(&mut self, value: &Value, path: &Path<'_>) -> Result<Query, SpanError> {
-        let fields = Fields::of(value, path, &[&["n", "g", "query"]])?;
+    fn repeat(&mut self, value: &Value, path: &Path<'_>) -> Result<SpanQuery, SpanError> {
+        let fields = SpanFields::of(value, path, &[&["n", "g", "query"]])?;
         let limit = self.limits.repeat_max;
         let times = |value: &Value| {
             whole(value).and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=limit).contains(n))
@@ -145,11 +145,11 @@ impl Reader<'_> {
             _ => return path.bad("must have `n` and one of `g` and `query`"),
         };
         self.copies = outside;
-        Ok(Query::Repeat { times, query: Box::new(query) })
+        Ok(SpanQuery::Repeat { times, query: Box::new(query) })
     }
 
-    fn retrieval(&mut self, value: &Value, path: &Path<'_>) -> Result<Query, SpanError> {
-        let fields = Fields::of(value, path, &[&["corpus", "query", "k"]])?;
+    fn retrieval(&mut self, value: &Value, path: &Path<'_>) -> Result<SpanQuery, SpanError> {
+        let fields = SpanFields::of(value, path, &[&["corpus", "query", "k"]])?;
         let limit = self.limits.fragments_max;
         let name = |value: &Value| value.as_str().filter(|name| !name.is_empty()).map(Arc::from);
         let count = |value: &Value| {
@@ -174,7 +174,7 @@ impl Reader<'_> {
         }
         // What it finds counts when it is found; that it may find so much counts here.
         self.count(path, self.copies.saturating_mul(k as usize))?;
-        Ok(Query::Retrieval(Retrieval { corpus, query, k }))
+        Ok(SpanQuery::Retrieval(Retrieval { corpus, query, k }))
     }
 
     fn text(&mut self, value: &Value, path: &Path<'_>) -> Result<Arc<str>, SpanError> {
@@ -202,10 +202,10 @@ impl Reader<'_> {
 }
 
 /// The texts of a query that is made of nothing else.
-fn words<'a>(query: &'a Query, texts: &mut Vec<&'a str>, path: &Path<'_>) -> Result<(), SpanError> {
+fn words<'a>(query: &'a SpanQuery, texts: &mut Vec<&'a str>, path: &Path<'_>) -> Result<(), SpanError> {
     match query {
-        Query::Message(_, text) => texts.push(text),
-        Query::Seq(parts) | Query::Cross(parts) => {
+        SpanQuery::Message(_, text) => texts.push(text),
+        SpanQuery::Seq(parts) | SpanQuery::Cross(parts) => {
             for part in parts {
                 words(part, texts, path)?;
             }

@@ -28,7 +28,7 @@ use crate::tables::answer_of;
 /// What to run. The document's own numbers: 200,000 prompts, 512 prefixes of 256 tokens, suffixes of 256, 128 output tokens,
 /// batches of 512 rows, a buffer of 5,000 rows.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Shape {
+pub struct BucketsArgs {
     /// How many prompts.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     prompts: u32,
@@ -64,11 +64,11 @@ pub struct Shape {
     seed: u64,
 }
 
-type Prompt = Arc<[TokenId]>;
+type PromptTokens = Arc<[TokenId]>;
 
-impl Shape {
+impl BucketsArgs {
     /// The prompts, each prefix equally often, in random order.
-    fn draw(&self, vocab: u32) -> Vec<Prompt> {
+    fn draw(&self, vocab: u32) -> Vec<PromptTokens> {
         let mut random = rand::rngs::StdRng::seed_from_u64(self.seed);
         let mut tokens = |count: u32| -> Vec<TokenId> {
             (0..count).map(|_| TokenId(random.random_range(0..vocab))).collect()
@@ -78,7 +78,7 @@ impl Shape {
             let prefix = &prefixes[(number % self.prefixes) as usize];
             prefix.iter().copied().chain(tokens(self.suffix)).collect()
         };
-        let mut prompts: Vec<Prompt> = (0..self.prompts).map(prompt).collect();
+        let mut prompts: Vec<PromptTokens> = (0..self.prompts).map(prompt).collect();
         prompts.shuffle(&mut random);
         prompts
     }
@@ -109,15 +109,15 @@ impl Way {
 /// Rows between the source and the engine.
 struct Feed<'a> {
     way: Way,
-    source: std::slice::Iter<'a, Prompt>,
+    source: std::slice::Iter<'a, PromptTokens>,
     read: u32,
-    queue: VecDeque<Prompt>,
-    buffer: Buffer<TokenId, Prompt>,
+    queue: VecDeque<PromptTokens>,
+    buffer: Buffer<TokenId, PromptTokens>,
     batch: usize,
 }
 
 impl<'a> Feed<'a> {
-    fn new(way: Way, prompts: &'a [Prompt], shape: &Shape) -> Self {
+    fn new(way: Way, prompts: &'a [PromptTokens], shape: &BucketsArgs) -> Self {
         let settings = BucketSettings { rows_max: shape.buffer as usize, ..BucketSettings::default() };
         Self {
             way,
@@ -153,7 +153,7 @@ impl<'a> Feed<'a> {
     }
 
     /// The next rows, where `running` of at most `room` more may run.
-    fn next(&mut self, running: usize, room: usize) -> Vec<Prompt> {
+    fn next(&mut self, running: usize, room: usize) -> Vec<PromptTokens> {
         let ready = match self.way {
             Way::Naive if running > 0 || (self.queue.len() < self.batch && !self.is_read()) => 0,
             Way::Naive => self.batch,
@@ -180,7 +180,7 @@ struct Took {
 }
 
 /// Runs the four ways on the configured model; each line is said as soon as it is known.
-pub fn measure(config: &Config, shape: &Shape, say: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
+pub fn measure(config: &Config, shape: &BucketsArgs, say: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
     let mut engine = load::load(config.backend())?;
     let model = load::model_of(&engine, config.backend(), Clock::start());
     let prompts = shape.draw(model.vocab);
@@ -207,7 +207,7 @@ pub fn measure(config: &Config, shape: &Shape, say: &mut dyn FnMut(&str)) -> Res
         sequences_max: shape.at_once,
         ..config.scheduler.clone()
     };
-    let mut bench = Bench::new(&settings, shape, &mut engine.executor)?;
+    let mut bench = BucketsBench::new(&settings, shape, &mut engine.executor)?;
     let took = Way::ALL.map(|way| bench.run(way, &prompts).map(|took| (way, took)));
     let took = took.into_iter().collect::<Result<Vec<_>, _>>()?;
     say(&text(&took));
@@ -236,20 +236,20 @@ fn text(took: &[(Way, Took)]) -> String {
     text
 }
 
-struct Bench<'a> {
+struct BucketsBench<'a> {
     scheduler: Scheduler,
     executor: &'a mut dyn Executor,
-    shape: &'a Shape,
+    shape: &'a BucketsArgs,
     /// Whether putting rows together counts as time; not where steps are made up.
     is_timed: bool,
     now: Time,
     next: u64,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> BucketsBench<'a> {
     fn new(
         settings: &SchedulerConfig,
-        shape: &'a Shape,
+        shape: &'a BucketsArgs,
         executor: &'a mut dyn Executor,
     ) -> Result<Self, BenchError> {
         let config = SchedulerConfig { policy: Policy::Fcfs, refit: false, ..settings.clone() };
@@ -258,7 +258,7 @@ impl<'a> Bench<'a> {
     }
 
     /// One way, from the source's first prompt to the last answer. It finds nothing that another left in the cache.
-    fn run(&mut self, way: Way, prompts: &[Prompt]) -> Result<Took, BenchError> {
+    fn run(&mut self, way: Way, prompts: &[PromptTokens]) -> Result<Took, BenchError> {
         let (begun, before) = (self.now, self.scheduler.stats());
         let scope = u128::from(self.next);
         let mut feed = Feed::new(way, prompts, self.shape);
@@ -307,7 +307,7 @@ impl<'a> Bench<'a> {
         1_000_000_000 / self.shape.rate
     }
 
-    fn submit(&mut self, prompt: Prompt, scope: u128) -> Result<RelQueryId, BenchError> {
+    fn submit(&mut self, prompt: PromptTokens, scope: u128) -> Result<RelQueryId, BenchError> {
         let id = RelQueryId(self.next);
         self.next += 1;
         let tokens = TokenCount(prompt.len() as u64);
@@ -343,7 +343,7 @@ mod tests {
     #[derive(Parser)]
     struct Command {
         #[command(flatten)]
-        shape: Shape,
+        shape: BucketsArgs,
     }
 
     /// Prefixes that the pool cannot hold all at a time, and steps that cost what their tokens do.
@@ -359,7 +359,7 @@ mod tests {
         };
         let mut executor = SimExecutor::new(cost);
         let settings = SchedulerConfig { kv_blocks: 160, sequences_max: 8, ..SchedulerConfig::default() };
-        let mut bench = Bench::new(&settings, &shape, &mut executor).expect("it is valid");
+        let mut bench = BucketsBench::new(&settings, &shape, &mut executor).expect("it is valid");
         bench.is_timed = false;
         let prompts = shape.draw(1_000);
         let [naive, continuous, sorted, buckets] =

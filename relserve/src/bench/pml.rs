@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use base::{Nanos, Tokenizer};
 use gateway::config::Config;
-use ir::pml::{Layout, PmlError, Positions, Prompt, Schema, Sectioned};
+use ir::pml::{Layout, PmlError, PmlPrompt, Positions, Schema, Sectioned};
 
 use super::BenchError;
 use super::first_token::{First, Harness, document, median, ms, whole};
@@ -31,7 +31,7 @@ pub struct Sizes {
 }
 
 /// A prompt both ways.
-struct Case {
+struct PromptCase {
     /// In sections: what computes its modules, and itself.
     encodings: Vec<Sectioned>,
     cached: Sectioned,
@@ -43,7 +43,7 @@ struct Case {
 
 /// What was measured of a case.
 #[derive(Clone, Debug, PartialEq)]
-struct Line {
+struct CaseLine {
     modules: usize,
     new: usize,
     /// Medians.
@@ -68,7 +68,7 @@ pub fn measure(config: &Config, sizes: &Sizes) -> Result<String, BenchError> {
     Ok(text)
 }
 
-impl Line {
+impl CaseLine {
     fn text(&self) -> String {
         let ratio = self.plain.0 as f64 / self.cached.0.max(1) as f64;
         format!(
@@ -82,7 +82,7 @@ impl Line {
 }
 
 /// A prompt of modules with about as many tokens.
-fn case(harness: &Harness, tokens: usize) -> Result<Case, PmlError> {
+fn case(harness: &Harness, tokens: usize) -> Result<PromptCase, PmlError> {
     let text: &dyn Tokenizer = &*harness.engine.text;
     let (mut schema, mut imports) = (String::new(), String::new());
     for module in 0..MODULES {
@@ -94,7 +94,7 @@ fn case(harness: &Harness, tokens: usize) -> Result<Case, PmlError> {
     let context = harness.context();
     let positions = Positions { length_max: context.saturating_sub(1), can_shift: true };
     let layout = Layout::new(&schema, text, Err("no messages here"), positions)?;
-    let prompt = Prompt::parse(&format!("<prompt schema=\"s\">{imports}{QUESTION}</prompt>"))?;
+    let prompt = PmlPrompt::parse(&format!("<prompt schema=\"s\">{imports}{QUESTION}</prompt>"))?;
     let assembly = layout.assemble(&prompt, text, Err("no messages here"), context - 1)?;
     let cached = assembly.sections(&layout);
     // Both ways in memory at a time, and the modules with them.
@@ -105,11 +105,11 @@ fn case(harness: &Harness, tokens: usize) -> Result<Case, PmlError> {
     }
     let modules = layout.units.iter().flat_map(|unit| &unit.pieces).map(|piece| piece.tokens.len()).sum();
     let encodings = layout.encodings().into_iter().map(|encoding| encoding.sectioned).collect();
-    Ok(Case { encodings, plain: whole(cached.prompt.clone()), cached, modules })
+    Ok(PromptCase { encodings, plain: whole(cached.prompt.clone()), cached, modules })
 }
 
 /// Runs a case both ways in turn.
-fn line(harness: &mut Harness, case: &Case, rounds: u64) -> Result<Line, BenchError> {
+fn line(harness: &mut Harness, case: &PromptCase, rounds: u64) -> Result<CaseLine, BenchError> {
     // All cached runs share one scope; the plain ones never do.
     let scope = harness.scope();
     for encoding in &case.encodings {
@@ -122,7 +122,7 @@ fn line(harness: &mut Harness, case: &Case, rounds: u64) -> Result<Line, BenchEr
         cached.push(harness.first_token(&case.cached, scope)?);
     }
     let computed = |runs: &[First]| runs.last().map_or(0, |run| run.usage.computed.0);
-    Ok(Line {
+    Ok(CaseLine {
         modules: case.modules,
         new: case.plain.prompt.len() - case.modules,
         plain_computed: computed(&plain),
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_table_gives_the_ratio() {
-        let line = Line {
+        let line = CaseLine {
             modules: 3_000,
             new: 14,
             plain: Nanos(900_000_000),

@@ -17,10 +17,10 @@ use ir::{Cell, Template};
 use scheduler::SchedulerConfig;
 use serving::clock::Clock;
 use serving::load;
-use suite::{Query, Suite};
+use suite::{Suite, SuiteQuery};
 
 use super::BenchError;
-use crate::tables::{FileTable, Question, Runner, Sharing, TableError, answer_of};
+use crate::tables::{FileTable, Question, Sharing, TableError, TableRunner, answer_of};
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -98,9 +98,9 @@ pub fn measure(config: &Config, tables: &Tables, say: &mut dyn FnMut(&str)) -> R
         "x no cache"
     ));
     let suite = Suite::built_in();
-    let runner = Runner::new(&settings, &mut executor)?;
+    let runner = TableRunner::new(&settings, &mut executor)?;
     let context_max = TokenCount(model.context_max.0.min(model.kv_tokens()));
-    let mut bench = Bench { runner, text: &text, suite: &suite, context_max };
+    let mut bench = QueriesBench { runner, text: &text, suite: &suite, context_max };
     for query in suite.query.iter().filter(|query| query.name.contains(&tables.only)) {
         let source = &suite.table[&query.table];
         match source.read(&tables.data, tables.rows as usize, tables.seed) {
@@ -114,16 +114,16 @@ pub fn measure(config: &Config, tables: &Tables, say: &mut dyn FnMut(&str)) -> R
     Ok(())
 }
 
-struct Bench<'a> {
-    runner: Runner<'a>,
+struct QueriesBench<'a> {
+    runner: TableRunner<'a>,
     text: &'a ModelText,
     suite: &'a Suite,
     context_max: TokenCount,
 }
 
-impl Bench<'_> {
+impl QueriesBench<'_> {
     /// A query each way; its line.
-    fn query(&mut self, query: &Query, mut table: FileTable) -> Result<String, BenchError> {
+    fn query(&mut self, query: &SuiteQuery, mut table: FileTable) -> Result<String, BenchError> {
         let mut took = [Took::default(); WAYS.len()];
         let mut prompts = 0;
         for (number, stage) in query.stage.iter().enumerate() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::{Nanos, RelQueryId, TokenId};
 use gateway::config::Config;
 use gateway::services::query::ahead;
-use ir::span::{Limits, Part, Plan, Query, Rewriting, rewrite};
+use ir::span::{Plan, Rewriting, SpanLimits, SpanPart, SpanQuery, rewrite};
 use ir::{Encoder, Rules, Sectioned, Tags};
 use scheduler::{Event, Usage};
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ struct Judge {
 
 /// Measures the configured model; each line of the tables is said as soon as it is known.
 pub fn measure(config: &Config, sizes: &Sizes, say: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
-    let mut bench = Bench::new(Harness::load(config)?)?;
+    let mut bench = SpansBench::new(Harness::load(config)?)?;
     say(&format!(
         "{:>10}{:>9}{:>12}{:>10}{:>10}{:>8}{:>8}",
         "documents", "tokens", "plain ms", "miss ms", "hit ms", "miss", "hit"
@@ -109,13 +109,13 @@ impl Judge {
     }
 }
 
-struct Bench {
+struct SpansBench {
     harness: Harness,
     tags: Tags,
     context: u32,
 }
 
-impl Bench {
+impl SpansBench {
     fn new(harness: Harness) -> Result<Self, BenchError> {
         let tags = Tags::of(&*harness.engine.text, &*harness.engine.text);
         let tags = tags.map_err(|error| BenchError::Case(error.to_string()))?;
@@ -163,7 +163,7 @@ impl Bench {
     /// What a finished candidate leaves, as the row that computes the rest of its last block.
     fn ahead(&self, plan: &Plan, call: usize, outputs: &[Vec<TokenId>]) -> Result<Sectioned, BenchError> {
         let encoder = Encoder { tokenizer: &*self.harness.engine.text, tags: Some(&self.tags) };
-        let parts = [Part::Whole(plan.calls[call].id)];
+        let parts = [SpanPart::Whole(plan.calls[call].id)];
         Ok(ahead(plan.span(&parts, encoder, self.context, &|id| &outputs[id.0]).map_err(case)?))
     }
 
@@ -255,8 +255,8 @@ impl Bench {
 
 /// A query with a plus of one kept, as the paper measures it.
 fn plan(query: &Value) -> Result<Arc<Plan>, BenchError> {
-    let limits = Limits { bytes_max: usize::MAX, ..Limits::default() };
-    let query = Query::read(query, &limits).map_err(case)?;
+    let limits = SpanLimits { bytes_max: usize::MAX, ..SpanLimits::default() };
+    let query = SpanQuery::read(query, &limits).map_err(case)?;
     let rules = Rules::all().without("unwrap_plus");
     let rewriting = Rewriting { rules, judges: None, found: &Default::default(), limits };
     let (query, _) = rewrite(query, &rewriting).map_err(case)?;
@@ -274,11 +274,11 @@ mod tests {
 
     use super::*;
 
-    fn bench() -> Bench {
+    fn bench() -> SpansBench {
         let config = Config::default();
         let engine = load::load(config.backend()).expect("the demo model loads");
         let harness = Harness::new(engine, &config.scheduler, CostModel::default()).expect("valid settings");
-        Bench::new(harness).expect("it has a chat template")
+        SpansBench::new(harness).expect("it has a chat template")
     }
 
     fn sizes() -> Sizes {

@@ -24,7 +24,7 @@ use crate::eval;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
-pub struct Rows {
+pub struct SpeculationArgs {
     /// A file of prompts, one a line; a small set of labelling prompts without it.
     #[arg(long)]
     prompts: Option<PathBuf>,
@@ -53,7 +53,7 @@ struct Run {
 }
 
 /// Runs the prompts on the configured model both ways; the table.
-pub fn measure(config: &Config, rows: &Rows) -> Result<String, BenchError> {
+pub fn measure(config: &Config, rows: &SpeculationArgs) -> Result<String, BenchError> {
     let prompts = eval::prompts(rows.prompts.as_deref())?;
     let cost = {
         let mut engine = load::load(config.backend())?;
@@ -76,7 +76,7 @@ fn run(
     settings: SchedulerConfig,
     cost: CostModel,
     prompts: &[String],
-    rows: &Rows,
+    rows: &SpeculationArgs,
 ) -> Result<Run, BenchError> {
     let info = &engine.info;
     let config = SchedulerConfig {
@@ -120,7 +120,7 @@ fn run(
 }
 
 /// The prompts as rows; those that have no room in the model's context are an error of the scheduler or executor.
-fn submission(engine: &Engine, prompts: &[String], rows: &Rows) -> Result<Submission, BenchError> {
+fn submission(engine: &Engine, prompts: &[String], rows: &SpeculationArgs) -> Result<Submission, BenchError> {
     let generation = Arc::new(Generation {
         output_max: TokenCount(rows.output),
         ignore_end: rows.ignore_end,
@@ -182,7 +182,7 @@ mod tests {
         let mut config = Config::default();
         config.engine.dtype = Some(Dtype::F32);
         let prompts = eval::prompts(None).expect("they are shipped");
-        let rows = Rows { prompts: None, output: 24, at_once: 6, ignore_end: true };
+        let rows = SpeculationArgs { prompts: None, output: 24, at_once: 6, ignore_end: true };
         // A step costs much and a row little, whatever this machine is like.
         let cost = CostModel::default();
         let of = |speculation| {

@@ -32,7 +32,7 @@ pub(crate) enum Bench {
         #[command(flatten)]
         measured: Measured,
         #[command(flatten)]
-        shape: bench::buckets::Shape,
+        shape: bench::buckets::BucketsArgs,
     },
     /// The 16 queries of the GGR paper over tables in CSV files: no cache, a cache, and a cache with rows and fields
     /// reordered. On an otherwise idle machine.
@@ -54,7 +54,7 @@ pub(crate) enum Bench {
         #[command(flatten)]
         measured: Measured,
         #[command(flatten)]
-        rows: bench::speculation::Rows,
+        rows: bench::speculation::SpeculationArgs,
     },
 }
 

@@ -12,7 +12,7 @@ use engine::Engine;
 use engine::compare::{Comparison, Prompt, compare};
 use gateway::config::Config;
 use ir::pml::{self, Layout};
-use ir::span::{Limits, Plan, Query, Rewriting, rewrite};
+use ir::span::{Plan, Rewriting, SpanLimits, SpanQuery, rewrite};
 use ir::{Encoder, Rules, Sectioned, Tags};
 use serde::Deserialize;
 use serde_json::Value;
@@ -41,7 +41,7 @@ pub enum Item {
 
 /// What was found of prompts of one kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct SpansLine {
     /// `spans` or `modules`.
     pub kind: &'static str,
     /// How many there were.
@@ -72,7 +72,7 @@ pub fn items(file: Option<&Path>) -> Result<Vec<Item>, EvalError> {
 }
 
 /// Compares sections with undivided prompts on the configured model.
-pub fn measure(config: &Config, items: &[Item]) -> Result<Vec<Line>, EvalError> {
+pub fn measure(config: &Config, items: &[Item]) -> Result<Vec<SpansLine>, EvalError> {
     let mut config = config.clone();
     config.engine.sequences_max = 1; // its pool is not used
     let engine = load::load(config.backend())?;
@@ -95,7 +95,7 @@ pub fn measure(config: &Config, items: &[Item]) -> Result<Vec<Line>, EvalError> 
             pairs.push((divided.undivided(), divided));
         }
         if !pairs.is_empty() {
-            lines.push(Line { kind, prompts: pairs.len(), tokens, comparison: found(&engine, &pairs)? });
+            lines.push(SpansLine { kind, prompts: pairs.len(), tokens, comparison: found(&engine, &pairs)? });
         }
     }
     Ok(lines)
@@ -127,8 +127,8 @@ fn sectioned(
         Item::Spans { query } => {
             tags.as_ref().map_err(Clone::clone)?;
             let said = |error: ir::span::SpanError| error.to_string();
-            let limits = Limits::default();
-            let query = Query::read(query, &limits).map_err(said)?;
+            let limits = SpanLimits::default();
+            let query = SpanQuery::read(query, &limits).map_err(said)?;
             let rewriting =
                 Rewriting { rules: Rules::all(), judges: None, found: &Default::default(), limits };
             let (query, _) = rewrite(query, &rewriting).map_err(said)?;
@@ -150,7 +150,7 @@ fn modules(
     context: u32,
 ) -> Result<Sectioned, String> {
     let schema = pml::Schema::parse(schema).map_err(|error| format!("its schema, {error}"))?;
-    let prompt = pml::Prompt::parse(prompt).map_err(|error| error.to_string())?;
+    let prompt = pml::PmlPrompt::parse(prompt).map_err(|error| error.to_string())?;
     let tags = tags.as_ref().map_err(String::as_str);
     let positions = pml::Positions { length_max: context, can_shift: true };
     let layout = Layout::new(&schema, tokenizer, tags, positions).map_err(|error| error.to_string())?;
@@ -159,13 +159,13 @@ fn modules(
 }
 
 /// The table, for people.
-pub fn text(lines: &[Line]) -> String {
+pub fn text(lines: &[SpansLine]) -> String {
     let mut text = format!(
         "computed apart, against each token seeing all before it (KL: divergence of the next token's distribution, in nats)\n\
          {:<10}{:>8}{:>10}{:>8}{:>14}{:>16}{:>12}{:>12}\n",
         "", "prompts", "tokens", "apart", "answer tokens", "same token", "mean KL", "max KL"
     );
-    for Line { kind, prompts, tokens: (all, apart), comparison } in lines {
+    for SpansLine { kind, prompts, tokens: (all, apart), comparison } in lines {
         let shown = |value: Option<f64>, places: usize| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.places$}"))
         };
@@ -235,7 +235,7 @@ mod tests {
     fn the_table_has_a_line_per_kind() {
         let comparison =
             Comparison { positions: 64, agreeing: 60, divergence: 3.2, divergence_max: 0.912_34 };
-        let line = Line { kind: "spans", prompts: 4, tokens: (400, 300), comparison };
+        let line = SpansLine { kind: "spans", prompts: 4, tokens: (400, 300), comparison };
         insta::assert_snapshot!(text(&[line]), @r"
         computed apart, against each token seeing all before it (KL: divergence of the next token's distribution, in nats)
                    prompts    tokens   apart answer tokens      same token     mean KL      max KL

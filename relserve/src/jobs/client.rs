@@ -34,7 +34,7 @@ pub(super) enum Refusal {
 
 /// Tokens of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tokens {
+pub(super) struct RequestTokens {
     /// Of its prompts.
     pub(super) prompt: u64,
     /// Those of them that were not computed.
@@ -111,7 +111,7 @@ impl Client {
     }
 
     /// Runs a relQuery of so many rows.
-    pub(super) async fn run(&self, body: &Value, rows: usize) -> Result<(Answers, Tokens), Refusal> {
+    pub(super) async fn run(&self, body: &Value, rows: usize) -> Result<(Answers, RequestTokens), Refusal> {
         let mut wait = WAIT.0;
         let mut waited = Duration::ZERO;
         loop {
@@ -172,13 +172,13 @@ async fn refused(status: StatusCode, response: Response) -> Try {
 }
 
 /// The answers of a reply that must have so many rows.
-fn read(reply: Reply, rows: usize) -> Result<(Answers, Tokens), Refusal> {
+fn read(reply: Reply, rows: usize) -> Result<(Answers, RequestTokens), Refusal> {
     if reply.status != "completed" || reply.rows.len() != rows {
         let (status, found) = (reply.status, reply.rows.len());
         return Err(Refusal::Job(format!("the server's reply is `{status}` with {found} of {rows} rows")));
     }
     let usage = reply.usage;
-    let tokens = Tokens {
+    let tokens = RequestTokens {
         prompt: usage.prompt_tokens,
         cached: usage.prompt_tokens_details.cached_tokens,
         output: usage.completion_tokens,

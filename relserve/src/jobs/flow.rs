@@ -10,9 +10,9 @@ use ir::{Template, TemplatePart};
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
-use super::client::{Answers, Client, Refusal, Tokens};
-use super::input::{Input, Row, Rows};
-use super::journal::{Journal, Known, Record, RowError};
+use super::client::{Answers, Client, Refusal, RequestTokens};
+use super::input::{Input, InputRow, InputRows};
+use super::journal::{Journal, JournalRecord, JournalState, RowError};
 use super::layout::Layout;
 use super::options::Options;
 use super::progress::Progress;
@@ -37,7 +37,7 @@ pub(super) struct Job<'a> {
 
 /// A row that waits or runs.
 #[derive(Clone, Debug)]
-struct Line {
+struct QueuedRow {
     number: u64,
     /// What is kept of it.
     kept: Vec<Value>,
@@ -46,7 +46,7 @@ struct Line {
 }
 
 /// Rows that have run.
-type Ran = Result<(Vec<Line>, Answers, Tokens), String>;
+type Ran = Result<(Vec<QueuedRow>, Answers, RequestTokens), String>;
 
 /// A job under way.
 struct Flow<'a> {
@@ -54,10 +54,10 @@ struct Flow<'a> {
     client: Client,
     journal: Journal,
     progress: Progress,
-    buffer: Buffer<u8, Line>,
+    buffer: Buffer<u8, QueuedRow>,
     running: JoinSet<Ran>,
     /// Rows that are over without having run.
-    unwritten: Vec<Record>,
+    unwritten: Vec<JournalRecord>,
     number: u64,
 }
 
@@ -100,7 +100,7 @@ pub(super) async fn run(
 }
 
 impl Flow<'_> {
-    async fn course(&mut self, rows: &mut Rows) -> Result<(), Failure> {
+    async fn course(&mut self, rows: &mut InputRows) -> Result<(), Failure> {
         let mut is_read = false;
         let mut looks = tokio::time::interval(LOOK);
         loop {
@@ -125,7 +125,7 @@ impl Flow<'_> {
     }
 
     /// Takes a row of the input in.
-    fn take(&mut self, row: Row) -> Result<(), Failure> {
+    fn take(&mut self, row: InputRow) -> Result<(), Failure> {
         self.number += 1;
         self.progress.position(row.position);
         let pick =
@@ -134,18 +134,18 @@ impl Flow<'_> {
         let (number, kept, fields) = (self.number, pick(&layout.places), pick(&layout.fields));
         let retry = self.job.options.retry_errors;
         match self.journal.look(number, &kept)? {
-            Known::Changed => {
+            JournalState::Changed => {
                 return Err(
                     format!("row {number} is not what it was when this job began: use --restart").into()
                 );
             }
-            Known::New if !retry => {}
-            Known::Failed if retry => {}
-            Known::New | Known::Done | Known::Failed => return Ok(()),
+            JournalState::New if !retry => {}
+            JournalState::Failed if retry => {}
+            JournalState::New | JournalState::Done | JournalState::Failed => return Ok(()),
         }
         if let Some(message) = row.bad {
             let error = Some(RowError { message, code: Some("bad_row".into()) });
-            self.unwritten.push(Record { row: number, cells: kept, text: None, error });
+            self.unwritten.push(JournalRecord { row: number, cells: kept, text: None, error });
             if self.unwritten.len() >= RECORDS_PER_WRITE {
                 self.write()?;
             }
@@ -153,7 +153,7 @@ impl Flow<'_> {
         }
         let key = key(self.job.template, &layout.sent, &fields);
         let bytes = (key.len() + kept.iter().map(size).sum::<usize>()) as u64;
-        self.buffer.push(key, bytes, Line { number, kept, fields });
+        self.buffer.push(key, bytes, QueuedRow { number, kept, fields });
         Ok(())
     }
 
@@ -170,14 +170,17 @@ impl Flow<'_> {
     }
 
     /// Writes down what has run.
-    fn record(&mut self, (lines, answers, tokens): (Vec<Line>, Answers, Tokens)) -> Result<(), Failure> {
+    fn record(
+        &mut self,
+        (lines, answers, tokens): (Vec<QueuedRow>, Answers, RequestTokens),
+    ) -> Result<(), Failure> {
         self.progress.add(tokens);
         let records = lines.into_iter().zip(answers).map(|(line, answer)| {
             let (text, error) = match answer {
                 Ok(text) => (Some(text), None),
                 Err(error) => (None, Some(error)),
             };
-            Record { row: line.number, cells: line.kept, text, error }
+            JournalRecord { row: line.number, cells: line.kept, text, error }
         });
         self.unwritten.extend(records);
         self.write()
@@ -223,9 +226,9 @@ fn size(cell: &Value) -> usize {
 }
 
 /// Runs rows as one relQuery. Rows that the server refuses together are halved until it is known which it refuses.
-async fn ask(client: Client, request: Map<String, Value>, lines: Vec<Line>) -> Ran {
+async fn ask(client: Client, request: Map<String, Value>, lines: Vec<QueuedRow>) -> Ran {
     let mut answers: Vec<Option<Result<String, RowError>>> = vec![None; lines.len()];
-    let mut tokens = Tokens::default();
+    let mut tokens = RequestTokens::default();
     let mut left: Vec<Range<usize>> = std::iter::once(0..lines.len()).collect();
     while let Some(range) = left.pop() {
         let mut body = request.clone();

@@ -29,7 +29,7 @@ const COLUMNS_MAX: usize = 10_000;
 
 /// A row.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct InputRow {
     /// Its cells, in the order of the columns; of a bad row what could be read.
     pub(super) cells: Vec<Value>,
     /// Why it cannot be run.
@@ -39,14 +39,14 @@ pub(super) struct Row {
 }
 
 /// Rows, and then perhaps why there are no more.
-pub(super) struct Rows {
-    rows: mpsc::Receiver<Result<Row, String>>,
+pub(super) struct InputRows {
+    rows: mpsc::Receiver<Result<InputRow, String>>,
     reader: JoinHandle<()>,
 }
 
-impl Rows {
+impl InputRows {
     /// The next row; `None` where the table has ended. A reader that did not come to the end is an error.
-    pub(super) async fn next(&mut self) -> Option<Result<Row, String>> {
+    pub(super) async fn next(&mut self) -> Option<Result<InputRow, String>> {
         if let Some(row) = self.rows.recv().await {
             return Some(row);
         }
@@ -56,31 +56,31 @@ impl Rows {
 }
 
 /// Where rows come from.
-type Sender = mpsc::Sender<Result<Row, String>>;
+type Sender = mpsc::Sender<Result<InputRow, String>>;
 
 /// A table, opened.
 pub(super) struct Input {
     name: String,
     columns: Vec<String>,
-    source: Source,
+    source: InputReader,
     /// Bytes of it, or rows, where known.
-    pub(super) size: Size,
+    pub(super) size: InputSize,
 }
 
 /// How much there is to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
+pub(super) enum InputSize {
     /// Bytes.
     Bytes(u64),
     /// Rows.
     Rows(u64),
 }
 
-enum Source {
-    Delimited(Box<delimited::Table>),
-    Jsonl(Box<jsonl::Table>),
-    Columnar(Box<columnar::Table>),
-    Sql(sql::Table),
+enum InputReader {
+    Delimited(Box<delimited::DelimitedTable>),
+    Jsonl(Box<jsonl::JsonLines>),
+    Columnar(Box<columnar::ColumnarTable>),
+    Sql(sql::SqlTable),
 }
 
 impl Input {
@@ -88,9 +88,9 @@ impl Input {
     pub(super) async fn open(options: &Options) -> Result<Self, Failure> {
         let name = &options.input;
         if sql::is_database(name) {
-            let table = sql::Table::open(options).await?;
-            let size = Size::Rows(table.rows);
-            return Self::new(table.name(), table.columns.clone(), Source::Sql(table), size, options);
+            let table = sql::SqlTable::open(options).await?;
+            let size = InputSize::Rows(table.rows);
+            return Self::new(table.name(), table.columns.clone(), InputReader::Sql(table), size, options);
         }
         if options.table.is_some() || options.query.is_some() {
             return Err("--table and --query are for databases: --input sqlite:PATH or postgres://...".into());
@@ -101,31 +101,37 @@ impl Input {
         if length.is_dir() {
             return Err(format!("cannot read {name}: it is a directory").into());
         }
-        let size = Size::Bytes(length.len());
+        let size = InputSize::Bytes(length.len());
         let most = options.row_bytes_max;
         match Format::of(&path)? {
             Format::Csv | Format::Tsv => {
                 let delimiter = if Format::of(&path)? == Format::Tsv { b'\t' } else { b',' };
-                let table = delimited::Table::open(&path, delimiter, most)?;
+                let table = delimited::DelimitedTable::open(&path, delimiter, most)?;
                 Self::new(
                     name.clone(),
                     table.columns.clone(),
-                    Source::Delimited(Box::new(table)),
+                    InputReader::Delimited(Box::new(table)),
                     size,
                     options,
                 )
             }
             Format::Jsonl => {
-                let table = jsonl::Table::open(&path, most, options.columns.as_deref())?;
-                Self::new(name.clone(), table.columns.clone(), Source::Jsonl(Box::new(table)), size, options)
-            }
-            Format::Parquet => {
-                let table = columnar::Table::open(&path)?;
-                let size = Size::Rows(table.rows);
+                let table = jsonl::JsonLines::open(&path, most, options.columns.as_deref())?;
                 Self::new(
                     name.clone(),
                     table.columns.clone(),
-                    Source::Columnar(Box::new(table)),
+                    InputReader::Jsonl(Box::new(table)),
+                    size,
+                    options,
+                )
+            }
+            Format::Parquet => {
+                let table = columnar::ColumnarTable::open(&path)?;
+                let size = InputSize::Rows(table.rows);
+                Self::new(
+                    name.clone(),
+                    table.columns.clone(),
+                    InputReader::Columnar(Box::new(table)),
                     size,
                     options,
                 )
@@ -136,8 +142,8 @@ impl Input {
     fn new(
         name: String,
         columns: Vec<String>,
-        source: Source,
-        size: Size,
+        source: InputReader,
+        size: InputSize,
         options: &Options,
     ) -> Result<Self, Failure> {
         if columns.len() > COLUMNS_MAX {
@@ -166,23 +172,23 @@ impl Input {
     /// What tells this table from another.
     pub(super) fn identity(&self) -> Result<String, Failure> {
         match &self.source {
-            Source::Sql(table) => Ok(table.identity()),
-            Source::Delimited(_) | Source::Jsonl(_) | Source::Columnar(_) => {
+            InputReader::Sql(table) => Ok(table.identity()),
+            InputReader::Delimited(_) | InputReader::Jsonl(_) | InputReader::Columnar(_) => {
                 Ok(identity_of(Path::new(&self.name))?)
             }
         }
     }
 
     /// Reads the rows, as fast as they are taken.
-    pub(super) fn start(self) -> Rows {
+    pub(super) fn start(self) -> InputRows {
         let (sender, rows) = mpsc::channel(AHEAD);
         let reader = match self.source {
-            Source::Delimited(table) => spawn_blocking(move || table.send(&sender)),
-            Source::Jsonl(table) => spawn_blocking(move || table.send(&sender)),
-            Source::Columnar(table) => spawn_blocking(move || table.send(&sender)),
-            Source::Sql(table) => tokio::spawn(async move { table.send(&sender).await }),
+            InputReader::Delimited(table) => spawn_blocking(move || table.send(&sender)),
+            InputReader::Jsonl(table) => spawn_blocking(move || table.send(&sender)),
+            InputReader::Columnar(table) => spawn_blocking(move || table.send(&sender)),
+            InputReader::Sql(table) => tokio::spawn(async move { table.send(&sender).await }),
         };
-        Rows { rows, reader }
+        InputRows { rows, reader }
     }
 }
 

@@ -21,7 +21,7 @@ const ENTRY: u64 = 16;
 
 /// A row that is over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct JournalRecord {
     /// Its number, from 1.
     pub(super) row: u64,
     /// Its cells.
@@ -74,7 +74,7 @@ struct JobFile {
 
 /// Where a row's line is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct JournalSlot {
     /// One more than where it begins; 0: there is none.
     from: u64,
     bytes: u32,
@@ -82,7 +82,7 @@ struct Place {
     mark: u32,
 }
 
-impl Place {
+impl JournalSlot {
     fn parse(bytes: [u8; ENTRY as usize]) -> Self {
         let [from, rest] = [&bytes[..8], &bytes[8..]];
         Self {
@@ -110,7 +110,7 @@ fn mark(cells: &[Value]) -> u32 {
 
 /// What the journal knows of a row of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum JournalState {
     /// Nothing: it must run.
     New,
     /// It has its answer.
@@ -218,7 +218,7 @@ impl Journal {
             if count == 0 || line.last() != Some(&b'\n') {
                 break;
             }
-            let record: Record = serde_json::from_slice(&line).map_err(|error| {
+            let record: JournalRecord = serde_json::from_slice(&line).map_err(|error| {
                 format!(
                     "{}: the line at byte {} is broken ({error}): use --restart",
                     name.display(),
@@ -232,7 +232,7 @@ impl Journal {
     }
 
     /// Enters a record that is in the results now; a row's last one counts.
-    fn enter(&mut self, record: &Record, bytes: u64) -> Result<(), Failure> {
+    fn enter(&mut self, record: &JournalRecord, bytes: u64) -> Result<(), Failure> {
         let before = self.place(record.row)?;
         if before.from > 0 {
             let count = if before.mark & 1 == 1 { &mut self.counts.failed } else { &mut self.counts.done };
@@ -243,35 +243,35 @@ impl Journal {
         *count += 1;
         let bytes_of = u32::try_from(bytes).map_err(|_| "a row has more than 4 GiB")?;
         let mark = mark(&record.cells) | u32::from(is_failed);
-        let place = Place { from: self.end + 1, bytes: bytes_of, mark };
+        let place = JournalSlot { from: self.end + 1, bytes: bytes_of, mark };
         self.index.write_all_at(&place.render(), record.row * ENTRY)?;
         self.end += bytes;
         self.last = self.last.max(record.row);
         Ok(())
     }
 
-    fn place(&self, row: u64) -> std::io::Result<Place> {
+    fn place(&self, row: u64) -> std::io::Result<JournalSlot> {
         let mut bytes = [0; ENTRY as usize];
         match self.index.read_exact_at(&mut bytes, row * ENTRY) {
-            Ok(()) => Ok(Place::parse(bytes)),
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(Place::default()),
+            Ok(()) => Ok(JournalSlot::parse(bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(JournalSlot::default()),
             Err(error) => Err(error),
         }
     }
 
     /// What is known of a row of the input.
-    pub(super) fn look(&self, row: u64, cells: &[Value]) -> std::io::Result<Known> {
+    pub(super) fn look(&self, row: u64, cells: &[Value]) -> std::io::Result<JournalState> {
         let place = self.place(row)?;
         Ok(match place {
-            Place { from: 0, .. } => Known::New,
-            Place { mark: found, .. } if found & !1 != mark(cells) => Known::Changed,
-            Place { mark, .. } if mark & 1 == 1 => Known::Failed,
-            Place { .. } => Known::Done,
+            JournalSlot { from: 0, .. } => JournalState::New,
+            JournalSlot { mark: found, .. } if found & !1 != mark(cells) => JournalState::Changed,
+            JournalSlot { mark, .. } if mark & 1 == 1 => JournalState::Failed,
+            JournalSlot { .. } => JournalState::Done,
         })
     }
 
     /// Writes rows down. When this returns, they are on the disk.
-    pub(super) fn append(&mut self, records: &[Record]) -> Result<(), Failure> {
+    pub(super) fn append(&mut self, records: &[JournalRecord]) -> Result<(), Failure> {
         let mut text = Vec::new();
         let mut ends = Vec::with_capacity(records.len());
         for record in records {
@@ -296,11 +296,11 @@ impl Journal {
     }
 
     /// The records of all rows that are over, in the order of the input.
-    pub(super) fn records(&self) -> impl Iterator<Item = Result<Record, Failure>> {
+    pub(super) fn records(&self) -> impl Iterator<Item = Result<JournalRecord, Failure>> {
         (1..=self.last).filter_map(|row| self.record(row).transpose())
     }
 
-    fn record(&self, row: u64) -> Result<Option<Record>, Failure> {
+    fn record(&self, row: u64) -> Result<Option<JournalRecord>, Failure> {
         let place = self.place(row)?;
         let Some(from) = place.from.checked_sub(1) else { return Ok(None) };
         let mut line = vec![0; place.bytes as usize];
@@ -379,10 +379,10 @@ mod tests {
         }
     }
 
-    fn record(row: u64, text: Option<&str>) -> Record {
+    fn record(row: u64, text: Option<&str>) -> JournalRecord {
         let error = RowError { message: "bad".into(), code: None };
         let error = text.is_none().then_some(error);
-        Record { row, cells: vec![json!(row)], text: text.map(str::to_owned), error }
+        JournalRecord { row, cells: vec![json!(row)], text: text.map(str::to_owned), error }
     }
 
     #[test]
@@ -401,9 +401,9 @@ mod tests {
         let look = |journal: &Journal, row: u64| journal.look(row, &[json!(row)]).expect("looked");
         assert_eq!(
             [1, 2, 3, 4].map(|row| look(&journal, row)),
-            [Known::Failed, Known::New, Known::Done, Known::New]
+            [JournalState::Failed, JournalState::New, JournalState::Done, JournalState::New]
         );
-        assert_eq!(journal.look(3, &[json!("other")]).expect("looked"), Known::Changed);
+        assert_eq!(journal.look(3, &[json!("other")]).expect("looked"), JournalState::Changed);
         journal.append(&[record(2, Some("b")), record(1, Some("a"))]).expect("written");
         assert_eq!(journal.counts(), Counts { done: 3, failed: 0 });
         let rows: Vec<_> =

@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::Failure;
-use super::journal::{Journal, Record};
+use super::journal::{Journal, JournalRecord};
 use super::layout::Layout;
 use super::options::Format;
 
 /// Where the output goes.
-pub(super) struct Target {
+pub(super) struct OutputFile {
     path: PathBuf,
     format: Format,
 }
 
-impl Target {
+impl OutputFile {
     /// Checks that the output can be written.
     pub(super) fn of(path: &Path) -> Result<Self, Failure> {
         let cannot = |reason: &str| format!("cannot write {}: {reason}", path.display());
@@ -64,8 +64,9 @@ fn whole(
 }
 
 /// Writes the rows that have an answer.
-pub(super) fn write(target: &Target, layout: &Layout, journal: &Journal) -> Result<(), Failure> {
-    let done = || journal.records().filter(|record| !matches!(record, Ok(Record { error: Some(_), .. })));
+pub(super) fn write(target: &OutputFile, layout: &Layout, journal: &Journal) -> Result<(), Failure> {
+    let done =
+        || journal.records().filter(|record| !matches!(record, Ok(JournalRecord { error: Some(_), .. })));
     whole(&target.path, |file| match target.format {
         Format::Csv => delimited(file, b',', layout, done()),
         Format::Tsv => delimited(file, b'\t', layout, done()),
@@ -87,7 +88,7 @@ fn delimited(
     file: &mut BufWriter<File>,
     delimiter: u8,
     layout: &Layout,
-    records: impl Iterator<Item = Result<Record, Failure>>,
+    records: impl Iterator<Item = Result<JournalRecord, Failure>>,
 ) -> Result<(), Failure> {
     let mut writer = csv::WriterBuilder::new().delimiter(delimiter).from_writer(file);
     let header = [&layout.row].into_iter().chain(&layout.kept).chain([&layout.output]);
@@ -108,7 +109,7 @@ fn delimited(
 fn lines(
     file: &mut BufWriter<File>,
     layout: &Layout,
-    records: impl Iterator<Item = Result<Record, Failure>>,
+    records: impl Iterator<Item = Result<JournalRecord, Failure>>,
 ) -> Result<(), Failure> {
     // By hand: an object's keys stay in the order of the columns.
     for record in records {
@@ -123,7 +124,11 @@ fn lines(
 }
 
 /// Writes the rows that failed, one JSON object each, or deletes an older file of them where none did.
-pub(super) fn write_errors(target: &Target, layout: &Layout, journal: &Journal) -> Result<PathBuf, Failure> {
+pub(super) fn write_errors(
+    target: &OutputFile,
+    layout: &Layout,
+    journal: &Journal,
+) -> Result<PathBuf, Failure> {
     let path = target.beside("errors.jsonl");
     if journal.counts().failed == 0 {
         let _ = fs::remove_file(&path);
@@ -145,6 +150,6 @@ pub(super) fn write_errors(target: &Target, layout: &Layout, journal: &Journal) 
     Ok(path)
 }
 /// A row's id: what stands in its id's column, or else its number.
-fn id_of(layout: &Layout, record: &Record) -> Value {
+fn id_of(layout: &Layout, record: &JournalRecord) -> Value {
     layout.id.and_then(|id| record.cells.get(id).cloned()).unwrap_or_else(|| json!(record.row))
 }

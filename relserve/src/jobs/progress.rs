@@ -6,8 +6,8 @@ use base::Nanos;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serving::clock::Clock;
 
-use super::client::Tokens;
-use super::input::Size;
+use super::client::RequestTokens;
+use super::input::InputSize;
 use super::journal::Counts;
 use super::tell;
 
@@ -20,19 +20,19 @@ const PARTS: u64 = 10_000;
 pub(super) struct Progress {
     clock: Clock,
     bar: Option<ProgressBar>,
-    size: Size,
+    size: InputSize,
     /// Bytes of the input read.
     position: u64,
     /// Rows that were over before.
     before: Counts,
-    tokens: Tokens,
+    tokens: RequestTokens,
     /// When the last line was put out.
     last: base::Time,
 }
 
 impl Progress {
     /// A job whose input is of this size, of which some rows are over.
-    pub(super) fn new(size: Size, before: Counts) -> Self {
+    pub(super) fn new(size: InputSize, before: Counts) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(PARTS), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("[{elapsed_precise}] {bar:30} {percent:>3}% {msg}");
@@ -40,7 +40,7 @@ impl Progress {
             bar
         });
         let clock = Clock::start();
-        Self { clock, bar, size, position: 0, before, tokens: Tokens::default(), last: base::Time(0) }
+        Self { clock, bar, size, position: 0, before, tokens: RequestTokens::default(), last: base::Time(0) }
     }
 
     /// The input is read up to here.
@@ -50,11 +50,11 @@ impl Progress {
 
     /// The input is read, and has so many rows.
     pub(super) fn read(&mut self, rows: u64) {
-        self.size = Size::Rows(rows);
+        self.size = InputSize::Rows(rows);
     }
 
     /// A request came back.
-    pub(super) fn add(&mut self, tokens: Tokens) {
+    pub(super) fn add(&mut self, tokens: RequestTokens) {
         self.tokens.prompt += tokens.prompt;
         self.tokens.cached += tokens.cached;
         self.tokens.output += tokens.output;
@@ -86,8 +86,8 @@ impl Progress {
     fn share(&self, counts: Counts) -> f64 {
         let over = counts.done + counts.failed;
         let (part, whole) = match self.size {
-            Size::Rows(rows) => (over, rows),
-            Size::Bytes(bytes) => (self.position, bytes),
+            InputSize::Rows(rows) => (over, rows),
+            InputSize::Bytes(bytes) => (self.position, bytes),
         };
         if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
     }
@@ -95,17 +95,17 @@ impl Progress {
     fn message(&self, counts: Counts) -> String {
         let seconds = self.clock.now().since(base::Time(0)).as_seconds().max(0.001);
         let total = match self.size {
-            Size::Rows(rows) => format!("/{rows}"),
-            Size::Bytes(_) => String::new(),
+            InputSize::Rows(rows) => format!("/{rows}"),
+            InputSize::Bytes(_) => String::new(),
         };
-        let Tokens { prompt, cached, output } = self.tokens;
+        let RequestTokens { prompt, cached, output } = self.tokens;
         let rate = (prompt + output) as f64 / seconds;
         let hits = if prompt == 0 { 0.0 } else { 100.0 * cached as f64 / prompt as f64 };
         let begun = self.before.done + self.before.failed;
         let over = (counts.done + counts.failed).saturating_sub(begun);
         let (share, rows) = (self.share(counts), over as f64 / seconds);
         let left = match self.size {
-            Size::Rows(total) if rows > 0.0 => {
+            InputSize::Rows(total) if rows > 0.0 => {
                 Some(total.saturating_sub(counts.done + counts.failed) as f64 / rows)
             }
             _ if share > 0.0 => Some(seconds * (1.0 - share) / share),

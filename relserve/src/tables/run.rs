@@ -37,14 +37,14 @@ impl Ran {
 }
 
 /// Runs one table after the other; none finds what another left in the cache.
-pub struct Runner<'a> {
+pub struct TableRunner<'a> {
     scheduler: Scheduler,
     executor: &'a mut dyn Executor,
     now: Time,
     next: u64,
 }
 
-impl<'a> Runner<'a> {
+impl<'a> TableRunner<'a> {
     /// At rest. Rows run first come, first served, which asks for no cost model.
     pub fn new(config: &SchedulerConfig, executor: &'a mut dyn Executor) -> Result<Self, TableError> {
         let config = SchedulerConfig {
@@ -129,7 +129,7 @@ mod tests {
     fn rows_share_within_a_run_and_never_between_two() {
         let mut executor = SimExecutor::new(CostModel::default());
         let config = SchedulerConfig::default();
-        let mut runner = Runner::new(&config, &mut executor).expect("it is valid");
+        let mut runner = TableRunner::new(&config, &mut executor).expect("it is valid");
         let mut run = |sharing| runner.run((0..5).map(item).collect(), sharing).expect("steps succeed");
         let first = run(Sharing::Prefixes);
         assert_eq!((first.prompt, first.hit, first.outputs.len()), (5 * 65, 4 * 64, 5));

@@ -112,10 +112,10 @@ impl Backend {
     }
 
     /// Queue and memory, with the first `most` relQueries.
-    pub(super) fn survey(&self, most: usize) -> (Stats, SchedulerSnapshot) {
+    pub(super) fn snapshot(&self, most: usize) -> (Stats, SchedulerSnapshot) {
         match self {
             Self::Engine(engine) => (engine.scheduler.stats(), engine.scheduler.snapshot(most)),
-            Self::Fleet(fleet) => fleet.survey(most),
+            Self::Fleet(fleet) => fleet.snapshot(most),
         }
     }
 

@@ -161,8 +161,8 @@ impl Engine {
             drop(drop_apart(lost));
             return;
         };
-        let how = (self.restart.clone(), self.failures);
-        match PendingRestart::begin(lost, factory, how, Arc::clone(&self.wake)) {
+        let config = self.restart.clone();
+        match PendingRestart::begin(lost, factory, config, self.failures, Arc::clone(&self.wake)) {
             Ok(pending) => self.executor = ExecutorState::Restarting(pending, now),
             Err(error) => tracing::error!(%error, "nothing more will run: no thread to make an executor on"),
         }

@@ -9,7 +9,7 @@ use super::{Driver, RowFlight};
 use crate::account::{Account, Spent};
 use crate::error::RequestError;
 use crate::live::record::RowOutcome;
-use crate::relquery_state::{RowState, Source, Status, Usage};
+use crate::relquery_state::{AnswerSource, RowProgress, Status, Usage};
 use crate::results::Answer;
 
 impl Driver {
@@ -40,7 +40,7 @@ impl Driver {
                     error => RequestError::Row(error.to_string()),
                 };
                 for target in flight.targets {
-                    let state = RowState::Failed(error.clone());
+                    let state = RowProgress::Failed(error.clone());
                     target.relquery.settle(target.index, state, now);
                     self.touched.insert(target.relquery.id, target.relquery);
                 }
@@ -89,12 +89,12 @@ impl Driver {
         }
         for target in row.targets {
             let usage = match target.source {
-                Source::Model => usage,
-                Source::Shared | Source::Cache => {
+                AnswerSource::Model => usage,
+                AnswerSource::Shared | AnswerSource::Cache => {
                     Usage { cached: usage.prompt, computed: TokenCount(0), ..usage }
                 }
             };
-            let state = RowState::Done { end, usage, source: target.source };
+            let state = RowProgress::Done { end, usage, source: target.source };
             target.relquery.settle(target.index, state, now);
             self.touched.insert(target.relquery.id, target.relquery);
         }

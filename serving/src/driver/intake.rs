@@ -6,17 +6,17 @@ use std::sync::Arc;
 use base::{RelQueryId, Submission, TenantId, Time};
 use scheduler::Refused;
 
-use super::{Driver, Flight, RowFlight, Target};
+use super::{AnswerTarget, Driver, RelQueryFlight, RowFlight};
 use crate::account::Account;
 use crate::error::RequestError;
-use crate::intake::{Job, OpenKey, Part, PendingRow};
+use crate::intake::{Job, OpenKey, PendingRow, TemplateRows};
 use crate::live::RelQueryName;
 use crate::live::record::RowOutcome;
 use crate::pins::PinPermit;
-use crate::relquery_state::{RelQueryState, RowState, Source, Status};
+use crate::relquery_state::{AnswerSource, RelQueryState, RowProgress, Status};
 
 /// Where rows go.
-struct Place {
+struct Destination {
     account: Account,
     open: Option<OpenKey>,
     join: bool,
@@ -47,7 +47,7 @@ impl Driver {
             let (arrival, items) = (relquery.arrival, Vec::new());
             let empty = Submission { id, tenant, weight, scope, class, arrival, deadline, items };
             let (open, join) = (open.map(|(_, key)| key), joined.is_some());
-            let place = Place { account, open, join, pin: pin.take() };
+            let place = Destination { account, open, join, pin: pin.take() };
             self.launch(&relquery, empty, place, fresh);
         }
         self.touched.insert(relquery.id, relquery);
@@ -58,7 +58,7 @@ impl Driver {
         &mut self,
         relquery: &Arc<RelQueryState>,
         tenant: TenantId,
-        part: Part,
+        part: TemplateRows,
     ) -> (Option<OpenKey>, Vec<PendingRow>) {
         let mut fresh = Vec::new();
         for row in part.rows {
@@ -72,7 +72,11 @@ impl Driver {
             };
             for index in row.targets {
                 relquery.token(index, &flight.text, flight.tokens > 0, self.shared.clock.now());
-                flight.targets.push(Target { relquery: Arc::clone(relquery), index, source: Source::Shared });
+                flight.targets.push(AnswerTarget {
+                    relquery: Arc::clone(relquery),
+                    index,
+                    source: AnswerSource::Shared,
+                });
                 self.shared.metrics.rows.shared.inc();
             }
             if let Some((_, places)) = self.relqueries.get_mut(&relquery.id) {
@@ -96,7 +100,7 @@ impl Driver {
         &mut self,
         relquery: &Arc<RelQueryState>,
         mut submission: Submission,
-        Place { account, open, join, pin }: Place,
+        Destination { account, open, join, pin }: Destination,
         rows: Vec<PendingRow>,
     ) {
         let (id, tenant) = (submission.id, submission.tenant);
@@ -104,10 +108,10 @@ impl Driver {
         let mut flights = BTreeMap::new();
         for (number, row) in (first..).zip(rows) {
             submission.items.push(base::WorkItem { row: number, ..row.item });
-            let targets = row.targets.into_iter().enumerate().map(|(i, index)| Target {
+            let targets = row.targets.into_iter().enumerate().map(|(i, index)| AnswerTarget {
                 relquery: Arc::clone(relquery),
                 index,
-                source: if i == 0 { Source::Model } else { Source::Shared },
+                source: if i == 0 { AnswerSource::Model } else { AnswerSource::Shared },
             });
             let targets = targets.collect();
             let flight = RowFlight { targets, text: String::new(), tokens: 0, said: None, key: row.key };
@@ -143,7 +147,7 @@ impl Driver {
             self.pins.insert(filling.id(), filling.pin());
         }
         let owner = (!join).then(|| Arc::clone(relquery));
-        let flight = self.flights.entry(id).or_insert(Flight {
+        let flight = self.flights.entry(id).or_insert(RelQueryFlight {
             account,
             open,
             opened: arrival,
@@ -175,7 +179,7 @@ impl Driver {
                 },
                 other => RequestError::Row(other.to_string()),
             };
-            target.relquery.settle(target.index, RowState::Failed(error), now);
+            target.relquery.settle(target.index, RowProgress::Failed(error), now);
             self.touched.insert(target.relquery.id, target.relquery);
         }
     }

@@ -17,7 +17,7 @@ impl Driver {
     }
 
     fn snapshot(&self, at: base::Time) -> LiveSnapshot {
-        let (stats, survey) = self.backend.survey(self.shared.live.settings().relqueries_max);
+        let (stats, scheduler) = self.backend.snapshot(self.shared.live.settings().relqueries_max);
         let name = |id| match self.flights.get(&id) {
             Some(flight) => RelQueryName {
                 route: flight.account.route,
@@ -25,7 +25,7 @@ impl Driver {
             },
             None => RelQueryName { route: "", request: None },
         };
-        let names = survey.relqueries.listed.iter().map(|standing| name(standing.id)).collect();
-        LiveSnapshot { at, stats, survey, names }
+        let names = scheduler.relqueries.listed.iter().map(|status| name(status.id)).collect();
+        LiveSnapshot { at, stats, scheduler, names }
     }
 }

@@ -33,7 +33,7 @@ pub(super) enum Report {
     GaveUp,
 }
 
-/// A fresh executor in the pending.
+/// A fresh executor that is being made.
 pub(super) struct PendingRestart {
     reports: Receiver<Report>,
     /// Dropped with this, which ends the wait for the next attempt.
@@ -45,7 +45,8 @@ impl PendingRestart {
     pub(super) fn begin(
         lost: Box<dyn Executor>,
         factory: ExecutorFactory,
-        (config, failures_before): (RestartConfig, u32),
+        config: RestartConfig,
+        failures_before: u32,
         wake: Wake,
     ) -> std::io::Result<Self> {
         let (tell, reports) = channel();
@@ -59,7 +60,7 @@ impl PendingRestart {
             if passes(config.drop_ms_max, &drop_apart(lost)) {
                 tracing::warn!("the lost executor does not give its memory back");
             }
-            make(&factory, (&config, failures_before), &is_wanted, &tell);
+            make(&factory, &config, failures_before, &is_wanted, &tell);
         })?;
         Ok(Self { reports, _wanted: wanted })
     }
@@ -77,7 +78,8 @@ impl PendingRestart {
 /// Makes attempts until one succeeds, too many have failed, or nobody wants one any more.
 fn make(
     factory: &ExecutorFactory,
-    (config, failures_before): (&RestartConfig, u32),
+    config: &RestartConfig,
+    failures_before: u32,
     is_wanted: &Receiver<Infallible>,
     tell: &dyn Fn(Report),
 ) {

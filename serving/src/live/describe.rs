@@ -21,7 +21,7 @@ pub struct Seen {
 
 /// How large a batch is, or could have been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Size {
+pub struct BatchSize {
     /// RelQueries.
     pub relqueries: u32,
     /// Rows.
@@ -40,7 +40,7 @@ pub struct Step {
     /// Why.
     pub reason: Reason,
     /// What could have been prefilled; absent where no candidate was built.
-    pub candidate: Option<Size>,
+    pub candidate: Option<BatchSize>,
     /// RelQueries with rows that ran when it was planned.
     pub running_relqueries: u32,
     /// Rows that ran when it was planned.
@@ -84,7 +84,7 @@ impl Step {
             let RelQueryKey { id, priority, .. } = key?;
             Some(Seen { id, tenant: scheduler.tenant_of(id)?, priority })
         };
-        let candidate = decision.candidate_tokens.map(|tokens| Size {
+        let candidate = decision.candidate_tokens.map(|tokens| BatchSize {
             relqueries: decision.candidate_relqueries,
             rows: decision.candidate_rows,
             tokens: tokens.0,

@@ -1,6 +1,6 @@
 //! The loop's end of the live view: what it has to tell waits here until it gets the buffer without waiting for it.
 //!
-//! Of relQueries in the pending it keeps the record; there are as many as the scheduler holds.
+//! Of relQueries that are not over it keeps the record; there are as many as the scheduler holds.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::{Periods, RelQueryId, Submission, Time};
 
 use super::describe::Step;
-use super::record::{Outcome, Record, RowOutcome};
+use super::record::{Outcome, RelQueryRecord, RowOutcome};
 use super::ring::Ring;
 use super::{Live, LiveSnapshot, RelQueryName};
 
@@ -45,16 +45,16 @@ impl<T> Outbox<T> {
 pub struct LivePublisher {
     live: Arc<Live>,
     steps: Outbox<Arc<Step>>,
-    ended: Outbox<Arc<Record>>,
+    ended: Outbox<Arc<RelQueryRecord>>,
     snapshot: Option<Arc<LiveSnapshot>>,
     /// When somebody last looked at queue and memory.
     snapshot_at: Option<Time>,
-    open: HashMap<RelQueryId, Box<Record>>,
+    open: HashMap<RelQueryId, Box<RelQueryRecord>>,
 }
 
 /// The rows of a submission in lengths, before the scheduler takes them.
 #[derive(Debug)]
-pub struct Measured(Box<Record>);
+pub struct Measured(Box<RelQueryRecord>);
 
 impl LivePublisher {
     /// With nothing to tell.
@@ -69,7 +69,7 @@ impl LivePublisher {
             return None;
         }
         let known = self.open.get(&submission.id).cloned();
-        let mut record = known.unwrap_or_else(|| Box::new(Record::begun(submission, name)));
+        let mut record = known.unwrap_or_else(|| Box::new(RelQueryRecord::begun(submission, name)));
         record.name = name;
         record.add(submission.scope, &submission.items);
         Some(Measured(record))
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_the_shelf_is_bounded_and_counted() {
+    fn what_waits_for_the_buffer_is_bounded_and_counted() {
         let (live, mut publisher) =
             publisher(LiveConfig { record_relqueries_max: 2, ..LiveConfig::default() });
         let mut cursor = live.cursor();
@@ -213,8 +213,8 @@ mod tests {
         assert!(!publisher.wants_snapshot(Time(0), true));
         let subscription = live.join(Viewer::Operator).expect("there is room");
         assert!(publisher.wants_snapshot(Time(0), false));
-        let (stats, survey, names) = Default::default();
-        publisher.snapshot_taken(LiveSnapshot { at: Time(0), stats, survey, names });
+        let (stats, scheduler, names) = Default::default();
+        publisher.snapshot_taken(LiveSnapshot { at: Time(0), stats, scheduler, names });
         assert!(!publisher.wants_snapshot(Time(1_000_000), false), "not twice in 250 ms");
         assert!(publisher.wants_snapshot(Time(1_000_000), true));
         assert!(publisher.wants_snapshot(Time(250_000_000), false));
@@ -225,9 +225,9 @@ mod tests {
     #[test]
     fn one_replays_at_a_time() {
         let (live, _) = publisher(LiveConfig::default());
-        let turn = live.begin_replay();
-        assert!(turn.is_some() && live.begin_replay().is_none());
-        drop(turn);
+        let permit = live.begin_replay();
+        assert!(permit.is_some() && live.begin_replay().is_none());
+        drop(permit);
         assert!(live.begin_replay().is_some());
     }
 }

@@ -37,8 +37,8 @@ pub enum RowOutcome {
 
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// The value that it shares with others: a number in [`Record::groups`].
+pub struct RecordedRow {
+    /// The value that it shares with others: a number in [`RelQueryRecord::groups`].
     pub group: Option<u32>,
     /// Prompt tokens behind the template, those of its group among them.
     pub own: u32,
@@ -48,7 +48,7 @@ pub struct Row {
 
 /// One relQuery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct RelQueryRecord {
     /// Which.
     pub id: RelQueryId,
     /// Whose.
@@ -74,14 +74,14 @@ pub struct Record {
     /// Lengths of the values that neighbouring rows share behind the template.
     pub groups: Vec<u32>,
     /// Its rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<RecordedRow>,
     /// Rows that failed.
     pub failed: u32,
     /// Rows that were called off.
     pub cancelled: u32,
 }
 
-impl Record {
+impl RelQueryRecord {
     /// A relQuery that comes, without its rows.
     pub fn begun(submission: &Submission, name: RelQueryName) -> Self {
         let Submission { id, tenant, weight, class, arrival, .. } = *submission;
@@ -124,7 +124,7 @@ impl Record {
             self.output_max = self.output_max.max(item.generation.output_max.0);
             let own = count(item.prompt.len().saturating_sub(lead));
             let group = self.group(shared, &mut members);
-            self.rows.push(Row { group, own, output: 0 });
+            self.rows.push(RecordedRow { group, own, output: 0 });
         }
     }
 
@@ -252,7 +252,7 @@ pub(crate) mod tests {
 
     #[test]
     fn lengths_and_what_neighbours_share_are_kept() {
-        let mut record = Record::begun(&submission(1, 1, 5), NAME);
+        let mut record = RelQueryRecord::begun(&submission(1, 1, 5), NAME);
         let rows = [item(0, 2, &[1, 2, 3, 4, 5]), item(1, 2, &[1, 2, 3, 4, 6, 7]), item(2, 2, &[1, 2, 8, 9])];
         record.add(1, &rows);
         assert_eq!((record.template_tokens, record.output_max), (2, 9));
@@ -269,13 +269,13 @@ pub(crate) mod tests {
 
     #[test]
     fn rows_that_join_later_follow_the_template_of_the_first_and_templates_are_told_apart() {
-        let mut record = Record::begun(&submission(1, 1, 5), NAME);
+        let mut record = RelQueryRecord::begun(&submission(1, 1, 5), NAME);
         record.add(1, &[item(0, 2, &[1, 2, 3])]);
         record.add(1, &[item(1, 2, &[1, 2, 4, 5]), item(2, 2, &[1, 2, 4, 6])]);
         assert_eq!(record.prompt_tokens(), 3 + 4 + 4);
         assert_eq!(record.rows[1].group, Some(0));
         let template = |scope, tokens: &[u32]| {
-            let mut record = Record::begun(&submission(1, 1, 5), NAME);
+            let mut record = RelQueryRecord::begun(&submission(1, 1, 5), NAME);
             record.add(scope, &[item(0, 2, tokens)]);
             record.template
         };
@@ -286,20 +286,20 @@ pub(crate) mod tests {
 
     #[test]
     fn what_many_rows_share_is_found_whoever_wrote_it() {
-        let mut record = Record::begun(&submission(1, 1, 5), NAME);
+        let mut record = RelQueryRecord::begun(&submission(1, 1, 5), NAME);
         let own = |row: u32| [1, 2, 7, 7, 7, row / 4, row / 4, row, row];
         let rows: Vec<WorkItem> = (0..16).map(|row| item(row, 2, &own(row))).collect();
         record.add(1, &rows);
         assert_eq!(record.template_tokens, 5, "the values begin alike");
         assert_eq!(record.groups, [2; 4], "and by fours they go on alike");
-        let mut pair = Record::begun(&submission(1, 1, 5), NAME);
+        let mut pair = RelQueryRecord::begun(&submission(1, 1, 5), NAME);
         pair.add(1, &[item(0, 3, &[1, 2, 3, 7, 8]), item(1, 3, &[1, 2, 3, 7, 9])]);
         assert_eq!((pair.template_tokens, pair.groups), (3, vec![1]), "two rows do not make a template");
     }
 
     #[test]
     fn a_group_is_cut_where_that_takes_more_rows_in() {
-        let mut record = Record::begun(&submission(1, 1, 5), NAME);
+        let mut record = RelQueryRecord::begun(&submission(1, 1, 5), NAME);
         let rows = [&[1, 2, 3, 4, 5], &[1, 2, 3, 4, 6], &[1, 2, 3, 7, 8], &[1, 2, 9, 9, 9], &[1, 8, 8, 8, 8]];
         let rows: Vec<_> = (0..).zip(rows).map(|(row, prompt)| item(row, 1, prompt)).collect();
         record.add(1, &rows);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base::{TenantId, Time, TokenCount};
 use sim::trace::{Trace, TraceRelQuery, TraceTemplate};
 
-use super::record::{Record, Row};
+use super::record::{RecordedRow, RelQueryRecord};
 
 /// An output token in prompt tokens, where the size of a replay is bounded: what its events weigh in memory.
 const OUTPUT_WEIGHT: u64 = 16;
@@ -21,7 +21,7 @@ pub struct Recorded {
     /// The trace.
     pub trace: Trace,
     /// The records that it is made of, in its order.
-    pub records: Vec<Arc<Record>>,
+    pub records: Vec<Arc<RelQueryRecord>>,
 }
 
 impl Recorded {
@@ -32,27 +32,28 @@ impl Recorded {
     }
 
     /// Each record with what the trace has of it.
-    pub fn of_trace(&self) -> impl Iterator<Item = (&Record, &TraceRelQuery)> {
+    pub fn of_trace(&self) -> impl Iterator<Item = (&RelQueryRecord, &TraceRelQuery)> {
         self.records.iter().map(|record| &**record).zip(&self.trace.relqueries)
     }
 }
 
 /// What a relQuery weighs in a replay.
-fn weight(record: &Record) -> u64 {
+fn weight(record: &RelQueryRecord) -> u64 {
     record.prompt_tokens().saturating_add(record.output_tokens().saturating_mul(OUTPUT_WEIGHT))
 }
 
 /// The newest of these records that together weigh no more than `most`, in the order of their arrival. Those of which no
 /// row got a token are left out.
-pub fn recorded(records: Vec<Arc<Record>>, most: TokenCount) -> Recorded {
+pub fn recorded(records: Vec<Arc<RelQueryRecord>>, most: TokenCount) -> Recorded {
     let mut left = most.0;
-    let has_run = |record: &Arc<Record>| record.rows.iter().any(|row| row.output > 0);
-    let fits = |record: &Arc<Record>| {
+    let has_run = |record: &Arc<RelQueryRecord>| record.rows.iter().any(|row| row.output > 0);
+    let fits = |record: &Arc<RelQueryRecord>| {
         let after = left.checked_sub(weight(record));
         left = after.unwrap_or(left);
         after.is_some()
     };
-    let mut records: Vec<Arc<Record>> = records.into_iter().rev().filter(has_run).take_while(fits).collect();
+    let mut records: Vec<Arc<RelQueryRecord>> =
+        records.into_iter().rev().filter(has_run).take_while(fits).collect();
     records.sort_by_key(|record| (record.arrival, record.id));
     let from = records.first().map(|record| record.arrival).unwrap_or_default();
     let trace = write(&records, from);
@@ -60,7 +61,7 @@ pub fn recorded(records: Vec<Arc<Record>>, most: TokenCount) -> Recorded {
 }
 
 /// The records as a trace.
-fn write(records: &[Arc<Record>], from: Time) -> Trace {
+fn write(records: &[Arc<RelQueryRecord>], from: Time) -> Trace {
     let mut templates: HashMap<(u64, u32), u64> = HashMap::new();
     let mut tenants: HashMap<TenantId, usize> = HashMap::new();
     let mut trace = Trace { schema: "relserve-trace/1".into(), name: "recorded".into(), ..Trace::default() };
@@ -74,7 +75,7 @@ fn write(records: &[Arc<Record>], from: Time) -> Trace {
         let tenant = *tenants.entry(record.tenant).or_insert(next);
         // A row that got nothing took no more than its place in the queue.
         let rows = record.rows.iter().filter(|row| row.output > 0);
-        let row = |row: &Row| match row.group {
+        let row = |row: &RecordedRow| match row.group {
             Some(group) => {
                 let shared = record.groups[group as usize];
                 [group.into(), (row.own - shared).into(), row.output.into()]
@@ -105,8 +106,8 @@ mod tests {
     use crate::live::record::tests::{NAME, item, submission};
     use crate::live::record::{Outcome, RowOutcome};
 
-    fn record(id: u64, tenant: u64, arrival: u64, outputs: &[u64]) -> Arc<Record> {
-        let mut record = Record::begun(&submission(id, tenant, arrival), NAME);
+    fn record(id: u64, tenant: u64, arrival: u64, outputs: &[u64]) -> Arc<RelQueryRecord> {
+        let mut record = RelQueryRecord::begun(&submission(id, tenant, arrival), NAME);
         let items: Vec<_> =
             (0..).zip(outputs).map(|(row, _)| item(row, 2, &[1, 2, 3, 40 + row, 50 + row])).collect();
         record.add(u128::from(tenant), &items);

@@ -1,7 +1,7 @@
 //! What if: the recorded minutes once more, in virtual time, under the present policy and under others, with the cost
 //! model as it is fitted now (RelServe, Eq. 9). The simulator's own world does the work; this bounds it in time.
 
-use base::{Nanos, Time};
+use base::Time;
 use scheduler::{CostModel, Policy, SchedulerConfig};
 use sim::watch::{Mark, Watcher};
 use sim::{Fitted, SimError, Trace};
@@ -23,13 +23,24 @@ pub enum WhatIfError {
     Replay(SimError),
 }
 
-/// Looks at the clock between steps.
-struct Until {
-    clock: Clock,
-    end: Time,
+/// The machine that is imitated.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayMachine<'a> {
+    /// Its scheduler's settings; the policy is the replay's own.
+    pub limits: &'a SchedulerConfig,
+    /// What its steps take.
+    pub cost: CostModel,
 }
 
-impl Watcher for Until {
+/// When replays give up: the clock is read between steps.
+pub struct ReplayDeadline {
+    /// The clock that is read.
+    pub clock: Clock,
+    /// The instant.
+    pub end: Time,
+}
+
+impl Watcher for ReplayDeadline {
     fn mark(&mut self, _: Mark) {}
 
     fn is_over(&mut self) -> bool {
@@ -41,8 +52,8 @@ impl Watcher for Until {
 pub fn replay(
     trace: &Trace,
     policies: &[Policy],
-    (limits, cost): (&SchedulerConfig, CostModel),
-    (clock, patience): (Clock, Nanos),
+    ReplayMachine { limits, cost }: ReplayMachine<'_>,
+    mut deadline: ReplayDeadline,
 ) -> Result<Vec<Replay>, WhatIfError> {
     let mut config = Fitted::of("this server".into(), limits, cost).config()?;
     config.scheduler = SchedulerConfig {
@@ -53,9 +64,8 @@ pub fn replay(
         marginal_work: limits.marginal_work.clone(),
         ..config.scheduler
     };
-    let mut until = Until { clock, end: clock.now() + patience };
     let replays = policies.iter().map(|policy| {
-        sim::replay_watched(trace, *policy, &config, &mut until).map_err(|error| match error {
+        sim::replay_watched(trace, *policy, &config, &mut deadline).map_err(|error| match error {
             SimError::Stopped => WhatIfError::TooLong,
             error => WhatIfError::Replay(error),
         })

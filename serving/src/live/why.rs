@@ -17,8 +17,8 @@ pub fn class(class: ServiceClass) -> &'static str {
 }
 
 /// What a priority is made of.
-pub fn made_of(standing: &RelQueryStatus) -> String {
-    match standing.breakdown {
+pub fn breakdown(status: &RelQueryStatus) -> String {
+    match status.breakdown {
         Some(PriorityBreakdown { parts, is_aged: true }) => format!("{parts}; less for its age"),
         Some(PriorityBreakdown { parts, .. }) => parts.to_string(),
         None => "what is left of it, in prompt tokens or their like".to_owned(),
@@ -27,13 +27,13 @@ pub fn made_of(standing: &RelQueryStatus) -> String {
 
 /// What changed since `before`, the most telling first; nothing where nothing did.
 pub fn changed(before: Option<&RelQueryStatus>, now: &RelQueryStatus) -> Option<String> {
-    let Some(before) = before else { return Some(format!("it came: {}", made_of(now))) };
+    let Some(before) = before else { return Some(format!("it came: {}", breakdown(now))) };
     let mut said = Vec::new();
     if before.class != now.class {
         said.push(format!("it counts as {} now", class(now.class)));
     }
     let goes_first =
-        |one: &RelQueryStatus| one.breakdown.is_some_and(|basis| basis.parts == PriorityParts::First);
+        |one: &RelQueryStatus| one.breakdown.is_some_and(|breakdown| breakdown.parts == PriorityParts::First);
     if goes_first(now) && !goes_first(before) {
         said.push("it waited too long, or is urgent, and goes first (Eq. 13)".to_owned());
     }
@@ -80,7 +80,8 @@ fn parts(before: &RelQueryStatus, now: &RelQueryStatus) -> Option<String> {
         // Writing into a string cannot fail.
         let _ = write!(said, "{lead}{name} {sign}{}", time(by));
     };
-    match (before.breakdown.map(|basis| basis.parts), now.breakdown.map(|basis| basis.parts)) {
+    match (before.breakdown.map(|breakdown| breakdown.parts), now.breakdown.map(|breakdown| breakdown.parts))
+    {
         (Some(PriorityParts::Estimate(old)), Some(PriorityParts::Estimate(new))) => {
             part("prompts", old.prefill_tokens.0, new.prefill_tokens.0);
             part("prefills", old.prefill_bases.0, new.prefill_bases.0);
@@ -127,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    fn standing(rows: [u64; 4], parts: PriorityParts) -> RelQueryStatus {
+    fn status(rows: [u64; 4], parts: PriorityParts) -> RelQueryStatus {
         let [submitted, waiting, prefilling, running] = rows;
         RelQueryStatus {
             id: RelQueryId(1),
@@ -155,8 +156,8 @@ mod tests {
 
     #[test]
     fn a_priority_that_fell_says_by_what() {
-        let before = standing([9, 9, 0, 0], estimate(500_000_000, 100_000_000, 10));
-        let now = standing([9, 4, 0, 4], estimate(200_000_000, 150_000_000, 3));
+        let before = status([9, 9, 0, 0], estimate(500_000_000, 100_000_000, 10));
+        let now = status([9, 4, 0, 4], estimate(200_000_000, 150_000_000, 3));
         assert_eq!(
             changed(Some(&before), &now).as_deref(),
             Some(
@@ -170,19 +171,17 @@ mod tests {
     #[test]
     fn arrivals_rises_and_starvation_are_named() {
         let work = PriorityParts::Work(WorkTime { prompt: Nanos(1), output: Nanos(2), share: Nanos(3) });
-        let came = standing([3, 3, 0, 0], work);
+        let came = status([3, 3, 0, 0], work);
         assert!(changed(None, &came).is_some_and(|text| text.starts_with("it came: prompts")));
-        let first = RelQueryStatus {
-            class: ServiceClass::Interactive,
-            ..standing([3, 3, 0, 0], PriorityParts::First)
-        };
+        let first =
+            RelQueryStatus { class: ServiceClass::Interactive, ..status([3, 3, 0, 0], PriorityParts::First) };
         let bulk = RelQueryStatus { class: ServiceClass::Bulk, ..came };
         let text = changed(Some(&bulk), &first).unwrap_or_default();
         assert_eq!(
             text,
             "it counts as interactive now; it waited too long, or is urgent, and goes first (Eq. 13)"
         );
-        let more = standing([5, 5, 0, 0], work);
+        let more = status([5, 5, 0, 0], work);
         assert_eq!(changed(Some(&came), &more).as_deref(), Some("2 rows joined"));
         let older = RelQueryStatus { priority: 4, ..came };
         assert!(changed(Some(&came), &older).is_some_and(|text| text.contains("its age")));

@@ -10,7 +10,7 @@ const OPEN_MAX: Nanos = Nanos(60_000_000_000);
 
 /// Settings.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct BreakerSettings {
     /// Failures one after another that open it.
     pub failures_max: u32,
     /// Time for which it is open at first.
@@ -42,7 +42,7 @@ impl Passage {
 /// The breaker of one server.
 #[derive(Clone, Debug)]
 pub struct Breaker {
-    limits: Limits,
+    limits: BreakerSettings,
     failures: u32,
     /// Since it opened: until when, and for how long.
     opened: Option<(Time, Nanos)>,
@@ -51,7 +51,7 @@ pub struct Breaker {
 
 impl Breaker {
     /// A closed one.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: BreakerSettings) -> Self {
         Self { limits, failures: 0, opened: None, paused: None }
     }
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn breaker() -> Breaker {
-        Breaker::new(Limits { failures_max: 3, open: Nanos(10) })
+        Breaker::new(BreakerSettings { failures_max: 3, open: Nanos(10) })
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::reply::{Outcome, cut, outcome};
 use super::request::Ask;
-use super::unwell::Unhealthy;
+use super::unhealthy::Unhealthy;
 use crate::config::{ReplicaSettings, Secret};
 
 /// Bytes of a list of models.

@@ -13,7 +13,7 @@ use super::reply::cut;
 const REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// Why an answer is none of the constraint's, where it is not. One that was cut at its length limit has no form yet.
-pub fn misfit(constraint: &Constraint, text: &str, end: End) -> Option<String> {
+pub fn violation(constraint: &Constraint, text: &str, end: End) -> Option<String> {
     if end == End::Length || fits(constraint, text) {
         return None;
     }
@@ -102,12 +102,12 @@ mod tests {
 
     fn check(constraint: &Constraint, good: &[&str], bad: &[&str]) {
         for text in good {
-            assert_eq!(misfit(constraint, text, End::Stop), None, "{text:?}");
+            assert_eq!(violation(constraint, text, End::Stop), None, "{text:?}");
         }
         for text in bad {
-            let reason = misfit(constraint, text, End::Stop).unwrap_or_else(|| panic!("{text:?} passes"));
+            let reason = violation(constraint, text, End::Stop).unwrap_or_else(|| panic!("{text:?} passes"));
             assert!(reason.contains(text), "{reason}");
-            assert_eq!(misfit(constraint, text, End::Length), None, "it was cut");
+            assert_eq!(violation(constraint, text, End::Length), None, "it was cut");
         }
     }
 

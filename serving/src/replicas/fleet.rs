@@ -14,11 +14,11 @@ use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
 use super::ReplicaView;
-use super::constraint_check::misfit;
+use super::constraint_check::violation;
 use super::local::LocalCommand;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
-use super::unwell::Unhealthy;
+use super::unhealthy::Unhealthy;
 use crate::config::PromptForm;
 use crate::shared::Shared;
 use crate::view::View;
@@ -132,7 +132,7 @@ impl Fleet {
         }
         let replica = self.replica(flying.replica);
         replica.metrics.cancelled.inc();
-        if let Transport::Local(local) = &replica.reach {
+        if let Transport::Local(local) = &replica.transport {
             local.tell(LocalCommand::Cancel(request));
         }
     }
@@ -151,7 +151,7 @@ impl Fleet {
     /// Tells the queue how its replicas stand, and takes rows back from those that are down.
     fn stand(&mut self, now: Time) {
         for (id, place) in (0..).map(ReplicaId).zip(0..self.replicas.len()) {
-            let (health, size) = self.replicas[place].standing(now);
+            let (health, size) = self.replicas[place].availability(now);
             // A replica's own settings were found valid at the start.
             let _ = self.queue.resize(id, size);
             for request in self.queue.set_health(id, health) {
@@ -181,7 +181,7 @@ impl Fleet {
         let id = replica;
         let replica = &mut self.replicas[id.0 as usize];
         replica.sent(request, now);
-        let abort = match &replica.reach {
+        let abort = match &replica.transport {
             Transport::Local(local) => {
                 local.tell(LocalCommand::Run(Box::new(dispatch.into_submission(RelQueryId(request.0)))));
                 None
@@ -225,7 +225,7 @@ impl Fleet {
             }
             ReplicaEvent::Looked { replica, result } => {
                 let replica = self.replica(replica);
-                let reason = result.as_ref().err().map(|unwell| unwell.reason.clone());
+                let reason = result.as_ref().err().map(|unhealthy| unhealthy.reason.clone());
                 if replica.looked(result, unix_ms) {
                     let (executor, state) = (replica.name.as_str(), replica.state(now));
                     match reason {
@@ -265,7 +265,7 @@ impl Fleet {
             Outcome::Answered(mut finish) => {
                 replica.answered();
                 // Of a text the gateway knows bytes, and no tokens.
-                if matches!(&replica.reach, Transport::Server { style, .. } if style.form == PromptForm::Messages)
+                if matches!(&replica.transport, Transport::Server { style, .. } if style.form == PromptForm::Messages)
                 {
                     finish.prompt.get_or_insert_default();
                 }
@@ -298,7 +298,7 @@ impl Fleet {
                 replica.metrics.lost.inc();
                 let failure = match loss.kind {
                     LossKind::Gone | LossKind::Busy(_) => Failure::Untried(loss.reason),
-                    LossKind::Failed | LossKind::Misfit => Failure::Replica(loss.reason),
+                    LossKind::Failed | LossKind::Misconfigured => Failure::Replica(loss.reason),
                 };
                 // Before the row waits again, so that it is not sent where it comes from.
                 let events = self.queue.failed(request, failure, now);
@@ -347,7 +347,7 @@ impl Fleet {
     }
 
     /// The queue, with the first `most` relQueries.
-    pub(crate) fn survey(&self, most: usize) -> (Stats, SchedulerSnapshot) {
+    pub(crate) fn snapshot(&self, most: usize) -> (Stats, SchedulerSnapshot) {
         (self.queue.stats().totals, self.queue.snapshot(most))
     }
 
@@ -359,7 +359,7 @@ impl Fleet {
             let is_up = counts.health == Health::Up;
             ReplicaView {
                 name: replica.name.clone(),
-                is_local: matches!(replica.reach, Transport::Local(_)),
+                is_local: matches!(replica.transport, Transport::Local(_)),
                 is_up,
                 state: replica.state(now),
                 breaker: replica.passage(now).name(),
@@ -381,19 +381,25 @@ impl Fleet {
 /// An answer that has the form that its row asked for, or why it is none.
 fn held(outcome: Outcome, constraint: Option<&Constraint>) -> Outcome {
     let (Outcome::Answered(finish), Some(constraint)) = (&outcome, constraint) else { return outcome };
-    match misfit(constraint, &finish.text, finish.end) {
+    match violation(constraint, &finish.text, finish.end) {
         Some(reason) => Outcome::Unfit(reason),
         None => outcome,
     }
 }
 
-/// Looks at a server's health for as long as the fleet lives.
-pub(super) async fn watch(
-    replica: ReplicaId,
-    (client, model): (super::client::Client, String),
-    (every, context_max): (Duration, Option<TokenCount>),
-    shared: Arc<Shared>,
-) {
+/// How a server's health is asked for.
+pub(super) struct HealthCheck {
+    pub(super) client: super::client::Client,
+    /// The model that the server should have.
+    pub(super) model: String,
+    pub(super) every: Duration,
+    /// The tokens that the server should take, where rows go to it as tokens.
+    pub(super) context_max: Option<TokenCount>,
+}
+
+/// Checks a server's health for as long as the fleet lives.
+pub(super) async fn watch(replica: ReplicaId, check: HealthCheck, shared: Arc<Shared>) {
+    let HealthCheck { client, model, every, context_max } = check;
     let mut looks = tokio::time::interval(every);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut told = false;

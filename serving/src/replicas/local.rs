@@ -9,7 +9,7 @@ use scheduler::Event;
 use scheduler::fleet::ReplicaId;
 
 use super::ReplicaEvent;
-use super::unwell::Unhealthy;
+use super::unhealthy::Unhealthy;
 use crate::driver::{Engine, StepResult};
 use crate::shared::Shared;
 
@@ -19,7 +19,7 @@ pub(super) enum LocalCommand {
     Run(Box<Submission>),
     /// Call that off.
     Cancel(RequestId),
-    /// Take a turn: there is event of a fresh executor.
+    /// Take a turn: a fresh executor has something to report.
     Wake,
 }
 
@@ -63,12 +63,12 @@ fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receive
             is_idle = false;
             obey(replica, &mut engine, shared, order);
         }
-        let turn = engine.advance(shared);
-        if is_resting && matches!(turn, StepResult::Idle | StepResult::Stepped(..)) {
+        let result = engine.advance(shared);
+        if is_resting && matches!(result, StepResult::Idle | StepResult::Stepped(..)) {
             is_resting = false;
             shared.intake.event(ReplicaEvent::Looked { replica, result: Ok(()) });
         }
-        match turn {
+        match result {
             StepResult::Idle => is_idle = true,
             // It keeps the rows that it has, and gets no others.
             StepResult::Restarting(_) => {

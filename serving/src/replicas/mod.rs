@@ -14,10 +14,10 @@ pub mod reply;
 pub mod request;
 mod start;
 pub mod text;
-mod unwell;
+mod unhealthy;
 pub mod view;
 
 pub use fleet::{Fleet, ReplicaEvent};
 pub use start::{ReplicaConstraints, StartError, model, start};
-pub use unwell::Unhealthy;
+pub use unhealthy::Unhealthy;
 pub use view::ReplicaView;

@@ -3,10 +3,10 @@
 use base::{Millis, Nanos, RequestId, Time};
 use scheduler::fleet::{Health, ReplicaConfig};
 
-use super::breaker::{Breaker, Limits, Passage};
+use super::breaker::{Breaker, BreakerSettings, Passage};
 use super::local::Local;
 use super::reply::{Loss, LossKind};
-use super::{client::Client, request::RequestStyle, unwell::Unhealthy};
+use super::{client::Client, request::RequestStyle, unhealthy::Unhealthy};
 use crate::config::ReplicaSettings;
 use crate::metrics::ReplicaMetrics;
 
@@ -29,7 +29,7 @@ pub(super) enum Transport {
 /// An executor.
 pub(super) struct Replica {
     pub(super) name: String,
-    pub(super) reach: Transport,
+    pub(super) transport: Transport,
     /// What it may be given when nothing is wrong.
     pub(super) size: ReplicaConfig,
     health: ReplicaHealth,
@@ -59,26 +59,29 @@ enum ReplicaHealth {
 }
 
 /// Whether an executor gets rows, and how many at a time.
-pub(super) type Standing = (Health, ReplicaConfig);
+pub(super) type Availability = (Health, ReplicaConfig);
 
 impl Replica {
     pub(super) fn new(
         name: String,
-        reach: Transport,
+        transport: Transport,
         config: &ReplicaSettings,
         metrics: ReplicaMetrics,
     ) -> Self {
         Self {
             name,
-            health: if matches!(reach, Transport::Local(_)) {
+            health: if matches!(transport, Transport::Local(_)) {
                 ReplicaHealth::Well
             } else {
                 ReplicaHealth::Gone
             },
-            reach,
+            transport,
             size: ReplicaConfig { rows_max: config.rows_max, tokens_max: config.tokens_max },
             is_drained: false,
-            breaker: Breaker::new(Limits { failures_max: config.failures_max, open: span(config.open_ms) }),
+            breaker: Breaker::new(BreakerSettings {
+                failures_max: config.failures_max,
+                open: span(config.open_ms),
+            }),
             rows: 0,
             probe: None,
             last_error: None,
@@ -102,7 +105,7 @@ impl Replica {
     }
 
     /// Whether it gets rows at `now`.
-    pub(super) fn standing(&self, now: Time) -> Standing {
+    pub(super) fn availability(&self, now: Time) -> Availability {
         // One more than those that have hung since before it opened.
         let probed = self.rows + u32::from(self.probe.is_none());
         let one = ReplicaConfig { rows_max: probed.max(1), ..self.size };
@@ -131,7 +134,7 @@ impl Replica {
         self.breaker.passage(now)
     }
 
-    /// When its standing changes by itself.
+    /// When its availability changes by itself.
     pub(super) fn changes_at(&self, now: Time) -> Option<Time> {
         match self.breaker.passage(now) {
             Passage::Open(until) if self.health == ReplicaHealth::Well => Some(until),
@@ -174,10 +177,10 @@ impl Replica {
         self.last_error = Some((loss.reason.clone(), unix_ms));
         match loss.kind {
             LossKind::Gone => self.health = ReplicaHealth::Gone,
-            LossKind::Misfit if self.health == ReplicaHealth::Well => {
+            LossKind::Misconfigured if self.health == ReplicaHealth::Well => {
                 self.health = ReplicaHealth::Doubtful(0)
             }
-            LossKind::Misfit => {}
+            LossKind::Misconfigured => {}
             LossKind::Failed => self.breaker.failed(now),
             LossKind::Busy(span) => self.breaker.pause(now, span.unwrap_or(PAUSE)),
         }
@@ -213,31 +216,31 @@ mod tests {
             salt: false,
             open_end: 1,
         };
-        let reach = Transport::Server { client: Client::new(&config).expect("a client"), style };
-        Replica::new("a".into(), reach, &config, fresh().replica("a"))
+        let transport = Transport::Server { client: Client::new(&config).expect("a client"), style };
+        Replica::new("a".into(), transport, &config, fresh().replica("a"))
     }
 
-    fn unwell(is_gone: bool) -> Result<(), Unhealthy> {
+    fn unhealthy(is_gone: bool) -> Result<(), Unhealthy> {
         Err(Unhealthy { reason: "no".into(), is_gone })
     }
 
     #[test]
     fn a_slow_look_pauses_a_server_and_only_several_take_its_rows_away() {
         let mut replica = replica();
-        let health = |replica: &Replica| replica.standing(Time(0)).0;
+        let health = |replica: &Replica| replica.availability(Time(0)).0;
         assert_eq!(health(&replica), Health::Down, "nobody has looked yet");
         assert!(replica.looked(Ok(()), 0));
         assert_eq!(health(&replica), Health::Up);
         for _ in 1..LOOKS_MAX {
-            replica.looked(unwell(false), 0);
+            replica.looked(unhealthy(false), 0);
             assert_eq!(health(&replica), Health::Draining);
         }
-        replica.looked(unwell(false), 0);
+        replica.looked(unhealthy(false), 0);
         assert_eq!(health(&replica), Health::Down);
         replica.looked(Ok(()), 0);
-        replica.looked(unwell(true), 0);
+        replica.looked(unhealthy(true), 0);
         assert_eq!(health(&replica), Health::Down, "nobody is there");
-        replica.looked(unwell(false), 0);
+        replica.looked(unhealthy(false), 0);
         assert_eq!(health(&replica), Health::Down, "a doubt is no reason to give it rows again");
     }
 
@@ -250,7 +253,7 @@ mod tests {
         }
         replica.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(0), 7);
         let half_open = Time(10_000_000);
-        let rows_max = |replica: &Replica| replica.standing(half_open).1.rows_max;
+        let rows_max = |replica: &Replica| replica.availability(half_open).1.rows_max;
         assert_eq!(rows_max(&replica), 3);
         replica.sent(RequestId(9), half_open);
         assert_eq!(rows_max(&replica), 3, "one at a time");
@@ -266,24 +269,24 @@ mod tests {
         replica.looked(Ok(()), 0);
         let ms = 1_000_000;
         replica.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(0), 7);
-        assert_eq!(replica.standing(Time(0)).0, Health::Draining);
+        assert_eq!(replica.availability(Time(0)).0, Health::Draining);
         assert_eq!(replica.changes_at(Time(0)), Some(Time(10 * ms)));
-        let (health, size) = replica.standing(Time(10 * ms));
+        let (health, size) = replica.availability(Time(10 * ms));
         assert_eq!((health, size.rows_max), (Health::Up, 1), "one row, to see");
         replica.sent(RequestId(2), Time(10 * ms));
-        assert_eq!(replica.standing(Time(10 * ms)).1.rows_max, 1, "and no second one");
+        assert_eq!(replica.availability(Time(10 * ms)).1.rows_max, 1, "and no second one");
         replica.left(RequestId(2));
         replica.answered();
-        assert_eq!(replica.standing(Time(10 * ms)), (Health::Up, replica.size));
+        assert_eq!(replica.availability(Time(10 * ms)), (Health::Up, replica.size));
         replica.drain(true);
-        assert_eq!((replica.standing(Time(0)).0, replica.state(Time(0))), (Health::Draining, "draining"));
+        assert_eq!((replica.availability(Time(0)).0, replica.state(Time(0))), (Health::Draining, "draining"));
         replica.drain(false);
         replica.lost(&Loss { reason: "y".into(), kind: LossKind::Busy(None) }, Time(0), 8);
-        assert_eq!((replica.standing(Time(0)).0, replica.state(Time(0))), (Health::Draining, "paused"));
-        assert_eq!(replica.standing(Time(PAUSE.0)).0, Health::Up);
+        assert_eq!((replica.availability(Time(0)).0, replica.state(Time(0))), (Health::Draining, "paused"));
+        assert_eq!(replica.availability(Time(PAUSE.0)).0, Health::Up);
         replica.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(PAUSE.0), 9);
         replica.lost(&Loss { reason: "z".into(), kind: LossKind::Gone }, Time(PAUSE.0), 9);
-        assert_eq!(replica.standing(Time(PAUSE.0)).0, Health::Down);
+        assert_eq!(replica.availability(Time(PAUSE.0)).0, Health::Down);
         assert_eq!(replica.last_error, Some(("z".into(), 9)));
         replica.looked(Ok(()), 10);
         assert_eq!(replica.state(Time(PAUSE.0)), "up", "whoever is there now has not failed yet");

@@ -37,7 +37,7 @@ pub enum LossKind {
     /// There is nobody: nothing goes there before it is seen to be well, and what it had goes elsewhere.
     Gone,
     /// It does not serve this model, or not with this key: nothing goes there before it is seen to be well.
-    Misfit,
+    Misconfigured,
     /// It failed; again and again opens its breaker.
     Failed,
     /// It asks to be left alone for a while.
@@ -65,7 +65,7 @@ pub fn outcome(status: u16, retry_after: Option<u64>, body: &[u8]) -> Outcome {
             Err(reason) => Outcome::failed(format!("its reply cannot be read: {reason}")),
         },
         // 404 is a path or a model that is not there, 401 and 403 a key that is not right: the server's, not the row's.
-        401 | 403 | 404 => Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Misfit }),
+        401 | 403 | 404 => Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Misconfigured }),
         429 => {
             Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Busy(retry_after.map(seconds)) })
         }
@@ -181,7 +181,7 @@ mod tests {
             assert_eq!(kind(status, None), LossKind::Failed, "{status}");
         }
         for status in [401, 403, 404] {
-            assert_eq!(kind(status, None), LossKind::Misfit, "{status}");
+            assert_eq!(kind(status, None), LossKind::Misconfigured, "{status}");
         }
         assert_eq!(kind(429, None), LossKind::Busy(None));
         for status in [429, 503] {

@@ -4,7 +4,7 @@ use base::{Generation, WorkItem};
 use serde_json::{Map, Value, json};
 
 use super::dialect;
-use super::text::{PlainText, Said};
+use super::text::{PlainText, PromptText};
 use crate::config::{Dialect, PromptForm};
 
 /// How a server is asked.
@@ -55,11 +55,11 @@ impl RequestStyle {
                 COMPLETIONS
             }
             PromptForm::Messages => match PlainText::said(&item.prompt)? {
-                Said::Text(text) => {
+                PromptText::Text(text) => {
                     body.insert("prompt".into(), json!(text));
                     COMPLETIONS
                 }
-                Said::Messages(messages) => {
+                PromptText::Messages(messages) => {
                     let message = |(role, content): (base::Role, String)| json!({ "role": role.name(), "content": content });
                     body.insert("messages".into(), messages.into_iter().map(message).collect());
                     CHAT

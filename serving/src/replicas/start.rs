@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::client::Client;
 use super::dialect;
-use super::fleet::{Fleet, watch};
+use super::fleet::{Fleet, HealthCheck, watch};
 use super::local::Local;
 use super::replica::{Replica, Transport};
 use super::request::RequestStyle;
@@ -116,7 +116,7 @@ pub fn start(
     for (index, executor) in config.replicas.iter().enumerate() {
         let replica = ReplicaId(u32::try_from(index).unwrap_or(u32::MAX));
         let name = config.replica_name(index);
-        let reach = match (executor.kind, engine.take_if(|_| executor.kind == ReplicaKind::Local)) {
+        let transport = match (executor.kind, engine.take_if(|_| executor.kind == ReplicaKind::Local)) {
             (ReplicaKind::Local, Some(engine)) => {
                 Transport::Local(Local::start(replica, engine, Arc::clone(shared))?)
             }
@@ -127,10 +127,14 @@ pub fn start(
                 let client = Client::new(executor);
                 let client = client.map_err(|reason| StartError::Executor { name: name.clone(), reason })?;
                 let served = executor.model.clone().unwrap_or_else(|| model.name.clone());
-                let every = Duration::from_millis(executor.health_ms.0);
-                let context = (config.prompt_form() == PromptForm::Tokens).then_some(model.context_max);
-                let watched = (client.clone(), served.clone());
-                runtime.spawn(watch(replica, watched, (every, context), Arc::clone(shared)));
+                let takes_tokens = config.prompt_form() == PromptForm::Tokens;
+                let check = HealthCheck {
+                    client: client.clone(),
+                    model: served.clone(),
+                    every: Duration::from_millis(executor.health_ms.0),
+                    context_max: takes_tokens.then_some(model.context_max),
+                };
+                runtime.spawn(watch(replica, check, Arc::clone(shared)));
                 let style = RequestStyle {
                     model: served,
                     dialect: executor.dialect,
@@ -143,7 +147,7 @@ pub fn start(
             }
         };
         let metrics = shared.metrics.replica(&name);
-        replicas.push(Replica::new(name, reach, executor, metrics));
+        replicas.push(Replica::new(name, transport, executor, metrics));
     }
     Ok(Fleet::new(config.fleet.clone(), replicas, runtime, Arc::clone(shared))?)
 }

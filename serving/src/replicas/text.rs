@@ -24,7 +24,7 @@ const END: (char, TokenId) = ('e', TokenId(259));
 
 /// What a prompt says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum PromptText {
     /// A text to go on with.
     Text(String),
     /// A conversation to answer.
@@ -33,13 +33,13 @@ pub enum Said {
 
 impl PlainText {
     /// Takes a prompt apart; why not, where it is none of this kind.
-    pub fn said(tokens: &[TokenId]) -> Result<Said, String> {
+    pub fn said(tokens: &[TokenId]) -> Result<PromptText, String> {
         let text = |tokens: &[TokenId]| {
             let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(token.0).ok()).collect();
             String::from_utf8(bytes).map_err(|error| format!("the prompt is not text: {error}"))
         };
         if tokens.iter().all(|token| token.0 < 256) {
-            return text(tokens).map(Said::Text);
+            return text(tokens).map(PromptText::Text);
         }
         let mut messages = Vec::new();
         let mut rest = tokens;
@@ -47,7 +47,7 @@ impl PlainText {
             let role = ROLES.iter().find(|(_, _, token)| token == mark).map(|(role, ..)| *role);
             let role = role.ok_or("the prompt has text outside of its messages")?;
             if said.is_empty() && role == Role::Assistant {
-                return Ok(Said::Messages(messages));
+                return Ok(PromptText::Messages(messages));
             }
             let end = said.iter().position(|token| *token == END.1);
             let (content, after) = said.split_at(end.ok_or("the prompt ends inside a message")?);
@@ -131,14 +131,14 @@ mod tests {
             let texts = ["be brief", text, "ok", text];
             let tokens = PlainText.encode_framed(&frame, &texts);
             let expected = roles.into_iter().zip(texts.map(str::to_owned)).collect();
-            assert_eq!(PlainText::said(&tokens), Ok(Said::Messages(expected)), "{text:?}");
+            assert_eq!(PlainText::said(&tokens), Ok(PromptText::Messages(expected)), "{text:?}");
         }
     }
 
     #[test]
     fn a_text_comes_back_and_half_a_conversation_is_refused() {
         let tokens = PlainText.encode_data("Tell é");
-        assert_eq!(PlainText::said(&tokens), Ok(Said::Text("Tell é".into())));
+        assert_eq!(PlainText::said(&tokens), Ok(PromptText::Text("Tell é".into())));
         let [system, user, assistant] = ROLES.map(|(_, _, token)| token);
         let a = TokenId(97);
         for bad in [

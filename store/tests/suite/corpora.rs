@@ -2,7 +2,7 @@
 
 use base::{Bytes, TenantId, TokenCount};
 use store::{
-    CorpusLimits, DEFAULT_TENANT, Error, FragmentKey, NewCorpus, NewDocument, Store, StoredFragment,
+    CorpusLimits, CorpusOf, DEFAULT_TENANT, Error, FragmentKey, NewCorpus, NewDocument, Store, StoredFragment,
 };
 
 use super::{at, open, second_tenant};
@@ -14,6 +14,7 @@ const NEW: NewCorpus<'static> = NewCorpus {
     fragment_tokens: TokenCount(8),
     overlap: TokenCount(1),
 };
+const LAW: CorpusOf<'static> = CorpusOf { name: "law", embedder: "e1" };
 const LIMITS: CorpusLimits = CorpusLimits { documents_max: 3, fragments_max: 200, bytes_max: Bytes(1_000) };
 
 fn document(id: &str, fragments: u64) -> NewDocument {
@@ -28,7 +29,7 @@ fn document(id: &str, fragments: u64) -> NewDocument {
 }
 
 async fn put(store: &Store, tenant: TenantId, documents: &[NewDocument]) -> Result<u64, Error> {
-    Ok(store.put_documents(tenant, ("law", "e1"), documents, LIMITS, at(2)).await?.1)
+    Ok(store.put_documents(tenant, LAW, documents, LIMITS, at(2)).await?.1)
 }
 
 async fn all(store: &Store, tenant: TenantId) -> Vec<(FragmentKey, StoredFragment)> {
@@ -81,7 +82,9 @@ pub(crate) async fn a_corpus_is_never_above_its_limits(url: String) {
     }
     put(&store, DEFAULT_TENANT, &four[..3]).await.expect("kept");
     put(&store, DEFAULT_TENANT, &four[..1]).await.expect("a replacement needs no room");
-    let other = store.put_documents(DEFAULT_TENANT, ("law", "e2"), &four[..1], LIMITS, at(2)).await;
+    let other = store
+        .put_documents(DEFAULT_TENANT, CorpusOf { embedder: "e2", ..LAW }, &four[..1], LIMITS, at(2))
+        .await;
     assert!(matches!(other, Err(Error::Missing("corpus"))), "vectors of another model: {other:?}");
 }
 

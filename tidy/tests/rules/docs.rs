@@ -52,7 +52,7 @@ fn check(path: &str, item: &syn::Item, findings: &mut Vec<String>) {
 
 fn note(
     path: &str,
-    (visibility, attributes, name): (&syn::Visibility, &[syn::Attribute], &syn::Ident),
+    (visibility, attributes, name): (&syn::Visibility, &Vec<syn::Attribute>, &syn::Ident),
     findings: &mut Vec<String>,
 ) {
     let is_public = matches!(visibility, syn::Visibility::Public(_));

@@ -21,7 +21,7 @@ use crate::error::too_late;
 use crate::state::App;
 use crate::wire::openai::{Chunker, Envelope, Look};
 
-struct Reader {
+struct ChunkReader {
     app: Data<App>,
     handle: Option<OwnerHandle>,
     version: watch::Receiver<u64>,
@@ -41,14 +41,14 @@ pub(super) fn chunks(
     let rows = handle.relquery().read().rows.len();
     let chunker = Chunker::new(envelope, rows, include_usage);
     let deadline = deadline.map(Deadline::at);
-    let reader = Reader { app, handle: Some(handle), version, chunker, deadline };
+    let reader = ChunkReader { app, handle: Some(handle), version, chunker, deadline };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let events = reader.next().await?;
         Some((Ok(Bytes::from(events)), reader))
     })
 }
 
-impl Reader {
+impl ChunkReader {
     async fn next(&mut self) -> Option<String> {
         loop {
             let handle = self.handle.as_ref()?;

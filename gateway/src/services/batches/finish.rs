@@ -9,7 +9,7 @@ use store::{BatchEnd, TicketRow, TicketState, UnixMillis};
 
 use super::lines::{LineError, Request};
 use super::watch::Stop;
-use super::{Batch, Summary, Tokens, note};
+use super::{AnswerTokens, Batch, Summary, note};
 use crate::services::files::{Draft, Lines};
 use crate::state::App;
 
@@ -48,7 +48,7 @@ async fn try_finish(app: &Arc<App>, batch: &mut Batch, stop: &Stop) -> Result<()
     }
     let mut files = Vec::new();
     let mut written = [None, None];
-    let mut tokens = Tokens::default();
+    let mut tokens = AnswerTokens::default();
     for (failed, place) in [false, true].into_iter().zip(&mut written) {
         if let Some(file) = leave(app, batch, failed, &mut tokens).await? {
             *place = Some(file.0.clone());
@@ -110,7 +110,7 @@ pub(super) fn request_id(batch: &Batch, line: u32) -> String {
     format!("batch_req_{}_{line}", batch.id.trim_start_matches("batch_"))
 }
 
-impl Tokens {
+impl AnswerTokens {
     /// Adds a recorded answer; one without usage adds nothing.
     fn add(&mut self, result: &str) {
         let result: Value = serde_json::from_str(result).unwrap_or_default();
@@ -128,7 +128,7 @@ async fn leave(
     app: &Arc<App>,
     batch: &Batch,
     failed: bool,
-    tokens: &mut Tokens,
+    tokens: &mut AnswerTokens,
 ) -> Result<Option<(String, Bytes, u64)>, store::Error> {
     let name = format!("{}_{}.jsonl", batch.id, if failed { "errors" } else { "output" });
     let kept = batch.request.output_kept.unwrap_or(app.config.bulk.keep_ms_max);

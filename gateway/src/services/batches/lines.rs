@@ -5,19 +5,16 @@
 
 use std::collections::HashSet;
 
-use base::TenantId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serving::error::RequestError;
 use serving::intake::PendingRow;
 use sha2::{Digest as _, Sha256};
 
-use crate::json::{self, Fields};
-use crate::services::constraints::Purpose;
-use crate::services::files::Chunk;
+use crate::json::{self, JsonFields};
+use crate::services::files::FileChunk;
 use crate::services::openai as lower;
 use crate::services::prepare::RequestContext;
-use crate::state::App;
 use crate::wire::openai::Api;
 
 /// Errors that are told of one input; more are not looked for.
@@ -118,7 +115,7 @@ pub struct Checker {
 
 impl Checker {
     /// Looks at a chunk.
-    pub fn check(&mut self, chunk: &Chunk, endpoint: &str, requests_max: u64) {
+    pub fn check(&mut self, chunk: &FileChunk, endpoint: &str, requests_max: u64) {
         for (line, text) in chunk.lines() {
             if self.errors.len() >= ERRORS_MAX || self.total > requests_max {
                 return;
@@ -155,7 +152,7 @@ impl Checker {
 
 /// A line, ready to run.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct ReadyLine {
     /// Its number.
     pub number: u32,
     /// The client's name for it.
@@ -168,19 +165,18 @@ pub struct Line {
     pub bytes: u64,
 }
 
-/// Makes a line ready. Its error is its own.
+/// Makes a line ready; `text_bytes` is its length. Its error is its own.
 pub fn ready(
-    app: &App,
-    (tenant, api): (TenantId, Api),
-    (line, text): (u32, &str),
+    context: RequestContext<'_>,
+    api: Api,
+    number: u32,
+    text_bytes: usize,
     request: Request,
-) -> Result<Line, RequestError> {
+) -> Result<ReadyLine, RequestError> {
     let Request { custom_id, body } = request;
-    let context =
-        RequestContext { app, tenant, purpose: Purpose::Run, arrival: app.runtime.shared.clock.now() };
     let asked = match api {
-        Api::Chat => lower::chat(context, Fields::of(body))?,
-        Api::Completion => lower::completion(context, Fields::of(body))?,
+        Api::Chat => lower::chat(context, JsonFields::of(body))?,
+        Api::Completion => lower::completion(context, JsonFields::of(body))?,
     };
     if asked.stream {
         return Err(RequestError::invalid("stream", "must be false in a batch"));
@@ -193,8 +189,8 @@ pub fn ready(
     }
     let rows: Vec<PendingRow> = asked.work.parts.into_iter().flat_map(|part| part.rows).collect();
     let tokens: usize = rows.iter().map(|row| row.item.prompt.len()).sum();
-    let bytes = (tokens * size_of::<base::TokenId>() + text.len()) as u64;
-    Ok(Line { number: line, custom_id, api: asked.api, rows, bytes })
+    let bytes = (tokens * size_of::<base::TokenId>() + text_bytes) as u64;
+    Ok(ReadyLine { number, custom_id, api: asked.api, rows, bytes })
 }
 
 #[cfg(test)]
@@ -203,7 +199,7 @@ mod tests {
 
     fn check(text: &str) -> Result<u64, Vec<LineError>> {
         let mut checker = Checker::default();
-        checker.check(&Chunk { first: 1, text: text.into() }, "/v1/completions", 3);
+        checker.check(&FileChunk { first: 1, text: text.into() }, "/v1/completions", 3);
         checker.end()
     }
 

@@ -14,10 +14,10 @@ use base::{ServiceClass, TokenId};
 use follow::{To, follow};
 use futures_util::future::BoxFuture;
 use ir::bucket::Buffer;
-use read::{Portion, Reader};
+use read::{LineReader, Portion};
 use serving::caller::Caller;
 use serving::error::RequestError;
-use serving::intake::{Part, PendingRow};
+use serving::intake::{PendingRow, TemplateRows};
 use serving::ownership;
 use serving::relquery_state::{Kind, RelQueryState};
 use serving::submit::{self, Prepared, Resumed};
@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Batch;
-use super::lines::{Line, LineError};
+use super::lines::{LineError, ReadyLine};
 use super::queue::QueueTicket;
 use super::watch::{Stop, Watch};
 use crate::state::App;
@@ -39,7 +39,7 @@ struct Flow<'a> {
     app: &'a Arc<App>,
     batch: &'a Batch,
     caller: Caller,
-    buffer: Buffer<TokenId, Line>,
+    buffer: Buffer<TokenId, ReadyLine>,
     /// Followers of rows that run; each ends with why it could not go on, if so.
     running: JoinSet<Option<RequestError>>,
     relqueries: Vec<Weak<RelQueryState>>,
@@ -79,7 +79,7 @@ pub(super) async fn run(
         is_held: false,
         ticket_in_line,
     };
-    let stop = flow.course(Reader::new(batch, done), &mut ends).await;
+    let stop = flow.follow_to_its_end(LineReader::new(batch, done), &mut ends).await;
     Ok(match flow.wind_down(&mut ends).await {
         // A lost lease outweighs everything.
         Some(lost) => lost,
@@ -89,7 +89,7 @@ pub(super) async fn run(
 
 impl Flow<'_> {
     /// Until the last row, or until something stops it.
-    async fn course(&mut self, reader: Reader, ends: &mut mpsc::Receiver<TicketRow>) -> Stop {
+    async fn follow_to_its_end(&mut self, reader: LineReader, ends: &mut mpsc::Receiver<TicketRow>) -> Stop {
         let mut watch = Watch::new(self.app, self.batch);
         let mut reading: Option<BoxFuture<'static, Portion>> = Some(Box::pin(reader.read(self.app.clone())));
         let mut got = Vec::new();
@@ -138,7 +138,7 @@ impl Flow<'_> {
     }
 
     /// Takes in what was read; gives the reader back where there is more.
-    async fn take(&mut self, portion: Portion) -> Result<Option<Reader>, Stop> {
+    async fn take(&mut self, portion: Portion) -> Result<Option<LineReader>, Stop> {
         let Portion { lines, failed, reader, error } = portion;
         for line in lines {
             let prompt = Arc::clone(&line.rows[0].item.prompt);
@@ -170,7 +170,7 @@ impl Flow<'_> {
     }
 
     /// Submits the lines of a bucket as one relQuery.
-    async fn submit(&mut self, lines: Vec<Line>) -> Result<(), Stop> {
+    async fn submit(&mut self, lines: Vec<ReadyLine>) -> Result<(), Stop> {
         let mut rows: Vec<PendingRow> = Vec::with_capacity(lines.len());
         for row in lines.iter().flat_map(|line| &line.rows) {
             let mut row = row.clone();
@@ -187,7 +187,7 @@ impl Flow<'_> {
             failed: Vec::new(),
             deadline: None,
             pin: None,
-            parts: vec![Part { open: None, rows }],
+            parts: vec![TemplateRows { open: None, rows }],
         };
         match submit::submit(&self.app.runtime, self.caller, work, Resumed::default()).await {
             Ok(handle) => {

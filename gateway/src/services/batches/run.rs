@@ -1,8 +1,8 @@
-//! The course of a batch: wait for room, check the input, run its rows, leave its files.
+//! The carry_out of a batch: wait for room, check the input, run its rows, leave its files.
 
 use std::sync::Arc;
 
-use serving::caller::{Caller, Member};
+use serving::caller::{Caller, WeightedTenant};
 use store::UnixMillis;
 
 use super::lines::{Checker, LineError};
@@ -26,10 +26,10 @@ pub(super) async fn run(app: &Arc<App>, mut batch: Batch, mut ticket_in_line: Qu
     drop(room);
 }
 
-/// Runs the course; again, while the database is away at its beginning.
+/// Runs the carry_out; again, while the database is away at its beginning.
 async fn patient(app: &Arc<App>, batch: &mut Batch, ticket_in_line: &mut QueueTicket) -> Stop {
     loop {
-        match course(app, batch, ticket_in_line).await {
+        match carry_out(app, batch, ticket_in_line).await {
             Ok(stop) => return stop,
             Err(store::Error::Missing(what)) => {
                 tracing::warn!(batch = batch.id, "a batch has no {what} any more: it is another's to run");
@@ -72,7 +72,7 @@ async fn wait<'a>(
 }
 
 /// Checks and runs. After an error of the store it can be run again: what is recorded stays.
-async fn course(
+async fn carry_out(
     app: &Arc<App>,
     batch: &mut Batch,
     ticket_in_line: &mut QueueTicket,
@@ -87,7 +87,7 @@ async fn course(
     }
     let tenants = app.runtime.store.tenants().await?;
     let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
-    let member = tenant.map_or(Member::usual(batch.tenant), Member::of);
+    let member = tenant.map_or(WeightedTenant::usual(batch.tenant), WeightedTenant::of);
     rows::run(app, batch, Caller::of(member, app.runtime.model.revision), ticket_in_line).await
 }
 

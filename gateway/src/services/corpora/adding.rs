@@ -11,7 +11,7 @@ use retrieval::{Cut, Embedder, FragmentRange};
 use serving::error::stored;
 use serving::error::{RequestError, internal};
 use sha2::{Digest as _, Sha256};
-use store::{Corpus, CorpusLimits, NewCorpus, NewDocument, StoredFragment, UnixMillis};
+use store::{Corpus, CorpusLimits, CorpusOf, NewCorpus, NewDocument, StoredFragment, UnixMillis};
 
 use super::index_cache::{Indexed, render_vector};
 use super::{account, find, link, made, refused, usable};
@@ -276,7 +276,7 @@ async fn keep(
     let place = app.corpora.indexes.place(&key);
     let mut indexed = Arc::clone(&place).write_owned().await;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    let name = (corpus.name.as_str(), corpus.embedder.as_str());
+    let name = CorpusOf { name: &corpus.name, embedder: &corpus.embedder };
     let (before, after) =
         app.runtime.store.put_documents(tenant, name, &documents, limits, now).await.map_err(refused)?;
     let is_current = |indexed: &Indexed| indexed.revision == before;

@@ -29,11 +29,11 @@ pub(super) struct Indexed {
 }
 
 /// The place of a corpus' index; its lock lets one task make it while others wait.
-pub(super) type Place = Arc<RwLock<Option<Indexed>>>;
+pub(super) type IndexSlot = Arc<RwLock<Option<Indexed>>>;
 
 #[derive(Clone, Debug)]
-struct Entry {
-    place: Place,
+struct CachedIndex {
+    place: IndexSlot,
     bytes: u64,
 }
 
@@ -41,8 +41,8 @@ struct Entry {
 #[derive(Clone, Copy, Debug)]
 struct InBytes;
 
-impl Weighter<Key, Entry> for InBytes {
-    fn weight(&self, _: &Key, entry: &Entry) -> u64 {
+impl Weighter<Key, CachedIndex> for InBytes {
+    fn weight(&self, _: &Key, entry: &CachedIndex) -> u64 {
         entry.bytes
     }
 }
@@ -51,12 +51,12 @@ impl Weighter<Key, Entry> for InBytes {
 #[derive(Clone, Copy, Debug)]
 struct UnlessUsed;
 
-impl Lifecycle<Key, Entry> for UnlessUsed {
+impl Lifecycle<Key, CachedIndex> for UnlessUsed {
     type RequestState = ();
 
     fn begin_request(&self) {}
 
-    fn is_pinned(&self, _: &Key, entry: &Entry) -> bool {
+    fn is_pinned(&self, _: &Key, entry: &CachedIndex) -> bool {
         Arc::strong_count(&entry.place) > 1
     }
 }
@@ -67,7 +67,7 @@ const REMEMBERED: usize = 1_000;
 /// All indexes in memory.
 #[derive(Debug)]
 pub(super) struct IndexCache {
-    entries: Cache<Key, Entry, InBytes, DefaultHashBuilder, UnlessUsed>,
+    entries: Cache<Key, CachedIndex, InBytes, DefaultHashBuilder, UnlessUsed>,
     /// Places whose index is not made yet, while somebody wants it. They join the entries with the weight that they have:
     /// one that weighed nothing at first would take the place of those in use.
     unmade: Mutex<HashMap<Key, Weak<RwLock<Option<Indexed>>>>>,
@@ -91,7 +91,7 @@ impl IndexCache {
     }
 
     /// The place of a corpus' index, used now.
-    pub(super) fn place(&self, key: &Key) -> Place {
+    pub(super) fn place(&self, key: &Key) -> IndexSlot {
         let mut unmade = self.unmade();
         if let Some(entry) = self.entries.get(key) {
             return entry.place;
@@ -100,7 +100,7 @@ impl IndexCache {
             return place;
         }
         unmade.retain(|_, place| place.strong_count() > 0);
-        let place = Place::default();
+        let place = IndexSlot::default();
         unmade.insert(key.clone(), Arc::downgrade(&place));
         place
     }
@@ -110,10 +110,10 @@ impl IndexCache {
         let mut unmade = self.unmade();
         let made = unmade.remove(key).and_then(|place| place.upgrade());
         if let Some(place) = made {
-            self.entries.insert(key.clone(), Entry { place, bytes });
-        } else if let Some(Entry { place, .. }) = self.entries.peek(key) {
+            self.entries.insert(key.clone(), CachedIndex { place, bytes });
+        } else if let Some(CachedIndex { place, .. }) = self.entries.peek(key) {
             // `Err`: it was forgotten meanwhile, and stays so.
-            drop(self.entries.replace(key.clone(), Entry { place, bytes }, true));
+            drop(self.entries.replace(key.clone(), CachedIndex { place, bytes }, true));
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Generation, Section, SectionReuse, Sees, Span, SpanKind, TokenCount, TokenId, WorkItem};
-use ir::span::{CallId, Params, Part, Plan};
+use ir::span::{CallId, Params, Plan, SpanPart};
 use ir::{Encoder, Sectioned};
 use serving::error::RequestError;
 
@@ -17,14 +17,14 @@ use crate::wire::query::span_error;
 const OUTPUT_TOKENS: u64 = 2_048;
 
 /// How the calls of a request generate, by their parameters but for the seed: those alike share one.
-pub(super) type Known = HashMap<String, Arc<Generation>>;
+pub(super) type GenerationsByParams = HashMap<String, Arc<Generation>>;
 
 /// How a call generates.
 pub(super) fn generation(
     context: RequestContext<'_>,
     path: &str,
     params: &Params,
-    known: &mut Known,
+    known: &mut GenerationsByParams,
 ) -> Result<Arc<Generation>, RequestError> {
     let key = format!("{:?}", Params { seed: None, ..params.clone() });
     if let Some(generation) = known.get(&key) {
@@ -96,7 +96,7 @@ pub(super) enum Ask {
     /// A call.
     Call(CallId),
     /// Keys and values of a span, before a call that reads it can begin.
-    Ahead(Vec<Part>),
+    Ahead(Vec<SpanPart>),
 }
 
 /// A span as a section, so that its last block can be found too, however little is in it. Behind it stands a token that

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Generation, ServiceClass, TokenCount, TokenId};
-use ir::span::{CallId, Part, Plan};
+use ir::span::{CallId, Plan, SpanPart};
 use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal};
-use serving::intake::{Part as Rows, PendingRow};
+use serving::intake::{PendingRow, TemplateRows as Rows};
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{Kind, RowState, State, Status};
+use serving::relquery_state::{Kind, RowProgress, State, Status};
 use serving::submit::{self, Prepared, Resumed};
 use tokio::sync::mpsc;
 use tokio::sync::watch;
@@ -49,16 +49,16 @@ pub async fn run(
     app: &Arc<App>,
     asker: Asker,
     planned: &[Planned],
-    news: Option<mpsc::Sender<QueryEvent>>,
+    events: Option<mpsc::Sender<QueryEvent>>,
 ) -> Vec<QueryOutcome> {
-    let courses = planned.iter().map(QueryProgress::new).collect();
-    let mut runner = Runner { app, asker, courses, flights: Vec::new(), news };
+    let queries = planned.iter().map(QueryProgress::new).collect();
+    let mut runner = QueryRunner { app, asker, queries, flights: Vec::new(), events };
     runner.start().await;
-    while !runner.courses.iter().all(QueryProgress::is_over) {
+    while !runner.queries.iter().all(QueryProgress::is_over) {
         if runner.flights.is_empty() {
             // Every call that waits reads one that ran or runs: nothing else can keep it waiting.
             runner
-                .courses
+                .queries
                 .iter_mut()
                 .for_each(|progress| progress.fail(internal("a call waits for nothing")));
             break;
@@ -69,14 +69,14 @@ pub async fn run(
             runner.start().await;
         }
     }
-    runner.courses.into_iter().map(QueryProgress::outcome).collect()
+    runner.queries.into_iter().map(QueryProgress::outcome).collect()
 }
 
 /// What a row is made from.
-type Known = (Arc<Plan>, Arc<[Arc<Generation>]>, Arc<Outputs>);
+type RowInputs = (Arc<Plan>, Arc<[Arc<Generation>]>, Arc<Outputs>);
 
 /// A relQuery of calls that run.
-struct Flight {
+struct CallFlight {
     handle: OwnerHandle,
     version: watch::Receiver<u64>,
     /// Which query and what of it each row is.
@@ -89,19 +89,19 @@ struct Flight {
     told: Vec<usize>,
 }
 
-struct Runner<'a> {
+struct QueryRunner<'a> {
     app: &'a Arc<App>,
     asker: Asker,
-    courses: Vec<QueryProgress>,
-    flights: Vec<Flight>,
-    news: Option<mpsc::Sender<QueryEvent>>,
+    queries: Vec<QueryProgress>,
+    flights: Vec<CallFlight>,
+    events: Option<mpsc::Sender<QueryEvent>>,
 }
 
-impl Runner<'_> {
+impl QueryRunner<'_> {
     /// Starts what is ready, alike with alike.
     async fn start(&mut self) {
         let mut asks: Vec<(usize, Ask)> = Vec::new();
-        for (number, progress) in self.courses.iter_mut().enumerate() {
+        for (number, progress) in self.queries.iter_mut().enumerate() {
             asks.extend(progress.ready().into_iter().map(|ask| (number, ask)));
         }
         self.submit(asks).await;
@@ -114,7 +114,7 @@ impl Runner<'_> {
         for (number, ask) in asks {
             // Calls that generate alike have one generation between them: planning saw to that.
             let generation = match ask {
-                Ask::Call(id) => Some(Arc::as_ptr(&self.courses[number].generations[id.0])),
+                Ask::Call(id) => Some(Arc::as_ptr(&self.queries[number].generations[id.0])),
                 Ask::Ahead(_) => None,
             };
             let group = *group_of.entry(generation).or_insert_with(|| {
@@ -134,7 +134,7 @@ impl Runner<'_> {
         let inputs: Vec<_> = group
             .into_iter()
             .map(|(number, ask)| {
-                let progress = &self.courses[number];
+                let progress = &self.queries[number];
                 let (plan, generations) = (Arc::clone(&progress.plan), Arc::clone(&progress.generations));
                 (number, ask, (plan, generations, Arc::clone(&progress.outputs)))
             })
@@ -142,7 +142,7 @@ impl Runner<'_> {
         let app = self.app.clone();
         // Tokenizing takes a while, and nobody else's connection waits for it.
         let made = tokio::task::spawn_blocking(move || {
-            let make = |(number, ask, (plan, generations, outputs)): (usize, Ask, Known)| {
+            let make = |(number, ask, (plan, generations, outputs)): (usize, Ask, RowInputs)| {
                 let item = item(&app, &plan, &generations, (&ask, &outputs));
                 (number, ask, item)
             };
@@ -164,7 +164,7 @@ impl Runner<'_> {
                     places.push((number, ask));
                 }
                 // What cannot be computed ahead is not missed: its reader says what is wrong.
-                Err(error) if matches!(ask, Ask::Call(_)) => self.courses[number].fail(error),
+                Err(error) if matches!(ask, Ask::Call(_)) => self.queries[number].fail(error),
                 Err(_) => {}
             }
         }
@@ -186,11 +186,18 @@ impl Runner<'_> {
                 // It may have ended since: the loop does not wait for who asked.
                 let version = handle.relquery().follow_all();
                 let told = vec![0; places.len()];
-                self.flights.push(Flight { handle, version, rows: places, seen: 0, is_over: false, told });
+                self.flights.push(CallFlight {
+                    handle,
+                    version,
+                    rows: places,
+                    seen: 0,
+                    is_over: false,
+                    told,
+                });
             }
             Err(error) => {
                 for (number, _) in places.iter().filter(|(_, ask)| matches!(ask, Ask::Call(_))) {
-                    self.courses[*number].fail(error.clone());
+                    self.queries[*number].fail(error.clone());
                 }
             }
         }
@@ -198,7 +205,7 @@ impl Runner<'_> {
     }
 
     fn fail_all(&mut self, error: &RequestError) {
-        self.courses.iter_mut().for_each(|progress| progress.fail(error.clone()));
+        self.queries.iter_mut().for_each(|progress| progress.fail(error.clone()));
     }
 
     /// Waits until something has changed; false where the deadline passes first.
@@ -214,8 +221,8 @@ impl Runner<'_> {
         for flight in &self.flights {
             let state = flight.handle.relquery().read();
             for (row, (number, _)) in state.rows.iter().zip(&flight.rows) {
-                if row.state == RowState::Pending {
-                    self.courses[*number].usage.output += TokenCount(row.pieces);
+                if row.state == RowProgress::Pending {
+                    self.queries[*number].usage.output += TokenCount(row.pieces);
                 }
             }
         }
@@ -230,35 +237,35 @@ impl Runner<'_> {
             flight.version.mark_unchanged();
             let relquery = Arc::clone(flight.handle.relquery());
             let state = relquery.read();
-            if self.news.is_some() {
-                told.extend(flight.deltas(&state, &self.courses));
+            if self.events.is_some() {
+                told.extend(flight.deltas(&state, &self.queries));
             }
             self.take_in(flight, &state, &mut ended);
         }
         // As of that look, not of now: what ended since was not seen to.
         flights.retain(|flight| !flight.is_over);
         self.flights = flights;
-        let ahead = ended.iter().filter(|(number, id)| self.courses[*number].is_waited_with(*id));
-        let ahead = ahead.map(|(number, id)| (*number, Ask::Ahead(vec![Part::Whole(*id)]))).collect();
+        let ahead = ended.iter().filter(|(number, id)| self.queries[*number].is_waited_with(*id));
+        let ahead = ahead.map(|(number, id)| (*number, Ask::Ahead(vec![SpanPart::Whole(*id)]))).collect();
         self.submit(ahead).await;
-        if let Some(news) = &self.news {
+        if let Some(events) = &self.events {
             let ends = ended.iter().filter_map(|(number, id)| {
-                let progress = &self.courses[*number];
+                let progress = &self.queries[*number];
                 Some(QueryEvent::Ended(progress.index, *id, progress.ended(*id)?.clone()))
             });
             for told in told.into_iter().chain(ends) {
                 // Who listens may have left; the runner is dropped with them.
-                let _ = news.send(told).await;
+                let _ = events.send(told).await;
             }
         }
         !ended.is_empty()
     }
 
     /// Takes in the rows of a relQuery that have ended; their calls are added to `ended`.
-    fn take_in(&mut self, flight: &mut Flight, state: &State, ended: &mut Vec<(usize, CallId)>) {
+    fn take_in(&mut self, flight: &mut CallFlight, state: &State, ended: &mut Vec<(usize, CallId)>) {
         for row in &state.finished[flight.seen..] {
             let (number, ask) = &flight.rows[*row as usize];
-            let progress = &mut self.courses[*number];
+            let progress = &mut self.queries[*number];
             match (ask, outcome(state, *row)) {
                 (Ask::Call(id), Ok((call, output))) => {
                     progress.end(*id, call, output);
@@ -279,27 +286,27 @@ impl Runner<'_> {
         };
         for (number, ask) in &flight.rows {
             if let Ask::Call(id) = ask
-                && self.courses[*number].ended(*id).is_none()
+                && self.queries[*number].ended(*id).is_none()
             {
-                self.courses[*number].fail(error.clone());
+                self.queries[*number].fail(error.clone());
             }
         }
     }
 }
 
-impl Flight {
+impl CallFlight {
     /// Text of calls in the result that was not told yet.
-    fn deltas(&mut self, state: &State, courses: &[QueryProgress]) -> Vec<QueryEvent> {
-        let mut news = Vec::new();
+    fn deltas(&mut self, state: &State, queries: &[QueryProgress]) -> Vec<QueryEvent> {
+        let mut events = Vec::new();
         for ((row, (number, ask)), told) in state.rows.iter().zip(&self.rows).zip(&mut self.told) {
-            let progress = &courses[*number];
+            let progress = &queries[*number];
             let Ask::Call(id) = ask else { continue };
             if row.text.len() > *told && progress.is_result(*id) {
-                news.push(QueryEvent::Delta(progress.index, *id, row.text[*told..].to_owned()));
+                events.push(QueryEvent::Delta(progress.index, *id, row.text[*told..].to_owned()));
                 *told = row.text.len();
             }
         }
-        news
+        events
     }
 }
 
@@ -307,11 +314,11 @@ impl Flight {
 fn outcome(state: &State, row: u32) -> Result<(Ended, Arc<[TokenId]>), RequestError> {
     let row = &state.rows[row as usize];
     match &row.state {
-        RowState::Done { end, usage, .. } => {
+        RowProgress::Done { end, usage, .. } => {
             let ended = Ended { text: row.text.as_str().into(), end: *end, usage: *usage };
             Ok((ended, row.tokens.as_slice().into()))
         }
-        RowState::Failed(error) => Err(error.clone()),
-        RowState::Pending => Err(internal("a row that has ended is pending")),
+        RowProgress::Failed(error) => Err(error.clone()),
+        RowProgress::Pending => Err(internal("a row that has ended is pending")),
     }
 }

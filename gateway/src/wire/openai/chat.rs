@@ -5,8 +5,8 @@ use serde_json::Value;
 use serving::error::RequestError;
 
 use super::Common;
-use super::neutral::{self, Place};
-use crate::json::Fields;
+use super::neutral::{self, BodyKind};
+use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 
 /// Messages of one conversation.
@@ -32,16 +32,16 @@ pub struct ChatRequest {
 
 impl ChatRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+    pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         let common = Common::take(&mut fields, context, &["max_tokens", "max_completion_tokens"])?;
         let messages = take_messages(&mut fields)?;
-        neutral::finish(fields, Place::Chat)?;
+        neutral::finish(fields, BodyKind::Chat)?;
         Ok(Self { common, messages })
     }
 }
 
 /// Takes `messages`.
-fn take_messages(fields: &mut Fields) -> Result<Vec<Message>, RequestError> {
+fn take_messages(fields: &mut JsonFields) -> Result<Vec<Message>, RequestError> {
     let Some(items) = fields.array("messages")? else { return fields.bad("messages", "is required") };
     if items.len() > MESSAGES_MAX {
         return fields.bad("messages", format!("has more than {MESSAGES_MAX} messages"));
@@ -57,7 +57,7 @@ fn take_messages(fields: &mut Fields) -> Result<Vec<Message>, RequestError> {
 
 /// One message.
 fn message(index: usize, value: Value) -> Result<Message, RequestError> {
-    let mut fields = Fields::nested(format!("messages[{index}]"), value)?;
+    let mut fields = JsonFields::nested(format!("messages[{index}]"), value)?;
     let role = match fields.string("role")?.as_deref() {
         Some("system" | "developer") => Role::System,
         Some("user") => Role::User,
@@ -75,13 +75,13 @@ fn message(index: usize, value: Value) -> Result<Message, RequestError> {
         }
         _ => return fields.bad("content", "must be a string or an array of text parts"),
     };
-    neutral::finish(fields, Place::Message)?;
+    neutral::finish(fields, BodyKind::Message)?;
     Ok(Message { role, content })
 }
 
 /// The text of one content part.
-fn text_part(message: &Fields, part: usize, value: Value) -> Result<String, RequestError> {
-    let mut fields = Fields::nested(message.name(&format!("content[{part}]")), value)?;
+fn text_part(message: &JsonFields, part: usize, value: Value) -> Result<String, RequestError> {
+    let mut fields = JsonFields::nested(message.name(&format!("content[{part}]")), value)?;
     match fields.string("type")?.as_deref() {
         Some("text") => {}
         Some(_) => return fields.bad("type", "must be text: only text is supported"),
@@ -97,12 +97,12 @@ mod tests {
     use super::*;
     use crate::config::LimitsConfig;
     use crate::json;
-    use crate::wire::openai::tests::with_terms;
+    use crate::wire::openai::tests::with_context;
 
     fn read(messages: &str) -> Result<ChatRequest, RequestError> {
         let body = format!("{{\"model\":\"m\",\"max_completion_tokens\":5,\"messages\":{messages}}}");
         let fields = json::object(body.as_bytes())?;
-        with_terms(&LimitsConfig::default(), |context| ChatRequest::read(fields, context))
+        with_context(&LimitsConfig::default(), |context| ChatRequest::read(fields, context))
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 use serving::error::{RequestError, internal};
-use serving::relquery_state::{Row, RowState, State};
+use serving::relquery_state::{AnswerRow, RowProgress, State};
 
 use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, verdict};
 use crate::wire::relquery::finish_reason;
@@ -36,8 +36,8 @@ pub struct Look {
     pub end: Option<Result<(), RequestError>>,
 }
 
-/// News of one row.
-struct News<'a> {
+/// RowChange of one row.
+struct RowChange<'a> {
     index: u32,
     opens: bool,
     text: &'a str,
@@ -55,8 +55,8 @@ impl Chunker {
         let mut chunks = Vec::new();
         let mut sent = std::mem::take(&mut self.sent);
         for ((index, row), sent) in (0..).zip(&state.rows).zip(&mut sent) {
-            if let Some(news) = news(index, row, sent) {
-                self.chunk(&news, &mut chunks);
+            if let Some(change) = change(index, row, sent) {
+                self.chunk(&change, &mut chunks);
             }
         }
         self.sent = sent;
@@ -73,23 +73,23 @@ impl Chunker {
         Look { chunks, end }
     }
 
-    /// Writes the news of one row: an opening, text, an end, whichever there are.
-    fn chunk(&self, news: &News<'_>, chunks: &mut Vec<String>) {
+    /// Writes the change of one row: an opening, text, an end, whichever there are.
+    fn chunk(&self, change: &RowChange<'_>, chunks: &mut Vec<String>) {
         let usage = self.include_usage.then_some(None);
         match self.envelope.api {
             Api::Completion => {
                 let choice = CompletionChoice {
-                    index: news.index,
-                    text: news.text.to_owned(),
+                    index: change.index,
+                    text: change.text.to_owned(),
                     logprobs: (),
-                    finish_reason: news.finish_reason,
+                    finish_reason: change.finish_reason,
                 };
                 chunks.push(json(&self.envelope.wrap("text_completion", vec![choice], usage)));
             }
             Api::Chat => {
                 let mut push = |delta, finish_reason| {
                     let choice = ChatChoice {
-                        index: news.index,
+                        index: change.index,
                         message: None,
                         delta: Some(delta),
                         logprobs: (),
@@ -97,14 +97,14 @@ impl Chunker {
                     };
                     chunks.push(json(&self.envelope.wrap("chat.completion.chunk", vec![choice], usage)));
                 };
-                if news.opens {
+                if change.opens {
                     push(Delta { role: Some("assistant"), content: Some(String::new()) }, None);
                 }
-                if !news.text.is_empty() {
-                    push(Delta { role: None, content: Some(news.text.to_owned()) }, None);
+                if !change.text.is_empty() {
+                    push(Delta { role: None, content: Some(change.text.to_owned()) }, None);
                 }
-                if news.finish_reason.is_some() {
-                    push(Delta::default(), news.finish_reason);
+                if change.finish_reason.is_some() {
+                    push(Delta::default(), change.finish_reason);
                 }
             }
         }
@@ -123,15 +123,15 @@ impl Chunker {
 }
 
 /// What is new of a row, and remembers that it was told.
-fn news<'a>(index: u32, row: &'a Row, sent: &mut Sent) -> Option<News<'a>> {
+fn change<'a>(index: u32, row: &'a AnswerRow, sent: &mut Sent) -> Option<RowChange<'a>> {
     if sent.ended {
         return None;
     }
     let finish_reason = match row.state {
-        RowState::Done { end, .. } => Some(finish_reason(end)),
-        RowState::Pending => None,
+        RowProgress::Done { end, .. } => Some(finish_reason(end)),
+        RowProgress::Pending => None,
         // The stream ends with the row's error.
-        RowState::Failed(_) => return None,
+        RowProgress::Failed(_) => return None,
     };
     // Text only grows, by whole characters; were it ever replaced, nothing is better than a panic.
     let text = row.text.get(sent.bytes..).unwrap_or_default();
@@ -141,7 +141,7 @@ fn news<'a>(index: u32, row: &'a Row, sent: &mut Sent) -> Option<News<'a>> {
     let opens = !std::mem::replace(&mut sent.opened, true);
     sent.bytes = row.text.len();
     sent.ended = finish_reason.is_some();
-    Some(News { index, opens, text, finish_reason })
+    Some(RowChange { index, opens, text, finish_reason })
 }
 
 /// An object as one line.
@@ -155,14 +155,16 @@ fn json<T: Serialize>(object: &T) -> String {
 mod tests {
     use base::{End, RelQueryId, TenantId, Time, TokenCount};
     use serde_json::Value;
-    use serving::relquery_state::{Kind, RelQueryState, Source, Status, Usage};
+    use serving::relquery_state::{AnswerSource, Arrival, Kind, RelQueryState, Status, Usage};
 
     use super::*;
     use crate::wire::openai::tests::model;
 
-    fn done() -> RowState {
+    const ARRIVAL: Arrival = Arrival { unix_ms: 0, time: Time(0) };
+
+    fn done() -> RowProgress {
         let usage = Usage { output: TokenCount(3), ..Usage::default() };
-        RowState::Done { end: End::Length, usage, source: Source::Model }
+        RowProgress::Done { end: End::Length, usage, source: AnswerSource::Model }
     }
 
     fn values(look: &Look) -> Vec<Value> {
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn every_byte_is_sent_once_whatever_the_readers_pace() {
-        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, (0, Time(0)));
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, ARRIVAL);
         let envelope = Envelope::new(Api::Chat, &relquery, &model());
         let mut chunker = Chunker::new(envelope, 1, true);
         assert_eq!(chunker.look(&relquery.read()), Look { chunks: Vec::new(), end: None });
@@ -196,7 +198,7 @@ mod tests {
 
     #[test]
     fn usage_is_absent_where_nobody_asked() {
-        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 2, (0, Time(0)));
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 2, ARRIVAL);
         let envelope = Envelope::new(Api::Completion, &relquery, &model());
         let mut chunker = Chunker::new(envelope, 2, false);
         relquery.token(1, "x", true, Time(1));
@@ -215,7 +217,7 @@ mod tests {
             (Status::Failed(RequestError::ShuttingDown), RequestError::ShuttingDown),
             (Status::Cancelled, RequestError::Cancelled),
         ] {
-            let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, (0, Time(0)));
+            let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, ARRIVAL);
             let mut chunker = Chunker::new(Envelope::new(Api::Completion, &relquery, &model()), 1, true);
             relquery.token(0, "so far", true, Time(1));
             relquery.end(status, Time(2));

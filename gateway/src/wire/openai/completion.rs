@@ -6,12 +6,12 @@ use serving::error::RequestError;
 use serving::model::Model;
 
 use super::{Common, finish_completion};
-use crate::json::Fields;
+use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 
 /// A prompt to complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Prompt {
+pub enum CompletionPrompt {
     /// Text; special tokens written in it are recognised, as everywhere in this API.
     Text(String),
     /// Tokens, taken as they are.
@@ -24,12 +24,12 @@ pub struct CompletionRequest {
     /// What both routes take.
     pub common: Common,
     /// The prompts; one choice each. Never empty.
-    pub prompts: Vec<Prompt>,
+    pub prompts: Vec<CompletionPrompt>,
 }
 
 impl CompletionRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: Fields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+    pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         let common = Common::take(&mut fields, context, &["max_tokens"])?;
         let prompts = take_prompts(&mut fields, context.limits.rows_max, context.model)?;
         finish_completion(fields)?;
@@ -38,7 +38,11 @@ impl CompletionRequest {
 }
 
 /// Takes `prompt`: a string, an array of strings, an array of tokens, or an array of those.
-fn take_prompts(fields: &mut Fields, prompts_max: usize, model: &Model) -> Result<Vec<Prompt>, RequestError> {
+fn take_prompts(
+    fields: &mut JsonFields,
+    prompts_max: usize,
+    model: &Model,
+) -> Result<Vec<CompletionPrompt>, RequestError> {
     let items = match fields.require("prompt")? {
         Value::Array(items) if items.first().is_some_and(Value::is_number) => vec![Value::Array(items)],
         Value::Array(items) => items,
@@ -55,17 +59,17 @@ fn take_prompts(fields: &mut Fields, prompts_max: usize, model: &Model) -> Resul
 }
 
 /// One prompt.
-fn prompt(fields: &Fields, value: Value, model: &Model) -> Result<Prompt, RequestError> {
+fn prompt(fields: &JsonFields, value: Value, model: &Model) -> Result<CompletionPrompt, RequestError> {
     let vocab = model.vocab;
     match value {
         Value::String(text) if text.is_empty() => fields.bad("prompt", "must not be empty"),
-        Value::String(text) => Ok(Prompt::Text(text)),
+        Value::String(text) => Ok(CompletionPrompt::Text(text)),
         Value::Array(items) if items.is_empty() => fields.bad("prompt", "must not be empty"),
         Value::Array(_) if !model.has_ids() => {
             fields.bad("prompt", "must be text: this server's replicas are sent no token ids")
         }
         Value::Array(items) => match items.iter().map(|item| token(item, vocab)).collect() {
-            Some(tokens) => Ok(Prompt::Tokens(tokens)),
+            Some(tokens) => Ok(CompletionPrompt::Tokens(tokens)),
             None => {
                 fields.bad("prompt", format!("must hold token ids from 0 to {}", vocab.saturating_sub(1)))
             }
@@ -85,18 +89,18 @@ mod tests {
     use super::*;
     use crate::config::LimitsConfig;
     use crate::json;
-    use crate::wire::openai::tests::with_terms;
+    use crate::wire::openai::tests::with_context;
 
     fn read(prompt: &str) -> Result<CompletionRequest, RequestError> {
         let fields = json::object(format!("{{\"model\":\"m\",\"prompt\":{prompt}}}").as_bytes());
         let limits = LimitsConfig { rows_max: 2, ..LimitsConfig::default() };
-        with_terms(&limits, |context| CompletionRequest::read(fields.expect("an object"), context))
+        with_context(&limits, |context| CompletionRequest::read(fields.expect("an object"), context))
     }
 
     #[test]
     fn the_four_forms_of_a_prompt_are_read() {
-        let text = |text: &str| Prompt::Text(text.into());
-        let tokens = |ids: &[u32]| Prompt::Tokens(ids.iter().map(|id| TokenId(*id)).collect());
+        let text = |text: &str| CompletionPrompt::Text(text.into());
+        let tokens = |ids: &[u32]| CompletionPrompt::Tokens(ids.iter().map(|id| TokenId(*id)).collect());
         for (json, prompts) in [
             (r#""a""#, vec![text("a")]),
             (r#"["a","b"]"#, vec![text("a"), text("b")]),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use serving::error::RequestError;
 
 use crate::config::LimitsConfig;
-use crate::json::{self, Fields};
+use crate::json::{self, JsonFields};
 use crate::wire::ValidationContext;
 use crate::wire::constraint::{Checked, checked, choice, regex, schema};
 
@@ -36,7 +36,7 @@ type Named = (String, Constraint);
 
 /// Takes the constraint of a body, in whichever dialect. One was `already` taken in our own.
 pub(super) fn take(
-    fields: &mut Fields,
+    fields: &mut JsonFields,
     already: bool,
     context: ValidationContext<'_>,
 ) -> Result<Option<Checked>, RequestError> {
@@ -54,15 +54,15 @@ pub(super) fn take(
 }
 
 /// Takes `response_format`.
-fn take_response_format(fields: &mut Fields) -> Result<Option<Named>, RequestError> {
+fn take_response_format(fields: &mut JsonFields) -> Result<Option<Named>, RequestError> {
     let Some(value) = fields.take("response_format") else { return Ok(None) };
-    let mut format = Fields::nested("response_format", value)?;
+    let mut format = JsonFields::nested("response_format", value)?;
     let constraint = match format.string("type")?.as_deref() {
         Some("text") => None,
         Some("json_object") => Some((format.name("type"), any_object())),
         Some("json_schema") => {
             let value = format.require("json_schema")?;
-            let mut inner = Fields::nested(format.name("json_schema"), value)?;
+            let mut inner = JsonFields::nested(format.name("json_schema"), value)?;
             inner.string("name")?;
             inner.string("description")?;
             inner.bool("strict")?; // a schema is always kept to
@@ -105,7 +105,7 @@ fn read(
 
 /// Reads `structured_outputs`.
 fn structured(field: String, value: Value, limits: &LimitsConfig) -> Result<Option<Named>, RequestError> {
-    let mut inner = Fields::nested(field, value)?;
+    let mut inner = JsonFields::nested(field, value)?;
     let mut found = Vec::new();
     for (name, form) in [("choice", Form::Choice), ("regex", Form::Regex), ("json", Form::Json)] {
         if let Some(value) = inner.take(name) {

@@ -5,7 +5,7 @@
 use serde_json::Value;
 use serving::error::RequestError;
 
-use crate::json::Fields;
+use crate::json::JsonFields;
 
 /// When a field changes nothing.
 enum Neutral {
@@ -97,7 +97,7 @@ const MESSAGE: &[(&str, Neutral)] = &[
 
 /// Where fields stand.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum BodyKind {
     /// A body of `/v1/completions`.
     Completion,
     /// A body of `/v1/chat/completions`.
@@ -108,11 +108,11 @@ pub(super) enum Place {
 
 /// Takes the fields of a place that change nothing; refuses them where they would change something, and
 /// refuses every field that is left.
-pub(super) fn finish(mut fields: Fields, place: Place) -> Result<(), RequestError> {
+pub(super) fn finish(mut fields: JsonFields, place: BodyKind) -> Result<(), RequestError> {
     let tables: &[&[(&str, Neutral)]] = match place {
-        Place::Completion => &[COMMON, COMPLETION],
-        Place::Chat => &[COMMON, CHAT],
-        Place::Message => &[MESSAGE],
+        BodyKind::Completion => &[COMMON, COMPLETION],
+        BodyKind::Chat => &[COMMON, CHAT],
+        BodyKind::Message => &[MESSAGE],
     };
     for (name, neutral) in tables.iter().flat_map(|table| table.iter()) {
         if let Some(value) = fields.take(name)
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use crate::json;
 
-    fn check(place: Place, body: &str, blamed: Option<&str>) {
+    fn check(place: BodyKind, body: &str, blamed: Option<&str>) {
         let fields = json::object(body.as_bytes()).expect("an object");
         match (finish(fields, place), blamed) {
             (Ok(()), None) => {}
@@ -175,24 +175,24 @@ mod tests {
 
     #[test]
     fn a_field_is_accepted_exactly_where_it_changes_nothing() {
-        check(Place::Chat, r#"{"user":"u","metadata":{"a":"b"},"presence_penalty":0,"n":1}"#, None);
-        check(Place::Chat, r#"{"logprobs":false,"tools":[],"tool_choice":"auto","store":false}"#, None);
-        check(Place::Chat, r#"{"modalities":["text"]}"#, None);
-        check(Place::Completion, r#"{"logit_bias":{},"best_of":1,"echo":false,"suffix":""}"#, None);
-        check(Place::Message, r#"{"refusal":null,"tool_calls":[],"audio":null}"#, None);
+        check(BodyKind::Chat, r#"{"user":"u","metadata":{"a":"b"},"presence_penalty":0,"n":1}"#, None);
+        check(BodyKind::Chat, r#"{"logprobs":false,"tools":[],"tool_choice":"auto","store":false}"#, None);
+        check(BodyKind::Chat, r#"{"modalities":["text"]}"#, None);
+        check(BodyKind::Completion, r#"{"logit_bias":{},"best_of":1,"echo":false,"suffix":""}"#, None);
+        check(BodyKind::Message, r#"{"refusal":null,"tool_calls":[],"audio":null}"#, None);
         for (place, body, blamed) in [
-            (Place::Chat, r#"{"n":2}"#, "n"),
-            (Place::Completion, r#"{"n":1000000000000}"#, "n"),
-            (Place::Completion, r#"{"best_of":100000}"#, "best_of"),
-            (Place::Completion, r#"{"logprobs":1000000}"#, "logprobs"),
-            (Place::Chat, r#"{"logprobs":true}"#, "logprobs"),
-            (Place::Chat, r#"{"top_logprobs":20}"#, "top_logprobs"),
-            (Place::Chat, r#"{"presence_penalty":0.5}"#, "presence_penalty"),
-            (Place::Chat, r#"{"logit_bias":{"-1":5}}"#, "logit_bias"),
-            (Place::Chat, r#"{"guided_grammar":"start: x"}"#, "guided_grammar"),
-            (Place::Chat, r#"{"tools":[{"type":"function"}]}"#, "tools"),
-            (Place::Chat, r#"{"top_n_sigma":1}"#, "top_n_sigma"),
-            (Place::Message, r#"{"name":"bob"}"#, "name"),
+            (BodyKind::Chat, r#"{"n":2}"#, "n"),
+            (BodyKind::Completion, r#"{"n":1000000000000}"#, "n"),
+            (BodyKind::Completion, r#"{"best_of":100000}"#, "best_of"),
+            (BodyKind::Completion, r#"{"logprobs":1000000}"#, "logprobs"),
+            (BodyKind::Chat, r#"{"logprobs":true}"#, "logprobs"),
+            (BodyKind::Chat, r#"{"top_logprobs":20}"#, "top_logprobs"),
+            (BodyKind::Chat, r#"{"presence_penalty":0.5}"#, "presence_penalty"),
+            (BodyKind::Chat, r#"{"logit_bias":{"-1":5}}"#, "logit_bias"),
+            (BodyKind::Chat, r#"{"guided_grammar":"start: x"}"#, "guided_grammar"),
+            (BodyKind::Chat, r#"{"tools":[{"type":"function"}]}"#, "tools"),
+            (BodyKind::Chat, r#"{"top_n_sigma":1}"#, "top_n_sigma"),
+            (BodyKind::Message, r#"{"name":"bob"}"#, "name"),
         ] {
             check(place, body, Some(blamed));
         }

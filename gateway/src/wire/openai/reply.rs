@@ -4,7 +4,7 @@ use base::End;
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::model::Model;
-use serving::relquery_state::{RelQueryState, Row, RowState, State, Status, Usage};
+use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, State, Status, Usage};
 use utoipa::ToSchema;
 
 use crate::wire::relquery::finish_reason;
@@ -197,7 +197,7 @@ impl Envelope {
     }
 
     /// The reply of `/v1/completions` whose rows these are.
-    pub fn completion_of(&self, rows: &[Row], usage: Usage) -> Reply<CompletionChoice> {
+    pub fn completion_of(&self, rows: &[AnswerRow], usage: Usage) -> Reply<CompletionChoice> {
         let choices = finished(rows).map(|(index, text, end)| CompletionChoice {
             index,
             text: text.to_owned(),
@@ -214,7 +214,7 @@ impl Envelope {
     }
 
     /// The reply of `/v1/chat/completions` whose rows these are.
-    pub fn chat_of(&self, rows: &[Row], usage: Usage) -> Reply<ChatChoice> {
+    pub fn chat_of(&self, rows: &[AnswerRow], usage: Usage) -> Reply<ChatChoice> {
         let choices = finished(rows).map(|(index, text, end)| ChatChoice {
             index,
             message: Some(AssistantMessage { role: "assistant", content: text.to_owned(), refusal: () }),
@@ -234,17 +234,17 @@ pub(crate) fn verdict(state: &State) -> Result<(), RequestError> {
         Status::Running | Status::Completed => {}
     }
     let error = state.rows.iter().find_map(|row| match &row.state {
-        RowState::Failed(error) => Some(error.clone()),
-        RowState::Pending | RowState::Done { .. } => None,
+        RowProgress::Failed(error) => Some(error.clone()),
+        RowProgress::Pending | RowProgress::Done { .. } => None,
     });
     error.map_or(Ok(()), Err)
 }
 
 /// Those rows of a request that succeeded.
-fn finished(rows: &[Row]) -> impl Iterator<Item = (u32, &str, End)> {
+fn finished(rows: &[AnswerRow]) -> impl Iterator<Item = (u32, &str, End)> {
     (0..).zip(rows).filter_map(|(index, row)| match row.state {
-        RowState::Done { end, .. } => Some((index, row.text.as_str(), end)),
-        RowState::Pending | RowState::Failed(_) => None,
+        RowProgress::Done { end, .. } => Some((index, row.text.as_str(), end)),
+        RowProgress::Pending | RowProgress::Failed(_) => None,
     })
 }
 
@@ -252,12 +252,14 @@ fn finished(rows: &[Row]) -> impl Iterator<Item = (u32, &str, End)> {
 mod tests {
     use base::{RelQueryId, TenantId, Time, TokenCount};
     use serde_json::json;
-    use serving::relquery_state::{Kind, Source};
+    use serving::relquery_state::{AnswerSource, Arrival, Kind};
 
     use super::*;
     use crate::wire::openai::tests::model;
 
-    fn done(prompt: u64, output: u64) -> RowState {
+    const ARRIVAL: Arrival = Arrival { unix_ms: 5_999, time: Time(0) };
+
+    fn done(prompt: u64, output: u64) -> RowProgress {
         let usage = Usage {
             prompt: TokenCount(prompt),
             cached: TokenCount(2),
@@ -265,12 +267,12 @@ mod tests {
             computed: TokenCount(prompt - 2),
             output: TokenCount(output),
         };
-        RowState::Done { end: End::Stop, usage, source: Source::Model }
+        RowProgress::Done { end: End::Stop, usage, source: AnswerSource::Model }
     }
 
     #[test]
     fn whole_replies_have_openais_shape() {
-        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 1, (5_999, Time(0)));
+        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 1, ARRIVAL);
         relquery.token(0, "hi", true, Time(1));
         relquery.settle(0, done(7, 2), Time(2));
         let envelope = Envelope::new(Api::Completion, &relquery, &model());
@@ -306,9 +308,9 @@ mod tests {
 
     #[test]
     fn one_failed_prompt_fails_the_request() {
-        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 2, (0, Time(0)));
+        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 2, ARRIVAL);
         relquery.settle(0, done(7, 2), Time(2));
-        relquery.settle(1, RowState::Failed(RequestError::Row("NaN".into())), Time(3));
+        relquery.settle(1, RowProgress::Failed(RequestError::Row("NaN".into())), Time(3));
         let envelope = Envelope::new(Api::Completion, &relquery, &model());
         let error = envelope.completion(&relquery.read()).expect_err("a row failed");
         assert_eq!(error, RequestError::Row("NaN".into()));

@@ -1,7 +1,7 @@
 //! Replies of `/v1/query`: what the queries and their calls have become.
 
 use base::End;
-use ir::span::{CallId, Part};
+use ir::span::{CallId, SpanPart};
 use serde::Serialize;
 use serving::relquery_state::Usage;
 use utoipa::ToSchema;
@@ -100,11 +100,11 @@ fn reason(end: End) -> &'static str {
 impl QueryReply {
     /// A query whose calls have ended, by their numbers.
     pub fn new(model: &str, planned: &Planned, ended: &[Ended], usage: Usage, explain: bool) -> Self {
-        let message = |part: &Part| match part {
-            Part::Message(role, text) => {
+        let message = |part: &SpanPart| match part {
+            SpanPart::Message(role, text) => {
                 MessageReply { role: role.name().to_owned(), content: text.to_string(), call: None }
             }
-            Part::Output(id) | Part::Whole(id) => MessageReply {
+            SpanPart::Output(id) | SpanPart::Whole(id) => MessageReply {
                 role: base::Role::Assistant.name().to_owned(),
                 content: ended[id.0].text.to_string(),
                 call: Some(id.0),

@@ -129,7 +129,7 @@ impl Script {
     }
 
     /// What becomes of a step.
-    fn fate(&self, plan: &BatchPlan) -> Option<Way> {
+    fn way(&self, plan: &BatchPlan) -> Option<Way> {
         let mut state = self.state();
         state.steps += 1;
         let step = state.steps;
@@ -158,9 +158,9 @@ struct Faulty {
 impl Executor for Faulty {
     fn step(&mut self, plan: &BatchPlan) -> Result<StepOutcome, ExecError> {
         assert!(!self.is_lost, "a lost executor is given work");
-        let fate = self.script.fate(plan);
-        self.is_lost = fate.is_some();
-        match fate {
+        let way = self.script.way(plan);
+        self.is_lost = way.is_some();
+        match way {
             None => self.inner.step(plan),
             Some(Way::Lost) => Err(ExecError::Lost("the test asked for it".into())),
             Some(Way::Panic) => panic!("the test asked for a panic"),

@@ -118,10 +118,10 @@ pub fn executor(address: SocketAddr) -> ReplicaSettings {
 }
 
 /// The configuration of a fleet of these.
-pub fn fleet(executors: Vec<ReplicaSettings>) -> Config {
+pub fn fleet(replicas: Vec<ReplicaSettings>) -> Config {
     let mut config = super::config();
     config.model.name = Some("m".into());
-    config.replicas = executors;
+    config.replicas = replicas;
     config
 }
 

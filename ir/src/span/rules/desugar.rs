@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::Role;
 
 use super::rule::Rule;
-use crate::span::query::{Generate, Query};
+use crate::span::query::{Generate, SpanQuery};
 
 pub(super) const CHAT: Rule = Rule {
     name: "desugar_chat",
@@ -13,9 +13,9 @@ pub(super) const CHAT: Rule = Rule {
     condition: "always",
     form: "chat[a, b] -> g(cross[a, b])",
     apply: |query, _| {
-        let Query::Chat { input, params } = query else { return Ok(false) };
-        let input = Box::new(Query::Cross(std::mem::take(input)));
-        *query = Query::Generate(Generate { input, params: Arc::clone(params), with_input: false });
+        let SpanQuery::Chat { input, params } = query else { return Ok(false) };
+        let input = Box::new(SpanQuery::Cross(std::mem::take(input)));
+        *query = SpanQuery::Generate(Generate { input, params: Arc::clone(params), with_input: false });
         Ok(true)
     },
 };
@@ -26,10 +26,10 @@ pub(super) const RETRIEVAL: Rule = Rule {
     condition: "the corpus was searched; a fragment is a user's message",
     form: "retrieval -> plus[prepare(user fragment), ..]",
     apply: |query, with| {
-        let Query::Retrieval(retrieval) = query else { return Ok(false) };
+        let SpanQuery::Retrieval(retrieval) = query else { return Ok(false) };
         let Some(fragments) = with.found.get(retrieval) else { return Ok(false) };
-        let prepared = |text| Query::Prepare(Box::new(Query::Message(Role::User, Arc::clone(text))));
-        *query = Query::Plus(fragments.iter().map(prepared).collect());
+        let prepared = |text| SpanQuery::Prepare(Box::new(SpanQuery::Message(Role::User, Arc::clone(text))));
+        *query = SpanQuery::Plus(fragments.iter().map(prepared).collect());
         Ok(true)
     },
 };

@@ -2,7 +2,7 @@
 
 use super::joins::{parts, splice};
 use super::rule::Rule;
-use crate::span::query::Query;
+use crate::span::query::SpanQuery;
 
 pub(super) const RULE: Rule = Rule {
     name: "expand_repeat",
@@ -10,12 +10,12 @@ pub(super) const RULE: Rule = Rule {
     condition: "always; where one node is wanted the copies commute, for they are equal",
     form: "join[a, repeat(3, q), b] -> join[a, q, q, q, b]; repeat(3, q) -> plus[q, q, q]",
     apply: |query, _| {
-        if let Query::Repeat { times, query: copied } = query {
-            *query = Query::Plus(vec![(**copied).clone(); *times as usize]);
+        if let SpanQuery::Repeat { times, query: copied } = query {
+            *query = SpanQuery::Plus(vec![(**copied).clone(); *times as usize]);
             return Ok(true);
         }
         let copies = |part| match part {
-            Query::Repeat { times, query } => Ok(vec![*query; times as usize]),
+            SpanQuery::Repeat { times, query } => Ok(vec![*query; times as usize]),
             other => Err(other),
         };
         Ok(parts(query).is_some_and(|parts| splice(parts, copies)))

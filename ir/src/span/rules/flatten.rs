@@ -2,7 +2,7 @@
 
 use super::joins::splice;
 use super::rule::Rule;
-use crate::span::query::Query;
+use crate::span::query::SpanQuery;
 
 pub(super) const JOIN: Rule = Rule {
     name: "flatten_join",
@@ -10,13 +10,13 @@ pub(super) const JOIN: Rule = Rule {
     condition: "always: both keep the order as written",
     form: "seq|cross[a, seq|cross[b, c]] -> seq|cross[a, b, c]; seq|cross[a] -> a",
     apply: |query, _| {
-        let (Query::Seq(parts) | Query::Cross(parts)) = query else { return Ok(false) };
+        let (SpanQuery::Seq(parts) | SpanQuery::Cross(parts)) = query else { return Ok(false) };
         if parts.len() == 1 {
             *query = parts.remove(0);
             return Ok(true);
         }
         Ok(splice(parts, |part| match part {
-            Query::Seq(inner) | Query::Cross(inner) => Ok(inner),
+            SpanQuery::Seq(inner) | SpanQuery::Cross(inner) => Ok(inner),
             other => Err(other),
         }))
     },
@@ -28,9 +28,9 @@ pub(super) const PLUS: Rule = Rule {
     condition: "always: + is associative",
     form: "plus[a, plus[b, c]] -> plus[a, b, c]",
     apply: |query, _| {
-        let Query::Plus(parts) = query else { return Ok(false) };
+        let SpanQuery::Plus(parts) = query else { return Ok(false) };
         Ok(splice(parts, |part| match part {
-            Query::Plus(inner) => Ok(inner),
+            SpanQuery::Plus(inner) => Ok(inner),
             other => Err(other),
         }))
     },
@@ -42,12 +42,12 @@ pub(super) const SINGLE: Rule = Rule {
     condition: "always: one span has nothing to commute with, so its prompt may as well be exact",
     form: "plus[a] -> a; plus[prepare(a)] -> a",
     apply: |query, _| {
-        let Query::Plus(parts) = query else { return Ok(false) };
+        let SpanQuery::Plus(parts) = query else { return Ok(false) };
         if parts.len() != 1 {
             return Ok(false);
         }
         *query = match parts.remove(0) {
-            Query::Prepare(inner) => *inner,
+            SpanQuery::Prepare(inner) => *inner,
             other => other,
         };
         Ok(true)

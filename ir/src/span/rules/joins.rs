@@ -1,17 +1,20 @@
 //! The parts of joins, and how a part that is taken apart leaves its own in its place.
 
-use crate::span::query::Query;
+use crate::span::query::SpanQuery;
 
 /// The parts of a join, whichever it is.
-pub(super) fn parts(query: &mut Query) -> Option<&mut Vec<Query>> {
+pub(super) fn parts(query: &mut SpanQuery) -> Option<&mut Vec<SpanQuery>> {
     match query {
-        Query::Seq(parts) | Query::Cross(parts) | Query::Plus(parts) => Some(parts),
+        SpanQuery::Seq(parts) | SpanQuery::Cross(parts) | SpanQuery::Plus(parts) => Some(parts),
         _ => None,
     }
 }
 
 /// Puts in place of each part that `open` takes apart what it was made of; whether there was any.
-pub(super) fn splice(parts: &mut Vec<Query>, open: impl Fn(Query) -> Result<Vec<Query>, Query>) -> bool {
+pub(super) fn splice(
+    parts: &mut Vec<SpanQuery>,
+    open: impl Fn(SpanQuery) -> Result<Vec<SpanQuery>, SpanQuery>,
+) -> bool {
     let mut has_any = false;
     let mut spliced = Vec::with_capacity(parts.len());
     for part in parts.drain(..) {

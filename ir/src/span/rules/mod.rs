@@ -18,8 +18,8 @@ mod tree_reduce;
 pub use rule::{Found, Rewriting, Rule};
 
 use super::error::SpanError;
-use super::query::Query;
-use super::read::Limits;
+use super::query::SpanQuery;
+use super::read::SpanLimits;
 use crate::rewrite::Applied;
 
 /// All rules, in the order they are tried.
@@ -39,7 +39,7 @@ pub const RULES: [Rule; 9] = [
 const STEPS_PER_NODE: usize = 8;
 
 /// Rewrites a query to its fixed point; says what every rule did.
-pub fn rewrite(query: Query, with: &Rewriting<'_>) -> Result<(Query, Vec<Applied>), SpanError> {
+pub fn rewrite(query: SpanQuery, with: &Rewriting<'_>) -> Result<(SpanQuery, Vec<Applied>), SpanError> {
     let mut query = query;
     let mut rewriter = Rewriter { with, times: [0; RULES.len()] };
     let last = RULES.iter().map(|rule| rule.stage).max().unwrap_or_default();
@@ -65,7 +65,7 @@ pub fn rewrite(query: Query, with: &Rewriting<'_>) -> Result<(Query, Vec<Applied
 }
 
 /// Refuses a query that is larger than allowed.
-fn check_size(query: &Query, limits: &Limits) -> Result<(), SpanError> {
+fn check_size(query: &SpanQuery, limits: &SpanLimits) -> Result<(), SpanError> {
     let size = query.size();
     for (what, found, limit) in
         [("nodes", size.nodes, limits.nodes_max), ("bytes of text", size.bytes, limits.bytes_max)]
@@ -85,7 +85,7 @@ struct Rewriter<'a> {
 
 impl Rewriter<'_> {
     /// Applies the rules of a stage at each node until none matches there; whether any did.
-    fn walk(&mut self, query: &mut Query, stage: u8) -> Result<bool, SpanError> {
+    fn walk(&mut self, query: &mut SpanQuery, stage: u8) -> Result<bool, SpanError> {
         let mut has_changed = false;
         while self.step(query, stage)? {
             has_changed = true;
@@ -97,7 +97,7 @@ impl Rewriter<'_> {
     }
 
     /// Applies the first rule that matches.
-    fn step(&mut self, query: &mut Query, stage: u8) -> Result<bool, SpanError> {
+    fn step(&mut self, query: &mut SpanQuery, stage: u8) -> Result<bool, SpanError> {
         for (rule, times) in RULES.iter().zip(&mut self.times) {
             let is_on = rule.stage == stage && self.with.rules.has(rule.name);
             if is_on && (rule.apply)(query, self.with)? {

@@ -2,7 +2,7 @@
 
 use super::joins::parts;
 use super::rule::Rule;
-use crate::span::query::Query;
+use crate::span::query::SpanQuery;
 
 pub(super) const RULE: Rule = Rule {
     name: "remove_empty",
@@ -17,10 +17,10 @@ pub(super) const RULE: Rule = Rule {
     },
 };
 
-fn is_empty(query: &Query) -> bool {
+fn is_empty(query: &SpanQuery) -> bool {
     match query {
-        Query::Print(_) => true,
-        Query::Seq(parts) | Query::Cross(parts) | Query::Plus(parts) => parts.is_empty(),
+        SpanQuery::Print(_) => true,
+        SpanQuery::Seq(parts) | SpanQuery::Cross(parts) | SpanQuery::Plus(parts) => parts.is_empty(),
         _ => false,
     }
 }

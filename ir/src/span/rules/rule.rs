@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::rewrite::Rules;
 use crate::span::error::SpanError;
-use crate::span::query::{Query, Retrieval};
-use crate::span::read::Limits;
+use crate::span::query::{Retrieval, SpanQuery};
+use crate::span::read::SpanLimits;
 
 /// A rewrite rule on span queries.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Rule {
     pub(super) apply: Apply,
 }
 
-type Apply = fn(&mut Query, &Rewriting<'_>) -> Result<bool, SpanError>;
+type Apply = fn(&mut SpanQuery, &Rewriting<'_>) -> Result<bool, SpanError>;
 
 /// What searches found: the fragments, best first.
 pub type Found = BTreeMap<Retrieval, Vec<Arc<str>>>;
@@ -35,8 +35,8 @@ pub struct Rewriting<'a> {
     pub rules: Rules,
     /// Candidates that one judge sees, at least 2; `None`: judges are left as they are.
     pub judges: Option<u32>,
-    /// What was found of [`Query::retrievals`]; what is not there stays unsearched.
+    /// What was found of [`SpanQuery::retrievals`]; what is not there stays unsearched.
     pub found: &'a Found,
     /// Bounds of the rewritten query.
-    pub limits: Limits,
+    pub limits: SpanLimits,
 }

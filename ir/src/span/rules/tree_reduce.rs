@@ -2,7 +2,7 @@
 
 use super::rule::{Rewriting, Rule};
 use crate::span::error::SpanError;
-use crate::span::query::{Generate, Query};
+use crate::span::query::{Generate, SpanQuery};
 
 pub(super) const RULE: Rule = Rule {
     name: "tree_reduce",
@@ -11,7 +11,7 @@ pub(super) const RULE: Rule = Rule {
                 over goes on unjudged",
     form: "g(seq[s, plus[n > k generates], u]) -> g(seq[s, plus[g(seq[s, plus[k of them], u]), ..], u])",
     apply: |query, with| {
-        let (Query::Generate(judge), Some(k)) = (query, with.judges) else { return Ok(false) };
+        let (SpanQuery::Generate(judge), Some(k)) = (query, with.judges) else { return Ok(false) };
         let k = k.max(2) as usize;
         let Some(place) = place(&judge.input).filter(|place| candidates(judge, *place).len() > k) else {
             return Ok(false);
@@ -27,7 +27,7 @@ pub(super) const RULE: Rule = Rule {
                 // It has spans, so nobody can take its prompt with its output.
                 judge.with_input = false;
                 *candidates(&mut judge, place) = few.to_vec();
-                Query::Generate(judge)
+                SpanQuery::Generate(judge)
             }
         });
         *candidates(judge, place) = ply.collect();
@@ -36,37 +36,37 @@ pub(super) const RULE: Rule = Rule {
 };
 
 /// The parts of a judge's input.
-fn parts(input: &mut Query) -> &mut [Query] {
+fn parts(input: &mut SpanQuery) -> &mut [SpanQuery] {
     match input {
-        Query::Seq(parts) | Query::Cross(parts) => parts,
+        SpanQuery::Seq(parts) | SpanQuery::Cross(parts) => parts,
         other => std::slice::from_mut(other),
     }
 }
 
 /// Which part is the plus of generates; there is one, and nothing else generates.
-fn place(input: &Query) -> Option<usize> {
+fn place(input: &SpanQuery) -> Option<usize> {
     let parts = match input {
-        Query::Seq(parts) | Query::Cross(parts) => parts,
+        SpanQuery::Seq(parts) | SpanQuery::Cross(parts) => parts,
         other => std::slice::from_ref(other),
     };
     let mut generating = parts.iter().enumerate().filter(|(_, part)| generates(part));
     let (place, part) = generating.next()?;
-    let Query::Plus(members) = part else { return None };
-    let is_choice = members.iter().all(|member| matches!(member, Query::Generate(_)));
+    let SpanQuery::Plus(members) = part else { return None };
+    let is_choice = members.iter().all(|member| matches!(member, SpanQuery::Generate(_)));
     (is_choice && generating.next().is_none()).then_some(place)
 }
 
 /// What a judge chooses from.
-fn candidates(judge: &mut Generate, place: usize) -> &mut Vec<Query> {
+fn candidates(judge: &mut Generate, place: usize) -> &mut Vec<SpanQuery> {
     match &mut parts(&mut judge.input)[place] {
-        Query::Plus(members) => members,
+        SpanQuery::Plus(members) => members,
         _ => unreachable!("the place is that of a plus"),
     }
 }
 
-fn generates(query: &Query) -> bool {
+fn generates(query: &SpanQuery) -> bool {
     let mut found = false;
-    query.visit(&mut |query| found |= matches!(query, Query::Generate(_) | Query::Chat { .. }));
+    query.visit(&mut |query| found |= matches!(query, SpanQuery::Generate(_) | SpanQuery::Chat { .. }));
     found
 }
 

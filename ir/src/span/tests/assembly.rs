@@ -74,7 +74,7 @@ fn a_candidates_span_is_the_inner_prompt_and_its_output_token_by_token() {
     assert!(sections(&outer)[2].ends_with(":^[user]two<end>[assistant]b<end>"));
     let tags = Tags::of(&Begun, &ByteText).expect("messages stand one by one");
     let encoder = Encoder { tokenizer: &ByteText, tags: Some(&tags) };
-    let ahead = plan.span(&[Part::Whole(CallId(0))], encoder, LENGTH_MAX, &outputs).expect("it fits");
+    let ahead = plan.span(&[SpanPart::Whole(CallId(0))], encoder, LENGTH_MAX, &outputs).expect("it fits");
     assert_eq!(ahead, span, "what is prepared is what is read");
 }
 

@@ -47,14 +47,14 @@ impl ChatTemplate for Led {
     }
 }
 
-fn parsed(text: &str) -> Query {
+fn parsed(text: &str) -> SpanQuery {
     let json = serde_json::from_str(text).expect("it is JSON");
-    Query::read(&json, &Limits::default()).unwrap_or_else(|error| panic!("{error}: {text}"))
+    SpanQuery::read(&json, &SpanLimits::default()).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-fn rewritten(query: Query) -> Query {
+fn rewritten(query: SpanQuery) -> SpanQuery {
     let found = Found::new();
-    let with = Rewriting { rules: Rules::all(), judges: None, found: &found, limits: Limits::default() };
+    let with = Rewriting { rules: Rules::all(), judges: None, found: &found, limits: SpanLimits::default() };
     rewrite(query, &with).expect("it can be rewritten").0
 }
 

@@ -36,25 +36,29 @@ fn found() -> Found {
 }
 
 /// Counts what a model is told, and how it is asked.
-type Said = BTreeMap<String, usize>;
+type CallCounts = BTreeMap<String, usize>;
 
-fn said(query: &Query, found: &Found, times: usize, counts: &mut Said) {
+fn said(query: &SpanQuery, found: &Found, times: usize, counts: &mut CallCounts) {
     let mut count = |what: String| *counts.entry(what).or_default() += times;
     let mut inner = times;
     match query {
-        Query::Message(role, text) => count(format!("{} {text}", role.name())),
-        Query::Generate(Generate { params, .. }) | Query::Chat { params, .. } => count(format!("{params:?}")),
-        Query::Retrieval(retrieval) => found[retrieval].iter().for_each(|text| count(format!("user {text}"))),
-        Query::Repeat { times, .. } => inner *= *times as usize,
+        SpanQuery::Message(role, text) => count(format!("{} {text}", role.name())),
+        SpanQuery::Generate(Generate { params, .. }) | SpanQuery::Chat { params, .. } => {
+            count(format!("{params:?}"))
+        }
+        SpanQuery::Retrieval(retrieval) => {
+            found[retrieval].iter().for_each(|text| count(format!("user {text}")))
+        }
+        SpanQuery::Repeat { times, .. } => inner *= *times as usize,
         _ => {}
     }
     query.children().iter().for_each(|child| said(child, found, inner, counts));
 }
 
 /// A rewritten query and its plan, where it can be run within the limits.
-fn rewritten(value: &Value, judges: Option<u32>) -> Option<(Query, Query)> {
-    let limits = Limits::default();
-    let query = Query::read(value, &limits).ok()?;
+fn rewritten(value: &Value, judges: Option<u32>) -> Option<(SpanQuery, SpanQuery)> {
+    let limits = SpanLimits::default();
+    let query = SpanQuery::read(value, &limits).ok()?;
     let (found, rules) = (found(), Rules::all());
     let with = Rewriting { rules, judges, found: &found, limits };
     let (once, _) = rewrite(query.clone(), &with).ok()?;
@@ -68,7 +72,7 @@ proptest! {
     #[test]
     fn rewriting_keeps_what_is_said_and_how_it_is_asked(value in a_query()) {
         let Some((before, after)) = rewritten(&value, None) else { return Ok(()) };
-        let (mut one, mut other) = (Said::new(), Said::new());
+        let (mut one, mut other) = (CallCounts::new(), CallCounts::new());
         said(&before, &found(), 1, &mut one);
         said(&after, &found(), 1, &mut other);
         prop_assert_eq!(one, other);
@@ -82,14 +86,14 @@ proptest! {
         for call in &plan.calls {
             prop_assert!(call.inputs.iter().all(|input| input < &call.id));
             prop_assert!(call.inputs.iter().all(|input| plan.call(*input).batch < call.batch));
-            call.items.iter().flat_map(Item::parts).filter_map(Part::call).for_each(|id| read[id.0] += 1);
+            call.items.iter().flat_map(Item::parts).filter_map(SpanPart::call).for_each(|id| read[id.0] += 1);
             for other in plan.calls.iter().filter(|other| other.batch == call.batch) {
                 let params = |call: &Call| Params { seed: None, ..(*call.params).clone() };
                 prop_assert_eq!((other.level, params(other)), (call.level, params(call)));
                 prop_assert!(other.params.is_like(&call.params));
             }
         }
-        plan.output.iter().filter_map(Part::call).for_each(|id| read[id.0] += 1);
+        plan.output.iter().filter_map(SpanPart::call).for_each(|id| read[id.0] += 1);
         prop_assert!(read.iter().all(|times| *times == 1), "{:?}", read);
     }
 
@@ -111,7 +115,7 @@ proptest! {
                 check_sections(&sectioned);
                 prop_assert!(!sectioned.prompt.is_empty());
                 for part in call.items.iter().flat_map(Item::parts) {
-                    let Part::Whole(inner) = part else { continue };
+                    let SpanPart::Whole(inner) = part else { continue };
                     let inner = plan.assemble(*inner, encoder, LENGTH_MAX, outputs).expect("it fits");
                     prop_assert!(inner.sections.is_empty(), "a whole call is one chain");
                     let whole = [&inner.prompt[..], &output].concat();

@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn limits() -> Limits {
-    Limits { depth_max: 6, nodes_max: 20, bytes_max: 100, repeat_max: 10, fragments_max: 5 }
+fn limits() -> SpanLimits {
+    SpanLimits { depth_max: 6, nodes_max: 20, bytes_max: 100, repeat_max: 10, fragments_max: 5 }
 }
 
 fn refused(text: &str) -> String {
     let json: serde_json::Value = serde_json::from_str(text).expect("it is JSON");
-    Query::read(&json, &limits()).expect_err("it is refused").to_string()
+    SpanQuery::read(&json, &limits()).expect_err("it is refused").to_string()
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn rewriting_keeps_to_the_limits_too() {
         vec!["far too long a fragment".repeat(5).into()],
     )]);
     let with = Rewriting { rules: Rules::all(), judges: Some(2), found: &found, limits: limits() };
-    let read = |text: &str| Query::read(&serde_json::from_str(text).expect("it is JSON"), &limits());
+    let read = |text: &str| SpanQuery::read(&serde_json::from_str(text).expect("it is JSON"), &limits());
     let search = read(r#"{"g":{"input":{"retrieval":{"corpus":"c","k":1,"query":"q"}}}}"#);
     let error = rewrite(search.expect("valid"), &with).expect_err("too many bytes");
     assert_eq!(error, SpanError::TooLarge { what: "bytes of text", found: 115, limit: 100 });
@@ -124,7 +124,7 @@ fn a_query_that_cannot_be_run_says_so() {
 fn parameters_are_read_in_quotes_or_without() {
     let text = r#"{"g":{"input":{"user":"a"},"max_tokens":"7","temperature":"0.5","top_p":0.9,"top_k":3,"seed":-1,"stop":"x",
         "constraint":{"integer":{"min":1,"max":5}},"model":null}}"#;
-    let Query::Generate(g) = parsed(text) else { panic!("a g is a generate") };
+    let SpanQuery::Generate(g) = parsed(text) else { panic!("a g is a generate") };
     let expected = Params {
         model: None,
         max_tokens: Some(7),

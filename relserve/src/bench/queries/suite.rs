@@ -18,15 +18,15 @@ pub(super) struct Suite {
     /// Instructions in front of every prompt.
     pub(super) system: String,
     /// Tables by name.
-    pub(super) table: BTreeMap<String, Source>,
+    pub(super) table: BTreeMap<String, TableSource>,
     /// The queries.
-    pub(super) query: Vec<Query>,
+    pub(super) query: Vec<SuiteQuery>,
 }
 
 /// Where a table comes from.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Source {
+pub(super) struct TableSource {
     /// A CSV file of the folder.
     pub(super) file: String,
     /// Whether its rows are shuffled before the first are taken.
@@ -55,7 +55,7 @@ struct Retrieve {
 /// A query.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Query {
+pub(super) struct SuiteQuery {
     /// What it is called.
     pub(super) name: String,
     /// Its type in the paper.
@@ -87,7 +87,7 @@ impl Suite {
     }
 }
 
-impl Source {
+impl TableSource {
     /// The first rows of the table, as the queries see it.
     pub(super) fn read(&self, folder: &Path, rows: usize, seed: u64) -> Result<FileTable, TableError> {
         let path = folder.join(&self.file);

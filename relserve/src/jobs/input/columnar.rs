@@ -7,18 +7,18 @@ use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::Field;
 use serde_json::Value;
 
-use super::{Row, Sender};
+use super::{InputRow, Sender};
 use crate::jobs::Failure;
 
 /// A table.
-pub(super) struct Table {
+pub(super) struct ColumnarTable {
     name: String,
     reader: SerializedFileReader<File>,
     pub(super) columns: Vec<String>,
     pub(super) rows: u64,
 }
 
-impl Table {
+impl ColumnarTable {
     /// Opens a file and reads what it says of itself.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let name = path.display().to_string();
@@ -48,7 +48,7 @@ impl Table {
 }
 
 /// A row's cells as JSON has them: numbers, truth values and texts; dates and the like as texts.
-fn cells(columns: Vec<(String, Field)>, count: usize) -> Row {
+fn cells(columns: Vec<(String, Field)>, count: usize) -> InputRow {
     let mut bad = None;
     let mut cells: Vec<Value> = Vec::with_capacity(count);
     for (name, field) in columns {
@@ -65,5 +65,5 @@ fn cells(columns: Vec<(String, Field)>, count: usize) -> Row {
         });
     }
     cells.resize(count, Value::Null);
-    Row { cells, bad, position: 0 }
+    InputRow { cells, bad, position: 0 }
 }

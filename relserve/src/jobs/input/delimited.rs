@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use serde_json::Value;
 
-use super::{Row, Sender};
+use super::{InputRow, Sender};
 use crate::jobs::Failure;
 
 /// A table, behind its header.
-pub(super) struct Table {
+pub(super) struct DelimitedTable {
     name: String,
     reader: Reader<Guard>,
     read: Arc<AtomicU64>,
@@ -44,7 +44,7 @@ impl Read for Guard {
     }
 }
 
-impl Table {
+impl DelimitedTable {
     /// Opens a file and reads its header.
     pub(super) fn open(path: &Path, delimiter: u8, most: u64) -> Result<Self, Failure> {
         let name = path.display().to_string();
@@ -89,7 +89,7 @@ impl Table {
         }
     }
 
-    fn row(&self, record: &ByteRecord) -> Row {
+    fn row(&self, record: &ByteRecord) -> InputRow {
         let line = record.position().map_or(0, csv::Position::line);
         let mut bad = None;
         if record.len() != self.columns.len() {
@@ -111,6 +111,6 @@ impl Table {
             }
         }
         cells.resize(self.columns.len(), Value::Null);
-        Row { cells, bad, position: self.reader.position().byte() }
+        InputRow { cells, bad, position: self.reader.position().byte() }
     }
 }

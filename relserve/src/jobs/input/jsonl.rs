@@ -9,11 +9,11 @@ use gateway::json::BYTE_ORDER_MARK;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::{Row, Sender};
+use super::{InputRow, Sender};
 use crate::jobs::Failure;
 
 /// A table at its first line.
-pub(super) struct Table {
+pub(super) struct JsonLines {
     name: String,
     reader: BufReader<File>,
     most: u64,
@@ -21,7 +21,7 @@ pub(super) struct Table {
     position: u64,
     pub(super) columns: Vec<String>,
     /// The first row, which was read for the names of the columns.
-    first: Option<Row>,
+    first: Option<InputRow>,
 }
 
 /// The pairs of an object in their order.
@@ -50,12 +50,12 @@ impl<'de> Deserialize<'de> for Pairs {
 }
 
 /// What a line is.
-enum Line {
+enum JsonLine {
     Text(Vec<u8>),
     TooLong,
 }
 
-impl Table {
+impl JsonLines {
     /// Opens a file and finds its columns.
     pub(super) fn open(path: &Path, most: u64, columns: Option<&[String]>) -> Result<Self, Failure> {
         let name = path.display().to_string();
@@ -75,8 +75,8 @@ impl Table {
         };
         let pairs = match &line {
             None => return Err(format!("{}: is empty", table.name).into()),
-            Some(Line::TooLong) => return Err(wrong(&table, "is too long").into()),
-            Some(Line::Text(text)) => match serde_json::from_slice::<Pairs>(text) {
+            Some(JsonLine::TooLong) => return Err(wrong(&table, "is too long").into()),
+            Some(JsonLine::Text(text)) => match serde_json::from_slice::<Pairs>(text) {
                 Ok(Pairs(pairs)) => pairs,
                 Err(error) => return Err(wrong(&table, &error.to_string()).into()),
             },
@@ -87,7 +87,7 @@ impl Table {
     }
 
     /// The next line that holds something.
-    fn next(&mut self) -> std::io::Result<Option<Line>> {
+    fn next(&mut self) -> std::io::Result<Option<JsonLine>> {
         loop {
             let mut text = Vec::new();
             self.line += 1;
@@ -101,10 +101,10 @@ impl Table {
             }
             if count == self.most && text.last() != Some(&b'\n') {
                 self.skip_line()?;
-                return Ok(Some(Line::TooLong));
+                return Ok(Some(JsonLine::TooLong));
             }
             if text.iter().any(|byte| !byte.is_ascii_whitespace()) {
-                return Ok(Some(Line::Text(text)));
+                return Ok(Some(JsonLine::Text(text)));
             }
         }
     }
@@ -146,17 +146,17 @@ impl Table {
         }
     }
 
-    fn row(&self, line: Line) -> Row {
+    fn row(&self, line: JsonLine) -> InputRow {
         let mut cells = vec![Value::Null; self.columns.len()];
         let bad = match line {
-            Line::TooLong => Some(format!("has more than {} bytes (--row-bytes-max)", self.most)),
-            Line::Text(text) => match serde_json::from_slice::<Pairs>(&text) {
+            JsonLine::TooLong => Some(format!("has more than {} bytes (--row-bytes-max)", self.most)),
+            JsonLine::Text(text) => match serde_json::from_slice::<Pairs>(&text) {
                 Ok(Pairs(pairs)) => self.fill(&mut cells, pairs),
                 Err(error) => Some(error.to_string()),
             },
         };
         let bad = bad.map(|reason| format!("line {}: {reason}", self.line));
-        Row { cells, bad, position: self.position }
+        InputRow { cells, bad, position: self.position }
     }
 
     /// Puts an object's values into their cells. What is missing stays null; gives what is wrong.

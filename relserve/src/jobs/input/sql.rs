@@ -11,12 +11,12 @@ use sqlx::{
 };
 
 use super::jsonl::Pairs;
-use super::{Row, Sender};
+use super::{InputRow, Sender};
 use crate::jobs::Failure;
 use crate::jobs::options::Options;
 
 /// A table, or what a query gives.
-pub(super) struct Table {
+pub(super) struct SqlTable {
     pool: Pool,
     /// The address without its password.
     shown: String,
@@ -104,7 +104,7 @@ impl Pool {
     }
 }
 
-impl Table {
+impl SqlTable {
     /// Connects, and asks for the columns and the number of rows.
     pub(super) async fn open(options: &Options) -> Result<Self, Failure> {
         let shown = shown(&options.input);
@@ -154,19 +154,21 @@ impl Table {
 }
 
 /// A row that the database wrote as JSON.
-fn from_json(text: &str, columns: usize) -> Row {
+fn from_json(text: &str, columns: usize) -> InputRow {
     match serde_json::from_str::<Pairs>(text) {
         Ok(Pairs(pairs)) => {
             let mut cells: Vec<Value> = pairs.into_iter().map(|(_, cell)| cell).collect();
             cells.resize(columns, Value::Null);
-            Row { cells, bad: None, position: 0 }
+            InputRow { cells, bad: None, position: 0 }
         }
-        Err(error) => Row { cells: vec![Value::Null; columns], bad: Some(error.to_string()), position: 0 },
+        Err(error) => {
+            InputRow { cells: vec![Value::Null; columns], bad: Some(error.to_string()), position: 0 }
+        }
     }
 }
 
 /// A row of SQLite, each cell of which has a type of its own.
-fn from_row(row: &SqliteRow) -> Row {
+fn from_row(row: &SqliteRow) -> InputRow {
     let mut bad = None;
     let cells = (0..row.len()).map(|place| {
         cell(row, place).unwrap_or_else(|reason| {
@@ -175,7 +177,7 @@ fn from_row(row: &SqliteRow) -> Row {
         })
     });
     let cells = cells.collect();
-    Row { cells, bad, position: 0 }
+    InputRow { cells, bad, position: 0 }
 }
 
 fn cell(row: &SqliteRow, place: usize) -> Result<Value, String> {

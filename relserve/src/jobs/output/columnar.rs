@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Layout, text};
 use crate::jobs::Failure;
-use crate::jobs::journal::Record;
+use crate::jobs::journal::JournalRecord;
 
 /// Rows, and about how many bytes, of a group: it is held in memory while it is written.
 const GROUP: (usize, usize) = (10_000, 64 << 20);
@@ -60,7 +60,7 @@ impl Kind {
 }
 
 /// A record's cells, in the order of the output's columns.
-fn cells(record: Record) -> Vec<Value> {
+fn cells(record: JournalRecord) -> Vec<Value> {
     let mut cells = Vec::with_capacity(record.cells.len() + 2);
     cells.push(record.row.into());
     cells.extend(record.cells);
@@ -69,7 +69,7 @@ fn cells(record: Record) -> Vec<Value> {
 }
 
 /// Writes the table. The records are gone through twice: for the types of the columns, and to write them.
-pub(super) fn write<R: Iterator<Item = Result<Record, Failure>>>(
+pub(super) fn write<R: Iterator<Item = Result<JournalRecord, Failure>>>(
     file: &mut (impl Write + Send),
     layout: &Layout,
     records: impl Fn() -> R,

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{Row, RowState, Status, Usage};
+use serving::relquery_state::{AnswerRow, RowProgress, Status, Usage};
 use store::TicketRow;
 use tokio::sync::mpsc;
 
 use crate::services::batches::Batch;
 use crate::services::batches::finish::request_id;
-use crate::services::batches::lines::Line;
+use crate::services::batches::lines::ReadyLine;
 use crate::state::App;
 use crate::wire::openai::{Api, Envelope};
 
@@ -29,7 +29,7 @@ pub(super) struct To {
 pub(super) async fn follow(
     app: Arc<App>,
     handle: OwnerHandle,
-    lines: Vec<Line>,
+    lines: Vec<ReadyLine>,
     to: To,
 ) -> Option<RequestError> {
     let To { batch, ended, is_stopping } = to;
@@ -44,7 +44,7 @@ pub(super) async fn follow(
         version.mark_unchanged();
         let (over, status) = {
             let state = relquery.read();
-            let mut over: Vec<(usize, Vec<Row>)> = Vec::new();
+            let mut over: Vec<(usize, Vec<AnswerRow>)> = Vec::new();
             for row in &state.finished[seen..] {
                 let line = line_of[*row as usize];
                 left[line] -= 1;
@@ -85,9 +85,9 @@ pub(super) async fn follow(
 }
 
 /// Which rows of the relquery are each line's.
-fn places(lines: &[Line]) -> Vec<(usize, Range<usize>)> {
+fn places(lines: &[ReadyLine]) -> Vec<(usize, Range<usize>)> {
     let mut from = 0;
-    let place = |(number, line): (usize, &Line)| {
+    let place = |(number, line): (usize, &ReadyLine)| {
         let rows = from..from + line.rows.len();
         from = rows.end;
         (number, rows)
@@ -96,17 +96,17 @@ fn places(lines: &[Line]) -> Vec<(usize, Range<usize>)> {
 }
 
 /// A line that is over, as the output has it.
-fn render(batch: &Batch, line: &Line, envelope: Envelope, rows: &[Row]) -> TicketRow {
+fn render(batch: &Batch, line: &ReadyLine, envelope: Envelope, rows: &[AnswerRow]) -> TicketRow {
     let failed = rows.iter().find_map(|row| match &row.state {
-        RowState::Failed(error) => Some(error),
-        RowState::Pending | RowState::Done { .. } => None,
+        RowProgress::Failed(error) => Some(error),
+        RowProgress::Pending | RowProgress::Done { .. } => None,
     });
     if let Some(error) = failed {
         return failure(batch, (line.number, &line.custom_id), error);
     }
     let mut usage = Usage::default();
     for row in rows {
-        if let RowState::Done { usage: spent, .. } = &row.state {
+        if let RowProgress::Done { usage: spent, .. } = &row.state {
             usage += *spent;
         }
     }

@@ -8,8 +8,10 @@ use store::TicketRow;
 
 use super::{follow, gone};
 use crate::services::batches::Batch;
-use crate::services::batches::lines::{self, Line, LineError, Request, api_of};
-use crate::services::files::{Chunk, Lines};
+use crate::services::batches::lines::{self, LineError, ReadyLine, Request, api_of};
+use crate::services::constraints::Purpose;
+use crate::services::files::{FileChunk, Lines};
+use crate::services::prepare::RequestContext;
 use crate::state::App;
 
 /// Time between two tries to read, while the database is away.
@@ -18,13 +20,13 @@ const RETRY: Duration = Duration::from_secs(1);
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Where reading stands.
-pub(super) struct Reader {
+pub(super) struct LineReader {
     batch: Batch,
     lines: Lines,
     /// Lines that are recorded, in order.
     done: Vec<u32>,
     /// Lines of a chunk that had to wait.
-    rest: Option<Chunk>,
+    rest: Option<FileChunk>,
     /// Requests read so far.
     read: u64,
     wait: Option<Duration>,
@@ -33,16 +35,16 @@ pub(super) struct Reader {
 /// What was read.
 pub(super) struct Portion {
     /// Lines to run.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<ReadyLine>,
     /// Lines that cannot.
     pub(super) failed: Vec<TicketRow>,
     /// Where there is more.
-    pub(super) reader: Option<Reader>,
+    pub(super) reader: Option<LineReader>,
     /// Why there is not, though there should be.
     pub(super) error: Option<LineError>,
 }
 
-impl Reader {
+impl LineReader {
     pub(super) fn new(batch: &Batch, done: Vec<u32>) -> Self {
         let lines = Lines::of(&batch.request.input_file_id);
         Self { batch: batch.clone(), lines, done, rest: None, read: 0, wait: None }
@@ -77,7 +79,7 @@ impl Reader {
     }
 
     /// Makes a chunk's lines ready.
-    fn ready(mut self, app: &App, chunk: &Chunk) -> Portion {
+    fn ready(mut self, app: &App, chunk: &FileChunk) -> Portion {
         let (mut ready, mut failed) = (Vec::new(), Vec::new());
         for (line, text) in chunk.lines() {
             if self.done.binary_search(&line).is_ok() {
@@ -91,7 +93,7 @@ impl Reader {
                     self.wait = Some(wait.min(ROOM_WAIT_MAX));
                     let before = (line - chunk.first) as usize;
                     let rest: Vec<&str> = chunk.text.lines().skip(before).collect();
-                    self.rest = Some(Chunk { first: line, text: rest.join("\n") });
+                    self.rest = Some(FileChunk { first: line, text: rest.join("\n") });
                     break;
                 }
             }
@@ -100,7 +102,7 @@ impl Reader {
         Portion { lines: ready, failed, reader: Some(self), error: None }
     }
 
-    fn one(&self, app: &App, line: u32, text: &str) -> Result<Line, Refusal> {
+    fn one(&self, app: &App, line: u32, text: &str) -> Result<ReadyLine, Refusal> {
         let refuse = |custom_id: &str, error: &RequestError| {
             Refusal::Row(follow::failure(&self.batch, (line, custom_id), error))
         };
@@ -115,7 +117,13 @@ impl Reader {
             ));
         };
         let custom_id = request.custom_id.clone();
-        lines::ready(app, (self.batch.tenant, api), (line, text), request).map_err(|error| match error {
+        let context = RequestContext {
+            app,
+            tenant: self.batch.tenant,
+            purpose: Purpose::Run,
+            arrival: app.runtime.shared.clock.now(),
+        };
+        lines::ready(context, api, line, text.len(), request).map_err(|error| match error {
             RequestError::Constraints { retry_after, .. } => {
                 Refusal::Later(Duration::from_millis(retry_after.0))
             }

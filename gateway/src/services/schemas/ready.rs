@@ -23,17 +23,17 @@ pub struct Ready {
 
 /// All tenants' schemas.
 pub struct Schemas {
-    shelf: Mutex<ReadySchemas>,
+    ready: Mutex<ReadySchemas>,
 }
 
 impl Schemas {
     /// None ready yet.
     pub fn new(limits: &LimitsConfig) -> Self {
-        Self { shelf: Mutex::new(ReadySchemas::new(limits.schemas_bytes_max.0)) }
+        Self { ready: Mutex::new(ReadySchemas::new(limits.schemas_bytes_max.0)) }
     }
 
-    pub(super) fn shelf(&self) -> MutexGuard<'_, ReadySchemas> {
-        self.shelf.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    pub(super) fn ready(&self) -> MutexGuard<'_, ReadySchemas> {
+        self.ready.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -42,13 +42,13 @@ impl Schemas {
 pub(super) struct ReadySchemas {
     bytes_max: u64,
     bytes: u64,
-    tenants: HashMap<TenantId, HashMap<String, Entry>>,
+    tenants: HashMap<TenantId, HashMap<String, CachedSchema>>,
     /// Uses so far.
     uses: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CachedSchema {
     ready: Arc<Ready>,
     /// When it was last known to be what is stored.
     as_of: Time,
@@ -86,7 +86,7 @@ impl ReadySchemas {
         self.remove(tenant, &name);
         self.uses += 1;
         self.bytes += bytes(&ready);
-        let entry = Entry { ready, as_of: now, used: self.uses };
+        let entry = CachedSchema { ready, as_of: now, used: self.uses };
         self.tenants.entry(tenant).or_default().insert(name, entry);
         while self.bytes > self.bytes_max && self.evict(self.uses) {}
     }
@@ -164,9 +164,9 @@ mod tests {
         })
     }
 
-    fn names(shelf: &mut ReadySchemas, tenant: TenantId) -> Vec<String> {
+    fn names(schemas: &mut ReadySchemas, tenant: TenantId) -> Vec<String> {
         let mut names: Vec<String> =
-            shelf.tenants.get(&tenant).into_iter().flatten().map(|(name, _)| name.clone()).collect();
+            schemas.tenants.get(&tenant).into_iter().flatten().map(|(name, _)| name.clone()).collect();
         names.sort();
         names
     }
@@ -174,45 +174,46 @@ mod tests {
     #[test]
     fn the_least_recently_used_schema_leaves_and_tenants_do_not_meet() {
         let each = bytes(&ready("a", "x"));
-        let mut shelf = ReadySchemas::new(3 * each);
+        let mut schemas = ReadySchemas::new(3 * each);
         for (tenant, name) in [(ONE, "a"), (ONE, "b"), (TWO, "a")] {
-            shelf.put(tenant, ready(name, "x"), Time(0));
+            schemas.put(tenant, ready(name, "x"), Time(0));
         }
-        assert!(shelf.get(ONE, "a", Time(1), SPAN).is_some());
-        assert!(shelf.get(TWO, "b", Time(1), SPAN).is_none());
-        shelf.put(TWO, ready("c", "y"), Time(1));
+        assert!(schemas.get(ONE, "a", Time(1), SPAN).is_some());
+        assert!(schemas.get(TWO, "b", Time(1), SPAN).is_none());
+        schemas.put(TWO, ready("c", "y"), Time(1));
         assert_eq!(
-            (names(&mut shelf, ONE), names(&mut shelf, TWO)),
+            (names(&mut schemas, ONE), names(&mut schemas, TWO)),
             (vec!["a".into()], vec!["a".into(), "c".into()])
         );
-        shelf.put(ONE, ready("d", &"long ".repeat(15)), Time(1));
+        schemas.put(ONE, ready("d", &"long ".repeat(15)), Time(1));
         assert_eq!(
-            (names(&mut shelf, ONE), names(&mut shelf, TWO)),
+            (names(&mut schemas, ONE), names(&mut schemas, TWO)),
             (vec!["d".to_owned()], vec![]),
             "one always stays"
         );
-        shelf.remove(ONE, "d");
-        assert_eq!((shelf.bytes, shelf.tenants.len()), (0, 0));
+        schemas.remove(ONE, "d");
+        assert_eq!((schemas.bytes, schemas.tenants.len()), (0, 0));
     }
 
     #[test]
     fn the_store_is_looked_at_once_in_a_span_and_what_came_since_stays() {
-        let mut shelf = ReadySchemas::new(1_000);
+        let mut schemas = ReadySchemas::new(1_000);
         let first = ready("a", "1");
-        shelf.put(ONE, Arc::clone(&first), Time(0));
-        let is_old =
-            |shelf: &mut ReadySchemas, now| shelf.get(ONE, "a", Time(now), SPAN).map(|(_, is_old)| is_old);
+        schemas.put(ONE, Arc::clone(&first), Time(0));
+        let is_old = |schemas: &mut ReadySchemas, now| {
+            schemas.get(ONE, "a", Time(now), SPAN).map(|(_, is_old)| is_old)
+        };
         assert_eq!(
-            (is_old(&mut shelf, 9), is_old(&mut shelf, 10), is_old(&mut shelf, 11)),
+            (is_old(&mut schemas, 9), is_old(&mut schemas, 10), is_old(&mut schemas, 11)),
             (Some(false), Some(true), Some(false))
         );
         let second = ready("a", "2");
-        shelf.renew(ONE, &first, Some(Arc::clone(&second)), Time(12));
-        shelf.renew(ONE, &first, None, Time(13));
+        schemas.renew(ONE, &first, Some(Arc::clone(&second)), Time(12));
+        schemas.renew(ONE, &first, None, Time(13));
         let (found, _) =
-            shelf.get(ONE, "a", Time(13), SPAN).expect("what replaced it is not what was looked for");
+            schemas.get(ONE, "a", Time(13), SPAN).expect("what replaced it is not what was looked for");
         assert!(Arc::ptr_eq(&found, &second));
-        shelf.renew(ONE, &second, None, Time(14));
-        assert!(shelf.get(ONE, "a", Time(14), SPAN).is_none());
+        schemas.renew(ONE, &second, None, Time(14));
+        assert!(schemas.get(ONE, "a", Time(14), SPAN).is_none());
     }
 }
