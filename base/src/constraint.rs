@@ -29,8 +29,8 @@ pub enum Constraint {
 #[error("{0}")]
 pub struct ConstraintError(pub String);
 
-/// What a constraint was compiled to: opaque here, known to who compiled it. Rows carry it, so that it lives as long
-/// as they do and no step compiles.
+/// What a constraint was compiled to: opaque here, known to who compiled it. Rows carry it, so that it lives
+/// as long as they do and no step compiles.
 #[derive(Clone, Default)]
 pub struct Compiled(Option<Arc<dyn Any + Send + Sync>>);
 

@@ -29,25 +29,28 @@ pub struct SampleSpec {
     pub seed: u64,
     /// Output position of the token this step samples, from 0.
     pub output_index: u32,
-    /// The `output_index` tokens before it, where the slot computes them anew: an executor that has not sampled them
-    /// itself (the one that did is gone) goes on from them, and says nothing of their text again. Else empty.
+    /// The `output_index` tokens before it, where the slot computes them anew: an executor that has not
+    /// sampled them itself (the one that did is gone) goes on from them, and says nothing of their text
+    /// again. Else empty.
     pub already_generated: Vec<TokenId>,
 }
 
-/// One request's part of a step, or one of its parts where its prompt has sections: compute `input` at positions
-/// `start..`, attending to `context` and, causally, to itself.
+/// One request's part of a step, or one of its parts where its prompt has sections: compute `input` at
+/// positions `start..`, attending to `context` and, causally, to itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slot {
     /// Whose tokens these are.
     pub request: RequestId,
-    /// Position of the first input token, for which its key is rotated: the length of `context`, or more where sections
-    /// of the prompt leave positions free. In an independent section, its unit's own numbering.
+    /// Position of the first input token, for which its key is rotated: the length of `context`, or more
+    /// where sections of the prompt leave positions free. In an independent section, its unit's own
+    /// numbering.
     pub start: u32,
     /// The tokens to compute. Never empty.
     pub input: Vec<TokenId>,
-    /// How many of the last input tokens are guesses of what the slot will draw, fewer than all; 0 where it does not
-    /// sample. An executor samples at the token before them and then at each guess for as long as all before it are
-    /// what was drawn: that is one token more than were right. It may also take no notice and sample one token.
+    /// How many of the last input tokens are guesses of what the slot will draw, fewer than all; 0 where it
+    /// does not sample. An executor samples at the token before them and then at each guess for as long as
+    /// all before it are what was drawn: that is one token more than were right. It may also take no notice
+    /// and sample one token.
     pub guesses: u32,
     /// What the request has before `start`, in reading order. Slots of one step that share cached
     /// tokens have equal runs for them (cut where their contexts part), so an executor can read a
@@ -105,11 +108,13 @@ pub struct MoveBack {
     pub to: BlockId,
 }
 
-/// Copies of whole blocks between the pool and the host tier, done before a step's first write and read: all that go
-/// out, then all that come back. A pool block may do both: its content goes, and another takes its place.
+/// Copies of whole blocks between the pool and the host tier, done before a step's first write and read: all
+/// that go out, then all that come back. A pool block may do both: its content goes, and another takes its
+/// place.
 ///
-/// In one step no host block is named twice, and no pool block twice on the same way. So a step that fails has left
-/// every host block of `back` as it was; those of `out`, and all pool blocks named, may then hold anything.
+/// In one step no host block is named twice, and no pool block twice on the same way. So a step that fails
+/// has left every host block of `back` as it was; those of `out`, and all pool blocks named, may then hold
+/// anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moves {
     /// From the pool to the host.
@@ -159,8 +164,8 @@ impl BatchPlan {
         self.slots.iter().filter(|slot| !slot.is_prefill).count() as u64
     }
 
-    /// Tokens that the step computes beside the last one of each decoding request: forced ones, whose keys and
-    /// values are still missing when the next token is sampled. Guesses are not among them.
+    /// Tokens that the step computes beside the last one of each decoding request: forced ones, whose keys
+    /// and values are still missing when the next token is sampled. Guesses are not among them.
     pub fn decode_extra(&self) -> TokenCount {
         let decodes = self.slots.iter().filter(|slot| !slot.is_prefill);
         TokenCount(decodes.map(|slot| slot.input.len() as u64 - 1 - u64::from(slot.guesses)).sum())
@@ -195,12 +200,13 @@ pub enum RowError {
     Failed(String),
 }
 
-/// What a slot that samples adds to its row's output: the sampled token, and those that its constraint then leaves
-/// no choice about; before them, as many of the slot's guesses as were drawn.
+/// What a slot that samples adds to its row's output: the sampled token, and those that its constraint then
+/// leaves no choice about; before them, as many of the slot's guesses as were drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampled {
-    /// The tokens, in order; never empty, and never more than the output may still take. The keys and values of those
-    /// that begin the slot's guesses too are in the pool; the row's next slot computes the others, the last in any case.
+    /// The tokens, in order; never empty, and never more than the output may still take. The keys and values
+    /// of those that begin the slot's guesses too are in the pool; the row's next slot computes the others,
+    /// the last in any case.
     pub tokens: Vec<TokenId>,
     /// Text that is final with these tokens; empty while a character or a possible stop string is
     /// incomplete. The concatenation over a row is the row's whole output.
@@ -232,32 +238,33 @@ pub struct StepOutcome {
     pub step: StepId,
     /// Measured duration (virtual in the simulator).
     pub elapsed: Nanos,
-    /// The rows.
     pub rows: Vec<RowOutcome>,
 }
 
 /// A step that failed as a whole.
 ///
-/// The executor says which it is, and a panic of it counts as `Lost`. After the first two its owner has the scheduler
-/// abort the step and plans the next one for the same executor. After `Lost` it drops the executor, makes a fresh one,
-/// and has the scheduler forget all blocks: the rows in flight are computed anew.
+/// The executor says which it is, and a panic of it counts as `Lost`. After the first two its owner has the
+/// scheduler abort the step and plans the next one for the same executor. After `Lost` it drops the executor,
+/// makes a fresh one, and has the scheduler forget all blocks: the rows in flight are computed anew.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// The plan contradicts the executor's state or limits: a bug of the scheduler.
     #[error("the executor refuses the plan: {0}")]
     BadPlan(String),
-    /// The step failed and the executor is as it was before it: out of memory in a large step, say. Another step may
-    /// succeed, the same rows in a smaller one among them.
+    /// The step failed and the executor is as it was before it: out of memory in a large step, say. Another
+    /// step may succeed, the same rows in a smaller one among them.
     #[error("the step failed: {0}")]
     Failed(String),
-    /// The executor is of no use any more, and all it has computed is gone: a poisoned context, a rank that is gone.
+    /// The executor is of no use any more, and all it has computed is gone: a poisoned context, a rank that
+    /// is gone.
     #[error("the device is lost: {0}")]
     Lost(String),
 }
 
 /// Something that can run batches: the local engine, remote replicas, the simulator.
 ///
-/// One that has lost its device may hang or panic when it is dropped: its owner drops it where nothing waits for it.
+/// One that has lost its device may hang or panic when it is dropped: its owner drops it where nothing waits
+/// for it.
 pub trait Executor: Send {
     /// Runs the whole plan or fails as a whole; on failure no slot has advanced.
     fn step(&mut self, plan: &BatchPlan) -> Result<StepOutcome, ExecError>;

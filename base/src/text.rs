@@ -6,18 +6,18 @@ use crate::ids::TokenId;
 
 /// Text and tokens of one model.
 ///
-/// A prompt is special tokens and the *stretches* of text between them. Characters of a stretch join into tokens
-/// wherever they come from, template or cell; none joins across a special token. So a prompt whose stretches are
-/// encoded whole has the tokens that every other client gives the rendered prompt, and only what
-/// [`Tokenizer::split_markup`] finds in the template's own text is ever a special token.
+/// A prompt is special tokens and the *stretches* of text between them. Characters of a stretch join into
+/// tokens wherever they come from, template or cell; none joins across a special token. So a prompt whose
+/// stretches are encoded whole has the tokens that every other client gives the rendered prompt, and only
+/// what [`Tokenizer::split_markup`] finds in the template's own text is ever a special token.
 pub trait Tokenizer: Send + Sync {
     /// Cuts markup at the special tokens that are written in it.
     fn split_markup(&self, text: &str) -> Vec<MarkupPart>;
-    /// Tokens of a whole stretch, none where it is empty. Nothing in `text` can become a special token. Where the model is used to a space
-    /// that no text holds (SentencePiece), it is in front.
+    /// Tokens of a whole stretch, none where it is empty. Nothing in `text` can become a special token. Where
+    /// the model is used to a space that no text holds (SentencePiece), it is in front.
     fn encode_stretch(&self, after: After, text: &str) -> Vec<TokenId>;
-    /// Tokens of several stretches that all begin with `head`, each as [`Tokenizer::encode_stretch`] gives them; a place
-    /// to share work among them.
+    /// Tokens of several stretches that all begin with `head`, each as [`Tokenizer::encode_stretch`] gives
+    /// them; a place to share work among them.
     fn encode_stretches(&self, after: After, head: &str, texts: &[&str]) -> Vec<Vec<TokenId>> {
         debug_assert!(texts.iter().all(|text| text.starts_with(head)));
         texts.iter().map(|text| self.encode_stretch(after, text)).collect()
@@ -34,8 +34,9 @@ pub trait Tokenizer: Send + Sync {
     fn decode(&self, tokens: &[TokenId]) -> String;
     /// Number of token ids the model has; every id is below it.
     fn vocab_size(&self) -> u32;
-    /// Special tokens that start a raw prompt (BOS, where the model has one); its stretch is [`After::Nothing`] all
-    /// the same. A chat template writes its own: nothing goes before [`ChatTemplate::frame`]'s pieces.
+    /// Special tokens that start a raw prompt (BOS, where the model has one); its stretch is
+    /// [`After::Nothing`] all the same. A chat template writes its own: nothing goes before
+    /// [`ChatTemplate::frame`]'s pieces.
     fn prompt_start(&self) -> Vec<TokenId>;
 
     /// Tokens of a prompt that is markup alone.
@@ -74,7 +75,6 @@ pub trait Tokenizer: Send + Sync {
 /// A part of markup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MarkupPart {
-    /// A special token.
     Special(TokenId),
     /// Text before, between or after special tokens; never empty, never two in a row.
     Text(String),

@@ -62,14 +62,14 @@ pub enum SpanKind {
 /// A stretch of the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// What it is.
     pub kind: SpanKind,
     /// Its length; the spans of a prompt add up to the prompt.
     pub tokens: TokenCount,
 }
 
-/// A stretch of a prompt with keys and values of its own (DESIGN 3 and 4). A section that is independent is computed
-/// seeing only its unit, so it can be reused wherever its text stands; any other sees all that stands before it.
+/// A stretch of a prompt with keys and values of its own (DESIGN 3 and 4). A section that is independent is
+/// computed seeing only its unit, so it can be reused wherever its text stands; any other sees all that
+/// stands before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Section {
     /// Its length; the sections of a prompt add up to the prompt.
@@ -94,8 +94,8 @@ impl Section {
         matches!(self.sees, Sees::Unit { is_placeholder: true, .. })
     }
 
-    /// Whether it sees `other`, section `number` of the same prompt and computed before it; if so, by how many
-    /// positions further on it reads the other's keys than they were rotated for.
+    /// Whether it sees `other`, section `number` of the same prompt and computed before it; if so, by how
+    /// many positions further on it reads the other's keys than they were rotated for.
     pub fn shift_of(&self, number: usize, other: &Self) -> Option<u32> {
         match self.sees {
             Sees::Before => {
@@ -113,14 +113,16 @@ impl Section {
 pub enum Sees {
     /// All sections at lower positions.
     Before,
-    /// The sections of its unit before it, at the distances of the unit's own numbering, whatever the prompt's.
+    /// The sections of its unit before it, at the distances of the unit's own numbering, whatever the
+    /// prompt's.
     Unit {
         /// Number of the unit's first section; its own where it is that.
         first: u32,
-        /// The prompt's position where the unit's own numbering would have its 0: keys are rotated for `position - origin`.
+        /// The prompt's position where the unit's own numbering would have its 0: keys are rotated for
+        /// `position - origin`.
         origin: u32,
-        /// Whether it only stands in for something else while its unit is computed (a parameter's argument, Prompt Cache
-        /// section 3.3): nothing outside its unit sees it, and its positions may be another's.
+        /// Whether it only stands in for something else while its unit is computed (a parameter's argument,
+        /// Prompt Cache section 3.3): nothing outside its unit sees it, and its positions may be another's.
         is_placeholder: bool,
     },
 }
@@ -145,8 +147,9 @@ pub struct WorkItem {
     pub prompt: Arc<[TokenId]>,
     /// The prompt's spans, in order.
     pub spans: Arc<[Span]>,
-    /// The prompt's sections, in the order in which they are computed; those of a unit follow one another, and the last
-    /// is not independent and stands behind all others. None: the prompt is one section, from position 0 on.
+    /// The prompt's sections, in the order in which they are computed; those of a unit follow one another,
+    /// and the last is not independent and stands behind all others. None: the prompt is one section, from
+    /// position 0 on.
     pub sections: Arc<[Section]>,
     /// How to generate.
     pub generation: Arc<Generation>,
@@ -156,8 +159,8 @@ pub struct WorkItem {
 }
 
 impl WorkItem {
-    /// Positions of the KV pool that it may need: for its prompt, its longest output, and what its sections, each with
-    /// blocks of its own, leave unused of their last ones.
+    /// Positions of the KV pool that it may need: for its prompt, its longest output, and what its sections,
+    /// each with blocks of its own, leave unused of their last ones.
     pub fn kv_tokens_max(&self, block_tokens: u32) -> TokenCount {
         let tokens = (self.prompt.len() as u64).saturating_add(self.generation.output_max.0);
         let unused = (self.sections.len() as u64).saturating_sub(1) * u64::from(block_tokens);

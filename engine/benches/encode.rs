@@ -1,4 +1,5 @@
-//! What the rows of a template cost to tokenise: one by one, and together (its beginning once, the rest in parallel).
+//! What the rows of a template cost to tokenise: one by one, and together (its beginning once, the rest in
+//! parallel).
 
 use std::hint::black_box;
 

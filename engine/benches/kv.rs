@@ -1,7 +1,7 @@
 //! Steps with keys and values in f32, in bf16 and in eight bits, each a ratio to bf16.
 //!
-//! All formats take turns in one process, on one thread whose processor time is read, so that a round's ratios hold
-//! whatever else the machine does meanwhile:
+//! All formats take turns in one process, on one thread whose processor time is read, so that a round's
+//! ratios hold whatever else the machine does meanwhile:
 //!
 //! ```text
 //! cargo bench -p engine --bench kv --profile dev --config profile.dev.package.engine.debug-assertions=false

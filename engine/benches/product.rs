@@ -1,14 +1,15 @@
-//! Products with weights out of memory: bytes of weights per second as a share of what reading reaches, and operations
-//! per second as a share of what the instructions in use reach on registers.
+//! Products with weights out of memory: bytes of weights per second as a share of what reading reaches, and
+//! operations per second as a share of what the instructions in use reach on registers.
 //!
 //! ```text
 //! cargo bench -p engine --bench product --profile dev --config profile.dev.package.engine.debug-assertions=false
 //! ```
 //!
-//! Names, or parts of them, after `--` choose kernels; a number chooses threads. Shapes of a decode step (inputs x outputs) in
-//! every format; of each shape there are as many copies as no cache holds, taken in turn (a batch of many rows takes but
-//! two). All kernels, and the plain reading that is their limit, run one after another within a round, so that what else
-//! the machine does meets them alike, and of each run the shortest counts.
+//! Names, or parts of them, after `--` choose kernels; a number chooses threads. Shapes of a decode step
+//! (inputs x outputs) in every format; of each shape there are as many copies as no cache holds, taken in
+//! turn (a batch of many rows takes but two). All kernels, and the plain reading that is their limit, run one
+//! after another within a round, so that what else the machine does meets them alike, and of each run the
+//! shortest counts.
 #![expect(clippy::print_stdout, reason = "the table is the bench's result")]
 
 use std::hint::black_box;
@@ -89,8 +90,8 @@ fn copies(subject: &Subject, (inputs, outputs): (usize, usize)) -> Vec<Matrix> {
     std::iter::once(first).chain((1..count).map(|_| pack())).collect()
 }
 
-/// The shortest time of each of some runs, added up, in seconds: one run is short, and so among several often left alone
-/// by what else the machine does.
+/// The shortest time of each of some runs, added up, in seconds: one run is short, and so among several often
+/// left alone by what else the machine does.
 #[derive(Default)]
 struct Best(Vec<f64>);
 

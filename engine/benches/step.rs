@@ -1,15 +1,16 @@
 //! Steps of a 125M-parameter Llama with random weights, against this machine's own limits.
 //!
-//! Build without the checks of pointers that a debug build makes at every step of a kernel, which halve its speed:
+//! Build without the checks of pointers that a debug build makes at every step of a kernel, which halve its
+//! speed:
 //!
 //! ```text
 //! cargo bench -p engine --bench step --profile dev --config profile.dev.package.engine.debug-assertions=false
 //! ```
 //!
-//! It prints, per case, the fraction of its limit: decode against reading all weights once
-//! at the measured memory-read rate, prefill against its multiplications at the measured product rate (for
-//! weights that are widened the `gemm` crate's f32 rate on a large square; for pairs of bf16 what the instruction
-//! reaches on registers), whichever of the two takes longer. Each case runs on all kernels, one after another.
+//! It prints, per case, the fraction of its limit: decode against reading all weights once at the measured
+//! memory-read rate, prefill against its multiplications at the measured product rate (for weights that are
+//! widened the `gemm` crate's f32 rate on a large square; for pairs of bf16 what the instruction reaches on
+//! registers), whichever of the two takes longer. Each case runs on all kernels, one after another.
 #![expect(clippy::print_stdout, reason = "the fractions are the bench's result")]
 
 mod common;
@@ -165,8 +166,8 @@ struct Subject {
     product: (f64, &'static str),
 }
 
-/// The kernels that are compared: f32 weights, then bf16 weights widened, then multiplied as they are, with keys and values
-/// in f32 and in bf16.
+/// The kernels that are compared: f32 weights, then bf16 weights widened, then multiplied as they are, with
+/// keys and values in f32 and in bf16.
 fn subjects(limits: Limits) -> Vec<Subject> {
     let widening = Isa::available().filter(|isa| !isa.rounds_activations()).last();
     let rounding = Isa::available().filter(|isa| isa.rounds_activations());
@@ -227,8 +228,8 @@ fn steps(criterion: &mut Criterion) {
     }
 }
 
-/// A pool in which the blocks that cases read have been written: of memory that never was the system gives one page of
-/// zeros for all, which the caches hold.
+/// A pool in which the blocks that cases read have been written: of memory that never was the system gives
+/// one page of zeros for all, which the caches hold.
 fn written_pool(decoder: &Decoder, work: &mut Workspace) -> KvPool {
     let shape = PoolShape::fit(decoder.config(), decoder.kv(), BLOCK as u32, Bytes(1 << 30));
     let mut pool = KvPool::new(shape.expect("a gigabyte holds blocks"));

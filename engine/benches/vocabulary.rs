@@ -1,4 +1,5 @@
-//! Greedy decode steps: logits written and then looked through, against the highest found in the product's tiles.
+//! Greedy decode steps: logits written and then looked through, against the highest found in the product's
+//! tiles.
 //!
 //! Both ways take turns in one process, on one thread whose processor time is read:
 //!
@@ -43,7 +44,8 @@ fn decode(rows: usize) -> Vec<Slot> {
     (0..rows).map(one).collect()
 }
 
-/// The token of the highest logit, the lowest of equals, if all are numbers: what greedy sampling does with written logits.
+/// The token of the highest logit, the lowest of equals, if all are numbers: what greedy sampling does with
+/// written logits.
 fn look_through(logits: &[f32]) -> Option<usize> {
     let (chunks, rest) = logits.as_chunks::<TOGETHER>();
     let mut highest = [f32::NEG_INFINITY; TOGETHER];

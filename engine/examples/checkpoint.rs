@@ -1,9 +1,10 @@
-//! Writes a checkpoint with random weights, to run the server and measure it where no trained one of the size is at
-//! hand: `cargo run --release -p engine --example checkpoint -- llama-125m DIR`.
+//! Writes a checkpoint with random weights, to run the server and measure it where no trained one of the size
+//! is at hand: `cargo run --release -p engine --example checkpoint -- llama-125m DIR`.
 //!
-//! Its answers mean nothing; what its steps cost does. The same name gives the same bytes on every machine. Where the
-//! target ends in `.gguf`, one file with the same weights is written, for servers that read only that: its matrices in
-//! the shape's type, or in the format that follows the target, `BF16` or `Q8_0`; in `.json`, its configuration alone.
+//! Its answers mean nothing; what its steps cost does. The same name gives the same bytes on every machine.
+//! Where the target ends in `.gguf`, one file with the same weights is written, for servers that read only
+//! that: its matrices in the shape's type, or in the format that follows the target, `BF16` or `Q8_0`; in
+//! `.json`, its configuration alone.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,7 +24,8 @@ fn named(name: &str) -> Option<Synthetic> {
         "opt-tiny" => Some(Synthetic::tiny(Family::Opt, 1)),
         "llama-125m" => Some(Synthetic::llama_125m(Dtype::F32, 1)),
         "llama-125m-bf16" => Some(Synthetic::llama_125m(Dtype::Bf16, 1)),
-        // The same with room for many documents: positions are rotated, so that nothing else depends on their number.
+        // The same with room for many documents: positions are rotated, so that nothing else depends on their
+        // number.
         "llama-125m-long" => {
             let mut long = Synthetic::llama_125m(Dtype::Bf16, 1);
             long.config.context_max = 131_072;

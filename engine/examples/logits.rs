@@ -1,8 +1,8 @@
 //! Logits of a checkpoint on a device, for whoever has another implementation to hold them against:
 //! `cargo run --release -p engine --example logits -- DIR cuda:0 FILE`.
 //!
-//! One prompt of [`TOKENS`] made-up tokens; `FILE` gets its logits `[tokens, vocabulary]` as they lie in memory, single precision.
-//! Prints the prompt's tokens (tests/gpu/peers.py reads both).
+//! One prompt of [`TOKENS`] made-up tokens; `FILE` gets its logits `[tokens, vocabulary]` as they lie in
+//! memory, single precision. Prints the prompt's tokens (tests/gpu/peers.py reads both).
 #![expect(clippy::print_stdout, reason = "the tokens are its result")]
 
 use std::error::Error;

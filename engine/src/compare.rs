@@ -85,7 +85,6 @@ impl Comparison {
 /// A prompt, in sections or (where there are none) undivided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// Its tokens.
     pub tokens: Vec<TokenId>,
     /// Its sections, as in [`base::WorkItem::sections`].
     pub sections: Arc<[Section]>,

@@ -48,7 +48,6 @@ impl PullRequest {
 /// How far a pull is with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullProgress<'a> {
-    /// The file.
     pub file: &'a str,
     /// Bytes here.
     pub done: u64,
@@ -79,7 +78,6 @@ pub enum HubError {
         status: u16,
         /// What was asked for.
         repo: String,
-        /// Of which revision.
         revision: String,
         /// What that usually means.
         hint: &'static str,
@@ -89,7 +87,6 @@ pub enum HubError {
     MissingFile {
         /// The model.
         repo: String,
-        /// The file.
         file: String,
     },
     /// What came is damaged.
@@ -98,7 +95,6 @@ pub enum HubError {
     /// The target folder cannot be written.
     #[error("cannot write {}: {source}", file.display())]
     Io {
-        /// The file.
         file: PathBuf,
         /// What the system said.
         source: std::io::Error,

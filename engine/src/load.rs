@@ -29,7 +29,6 @@ use crate::text::ModelText;
 pub struct ModelInfo {
     /// What it is called.
     pub name: String,
-    /// Its family.
     pub family: Family,
     /// Number of weights.
     pub parameters: u64,
@@ -70,7 +69,6 @@ pub struct Engine {
     pub executor: LocalExecutor,
     /// Its tokenizer and chat template.
     pub text: Arc<ModelText>,
-    /// What it is.
     pub info: ModelInfo,
     /// What opened its GPUs, to load it again with.
     pub cuda: Arc<CudaRuntime>,
@@ -79,7 +77,6 @@ pub struct Engine {
 /// Why there is no engine.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// A setting.
@@ -90,13 +87,11 @@ pub enum EngineError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A GPU.
     #[error(transparent)]
     Gpu(#[from] GpuError),
     /// The KV pool.
     #[error("the KV pool cannot be made: {0}")]
     Pool(#[from] PoolError),
-    /// The threads.
     #[error("the engine's threads cannot be started: {0}")]
     Threads(std::io::Error),
 }

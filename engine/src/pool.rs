@@ -1,17 +1,17 @@
 //! The KV block pool: memory for keys and values, allocated once, addressed by block.
 //!
-//! Who holds which block is the scheduler's ledger; nothing here counts references. Layout, per layer, block and
-//! key-value head (what one attention task reads lies together, and so does what one token writes):
+//! Who holds which block is the scheduler's ledger; nothing here counts references. Layout, per layer, block
+//! and key-value head (what one attention task reads lies together, and so does what one token writes):
 //!
 //! ```text
 //! keys    [head_dim / numbers][lanes]              transposed: a tile of scores has tokens in its lanes
 //! values  [block_tokens / numbers][head_lanes]
 //! ```
 //!
-//! `numbers` is what one element holds: a pair of bf16 lies along the sum that it is read for, two dimensions of a key,
-//! two tokens of a value. So does a pair of eight-bit integers, behind which the scales of keys lie, then those of
-//! values, one per lane. `lanes` and `head_lanes` are `block_tokens` and `head_dim` rounded up to whole vectors; the
-//! rest stays zero.
+//! `numbers` is what one element holds: a pair of bf16 lies along the sum that it is read for, two dimensions
+//! of a key, two tokens of a value. So does a pair of eight-bit integers, behind which the scales of keys
+//! lie, then those of values, one per lane. `lanes` and `head_lanes` are `block_tokens` and `head_dim`
+//! rounded up to whole vectors; the rest stays zero.
 
 mod blocks;
 mod read;

@@ -11,8 +11,8 @@ pub(crate) struct Rope {
     frequencies: Vec<f32>,
 }
 
-/// Cosines and sines of all positions up to one, computed once: a step's own would cost it a good part of a decode step of
-/// a GPU.
+/// Cosines and sines of all positions up to one, computed once: a step's own would cost it a good part of a
+/// decode step of a GPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Angles {
     /// Pairs per position; 0 where the model does not rotate.

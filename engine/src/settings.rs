@@ -144,8 +144,8 @@ impl std::fmt::Display for Device {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineConfig {
-    /// Where the model runs: `auto` (on GPUs where there are any that can run it, else on the processor), `cpu`,
-    /// `cuda:0`, or `cuda:0,1` and so on, a rank on each.
+    /// Where the model runs: `auto` (on GPUs where there are any that can run it, else on the processor),
+    /// `cpu`, `cuda:0`, or `cuda:0,1` and so on, a rank on each.
     pub device: Device,
     /// Threads that compute; absent: one per core.
     pub threads: Option<usize>,

@@ -84,8 +84,8 @@ mod tests {
             let first = stops.iter().filter_map(|stop| text.find(stop)).min();
             let whole = &text[..first.unwrap_or(text.len())];
             let cut = cut.min(text.len());
-            // Piece by piece the earliest stop string that is complete first wins, so compare single characters with
-            // the same rule: the first prefix of the text that contains a stop string.
+            // Piece by piece the earliest stop string that is complete first wins, so compare single
+            // characters with the same rule: the first prefix of the text that contains a stop string.
             let ends = (0..=text.len()).find(|end| stops.iter().any(|stop| text[..*end].contains(stop)));
             let by_char: Vec<String> = text.chars().map(|c| c.to_string()).collect();
             let (texts, is_stopped) = feed(&by_char.iter().map(String::as_str).collect::<Vec<_>>(), &stops);

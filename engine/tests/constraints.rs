@@ -1,5 +1,5 @@
-//! Constrained rows through the executor, on the shipped demo model: answers keep to their form, end early, and
-//! leave their neighbours alone.
+//! Constrained rows through the executor, on the shipped demo model: answers keep to their form, end early,
+//! and leave their neighbours alone.
 
 mod common;
 

@@ -1,8 +1,8 @@
-//! Files that are damaged, or made to do harm, are refused or read: no panic, and no more memory than their own size
-//! accounts for.
+//! Files that are damaged, or made to do harm, are refused or read: no panic, and no more memory than their
+//! own size accounts for.
 //!
-//! The same thousands of mutations of valid files in every run, and as many more as are asked for: bits flipped, numbers replaced by the ones that
-//! overflow, pieces cut out, repeated and moved.
+//! The same thousands of mutations of valid files in every run, and as many more as are asked for: bits
+//! flipped, numbers replaced by the ones that overflow, pieces cut out, repeated and moved.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::borrow::Cow;
@@ -29,8 +29,8 @@ fn cases() -> u64 {
     asked.map_or(CASES, |count| count.parse().expect("DAMAGE_CASES is a number of files"))
 }
 
-/// Most memory in use at once, in bytes, by all tests here together: a hundred times the files, which are small. One
-/// believed count is gigabytes.
+/// Most memory in use at once, in bytes, by all tests here together: a hundred times the files, which are
+/// small. One believed count is gigabytes.
 const LIVE_MAX: usize = 96 << 20;
 
 /// The system's allocator, which knows how much is in use.

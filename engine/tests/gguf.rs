@@ -1,5 +1,5 @@
-//! A model gives the same logits out of a GGUF file as out of the folder that the file was made of; what blocks round
-//! away stays within a stated divergence.
+//! A model gives the same logits out of a GGUF file as out of the folder that the file was made of; what
+//! blocks round away stays within a stated divergence.
 
 mod common;
 
@@ -189,8 +189,9 @@ fn blocks_are_multiplied_as_the_bf16_numbers_they_mean() {
         rows.map(|row| bare.logits(&[row.slot(0..30)]).remove(0)).collect()
     };
     let exact_logits = all_logits(load(&model.config, &weights));
-    // The largest error: half a step of the largest number that a block may hold, the rounding of its scales, and that to bf16. The
-    // divergence is that of random weights, whose logits spread by 9: some hundred times a trained model's, below.
+    // The largest error: half a step of the largest number that a block may hold, the rounding of its scales,
+    // and that to bf16. The divergence is that of random weights, whose logits spread by 9: some hundred
+    // times a trained model's, below.
     for (format, most_apart, most_nats) in [
         (BlockFormat::Q8_0, 0.5 / 127.0 + 0.005, 0.02),
         (BlockFormat::Q4_0, 1.0 / 8.0 + 0.005, 1.5),
@@ -248,8 +249,8 @@ fn blocks_of_eight_bits_meet_the_eight_bit_kernels_as_they_are_stored() {
     assert_eq!(found(&source), found(&exact));
 }
 
-/// Mean divergence of the demo model's next tokens behind real prompts, when its weights are stored as blocks; greedy
-/// tokens that differ.
+/// Mean divergence of the demo model's next tokens behind real prompts, when its weights are stored as
+/// blocks; greedy tokens that differ.
 fn demo_divergence(format: BlockFormat) -> (f64, usize) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
     let folder = repository.join("models/demo");

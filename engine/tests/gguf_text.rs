@@ -1,4 +1,5 @@
-//! The tokenizer out of a GGUF file does to every text what the tokenizer.json does that the file was made of.
+//! The tokenizer out of a GGUF file does to every text what the tokenizer.json does that the file was made
+//! of.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,8 @@ fn samples() -> Vec<String> {
     samples
 }
 
-/// A tokenizer.json with the demo's vocabulary, the published steps of `pre`, and begin tokens left to the settings.
+/// A tokenizer.json with the demo's vocabulary, the published steps of `pre`, and begin tokens left to the
+/// settings.
 fn published(pre: &str) -> String {
     let mut json: Value = serde_json::from_str(&read("models/demo/tokenizer.json")).expect("JSON");
     let bytes =
@@ -228,8 +230,8 @@ fn sentence_pieces() -> (Vec<String>, Vec<f32>, Vec<i32>) {
     (tokens, scores, roles)
 }
 
-/// SentencePiece's algorithm in its plainest form: merge the neighbours that make the piece of the highest score, the
-/// leftmost of equals, until there are none; what is no piece falls back to bytes.
+/// SentencePiece's algorithm in its plainest form: merge the neighbours that make the piece of the highest
+/// score, the leftmost of equals, until there are none; what is no piece falls back to bytes.
 fn reference_pieces(tokens: &[String], scores: &[f32], text: &str) -> Vec<u32> {
     let id = |piece: &str| tokens.iter().skip(259).position(|token| token == piece).map(|at| at + 259);
     let mut parts: Vec<String> = text.replace(' ', "▁").chars().map(String::from).collect();

@@ -14,8 +14,9 @@ use engine::{Keep, KvFormat};
 /// Largest difference from the reference, in units of the largest logit: single-precision rounding.
 const TOLERANCE: f32 = 1e-4;
 
-/// The same where activations are rounded to bf16, eight binary places, before each product: what one rounding
-/// moves, 2^-8, a few times over. The kernels themselves are held to exact sums over rounded activations.
+/// The same where activations are rounded to bf16, eight binary places, before each product: what one
+/// rounding moves, 2^-8, a few times over. The kernels themselves are held to exact sums over rounded
+/// activations.
 const ROUNDED_TOLERANCE: f32 = 2e-2;
 
 /// Compares logits on this machine's best kernels, and on the best that take activations as they are.
@@ -60,8 +61,8 @@ fn each_family_in_each_type_equals_its_reference() {
     }
 }
 
-/// A chunk that ends a prompt, then a token at a time, so that runs end within pairs of positions and between them: how
-/// far from the reference logits are at most, and at least.
+/// A chunk that ends a prompt, then a token at a time, so that runs end within pairs of positions and between
+/// them: how far from the reference logits are at most, and at least.
 fn apart_with(kv: KvFormat, isa: Isa, model: &Synthetic) -> [f32; 2] {
     let weights = model.weights();
     let keep = Keep { kv: Some(kv), ..Keep::default() };

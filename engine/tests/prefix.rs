@@ -141,7 +141,8 @@ fn a_prefix_hit_moves_no_bit_however_keys_and_values_are_kept() {
     for (isa, kv) in Isa::available().flat_map(|isa| KvFormat::ALL.map(|kv| (isa, kv))) {
         let model = Synthetic::tiny(Family::Qwen2, 23);
         let keep = Keep { kv: Some(kv), ..Keep::default() };
-        // The template is computed in a step of its own, so what follows has the same shape with and without a hit.
+        // The template is computed in a step of its own, so what follows has the same shape with and without
+        // a hit.
         let logits = |is_hit: bool| {
             let (mut blocks, at) = (Blocks::default(), SHARED * BLOCK);
             let decoder = decoder_keeping(keep, isa, &model, &model.weights());

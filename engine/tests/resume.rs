@@ -1,4 +1,5 @@
-//! An executor goes on with a row that another one began: the same tokens, and of its text what is not out yet.
+//! An executor goes on with a row that another one began: the same tokens, and of its text what is not out
+//! yet.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Guessed tokens through the executor: right or wrong, the outputs are those without guesses, in fewer steps.
+//! Guessed tokens through the executor: right or wrong, the outputs are those without guesses, in fewer
+//! steps.
 
 mod common;
 #[path = "common/guesses.rs"]

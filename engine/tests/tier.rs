@@ -1,5 +1,5 @@
-//! The host tier: a row whose blocks left the pool and came back answers as if they had stayed, in every format and on
-//! any number of ranks; what contradicts the tier is refused.
+//! The host tier: a row whose blocks left the pool and came back answers as if they had stayed, in every
+//! format and on any number of ranks; what contradicts the tier is refused.
 
 mod common;
 

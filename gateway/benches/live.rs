@@ -1,10 +1,10 @@
 //! What a live view costs the loop thread: `cargo bench -p gateway --bench live`.
 //!
-//! First what is done for a step that somebody looks at, beside planning and applying that step: 256 rows of four tenants.
-//! Then one server whose executor takes no time, so that the loop is all there is; the same relQuery again and again with
-//! nobody looking, with one reader and with four, in turn. Of each: the loop thread's own processor time per step (as
-//! Linux counts it) and the wall time. Both grow also because readers share the processors with it. A step of a real
-//! model takes milliseconds.
+//! First what is done for a step that somebody looks at, beside planning and applying that step: 256 rows of
+//! four tenants. Then one server whose executor takes no time, so that the loop is all there is; the same
+//! relQuery again and again with nobody looking, with one reader and with four, in turn. Of each: the loop
+//! thread's own processor time per step (as Linux counts it) and the wall time. Both grow also because
+//! readers share the processors with it. A step of a real model takes milliseconds.
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The server: listener, runtime and upkeep, started and drained. The `relserve` command and the tests start this same one.
+//! The server: listener, runtime and upkeep, started and drained. The `relserve` command and the tests start
+//! this same one.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -41,12 +42,7 @@ pub enum StartError {
     Retrieval(#[from] retrieval::Error),
     /// The listener.
     #[error("cannot listen on {address}: {cause}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// Why not.
-        cause: std::io::Error,
-    },
+    Listen { address: SocketAddr, cause: std::io::Error },
 }
 
 /// A running server.

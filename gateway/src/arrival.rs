@@ -1,4 +1,5 @@
-//! When a request's head was read: where its deadline counts from, whatever time its body, its key and its turn take.
+//! When a request's head was read: where its deadline counts from, whatever time its body, its key and its
+//! turn take.
 
 use actix_web::dev::ServiceRequest;
 use actix_web::web::Data;

@@ -158,7 +158,8 @@ pub struct AuthConfig {
     pub mode: AuthMode,
     /// A revoked key stops working within this time.
     pub remember_ms: Millis,
-    /// The key of operators' routes; without it they are off. Write `${NAME}` to take it from the environment.
+    /// The key of operators' routes; without it they are off. Write `${NAME}` to take it from the
+    /// environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_key: Option<Secret>,
 }
@@ -203,7 +204,8 @@ pub struct LimitsConfig {
     pub choices_max: usize,
     /// Bytes of a constraint: its texts, its pattern or its schema.
     pub constraint_bytes_max: Bytes,
-    /// Different constraints of one tenant in memory, each of up to 16 MB. Where all are in use, another gets a 429.
+    /// Different constraints of one tenant in memory, each of up to 16 MB. Where all are in use, another gets
+    /// a 429.
     pub tenant_constraints_max: usize,
     /// Time of compiling constraints that one tenant has in a minute; beyond it a new one gets a 429.
     pub tenant_compile_ms_max: Millis,
@@ -296,7 +298,8 @@ impl Config {
         let mut table: toml::Table =
             toml::from_str(text).map_err(|error| ConfigError::Parse(error.to_string()))?;
         renamed::refuse_old_names(&table)?;
-        // The typed parse of the raw text first: its errors carry lines. Its strings may still hold references.
+        // The typed parse of the raw text first: its errors carry lines. Its strings may still hold
+        // references.
         if !text.contains("${") {
             return toml::from_str(text).map_err(|error| ConfigError::Parse(error.to_string()));
         }

@@ -40,8 +40,8 @@ pub fn value(body: &[u8]) -> Result<Value, RequestError> {
     }
 }
 
-/// The first integer of valid JSON that no 64 bits hold, and the key before it. A parser makes a fraction of it, whose last
-/// digits are others, and a cell would say those.
+/// The first integer of valid JSON that no 64 bits hold, and the key before it. A parser makes a fraction of
+/// it, whose last digits are others, and a cell would say those.
 fn rounded(body: &[u8]) -> Option<(Cow<'_, str>, &str)> {
     let (mut rest, mut key) = (body, &b""[..]);
     while let Some(first) = rest.first() {

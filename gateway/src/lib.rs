@@ -1,8 +1,8 @@
 //! The HTTP edge: requests in, relQueries to `serving`, answers out.
 //!
-//! [`app::start`] runs the server; the `relserve` command and the tests start the same one. The life of a request:
-//! `routes` reads it, `wire` checks its fields, [`services::prepare`] turns it into work items, `serving::submit` answers
-//! what is known and runs the rest; `stream` and `wire` show what has become of it.
+//! [`app::start`] runs the server; the `relserve` command and the tests start the same one. The life of a
+//! request: `routes` reads it, `wire` checks its fields, [`services::prepare`] turns it into work items,
+//! `serving::submit` answers what is known and runs the rest; `stream` and `wire` show what has become of it.
 
 pub mod app;
 pub mod arrival;

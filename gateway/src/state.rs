@@ -28,7 +28,6 @@ pub struct App {
     pub schemas: Schemas,
     /// Corpora in memory, and the embedding model.
     pub corpora: Corpora,
-    /// Idempotency keys.
     pub idempotency: Arc<IdempotencyKeys>,
     /// Batches that run here.
     pub batches: Batches,

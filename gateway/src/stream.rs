@@ -1,8 +1,8 @@
 //! Server-sent events of a relquery.
 //!
-//! A stream reads the relquery at its client's pace (it is polled when the socket takes more), so nothing queues
-//! up for a slow client. It ends with `done`, or with `error` and no `done`; never silently. Dropping it
-//! drops the handle, which cancels the work.
+//! A stream reads the relquery at its client's pace (it is polled when the socket takes more), so nothing
+//! queues up for a slow client. It ends with `done`, or with `error` and no `done`; never silently. Dropping
+//! it drops the handle, which cancels the work.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -19,7 +19,6 @@ pub enum Cell {
     Bool(bool),
     /// A number, as its source wrote it.
     Number(String),
-    /// Text.
     Text(String),
 }
 

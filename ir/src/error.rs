@@ -71,7 +71,6 @@ pub enum RowProblem {
         output = output_max.0
     )]
     TooLong {
-        /// Tokens of the prompt.
         prompt: TokenCount,
         /// Output asked for.
         output_max: TokenCount,

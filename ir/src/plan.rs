@@ -19,8 +19,8 @@ pub enum Plan {
     Text(String),
     /// The cell of the column with this name, in the row at hand.
     Field(String),
-    /// The cells of these columns as a JSON object: a `Plus` of named cells, for their order says nothing. A row may have an
-    /// order of its own ([`TableRow::record`]).
+    /// The cells of these columns as a JSON object: a `Plus` of named cells, for their order says nothing. A
+    /// row may have an order of its own ([`TableRow::record`]).
     Record(Vec<String>),
     /// A message of a conversation.
     Message(Role, Box<Plan>),
@@ -41,7 +41,6 @@ pub enum Plan {
     Map {
         /// The template; its fields name columns of `rows`.
         template: Box<Plan>,
-        /// The rows.
         rows: Table,
     },
 }
@@ -58,12 +57,11 @@ pub struct Table {
 /// A row. A ragged one (too few or too many cells) is kept: it fails alone, when it is lowered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableRow {
-    /// Its cells.
     pub cells: Vec<Cell>,
     /// The input rows that its answer answers, ascending and never empty.
     pub answers: Vec<u32>,
-    /// Positions of the columns that its prompt's record holds, in the order in which they stand there; empty: as the
-    /// record names them.
+    /// Positions of the columns that its prompt's record holds, in the order in which they stand there;
+    /// empty: as the record names them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub record: Vec<u16>,
 }

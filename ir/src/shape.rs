@@ -24,7 +24,6 @@ pub(crate) struct PromptShape<'a> {
 pub(crate) struct Section<'a> {
     /// Who speaks; `None` in a raw prompt.
     pub(crate) role: Option<Role>,
-    /// Its content.
     pub(crate) parts: Vec<ContentPart<'a>>,
 }
 

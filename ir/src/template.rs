@@ -1,5 +1,5 @@
-//! Templates: `"Classify {review}"` with `{column}` fields; `{*}` is the record, all columns that have no field of their
-//! own; `{{` and `}}` are literal braces.
+//! Templates: `"Classify {review}"` with `{column}` fields; `{*}` is the record, all columns that have no
+//! field of their own; `{{` and `}}` are literal braces.
 //!
 //! A template is parsed once and filled with cells as data: the text of a cell is never parsed.
 
@@ -58,7 +58,6 @@ pub enum TemplateError {
     /// A field that the table has no column for.
     #[error("the template names column `{name}`, the table has: {known} (write `{{{{` for a literal brace)")]
     UnknownColumn {
-        /// Name in the template.
         name: String,
         /// Names the table has, for the reader.
         known: String,
@@ -69,7 +68,6 @@ pub enum TemplateError {
     /// A column name that stands for two columns.
     #[error("column `{name}` occurs twice, as number {first} and {second}")]
     DuplicateColumn {
-        /// The name.
         name: String,
         /// First position, from 1.
         first: usize,
@@ -138,7 +136,8 @@ impl Template {
         columns.iter().filter(|column| !fields.contains(&column.as_str())).cloned().collect()
     }
 
-    /// Refuses duplicate columns, fields that the table has no column for, and a record that would hold nothing.
+    /// Refuses duplicate columns, fields that the table has no column for, and a record that would hold
+    /// nothing.
     pub fn check_columns(&self, columns: &[String]) -> Result<(), TemplateError> {
         check_distinct(columns)?;
         if let Some(name) =
@@ -217,7 +216,8 @@ fn field_name(
     Err(TemplateError::Unclosed { at })
 }
 
-/// What stands before a value in a record. The space behind the colon is how most JSON that models have read is written.
+/// What stands before a value in a record. The space behind the colon is how most JSON that models have read
+/// is written.
 pub(crate) fn record_name(name: &str) -> String {
     format!("{}: ", serde_json::Value::from(name))
 }

@@ -1,8 +1,9 @@
-//! PML documents and span queries that are damaged, or made to do harm, are refused or read: no panic, no hang, and nothing
-//! larger than the limits.
+//! PML documents and span queries that are damaged, or made to do harm, are refused or read: no panic, no
+//! hang, and nothing larger than the limits.
 //!
-//! The same mutations of valid documents in every run, and as many more as `DAMAGE_CASES` asks for: bits flipped, numbers
-//! replaced by ones that overflow, pieces cut out, repeated, moved, and taken from the other documents.
+//! The same mutations of valid documents in every run, and as many more as `DAMAGE_CASES` asks for: bits
+//! flipped, numbers replaced by ones that overflow, pieces cut out, repeated, moved, and taken from the other
+//! documents.
 
 use base::TokenId;
 use base::text::ByteText;

@@ -1,7 +1,8 @@
 //! Span queries: golden rewritings, and the reference implementation's own cases.
 //!
-//! `span/golden/<case>.json` is a query and what rewriting goes by, `<case>.plan` the tree before, the tree after, what each
-//! rule did, and the calls. `RELSERVE_BLESS=1 cargo test -p ir` writes the plans anew; read the difference first.
+//! `span/golden/<case>.json` is a query and what rewriting goes by, `<case>.plan` the tree before, the tree
+//! after, what each rule did, and the calls. `RELSERVE_BLESS=1 cargo test -p ir` writes the plans anew; read
+//! the difference first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -22,9 +22,7 @@ const LETTER: f64 = 7.0;
 /// A name and the colour that stands for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LegendEntry {
-    /// The name.
     pub name: String,
-    /// Its colour.
     pub colour: &'static str,
 }
 
@@ -51,7 +49,6 @@ pub enum Marks {
     Lines(Vec<(LegendEntry, Vec<(f64, f64)>)>),
     /// Bars made of parts, in groups; each group stands at its place on an axis of names.
     Stacks {
-        /// The parts.
         parts: Vec<LegendEntry>,
         /// The bars of each group.
         groups: Vec<Vec<Bar>>,

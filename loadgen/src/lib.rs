@@ -36,7 +36,6 @@ pub enum Error {
     /// The scenario is not usable.
     #[error("scenario: `{field}`: {reason}")]
     Scenario {
-        /// The field.
         field: String,
         /// What is wrong with it.
         reason: String,

@@ -76,7 +76,6 @@ impl Contest {
 /// What one relQuery took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lap {
-    /// The server.
     pub server: String,
     /// The round, from 1.
     pub round: u32,

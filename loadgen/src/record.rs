@@ -22,13 +22,11 @@ pub struct Periods {
 /// The server's own account of a relQuery's tokens. What the server does not say is absent, not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenUsage {
-    /// Prompt tokens.
     pub prompt: Option<u64>,
     /// Prompt tokens from the prefix cache.
     pub cached: Option<u64>,
     /// Prompt tokens computed.
     pub computed: Option<u64>,
-    /// Output tokens.
     pub output: Option<u64>,
 }
 
@@ -79,11 +77,8 @@ impl RelQueryOutcome {
 pub struct Record {
     /// The relQuery's number in the trace.
     pub index: u32,
-    /// Its task.
     pub task: String,
-    /// Its table.
     pub table: String,
-    /// Its rows.
     pub rows: u32,
     /// Its longest answer, in tokens.
     pub max_tokens: u32,

@@ -22,7 +22,6 @@ pub enum Mode {
     Single {
         /// The route.
         endpoint: Endpoint,
-        /// The model.
         model: String,
     },
 }

@@ -8,7 +8,6 @@ use crate::replay::Simulated;
 /// A distribution of milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Stats {
-    /// The mean.
     pub mean: f64,
     /// The median.
     pub p50: f64,

@@ -1,8 +1,9 @@
 //! `relserve bench engine`: what a model reaches on this machine, as fractions of what the machine can do.
 //!
-//! Made-up rows through the real scheduler and executor, one relQuery after another on an otherwise idle machine.
-//! A step's limit is the longer of two: all weights read once at the measured memory rate, and its products with
-//! weights at the measured rate of the instructions in use. Attention, norms and sampling are on top of it.
+//! Made-up rows through the real scheduler and executor, one relQuery after another on an otherwise idle
+//! machine. A step's limit is the longer of two: all weights read once at the measured memory rate, and its
+//! products with weights at the measured rate of the instructions in use. Attention, norms and sampling are
+//! on top of it.
 
 pub mod buckets;
 mod first_token;
@@ -46,13 +47,11 @@ pub enum BenchError {
     /// The model.
     #[error(transparent)]
     Backend(#[from] serving::load::LoadError),
-    /// A table.
     #[error(transparent)]
     Table(#[from] crate::tables::TableError),
     /// A prompt that cannot be measured.
     #[error("{0}")]
     Case(String),
-    /// The prompts.
     #[error(transparent)]
     Prompts(#[from] crate::eval::EvalError),
 }

@@ -1,7 +1,7 @@
 //! `relserve eval quant`: what keeping weights, or keys and values, in fewer bits does to a model's answers.
 //!
-//! The checkpoint is loaded in single precision and once more per format; the reference answers the prompts and
-//! every format is asked for the same distributions. No figure is judged here.
+//! The checkpoint is loaded in single precision and once more per format; the reference answers the prompts
+//! and every format is asked for the same distributions. No figure is judged here.
 
 pub mod spans;
 
@@ -38,12 +38,7 @@ pub enum EvalError {
     Compare(#[from] CompareError),
     /// The file of prompts.
     #[error("cannot read {}: {error}", file.display())]
-    File {
-        /// Which.
-        file: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
+    File { file: PathBuf, error: std::io::Error },
     /// A prompt that cannot be put to the model.
     #[error("{0}")]
     Item(String),

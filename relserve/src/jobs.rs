@@ -1,9 +1,10 @@
 //! `relserve batch`: a table in, the same table with a column of answers out.
 //!
-//! The input is read as a stream, rows with a common prefix are put together (Dynamic Prefix Bucketing) and sent to a server
-//! as relQueries of class bulk; without an address, to a server in this very process. What has ended is written to a
-//! journal beside the output before it counts, so a job that is killed goes on where it was, and each row is in the output
-//! once. It speaks HTTP like any client: it must not know what stands behind the routes.
+//! The input is read as a stream, rows with a common prefix are put together (Dynamic Prefix Bucketing) and
+//! sent to a server as relQueries of class bulk; without an address, to a server in this very process. What
+//! has ended is written to a journal beside the output before it counts, so a job that is killed goes on
+//! where it was, and each row is in the output once. It speaks HTTP like any client: it must not know what
+//! stands behind the routes.
 
 mod client;
 mod flow;

@@ -1,8 +1,8 @@
 //! The `relserve` command: the server, and what is done without one.
 //!
-//! [`cli`] reads the command line and calls one module per command: those in `commands`, [`jobs`] for tables, [`bench`]
-//! and [`eval`] to measure, [`reorder`] and [`simulate`] to plan. All of them load models by `serving::load`; the server
-//! itself is `gateway::app`.
+//! [`cli`] reads the command line and calls one module per command: those in `commands`, [`jobs`] for tables,
+//! [`bench`] and [`eval`] to measure, [`reorder`] and [`simulate`] to plan. All of them load models by
+//! `serving::load`; the server itself is `gateway::app`.
 
 pub mod bench;
 pub mod cli;

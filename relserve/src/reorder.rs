@@ -1,7 +1,8 @@
-//! `relserve reorder`: what another order of a table's rows and fields would save, before anything is sent to a model.
+//! `relserve reorder`: what another order of a table's rows and fields would save, before anything is sent to
+//! a model.
 //!
-//! Hit rates are counted by the scheduler that serves, over an executor that computes nothing: its batches, its prefix
-//! cache, its evictions.
+//! Hit rates are counted by the scheduler that serves, over an executor that computes nothing: its batches,
+//! its prefix cache, its evictions.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ pub struct Reorder {
     /// The columns that stand in prompts, with commas between them; without it all.
     #[arg(long, value_delimiter = ',')]
     fields: Vec<String>,
-    /// Columns that determine each other, with commas between them; checked. Without it dependencies are looked for.
+    /// Columns that determine each other, with commas between them; checked. Without it dependencies are
+    /// looked for.
     #[arg(long = "fd", value_name = "COLUMNS")]
     dependencies: Vec<String>,
     /// Text around the record `{*}`.
@@ -76,7 +78,6 @@ pub struct Reorder {
 enum Lengths {
     /// Tokens of the model.
     Tokens,
-    /// Characters.
     Characters,
 }
 

@@ -1,5 +1,5 @@
-//! A table from a file, its rows and fields in one order or another, and what a prefix cache makes of that: what
-//! `relserve reorder` and `relserve bench queries` have in common. Must not know HTTP.
+//! A table from a file, its rows and fields in one order or another, and what a prefix cache makes of that:
+//! what `relserve reorder` and `relserve bench queries` have in common. Must not know HTTP.
 
 mod price;
 mod run;
@@ -18,18 +18,11 @@ pub use run::{Ran, Sharing, TableRunner};
 /// Why a table cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// The file.
     #[error("cannot read {}: {error}", file.display())]
-    File {
-        /// Which.
-        file: PathBuf,
-        /// Why not.
-        error: std::io::Error,
-    },
+    File { file: PathBuf, error: std::io::Error },
     /// Its form.
     #[error("{}: {reason}", file.display())]
     Malformed {
-        /// Which file.
         file: PathBuf,
         /// What is wrong, and where.
         reason: String,
@@ -37,7 +30,6 @@ pub enum TableError {
     /// A name that is no column's.
     #[error("there is no column `{name}`; there are: {known}")]
     UnknownColumn {
-        /// The name.
         name: String,
         /// The columns there are.
         known: String,
@@ -53,7 +45,6 @@ pub enum TableError {
     Row {
         /// Its number in the file, from 1.
         row: usize,
-        /// Why.
         problem: ir::RowProblem,
     },
     /// A row that the model failed.
@@ -61,7 +52,6 @@ pub enum TableError {
     RowFailed {
         /// Its number, from 0.
         row: u32,
-        /// Why.
         error: base::RowError,
     },
     /// The scheduler's configuration.
@@ -70,7 +60,6 @@ pub enum TableError {
     /// The scheduler's word against a row.
     #[error(transparent)]
     Refused(#[from] scheduler::Refused),
-    /// A step.
     #[error(transparent)]
     Step(#[from] base::ExecError),
 }

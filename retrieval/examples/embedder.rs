@@ -1,8 +1,8 @@
 //! Writes an embedding model with random weights, to try corpora out where no trained one is at hand:
 //! `cargo run -p retrieval --example embedder -- DIR WORD...`.
 //!
-//! It tells texts apart by the words they share: those named have tokens of their own, others are spelt. The same words
-//! give the same bytes on every machine.
+//! It tells texts apart by the words they share: those named have tokens of their own, others are spelt. The
+//! same words give the same bytes on every machine.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,7 +1,8 @@
 //! Texts to unit vectors by a BERT of candle-transformers, in single precision on the CPU.
 //!
-//! Texts of like lengths are computed together; a vector depends on its own text alone (up to the rounding of products of
-//! another shape). The threads are the embedder's own, so that it takes no more of a machine than it was given.
+//! Texts of like lengths are computed together; a vector depends on its own text alone (up to the rounding of
+//! products of another shape). The threads are the embedder's own, so that it takes no more of a machine than
+//! it was given.
 
 use std::path::Path;
 
@@ -20,7 +21,8 @@ use crate::tokens::{Ids, TokenizerPair};
 const WEIGHTS: &str = "model.safetensors";
 /// Largest file of weights.
 const WEIGHT_BYTES_MAX: u64 = 16 << 30;
-/// Most tokens that are computed at once, padding included: what is held in memory between layers grows with it.
+/// Most tokens that are computed at once, padding included: what is held in memory between layers grows with
+/// it.
 const BATCH_TOKENS: usize = 2_048;
 /// Below this length a vector has no direction.
 const LENGTH_MIN: f64 = 1e-12;
@@ -109,7 +111,8 @@ impl Embedder {
         Ok(fragment::cut(text, self.tokens.spans(text)?, cut))
     }
 
-    /// The vectors of texts, in their order. `stop` is asked between batches; where it says so, [`Error::Stopped`].
+    /// The vectors of texts, in their order. `stop` is asked between batches; where it says so,
+    /// [`Error::Stopped`].
     pub fn embed(&self, texts: &[&str], stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Embedding>, Error> {
         self.threads.install(|| self.compute(texts, stop))
     }

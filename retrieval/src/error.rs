@@ -18,7 +18,6 @@ pub enum Error {
     Field {
         /// The file.
         path: PathBuf,
-        /// The field.
         field: String,
         /// What is wrong with it.
         reason: String,

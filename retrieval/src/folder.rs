@@ -1,8 +1,8 @@
 //! Reads the folder of an embedding model: what its files say, checked before any weight is touched.
 //!
-//! The files are those of Sentence Transformers: `config.json`, `tokenizer.json`, `model.safetensors`, and where they are
-//! there `modules.json`, `1_Pooling/config.json` and `sentence_bert_config.json`. A module that is not read here is refused,
-//! because vectors without it would be others than the model's.
+//! The files are those of Sentence Transformers: `config.json`, `tokenizer.json`, `model.safetensors`, and
+//! where they are there `modules.json`, `1_Pooling/config.json` and `sentence_bert_config.json`. A module
+//! that is not read here is refused, because vectors without it would be others than the model's.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,6 @@ const TEXT_BYTES_MAX: u64 = 256 << 20;
 /// How the vectors of a text's tokens become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pooling {
-    /// Their mean.
     Mean,
     /// That of the first, which is the tokenizer's mark of a beginning.
     First,
@@ -36,7 +35,6 @@ pub(crate) struct Described {
     pub(crate) pooling: Pooling,
     /// Most tokens of a text, special ones included.
     pub(crate) tokens_max: usize,
-    /// The tokenizer.
     pub(crate) tokenizer: Vec<u8>,
     /// All texts that decide a vector, for the model's identity.
     pub(crate) texts: Vec<Vec<u8>>,
@@ -161,7 +159,8 @@ fn config(file: &Object) -> Result<Config, Error> {
     })
 }
 
-/// Refuses a folder whose vectors need a module that is not run here, such as a dense layer behind the pooling.
+/// Refuses a folder whose vectors need a module that is not run here, such as a dense layer behind the
+/// pooling.
 fn check_modules(folder: &Path, texts: &mut Vec<Vec<u8>>) -> Result<(), Error> {
     let path = folder.join("modules.json");
     if !path.exists() {

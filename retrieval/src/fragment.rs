@@ -1,8 +1,8 @@
-//! Cuts a text into contiguous fragments of at most so many tokens (Span Queries, section 3.1), at the end of a paragraph
-//! or a sentence where one is near.
+//! Cuts a text into contiguous fragments of at most so many tokens (Span Queries, section 3.1), at the end of
+//! a paragraph or a sentence where one is near.
 //!
-//! Pure: the text and its tokens' places come in, places go out, the same ones every time. Every character that is not
-//! white space is in a fragment.
+//! Pure: the text and its tokens' places come in, places go out, the same ones every time. Every character
+//! that is not white space is in a fragment.
 
 use std::ops::Range;
 
@@ -41,7 +41,6 @@ impl Cut {
 pub struct FragmentRange {
     /// Its bytes in the text; white space around it left out.
     pub range: Range<usize>,
-    /// Its tokens.
     pub tokens: usize,
 }
 

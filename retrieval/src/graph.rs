@@ -1,8 +1,9 @@
-//! The approximate index: hierarchical navigable small worlds of the crate `hnsw_rs`, and nothing of it shows outside.
+//! The approximate index: hierarchical navigable small worlds of the crate `hnsw_rs`, and nothing of it shows
+//! outside.
 //!
-//! Points go in one by one in the order of their numbers, so that the same vectors make the same graph. The crate can lose
-//! points: many copies of one text take all each other's links, and what came later has none. So each point is looked for
-//! when all are in, and what is not found is a candidate of every search.
+//! Points go in one by one in the order of their numbers, so that the same vectors make the same graph. The
+//! crate can lose points: many copies of one text take all each other's links, and what came later has none.
+//! So each point is looked for when all are in, and what is not found is a candidate of every search.
 
 use hnsw_rs::prelude::{Distance, Hnsw};
 

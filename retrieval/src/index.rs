@@ -1,9 +1,10 @@
 //! Fragments with their vectors, and which are nearest to a question's.
 //!
-//! A search looks at all fragments exactly, until there is a graph of them ([`crate::graph`]), which takes long to make
-//! and is made beside the searches: [`Index::draft`], [`GraphDraft::finish`], [`Index::adopt`]. Its candidates are ranked again by
-//! their exact scores, and what was added since is looked at exactly. A removed fragment is skipped at once and leaves the
-//! memory when a quarter is dead. Equal scores are ordered by document and place.
+//! A search looks at all fragments exactly, until there is a graph of them ([`crate::graph`]), which takes
+//! long to make and is made beside the searches: [`Index::draft`], [`GraphDraft::finish`], [`Index::adopt`].
+//! Its candidates are ranked again by their exact scores, and what was added since is looked at exactly. A
+//! removed fragment is skipped at once and leaves the memory when a quarter is dead. Equal scores are ordered
+//! by document and place.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -33,7 +34,6 @@ pub struct Fragment {
 /// A fragment that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// The fragment.
     pub fragment: Fragment,
     /// The cosine of its vector and the question's, from -1 to 1.
     pub score: f32,
@@ -171,7 +171,8 @@ impl Index {
         self.wants_graph().then(draft)
     }
 
-    /// Searches by a graph from now on. One of another index, or of before slots got other numbers, is not taken.
+    /// Searches by a graph from now on. One of another index, or of before slots got other numbers, is not
+    /// taken.
     pub fn adopt(&mut self, links: Links) {
         if Arc::ptr_eq(&links.numbering, &self.numbering) {
             self.graph = Some(links.graph);

@@ -1,7 +1,9 @@
-//! Embedding models with random weights: an aid of tests and examples, which need a folder but no trained one.
+//! Embedding models with random weights: an aid of tests and examples, which need a folder but no trained
+//! one.
 //!
-//! The same [`Synthetic`] gives the same files on every machine. The weights of its layers are small beside those of its
-//! words, so texts that share words have vectors that are near: enough to see a search work, and no more.
+//! The same [`Synthetic`] gives the same files on every machine. The weights of its layers are small beside
+//! those of its words, so texts that share words have vectors that are near: enough to see a search work, and
+//! no more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -22,7 +24,6 @@ pub type Numbers = (Vec<usize>, Vec<f32>);
 pub struct Synthetic {
     /// Numbers of a vector.
     pub hidden: usize,
-    /// Layers.
     pub layers: usize,
     /// Attention heads; they divide `hidden`.
     pub heads: usize,

@@ -73,7 +73,8 @@ impl TokenizerPair {
     }
 }
 
-/// The tokenizers crate panics on some damaged decoders and normalizers, which must not take a server with it.
+/// The tokenizers crate panics on some damaged decoders and normalizers, which must not take a server with
+/// it.
 fn parse(path: &Path, json: &[u8]) -> Result<Tokenizer, Error> {
     match std::panic::catch_unwind(|| Tokenizer::from_bytes(json)) {
         Ok(read) => read.map_err(|error| Error::file(path, error)),

@@ -42,7 +42,6 @@ pub(crate) struct Budget {
     pub(crate) free_sequences: u32,
     /// Uncached tokens.
     pub(crate) tokens: u64,
-    /// Blocks.
     pub(crate) free_blocks: u32,
     /// Whether a prompt may be cut to fit; if not, the first row is taken even if it is larger.
     pub(crate) cuts: bool,

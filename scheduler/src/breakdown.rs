@@ -9,8 +9,8 @@ use serde::Serialize;
 pub struct PriorityBreakdown {
     /// What it was computed from.
     pub parts: PriorityParts,
-    /// Whether the number is that of `policy::marginal_work::age::aged`, in which waiting makes work count less, and not
-    /// the sum of the parts.
+    /// Whether the number is that of `policy::marginal_work::age::aged`, in which waiting makes work count
+    /// less, and not the sum of the parts.
     pub is_aged: bool,
 }
 

@@ -27,8 +27,8 @@ pub struct SchedulerConfig {
     pub kv_blocks: u32,
     /// Blocks of the host tier: as many evicted ones can be hit still. 0: none.
     pub host_kv_blocks: u32,
-    /// Whether only blocks that were hit at least once move there: beginnings that rows share, not what a row has for
-    /// itself, whose copies cost where it is never asked for again.
+    /// Whether only blocks that were hit at least once move there: beginnings that rows share, not what a row
+    /// has for itself, whose copies cost where it is never asked for again.
     pub host_kv_reused_only: bool,
     /// Positions of a block.
     pub block_tokens: u32,

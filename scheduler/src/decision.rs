@@ -29,7 +29,6 @@ pub enum Reason {
     Nothing,
     /// A prefill-first policy could admit a row.
     PrefillFirst,
-    /// Nothing runs.
     NothingRuns,
     /// No row waits.
     NothingWaits,
@@ -81,7 +80,6 @@ pub struct Trade {
 /// A relQuery that a decision looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Touched {
-    /// Which.
     pub id: RelQueryId,
     /// Prio(R).
     pub priority: Nanos,
@@ -101,7 +99,6 @@ pub struct Touched {
 /// What one running relQuery loses by a prefill (a term of RelServe, Eq. 15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Loss {
-    /// Which.
     pub id: RelQueryId,
     /// The time of the prefill.
     pub prefill: Nanos,
@@ -116,7 +113,6 @@ pub struct Decision {
     pub step: Option<StepId>,
     /// When it was planned.
     pub now: Time,
-    /// Why.
     pub reason: Reason,
     /// The first waiting relQuery.
     pub front: Option<RelQueryKey>,
@@ -132,7 +128,6 @@ pub struct Decision {
     pub running_rows: u32,
     /// relQueries of these.
     pub running_relqueries: u32,
-    /// Rows that decode.
     pub decode_rows: u32,
     /// The trade-off, in the transitional case.
     pub delta: Option<Delta>,

@@ -72,11 +72,9 @@ impl Tokens {
 /// What Eq. 10 needs to know of the batches: their number and their sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batches {
-    /// Prefill batches.
     pub prefill_batches: u64,
     /// Uncached tokens over all of them: the sum of utok*.
     pub prefill_tokens: Tokens,
-    /// Decode batches.
     pub decode_steps: u64,
     /// Sequences over all decode batches.
     pub decode_sequences: u64,

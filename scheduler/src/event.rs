@@ -12,16 +12,10 @@ pub enum Refused {
     Empty,
     /// A row without prompt tokens.
     #[error("row {row} has an empty prompt")]
-    EmptyPrompt {
-        /// The row.
-        row: u32,
-    },
+    EmptyPrompt { row: u32 },
     /// A row that may produce no token.
     #[error("row {row} allows no output token")]
-    NoOutput {
-        /// The row.
-        row: u32,
-    },
+    NoOutput { row: u32 },
     /// Too many rows are held already.
     #[error("the queue holds {rows} rows of at most {limit}")]
     QueueFull {
@@ -41,7 +35,6 @@ pub enum Refused {
     /// A row that could not run even alone.
     #[error("row {row} needs {tokens} of KV memory, the pool has {limit}")]
     NeverFits {
-        /// The row.
         row: u32,
         /// Its prompt and longest output.
         tokens: TokenCount,
@@ -51,7 +44,6 @@ pub enum Refused {
     /// A prompt cut into sections that no prompt has.
     #[error("row {row}: {reason}")]
     Sections {
-        /// The row.
         row: u32,
         /// What is wrong with them.
         reason: &'static str,
@@ -61,10 +53,7 @@ pub enum Refused {
     Duplicate(RelQueryId),
     /// Two rows of a relQuery have one number.
     #[error("row {row} exists already in its relQuery")]
-    DuplicateRow {
-        /// The row.
-        row: u32,
-    },
+    DuplicateRow { row: u32 },
     /// The relQuery to extend is not open (any more).
     #[error("relQuery {0} is not open")]
     Unknown(RelQueryId),
@@ -73,15 +62,14 @@ pub enum Refused {
 /// Tokens of a row, or of the rows of a relQuery together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Prompt tokens.
     pub prompt: TokenCount,
     /// Prompt tokens that the prefix cache, or another row of the same step, supplied.
     pub cached: TokenCount,
-    /// Of those, tokens of independent sections: they saw their unit only, wherever it stood when it was computed.
+    /// Of those, tokens of independent sections: they saw their unit only, wherever it stood when it was
+    /// computed.
     pub shifted: TokenCount,
     /// Prompt tokens really computed, those recomputed after a preemption included.
     pub computed: TokenCount,
-    /// Output tokens.
     pub output: TokenCount,
 }
 
@@ -107,57 +95,35 @@ impl std::ops::AddAssign for Usage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The row's first step has run.
-    Started {
-        /// Its relQuery.
-        relquery: RelQueryId,
-        /// The row.
-        row: u32,
-    },
+    Started { relquery: RelQueryId, row: u32 },
     /// A token of the row.
     Token {
-        /// Its relQuery.
         relquery: RelQueryId,
-        /// The row.
         row: u32,
-        /// The token.
         token: TokenId,
         /// Text that is final with it.
         text: String,
     },
     /// Text of a row whose tokens are not known: it comes from a replica that sends text.
-    Text {
-        /// Its relQuery.
-        relquery: RelQueryId,
-        /// The row.
-        row: u32,
-        /// The text.
-        text: String,
-    },
+    Text { relquery: RelQueryId, row: u32, text: String },
     /// The row has ended.
     RowDone {
-        /// Its relQuery.
         relquery: RelQueryId,
-        /// The row.
         row: u32,
-        /// Why.
         end: End,
         /// Its tokens.
         usage: Usage,
     },
     /// The row has failed; its neighbours go on.
     RowFailed {
-        /// Its relQuery.
         relquery: RelQueryId,
-        /// The row.
         row: u32,
-        /// Why.
         error: RowError,
         /// Its tokens.
         usage: Usage,
     },
     /// All rows have ended, failed or been cancelled.
     RelQueryDone {
-        /// The relQuery.
         relquery: RelQueryId,
         /// Its latency in three parts.
         periods: Periods,
@@ -175,7 +141,6 @@ pub struct Stats {
     pub relqueries_waiting: u32,
     /// RelQueries with a row that holds KV.
     pub relqueries_running: u32,
-    /// Rows that wait.
     pub rows_waiting: u32,
     /// Rows that hold KV.
     pub rows_running: u32,
@@ -193,7 +158,8 @@ pub struct Stats {
     pub tier: TierStats,
     /// Prompt tokens (recomputed ones included) that prefills asked for.
     pub prompt_tokens: u64,
-    /// Of those, tokens that the prefix cache supplied, out of the pool or the host tier ([`TierStats::restored_tokens`]).
+    /// Of those, tokens that the prefix cache supplied, out of the pool or the host tier
+    /// ([`TierStats::restored_tokens`]).
     pub prefix_hit_tokens: u64,
     /// Tokens of outputs, sampled and forced.
     pub output_tokens: u64,

@@ -37,9 +37,7 @@ pub struct Explanation {
 /// How large a candidate is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BatchSize {
-    /// relQueries in it.
     pub relqueries: u32,
-    /// Rows in it.
     pub rows: u32,
     /// Uncached prompt tokens of it.
     pub uncached: u64,

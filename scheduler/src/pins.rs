@@ -1,8 +1,8 @@
 //! Pins: independent sections whose blocks are held whoever reads them (Prompt Cache, section 4.1).
 //!
-//! A pin takes over what the rows of its relQueries leave of their independent sections when they end. All pins
-//! together hold a bounded share of the pool: beyond it the oldest gives way, and so it does where no row could run
-//! otherwise. Who asked for a pin hears of its loss, and may have its sections computed again.
+//! A pin takes over what the rows of its relQueries leave of their independent sections when they end. All
+//! pins together hold a bounded share of the pool: beyond it the oldest gives way, and so it does where no
+//! row could run otherwise. Who asked for a pin hears of its loss, and may have its sections computed again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,8 +53,8 @@ impl Pins {
 }
 
 impl Scheduler {
-    /// Has a pin hold the independent sections of a relQuery's rows, each from its row's end on. False: there is no such
-    /// relQuery (any more).
+    /// Has a pin hold the independent sections of a relQuery's rows, each from its row's end on. False: there
+    /// is no such relQuery (any more).
     pub fn pin(&mut self, id: RelQueryId, pin: PinId) -> bool {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return false };
         relquery.pin = Some(pin);

@@ -1,4 +1,5 @@
-//! Who waits and who runs: relQueries by the order they are served in, rows by their requests, and counts of both.
+//! Who waits and who runs: relQueries by the order they are served in, rows by their requests, and counts of
+//! both.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,10 @@
 //! Fits the cost model to measured steps, and follows the engine while it serves.
 //!
-//! Three lines through three clouds of samples: prefill steps, decode steps, steps that do both. They share their
-//! slopes (a prompt token or a sequence costs the same in any step) and differ in their bases, which is an analysis
-//! of covariance: slopes from the spread within each cloud, bases from its mean. A step's error grows with its
-//! length, so a step counts by the inverse of its estimate; else a few long prefills would decide what a decode
-//! of one row costs.
+//! Three lines through three clouds of samples: prefill steps, decode steps, steps that do both. They share
+//! their slopes (a prompt token or a sequence costs the same in any step) and differ in their bases, which is
+//! an analysis of covariance: slopes from the spread within each cloud, bases from its mean. A step's error
+//! grows with its length, so a step counts by the inverse of its estimate; else a few long prefills would
+//! decide what a decode of one row costs.
 //!
 //! Integers throughout: the same samples give the same model on every machine.
 
@@ -200,8 +200,8 @@ pub(crate) struct Refit {
 }
 
 impl CostModel {
-    /// The model of least squares through `samples`. What no sample tells keeps the default, and without mixed
-    /// steps `H` is 0; slopes and bases are never negative, whatever the samples say.
+    /// The model of least squares through `samples`. What no sample tells keeps the default, and without
+    /// mixed steps `H` is 0; slopes and bases are never negative, whatever the samples say.
     pub fn fit(samples: &[Sample]) -> Self {
         let points: Vec<Point> = samples.iter().map(|sample| Point::from(*sample)).collect();
         let mut refit = Refit::default();

@@ -31,7 +31,8 @@ pub(crate) struct Row {
     pub(crate) state: RowState,
     /// Output so far; kept over a preemption.
     pub(crate) generated: Vec<TokenId>,
-    /// Tokens of prompt and output whose keys and values are in the pool: those before this index, and the hits behind.
+    /// Tokens of prompt and output whose keys and values are in the pool: those before this index, and the
+    /// hits behind.
     pub(crate) computed: u32,
     /// Its sections but the last; an undivided prompt has none.
     pub(crate) parts: Vec<PromptPart>,
@@ -134,7 +135,8 @@ impl Row {
         self.left(self.total()).map(|gap| gap.end - gap.start).sum()
     }
 
-    /// Blocks that it needs, beside those it holds, to compute them. (What it needs for its parts it got with the first.)
+    /// Blocks that it needs, beside those it holds, to compute them. (What it needs for its parts it got with
+    /// the first.)
     pub(crate) fn blocks_missing(&self, block_tokens: u32) -> u32 {
         self.own_total().div_ceil(block_tokens).saturating_sub(self.own.blocks.len() as u32)
     }
@@ -228,8 +230,9 @@ impl Row {
         self.tokens(start, end.min(start + block_tokens))
     }
 
-    /// Blocks of part `number` that can ever be hit: all; of its own text only full ones of the first `content` tokens
-    /// of prompt and output, and never the one with its last token, which must be computed to sample from.
+    /// Blocks of part `number` that can ever be hit: all; of its own text only full ones of the first
+    /// `content` tokens of prompt and output, and never the one with its last token, which must be computed
+    /// to sample from.
     pub(crate) fn hittable(&self, number: usize, content: u32, block_tokens: u32) -> u32 {
         match self.parts.get(number) {
             Some(part) => part.tokens().div_ceil(block_tokens),
@@ -237,7 +240,8 @@ impl Row {
         }
     }
 
-    /// Makes the keys of the first `blocks` blocks of part `number`, and of all parts before, unless they exist.
+    /// Makes the keys of the first `blocks` blocks of part `number`, and of all parts before, unless they
+    /// exist.
     pub(crate) fn make_keys(
         &mut self,
         hasher: &Hasher,
@@ -271,7 +275,8 @@ impl Row {
         }
     }
 
-    /// What the keys of part `number` begin with, in a relQuery of this scope. The parts before have their keys.
+    /// What the keys of part `number` begin with, in a relQuery of this scope. The parts before have their
+    /// keys.
     pub(crate) fn chain_scope(&mut self, hasher: &Hasher, scope: u128, number: usize) -> u128 {
         if self.item.sections.is_empty() {
             return scope;

@@ -1,8 +1,10 @@
-//! Prompts in sections: where each lies, what it sees, and under which name its blocks are found (DESIGN 3 and 4).
+//! Prompts in sections: where each lies, what it sees, and under which name its blocks are found (DESIGN 3
+//! and 4).
 //!
-//! Every section has blocks of its own, so that it can be read at any shift and left out of any context. A row's last
-//! section is its own text, which the row keeps itself, as it keeps the whole of an undivided prompt; the others are
-//! [`Part`]s. All that is computed of a row is named by indices into its prompt, whatever their positions.
+//! Every section has blocks of its own, so that it can be read at any shift and left out of any context. A
+//! row's last section is its own text, which the row keeps itself, as it keeps the whole of an undivided
+//! prompt; the others are [`Part`]s. All that is computed of a row is named by indices into its prompt,
+//! whatever their positions.
 
 use base::{BlockId, Run, Section, Sees, TokenCount};
 
@@ -102,8 +104,8 @@ pub(crate) fn parts(sections: &[Section]) -> Vec<PromptPart> {
     others.iter().map(part).collect()
 }
 
-/// What section `number` (or the row's own, behind all parts) sees of the parts, each with its shift as the section's
-/// queries read it.
+/// What section `number` (or the row's own, behind all parts) sees of the parts, each with its shift as the
+/// section's queries read it.
 pub(crate) fn seen(
     parts: &[PromptPart],
     section: Section,
@@ -122,12 +124,13 @@ pub(crate) fn runs(parts: &[PromptPart], section: Section, number: usize, block_
     seen(parts, section, number).map(|(part, shift)| part.run(part.tokens(), shift, block_tokens)).collect()
 }
 
-/// What the keys of section `number` begin with: its kind, where its own numbering begins, and all that it sees, by the
-/// last key of each and its shift. The parts it sees have all their keys.
+/// What the keys of section `number` begin with: its kind, where its own numbering begins, and all that it
+/// sees, by the last key of each and its shift. The parts it sees have all their keys.
 ///
-/// A section that sees nothing and counts from 0 is what an undivided prompt is: the same tokens at the same positions
-/// after nothing. It has that prompt's names, so a span that repeats another request's prompt and answer finds the keys
-/// and values that the request left (the dual-output paradox of Span Queries 2, without its cropping).
+/// A section that sees nothing and counts from 0 is what an undivided prompt is: the same tokens at the same
+/// positions after nothing. It has that prompt's names, so a span that repeats another request's prompt and
+/// answer finds the keys and values that the request left (the dual-output paradox of Span Queries 2, without
+/// its cropping).
 pub(crate) fn scope(
     hasher: &Hasher,
     scope: u128,

@@ -45,9 +45,9 @@ impl Scheduler {
         self.abort(step, (FailureScope::Step, reason), now)
     }
 
-    /// A step with which the executor was lost: it failed whole, and the fresh executor has an empty memory (see
-    /// [`forget_memory`](Self::forget_memory)). The rows that were in it are tried one by one, and one that was lost with
-    /// the executor again is quarantined: it fails.
+    /// A step with which the executor was lost: it failed whole, and the fresh executor has an empty memory
+    /// (see [`forget_memory`](Self::forget_memory)). The rows that were in it are tried one by one, and one
+    /// that was lost with the executor again is quarantined: it fails.
     pub fn lose_step(&mut self, step: StepId, reason: &str, now: Time) -> Vec<Event> {
         let events = self.abort(step, (FailureScope::Executor, reason), now);
         self.forget_memory();
@@ -91,9 +91,9 @@ impl Scheduler {
         events
     }
 
-    /// The executor lost its memory, and with it all that was ever computed: nothing of it is hit again,
-    /// pins are lost, and rows that run are computed anew, keeping the tokens they have. A step in flight has failed
-    /// too: it is aborted first. Says whether that was so; else nothing happens.
+    /// The executor lost its memory, and with it all that was ever computed: nothing of it is hit again, pins
+    /// are lost, and rows that run are computed anew, keeping the tokens they have. A step in flight has
+    /// failed too: it is aborted first. Says whether that was so; else nothing happens.
     pub fn forget_memory(&mut self) -> bool {
         if self.steps.flight.is_some() {
             return false;
@@ -144,7 +144,8 @@ impl Scheduler {
         }
     }
 
-    /// What a slot of a step of so many takes of the machine: its prompt or its sequence, and its part of the base.
+    /// What a slot of a step of so many takes of the machine: its prompt or its sequence, and its part of the
+    /// base.
     pub(crate) fn time_of(&self, slot: &FlightSlot, slots: u64) -> Nanos {
         let base = self.estimates.cost.decode_base.0.max(self.estimates.cost.prefill_base.0) / slots.max(1);
         let per_token = self.estimates.cost.prefill_per_token.0;
@@ -253,8 +254,8 @@ impl Scheduler {
         }
     }
 
-    /// What was right of a guess behind position `end` is output, and published like it; the blocks of the rest go
-    /// back.
+    /// What was right of a guess behind position `end` is output, and published like it; the blocks of the
+    /// rest go back.
     fn take_drafted(&mut self, id: RelQueryId, index: u32, end: u32, kept: u32) {
         if self.config.publish_generated {
             // They are computed: no failure takes them back.

@@ -1,8 +1,8 @@
 //! What is held at this moment, for somebody who looks: the queue with its priorities, whose blocks are held,
 //! whose the step in flight is. Nothing here decides anything, and nothing is kept for it.
 //!
-//! A snapshot walks what runs and lists a bounded part of what waits: it is made a few times a second, and only
-//! while somebody looks.
+//! A snapshot walks what runs and lists a bounded part of what waits: it is made a few times a second, and
+//! only while somebody looks.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,7 @@ use crate::truncated::Truncated;
 /// A relQuery as it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelQueryStatus {
-    /// Which.
     pub id: RelQueryId,
-    /// Whose.
     pub tenant: TenantId,
     /// Its class as it counts now.
     pub class: ServiceClass,
@@ -28,7 +26,6 @@ pub struct RelQueryStatus {
     pub started: Option<Time>,
     /// End of the last step that completed a prompt of it.
     pub prefilled: Option<Time>,
-    /// Its rows.
     pub rows: RowCounts,
     /// Prio(R): time, or in a fleet prompt tokens or their like.
     pub priority: u64,
@@ -100,7 +97,8 @@ pub struct Blocks {
 /// What is held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerSnapshot {
-    /// Those that run in the order of their keys, then those that only wait in the order in which they are offered.
+    /// Those that run in the order of their keys, then those that only wait in the order in which they are
+    /// offered.
     pub relqueries: Truncated<RelQueryStatus>,
     /// The pool.
     pub blocks: Blocks,
@@ -111,13 +109,11 @@ pub struct SchedulerSnapshot {
 /// A tenant's part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantPart {
-    /// Whose.
     pub tenant: TenantId,
     /// Rows whose prompts are computed, wholly or in part.
     pub prefill_rows: u32,
     /// Prompt tokens computed.
     pub prefill_tokens: u64,
-    /// Rows that decode.
     pub decode_rows: u32,
     /// What its rows take of the machine, by the cost model; only the ratio to the others' says something.
     pub work: Nanos,

@@ -1,6 +1,8 @@
-//! When time alone changes something about a relQuery: at most one instant for each, of which only the earliest is read.
+//! When time alone changes something about a relQuery: at most one instant for each, of which only the
+//! earliest is read.
 //!
-//! The instant and the id together are the priority, so the order is total: no tie hangs on the queue's inside.
+//! The instant and the id together are the priority, so the order is total: no tie hangs on the queue's
+//! inside.
 
 use std::cmp::Reverse;
 use std::hash::BuildHasherDefault;

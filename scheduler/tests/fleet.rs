@@ -1,4 +1,5 @@
-//! Promises of a fleet, on worlds small enough to follow by hand; `fleet_faults.rs` has those that hold whatever happens.
+//! Promises of a fleet, on worlds small enough to follow by hand; `fleet_faults.rs` has those that hold
+//! whatever happens.
 
 mod common;
 

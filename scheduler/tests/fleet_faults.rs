@@ -1,5 +1,6 @@
-//! What holds in a fleet whatever replicas die, come back, drain, and whatever is called off: every row ends exactly
-//! once, no replica is above its limits, memory is bounded, loads return to nothing, the same calls give the same answers.
+//! What holds in a fleet whatever replicas die, come back, drain, and whatever is called off: every row ends
+//! exactly once, no replica is above its limits, memory is bounded, loads return to nothing, the same calls
+//! give the same answers.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! An executor that is lost takes nothing with it but what it had computed, and a row that loses it each time fails alone.
+//! An executor that is lost takes nothing with it but what it had computed, and a row that loses it each time
+//! fails alone.
 
 mod common;
 
@@ -45,7 +46,8 @@ impl World {
         }
     }
 
-    /// Rows with a common template, of `own` tokens each beside it; a seventh of the relQueries are like another.
+    /// Rows with a common template, of `own` tokens each beside it; a seventh of the relQueries are like
+    /// another.
     fn submit(&mut self, rows: u32, own: u32, output_max: u64) {
         let id = self.next_id;
         let prompt = |row: u32| (0..9).chain((0..own).map(|i| 100 * (row + 1) + i + id as u32 % 7)).collect();
@@ -137,7 +139,8 @@ fn config(policy: Policy) -> SchedulerConfig {
     }
 }
 
-/// 64 rows of which one loses the executor where `is_fatal` says so of its slot: decoding or not, after so many tokens.
+/// 64 rows of which one loses the executor where `is_fatal` says so of its slot: decoding or not, after so
+/// many tokens.
 fn poisoned(policy: Policy, is_fatal: impl Fn(bool, u32) -> bool) -> World {
     let mut world = World::new(config(policy));
     world.submit(64, 5, 12);
@@ -246,7 +249,8 @@ fn the_next_executor_is_told_what_each_row_has_said() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Whatever it was about to do, all blocks can be forgotten, and what is told in the end is what would have been.
+    /// Whatever it was about to do, all blocks can be forgotten, and what is told in the end is what would
+    /// have been.
     #[test]
     fn all_blocks_can_be_forgotten_in_any_state(
         policy in prop::sample::select(Policy::ALL.to_vec()),

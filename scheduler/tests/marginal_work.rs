@@ -1,4 +1,5 @@
-//! What policy `marginal-work` promises beside a short mean: classes, deadlines, shares and an end to waiting.
+//! What policy `marginal-work` promises beside a short mean: classes, deadlines, shares and an end to
+//! waiting.
 
 mod common;
 

@@ -1,8 +1,9 @@
-//! Whole sequences of plans, per policy, as they were recorded: nothing that only moves code changes a decision.
+//! Whole sequences of plans, per policy, as they were recorded: nothing that only moves code changes a
+//! decision.
 //!
-//! Seeded worlds with everything in them: ties, classes, deadlines, tenants, too little memory, a host tier, rows added
-//! and called off, steps that fail and executors that are lost. A hash differs as soon as one block of one plan does; who
-//! means to change a decision records it anew.
+//! Seeded worlds with everything in them: ties, classes, deadlines, tenants, too little memory, a host tier,
+//! rows added and called off, steps that fail and executors that are lost. A hash differs as soon as one
+//! block of one plan does; who means to change a decision records it anew.
 
 mod common;
 

@@ -1,8 +1,8 @@
-//! Prompts in sections: independent ones see their own unit and nothing else, the others all before them, whatever is
-//! reused, shifted, evicted, preempted or failed on the way.
+//! Prompts in sections: independent ones see their own unit and nothing else, the others all before them,
+//! whatever is reused, shifted, evicted, preempted or failed on the way.
 //!
-//! The memory here keeps for each position a hash of the token there, of what it saw and of how far away that was. A
-//! row's last token before an answer must have the hash that follows from its prompt alone.
+//! The memory here keeps for each position a hash of the token there, of what it saw and of how far away that
+//! was. A row's last token before an answer must have the hash that follows from its prompt alone.
 
 mod common;
 
@@ -158,8 +158,8 @@ fn pieces(module: usize) -> Vec<(u32, Vec<u32>)> {
     }
 }
 
-/// A row of these stretches, in order, with some positions left free between them. The last piece of a module may stand
-/// further from the others than where the module was computed.
+/// A row of these stretches, in order, with some positions left free between them. The last piece of a module
+/// may stand further from the others than where the module was computed.
 fn row(number: u32, stretches: &[Stretch], gap: u32, own: u32, output_max: u64, seed: u64) -> WorkItem {
     let (mut position, mut modules, mut texts) = (0, Vec::new(), Vec::new());
     for stretch in stretches {
@@ -331,8 +331,8 @@ fn a_span_that_repeats_a_prompt_and_its_answer_finds_what_they_left() {
                 answer[3] = TokenId(9_999);
             }
             world.submit(vec![outer(&answer)]);
-            // Of the span's 14 tokens the last block's two: the answer's last, which nobody has computed, and the closing
-            // one. Another answer shares the blocks before it parts from this one.
+            // Of the span's 14 tokens the last block's two: the answer's last, which nobody has computed, and
+            // the closing one. Another answer shares the blocks before it parts from this one.
             let span = if is_same { 2 } else { 6 };
             assert_eq!(world.drain(0), [5 + span + 2], "{policy:?}");
         }

@@ -1,5 +1,5 @@
-//! The host tier: what is evicted moves there and comes back before it is read, bounded, and nothing is lost to a step
-//! that fails.
+//! The host tier: what is evicted moves there and comes back before it is read, bounded, and nothing is lost
+//! to a step that fails.
 
 mod common;
 
@@ -64,7 +64,8 @@ impl World {
         events
     }
 
-    /// Runs a prompt of so many tokens, unlike those of other numbers, to its end: what it computed, and all moves.
+    /// Runs a prompt of so many tokens, unlike those of other numbers, to its end: what it computed, and all
+    /// moves.
     fn ask(&mut self, number: u32, tokens: u32) -> (u64, Moves) {
         self.submit(vec![prompt(number, tokens, u64::from(number) + 100 * self.submitted)]);
         let (mut computed, mut moves) = (0, Moves::default());
@@ -93,7 +94,8 @@ fn what_is_evicted_comes_back_and_is_not_computed_again() {
     for policy in Policy::ALL {
         let mut world = World::new(config(policy, 8));
         assert_eq!(world.ask(1, 21), (21, Moves::default()), "{policy}");
-        // Six blocks more, and three are free: three of the five that lie there have to go, the last ones first.
+        // Six blocks more, and three are free: three of the five that lie there have to go, the last ones
+        // first.
         let (computed, moves) = world.ask(2, 21);
         assert_eq!((computed, moves.out.len(), moves.back.len()), (21, 3, 0), "{policy}");
         let stats = world.scheduler.stats();
@@ -201,7 +203,8 @@ fn rows_of_one_batch_bring_a_block_back_once_and_evict_nothing_of_one_another() 
         world.ask(2, 17);
         world.ask(3, 25);
         assert_eq!(world.scheduler.stats().tier.used, 3, "{policy}");
-        // Three rows of the first prompt, and one of the second, whose blocks are the oldest in the pool then.
+        // Three rows of the first prompt, and one of the second, whose blocks are the oldest in the pool
+        // then.
         let first = |row: u32| WorkItem { row, ..prompt(1, 21, 70 + u64::from(row)) };
         let second = WorkItem { row: 3, ..prompt(2, 17, 80) };
         world.submit((0..3).map(first).chain([second]).collect());
@@ -237,8 +240,8 @@ fn deed() -> impl Strategy<Value = Deed> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_500))]
 
-    /// The memory compares what each slot reads with what its row computed, and the books are checked after each call:
-    /// no block is lost, held twice or read before it is back.
+    /// The memory compares what each slot reads with what its row computed, and the books are checked after
+    /// each call: no block is lost, held twice or read before it is back.
     #[test]
     fn no_block_is_lost_owned_twice_or_read_before_it_is_back(
         deeds in prop::collection::vec(deed(), 1..24),

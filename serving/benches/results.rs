@@ -1,7 +1,8 @@
 //! The memory of finished cells: what a look and a keep cost, and how many looks it answers.
 //!
-//! The workload of the hit ratio: two of three looks follow Zipf's law over four times as many cells as fit (formulas that
-//! are recalculated), the third is the next cell of a sheet that is never read again. What is missed is kept.
+//! The workload of the hit ratio: two of three looks follow Zipf's law over four times as many cells as fit
+//! (formulas that are recalculated), the third is the next cell of a sheet that is never read again. What is
+//! missed is kept.
 
 use std::hint::black_box;
 use std::sync::Arc;

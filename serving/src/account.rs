@@ -12,7 +12,6 @@ use crate::relquery_state::Usage;
 /// What a sum is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Account {
-    /// Who.
     pub tenant: TenantId,
     /// Through which route.
     pub route: &'static str,

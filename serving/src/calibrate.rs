@@ -1,9 +1,9 @@
 //! Fits the cost model to an executor by running it for a moment before the server starts.
 //!
-//! Made-up prompts as long as those of a table's rows, on blocks that nobody uses yet: prefills of growing size,
-//! decode steps of growing width over them, and steps that do both beside the same work in two steps, which
-//! show how much of its prompts a mixed step hides (`H`). The time is bounded: a slow model is measured at
-//! fewer sizes and once each. The result is kept per model revision and machine; the scheduler refits it
+//! Made-up prompts as long as those of a table's rows, on blocks that nobody uses yet: prefills of growing
+//! size, decode steps of growing width over them, and steps that do both beside the same work in two steps,
+//! which show how much of its prompts a mixed step hides (`H`). The time is bounded: a slow model is measured
+//! at fewer sizes and once each. The result is kept per model revision and machine; the scheduler refits it
 //! while it serves, and the writer keeps that.
 
 mod harness;
@@ -106,9 +106,10 @@ struct HiddenWork {
 }
 
 impl HiddenWork {
-    /// `H = b_d + a_d n + a_p u - t(u, n)` of a mixed step, its first three context from a prefill and a decode run
-    /// just before it: long prompts would drown `H` in the error of `a_p`, and a machine with other work on it
-    /// changes its pace. A step no longer than its decode alone has hidden all its prompts and gives a bound.
+    /// `H = b_d + a_d n + a_p u - t(u, n)` of a mixed step, its first three context from a prefill and a
+    /// decode run just before it: long prompts would drown `H` in the error of `a_p`, and a machine with
+    /// other work on it changes its pace. A step no longer than its decode alone has hidden all its prompts
+    /// and gives a bound.
     fn add(&mut self, lines: &CostModel, (prefill, decode): (Nanos, Nanos), mixed: Nanos) {
         let nanos = |span: Nanos| i128::from(span.0);
         let one = nanos(decode) + nanos(prefill) - nanos(lines.prefill_base) - nanos(mixed);
@@ -197,8 +198,8 @@ impl Calibration {
     }
 }
 
-/// Stands for this machine's speed: system, architecture and number of threads. The processor's model is not in
-/// it: another processor with as many threads starts from the same measurement, and serving refits it.
+/// Stands for this machine's speed: system, architecture and number of threads. The processor's model is not
+/// in it: another processor with as many threads starts from the same measurement, and serving refits it.
 fn machine() -> String {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     format!("{}-{}-{threads}", std::env::consts::OS, std::env::consts::ARCH)

@@ -8,7 +8,6 @@ use sha2::{Digest, Sha256};
 /// What is known of a tenant's member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightedTenant {
-    /// The tenant.
     pub tenant: TenantId,
     /// Its weight, in thousandths.
     pub weight: u32,
@@ -20,7 +19,8 @@ impl WeightedTenant {
         Self { tenant, weight: 1_000 }
     }
 
-    /// A tenant with a stored weight. The scheduler takes a thousandth at least: nobody is shut out by a weight.
+    /// A tenant with a stored weight. The scheduler takes a thousandth at least: nobody is shut out by a
+    /// weight.
     pub fn weighted(tenant: TenantId, weight: f64) -> Self {
         Self { tenant, weight: (weight * 1_000.0).round().clamp(1.0, 1e9) as u32 }
     }
@@ -34,7 +34,6 @@ impl WeightedTenant {
 /// An authenticated caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The tenant.
     pub tenant: TenantId,
     /// Its share of the machine relative to others, in thousandths.
     pub weight: u32,

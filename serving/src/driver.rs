@@ -1,4 +1,5 @@
-//! The loop thread: drain the inbox, plan a step, execute it, apply its outcome, fan events out to relqueries.
+//! The loop thread: drain the inbox, plan a step, execute it, apply its outcome, fan events out to
+//! relqueries.
 //!
 //! The only owner of the scheduler and the executor, so single-flight, coalescing and cancellation need no
 //! locks and cannot race: they are decided here, one message at a time. It never waits for a client; when

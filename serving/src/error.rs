@@ -1,8 +1,8 @@
 //! Everything that can go wrong with a request or one of its rows, as one enum.
 //!
-//! A row's failure is a [`RequestError`] too, kept on its relquery beside healthy neighbours; so the enum is `Clone`, and
-//! causes (a database error, say) are logged where they happen and never sent. Doors map it to their own words (status
-//! codes, in `gateway`); it must not know them.
+//! A row's failure is a [`RequestError`] too, kept on its relquery beside healthy neighbours; so the enum is
+//! `Clone`, and causes (a database error, say) are logged where they happen and never sent. Doors map it to
+//! their own words (status codes, in `gateway`); it must not know them.
 
 use base::Millis;
 

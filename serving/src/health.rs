@@ -39,7 +39,6 @@ impl Health {
 /// How long the loop may show no progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// From step to step.
     pub step: Nanos,
     /// In one attempt to make an executor.
     pub attempt: Nanos,

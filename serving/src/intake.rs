@@ -54,7 +54,6 @@ impl Job {
 pub struct TemplateRows {
     /// Present where rows may join, and be joined by, other calls of the tenant with this template.
     pub open: Option<OpenKey>,
-    /// The rows.
     pub rows: Vec<PendingRow>,
 }
 
@@ -141,7 +140,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Keeps room for rows that are not ready yet; [`Intake::submit_reserved`] or [`Intake::finished`] gives it back.
+    /// Keeps room for rows that are not ready yet; [`Intake::submit_reserved`] or [`Intake::finished`] gives
+    /// it back.
     pub fn reserve(&self, rows: u64) -> Result<(), Full> {
         let _inbox = self.inbox();
         self.take_room(rows)

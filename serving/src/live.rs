@@ -1,9 +1,9 @@
 //! What the live view shows, and how it leaves the loop thread (`docs/LIVE.md`).
 //!
-//! The loop puts what it did into bounded rings; readers take copies out at their own pace, and one that is behind
-//! loses old steps and is told how many. The loop never waits for a reader: where one has the lock, the loop keeps
-//! what it has for its next turn. While nobody looks nothing is told of steps; only what became of relQueries is kept,
-//! for the last minutes (`record`). Must not know HTTP.
+//! The loop puts what it did into bounded rings; readers take copies out at their own pace, and one that is
+//! behind loses old steps and is told how many. The loop never waits for a reader: where one has the lock,
+//! the loop keeps what it has for its next turn. While nobody looks nothing is told of steps; only what
+//! became of relQueries is kept, for the last minutes (`record`). Must not know HTTP.
 
 pub mod describe;
 pub mod publisher;
@@ -43,7 +43,6 @@ pub struct RelQueryName {
 /// What was held at a time.
 #[derive(Clone, Debug)]
 pub struct LiveSnapshot {
-    /// When.
     pub at: Time,
     /// Counts.
     pub stats: Stats,
@@ -73,7 +72,6 @@ pub struct Cursor {
 /// What a reader has not seen yet, or the first of it.
 #[derive(Debug, Default)]
 pub struct Fresh {
-    /// Steps.
     pub steps: Vec<Arc<Step>>,
     /// Steps that were gone before this reader came to them.
     pub lost_steps: u64,
@@ -197,7 +195,6 @@ impl Drop for ReplayPermit {
 pub enum Viewer {
     /// Its own relQueries; of others how much there is of them together.
     Tenant(TenantId),
-    /// All.
     Operator,
 }
 

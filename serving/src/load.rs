@@ -134,7 +134,8 @@ pub fn model_of(engine: &engine::Engine, config: BackendConfig<'_>, clock: Clock
     }
 }
 
-/// What runs the rows, ready: the local engine where there is one, measured; else what is known of a fleet's model.
+/// What runs the rows, ready: the local engine where there is one, measured; else what is known of a fleet's
+/// model.
 pub async fn prepare(
     config: BackendConfig<'_>,
     store: &Store,

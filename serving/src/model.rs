@@ -18,7 +18,6 @@ impl<T: Tokenizer + ChatTemplate> Text for T {}
 /// How a checkpoint wants to be sampled where the caller does not say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Defaults {
-    /// Temperature.
     pub temperature: f32,
     /// Nucleus.
     pub top_p: f32,

@@ -1,8 +1,8 @@
 //! Ownership of a running relquery: while somebody waits for it, it runs.
 //!
-//! The first handle comes from [`crate::submit::submit`]; a repeated request joins it through its [`Owners`]. When the
-//! last handle is dropped (clients gone, handlers cancelled), what nobody else waits for is cancelled; a ticket
-//! lets the work go on. Must not know HTTP or wire shapes.
+//! The first handle comes from [`crate::submit::submit`]; a repeated request joins it through its [`Owners`].
+//! When the last handle is dropped (clients gone, handlers cancelled), what nobody else waits for is
+//! cancelled; a ticket lets the work go on. Must not know HTTP or wire shapes.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -1,7 +1,8 @@
-//! Pins as handlers see them: what keeps a schema's modules in the engine's memory as long as somebody keeps the pin.
+//! Pins as handlers see them: what keeps a schema's modules in the engine's memory as long as somebody keeps
+//! the pin.
 //!
-//! The loop thread holds and loses; a handler that finds a pin empty has its modules computed again, one at a time. Must
-//! not know schemas.
+//! The loop thread holds and loses; a handler that finds a pin empty has its modules computed again, one at a
+//! time. Must not know schemas.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -56,7 +57,8 @@ impl Pin {
         self.state.load(Ordering::Acquire) == HELD
     }
 
-    /// The right to fill it; `None` where it is full, somebody has the right, or the last who had it failed just now.
+    /// The right to fill it; `None` where it is full, somebody has the right, or the last who had it failed
+    /// just now.
     pub fn fill(self: &Arc<Self>) -> Option<PinPermit> {
         if self.clock.now() < Time(self.not_before.load(Ordering::Acquire)) {
             return None;

@@ -10,7 +10,6 @@ use crate::relquery_state::RelQueryState;
 /// Bounds of what is kept after its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// RelQueries.
     pub relqueries: usize,
     /// Their rows, together.
     pub rows: usize,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard};
 
 use base::{End, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId};
-/// Tokens of a row or of many, as the scheduler counts them; of a whole cached answer all prompt tokens are cached.
+/// Tokens of a row or of many, as the scheduler counts them; of a whole cached answer all prompt tokens are
+/// cached.
 pub use scheduler::Usage;
 use tokio::sync::watch;
 

@@ -1,8 +1,8 @@
 //! Finished cells in memory: the front of the result cache, and the answers not yet written behind it.
 //!
-//! Only answers that are the same every time come here (temperature 0, or a seed the caller gave); keys
-//! are hashes and always looked up together with their tenant. Bounded in entries; what is asked for again stays while
-//! what is seen once goes. Must not know what the answers are to.
+//! Only answers that are the same every time come here (temperature 0, or a seed the caller gave); keys are
+//! hashes and always looked up together with their tenant. Bounded in entries; what is asked for again stays
+//! while what is seen once goes. Must not know what the answers are to.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,13 +15,10 @@ use crate::intake::CellKey;
 /// A finished cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its text.
     pub text: Arc<str>,
     /// Why it ended.
     pub end: End,
-    /// Its prompt tokens.
     pub prompt: TokenCount,
-    /// Its output tokens.
     pub output: TokenCount,
 }
 

@@ -13,7 +13,6 @@ use crate::view::View;
 
 /// What every door shares.
 pub struct Runtime {
-    /// The model.
     pub model: Model,
     /// What survives a restart.
     pub store: Store,

@@ -20,7 +20,6 @@ pub struct Shared {
     pub intake: Intake,
     /// Health by progress.
     pub pulse: Pulse,
-    /// The one clock.
     pub clock: Clock,
     /// Every metric.
     pub metrics: Metrics,

@@ -1,5 +1,5 @@
-//! The start of a relQuery: look answers up, hand the rest to the loop, give out the [`OwnerHandle`] that keeps it running.
-//! Must not know HTTP or wire shapes.
+//! The start of a relQuery: look answers up, hand the rest to the loop, give out the [`OwnerHandle`] that
+//! keeps it running. Must not know HTTP or wire shapes.
 
 use std::sync::Arc;
 
@@ -78,8 +78,8 @@ pub async fn submit(
     Ok(handle)
 }
 
-/// Opens the relquery of a request that is still being prepared, for who cannot wait for that, and keeps room for its rows.
-/// [`submit_late`] starts it.
+/// Opens the relquery of a request that is still being prepared, for who cannot wait for that, and keeps room
+/// for its rows. [`submit_late`] starts it.
 pub fn open(
     runtime: &Arc<Runtime>,
     caller: Caller,
@@ -95,8 +95,8 @@ pub fn open(
     Ok(OwnerHandle::new(runtime, relquery))
 }
 
-/// Starts the work of a relquery that was opened before it was prepared. What is wrong with it ends the relquery: its client
-/// has its reply already.
+/// Starts the work of a relquery that was opened before it was prepared. What is wrong with it ends the
+/// relquery: its client has its reply already.
 pub async fn submit_late(
     runtime: &Arc<Runtime>,
     caller: Caller,
@@ -250,7 +250,8 @@ fn overloaded(runtime: &Runtime, tenant: TenantId, full: Full) -> RequestError {
         return RequestError::TooLarge { what: format!("a request of {} rows", full.asked), limit };
     }
     runtime.shared.metrics.overloaded(tenant, runtime.shared.clock.now());
-    // Rows leave at some rate; half the queue gone is a fair time to come back. Without a measured rate: a second.
+    // Rows leave at some rate; half the queue gone is a fair time to come back. Without a measured rate: a
+    // second.
     let elapsed = runtime.shared.clock.now().0 / 1_000_000_000;
     let rate = runtime.shared.pulse.rows() / elapsed.max(1);
     let seconds = (full.rows / 2).checked_div(rate).unwrap_or(1).clamp(1, 60);

@@ -12,7 +12,6 @@ use crate::replay_config::ReplayConfig;
 pub struct Variant {
     /// What is switched off, or the policy compared with.
     pub name: &'static str,
-    /// The policy.
     pub policy: Policy,
     /// Its settings.
     pub marginal_work: MarginalWorkConfig,

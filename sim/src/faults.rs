@@ -24,15 +24,11 @@ pub enum Fault {
         factor: f64,
     },
     /// The first step that starts at this time or later fails whole.
-    FailedStep {
-        /// When.
-        at: f64,
-    },
+    FailedStep { at: f64 },
     /// The row's first token is not a number.
     NotANumber {
         /// The relQuery.
         rel_id: u64,
-        /// The row.
         row: u32,
     },
     /// The replica is gone for the span: the step that meets it fails, and all keys and values are lost.
@@ -44,23 +40,19 @@ pub enum Fault {
     },
     /// A relQuery is called off.
     Cancel {
-        /// When.
         at: f64,
         /// The relQuery.
         rel_id: u64,
     },
     /// A row is called off.
     CancelRow {
-        /// When.
         at: f64,
         /// The relQuery.
         rel_id: u64,
-        /// The row.
         row: u32,
     },
     /// A relQuery gets more rows; none if it has ended by then.
     LateRows {
-        /// When.
         at: f64,
         /// The relQuery.
         rel_id: u64,
@@ -73,7 +65,6 @@ pub enum Fault {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultPlan {
-    /// The faults.
     pub faults: Vec<Fault>,
 }
 
@@ -88,7 +79,6 @@ pub enum FaultError {
     Invalid {
         /// Its place in the list.
         index: usize,
-        /// The field.
         field: &'static str,
         /// What is wrong with it.
         reason: &'static str,

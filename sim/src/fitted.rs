@@ -13,7 +13,6 @@ use crate::replay_config::ReplayConfig;
 pub struct Fitted {
     /// What it is: model, device, when.
     pub name: String,
-    /// The fitted cost model.
     pub cost: CostModel,
     /// Positions of the KV pool.
     pub kv_tokens: u64,
@@ -46,9 +45,7 @@ pub enum MachineError {
     /// A number that cannot be.
     #[error("machine `{name}`: {field} {reason}")]
     Invalid {
-        /// The machine.
         name: String,
-        /// The field.
         field: &'static str,
         /// What is wrong with it.
         reason: &'static str,

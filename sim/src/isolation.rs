@@ -19,8 +19,8 @@ pub struct Isolation {
     pub bulk: f64,
 }
 
-/// Measures policy `marginal-work` with this share of a step for bulk rows, on a machine that hides so much, at so
-/// many interactive relQueries a second.
+/// Measures policy `marginal-work` with this share of a step for bulk rows, on a machine that hides so much,
+/// at so many interactive relQueries a second.
 pub fn measure(share: Option<u32>, hide_permille: u64, rate: f64, seeds: u64) -> Result<Isolation, SimError> {
     let config = ReplayConfig::default();
     let marginal_work = MarginalWorkConfig { bulk_share_permille: share, ..MarginalWorkConfig::default() };

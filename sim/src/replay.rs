@@ -30,12 +30,7 @@ pub enum SimError {
     Config(#[from] ConfigError),
     /// A relQuery was not taken.
     #[error("relQuery {relquery} was refused: {reason}")]
-    Refused {
-        /// The relQuery.
-        relquery: RelQueryId,
-        /// Why.
-        reason: Refused,
-    },
+    Refused { relquery: RelQueryId, reason: Refused },
     /// The scheduler broke a promise.
     #[error("the scheduler broke a promise: {0}")]
     Broken(String),
@@ -47,19 +42,16 @@ pub enum SimError {
 /// What a replay came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Replay {
-    /// The policy.
     pub policy: Policy,
     /// Latencies of the relQueries that were not called off.
     pub summary: LatencySummary,
     /// The same for each tenant, by name.
     pub tenants: BTreeMap<String, LatencySummary>,
-    /// Counts.
     pub counts: IterationCounts,
     /// End of each relQuery in seconds, in file order; of one that was called off, when that was.
     pub t_done: Vec<f64>,
     /// Those that were called off.
     pub cancelled: Vec<RelQueryId>,
-    /// Rows that failed.
     pub failed_rows: u64,
     /// The steps.
     #[serde(skip)]

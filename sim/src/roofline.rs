@@ -22,13 +22,9 @@ use scheduler::CostModel;
 /// is what OPT-13B's 10,000 tokens leave of the rest (blocks half filled, values held twice).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Roofline {
-    /// GPUs.
     pub gpus: u32,
-    /// Parameters.
     pub parameters: f64,
-    /// Their bytes.
     pub weight_bytes: f64,
-    /// Layers.
     pub layers: f64,
     /// Numbers of a hidden state.
     pub hidden: f64,

@@ -36,8 +36,8 @@ pub enum SettingError {
     Policy(#[from] UnknownPolicy),
 }
 
-/// Sets one field: `sequences_max=64`, `marginal_work.marginal_key=false`, `unit_waiting_ms_max=null`. Values are
-/// JSON; what is not is taken as a word.
+/// Sets one field: `sequences_max=64`, `marginal_work.marginal_key=false`, `unit_waiting_ms_max=null`. Values
+/// are JSON; what is not is taken as a word.
 pub fn set(config: &mut SchedulerConfig, assignment: &str) -> Result<(), SettingError> {
     let form = || SettingError::Form(assignment.to_owned());
     let (key, text) = assignment.split_once('=').ok_or_else(form)?;

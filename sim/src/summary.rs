@@ -13,7 +13,6 @@ use crate::record::{Finished, Iteration};
 pub struct LatencySummary {
     /// How many relQueries.
     pub n: usize,
-    /// Mean latency.
     pub mean: f64,
     /// Median latency.
     pub p50: f64,
@@ -40,7 +39,6 @@ pub struct LatencySummary {
 /// What was done, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IterationCounts {
-    /// Iterations.
     pub iters: u64,
     /// Of those, prefills only.
     pub prefill_iters: u64,
@@ -54,7 +52,6 @@ pub struct IterationCounts {
     pub uncached: u64,
     /// Prompt tokens asked for.
     pub prompt: u64,
-    /// Tokens decoded.
     pub decode_tokens: u64,
 }
 

@@ -21,7 +21,6 @@ pub enum TraceError {
     /// A number that cannot be.
     #[error("relQuery {relquery}: {reason}")]
     Invalid {
-        /// The relQuery.
         relquery: u64,
         /// What is wrong.
         reason: &'static str,
@@ -33,7 +32,6 @@ pub enum TraceError {
 pub struct Trace {
     /// `relserve-trace/1`.
     pub schema: String,
-    /// Its name.
     pub name: String,
     /// Whatever its maker says of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +54,6 @@ pub struct Trace {
 /// A prompt prefix that every row of every relQuery with this template shares.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceTemplate {
-    /// Its id.
     pub id: u64,
     /// Its length in tokens.
     pub tokens: u64,
@@ -65,7 +62,6 @@ pub struct TraceTemplate {
 /// One relQuery of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceRelQuery {
-    /// Its id.
     pub rel_id: u64,
     /// Whose it is.
     pub tenant: String,

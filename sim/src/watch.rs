@@ -18,7 +18,6 @@ pub enum Mark {
     Planned(Phase),
     /// A step's outcome is about to be applied.
     ApplyBegins,
-    /// It was applied.
     Applied,
 }
 

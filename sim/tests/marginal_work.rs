@@ -1,5 +1,6 @@
-//! What policy `marginal-work` gives against RelServe's own on the paper's workload and with a second tenant, on the
-//! same seeded traces for both. The figures are shown with `-- --nocapture`; docs/MARGINAL-WORK.md has the table.
+//! What policy `marginal-work` gives against RelServe's own on the paper's workload and with a second tenant,
+//! on the same seeded traces for both. The figures are shown with `-- --nocapture`; docs/MARGINAL-WORK.md has
+//! the table.
 
 use std::collections::BTreeMap;
 

@@ -15,7 +15,6 @@ use crate::time::{UnixMillis, from_sql, to_sql};
 /// What the end of a batch leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchEnd<'a> {
-    /// How it ended.
     pub state: TicketState,
     /// What is said of it: JSON, meaningful to the caller.
     pub summary: &'a str,
@@ -119,8 +118,8 @@ impl Store {
         .await
     }
 
-    /// Ends a batch, all at once: its files are seen, its rows (which are in them) are forgotten. `false` where it
-    /// was over.
+    /// Ends a batch, all at once: its files are seen, its rows (which are in them) are forgotten. `false`
+    /// where it was over.
     pub async fn finish_batch(&self, id: &str, holder: &str, end: BatchEnd<'_>) -> Result<bool, Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;

@@ -1,8 +1,8 @@
 //! Corpora: documents of a tenant, cut into fragments with their vectors.
 //!
-//! A document is replaced whole or not at all, and no write leaves a corpus above its limits. Every write gives the
-//! corpus a revision that was never used before, so that a gateway knows whether what it has in memory is what is here. A
-//! vector is bytes that only the caller can read; every statement names the tenant.
+//! A document is replaced whole or not at all, and no write leaves a corpus above its limits. Every write
+//! gives the corpus a revision that was never used before, so that a gateway knows whether what it has in
+//! memory is what is here. A vector is bytes that only the caller can read; every statement names the tenant.
 
 use base::{Bytes, TenantId, TokenCount};
 use sqlx::{Any, AnyConnection, AssertSqlSafe};
@@ -20,7 +20,6 @@ const NAMES_PER_STATEMENT: usize = 256;
 /// A corpus by its name, as long as its vectors are by this model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorpusOf<'a> {
-    /// Its name.
     pub name: &'a str,
     /// The identity of the model that makes its vectors.
     pub embedder: &'a str,
@@ -44,7 +43,6 @@ pub struct NewCorpus<'a> {
 /// A corpus as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corpus {
-    /// Its name.
     pub name: String,
     /// The identity of the model that made its vectors.
     pub embedder: String,
@@ -60,9 +58,7 @@ pub struct Corpus {
     pub created: UnixMillis,
     /// When it was last written.
     pub updated: UnixMillis,
-    /// Documents.
     pub documents: u64,
-    /// Fragments of all of them.
     pub fragments: u64,
     /// Bytes of the documents' texts.
     pub bytes: Bytes,
@@ -88,7 +84,6 @@ pub struct NewDocument {
 pub struct StoredFragment {
     /// What it says.
     pub text: String,
-    /// Its tokens.
     pub tokens: TokenCount,
     /// Its vector, in the caller's form.
     pub vector: Vec<u8>,
@@ -106,9 +101,7 @@ pub struct FragmentKey {
 /// What a tenant may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorpusLimits {
-    /// Documents of a corpus.
     pub documents_max: u64,
-    /// Fragments of a corpus.
     pub fragments_max: u64,
     /// Bytes of a corpus' texts.
     pub bytes_max: Bytes,
@@ -121,8 +114,8 @@ const SELECT: &str = "SELECT name, embedder, dims, fragment_tokens, fragment_ove
     documents, fragments, bytes, tokens FROM corpora WHERE tenant = $1 AND ($2 IS NULL OR name = $2) ORDER BY name";
 
 impl Store {
-    /// Makes an empty corpus. [`Error::Taken`] where the tenant has one of that name, [`Error::Full`] where it has
-    /// `corpora_max` already.
+    /// Makes an empty corpus. [`Error::Taken`] where the tenant has one of that name, [`Error::Full`] where
+    /// it has `corpora_max` already.
     pub async fn create_corpus(
         &self,
         tenant: TenantId,
@@ -226,9 +219,9 @@ impl Store {
         .await
     }
 
-    /// Adds documents to a corpus, or replaces those of the same names: all or none. Gives the corpus' revisions
-    /// before and after. [`Error::Full`] where it would be above its limits, [`Error::Missing`] where there is
-    /// no such corpus, or no longer one of vectors by this embedder.
+    /// Adds documents to a corpus, or replaces those of the same names: all or none. Gives the corpus'
+    /// revisions before and after. [`Error::Full`] where it would be above its limits, [`Error::Missing`]
+    /// where there is no such corpus, or no longer one of vectors by this embedder.
     pub async fn put_documents(
         &self,
         tenant: TenantId,

@@ -22,7 +22,6 @@ pub enum Error {
     Taken {
         /// What kind of thing.
         what: &'static str,
-        /// Its name.
         name: String,
     },
     /// There is no room for more.

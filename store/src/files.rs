@@ -1,7 +1,8 @@
 //! Files: texts of whole lines, as clients upload them and as batches leave them.
 //!
-//! A file lies in the database in chunks, so that every gateway sees it and none holds it whole. While it is being
-//! written nobody sees it; what an upload that broke off left behind goes with its date. Deleting is for good.
+//! A file lies in the database in chunks, so that every gateway sees it and none holds it whole. While it is
+//! being written nobody sees it; what an upload that broke off left behind goes with its date. Deleting is
+//! for good.
 
 use base::{Bytes, TenantId};
 use sqlx::any::AnyRow;
@@ -30,7 +31,6 @@ pub struct NewFile<'a> {
 /// What a tenant may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimits {
-    /// Files.
     pub files: u64,
     /// Bytes of all of them together.
     pub bytes: Bytes,
@@ -43,11 +43,8 @@ pub struct FileInfo {
     pub id: String,
     /// What it is for.
     pub purpose: String,
-    /// Its name.
     pub name: String,
-    /// Its bytes.
     pub bytes: Bytes,
-    /// Its lines.
     pub lines: u64,
     /// When it was made.
     pub created: UnixMillis,
@@ -133,8 +130,8 @@ impl Store {
         .await
     }
 
-    /// Ends a file of so many bytes and lines: from now on it can be read. [`Error::Full`] where the tenant has no room
-    /// for it.
+    /// Ends a file of so many bytes and lines: from now on it can be read. [`Error::Full`] where the tenant
+    /// has no room for it.
     pub async fn finish_file(
         &self,
         id: &str,

@@ -76,14 +76,12 @@ impl std::fmt::Debug for CreatedKey {
 pub enum KeyLookup {
     /// A working key.
     Valid {
-        /// The key.
         key: KeyInfo,
         /// Its tenant's name.
         tenant_name: String,
         /// Its tenant's weight.
         weight: f64,
     },
-    /// It was revoked.
     Revoked,
     /// It is past its date.
     Expired,

@@ -1,9 +1,9 @@
 //! What survives a restart: tenants, keys, usage, results, tickets, batches, files, schemas, corpora
 //! and calibration.
 //!
-//! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and
-//! one set of statements for both. Each table family has its file with its SQL in sight:
-//! [`tenants`], [`keys`], [`usage`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`], [`calibration`].
+//! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
+//! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`],
+//! [`usage`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`], [`calibration`].
 //!
 //! The store reads no clock: every instant is an argument, in unix milliseconds. It must not know HTTP,
 //! scheduling or models; JSON passes through it as text.

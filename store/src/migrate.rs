@@ -15,7 +15,8 @@ const STEPS: [&str; 4] = [
     include_str!("jobs.sql"),
 ];
 
-/// Applies the steps that the database does not have yet, in a transaction of the caller's, who holds the schema's lock.
+/// Applies the steps that the database does not have yet, in a transaction of the caller's, who holds the
+/// schema's lock.
 pub(crate) async fn migrate(tx: &mut AnyConnection) -> Result<(), Error> {
     sqlx::query("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT PRIMARY KEY)")
         .execute(&mut *tx)

@@ -230,7 +230,8 @@ impl Address {
     }
 }
 
-/// Makes the file where it is missing, for its owner's eyes alone; SQLite gives the WAL beside it the same mode.
+/// Makes the file where it is missing, for its owner's eyes alone; SQLite gives the WAL beside it the same
+/// mode.
 fn create_private(path: &Path) -> Result<(), Error> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);

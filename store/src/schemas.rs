@@ -1,4 +1,5 @@
-//! PML schemas: each tenant's, by name, as they were written. Bounded by number and by tokens that are pinned.
+//! PML schemas: each tenant's, by name, as they were written. Bounded by number and by tokens that are
+//! pinned.
 
 use base::{TenantId, TokenCount};
 use sqlx::AnyConnection;
@@ -10,7 +11,6 @@ use crate::time::{UnixMillis, from_sql, instant, to_sql};
 /// A schema to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewSchema<'a> {
-    /// Whose.
     pub tenant: TenantId,
     /// Its name; one of this name is replaced.
     pub name: &'a str,
@@ -23,7 +23,6 @@ pub struct NewSchema<'a> {
 /// What a tenant may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaLimits {
-    /// Schemas.
     pub schemas: u64,
     /// Pinned tokens of all of them together.
     pub pinned: TokenCount,
@@ -32,7 +31,6 @@ pub struct SchemaLimits {
 /// Whether a schema is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemaPut {
-    /// It is.
     Yes,
     /// The tenant has as many as it may.
     TooMany,
@@ -43,7 +41,6 @@ pub enum SchemaPut {
 /// A schema that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSchema {
-    /// Its name.
     pub name: String,
     /// Its text.
     pub pml: String,

@@ -5,8 +5,8 @@
 //! gateway claims what is unfinished and resumes it. Row results are written once: a second gateway that
 //! repeats a row changes nothing, and one that has lost its lease writes nothing at all.
 //!
-//! A batch is a ticket too, of the kind [`BATCH`]: it may have many rows, so those are read page by page, and it can be
-//! asked to stop from any gateway.
+//! A batch is a ticket too, of the kind [`BATCH`]: it may have many rows, so those are read page by page, and
+//! it can be asked to stop from any gateway.
 
 use base::TenantId;
 use sqlx::{Any, AnyConnection};
@@ -99,7 +99,6 @@ pub enum ClaimKind {
 /// How many rows a ticket has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowCounts {
-    /// Rows that are over.
     pub over: u64,
     /// Those of them that failed.
     pub failed: u64,
@@ -172,8 +171,8 @@ impl Store {
     }
 
     /// Adds finished rows, all or none. A row that is there already stays as it is. When this returns, the
-    /// rows survive a crash. [`Error::Missing`] where the ticket was deleted or has expired, or where another than
-    /// `holder` has it now.
+    /// rows survive a crash. [`Error::Missing`] where the ticket was deleted or has expired, or where another
+    /// than `holder` has it now.
     pub async fn append_rows(&self, id: &str, holder: &str, rows: &[TicketRow]) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
@@ -197,8 +196,8 @@ impl Store {
         .await
     }
 
-    /// Ends a running ticket as its `holder`, or, without one, as its owner, whoever has it. `false` where it had ended, is
-    /// gone, or is held by another.
+    /// Ends a running ticket as its `holder`, or, without one, as its owner, whoever has it. `false` where it
+    /// had ended, is gone, or is held by another.
     pub async fn finish_ticket(
         &self,
         id: &str,

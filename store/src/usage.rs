@@ -26,13 +26,11 @@ pub struct Used {
     pub requests: u64,
     /// Rows of relQueries, cells, or one per single request.
     pub rows: u64,
-    /// Prompt tokens.
     pub prompt: TokenCount,
     /// Prompt tokens that the prefix cache had.
     pub cached: TokenCount,
     /// Prompt tokens that were computed.
     pub computed: TokenCount,
-    /// Output tokens.
     pub output: TokenCount,
 }
 

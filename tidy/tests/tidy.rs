@@ -1,6 +1,6 @@
 //! Style as tests: import directions, module documentation, forbidden words, links of documents, who may read
-//! the clock and the environment, sizes. STYLE.md says why; a rule that is wrong is changed in the commit that
-//! breaks it.
+//! the clock and the environment, sizes. STYLE.md says why; a rule that is wrong is changed in the commit
+//! that breaks it.
 
 #[path = "rules/circles.rs"]
 mod circles;

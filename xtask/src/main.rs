@@ -27,8 +27,8 @@ struct Cli {
 enum Task {
     /// Format, lints, tests with tidy, licences (where cargo-deny is installed).
     Check,
-    /// Writes what tests keep of documents: docs/CONFIGURATION.md, and answers in docs/API.md and the README that are
-    /// others now.
+    /// Writes what tests keep of documents: docs/CONFIGURATION.md, and answers in docs/API.md and the README
+    /// that are others now.
     Docs,
     /// Every benchmark.
     Bench,

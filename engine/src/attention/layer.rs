@@ -8,7 +8,6 @@ use crate::rope::Angles;
 /// Heads of a layer and what a query may see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heads {
-    /// Query heads.
     pub(crate) queries: usize,
     /// Key-value heads; divides `queries`.
     pub(crate) kv: usize,
@@ -25,13 +24,13 @@ impl Heads {
     }
 }
 
-/// Query rows (token and head) of one task; a multiple of every kernel's rows. Each chunk of keys and values that the
-/// second-level cache holds meets all of them.
+/// Query rows (token and head) of one task; a multiple of every kernel's rows. Each chunk of keys and values
+/// that the second-level cache holds meets all of them.
 pub(super) const TILE_ROWS: usize = 48;
 
-/// Memory for partial results: a step of more is computed in tiles of its tokens, each of which reads its runs
-/// again. One token's (heads x parts x stride) may take more. At 32 heads of 128 a tile has about 4,000 rows of a
-/// token and a part, enough work for all threads at each reading.
+/// Memory for partial results: a step of more is computed in tiles of its tokens, each of which reads its
+/// runs again. One token's (heads x parts x stride) may take more. At 32 heads of 128 a tile has about 4,000
+/// rows of a token and a part, enough work for all threads at each reading.
 pub(crate) const PARTIAL_BYTES_MAX: usize = 64 << 20;
 
 /// One task: some query rows of one key-value head over one part.

@@ -1,7 +1,7 @@
 //! Merging partial attention: the exact softmax over a union from the softmaxes over its pieces.
 //!
-//! FlashAttention (arXiv 2205.14135), section 3.1: outputs with their maxima and sums of exponentials merge in
-//! any order and grouping. Maxima are whole numbers in powers of two, so factors are exact.
+//! FlashAttention (arXiv 2205.14135), section 3.1: outputs with their maxima and sums of exponentials merge
+//! in any order and grouping. Maxima are whole numbers in powers of two, so factors are exact.
 
 use super::layer::two_to;
 

@@ -1,8 +1,8 @@
 //! Attention of a stack of queries over one part: the online softmax, a few blocks at a time.
 //!
-//! FlashAttention (arXiv 2205.14135), Algorithm 1, with the strip kernel for both products. Scores are in powers of two
-//! and held against whole numbers, so every rescaling is exact: how a run is cut into parts and blocks changes
-//! the order of sums and nothing else, whatever weights are rounded to.
+//! FlashAttention (arXiv 2205.14135), Algorithm 1, with the strip kernel for both products. Scores are in
+//! powers of two and held against whole numbers, so every rescaling is exact: how a run is cut into parts and
+//! blocks changes the order of sums and nothing else, whatever weights are rounded to.
 
 use super::layer::{Layer, TILE_ROWS, Task, two_to};
 use crate::device::cpu::{
@@ -21,13 +21,11 @@ pub(super) struct Scratch<P: Product> {
     packed: Vec<P::Left>,
     /// Keys and values of a chunk, where they have to be widened.
     widened: ReadMemory,
-    /// Of a strip.
     strip: StripScratch<P>,
 }
 
 /// What a strip of rows reuses.
 struct StripScratch<P: Product> {
-    /// Scores.
     scores: Vec<f32>,
     /// A row of weights that are yet to meet the scales of their values.
     plain: Vec<f32>,
@@ -256,7 +254,8 @@ fn seen_by_any(layer: &Layer<'_>, is_causal: bool, queries: &[Query], chunk: &Ch
     seen.fold((isize::MAX, isize::MIN), |(low, high), (from, to)| (low.min(from), high.max(to)))
 }
 
-/// Sets to minus infinity what a query does not see: lanes outside the part, its future, what the window left behind.
+/// Sets to minus infinity what a query does not see: lanes outside the part, its future, what the window left
+/// behind.
 fn mask(seen: (isize, isize), chunk: &Chunk, lanes: usize, scores: &mut [f32]) {
     for (number, scores) in scores.chunks_exact_mut(lanes).enumerate() {
         let (first, last) = chunk.lanes(number, seen);
@@ -284,8 +283,8 @@ struct ChunkValues<'a, E> {
     values: &'a [&'a [E]],
 }
 
-/// `partial[m, ..] += weights[m, lane] * v[lane, ..]`, over the lanes that belong to the part only: others may
-/// hold anything.
+/// `partial[m, ..] += weights[m, lane] * v[lane, ..]`, over the lanes that belong to the part only: others
+/// may hold anything.
 fn add_values<P: Product<Right: KvElement>>(
     layer: &Layer<'_>,
     ChunkValues { chunk, values }: &ChunkValues<'_, P::Right>,

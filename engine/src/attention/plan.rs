@@ -42,8 +42,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// The blocks of this run and `input` behind it, where one reader alone has the run, unshifted, and its own input
-    /// goes on where the run ends.
+    /// The blocks of this run and `input` behind it, where one reader alone has the run, unshifted, and its
+    /// own input goes on where the run ends.
     fn blocks_with(&self, input: &Self, block_tokens: usize) -> Option<Vec<usize>> {
         let ([reader], [own]) = (&self.members[..], &input.members[..]) else { return None };
         let (whole, rest) = (self.tokens / block_tokens, self.tokens % block_tokens);
@@ -65,11 +65,11 @@ impl Part {
 pub(crate) struct Member {
     /// The slot's first token in the step.
     pub(crate) token: usize,
-    /// Its tokens.
     pub(crate) tokens: usize,
     /// Position of the first.
     pub(crate) position: usize,
-    /// The position to which queries of the first turn as they read this part: its own, less the part's shift.
+    /// The position to which queries of the first turn as they read this part: its own, less the part's
+    /// shift.
     pub(crate) angle: usize,
     /// Its first row in the part's stack.
     pub(crate) row: usize,
@@ -78,7 +78,6 @@ pub(crate) struct Member {
 /// The parts of a step, and who reads which.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AttentionPlan {
-    /// The parts.
     pub(crate) parts: Vec<Part>,
     /// Per slot: the parts it reads, each with the slot's first row there.
     pub(super) readers: Vec<Vec<(usize, usize)>>,
@@ -100,8 +99,8 @@ impl AttentionPlan {
         let mut token = 0;
         for (number, slot) in slots.iter().enumerate() {
             builder.plan.readers.push(Vec::new());
-            // Counted back from the input, which lies right behind what it goes on from: sections before that may leave
-            // positions free, and there only that all of them come before the input counts.
+            // Counted back from the input, which lies right behind what it goes on from: sections before that
+            // may leave positions free, and there only that all of them come before the input counts.
             let context: u64 = slot.context.iter().map(|run| run.tokens.0).sum();
             let mut position = slot.start as usize - context as usize;
             for run in &slot.context {
@@ -128,7 +127,8 @@ impl AttentionPlan {
     }
 }
 
-/// A run by its content, which is not read where it need not be: runs that are equal mostly are one list in memory.
+/// A run by its content, which is not read where it need not be: runs that are equal mostly are one list in
+/// memory.
 #[derive(Eq)]
 struct Content<'a>(&'a Run);
 
@@ -200,8 +200,8 @@ impl<'a> Builder<'a> {
         self.plan.readers[number].push((part, member.row));
     }
 
-    /// Makes one part of a slot's own input and the run before it, where nobody else reads that run and the input lies
-    /// right behind it: what a row of its own has cost is mostly the number of parts.
+    /// Makes one part of a slot's own input and the run before it, where nobody else reads that run and the
+    /// input lies right behind it: what a row of its own has cost is mostly the number of parts.
     fn join_own(&mut self, (blocks_per_cut, rows_max): (usize, usize)) {
         for reads in &mut self.plan.readers {
             let [.., (before, _), (own, row)] = reads[..] else { continue };

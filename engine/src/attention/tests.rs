@@ -143,7 +143,8 @@ fn attend_in(
     (out, partials.len() * size_of::<f32>())
 }
 
-/// What a slot reads, in order: cells, the shift they are read with, and the position of the first as it is read.
+/// What a slot reads, in order: cells, the shift they are read with, and the position of the first as it is
+/// read.
 fn stretches(slot: &Slot) -> Vec<(Vec<Cell>, usize, usize)> {
     let (mut stretches, mut read_at) = (Vec::new(), 0);
     for run in &slot.context {
@@ -154,8 +155,8 @@ fn stretches(slot: &Slot) -> Vec<(Vec<Cell>, usize, usize)> {
     stretches
 }
 
-/// The same by definition, in double precision over the keys and values as they are kept: every key turned on from its
-/// run's numbering to the position where it is read.
+/// The same by definition, in double precision over the keys and values as they are kept: every key turned on
+/// from its run's numbering to the position where it is read.
 fn direct(format: KvFormat, slots: &[Slot], rope: &Rope, window: Option<usize>) -> Vec<f32> {
     let kept = |mut vector: Vec<f32>| {
         let rounded = |x: f32| half::bf16::from_f32(x).to_f32();

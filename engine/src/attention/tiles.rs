@@ -1,7 +1,7 @@
 //! A step's attention in tiles of consecutive tokens, so that its partial results take bounded memory.
 //!
-//! Parts stay as they were cut for the whole step, and a slot reads them in the same order: what a token gets does
-//! not depend on the tiles, to the bit.
+//! Parts stay as they were cut for the whole step, and a slot reads them in the same order: what a token gets
+//! does not depend on the tiles, to the bit.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,8 +10,8 @@ use std::ops::Range;
 use super::plan::{AttentionPlan, Member, Part};
 
 impl AttentionPlan {
-    /// Tiles of at most `rows_max` query rows, or of one token where that one reads more parts. Most steps are one
-    /// tile, which is the plan itself.
+    /// Tiles of at most `rows_max` query rows, or of one token where that one reads more parts. Most steps
+    /// are one tile, which is the plan itself.
     pub(super) fn tiles(&self, rows_max: usize) -> Vec<(Range<usize>, Cow<'_, Self>)> {
         if self.rows() <= rows_max {
             return vec![(0..self.tokens.len(), Cow::Borrowed(self))];

@@ -8,7 +8,6 @@ pub enum CheckpointError {
     /// The file system refused.
     #[error("cannot read {}: {source}", file.display())]
     Io {
-        /// The file.
         file: PathBuf,
         /// What it said.
         source: std::io::Error,
@@ -16,7 +15,6 @@ pub enum CheckpointError {
     /// A file does not hold what its name promises.
     #[error("{file}: {reason}")]
     Malformed {
-        /// The file.
         file: String,
         /// What is wrong with it.
         reason: String,
@@ -24,7 +22,6 @@ pub enum CheckpointError {
     /// A field has a value that is wrong or not supported.
     #[error("{file}: field `{field}`: {reason}")]
     Field {
-        /// The file.
         file: String,
         /// The field, as a dotted path.
         field: String,
@@ -33,14 +30,10 @@ pub enum CheckpointError {
     },
     /// The weights lack a tensor that the configuration asks for.
     #[error("the weights have no tensor `{name}`")]
-    MissingTensor {
-        /// Its name.
-        name: String,
-    },
+    MissingTensor { name: String },
     /// A tensor's shape is not the one that the configuration asks for.
     #[error("tensor `{name}` has shape {found:?}, the configuration asks for {expected:?}")]
     WrongShape {
-        /// Its name.
         name: String,
         /// The shape in the file.
         found: Vec<usize>,

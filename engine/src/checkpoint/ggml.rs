@@ -173,7 +173,8 @@ fn push_q4k(block: &[u8], values: &mut Vec<f32>) {
     }
 }
 
-/// As [`push_q4k`], with 32 bytes before the numbers that hold fifth bits: bit `g` of a byte belongs to group `g`.
+/// As [`push_q4k`], with 32 bytes before the numbers that hold fifth bits: bit `g` of a byte belongs to group
+/// `g`.
 fn push_q5k(block: &[u8], values: &mut Vec<f32>) {
     let (d, d_min, packed, high) = (half_at(block, 0), half_at(block, 2), &block[4..16], &block[16..48]);
     for (pair, numbers) in block[48..].chunks_exact(32).enumerate() {

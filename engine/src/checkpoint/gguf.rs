@@ -2,8 +2,8 @@
 //!
 //! The layout is that of ggml's `gguf.md`, versions 2 and 3, little endian. A file is mapped; nothing is
 //! allocated by a count before the bytes that it promises are known to be there. [`Gguf`] must not know which
-//! metadata or tensors a model needs: [`read_config`] and [`texts`] do, and [`GgufWeights`] knows what they are
-//! called.
+//! metadata or tensors a model needs: [`read_config`] and [`texts`] do, and [`GgufWeights`] knows what they
+//! are called.
 
 mod config;
 pub mod convert;

@@ -5,8 +5,8 @@ use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::names::{bias, layer_names, model_names, weight};
 use crate::checkpoint::weights::WeightSource;
 
-/// Name and shape of every tensor that `config` asks for, in the order of use, one by one: a damaged configuration may
-/// ask for more layers than there is memory for their names.
+/// Name and shape of every tensor that `config` asks for, in the order of use, one by one: a damaged
+/// configuration may ask for more layers than there is memory for their names.
 pub fn expected_tensors(config: &ModelConfig) -> impl Iterator<Item = (String, Vec<usize>)> {
     let names = model_names(config.family);
     let mut before = Tensors(Vec::new());

@@ -64,8 +64,8 @@ impl Synthetic {
         Self { config, dtype: Dtype::F32, shards: 1, seed }
     }
 
-    /// A Llama of 134 million parameters, the usual shape of a "125M" model: what steps of a small model cost, without
-    /// one. The vocabulary is larger than the tokenizer's; ids beyond it are never sampled.
+    /// A Llama of 134 million parameters, the usual shape of a "125M" model: what steps of a small model
+    /// cost, without one. The vocabulary is larger than the tokenizer's; ids beyond it are never sampled.
     pub fn llama_125m(dtype: Dtype, seed: u64) -> Self {
         let mut model = Self { dtype, ..Self::tiny(Family::Llama, seed) };
         let config = &mut model.config;

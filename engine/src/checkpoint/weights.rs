@@ -69,8 +69,8 @@ pub trait WeightSource: Sync {
         self.tensor(name).map(|tensor| (tensor.dtype, tensor.shape))
     }
 
-    /// The matrix called `name` in blocks of eight-bit integers, where that is how it is stored: for a device that
-    /// multiplies such as they are.
+    /// The matrix called `name` in blocks of eight-bit integers, where that is how it is stored: for a device
+    /// that multiplies such as they are.
     fn q8_blocks(&self, _name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
         Ok(None)
     }

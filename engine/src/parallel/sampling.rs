@@ -70,7 +70,6 @@ pub struct RowDraw<'a> {
     pub stats: &'a RowStats,
     /// What was asked of it.
     pub query: SampleQuery,
-    /// The draw.
     pub uniform: f64,
 }
 

@@ -16,10 +16,8 @@ use crate::device::cuda::GpuError;
 /// A model that cannot be loaded as ranks.
 #[derive(Debug, thiserror::Error)]
 pub enum ShardError {
-    /// The checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// A GPU.
     #[error(transparent)]
     Gpu(#[from] GpuError),
     /// Why weights cannot be kept as eight-bit floats.
@@ -50,7 +48,6 @@ impl From<GpuLoadError> for ShardError {
 /// The `index`-th of `of` equal parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
-    /// Which.
     pub(super) index: usize,
     /// Of how many.
     pub(super) of: usize,

@@ -21,7 +21,6 @@ struct WatchState {
 struct Watched {
     /// Number of the step that runs, while one does.
     step: Option<u64>,
-    /// Steps that were watched.
     steps: u64,
     is_over: bool,
 }

@@ -7,7 +7,8 @@ use crate::device::Isa;
 use crate::device::cpu::{BytePair, Packed, Pair, Stored};
 use crate::settings::KvFormat;
 
-/// Keys and values (of a token and a head) that a task writes at least: less is not worth waking a thread for.
+/// Keys and values (of a token and a head) that a task writes at least: less is not worth waking a thread
+/// for.
 const WRITES_PER_TASK: usize = 64;
 
 /// The pool.

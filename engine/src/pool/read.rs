@@ -1,7 +1,7 @@
 //! Blocks of a head as products read them: as they lie in the pool, or widened from eight-bit integers.
 //!
-//! Widening a few blocks at a time costs one pass for all the queries that then meet them, and leaves one set of kernels
-//! for bf16 however it is kept.
+//! Widening a few blocks at a time costs one pass for all the queries that then meet them, and leaves one set
+//! of kernels for bf16 however it is kept.
 
 use super::blocks::{KvPool, Memory};
 use super::shape::PoolShape;
@@ -23,8 +23,8 @@ pub(crate) struct LayerHead {
 
 /// An element that products read.
 pub(crate) trait KvElement: Stored {
-    /// Some blocks of a layer's head: at most as many as a row of scores has room for. The pool's format must be read
-    /// as this element.
+    /// Some blocks of a layer's head: at most as many as a row of scores has room for. The pool's format must
+    /// be read as this element.
     fn read<'a>(
         pool: &'a KvPool,
         isa: Isa,
@@ -48,7 +48,8 @@ pub(crate) struct Kept<'a, E> {
     pub(crate) keys: [&'a [E]; BLOCKS_MAX],
     /// `[block_tokens / numbers, head_lanes]` each.
     pub(crate) values: [&'a [E]; BLOCKS_MAX],
-    /// What a number of each lane's key, and one of its value, are worth, where they are not those numbers themselves.
+    /// What a number of each lane's key, and one of its value, are worth, where they are not those numbers
+    /// themselves.
     pub(crate) scales: Option<[&'a [f32]; 2]>,
 }
 

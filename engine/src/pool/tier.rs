@@ -1,8 +1,8 @@
-//! Copies of whole blocks between a pool and the tier behind it, which is a pool of the same shape with a number of
-//! blocks of its own.
+//! Copies of whole blocks between a pool and the tier behind it, which is a pool of the same shape with a
+//! number of blocks of its own.
 //!
-//! Here both are memory of the host: the twin of a pool on a device and pinned host memory, on which the tier's promises
-//! are proven.
+//! Here both are memory of the host: the twin of a pool on a device and pinned host memory, on which the
+//! tier's promises are proven.
 
 use base::Moves;
 

@@ -1,5 +1,5 @@
-//! Text to tokens: markup is cut at its special tokens; the stretches of text between them are encoded as data,
-//! where nothing that a cell holds can become one.
+//! Text to tokens: markup is cut at its special tokens; the stretches of text between them are encoded as
+//! data, where nothing that a cell holds can become one.
 
 use std::collections::BTreeMap;
 
@@ -108,8 +108,8 @@ impl Encoder {
         found
     }
 
-    /// Tokens of a whole stretch, none of them an added token. Its space in front, where the model is used to one,
-    /// is put there by the steps that the checkpoint came with, so it is there exactly when theirs is.
+    /// Tokens of a whole stretch, none of them an added token. Its space in front, where the model is used to
+    /// one, is put there by the steps that the checkpoint came with, so it is there exactly when theirs is.
     pub(crate) fn stretch(&self, after: After, text: &str) -> Vec<TokenId> {
         if text.is_empty() {
             return Vec::new(); // some pre-tokenizers would put their space in front of nothing
@@ -122,8 +122,8 @@ impl Encoder {
         self.cuts_words
     }
 
-    /// Tokens of whole words at the start of a stretch behind `after`, or inside one; `None` where an added token is
-    /// among them.
+    /// Tokens of whole words at the start of a stretch behind `after`, or inside one; `None` where an added
+    /// token is among them.
     pub(super) fn words(&self, after: Option<After>, text: &str) -> Option<Vec<TokenId>> {
         let steps = after.map_or(&self.inside, |after| self.steps(after));
         let ids = self.plain(steps, text).ok()?;
@@ -183,8 +183,8 @@ impl Encoder {
     }
 }
 
-/// Reads tokenizer.json. The tokenizers crate panics on some damaged decoders and normalizers (`expect` in its
-/// deserialisers), which must not take the server with it.
+/// Reads tokenizer.json. The tokenizers crate panics on some damaged decoders and normalizers (`expect` in
+/// its deserialisers), which must not take the server with it.
 fn parse(json: &str) -> Result<Tokenizer, CheckpointError> {
     match std::panic::catch_unwind(|| json.parse::<Tokenizer>()) {
         Ok(read) => read.map_err(|error| CheckpointError::malformed(TOKENIZER_FILE, error)),
@@ -244,8 +244,8 @@ fn remove_prepend(normalizer: &mut Value) -> bool {
     inner.into_iter().flatten().fold(false, |any, step| remove_prepend(step) | any)
 }
 
-/// Switches off the prefix of `Metaspace` and `ByteLevel`; whether it stood in front of every stretch, not of a
-/// prompt's first alone (`Metaspace` with the scheme `first`).
+/// Switches off the prefix of `Metaspace` and `ByteLevel`; whether it stood in front of every stretch, not of
+/// a prompt's first alone (`Metaspace` with the scheme `first`).
 fn remove_prefix_space(pre_tokenizer: &mut Value) -> bool {
     if let Some(inner) = pre_tokenizer.get_mut("pretokenizers").and_then(Value::as_array_mut) {
         return inner.iter_mut().fold(false, |any, inner| remove_prefix_space(inner) | any);

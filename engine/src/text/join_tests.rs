@@ -1,4 +1,5 @@
-//! Prompts put together from pieces have the tokens of the rendered text, as the tokenizers crate encodes it whole.
+//! Prompts put together from pieces have the tokens of the rendered text, as the tokenizers crate encodes it
+//! whole.
 
 use std::sync::LazyLock;
 

@@ -1,9 +1,10 @@
-//! Many stretches with one beginning, as the rows of a template are: the words that are the same in all of them are
-//! encoded once, the rest of each in parallel.
+//! Many stretches with one beginning, as the rows of a template are: the words that are the same in all of
+//! them are encoded once, the rest of each in parallel.
 //!
-//! Where a tokenizer cuts text into words before its model sees them, and each word's cut depends on the text up to the
-//! next character alone, the cuts in the common beginning are those of every whole text, up to a few characters
-//! before its end. [`super::words`] knows which tokenizers are of that kind; others encode each text whole.
+//! Where a tokenizer cuts text into words before its model sees them, and each word's cut depends on the text
+//! up to the next character alone, the cuts in the common beginning are those of every whole text, up to a
+//! few characters before its end. [`super::words`] knows which tokenizers are of that kind; others encode
+//! each text whole.
 
 use base::{After, TokenId};
 use rayon::prelude::*;

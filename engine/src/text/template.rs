@@ -50,9 +50,9 @@ impl Template {
 
     /// The markup around messages with these roles.
     ///
-    /// Where the template refuses or drops messages as they stand, neighbours of one role are joined, a blank line
-    /// between; where that is not enough, a system message joins the user message after it too: what Mistral's
-    /// templates do.
+    /// Where the template refuses or drops messages as they stand, neighbours of one role are joined, a blank
+    /// line between; where that is not enough, a system message joins the user message after it too: what
+    /// Mistral's templates do.
     pub(crate) fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
         let same = |before: Role, role: Role| before == role;
         let is_led = |before: Role, role: Role| (before, role) == (Role::System, Role::User);
@@ -63,7 +63,8 @@ impl Template {
         })
     }
 
-    /// Messages that hold their stand-ins; one joins the message before it where `joins` says so of their roles.
+    /// Messages that hold their stand-ins; one joins the message before it where `joins` says so of their
+    /// roles.
     fn turns(&self, roles: &[Role], joins: impl Fn(Role, Role) -> bool) -> Vec<(Role, String)> {
         let mut turns: Vec<(Role, String)> = Vec::with_capacity(roles.len());
         for (i, role) in roles.iter().enumerate() {

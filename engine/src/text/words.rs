@@ -1,15 +1,16 @@
-//! Where a text may be cut so that the words before the cut do not depend on what follows, and which tokenizers are
-//! known to be of the kind for which that is so.
+//! Where a text may be cut so that the words before the cut do not depend on what follows, and which
+//! tokenizers are known to be of the kind for which that is so.
 
 use serde_json::Value;
 use tokenizers::{Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer};
 
-/// Bytes between the cut and the end of the common beginning. What comes behind may reach back over the end by a
-/// contraction ("'l" and "l"), by a run of white space, which is avoided apart, or by an accent; the longest of these
-/// is three bytes.
+/// Bytes between the cut and the end of the common beginning. What comes behind may reach back over the end
+/// by a contraction ("'l" and "l"), by a run of white space, which is avoided apart, or by an accent; the
+/// longest of these is three bytes.
 const MARGIN: usize = 8;
 
-/// Words as cl100k (Llama 3) and Qwen 2 cut them. They look one character ahead, and at a run of white space whole.
+/// Words as cl100k (Llama 3) and Qwen 2 cut them. They look one character ahead, and at a run of white space
+/// whole.
 pub(super) const WORDS: [&str; 2] = [
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",

@@ -22,7 +22,8 @@ pub(crate) fn guessing(row: &Row, computed: usize, guesses: &[TokenId]) -> Slot 
     Slot { input: wide.input, write_blocks: wide.write_blocks, guesses: guesses.len() as u32, ..slot }
 }
 
-/// Runs rows together to their ends, `guess` saying what follows output `n` of row `r`; what they told, and steps.
+/// Runs rows together to their ends, `guess` saying what follows output `n` of row `r`; what they told, and
+/// steps.
 pub(crate) fn run(
     executor: &mut LocalExecutor,
     mut rows: Vec<Row>,

@@ -1,4 +1,5 @@
-//! What the engine's tests share: random models, and batch plans built by hand with a trivial block allocator.
+//! What the engine's tests share: random models, and batch plans built by hand with a trivial block
+//! allocator.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub(crate) mod reference;
@@ -30,8 +31,8 @@ pub(crate) fn widening() -> Isa {
     Isa::available().filter(|isa| !isa.rounds_activations()).last().expect("the portable ones do")
 }
 
-/// How weights, keys and values are kept on `isa`: on kernels that take activations as they are, keys and values are not
-/// rounded either, so that what is left is the rounding of single precision.
+/// How weights, keys and values are kept on `isa`: on kernels that take activations as they are, keys and
+/// values are not rounded either, so that what is left is the rounding of single precision.
 pub(crate) fn keep(isa: Isa) -> Keep {
     Keep { kv: (!isa.rounds_activations()).then_some(KvFormat::F32), ..Keep::default() }
 }
@@ -185,7 +186,8 @@ impl Row {
     }
 }
 
-/// Has `compute` compute three rows on one template of two blocks, one of them in two chunks, then decode steps of all.
+/// Has `compute` compute three rows on one template of two blocks, one of them in two chunks, then decode
+/// steps of all.
 pub(crate) fn shared_rows(seed: u64, block_tokens: usize, mut compute: impl FnMut(&[Slot])) {
     let mut blocks = Blocks::default();
     let prompt =

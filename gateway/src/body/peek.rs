@@ -1,8 +1,9 @@
-//! What a body's top level says of its deadline, read while it arrives: a slow body is given up when its deadline passes,
-//! not when it is whole.
+//! What a body's top level says of its deadline, read while it arrives: a slow body is given up when its
+//! deadline passes, not when it is whole.
 //!
-//! No parser: strings and brackets are followed, nothing is checked. A field that it misses (an escape in a name) is
-//! found when the whole body is read; one that makes no sense is refused then. Must not know the fields of any route.
+//! No parser: strings and brackets are followed, nothing is checked. A field that it misses (an escape in a
+//! name) is found when the whole body is read; one that makes no sense is refused then. Must not know the
+//! fields of any route.
 
 use base::{Millis, Time};
 use serving::clock::Deadline;

@@ -35,8 +35,8 @@ pub struct RetrievalConfig {
     pub query_bytes_max: Bytes,
     /// Fragments that one search may ask for.
     pub results_max: usize,
-    /// Bytes of indexes in memory, of all tenants; beyond it the one unused for longest goes, and is made again from the
-    /// store when it is asked for. The one in use stays, whatever its size.
+    /// Bytes of indexes in memory, of all tenants; beyond it the one unused for longest goes, and is made
+    /// again from the store when it is asked for. The one in use stays, whatever its size.
     pub memory_bytes_max: Bytes,
 }
 

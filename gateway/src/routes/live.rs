@@ -1,5 +1,5 @@
-//! `/v1/scheduler/events`, `/trace` and `/what-if`: the scheduler at work, what it did in the last minutes, and what
-//! another policy would have made of them.
+//! `/v1/scheduler/events`, `/trace` and `/what-if`: the scheduler at work, what it did in the last minutes,
+//! and what another policy would have made of them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ pub fn configure(routes: &mut ServiceConfig) {
         );
 }
 
-/// The scheduler at work, as server-sent events: `hello`, a `frame` ten times a second while there is news, `end`.
+/// The scheduler at work, as server-sent events: `hello`, a `frame` ten times a second while there is news,
+/// `end`.
 #[utoipa::path(
     get, path = "/v1/scheduler/events", tag = "operation",
     responses(
@@ -185,8 +186,9 @@ pub async fn trace(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpRespo
     Ok(HttpResponse::Ok().content_type("application/json").body(json))
 }
 
-/// Replays the last minutes in the simulator under other policies and under the present one, on the cost model as it is
-/// fitted now. One at a time. A tenant is told of its own relQueries among all that ran, an operator of all.
+/// Replays the last minutes in the simulator under other policies and under the present one, on the cost
+/// model as it is fitted now. One at a time. A tenant is told of its own relQueries among all that ran, an
+/// operator of all.
 #[utoipa::path(
     post, path = "/v1/scheduler/what-if", tag = "operation",
     request_body(content = Object, description = "policy: one, several with commas between them, or `all`"),

@@ -120,7 +120,6 @@ pub(crate) async fn ask<T: Send + 'static>(
 /// A body that arrived before its deadline.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    /// The body.
     pub(crate) body: Bytes,
     /// What it says of its deadline.
     pub(crate) peek: Peek,
@@ -139,8 +138,8 @@ pub(crate) async fn read_timely(
     Ok(Arrived { body, peek })
 }
 
-/// Reads a body that may name a deadline and prepares its work. `Err(Late)`: the deadline passed meanwhile; whether the
-/// client waits for events stands with it.
+/// Reads a body that may name a deadline and prepares its work. `Err(Late)`: the deadline passed meanwhile;
+/// whether the client waits for events stands with it.
 pub(crate) async fn ask_timely<T: Send + 'static>(
     (app, caller): (&Data<App>, Caller),
     request: &HttpRequest,

@@ -83,8 +83,8 @@ async fn document(description: Data<Description>) -> HttpResponse {
     HttpResponse::Ok().json(&description.0)
 }
 
-/// The policy, the fitted cost model, the limits of a step, counts, and the last decision in words: to an operator with the
-/// relQueries that it compared, to a tenant without, for they may be another's.
+/// The policy, the fitted cost model, the limits of a step, counts, and the last decision in words: to an
+/// operator with the relQueries that it compared, to a tenant without, for they may be another's.
 #[utoipa::path(
     get, path = "/v1/scheduler", tag = "operation", responses((status = 200)), security(("key" = []))
 )]
@@ -136,7 +136,8 @@ pub async fn scheduler(app: Data<App>, Viewing(viewer): Viewing) -> HttpResponse
     }))
 }
 
-/// What bounds a step, under the names of the configuration's section `scheduler`: a simulation can run on it.
+/// What bounds a step, under the names of the configuration's section `scheduler`: a simulation can run on
+/// it.
 fn limits(app: &App) -> serde_json::Value {
     let limits = &app.config.scheduler;
     json!({

@@ -148,8 +148,8 @@ async fn answer(
     Ok(HttpResponse::Ok().json(QueryList { object: "list", data: data.collect(), usage: spent.into() }))
 }
 
-/// What happens while a query runs: `delta` for text of the result, `call` for a call that has ended, then `done` with
-/// the reply, or `error`.
+/// What happens while a query runs: `delta` for text of the result, `call` for a call that has ended, then
+/// `done` with the reply, or `error`.
 fn events(
     app: Data<App>,
     asker: Asker,

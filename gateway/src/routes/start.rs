@@ -73,8 +73,8 @@ pub(crate) async fn start<W: Wanted>(
     Ok(started)
 }
 
-/// Prepares and submits. Where the deadline passes while rows are tokenized, the relquery is opened before they are, and
-/// what was being prepared starts on it: there will be a ticket for it.
+/// Prepares and submits. Where the deadline passes while rows are tokenized, the relquery is opened before
+/// they are, and what was being prepared starts on it: there will be a ticket for it.
 async fn begin<W: Wanted>(app: &Data<App>, caller: Caller, arrived: Arrived) -> Result<Started, ApiError> {
     let Arrived { body, peek } = arrived;
     let (clock, arrival) = (app.runtime.shared.clock, peek.arrival());
@@ -107,8 +107,8 @@ async fn begin<W: Wanted>(app: &Data<App>, caller: Caller, arrived: Arrived) -> 
     Ok(Started { handle, stream: outline.stream, deadline, body })
 }
 
-/// Joins what the key began. `None` where there is nothing to join: the key is new, nobody waited for the first
-/// request any more and it was cancelled, or its answer is not kept any more.
+/// Joins what the key began. `None` where there is nothing to join: the key is new, nobody waited for the
+/// first request any more and it was cancelled, or its answer is not kept any more.
 async fn rejoin(
     app: &Data<App>,
     caller: Caller,

@@ -1,9 +1,9 @@
 //! Batches: many requests in a file, run in the background in class bulk, each exactly once.
 //!
-//! A batch is a ticket of the store, held by one gateway under the same lease as any ticket. Its worker reads the input
-//! chunk by chunk, puts rows with a common prefix together (Dynamic Prefix Bucketing), keeps a bounded number of them with
-//! the scheduler, and records each row as it ends, once, by its line's number. A gateway that takes a batch over goes on
-//! behind what is recorded. Must not know HTTP.
+//! A batch is a ticket of the store, held by one gateway under the same lease as any ticket. Its worker reads
+//! the input chunk by chunk, puts rows with a common prefix together (Dynamic Prefix Bucketing), keeps a
+//! bounded number of them with the scheduler, and records each row as it ends, once, by its line's number. A
+//! gateway that takes a batch over goes on behind what is recorded. Must not know HTTP.
 
 mod finish;
 pub mod lines;
@@ -33,7 +33,6 @@ const CLAIMED_MAX: u32 = 64;
 /// What a batch was asked to do, as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchRequest {
-    /// The file with its requests.
     pub input_file_id: String,
     /// Where they would go one by one.
     pub endpoint: String,
@@ -55,7 +54,6 @@ pub struct AnswerTokens {
     pub input: u64,
     /// Of those, tokens that were not computed.
     pub cached: u64,
-    /// Output tokens.
     pub output: u64,
 }
 
@@ -90,7 +88,6 @@ pub struct Summary {
 /// A batch as it stands.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Its id.
     pub id: String,
     /// Whose it is.
     pub tenant: TenantId,
@@ -203,7 +200,8 @@ pub async fn create(
     Ok(batch)
 }
 
-/// The id of the batch that a tenant's idempotency key names: the store itself keeps such a key from pending two.
+/// The id of the batch that a tenant's idempotency key names: the store itself keeps such a key from pending
+/// two.
 fn id_of(tenant: TenantId, key: &str) -> String {
     let digest: [u8; 32] = Sha256::new()
         .chain_update(b"relserve batch")
@@ -263,7 +261,8 @@ pub async fn cancel(app: &App, tenant: TenantId, id: &str) -> Result<Batch, Requ
     find(app, tenant, id).await
 }
 
-/// Claims unfinished batches (after a restart, or of a gateway that is gone) and goes on with them, the oldest first.
+/// Claims unfinished batches (after a restart, or of a gateway that is gone) and goes on with them, the
+/// oldest first.
 pub async fn resume(app: &Arc<App>, lease: &Lease) {
     let mut line = queue::BatchQueue::default();
     loop {

@@ -1,8 +1,8 @@
 //! Constraints by tenant: what each has compiled and keeps, and how much it may.
 //!
-//! A tenant compiles one constraint at a time, for so long in a minute, and has so many in memory; what rows that are
-//! not over yet carry counts, and stays. No other tenant waits for it, and none learns from a quick answer what
-//! another compiled. Must not know how constraints arrive, nor what they are compiled to.
+//! A tenant compiles one constraint at a time, for so long in a minute, and has so many in memory; what rows
+//! that are not over yet carry counts, and stays. No other tenant waits for it, and none learns from a quick
+//! answer what another compiled. Must not know how constraints arrive, nor what they are compiled to.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -57,7 +57,6 @@ enum Refusal {
 /// Why a request is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be run.
     Run,
     /// To go on, after a restart: it was within the bounds when it came, and is not held to them again.
     Resume,
@@ -141,8 +140,8 @@ impl TenantConstraints<'_> {
 }
 
 impl CompiledConstraints {
-    /// The constraint as it was compiled, or as `compile` does, which also says how long it took. What is not bound is
-    /// never refused, and lets as much go as it can all the same.
+    /// The constraint as it was compiled, or as `compile` does, which also says how long it took. What is not
+    /// bound is never refused, and lets as much go as it can all the same.
     fn find(
         &mut self,
         constraint: &Constraint,

@@ -1,7 +1,9 @@
-//! Corpora of tenants: documents in, the fragments nearest to a question out (the `R` of Span Queries, section 3.1).
+//! Corpora of tenants: documents in, the fragments nearest to a question out (the `R` of Span Queries,
+//! section 3.1).
 //!
-//! The store keeps fragments with their vectors; an index in memory is made from them when a corpus is first asked for.
-//! Everything is found by the caller's tenant first, so nobody sees another's corpus. Must not know HTTP or wire shapes.
+//! The store keeps fragments with their vectors; an index in memory is made from them when a corpus is first
+//! asked for. Everything is found by the caller's tenant first, so nobody sees another's corpus. Must not
+//! know HTTP or wire shapes.
 
 mod adding;
 mod embedding;

@@ -1,7 +1,7 @@
 //! Files: uploads cut into chunks of whole lines as they arrive, and read back line by line.
 //!
-//! They lie in the store, so that every gateway on the same database sees them; a gateway holds one chunk of a file at a
-//! time, however large it is. Must not know HTTP, nor what stands in a file.
+//! They lie in the store, so that every gateway on the same database sees them; a gateway holds one chunk of
+//! a file at a time, however large it is. Must not know HTTP, nor what stands in a file.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Idempotency keys: which relQuery a tenant's key began, so that a repeated request is not a second run.
 //!
 //! Kept in memory, a bounded number per tenant, each as long as a ticket; a restart forgets them (the answers
-//! themselves survive in the result cache, tickets under their ids). A key is taken while its first request is
-//! being prepared: keys wait for that guard. Must not know HTTP or what a request means.
+//! themselves survive in the result cache, tickets under their ids). A key is taken while its first request
+//! is being prepared: keys wait for that guard. Must not know HTTP or what a request means.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};

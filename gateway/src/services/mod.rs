@@ -1,4 +1,5 @@
-//! Services of tenants: what a request becomes, and what goes on after it. Must not know HTTP; `routes` calls them.
+//! Services of tenants: what a request becomes, and what goes on after it. Must not know HTTP; `routes` calls
+//! them.
 
 pub mod batches;
 pub mod constraints;

@@ -63,8 +63,9 @@ pub(crate) fn chat(context: RequestContext<'_>, fields: JsonFields) -> Result<Pr
         return Err(RequestError::invalid("messages", "the model has no chat template: use /v1/completions"));
     }
     let lowering = lowering(app, &common);
-    // A limit is the most that may be said, not what must fit: clients send one number for every model. Room for one token
-    // is asked first; then as much is given as the context leaves, and an answer that meets its end says `length`.
+    // A limit is the most that may be said, not what must fit: clients send one number for every model. Room
+    // for one token is asked first; then as much is given as the context leaves, and an answer that meets its
+    // end says `length`.
     let generation = Generation { output_max: TokenCount(1), ..(*common.sampling.generation).clone() };
     check_bytes(messages.iter().map(|message| message.content.len()).sum(), lowering, "messages")?;
     let messages = messages.into_iter().map(|message| (message.role, message.content)).collect();

@@ -86,7 +86,6 @@ pub struct Outline {
 /// What a lowering needs of the server.
 #[derive(Clone, Copy)]
 pub struct Lowering<'a> {
-    /// The model.
     pub model: &'a Model,
     /// The configuration.
     pub config: &'a Config,
@@ -165,8 +164,8 @@ fn lower_relquery(
     Ok(PreparedRequest { work, stream: request.stream })
 }
 
-/// Names of the table's columns: as the client gives them, else those that the template names. A record holds the other
-/// columns too; without a list of them, those of the first row.
+/// Names of the table's columns: as the client gives them, else those that the template names. A record holds
+/// the other columns too; without a list of them, those of the first row.
 fn columns(request: &RelQueryRequest, template: &Template) -> Result<Vec<String>, RequestError> {
     if request.order == Order::Fields && !template.has_record() {
         let reason = "`fields` needs `{*}` in the template, where the order of columns says nothing";
@@ -327,7 +326,8 @@ fn cell_part(
     Ok((part, failed))
 }
 
-/// The constraint that was asked for, or the one that makes answers readable, where the executor can keep to it.
+/// The constraint that was asked for, or the one that makes answers readable, where the executor can keep to
+/// it.
 fn constraint_of(
     asked: Option<Constraint>,
     answer: &Answer,
@@ -417,8 +417,8 @@ impl TableRows {
 /// Bytes of the longest token there is: published vocabularies stay below it.
 const TOKEN_BYTES_MAX: u64 = 256;
 
-/// Bytes above which a prompt cannot fit the context, whatever its tokens: it is refused before anybody spends
-/// seconds on tokenizing it.
+/// Bytes above which a prompt cannot fit the context, whatever its tokens: it is refused before anybody
+/// spends seconds on tokenizing it.
 pub fn prompt_bytes_max(model: &Model, config: &Config) -> Bytes {
     let context = model.context_max.0.min(model.kv_tokens());
     Bytes(context.saturating_mul(TOKEN_BYTES_MAX).min(config.limits.body_bytes_max.0))
@@ -461,7 +461,8 @@ fn cell_key(item: &WorkItem, revision: u128) -> CellKey {
     ResultKey::of(&parts).0
 }
 
-/// Refuses a row with a cell that the first row has none for: a record of some of a row's cells would be no record of it.
+/// Refuses a row with a cell that the first row has none for: a record of some of a row's cells would be no
+/// record of it.
 fn same_keys(index: u32, row: &RowIn, columns: &[String]) -> Result<(), RequestError> {
     let RowIn::Named(cells) = row else { return Ok(()) };
     match cells.keys().find(|key| !columns.contains(key)) {

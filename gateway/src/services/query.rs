@@ -1,8 +1,8 @@
-//! Span queries: from the query's JSON to calls of the model, side by side where none waits for another (Span Queries,
-//! sections 4.3 and 5).
+//! Span queries: from the query's JSON to calls of the model, side by side where none waits for another (Span
+//! Queries, sections 4.3 and 5).
 //!
-//! Searches first, then the rules, then the plan; [`run`] submits its calls as rows of relQueries and puts their outputs
-//! where the plan says. Must not know HTTP.
+//! Searches first, then the rules, then the plan; [`run`] submits its calls as rows of relQueries and puts
+//! their outputs where the plan says. Must not know HTTP.
 
 mod progress;
 mod prompt;
@@ -40,8 +40,8 @@ pub struct Planned {
     pub log: Vec<Applied>,
 }
 
-/// Rewrites and plans each query of a request; of many, those that share fragments are made neighbours (section 5.8).
-/// A query that cannot run fails alone.
+/// Rewrites and plans each query of a request; of many, those that share fragments are made neighbours
+/// (section 5.8). A query that cannot run fails alone.
 pub fn plan(
     context: RequestContext<'_>,
     request: &QueryRequest,

@@ -1,8 +1,8 @@
-//! PML schemas by tenant: kept in the store, laid out in memory when they are used, their modules computed when they
-//! are registered (Prompt Cache, section 3.3).
+//! PML schemas by tenant: kept in the store, laid out in memory when they are used, their modules computed
+//! when they are registered (Prompt Cache, section 3.3).
 //!
-//! What is computed is found again by what it is, so nothing here knows where it lies, nor whether it still does: a
-//! prompt whose modules are gone computes them. Must not know HTTP.
+//! What is computed is found again by what it is, so nothing here knows where it lies, nor whether it still
+//! does: a prompt whose modules are gone computes them. Must not know HTTP.
 
 pub mod ready;
 
@@ -199,8 +199,8 @@ fn allowed(limits: &LimitsConfig, pinned: TokenCount, kept: SchemaPut) -> Result
     }
 }
 
-/// Sees to it that a pinned schema's modules are held: after a restart, or a loss, they are computed again. Nobody waits
-/// for that.
+/// Sees to it that a pinned schema's modules are held: after a restart, or a loss, they are computed again.
+/// Nobody waits for that.
 pub fn hold(app: &Arc<App>, caller: Caller, ready: &Ready) {
     let Some(filling) = ready.pin.as_ref().and_then(Pin::fill) else { return };
     let Ok(rows) = rows(app, &ready.layout) else { return };

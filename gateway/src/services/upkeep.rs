@@ -1,5 +1,5 @@
-//! Upkeep of the store, once every `store.flush_ms`: usage and answers are written, leases renewed, unfinished tickets and
-//! batches taken over, what is past its date deleted.
+//! Upkeep of the store, once every `store.flush_ms`: usage and answers are written, leases renewed,
+//! unfinished tickets and batches taken over, what is past its date deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use crate::services::{batches, files, tickets};
 use crate::state::App;
 
-/// Rounds between two renewals of leases and looks for idle tenants; and, times ten, two writes of the cost model.
+/// Rounds between two renewals of leases and looks for idle tenants; and, times ten, two writes of the cost
+/// model.
 const ROUNDS_PER_LEASE: u64 = 20;
 
 /// Writes every `store.flush_ms`, and once more when told to stop.

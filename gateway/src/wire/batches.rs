@@ -171,7 +171,8 @@ pub struct BatchReply {
     pub input_file_id: String,
     /// The time it may take.
     pub completion_window: String,
-    /// `validating`, `failed`, `in_progress`, `finalizing`, `completed`, `expired`, `cancelling` or `cancelled`.
+    /// `validating`, `failed`, `in_progress`, `finalizing`, `completed`, `expired`, `cancelling` or
+    /// `cancelled`.
     pub status: &'static str,
     /// Answers, once it is over.
     pub output_file_id: Option<String>,

@@ -1,7 +1,8 @@
 //! Constraints on the wire: what an output must look like, in our own words.
 //!
-//! `{"choice": [..]}`, `{"integer": {"min": 1, "max": 5}}`, `{"regex": ".."}` or `{"json_schema": {..}}`. Other
-//! dialects read their own fields and end in the same checks. Must not know how a constraint is kept to.
+//! `{"choice": [..]}`, `{"integer": {"min": 1, "max": 5}}`, `{"regex": ".."}` or `{"json_schema": {..}}`.
+//! Other dialects read their own fields and end in the same checks. Must not know how a constraint is kept
+//! to.
 
 use base::{Compiled, Constraint};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! The events of the live view (`docs/LIVE.md` has every field). Times are microseconds since the server's start, spans
-//! microseconds; ids are strings, for they exceed what a JavaScript number holds.
+//! The events of the live view (`docs/LIVE.md` has every field). Times are microseconds since the server's
+//! start, spans microseconds; ids are strings, for they exceed what a JavaScript number holds.
 //!
 //! A tenant sees its own relQueries in full and all others as one load; an operator sees all.
 

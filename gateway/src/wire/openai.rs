@@ -82,7 +82,8 @@ impl Common {
     }
 }
 
-/// Ends the reading of a request that is like one of `/v1/completions`: refuses what is left unless it changes nothing.
+/// Ends the reading of a request that is like one of `/v1/completions`: refuses what is left unless it
+/// changes nothing.
 pub(crate) fn finish_completion(fields: JsonFields) -> Result<(), RequestError> {
     neutral::finish(fields, neutral::BodyKind::Completion)
 }

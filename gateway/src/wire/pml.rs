@@ -87,8 +87,8 @@ pub struct SchemaReply {
     pub updated: u64,
     /// Whether its modules are to stay in the engine's memory.
     pub pinned: bool,
-    /// Whether they do: what had to give way, or was lost, is computed again with the next prompt. Absent where it is not
-    /// pinned.
+    /// Whether they do: what had to give way, or was lost, is computed again with the next prompt. Absent
+    /// where it is not pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<bool>,
     /// Positions that it takes: text behind all of it stands here.

@@ -27,8 +27,8 @@ pub enum RowIn {
 /// What may be moved so that neighbours share more. Answers return in input order in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Nothing before the scheduler, which gets rows as they were sent. It may still take rows that begin alike
-    /// one after the other (`grouped_rows`), and equal prompts at temperature 0 still run once.
+    /// Nothing before the scheduler, which gets rows as they were sent. It may still take rows that begin
+    /// alike one after the other (`grouped_rows`), and equal prompts at temperature 0 still run once.
     Exact,
     /// Rows. No prompt changes.
     #[default]

@@ -11,7 +11,8 @@ pub struct PromptDetails {
     pub cached_tokens: u64,
     /// Of those, tokens whose keys and values saw all that stands before them: answers are the same without.
     pub exact_tokens: u64,
-    /// The others: of modules, which were computed seeing only themselves. An approximation, where it was asked for.
+    /// The others: of modules, which were computed seeing only themselves. An approximation, where it was
+    /// asked for.
     pub shifted_tokens: u64,
 }
 

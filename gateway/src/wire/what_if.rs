@@ -1,5 +1,5 @@
-//! What `/v1/scheduler/what-if` is asked and answers. Latencies are those of relQueries, in milliseconds, with the three
-//! periods of RelServe's Eq. 2.
+//! What `/v1/scheduler/what-if` is asked and answers. Latencies are those of relQueries, in milliseconds,
+//! with the three periods of RelServe's Eq. 2.
 
 use base::{Nanos, Periods};
 use scheduler::Policy;
@@ -39,7 +39,8 @@ impl WhatIfRequest {
     }
 }
 
-/// The answer: of all relQueries to an operator, of its own to a tenant, though what is replayed is always the whole load.
+/// The answer: of all relQueries to an operator, of its own to a tenant, though what is replayed is always
+/// the whole load.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct WhatIfReply {
     /// From the first arrival to the last end.
@@ -54,7 +55,8 @@ pub struct WhatIfReply {
     pub running: u64,
     /// How it really was: those that completed, as measured.
     pub measured: Option<Latency>,
-    /// How it comes out in the simulator, the present policy first; nothing where there is nothing to tell of.
+    /// How it comes out in the simulator, the present policy first; nothing where there is nothing to tell
+    /// of.
     pub replays: Vec<PolicyReply>,
     /// Time that the replay took.
     pub took_ms: f64,

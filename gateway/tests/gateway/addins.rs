@@ -1,6 +1,8 @@
-//! The add-ins' own tests against this server: npm runs them, with its address and a key in their environment.
+//! The add-ins' own tests against this server: npm runs them, with its address and a key in their
+//! environment.
 //!
-//! `./test` installs what they need (`./npm-ci.sh addins`); where that was not done the test says so and is skipped.
+//! `./test` installs what they need (`./npm-ci.sh addins`); where that was not done the test says so and is
+//! skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

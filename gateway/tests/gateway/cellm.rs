@@ -1,5 +1,6 @@
-//! cellm, an add-in for Excel, as it is: the requests that its version 0.5 sends, byte for byte as its public source and that of
-//! the libraries under it (Microsoft.Extensions.AI, the OpenAI SDK for .NET) make them, on connections as they keep them.
+//! cellm, an add-in for Excel, as it is: the requests that its version 0.5 sends, byte for byte as its public
+//! source and that of the libraries under it (Microsoft.Extensions.AI, the OpenAI SDK for .NET) make them, on
+//! connections as they keep them.
 
 use gateway::app::Running;
 use serde_json::{Value, json};
@@ -62,7 +63,8 @@ impl Excel {
     }
 }
 
-/// A range as it stands in a prompt: a Markdown table with the names of columns and rows, cells padded to one width.
+/// A range as it stands in a prompt: a Markdown table with the names of columns and rows, cells padded to one
+/// width.
 fn table(first_row: usize, cells: &[&[&str]]) -> String {
     let escaped = |cell: &str| cell.replace('\n', " ").replace('|', "\\|");
     let columns = cells[0].len();
@@ -121,7 +123,8 @@ fn spill(mut body: Value, is_range: bool) -> Value {
     body
 }
 
-/// The same where it is not (the default of a server of one's own): the schema is in one more message of the user.
+/// The same where it is not (the default of a server of one's own): the schema is in one more message of the
+/// user.
 fn spill_in_words(mut body: Value, is_range: bool) -> Value {
     let schema = serde_json::to_string_pretty(&spill_schema(is_range)).unwrap();
     let text = format!("Respond with a JSON value conforming to the following schema:\n```\n{schema}\n```");
@@ -139,7 +142,8 @@ async fn a_prompt_over_cells_comes_back_with_all_that_its_sdk_reads() {
     let reply = excel.ask(&body).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     let json = reply.json();
-    // Everything behind the word, to the byte: nothing in a cell is taken for markup, dropped or escaped anew.
+    // Everything behind the word, to the byte: nothing in a cell is taken for markup, dropped or escaped
+    // anew.
     let sent = body["messages"][1]["content"].as_str().unwrap().split_once("Repeat: ").unwrap().1;
     let choice = &json["choices"][0];
     // The double says each byte as a character.

@@ -1,5 +1,6 @@
-//! One deadline, counted from a request's head: a body that arrives slowly and text that takes long to tokenize do not
-//! move it. Replies come while the body is still unsent, or the tokenizer still stands: nothing here measures time.
+//! One deadline, counted from a request's head: a body that arrives slowly and text that takes long to
+//! tokenize do not move it. Replies come while the body is still unsent, or the tokenizer still stands:
+//! nothing here measures time.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -95,7 +96,8 @@ async fn a_body_that_arrives_slowly_is_given_up_when_its_deadline_passes() {
     for path in ["/v1/relqueries", "/v1/cells", "/v1/completions", "/v1/chat/completions", "/v1/prompts"] {
         let whole = server.client.request("POST", path, "application/json", &[b' '; 1_000]);
         let head = &whole[..whole.len() - 1_000];
-        // The rest never comes: a server that waited for it would answer in half a minute, with another status.
+        // The rest never comes: a server that waited for it would answer in half a minute, with another
+        // status.
         let reply = finish(server.client.send(&[head, begun.as_bytes()].concat()).await).await;
         assert_too_late(&reply, path);
         assert_eq!(reply.header("connection"), Some("close"), "{path}");

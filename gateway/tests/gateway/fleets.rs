@@ -1,5 +1,5 @@
-//! Fleets as an operator sets them up: other RelServes as replicas, the local engine among them, constraints in each
-//! dialect, a server taken out of service.
+//! Fleets as an operator sets them up: other RelServes as replicas, the local engine among them, constraints
+//! in each dialect, a server taken out of service.
 
 use base::Millis;
 use engine::checkpoint::Synthetic;

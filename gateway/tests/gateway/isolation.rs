@@ -47,7 +47,8 @@ async fn come_soon(policy: Policy) -> (bool, Server) {
     (is_done, server)
 }
 
-/// Lets so many steps through and waits until the next one stands at the gate, so that all they did is written down.
+/// Lets so many steps through and waits until the next one stands at the gate, so that all they did is
+/// written down.
 async fn step(server: &Server, steps: u64) {
     let passed = server.gate.passed();
     server.gate.allow(steps);

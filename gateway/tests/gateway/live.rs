@@ -1,4 +1,5 @@
-//! The live view: what readers see of the loop's work, what tenants see of each other, and that nobody is held up by it.
+//! The live view: what readers see of the loop's work, what tenants see of each other, and that nobody is
+//! held up by it.
 
 use base::Millis;
 use serde_json::{Value, json};

@@ -1,6 +1,7 @@
 //! llama.cpp's own Python server as a replica, on a small GGUF file that the test writes.
 //!
-//! `tests/llama/install.sh` installs it (`./test` does so first); where it cannot, the test says so and is skipped.
+//! `tests/llama/install.sh` installs it (`./test` does so first); where it cannot, the test says so and is
+//! skipped.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

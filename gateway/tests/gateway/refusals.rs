@@ -281,7 +281,8 @@ async fn an_output_limit_of_zero_or_beyond_all_bounds_is_refused_and_none_has_a_
     }
 }
 
-// Case 8. What runs this model keeps to no constraint, so however wild, it is refused before anything compiles it.
+// Case 8. What runs this model keeps to no constraint, so however wild, it is refused before anything
+// compiles it.
 #[actix_web::test]
 async fn a_constraint_is_refused_by_name_and_others_are_served() {
     let server = chatty().await;

@@ -1,4 +1,5 @@
-//! The executor is lost: a fresh one goes on, nothing acknowledged is lost, and the server answers throughout.
+//! The executor is lost: a fresh one goes on, nothing acknowledged is lost, and the server answers
+//! throughout.
 
 use std::sync::Arc;
 

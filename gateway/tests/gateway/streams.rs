@@ -216,7 +216,8 @@ async fn calling_off_as_the_answer_comes_is_one_or_the_other() {
 // Case 20.
 #[actix_web::test]
 async fn calling_off_under_memory_pressure_frees_exactly_once() {
-    // Two rows of 7 prompt and 100 output tokens each need 14 blocks of 8; there are 9: one preempts the other.
+    // Two rows of 7 prompt and 100 output tokens each need 14 blocks of 8; there are 9: one preempts the
+    // other.
     let mut tight = config();
     tight.scheduler = SchedulerConfig { watermark_permille: 0, ..SchedulerConfig::default() };
     let server = serve_with(tight, Model { kv_blocks: 9, ..model() }).await;

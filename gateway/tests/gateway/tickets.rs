@@ -31,7 +31,8 @@ async fn a_deadline_gives_what_is_there_and_a_ticket_for_the_rest() {
     }
 }
 
-/// Has a server end one of a ticket's two rows (`a` and `bbbbbbbbbb`), and ends the server. Returns the ticket.
+/// Has a server end one of a ticket's two rows (`a` and `bbbbbbbbbb`), and ends the server. Returns the
+/// ticket.
 pub async fn leave_half_done(first: Server, store: &Store) -> String {
     first.gate.shut();
     let rows = json!([["a"], ["bbbbbbbbbb"]]);

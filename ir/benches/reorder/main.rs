@@ -4,8 +4,8 @@
 //! cargo bench -p ir --bench reorder
 //! ```
 //!
-//! Medians of five runs on one thread. The limit of a solver that reads a table once is what summing its cells takes, which
-//! is measured beside it. Real tables: `relserve reorder TABLE.csv`.
+//! Medians of five runs on one thread. The limit of a solver that reads a table once is what summing its
+//! cells takes, which is measured beside it. Real tables: `relserve reorder TABLE.csv`.
 #![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a stopwatch for people")]
 
 mod made;

@@ -27,8 +27,9 @@ pub struct Bucket<T> {
 
 /// Rows of a stream, held back until enough of them have a prefix in common.
 ///
-/// `U` is the unit of a prompt: its tokens, or the bytes of its text. Where all rows begin with the same template, what is
-/// given for a prompt had better begin behind it: [`BucketSettings::match_min`] is a share of what is given.
+/// `U` is the unit of a prompt: its tokens, or the bytes of its text. Where all rows begin with the same
+/// template, what is given for a prompt had better begin behind it: [`BucketSettings::match_min`] is a share
+/// of what is given.
 #[derive(Clone, Debug)]
 pub struct Buffer<U, T> {
     settings: BucketSettings,
@@ -99,7 +100,8 @@ impl<U: Ord, T> Buffer<U, T> {
         match (left, after, is_inside) {
             (Some(left), Some(after), true) => {
                 if !(joins_before && joins_after) {
-                    // The new row stands between two that had just enough in common: of its two sides one still has.
+                    // The new row stands between two that had just enough in common: of its two sides one
+                    // still has.
                     let cut = if joins_before { &after } else { &place };
                     self.cut(&left, cut);
                 }
@@ -119,9 +121,10 @@ impl<U: Ord, T> Buffer<U, T> {
         }
     }
 
-    /// The next rows to run, at most `limit` of them: what is left of a bucket that was cut off at a limit before, else the
-    /// largest bucket. Nothing where that is smaller than [`BucketSettings::bucket_min`], unless the buffer is full or rows
-    /// `must` come, because the input has ended or nothing runs: then small buckets leave together.
+    /// The next rows to run, at most `limit` of them: what is left of a bucket that was cut off at a limit
+    /// before, else the largest bucket. Nothing where that is smaller than [`BucketSettings::bucket_min`],
+    /// unless the buffer is full or rows `must` come, because the input has ended or nothing runs: then small
+    /// buckets leave together.
     pub fn pop(&mut self, limit: usize, must: bool) -> Option<Bucket<T>> {
         if limit == 0 {
             return None;
@@ -187,8 +190,8 @@ impl<U: Ord, T> Buffer<U, T> {
         self.buckets.range(..=row).next_back().map(|(first, _)| first.clone())
     }
 
-    /// Has the bucket that begins with `left` end before `right`, where another begins. Both rows are held; the one of them
-    /// that has just come is not counted yet.
+    /// Has the bucket that begins with `left` end before `right`, where another begins. Both rows are held;
+    /// the one of them that has just come is not counted yet.
     fn cut(&mut self, left: &RowKey<U>, right: &RowKey<U>) {
         let size = self.close(left);
         let kept = self.rows.range(left..right).count();

@@ -10,7 +10,8 @@ pub struct BucketSettings {
     pub rows_max: usize,
     /// Bytes held, likewise: rows may be long.
     pub bytes_max: u64,
-    /// A bucket of fewer rows stays, in the hope of more, until the buffer is full or nothing else is left to run.
+    /// A bucket of fewer rows stays, in the hope of more, until the buffer is full or nothing else is left to
+    /// run.
     pub bucket_min: usize,
     /// Neighbours are in one bucket if their common prefix is at least this share of one of them; 0 to 1.
     pub match_min: f64,

@@ -114,8 +114,8 @@ fn buckets_of(prompts: &[Vec<u8>], match_min: f64) -> Vec<usize> {
 }
 
 proptest! {
-    /// Rows come and whole buckets go, in any interleaving: buckets are always those of a sort, every row leaves once, and
-    /// what leaves is the largest.
+    /// Rows come and whole buckets go, in any interleaving: buckets are always those of a sort, every row
+    /// leaves once, and what leaves is the largest.
     #[test]
     fn buckets_are_those_of_a_sort_at_any_time(
         steps in prop::collection::vec((prop::collection::vec(0u8..3, 0..7), prop::bool::weighted(0.2)), 1..60),

@@ -27,9 +27,7 @@ pub enum Answer {
 /// A value for a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerValue {
-    /// Text.
     Text(String),
-    /// A list.
     List(Vec<String>),
     /// A number.
     Integer(i64),

@@ -22,9 +22,7 @@ const NUMBER_MAX: i64 = 999;
 /// What a caller gives for one argument.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Argument {
-    /// One cell.
     Cell(Cell),
-    /// A list of cells.
     List(Vec<Cell>),
     /// A range: rows of cells.
     Range(Vec<Vec<Cell>>),
@@ -42,7 +40,6 @@ pub struct BoundCall {
 /// What the rows of a coalesced relQuery have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SharedCall {
-    /// The function.
     pub function: String,
     /// The prompt, all but the row filled in.
     pub template: Template,

@@ -29,7 +29,6 @@ pub struct Function {
 /// An argument a function takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name.
     pub name: String,
     /// What may be given for it.
     pub kind: ParameterKind,
@@ -74,7 +73,6 @@ pub enum CallError {
     /// No such function.
     #[error("unknown function `{name}`; there are: {known}")]
     UnknownFunction {
-        /// The name called.
         name: String,
         /// The names there are.
         known: String,
@@ -82,7 +80,6 @@ pub enum CallError {
     /// More arguments than the function takes.
     #[error("{function}: takes at most {limit} arguments, got {found}")]
     TooManyArguments {
-        /// The function.
         function: String,
         /// Arguments given.
         found: usize,
@@ -92,7 +89,6 @@ pub enum CallError {
     /// An argument that is missing or does not fit.
     #[error("{function}: argument `{argument}` {reason}")]
     Argument {
-        /// The function.
         function: String,
         /// The argument's name.
         argument: String,

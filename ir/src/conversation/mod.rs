@@ -1,5 +1,5 @@
-//! Messages as a model's tokens, one by one: the markup around each, text in which nothing can become markup, and
-//! prompts cut into sections. What PML and span queries have in common.
+//! Messages as a model's tokens, one by one: the markup around each, text in which nothing can become markup,
+//! and prompts cut into sections. What PML and span queries have in common.
 //!
 //! Must not know who says what, nor in which order.
 

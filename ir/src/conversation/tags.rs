@@ -1,16 +1,18 @@
-//! `<system>`, `<user>` and `<assistant>` in the words of a model's chat template (Prompt Cache, section 3.2.3).
+//! `<system>`, `<user>` and `<assistant>` in the words of a model's chat template (Prompt Cache, section
+//! 3.2.3).
 //!
-//! A template renders whole conversations; a module needs the markup of one message, whatever stands around it. So
-//! small conversations are rendered and taken apart, and put together again: a template that does not treat messages
-//! one by one (it folds the system's into the user's, say) is refused. A first message is a case of its own: templates say
-//! something in place of a system message that is not there (Qwen 2.5), or put words into the one that is (Llama 3.1).
+//! A template renders whole conversations; a module needs the markup of one message, whatever stands around
+//! it. So small conversations are rendered and taken apart, and put together again: a template that does not
+//! treat messages one by one (it folds the system's into the user's, say) is refused. A first message is a
+//! case of its own: templates say something in place of a system message that is not there (Qwen 2.5), or put
+//! words into the one that is (Llama 3.1).
 
 use base::{ChatTemplate, MarkupPart, Piece, Role, TextError, Tokenizer};
 
 use crate::error::IrError;
 
-/// Markup as a tokenizer cuts it, a part for every special token and every character between them: so that nothing
-/// is taken apart inside a special token.
+/// Markup as a tokenizer cuts it, a part for every special token and every character between them: so that
+/// nothing is taken apart inside a special token.
 type Markup = Vec<MarkupPart>;
 
 /// The markup of messages.
@@ -18,7 +20,8 @@ type Markup = Vec<MarkupPart>;
 pub struct Tags {
     /// In front of the first message where it is not the system's.
     pub(crate) begin: Markup,
-    /// In front of the text of the first message where it is the system's: its own markup is at the end of it.
+    /// In front of the text of the first message where it is the system's: its own markup is at the end of
+    /// it.
     pub(crate) lead: Markup,
     system: RoleTags,
     user: RoleTags,
@@ -74,7 +77,8 @@ impl Tags {
         Ok(tags)
     }
 
-    /// What stands in front of a conversation whose first message is this one's, up to the markup of that message.
+    /// What stands in front of a conversation whose first message is this one's, up to the markup of that
+    /// message.
     pub(crate) fn before(&self, first: Option<Role>) -> &[MarkupPart] {
         let led = || self.lead.strip_suffix(self.open(Role::System));
         // Words that the template puts into a system's message of its own stand in the one that it makes up.
@@ -150,11 +154,12 @@ fn rendered(
 
 /// The markup behind a user's message.
 ///
-/// What stands between two of them is the end of one and the beginning of the other. The beginning stands in front of
-/// the first message too, so it is what the two have in common at their ends, and most often that tells. It does not
-/// where what stands in front of the first message ends like a message: in one that the template makes up where there is
-/// no system's, so that a conversation with one does not begin with that and such a message. Then specials tell, among those that stand there
-/// whoever is next: a message ends with the first and the white space behind it, and the next begins with the last.
+/// What stands between two of them is the end of one and the beginning of the other. The beginning stands in
+/// front of the first message too, so it is what the two have in common at their ends, and most often that
+/// tells. It does not where what stands in front of the first message ends like a message: in one that the
+/// template makes up where there is no system's, so that a conversation with one does not begin with that and
+/// such a message. Then specials tell, among those that stand there whoever is next: a message ends with the
+/// first and the white space behind it, and the next begins with the last.
 fn user_close(talk: &[Markup], repeated: &[Markup], led: &[Markup], later: Option<&[Markup]>) -> Markup {
     let between = &repeated[1];
     let begun =
@@ -232,8 +237,8 @@ mod tests {
         }
     }
 
-    /// A template: what it puts before a conversation without a system's message and before one with it, into a first
-    /// system's message, around messages, and before the answer.
+    /// A template: what it puts before a conversation without a system's message and before one with it, into
+    /// a first system's message, around messages, and before the answer.
     struct Words {
         begin: [&'static str; 2],
         into_first: &'static str,

@@ -91,14 +91,13 @@ pub(super) fn is_blank(parts: &[Content], row: &TableRow) -> bool {
 
 /// A stretch's text in one row, and where each of its parts ends (bytes).
 pub(super) struct Filled {
-    /// The text.
     pub(super) text: String,
     ends: Vec<(SpanKind, usize)>,
 }
 
 impl Filled {
-    /// Bytes of the text that [`Filled::new`] would build: a template that repeats a large cell is refused before
-    /// its text takes the memory.
+    /// Bytes of the text that [`Filled::new`] would build: a template that repeats a large cell is refused
+    /// before its text takes the memory.
     pub(super) fn bytes(parts: &[Content], row: &TableRow) -> Bytes {
         let mut bytes = 0;
         parts.iter().for_each(|part| part.write(row, &mut |_, text| bytes += text.len() as u64));

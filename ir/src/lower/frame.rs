@@ -1,7 +1,8 @@
 //! The frame: what all rows of a plan have in common, tokenized once, with places for the rest.
 //!
-//! A prompt is cut at the special tokens of the chat template's own text. Between two of them lies a stretch of
-//! text, of template and cells alike, which is tokenized whole: so a row has the tokens of its rendered prompt.
+//! A prompt is cut at the special tokens of the chat template's own text. Between two of them lies a stretch
+//! of text, of template and cells alike, which is tokenized whole: so a row has the tokens of its rendered
+//! prompt.
 
 use base::{
     After, Bytes, ChatTemplate, Generation, MarkupPart, Piece, Span, SpanKind, TextError, TokenCount,

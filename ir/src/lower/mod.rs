@@ -22,8 +22,8 @@ use crate::shape::PromptShape;
 use frame::Frame;
 pub use options::LowerOptions;
 
-/// Rows that are filled and tokenized together: enough to share among all threads there are, and their texts are no more
-/// memory than their tokens will be.
+/// Rows that are filled and tokenized together: enough to share among all threads there are, and their texts
+/// are no more memory than their tokens will be.
 const ROWS_TOGETHER: usize = 256;
 
 /// Who answers an input row: the work item with this row number; or why it cannot be answered.

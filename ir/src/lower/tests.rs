@@ -50,8 +50,8 @@ fn spans_add_up_and_mark_the_cell() {
     assert_eq!(lowered.items[1].spans.len(), 1);
 }
 
-/// Tokens are words with the space before them, as SentencePiece has them: a hidden space goes before a stretch
-/// that does not begin with one, and `<..>` in markup is a special token.
+/// Tokens are words with the space before them, as SentencePiece has them: a hidden space goes before a
+/// stretch that does not begin with one, and `<..>` in markup is a special token.
 struct Words;
 
 impl Words {

@@ -1,10 +1,11 @@
 //! What a prompt takes of a schema and what it adds, by position (Prompt Cache, section 3.4).
 //!
-//! Modules stand where the schema puts them, in whatever order they are named. New text stands where it is written:
-//! between two imports behind the first of them, before the first import in front of it, and else at the end of
-//! the module (or the schema) that it stands in. It takes the positions that excluded modules, shorter union members and
-//! short arguments leave free; where they are too few, what follows moves on, which costs nothing: keys are read at any
-//! shift. Without that, as in the paper, text without a gap would have nowhere to go.
+//! Modules stand where the schema puts them, in whatever order they are named. New text stands where it is
+//! written: between two imports behind the first of them, before the first import in front of it, and else at
+//! the end of the module (or the schema) that it stands in. It takes the positions that excluded modules,
+//! shorter union members and short arguments leave free; where they are too few, what follows moves on, which
+//! costs nothing: keys are read at any shift. Without that, as in the paper, text without a gap would have
+//! nowhere to go.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -26,9 +26,7 @@ pub struct TextPosition {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {}, column {}: {reason}", place.line, place.column)]
 pub struct PmlError {
-    /// Where.
     pub place: TextPosition,
-    /// What.
     pub reason: String,
 }
 
@@ -47,7 +45,8 @@ pub(super) struct Element<'a> {
     places: &'a TextPositions,
 }
 
-/// Where the nodes of a document begin, by offset: found in one pass, for the parser counts from the start each time.
+/// Where the nodes of a document begin, by offset: found in one pass, for the parser counts from the start
+/// each time.
 struct TextPositions(Vec<(usize, TextPosition)>);
 
 impl TextPositions {
@@ -82,7 +81,6 @@ impl TextPositions {
 pub(super) enum Content<'a> {
     /// Text with more than white space in it.
     Text(String, TextPosition),
-    /// An element.
     Element(Element<'a>),
 }
 
@@ -209,8 +207,8 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Text without the line breaks that are there for the tags' sake: white space with a line break in it, at either end,
-/// is one line break. What is only white space is nothing.
+/// Text without the line breaks that are there for the tags' sake: white space with a line break in it, at
+/// either end, is one line break. What is only white space is nothing.
 fn trimmed(text: &str) -> String {
     let (left, right) = (text.trim_start(), text.trim_end());
     if left.is_empty() {

@@ -1,9 +1,9 @@
 //! Tokens and positions of a schema (Prompt Cache, section 3.3).
 //!
-//! A module begins where what stands before it ends; the members of a union begin at one position and the longest makes
-//! the union's length; a parameter reserves its length. A module's own text is cut where another module or a
-//! parameter stands in it: each [`Piece`] has keys and values of its own, computed seeing the earlier pieces of its
-//! [`Unit`] and nothing else.
+//! A module begins where what stands before it ends; the members of a union begin at one position and the
+//! longest makes the union's length; a parameter reserves its length. A module's own text is cut where
+//! another module or a parameter stands in it: each [`Piece`] has keys and values of its own, computed seeing
+//! the earlier pieces of its [`Unit`] and nothing else.
 
 use base::{MarkupPart, Role, TokenId, Tokenizer};
 
@@ -66,9 +66,7 @@ pub enum Node {
     Piece(usize, usize),
     /// A place for an argument.
     Param(Param),
-    /// A module.
     Module {
-        /// Its name.
         name: String,
         /// Its unit's number.
         unit: usize,
@@ -91,7 +89,6 @@ pub enum Node {
 /// A parameter with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Its name.
     pub name: String,
     /// Number of the unit that it belongs to.
     pub unit: usize,
@@ -117,8 +114,8 @@ impl Words<'_> {
 }
 
 impl Layout {
-    /// Gives a schema's text its tokens and positions. Where it has messages and the model no `tags`, their reason is
-    /// the error's.
+    /// Gives a schema's text its tokens and positions. Where it has messages and the model no `tags`, their
+    /// reason is the error's.
     pub fn new(
         schema: &Schema,
         tokenizer: &dyn Tokenizer,

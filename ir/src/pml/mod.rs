@@ -1,9 +1,10 @@
-//! The Prompt Markup Language (Prompt Cache, section 3.2): schemas of prompt modules, and prompts made of them.
+//! The Prompt Markup Language (Prompt Cache, section 3.2): schemas of prompt modules, and prompts made of
+//! them.
 //!
-//! [`Schema`] and [`PmlPrompt`] are what the text says, [`Layout`] gives a schema's text its tokens and positions
-//! (section 3.3), and [`Layout::assemble`] what a prompt imports, what it adds, and where (section 3.4). Files are
-//! never read, entities never declared, and what cannot be used is refused with its line and column. Must not know
-//! where keys and values lie, nor when they are computed.
+//! [`Schema`] and [`PmlPrompt`] are what the text says, [`Layout`] gives a schema's text its tokens and
+//! positions (section 3.3), and [`Layout::assemble`] what a prompt imports, what it adds, and where (section
+//! 3.4). Files are never read, entities never declared, and what cannot be used is refused with its line and
+//! column. Must not know where keys and values lie, nor when they are computed.
 
 mod assemble;
 mod document;

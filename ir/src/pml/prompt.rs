@@ -18,9 +18,7 @@ pub struct PmlPrompt {
 /// What a prompt says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PromptPart {
-    /// Text of its own.
     Text(String, TextPosition),
-    /// A message of its own.
     Message(Role, Vec<PromptPart>, TextPosition),
     /// A module of the schema.
     Import(Import),
@@ -29,7 +27,6 @@ pub enum PromptPart {
 /// A module that is imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
-    /// Its name.
     pub name: String,
     /// Parameters and their arguments.
     pub arguments: Vec<(String, String)>,

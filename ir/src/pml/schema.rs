@@ -12,7 +12,6 @@ const LENGTH_MAX: u32 = 65_536;
 /// A schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
-    /// Its name.
     pub name: String,
     /// What stands in it. Text here is always part of a prompt.
     pub parts: Vec<SchemaPart>,

@@ -9,8 +9,8 @@ use super::layout::{Layout, Unit};
 use crate::conversation::Sectioned;
 
 impl Assembly {
-    /// The prompt's sections. Imported units keep their placeholders: what follows one in its unit is computed seeing
-    /// it. Pieces of units that are not cached count as new.
+    /// The prompt's sections. Imported units keep their placeholders: what follows one in its unit is
+    /// computed seeing it. Pieces of units that are not cached count as new.
     pub fn sections(&self, layout: &Layout) -> Sectioned {
         let mut sectioned = Sectioned::default();
         let used = self.stretches.iter().filter_map(|stretch| match stretch {
@@ -40,7 +40,8 @@ impl Assembly {
 pub struct Encoding {
     /// The unit's number.
     pub unit: usize,
-    /// Its tokens, and one more behind them: an answer, which nobody reads, follows from a token that is computed.
+    /// Its tokens, and one more behind them: an answer, which nobody reads, follows from a token that is
+    /// computed.
     pub sectioned: Sectioned,
 }
 
@@ -64,7 +65,8 @@ impl Layout {
 }
 
 impl Sectioned {
-    /// The pieces of a unit up to the last that the prompt has; `used`: where one stands in it, and how many of its tokens.
+    /// The pieces of a unit up to the last that the prompt has; `used`: where one stands in it, and how many
+    /// of its tokens.
     fn push_unit(&mut self, unit: &Unit, can_shift: bool, used: impl Fn(usize) -> Option<(u32, usize)>) {
         let first = self.sections.len() as u32;
         // What can be shifted counts from its unit's beginning: two schemas with one text share its keys.

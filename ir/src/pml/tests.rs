@@ -381,8 +381,8 @@ fn what_is_too_deep_or_too_long_is_refused() {
     assert!(refused(&halves, &text).contains("the prompt up to here needs more than the 100000 positions"));
 }
 
-/// A hundred thousand things on one line are a second's work; were each place counted from the start, or each name looked
-/// for among all, they would be hours'.
+/// A hundred thousand things on one line are a second's work; were each place counted from the start, or each
+/// name looked for among all, they would be hours'.
 #[test]
 fn the_largest_documents_are_read_in_passes() {
     let modules: String = (0..20_000).map(|i| format!("<module name=\"m{i}\">x</module>")).collect();

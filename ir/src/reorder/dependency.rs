@@ -25,8 +25,8 @@ pub struct Dependencies {
 }
 
 impl Dependencies {
-    /// Cells to compare at most where nobody says otherwise: a tenth of a second, for tables that are refused for other
-    /// reasons before they are much larger.
+    /// Cells to compare at most where nobody says otherwise: a tenth of a second, for tables that are refused
+    /// for other reasons before they are much larger.
     pub const CELLS_MAX: u64 = 100_000_000;
 
     /// None: GGR then scores every value by itself.

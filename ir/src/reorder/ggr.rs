@@ -20,7 +20,8 @@ use super::table::FieldTable;
 pub struct EarlyStop {
     /// Most groups taken out of one sub-table; the paper's row recursion depth. `None`: all.
     pub row_depth_max: Option<u32>,
-    /// Most fields fixed by recursion in front of a sub-table; the paper's column recursion depth. `None`: all.
+    /// Most fields fixed by recursion in front of a sub-table; the paper's column recursion depth. `None`:
+    /// all.
     pub column_depth_max: Option<u32>,
     /// A group whose hit count is less is not taken.
     pub hit_count_min: u128,
@@ -48,8 +49,8 @@ pub(super) const TIES_MAX: usize = 8;
 /// Reorders rows and, per row, fields. Deterministic: of equal hit counts the one whose rows share least with
 /// others, of those the first field's first value.
 ///
-/// Dependencies that hold in a few rows by chance mislead the choice; so where there are any, the order that is found
-/// without them is taken if it is worth more.
+/// Dependencies that hold in a few rows by chance mislead the choice; so where there are any, the order that
+/// is found without them is taken if it is worth more.
 pub fn ggr(table: &FieldTable, dependencies: &Dependencies, stop: &EarlyStop) -> Reordering {
     let order = steered(table, dependencies, stop);
     if dependencies.pairs().is_empty() {
@@ -197,8 +198,8 @@ impl Solver<'_> {
         Groups { list, heap, fields, taken: vec![false; sub.rows.len()] }
     }
 
-    /// The next group: the greatest hit count, and of equal ones the least loss. The algorithm says nothing of
-    /// ties, and there it is that greedy choice falls behind the exact search (section 4.2.3).
+    /// The next group: the greatest hit count, and of equal ones the least loss. The algorithm says nothing
+    /// of ties, and there it is that greedy choice falls behind the exact search (section 4.2.3).
     fn best(&mut self, sub: &SubTable, groups: &mut Groups) -> Option<GroupCandidate> {
         let mut tied = vec![groups.greatest(&self.counts)?];
         let hit_count = tied[0].hit_count;

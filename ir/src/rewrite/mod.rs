@@ -1,8 +1,8 @@
 //! Rewrite rules: equal plans that cost less.
 //!
-//! Each rule is a name, a stage, a condition and a form `left -> right`; stages run in order, rules of
-//! a stage in the order of [`RULES`], each once from the leaves up. Every rule can be switched off.
-//! None of them changes a row's prompt tokens or the answer that a greedy row gets, but `order_fields`: that one runs
+//! Each rule is a name, a stage, a condition and a form `left -> right`; stages run in order, rules of a
+//! stage in the order of [`RULES`], each once from the leaves up. Every rule can be switched off. None of
+//! them changes a row's prompt tokens or the answer that a greedy row gets, but `order_fields`: that one runs
 //! only for callers that say that the order of a record's entries says nothing.
 
 mod dedup_rows;

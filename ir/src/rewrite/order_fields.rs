@@ -1,6 +1,6 @@
 //! `order_fields`: rows, and the entries of each row's record, in the order in which neighbours share most
-//! (Greedy Group Recursion, [`crate::reorder`]). It changes prompts, so it runs only where the caller says that
-//! the order of entries says nothing.
+//! (Greedy Group Recursion, [`crate::reorder`]). It changes prompts, so it runs only where the caller says
+//! that the order of entries says nothing.
 
 use std::collections::HashMap;
 
@@ -51,8 +51,8 @@ fn record_of(template: &Plan) -> Option<Vec<String>> {
     others.iter().all(|other| other == first).then(|| first.to_vec())
 }
 
-/// Rows that are equal up to the record stay together, in the order of the first of them; among them GGR decides. Ragged
-/// rows, which fail anyway, come last.
+/// Rows that are equal up to the record stay together, in the order of the first of them; among them GGR
+/// decides. Ragged rows, which fail anyway, come last.
 fn order(table: Table, leading: &[Used], record: Vec<usize>, measure: Measure<'_>) -> Table {
     let width = table.columns.len();
     let mut group_of: HashMap<Vec<String>, usize> = HashMap::new();
@@ -84,7 +84,8 @@ fn solve(group: Vec<TableRow>, record: &[usize], names: &[&str], measure: Measur
         group.iter().map(move |row| &row.cells[column])
     };
     let columns = record.iter().zip(names).map(|(column, name)| record_column(name, cells(column), measure));
-    // A table that is too large for the solver runs as it is: its rows and fields have numbers of other limits.
+    // A table that is too large for the solver runs as it is: its rows and fields have numbers of other
+    // limits.
     let Ok(table) = FieldTable::new(columns.collect()) else { return group };
     let dependencies = Dependencies::discover(&table, Dependencies::CELLS_MAX);
     let reordering = ggr(&table, &dependencies, &EarlyStop::default());
@@ -97,7 +98,8 @@ fn solve(group: Vec<TableRow>, record: &[usize], names: &[&str], measure: Measur
     reordering.tuples().filter_map(place).collect()
 }
 
-/// A record's column as the solver sees it: the length of a value is that of its entry, each different one measured once.
+/// A record's column as the solver sees it: the length of a value is that of its entry, each different one
+/// measured once.
 pub fn record_column<'a>(name: &str, cells: impl Iterator<Item = &'a Cell>, measure: Measure<'_>) -> Column {
     let name = record_name(name);
     let entry = |cell: &&Cell| format!("{name}{}, ", cell.json());

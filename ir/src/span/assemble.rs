@@ -1,10 +1,12 @@
-//! The tokens of a call's prompt, and the boundaries of its spans as metadata (Span Queries, sections 5.2 and 5.3).
+//! The tokens of a call's prompt, and the boundaries of its spans as metadata (Span Queries, sections 5.2 and
+//! 5.3).
 //!
-//! The paper marks spans with parentheses among the tokens, pads them to whole blocks and crops outputs that end inside
-//! one. Here a span is a section of its own ([`Sees::Unit`]), so that there is nothing to pad, to crop or to forge:
-//! blocks are cut where sections are. The dual output paradox (Fig. 1) is gone with it: an output that was generated
-//! inside a plus is the last part of a span that is, token by token, the inner call's prompt and what the model made of
-//! it, numbered from 0 as there, and never text that was decoded and encoded again.
+//! The paper marks spans with parentheses among the tokens, pads them to whole blocks and crops outputs that
+//! end inside one. Here a span is a section of its own ([`Sees::Unit`]), so that there is nothing to pad, to
+//! crop or to forge: blocks are cut where sections are. The dual output paradox (Fig. 1) is gone with it: an
+//! output that was generated inside a plus is the last part of a span that is, token by token, the inner
+//! call's prompt and what the model made of it, numbered from 0 as there, and never text that was decoded and
+//! encoded again.
 
 use base::{MarkupPart, Role, Sees, TokenId, Tokenizer};
 
@@ -18,8 +20,9 @@ pub type Outputs<'a> = &'a dyn Fn(CallId) -> &'a [TokenId];
 impl Plan {
     /// The prompt of a call, of at most `length_max` positions, once its inputs have run.
     ///
-    /// Spans that commute are units of their own, numbered from 0; what stands outside sees all before it, the answer's
-    /// markup last of all. A prompt without spans has no sections: it is the one that a chat with these messages has.
+    /// Spans that commute are units of their own, numbered from 0; what stands outside sees all before it,
+    /// the answer's markup last of all. A prompt without spans has no sections: it is the one that a chat
+    /// with these messages has.
     pub fn assemble(
         &self,
         id: CallId,
@@ -30,8 +33,9 @@ impl Plan {
         Scribe::new(self, encoder, length_max, outputs)?.prompt(id)
     }
 
-    /// The tokens of a span, as they stand in the unit of whoever reads it; also the prompt of a row that computes its
-    /// keys and values ahead: of `[SpanPart::Whole(call)]` when the call has ended, of a fragment at any time.
+    /// The tokens of a span, as they stand in the unit of whoever reads it; also the prompt of a row that
+    /// computes its keys and values ahead: of `[SpanPart::Whole(call)]` when the call has ended, of a
+    /// fragment at any time.
     pub fn span(
         &self,
         parts: &[SpanPart],

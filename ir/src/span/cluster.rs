@@ -1,16 +1,16 @@
-//! `cluster_bulk`: an order of many queries in which those that share fragments follow one another (Span Queries,
-//! section 5.8).
+//! `cluster_bulk`: an order of many queries in which those that share fragments follow one another (Span
+//! Queries, section 5.8).
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Queries of one fragment that are looked at when the next is chosen: a fragment that more have in common is in use all
-/// the time anyway, and looking at all of them each time would take the square of their number.
+/// Queries of one fragment that are looked at when the next is chosen: a fragment that more have in common is
+/// in use all the time anyway, and looking at all of them each time would take the square of their number.
 const LOOKED_AT_MAX: usize = 64;
 
-/// The order in which to run queries, given the fragments of each: greedily, next is the query that shares most with the
-/// last one, the earliest of such; where none does, the earliest. A permutation of the queries' numbers, the same every
-/// time, in about the time it takes to read them.
+/// The order in which to run queries, given the fragments of each: greedily, next is the query that shares
+/// most with the last one, the earliest of such; where none does, the earliest. A permutation of the queries'
+/// numbers, the same every time, in about the time it takes to read them.
 pub fn cluster_bulk<F: Eq + Hash>(queries: &[impl AsRef<[F]>]) -> Vec<usize> {
     let fragments = numbered(queries);
     let mut readers: Vec<Vec<usize>> =

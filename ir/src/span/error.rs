@@ -8,7 +8,6 @@ pub enum SpanError {
     At {
         /// Where: `$.g.input.seq[2].user`.
         path: String,
-        /// What.
         reason: String,
     },
     /// Rewriting makes more of a query than is allowed.
@@ -16,7 +15,6 @@ pub enum SpanError {
     TooLarge {
         /// Nodes or bytes of text.
         what: &'static str,
-        /// How many.
         found: usize,
         /// Most of them.
         limit: usize,

@@ -1,9 +1,10 @@
 //! Span queries: expression trees of model calls with their order made explicit (Span Queries, section 4).
 //!
-//! [`SpanQuery`] is the tree as its JSON says it, [`rewrite()`] gives an equal tree with the sugar taken out and outputs put
-//! where their keys and values already lie (section 5.1), [`Plan`] the calls that it takes and what each one reads, and
-//! [`Plan::assemble`] the tokens of a call with the boundaries of its spans as metadata (section 5.2, without its
-//! parentheses, padding and cropping). Must not know who runs the calls, nor what lies in which block.
+//! [`SpanQuery`] is the tree as its JSON says it, [`rewrite()`] gives an equal tree with the sugar taken out
+//! and outputs put where their keys and values already lie (section 5.1), [`Plan`] the calls that it takes
+//! and what each one reads, and [`Plan::assemble`] the tokens of a call with the boundaries of its spans as
+//! metadata (section 5.2, without its parentheses, padding and cropping). Must not know who runs the calls,
+//! nor what lies in which block.
 
 mod assemble;
 mod cluster;

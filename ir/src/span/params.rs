@@ -121,7 +121,8 @@ fn stops(fields: SpanFields<'_>) -> Result<Vec<String>, SpanError> {
     Ok(fields.read("stop", stops, &must)?.unwrap_or_default())
 }
 
-/// Reads `{"choice": [..]}`, `{"integer": {"min": 1, "max": 5}}`, `{"regex": ".."}` or `{"json_schema": {..}}`.
+/// Reads `{"choice": [..]}`, `{"integer": {"min": 1, "max": 5}}`, `{"regex": ".."}` or `{"json_schema":
+/// {..}}`.
 fn constraint(value: &Value, parent: &Path<'_>) -> Result<Constraint, SpanError> {
     let path = Path::Key(parent, "constraint");
     let fields = SpanFields::of(value, &path, &[&["choice", "integer", "regex", "json_schema"]])?;

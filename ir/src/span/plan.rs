@@ -1,8 +1,8 @@
 //! The calls that a query takes, inputs first, and what each one reads.
 //!
-//! A rewritten query is a tree of generates; a plan is the same as a list, in which every input stands before what reads
-//! it. Who runs it is free to run side by side whatever does not wait for one another, and to send calls that share a
-//! [`Call::batch`] as rows of one relQuery.
+//! A rewritten query is a tree of generates; a plan is the same as a list, in which every input stands before
+//! what reads it. Who runs it is free to run side by side whatever does not wait for one another, and to send
+//! calls that share a [`Call::batch`] as rows of one relQuery.
 
 use std::sync::Arc;
 
@@ -37,10 +37,11 @@ pub struct Call {
     pub inputs: Vec<CallId>,
     /// The longest way from it to a call without inputs.
     pub level: u32,
-    /// Calls with this number have equal parameters (but for the seed, which is a row's own) and level, so that none
-    /// waits for another: rows of one relQuery. Batches only read outputs of lower ones.
+    /// Calls with this number have equal parameters (but for the seed, which is a row's own) and level, so
+    /// that none waits for another: rows of one relQuery. Batches only read outputs of lower ones.
     pub batch: u32,
-    /// Whether a call reads its prompt with its output, as a span: worth preparing when it ends ([`Plan::span`]).
+    /// Whether a call reads its prompt with its output, as a span: worth preparing when it ends
+    /// ([`Plan::span`]).
     pub is_span: bool,
 }
 
@@ -56,8 +57,8 @@ pub enum Item {
 /// A span among others with which it commutes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanMember {
-    /// What it is made of; never nothing. A plus inside it is no group: its parts stand here in the order given, and see
-    /// one another as any text does.
+    /// What it is made of; never nothing. A plus inside it is no group: its parts stand here in the order
+    /// given, and see one another as any text does.
     pub parts: Vec<SpanPart>,
     /// Whether it may be computed before the call that reads it (G¹).
     pub is_prepared: bool,
@@ -66,7 +67,6 @@ pub struct SpanMember {
 /// A part of a prompt or of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpanPart {
-    /// A message.
     Message(Role, Arc<str>),
     /// The output of a call, as an assistant's message.
     Output(CallId),

@@ -9,8 +9,8 @@ use base::{Constraint, Role};
 pub enum SpanQuery {
     /// A message (S, U or A).
     Message(Role, Arc<str>),
-    /// Parts one after the other. The reference executes them in turn; a query has no side effects, so that their
-    /// outputs stand in turn is all that is left of it.
+    /// Parts one after the other. The reference executes them in turn; a query has no side effects, so that
+    /// their outputs stand in turn is all that is left of it.
     Seq(Vec<SpanQuery>),
     /// Parts that do not commute (⋈).
     Cross(Vec<SpanQuery>),
@@ -18,8 +18,8 @@ pub enum SpanQuery {
     Plus(Vec<SpanQuery>),
     /// Text that a model writes (G).
     Generate(Generate),
-    /// A span that is computed before anybody asks for it (G¹): what it generates is of no use, its keys and values
-    /// are.
+    /// A span that is computed before anybody asks for it (G¹): what it generates is of no use, its keys and
+    /// values are.
     Prepare(Box<SpanQuery>),
     /// A chat completion (C): sugar for a generate over a join.
     Chat {
@@ -46,10 +46,9 @@ pub enum SpanQuery {
 pub struct Generate {
     /// What it answers.
     pub input: Box<SpanQuery>,
-    /// How.
     pub params: Arc<Params>,
-    /// Whether who takes its output takes its input with it, in front (Fig. 7d): so the output stands where its
-    /// keys and values were computed.
+    /// Whether who takes its output takes its input with it, in front (Fig. 7d): so the output stands where
+    /// its keys and values were computed.
     pub with_input: bool,
 }
 

@@ -9,8 +9,9 @@
 //! PARAMS    = model, max_tokens, temperature, top_p, top_k, seed, stop, constraint: each may be absent
 //! ```
 //!
-//! Both spellings of `repeat` are found there, as are numbers in quotes. `chat` (C) and `retrieval` (R) are the paper's
-//! sugar, which the reference has no JSON for. Its Lisp and YAML notations are no wire format and are not read.
+//! Both spellings of `repeat` are found there, as are numbers in quotes. `chat` (C) and `retrieval` (R) are
+//! the paper's sugar, which the reference has no JSON for. Its Lisp and YAML notations are no wire format and
+//! are not read.
 
 use std::sync::Arc;
 

@@ -111,7 +111,6 @@ pub struct FigureTable {
     pub caption: String,
     /// Its columns.
     pub header: Vec<String>,
-    /// Its rows.
     pub rows: Vec<Vec<String>>,
     /// Whether a page shows it at once.
     pub is_open: bool,
@@ -126,11 +125,8 @@ pub struct Figure {
     pub title: &'static str,
     /// The setting, and how ours is measured.
     pub setting: String,
-    /// Its chart.
     pub chart: Chart,
-    /// The claims.
     pub claims: Vec<Claim>,
-    /// Its tables.
     pub tables: Vec<FigureTable>,
     /// Its numbers.
     pub data: Value,

@@ -45,7 +45,6 @@ impl Watcher for Stopwatch {
 /// What one load costs, means over the seeds, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overhead {
-    /// The policy.
     pub line: PolicySeries,
     /// RelQueries per second, in hundredths.
     pub load: u32,
@@ -57,7 +56,6 @@ pub struct Overhead {
     pub rest: f64,
     /// The virtual time of the service.
     pub end_to_end: f64,
-    /// Steps.
     pub steps: f64,
 }
 

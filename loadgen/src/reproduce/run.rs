@@ -45,7 +45,6 @@ pub struct Remaining {
 /// What is kept of a replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplayOutcome {
-    /// Its latencies.
     pub summary: LatencySummary,
     /// Its relQueries, in the order of arrival.
     pub served: Vec<Served>,

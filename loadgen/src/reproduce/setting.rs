@@ -15,7 +15,6 @@ pub struct PolicySeries {
     pub policy: Policy,
     /// How much of `b_d - b_p` a mixed step hides, in thousandths; no matter where steps never mix.
     pub hide_permille: u64,
-    /// Its colour.
     pub colour: &'static str,
 }
 
@@ -63,13 +62,10 @@ pub const MARGINAL_WORK_HIDDEN: PolicySeries = PolicySeries {
 /// One setting, to be replayed with several seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Setting {
-    /// The machine.
     pub machine: Machine,
-    /// The dataset.
     pub dataset: Dataset,
     /// RelQueries per second, in hundredths.
     pub load: u32,
-    /// The policy.
     pub line: PolicySeries,
     /// The starvation threshold (RelServe, Eq. 13).
     pub unit_waiting_max: Option<Millis>,

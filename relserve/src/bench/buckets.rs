@@ -1,10 +1,11 @@
-//! `relserve bench buckets`: the benchmark of *Dynamic Prefix Bucketing at Scale* on this machine's engine, one replica.
+//! `relserve bench buckets`: the benchmark of *Dynamic Prefix Bucketing at Scale* on this machine's engine,
+//! one replica.
 //!
-//! Prompts of a prefix that many have and a suffix of their own (vLLM's `PrefixRepetitionRandomDataset`), in random order,
-//! from a source that gives so many a second. Naive batches wait for all their rows; the other ways keep the engine fed,
-//! with rows as they come, sorted once all have come, or from prefix buckets (`ir::bucket`). Steps take the time they
-//! take; while the engine has nothing to do, time goes on to the source's next row. The same at full size, with many
-//! replicas and made-up steps: `docs/BUCKETS.md`.
+//! Prompts of a prefix that many have and a suffix of their own (vLLM's `PrefixRepetitionRandomDataset`), in
+//! random order, from a source that gives so many a second. Naive batches wait for all their rows; the other
+//! ways keep the engine fed, with rows as they come, sorted once all have come, or from prefix buckets
+//! (`ir::bucket`). Steps take the time they take; while the engine has nothing to do, time goes on to the
+//! source's next row. The same at full size, with many replicas and made-up steps: `docs/BUCKETS.md`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -25,8 +26,8 @@ use serving::load;
 use super::BenchError;
 use crate::tables::answer_of;
 
-/// What to run. The document's own numbers: 200,000 prompts, 512 prefixes of 256 tokens, suffixes of 256, 128 output tokens,
-/// batches of 512 rows, a buffer of 5,000 rows.
+/// What to run. The document's own numbers: 200,000 prompts, 512 prefixes of 256 tokens, suffixes of 256, 128
+/// output tokens, batches of 512 rows, a buffer of 5,000 rows.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BucketsArgs {
     /// How many prompts.
@@ -257,7 +258,8 @@ impl<'a> BucketsBench<'a> {
         Ok(Self { scheduler, executor, shape, is_timed: true, now: Time(0), next: 1 })
     }
 
-    /// One way, from the source's first prompt to the last answer. It finds nothing that another left in the cache.
+    /// One way, from the source's first prompt to the last answer. It finds nothing that another left in the
+    /// cache.
     fn run(&mut self, way: Way, prompts: &[PromptTokens]) -> Result<Took, BenchError> {
         let (begun, before) = (self.now, self.scheduler.stats());
         let scope = u128::from(self.next);

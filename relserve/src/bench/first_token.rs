@@ -1,4 +1,5 @@
-//! Prompts through the real scheduler and executor, one relQuery after another: how long each waits for its first token.
+//! Prompts through the real scheduler and executor, one relQuery after another: how long each waits for its
+//! first token.
 
 use std::sync::Arc;
 
@@ -41,7 +42,6 @@ pub(super) struct First {
 /// A row that generates.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    /// Its prompt.
     pub(super) prompt: Sectioned,
     /// Its output tokens, ends of the model's own not counted.
     pub(super) output: u64,

@@ -1,9 +1,10 @@
-//! `relserve bench pml`: time to the first token of a prompt whose modules are cached, against a plain prefill of the same
-//! tokens (Prompt Cache, section 5.2).
+//! `relserve bench pml`: time to the first token of a prompt whose modules are cached, against a plain
+//! prefill of the same tokens (Prompt Cache, section 5.2).
 //!
-//! Made-up documents are the modules of a schema; a prompt imports all and asks a short question. Both ways run through
-//! the real scheduler and executor in turn, the plain one in a new scope each time, so that it hits nothing. Their
-//! answers differ where the modules' not seeing each other matters: this measures time alone.
+//! Made-up documents are the modules of a schema; a prompt imports all and asks a short question. Both ways
+//! run through the real scheduler and executor in turn, the plain one in a new scope each time, so that it
+//! hits nothing. Their answers differ where the modules' not seeing each other matters: this measures time
+//! alone.
 
 use std::fmt::Write;
 

@@ -1,8 +1,10 @@
-//! `relserve bench queries`: the 16 queries of the GGR paper over real tables, end to end on this machine's engine.
+//! `relserve bench queries`: the 16 queries of the GGR paper over real tables, end to end on this machine's
+//! engine.
 //!
-//! Three ways, as in the paper's figures 3 and 4: no cache; a cache, rows and fields as they lie; a cache, and the order
-//! that GGR finds. Time runs from the table in memory to the last token: counting lengths, solving, tokenizing, steps. Each
-//! answer has the paper's mean length whatever the model says, so all ways do the same work.
+//! Three ways, as in the paper's figures 3 and 4: no cache; a cache, rows and fields as they lie; a cache,
+//! and the order that GGR finds. Time runs from the table in memory to the last token: counting lengths,
+//! solving, tokenizing, steps. Each answer has the paper's mean length whatever the model says, so all ways
+//! do the same work.
 
 mod retrieve;
 mod suite;
@@ -223,7 +225,8 @@ impl QueriesBench<'_> {
 mod tests {
     use super::*;
 
-    /// Reviews that begin with what differs: no two rows share more than the question until fields are ordered.
+    /// Reviews that begin with what differs: no two rows share more than the question until fields are
+    /// ordered.
     fn reviews() -> String {
         let plot =
             "A long description of the film that many people saw and that some of them liked very much.";

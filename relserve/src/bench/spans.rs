@@ -1,10 +1,11 @@
 //! `relserve bench spans`: time to the first token of span queries (Span Queries, sections 5.6 and 5.7).
 //!
-//! *Documents*: a question about made-up documents, as a prompt in which each token sees all before it, and as spans: not
-//! computed yet, and computed by an earlier query that had them in another order. *Judge*: a call that reads what
-//! candidates say at a temperature above 0, from the moment the last candidate has ended. All run through the real
-//! scheduler and executor in turn, from the query's JSON on, tokenizing included. Answers differ where documents' not
-//! seeing each other matters: `relserve eval spans` measures that, this time alone.
+//! *Documents*: a question about made-up documents, as a prompt in which each token sees all before it, and
+//! as spans: not computed yet, and computed by an earlier query that had them in another order. *Judge*: a
+//! call that reads what candidates say at a temperature above 0, from the moment the last candidate has
+//! ended. All run through the real scheduler and executor in turn, from the query's JSON on, tokenizing
+//! included. Answers differ where documents' not seeing each other matters: `relserve eval spans` measures
+//! that, this time alone.
 
 use std::sync::Arc;
 
@@ -196,7 +197,8 @@ impl SpansBench {
         Ok(found)
     }
 
-    /// Runs the candidates, and the judge as soon as the last has ended: what they say, and what the judge waits.
+    /// Runs the candidates, and the judge as soon as the last has ended: what they say, and what the judge
+    /// waits.
     fn candidates(
         &mut self,
         plan: &Arc<Plan>,
@@ -308,7 +310,8 @@ mod tests {
         let found = bench().judge(4, &sizes()).expect("steps succeed");
         for (plain, spans) in found.plain.iter().zip(&found.spans) {
             assert!(spans.usage.shifted.0 > spans.usage.prompt.0 / 2, "{found:?}");
-            // The system's message is known to both; of four candidates the last one's block, and the answer's markup.
+            // The system's message is known to both; of four candidates the last one's block, and the
+            // answer's markup.
             assert!(spans.usage.computed.0 < plain.usage.computed.0, "{found:?}");
         }
     }

@@ -1,9 +1,9 @@
 //! `relserve bench speculation`: one relQuery with and without guessed tokens.
 //!
-//! Prompts are the rows, each a user's turn; the model answers them greedily through the real scheduler and executor,
-//! first in steps that guess nothing, then as `scheduler.speculation = "auto"` decides. What differs is the number of
-//! steps. Outputs are the same, but for the rounding of products in other batch shapes: a model in bf16 that finds two
-//! tokens equally likely may then say the other.
+//! Prompts are the rows, each a user's turn; the model answers them greedily through the real scheduler and
+//! executor, first in steps that guess nothing, then as `scheduler.speculation = "auto"` decides. What
+//! differs is the number of steps. Outputs are the same, but for the rounding of products in other batch
+//! shapes: a model in bf16 that finds two tokens equally likely may then say the other.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -119,7 +119,8 @@ fn run(
     Ok(run)
 }
 
-/// The prompts as rows; those that have no room in the model's context are an error of the scheduler or executor.
+/// The prompts as rows; those that have no room in the model's context are an error of the scheduler or
+/// executor.
 fn submission(engine: &Engine, prompts: &[String], rows: &SpeculationArgs) -> Result<Submission, BenchError> {
     let generation = Arc::new(Generation {
         output_max: TokenCount(rows.output),

@@ -18,24 +18,24 @@ pub(crate) enum Bench {
         #[command(flatten)]
         choice: bench::Choice,
     },
-    /// Time to the first token of prompts whose modules are cached, against a plain prefill of the same tokens. On an
-    /// otherwise idle machine.
+    /// Time to the first token of prompts whose modules are cached, against a plain prefill of the same
+    /// tokens. On an otherwise idle machine.
     Pml {
         #[command(flatten)]
         measured: Measured,
         #[command(flatten)]
         sizes: bench::pml::Sizes,
     },
-    /// Prompts that share prefixes, from a source, in four ways: naive batches, continuous, sorted, in prefix buckets. On an
-    /// otherwise idle machine.
+    /// Prompts that share prefixes, from a source, in four ways: naive batches, continuous, sorted, in prefix
+    /// buckets. On an otherwise idle machine.
     Buckets {
         #[command(flatten)]
         measured: Measured,
         #[command(flatten)]
         shape: bench::buckets::BucketsArgs,
     },
-    /// The 16 queries of the GGR paper over tables in CSV files: no cache, a cache, and a cache with rows and fields
-    /// reordered. On an otherwise idle machine.
+    /// The 16 queries of the GGR paper over tables in CSV files: no cache, a cache, and a cache with rows and
+    /// fields reordered. On an otherwise idle machine.
     Queries {
         #[command(flatten)]
         measured: Measured,

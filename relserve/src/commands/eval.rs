@@ -10,8 +10,8 @@ use crate::eval;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Eval {
-    /// What keeping weights in fewer bits does: greedy agreement with weights in f32, and how far the distributions
-    /// are.
+    /// What keeping weights in fewer bits does: greedy agreement with weights in f32, and how far the
+    /// distributions are.
     Quant {
         /// The folder; the built-in demo model without it.
         dir: Option<PathBuf>,
@@ -24,8 +24,8 @@ pub(crate) enum Eval {
     Spans {
         /// The folder; the built-in demo model without it.
         dir: Option<PathBuf>,
-        /// A file of prompts, JSON in each line: `{"query": ..}` as `/v1/query` takes it, or `{"schema": .., "prompt": ..}`
-        /// as `/v1/schemas` and `/v1/prompts` do; a small set without it.
+        /// A file of prompts, JSON in each line: `{"query": ..}` as `/v1/query` takes it, or `{"schema": ..,
+        /// "prompt": ..}` as `/v1/schemas` and `/v1/prompts` do; a small set without it.
         #[arg(long)]
         prompts: Option<PathBuf>,
     },

@@ -40,11 +40,12 @@ impl Place {
 /// How a model's weights, keys and values are kept.
 #[derive(Debug, Args)]
 pub(crate) struct Weights {
-    /// Keeps weights in fewer bits than they are stored: q8, eight-bit integers, on the processor; fp8, eight-bit floats,
-    /// on GPUs.
+    /// Keeps weights in fewer bits than they are stored: q8, eight-bit integers, on the processor; fp8,
+    /// eight-bit floats, on GPUs.
     #[arg(long, value_parser = quantize)]
     quantize: Option<Quantize>,
-    /// What keys and values of tokens are kept as: f32, bf16 or q8. Without it bf16 where weights are bf16 or fewer bits.
+    /// What keys and values of tokens are kept as: f32, bf16 or q8. Without it bf16 where weights are bf16 or
+    /// fewer bits.
     #[arg(long, value_parser = kv_format)]
     kv: Option<KvFormat>,
 }

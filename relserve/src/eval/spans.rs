@@ -1,8 +1,8 @@
 //! `relserve eval spans`: what computing spans and modules apart from one another does to a model's answers.
 //!
-//! Every prompt is put to the model twice: undivided, each token seeing all before it, and in sections, as `/v1/query` and
-//! `/v1/prompts` put it. The first one answers greedily and the second is asked for the same distributions. No figure is
-//! judged here: how much independence a model bears is its owner's to decide.
+//! Every prompt is put to the model twice: undivided, each token seeing all before it, and in sections, as
+//! `/v1/query` and `/v1/prompts` put it. The first one answers greedily and the second is asked for the same
+//! distributions. No figure is judged here: how much independence a model bears is its owner's to decide.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -196,7 +196,8 @@ mod tests {
         for line in &lines {
             let Comparison { positions, divergence, .. } = line.comparison;
             assert!(positions >= line.prompts as u64, "{table}");
-            // Spans that do not see one another are another prompt to the model: it must show, and be a number.
+            // Spans that do not see one another are another prompt to the model: it must show, and be a
+            // number.
             assert!(divergence > 1e-3 && divergence.is_finite(), "{table}");
             assert!(0 < line.tokens.1 && line.tokens.1 < line.tokens.0, "{table}");
         }

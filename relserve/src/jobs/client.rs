@@ -35,7 +35,6 @@ pub(super) enum Refusal {
 /// Tokens of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestTokens {
-    /// Of its prompts.
     pub(super) prompt: u64,
     /// Those of them that were not computed.
     pub(super) cached: u64,

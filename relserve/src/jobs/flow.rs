@@ -1,6 +1,7 @@
 //! The rows of a job: read, put together by prefix, sent, written down.
 //!
-//! Reading, running and writing go on side by side. Bounds: the rows read ahead, the buffer, and the requests under way.
+//! Reading, running and writing go on side by side. Bounds: the rows read ahead, the buffer, and the requests
+//! under way.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -194,7 +195,8 @@ impl Flow<'_> {
     }
 }
 
-/// What rows are put together by: their prompts from the first cell on; what stands before it is the same in all.
+/// What rows are put together by: their prompts from the first cell on; what stands before it is the same in
+/// all.
 fn key(template: &Template, names: &[String], cells: &[Value]) -> Vec<u8> {
     let mut key = Vec::new();
     let mut put = |cell: Option<&Value>| match cell {
@@ -225,7 +227,8 @@ fn size(cell: &Value) -> usize {
     }
 }
 
-/// Runs rows as one relQuery. Rows that the server refuses together are halved until it is known which it refuses.
+/// Runs rows as one relQuery. Rows that the server refuses together are halved until it is known which it
+/// refuses.
 async fn ask(client: Client, request: Map<String, Value>, lines: Vec<QueuedRow>) -> Ran {
     let mut answers: Vec<Option<Result<String, RowError>>> = vec![None; lines.len()];
     let mut tokens = RequestTokens::default();

@@ -1,7 +1,7 @@
 //! The table that comes in: a stream of rows with the names of its columns, whatever it is kept in.
 //!
-//! A bad row is an item like any other, with its place and what is wrong, so that it fails alone. What makes the whole table
-//! unreadable is an error that names file, line and column.
+//! A bad row is an item like any other, with its place and what is wrong, so that it fails alone. What makes
+//! the whole table unreadable is an error that names file, line and column.
 
 mod columnar;
 mod delimited;
@@ -70,9 +70,7 @@ pub(super) struct Input {
 /// How much there is to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InputSize {
-    /// Bytes.
     Bytes(u64),
-    /// Rows.
     Rows(u64),
 }
 

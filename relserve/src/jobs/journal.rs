@@ -1,8 +1,9 @@
 //! What a job has done: a folder beside the output that outlives the process.
 //!
-//! `job.json` says which job it is. `results.jsonl` has a line for each row that is over, in the order in which they ended; a
-//! row counts once its line is on the disk. `index` says where each row's line is, 16 bytes a row; it is made anew from the
-//! results at each start. So memory stays the same however long the table, and a kill costs at most the rows under way.
+//! `job.json` says which job it is. `results.jsonl` has a line for each row that is over, in the order in
+//! which they ended; a row counts once its line is on the disk. `index` says where each row's line is, 16
+//! bytes a row; it is made anew from the results at each start. So memory stays the same however long the
+//! table, and a kill costs at most the rows under way.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -24,7 +25,6 @@ const ENTRY: u64 = 16;
 pub(super) struct JournalRecord {
     /// Its number, from 1.
     pub(super) row: u64,
-    /// Its cells.
     pub(super) cells: Vec<Value>,
     /// Its answer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,6 @@ pub(super) enum JournalState {
     New,
     /// It has its answer.
     Done,
-    /// It failed.
     Failed,
     /// A row of this number is over, but it had other cells: the input is not what it was.
     Changed,

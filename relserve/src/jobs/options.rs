@@ -85,8 +85,8 @@ pub struct Options {
     /// Answers are computed even where the server knows them.
     #[arg(long)]
     pub no_cache: bool,
-    /// What may be moved so that neighbours share more: rows (the default); fields too, where the caller says that
-    /// their order in a record says nothing; or exact: rows go to the scheduler as they were sent.
+    /// What may be moved so that neighbours share more: rows (the default); fields too, where the caller says
+    /// that their order in a record says nothing; or exact: rows go to the scheduler as they were sent.
     #[arg(long, value_parser = ["exact", "rows", "fields"])]
     pub order: Option<String>,
     /// Whether the chat template frames the prompt; by default where the model has one.
@@ -107,7 +107,8 @@ pub struct Options {
     /// Rows held back to find those with a common prefix.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub buffer_rows: u64,
-    /// Bytes of one row of the input; a longer one fails alone, or ends the job where its end cannot be found.
+    /// Bytes of one row of the input; a longer one fails alone, or ends the job where its end cannot be
+    /// found.
     #[arg(long, default_value_t = 16 << 20)]
     pub row_bytes_max: u64,
     /// Seconds for which a server that does not answer is tried again.

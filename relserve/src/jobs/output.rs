@@ -1,7 +1,7 @@
 //! The table that goes out: the input's columns with the answers behind them, in the order of the input.
 //!
-//! Written from the journal into a file beside the output, which takes the output's name once it is whole: who looks there
-//! sees all rows or none.
+//! Written from the journal into a file beside the output, which takes the output's name once it is whole:
+//! who looks there sees all rows or none.
 
 mod columnar;
 

@@ -1,4 +1,5 @@
-//! How far a job is, for the person at the terminal: a bar, or a line now and then where there is no terminal.
+//! How far a job is, for the person at the terminal: a bar, or a line now and then where there is no
+//! terminal.
 
 use std::io::IsTerminal as _;
 

@@ -1,4 +1,5 @@
-//! The server of a job: the one at an address, or one of its own in this process, on a loopback port that nobody is told of.
+//! The server of a job: the one at an address, or one of its own in this process, on a loopback port that
+//! nobody is told of.
 
 use std::path::Path;
 use std::time::Duration;

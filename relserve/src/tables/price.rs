@@ -14,8 +14,9 @@ pub struct Price {
 }
 
 impl Price {
-    /// The pricing schemes of section 6.3 of *Optimizing LLM Queries in Relational Data Analytics Workloads*: GPT-4o-mini
-    /// (cached at half the price) and Claude 3.5 Sonnet (written at 1.25, read at 0.1 of 3 dollars).
+    /// The pricing schemes of section 6.3 of *Optimizing LLM Queries in Relational Data Analytics Workloads*:
+    /// GPT-4o-mini (cached at half the price) and Claude 3.5 Sonnet (written at 1.25, read at 0.1 of 3
+    /// dollars).
     pub fn published() -> [Self; 2] {
         let price = |name: &str, uncached, cached| Self { name: name.into(), uncached, cached };
         [price("openai", 0.15, 0.075), price("anthropic", 3.75, 0.30)]

@@ -1,4 +1,5 @@
-//! Prompts through the real scheduler, over any executor: what the prefix cache supplied, and how long it took.
+//! Prompts through the real scheduler, over any executor: what the prefix cache supplied, and how long it
+//! took.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! `docs/CONFIGURATION.md` is what the structs of the configuration say, with the defaults that the program prints.
+//! `docs/CONFIGURATION.md` is what the structs of the configuration say, with the defaults that the program
+//! prints.
 //!
 //! `cargo xtask docs` writes it anew.
 

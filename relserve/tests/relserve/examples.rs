@@ -1,4 +1,5 @@
-//! Commands in documents, run in a shell against the program with the built-in model, and their answers compared.
+//! Commands in documents, run in a shell against the program with the built-in model, and their answers
+//! compared.
 //!
 //! `cargo xtask docs` writes anew those answers that are not what the document says.
 
@@ -53,8 +54,8 @@ fn examples(block: &str) -> Vec<Example> {
     found
 }
 
-/// A server for each of the document's configurations, or one that is told nothing: the first is at port 8080, the
-/// next at 8081.
+/// A server for each of the document's configurations, or one that is told nothing: the first is at port
+/// 8080, the next at 8081.
 fn servers(folder: &Path, text: &str) -> Vec<Program> {
     let embedder = folder.join("embedder");
     std::fs::create_dir(&embedder).unwrap();

@@ -1,4 +1,5 @@
-//! The `relserve` command as a user starts it, one file per promise. One binary, because linking is what takes long.
+//! The `relserve` command as a user starts it, one file per promise. One binary, because linking is what
+//! takes long.
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![expect(unreachable_pub, reason = "a test binary exports nothing; `pub` is for its own modules")]
 

@@ -1,7 +1,7 @@
 //! The official Python client against the real program and its built-in model.
 //!
-//! `tests/python/run.sh` does the work. It needs `python3` and, unless `.venv` is there already (`./test` makes
-//! it), the package index.
+//! `tests/python/run.sh` does the work. It needs `python3` and, unless `.venv` is there already (`./test`
+//! makes it), the package index.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! BERT (arXiv 1810.04805) written as its equations, one number after the other, in double precision. Shares no code with
-//! the crate under test but the made weights.
+//! BERT (arXiv 1810.04805) written as its equations, one number after the other, in double precision. Shares
+//! no code with the crate under test but the made weights.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Fields that had another name before: a configuration that uses it is refused, and told the new one.
 //!
-//! `serde` derives reading and writing as functions of [`SchedulerConfig`] (its `remote = "Self"`); here they are put
-//! behind the traits, with a look at each key.
+//! `serde` derives reading and writing as functions of [`SchedulerConfig`] (its `remote = "Self"`); here they
+//! are put behind the traits, with a look at each key.
 
 use std::fmt;
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigError;
 
-/// A replica: one engine that runs whole rows. Given by the caller; an id may come back after its replica was removed.
+/// A replica: one engine that runs whole rows. Given by the caller; an id may come back after its replica was
+/// removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ReplicaId(pub u32);
@@ -17,13 +18,15 @@ impl std::fmt::Display for ReplicaId {
     }
 }
 
-/// What a replica can run at a time. It is never given more, so that what waits, waits where it can be re-ranked.
+/// What a replica can run at a time. It is never given more, so that what waits, waits where it can be
+/// re-ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplicaConfig {
     /// Most rows in flight.
     pub rows_max: u32,
-    /// Most unfinished tokens in flight, prompts and expected outputs: what its KV memory holds. Absent: no limit but rows.
+    /// Most unfinished tokens in flight, prompts and expected outputs: what its KV memory holds. Absent: no
+    /// limit but rows.
     pub tokens_max: Option<TokenCount>,
 }
 
@@ -68,18 +71,21 @@ pub struct FleetConfig {
     pub load_slack_tokens: TokenCount,
     /// Tokens that prefixes are hashed in steps of.
     pub prefix_block: u32,
-    /// Prefix blocks remembered per replica, the least recently sent ones give way: about its KV memory in tokens over
-    /// `prefix_block`. More of them remember what the replica has forgotten.
+    /// Prefix blocks remembered per replica, the least recently sent ones give way: about its KV memory in
+    /// tokens over `prefix_block`. More of them remember what the replica has forgotten.
     pub prefixes_max: u32,
-    /// Of the first so many bulk relQueries a replica takes one whose beginning it has seen, before their order.
+    /// Of the first so many bulk relQueries a replica takes one whose beginning it has seen, before their
+    /// order.
     pub bulk_window: u32,
     /// The first bulk relQuery, once it is so old, is not passed over for the sake of a prefix any more.
     pub bulk_overtaken_ms_max: Millis,
     /// Prompt tokens that cost as much as one output token, in the work that orders relQueries.
     pub output_weight: u32,
-    /// Waiting that makes a relQuery's work count half; absent: age does not count (see `marginal_work.age_half_ms`).
+    /// Waiting that makes a relQuery's work count half; absent: age does not count (see
+    /// `marginal_work.age_half_ms`).
     pub age_half_ms: Option<Millis>,
-    /// How far, in prompt tokens or their like at its weight, a tenant may be served ahead of another that waits.
+    /// How far, in prompt tokens or their like at its weight, a tenant may be served ahead of another that
+    /// waits.
     pub tenant_lag_tokens_max: TokenCount,
     /// Waiting after which a relQuery of class `dashboard` counts as interactive.
     pub dashboard_wait_ms_max: Millis,

@@ -1,9 +1,10 @@
 //! Which row goes to which replica next.
 //!
-//! The first waiting relQuery decides, by class, then its tenant's share, then what is left of it. Of its rows a replica
-//! takes one whose beginning it was sent before; else one that no replica knows goes to the least loaded; else the
-//! largest group is shared. Among bulk relQueries, where nobody waits for a single one, the first few are looked at
-//! together, so that a prefix stays where it is across them. If the first row finds no room, nothing overtakes it.
+//! The first waiting relQuery decides, by class, then its tenant's share, then what is left of it. Of its
+//! rows a replica takes one whose beginning it was sent before; else one that no replica knows goes to the
+//! least loaded; else the largest group is shared. Among bulk relQueries, where nobody waits for a single
+//! one, the first few are looked at together, so that a prefix stays where it is across them. If the first
+//! row finds no room, nothing overtakes it.
 
 use base::{Nanos, RelQueryId, RequestId, ServiceClass, Submission, TenantId, Time, WorkItem};
 
@@ -105,7 +106,8 @@ impl Fleet {
         }
     }
 
-    /// The relQueries of which one is served next: the first, and if it is bulk and not overdue those behind it.
+    /// The relQueries of which one is served next: the first, and if it is bulk and not overdue those behind
+    /// it.
     fn candidates(&self, now: Time) -> Vec<RelQueryKey> {
         let window = self.config.bulk_window as usize;
         let overdue = Nanos::from(self.config.bulk_overtaken_ms_max);
@@ -123,7 +125,8 @@ impl Fleet {
         keys
     }
 
-    /// Whether all that waits of a relQuery waits for another replica than the one with room, which failed under it.
+    /// Whether all that waits of a relQuery waits for another replica than the one with room, which failed
+    /// under it.
     fn is_parked(&self, id: RelQueryId) -> bool {
         let Some(query) = self.queries.get(&id) else { return false };
         let waits = |row: &FleetRow| {
@@ -151,8 +154,9 @@ impl Fleet {
         })
     }
 
-    /// A row for a replica that was sent its beginning. First a group of which rows run there, for nothing evicts what is
-    /// in use, and of those the one that was sent longest ago: so all of them stay in use. Else the one that was sent last.
+    /// A row for a replica that was sent its beginning. First a group of which rows run there, for nothing
+    /// evicts what is in use, and of those the one that was sent longest ago: so all of them stay in use.
+    /// Else the one that was sent last.
     fn seen(&self, keys: &[RelQueryKey], eligible: &[ReplicaId]) -> Option<Pick> {
         let mut best: Option<(Kept, Pick)> = None;
         for key in keys {
@@ -201,8 +205,8 @@ impl Fleet {
         Some((id, row.item.row, *least, Why::Fresh))
     }
 
-    /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, the row where there never
-    /// will be.
+    /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, the row where
+    /// there never will be.
     fn shared(&self, keys: &[RelQueryKey]) -> Result<Option<Pick>, (RelQueryId, u32)> {
         let size = |key: &&RelQueryKey| self.queries.get(&key.id).map_or(0, Query::largest_len);
         // The first of the largest: `max_by_key` takes the last.

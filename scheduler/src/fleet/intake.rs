@@ -44,7 +44,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Calls a relQuery off: its rows end without further events. Returns the requests to abort and where they run.
+    /// Calls a relQuery off: its rows end without further events. Returns the requests to abort and where
+    /// they run.
     pub fn cancel(&mut self, id: RelQueryId) -> Vec<(ReplicaId, RequestId)> {
         let Some(query) = self.queries.get(&id) else { return Vec::new() };
         let numbers: Vec<u32> = query.rows().map(|row| row.item.row).collect();
@@ -53,8 +54,8 @@ impl Fleet {
         aborts
     }
 
-    /// Calls one row off, without an event of its own. Returns its request where it runs. If it was the relQuery's last,
-    /// the relQuery is done: [`Fleet::drain_events`] says so.
+    /// Calls one row off, without an event of its own. Returns its request where it runs. If it was the
+    /// relQuery's last, the relQuery is done: [`Fleet::drain_events`] says so.
     pub fn cancel_row(&mut self, id: RelQueryId, row: u32) -> Option<(ReplicaId, RequestId)> {
         self.queries.get(&id)?.row(row)?;
         let abort = self.remove_row(id, row);
@@ -142,8 +143,9 @@ impl Fleet {
         moved
     }
 
-    /// Says how a replica is. Down: its unfinished rows move back, and their requests are returned to be aborted; its
-    /// cache counts as lost. Events of rows that may not be tried again come with [`Fleet::drain_events`].
+    /// Says how a replica is. Down: its unfinished rows move back, and their requests are returned to be
+    /// aborted; its cache counts as lost. Events of rows that may not be tried again come with
+    /// [`Fleet::drain_events`].
     pub fn set_health(&mut self, id: ReplicaId, health: Health) -> Vec<RequestId> {
         let Some(lane) = self.router.lanes.get_mut(&id) else { return Vec::new() };
         let was = std::mem::replace(&mut lane.health, health);

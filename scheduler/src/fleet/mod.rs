@@ -1,9 +1,9 @@
-//! A fleet: relQueries' rows over several replicas, each of which runs whole rows (an OpenAI-compatible server, or an
-//! engine of ours behind its own [`crate::Scheduler`]).
+//! A fleet: relQueries' rows over several replicas, each of which runs whole rows (an OpenAI-compatible
+//! server, or an engine of ours behind its own [`crate::Scheduler`]).
 //!
-//! The queue stays here, where it can be re-ranked; a replica is given what it can run and nothing more. A pure state
-//! machine as the scheduler is: no clock, integers only, the same calls give the same answers. It never knows how a
-//! replica is reached.
+//! The queue stays here, where it can be re-ranked; a replica is given what it can run and nothing more. A
+//! pure state machine as the scheduler is: no clock, integers only, the same calls give the same answers. It
+//! never knows how a replica is reached.
 //!
 //! ```text
 //! add_replica, submit, extend          what there is to do, and who does it
@@ -138,7 +138,8 @@ impl Fleet {
         self.requests.get(&request).map(|flying| (flying.relquery, flying.row))
     }
 
-    /// When to call [`Fleet::dispatch`] next although nothing has happened: a relQuery rises to the first class.
+    /// When to call [`Fleet::dispatch`] next although nothing has happened: a relQuery rises to the first
+    /// class.
     pub fn next_timer(&self) -> Option<Time> {
         self.timers.next()
     }

@@ -1,7 +1,7 @@
 //! What each replica was sent lately: beginnings of prompts by their hash, a bounded number per replica.
 //!
-//! A model of the replicas' prefix caches, not a mirror: nobody reports what they evict. So it forgets as they do, the
-//! least recently sent first, and a wrong guess costs a computed prefix, never an answer.
+//! A model of the replicas' prefix caches, not a mirror: nobody reports what they evict. So it forgets as
+//! they do, the least recently sent first, and a wrong guess costs a computed prefix, never an answer.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ pub(crate) fn chain(hasher: &Hasher, scope: u128, prompt: &[TokenId], block: u32
         .collect()
 }
 
-/// The beginning by which rows count as alike: about a third of the prompt (daft's `prefix_match_threshold`), as a power
-/// of two of blocks, so that rows of somewhat different lengths agree on it. A prompt shorter than a block is like none
-/// or all others of its scope.
+/// The beginning by which rows count as alike: about a third of the prompt (daft's `prefix_match_threshold`),
+/// as a power of two of blocks, so that rows of somewhat different lengths agree on it. A prompt shorter than
+/// a block is like none or all others of its scope.
 pub(crate) fn group(hasher: &Hasher, scope: u128, chain: &[BlockKey]) -> BlockKey {
     let third = (chain.len() / 3).max(1);
     let blocks = 1 << third.ilog2();
@@ -52,8 +52,8 @@ impl Prefixes {
         Self { max: max as usize, stamp: 0, seen: KeyMap::default(), recent: BTreeMap::new() }
     }
 
-    /// A prompt with these beginnings is sent to `replica`. The longest becomes the least recent of them: a beginning is
-    /// worth keeping for as long as what continues it.
+    /// A prompt with these beginnings is sent to `replica`. The longest becomes the least recent of them: a
+    /// beginning is worth keeping for as long as what continues it.
     pub(crate) fn send(&mut self, replica: ReplicaId, chain: &[BlockKey]) {
         for key in chain.iter().rev() {
             self.stamp += 1;

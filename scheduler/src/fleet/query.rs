@@ -1,7 +1,8 @@
 //! One relQuery of a fleet: its rows, which of them wait and in what order, what is left of it.
 //!
-//! Waiting rows stand in groups of equal beginnings and, inside a group, in the order of their prompts, so that a replica
-//! that takes rows of one group one after the other computes what they share once. Rows that were taken back go first.
+//! Waiting rows stand in groups of equal beginnings and, inside a group, in the order of their prompts, so
+//! that a replica that takes rows of one group one after the other computes what they share once. Rows that
+//! were taken back go first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasherDefault;
@@ -249,8 +250,8 @@ impl Query {
         Expected::of(self.output_max, self.finished, lengths.of(self.kind))
     }
 
-    /// The key that orders it: what is left of it in prompt tokens or their like, and since when it waits (RelServe's
-    /// remaining work, Eq. 10, as far as a gateway knows it).
+    /// The key that orders it: what is left of it in prompt tokens or their like, and since when it waits
+    /// (RelServe's remaining work, Eq. 10, as far as a gateway knows it).
     ///
     /// ```text
     /// work = uncached prompt tokens of waiting rows + weight * expected output of waiting and running rows

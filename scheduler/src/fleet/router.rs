@@ -1,9 +1,10 @@
-//! Which replica gets a row: of those within the slack of the least load, the one that most recently was sent the longest
-//! beginning of it; where none was, the least loaded.
+//! Which replica gets a row: of those within the slack of the least load, the one that most recently was sent
+//! the longest beginning of it; where none was, the least loaded.
 //!
-//! Daft's prefix-aware routing (the blog "Dynamic Prefix Bucketing at Scale"), with its errata: load is unfinished tokens
-//! and falls when work ends, not a count of all that was ever sent; a row nobody knows goes to the least loaded, not to
-//! the last; what is remembered is the blocks of a hash chain, which finds the longest match, not whole prompts.
+//! Daft's prefix-aware routing (the blog "Dynamic Prefix Bucketing at Scale"), with its errata: load is
+//! unfinished tokens and falls when work ends, not a count of all that was ever sent; a row nobody knows goes
+//! to the least loaded, not to the last; what is remembered is the blocks of a hash chain, which finds the
+//! longest match, not whole prompts.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -64,8 +65,8 @@ impl Router {
         }
     }
 
-    /// Replicas that take a row of `tokens` and are within the slack of the least loaded of them, in the order of load.
-    /// One that is to be avoided counts only where no other is up.
+    /// Replicas that take a row of `tokens` and are within the slack of the least loaded of them, in the
+    /// order of load. One that is to be avoided counts only where no other is up.
     pub(crate) fn eligible(&self, tokens: u64, avoid: Option<ReplicaId>) -> Vec<ReplicaId> {
         let is_up = |lane: &Lane| lane.health == Health::Up;
         let avoid = avoid.filter(|avoid| self.lanes.iter().any(|(id, lane)| id != avoid && is_up(lane)));

@@ -1,7 +1,7 @@
 //! What replicas report: text, ends, failures.
 //!
-//! A row whose text has begun to go out cannot move any more: another replica may say something else, and nothing can be
-//! taken back. Any other row is tried again elsewhere, a bounded number of times.
+//! A row whose text has begun to go out cannot move any more: another replica may say something else, and
+//! nothing can be taken back. Any other row is tried again elsewhere, a bounded number of times.
 
 use base::{End, RelQueryId, RequestId, RowError, Time, TokenCount, TokenId};
 
@@ -11,13 +11,11 @@ use crate::event::{Event, Usage};
 /// How a row ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
-    /// Why.
     pub end: End,
     /// Prompt tokens as the replica counted them; absent: as the gateway did.
     pub prompt: Option<TokenCount>,
     /// Of those, tokens that its cache supplied.
     pub cached: TokenCount,
-    /// Output tokens.
     pub output: TokenCount,
     /// Text that [`Fleet::text`] has not brought yet: all of it, where nothing streamed.
     pub text: String,
@@ -32,8 +30,8 @@ pub enum Failure {
     Row(RowError),
     /// The replica, in words: the row is tried on another.
     Replica(String),
-    /// The replica did not even begin, in words: nobody was there, or it asked to be left alone. As before, but the row's
-    /// tries are as they were: it says nothing of the row.
+    /// The replica did not even begin, in words: nobody was there, or it asked to be left alone. As before,
+    /// but the row's tries are as they were: it says nothing of the row.
     Untried(String),
 }
 
@@ -80,7 +78,8 @@ impl Fleet {
         events
     }
 
-    /// A row or its replica has failed. A row that may be tried again waits before all others of its relQuery.
+    /// A row or its replica has failed. A row that may be tried again waits before all others of its
+    /// relQuery.
     pub fn failed(&mut self, request: RequestId, failure: Failure, now: Time) -> Vec<Event> {
         let Some(flying) = self.requests.get(&request).copied() else { return Vec::new() };
         match failure {

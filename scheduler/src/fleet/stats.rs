@@ -14,7 +14,6 @@ use crate::truncated::Truncated;
 /// A replica's part of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ReplicaStats {
-    /// Which.
     pub id: ReplicaId,
     /// How it is.
     pub health: Health,
@@ -41,14 +40,12 @@ pub struct FleetStats {
     pub retries: u64,
     /// Prompt tokens that were sent where they were remembered: what the router expected of the caches.
     pub seen_tokens: u64,
-    /// The replicas.
     pub replicas: Vec<ReplicaStats>,
 }
 
 /// The last calls of [`Fleet::dispatch`] in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetDecision {
-    /// When.
     pub now: Time,
     /// Rows sent.
     pub rows: u32,
@@ -138,8 +135,8 @@ impl Fleet {
         }
     }
 
-    /// What is held, with the first `most` relQueries: those with rows at replicas, then those that only wait, in order.
-    /// Of replicas' memory nothing is known.
+    /// What is held, with the first `most` relQueries: those with rows at replicas, then those that only
+    /// wait, in order. Of replicas' memory nothing is known.
     pub fn snapshot(&self, most: usize) -> SchedulerSnapshot {
         let runs = |query: &&Query| query.open() > query.waiting();
         let running = self.queries.values().filter(runs);

@@ -4,8 +4,8 @@
 //! *free*. New blocks come from the free ones first and from the cached ones, oldest first, only when
 //! no free one is left. A row releases its blocks from the tail, so tails grow old before heads.
 //!
-//! What is evicted moves to the host tier and keeps its name, where there is a tier; what is hit there moves back. A
-//! content lies in one of the two. Moves are copies that the next step does before anything else.
+//! What is evicted moves to the host tier and keeps its name, where there is a tier; what is hit there moves
+//! back. A content lies in one of the two. Moves are copies that the next step does before anything else.
 
 use base::{BlockId, HostBlockId, Moves, TokenId};
 
@@ -28,8 +28,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A pool of `total` free blocks before a tier of `host` ones; 0: what is evicted is gone. `reused_only`: so is what
-    /// was never hit.
+    /// A pool of `total` free blocks before a tier of `host` ones; 0: what is evicted is gone. `reused_only`:
+    /// so is what was never hit.
     pub fn new(total: u32, host: u32, reused_only: bool) -> Self {
         Self {
             holders: vec![0; total as usize],
@@ -72,8 +72,8 @@ impl Ledger {
         self.tier.stats()
     }
 
-    /// Where this content after `parent` lies, if it is still anywhere. What leaves the pool with the step in the
-    /// making is not found: it could not be back in time.
+    /// Where this content after `parent` lies, if it is still anywhere. What leaves the pool with the step in
+    /// the making is not found: it could not be back in time.
     pub fn find(
         &self,
         scope: u128,
@@ -92,8 +92,8 @@ impl Ledger {
         self.holders[block.0 as usize] += 1;
     }
 
-    /// Holds what was found; what lies on the host moves back to a block that is granted for it. `None` when every
-    /// block is held.
+    /// Holds what was found; what lies on the host moves back to a block that is granted for it. `None` when
+    /// every block is held.
     pub fn take(&mut self, place: BlockPlace) -> Option<BlockId> {
         let from = match place {
             BlockPlace::Device(block) => {
@@ -238,7 +238,8 @@ impl Ledger {
         self.tier.done();
     }
 
-    /// The step that had the moves has failed: what it moved out is lost, what it moved back still lies on the host.
+    /// The step that had the moves has failed: what it moved out is lost, what it moved back still lies on
+    /// the host.
     pub fn moves_failed(&mut self) {
         let (out, back) = self.tier.failed();
         for (to, from) in back {

@@ -1,5 +1,5 @@
-//! The KV pool and its host tier as numbers: who holds which block, and which prefix lies where. The memory itself is
-//! the engine's; nothing here knows tensors.
+//! The KV pool and its host tier as numbers: who holds which block, and which prefix lies where. The memory
+//! itself is the engine's; nothing here knows tensors.
 
 pub mod ledger;
 mod lru;

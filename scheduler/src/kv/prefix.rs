@@ -79,8 +79,8 @@ impl Hasher {
 }
 
 impl Hasher {
-    /// What the keys of a section's blocks begin with: all that its tokens see before it, in order, so that the same
-    /// text after other text never has the same name.
+    /// What the keys of a section's blocks begin with: all that its tokens see before it, in order, so that
+    /// the same text after other text never has the same name.
     pub(crate) fn section(
         &self,
         scope: u128,
@@ -245,7 +245,8 @@ impl PrefixIndex {
         Publication::New(link)
     }
 
-    /// The content is found at `to` from now on, under the name it has; says of how many tokens it is, if there is one.
+    /// The content is found at `to` from now on, under the name it has; says of how many tokens it is, if
+    /// there is one.
     pub(crate) fn relocate(&mut self, from: BlockPlace, to: BlockPlace) -> Option<u32> {
         let published = self.content_mut(from).take()?;
         let tokens = published.tokens.len() as u32;

@@ -1,8 +1,9 @@
 //! The host tier as numbers: which of its blocks hold something, and what moves between it and the pool.
 //!
-//! A host block is *free*, *kept* (its content can be hit; the one that came first gives way first), *wanted* (rows of
-//! the step in the making hit it: it gives way to nothing) or *leaving* (it moves back with a step, and is free once the
-//! step is done). Moves are planned, sent with a plan, and then done or failed. What is where is the index's to say.
+//! A host block is *free*, *kept* (its content can be hit; the one that came first gives way first), *wanted*
+//! (rows of the step in the making hit it: it gives way to nothing) or *leaving* (it moves back with a step,
+//! and is free once the step is done). Moves are planned, sent with a plan, and then done or failed. What is
+//! where is the index's to say.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -111,7 +111,6 @@ impl Traits {
 /// How much of a prompt one step computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Prompts {
-    /// All of it.
     Whole,
     /// All or a part, as its settings and the engine have it.
     WholeOrCut,

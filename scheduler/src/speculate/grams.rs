@@ -57,8 +57,8 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// Learns an output: of a very long one the beginning. Its first token comes with a prompt, and its last one
-    /// ends the row, so neither is ever guessed.
+    /// Learns an output: of a very long one the beginning. Its first token comes with a prompt, and its last
+    /// one ends the row, so neither is ever guessed.
     pub(super) fn learn(&mut self, output: &[TokenId]) {
         let end = output.len().saturating_sub(1).min(ENTRIES_MAX);
         for at in 1..end {

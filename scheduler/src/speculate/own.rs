@@ -1,16 +1,16 @@
-//! What followed a row's last tokens before, in its own output or input: extracted cells are copies, and lists
-//! repeat their form.
+//! What followed a row's last tokens before, in its own output or input: extracted cells are copies, and
+//! lists repeat their form.
 
 use base::TokenId;
 
 use super::Spoken;
 
-/// Most tokens that are looked at, the latest ones of output and input each: a row's cells come behind its template.
-/// A look takes about a nanosecond a token, and every row may look in every step.
+/// Most tokens that are looked at, the latest ones of output and input each: a row's cells come behind its
+/// template. A look takes about a nanosecond a token, and every row may look in every step.
 const LOOKED_AT_MAX: usize = 1_024;
 
-/// At most `most` tokens that followed the last three of the row's output, or else the last two, where they stood
-/// last before. What runs over the end of the text begins again, as text that repeats itself does.
+/// At most `most` tokens that followed the last three of the row's output, or else the last two, where they
+/// stood last before. What runs over the end of the text begins again, as text that repeats itself does.
 pub(super) fn repeated(row: Spoken<'_>, most: usize) -> Vec<TokenId> {
     if most == 0 {
         return Vec::new();
@@ -18,7 +18,8 @@ pub(super) fn repeated(row: Spoken<'_>, most: usize) -> Vec<TokenId> {
     find(row).map_or_else(Vec::new, |behind| behind.iter().copied().cycle().take(most).collect())
 }
 
-/// What stands behind the latest place where the output's last three tokens, or else its last two, stood before.
+/// What stands behind the latest place where the output's last three tokens, or else its last two, stood
+/// before.
 fn find(row: Spoken<'_>) -> Option<&[TokenId]> {
     let [earlier @ .., second, last] = row.output else { return None };
     let mut by_two = None;

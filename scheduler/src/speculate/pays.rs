@@ -8,8 +8,8 @@ const DEPTH_MAX: usize = 8;
 /// Guessed tokens after which older ones count half.
 const WINDOW: u32 = 64;
 
-/// Guessed tokens of one source that were drawn beside, and those that were right: what follows a wrong one was
-/// never put to the test.
+/// Guessed tokens of one source that were drawn beside, and those that were right: what follows a wrong one
+/// was never put to the test.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     tried: u32,

@@ -32,7 +32,8 @@ impl Default for CacheConfig {
 }
 
 /// When single cell calls join an open relQuery: it has the same tenant and template, is unfinished, young
-/// and small enough. Bounds keep an endless stream of calls from riding on the first one's place in the queue.
+/// and small enough. Bounds keep an endless stream of calls from riding on the first one's place in the
+/// queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CoalesceConfig {

@@ -13,11 +13,11 @@ pub struct ModelConfig {
     pub dir: Option<PathBuf>,
     /// The name clients see; by default the checkpoint's own.
     pub name: Option<String>,
-    /// A Hugging Face folder whose tokenizer and chat template make the prompts of a fleet of servers that take token
-    /// ids; its weights are not read and need not be there. Without it such a fleet is sent texts.
+    /// A Hugging Face folder whose tokenizer and chat template make the prompts of a fleet of servers that
+    /// take token ids; its weights are not read and need not be there. Without it such a fleet is sent texts.
     pub tokenizer: Option<PathBuf>,
-    /// Most tokens of a prompt and its output, where only servers run rows; by default what `tokenizer` says, or no bound
-    /// but theirs.
+    /// Most tokens of a prompt and its output, where only servers run rows; by default what `tokenizer` says,
+    /// or no bound but theirs.
     pub context_max: Option<TokenCount>,
     /// Measure the executor at start even when a measurement for this model and machine is stored.
     pub recalibrate: bool,

@@ -16,7 +16,8 @@ pub struct ReplicaSettings {
     pub name: Option<String>,
     /// What it is.
     pub kind: ReplicaKind,
-    /// Its address, `http://host:port`, with or without a path in front of `/v1`. Of a server only, as all that follows.
+    /// Its address, `http://host:port`, with or without a path in front of `/v1`. Of a server only, as all
+    /// that follows.
     pub url: Option<String>,
     /// The model's name there; by default `model.name`.
     pub model: Option<String>,
@@ -29,12 +30,13 @@ pub struct ReplicaSettings {
     pub prompt: Option<PromptForm>,
     /// Most rows in flight: what it can run at a time. More would wait there, where nothing re-ranks them.
     pub rows_max: u32,
-    /// Most unfinished tokens in flight, prompts and longest outputs: what its KV memory holds. Absent: rows alone count.
+    /// Most unfinished tokens in flight, prompts and longest outputs: what its KV memory holds. Absent: rows
+    /// alone count.
     pub tokens_max: Option<TokenCount>,
     /// Whether each row's priority is sent; a vLLM needs `--scheduling-policy priority` for it.
     pub priority: bool,
-    /// Whether each tenant's rows carry a salt of its own (`cache_salt`), so that no tenant shares another's part of the
-    /// server's prefix cache; of dialects "vllm" and "sglang".
+    /// Whether each tenant's rows carry a salt of its own (`cache_salt`), so that no tenant shares another's
+    /// part of the server's prefix cache; of dialects "vllm" and "sglang".
     pub salt: bool,
     /// Time for a connection.
     pub connect_ms_max: Millis,
@@ -42,11 +44,13 @@ pub struct ReplicaSettings {
     pub try_ms_max: Millis,
     /// Time between two looks at its health.
     pub health_ms: Millis,
-    /// Path that says whether it is well, beside its list of models; by default `/health` where the dialect has one.
+    /// Path that says whether it is well, beside its list of models; by default `/health` where the dialect
+    /// has one.
     pub health_path: Option<String>,
     /// Failures one after another that open its breaker.
     pub failures_max: u32,
-    /// Time for which an open breaker lets nothing through; doubled, up to a minute, each time that the row after it fails.
+    /// Time for which an open breaker lets nothing through; doubled, up to a minute, each time that the row
+    /// after it fails.
     pub open_ms: Millis,
     /// Bytes of an answer; more is a failure.
     pub reply_bytes_max: Bytes,
@@ -70,7 +74,8 @@ pub enum Dialect {
     #[default]
     #[serde(rename = "openai")]
     Openai,
-    /// vLLM's: `structured_outputs` (from 0.11), `top_k`, `ignore_eos`, `priority`. RelServe itself speaks it, but for the last.
+    /// vLLM's: `structured_outputs` (from 0.11), `top_k`, `ignore_eos`, `priority`. RelServe itself speaks
+    /// it, but for the last.
     #[serde(rename = "vllm")]
     Vllm,
     /// SGLang's: `regex`, `json_schema`, `top_k`, `ignore_eos`.

@@ -9,10 +9,11 @@ use super::{InvalidConfig, invalid};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RestartConfig {
-    /// Attempts in a row to load the model again that may fail before the engine counts as dead; 0: it is never loaded
-    /// again.
+    /// Attempts in a row to load the model again that may fail before the engine counts as dead; 0: it is
+    /// never loaded again.
     pub failures_max: u32,
-    /// Pause after the first failed attempt, or after a fresh engine that ran nothing; it doubles with each in a row.
+    /// Pause after the first failed attempt, or after a fresh engine that ran nothing; it doubles with each
+    /// in a row.
     pub pause_ms: Millis,
     /// The longest pause.
     pub pause_ms_max: Millis,

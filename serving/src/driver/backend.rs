@@ -1,5 +1,5 @@
-//! What runs rows, as the loop sees it: the local engine alone, or a fleet. Both take the same work and tell of it in the
-//! same events, so that flights, coalescing, single-flight and cancellation are one code path.
+//! What runs rows, as the loop sees it: the local engine alone, or a fleet. Both take the same work and tell
+//! of it in the same events, so that flights, coalescing, single-flight and cancellation are one code path.
 
 use base::{Nanos, PinId, RelQueryId, Submission, WorkItem};
 use scheduler::{Event, Refused, SchedulerSnapshot, Stats};

@@ -1,7 +1,7 @@
 //! The local engine under its scheduler: plan a step, execute it, apply its outcome.
 //!
-//! An executor that is lost, or that panics, is replaced by a fresh one (`fresh`), and the scheduler forgets what lay in
-//! its memory; meanwhile the engine takes and gives up work as ever and runs none.
+//! An executor that is lost, or that panics, is replaced by a fresh one (`fresh`), and the scheduler forgets
+//! what lay in its memory; meanwhile the engine takes and gives up work as ever and runs none.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What goes out: each event of the scheduler is written to the relqueries it concerns, and their readers are woken once.
+//! What goes out: each event of the scheduler is written to the relqueries it concerns, and their readers are
+//! woken once.
 
 use std::sync::Arc;
 
@@ -120,7 +121,8 @@ impl Driver {
     pub(super) fn wake_readers(&mut self) {
         for (id, relquery) in self.touched.drain() {
             let state = relquery.read();
-            // A relquery that was ended early still has rows in flight: its `Leave` is on the way and takes them out.
+            // A relquery that was ended early still has rows in flight: its `Leave` is on the way and takes
+            // them out.
             if state.status == Status::Completed {
                 self.relqueries.remove(&id);
                 self.shared.metrics.relquery_done(relquery.tenant, &state, self.shared.clock.now());

@@ -1,4 +1,5 @@
-//! What comes in: rows join what is in flight, extend an open relQuery or are submitted; relqueries nobody reads leave.
+//! What comes in: rows join what is in flight, extend an open relQuery or are submitted; relqueries nobody
+//! reads leave.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,10 +1,12 @@
-//! What the loop shows of itself to those who look: queue and memory now and then, and all that waits to be told.
+//! What the loop shows of itself to those who look: queue and memory now and then, and all that waits to be
+//! told.
 
 use super::Driver;
 use crate::live::{LiveSnapshot, RelQueryName};
 
 impl Driver {
-    /// Puts what there is to tell where readers find it. Never waits, and does nothing where there is nothing.
+    /// Puts what there is to tell where readers find it. Never waits, and does nothing where there is
+    /// nothing.
     pub(super) fn publish_live(&mut self) {
         if self.shared.live.is_watched() {
             let now = self.shared.clock.now();

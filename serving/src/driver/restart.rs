@@ -1,8 +1,8 @@
 //! A fresh executor in place of a lost one, made on a thread of its own: the loop never waits for it.
 //!
-//! The lost one is dropped first, for it may hold the memory that the fresh one needs. It may hang or panic at that, so
-//! that has a thread of its own as well, and a bound. An attempt that fails is followed by another, after a pause that
-//! doubles each time. Must not know the scheduler.
+//! The lost one is dropped first, for it may hold the memory that the fresh one needs. It may hang or panic
+//! at that, so that has a thread of its own as well, and a bound. An attempt that fails is followed by
+//! another, after a pause that doubles each time. Must not know the scheduler.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -41,7 +41,8 @@ pub(super) struct PendingRestart {
 }
 
 impl PendingRestart {
-    /// Drops `lost` and begins to make another. `failures_before`: how many executors in a row have run nothing before.
+    /// Drops `lost` and begins to make another. `failures_before`: how many executors in a row have run
+    /// nothing before.
     pub(super) fn begin(
         lost: Box<dyn Executor>,
         factory: ExecutorFactory,

@@ -11,9 +11,7 @@ use scheduler::{Reason, Scheduler};
 /// A relQuery that a decision looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Which.
     pub id: RelQueryId,
-    /// Whose.
     pub tenant: TenantId,
     /// Prio(R).
     pub priority: u64,
@@ -22,9 +20,7 @@ pub struct Seen {
 /// How large a batch is, or could have been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchSize {
-    /// RelQueries.
     pub relqueries: u32,
-    /// Rows.
     pub rows: u32,
     /// Uncached prompt tokens.
     pub tokens: u64,
@@ -37,7 +33,6 @@ pub struct Step {
     pub step: StepId,
     /// What it was made of.
     pub kind: BatchKind,
-    /// Why.
     pub reason: Reason,
     /// What could have been prefilled; absent where no candidate was built.
     pub candidate: Option<BatchSize>,
@@ -49,7 +44,6 @@ pub struct Step {
     pub delta: Option<Delta>,
     /// The first waiting relQuery.
     pub front: Option<Seen>,
-    /// The first running one.
     pub first_running: Option<Seen>,
     /// Rows that gave up their memory.
     pub preempted: u32,

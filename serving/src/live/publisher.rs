@@ -1,4 +1,5 @@
-//! The loop's end of the live view: what it has to tell waits here until it gets the buffer without waiting for it.
+//! The loop's end of the live view: what it has to tell waits here until it gets the buffer without waiting
+//! for it.
 //!
 //! Of relQueries that are not over it keeps the record; there are as many as the scheduler holds.
 
@@ -63,7 +64,8 @@ impl LivePublisher {
         Self { live, steps, ended, snapshot: None, snapshot_at: None, open: HashMap::new() }
     }
 
-    /// Rows are about to be handed over, to a new relQuery or to one that is open; none where nothing is recorded.
+    /// Rows are about to be handed over, to a new relQuery or to one that is open; none where nothing is
+    /// recorded.
     pub fn measure(&mut self, submission: &Submission, name: RelQueryName) -> Option<Measured> {
         if self.live.settings().record_relqueries_max == 0 {
             return None;
@@ -108,8 +110,8 @@ impl LivePublisher {
         self.steps.push(Arc::new(step), 1, self.live.settings().steps_max);
     }
 
-    /// Whether queue and memory should be looked at: somebody looks, and has not seen them for a while, or there is
-    /// nothing in them, so that this may be the last look for long.
+    /// Whether queue and memory should be looked at: somebody looks, and has not seen them for a while, or
+    /// there is nothing in them, so that this may be the last look for long.
     pub fn wants_snapshot(&self, now: Time, is_empty: bool) -> bool {
         let every = self.live.settings().snapshot_ms.into();
         self.live.is_watched() && (is_empty || self.snapshot_at.is_none_or(|last| now.since(last) >= every))

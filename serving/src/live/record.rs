@@ -1,8 +1,8 @@
-//! What is remembered of a relQuery after its end: when it came, how long its rows were and what they shared, how it
-//! went. Lengths only: no token, no text, and nothing of rows that a cache answered.
+//! What is remembered of a relQuery after its end: when it came, how long its rows were and what they shared,
+//! how it went. Lengths only: no token, no text, and nothing of rows that a cache answered.
 //!
-//! A relQuery's prompts are compared once, when they come, each with the one before it; the scheduler does the same to
-//! order them.
+//! A relQuery's prompts are compared once, when they come, each with the one before it; the scheduler does
+//! the same to order them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -49,9 +49,7 @@ pub struct RecordedRow {
 /// One relQuery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelQueryRecord {
-    /// Which.
     pub id: RelQueryId,
-    /// Whose.
     pub tenant: TenantId,
     /// The tenant's share, in thousandths.
     pub weight: u32,
@@ -63,7 +61,6 @@ pub struct RelQueryRecord {
     pub arrival: Time,
     /// When it ended.
     pub end: Time,
-    /// How.
     pub outcome: Outcome,
     /// OL(R).
     pub output_max: u64,
@@ -73,7 +70,6 @@ pub struct RelQueryRecord {
     pub template_tokens: u32,
     /// Lengths of the values that neighbouring rows share behind the template.
     pub groups: Vec<u32>,
-    /// Its rows.
     pub rows: Vec<RecordedRow>,
     /// Rows that failed.
     pub failed: u32,
@@ -189,8 +185,8 @@ fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Tokens of a template before `lead` that rows begin with. Those that all rows share beyond it count as the template's
-/// where the rows save more by them than others, of the same template, would by its shorter form.
+/// Tokens of a template before `lead` that rows begin with. Those that all rows share beyond it count as the
+/// template's where the rows save more by them than others, of the same template, would by its shorter form.
 fn template(lead: usize, shared: Option<usize>, rows: usize) -> usize {
     let shared = shared.unwrap_or(lead);
     let saved = shared.saturating_sub(lead).saturating_mul(rows - 1);

@@ -1,6 +1,7 @@
 //! A bounded sequence whose readers know how far they are: what is old makes room for what is new.
 //!
-//! Everything that was ever put in has a number, so a reader that comes too late can be told how much it lost.
+//! Everything that was ever put in has a number, so a reader that comes too late can be told how much it
+//! lost.
 
 use std::collections::VecDeque;
 
@@ -59,7 +60,8 @@ impl<T> Ring<T> {
 }
 
 impl<T: Clone> Ring<T> {
-    /// The first `most` from number `from` on, which moves behind them; and how many that should stand there are gone.
+    /// The first `most` from number `from` on, which moves behind them; and how many that should stand there
+    /// are gone.
     pub fn after(&self, from: &mut u64, most: usize) -> (Vec<T>, u64) {
         let first = self.items.partition_point(|(number, ..)| number < from);
         let taken: Vec<T> = self.items.range(first..).take(most).map(|(.., item)| item.clone()).collect();

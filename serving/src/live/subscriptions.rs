@@ -1,5 +1,5 @@
-//! Who looks: so many of one tenant, so many of all tenants, and operators on subscriptions of their own, so that nobody who
-//! looks keeps the others from it.
+//! Who looks: so many of one tenant, so many of all tenants, and operators on subscriptions of their own, so
+//! that nobody who looks keeps the others from it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

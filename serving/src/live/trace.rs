@@ -1,8 +1,8 @@
 //! The last minutes as a trace that the simulator reads (`relserve-trace/1`): lengths and times, no names.
 //!
-//! Tenants, templates and relQueries are numbered in the order of their first appearance. What a trace cannot say is left
-//! out: rows that a cache answered never ran; rows that joined an open relQuery count as there from its beginning; a
-//! relQuery that was called off counts with the tokens that it had got.
+//! Tenants, templates and relQueries are numbered in the order of their first appearance. What a trace cannot
+//! say is left out: rows that a cache answered never ran; rows that joined an open relQuery count as there
+//! from its beginning; a relQuery that was called off counts with the tokens that it had got.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ const OUTPUT_WEIGHT: u64 = 16;
 /// A trace, and what it says of how things went.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
-    /// The trace.
     pub trace: Trace,
     /// The records that it is made of, in its order.
     pub records: Vec<Arc<RelQueryRecord>>,
@@ -42,8 +41,8 @@ fn weight(record: &RelQueryRecord) -> u64 {
     record.prompt_tokens().saturating_add(record.output_tokens().saturating_mul(OUTPUT_WEIGHT))
 }
 
-/// The newest of these records that together weigh no more than `most`, in the order of their arrival. Those of which no
-/// row got a token are left out.
+/// The newest of these records that together weigh no more than `most`, in the order of their arrival. Those
+/// of which no row got a token are left out.
 pub fn recorded(records: Vec<Arc<RelQueryRecord>>, most: TokenCount) -> Recorded {
     let mut left = most.0;
     let has_run = |record: &Arc<RelQueryRecord>| record.rows.iter().any(|row| row.output > 0);

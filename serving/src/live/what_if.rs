@@ -1,5 +1,6 @@
-//! What if: the recorded minutes once more, in virtual time, under the present policy and under others, with the cost
-//! model as it is fitted now (RelServe, Eq. 9). The simulator's own world does the work; this bounds it in time.
+//! What if: the recorded minutes once more, in virtual time, under the present policy and under others, with
+//! the cost model as it is fitted now (RelServe, Eq. 9). The simulator's own world does the work; this bounds
+//! it in time.
 
 use base::Time;
 use scheduler::{CostModel, Policy, SchedulerConfig};

@@ -1,5 +1,5 @@
-//! Why a relQuery stands where it stands, in words: what its priority is made of, and what changed it since somebody last
-//! looked. Text is made here, when it is read; the scheduler only keeps the numbers.
+//! Why a relQuery stands where it stands, in words: what its priority is made of, and what changed it since
+//! somebody last looked. Text is made here, when it is read; the scheduler only keeps the numbers.
 
 use std::fmt::Write;
 

@@ -24,7 +24,6 @@ pub struct RequestMetrics {
 pub struct RetrievalMetrics {
     /// Texts embedded for corpora and searches.
     pub embedded_texts: IntCounter,
-    /// Their tokens.
     pub embedded_tokens: IntCounter,
     /// Searches of corpora.
     pub searches: IntCounter,

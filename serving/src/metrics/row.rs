@@ -10,7 +10,6 @@ use crate::relquery_state::Usage;
 pub struct RowMetrics {
     stop: IntCounter,
     length: IntCounter,
-    /// Rows that failed.
     pub failed: IntCounter,
     /// Rows that nobody wanted any more.
     pub cancelled: IntCounter,

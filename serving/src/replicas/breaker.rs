@@ -1,7 +1,8 @@
-//! A circuit breaker: after failures one after another nothing goes to a server for a while, then one row does, and
-//! what becomes of it decides.
+//! A circuit breaker: after failures one after another nothing goes to a server for a while, then one row
+//! does, and what becomes of it decides.
 //!
-//! Pure: time is an argument. What the server itself asks for (`Retry-After`) pauses it the same way, and blames nobody.
+//! Pure: time is an argument. What the server itself asks for (`Retry-After`) pauses it the same way, and
+//! blames nobody.
 
 use base::{Nanos, Time};
 
@@ -20,7 +21,6 @@ pub struct BreakerSettings {
 /// How far it lets rows through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// All of them.
     Closed,
     /// None, until then.
     Open(Time),

@@ -1,5 +1,5 @@
-//! The HTTP client of one server. Dropping the future of a request closes its connection, which is how the server
-//! hears that nobody waits any more.
+//! The HTTP client of one server. Dropping the future of a request closes its connection, which is how the
+//! server hears that nobody waits any more.
 
 use std::error::Error;
 use std::time::Duration;
@@ -89,7 +89,8 @@ impl Client {
         }
     }
 
-    /// Whether the server is well and serves `model`; why not. With the longest context that it says it takes.
+    /// Whether the server is well and serves `model`; why not. With the longest context that it says it
+    /// takes.
     pub async fn look(&self, model: &str) -> Result<Option<u64>, Unhealthy> {
         if let Some(path) = &self.health_path {
             // A server without the path is judged by its list of models.
@@ -152,7 +153,8 @@ async fn read(response: reqwest::Response, bytes_max: u64) -> Result<Vec<u8>, Un
     Ok(body)
 }
 
-/// An error with its causes: the library's own text hides them. Addresses stay out, which may be nobody's business.
+/// An error with its causes: the library's own text hides them. Addresses stay out, which may be nobody's
+/// business.
 fn chain(error: &reqwest::Error) -> String {
     let what = if error.is_timeout() { "it took too long" } else { "the connection failed" };
     let mut said = what.to_owned();

@@ -1,5 +1,5 @@
-//! Whether a server's answer has the form that its row asked for. Servers hold outputs to it themselves, but one that does not
-//! know a field may drop it in silence, and what it says would pass for an answer.
+//! Whether a server's answer has the form that its row asked for. Servers hold outputs to it themselves, but
+//! one that does not know a field may drop it in silence, and what it says would pass for an answer.
 //!
 //! Of a JSON schema the plain keywords are looked at. What is not understood here fails no answer. Pure.
 
@@ -12,7 +12,8 @@ use super::reply::cut;
 /// Bytes of a compiled pattern; a larger one is not looked at.
 const REGEX_BYTES_MAX: usize = 1 << 20;
 
-/// Why an answer is none of the constraint's, where it is not. One that was cut at its length limit has no form yet.
+/// Why an answer is none of the constraint's, where it is not. One that was cut at its length limit has no
+/// form yet.
 pub fn violation(constraint: &Constraint, text: &str, end: End) -> Option<String> {
     if end == End::Length || fits(constraint, text) {
         return None;

@@ -1,4 +1,5 @@
-//! What servers understand beyond OpenAI's own fields: how each dialect writes what a row asks for, or that it cannot.
+//! What servers understand beyond OpenAI's own fields: how each dialect writes what a row asks for, or that
+//! it cannot.
 //!
 //! Nothing is dropped in silence: an answer is the answer to what was asked, or the row fails and says why.
 
@@ -58,8 +59,8 @@ pub fn fields(
 /// The field that holds an output to a constraint.
 ///
 /// vLLM: <https://docs.vllm.ai/en/latest/features/structured_outputs/>. SGLang:
-/// <https://docs.sglang.io/advanced_features/structured_outputs.html>. llama.cpp: `grammar` (GBNF) and a `json_object` with a
-/// `schema` are what both of its servers take.
+/// <https://docs.sglang.io/advanced_features/structured_outputs.html>. llama.cpp: `grammar` (GBNF) and a
+/// `json_object` with a `schema` are what both of its servers take.
 pub fn constrained(
     constraint: &Constraint,
     dialect: Dialect,

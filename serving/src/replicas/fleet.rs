@@ -1,7 +1,8 @@
-//! The fleet on the loop's thread: rows go out where the queue sends them, reports come back and become events.
+//! The fleet on the loop's thread: rows go out where the queue sends them, reports come back and become
+//! events.
 //!
-//! Requests run on a small runtime of their own; nothing here waits for one. A request's end, a look at a server's
-//! health and an operator's wish arrive as [`ReplicaEvent`] through the loop's inbox.
+//! Requests run on a small runtime of their own; nothing here waits for one. A request's end, a look at a
+//! server's health and an operator's wish arrive as [`ReplicaEvent`] through the loop's inbox.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,9 +29,7 @@ use crate::view::View;
 pub enum ReplicaEvent {
     /// What became of a request.
     Ended {
-        /// Which.
         request: RequestId,
-        /// What.
         outcome: Outcome,
         /// How long it took.
         took: Nanos,
@@ -51,7 +50,6 @@ pub enum ReplicaEvent {
     },
     /// An operator takes an executor out of service, or back.
     Drain {
-        /// Which.
         replica: ReplicaId,
         /// Out of service.
         is_drained: bool,

@@ -1,5 +1,5 @@
-//! The engine of this process as one executor of a fleet: a thread with its own scheduler, for which each row is a relQuery
-//! of its own.
+//! The engine of this process as one executor of a fleet: a thread with its own scheduler, for which each row
+//! is a relQuery of its own.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Weak};
@@ -15,7 +15,6 @@ use crate::shared::Shared;
 
 /// What its thread is told. Bounded by the rows in flight.
 pub(super) enum LocalCommand {
-    /// Run this.
     Run(Box<Submission>),
     /// Call that off.
     Cancel(RequestId),

@@ -17,7 +17,6 @@ const PAUSE: Nanos = Nanos(1_000_000_000);
 pub(super) enum Transport {
     /// Over HTTP.
     Server {
-        /// Its client.
         client: Client,
         /// How it is asked.
         style: RequestStyle,
@@ -36,7 +35,6 @@ pub(super) struct Replica {
     /// Whether an operator takes it out of service.
     is_drained: bool,
     breaker: Breaker,
-    /// Rows it has.
     rows: u32,
     /// The row that an open breaker let through, to see.
     probe: Option<RequestId>,
@@ -44,13 +42,13 @@ pub(super) struct Replica {
     pub(super) metrics: ReplicaMetrics,
 }
 
-/// Looks one after another that may fail before a server that does not answer them counts as gone: a busy one is slow.
+/// Looks one after another that may fail before a server that does not answer them counts as gone: a busy one
+/// is slow.
 const LOOKS_MAX: u32 = 3;
 
 /// What looks at a server's health found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplicaHealth {
-    /// It is well.
     Well,
     /// So many looks failed: it gets nothing new.
     Doubtful(u32),

@@ -64,7 +64,8 @@ pub fn outcome(status: u16, retry_after: Option<u64>, body: &[u8]) -> Outcome {
             Ok(outcome) => outcome,
             Err(reason) => Outcome::failed(format!("its reply cannot be read: {reason}")),
         },
-        // 404 is a path or a model that is not there, 401 and 403 a key that is not right: the server's, not the row's.
+        // 404 is a path or a model that is not there, 401 and 403 a key that is not right: the server's, not
+        // the row's.
         401 | 403 | 404 => Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Misconfigured }),
         429 => {
             Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Busy(retry_after.map(seconds)) })

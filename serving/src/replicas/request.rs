@@ -20,8 +20,8 @@ pub struct RequestStyle {
     pub priority: bool,
     /// Whether it is told whose prefixes may be shared.
     pub salt: bool,
-    /// An answer of a conversation may have as many tokens as there is room where a row allows so many: its request named
-    /// no limit.
+    /// An answer of a conversation may have as many tokens as there is room where a row allows so many: its
+    /// request named no limit.
     pub open_end: u64,
 }
 
@@ -40,8 +40,8 @@ pub const CHAT: &str = "/v1/chat/completions";
 pub const COMPLETIONS: &str = "/v1/completions";
 
 impl RequestStyle {
-    /// What a row asks; why it cannot be asked, where its request has no words in this dialect. `rank`: its priority, lower
-    /// is sooner; `scope`: only rows of the same share prefixes.
+    /// What a row asks; why it cannot be asked, where its request has no words in this dialect. `rank`: its
+    /// priority, lower is sooner; `scope`: only rows of the same share prefixes.
     pub fn ask(&self, item: &WorkItem, rank: i64, scope: u128) -> Result<Ask, String> {
         if !item.sections.is_empty() {
             return Err("only the local engine computes sections of a prompt apart".into());

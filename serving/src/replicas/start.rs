@@ -1,4 +1,5 @@
-//! The start of a fleet: what is known of its model without any checkpoint, its executors, and its watchers of health.
+//! The start of a fleet: what is known of its model without any checkpoint, its executors, and its watchers
+//! of health.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,8 @@ use crate::shared::Shared;
 
 /// Threads that send requests and read replies.
 const THREADS: usize = 2;
-/// Bytes of a prompt and its output where prompts are texts: servers say in tokens how much they take, and refuse more.
+/// Bytes of a prompt and its output where prompts are texts: servers say in tokens how much they take, and
+/// refuse more.
 const TEXT_CONTEXT: TokenCount = TokenCount(u32::MAX as u64);
 
 /// Why there is no fleet.
@@ -31,7 +33,6 @@ pub enum StartError {
     /// A setting.
     #[error(transparent)]
     Config(#[from] scheduler::ConfigError),
-    /// The tokenizer.
     #[error("model.tokenizer: {0}")]
     Tokenizer(String),
     /// A client.
@@ -42,7 +43,6 @@ pub enum StartError {
         /// Why there is none.
         reason: String,
     },
-    /// The threads.
     #[error("cannot start the fleet's threads: {0}")]
     Threads(#[from] std::io::Error),
 }

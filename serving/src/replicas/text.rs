@@ -1,8 +1,8 @@
-//! Prompts as text, for servers that are sent no token ids: a byte is a token, and marks that no text can forge stand
-//! where a message begins and ends.
+//! Prompts as text, for servers that are sent no token ids: a byte is a token, and marks that no text can
+//! forge stand where a message begins and ends.
 //!
-//! So everything between a request and its prompt works as it does on a real tokenizer (sharing, order, prefixes, keys),
-//! and a prompt can be taken apart again into what a server is sent: messages, or one text.
+//! So everything between a request and its prompt works as it does on a real tokenizer (sharing, order,
+//! prefixes, keys), and a prompt can be taken apart again into what a server is sent: messages, or one text.
 
 use base::text::ByteText;
 use base::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, TokenId, Tokenizer};
@@ -11,7 +11,8 @@ use base::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, TokenId, Tok
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlainText;
 
-/// A mark in the chat template's own text; Unicode never makes it a character. Cells and templates are not searched for it.
+/// A mark in the chat template's own text; Unicode never makes it a character. Cells and templates are not
+/// searched for it.
 const MARK: char = '\u{FDD0}';
 /// Roles with their letter and their token.
 const ROLES: [(Role, char, TokenId); 3] = [

@@ -5,7 +5,6 @@ use base::TokenCount;
 /// An executor, as it is shown.
 #[derive(Clone, Debug)]
 pub struct ReplicaView {
-    /// Its name.
     pub name: String,
     /// Whether it is the engine of this process.
     pub is_local: bool,

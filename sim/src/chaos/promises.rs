@@ -14,7 +14,8 @@ pub(super) enum Bound {
     None,
 }
 
-/// What a policy states. One that states another bound gets its name above, and its check where this is asked.
+/// What a policy states. One that states another bound gets its name above, and its check where this is
+/// asked.
 pub(super) fn starvation_bound(policy: Policy) -> Bound {
     if policy.is_prioritised() { Bound::None } else { Bound::InOrder }
 }

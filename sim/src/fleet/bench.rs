@@ -17,13 +17,10 @@ use super::world::{FleetOutcome, WorldError, run};
 /// What is run on what.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// Replicas.
     pub replicas: usize,
-    /// Rows.
     pub rows: usize,
     /// Different prefixes.
     pub prefixes: u32,
-    /// Tokens of a row.
     pub tokens: RowTokens,
     /// What the source can supply.
     pub rows_per_second: u64,
@@ -41,7 +38,6 @@ pub struct Bench {
     pub machine: L4,
     /// Whether each replica is the real scheduler, or its counts.
     pub exact: bool,
-    /// The buffer.
     pub buffer: BucketSettings,
     /// The router.
     pub fleet: FleetConfig,

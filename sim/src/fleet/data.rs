@@ -18,7 +18,6 @@ pub struct RowTokens {
     pub prefix: u64,
     /// Of the rest of its prompt.
     pub own: u64,
-    /// Of its output.
     pub output: u64,
 }
 

@@ -12,7 +12,6 @@ pub struct RowDispatch {
     pub replica: usize,
     /// What its end is called.
     pub tag: u64,
-    /// The row.
     pub item: WorkItem,
 }
 

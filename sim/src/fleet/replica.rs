@@ -21,7 +21,6 @@ pub struct EndedRow {
 pub struct ReplicaCounts {
     /// Time in which a step ran.
     pub busy: Nanos,
-    /// Steps.
     pub steps: u64,
     /// Rows that gave up their memory.
     pub preemptions: u64,

@@ -1,7 +1,7 @@
 //! No import circles between the files of a crate, read from `use` lines and paths.
 //!
-//! A file imports another where it names something by `crate::`, `super::` or a child module's name. Between a module and
-//! its own ancestors nothing is counted: a folder's `mod` shares its words with what lies in it.
+//! A file imports another where it names something by `crate::`, `super::` or a child module's name. Between
+//! a module and its own ancestors nothing is counted: a folder's `mod` shares its words with what lies in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

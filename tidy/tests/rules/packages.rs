@@ -1,5 +1,6 @@
-//! TypeScript and JavaScript: a package imports its own files by path and other packages by name, and no files of a
-//! package import each other in a circle. Reads the `from "./..."` of the import lines; knows no syntax beyond them.
+//! TypeScript and JavaScript: a package imports its own files by path and other packages by name, and no
+//! files of a package import each other in a circle. Reads the `from "./..."` of the import lines; knows no
+//! syntax beyond them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,8 +14,8 @@ use crate::checkpoint::generation::GenerationDefaults;
 const ARCHITECTURES: [(&str, Family); 3] =
     [("llama", Family::Llama), ("qwen2", Family::Qwen2), ("qwen3", Family::Qwen3)];
 
-/// Keys behind the architecture's name that change the arithmetic in ways this engine does not know. Zero and false
-/// say the same as absence.
+/// Keys behind the architecture's name that change the arithmetic in ways this engine does not know. Zero and
+/// false say the same as absence.
 const UNSUPPORTED: [&str; 10] = [
     "expert_count",
     "logit_scale",

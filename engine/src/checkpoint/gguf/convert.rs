@@ -1,5 +1,5 @@
-//! A Hugging Face checkpoint as a GGUF file, the way llama.cpp's converter writes it: an aid of tests, benches and
-//! examples, like [`crate::checkpoint::Synthetic`].
+//! A Hugging Face checkpoint as a GGUF file, the way llama.cpp's converter writes it: an aid of tests,
+//! benches and examples, like [`crate::checkpoint::Synthetic`].
 
 use serde_json::Value;
 
@@ -16,7 +16,6 @@ use crate::checkpoint::weights::WeightSource;
 pub struct Conversion<'a> {
     /// The model's shape, of a family that GGUF has.
     pub config: &'a ModelConfig,
-    /// Its weights.
     pub weights: &'a dyn WeightSource,
     /// How matrices are stored; vectors are single precision.
     pub format: BlockFormat,

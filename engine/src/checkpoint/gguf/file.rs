@@ -54,8 +54,8 @@ impl Gguf {
         self.entries.get(name).map(|entry| &entry.shape[..])
     }
 
-    /// A tensor's shape, its format, and its bytes: rows of whole blocks. Whoever can compute with a format as it
-    /// is takes it from here.
+    /// A tensor's shape, its format, and its bytes: rows of whole blocks. Whoever can compute with a format
+    /// as it is takes it from here.
     pub fn tensor(&self, name: &str) -> Result<(&[usize], BlockFormat, &[u8]), CheckpointError> {
         let entry =
             self.entries.get(name).ok_or_else(|| CheckpointError::MissingTensor { name: name.to_owned() })?;

@@ -1,9 +1,9 @@
 //! Merges of a BPE vocabulary from its pieces' scores.
 //!
-//! SentencePiece keeps a score per piece and merges whichever neighbours make the piece of the highest score; merges
-//! in order of the pieces they make say the same. Of pairs that make one piece, and of pieces with one score (Llama 2's
-//! runs of spaces), the order is that of ids: which gives the merges of the published Llama 2 tokenizer.json, all
-//! 61,249 in their order.
+//! SentencePiece keeps a score per piece and merges whichever neighbours make the piece of the highest score;
+//! merges in order of the pieces they make say the same. Of pairs that make one piece, and of pieces with one
+//! score (Llama 2's runs of spaces), the order is that of ids: which gives the merges of the published Llama
+//! 2 tokenizer.json, all 61,249 in their order.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! A file's tokenizer and chat template, as the texts of a Hugging Face folder that say the same.
 //!
-//! So a model reads and writes the same tokens whichever form it comes in: there is one encoder. What is not known
-//! for certain (how text is cut into words) is refused by key, not approximated.
+//! So a model reads and writes the same tokens whichever form it comes in: there is one encoder. What is not
+//! known for certain (how text is cut into words) is refused by key, not approximated.
 
 use std::collections::HashMap;
 
@@ -19,8 +19,8 @@ const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const SCORES: &str = "tokenizer.ggml.scores";
 
-/// Control tokens that end an answer whatever the file says of them: what llama.cpp takes for ends. A folder names
-/// them in generation_config.json, which has no place in a GGUF.
+/// Control tokens that end an answer whatever the file says of them: what llama.cpp takes for ends. A folder
+/// names them in generation_config.json, which has no place in a GGUF.
 const ENDS: [&str; 10] = [
     "<|eot_id|>",
     "<|im_end|>",
@@ -144,8 +144,8 @@ impl<'a> Vocabulary<'a> {
         self.all().filter(move |(.., role)| *role == wanted).map(|(id, text, _)| (id, text))
     }
 
-    /// Ids by text. Unused ones are padding of the embedding; of two with one text the first counts, as no text can
-    /// lead to the other.
+    /// Ids by text. Unused ones are padding of the embedding; of two with one text the first counts, as no
+    /// text can lead to the other.
     fn ids(&self) -> HashMap<&'a str, u32> {
         let mut ids = HashMap::new();
         for (id, text, _) in self.all().filter(|(.., role)| *role != Role::Unused) {

@@ -1,7 +1,8 @@
-//! The tensors of a GGUF file under the names, and in the row order, of the Hugging Face checkpoint it was made of.
+//! The tensors of a GGUF file under the names, and in the row order, of the Hugging Face checkpoint it was
+//! made of.
 //!
-//! Blocks are turned to bf16, which rounds no more than the finest of them (Q8_0) has rounded already; those of Q8_0
-//! are also handed out as they are, to a device that multiplies them.
+//! Blocks are turned to bf16, which rounds no more than the finest of them (Q8_0) has rounded already; those
+//! of Q8_0 are also handed out as they are, to a device that multiplies them.
 
 use std::borrow::Cow;
 
@@ -41,7 +42,8 @@ const LAYER: [(&str, &str); 11] = [
 #[derive(Debug)]
 pub struct GgufWeights {
     gguf: Gguf,
-    /// The width of a head whose query and key rows lie as interleaved pairs; `None` where they lie in halves.
+    /// The width of a head whose query and key rows lie as interleaved pairs; `None` where they lie in
+    /// halves.
     interleaved: Option<usize>,
 }
 
@@ -114,7 +116,8 @@ impl WeightSource for GgufWeights {
             Some(dtype) => (dtype, Cow::Borrowed(data)),
             None => {
                 let mut rounded = Vec::with_capacity(data.len() / format.bytes() * format.elements() * 2);
-                // A stretch at a time: the same numbers in single precision would be twice as many bytes again.
+                // A stretch at a time: the same numbers in single precision would be twice as many bytes
+                // again.
                 for stretch in data.chunks(format.bytes() * 1024) {
                     let values = format.to_f32(stretch);
                     rounded.extend(values.into_iter().flat_map(|x| bf16::from_f32(x).to_le_bytes()));
@@ -150,8 +153,8 @@ impl WeightSource for GgufWeights {
     }
 }
 
-/// Rows in another order. One that points past the end is left out: the shape is not the configuration's, and is
-/// refused for that.
+/// Rows in another order. One that points past the end is left out: the shape is not the configuration's, and
+/// is refused for that.
 fn reordered(data: &[u8], rows: usize, source: impl Fn(usize) -> usize) -> Vec<u8> {
     let width = data.len() / rows;
     let row = |row: usize| data.get(source(row) * width..(source(row) + 1) * width).unwrap_or_default();

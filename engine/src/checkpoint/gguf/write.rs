@@ -111,7 +111,8 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(text.as_bytes());
 }
 
-/// Values rounded to `format`. Blocks are rounded plainly; quantisers that look for better scales win a little.
+/// Values rounded to `format`. Blocks are rounded plainly; quantisers that look for better scales win a
+/// little.
 ///
 /// # Panics
 /// For formats that no test writes.
@@ -160,8 +161,8 @@ fn q4_0(values: &[f32]) -> Vec<u8> {
     block
 }
 
-/// Eight groups of 32 between their least and their greatest number, in 15 steps; steps and minima in 63 steps of the
-/// block's greatest.
+/// Eight groups of 32 between their least and their greatest number, in 15 steps; steps and minima in 63
+/// steps of the block's greatest.
 fn q4k(values: &[f32]) -> Vec<u8> {
     let bounds = values.chunks(32).map(|group| {
         let least = group.iter().copied().fold(0.0, f32::min);

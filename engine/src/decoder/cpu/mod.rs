@@ -146,8 +146,8 @@ impl Decoder {
         })
     }
 
-    /// The highest of the logits of each row of hidden states, as many as `wanted` says; tokens from `ids_end` on
-    /// are not kept. No logits are written.
+    /// The highest of the logits of each row of hidden states, as many as `wanted` says; tokens from
+    /// `ids_end` on are not kept. No logits are written.
     pub fn top_k(
         &self,
         hidden: &[f32],

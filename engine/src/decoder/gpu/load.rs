@@ -15,10 +15,8 @@ use crate::settings::{Keep, Quantize};
 /// A model that a GPU cannot take.
 #[derive(Debug, thiserror::Error)]
 pub enum GpuLoadError {
-    /// The checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The GPU.
     #[error(transparent)]
     Gpu(#[from] GpuError),
     /// Why weights cannot be kept as eight-bit floats.

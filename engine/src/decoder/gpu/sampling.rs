@@ -47,7 +47,6 @@ pub struct LogitStats {
 /// target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draw {
-    /// The row.
     pub row: usize,
     /// One over the temperature.
     pub inverse_temperature: f32,

@@ -1,7 +1,8 @@
 //! Rows of numbers as eight-bit integers under one scale each: keys and values in half the memory of bf16.
 //!
-//! bf16 holds such integers exactly, and they are widened to it where they are read: every product with bf16 serves
-//! them. A row's scale is common to all its numbers, so a score or a weight is multiplied with it, not each number.
+//! bf16 holds such integers exactly, and they are widened to it where they are read: every product with bf16
+//! serves them. A row's scale is common to all its numbers, so a score or a weight is multiplied with it, not
+//! each number.
 //!
 //! Written so that the compiler turns it into vectors; compiled once per instruction set.
 
@@ -27,7 +28,8 @@ fn quantise_body(row: &[f32], to: &mut [i8]) -> bf16 {
     const ROUNDING: f32 = 12_582_912.0;
     // Magnitudes order as their bits do, above all numbers the infinite and above that what is none.
     let largest = row.iter().map(|value| value.to_bits() & (u32::MAX >> 1)).fold(0, u32::max);
-    // A scale that was rounded down leaves the largest a quarter above the largest integer, and it is rounded to that.
+    // A scale that was rounded down leaves the largest a quarter above the largest integer, and it is rounded
+    // to that.
     let scale = bf16::from_f32(f32::from_bits(largest) / LARGEST);
     let inverse = if scale.to_f32() >= f32::MIN_POSITIVE { 1.0 / scale.to_f32() } else { 0.0 };
     for (to, value) in to.iter_mut().zip(row) {
@@ -56,8 +58,8 @@ fn scale_seen_body(weights: &mut [f32], scales: &[f32]) {
 }
 
 per_isa!(
-    /// Rounds a row to integers and gives back what one of them is worth. Of a row that holds what is not a number
-    /// that is not one either, or is infinite.
+    /// Rounds a row to integers and gives back what one of them is worth. Of a row that holds what is not a
+    /// number that is not one either, or is infinite.
     pub(super) quantise, quantise_body, (row: &[f32], to: &mut [i8]) -> bf16
 );
 per_isa!(

@@ -9,7 +9,6 @@ use super::softmax::exp;
 /// What a product does with its sums, their biases added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
-    /// Writes them.
     Write,
     /// Adds them to what is there.
     Add,

@@ -1,8 +1,9 @@
 //! Products of eight-bit integers: weights and activations in groups of inputs under one scale each.
 //!
-//! Weights are rounded once, when they are packed; activations on the fly, each row by itself. A sum over a group is
-//! exact in 32 bits; then it is scaled and added to the output in single precision, group after group. So a
-//! row's bits do not depend on its batch, and kernels differ by the rounding of those additions alone.
+//! Weights are rounded once, when they are packed; activations on the fly, each row by itself. A sum over a
+//! group is exact in 32 bits; then it is scaled and added to the output in single precision, group after
+//! group. So a row's bits do not depend on its batch, and kernels differ by the rounding of those additions
+//! alone.
 //!
 //! Both operands lie in groups ([`super::layout::groups`]).
 

@@ -1,13 +1,15 @@
-//! The highest outputs of a product, found while its tiles are hot: all that greedy and top-k sampling need of logits.
+//! The highest outputs of a product, found while its tiles are hot: all that greedy and top-k sampling need
+//! of logits.
 //!
-//! A tile is compared with what a row has so far, which nearly all of them fall short of: a few comparisons per vector,
-//! and no output is written.
+//! A tile is compared with what a row has so far, which nearly all of them fall short of: a few comparisons
+//! per vector, and no output is written.
 
 use super::isa::Isa;
 use super::per_isa::per_isa;
 use super::processor::Cpu;
 
-/// Most outputs that are kept of a row: to put each in its place costs more than writing all outputs, if they are many.
+/// Most outputs that are kept of a row: to put each in its place costs more than writing all outputs, if they
+/// are many.
 pub(crate) const KEPT_MAX: usize = 64;
 
 /// Outputs of a row that are looked at together, where they have been written.
@@ -75,8 +77,8 @@ impl TopK {
         std::iter::once(sound).chain(values).chain(numbers)
     }
 
-    /// Takes what begins `from`, written by another rank, of outputs of which number 0 is `first` here; gives back what is
-    /// behind it.
+    /// Takes what begins `from`, written by another rank, of outputs of which number 0 is `first` here; gives
+    /// back what is behind it.
     pub(crate) fn append_written<'a>(&mut self, from: &'a [f32], first: usize) -> &'a [f32] {
         let (own, behind) = from.split_at(1 + 2 * self.wanted);
         self.is_sound &= own[0] == 1.0;

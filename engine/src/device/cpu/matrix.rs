@@ -1,4 +1,5 @@
-//! Linear layers: weights packed for the kernels of their device ([`super::pack`]), and the product with them.
+//! Linear layers: weights packed for the kernels of their device ([`super::pack`]), and the product with
+//! them.
 
 use super::finish::Finish;
 use super::groups::{Groups, quantise_rows};
@@ -143,11 +144,11 @@ fn gather<E: Element>(column: &[E], width: usize, row: &mut [f32]) {
 }
 
 impl Cpu {
-    /// `y[t, o] = sum over i of x[t, i] * weights[o, i] (+ bias[o])`, for as many rows `t` as `x` has, and the layer's
-    /// activation of that.
+    /// `y[t, o] = sum over i of x[t, i] * weights[o, i] (+ bias[o])`, for as many rows `t` as `x` has, and
+    /// the layer's activation of that.
     ///
-    /// Where [`Isa::rounds_activations`], rows are rounded to bf16 for weights that are kept as bf16; for weights kept
-    /// as eight-bit integers they are rounded to such everywhere.
+    /// Where [`Isa::rounds_activations`], rows are rounded to bf16 for weights that are kept as bf16; for
+    /// weights kept as eight-bit integers they are rounded to such everywhere.
     pub fn linear(&self, x: &[f32], weights: &Matrix, y: &mut [f32], scratch: &mut Scratch) {
         self.product(x, weights, weights.finish(), y, scratch);
     }
@@ -158,8 +159,9 @@ impl Cpu {
         self.product(x, weights, Finish::Add, y, scratch);
     }
 
-    /// The highest of what [`Self::linear`] would give for each row of `x`, as many as `wanted` says: all outputs are
-    /// computed, none is written, and those from `end` on are not kept. The layer is one without bias and activation.
+    /// The highest of what [`Self::linear`] would give for each row of `x`, as many as `wanted` says: all
+    /// outputs are computed, none is written, and those from `end` on are not kept. The layer is one without
+    /// bias and activation.
     pub(crate) fn top_k(
         &self,
         x: &[f32],
@@ -191,7 +193,8 @@ impl Cpu {
         });
     }
 
-    /// Packs the rows of `x` for the kernel of `weights`; `then` has both, and the blocks in which it takes rows.
+    /// Packs the rows of `x` for the kernel of `weights`; `then` has both, and the blocks in which it takes
+    /// rows.
     fn with_kernel<T>(
         &self,
         x: &[f32],

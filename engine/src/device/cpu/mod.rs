@@ -1,14 +1,16 @@
 //! The CPU: one thread pool, kernels chosen once by what the processor can do.
 //!
-//! Every product is the same small tile, `c[m, n] += a[m, k] * b[k, n]` with `n` in vector lanes, so there
-//! is no horizontal sum anywhere and an output does not depend on what else is in the batch. Weights are
-//! packed for it once; keys and values lie in the pool as a tile of their own, the strip, wants them. Weights kept as
-//! bf16 meet activations rounded to bf16 where the processor multiplies such pairs, and are widened to single precision
-//! where not. Weights kept as eight-bit integers meet activations rounded to such integers, on every processor.
+//! Every product is the same small tile, `c[m, n] += a[m, k] * b[k, n]` with `n` in vector lanes, so there is
+//! no horizontal sum anywhere and an output does not depend on what else is in the batch. Weights are packed
+//! for it once; keys and values lie in the pool as a tile of their own, the strip, wants them. Weights kept
+//! as bf16 meet activations rounded to bf16 where the processor multiplies such pairs, and are widened to
+//! single precision where not. Weights kept as eight-bit integers meet activations rounded to such integers,
+//! on every processor.
 //!
-//! Imports point one way: [`layout`] (how operands lie) knows nothing, [`kernels`] (the loops of one instruction set)
-//! know layouts, [`isa`] knows which kernels the processor has, and every other file here, a product or an operation on
-//! rows, picks a kernel by that and hands it operands. Files import each other by name, never this one.
+//! Imports point one way: [`layout`] (how operands lie) knows nothing, [`kernels`] (the loops of one
+//! instruction set) know layouts, [`isa`] knows which kernels the processor has, and every other file here, a
+//! product or an operation on rows, picks a kernel by that and hands it operands. Files import each other by
+//! name, never this one.
 
 mod bytes;
 mod finish;

@@ -109,7 +109,8 @@ impl Cpu {
         })
     }
 
-    /// Packs matrices of blocks, stacked by outputs, with equal inputs: the very integers and scales that are stored.
+    /// Packs matrices of blocks, stacked by outputs, with equal inputs: the very integers and scales that are
+    /// stored.
     pub fn pack_blocks(
         &self,
         parts: &[Q8Blocks<'_>],

@@ -13,7 +13,8 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// A device of `threads` threads (`None`: as many as there are cores) with the best kernels of this machine.
+    /// A device of `threads` threads (`None`: as many as there are cores) with the best kernels of this
+    /// machine.
     pub fn new(threads: Option<usize>) -> std::io::Result<Self> {
         Self::with_isa(threads, Isa::detect())
     }
@@ -38,7 +39,8 @@ impl Cpu {
         self.pool.install(work)
     }
 
-    /// Runs `work` on this device's threads and, meanwhile, `beside` on the caller's; returns when both have ended.
+    /// Runs `work` on this device's threads and, meanwhile, `beside` on the caller's; returns when both have
+    /// ended.
     pub fn run_beside(&self, work: impl FnOnce() + Send, beside: impl FnOnce()) {
         self.pool.in_place_scope(|scope| {
             scope.spawn(|_| work());

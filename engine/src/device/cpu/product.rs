@@ -1,9 +1,10 @@
 //! The loop of every product: which task computes which rows and outputs, and what becomes of the sums.
 //!
 //! A kernel adds a row block's products with a piece of a panel; how its operands are packed, and what it
-//! rounds, is the kernel's own. Sums of a panel lie close together in a task's own memory until they are whole; then
-//! they are finished (bias, activation, residual) into the result while the cache still has them. Pieces follow each other
-//! in order and rows do not see each other, so an output's bits do not depend on what else is in the batch.
+//! rounds, is the kernel's own. Sums of a panel lie close together in a task's own memory until they are
+//! whole; then they are finished (bias, activation, residual) into the result while the cache still has them.
+//! Pieces follow each other in order and rows do not see each other, so an output's bits do not depend on
+//! what else is in the batch.
 
 use std::ops::Range;
 
@@ -35,8 +36,8 @@ pub(super) trait Kernel: Sync {
     /// Most steps taken at once where a panel meets `blocks` row blocks one after another.
     fn depth_step(&self, blocks: usize) -> usize;
 
-    /// Adds to `sums`, `[rows, width]`, the products of a row block with some steps of `panel`, of which the first is a
-    /// multiple of [`Self::depth_step`]; overwrites them where that is 0.
+    /// Adds to `sums`, `[rows, width]`, the products of a row block with some steps of `panel`, of which the
+    /// first is a multiple of [`Self::depth_step`]; overwrites them where that is 0.
     ///
     /// # Safety
     /// The processor has the kernel's instructions.
@@ -46,7 +47,6 @@ pub(super) trait Kernel: Sync {
 /// What a product's outputs look like.
 #[derive(Clone, Copy)]
 pub(super) struct ProductOutputs<'a> {
-    /// How many.
     pub(super) count: usize,
     /// Of a panel: its sums per row.
     pub(super) width: usize,
@@ -156,7 +156,8 @@ pub(super) fn top_k(
     all
 }
 
-/// `y[t, o]` = the finished sums of the kernel, for the rows of all `blocks`, which are those of `y` in order.
+/// `y[t, o]` = the finished sums of the kernel, for the rows of all `blocks`, which are those of `y` in
+/// order.
 pub(super) fn multiply(
     isa: Isa,
     kernel: &dyn Kernel,
@@ -183,8 +184,8 @@ pub(super) fn multiply(
                 columns: columns.min(outputs.count - panel * columns),
             };
             let bias = outputs.bias.map(|bias| &bias[panel * outputs.width..][..outputs.width]);
-            // SAFETY: a `Cpu` holds available kernels only; each task owns its panels' columns in its groups' rows of
-            // `y`.
+            // SAFETY: a `Cpu` holds available kernels only; each task owns its panels' columns in its groups'
+            // rows of `y`.
             panel_sums(kernel, group, panel, sums, |block, sums| unsafe {
                 finish(isa, outputs.finish, sums, bias, &of_panel(block));
             });

@@ -11,7 +11,6 @@ const ROWS_PER_TASK: usize = 8;
 
 /// A normalisation with its weights.
 pub struct Norm {
-    /// Which.
     pub kind: NormKind,
     /// One factor per feature.
     pub weight: Vec<f32>,

@@ -35,11 +35,12 @@ pub(super) fn exp(x: f32) -> f32 {
 /// The largest score, in powers of two, that weights can be told from; of more there is no number.
 const SCORE_MAX: f32 = 2_097_152.0;
 
-/// `2^(x - max)` to two units in the last place, for a whole `max` not below `x`; 0 below `2^-126`, not a number for what is not a
-/// number and for an `x` above [`SCORE_MAX`].
+/// `2^(x - max)` to two units in the last place, for a whole `max` not below `x`; 0 below `2^-126`, not a
+/// number for what is not a number and for an `x` above [`SCORE_MAX`].
 ///
-/// Cephes `exp2f`: `x = n + r`, a polynomial in `r`, and `n - max` put straight into the exponent: the mantissa depends on
-/// `x` alone, so weights under one maximum are those under another times an exact power of two.
+/// Cephes `exp2f`: `x = n + r`, a polynomial in `r`, and `n - max` put straight into the exponent: the
+/// mantissa depends on `x` alone, so weights under one maximum are those under another times an exact power
+/// of two.
 #[inline(always)]
 fn exp2(x: f32, max: i32) -> f32 {
     /// Adding it leaves `n` in the low bits of the mantissa.
@@ -54,7 +55,8 @@ fn exp2(x: f32, max: i32) -> f32 {
     y = y * r + 2.402_264_8e-1;
     y = y * r + 6.931_472e-1;
     y = y * r + 1.0;
-    // Wrapping, because checks for overflow, which tests are built with, would keep this from becoming vectors.
+    // Wrapping, because checks for overflow, which tests are built with, would keep this from becoming
+    // vectors.
     let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
     let exponent = n.wrapping_sub(max).wrapping_add(127);
     let exponent = if exponent < 0 { 0 } else { exponent }; // nor above 127, unless `y` is not a number
@@ -69,7 +71,8 @@ fn round(x: f32) -> u32 {
     (if x.is_nan() { bits | 0x40_0000 } else { rounded }) & 0xFFFF_0000
 }
 
-/// The whole number that scores are held against: the least that is above all of them, and not below `max_before`.
+/// The whole number that scores are held against: the least that is above all of them, and not below
+/// `max_before`.
 #[inline(always)]
 fn score_max(scores: &[f32], max_before: f32) -> f32 {
     let mut maxima = [f32::NEG_INFINITY; LANES];
@@ -142,8 +145,8 @@ fn exp_sum_body(logits: &mut [f32], base: f32, scale: f32) {
 }
 
 per_isa!(
-    /// One row of scores, in powers of two, becomes weights `2^(score - max)`, unnormalised: `max` is the larger of
-    /// `max_before` and the least whole number above all scores.
+    /// One row of scores, in powers of two, becomes weights `2^(score - max)`, unnormalised: `max` is the
+    /// larger of `max_before` and the least whole number above all scores.
     ///
     /// Gives back `max` and the sum. The row's length is a multiple of [`LANES`].
     pub(super) soften, soften_body, (scores: &[f32], max_before: f32, weights: &mut [f32]) -> (f32, f32)

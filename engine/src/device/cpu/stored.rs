@@ -16,8 +16,8 @@ pub(crate) trait Stored: Bits {
     const IS_SCALED: bool = false;
     /// None of them.
     const ZERO: Self;
-    /// Rounds `row` to elements; numbers that are missing in the last are zero. Gives back the row's scale, where it
-    /// has one.
+    /// Rounds `row` to elements; numbers that are missing in the last are zero. Gives back the row's scale,
+    /// where it has one.
     fn narrow(isa: Isa, row: &[f32], to: &mut [Self]) -> Option<Self>;
     /// The element with all its numbers zero but the one at `place`.
     fn only(self, place: usize) -> Self;

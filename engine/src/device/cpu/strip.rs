@@ -1,8 +1,8 @@
-//! The products of attention: a few rows of queries with keys, or of weights with values, straight from blocks of the
-//! KV pool.
+//! The products of attention: a few rows of queries with keys, or of weights with values, straight from
+//! blocks of the KV pool.
 //!
-//! `c[m, n] (+)= sum over k of left[m, k] * right[k, n]` over a strip of at most [`ROWS_MAX`] rows and a few columns of
-//! [`LANES`] lanes: the loop is [`super::kernels::strip_loop`]'s.
+//! `c[m, n] (+)= sum over k of left[m, k] * right[k, n]` over a strip of at most [`ROWS_MAX`] rows and a few
+//! columns of [`LANES`] lanes: the loop is [`super::kernels::strip_loop`]'s.
 
 use super::isa::Isa;
 use super::kernels::{avx2, avx512, avx512_bf16, portable};

@@ -76,8 +76,8 @@ impl<E: TileElement> Kernel for Wide<'_, E> {
             c_row: self.width,
             accumulate: steps.first > 0,
         };
-        // SAFETY: `a` and `b` were cut to the tile's extent, and `sums` has it; the instructions are this function's own
-        // contract.
+        // SAFETY: `a` and `b` were cut to the tile's extent, and `sums` has it; the instructions are this
+        // function's own contract.
         unsafe { E::tile(self.isa, rows, self.width, &tile) };
     }
 }

@@ -5,13 +5,11 @@ use super::GpuError;
 /// Why a GPU cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CudaError {
-    /// There is no driver.
     #[error("no NVIDIA driver was found (libcuda.so.1)")]
     NoDriver,
     /// A library that belongs to it is missing.
     #[error("{library} was not found; {remedy}")]
     NoLibrary {
-        /// The library.
         library: &'static str,
         /// Where it is to be had.
         remedy: &'static str,

@@ -1,7 +1,7 @@
 //! A handle as server-sent events: `data: {chunk}` ... `data: [DONE]`.
 //!
-//! Like the relQuery stream it reads the relquery at its client's pace, so nothing queues up for a slow one. An
-//! error after the first byte is an event of its own, after which the stream closes without `[DONE]`.
+//! Like the relQuery stream it reads the relquery at its client's pace, so nothing queues up for a slow one.
+//! An error after the first byte is an event of its own, after which the stream closes without `[DONE]`.
 //! Dropping it drops the handle, which cancels the work.
 
 use std::convert::Infallible;

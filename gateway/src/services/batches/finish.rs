@@ -122,8 +122,8 @@ impl AnswerTokens {
     }
 }
 
-/// Writes the rows that failed, or that did not, into a file in the order of the input, and adds up what they spent;
-/// no file where there are none.
+/// Writes the rows that failed, or that did not, into a file in the order of the input, and adds up what they
+/// spent; no file where there are none.
 async fn leave(
     app: &Arc<App>,
     batch: &Batch,

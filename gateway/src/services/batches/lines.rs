@@ -1,7 +1,7 @@
 //! The lines of a batch's input: `{"custom_id", "method", "url", "body"}` each.
 //!
-//! A line whose frame is wrong makes the whole batch invalid, before anything runs; a wrong body fails its line alone.
-//! Must not know storage or how lines run.
+//! A line whose frame is wrong makes the whole batch invalid, before anything runs; a wrong body fails its
+//! line alone. Must not know storage or how lines run.
 
 use std::collections::HashSet;
 
@@ -153,7 +153,6 @@ impl Checker {
 /// A line, ready to run.
 #[derive(Clone, Debug)]
 pub struct ReadyLine {
-    /// Its number.
     pub number: u32,
     /// The client's name for it.
     pub custom_id: String,

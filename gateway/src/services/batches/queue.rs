@@ -1,6 +1,6 @@
-//! The order in which batches that are claimed together begin: one after the other, each once the one before it has handed
-//! rows to the scheduler. Whichever is there first goes on first, so where a gateway is killed again and again the oldest
-//! ends, and does not begin behind younger ones each time.
+//! The order in which batches that are claimed together begin: one after the other, each once the one before
+//! it has handed rows to the scheduler. Whichever is there first goes on first, so where a gateway is killed
+//! again and again the oldest ends, and does not begin behind younger ones each time.
 
 use tokio::sync::oneshot;
 

@@ -1,8 +1,8 @@
 //! The rows of a batch: read, put together by prefix, handed to the scheduler, recorded as they end.
 //!
-//! Reading, running and recording go on side by side. Bounds: the buffer's rows and bytes, and the rows that are with the
-//! scheduler or not recorded yet. So a slow database holds rows back instead of filling memory, and the executor never
-//! waits for the input to be read or sorted.
+//! Reading, running and recording go on side by side. Bounds: the buffer's rows and bytes, and the rows that
+//! are with the scheduler or not recorded yet. So a slow database holds rows back instead of filling memory,
+//! and the executor never waits for the input to be read or sorted.
 
 mod follow;
 mod read;
@@ -55,7 +55,8 @@ struct Flow<'a> {
     ticket_in_line: &'a mut QueueTicket,
 }
 
-/// Runs all rows that are not recorded. An error of the store here means that nothing can be read at the start.
+/// Runs all rows that are not recorded. An error of the store here means that nothing can be read at the
+/// start.
 pub(super) async fn run(
     app: &Arc<App>,
     batch: &Batch,

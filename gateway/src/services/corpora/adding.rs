@@ -1,7 +1,7 @@
 //! Adding documents: cut, embedded and kept group by group, each document whole or not at all.
 //!
-//! A document whose text is in the corpus already is left as it is, so a request that broke off can be sent again and goes
-//! on where it ended.
+//! A document whose text is in the corpus already is left as it is, so a request that broke off can be sent
+//! again and goes on where it ended.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use super::index_cache::{Indexed, render_vector};
 use super::{account, find, link, made, refused, usable};
 use crate::state::App;
 
-/// Fragments that are embedded and written together: what is lost when a client leaves, and how long others wait.
+/// Fragments that are embedded and written together: what is lost when a client leaves, and how long others
+/// wait.
 const GROUP: usize = 256;
 
 /// Documents for a corpus.
@@ -53,7 +54,8 @@ pub struct Written {
     pub fragments: u64,
     /// Tokens that were embedded.
     pub tokens: TokenCount,
-    /// Fragments that by themselves have more tokens than the model reads, so that their ends have no part in their vectors.
+    /// Fragments that by themselves have more tokens than the model reads, so that their ends have no part in
+    /// their vectors.
     pub truncated: u64,
 }
 
@@ -76,8 +78,8 @@ impl Drop for Answering<'_> {
     }
 }
 
-/// Adds documents to a tenant's corpus. Dropped before its end, it stops within a batch of texts, and what it has kept so
-/// far stays.
+/// Adds documents to a tenant's corpus. Dropped before its end, it stops within a batch of texts, and what it
+/// has kept so far stays.
 pub async fn add(
     app: &Arc<App>,
     tenant: TenantId,

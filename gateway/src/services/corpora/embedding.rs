@@ -1,5 +1,5 @@
-//! Embedding off the connections' threads: a bounded number of groups of texts at once, a bounded number waiting, and an
-//! end between two batches when nobody waits for the vectors any more.
+//! Embedding off the connections' threads: a bounded number of groups of texts at once, a bounded number
+//! waiting, and an end between two batches when nobody waits for the vectors any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -56,7 +56,8 @@ impl Embedding {
         }
     }
 
-    /// Runs `work` on a thread of its own when it is its turn. Dropped before its end, it makes `work` see a stop.
+    /// Runs `work` on a thread of its own when it is its turn. Dropped before its end, it makes `work` see a
+    /// stop.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         runtime: &Arc<Runtime>,

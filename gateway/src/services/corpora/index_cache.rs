@@ -1,8 +1,8 @@
-//! Indexes in memory: made from the store when a corpus is first asked for, kept while there is room. Of those that nobody
-//! uses, the ones that are asked for again stay while those that were asked for once go.
+//! Indexes in memory: made from the store when a corpus is first asked for, kept while there is room. Of
+//! those that nobody uses, the ones that are asked for again stay while those that were asked for once go.
 //!
-//! An index belongs to one revision of its corpus. Who finds another revision in the store makes it anew, so several
-//! gateways can share a database; a write through this gateway is applied to the index at hand.
+//! An index belongs to one revision of its corpus. Who finds another revision in the store makes it anew, so
+//! several gateways can share a database; a write through this gateway is applied to the index at hand.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -68,8 +68,8 @@ const REMEMBERED: usize = 1_000;
 #[derive(Debug)]
 pub(super) struct IndexCache {
     entries: Cache<Key, CachedIndex, InBytes, DefaultHashBuilder, UnlessUsed>,
-    /// Places whose index is not made yet, while somebody wants it. They join the entries with the weight that they have:
-    /// one that weighed nothing at first would take the place of those in use.
+    /// Places whose index is not made yet, while somebody wants it. They join the entries with the weight
+    /// that they have: one that weighed nothing at first would take the place of those in use.
     unmade: Mutex<HashMap<Key, Weak<RwLock<Option<Indexed>>>>>,
 }
 

@@ -12,8 +12,8 @@ use crate::services::prepare::RequestContext;
 use crate::state::App;
 use crate::wire::query::span_error;
 
-/// Output tokens of a call whose query does not say, where the context has room for so many: what the reference's server
-/// takes.
+/// Output tokens of a call whose query does not say, where the context has room for so many: what the
+/// reference's server takes.
 const OUTPUT_TOKENS: u64 = 2_048;
 
 /// How the calls of a request generate, by their parameters but for the seed: those alike share one.
@@ -93,14 +93,13 @@ pub(super) type Outputs = Vec<Option<Arc<[TokenId]>>>;
 /// What a row is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Ask {
-    /// A call.
     Call(CallId),
     /// Keys and values of a span, before a call that reads it can begin.
     Ahead(Vec<SpanPart>),
 }
 
-/// A span as a section, so that its last block can be found too, however little is in it. Behind it stands a token that
-/// nobody reads: a row ends with something that is no section of anybody else's.
+/// A span as a section, so that its last block can be found too, however little is in it. Behind it stands a
+/// token that nobody reads: a row ends with something that is no section of anybody else's.
 pub fn ahead(span: Vec<TokenId>) -> Sectioned {
     let tokens = TokenCount(span.len() as u64);
     let unit = Sees::Unit { first: 0, origin: 0, is_placeholder: false };

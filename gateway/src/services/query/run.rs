@@ -1,8 +1,8 @@
-//! Runs the calls of planned queries: whatever has its inputs starts, calls alike as rows of one relQuery, and each output
-//! goes where the plan says.
+//! Runs the calls of planned queries: whatever has its inputs starts, calls alike as rows of one relQuery,
+//! and each output goes where the plan says.
 //!
-//! While a call waits for others, the spans it will read are computed ahead (the paper's G¹), so that it begins with
-//! nothing but what is new. A call that fails takes its query with it, and no other.
+//! While a call waits for others, the spans it will read are computed ahead (the paper's G¹), so that it
+//! begins with nothing but what is new. A call that fails takes its query with it, and no other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,6 @@ use crate::state::App;
 pub enum QueryEvent {
     /// More text of a call whose output is part of the result.
     Delta(usize, CallId, String),
-    /// A call of a query has ended.
     Ended(usize, CallId, Ended),
 }
 
@@ -44,7 +43,8 @@ pub struct Asker {
     pub deadline: Option<Deadline>,
 }
 
-/// Runs queries to their ends; the outcomes stand in the order of the queries. Dropping the future calls off what runs.
+/// Runs queries to their ends; the outcomes stand in the order of the queries. Dropping the future calls off
+/// what runs.
 pub async fn run(
     app: &Arc<App>,
     asker: Asker,

@@ -1,4 +1,5 @@
-//! Schemas that are ready, bounded in bytes of their texts: the least recently used leaves, unless it has a pin.
+//! Schemas that are ready, bounded in bytes of their texts: the least recently used leaves, unless it has a
+//! pin.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +14,6 @@ use crate::config::LimitsConfig;
 /// A schema, ready for prompts.
 #[derive(Debug)]
 pub struct Ready {
-    /// As it is stored.
     pub stored: StoredSchema,
     /// Its tokens and positions.
     pub layout: Layout,
@@ -120,8 +120,8 @@ impl ReadySchemas {
         }
     }
 
-    /// Lets the least recently used go, unless that is the one of use `newest`. What is pinned stays: with it the pin
-    /// would go.
+    /// Lets the least recently used go, unless that is the one of use `newest`. What is pinned stays: with it
+    /// the pin would go.
     fn evict(&mut self, newest: u64) -> bool {
         let all = self.tenants.iter().flat_map(|(tenant, schemas)| {
             let free = schemas.iter().filter(|(_, entry)| entry.ready.pin.is_none());

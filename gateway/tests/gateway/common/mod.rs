@@ -117,8 +117,8 @@ pub async fn serve_parties(mut config: Config) -> Parties {
     Parties { server, theirs, operators }
 }
 
-/// A store that a second server can open after the first one's end. A file: a store in memory lives in its one
-/// connection, which goes when a worker's runtime ends while it gives the connection back.
+/// A store that a second server can open after the first one's end. A file: a store in memory lives in its
+/// one connection, which goes when a worker's runtime ends while it gives the connection back.
 pub async fn lasting_store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}", dir.path().join("test.db").display())).await.unwrap();

@@ -1,5 +1,5 @@
-//! A server that speaks the OpenAI API over real sockets and does as it is told: it answers with the last word of what it
-//! is asked, or fails in one of the ways servers fail.
+//! A server that speaks the OpenAI API over real sockets and does as it is told: it answers with the last
+//! word of what it is asked, or fails in one of the ways servers fail.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! `distribute_plus`: the output of a generate in a plus stands behind its input, where it was computed (Fig. 7d, Fig. 8).
+//! `distribute_plus`: the output of a generate in a plus stands behind its input, where it was computed (Fig.
+//! 7d, Fig. 8).
 
 use super::rule::Rule;
 use crate::span::query::{Generate, SpanQuery};

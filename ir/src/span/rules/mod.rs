@@ -1,10 +1,11 @@
-//! Rewrite rules: a query that says the same with less sugar, and has outputs where their keys and values already lie
-//! (Span Queries, section 5.1 and Fig. 7; section 6).
+//! Rewrite rules: a query that says the same with less sugar, and has outputs where their keys and values
+//! already lie (Span Queries, section 5.1 and Fig. 7; section 6).
 //!
-//! Each rule is a name, a stage, a condition and a form `left -> right`. A stage walks the tree from its root; at each
-//! node the first rule of the stage that matches is applied and its right side spliced in, until none matches; and it walks
-//! again until a walk changes nothing. So do all stages together, until a round changes nothing. Every rule makes
-//! something less (sugar, nodes, candidates of a judge, generates not distributed), so that there is an end.
+//! Each rule is a name, a stage, a condition and a form `left -> right`. A stage walks the tree from its
+//! root; at each node the first rule of the stage that matches is applied and its right side spliced in,
+//! until none matches; and it walks again until a walk changes nothing. So do all stages together, until a
+//! round changes nothing. Every rule makes something less (sugar, nodes, candidates of a judge, generates not
+//! distributed), so that there is an end.
 
 mod desugar;
 mod distribute_plus;
@@ -35,7 +36,8 @@ pub const RULES: [Rule; 9] = [
     distribute_plus::RULE,
 ];
 
-/// Rounds of all stages, steps and nodes are bounded together: so many steps for each node that a query can have.
+/// Rounds of all stages, steps and nodes are bounded together: so many steps for each node that a query can
+/// have.
 const STEPS_PER_NODE: usize = 8;
 
 /// Rewrites a query to its fixed point; says what every rule did.

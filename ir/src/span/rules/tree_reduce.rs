@@ -1,4 +1,5 @@
-//! `tree_reduce`: a judge of many candidates becomes plies of judges of few (Span Queries, section 6 and Fig. 16).
+//! `tree_reduce`: a judge of many candidates becomes plies of judges of few (Span Queries, section 6 and Fig.
+//! 16).
 
 use super::rule::{Rewriting, Rule};
 use crate::span::error::SpanError;

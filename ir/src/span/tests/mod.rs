@@ -34,7 +34,8 @@ impl ChatTemplate for Bare {
     }
 }
 
-/// A template that makes up a system's message where there is none, and puts words into the one that there is.
+/// A template that makes up a system's message where there is none, and puts words into the one that there
+/// is.
 struct Led;
 
 impl ChatTemplate for Led {

@@ -141,7 +141,8 @@ proptest! {
     }
 }
 
-/// How often a cache of so many fragments, the least used of which goes first, is asked for one that it does not have.
+/// How often a cache of so many fragments, the least used of which goes first, is asked for one that it does
+/// not have.
 fn misses(queries: &[Vec<usize>], order: &[usize], capacity: usize) -> usize {
     let (mut cache, mut misses): (Vec<usize>, usize) = (Vec::new(), 0);
     for fragment in order.iter().flat_map(|query| &queries[*query]) {

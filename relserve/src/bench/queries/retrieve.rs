@@ -1,5 +1,5 @@
-//! Texts most like a query by the rare words they share: enough to give a benchmark's questions contexts that repeat as
-//! real ones do, without an embedding model. `/v1/corpora` is what answers users.
+//! Texts most like a query by the rare words they share: enough to give a benchmark's questions contexts that
+//! repeat as real ones do, without an embedding model. `/v1/corpora` is what answers users.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -29,8 +29,8 @@ impl Nearest {
         Self { texts, places }
     }
 
-    /// The texts that share most with a query, the first of equals first: a shared word counts the logarithm of one over
-    /// its share of texts (inverse document frequency).
+    /// The texts that share most with a query, the first of equals first: a shared word counts the logarithm
+    /// of one over its share of texts (inverse document frequency).
     pub(super) fn of(&self, query: &str, count: usize) -> Vec<String> {
         let mut scores: BTreeMap<usize, f64> = BTreeMap::new();
         for word in words(query) {

@@ -19,7 +19,6 @@ pub(super) struct Suite {
     pub(super) system: String,
     /// Tables by name.
     pub(super) table: BTreeMap<String, TableSource>,
-    /// The queries.
     pub(super) query: Vec<SuiteQuery>,
 }
 

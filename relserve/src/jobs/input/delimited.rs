@@ -20,7 +20,8 @@ pub(super) struct DelimitedTable {
     pub(super) columns: Vec<String>,
 }
 
-/// Ends a read of which one record would never end: a quote that is not closed makes the rest of a file one cell.
+/// Ends a read of which one record would never end: a quote that is not closed makes the rest of a file one
+/// cell.
 struct Guard {
     file: File,
     /// Bytes since the last record; set to 0 by who reads records.

@@ -65,8 +65,8 @@ pub struct MarginalWorkConfig {
     pub dashboard_wait_ms_max: Millis,
     /// The same of class `bulk`.
     pub bulk_wait_ms_max: Millis,
-    /// Thousandths of a step's time that bulk rows may add while rows of a higher class are here (one row at least); they
-    /// also give their memory up for those. Absent: they share steps as all others do.
+    /// Thousandths of a step's time that bulk rows may add while rows of a higher class are here (one row at
+    /// least); they also give their memory up for those. Absent: they share steps as all others do.
     pub bulk_share_permille: Option<u32>,
     /// Rows of a lower class give their memory up for one of a higher class that finds none.
     pub evict_lower_class: bool,

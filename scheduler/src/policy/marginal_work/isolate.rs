@@ -1,9 +1,10 @@
-//! Bulk work beside work that somebody waits for: of a step in which both could run, bulk rows take a stated share.
+//! Bulk work beside work that somebody waits for: of a step in which both could run, bulk rows take a stated
+//! share.
 //!
-//! The order alone does not keep them apart: rows of a bulk relQuery that began while nothing else was here decode in
-//! every later step, and each makes it longer; their memory keeps others out. So while a higher class is here they
-//! pause, all but those that the share pays for, and give their memory up where a row of a higher class finds none. The
-//! share is never less than one row, so bulk work goes on whatever arrives.
+//! The order alone does not keep them apart: rows of a bulk relQuery that began while nothing else was here
+//! decode in every later step, and each makes it longer; their memory keeps others out. So while a higher
+//! class is here they pause, all but those that the share pays for, and give their memory up where a row of a
+//! higher class finds none. The share is never less than one row, so bulk work goes on whatever arrives.
 
 use base::ServiceClass;
 

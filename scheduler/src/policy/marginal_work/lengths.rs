@@ -16,7 +16,6 @@ const PRIOR_MAX: u64 = 16;
 /// Rows that ended, and their output tokens together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// Rows.
     pub rows: u64,
     /// Output tokens of them.
     pub tokens: u64,

@@ -1,7 +1,7 @@
 //! The matrix unit of Intel's processors (AMX), by its instructions; the intrinsics are not stable yet.
 //!
-//! It has never been run: no machine of this project's had the unit. So it is used only where one product on it
-//! has the very bits that its software twin gives.
+//! It has never been run: no machine of this project's had the unit. So it is used only where one product on
+//! it has the very bits that its software twin gives.
 //!
 //! Tiles are state of a thread that the compiler does not know, so each kernel configures them before it uses
 //! them and leaves none behind.
@@ -17,8 +17,8 @@ mod unit {
 
     /// Whether the processor has the unit for bf16 and this process is allowed its state.
     ///
-    /// CPUID leaf 7, EDX: bit 22 is AMX-BF16, bit 24 AMX-TILE. Linux gives the tiles' 8 KiB of state to a process
-    /// that asks for it once (arch_prctl(2), ARCH_REQ_XCOMP_PERM).
+    /// CPUID leaf 7, EDX: bit 22 is AMX-BF16, bit 24 AMX-TILE. Linux gives the tiles' 8 KiB of state to a
+    /// process that asks for it once (arch_prctl(2), ARCH_REQ_XCOMP_PERM).
     pub(crate) fn is_available() -> bool {
         static AVAILABLE: OnceLock<bool> = OnceLock::new();
         *AVAILABLE.get_or_init(|| {
@@ -35,8 +35,8 @@ mod unit {
         const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
         const XFEATURE_XTILEDATA: u64 = 18;
         let result: i64;
-        // SAFETY: the call reads no memory and changes nothing but what this process may use; a kernel that does
-        // not know it answers with an error.
+        // SAFETY: the call reads no memory and changes nothing but what this process may use; a kernel that
+        // does not know it answers with an error.
         unsafe {
             asm!(
                 "syscall",

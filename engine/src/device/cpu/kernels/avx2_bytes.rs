@@ -1,7 +1,8 @@
 //! The tile over groups of eight-bit integers in 256-bit vectors: at most 6 rows of one vector at a time.
 //!
-//! There is no instruction that sums up signed bytes. So weights give their sign to the activations: then one side is
-//! unsigned, and as no magnitude is above 128 there and 127 here, two products fit in the 16 bits of their sum.
+//! There is no instruction that sums up signed bytes. So weights give their sign to the activations: then one
+//! side is unsigned, and as no magnitude is above 128 there and 127 here, two products fit in the 16 bits of
+//! their sum.
 
 #[cfg(target_arch = "x86_64")]
 mod kernels {

@@ -1,7 +1,8 @@
-//! The tile over pairs of bf16 in 512-bit vectors: at most 12 rows of two vectors, 24 of the 32 registers as sums.
+//! The tile over pairs of bf16 in 512-bit vectors: at most 12 rows of two vectors, 24 of the 32 registers as
+//! sums.
 //!
-//! One instruction multiplies 16 outputs' pairs with a pair of activations and adds both products to the sums,
-//! twice the work of a fused multiply-add in single precision.
+//! One instruction multiplies 16 outputs' pairs with a pair of activations and adds both products to the
+//! sums, twice the work of a fused multiply-add in single precision.
 
 #[cfg(target_arch = "x86_64")]
 mod kernels {
@@ -48,7 +49,8 @@ mod kernels {
         let (vectors, rest) = from.as_chunks::<{ 2 * WIDTH }>();
         let (wide, rest_wide) = to.as_chunks_mut::<{ 2 * WIDTH }>();
         for (from, to) in vectors.iter().zip(wide) {
-            // SAFETY: there are twice 16 integers, and as many places; vectors of 32 bf16 are 32 times 16 bits.
+            // SAFETY: there are twice 16 integers, and as many places; vectors of 32 bf16 are 32 times 16
+            // bits.
             unsafe {
                 let from = from.as_ptr().cast::<__m128i>();
                 let [low, high] = [from, from.add(1)]

@@ -1,9 +1,10 @@
 //! The tile over groups of eight-bit integers in 512-bit vectors: at most 6 rows of four vectors.
 //!
 //! One instruction adds four products for each of 16 outputs to its sum: four times the work of a fused
-//! multiply-add in single precision. The sums of integers take up to 24 of the 32 registers; those in single precision,
-//! which a group touches once, stay in the first-level cache. Four vectors and not two, because then 24 such
-//! instructions need 10 loads and not 14, and a batch that takes several tiles reads a panel ahead in the first of them.
+//! multiply-add in single precision. The sums of integers take up to 24 of the 32 registers; those in single
+//! precision, which a group touches once, stay in the first-level cache. Four vectors and not two, because
+//! then 24 such instructions need 10 loads and not 14, and a batch that takes several tiles reads a panel
+//! ahead in the first of them.
 
 #[cfg(target_arch = "x86_64")]
 mod kernels {

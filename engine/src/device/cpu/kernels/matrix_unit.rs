@@ -1,11 +1,12 @@
 //! Products of bf16 pairs on a matrix unit: tiles of 16 rows by 16 outputs, 16 pairs deep.
 //!
-//! The unit's eight tiles are four sums (32 rows by 32 outputs), two of activations and two of weights; operands
-//! are those of [`crate::device::cpu::layout::pairs`]. The loop is written against [`Unit`], whose software twin the tests run
-//! everywhere.
+//! The unit's eight tiles are four sums (32 rows by 32 outputs), two of activations and two of weights;
+//! operands are those of [`crate::device::cpu::layout::pairs`]. The loop is written against [`Unit`], whose
+//! software twin the tests run everywhere.
 //!
 //! The hardware twin ([`super::amx`]) has never been run: no machine of this project's had the unit. What is
-//! untested there is its instructions and whether they are allowed to run; loop, packing and rounding are tested.
+//! untested there is its instructions and whether they are allowed to run; loop, packing and rounding are
+//! tested.
 
 use crate::device::cpu::layout::pairs::{DEPTH_BLOCK, Pair, PairTile};
 

@@ -9,7 +9,8 @@ pub(crate) fn quantise(from: &[f32], group: usize, to: &mut Block) {
     quantise_by(from, group, to, quantise_group);
 }
 
-/// The same with a kernel for the vectors of a group, which gives back what one of its integers is worth, and their sum.
+/// The same with a kernel for the vectors of a group, which gives back what one of its integers is worth, and
+/// their sum.
 #[inline(always)]
 pub(crate) fn quantise_by(
     from: &[f32],
@@ -47,7 +48,8 @@ fn quantise_group(from: &[[f32; LANES]], to: &mut [[i8; LANES]]) -> (f32, i32) {
     (scale, sum)
 }
 
-/// What an integer is worth in a group of activations with this largest magnitude, and what turns them into integers.
+/// What an integer is worth in a group of activations with this largest magnitude, and what turns them into
+/// integers.
 #[inline(always)]
 pub(crate) fn scale_of(largest: f32) -> (f32, f32) {
     (largest / LARGEST, if largest > f32::MIN_POSITIVE { LARGEST / largest } else { 0.0 })

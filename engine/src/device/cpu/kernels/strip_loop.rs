@@ -1,11 +1,12 @@
 //! The loop of the products of attention, written once for every instruction set:
 //! `c[m, n] (+)= sum over k of left[m, k] * right[k, n]` over a strip of rows.
 //!
-//! What lies in lanes comes from pieces anywhere in memory, and a number on the left is broadcast. Sums over `k` run in
-//! order, lane by lane, so a row's result is the same bits whatever rows stand beside it.
+//! What lies in lanes comes from pieces anywhere in memory, and a number on the left is broadcast. Sums over
+//! `k` run in order, lane by lane, so a row's result is the same bits whatever rows stand beside it.
 
-/// Defines a kernel of one instruction set: how a vector of the right is loaded, and how its products with an element of
-/// the left are added to a sum. `zero`, `load_f32`, `store` and `WIDTH` are the instruction set's own.
+/// Defines a kernel of one instruction set: how a vector of the right is loaded, and how its products with an
+/// element of the left are added to a sum. `zero`, `load_f32`, `store` and `WIDTH` are the instruction set's
+/// own.
 macro_rules! strip_kernel {
     ($features:literal, $name:ident, $by_rows:ident, $strip:ident, $left:ty, $right:ty, $load:ident, $add:ident) => {
         /// Picks the kernel for a number of rows and columns.
@@ -96,8 +97,8 @@ macro_rules! strip_kernel {
 }
 pub(super) use strip_kernel;
 
-/// Defines the kernels of one instruction set that multiply single precision: with single precision, and with pairs of
-/// bf16. `splat`, `fma` and `load_pairs` are its own too.
+/// Defines the kernels of one instruction set that multiply single precision: with single precision, and with
+/// pairs of bf16. `splat`, `fma` and `load_pairs` are its own too.
 macro_rules! widening_strips {
     ($features:literal, $vector:ty) => {
         #[inline]

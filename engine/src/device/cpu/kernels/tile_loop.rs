@@ -4,8 +4,8 @@
 //! `b`'s rows lie in vector lanes and each element of `a` is broadcast. Sums over `k` run in order, lane by
 //! lane, so a row's result is the same bits whatever rows stand beside it.
 
-/// Defines the kernels of one instruction set from its vector operations (`zero`, `splat`, `fma`, `load_*`, `store`,
-/// and `WIDTH` lanes), for each number of rows that `$rows` lists.
+/// Defines the kernels of one instruction set from its vector operations (`zero`, `splat`, `fma`, `load_*`,
+/// `store`, and `WIDTH` lanes), for each number of rows that `$rows` lists.
 macro_rules! tile_kernels {
     ($features:literal, $rows:tt) => {
         tile_kernels!(@kernel $features, $rows, packed_f32, packed_f32_tile, f32, load_f32);

@@ -1,4 +1,5 @@
-//! Rows of activations in blocks: of rows, for a kernel takes a few at once, and of inputs, for a cache holds so many.
+//! Rows of activations in blocks: of rows, for a kernel takes a few at once, and of inputs, for a cache holds
+//! so many.
 
 use rayon::prelude::*;
 
@@ -37,9 +38,9 @@ pub(crate) struct Blocks<T> {
 }
 
 impl<T: Copy + Send> Blocks<T> {
-    /// Lays rows out in `packed`, which grows where it must: `[blocks, rows, elements]`. Block after block of inputs,
-    /// and in each the rows one after another: a kernel addresses a row by a constant, and what a row block meets a
-    /// piece of a panel with lies together. `fill` gets a row's block and where it belongs.
+    /// Lays rows out in `packed`, which grows where it must: `[blocks, rows, elements]`. Block after block of
+    /// inputs, and in each the rows one after another: a kernel addresses a row by a constant, and what a row
+    /// block meets a piece of a panel with lies together. `fill` gets a row's block and where it belongs.
     pub(crate) fn lay_out<'a>(
         self,
         x: &[f32],

@@ -1,6 +1,7 @@
 //! Rows of eight-bit integers under one scale each, as the pool keeps them.
 //!
-//! Integers lie in pairs, as bf16 do in [`super::pairs`]; a row's scale, a bf16, takes as many bits as a pair.
+//! Integers lie in pairs, as bf16 do in [`super::pairs`]; a row's scale, a bf16, takes as many bits as a
+//! pair.
 
 use half::bf16;
 

@@ -1,11 +1,11 @@
 //! Eight-bit integers in groups of inputs under one scale each.
 //!
-//! What scaling costs is spread over a group, so weights that are rounded here have groups of up to [`GROUP_MAX`]
-//! inputs; those that ggml has rounded (Q8_0) keep its groups of [`PIECE`], and lose nothing.
+//! What scaling costs is spread over a group, so weights that are rounded here have groups of up to
+//! [`GROUP_MAX`] inputs; those that ggml has rounded (Q8_0) keep its groups of [`PIECE`], and lose nothing.
 //!
-//! A panel of weights is `[groups]` of `[group / 4, width, 4]` bytes and, behind them, `[width]` scales: a vector holds
-//! four inputs of each of its outputs, and a product streams the panel once. The bytes are the integers plus
-//! [`BIAS`], which the processors' instructions want unsigned on one side.
+//! A panel of weights is `[groups]` of `[group / 4, width, 4]` bytes and, behind them, `[width]` scales: a
+//! vector holds four inputs of each of its outputs, and a product streams the panel once. The bytes are the
+//! integers plus [`BIAS`], which the processors' instructions want unsigned on one side.
 
 use half::f16;
 use rayon::prelude::*;
@@ -18,8 +18,8 @@ pub(crate) const PIECE: usize = 32;
 /// Bytes of a block as ggml stores it: its scale, its integers.
 const Q8_BLOCK: usize = size_of::<f16>() + PIECE;
 
-/// Inputs of the largest group. Coarser activations (ggml's Q8_K has 256) are in wide use; beyond this, scaling is less
-/// than a tenth of the work.
+/// Inputs of the largest group. Coarser activations (ggml's Q8_K has 256) are in wide use; beyond this,
+/// scaling is less than a tenth of the work.
 pub(crate) const GROUP_MAX: usize = 128;
 
 /// Inputs that an instruction sums up.
@@ -31,7 +31,8 @@ pub(crate) const LARGEST: f32 = 127.0;
 /// What is added to a weight to make it unsigned.
 pub(crate) const BIAS: u8 = 128;
 
-/// Inputs of a row that lie together: with the panel's piece that they meet, what the first-level cache holds.
+/// Inputs of a row that lie together: with the panel's piece that they meet, what the first-level cache
+/// holds.
 pub(crate) const DEPTH_BLOCK: usize = 512;
 
 /// Most groups of a block.
@@ -96,8 +97,8 @@ pub(crate) fn pack_panels(
     panels
 }
 
-/// Panels of `width` of weights that are blocks of eight-bit integers already: row by row what `row` gives, of which
-/// nothing is rounded; `None` leaves a lane zero.
+/// Panels of `width` of weights that are blocks of eight-bit integers already: row by row what `row` gives,
+/// of which nothing is rounded; `None` leaves a lane zero.
 pub(crate) fn copy_panels<'a>(
     rows: usize,
     inputs: usize,

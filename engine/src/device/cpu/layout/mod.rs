@@ -1,6 +1,7 @@
 //! How operands lie in memory: weights in panels, rows of activations in blocks, keys and values in strips.
 //!
-//! Plain data and the functions that put numbers in their places. Nothing here knows an instruction set or a kernel.
+//! Plain data and the functions that put numbers in their places. Nothing here knows an instruction set or a
+//! kernel.
 
 pub(super) mod blocks;
 pub(super) mod bytes;

@@ -1,4 +1,5 @@
-//! Memory of packed weights, and of keys and values: mapped apart from the heap, in huge pages where the system has them.
+//! Memory of packed weights, and of keys and values: mapped apart from the heap, in huge pages where the
+//! system has them.
 //!
 //! A product streams it once: loads of whole vectors then never cross a cache line, and few of them a page.
 
@@ -8,8 +9,8 @@ use std::ops::{Deref, DerefMut};
 use half::{bf16, f16};
 use memmap2::MmapMut;
 
-/// Bytes from which huge pages (of 2 MiB) are asked for: of less, the rest that fills none is so large a share that
-/// reading was slower (the product bench, 768 x 3072 in eight bits).
+/// Bytes from which huge pages (of 2 MiB) are asked for: of less, the rest that fills none is so large a
+/// share that reading was slower (the product bench, 768 x 3072 in eight bits).
 #[cfg(target_os = "linux")]
 const HUGE_FROM: usize = 4 << 20;
 

@@ -1,8 +1,8 @@
 //! Numbers in bf16, two inputs next to each other: what processors have instructions for.
 //!
-//! A panel of weights is `[pairs, width]`, so that a vector holds one pair for each of its outputs; rows of activations
-//! lie in blocks of [`DEPTH_BLOCK`] pairs, `[blocks, rows, DEPTH_BLOCK]`, so that a kernel addresses rows by a constant.
-//! Odd inputs and the last pairs of a panel are filled with zeros.
+//! A panel of weights is `[pairs, width]`, so that a vector holds one pair for each of its outputs; rows of
+//! activations lie in blocks of [`DEPTH_BLOCK`] pairs, `[blocks, rows, DEPTH_BLOCK]`, so that a kernel
+//! addresses rows by a constant. Odd inputs and the last pairs of a panel are filled with zeros.
 
 use half::bf16;
 use rayon::prelude::*;

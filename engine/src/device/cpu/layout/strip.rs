@@ -1,5 +1,5 @@
-//! The operands of a strip: at most [`ROWS_MAX`] rows of queries or weights, and what they meet, in pieces anywhere in
-//! memory, [`COLUMNS_MAX`] columns of [`LANES`] lanes at once.
+//! The operands of a strip: at most [`ROWS_MAX`] rows of queries or weights, and what they meet, in pieces
+//! anywhere in memory, [`COLUMNS_MAX`] columns of [`LANES`] lanes at once.
 
 use super::blocks::LANES;
 

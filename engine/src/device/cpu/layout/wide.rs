@@ -56,8 +56,8 @@ element!(f32, |x| x, |x| x);
 element!(half::f16, half::f16::to_f32, half::f16::from_f32);
 element!(half::bf16, half::bf16::to_f32, half::bf16::from_f32);
 
-/// Rows `0..rows` of weights, which `read` puts into its buffer, as panels of `width`; what is missing in the last
-/// is zero.
+/// Rows `0..rows` of weights, which `read` puts into its buffer, as panels of `width`; what is missing in the
+/// last is zero.
 pub(crate) fn pack_panels<E: Element>(
     rows: usize,
     inputs: usize,

@@ -49,8 +49,8 @@ impl Case {
         Self { inputs, weights, bias, x, y }
     }
 
-    /// The largest difference of an output from its sum over rows `x` in double precision, in units of the sum
-    /// of its products' magnitudes.
+    /// The largest difference of an output from its sum over rows `x` in double precision, in units of the
+    /// sum of its products' magnitudes.
     fn error(&self, x: &[f32]) -> f64 {
         let mut worst = 0.0f64;
         let outputs = self.bias.len();
@@ -67,8 +67,8 @@ impl Case {
     }
 }
 
-/// Compares a product with exact sums over the same rounded weights, and the same rounded activations where the
-/// kernel rounds them; then those over the activations as they are.
+/// Compares a product with exact sums over the same rounded weights, and the same rounded activations where
+/// the kernel rounds them; then those over the activations as they are.
 fn check(cpu: &Cpu, dtype: Dtype, shape: (usize, usize, usize), has_bias: bool) {
     /// Rounding to nearest moves a number by at most half a unit in the last of bf16's eight places.
     const ROUNDED: f64 = 1.0 / 256.0;
