@@ -49,7 +49,7 @@ impl Runtime {
 
     /// Removes the series of tenants that have gone idle from `/metrics`.
     pub fn forget_idle_tenants(&self) {
-        let running = self.registry.running().iter().map(|board| board.tenant).collect();
+        let running = self.registry.running().iter().map(|relquery| relquery.tenant).collect();
         self.shared.metrics.forget_idle_tenants(&running, self.shared.clock.now());
     }
 

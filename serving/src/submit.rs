@@ -89,7 +89,8 @@ pub fn open(
     takes_work(runtime)?;
     let reserved = runtime.shared.intake.reserve(rows as u64);
     reserved.map_err(|full| overloaded(runtime, caller.tenant, full))?;
-    let arrival = Arrival { unix_ms: runtime.shared.clock.unix_ms(), time: runtime.shared.clock.now() };
+    let clock = runtime.shared.clock;
+    let arrival = Arrival { unix_ms: clock.unix_ms(), time: clock.now() };
     let relquery = RelQueryState::new(runtime.shared.ids.next(), caller.tenant, kind, rows, arrival);
     runtime.registry.insert(&relquery);
     Ok(OwnerHandle::new(runtime, relquery))

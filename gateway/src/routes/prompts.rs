@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::error::Refusals;
 use crate::json::JsonFields;
 use crate::routes::{ask_timely, only_post, openai};
-use crate::services::openai::{COMPLETION_TOKENS, PreparedRequest, asked, lowering};
+use crate::services::openai::{COMPLETION_TOKENS, Endpoint, PreparedRequest, asked, lowering};
 use crate::services::prepare::{RequestContext, prompt_bytes_max};
 use crate::services::schemas;
 use crate::services::schemas::ready::Ready;
@@ -137,5 +137,11 @@ fn lower(
             limit: model.kv_tokens(),
         });
     }
-    Ok(asked((Api::Completion, "prompts"), &common, vec![item], lowering(app, &common), arrival))
+    Ok(asked(
+        Endpoint { api: Api::Completion, route: "prompts" },
+        &common,
+        vec![item],
+        lowering(app, &common),
+        arrival,
+    ))
 }

@@ -52,7 +52,13 @@ pub(crate) fn completion(
         CompletionPrompt::Tokens(tokens) => take_tokens(tokens, &generation, lowering),
     });
     let items: Result<Vec<WorkItem>, RequestError> = items.collect();
-    Ok(asked((Api::Completion, "completions"), &common, items?, lowering, context.arrival))
+    Ok(asked(
+        Endpoint { api: Api::Completion, route: "completions" },
+        &common,
+        items?,
+        lowering,
+        context.arrival,
+    ))
 }
 
 /// A body of `/v1/chat/completions`.
@@ -74,7 +80,7 @@ pub(crate) fn chat(context: RequestContext<'_>, fields: JsonFields) -> Result<Pr
     let wanted = common.max_tokens.unwrap_or(app.config.limits.output_tokens_max);
     item.generation =
         Arc::new(Generation { output_max: TokenCount(room.min(wanted)), ..(*item.generation).clone() });
-    Ok(asked((Api::Chat, "chat"), &common, vec![item], lowering, context.arrival))
+    Ok(asked(Endpoint { api: Api::Chat, route: "chat" }, &common, vec![item], lowering, context.arrival))
 }
 
 /// What a lowering of such a request needs.
@@ -138,9 +144,17 @@ fn take_tokens(
     })
 }
 
+/// Where a request came in.
+pub(crate) struct Endpoint {
+    /// The API whose replies it gets.
+    pub(crate) api: Api,
+    /// Its name in accounts.
+    pub(crate) route: &'static str,
+}
+
 /// Puts items together. The first prompt's seed is the caller's; the others' follow from it.
 pub(crate) fn asked(
-    (api, route): (Api, &'static str),
+    Endpoint { api, route }: Endpoint,
     common: &Common,
     items: Vec<WorkItem>,
     lowering: Lowering<'_>,

@@ -363,7 +363,7 @@ pub fn some_can_run(
     Err(failed.into_iter().next().map_or(RequestError::Internal, |(_, error)| error))
 }
 
-/// TableRows of a table on their way to work items; numbers are those of the relquery.
+/// Rows of a table on their way to work items; numbers are those of the relquery.
 #[derive(Debug, Default)]
 pub struct TableRows {
     numbers: Vec<u32>,

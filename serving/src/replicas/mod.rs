@@ -1,4 +1,4 @@
-//! Executors beside or instead of the local engine: servers that speak the OpenAI API.
+//! Replicas beside or instead of the local engine: servers that speak the OpenAI API.
 //!
 //! How a row is asked ([`ask`], [`dialect`], [`text`]), what a reply means ([`reply`]), whether it is what
 //! was asked for ([`held`]), when a server is left alone ([`breaker`]), and the fleet on the loop's thread.

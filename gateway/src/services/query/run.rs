@@ -7,17 +7,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Generation, ServiceClass, TokenCount, TokenId};
+use base::{Generation, ServiceClass, TokenCount, TokenId, WorkItem};
 use ir::span::{CallId, Plan, SpanPart};
 use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal};
-use serving::intake::{PendingRow, TemplateRows as Rows};
+use serving::intake::{PendingRow, TemplateRows};
 use serving::ownership::OwnerHandle;
 use serving::relquery_state::{Kind, RowProgress, State, Status};
 use serving::submit::{self, Prepared, Resumed};
 use tokio::sync::mpsc;
 use tokio::sync::watch;
+use tokio::task::JoinError;
 
 use super::Planned;
 use super::progress::{Ended, QueryOutcome, QueryProgress};
@@ -75,6 +76,9 @@ pub async fn run(
 /// What a row is made from.
 type RowInputs = (Arc<Plan>, Arc<[Arc<Generation>]>, Arc<Outputs>);
 
+/// A query's number, what it asks, and the row of that.
+type LoweredAsk = (usize, Ask, Result<WorkItem, RequestError>);
+
 /// A relQuery of calls that run.
 struct CallFlight {
     handle: OwnerHandle,
@@ -131,32 +135,15 @@ impl QueryRunner<'_> {
     }
 
     async fn submit_group(&mut self, group: Vec<(usize, Ask)>) -> Result<(), Late> {
-        let inputs: Vec<_> = group
-            .into_iter()
-            .map(|(number, ask)| {
-                let progress = &self.queries[number];
-                let (plan, generations) = (Arc::clone(&progress.plan), Arc::clone(&progress.generations));
-                (number, ask, (plan, generations, Arc::clone(&progress.outputs)))
-            })
-            .collect();
-        let app = self.app.clone();
-        // Tokenizing takes a while, and nobody else's connection waits for it.
-        let made = tokio::task::spawn_blocking(move || {
-            let make = |(number, ask, (plan, generations, outputs)): (usize, Ask, RowInputs)| {
-                let item = item(&app, &plan, &generations, (&ask, &outputs));
-                (number, ask, item)
-            };
-            inputs.into_iter().map(make).collect::<Vec<_>>()
-        });
-        let made = match self.app.runtime.shared.clock.within(self.asker.deadline, made).await? {
-            Ok(made) => made,
+        let lowered = match self.lower(group).await? {
+            Ok(lowered) => lowered,
             Err(error) => {
                 self.fail_all(&internal(error));
                 return Ok(());
             }
         };
         let (mut rows, mut places) = (Vec::new(), Vec::new());
-        for (number, ask, item) in made {
+        for (number, ask, item) in lowered {
             match item {
                 Ok(item) => {
                     let row = places.len() as u32;
@@ -179,7 +166,7 @@ impl QueryRunner<'_> {
             failed: Vec::new(),
             deadline: self.asker.deadline,
             pin: None,
-            parts: vec![Rows { open: None, rows }],
+            parts: vec![TemplateRows { open: None, rows }],
         };
         match submit::submit(&self.app.runtime, self.asker.caller, work, Resumed::default()).await {
             Ok(handle) => {
@@ -202,6 +189,27 @@ impl QueryRunner<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Makes rows of what is asked, off the connections' threads: tokenizing takes a while.
+    async fn lower(&self, group: Vec<(usize, Ask)>) -> Result<Result<Vec<LoweredAsk>, JoinError>, Late> {
+        let inputs: Vec<_> = group
+            .into_iter()
+            .map(|(number, ask)| {
+                let progress = &self.queries[number];
+                let (plan, generations) = (Arc::clone(&progress.plan), Arc::clone(&progress.generations));
+                (number, ask, (plan, generations, Arc::clone(&progress.outputs)))
+            })
+            .collect();
+        let app = self.app.clone();
+        let made = tokio::task::spawn_blocking(move || {
+            let make = |(number, ask, (plan, generations, outputs)): (usize, Ask, RowInputs)| {
+                let item = item(&app, &plan, &generations, (&ask, &outputs));
+                (number, ask, item)
+            };
+            inputs.into_iter().map(make).collect::<Vec<_>>()
+        });
+        self.app.runtime.shared.clock.within(self.asker.deadline, made).await
     }
 
     fn fail_all(&mut self, error: &RequestError) {

@@ -117,12 +117,8 @@ impl LineReader {
             ));
         };
         let custom_id = request.custom_id.clone();
-        let context = RequestContext {
-            app,
-            tenant: self.batch.tenant,
-            purpose: Purpose::Run,
-            arrival: app.runtime.shared.clock.now(),
-        };
+        let arrival = app.runtime.shared.clock.now();
+        let context = RequestContext { app, tenant: self.batch.tenant, purpose: Purpose::Run, arrival };
         lines::ready(context, api, line, text.len(), request).map_err(|error| match error {
             RequestError::Constraints { retry_after, .. } => {
                 Refusal::Later(Duration::from_millis(retry_after.0))
