@@ -74,7 +74,7 @@ async fn two_relserves_answer_as_one_does_whether_they_are_sent_messages_or_toke
         let cached = reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
         assert!(cached.is_some_and(|cached| cached > 0), "their caches are read back: {reply}");
         let sent = |name| {
-            front.metric(&format!("relserve_replica_rows_total{{replica=\"{name}\",outcome=\"sent\"}}"))
+            front.metric(&format!("relserve_replica_rows_total{{outcome=\"sent\",replica=\"{name}\"}}"))
         };
         assert!(sent(0) > 0.0 && sent(1) > 0.0);
     }
@@ -92,7 +92,7 @@ async fn a_relserve_that_ends_in_the_middle_of_a_table_loses_no_row_of_it() {
     let asking = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
     // Counts, which do not pass by between two looks.
     let has_work = |front: &Server, name| {
-        front.metric(&format!("relserve_replica_rows_total{{replica=\"{name}\",outcome=\"sent\"}}")) > 0.0
+        front.metric(&format!("relserve_replica_rows_total{{outcome=\"sent\",replica=\"{name}\"}}")) > 0.0
     };
     let both = |front: &Server| has_work(front, "0") && has_work(front, "1");
     front.until("both have work", both).await;
@@ -114,7 +114,7 @@ async fn the_local_engine_is_one_executor_among_others() {
     until_up(&front, 2).await;
     assert_eq!(texts(&front.relquery(table(24)).await.json()), expected);
     for name in ["0", "here"] {
-        let rows = format!("relserve_replica_rows_total{{replica=\"{name}\",outcome=\"answered\"}}");
+        let rows = format!("relserve_replica_rows_total{{outcome=\"answered\",replica=\"{name}\"}}");
         assert!(front.metric(&rows) > 0.0, "{name} has work");
     }
     let streamed = json!({"model": "random", "stream": true, "max_tokens": 6,

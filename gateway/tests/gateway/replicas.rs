@@ -81,7 +81,7 @@ async fn rows_are_shared_out_as_messages_and_come_back_in_their_order() {
     assert_eq!(asked["messages"].as_array().map(Vec::len), Some(2));
     server.until_rows_end().await;
     assert_eq!(
-        server.metric("relserve_replica_rows_total{replica=\"0\",outcome=\"answered\"}"),
+        server.metric("relserve_replica_rows_total{outcome=\"answered\",replica=\"0\"}"),
         a.state().answered.len() as f64
     );
 }
