@@ -68,7 +68,7 @@ impl ChatTemplate for Slow {
 }
 
 /// A server whose tokenizer stands still.
-async fn standing() -> (Server, Arc<Pause>) {
+async fn paused() -> (Server, Arc<Pause>) {
     let pause = Arc::new(Pause::default());
     let model = Model { text: Arc::new(Slow(Arc::clone(&pause))), has_chat: true, ..model() };
     let server = serve_with(config(), model).await;
@@ -110,7 +110,7 @@ async fn a_body_that_arrives_slowly_is_given_up_when_its_deadline_passes() {
 
 #[actix_web::test]
 async fn rows_that_take_long_to_tokenize_are_promised_in_time_and_come_later() {
-    let (server, pause) = standing().await;
+    let (server, pause) = paused().await;
     let calls = json!([{"function": "ask", "args": ["Say a"]}, {"function": "ask", "args": ["Say b"]}]);
     let rows = json!({"template": "Say {w}", "rows": [["a"], ["b"]], "deadline_ms": 30});
     let mut tickets = Vec::new();
@@ -143,7 +143,7 @@ async fn rows_that_take_long_to_tokenize_are_promised_in_time_and_come_later() {
 
 #[actix_web::test]
 async fn what_is_called_off_while_it_is_tokenized_never_runs() {
-    let (server, pause) = standing().await;
+    let (server, pause) = paused().await;
     let body = json!({"template": "Say {w}", "rows": [["a"]], "deadline_ms": 30});
     let ticket = server.relquery(body).await.json();
     let path = format!("/v1/relqueries/{}", ticket["ticket"].as_str().unwrap());
@@ -157,7 +157,7 @@ async fn what_is_called_off_while_it_is_tokenized_never_runs() {
 
 #[actix_web::test]
 async fn a_ticket_tells_what_was_wrong_with_rows_that_were_tokenized_too_late() {
-    let (server, pause) = standing().await;
+    let (server, pause) = paused().await;
     let long = "word ".repeat(1_000);
     let body = json!({"template": "Say {w}", "rows": [[long]], "deadline_ms": 30});
     let reply = server.relquery(body).await.json();
@@ -171,7 +171,7 @@ async fn a_ticket_tells_what_was_wrong_with_rows_that_were_tokenized_too_late() 
 
 #[actix_web::test]
 async fn a_prompt_that_takes_long_to_tokenize_is_given_up_when_its_deadline_passes() {
-    let (server, pause) = standing().await;
+    let (server, pause) = paused().await;
     let messages = json!([{"role": "user", "content": "Say a"}]);
     let query = json!({"g": {"max_tokens": 2, "input": {"user": "Say a"}}});
     for (path, mut body) in [
