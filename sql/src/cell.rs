@@ -1,0 +1,74 @@
+//! SQL values as cells of a prompt, and answers as SQL values.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::Array;
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::common::ScalarValue;
+use ir::Cell;
+use ir::catalogue::Argument;
+
+/// The cell that a scalar stands for; its text is how Postgres clients see it.
+pub fn of(value: &ScalarValue) -> Cell {
+    if value.is_null() {
+        return Cell::Null;
+    }
+    if let Some(Some(text)) = value.try_as_str() {
+        return Cell::Text(text.to_owned());
+    }
+    match value {
+        ScalarValue::Boolean(Some(flag)) => Cell::Bool(*flag),
+        value if value.data_type().is_numeric() => Cell::Number(value.to_string()),
+        value => Cell::Text(display(value)),
+    }
+}
+
+/// Dates, times and nested values as Arrow writes them: without the type around it.
+fn display(value: &ScalarValue) -> String {
+    let options = FormatOptions::default();
+    let written = value.to_array().and_then(|array| {
+        let formatter = ArrayFormatter::try_new(&array, &options)?;
+        Ok(formatter.value(0).try_to_string()?)
+    });
+    written.unwrap_or_else(|_| value.to_string())
+}
+
+/// The argument of a cell function that a value stands for: a scalar, a list, or a list of lists.
+pub fn argument(value: &ScalarValue) -> Argument {
+    match items(value) {
+        None => Argument::Cell(of(value)),
+        Some(values) => {
+            let rows: Option<Vec<Vec<Cell>>> = values
+                .iter()
+                .map(|value| items(value).map(|values| values.iter().map(of).collect()))
+                .collect();
+            match rows {
+                Some(rows) if !rows.is_empty() => Argument::Range(rows),
+                _ => Argument::List(values.iter().map(of).collect()),
+            }
+        }
+    }
+}
+
+/// The items of a list; `None` of anything else.
+pub fn items(value: &ScalarValue) -> Option<Vec<ScalarValue>> {
+    let list = match value {
+        ScalarValue::List(list) if !list.is_null(0) => list.value(0),
+        ScalarValue::LargeList(list) if !list.is_null(0) => list.value(0),
+        ScalarValue::FixedSizeList(list) if !list.is_null(0) => list.value(0),
+        _ => return None,
+    };
+    (0..list.len()).map(|row| ScalarValue::try_from_array(&list, row).ok()).collect()
+}
+
+/// The type of a list of texts.
+pub fn list_of_text() -> DataType {
+    DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)))
+}
+
+/// A list of texts.
+pub fn text_list(texts: impl IntoIterator<Item = String>) -> ScalarValue {
+    let values: Vec<ScalarValue> = texts.into_iter().map(ScalarValue::from).collect();
+    ScalarValue::List(ScalarValue::new_list_nullable(&values, &DataType::Utf8))
+}

@@ -1,0 +1,268 @@
+//! The calls that rows need: bound, told apart, and sent once each.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray};
+use datafusion::common::{Result, ScalarValue, exec_err};
+use datafusion::physical_expr::PhysicalExpr;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::rows::Held;
+use super::{Compiled, CompiledCall};
+use crate::function::Input;
+use crate::options::OnError;
+use crate::program::Call;
+use crate::query::{CallKey, OperatorProgress, Query};
+use crate::runner::{Column, Outcome, Row, RowAnswer, Run};
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    pub batch: u64,
+    pub row: u32,
+    pub call: usize,
+    /// The condition that is being decided.
+    pub conjunct: usize,
+}
+
+#[derive(Debug)]
+struct Sent {
+    key: CallKey,
+    waiters: Vec<Waiter>,
+}
+
+/// The calls of one operator.
+pub(super) struct Asked {
+    query: Arc<Query>,
+    pub progress: Arc<OperatorProgress>,
+    columns: HashMap<Arc<Column>, Box<dyn Run>>,
+    /// Rows to send with the next window.
+    outbox: Vec<(Arc<Column>, Vec<Row>)>,
+    in_flight: HashMap<u64, Sent>,
+    by_key: HashMap<CallKey, u64>,
+    next_id: u64,
+    answers: UnboundedReceiver<RowAnswer>,
+    answering: UnboundedSender<RowAnswer>,
+}
+
+/// Rows of a batch that ask.
+pub(super) struct Asking<'a> {
+    pub batch: u64,
+    pub conjunct: usize,
+    pub rows: &'a [u32],
+}
+
+impl Asked {
+    pub(super) fn new(query: Arc<Query>, label: &str) -> Self {
+        let (answering, answers) = unbounded_channel();
+        let progress = query.progress.operator(label);
+        Self {
+            query,
+            progress,
+            columns: HashMap::new(),
+            outbox: Vec::new(),
+            in_flight: HashMap::new(),
+            by_key: HashMap::new(),
+            next_id: 0,
+            answers,
+            answering,
+        }
+    }
+
+    /// Asks for the answers of calls for rows. Gives how many answers each row waits for.
+    pub(super) fn ask(
+        &mut self,
+        compiled: &Compiled,
+        calls: &[usize],
+        held: &mut Held,
+        asking: &Asking<'_>,
+    ) -> Result<Vec<u32>> {
+        let mut waiting = vec![0; asking.rows.len()];
+        for call in calls {
+            let open: Vec<usize> = (0..asking.rows.len())
+                .filter(|place| held.answer(*call, asking.rows[*place]).is_none())
+                .collect();
+            if open.is_empty() {
+                continue;
+            }
+            let rows: Vec<u32> = open.iter().map(|place| asking.rows[*place]).collect();
+            let view = held.view(compiled, &rows)?;
+            let (own, written) = (&compiled.calls[*call], &compiled.program.calls[*call]);
+            let values = Values::of(own, &view)?;
+            for (at, place) in open.iter().enumerate() {
+                let row = rows[at];
+                let waiter = Waiter { batch: asking.batch, row, call: *call, conjunct: asking.conjunct };
+                match self.row(written, own, &values, at, waiter)? {
+                    Some(value) => held.set_answer(*call, row, value),
+                    None => waiting[*place] += 1,
+                }
+            }
+        }
+        Ok(waiting)
+    }
+
+    /// One row's call: its value, where that is known; else it is on its way.
+    fn row(
+        &mut self,
+        call: &Call,
+        own: &CompiledCall,
+        values: &Values,
+        at: usize,
+        waiter: Waiter,
+    ) -> Result<Option<ScalarValue>> {
+        let function = call.function;
+        if !values.is_wanted(at) {
+            return Ok(Some(function.output().null()));
+        }
+        let (input, rest) = values.at(own, at)?;
+        let bound = match function.bind(&input, &rest, &call.options) {
+            Ok(Some(bound)) => bound,
+            Ok(None) => return Ok(Some(function.output().null())),
+            Err(reason) => return self.failed(call, &reason).map(Some),
+        };
+        let column = match self.columns.get_key_value(&bound.column) {
+            Some((column, _)) => Arc::clone(column),
+            None => {
+                let column = Arc::new(bound.column);
+                let run =
+                    self.query.runner.open(&column, self.query.options(), self.answering.clone());
+                self.columns.insert(Arc::clone(&column), run);
+                column
+            }
+        };
+        let key = (column, bound.cells);
+        if let Some(outcome) = self.query.known(&key) {
+            return self.value(call, &key.0, &outcome).map(Some);
+        }
+        if let Some(id) = self.by_key.get(&key) {
+            if let Some(sent) = self.in_flight.get_mut(id) {
+                sent.waiters.push(waiter);
+            }
+            return Ok(None);
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        let row = Row { id, cells: key.1.clone() };
+        match self.outbox.iter_mut().find(|(column, _)| *column == key.0) {
+            Some((_, rows)) => rows.push(row),
+            None => self.outbox.push((Arc::clone(&key.0), vec![row])),
+        }
+        self.by_key.insert(key.clone(), id);
+        self.in_flight.insert(id, Sent { key, waiters: vec![waiter] });
+        Ok(None)
+    }
+
+    /// Sends what is to be sent.
+    pub(super) async fn send(&mut self) -> Result<()> {
+        for (column, rows) in std::mem::take(&mut self.outbox) {
+            if self.query.is_spent() {
+                return exec_err!(
+                    "the query has computed {} tokens: relserve.max_tokens is {}",
+                    self.query.progress.tokens(),
+                    self.query.limits.max_tokens
+                );
+            }
+            OperatorProgress::add(&self.progress.sent, rows.len());
+            let Some(run) = self.columns.get_mut(&column) else { continue };
+            if let Err(error) = run.send(rows).await {
+                return exec_err!("{error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether answers are on their way.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// The next answer, with who waits for it; never, where nothing is on its way.
+    pub(super) async fn answer(&mut self) -> RowAnswer {
+        match self.answers.recv().await {
+            Some(answer) => answer,
+            // This operator holds a sender itself.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// An answer that is there.
+    pub(super) fn try_answer(&mut self) -> Option<RowAnswer> {
+        self.answers.try_recv().ok()
+    }
+
+    /// Takes an answer in. Gives who waited, with the column and what became of it.
+    pub(super) fn take(&mut self, answer: &RowAnswer) -> Option<(Arc<Column>, Vec<Waiter>)> {
+        let Sent { key, waiters } = self.in_flight.remove(&answer.id)?;
+        self.by_key.remove(&key);
+        let progress = &self.progress;
+        OperatorProgress::add(&progress.answered, 1);
+        if answer.is_computed {
+            self.query.progress.spend(answer.tokens);
+            OperatorProgress::add(&progress.prompt_tokens, answer.tokens.prompt.0 as usize);
+            OperatorProgress::add(&progress.cached_tokens, answer.tokens.cached.0 as usize);
+            OperatorProgress::add(&progress.output_tokens, answer.tokens.output.0 as usize);
+        } else {
+            OperatorProgress::add(&progress.cached, 1);
+        }
+        let column = Arc::clone(&key.0);
+        self.query.remember(key, answer.outcome.clone());
+        Some((column, waiters))
+    }
+
+    /// What an outcome is in SQL. A failure is NULL and told, or the query's.
+    pub(super) fn value(&self, call: &Call, column: &Column, outcome: &Outcome) -> Result<ScalarValue> {
+        match outcome {
+            Outcome::Text(text) => match call.function.read(column, text) {
+                Ok(value) => Ok(value),
+                Err(reason) => self.failed(call, &reason),
+            },
+            Outcome::Failed(reason) => self.failed(call, reason),
+            Outcome::Unknown => Ok(call.function.output().null()),
+        }
+    }
+
+    fn failed(&self, call: &Call, reason: &str) -> Result<ScalarValue> {
+        if call.options.on_error == OnError::Error {
+            return exec_err!("{}: {reason}", call.written);
+        }
+        OperatorProgress::add(&self.progress.failed, 1);
+        self.query.progress.fail(&call.written, reason);
+        Ok(call.function.output().null())
+    }
+}
+
+/// The arguments of a call for some rows.
+struct Values {
+    input: Vec<Arc<dyn Array>>,
+    rest: Vec<Arc<dyn Array>>,
+    guard: Option<Arc<dyn Array>>,
+}
+
+impl Values {
+    fn of(call: &CompiledCall, view: &datafusion::arrow::array::RecordBatch) -> Result<Self> {
+        let evaluate = |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(view)?.into_array(view.num_rows());
+        Ok(Self {
+            input: call.input.iter().map(evaluate).collect::<Result<_>>()?,
+            rest: call.rest.iter().map(evaluate).collect::<Result<_>>()?,
+            guard: call.guard.as_ref().map(evaluate).transpose()?,
+        })
+    }
+
+    /// Whether anybody looks at the row's answer.
+    fn is_wanted(&self, at: usize) -> bool {
+        self.guard.as_ref().is_none_or(|guard| !guard.is_null(at) && guard.as_boolean().value(at))
+    }
+
+    fn at(&self, call: &CompiledCall, at: usize) -> Result<(Input, Vec<ScalarValue>)> {
+        let scalars = |arrays: &[Arc<dyn Array>]| {
+            arrays.iter().map(|array| ScalarValue::try_from_array(array, at)).collect::<Result<Vec<_>>>()
+        };
+        let mut input = scalars(&self.input)?;
+        let input = match &call.prompt {
+            Some(template) => Input::Prompt(template.clone(), input),
+            None => Input::Value(input.pop().unwrap_or(ScalarValue::Null)),
+        };
+        Ok((input, scalars(&self.rest)?))
+    }
+}

@@ -1,0 +1,311 @@
+//! The flow of rows through an operator: let in, asked for, decided, given out in order.
+//!
+//! Rows are let in by windows, so that a column of any length needs bounded memory and a `LIMIT` computes
+//! little more than it gives. Nothing moves unless the consumer asks: dropping the stream drops the open
+//! relQueries, which cancels what still runs.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan as _;
+use datafusion::physical_plan::metrics::{Count, MetricBuilder};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures_util::StreamExt as _;
+
+use super::ask::{Asked, Asking};
+use super::order::ConditionOrder;
+use super::rows::Held;
+use super::{AiExec, Compiled, Kind};
+use crate::query::{OperatorProgress, Query};
+use crate::runner::RowAnswer;
+
+/// Batches that are held at most, decided or not.
+const BATCHES_MAX: usize = 16;
+
+/// One execution of an operator.
+pub(super) struct Flow {
+    kind: Kind,
+    compiled: Arc<Compiled>,
+    slots: Vec<Arc<dyn PhysicalExpr>>,
+    schema: SchemaRef,
+    input: SendableRecordBatchStream,
+    is_input_over: bool,
+    batches: VecDeque<Held>,
+    /// The number of the first batch that is held.
+    first: u64,
+    /// Rows let in and not decided.
+    undecided: usize,
+    asked: Asked,
+    order: ConditionOrder,
+    window: usize,
+    /// Rows still to be given.
+    fetch: Option<usize>,
+    counts: Counts,
+}
+
+/// What `EXPLAIN ANALYZE` shows.
+struct Counts {
+    rows: Count,
+    answered: Count,
+    computed: Count,
+    prompt_tokens: Count,
+    cached_tokens: Count,
+    output_tokens: Count,
+}
+
+impl Flow {
+    /// The operator's output.
+    pub(super) fn stream(
+        exec: &AiExec,
+        query: Arc<Query>,
+        input: SendableRecordBatchStream,
+        partition: usize,
+    ) -> SendableRecordBatchStream {
+        let count = |name: &'static str| MetricBuilder::new(&exec.metrics).counter(name, partition);
+        let labels: Vec<&str> = exec.program().calls.iter().map(|call| call.written.as_str()).collect();
+        let flow = Self {
+            kind: exec.kind,
+            compiled: Arc::clone(&exec.compiled),
+            slots: exec.slots.clone(),
+            schema: exec.schema(),
+            input,
+            is_input_over: false,
+            batches: VecDeque::new(),
+            first: 0,
+            undecided: 0,
+            window: query.limits.window_rows.max(1),
+            asked: Asked::new(query, &labels.join(", ")),
+            order: ConditionOrder::new(exec.compiled.conjuncts.len()),
+            fetch: exec.fetch,
+            counts: Counts {
+                rows: count("input_rows"),
+                answered: count("answers"),
+                computed: count("answers_computed"),
+                prompt_tokens: count("prompt_tokens"),
+                cached_tokens: count("cached_tokens"),
+                output_tokens: count("answer_tokens"),
+            },
+        };
+        let schema = exec.schema();
+        let stream = futures_util::stream::try_unfold(flow, |mut flow| async move {
+            Ok(flow.next().await?.map(|batch| (batch, flow)))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+    }
+
+    /// The next rows that are decided.
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            while let Some(answer) = self.asked.try_answer() {
+                self.answered(&answer)?;
+            }
+            if let Some(batch) = self.emit()? {
+                return Ok(Some(batch));
+            }
+            if self.fetch == Some(0) || (self.is_input_over && self.batches.is_empty()) {
+                return Ok(None);
+            }
+            self.admit()?;
+            self.asked.send().await?;
+            if self.batches.front().is_some_and(Held::is_ready) {
+                continue;
+            }
+            let wants_input = !self.is_input_over
+                && self.batches.len() < BATCHES_MAX
+                && self.batches.back().is_none_or(Held::is_admitted)
+                && self.undecided < self.target();
+            match (wants_input, self.asked.is_waiting()) {
+                (true, true) => tokio::select! {
+                    biased;
+                    batch = self.input.next() => self.arrived(batch)?,
+                    answer = self.asked.answer() => self.answered(&answer)?,
+                },
+                (true, false) => {
+                    let batch = self.input.next().await;
+                    self.arrived(batch)?;
+                }
+                (false, true) => {
+                    let answer = self.asked.answer().await;
+                    self.answered(&answer)?;
+                }
+                // All that is held is decided: the next round gives it out.
+                (false, false) => {}
+            }
+        }
+    }
+
+    /// Rows that are decided, from the first on.
+    fn emit(&mut self) -> Result<Option<RecordBatch>> {
+        while let Some(held) = self.batches.front_mut() {
+            let most = self.fetch.unwrap_or(usize::MAX);
+            let batch = held.emit(&self.compiled, &self.schema, most)?;
+            if held.is_emitted() {
+                self.batches.pop_front();
+                self.first += 1;
+            }
+            let Some(batch) = batch else { return Ok(None) };
+            if let Some(fetch) = &mut self.fetch {
+                *fetch -= batch.num_rows();
+            }
+            if batch.num_rows() > 0 {
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
+    }
+
+    fn arrived(&mut self, batch: Option<Result<RecordBatch>>) -> Result<()> {
+        let Some(batch) = batch.transpose()? else {
+            self.is_input_over = true;
+            return Ok(());
+        };
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        self.counts.rows.add(batch.num_rows());
+        OperatorProgress::add(&self.asked.progress.rows, batch.num_rows());
+        let slots = self
+            .slots
+            .iter()
+            .map(|slot| slot.evaluate(&batch)?.into_array(batch.num_rows()))
+            .collect::<Result<_>>()?;
+        self.batches.push_back(Held::new(batch, slots, self.compiled.calls.len()));
+        Ok(())
+    }
+
+    /// How many rows are to be undecided at a time: the window, or what a `LIMIT` is likely to need.
+    fn target(&self) -> usize {
+        let Some(fetch) = self.fetch.filter(|_| self.kind == Kind::Filter) else { return self.window };
+        let found = self.batches.iter().flat_map(|held| &held.rows[..held.admitted]);
+        let needed = fetch.saturating_sub(found.filter(|row| row.decided == Some(true)).count());
+        ((needed as f64 / self.order.passing()).ceil() as usize).clamp(1, self.window)
+    }
+
+    /// Lets rows in, a good part of a window at a time: neighbours that are sent together share more.
+    fn admit(&mut self) -> Result<()> {
+        let target = self.target();
+        if self.undecided * 2 > target {
+            return Ok(());
+        }
+        for place in 0..self.batches.len() {
+            let free = target.saturating_sub(self.undecided);
+            let held = &mut self.batches[place];
+            let more = free.min(held.rows.len() - held.admitted);
+            if more == 0 {
+                continue;
+            }
+            let rows: Vec<u32> = (held.admitted..held.admitted + more).map(|row| row as u32).collect();
+            held.admitted += more;
+            self.undecided += more;
+            self.advance(self.first + place as u64, rows)?;
+        }
+        Ok(())
+    }
+
+    /// Takes rows as far as they get without an answer.
+    fn advance(&mut self, batch: u64, rows: Vec<u32>) -> Result<()> {
+        let compiled = Arc::clone(&self.compiled);
+        let mut ready = rows;
+        while !ready.is_empty() {
+            let mut groups: BTreeMap<(usize, usize), Vec<u32>> = BTreeMap::new();
+            for row in std::mem::take(&mut ready) {
+                if let Some(at) = self.place(batch, row) {
+                    groups.entry(at).or_default().push(row);
+                }
+            }
+            for ((conjunct, level), rows) in groups {
+                let own = &compiled.conjuncts[conjunct];
+                let place = (batch - self.first) as usize;
+                let held = &mut self.batches[place];
+                if let Some(calls) = own.levels.get(level) {
+                    let asking = Asking { batch, conjunct, rows: &rows };
+                    let waiting = self.asked.ask(&compiled, calls, held, &asking)?;
+                    for (row, waiting) in rows.into_iter().zip(waiting) {
+                        let state = &mut held.rows[row as usize];
+                        (state.at, state.waiting) = (Some((conjunct, level + 1)), waiting);
+                        if waiting == 0 {
+                            ready.push(row);
+                        }
+                    }
+                    continue;
+                }
+                let holds = match &own.condition {
+                    None => vec![true; rows.len()],
+                    Some(condition) => {
+                        let view = held.view(&compiled, &rows)?;
+                        let holds = condition.evaluate(&view)?.into_array(rows.len())?;
+                        let holds = holds.as_boolean();
+                        (0..rows.len()).map(|at| !holds.is_null(at) && holds.value(at)).collect()
+                    }
+                };
+                for (row, holds) in rows.into_iter().zip(holds) {
+                    self.order.decided(conjunct, holds);
+                    let state = &mut held.rows[row as usize];
+                    state.at = None;
+                    if holds {
+                        state.held |= 1 << conjunct;
+                        ready.push(row);
+                    } else {
+                        state.decided = Some(false);
+                        self.undecided -= 1;
+                        OperatorProgress::add(&self.asked.progress.decided, 1);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a row goes on; `None`: all its conditions hold, and it stays.
+    fn place(&mut self, batch: u64, row: u32) -> Option<(usize, usize)> {
+        let state = &mut self.batches[(batch - self.first) as usize].rows[row as usize];
+        if state.at.is_none() {
+            let held = state.held;
+            let left = (0..self.compiled.conjuncts.len()).filter(move |conjunct| held & (1 << conjunct) == 0);
+            state.at = self.order.next(left, held == 0).map(|conjunct| (conjunct, 0));
+        }
+        if state.at.is_none() {
+            state.decided = Some(true);
+            self.undecided -= 1;
+            OperatorProgress::add(&self.asked.progress.decided, 1);
+        }
+        state.at
+    }
+
+    /// Gives an answer to the rows that wait for it, and takes them further.
+    fn answered(&mut self, answer: &RowAnswer) -> Result<()> {
+        let Some((column, waiters)) = self.asked.take(answer) else { return Ok(()) };
+        self.counts.answered.add(1);
+        if answer.is_computed {
+            self.counts.computed.add(1);
+            self.counts.prompt_tokens.add(answer.tokens.prompt.0 as usize);
+            self.counts.cached_tokens.add(answer.tokens.cached.0 as usize);
+            self.counts.output_tokens.add(answer.tokens.output.0 as usize);
+        }
+        let mut ready: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for (number, waiter) in waiters.into_iter().enumerate() {
+            let call = &self.compiled.program.calls[waiter.call];
+            let value = self.asked.value(call, &column, &answer.outcome)?;
+            if number == 0 {
+                let tokens = answer.tokens;
+                self.order.paid(waiter.conjunct, tokens.prompt.0 - tokens.cached.0.min(tokens.prompt.0) + tokens.output.0);
+            }
+            let held = &mut self.batches[(waiter.batch - self.first) as usize];
+            held.set_answer(waiter.call, waiter.row, value);
+            let state = &mut held.rows[waiter.row as usize];
+            state.waiting -= 1;
+            if state.waiting == 0 {
+                ready.entry(waiter.batch).or_default().push(waiter.row);
+            }
+        }
+        for (batch, rows) in ready {
+            self.advance(batch, rows)?;
+        }
+        Ok(())
+    }
+}

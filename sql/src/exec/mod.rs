@@ -1,0 +1,283 @@
+//! The physical AI operator: rows in, rows with answers (or those that stay) out, in the same order.
+
+mod ask;
+mod flow;
+mod order;
+mod rows;
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err, plan_err};
+use datafusion::execution::context::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNode};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{
+    CardinalityEffect, EmissionType, ReplaceChildrenOptions, apply_expression_roots,
+};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties as _,
+    InputDistributionRequirements, Partitioning, PlanProperties,
+};
+use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
+
+use self::flow::Flow;
+use crate::node::{AiFilter, AiMap, AiNode};
+use crate::program::{Call, CallInput, Program};
+use crate::query::Query;
+
+/// What the operator does with answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Adds them as columns.
+    Map,
+    /// Keeps the rows whose conditions hold.
+    Filter,
+}
+
+/// A program with expressions that run.
+#[derive(Debug)]
+struct Compiled {
+    program: Arc<Program>,
+    schema: SchemaRef,
+    calls: Vec<CompiledCall>,
+    conjuncts: Vec<CompiledConjunct>,
+}
+
+#[derive(Debug)]
+struct CompiledCall {
+    /// The value, or the values of the prompt's places.
+    input: Vec<Arc<dyn PhysicalExpr>>,
+    prompt: Option<ir::Template>,
+    rest: Vec<Arc<dyn PhysicalExpr>>,
+    guard: Option<Arc<dyn PhysicalExpr>>,
+}
+
+#[derive(Debug)]
+struct CompiledConjunct {
+    /// Calls by level.
+    levels: Vec<Vec<usize>>,
+    condition: Option<Arc<dyn PhysicalExpr>>,
+}
+
+/// The operator.
+#[derive(Debug)]
+pub struct AiExec {
+    kind: Kind,
+    input: Arc<dyn ExecutionPlan>,
+    slots: Vec<Arc<dyn PhysicalExpr>>,
+    compiled: Arc<Compiled>,
+    fetch: Option<usize>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl AiExec {
+    fn new(
+        kind: Kind,
+        input: Arc<dyn ExecutionPlan>,
+        slots: Vec<Arc<dyn PhysicalExpr>>,
+        compiled: Arc<Compiled>,
+        fetch: Option<usize>,
+    ) -> Self {
+        let answers = match kind {
+            Kind::Map => &compiled.schema.fields()[slots.len()..],
+            Kind::Filter => &[],
+        };
+        let fields: Vec<_> = input.schema().fields().iter().chain(answers).cloned().collect();
+        let schema =
+            datafusion::arrow::datatypes::Schema::new_with_metadata(fields, input.schema().metadata().clone());
+        let orders = input.output_ordering().cloned();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new_with_orderings(Arc::new(schema), orders),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            input.boundedness(),
+        );
+        Self {
+            kind,
+            input,
+            slots,
+            compiled,
+            fetch,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// What it does for each row.
+    pub fn program(&self) -> &Program {
+        &self.compiled.program
+    }
+}
+
+impl DisplayAs for AiExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let name = match self.kind {
+            Kind::Map => "AiMapExec",
+            Kind::Filter => "AiFilterExec",
+        };
+        let calls: Vec<&str> = self.program().calls.iter().map(|call| call.written.as_str()).collect();
+        write!(f, "{name}: {}", calls.join(", "))?;
+        match self.fetch {
+            Some(fetch) => write!(f, ", fetch={fetch}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ExecutionPlan for AiExec {
+    fn name(&self) -> &str {
+        "AiExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        InputDistributionRequirements::new(vec![Distribution::SinglePartition])
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        apply_expression_roots(&self.slots, f)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(input) = children.pop() else { return internal_err!("an AI operator has one input") };
+        let (slots, compiled) = (self.slots.clone(), Arc::clone(&self.compiled));
+        Ok(Arc::new(Self::new(self.kind, input, slots, compiled, self.fetch)))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = ReplaceChildrenOptions::new(
+            datafusion::physical_plan::execution_plan::ChildrenPropertiesMode::Recompute,
+        );
+        self.replace_children(children, options)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let Some(query) = context.session_config().get_extension::<Query>() else {
+            return plan_err!("AI functions need a query of a RelServe session");
+        };
+        let input = self.input.execute(partition, context)?;
+        Ok(Flow::stream(self, query, input, partition))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        self.kind == Kind::Map
+    }
+
+    fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        let (slots, compiled) = (self.slots.clone(), Arc::clone(&self.compiled));
+        Some(Arc::new(Self::new(self.kind, Arc::clone(&self.input), slots, compiled, fetch)))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.fetch
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        match self.kind {
+            Kind::Map => CardinalityEffect::Equal,
+            Kind::Filter => CardinalityEffect::LowerEqual,
+        }
+    }
+}
+
+/// Makes operators of the logical ones.
+#[derive(Debug)]
+pub struct Planner;
+
+#[async_trait]
+impl ExtensionPlanner for Planner {
+    async fn plan_extension(
+        &self,
+        planner: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        _: &[&LogicalPlan],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        state: &SessionState,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let node: &dyn Any = node.as_any();
+        let (kind, node): (Kind, &AiNode) =
+            match (node.downcast_ref::<AiMap>(), node.downcast_ref::<AiFilter>()) {
+                (Some(AiMap(node)), _) => (Kind::Map, node),
+                (_, Some(AiFilter(node))) => (Kind::Filter, node),
+                _ => return Ok(None),
+            };
+        let [input] = inputs else { return internal_err!("an AI operator has one input") };
+        let slots = node
+            .slots
+            .iter()
+            .map(|slot| planner.create_physical_expr(slot, node.input.schema(), state))
+            .collect::<Result<_>>()?;
+        let compiled = compile(&node.program, planner, state)?;
+        Ok(Some(Arc::new(AiExec::new(kind, Arc::clone(input), slots, Arc::new(compiled), None))))
+    }
+}
+
+fn compile(program: &Arc<Program>, planner: &dyn PhysicalPlanner, state: &SessionState) -> Result<Compiled> {
+    let schema = program.df_schema()?;
+    let one = |expr: &Expr| planner.create_physical_expr(expr, &schema, state);
+    let call = |call: &Call| {
+        let (prompt, input) = match &call.input {
+            CallInput::Value(value) => (None, vec![one(value)?]),
+            CallInput::Prompt(text, values) => (
+                Some(crate::prompt::parse(text, values.len())?),
+                values.iter().map(one).collect::<Result<_>>()?,
+            ),
+        };
+        let rest = call.rest.iter().map(one).collect::<Result<_>>()?;
+        let guard = call.guard.as_ref().map(one).transpose()?;
+        Ok(CompiledCall { input, prompt, rest, guard })
+    };
+    let conjuncts = program.conjuncts.iter().map(|conjunct| {
+        let mut levels: Vec<Vec<usize>> = Vec::new();
+        for place in &conjunct.calls {
+            let level = program.calls[*place].level;
+            levels.resize_with(levels.len().max(level + 1), Vec::new);
+            levels[level].push(*place);
+        }
+        let condition = conjunct.condition.as_ref().map(one).transpose()?;
+        Ok(CompiledConjunct { levels, condition })
+    });
+    Ok(Compiled {
+        program: Arc::clone(program),
+        schema: program.schema(),
+        calls: program.calls.iter().map(call).collect::<Result<_>>()?,
+        conjuncts: conjuncts.collect::<Result<_>>()?,
+    })
+}

@@ -1,0 +1,254 @@
+//! The AI functions of SQL: their names, what they take and what their answers are.
+//!
+//! In a plan they are names only: [`crate::lift`] takes each call out of its expression before anything is
+//! optimised. A call that was left in place is an error when it runs.
+
+use std::sync::LazyLock;
+
+use base::Constraint;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use ir::catalogue::{Answer, AnswerValue, Argument, Catalogue, SharedCall};
+use ir::{Cell, Template};
+
+use crate::options::CallOptions;
+use crate::runner::Column;
+use crate::{cell, prompt};
+
+/// The functions that SQL has beside those of the cells.
+static OWN: LazyLock<Catalogue> = LazyLock::new(|| {
+    Catalogue::parse(include_str!("../functions.toml")).expect("a test reads the same file")
+});
+
+/// What a call gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Output {
+    /// `yes` or `no`.
+    Boolean,
+    Text,
+    Integer,
+    /// A number of a scale.
+    Number,
+    /// Items, one a line.
+    Lines,
+    /// Those of the labels that the answer names.
+    Labels,
+}
+
+impl Output {
+    /// Its type in SQL.
+    pub fn data_type(self) -> DataType {
+        match self {
+            Self::Boolean => DataType::Boolean,
+            Self::Text => DataType::Utf8,
+            Self::Integer => DataType::Int64,
+            Self::Number => DataType::Float64,
+            Self::Lines | Self::Labels => cell::list_of_text(),
+        }
+    }
+
+    /// No value.
+    pub fn null(self) -> ScalarValue {
+        ScalarValue::try_new_null(&self.data_type()).unwrap_or(ScalarValue::Null)
+    }
+}
+
+/// An AI function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Function {
+    /// Its name in SQL.
+    pub name: &'static str,
+    /// The function of a catalogue that it calls.
+    target: &'static str,
+    output: Output,
+}
+
+/// Every AI function. Those of the cells that SQL has no word of its own for follow by their names.
+static NAMED: [Function; 10] = [
+    Function { name: "ai_if", target: "if", output: Output::Boolean },
+    Function { name: "ai_classify", target: "classify", output: Output::Text },
+    Function { name: "ai_classify_many", target: "tag", output: Output::Labels },
+    Function { name: "ai_score", target: "rate", output: Output::Number },
+    Function { name: "ai_extract", target: "extract", output: Output::Text },
+    Function { name: "ai_complete", target: "complete", output: Output::Text },
+    Function { name: "ai_translate", target: "translate", output: Output::Text },
+    Function { name: "ai_summarize", target: "summarize", output: Output::Text },
+    Function { name: "ai_sentiment", target: "classify", output: Output::Text },
+    Function { name: "ai_rank", target: "rate", output: Output::Number },
+];
+
+/// The rest of the catalogue of cell functions.
+static CELLS: [Function; 7] = [
+    Function { name: "ai_ask", target: "ask", output: Output::Text },
+    Function { name: "ai_edit", target: "edit", output: Output::Text },
+    Function { name: "ai_fill", target: "fill", output: Output::Text },
+    Function { name: "ai_format", target: "format", output: Output::Text },
+    Function { name: "ai_list", target: "list", output: Output::Lines },
+    Function { name: "ai_rate", target: "rate", output: Output::Integer },
+    Function { name: "ai_tag", target: "tag", output: Output::Text },
+];
+
+/// Labels of a sentiment.
+const SENTIMENTS: [&str; 4] = ["positive", "negative", "neutral", "mixed"];
+/// What a yes-or-no question may be answered with.
+const YES_NO: [&str; 2] = ["yes", "no"];
+
+/// The functions, in the order of their tables.
+pub fn all() -> impl Iterator<Item = Function> {
+    NAMED.iter().chain(&CELLS).copied()
+}
+
+/// A row's call, ready to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// What it shares with other rows.
+    pub column: Column,
+    /// The row's own cells.
+    pub cells: Vec<Cell>,
+}
+
+/// The input of a call: a value, or a prompt of several.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    Value(ScalarValue),
+    Prompt(Template, Vec<ScalarValue>),
+}
+
+impl Function {
+    /// The function of this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        all().find(|function| function.name == name)
+    }
+
+    /// What a call gives.
+    pub fn output(self) -> Output {
+        self.output
+    }
+
+    /// Binds a row's call. `Ok(None)`: an input is NULL, and so is the answer.
+    pub fn bind(
+        self,
+        input: &Input,
+        rest: &[ScalarValue],
+        options: &CallOptions,
+    ) -> Result<Option<Bound>, String> {
+        let first = match input {
+            Input::Value(value) if value.is_null() => return Ok(None),
+            Input::Value(value) => cell::argument(value),
+            Input::Prompt(_, values) if values.iter().any(ScalarValue::is_null) => return Ok(None),
+            // Stands where the prompt is put in its place.
+            Input::Prompt(..) => Argument::Cell(Cell::Text("prompt".into())),
+        };
+        let mut arguments = vec![first];
+        arguments.extend(rest.iter().map(cell::argument));
+        let bound = self.catalogue_call(arguments).map_err(|error| {
+            error.to_string().replacen(&format!("{}:", self.target), &format!("{}:", self.name), 1)
+        })?;
+        let mut shared = bound.shared;
+        if self.target == "if" {
+            shared.answer = Answer::Label { labels: YES_NO.map(str::to_owned).to_vec() };
+        }
+        let cells = match input {
+            Input::Value(_) => vec![bound.row],
+            Input::Prompt(template, values) => {
+                shared.template = prompt::splice(&shared.template, template);
+                let places = shared.columns();
+                places.iter().filter_map(|name| name.parse().ok()).map(|at: usize| cell::of(&values[at])).collect()
+            }
+        };
+        let constraint = options.schema.clone().map(Constraint::JsonSchema);
+        Ok(Some(Bound { column: Column { shared, constraint }, cells }))
+    }
+
+    fn catalogue_call(
+        self,
+        mut arguments: Vec<Argument>,
+    ) -> Result<ir::catalogue::BoundCall, ir::catalogue::CallError> {
+        let list = |texts: &[&str]| Argument::List(texts.iter().map(|text| Cell::from(*text)).collect());
+        match self.name {
+            "ai_if" | "ai_complete" => OWN.bind(self.target, &arguments),
+            "ai_sentiment" => {
+                arguments.push(list(&SENTIMENTS));
+                Catalogue::built_in().bind(self.target, &arguments)
+            }
+            "ai_rank" => {
+                arguments.truncate(2);
+                arguments.extend(["0", "100"].map(|end| Argument::Cell(Cell::Number(end.into()))));
+                Catalogue::built_in().bind(self.target, &arguments)
+            }
+            _ => Catalogue::built_in().bind(self.target, &arguments),
+        }
+    }
+
+    /// Reads what the model wrote.
+    pub fn read(self, column: &Column, text: &str) -> Result<ScalarValue, String> {
+        let SharedCall { answer, .. } = &column.shared;
+        let value = answer.read(text).map_err(|error| error.to_string())?;
+        Ok(match (self.output, value) {
+            (Output::Boolean, AnswerValue::Text(label)) => ScalarValue::from(label == YES_NO[0]),
+            (Output::Number, AnswerValue::Integer(number)) => ScalarValue::from(number as f64),
+            (Output::Labels, AnswerValue::Text(text)) => {
+                cell::text_list(text.split(',').map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()))
+            }
+            (_, AnswerValue::Text(text)) => ScalarValue::from(text),
+            (_, AnswerValue::Integer(number)) => ScalarValue::from(number),
+            (_, AnswerValue::List(items)) => cell::text_list(items),
+        })
+    }
+}
+
+/// A function as a plan has it before its calls are lifted.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Marker {
+    function: Function,
+    signature: Signature,
+}
+
+impl Marker {
+    /// The function it stands for.
+    pub fn function(&self) -> Function {
+        self.function
+    }
+}
+
+impl ScalarUDFImpl for Marker {
+    fn name(&self) -> &str {
+        self.function.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.function.output.data_type())
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        exec_err!("{}: an AI function cannot be called in this place", self.function.name)
+    }
+}
+
+/// The functions for a session.
+pub fn markers() -> Vec<ScalarUDF> {
+    let signature = || Signature::variadic_any(Volatility::Stable);
+    all().map(|function| ScalarUDF::from(Marker { function, signature: signature() })).collect()
+}
+
+/// The AI function that an expression calls, with its arguments.
+pub fn called(expr: &Expr) -> Option<(Function, &[Expr])> {
+    let Expr::ScalarFunction(call) = expr else { return None };
+    let marker = call.func.inner().downcast_ref::<Marker>()?;
+    Some((marker.function, &call.args))
+}
+
+/// Checks what can be checked before any row is there: the number of arguments.
+pub fn check(function: Function, arguments: usize) -> Result<()> {
+    if arguments == 0 {
+        return plan_err!("{}: needs an input", function.name);
+    }
+    Ok(())
+}

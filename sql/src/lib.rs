@@ -1,0 +1,19 @@
+//! AI columns in SQL: tables, AI operators over DataFusion, the Postgres protocol.
+//!
+//! A statement's AI calls are lifted out of their expressions ([`lift`]) into operators of our own
+//! ([`node`], [`exec`]), which send each distinct prompt once, as rows of relQueries that stay open while rows
+//! come ([`runner`]). Everything else of SQL is DataFusion's. Must not know HTTP or the engine.
+
+mod cell;
+pub mod exec;
+pub mod function;
+pub mod lift;
+pub mod node;
+pub mod options;
+pub mod program;
+pub mod prompt;
+pub mod query;
+pub mod runner;
+pub mod session;
+
+pub use session::{Running, Session};

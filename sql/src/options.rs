@@ -1,0 +1,182 @@
+//! Named options of AI functions: `ai_classify(text, labels, on_error => 'error')`.
+//!
+//! The planner knows positions only, so names are carried through it as an argument of their own: a struct
+//! that [`name_options`] puts in their place while the statement is still text.
+
+use std::ops::ControlFlow;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::sql::sqlparser::ast::{
+    self, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Statement, Value, VisitMut,
+    VisitorMut,
+};
+
+/// Begins the name that carries options through the planner.
+const CARRIER: &str = "relserve_option";
+
+/// What a failed row becomes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum OnError {
+    /// NULL, and a notice.
+    #[default]
+    Null,
+    /// The query fails.
+    Error,
+}
+
+/// The options of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallOptions {
+    pub on_error: OnError,
+    /// JSON Schema of the answer.
+    pub schema: Option<String>,
+}
+
+/// A statement whose named options travel as arguments.
+pub fn name_options(statement: &mut Statement) {
+    struct Names;
+    impl VisitorMut for Names {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
+            if let ast::Expr::Function(function) = expr
+                && function.name.to_string().to_ascii_lowercase().starts_with("ai_")
+                && let FunctionArguments::List(list) = &mut function.args
+            {
+                if function.name.to_string().eq_ignore_ascii_case("ai_classify") && take_multi(&mut list.args) {
+                    function.name = ObjectName::from(vec![Ident::new("ai_classify_many")]);
+                }
+                for arg in &mut list.args {
+                    if let FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } = arg {
+                        *arg = FunctionArg::Unnamed(FunctionArgExpr::Expr(carrier(name, value.clone())));
+                    }
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = statement.visit(&mut Names);
+}
+
+/// Takes `multi => ..` out of a call's arguments: the type of what it gives depends on it, so it is another
+/// function.
+fn take_multi(args: &mut Vec<FunctionArg>) -> bool {
+    let mut is_multi = false;
+    args.retain(|arg| match arg {
+        FunctionArg::Named { name, arg: FunctionArgExpr::Expr(ast::Expr::Value(value)), .. }
+            if name.value.eq_ignore_ascii_case("multi") =>
+        {
+            match value.value {
+                Value::Boolean(multi) => {
+                    is_multi = multi;
+                    false
+                }
+                _ => true,
+            }
+        }
+        _ => true,
+    });
+    is_multi
+}
+
+fn carrier(name: &Ident, value: ast::Expr) -> ast::Expr {
+    let unnamed = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
+    let name = ast::Expr::Value(Value::SingleQuotedString(name.value.to_ascii_lowercase()).into());
+    ast::Expr::Function(ast::Function {
+        name: ObjectName::from(vec![Ident::new(CARRIER)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(ast::FunctionArgumentList {
+            duplicate_treatment: None,
+            args: vec![unnamed(name), unnamed(value)],
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
+
+/// The function that carries an option.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Carrier {
+    signature: Signature,
+}
+
+/// The carrier for a session.
+pub fn function() -> ScalarUDF {
+    ScalarUDF::from(Carrier { signature: Signature::any(2, Volatility::Stable) })
+}
+
+impl ScalarUDFImpl for Carrier {
+    fn name(&self) -> &str {
+        CARRIER
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        exec_err!("a named option (name => value) belongs to an AI function")
+    }
+}
+
+impl CallOptions {
+    /// Parts a call's arguments into values and options.
+    pub fn take(function: &str, arguments: &[Expr]) -> Result<(Vec<Expr>, Self)> {
+        let mut options = Self::default();
+        let mut values = Vec::new();
+        for argument in arguments {
+            match argument {
+                Expr::ScalarFunction(call) if call.func.name() == CARRIER => {
+                    options.set(function, &call.args)?;
+                }
+                value => values.push(value.clone()),
+            }
+        }
+        Ok((values, options))
+    }
+
+    fn set(&mut self, function: &str, pair: &[Expr]) -> Result<()> {
+        let [name, value] = pair else { return plan_err!("{function}: an option has a name and a value") };
+        let Some(name) = text(name) else { return plan_err!("{function}: an option's name must be text") };
+        match (name, value) {
+            ("on_error", value) => match text(value) {
+                Some("null") => self.on_error = OnError::Null,
+                Some("error") => self.on_error = OnError::Error,
+                _ => return plan_err!("{function}: on_error must be 'null' or 'error'"),
+            },
+            ("schema", value) if matches!(function, "ai_complete" | "ai_extract") => match text(value) {
+                Some(schema) => self.schema = Some(schema.to_owned()),
+                None => return plan_err!("{function}: schema must be a JSON Schema as text"),
+            },
+            (name, _) => {
+                return plan_err!(
+                    "{function}: has no option `{name}`; there are: on_error (all), multi => true (ai_classify), \
+                     schema (ai_complete and ai_extract)"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text of a literal.
+pub fn text(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Literal(value, _) => value.try_as_str().flatten(),
+        Expr::Cast(cast) => text(&cast.expr),
+        Expr::Alias(alias) => text(&alias.expr),
+        _ => None,
+    }
+}

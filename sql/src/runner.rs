@@ -1,0 +1,110 @@
+//! The way to a model: relQueries whose rows come in windows and whose answers come one by one.
+//!
+//! This crate decides which rows need an answer; who runs them, and how, stands behind [`Runner`]. Must not
+//! know HTTP, the engine or the scheduler.
+
+use std::fmt::Debug;
+
+use base::{Constraint, TokenCount};
+use futures_util::future::BoxFuture;
+use ir::Cell;
+use ir::catalogue::SharedCall;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// What all rows of an AI column have in common: they are rows of one relQuery.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Column {
+    /// The prompt, the limit of output tokens and how answers are read.
+    pub shared: SharedCall,
+    /// JSON Schema (or another constraint) that answers keep to, where the caller gave one.
+    pub constraint: Option<Constraint>,
+}
+
+/// How a query wants its rows run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunOptions {
+    /// Answers known already are given, nothing is computed.
+    pub cached_only: bool,
+}
+
+/// A row for the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Names the row in its answer.
+    pub id: u64,
+    /// Cells of the columns that the prompt names, in their order.
+    pub cells: Vec<Cell>,
+}
+
+/// Tokens of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// Tokens of the prompt.
+    pub prompt: TokenCount,
+    /// Those of them whose keys and values were there already.
+    pub cached: TokenCount,
+    /// Tokens of the answer.
+    pub output: TokenCount,
+}
+
+/// What became of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// What the model wrote.
+    Text(String),
+    /// Why there is no answer.
+    Failed(String),
+    /// Nobody has computed it, and nobody was to.
+    Unknown,
+}
+
+/// A row's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowAnswer {
+    /// The row.
+    pub id: u64,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What it cost.
+    pub tokens: Tokens,
+    /// Whether it ran; else the answer was known.
+    pub is_computed: bool,
+}
+
+/// Why rows cannot be run at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RunError(pub String);
+
+/// A relQuery that is open: it takes rows until it is dropped, and what still runs then is cancelled.
+pub trait Run: Send {
+    /// Hands rows over; waits where the queue is full.
+    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>>;
+}
+
+/// What answers are expected to cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Prompt tokens of the rows asked about.
+    pub prompt: TokenCount,
+    /// Rows of them whose answer is known.
+    pub known: usize,
+    /// Seconds that computing the others takes, by the fitted cost model; of nothing where none is fitted.
+    pub seconds: Option<f64>,
+    /// What they cost in money, where a replica has a price.
+    pub price: Option<f64>,
+}
+
+/// Who runs relQueries.
+pub trait Runner: Debug + Send + Sync + 'static {
+    /// Opens a relQuery. Its answers go to `answers`, in the order in which they come.
+    fn open(&self, column: &Column, options: RunOptions, answers: UnboundedSender<RowAnswer>)
+    -> Box<dyn Run>;
+
+    /// What rows would cost; nothing is computed.
+    fn estimate<'a>(
+        &'a self,
+        column: &'a Column,
+        rows: Vec<Vec<Cell>>,
+    ) -> BoxFuture<'a, Result<Estimate, RunError>>;
+}
