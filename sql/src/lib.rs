@@ -12,6 +12,7 @@ pub mod node;
 pub mod options;
 pub mod program;
 pub mod prompt;
+pub mod prune;
 pub mod query;
 pub mod runner;
 pub mod session;

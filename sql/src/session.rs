@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::catalog::Session as CatalogSession;
 use datafusion::common::config::{ConfigExtension, ConfigOptions};
 use datafusion::common::{Result, extensions_options};
-use datafusion::catalog::Session as CatalogSession;
 use datafusion::execution::context::{QueryPlanner, SessionContext};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
@@ -17,6 +17,7 @@ use datafusion::sql::parser::{DFParser, Statement};
 
 use crate::exec::Planner;
 use crate::lift::Lift;
+use crate::prune::PruneCalls;
 use crate::query::{Limits, Query};
 use crate::runner::Runner;
 use crate::{function, options, prompt};
@@ -99,6 +100,7 @@ impl Session {
             .with_default_features()
             .with_query_planner(Arc::new(AiQueryPlanner))
             .with_analyzer_rule(Arc::new(Lift::default()))
+            .with_optimizer_rule(Arc::new(PruneCalls))
             .build();
         let context = SessionContext::new_with_state(state);
         for function in function::markers() {
