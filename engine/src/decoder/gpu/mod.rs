@@ -58,7 +58,7 @@ struct GpuMatrix {
     inputs: usize,
 }
 
-/// GpuMatrix of a normalisation.
+/// Weights of a normalisation.
 struct GpuNorm {
     weight: Buffer,
     /// Only where means are taken off.
