@@ -77,7 +77,7 @@ fn kind_word(kind: &Kind) -> &'static str {
 }
 
 /// Appends rows as they finish; the first `written` are in the store already. While the database is away,
-/// what has ended waits on the relquery: a ticket ends with every row or not at all.
+/// what has ended waits in the relQuery: a ticket ends with every row or not at all.
 async fn follow(app: Arc<App>, relquery: Arc<RelQueryState>, mut written: usize) {
     let id = relquery::public_id(&relquery);
     let mut version = relquery.follow();

@@ -84,7 +84,7 @@ impl Backend {
         }
     }
 
-    /// Takes in what an executor of a fleet reports.
+    /// Takes in what a replica of a fleet reports.
     pub(super) fn poll(&mut self, event: ReplicaEvent, shared: &Shared) -> Vec<Event> {
         match self {
             Self::Engine(_) => Vec::new(),

@@ -99,13 +99,13 @@ impl Replica {
         self.state().acts.extend(acts);
     }
 
-    /// It as an executor, looked at often and given up soon.
+    /// It as a replica, looked at often and given up soon.
     pub fn executor(&self) -> ReplicaSettings {
         executor(self.address)
     }
 }
 
-/// A server as an executor, looked at often and left alone only for moments.
+/// A server as a replica, looked at often and left alone only for moments.
 pub fn executor(address: SocketAddr) -> ReplicaSettings {
     ReplicaSettings {
         url: Some(format!("http://{address}")),
