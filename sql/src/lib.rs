@@ -14,6 +14,7 @@ pub mod program;
 pub mod prompt;
 pub mod prune;
 pub mod query;
+pub mod registry;
 pub mod runner;
 pub mod session;
 

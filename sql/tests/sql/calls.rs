@@ -328,3 +328,15 @@ async fn mistakes_are_named() {
         assert!(error.contains(said), "{text}: {error}");
     }
 }
+
+#[tokio::test]
+async fn queries_and_failures_are_tables() {
+    let model = Model::new(|prompt| {
+        if prompt.contains("dull") { Err("the replica is gone".into()) } else { Ok("yes".into()) }
+    });
+    let session = session(&model, &[REVIEWS]).await;
+    shown(&session, "SELECT ai_if(text) FROM reviews WHERE id < 4").await;
+    let text = "SELECT state, operator, rows, prompts, answered, failed FROM relserve.queries WHERE prompts > 0";
+    assert_snapshot!(shown(&session, text).await, @"");
+    assert_snapshot!(shown(&session, "SELECT call, reason FROM relserve.errors").await, @"");
+}

@@ -134,7 +134,7 @@ impl Run for Open {
 
 /// A session of a model, with tables made by statements.
 pub(crate) async fn session(model: &Arc<Model>, tables: &[&str]) -> Session {
-    let session = Session::new(Arc::new(Asker(Arc::clone(model))));
+    let session = Session::new(Arc::new(Asker(Arc::clone(model))), Arc::default());
     for table in tables {
         rows(session.query(table).await.expect("the table is made")).await.expect("the table is made");
     }
