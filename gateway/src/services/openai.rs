@@ -11,7 +11,8 @@ use serving::relquery_state::Kind;
 use serving::submit::Prepared;
 
 use crate::json::JsonFields;
-use crate::services::prepare::{Lowering, RequestContext, job_row, lower_plan, prompt_bytes_max, row_error};
+use crate::services::prepare::RequestContext;
+use crate::services::prepare::rows::{Lowering, job_row, lower_plan, prompt_bytes_max, row_error};
 use crate::state::App;
 use crate::wire::openai::{Api, ChatRequest, Common, CompletionPrompt, CompletionRequest};
 use crate::wire::relquery::Order;

@@ -18,9 +18,10 @@ use store::{ClaimKind, Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMil
 
 use crate::json as strict;
 use crate::services::constraints::Purpose;
-use crate::services::prepare::{self, PreparedRequest, RequestContext};
+use crate::services::prepare::cells::WantedCells;
+use crate::services::prepare::{PreparedRequest, RequestContext, Wanted};
 use crate::state::App;
-use crate::wire::relquery::{self, RelQueryReply, ReplyShape, RowReply};
+use crate::wire::relquery::{self, RelQueryReply, RelQueryRequest, ReplyShape, RowReply};
 
 /// Rows appended in one write.
 const ROWS_PER_WRITE: usize = 500;
@@ -228,8 +229,8 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
     let arrival = app.runtime.shared.clock.now();
     let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Resume, arrival };
     let prepared = match ticket.kind.as_str() {
-        "cells" => prepare::cells(context, fields)?,
-        _ => prepare::relquery(context, fields)?,
+        "cells" => WantedCells::prepare(context, fields)?,
+        _ => RelQueryRequest::prepare(context, fields)?,
     };
     let rows: Vec<_> = ticket.rows.iter().filter_map(parse_row).collect();
     let written = rows.len();
@@ -281,8 +282,8 @@ pub fn restore(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, Request
     let arrival = app.runtime.shared.clock.now();
     let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Show, arrival };
     let PreparedRequest { work, .. } = match ticket.kind.as_str() {
-        "cells" => prepare::cells(context, fields)?,
-        _ => prepare::relquery(context, fields)?,
+        "cells" => WantedCells::prepare(context, fields)?,
+        _ => RelQueryRequest::prepare(context, fields)?,
     };
     let number = relquery::parse_id("rq-", &ticket.id).or_else(|| relquery::parse_id("cl-", &ticket.id));
     let now = app.runtime.shared.clock.now();
