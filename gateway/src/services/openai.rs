@@ -7,7 +7,7 @@ use ir::{Plan, RowProblem};
 use serving::clock::Deadline;
 use serving::error::{RequestError, internal};
 use serving::intake::{PendingRow, TemplateRows};
-use serving::relquery_state::Kind;
+use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 
 use crate::json::JsonFields;
@@ -168,7 +168,7 @@ pub(crate) fn asked(
     };
     let rows: Vec<PendingRow> = (0..).zip(items).map(row).collect();
     let work = Prepared {
-        kind: Kind::RelQuery,
+        kind: RelQueryKind::RelQuery,
         route,
         class: common.class,
         rows: rows.len(),

@@ -9,7 +9,7 @@ pub mod rows;
 
 use base::{Millis, TenantId, Time};
 use serving::error::RequestError;
-use serving::relquery_state::Kind;
+use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 
 use crate::json::JsonFields;
@@ -66,7 +66,7 @@ pub trait Wanted: Send + Sized + 'static {
 #[derive(Clone, Debug)]
 pub struct Outline {
     /// How its rows are shown.
-    pub kind: Kind,
+    pub kind: RelQueryKind,
     /// How many they are.
     pub rows: usize,
     /// As events.

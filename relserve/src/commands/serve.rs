@@ -12,7 +12,7 @@ use serving::load;
 use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::measured::{Place, Weights};
+use super::measured::{DeviceArgs, Weights};
 use super::{Failure, open, say};
 
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     model: Option<PathBuf>,
     #[command(flatten)]
-    place: Place,
+    place: DeviceArgs,
     #[command(flatten)]
     weights: Weights,
     /// fcfs, sarathi, static-priority, relserve, relserve-pp, relserve-dp or marginal-work.

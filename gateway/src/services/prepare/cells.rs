@@ -9,7 +9,7 @@ use ir::{Cell, Plan};
 use serving::clock::Deadline;
 use serving::error::RequestError;
 use serving::intake::TemplateRows;
-use serving::relquery_state::Kind;
+use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 use store::ResultKey;
 
@@ -40,7 +40,7 @@ impl Wanted for WantedCells {
     }
 
     fn outline(&self) -> Outline {
-        let (kind, rows) = (Kind::Cells(Arc::clone(&self.answers)), self.answers.len());
+        let (kind, rows) = (RelQueryKind::Cells(Arc::clone(&self.answers)), self.answers.len());
         Outline { kind, rows, stream: self.stream, deadline: self.deadline }
     }
 
@@ -85,7 +85,7 @@ fn lower_cells(context: RequestContext<'_>, wanted: WantedCells) -> Result<Prepa
     }
     let work = Prepared {
         rows: answers.len(),
-        kind: Kind::Cells(answers),
+        kind: RelQueryKind::Cells(answers),
         route: "cells",
         class: base::ServiceClass::Interactive,
         failed,

@@ -4,7 +4,7 @@ use ir::{Cell, Plan, Template};
 use serde_json::Value;
 use serving::clock::Deadline;
 use serving::error::RequestError;
-use serving::relquery_state::Kind;
+use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 
 use super::rows::{Lowering, TableRows, some_can_run};
@@ -19,7 +19,12 @@ impl Wanted for RelQueryRequest {
     }
 
     fn outline(&self) -> Outline {
-        Outline { kind: Kind::RelQuery, rows: self.rows.len(), stream: self.stream, deadline: self.deadline }
+        Outline {
+            kind: RelQueryKind::RelQuery,
+            rows: self.rows.len(),
+            stream: self.stream,
+            deadline: self.deadline,
+        }
     }
 
     fn lower(self, context: RequestContext<'_>) -> Result<PreparedRequest, RequestError> {
@@ -63,7 +68,7 @@ fn lower_relquery(
     let (part, failed) = rows.lower(columns, plan, lowering)?;
     let total = request.rows.len();
     let work = Prepared {
-        kind: Kind::RelQuery,
+        kind: RelQueryKind::RelQuery,
         route: "relqueries",
         class: request.class,
         rows: total,

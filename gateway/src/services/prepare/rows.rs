@@ -39,7 +39,7 @@ pub fn some_can_run(
     Err(failed.into_iter().next().map_or(RequestError::Internal, |(_, error)| error))
 }
 
-/// Rows of a table on their way to work items; numbers are those of the relquery.
+/// Rows of a table on their way to work items; numbers are those of the relQuery.
 #[derive(Debug, Default)]
 pub struct TableRows {
     numbers: Vec<u32>,
