@@ -114,6 +114,8 @@ pub async fn submit_late(
         Ok(_) if relquery.read().is_over() => None,
         Ok(prepared) => {
             let job = known(runtime, caller, relquery, prepared).await;
+            // Who waits for it waits already, and the loop wakes nobody for rows that it does not run.
+            relquery.notify();
             if relquery.read().is_over() {
                 runtime.shared.metrics.relquery_done(
                     caller.tenant,
