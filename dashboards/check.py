@@ -96,7 +96,7 @@ def start_servers(programs, folder, relserve):
     fleet = write(
         os.path.join(folder, "fleet.toml"),
         '[auth]\nmode = "none"\n[model]\nname = "relserve-demo"\n'
-        f'[[executors]]\nname = "a"\nurl = "http://{back}"\ndialect = "vllm"\n',
+        f'[[replicas]]\nname = "a"\nurl = "http://{back}"\ndialect = "vllm"\n',
     )
     for name, address, config in (("back", back, plain), ("front", front, fleet)):
         data = os.path.join(folder, name)

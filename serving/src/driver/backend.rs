@@ -13,7 +13,7 @@ use crate::view::View;
 pub enum Backend {
     /// The local engine alone.
     Engine(Box<Engine>),
-    /// Several executors.
+    /// Several replicas.
     Fleet(Box<Fleet>),
 }
 

@@ -42,20 +42,20 @@ pub struct State {
 }
 
 /// A running one.
-pub struct Replica {
+pub struct FakeReplica {
     /// Where.
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
     tasks: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Replica {
+impl Drop for FakeReplica {
     fn drop(&mut self) {
         self.tasks.abort();
     }
 }
 
-impl Replica {
+impl FakeReplica {
     /// Starts one that serves `m`.
     pub async fn start() -> Self {
         Self::listen("127.0.0.1:0".parse().unwrap(), State { model: "m".into(), ..State::default() }).await
