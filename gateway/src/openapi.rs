@@ -5,6 +5,7 @@ use utoipa::{Modify, OpenApi};
 
 use crate::routes::{
     batches, cells, corpora, files, live, openai, ops, prompts, query, relqueries, replicas, schemas,
+    sql,
 };
 
 /// The document.
@@ -42,6 +43,7 @@ use crate::routes::{
         schemas::delete,
         prompts::create,
         query::create,
+        sql::run,
         replicas::list,
         replicas::drain,
         replicas::resume,

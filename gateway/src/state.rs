@@ -12,6 +12,7 @@ use crate::services::constraints::Constraints;
 use crate::services::corpora::loaded::Corpora;
 use crate::services::idempotency::IdempotencyKeys;
 use crate::services::schemas::ready::Schemas;
+use crate::services::sql::Sql;
 
 /// What handlers share.
 pub struct App {
@@ -31,6 +32,8 @@ pub struct App {
     pub idempotency: Arc<IdempotencyKeys>,
     /// Batches that run here.
     pub batches: Batches,
+    /// Statements of SQL.
+    pub sql: Sql,
 }
 
 impl App {
@@ -48,6 +51,7 @@ impl App {
                 config.store.ticket_ms_max,
             )),
             batches: Batches::new(&config.bulk),
+            sql: Sql::default(),
             runtime,
             config,
         })

@@ -138,6 +138,24 @@ pub async fn submit_late(
     }
 }
 
+/// What is known of a request's rows without running any: the others stay pending. Nobody else sees it.
+pub async fn known_answers(
+    runtime: &Arc<Runtime>,
+    caller: Caller,
+    mut prepared: Prepared,
+) -> Arc<RelQueryState> {
+    let clock = runtime.shared.clock;
+    let arrival = Arrival { unix_ms: clock.unix_ms(), time: clock.now() };
+    let id = runtime.shared.ids.next();
+    let relquery = RelQueryState::new(id, caller.tenant, prepared.kind, prepared.rows, arrival);
+    for (index, error) in prepared.failed {
+        relquery.settle(index, RowProgress::Failed(error), clock.now());
+    }
+    drop_settled(&relquery, &mut prepared.parts);
+    answer_from_cache(runtime, caller, &relquery, &mut prepared.parts).await;
+    relquery
+}
+
 fn takes_work(runtime: &Runtime) -> Result<(), RequestError> {
     if runtime.is_draining() {
         return Err(RequestError::ShuttingDown);

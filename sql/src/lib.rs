@@ -6,6 +6,7 @@
 
 mod cell;
 pub mod exec;
+pub mod format;
 pub mod function;
 pub mod lift;
 pub mod node;
@@ -18,4 +19,5 @@ pub mod registry;
 pub mod runner;
 pub mod session;
 
+pub use datafusion::common::DataFusionError;
 pub use session::{Running, Session};

@@ -13,6 +13,7 @@ pub mod query;
 pub mod relqueries;
 pub mod replicas;
 pub mod schemas;
+pub mod sql;
 pub(crate) mod start;
 
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
@@ -37,6 +38,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     corpora::configure(routes);
     openai::configure(routes);
     schemas::configure(routes);
+    sql::configure(routes);
     prompts::configure(routes);
     query::configure(routes);
     files::configure(routes);

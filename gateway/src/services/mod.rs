@@ -11,5 +11,6 @@ pub mod openai;
 pub mod prepare;
 pub mod query;
 pub mod schemas;
+pub mod sql;
 pub mod tickets;
 pub mod upkeep;

@@ -17,6 +17,7 @@ pub mod pml;
 pub mod query;
 pub mod relquery;
 pub mod sampling;
+pub mod sql;
 pub mod usage;
 pub mod what_if;
 

@@ -32,6 +32,7 @@ mod replicas;
 mod restarts;
 mod shutdown;
 mod speculation;
+mod sql;
 mod streams;
 #[path = "../../../store/tests/support/mod.rs"]
 mod support;

@@ -97,7 +97,7 @@ fn lower_cells(context: RequestContext<'_>, wanted: WantedCells) -> Result<Prepa
 }
 
 /// What the calls of one relQuery share, and the constraint they came with.
-type CallGroup = (SharedCall, Option<Constraint>);
+pub type CallGroup = (SharedCall, Option<Constraint>);
 
 /// Binds a call to its function.
 fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(CallGroup, Cell), RequestError> {
@@ -159,6 +159,31 @@ fn cell_part(
     let template = shared.template.to_string();
     let answer = serde_json::to_vec(&sampling.generation.constraint).expect("a constraint is plain data");
     part.open = Some(ResultKey::of(&[shared.function.as_bytes(), template.as_bytes(), &answer]).0);
+    Ok((part, failed))
+}
+
+/// Rows of an AI column of SQL. They join the rows of the same column alone, not a sheet's cells, which are of
+/// another class.
+pub fn column(
+    context: RequestContext<'_>,
+    group: CallGroup,
+    rows: Vec<Vec<Cell>>,
+) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
+    let bytes_max = context.app.config.limits.cell_bytes_max.0;
+    let mut table = TableRows::default();
+    let mut refused = Vec::new();
+    for (index, cells) in (0..).zip(rows) {
+        match cells.iter().map(|cell| cell.text().len() as u64).max().filter(|bytes| *bytes > bytes_max) {
+            Some(bytes) => {
+                let what = format!("a value of {bytes} bytes in a prompt");
+                refused.push((index, RequestError::TooLarge { what, limit: format!("{bytes_max} bytes") }));
+            }
+            None => table.push(index, cells),
+        }
+    }
+    let (mut part, mut failed) = cell_part(context, group, table, true)?;
+    failed.append(&mut refused);
+    part.open = part.open.map(|key| ResultKey::of(&[b"sql", &key]).0);
     Ok((part, failed))
 }
 

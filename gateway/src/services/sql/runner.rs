@@ -11,14 +11,14 @@ use ir::Cell;
 use serving::caller::Caller;
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{AnswerSource, Kind, RelQueryState, RowProgress, Status};
+use serving::relquery_state::{AnswerSource, RelQueryKind, RelQueryState, RowProgress, Status};
 use serving::submit::{self, Prepared, Resumed, submit};
 use sql::runner::{Column, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
 use crate::services::constraints::Purpose;
-use crate::services::prepare::{self, RequestContext};
+use crate::services::prepare::{RequestContext, cells};
 use crate::state::App;
 
 /// A full queue is asked again after this time at most.
@@ -140,9 +140,9 @@ async fn prepared(
     let lowered = tokio::task::spawn_blocking(move || {
         let context = RequestContext { app: &app, tenant: caller.tenant, purpose: Purpose::Run, arrival };
         let count = rows.len();
-        let (part, failed) = prepare::column(context, (column.shared, column.constraint), rows)?;
+        let (part, failed) = cells::column(context, (column.shared, column.constraint), rows)?;
         Ok(Prepared {
-            kind: Kind::RelQuery,
+            kind: RelQueryKind::RelQuery,
             route: "sql",
             class: ServiceClass::Dashboard,
             rows: count,

@@ -1,0 +1,116 @@
+//! Statements over HTTP: rows stream, AI columns are relQueries of class dashboard, mistakes are named.
+
+use serde_json::{Value, json};
+
+use crate::common::client::{finish, read_until};
+use crate::common::{Server, config, model, serve, serve_with};
+
+/// A table whose texts end in what the model answers.
+const TABLE: &str = "(VALUES (1, 'fine yes'), (2, 'poor no'), (3, 'fine yes'), (4, NULL)) AS t(id, text)";
+
+async fn rows(server: &Server, query: String) -> Vec<Value> {
+    let reply = server.client.post("/v1/sql", &json!({ "query": query })).await;
+    assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/x-ndjson")), "{}", reply.body);
+    reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[actix_web::test]
+async fn rows_come_as_lines_and_equal_prompts_run_once() {
+    let server = serve().await;
+    let answered = rows(&server, format!("SELECT id, ai_if(text) AS good FROM {TABLE} ORDER BY id")).await;
+    let expected = [json!({"id": 1, "good": true}), json!({"id": 2, "good": false})];
+    assert_eq!(answered[..2], expected);
+    assert_eq!(answered[2..], [json!({"id": 3, "good": true}), json!({"id": 4})]);
+    assert_eq!(server.metric("relserve_rows_total{outcome=\"done\"}"), 2.0);
+    // Asked again, everything is in the tenant's cache.
+    rows(&server, format!("SELECT id FROM {TABLE} WHERE ai_if(text)")).await;
+    assert_eq!(server.metric("relserve_cache_hits_total"), 2.0);
+}
+
+#[actix_web::test]
+async fn the_rows_of_a_column_are_a_relquery_of_class_dashboard() {
+    let server = serve().await;
+    server.gate.shut();
+    let query = "SELECT ai_complete(prompt('say {0}', value)) AS t FROM generate_series(1, 40)";
+    let stream = server.client.begin("/v1/sql", &json!({ "query": query })).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    let running = server.running.app.runtime.registry.running();
+    assert_eq!((running.len(), running[0].read().rows.len()), (1, 40));
+    let shown = server.client.get("/v1/scheduler").await;
+    assert!(shown.body.contains("dashboard"), "{}", shown.body);
+    server.gate.release();
+    let reply = finish(stream).await;
+    assert_eq!(reply.body.lines().count(), 40);
+    assert_eq!(reply.body.lines().next(), Some(r#"{"t":"1"}"#));
+}
+
+#[actix_web::test]
+async fn a_client_that_goes_away_ends_its_statement() {
+    let server = serve().await;
+    server.gate.shut();
+    let query = "SELECT ai_complete(prompt('say {0}', value)) AS t FROM generate_series(1, 400)";
+    let mut stream = server.client.begin("/v1/sql", &json!({ "query": query })).await;
+    read_until(&mut stream, "\r\n\r\n").await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    drop(stream);
+    server.until("it is noticed", |server| server.metric("relserve_disconnects_total") == 1.0).await;
+    let before = server.gate.passed();
+    server.gate.allow(2);
+    server.until("everything is free", |server| server.is_free()).await;
+    assert!(server.gate.passed() <= before + 2);
+}
+
+#[actix_web::test]
+async fn results_come_as_csv_and_arrow_too() {
+    let server = serve().await;
+    let query = format!("SELECT id, ai_if(text) AS good FROM {TABLE} WHERE id < 3 ORDER BY id");
+    let csv = server.client.post("/v1/sql", &json!({ "query": query, "format": "csv" })).await;
+    assert_eq!(csv.body, "id,good\n1,true\n2,false\n");
+    let arrow = server.client.post("/v1/sql", &json!({ "query": query, "format": "arrow" })).await;
+    assert_eq!(arrow.header("content-type"), Some("application/vnd.apache.arrow.stream"));
+    assert!(arrow.body.len() > 100);
+}
+
+#[actix_web::test]
+async fn settings_bound_what_a_statement_computes() {
+    let server = serve().await;
+    let query = format!("SELECT id, ai_if(text) AS good FROM {TABLE} WHERE id < 3 ORDER BY id");
+    let body = json!({ "query": query, "settings": { "relserve.cached_only": true } });
+    let reply = server.client.post("/v1/sql", &body).await;
+    assert_eq!(reply.body, "{\"id\":1}\n{\"id\":2}\n");
+    assert_eq!(server.gate.computed(), 0);
+    let many = "SELECT count(*) FROM generate_series(1, 20000) WHERE ai_if(prompt('{0} yes', value))";
+    let body = json!({ "query": many, "settings": { "relserve.max_tokens": 1000 } });
+    let reply = server.client.post("/v1/sql", &body).await;
+    assert!(reply.body.contains("relserve.max_tokens is 1000"), "{}", reply.body);
+}
+
+#[actix_web::test]
+async fn mistakes_are_named_and_nothing_else_is_told() {
+    let server = serve().await;
+    for (body, said) in [
+        (json!({}), "`query`: is required"),
+        (json!({"query": "SELEC 1"}), "SELEC"),
+        (json!({"query": "SELECT 1; SELECT 2"}), "one statement at a time"),
+        (json!({"query": "SELECT nothing FROM nowhere"}), "nowhere"),
+        (json!({"query": "SELECT ai_if()"}), "ai_if"),
+        (json!({"query": "SELECT 1", "format": "xml"}), "must be jsonl, csv or arrow"),
+        (json!({"query": "SELECT 1", "settings": {"relserve.nonsense": 1}}), "settings.relserve.nonsense"),
+        (json!({"query": "SELECT 1", "settings": {"a = 1; DROP": 1}}), "must be a setting's name"),
+        (json!({"query": "SELECT 1", "colour": 1}), "colour"),
+    ] {
+        let reply = server.client.post("/v1/sql", &body).await;
+        assert!(reply.status == 400 && reply.body.contains(said), "{body}: {} {}", reply.status, reply.body);
+    }
+}
+
+#[actix_web::test]
+async fn a_value_that_is_too_long_fails_alone() {
+    let mut config = config();
+    config.limits.cell_bytes_max = base::Bytes(100);
+    let server = serve_with(config, model()).await;
+    let query = "SELECT id, ai_if(text) AS good FROM (VALUES (1, 'yes'), (2, repeat('x', 200))) AS t(id, text) ORDER BY id";
+    assert_eq!(rows(&server, query.into()).await, [json!({"id": 1, "good": true}), json!({"id": 2})]);
+    let errors = rows(&server, "SELECT reason FROM relserve.errors".into()).await;
+    assert!(errors[0]["reason"].as_str().unwrap().contains("limit of 100 bytes"), "{errors:?}");
+}
