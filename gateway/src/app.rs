@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::HttpServer;
@@ -16,6 +17,7 @@ use serving::ownership;
 use serving::registry::Retention;
 use serving::relquery_state::Status;
 use serving::start::Settings;
+use sql::server::{Limits, Tls};
 use store::Store;
 use tokio::sync::watch;
 use utoipa::OpenApi as _;
@@ -24,6 +26,7 @@ use crate::config::Config;
 use crate::error::ApiError;
 use crate::openapi::Document;
 use crate::routes::ops::Description;
+use crate::services::sql::accounts::Tenants;
 use crate::services::{batches, tickets, upkeep};
 use crate::state::App;
 use crate::{arrival, cors, routes};
@@ -37,9 +40,12 @@ pub enum StartError {
     /// The runtime.
     #[error(transparent)]
     Serving(#[from] serving::start::StartError),
-    /// The embedding model.
-    #[error("retrieval.model: {0}")]
-    Retrieval(#[from] retrieval::Error),
+    /// What handlers share.
+    #[error(transparent)]
+    State(#[from] crate::state::StateError),
+    /// The listener's TLS.
+    #[error("sql.certificate: {0}")]
+    Tls(std::io::Error),
     /// The listener.
     #[error("cannot listen on {address}: {cause}")]
     Listen { address: SocketAddr, cause: std::io::Error },
@@ -49,12 +55,22 @@ pub enum StartError {
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where it listens for the Postgres protocol.
+    pub sql_address: Option<SocketAddr>,
     /// Its state.
     pub app: Data<App>,
     server: ServerHandle,
     loop_thread: Option<std::thread::JoinHandle<()>>,
     stop_upkeep: watch::Sender<bool>,
     upkeep: tokio::task::JoinHandle<()>,
+    sql: Option<SqlListener>,
+}
+
+/// The listener of the Postgres protocol.
+struct SqlListener {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<()>,
 }
 
 /// Starts the loop, the writer and the listener.
@@ -63,13 +79,37 @@ pub async fn start(config: Config, loaded: LoadedModel, store: Store) -> Result<
     let (runtime, ready) = serving::start::start(settings(&config), loaded, store)?;
     let app = Data::new(App::new(runtime, config)?);
     let (address, server) = listen(&app)?;
+    let sql = listen_sql(&app).await?;
     let loop_thread = ready.spawn()?;
     let (stop_upkeep, stopped) = watch::channel(false);
     let lease = tickets::lease(&app);
     let is_left = tickets::resume(&app, &lease).await;
     batches::resume(&app, &lease).await;
     let upkeep = tokio::spawn(upkeep::run(app.clone().into_inner(), stopped, is_left));
-    Ok(Running { address, app, server, loop_thread: Some(loop_thread), stop_upkeep, upkeep })
+    let sql_address = sql.as_ref().map(|sql| sql.address);
+    Ok(Running { address, sql_address, app, server, loop_thread: Some(loop_thread), stop_upkeep, upkeep, sql })
+}
+
+/// Binds the listener of the Postgres protocol and starts to serve it, where the configuration names one.
+async fn listen_sql(app: &Data<App>) -> Result<Option<SqlListener>, StartError> {
+    let settings = &app.config.sql;
+    let Some(wanted) = settings.listen else { return Ok(None) };
+    let failed = |cause| StartError::Listen { address: wanted, cause };
+    let tls = match (&settings.certificate, &settings.certificate_key) {
+        (Some(certificate), Some(key)) => Some(Tls::from_files(certificate, key).map_err(StartError::Tls)?),
+        _ => None,
+    };
+    let listener = tokio::net::TcpListener::bind(wanted).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let limits = Limits { connections_max: settings.connections_max, ..Limits::default() };
+    let (stop, stopped) = watch::channel(false);
+    let accounts = Arc::new(Tenants(app.clone()));
+    let task = tokio::spawn(async move {
+        if let Err(error) = sql::server::serve(listener, accounts, limits, tls, stopped).await {
+            tracing::error!(%error, "the Postgres protocol is not served");
+        }
+    });
+    Ok(Some(SqlListener { address, stop, task }))
 }
 
 /// What the runtime is told.
@@ -168,6 +208,11 @@ impl Running {
             if relquery.end(Status::Failed(RequestError::ShuttingDown), at) {
                 self.app.runtime.shared.intake.leave(relquery);
             }
+        }
+        if let Some(sql) = self.sql.take() {
+            sql.stop.send_replace(true);
+            // A connection that ends badly has said so itself.
+            let _ = sql.task.await;
         }
         self.app.batches.ended().await;
         self.server.stop(true).await;

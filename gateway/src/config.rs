@@ -9,6 +9,7 @@ mod renamed;
 #[cfg(test)]
 mod replica_tests;
 mod retrieval;
+mod sql;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use serving::config::{
     BackendConfig, CacheConfig, CoalesceConfig, InvalidConfig, LiveConfig, ModelConfig, ReplicaSettings,
     RestartConfig, Secret, invalid,
 };
+pub use sql::SqlConfig;
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +79,8 @@ pub struct Config {
     pub coalesce: CoalesceConfig,
     /// Corpora and their embedding model.
     pub retrieval: RetrievalConfig,
+    /// SQL for BI tools.
+    pub sql: SqlConfig,
     /// Files and batches.
     pub bulk: BulkConfig,
     /// The live view.
@@ -350,6 +354,7 @@ impl Config {
         }
         self.retrieval.validate()?;
         self.bulk.validate()?;
+        self.sql.validate()?;
         self.live.validate()?;
         self.restart.validate()?;
         self.backend().validate()?;

@@ -14,6 +14,17 @@ use crate::services::idempotency::IdempotencyKeys;
 use crate::services::schemas::ready::Schemas;
 use crate::services::sql::Sql;
 
+/// Why there is no state.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The embedding model.
+    #[error("retrieval.model: {0}")]
+    Retrieval(#[from] retrieval::Error),
+    /// The memory of statements.
+    #[error("sql: {0}")]
+    Sql(#[from] sql::DataFusionError),
+}
+
 /// What handlers share.
 pub struct App {
     /// The configuration.
@@ -38,7 +49,7 @@ pub struct App {
 
 impl App {
     /// State over a runtime; opens the embedding model that the configuration names.
-    pub fn new(runtime: Arc<Runtime>, config: Config) -> Result<Self, retrieval::Error> {
+    pub fn new(runtime: Arc<Runtime>, config: Config) -> Result<Self, StateError> {
         let (model, clock) = (&runtime.model, runtime.shared.clock);
         Ok(Self {
             remembered: Remembered::default(),
@@ -51,7 +62,7 @@ impl App {
                 config.store.ticket_ms_max,
             )),
             batches: Batches::new(&config.bulk),
-            sql: Sql::default(),
+            sql: Sql::new(&config)?,
             runtime,
             config,
         })

@@ -47,7 +47,7 @@ pub async fn run(
     let clock = app.runtime.shared.clock;
     let asked = SqlRequest::read(crate::json::object(&body)?)?;
     let deadline = asked.deadline.map(|span| Deadline::new(arrival_of(&request, clock), span));
-    let session = service::session(&app, caller);
+    let session = service::session(&app, caller).await?;
     for (name, value) in &asked.settings {
         service::set(&session, name, value).await?;
     }

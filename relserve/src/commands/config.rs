@@ -14,6 +14,9 @@ pub(crate) fn print(mut config: Config) -> Result<(), Failure> {
             say!("# a replica's api_key is set and not shown");
         }
     }
+    for name in std::mem::take(&mut config.sql.sources).into_keys() {
+        say!("# sql.sources.{name} is set and not shown");
+    }
     if config.auth.admin_key.take().is_some() {
         say!("# auth.admin_key is set and not shown");
     }

@@ -20,6 +20,9 @@ pub(crate) struct Serve {
     /// Address and port.
     #[arg(long)]
     listen: Option<SocketAddr>,
+    /// Address and port of the Postgres protocol.
+    #[arg(long = "sql", value_name = "LISTEN")]
+    sql_listen: Option<SocketAddr>,
     /// A Hugging Face folder or a GGUF file.
     #[arg(long)]
     model: Option<PathBuf>,
@@ -38,6 +41,7 @@ impl Serve {
     pub(crate) fn apply(&self, config: &mut Config) {
         config.server.listen = self.listen.unwrap_or(config.server.listen);
         config.scheduler.policy = self.policy.unwrap_or(config.scheduler.policy);
+        config.sql.listen = self.sql_listen.or(config.sql.listen);
         self.weights.apply(config);
         self.place.apply(config);
         if let Some(folder) = &self.model {
@@ -62,7 +66,9 @@ pub(crate) async fn run(config: Config) -> Result<(), Failure> {
     let running = app::start(config, backend, store).await?;
     // Last, when nothing can fail any more: a key that is made but not shown is lost.
     let first_key = first_key(mode, &running.app.runtime.store, clock).await?;
-    announce(&running, &model, first_key.as_deref());
+    let tenants = running.app.runtime.store.tenants().await?;
+    let user = tenants.into_iter().find(|tenant| tenant.id == DEFAULT_TENANT).map(|tenant| tenant.name);
+    announce(&running, &model, first_key.as_deref(), user.as_deref().unwrap_or("default"));
     tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
     tracing::info!("draining; a second signal ends at once");
     running
@@ -82,7 +88,7 @@ async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option
     Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?.plaintext))
 }
 
-fn announce(running: &app::Running, model: &str, key: Option<&str>) {
+fn announce(running: &app::Running, model: &str, key: Option<&str>, user: &str) {
     say!("RelServe serves {model} on http://{}", running.address);
     if let Some(key) = key {
         say!("API key: {key}");
@@ -96,6 +102,13 @@ fn announce(running: &app::Running, model: &str, key: Option<&str>) {
          \"stream\": true}}'",
         running.address
     );
+    if let Some(address) = running.sql_address {
+        let (host, port) = (address.ip(), address.port());
+        say!(
+            "SQL: PGPASSWORD={key} psql -h {host} -p {port} -U {user} relserve -c \
+             \"SELECT text, ai_sentiment(text) FROM (VALUES ('A wonderful film.'), ('Two lost hours.')) AS t(text)\""
+        );
+    }
 }
 
 #[cfg(test)]
