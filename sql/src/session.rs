@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::Session as CatalogSession;
 use datafusion::common::config::{ConfigExtension, ConfigOptions};
 use datafusion::common::{Result, extensions_options};
@@ -17,7 +19,7 @@ use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{DFParser, Statement};
 use futures_util::StreamExt as _;
 
-use crate::exec::Planner;
+use crate::exec::{Planner, estimates};
 use crate::lift::Lift;
 use crate::prune::PruneCalls;
 use crate::query::{Limits, Query};
@@ -141,6 +143,10 @@ impl Session {
 
     /// Starts a plan. Statements that change the session (`SET`, `CREATE VIEW`) are done when this returns.
     pub async fn run(&self, plan: LogicalPlan, text: &str) -> Result<Running> {
+        let explained = match &plan {
+            LogicalPlan::Explain(explain) => Some(Arc::clone(&explain.plan)),
+            _ => None,
+        };
         let frame = self.context.execute_logical_plan(plan).await?;
         let (state, plan) = frame.into_parts();
         let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
@@ -150,7 +156,16 @@ impl Session {
         let task = TaskContext::from(&state).with_session_config(config);
         self.registry.add(&query);
         let ends = Ends(Arc::clone(&query));
-        let stream = execute_stream(Arc::clone(&physical), Arc::new(task))?;
+        let task = Arc::new(task);
+        let stream = execute_stream(Arc::clone(&physical), Arc::clone(&task))?;
+        let stream = match explained {
+            Some(inner) => {
+                let inner = state.create_physical_plan(&inner).await?;
+                let lines = estimates(&inner, &query, &task).await?;
+                with_estimates(stream, &lines)?
+            }
+            None => stream,
+        };
         let schema = stream.schema();
         let stream = stream.inspect(move |_| {
             let _held = &ends;
@@ -168,6 +183,24 @@ impl Session {
         let plan = self.plan(statement).await?;
         self.run(plan, text).await
     }
+}
+
+/// Puts what calls would cost after a plan; a plan that is not shown as rows of a type and a text stays as it
+/// is.
+fn with_estimates(plan: SendableRecordBatchStream, lines: &[String]) -> Result<SendableRecordBatchStream> {
+    let schema = plan.schema();
+    let is_table = schema.fields().len() == 2
+        && schema.fields().iter().all(|field| *field.data_type() == DataType::Utf8);
+    if lines.is_empty() || !is_table {
+        return Ok(plan);
+    }
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from(vec!["ai_estimate"; lines.len()])),
+        Arc::new(StringArray::from(lines.to_vec())),
+    ];
+    let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
+    let stream = plan.chain(futures_util::stream::iter([Ok(batch)]));
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)))
 }
 
 /// Notes the end of a query when its stream is dropped.

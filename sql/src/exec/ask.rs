@@ -232,14 +232,14 @@ impl Asked {
 }
 
 /// The arguments of a call for some rows.
-struct Values {
+pub(super) struct Values {
     input: Vec<Arc<dyn Array>>,
     rest: Vec<Arc<dyn Array>>,
     guard: Option<Arc<dyn Array>>,
 }
 
 impl Values {
-    fn of(call: &CompiledCall, view: &datafusion::arrow::array::RecordBatch) -> Result<Self> {
+    pub(super) fn of(call: &CompiledCall, view: &datafusion::arrow::array::RecordBatch) -> Result<Self> {
         let evaluate = |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(view)?.into_array(view.num_rows());
         Ok(Self {
             input: call.input.iter().map(evaluate).collect::<Result<_>>()?,
@@ -249,11 +249,11 @@ impl Values {
     }
 
     /// Whether anybody looks at the row's answer.
-    fn is_wanted(&self, at: usize) -> bool {
+    pub(super) fn is_wanted(&self, at: usize) -> bool {
         self.guard.as_ref().is_none_or(|guard| !guard.is_null(at) && guard.as_boolean().value(at))
     }
 
-    fn at(&self, call: &CompiledCall, at: usize) -> Result<(Input, Vec<ScalarValue>)> {
+    pub(super) fn at(&self, call: &CompiledCall, at: usize) -> Result<(Input, Vec<ScalarValue>)> {
         let scalars = |arrays: &[Arc<dyn Array>]| {
             arrays.iter().map(|array| ScalarValue::try_from_array(array, at)).collect::<Result<Vec<_>>>()
         };

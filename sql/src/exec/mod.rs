@@ -1,6 +1,7 @@
 //! The physical AI operator: rows in, rows with answers (or those that stay) out, in the same order.
 
 mod ask;
+mod estimate;
 mod flow;
 mod order;
 mod rows;
@@ -28,6 +29,7 @@ use datafusion::physical_plan::{
 };
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
+pub use self::estimate::estimates;
 use self::flow::Flow;
 use crate::node::{AiFilter, AiMap, AiNode};
 use crate::program::{Call, CallInput, Program};
