@@ -15,5 +15,6 @@ pub mod prompt;
 pub mod query;
 pub mod runner;
 pub mod session;
+pub mod tables;
 
 pub use session::{Running, Session};

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::catalog::Session as CatalogSession;
 use datafusion::common::config::{ConfigExtension, ConfigOptions};
 use datafusion::common::{Result, extensions_options};
-use datafusion::catalog::Session as CatalogSession;
 use datafusion::execution::context::{QueryPlanner, SessionContext};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
@@ -19,7 +19,7 @@ use crate::exec::Planner;
 use crate::lift::Lift;
 use crate::query::{Limits, Query};
 use crate::runner::Runner;
-use crate::{function, options, prompt};
+use crate::{function, options, prompt, tables};
 
 extensions_options! {
     /// Settings of AI functions: `SET relserve.max_tokens = 100000`.
@@ -123,12 +123,13 @@ impl Session {
 
     /// Plans a statement, unoptimised.
     pub async fn plan(&self, statement: Statement) -> Result<LogicalPlan> {
+        tables::refresh_for(&self.context, &statement).await?;
         self.context.state().statement_to_plan(named(statement)).await
     }
 
     /// Starts a plan. Statements that change the session (`SET`, `CREATE VIEW`) are done when this returns.
     pub async fn run(&self, plan: LogicalPlan, text: &str) -> Result<Running> {
-        let frame = self.context.execute_logical_plan(plan).await?;
+        let frame = tables::statement::execute(&self.context, plan).await?;
         let (state, plan) = frame.into_parts();
         let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
         let query = Query::new(Arc::clone(&self.runner), settings.limits(), text);

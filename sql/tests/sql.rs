@@ -1,8 +1,20 @@
 //! Statements over small tables, with a model that answers from a function and counts what it is asked.
 
-#[path = "sql/common.rs"]
-mod common;
 #[path = "sql/calls.rs"]
 mod calls;
+#[path = "sql/common.rs"]
+mod common;
+#[path = "sql/confined.rs"]
+mod confined;
+#[path = "sql/created.rs"]
+mod created;
+#[path = "sql/files.rs"]
+mod files;
 #[path = "sql/plans.rs"]
 mod plans;
+#[path = "../../store/tests/support/mod.rs"]
+mod postgres;
+#[path = "sql/sources.rs"]
+mod sources;
+#[path = "sql/tenant.rs"]
+mod tenant;
