@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Asks a real Prometheus for every panel of every dashboard.
 
-Starts RelServe twice (the built-in model, and a second server with the first one as its executor) and Prometheus, all on loopback
+Starts RelServe twice (the built-in model, and a second server with the first one as its replica) and Prometheus, all on loopback
 ports and in a temporary directory; loads the recording and alert rules; gives both servers some work; then asks Prometheus for the
 expression of every panel, for what vLLM's public dashboard asks, and for the rules' health. Whatever has an error or no series is
 printed, and the exit status says so. Needs `prometheus` (Debian: apt-get install prometheus) and nothing from the network.
@@ -96,7 +96,7 @@ def start_servers(programs, folder, relserve):
     fleet = write(
         os.path.join(folder, "fleet.toml"),
         '[auth]\nmode = "none"\n[model]\nname = "relserve-demo"\n'
-        f'[[executors]]\nname = "a"\nurl = "http://{back}"\ndialect = "vllm"\n',
+        f'[[replicas]]\nname = "a"\nurl = "http://{back}"\ndialect = "vllm"\n',
     )
     for name, address, config in (("back", back, plain), ("front", front, fleet)):
         data = os.path.join(folder, name)

@@ -99,7 +99,7 @@ fn a_constraint_is_followed_from_where_the_first_one_left_off() {
 #[test]
 fn what_a_row_has_said_must_fit_its_place_and_the_vocabulary() {
     let model = Synthetic::tiny(Family::Llama, 31);
-    for (said, reason) in [(vec![TokenId(1)], "1 tokens said before output 0"), (vec![], "")] {
+    for (said, reason) in [(vec![TokenId(1)], "1 tokens generated before output 0"), (vec![], "")] {
         let mut slot = Row::new(1, tokens(1, 20), 40, BLOCK, &mut Blocks::default()).rest(0);
         slot.sample.as_mut().expect("it samples").already_generated = said;
         match executor(&model, BLOCK as u32).step(&plan(vec![slot])) {
@@ -113,5 +113,7 @@ fn what_a_row_has_said_must_fit_its_place_and_the_vocabulary() {
     let sample = slot.sample.as_mut().expect("it samples");
     (sample.output_index, sample.already_generated) = (1, vec![TokenId(u32::MAX)]);
     let refused = executor(&model, BLOCK as u32).step(&plan(vec![slot]));
-    assert!(matches!(refused, Err(ExecError::BadPlan(found)) if found.contains("said before, is not in")));
+    assert!(
+        matches!(refused, Err(ExecError::BadPlan(found)) if found.contains("generated before, is not in"))
+    );
 }

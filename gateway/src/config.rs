@@ -81,7 +81,7 @@ pub struct Config {
     pub bulk: BulkConfig,
     /// The live view.
     pub live: LiveConfig,
-    /// How rows are shared out among executors.
+    /// How rows are shared out among replicas.
     pub fleet: FleetConfig,
     /// What runs rows; without any, the local engine alone.
     pub replicas: Vec<ReplicaSettings>,

@@ -1,6 +1,6 @@
-//! Server-sent events of a relquery.
+//! Server-sent events of a relQuery.
 //!
-//! A stream reads the relquery at its client's pace (it is polled when the socket takes more), so nothing
+//! A stream reads the relQuery at its client's pace (it is polled when the socket takes more), so nothing
 //! queues up for a slow client. It ends with `done`, or with `error` and no `done`; never silently. Dropping
 //! it drops the handle, which cancels the work.
 
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::services::tickets;
 use crate::state::App;
 
-/// Rows put into one chunk at most: the relquery is locked meanwhile.
+/// Rows put into one chunk at most: the relQuery is locked meanwhile.
 const ROWS_PER_CHUNK: usize = 64;
 
 /// One event.
@@ -39,7 +39,7 @@ pub fn reply(events: impl Stream<Item = Result<Bytes, Infallible>> + 'static) ->
         .streaming(events)
 }
 
-/// How a kind of relquery is shown in a stream.
+/// How a kind of relQuery is shown in a stream.
 pub trait RowFormat: 'static {
     /// The event of a row that finished.
     fn row(&self, relquery: &RelQueryState, index: u32, row: &AnswerRow) -> String;
@@ -58,7 +58,7 @@ struct RowReader<S> {
     request: Bytes,
 }
 
-/// The events of a handle, rows in the order in which they finish.
+/// The events of a relQuery, rows in the order in which they finish.
 pub fn rows(
     app: Data<App>,
     handle: OwnerHandle,
@@ -112,7 +112,7 @@ impl<S: RowFormat> RowReader<S> {
     }
 }
 
-/// What is on the relquery after the `sent` first rows that finished, and whether that was the end.
+/// What is on the relQuery after the `sent` first rows that finished, and whether that was the end.
 fn changes(app: &App, format: &impl RowFormat, relquery: &RelQueryState, sent: &mut usize) -> (String, bool) {
     let mut out = String::new();
     let state = relquery.read();

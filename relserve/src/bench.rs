@@ -83,7 +83,7 @@ struct Ran {
 }
 
 /// A model under measurement.
-struct Harness<'a> {
+struct EngineBench<'a> {
     executor: &'a mut LocalExecutor,
     scheduler: Scheduler,
     limits: Limits,
@@ -146,7 +146,7 @@ pub fn measure(
     let context = engine.info.context_max.0 as usize;
     let room = (engine.info.kv_blocks * engine.info.block_tokens) as usize;
     let vocab = engine.info.vocab;
-    let mut harness = Harness {
+    let mut harness = EngineBench {
         scheduler: Scheduler::new(config, CostModel::default())?,
         executor: &mut engine.executor,
         limits,
@@ -190,7 +190,7 @@ fn cases() -> Vec<RowsCase> {
     cases
 }
 
-impl Harness<'_> {
+impl EngineBench<'_> {
     /// A line of the table: the median round.
     fn line(&mut self, case: &RowsCase, vocab: u32, count: u64) -> Result<String, BenchError> {
         let mut rounds = Vec::new();

@@ -20,7 +20,7 @@ pub struct Simulate {
     trace: Option<PathBuf>,
     /// A workload to draw instead.
     #[arg(long, conflicts_with = "trace")]
-    workload: Option<Kind>,
+    workload: Option<DrawnWorkload>,
     /// Whose lengths it has: amazon, rotten, beer or pdmx.
     #[arg(long, default_value = "rotten", conflicts_with = "trace")]
     dataset: Dataset,
@@ -78,7 +78,7 @@ pub struct Simulate {
 
 /// Workloads that can be drawn.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kind {
+enum DrawnWorkload {
     /// The paper's: relQueries of 1..100 rows, five tasks, Poisson arrivals.
     Paper,
 }

@@ -75,7 +75,7 @@ fn outcome(plan: &BatchPlan) -> StepOutcome {
     StepOutcome { step: plan.step, elapsed: Nanos(25_000_000), rows }
 }
 
-/// A scheduler in its stride: all seats taken, `waiting` rows behind them. Rows end and new ones are
+/// A scheduler in its stride: no sequence free, `waiting` rows behind. Rows end and new ones are
 /// admitted as it goes on, so that a step is a prefill or a decode as the policy has it.
 fn loaded(
     policy: Policy,

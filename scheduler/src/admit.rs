@@ -26,6 +26,17 @@ pub(crate) enum RejectReason {
     NotWorth,
 }
 
+/// A waiting row that a batch may take.
+pub(crate) struct OfferedRow<'a> {
+    pub(crate) relquery: RelQueryId,
+    /// Namespace of its cached blocks.
+    pub(crate) scope: u128,
+    pub(crate) index: u32,
+    pub(crate) row: &'a mut Row,
+    /// Most tokens that it is worth, beside what is free; absent: any number.
+    pub(crate) tokens_max: Option<u64>,
+}
+
 /// A row that fits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admitted {
@@ -84,27 +95,14 @@ impl Admission {
         self.promised.extend(keys);
     }
 
-    /// Takes the row if it fits and, where it is given, computes at most `worth` tokens or what is free.
-    pub(crate) fn offer(
-        &mut self,
-        view: &CacheView<'_>,
-        relquery: (RelQueryId, u128),
-        index: u32,
-        row: &mut Row,
-        worth: Option<u64>,
-    ) -> bool {
-        self.rejected = self.take(view, relquery, index, row, worth).err();
+    /// Takes the row if it fits and computes no more than it is worth.
+    pub(crate) fn offer(&mut self, view: &CacheView<'_>, offered: OfferedRow<'_>) -> bool {
+        self.rejected = self.take(view, offered).err();
         self.rejected.is_none()
     }
 
-    fn take(
-        &mut self,
-        view: &CacheView<'_>,
-        (relquery, scope): (RelQueryId, u128),
-        index: u32,
-        row: &mut Row,
-        worth: Option<u64>,
-    ) -> Result<(), RejectReason> {
+    fn take(&mut self, view: &CacheView<'_>, offered: OfferedRow<'_>) -> Result<(), RejectReason> {
+        let OfferedRow { relquery, scope, index, row, tokens_max } = offered;
         let left = self.budget.tokens.saturating_sub(self.tokens);
         if self.rows.len() as u32 >= self.budget.free_sequences {
             return Err(RejectReason::Sequences);
@@ -131,8 +129,8 @@ impl Admission {
             cached += view.tokens_in(row, number, found);
         }
         let uncached = row.total() - cached;
-        let left = match worth {
-            Some(worth) if u64::from(uncached) > worth => {
+        let left = match tokens_max {
+            Some(most) if u64::from(uncached) > most => {
                 left.min(self.budget.free.saturating_sub(self.tokens))
             }
             _ => left,

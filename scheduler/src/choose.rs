@@ -6,7 +6,7 @@
 use base::{RelQueryId, TokenCount};
 
 use crate::Scheduler;
-use crate::admit::{Admission, Admitted, Budget};
+use crate::admit::{Admission, Admitted, Budget, OfferedRow};
 use crate::cache_view::CacheView;
 use crate::choice::{Choice, Offer};
 use crate::decision::Reason;
@@ -104,7 +104,8 @@ impl Scheduler {
         self.offer_waiting(Admission::new(budget), &self.offers(alone))
     }
 
-    /// Waiting relQueries in key order: as many as there are seats, for each takes one or ends the offers.
+    /// Waiting relQueries in key order: as many as there are free sequences, for each takes one or ends the
+    /// offers.
     pub(crate) fn offers(&self, alone: bool) -> Vec<Offer> {
         let most = if alone { 1 } else { self.free_sequences() as usize };
         self.queues.waiting.iter().take(most).map(|key| Offer::unlimited(key.id)).collect()
@@ -140,8 +141,9 @@ impl Scheduler {
             let scope = relquery.scope;
             for position in 0..relquery.waiting_len() {
                 let Some(index) = relquery.waiting_at(position) else { break };
-                let row = relquery.row_mut(index);
-                if !admission.offer(&view, (*id, scope), index, row, *row_tokens_max) {
+                let (row, tokens_max) = (relquery.row_mut(index), *row_tokens_max);
+                let offered = OfferedRow { relquery: *id, scope, index, row, tokens_max };
+                if !admission.offer(&view, offered) {
                     break 'relqueries;
                 }
             }

@@ -32,7 +32,7 @@ pub enum Reason {
     NothingRuns,
     /// No row waits.
     NothingWaits,
-    /// The first waiting row finds no seat or no memory.
+    /// The first waiting row finds no free sequence or no free block.
     NoRoom,
     /// A mixed policy does both.
     Mixed,
@@ -84,7 +84,6 @@ pub struct Touched {
     /// Prio(R).
     pub priority: Nanos,
     /// What it is made of.
-    #[serde(rename = "basis")]
     pub breakdown: PriorityBreakdown,
     /// Since when it is here.
     pub age: Nanos,

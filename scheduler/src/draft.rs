@@ -19,13 +19,13 @@ impl Scheduler {
         let saved = Nanos(self.estimates.cost.decode(rows).0 / rows.max(1));
         let terms = Terms { saved, cost: self.estimates.cost.decode_per_sequence };
         // What bounds the rows of a step bounds its guesses.
-        let mut free_sequences = self.config.sequences_max as usize;
+        let mut guesses_left = self.config.sequences_max as usize;
         for draft in drafts {
             let relquery = self.relqueries.get_mut(&draft.relquery).expect("its slot is being written");
             let (row, drafter) = relquery.row_and_drafter(draft.index);
             // The last token of an output need not be guessed: drawing it ends the row.
             let left = row.output_max().saturating_sub(row.generated.len() as u64 + 1);
-            let most = free_sequences.min(usize::try_from(left).unwrap_or(usize::MAX));
+            let most = guesses_left.min(usize::try_from(left).unwrap_or(usize::MAX));
             if most == 0 {
                 continue;
             }
@@ -38,7 +38,7 @@ impl Scheduler {
                 row.own.blocks.push(block);
             }
             drafted.tokens.truncate(row.own.blocks.len() * block_tokens - end);
-            free_sequences -= drafted.tokens.len();
+            guesses_left -= drafted.tokens.len();
             draft.drafted = (!drafted.tokens.is_empty()).then_some(drafted);
         }
     }

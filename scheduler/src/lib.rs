@@ -23,7 +23,7 @@
 //! priorities up to date and to choose, and `grant` carries the choice out. A row's priority is that of its
 //! relQuery: function `priority` of the policy's file computes the number, `update` keeps it, and
 //! [`priority::RelQueryKey`] is the whole key. `choose` has what choices are built from, `remaining` what
-//! priorities are. [`fleet`] orders rows over several executors that run whole rows.
+//! priorities are. [`fleet`] orders rows over several replicas, which run whole rows.
 
 use std::collections::BTreeMap;
 

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn readings_are_set_by_name_and_unknown_ones_refused() {
         let json = r#"{"delta":"as-printed","priorities":"frozen"}"#;
-        let paper_variant: PaperVariant = serde_json::from_str(json).expect("two known paper_variant");
+        let paper_variant: PaperVariant = serde_json::from_str(json).expect("two known readings");
         let expected = PaperVariant {
             delta: DeltaReading::AsPrinted,
             priorities: PriorityReading::Frozen,

@@ -3,7 +3,7 @@
 //!
 //! Every section has blocks of its own, so that it can be read at any shift and left out of any context. A
 //! row's last section is its own text, which the row keeps itself, as it keeps the whole of an undivided
-//! prompt; the others are [`Part`]s. All that is computed of a row is named by indices into its prompt,
+//! prompt; the others are [`PromptPart`]s. All that is computed of a row is named by indices into its prompt,
 //! whatever their positions.
 
 use base::{BlockId, Run, Section, Sees, TokenCount};

@@ -40,7 +40,7 @@ impl Scheduler {
     }
 
     /// A step that failed whole: nothing it promised is there. New rows wait again, running ones keep
-    /// their place; all are suspect (see `suspects`), and a row that failed alone too often fails for good.
+    /// their place; all are suspect (see `isolation`), and a row that failed alone too often fails for good.
     pub fn abort_step(&mut self, step: StepId, reason: &str, now: Time) -> Vec<Event> {
         self.abort(step, (FailureScope::Step, reason), now)
     }

@@ -79,7 +79,7 @@ impl RelQueryStatus {
 
 /// Blocks of the pool by what they hold; they add up to the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Blocks {
+pub struct BlockCounts {
     /// Held by one row.
     pub private: u32,
     /// Held by several rows, as the ordinary beginning of their prompts.
@@ -101,7 +101,7 @@ pub struct SchedulerSnapshot {
     /// offered.
     pub relqueries: Truncated<RelQueryStatus>,
     /// The pool.
-    pub blocks: Blocks,
+    pub blocks: BlockCounts,
     /// Blocks that rows of each tenant hold; tenants never share one.
     pub tenants: Vec<(TenantId, u32)>,
 }
@@ -193,10 +193,13 @@ impl Scheduler {
     }
 
     /// Blocks by what they hold and by whose rows hold them, each counted once.
-    fn held_blocks(&self) -> (Blocks, Vec<(TenantId, u32)>) {
+    fn held_blocks(&self) -> (BlockCounts, Vec<(TenantId, u32)>) {
         let mut seen = vec![false; self.kv.ledger.total() as usize];
-        let mut blocks =
-            Blocks { cached: self.kv.ledger.cached(), free: self.kv.ledger.free(), ..Blocks::default() };
+        let mut blocks = BlockCounts {
+            cached: self.kv.ledger.cached(),
+            free: self.kv.ledger.free(),
+            ..BlockCounts::default()
+        };
         let mut tenants: BTreeMap<TenantId, u32> = BTreeMap::new();
         for (id, index) in self.running_rows() {
             let relquery = &self.relqueries[&id];
@@ -270,13 +273,14 @@ mod tests {
             let mut shared = 0;
             for now in 10..1_000 {
                 let Some(plan) = scheduler.plan(Time(now)) else { break };
-                let survey = scheduler.snapshot(100);
-                let Blocks { private, shared: some, independent, pinned, cached, free } = survey.blocks;
+                let snapshot = scheduler.snapshot(100);
+                let BlockCounts { private, shared: some, independent, pinned, cached, free } =
+                    snapshot.blocks;
                 shared = shared.max(some);
                 assert_eq!(private + some + independent + pinned + cached + free, 60, "{policy}");
-                let held: u32 = survey.tenants.iter().map(|(_, blocks)| blocks).sum();
+                let held: u32 = snapshot.tenants.iter().map(|(_, blocks)| blocks).sum();
                 assert_eq!(held, private + some + independent, "{policy}");
-                assert_eq!(survey.relqueries.listed.len(), scheduler.stats().relqueries as usize);
+                assert_eq!(snapshot.relqueries.listed.len(), scheduler.stats().relqueries as usize);
                 let parts = scheduler.parts();
                 let (tokens, decodes) = parts.iter().fold((0, 0), |(tokens, decodes), part| {
                     (tokens + part.prefill_tokens, decodes + u64::from(part.decode_rows))
@@ -298,9 +302,9 @@ mod tests {
             memory.know(&items);
             assert_eq!(scheduler.submit(submission(id, id, items)), Ok(()));
         }
-        let survey = scheduler.snapshot(2);
-        assert_eq!((survey.relqueries.listed.len(), survey.relqueries.left_out), (2, 3));
-        assert!(survey.relqueries.listed.iter().all(|one| one.period() == Period::Waiting));
+        let snapshot = scheduler.snapshot(2);
+        assert_eq!((snapshot.relqueries.listed.len(), snapshot.relqueries.left_out), (2, 3));
+        assert!(snapshot.relqueries.listed.iter().all(|one| one.period() == Period::Waiting));
         let plan = scheduler.plan(Time(7)).expect("rows wait");
         let first = scheduler.snapshot(9).relqueries.listed[0];
         assert_eq!((first.period(), first.started), (Period::Core, Some(Time(7))));

@@ -1,7 +1,7 @@
 //! The step that tries rows under suspicion: [`isolation`](crate::isolation) says which, this one builds it.
 
 use crate::Scheduler;
-use crate::admit::{Admission, Admitted, Budget};
+use crate::admit::{Admission, Admitted, Budget, OfferedRow};
 use crate::cache_view::CacheView;
 use crate::choice::Choice;
 use crate::decision::Reason;
@@ -56,7 +56,10 @@ impl Scheduler {
             let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
             let scope = relquery.scope;
             let row = relquery.row_mut(index);
-            if row.state == RowState::Waiting && !admission.offer(&view, (id, scope), index, row, None) {
+            if row.state != RowState::Waiting {
+                continue;
+            }
+            if !admission.offer(&view, OfferedRow { relquery: id, scope, index, row, tokens_max: None }) {
                 break;
             }
         }

@@ -9,10 +9,8 @@ pub const LISTED_MAX: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Truncated<T> {
     /// The first ones.
-    #[serde(rename = "told")]
     pub listed: Vec<T>,
     /// How many are left out.
-    #[serde(rename = "untold")]
     pub left_out: u32,
 }
 

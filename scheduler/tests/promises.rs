@@ -140,7 +140,7 @@ fn after_a_lost_memory_nothing_is_hit_and_running_rows_keep_their_tokens() {
         let (rest, _) = finish(&mut scheduler, &mut memory);
         events.extend(rest);
         let tokens = events.iter().filter(|event| matches!(event, Event::Token { .. })).count() as u64;
-        assert_eq!(usage(&events).output.0, tokens, "{policy}: no token is listed twice");
+        assert_eq!(usage(&events).output.0, tokens, "{policy}: no token is told twice");
         assert_eq!(scheduler.row_of(request), None, "{policy}");
     }
 }
@@ -343,10 +343,10 @@ fn forced_tokens_are_computed_with_the_next_sample_counted_and_save_steps() {
             memory.know(&items);
             scheduler.submit(submission(1, 0, items)).expect("room");
             let (events, kinds) = finish(&mut scheduler, &mut memory);
-            let listed: Vec<Event> =
+            let events: Vec<Event> =
                 events.into_iter().filter(|event| matches!(event, Event::RowDone { .. })).collect();
             assert!(scheduler.is_idle(), "{policy}");
-            let tokens = usage(&listed).output.0;
+            let tokens = usage(&events).output.0;
             assert_eq!(scheduler.stats().output_tokens, tokens, "{policy}");
             (tokens, kinds.len(), scheduler.stats().forced_tokens)
         };

@@ -73,7 +73,7 @@ fn stands_in(section: &Section) -> bool {
 }
 
 #[derive(Default)]
-struct Memory {
+struct SectionMemory {
     cells: BTreeMap<(u32, usize), (u32, u64)>,
     /// What lies in the blocks of the host tier; a last block of a section may be partly filled.
     host: BTreeMap<(u32, usize), (u32, u64)>,
@@ -83,7 +83,7 @@ struct Memory {
     computed: u64,
 }
 
-impl Memory {
+impl SectionMemory {
     fn write(&mut self, slot: &Slot) -> u64 {
         let mut seen: Seen = Vec::new();
         for run in &slot.context {
@@ -215,7 +215,7 @@ fn config(policy: Policy, kv_blocks: u32) -> SchedulerConfig {
 }
 
 /// Runs relQueries all at once; every `fails`th step fails.
-fn run(config: SchedulerConfig, relqueries: Vec<Vec<WorkItem>>, fails: usize) -> (Memory, Vec<u64>) {
+fn run(config: SchedulerConfig, relqueries: Vec<Vec<WorkItem>>, fails: usize) -> (SectionMemory, Vec<u64>) {
     let mut world = World::new(config);
     relqueries.into_iter().for_each(|items| world.submit(items));
     let computed = world.drain(fails);
@@ -224,7 +224,7 @@ fn run(config: SchedulerConfig, relqueries: Vec<Vec<WorkItem>>, fails: usize) ->
 
 struct World {
     scheduler: Scheduler,
-    memory: Memory,
+    memory: SectionMemory,
     submitted: u64,
     now: Time,
 }
@@ -232,7 +232,7 @@ struct World {
 impl World {
     fn new(config: SchedulerConfig) -> Self {
         let scheduler = Scheduler::new(config, CostModel::default()).expect("a valid configuration");
-        Self { scheduler, memory: Memory::default(), submitted: 0, now: Time(100) }
+        Self { scheduler, memory: SectionMemory::default(), submitted: 0, now: Time(100) }
     }
 
     fn submit(&mut self, items: Vec<WorkItem>) {
@@ -421,7 +421,7 @@ proptest! {
 }
 
 /// Runs what was submitted to its end; prompt tokens computed.
-fn finish(scheduler: &mut Scheduler, memory: &mut Memory) -> u64 {
+fn finish(scheduler: &mut Scheduler, memory: &mut SectionMemory) -> u64 {
     let (before, mut steps) = (memory.computed, 0);
     while let Some(plan) = scheduler.plan(Time(1_000 + steps)) {
         steps += 1;
@@ -434,7 +434,12 @@ fn finish(scheduler: &mut Scheduler, memory: &mut Memory) -> u64 {
 }
 
 /// Submits a row as a relQuery, with a pin or without, and runs it.
-fn ask((scheduler, memory): (&mut Scheduler, &mut Memory), id: u64, item: WorkItem, pin: Option<u64>) -> u64 {
+fn ask(
+    (scheduler, memory): (&mut Scheduler, &mut SectionMemory),
+    id: u64,
+    item: WorkItem,
+    pin: Option<u64>,
+) -> u64 {
     memory.items.insert(item.seed, item.clone());
     scheduler.submit(submission(id, 0, vec![item])).expect("it fits");
     if let Some(pin) = pin {
@@ -450,9 +455,9 @@ fn plain(number: u64, tokens: u32, output_max: u64) -> WorkItem {
     WorkItem { sections: [whole].into(), ..item(0, prompt, output_max, number) }
 }
 
-fn pinning(policy: Policy, kv_blocks: u32, pinned_permille: u32) -> (Scheduler, Memory) {
+fn pinning(policy: Policy, kv_blocks: u32, pinned_permille: u32) -> (Scheduler, SectionMemory) {
     let config = SchedulerConfig { pinned_permille, ..config(policy, kv_blocks) };
-    (Scheduler::new(config, CostModel::default()).expect("a valid configuration"), Memory::default())
+    (Scheduler::new(config, CostModel::default()).expect("a valid configuration"), SectionMemory::default())
 }
 
 #[test]

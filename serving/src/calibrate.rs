@@ -106,7 +106,7 @@ struct HiddenWork {
 }
 
 impl HiddenWork {
-    /// `H = b_d + a_d n + a_p u - t(u, n)` of a mixed step, its first three context from a prefill and a
+    /// `H = b_d + a_d n + a_p u - t(u, n)` of a mixed step, its first three terms from a prefill and a
     /// decode run just before it: long prompts would drown `H` in the error of `a_p`, and a machine with
     /// other work on it changes its pace. A step no longer than its decode alone has hidden all its prompts
     /// and gives a bound.

@@ -1,4 +1,4 @@
-//! The gateway's one clock: monotonic time for the loop, wall time for records.
+//! The server's one clock: monotonic time for the loop, wall time for records.
 //!
 //! Everything else is given `now`, so a test can give it any.
 

@@ -1,5 +1,5 @@
 //! The loop thread: drain the inbox, plan a step, execute it, apply its outcome, fan events out to
-//! relqueries.
+//! relQueries.
 //!
 //! The only owner of the scheduler and the executor, so single-flight, coalescing and cancellation need no
 //! locks and cannot race: they are decided here, one message at a time. It never waits for a client; when
@@ -57,7 +57,7 @@ struct RelQueryFlight {
     account: Account,
     open: Option<OpenKey>,
     opened: Time,
-    /// The relquery it was made for, while nobody else's rows joined.
+    /// The relQuery it was made for, while nobody else's rows joined.
     owner: Option<Arc<RelQueryState>>,
     rows: BTreeMap<u32, RowFlight>,
     next_row: u32,
@@ -84,7 +84,7 @@ pub struct Driver {
     in_flight: HashMap<(TenantId, CellKey), RowKey>,
     /// Pins that hold something, or soon will.
     pins: HashMap<PinId, Weak<Pin>>,
-    /// Where the unfinished rows of each live relquery run.
+    /// Where the unfinished rows of each live relQuery run.
     relqueries: HashMap<RelQueryId, (Arc<RelQueryState>, Vec<RowKey>)>,
     /// RelQueries to wake once this round's events are all written.
     touched: HashMap<RelQueryId, Arc<RelQueryState>>,

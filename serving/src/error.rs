@@ -1,6 +1,6 @@
 //! Everything that can go wrong with a request or one of its rows, as one enum.
 //!
-//! A row's failure is a [`RequestError`] too, kept on its relquery beside healthy neighbours; so the enum is
+//! A row's failure is a [`RequestError`] too, kept on its relQuery beside healthy neighbours; so the enum is
 //! `Clone`, and causes (a database error, say) are logged where they happen and never sent. Doors map it to
 //! their own words (status codes, in `gateway`); it must not know them.
 
@@ -83,7 +83,7 @@ pub enum RequestError {
     #[error("this server is not set up for this: its setting `{0}` is not set")]
     NotConfigured(&'static str),
     /// Only the local engine does this.
-    #[error("{0} need the local engine, and this server's rows run on other executors too")]
+    #[error("{0} need the local engine, and this server's rows run on other replicas too")]
     NeedsEngine(&'static str),
     /// The work was cancelled by its owner.
     #[error("the relQuery was cancelled")]

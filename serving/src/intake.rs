@@ -2,7 +2,7 @@
 //!
 //! Rows are counted when they enter and when they finish, so the bound covers everything unfinished,
 //! and a full queue is refused at once, on the handler's thread. Leaving is always possible (a client that
-//! goes away must not wait) and bounded by the relqueries there are. Must not know HTTP or the scheduler.
+//! goes away must not wait) and bounded by the relQueries there are. Must not know HTTP or the scheduler.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,7 +60,7 @@ pub struct TemplateRows {
 /// One row to run.
 #[derive(Clone, Debug)]
 pub struct PendingRow {
-    /// Rows of the relquery that get its answer; the first is the one that ran.
+    /// Rows of the relQuery that get its answer; the first is the one that ran.
     pub targets: Vec<u32>,
     /// The request; its row number is given by the loop.
     pub item: WorkItem,
@@ -73,11 +73,11 @@ pub struct PendingRow {
 pub enum Message {
     /// Run these rows.
     Submit(Job),
-    /// Nobody reads this relquery any more.
+    /// Nobody reads this relQuery any more.
     Leave(Arc<RelQueryState>),
     /// Let go what a pin holds.
     Unpin(PinId),
-    /// An executor of a fleet reports.
+    /// A replica of a fleet reports.
     ReplicaEvent(ReplicaEvent),
     /// Somebody looks: wake up and show what there is.
     Look,
@@ -164,7 +164,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Says that nobody reads a relquery any more.
+    /// Says that nobody reads a relQuery any more.
     pub fn leave(&self, relquery: Arc<RelQueryState>) {
         self.push(Message::Leave(relquery));
     }
@@ -174,7 +174,7 @@ impl Intake {
         self.push(Message::Unpin(pin));
     }
 
-    /// Reports of an executor of a fleet. Bounded by the rows in flight.
+    /// Reports of a replica of a fleet. Bounded by the rows in flight.
     pub fn event(&self, event: ReplicaEvent) {
         self.push(Message::ReplicaEvent(event));
     }

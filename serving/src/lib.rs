@@ -1,9 +1,9 @@
 //! The serving runtime: relQueries in, answers out, with no HTTP.
 //!
 //! [`start::start`] makes the loop and what it shares. [`submit::submit`] answers what is known and hands the
-//! rest to the [`driver`], the thread that owns scheduler and executor; answers appear on a [`relquery`] that
-//! any number of readers follow, and a [`handle`] keeps the work running while somebody waits. [`replicas`]
-//! run rows on other servers. Doors (HTTP in `gateway`) stand before this crate and convert; it knows none of
+//! rest to the [`driver`], the thread that owns scheduler and executor; answers appear in a [`relquery_state`]
+//! that any number of readers follow, and an owner's handle ([`ownership`]) keeps the work running while
+//! somebody waits. [`replicas`] run rows on other servers. Doors (HTTP in `gateway`) stand before this crate and convert; it knows none of
 //! them.
 
 pub mod account;

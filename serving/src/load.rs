@@ -35,7 +35,7 @@ pub enum LoadError {
     /// The engine's reason.
     #[error(transparent)]
     Engine(#[from] engine::EngineError),
-    /// The other executors.
+    /// The other replicas.
     #[error(transparent)]
     Fleet(#[from] replicas::StartError),
     /// The executor cannot even be measured.

@@ -30,7 +30,7 @@ pub struct Defaults {
 pub enum Runs {
     /// The local engine alone.
     Engine,
-    /// Several executors, which take prompts in this form.
+    /// Several replicas, which take prompts in this form.
     Fleet(PromptForm),
 }
 

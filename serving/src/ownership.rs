@@ -10,7 +10,7 @@ use crate::clock::Deadline;
 use crate::relquery_state::{RelQueryState, Status};
 use crate::runtime::Runtime;
 
-/// Who decides about a relquery's end.
+/// Who decides about a relQuery's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Ownership {
     /// Those who wait: with the last of them it ends.
@@ -28,11 +28,11 @@ struct OwnerCount {
     ownership: Ownership,
 }
 
-/// What the handles on one relquery share.
+/// What the handles on one relQuery share.
 #[derive(Debug, Default)]
 pub struct Owners {
     readers: Mutex<OwnerCount>,
-    /// One ticket per relquery, however many deadlines pass at once.
+    /// One ticket per relQuery, however many deadlines pass at once.
     pub ticketing: tokio::sync::Mutex<()>,
 }
 
@@ -41,7 +41,7 @@ impl Owners {
         self.readers.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// A further handle on the relquery; `None` where the last reader's leaving has cancelled it.
+    /// A further handle on the relQuery; `None` where the last reader's leaving has cancelled it.
     pub fn join(
         self: &Arc<Self>,
         runtime: &Arc<Runtime>,
@@ -56,7 +56,7 @@ impl Owners {
     }
 }
 
-/// A share in the ownership of a relquery.
+/// A share in the ownership of a relQuery.
 pub struct OwnerHandle {
     runtime: Arc<Runtime>,
     relquery: Arc<RelQueryState>,
@@ -64,7 +64,7 @@ pub struct OwnerHandle {
 }
 
 impl OwnerHandle {
-    /// The first handle on a relquery.
+    /// The first handle on a relQuery.
     pub fn new(runtime: &Arc<Runtime>, relquery: Arc<RelQueryState>) -> Self {
         let owners = Owners {
             readers: Mutex::new(OwnerCount { waiting: 1, ownership: Ownership::Owned }),
@@ -73,17 +73,17 @@ impl OwnerHandle {
         Self { runtime: Arc::clone(runtime), relquery, owners: Arc::new(owners) }
     }
 
-    /// The relquery.
+    /// The relQuery.
     pub fn relquery(&self) -> &Arc<RelQueryState> {
         &self.relquery
     }
 
-    /// What all handles on the relquery share.
+    /// What all handles on the relQuery share.
     pub fn owners(&self) -> &Arc<Owners> {
         &self.owners
     }
 
-    /// Waits until the relquery is over, or `deadline` has passed. True: it is over.
+    /// Waits until the relQuery is over, or `deadline` has passed. True: it is over.
     pub async fn wait(&self, deadline: Option<Deadline>) -> bool {
         self.runtime.shared.clock.within(deadline, finished(&self.relquery)).await.is_ok()
     }
@@ -125,7 +125,7 @@ impl Drop for OwnerHandle {
     }
 }
 
-/// Ends a relquery that still runs; its rows stop within two steps. False: it was over.
+/// Ends a relQuery that still runs; its rows stop within two steps. False: it was over.
 pub fn cancel(runtime: &Runtime, relquery: &Arc<RelQueryState>) -> bool {
     let was_running = relquery.end(Status::Cancelled, runtime.shared.clock.now());
     if was_running {
@@ -135,11 +135,11 @@ pub fn cancel(runtime: &Runtime, relquery: &Arc<RelQueryState>) -> bool {
     was_running
 }
 
-/// Resolves when the relquery is over.
+/// Resolves when the relQuery is over.
 pub async fn finished(relquery: &RelQueryState) {
     let mut version = relquery.follow();
     while !relquery.read().is_over() {
-        // The sender lives in the relquery, so it cannot be gone.
+        // The sender lives in the relQuery, so it cannot be gone.
         if version.changed().await.is_err() {
             return;
         }

@@ -19,12 +19,12 @@ pub struct Retention {
 struct Inner {
     relqueries: BTreeMap<RelQueryId, Arc<RelQueryState>>,
     ended: VecDeque<(RelQueryId, usize)>,
-    /// The same ids: a relquery may be said to have ended by a `DELETE` and by its last reader.
+    /// The same ids: a relQuery may be said to have ended by a `DELETE` and by its last reader.
     ended_ids: BTreeSet<RelQueryId>,
     ended_rows: usize,
 }
 
-/// The relqueries.
+/// The relQueries.
 #[derive(Debug)]
 pub struct Registry {
     kept: Retention,
@@ -41,12 +41,12 @@ impl Registry {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// A relquery begins.
+    /// A relQuery begins.
     pub fn insert(&self, relquery: &Arc<RelQueryState>) {
         self.inner().relqueries.insert(relquery.id, Arc::clone(relquery));
     }
 
-    /// A relquery that is over joins the ended ones, of which the oldest leave.
+    /// A relQuery that is over joins the ended ones, of which the oldest leave.
     pub fn ended(&self, relquery: &RelQueryState) {
         let rows = relquery.read().rows.len();
         let mut inner = self.inner();
@@ -63,17 +63,17 @@ impl Registry {
         }
     }
 
-    /// Forgets a relquery.
+    /// Forgets a relQuery.
     pub fn remove(&self, id: RelQueryId) {
         self.inner().relqueries.remove(&id);
     }
 
-    /// A tenant's relquery.
+    /// A tenant's relQuery.
     pub fn get(&self, tenant: TenantId, id: RelQueryId) -> Option<Arc<RelQueryState>> {
         self.inner().relqueries.get(&id).filter(|relquery| relquery.tenant == tenant).cloned()
     }
 
-    /// All relqueries that still run.
+    /// All relQueries that still run.
     pub fn running(&self) -> Vec<Arc<RelQueryState>> {
         let all: Vec<Arc<RelQueryState>> = self.inner().relqueries.values().cloned().collect();
         all.into_iter().filter(|relquery| !relquery.read().is_over()).collect()
@@ -85,7 +85,7 @@ mod tests {
     use base::Time;
 
     use super::*;
-    use crate::relquery_state::{Arrival, Kind, Status};
+    use crate::relquery_state::{Arrival, RelQueryKind, Status};
 
     const NOW: Arrival = Arrival { unix_ms: 0, time: Time(0) };
 
@@ -93,7 +93,7 @@ mod tests {
     fn ended_relqueries_are_bounded_and_belong_to_their_tenant() {
         let registry = Registry::new(Retention { relqueries: 2, rows: 100 });
         let relqueries: Vec<_> = (1..=3)
-            .map(|id| RelQueryState::new(RelQueryId(id), TenantId(1), Kind::RelQuery, 10, NOW))
+            .map(|id| RelQueryState::new(RelQueryId(id), TenantId(1), RelQueryKind::RelQuery, 10, NOW))
             .collect();
         for relquery in &relqueries {
             registry.insert(relquery);

@@ -1,7 +1,7 @@
-//! The relquery of one relQuery: what is known of every row, written by the loop thread and read by
+//! The state of one relQuery: what is known of every row, written by the loop thread and read by
 //! whoever waits: a JSON reply, an event stream, a `GET`, a ticket writer.
 //!
-//! Readers come at their own pace and read state, not messages, so a slow one costs nothing and a relquery
+//! Readers come at their own pace and read state, not messages, so a slow one costs nothing and a state
 //! is never larger than the relQuery itself. A version counter wakes readers. Must not know HTTP.
 
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct AnswerRow {
     pub text: String,
     /// Pieces of output so far: tokens, while the row runs.
     pub pieces: u64,
-    /// Those tokens, where the relquery is of [`Kind::Calls`].
+    /// Those tokens, where the relQuery is of [`RelQueryKind::Calls`].
     pub tokens: Vec<TokenId>,
     /// How far it is.
     pub state: RowProgress,
@@ -158,9 +158,9 @@ impl State {
     }
 }
 
-/// How the rows of a relquery are shown.
+/// How the rows of a relQuery are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RelQueryKind {
     /// Rows of a table.
     RelQuery,
     /// Cell calls; each says how its text becomes a value.
@@ -177,7 +177,7 @@ pub struct RelQueryState {
     /// Whose it is.
     pub tenant: TenantId,
     /// How its rows are shown.
-    pub kind: Kind,
+    pub kind: RelQueryKind,
     /// When it came, unix milliseconds.
     pub created_ms: u64,
     /// When it came, on the loop's clock.
@@ -187,8 +187,14 @@ pub struct RelQueryState {
 }
 
 impl RelQueryState {
-    /// A relquery of pending rows.
-    pub fn new(id: RelQueryId, tenant: TenantId, kind: Kind, rows: usize, arrival: Arrival) -> Arc<Self> {
+    /// A relQuery of pending rows.
+    pub fn new(
+        id: RelQueryId,
+        tenant: TenantId,
+        kind: RelQueryKind,
+        rows: usize,
+        arrival: Arrival,
+    ) -> Arc<Self> {
         let state = State {
             rows: vec![
                 AnswerRow {
@@ -260,9 +266,9 @@ impl RelQueryState {
         }
     }
 
-    /// A token of a row's output, where the relquery keeps them.
+    /// A token of a row's output, where the relQuery keeps them.
     pub fn keep_token(&self, index: u32, token: TokenId) {
-        if self.kind == Kind::Calls {
+        if self.kind == RelQueryKind::Calls {
             self.read().rows[index as usize].tokens.push(token);
         }
     }
@@ -313,7 +319,7 @@ mod tests {
         RelQueryState::new(
             RelQueryId(1),
             TenantId(1),
-            Kind::RelQuery,
+            RelQueryKind::RelQuery,
             rows,
             Arrival { unix_ms: 0, time: Time(10) },
         )

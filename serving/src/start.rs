@@ -51,7 +51,7 @@ pub enum StartError {
     /// The scheduler's configuration together with the model.
     #[error(transparent)]
     Scheduler(#[from] scheduler::ConfigError),
-    /// The executors.
+    /// The replicas.
     #[error(transparent)]
     Fleet(#[from] replicas::StartError),
     /// The loop thread.
@@ -99,7 +99,7 @@ pub fn start(
     Ok((Arc::new(runtime), Loop(driver)))
 }
 
-/// What runs the rows: the engine alone, or all executors that are configured.
+/// What runs the rows: the engine alone, or all replicas that are configured.
 fn backend(
     config: BackendConfig<'_>,
     model: &mut Model,

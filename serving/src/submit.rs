@@ -14,7 +14,7 @@ use crate::error::RequestError;
 use crate::intake::{CellKey, Full, Job, PendingRow, TemplateRows};
 use crate::ownership::OwnerHandle;
 use crate::pins::PinPermit;
-use crate::relquery_state::{AnswerSource, Arrival, Kind, RelQueryState, RowProgress, Status, Usage};
+use crate::relquery_state::{AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, Status, Usage};
 use crate::results::Answer;
 use crate::runtime::Runtime;
 
@@ -22,12 +22,12 @@ use crate::runtime::Runtime;
 #[derive(Debug)]
 pub struct Prepared {
     /// How its rows are shown.
-    pub kind: Kind,
+    pub kind: RelQueryKind,
     /// Where it came in.
     pub route: &'static str,
     /// Who waits.
     pub class: ServiceClass,
-    /// Rows of the relquery.
+    /// Rows of the relQuery.
     pub rows: usize,
     /// Rows that cannot run.
     pub failed: Vec<(u32, RequestError)>,
@@ -78,12 +78,12 @@ pub async fn submit(
     Ok(handle)
 }
 
-/// Opens the relquery of a request that is still being prepared, for who cannot wait for that, and keeps room
+/// Opens the relQuery of a request that is still being prepared, for who cannot wait for that, and keeps room
 /// for its rows. [`submit_late`] starts it.
 pub fn open(
     runtime: &Arc<Runtime>,
     caller: Caller,
-    kind: Kind,
+    kind: RelQueryKind,
     rows: usize,
 ) -> Result<OwnerHandle, RequestError> {
     takes_work(runtime)?;
@@ -96,7 +96,7 @@ pub fn open(
     Ok(OwnerHandle::new(runtime, relquery))
 }
 
-/// Starts the work of a relquery that was opened before it was prepared. What is wrong with it ends the
+/// Starts the work of a relQuery that was opened before it was prepared. What is wrong with it ends the
 /// relquery: its client has its reply already.
 pub async fn submit_late(
     runtime: &Arc<Runtime>,
@@ -114,6 +114,8 @@ pub async fn submit_late(
         Ok(_) if relquery.read().is_over() => None,
         Ok(prepared) => {
             let job = known(runtime, caller, relquery, prepared).await;
+            // Who waits for it waits already, and the loop wakes nobody for rows that it does not run.
+            relquery.notify();
             if relquery.read().is_over() {
                 runtime.shared.metrics.relquery_done(
                     caller.tenant,
@@ -146,7 +148,7 @@ fn takes_work(runtime: &Runtime) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Puts on the relquery what is known; the rest is for the loop.
+/// Puts on the relQuery what is known; the rest is for the loop.
 async fn known(runtime: &Runtime, caller: Caller, relquery: &Arc<RelQueryState>, prepared: Prepared) -> Job {
     let Prepared { route, class, failed, deadline, pin, mut parts, .. } = prepared;
     let now = runtime.shared.clock.now();

@@ -13,6 +13,6 @@ pub struct View {
     pub cost: CostModel,
     /// The last decision, in words.
     pub decision: String,
-    /// The executors of a fleet.
+    /// The replicas of a fleet.
     pub replicas: Vec<ReplicaView>,
 }

@@ -10,7 +10,7 @@ use ir::Cell;
 use ir::catalogue::Argument;
 
 /// The cell that a scalar stands for; its text is how Postgres clients see it.
-pub fn of(value: &ScalarValue) -> Cell {
+pub(crate) fn of(value: &ScalarValue) -> Cell {
     if value.is_null() {
         return Cell::Null;
     }
@@ -35,7 +35,7 @@ fn display(value: &ScalarValue) -> String {
 }
 
 /// The argument of a cell function that a value stands for: a scalar, a list, or a list of lists.
-pub fn argument(value: &ScalarValue) -> Argument {
+pub(crate) fn argument(value: &ScalarValue) -> Argument {
     match items(value) {
         None => Argument::Cell(of(value)),
         Some(values) => {
@@ -52,7 +52,7 @@ pub fn argument(value: &ScalarValue) -> Argument {
 }
 
 /// The items of a list; `None` of anything else.
-pub fn items(value: &ScalarValue) -> Option<Vec<ScalarValue>> {
+pub(crate) fn items(value: &ScalarValue) -> Option<Vec<ScalarValue>> {
     let list = match value {
         ScalarValue::List(list) if !list.is_null(0) => list.value(0),
         ScalarValue::LargeList(list) if !list.is_null(0) => list.value(0),
@@ -63,12 +63,12 @@ pub fn items(value: &ScalarValue) -> Option<Vec<ScalarValue>> {
 }
 
 /// The type of a list of texts.
-pub fn list_of_text() -> DataType {
+pub(crate) fn list_of_text() -> DataType {
     DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)))
 }
 
 /// A list of texts.
-pub fn text_list(texts: impl IntoIterator<Item = String>) -> ScalarValue {
+pub(crate) fn text_list(texts: impl IntoIterator<Item = String>) -> ScalarValue {
     let values: Vec<ScalarValue> = texts.into_iter().map(ScalarValue::from).collect();
     ScalarValue::List(ScalarValue::new_list_nullable(&values, &DataType::Utf8))
 }

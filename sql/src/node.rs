@@ -8,10 +8,11 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Field;
+use datafusion::common::tree_node::{Transformed, TreeNode as _};
 use datafusion::common::{DFSchema, DFSchemaRef, Result, plan_err};
 use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore};
 
-use crate::program::Program;
+use crate::program::{Program, slot_name};
 
 /// What both operators have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,14 +35,13 @@ pub struct AiFilter(pub AiNode);
 impl AiMap {
     /// Calls over an input.
     pub fn new(input: Arc<LogicalPlan>, slots: Vec<Expr>, program: Arc<Program>) -> Result<Self> {
-        let answers = program.calls.iter().map(|call| {
-            (None, Arc::new(Field::new(&call.name, call.function.output().data_type(), true)))
-        });
+        let answers = program
+            .calls
+            .iter()
+            .map(|call| (None, Arc::new(Field::new(&call.name, call.function.output().data_type(), true))));
         let fields = input.schema().iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field)));
-        let schema = DFSchema::new_with_metadata(
-            fields.chain(answers).collect(),
-            input.schema().metadata().clone(),
-        )?;
+        let schema =
+            DFSchema::new_with_metadata(fields.chain(answers).collect(), input.schema().metadata().clone())?;
         Ok(Self(AiNode { input, slots, program, schema: Arc::new(schema) }))
     }
 }
@@ -60,6 +60,18 @@ impl AiNode {
             (Some(input), true) if inputs.is_empty() => Ok((Arc::new(input), exprs)),
             _ => plan_err!("an AI operator has one input and {} expressions", self.slots.len()),
         }
+    }
+
+    /// An expression of the program with what its slots stand for.
+    fn readable(&self, expr: &Expr) -> Expr {
+        let stands_for = |expr: Expr| {
+            let slot = match &expr {
+                Expr::Column(column) => (0..self.slots.len()).find(|slot| slot_name(*slot) == column.name),
+                _ => None,
+            };
+            Ok(slot.map_or_else(|| Transformed::no(expr), |slot| Transformed::yes(self.slots[slot].clone())))
+        };
+        expr.clone().transform(stands_for).map_or_else(|_| expr.clone(), |transformed| transformed.data)
     }
 
     /// The positions of the input that the slots read, and those of `outputs` that come from the input.
@@ -126,7 +138,7 @@ impl UserDefinedLogicalNodeCore for AiMap {
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "AiMap: ")?;
-        write_calls(f, &self.0.program)
+        write_calls(f, &self.0)
     }
 
     fn with_exprs_and_inputs(&self, exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
@@ -167,10 +179,10 @@ impl UserDefinedLogicalNodeCore for AiFilter {
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "AiFilter: ")?;
-        write_calls(f, &self.0.program)?;
+        write_calls(f, &self.0)?;
         for conjunct in &self.0.program.conjuncts {
             if let Some(condition) = &conjunct.condition {
-                write!(f, ", keep {condition}")?;
+                write!(f, ", keep {}", self.0.readable(condition))?;
             }
         }
         Ok(())
@@ -186,12 +198,12 @@ impl UserDefinedLogicalNodeCore for AiFilter {
     }
 }
 
-fn write_calls(f: &mut fmt::Formatter, program: &Program) -> fmt::Result {
-    for (i, call) in program.calls.iter().enumerate() {
+fn write_calls(f: &mut fmt::Formatter, node: &AiNode) -> fmt::Result {
+    for (i, call) in node.program.calls.iter().enumerate() {
         let comma = if i > 0 { ", " } else { "" };
         write!(f, "{comma}{} := {}", call.name, call.written)?;
         if let Some(guard) = &call.guard {
-            write!(f, " where {guard}")?;
+            write!(f, " where {}", node.readable(guard))?;
         }
     }
     Ok(())

@@ -47,12 +47,13 @@ pub fn name_options(statement: &mut Statement) {
                 && function.name.to_string().to_ascii_lowercase().starts_with("ai_")
                 && let FunctionArguments::List(list) = &mut function.args
             {
-                if function.name.to_string().eq_ignore_ascii_case("ai_classify") && take_multi(&mut list.args) {
+                if function.name.to_string().eq_ignore_ascii_case("ai_classify") && take_multi(&mut list.args)
+                {
                     function.name = ObjectName::from(vec![Ident::new("ai_classify_many")]);
                 }
                 for arg in &mut list.args {
-                    if let FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } = arg {
-                        *arg = FunctionArg::Unnamed(FunctionArgExpr::Expr(carrier(name, value.clone())));
+                    if let Some((name, value)) = named(arg) {
+                        *arg = FunctionArg::Unnamed(FunctionArgExpr::Expr(carrier(&name, value.clone())));
                     }
                 }
             }
@@ -62,30 +63,41 @@ pub fn name_options(statement: &mut Statement) {
     let _ = statement.visit(&mut Names);
 }
 
+/// The name and the value of a named argument.
+fn named(arg: &FunctionArg) -> Option<(String, &ast::Expr)> {
+    match arg {
+        FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => {
+            Some((name.value.to_ascii_lowercase(), value))
+        }
+        FunctionArg::ExprNamed {
+            name: ast::Expr::Identifier(name),
+            arg: FunctionArgExpr::Expr(value),
+            ..
+        } => Some((name.value.to_ascii_lowercase(), value)),
+        _ => None,
+    }
+}
+
 /// Takes `multi => ..` out of a call's arguments: the type of what it gives depends on it, so it is another
 /// function.
 fn take_multi(args: &mut Vec<FunctionArg>) -> bool {
     let mut is_multi = false;
-    args.retain(|arg| match arg {
-        FunctionArg::Named { name, arg: FunctionArgExpr::Expr(ast::Expr::Value(value)), .. }
-            if name.value.eq_ignore_ascii_case("multi") =>
-        {
-            match value.value {
-                Value::Boolean(multi) => {
-                    is_multi = multi;
-                    false
-                }
-                _ => true,
+    args.retain(|arg| match named(arg) {
+        Some((name, ast::Expr::Value(value))) if name == "multi" => match value.value {
+            Value::Boolean(multi) => {
+                is_multi = multi;
+                false
             }
-        }
+            _ => true,
+        },
         _ => true,
     });
     is_multi
 }
 
-fn carrier(name: &Ident, value: ast::Expr) -> ast::Expr {
+fn carrier(name: &str, value: ast::Expr) -> ast::Expr {
     let unnamed = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
-    let name = ast::Expr::Value(Value::SingleQuotedString(name.value.to_ascii_lowercase()).into());
+    let name = ast::Expr::Value(Value::SingleQuotedString(name.to_owned()).into());
     ast::Expr::Function(ast::Function {
         name: ObjectName::from(vec![Ident::new(CARRIER)]),
         uses_odbc_syntax: false,

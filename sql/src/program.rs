@@ -5,6 +5,7 @@
 //! optimizer made of them) and the answers of calls. So no rule of the optimizer meets a column that its
 //! input lacks.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
@@ -75,10 +76,81 @@ impl Program {
         Arc::new(Schema::new(slots.chain(answers).collect::<Vec<_>>()))
     }
 
+    /// The calls whose answers are wanted, those that these need in turn included, in their order.
+    pub fn needed(&self, wanted: impl Fn(&str) -> bool) -> Vec<usize> {
+        needed(&self.calls, wanted)
+    }
+
+    /// The program of some of its calls alone, with the slots that they read.
+    pub fn keep(&self, calls: &[usize], slots: &[Expr]) -> Result<(Vec<Expr>, Self)> {
+        let mut kept: Vec<usize> = Vec::new();
+        let mut own: Vec<Call> = calls.iter().map(|call| self.calls[*call].clone()).collect();
+        for call in &mut own {
+            call.map_exprs(&mut |expr| {
+                expr.transform(|expr| {
+                    let Expr::Column(column) = &expr else { return Ok(Transformed::no(expr)) };
+                    let slot = (0..slots.len()).find(|slot| slot_name(*slot) == column.name);
+                    let Some(slot) = slot else { return Ok(Transformed::no(expr)) };
+                    let place = kept.iter().position(|known| *known == slot).unwrap_or_else(|| {
+                        kept.push(slot);
+                        kept.len() - 1
+                    });
+                    Ok(Transformed::yes(Expr::Column(Column::new_unqualified(slot_name(place)))))
+                })
+                .map(|transformed| transformed.data)
+            })?;
+        }
+        let conjuncts = vec![Conjunct { calls: (0..own.len()).collect(), condition: None }];
+        let types = kept.iter().map(|slot| self.slots[*slot].clone()).collect();
+        let slots = kept.iter().map(|slot| slots[*slot].clone()).collect();
+        Ok((slots, Self { slots: types, calls: own, conjuncts }))
+    }
+
     /// The same, for planning.
     pub fn df_schema(&self) -> Result<DFSchema> {
         DFSchema::try_from(self.schema())
     }
+}
+
+impl Call {
+    /// The expressions that it reads.
+    pub fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        let input = match &self.input {
+            CallInput::Value(value) => std::slice::from_ref(value),
+            CallInput::Prompt(_, values) => values,
+        };
+        input.iter().chain(&self.rest).chain(&self.guard)
+    }
+
+    /// Rewrites the expressions that it reads.
+    pub fn map_exprs(&mut self, f: &mut dyn FnMut(Expr) -> Result<Expr>) -> Result<()> {
+        let input = match &mut self.input {
+            CallInput::Value(value) => std::slice::from_mut(value),
+            CallInput::Prompt(_, values) => values,
+        };
+        for expr in input.iter_mut().chain(&mut self.rest).chain(&mut self.guard) {
+            *expr = f(std::mem::take(expr))?;
+        }
+        Ok(())
+    }
+}
+
+/// The calls whose answers are wanted, those that these need in turn included, in their order.
+pub fn needed(calls: &[Call], wanted: impl Fn(&str) -> bool) -> Vec<usize> {
+    let mut further: HashSet<&str> = HashSet::new();
+    let mut needed = Vec::new();
+    // Calls come after those that they need.
+    for (place, call) in calls.iter().enumerate().rev() {
+        if !wanted(&call.name) && !further.contains(call.name.as_str()) {
+            continue;
+        }
+        needed.push(place);
+        for expr in call.exprs() {
+            further.extend(expr.column_refs().into_iter().map(|column| column.name.as_str()));
+        }
+    }
+    needed.reverse();
+    needed
 }
 
 /// Collects the slots of a program's expressions.

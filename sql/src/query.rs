@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ir::Cell;
 use quick_cache::sync::Cache;
@@ -81,6 +81,7 @@ pub struct Progress {
     errors: Mutex<Vec<CallFailure>>,
     failed: AtomicU64,
     tokens: AtomicU64,
+    is_over: AtomicBool,
 }
 
 /// A row that failed.
@@ -100,7 +101,23 @@ impl Progress {
             errors: Mutex::default(),
             failed: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
         }
+    }
+
+    /// `running` or `ended`.
+    pub fn state(&self) -> &'static str {
+        if self.is_over() { "ended" } else { "running" }
+    }
+
+    /// Whether its stream was read to the end or dropped.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// It runs no more.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// A further AI operator of the query.

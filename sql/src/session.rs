@@ -10,14 +10,18 @@ use datafusion::common::{Result, extensions_options};
 use datafusion::execution::context::{QueryPlanner, SessionContext};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner as _};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{DFParser, Statement};
+use futures_util::StreamExt as _;
 
 use crate::exec::Planner;
 use crate::lift::Lift;
+use crate::prune::PruneCalls;
 use crate::query::{Limits, Query};
+use crate::registry::Registry;
 use crate::runner::Runner;
 use crate::{function, options, prompt, tables};
 
@@ -63,10 +67,14 @@ impl QueryPlanner for AiQueryPlanner {
     }
 }
 
+/// The schema of the tables about queries.
+const SCHEMA: &str = "relserve";
+
 /// A session.
 pub struct Session {
     context: SessionContext,
     runner: Arc<dyn Runner>,
+    registry: Arc<Registry>,
 }
 
 impl fmt::Debug for Session {
@@ -85,8 +93,8 @@ pub struct Running {
 }
 
 impl Session {
-    /// A session without tables.
-    pub fn new(runner: Arc<dyn Runner>) -> Self {
+    /// A session whose only tables are those about its tenant's queries.
+    pub fn new(runner: Arc<dyn Runner>, registry: Arc<Registry>) -> Self {
         let mut settings = ConfigOptions::new();
         settings.extensions.insert(Settings::default());
         // Names are folded as Postgres does, and types are those that its clients know.
@@ -99,6 +107,7 @@ impl Session {
             .with_default_features()
             .with_query_planner(Arc::new(AiQueryPlanner))
             .with_analyzer_rule(Arc::new(Lift::default()))
+            .with_optimizer_rule(Arc::new(PruneCalls))
             .build();
         let context = SessionContext::new_with_state(state);
         for function in function::markers() {
@@ -106,7 +115,11 @@ impl Session {
         }
         context.register_udf(prompt::function());
         context.register_udf(options::function());
-        Self { context, runner }
+        if let Some(catalog) = context.catalog(&catalog_of(&context)) {
+            // A new session has no schema of this name.
+            let _ = catalog.register_schema(SCHEMA, registry.schema());
+        }
+        Self { context, runner, registry }
     }
 
     /// DataFusion's side of the session: its catalogue and functions.
@@ -136,7 +149,14 @@ impl Session {
         let config = state.config().clone().with_extension(Arc::clone(&query));
         let physical = state.create_physical_plan(&plan).await?;
         let task = TaskContext::from(&state).with_session_config(config);
+        self.registry.add(&query);
+        let ends = Ends(Arc::clone(&query));
         let stream = execute_stream(Arc::clone(&physical), Arc::new(task))?;
+        let schema = stream.schema();
+        let stream = stream.inspect(move |_| {
+            let _held = &ends;
+        });
+        let stream = Box::pin(RecordBatchStreamAdapter::new(schema, stream));
         Ok(Running { stream, query, plan: physical })
     }
 
@@ -149,6 +169,19 @@ impl Session {
         let plan = self.plan(statement).await?;
         self.run(plan, text).await
     }
+}
+
+/// Notes the end of a query when its stream is dropped.
+struct Ends(Arc<Query>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.progress.end();
+    }
+}
+
+fn catalog_of(context: &SessionContext) -> String {
+    context.state().config_options().catalog.default_catalog.clone()
 }
 
 /// Options of AI functions by name, in whatever kind of statement.

@@ -59,7 +59,7 @@ impl Layer<'_> {
     /// Fills the tasks' partial results.
     fn compute<P: Product<Right: KvElement>>(&self, tasks: Vec<Task<'_>>) {
         tasks.into_par_iter().for_each_init(
-            || partial::Scratch::<P>::new(self),
+            || partial::TaskScratch::<P>::new(self),
             |scratch, task| partial::compute(self, task, scratch),
         );
     }

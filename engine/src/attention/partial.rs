@@ -12,7 +12,7 @@ use crate::device::cpu::{
 use crate::pool::{Kept, KvElement, LayerHead, ReadMemory};
 
 /// Memory that a thread reuses from task to task.
-pub(super) struct Scratch<P: Product> {
+pub(super) struct TaskScratch<P: Product> {
     /// Of the task's rows.
     queries: Vec<Query>,
     /// A query, rotated and scaled.
@@ -35,7 +35,7 @@ struct StripScratch<P: Product> {
     ends: Vec<P::Right>,
 }
 
-impl<P: Product> Scratch<P> {
+impl<P: Product> TaskScratch<P> {
     pub(super) fn new(layer: &Layer<'_>) -> Self {
         let (numbers, none) = (P::Right::NUMBERS, P::LEFT_ZERO);
         let dim = layer.heads.dim;
@@ -102,7 +102,7 @@ impl Chunk {
 pub(super) fn compute<P: Product<Right: KvElement>>(
     layer: &Layer<'_>,
     task: Task<'_>,
-    scratch: &mut Scratch<P>,
+    scratch: &mut TaskScratch<P>,
 ) {
     let (stride, part) = (layer.stride(), task.part);
     let rows = task.partial.len() / stride;
@@ -167,8 +167,8 @@ fn find_queries(layer: &Layer<'_>, task: &Task<'_>, rows: usize, queries: &mut V
 }
 
 /// Rotates and scales the queries, so that scores come out in powers of two.
-fn pack_queries<P: Product>(layer: &Layer<'_>, scratch: &mut Scratch<P>) {
-    let Scratch { queries, rotated, packed, .. } = scratch;
+fn pack_queries<P: Product>(layer: &Layer<'_>, scratch: &mut TaskScratch<P>) {
+    let TaskScratch { queries, rotated, packed, .. } = scratch;
     let dim = layer.heads.dim;
     let scale = std::f32::consts::LOG2_E / (dim as f32).sqrt();
     for (query, packed) in queries.iter().zip(packed.chunks_exact_mut(dim.div_ceil(P::Right::NUMBERS))) {

@@ -80,13 +80,16 @@ fn check_slot(slot: &Slot, config: &ModelConfig, shape: PoolShape) -> Result<(),
     {
         if sample.already_generated.len() != sample.output_index as usize {
             return Err(format!(
-                "{} tokens said before output {}",
+                "{} tokens generated before output {}",
                 sample.already_generated.len(),
                 sample.output_index
             ));
         }
         if let Some(token) = sample.already_generated.iter().find(|token| token.0 as usize >= config.vocab) {
-            return Err(format!("token {token}, said before, is not in the vocabulary of {}", config.vocab));
+            return Err(format!(
+                "token {token}, generated before, is not in the vocabulary of {}",
+                config.vocab
+            ));
         }
     }
     let end = (slot.start as usize).saturating_add(slot.input.len());

@@ -14,11 +14,11 @@ const WRITES_PER_TASK: usize = 64;
 /// The pool.
 pub struct KvPool {
     pub(super) shape: PoolShape,
-    pub(super) memory: Memory,
+    pub(super) memory: PoolMemory,
 }
 
 /// Its memory, in the element that the format is made of.
-pub(super) enum Memory {
+pub(super) enum PoolMemory {
     Singles(Packed<f32>),
     Pairs(Packed<Pair>),
     Bytes(Packed<BytePair>),
@@ -37,9 +37,9 @@ impl KvPool {
     /// Allocates the pool; the system hands out its pages as they are first written.
     pub fn new(shape: PoolShape) -> Self {
         let memory = match shape.format {
-            KvFormat::F32 => Memory::Singles(Packed::zeros(shape.elements::<f32>())),
-            KvFormat::Bf16 => Memory::Pairs(Packed::zeros(shape.elements::<Pair>())),
-            KvFormat::Q8 => Memory::Bytes(Packed::zeros(shape.elements::<BytePair>())),
+            KvFormat::F32 => PoolMemory::Singles(Packed::zeros(shape.elements::<f32>())),
+            KvFormat::Bf16 => PoolMemory::Pairs(Packed::zeros(shape.elements::<Pair>())),
+            KvFormat::Q8 => PoolMemory::Bytes(Packed::zeros(shape.elements::<BytePair>())),
         };
         Self { shape, memory }
     }
@@ -62,9 +62,9 @@ impl KvPool {
     ) {
         let writer = Writer { shape: self.shape, isa };
         match &mut self.memory {
-            Memory::Singles(memory) => writer.write(memory, layer, cells, fill),
-            Memory::Pairs(memory) => writer.write(memory, layer, cells, fill),
-            Memory::Bytes(memory) => writer.write(memory, layer, cells, fill),
+            PoolMemory::Singles(memory) => writer.write(memory, layer, cells, fill),
+            PoolMemory::Pairs(memory) => writer.write(memory, layer, cells, fill),
+            PoolMemory::Bytes(memory) => writer.write(memory, layer, cells, fill),
         }
     }
 }
@@ -101,7 +101,7 @@ impl Writer {
         let writes_per_block = (cells.len() * shape.kv_heads).div_ceil(blocks.len().max(1));
         let blocks = blocks.into_par_iter().with_min_len(WRITES_PER_TASK.div_ceil(writes_per_block.max(1)));
         blocks.for_each_init(
-            || Scratch::new(shape),
+            || WriteScratch::new(shape),
             |scratch, (memory, tokens)| {
                 // Token by token: what is read then lies in order.
                 for token in tokens {
@@ -116,13 +116,13 @@ impl Writer {
 }
 
 /// A key and a value on their way to the pool.
-struct Scratch<E> {
+struct WriteScratch<E> {
     key: Vec<f32>,
     value: Vec<f32>,
     narrow: Vec<E>,
 }
 
-impl<E: Stored> Scratch<E> {
+impl<E: Stored> WriteScratch<E> {
     fn new(shape: PoolShape) -> Self {
         let (numbers, elements) = (vec![0.0; shape.head_dim], shape.head_dim.div_ceil(E::NUMBERS));
         Self { key: numbers.clone(), value: numbers, narrow: vec![E::ZERO; elements] }

@@ -3,7 +3,7 @@
 //! Widening a few blocks at a time costs one pass for all the queries that then meet them, and leaves one set
 //! of kernels for bf16 however it is kept.
 
-use super::blocks::{KvPool, Memory};
+use super::blocks::{KvPool, PoolMemory};
 use super::shape::PoolShape;
 use crate::device::Isa;
 use crate::device::cpu::{BytePair, LANES, Pair, SCORES_MAX, Stored, kept_scales, widen};
@@ -62,8 +62,8 @@ impl KvElement for f32 {
         _memory: &'a mut ReadMemory,
     ) -> Kept<'a, Self> {
         match &pool.memory {
-            Memory::Singles(memory) => lying(memory, pool.shape, head, blocks),
-            Memory::Pairs(_) | Memory::Bytes(_) => unreachable!("callers go by the pool's format"),
+            PoolMemory::Singles(memory) => lying(memory, pool.shape, head, blocks),
+            PoolMemory::Pairs(_) | PoolMemory::Bytes(_) => unreachable!("callers go by the pool's format"),
         }
     }
 }
@@ -77,9 +77,9 @@ impl KvElement for Pair {
         memory: &'a mut ReadMemory,
     ) -> Kept<'a, Self> {
         match &pool.memory {
-            Memory::Pairs(memory) => lying(memory, pool.shape, head, blocks),
-            Memory::Bytes(bytes) => memory.widen(isa, bytes, pool.shape, head, blocks),
-            Memory::Singles(_) => unreachable!("callers go by the pool's format"),
+            PoolMemory::Pairs(memory) => lying(memory, pool.shape, head, blocks),
+            PoolMemory::Bytes(bytes) => memory.widen(isa, bytes, pool.shape, head, blocks),
+            PoolMemory::Singles(_) => unreachable!("callers go by the pool's format"),
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use base::Moves;
 
-use super::blocks::{KvPool, Memory};
+use super::blocks::{KvPool, PoolMemory};
 use super::shape::PoolShape;
 use crate::device::cpu::Stored;
 
@@ -26,9 +26,9 @@ impl KvPool {
         let to = BlockIn { shape: self.shape, block: to };
         let from = BlockIn { shape: source.shape, block: from };
         match (&mut self.memory, &source.memory) {
-            (Memory::Singles(memory), Memory::Singles(source)) => copy(memory, to, source, from),
-            (Memory::Pairs(memory), Memory::Pairs(source)) => copy(memory, to, source, from),
-            (Memory::Bytes(memory), Memory::Bytes(source)) => copy(memory, to, source, from),
+            (PoolMemory::Singles(memory), PoolMemory::Singles(source)) => copy(memory, to, source, from),
+            (PoolMemory::Pairs(memory), PoolMemory::Pairs(source)) => copy(memory, to, source, from),
+            (PoolMemory::Bytes(memory), PoolMemory::Bytes(source)) => copy(memory, to, source, from),
             _ => unreachable!("a tier is of its pool's format"),
         }
     }

@@ -54,9 +54,9 @@ fn every_configuration_in_the_documentation_is_valid() {
     assert!(blocks.len() >= 4);
     for block in blocks {
         // An example of one section stands for a whole file.
-        let executor = "\n[[replicas]]\nurl = \"http://a\"\n";
+        let replica = "\n[[replicas]]\nurl = \"http://a\"\n";
         let whole =
-            if block.contains("[[replicas]]") { block.to_owned() } else { format!("{block}{executor}") };
+            if block.contains("[[replicas]]") { block.to_owned() } else { format!("{block}{replica}") };
         check(&whole, "valid");
     }
 }

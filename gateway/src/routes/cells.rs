@@ -11,7 +11,7 @@ use crate::routes::relqueries::answered;
 use crate::routes::start::{Incoming, Started, start};
 use crate::routes::{only_get_delete, only_post};
 use crate::services::lookup::{call_off, look_up};
-use crate::services::prepare::WantedCells;
+use crate::services::prepare::cells::WantedCells;
 use crate::state::App;
 use crate::stream::{self, RowFormat, event};
 use crate::wire::cells::{CellReply, CellsReply};

@@ -22,7 +22,8 @@ use crate::json;
 use crate::routes::{get_only, only_post, read_body};
 use crate::state::App;
 use crate::stream::{self, event};
-use crate::wire::live::{Goodbye, Hello, LastSent};
+use crate::wire::live::snapshot::LastSent;
+use crate::wire::live::{Goodbye, Hello};
 use crate::wire::what_if::{Around, WhatIfReply, WhatIfRequest};
 
 /// The routes.

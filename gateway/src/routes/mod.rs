@@ -166,9 +166,9 @@ pub(crate) async fn lower<T: Send + 'static>(
 ) -> Result<T, ApiError> {
     let clock = app.runtime.shared.clock;
     let begun = clock.now();
-    let prepared = off_thread((app, caller), body, arrival, prepare).await?;
+    let prepared = off_thread((app, caller), body, arrival, prepare).await;
     app.runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
-    Ok(prepared)
+    prepared
 }
 
 /// Reads a body's fields off the connection's thread.

@@ -1,6 +1,6 @@
 //! The OpenAI set: `/v1/models`, `/v1/completions`, `/v1/chat/completions`.
 //!
-//! A completion is a relQuery with one row per prompt; what it says streams from the same relquery. Errors
+//! A completion is a relQuery with one row per prompt; what it says streams from the same relQuery. Errors
 //! are those of the whole request, because this API has none per prompt.
 
 mod stream;

@@ -55,12 +55,11 @@ pub async fn healthz(app: Data<App>) -> HttpResponse {
 #[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn readyz(app: Data<App>) -> HttpResponse {
     let replicas = app.runtime.view().replicas;
-    let has_executor = !app.config.backend().has_fleet() || replicas.iter().any(|replica| replica.is_up);
-    let (ready, status) = match (app.runtime.shared.pulse.is_dead(), app.runtime.is_draining(), has_executor)
-    {
+    let has_replica = !app.config.backend().has_fleet() || replicas.iter().any(|replica| replica.is_up);
+    let (ready, status) = match (app.runtime.shared.pulse.is_dead(), app.runtime.is_draining(), has_replica) {
         (true, ..) => (false, "dead"),
         (_, true, _) => (false, "draining"),
-        (_, _, false) => (false, "no executor is up"),
+        (_, _, false) => (false, "no replica is up"),
         _ if app.runtime.shared.pulse.is_resting() => (true, "restarting"),
         _ => (true, "ready"),
     };

@@ -29,7 +29,7 @@ use crate::stream::{event, reply};
 use crate::wire::query::QueryRequest;
 use crate::wire::query::reply::{CallReply, QueryEntry, QueryList, QueryReply};
 
-/// QueryEvent that a client may be behind.
+/// Events that a client may be behind.
 const EVENTS_MAX: usize = 64;
 
 /// The route.

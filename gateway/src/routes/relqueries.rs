@@ -72,7 +72,7 @@ pub async fn create(
     Ok(HttpResponse::Ok().json(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)))
 }
 
-/// Waits for a handle's end or its deadline, after which a ticket carries on.
+/// Waits for a relQuery's end or its deadline, after which a ticket carries on.
 pub(crate) async fn answered(
     app: &Data<App>,
     handle: OwnerHandle,

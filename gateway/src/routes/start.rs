@@ -27,7 +27,7 @@ const KEY_BYTES_MAX: usize = 255;
 
 /// A relQuery under way, and how its client wants the reply.
 pub(crate) struct Started {
-    /// Its relquery, owned.
+    /// Its relQuery, owned.
     pub(crate) handle: OwnerHandle,
     /// As events.
     pub(crate) stream: bool,
@@ -73,20 +73,24 @@ pub(crate) async fn start<W: Wanted>(
     Ok(started)
 }
 
-/// Prepares and submits. Where the deadline passes while rows are tokenized, the relquery is opened before
+/// Prepares and submits. Where the deadline passes while rows are tokenized, the relQuery is opened before
 /// they are, and what was being prepared starts on it: there will be a ticket for it.
 async fn begin<W: Wanted>(app: &Data<App>, caller: Caller, arrived: Arrived) -> Result<Started, ApiError> {
     let Arrived { body, peek } = arrived;
     let (clock, arrival) = (app.runtime.shared.clock, peek.arrival());
     let begun = clock.now();
-    let wanted = off_thread((app, caller), &body, arrival, W::read).await?;
+    let measure = move |state: &App| {
+        state.runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
+    };
+    let wanted = off_thread((app, caller), &body, arrival, W::read).await;
+    let wanted = wanted.inspect_err(|_| measure(app))?;
     let outline = wanted.outline();
     let deadline = outline.deadline.map(|span| Deadline::new(arrival, span));
     let state = app.clone();
     let mut lowering = tokio::task::spawn_blocking(move || {
         let context = RequestContext { app: &state, tenant: caller.tenant, purpose: Purpose::Run, arrival };
         let asked = wanted.lower(context);
-        state.runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
+        measure(&state);
         asked.map(|asked| asked.work)
     });
     let handle = match clock.within(deadline, &mut lowering).await {

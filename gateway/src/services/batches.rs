@@ -27,7 +27,7 @@ use store::{BATCH, ClaimKind, Error, Lease, NewTicket, Page, RowCounts, Ticket, 
 use crate::services::{files, tickets};
 use crate::state::App;
 
-/// Batches taken over per handle.
+/// Batches taken over at a time.
 const CLAIMED_MAX: u32 = 64;
 
 /// What a batch was asked to do, as the store keeps it.
@@ -200,7 +200,7 @@ pub async fn create(
     Ok(batch)
 }
 
-/// The id of the batch that a tenant's idempotency key names: the store itself keeps such a key from pending
+/// The id of the batch that a tenant's idempotency key names: the store itself keeps such a key from making
 /// two.
 fn id_of(tenant: TenantId, key: &str) -> String {
     let digest: [u8; 32] = Sha256::new()

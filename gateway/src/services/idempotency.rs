@@ -2,7 +2,7 @@
 //!
 //! Kept in memory, a bounded number per tenant, each as long as a ticket; a restart forgets them (the answers
 //! themselves survive in the result cache, tickets under their ids). A key is taken while its first request
-//! is being prepared: keys wait for that guard. Must not know HTTP or what a request means.
+//! is being prepared: repeats wait for that. Must not know HTTP or what a request means.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,7 +20,7 @@ pub type Digest = [u8; 32];
 pub struct First {
     /// The relQuery's public id.
     pub id: String,
-    /// Ownership of its relquery.
+    /// Ownership of its relQuery.
     pub owners: Arc<Owners>,
     /// Whether the request wants events.
     pub stream: bool,
@@ -88,7 +88,7 @@ impl IdempotencyKeys {
         self.tenants.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits for the guard at a key, which shows what the key began, if anything.
+    /// Takes a key, once nobody else has it; the guard shows what the key began, if anything.
     pub async fn claim(
         self: &Arc<Self>,
         tenant: TenantId,

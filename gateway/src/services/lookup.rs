@@ -13,7 +13,7 @@ use crate::services::tickets;
 use crate::state::App;
 use crate::wire::relquery::{parse_id, public_id};
 
-/// The caller's relquery of a public id: the one in memory, or what its ticket left.
+/// The caller's relQuery of a public id: the one in memory, or what its ticket left.
 pub async fn look_up(
     app: &Arc<App>,
     caller: Caller,
@@ -28,7 +28,7 @@ pub async fn look_up(
     tokio::task::spawn_blocking(move || tickets::restore(&state, &ticket)).await.map_err(internal)?
 }
 
-/// The caller's relquery of a public id, while it is in memory.
+/// The caller's relQuery of a public id, while it is in memory.
 fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<Arc<RelQueryState>> {
     let number: RelQueryId = parse_id(prefix, id)?;
     app.runtime.registry.get(caller.tenant, number).filter(|relquery| public_id(relquery) == id)

@@ -7,11 +7,12 @@ use ir::{Plan, RowProblem};
 use serving::clock::Deadline;
 use serving::error::{RequestError, internal};
 use serving::intake::{PendingRow, TemplateRows};
-use serving::relquery_state::Kind;
+use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 
 use crate::json::JsonFields;
-use crate::services::prepare::{Lowering, RequestContext, job_row, lower_plan, prompt_bytes_max, row_error};
+use crate::services::prepare::RequestContext;
+use crate::services::prepare::rows::{Lowering, job_row, lower_plan, prompt_bytes_max, row_error};
 use crate::state::App;
 use crate::wire::openai::{Api, ChatRequest, Common, CompletionPrompt, CompletionRequest};
 use crate::wire::relquery::Order;
@@ -167,7 +168,7 @@ pub(crate) fn asked(
     };
     let rows: Vec<PendingRow> = (0..).zip(items).map(row).collect();
     let work = Prepared {
-        kind: Kind::RelQuery,
+        kind: RelQueryKind::RelQuery,
         route,
         class: common.class,
         rows: rows.len(),

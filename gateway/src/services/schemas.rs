@@ -18,7 +18,7 @@ use serving::error::{RequestError, internal};
 use serving::intake::{PendingRow, TemplateRows};
 use serving::model::Model;
 use serving::pins::{Pin, PinPermit};
-use serving::relquery_state::{Kind, Usage};
+use serving::relquery_state::{RelQueryKind, Usage};
 use serving::submit::{self, Prepared, Resumed};
 use store::{NewSchema, SchemaLimits, SchemaPut, StoredSchema, UnixMillis};
 
@@ -100,7 +100,7 @@ async fn encode(
         return Ok(Usage::default());
     }
     let work = Prepared {
-        kind: Kind::RelQuery,
+        kind: RelQueryKind::RelQuery,
         route: "schemas",
         class: ServiceClass::Interactive,
         rows: rows.len(),

@@ -1,8 +1,8 @@
 //! Tickets: work that outlives its client's deadline, and the process.
 //!
 //! A ticket is written before the partial reply goes out, so what a client was promised survives a crash.
-//! A task then follows the relquery like any reader and appends finished rows. After a restart unfinished
-//! tickets are claimed, their finished rows put back on a relquery, and the rest submitted again.
+//! A task then follows the relQuery like any reader and appends finished rows. After a restart unfinished
+//! tickets are claimed, their finished rows put back on a relQuery, and the rest submitted again.
 
 use std::sync::Arc;
 
@@ -12,21 +12,24 @@ use serving::caller::{Caller, WeightedTenant};
 use serving::error::stored;
 use serving::error::{RequestError, of_store};
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{AnswerSource, Arrival, Kind, RelQueryState, RowProgress, Status, Usage};
+use serving::relquery_state::{
+    AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, Status, Usage,
+};
 use serving::submit::{self, Resumed};
 use store::{ClaimKind, Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
 
 use crate::json as strict;
 use crate::services::constraints::Purpose;
-use crate::services::prepare::{self, PreparedRequest, RequestContext};
+use crate::services::prepare::cells::WantedCells;
+use crate::services::prepare::{PreparedRequest, RequestContext, Wanted};
 use crate::state::App;
-use crate::wire::relquery::{self, RelQueryReply, ReplyShape, RowReply};
+use crate::wire::relquery::{self, RelQueryReply, RelQueryRequest, ReplyShape, RowReply};
 
 /// Rows appended in one write.
 const ROWS_PER_WRITE: usize = 500;
 /// Time between two tries, while the database is away.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
-/// Unfinished tickets taken over per handle.
+/// Unfinished tickets taken over at a time.
 const CLAIMED_MAX: u32 = 64;
 /// How long a gateway may be silent before others take its tickets over.
 const LEASE: base::Millis = base::Millis(60_000);
@@ -37,7 +40,7 @@ pub fn lease(app: &App) -> Lease {
     Lease { holder: app.config.store.node.clone(), until }
 }
 
-/// Turns a handle into a ticket: written down, followed to its end.
+/// Turns a relQuery into a ticket: written down, followed to its end.
 pub async fn make(
     app: &Arc<App>,
     handle: OwnerHandle,
@@ -67,21 +70,21 @@ pub async fn make(
     Ok(relquery)
 }
 
-fn kind_word(kind: &Kind) -> &'static str {
+fn kind_word(kind: &RelQueryKind) -> &'static str {
     match kind {
-        Kind::RelQuery => "relquery",
-        Kind::Cells(_) => "cells",
+        RelQueryKind::RelQuery => "relquery",
+        RelQueryKind::Cells(_) => "cells",
         // They have no ticket: who asks for them waits, or calls them off.
-        Kind::Calls => "calls",
+        RelQueryKind::Calls => "calls",
     }
 }
 
 /// Appends rows as they finish; the first `written` are in the store already. While the database is away,
-/// what has ended waits on the relquery: a ticket ends with every row or not at all.
+/// what has ended waits in the relQuery: a ticket ends with every row or not at all.
 async fn follow(app: Arc<App>, relquery: Arc<RelQueryState>, mut written: usize) {
     let id = relquery::public_id(&relquery);
     let mut version = relquery.follow();
-    // Set when the ticket is gone or another gateway's: the relquery goes on for whoever reads it here.
+    // Set when the ticket is gone or another gateway's: the relQuery goes on for whoever reads it here.
     let mut is_lost = false;
     loop {
         version.mark_unchanged();
@@ -160,7 +163,7 @@ fn new_rows(relquery: &RelQueryState, written: usize) -> (Vec<TicketRow>, Status
 
 /// Claims unfinished tickets (after a restart, or of a gateway that is gone) and goes on with them.
 ///
-/// One lease for all handles: what it has claimed it does not handle again, so the next handle gets the next
+/// One lease for all claims: what it has claimed it does not claim again, so the next claim gets the next
 /// tickets. True: some could not start yet and are left as they are, for a later lease.
 pub async fn resume(app: &Arc<App>, lease: &Lease) -> bool {
     let mut resumed = 0;
@@ -228,8 +231,8 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
     let arrival = app.runtime.shared.clock.now();
     let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Resume, arrival };
     let prepared = match ticket.kind.as_str() {
-        "cells" => prepare::cells(context, fields)?,
-        _ => prepare::relquery(context, fields)?,
+        "cells" => WantedCells::prepare(context, fields)?,
+        _ => RelQueryRequest::prepare(context, fields)?,
     };
     let rows: Vec<_> = ticket.rows.iter().filter_map(parse_row).collect();
     let written = rows.len();
@@ -275,14 +278,14 @@ fn parse_error(message: &str, param: Option<&str>) -> RequestError {
     })
 }
 
-/// A ticket that is not in memory, as a reply: its rows put back on a relquery.
+/// A ticket that is not in memory, as a reply: its rows put back on a relQuery.
 pub fn restore(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, RequestError> {
     let fields = strict::object(ticket.request.as_bytes())?;
     let arrival = app.runtime.shared.clock.now();
     let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Show, arrival };
     let PreparedRequest { work, .. } = match ticket.kind.as_str() {
-        "cells" => prepare::cells(context, fields)?,
-        _ => prepare::relquery(context, fields)?,
+        "cells" => WantedCells::prepare(context, fields)?,
+        _ => RelQueryRequest::prepare(context, fields)?,
     };
     let number = relquery::parse_id("rq-", &ticket.id).or_else(|| relquery::parse_id("cl-", &ticket.id));
     let now = app.runtime.shared.clock.now();

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serving::error::RequestError;
 use serving::model::Model;
-use serving::relquery_state::{AnswerRow, Kind, RelQueryState, RowProgress, Status};
+use serving::relquery_state::{AnswerRow, RelQueryKind, RelQueryState, RowProgress, Status};
 use utoipa::ToSchema;
 
 use crate::error::ErrorObject;
@@ -94,7 +94,7 @@ pub struct CellReply {
 }
 
 impl CellReply {
-    /// The cell of a relquery's row.
+    /// The cell of a relQuery's row.
     pub fn new(relquery: &RelQueryState, index: u32, row: &AnswerRow) -> Self {
         match &row.state {
             RowProgress::Pending => Self { pending: Some(true), ..Self::default() },
@@ -110,8 +110,8 @@ impl CellReply {
 }
 
 /// The value that a call's text stands for.
-fn value(kind: &Kind, index: u32, text: &str) -> Result<Value, RequestError> {
-    let Kind::Cells(answers) = kind else { return Ok(text.into()) };
+fn value(kind: &RelQueryKind, index: u32, text: &str) -> Result<Value, RequestError> {
+    let RelQueryKind::Cells(answers) = kind else { return Ok(text.into()) };
     match answers[index as usize].read(text) {
         Ok(AnswerValue::Text(text)) => Ok(text.into()),
         Ok(AnswerValue::List(items)) => Ok(items.into()),
@@ -147,7 +147,7 @@ pub struct CellsReply {
 }
 
 impl CellsReply {
-    /// A relquery as it stands.
+    /// A relQuery as it stands.
     pub fn new(relquery: &RelQueryState, model: &Model, shape: ReplyShape) -> Self {
         let state = relquery.read();
         let is_partial = shape.partial && !state.is_over();

@@ -31,7 +31,7 @@ pub struct PromptRequest {
     pub prompt: PmlPrompt,
 }
 
-/// A thing of PML that is wrong, with its line and column, in the caller's context.
+/// A thing of PML that is wrong, with its line and column, in the caller's terms.
 pub fn pml_error(field: &str, error: &PmlError) -> RequestError {
     RequestError::invalid(field, error.to_string())
 }

@@ -193,9 +193,9 @@ pub fn cell_text(cell: &Value, limits: &LimitsConfig) -> Result<String, String> 
 /// The public spelling of an id.
 pub fn public_id(relquery: &RelQueryState) -> String {
     match relquery.kind {
-        serving::relquery_state::Kind::RelQuery => format!("rq-{}", relquery.id),
-        serving::relquery_state::Kind::Cells(_) => format!("cl-{}", relquery.id),
-        serving::relquery_state::Kind::Calls => format!("sq-{}", relquery.id),
+        serving::relquery_state::RelQueryKind::RelQuery => format!("rq-{}", relquery.id),
+        serving::relquery_state::RelQueryKind::Cells(_) => format!("cl-{}", relquery.id),
+        serving::relquery_state::RelQueryKind::Calls => format!("sq-{}", relquery.id),
     }
 }
 
@@ -316,7 +316,7 @@ pub struct ReplyShape {
     pub partial: bool,
 }
 
-/// The status word of a relquery.
+/// The status word of a relQuery.
 pub fn status_word(state: &State, partial: bool) -> &'static str {
     match &state.status {
         Status::Running if partial => "partial",
@@ -328,7 +328,7 @@ pub fn status_word(state: &State, partial: bool) -> &'static str {
 }
 
 impl RelQueryReply {
-    /// A relquery as it stands.
+    /// A relQuery as it stands.
     pub fn new(relquery: &RelQueryState, model: &Model, now: base::Time, shape: ReplyShape) -> Self {
         let state = relquery.read();
         let is_partial = shape.partial && !state.is_over();
@@ -352,7 +352,7 @@ impl RelQueryReply {
     }
 }
 
-/// Counts of a relquery.
+/// Counts of a relQuery.
 pub fn progress(state: &State) -> Progress {
     Progress { total: state.rows.len(), done: state.finished.len() - state.failed, failed: state.failed }
 }

@@ -234,11 +234,11 @@ async fn what_its_sdk_can_add_changes_nothing_and_tools_are_refused_by_name() {
 async fn a_column_of_copied_cells_runs_four_at_a_time_and_shares_the_days_system_message() {
     let server = serve_with(config(), chatty()).await;
     let client = &server.client;
-    let column = (0..CONCURRENCY).map(|replica| async move {
+    let column = (0..CONCURRENCY).map(|connection| async move {
         let mut excel = Excel::open(client).await;
         let mut cached = 0;
-        // Every fourth cell asks the same as another replica's: each has an answer of its own.
-        for cell in (0..40).map(|number| if number % 4 == 0 { number } else { replica * 1_000 + number }) {
+        // Every fourth cell asks the same as another connection's: each has an answer of its own.
+        for cell in (0..40).map(|number| if number % 4 == 0 { number } else { connection * 1_000 + number }) {
             let body = prompt("double", &format!("Repeat: cell {cell} of the column."), "");
             let reply = excel.ask(&body).await;
             assert_eq!(reply.status, 200, "{}", reply.body);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::common::replica::{Replica, fleet};
+use crate::common::replica::{FakeReplica, fleet};
 use crate::common::{Server, config, model, serve_fleet, serve_with};
 
 fn folder() -> PathBuf {
@@ -85,8 +85,8 @@ async fn its_times_and_counts_say_what_ran() {
 #[actix_web::test]
 async fn every_metric_of_every_panel_and_rule_is_served() {
     let server = worked().await;
-    // Only a gateway with executors has their series.
-    let replica = Replica::start().await;
+    // Only a gateway with replicas has their series.
+    let replica = FakeReplica::start().await;
     let front = serve_fleet(fleet(vec![replica.executor()])).await;
     front.until("its replica is shown", |front| !front.running.app.runtime.view().replicas.is_empty()).await;
     let served = [series(&server).await, series(&front).await].concat();

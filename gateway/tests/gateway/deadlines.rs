@@ -8,6 +8,7 @@ use base::text::ByteText;
 use base::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, TokenId, Tokenizer};
 use serde_json::{Value, json};
 use serving::model::Model;
+use store::{TicketState, UnixMillis};
 
 use crate::common::client::{Client, Reply, finish, read_until};
 use crate::common::{Server, config, model, serve, serve_with};
@@ -166,6 +167,34 @@ async fn a_ticket_tells_what_was_wrong_with_rows_that_were_tokenized_too_late() 
     let ended = |server: &Server| server.running.app.runtime.registry.running().is_empty();
     server.until("the ticket is over", ended).await;
     assert_eq!(look(&server.client, "/v1/relqueries", &reply).await["status"], "failed");
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn a_ticket_ends_where_the_cache_answers_all_rows_that_were_tokenized_too_late() {
+    let (server, pause) = paused().await;
+    pause.set(false);
+    let mut body = json!({"template": "Say {w}", "rows": [["a"]]});
+    assert_eq!(server.relquery(body.clone()).await.json()["status"], "completed");
+    pause.set(true);
+    body["deadline_ms"] = json!(30);
+    let reply = server.relquery(body).await.json();
+    assert_eq!(reply["status"], "partial", "{reply}");
+    pause.set(false);
+    let store = &server.running.app.runtime.store;
+    let ended = async {
+        let mut looks = tokio::time::interval(std::time::Duration::from_millis(1));
+        let id = reply["ticket"].as_str().unwrap();
+        loop {
+            let ticket = store.ticket(store::DEFAULT_TENANT, id, UnixMillis(1)).await.unwrap().unwrap();
+            if ticket.state != TicketState::Running {
+                return ticket.state;
+            }
+            looks.tick().await;
+        }
+    };
+    let state = tokio::time::timeout(std::time::Duration::from_secs(20), ended).await;
+    assert_eq!(state.expect("who follows it is told of its end"), TicketState::Completed);
     server.until_free().await;
 }
 

@@ -10,7 +10,7 @@ use serving::config::{Dialect, ReplicaKind, ReplicaSettings, Secret};
 use store::Store;
 
 use crate::common::checkpoint::serve_checkpoint;
-use crate::common::replica::{Act, Replica, executor, fleet};
+use crate::common::replica::{Act, FakeReplica, executor, fleet};
 use crate::common::{Server, config, serve_fleet};
 
 async fn empty() -> Store {
@@ -26,7 +26,7 @@ async fn replica() -> Server {
     serve_checkpoint(config(), &checkpoint(), empty().await).await
 }
 
-/// RelServes as executors.
+/// RelServes as replicas.
 fn replicas_of(replicas: &[&Server]) -> Vec<ReplicaSettings> {
     let one = |server: &&Server| ReplicaSettings {
         api_key: server.client.key.clone().map(Secret),
@@ -128,7 +128,7 @@ async fn the_local_engine_is_one_executor_among_others() {
 
 #[actix_web::test]
 async fn a_constraint_is_sent_in_the_servers_words_or_refused_by_name() {
-    let a = Replica::start().await;
+    let a = FakeReplica::start().await;
     let ask = |dialect: Dialect, word: &'static str, constraint: Value| {
         let mut config = fleet(vec![ReplicaSettings { dialect, ..a.executor() }]);
         config.replicas[0].health_path = Some("/health".into());
@@ -157,7 +157,7 @@ async fn a_constraint_is_sent_in_the_servers_words_or_refused_by_name() {
 
 #[actix_web::test]
 async fn what_needs_the_local_engine_or_token_ids_is_refused() {
-    let a = Replica::start().await;
+    let a = FakeReplica::start().await;
     let server = serve_fleet(fleet(vec![a.executor()])).await;
     until_up(&server, 1).await;
     let client = &server.client;
@@ -190,7 +190,7 @@ async fn what_needs_the_local_engine_or_token_ids_is_refused() {
 
 #[actix_web::test]
 async fn an_operator_takes_a_server_out_of_service_and_back() {
-    let (a, b) = (Replica::start().await, Replica::start().await);
+    let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
     let with_key = |key: Option<&str>| Config {
         auth: gateway::config::AuthConfig {
             admin_key: key.map(|key| Secret(key.into())),
@@ -226,7 +226,7 @@ async fn an_operator_takes_a_server_out_of_service_and_back() {
 
 #[actix_web::test]
 async fn a_server_that_asks_for_a_pause_gets_one_and_its_rows_wait() {
-    let a = Replica::start().await;
+    let a = FakeReplica::start().await;
     let mut config = fleet(vec![a.executor()]);
     config.fleet.tries_max = 1;
     config.replicas[0].health_ms = Millis(20);

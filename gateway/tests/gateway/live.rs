@@ -5,7 +5,7 @@ use base::Millis;
 use serde_json::{Value, json};
 
 use crate::common::client::Client;
-use crate::common::replica::{Replica, fleet};
+use crate::common::replica::{FakeReplica, fleet};
 use crate::common::watcher::Watcher;
 use crate::common::{Parties, Server, config, model, serve, serve_fleet, serve_parties, serve_with};
 
@@ -260,12 +260,12 @@ async fn nothing_is_told_of_steps_while_nobody_looks() {
 }
 
 #[actix_web::test]
-async fn of_a_fleet_the_queue_and_the_executors_are_shown() {
-    let replica = Replica::start().await;
+async fn of_a_fleet_the_queue_and_the_replicas_are_shown() {
+    let replica = FakeReplica::start().await;
     let server = serve_fleet(fleet(vec![replica.executor()])).await;
     let is_up =
         |server: &Server| server.running.app.runtime.view().replicas.iter().any(|executor| executor.is_up);
-    server.until("the executor is up", is_up).await;
+    server.until("the replica is up", is_up).await;
     let mut reader = Watcher::open(&server.client).await;
     assert_eq!(reader.all("hello")[0]["backend"], "fleet");
     let body = json!({"template": "Say {w}", "columns": ["w"], "rows": [["w0"], ["w1"]], "max_tokens": 8, "cache": false});

@@ -46,6 +46,9 @@ async fn metrics_have_our_names_and_vllms() {
     assert_eq!(server.metric("relserve_rows_total{outcome=\"stop\"}"), 2.0);
     assert_eq!(server.metric("relserve_cache_rows_total{result=\"miss\"}"), 2.0);
     assert_eq!(server.metric("relserve_prepare_seconds_count"), 1.0);
+    server.relquery(json!({"template": "Say {w}", "rows": []})).await;
+    server.client.post("/v1/completions", &json!({})).await;
+    assert_eq!(server.metric("relserve_prepare_seconds_count"), 3.0, "what is refused took its time too");
     let steps = server.metric("relserve_step_seconds_count");
     assert_eq!(
         server.metric("relserve_step_gap_seconds_count"),

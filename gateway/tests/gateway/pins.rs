@@ -4,7 +4,7 @@ use base::{Generation, Section, Sees, ServiceClass, Span, SpanKind, TokenCount, 
 use serde_json::{Value, json};
 use serving::caller::{Caller, WeightedTenant};
 use serving::intake::{PendingRow, TemplateRows};
-use serving::relquery_state::Kind;
+use serving::relquery_state::RelQueryKind;
 use serving::submit::{self, Prepared, Resumed};
 use store::{DEFAULT_TENANT, Store};
 
@@ -186,7 +186,7 @@ async fn a_pin_that_was_let_go_before_its_rows_came_holds_nothing() {
         seed: 0,
     };
     let work = Prepared {
-        kind: Kind::RelQuery,
+        kind: RelQueryKind::RelQuery,
         route: "schemas",
         class: ServiceClass::Interactive,
         rows: 1,

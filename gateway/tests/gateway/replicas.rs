@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::common::replica::{Act, Replica, fleet};
+use crate::common::replica::{Act, FakeReplica, fleet};
 use crate::common::{Server, serve_fleet};
 
 /// The words `w0`, `w1`, ..
@@ -15,7 +15,7 @@ fn table(count: usize) -> Value {
 }
 
 /// Starts a server on these replicas and waits until all are up.
-async fn serve(replicas: &[&Replica]) -> Server {
+async fn serve(replicas: &[&FakeReplica]) -> Server {
     let server = serve_fleet(fleet(replicas.iter().map(|replica| replica.executor()).collect())).await;
     until_up(&server, replicas.len()).await;
     server
@@ -48,7 +48,7 @@ fn assert_answered(reply: &Value, count: usize) {
 }
 
 /// What the replicas answered, together.
-fn answered(replicas: &[&Replica]) -> Vec<String> {
+fn answered(replicas: &[&FakeReplica]) -> Vec<String> {
     let mut words: Vec<String> =
         replicas.iter().flat_map(|replica| replica.state().answered.clone()).collect();
     words.sort_by_key(|word| word[1..].parse::<u32>().unwrap());
@@ -61,7 +61,7 @@ fn expected(count: usize) -> Vec<String> {
 
 #[actix_web::test]
 async fn rows_are_shared_out_as_messages_and_come_back_in_their_order() {
-    let (a, b) = (Replica::start().await, Replica::start().await);
+    let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
     let mut config = fleet(vec![a.executor(), b.executor()]);
     config.replicas.iter_mut().for_each(|executor| executor.rows_max = 4);
     let server = serve_fleet(config).await;
@@ -99,7 +99,7 @@ async fn a_row_that_a_server_does_not_answer_is_answered_by_another_once() {
         Act::Reply(404, "", "{\"error\": {\"message\": \"no such model\"}}"),
     ];
     for act in failures {
-        let (a, b) = (Replica::start().await, Replica::start().await);
+        let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
         let server = serve(&[&a, &b]).await;
         a.next([act.clone()]);
         b.next([act.clone()]);
@@ -114,7 +114,7 @@ async fn a_row_that_a_server_does_not_answer_is_answered_by_another_once() {
 
 #[actix_web::test]
 async fn a_server_that_hangs_is_given_up_and_its_connection_closed() {
-    let (a, b) = (Replica::start().await, Replica::start().await);
+    let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
     let mut config = fleet(vec![a.executor(), b.executor()]);
     config.replicas.iter_mut().for_each(|executor| executor.try_ms_max = base::Millis(500));
     let server = serve_fleet(config).await;
@@ -128,7 +128,7 @@ async fn a_server_that_hangs_is_given_up_and_its_connection_closed() {
 
 #[actix_web::test]
 async fn what_a_server_says_against_a_row_fails_that_row_alone() {
-    let a = Replica::start().await;
+    let a = FakeReplica::start().await;
     let server = serve(&[&a]).await;
     a.next([Act::Reply(400, "", "{\"error\": {\"message\": \"maximum context length is 9 tokens\"}}")]);
     let reply = server.relquery(table(5)).await.json();
@@ -145,7 +145,7 @@ async fn what_a_server_says_against_a_row_fails_that_row_alone() {
 
 #[actix_web::test]
 async fn an_answer_that_its_constraint_does_not_allow_is_asked_for_again_and_then_fails_its_row() {
-    let (a, b) = (Replica::start().await, Replica::start().await);
+    let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
     let mut config = fleet(vec![a.executor(), b.executor()]);
     config.fleet.tries_max = 2;
     let server = serve_fleet(config).await;
@@ -167,7 +167,7 @@ async fn an_answer_that_its_constraint_does_not_allow_is_asked_for_again_and_the
 
 #[actix_web::test]
 async fn a_row_under_which_every_server_fails_fails_with_the_last_reason() {
-    let a = Replica::start().await;
+    let a = FakeReplica::start().await;
     let mut config = fleet(vec![a.executor()]);
     config.fleet.tries_max = 2;
     config.replicas[0].failures_max = 10;
@@ -182,7 +182,7 @@ async fn a_row_under_which_every_server_fails_fails_with_the_last_reason() {
 
 #[actix_web::test]
 async fn a_server_that_dies_with_work_in_flight_loses_none_and_is_used_again_when_it_is_back() {
-    let (a, b) = (Replica::start().await, Replica::start().await);
+    let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
     let server = serve(&[&a, &b]).await;
     a.next(std::iter::repeat_n(Act::Hang, 64));
     let (client, body) = (server.client.clone(), table(40));
@@ -197,7 +197,7 @@ async fn a_server_that_dies_with_work_in_flight_loses_none_and_is_used_again_whe
             server.running.app.runtime.view().replicas[0].state == "down"
         })
         .await;
-    let a = Replica::restart(address).await;
+    let a = FakeReplica::restart(address).await;
     until_up(&server, 2).await;
     assert_answered(&server.relquery(table(40)).await.json(), 40);
     assert!(!a.state().answered.is_empty(), "it has work again");
@@ -205,7 +205,7 @@ async fn a_server_that_dies_with_work_in_flight_loses_none_and_is_used_again_whe
 
 #[actix_web::test]
 async fn with_its_only_server_away_a_table_waits_and_goes_on() {
-    let a = Replica::start().await;
+    let a = FakeReplica::start().await;
     let server = serve(&[&a]).await;
     let address = a.kill().await;
     let (client, body) = (server.client.clone(), table(6));
@@ -217,14 +217,14 @@ async fn with_its_only_server_away_a_table_waits_and_goes_on() {
         .await;
     assert_eq!(server.client.get("/readyz").await.status, 503);
     assert_eq!(server.client.get("/healthz").await.status, 200, "the gateway itself works");
-    let _a = Replica::restart(address).await;
+    let _a = FakeReplica::restart(address).await;
     assert_answered(&asking.await.unwrap(), 6);
     assert_eq!(server.client.get("/readyz").await.status, 200);
 }
 
 #[actix_web::test]
 async fn a_server_of_another_model_gets_nothing_and_says_why() {
-    let (a, b) = (Replica::start().await, Replica::start().await);
+    let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
     a.state().model = "other".into();
     let server = serve_fleet(fleet(vec![a.executor(), b.executor()])).await;
     until_up(&server, 1).await;
@@ -241,7 +241,7 @@ async fn a_server_of_another_model_gets_nothing_and_says_why() {
 
 #[actix_web::test]
 async fn a_cancelled_relquery_frees_its_place_at_the_server() {
-    let a = Replica::start().await;
+    let a = FakeReplica::start().await;
     let server = serve(&[&a]).await;
     a.next([Act::Hang, Act::Hang]);
     let stream = server.client.begin("/v1/relqueries", &table(2)).await;

@@ -160,7 +160,7 @@ async fn a_client_that_never_reads_is_given_up() {
     let relquery = server.running.app.runtime.registry.running().remove(0);
     server.gate.release();
     server.until("its one row ran", Server::is_free).await;
-    // The registry and this test hold the relquery; the stream holds it no more.
+    // The registry and this test hold the relQuery; the stream holds it no more.
     server.until("its stream is dropped", |_| Arc::strong_count(&relquery) <= 2).await;
     // What the sockets held can be read; then the connection is broken, without a last event.
     let mut bytes = Vec::new();

@@ -222,7 +222,7 @@ struct Assembler<'a> {
 }
 
 impl Assembler<'_> {
-    /// TextPositions a level and returns what stands at its end.
+    /// Places a level and returns what stands at its end.
     fn level(
         &mut self,
         nodes: &[Node],
@@ -260,7 +260,7 @@ impl Assembler<'_> {
         Ok(())
     }
 
-    /// TextPositions a piece of the schema; what stands in for an argument stays away.
+    /// Places a piece of the schema; what stands in for an argument stays away.
     fn piece(&mut self, unit: usize, number: usize) -> Result<(), PmlError> {
         let Unit { path, is_cached, pieces } = &self.layout.units[unit];
         let piece = &pieces[number];
@@ -296,7 +296,7 @@ impl Assembler<'_> {
         Ok(())
     }
 
-    /// TextPositions text behind what stands before it.
+    /// Places text behind what stands before it.
     fn text(&mut self, mut text: Text) -> Result<(), PmlError> {
         let tokens = text.take(self.words.tokenizer, self.stretches.is_empty());
         if tokens.is_empty() {

@@ -39,7 +39,7 @@ impl TextPosition {
 
 /// An element.
 #[derive(Clone, Copy)]
-pub(super) struct Element<'a> {
+pub(super) struct PmlElement<'a> {
     node: Node<'a, 'a>,
     depth: usize,
     places: &'a TextPositions,
@@ -81,19 +81,19 @@ impl TextPositions {
 pub(super) enum Content<'a> {
     /// Text with more than white space in it.
     Text(String, TextPosition),
-    Element(Element<'a>),
+    Element(PmlElement<'a>),
 }
 
 /// Reads a document and gives its root to `read`.
 pub(super) fn with_root<T>(
     text: &str,
-    read: impl FnOnce(Element<'_>) -> Result<T, PmlError>,
+    read: impl FnOnce(PmlElement<'_>) -> Result<T, PmlError>,
 ) -> Result<T, PmlError> {
     // A document type could declare entities that grow without end, or name files.
     let options = ParsingOptions { allow_dtd: false, nodes_limit: NODES_MAX, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| malformed(&error))?;
     let places = TextPositions::of(&document);
-    read(Element { node: document.root_element(), depth: 1, places: &places })
+    read(PmlElement { node: document.root_element(), depth: 1, places: &places })
 }
 
 /// The parser's reason without the place, which stands in front.
@@ -113,7 +113,7 @@ fn malformed(error: &roxmltree::Error) -> PmlError {
     TextPosition { line: at.row, column: at.col }.error(reason)
 }
 
-impl<'a> Element<'a> {
+impl<'a> PmlElement<'a> {
     /// Its tag.
     pub(super) fn tag(self) -> &'a str {
         self.node.tag_name().name()
@@ -187,7 +187,7 @@ impl<'a> Element<'a> {
                 if node.tag_name().namespace().is_some() {
                     return Err(self.places.find(&node).error("namespaces are not allowed"));
                 }
-                contents.push(Content::Element(Element { node, depth: self.depth + 1, ..self }));
+                contents.push(Content::Element(PmlElement { node, depth: self.depth + 1, ..self }));
             } else if let Some(text) = node.text().filter(|_| node.is_text()) {
                 match contents.last_mut() {
                     // A comment stood between them.

@@ -166,7 +166,7 @@ struct LayoutBuilder<'a> {
 }
 
 impl LayoutBuilder<'_> {
-    /// TextPositions what stands in a unit; `text` stands in front.
+    /// Places what stands in a unit; `text` stands in front.
     fn nodes(&mut self, unit: usize, parts: &[SchemaPart], mut text: Text) -> Result<Vec<Node>, PmlError> {
         let mut nodes = Vec::new();
         self.parts(unit, parts, &mut text, &mut nodes)?;

@@ -2,7 +2,7 @@
 
 use base::Role;
 
-use super::document::{Content, Element, PmlError, TextPosition, with_root};
+use super::document::{Content, PmlElement, PmlError, TextPosition, with_root};
 
 /// A prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl PmlPrompt {
     }
 }
 
-fn parts(element: Element<'_>, in_message: bool) -> Result<Vec<PromptPart>, PmlError> {
+fn parts(element: PmlElement<'_>, in_message: bool) -> Result<Vec<PromptPart>, PmlError> {
     let part = |content| match content {
         Content::Text(text, place) => Ok(PromptPart::Text(text, place)),
         Content::Element(child) => part(child, in_message),
@@ -60,7 +60,7 @@ fn parts(element: Element<'_>, in_message: bool) -> Result<Vec<PromptPart>, PmlE
     element.contents()?.into_iter().map(part).collect()
 }
 
-fn part(element: Element<'_>, in_message: bool) -> Result<PromptPart, PmlError> {
+fn part(element: PmlElement<'_>, in_message: bool) -> Result<PromptPart, PmlError> {
     let place = element.place();
     if let Some(role) = element.role() {
         if in_message {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base::Role;
 
-use super::document::{Content, Element, PmlError, TextPosition, with_root};
+use super::document::{Content, PmlElement, PmlError, TextPosition, with_root};
 
 /// Positions that a parameter can reserve.
 const LENGTH_MAX: u32 = 65_536;
@@ -97,7 +97,7 @@ impl Schema {
     }
 }
 
-fn parts(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<Vec<SchemaPart>, PmlError> {
+fn parts(element: PmlElement<'_>, inside: Inside, scope: &mut Scope) -> Result<Vec<SchemaPart>, PmlError> {
     let part = |content| match content {
         Content::Text(text, place) => Ok(SchemaPart::Text(text, place)),
         Content::Element(child) => part(child, inside, scope),
@@ -105,7 +105,7 @@ fn parts(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<Vec<
     element.contents()?.into_iter().map(part).collect()
 }
 
-fn part(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<SchemaPart, PmlError> {
+fn part(element: PmlElement<'_>, inside: Inside, scope: &mut Scope) -> Result<SchemaPart, PmlError> {
     let place = element.place();
     if let Some(role) = element.role() {
         if inside.message {
@@ -127,7 +127,7 @@ fn part(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<Schem
     }
 }
 
-fn module(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<Module, PmlError> {
+fn module(element: PmlElement<'_>, inside: Inside, scope: &mut Scope) -> Result<Module, PmlError> {
     element.only(&["name", "cache"])?;
     let (name, place) = (element.name("name")?, element.place());
     if !scope.modules.insert(name.clone()) {
@@ -142,7 +142,7 @@ fn module(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<Mod
     Ok(Module { name, is_cached, parts, place })
 }
 
-fn union(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<Union, PmlError> {
+fn union(element: PmlElement<'_>, inside: Inside, scope: &mut Scope) -> Result<Union, PmlError> {
     element.only(&["scaffold"])?;
     let place = element.place();
     let mut modules = Vec::new();
@@ -169,7 +169,7 @@ fn union(element: Element<'_>, inside: Inside, scope: &mut Scope) -> Result<Unio
     Ok(Union { modules, place })
 }
 
-fn parameter(element: Element<'_>, scope: &mut Scope) -> Result<Parameter, PmlError> {
+fn parameter(element: PmlElement<'_>, scope: &mut Scope) -> Result<Parameter, PmlError> {
     element.only(&["name", "len", "length", "scaffold"])?;
     let (name, place) = (element.name("name")?, element.place());
     if !scope.parameters.insert(name.clone()) {

@@ -144,7 +144,7 @@ pub fn figure(scope: &Scope, measured: &[Overhead]) -> Figure {
     ];
     Figure {
         id: "table-06",
-        title: "FigureTable 6: overhead of the priority updater and the batch arranger",
+        title: "Table 6: overhead of the priority updater and the batch arranger",
         setting: "OPT-13B, Beer, RelServe. DPU and ABA: real time on this machine, one core, added up over all steps of a \
                   replay. DPU is the updater and all of `submit`, where first priorities are computed; ABA is the choice of \
                   a batch with its candidates. E2E: virtual time from the first arrival to the last answer."

@@ -23,7 +23,7 @@ const WORDS: [&str; 16] = [
 ];
 
 /// An engine and what feeds it.
-pub(super) struct Harness {
+pub(super) struct FirstTokenHarness {
     pub(super) engine: Engine,
     scheduler: Scheduler,
     clock: Clock,
@@ -51,7 +51,7 @@ pub(super) struct Asked {
     pub(super) seed: u64,
 }
 
-impl Harness {
+impl FirstTokenHarness {
     /// The configured model, with the cost of its steps measured.
     pub(super) fn load(config: &Config) -> Result<Self, BenchError> {
         let mut engine = load::load(config.backend())?;

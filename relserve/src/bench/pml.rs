@@ -13,7 +13,7 @@ use gateway::config::Config;
 use ir::pml::{Layout, PmlError, PmlPrompt, Positions, Schema, Sectioned};
 
 use super::BenchError;
-use super::first_token::{First, Harness, document, median, ms, whole};
+use super::first_token::{First, FirstTokenHarness, document, median, ms, whole};
 
 /// Modules of a prompt.
 const MODULES: usize = 5;
@@ -57,7 +57,7 @@ struct CaseLine {
 
 /// Measures the configured model; the table.
 pub fn measure(config: &Config, sizes: &Sizes) -> Result<String, BenchError> {
-    let mut harness = Harness::load(config)?;
+    let mut harness = FirstTokenHarness::load(config)?;
     let mut text =
         format!("{:>8}{:>6}{:>12}{:>12}{:>8}\n", "modules", "new", "plain ms", "cached ms", "ratio");
     for tokens in &sizes.tokens {
@@ -83,7 +83,7 @@ impl CaseLine {
 }
 
 /// A prompt of modules with about as many tokens.
-fn case(harness: &Harness, tokens: usize) -> Result<PromptCase, PmlError> {
+fn case(harness: &FirstTokenHarness, tokens: usize) -> Result<PromptCase, PmlError> {
     let text: &dyn Tokenizer = &*harness.engine.text;
     let (mut schema, mut imports) = (String::new(), String::new());
     for module in 0..MODULES {
@@ -110,7 +110,7 @@ fn case(harness: &Harness, tokens: usize) -> Result<PromptCase, PmlError> {
 }
 
 /// Runs a case both ways in turn.
-fn line(harness: &mut Harness, case: &PromptCase, rounds: u64) -> Result<CaseLine, BenchError> {
+fn line(harness: &mut FirstTokenHarness, case: &PromptCase, rounds: u64) -> Result<CaseLine, BenchError> {
     // All cached runs share one scope; the plain ones never do.
     let scope = harness.scope();
     for encoding in &case.encodings {
@@ -145,7 +145,7 @@ mod tests {
         let config = Config::default();
         let engine = load::load(config.backend()).expect("the demo model loads");
         let mut harness =
-            Harness::new(engine, &config.scheduler, CostModel::default()).expect("valid settings");
+            FirstTokenHarness::new(engine, &config.scheduler, CostModel::default()).expect("valid settings");
         for tokens in [100, 300] {
             let case = case(&harness, tokens).expect("it fits");
             let line = line(&mut harness, &case, 3).expect("steps succeed");

@@ -18,7 +18,7 @@ use scheduler::{Event, Usage};
 use serde_json::{Value, json};
 
 use super::BenchError;
-use super::first_token::{Asked, First, Harness, document, median, ms, whole};
+use super::first_token::{Asked, First, FirstTokenHarness, document, median, ms, whole};
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,7 @@ struct Judge {
 
 /// Measures the configured model; each line of the tables is said as soon as it is known.
 pub fn measure(config: &Config, sizes: &Sizes, say: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
-    let mut bench = SpansBench::new(Harness::load(config)?)?;
+    let mut bench = SpansBench::new(FirstTokenHarness::load(config)?)?;
     say(&format!(
         "{:>10}{:>9}{:>12}{:>10}{:>10}{:>8}{:>8}",
         "documents", "tokens", "plain ms", "miss ms", "hit ms", "miss", "hit"
@@ -111,13 +111,13 @@ impl Judge {
 }
 
 struct SpansBench {
-    harness: Harness,
+    harness: FirstTokenHarness,
     tags: Tags,
     context: u32,
 }
 
 impl SpansBench {
-    fn new(harness: Harness) -> Result<Self, BenchError> {
+    fn new(harness: FirstTokenHarness) -> Result<Self, BenchError> {
         let tags = Tags::of(&*harness.engine.text, &*harness.engine.text);
         let tags = tags.map_err(|error| BenchError::Case(error.to_string()))?;
         Ok(Self { tags, context: harness.context(), harness })
@@ -279,7 +279,8 @@ mod tests {
     fn bench() -> SpansBench {
         let config = Config::default();
         let engine = load::load(config.backend()).expect("the demo model loads");
-        let harness = Harness::new(engine, &config.scheduler, CostModel::default()).expect("valid settings");
+        let harness =
+            FirstTokenHarness::new(engine, &config.scheduler, CostModel::default()).expect("valid settings");
         SpansBench::new(harness).expect("it has a chat template")
     }
 

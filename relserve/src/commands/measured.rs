@@ -14,12 +14,12 @@ pub(crate) struct Measured {
     #[command(flatten)]
     weights: Weights,
     #[command(flatten)]
-    place: Place,
+    place: DeviceArgs,
 }
 
 /// Where a model runs.
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct DeviceArgs {
     /// Where the model runs: auto, cpu, cuda:0, cuda:0,1 and so on.
     #[arg(long)]
     device: Option<engine::Device>,
@@ -28,7 +28,7 @@ pub(crate) struct Place {
     tp: Option<usize>,
 }
 
-impl Place {
+impl DeviceArgs {
     pub(crate) fn apply(&self, config: &mut Config) {
         config.engine.tensor_parallel = self.tp.unwrap_or(config.engine.tensor_parallel);
         if let Some(device) = &self.device {

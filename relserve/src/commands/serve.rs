@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use clap::Args;
 use gateway::app;
 use gateway::config::{AuthMode, Config};
-use scheduler::{Policy, UnknownPolicy};
+use scheduler::Policy;
 use serving::clock::Clock;
 use serving::load;
 use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::measured::{Place, Weights};
+use super::measured::{DeviceArgs, Weights};
 use super::{Failure, open, say};
 
 #[derive(Debug, Args)]
@@ -24,11 +24,12 @@ pub(crate) struct Serve {
     #[arg(long)]
     model: Option<PathBuf>,
     #[command(flatten)]
-    place: Place,
+    place: DeviceArgs,
     #[command(flatten)]
     weights: Weights,
-    /// fcfs, sarathi, static-priority, relserve, relserve-pp, relserve-dp or marginal-work.
-    #[arg(long, value_parser = policy)]
+    /// fcfs, sarathi, static-priority, static-priority-weak, relserve, relserve-pp, relserve-dp or
+    /// marginal-work.
+    #[arg(long)]
     policy: Option<Policy>,
 }
 
@@ -42,15 +43,6 @@ impl Serve {
         if let Some(folder) = &self.model {
             config.model.dir = Some(folder.clone());
         }
-    }
-}
-
-fn policy(name: &str) -> Result<Policy, String> {
-    let known: Vec<&str> = Policy::ALL.iter().map(|policy| policy.name()).collect();
-    match name.parse() {
-        Ok(policy) if Policy::ALL.contains(&policy) => Ok(policy),
-        Err(renamed @ UnknownPolicy::Renamed { .. }) => Err(renamed.to_string()),
-        _ => Err(format!("must be one of {}", known.join(", "))),
     }
 }
 
@@ -104,4 +96,31 @@ fn announce(running: &app::Running, model: &str, key: Option<&str>) {
          \"stream\": true}}'",
         running.address
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct ServeLine {
+        #[command(flatten)]
+        serve: Serve,
+    }
+
+    fn policy(name: &str) -> Result<Option<Policy>, String> {
+        let line = ServeLine::try_parse_from(["serve", "--policy", name]);
+        line.map(|line| line.serve.policy).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_policy_that_a_file_may_name_can_be_named_by_a_flag() {
+        for known in Policy::WITH_VARIANTS {
+            assert_eq!(policy(known.name()), Ok(Some(known)));
+        }
+        assert!(policy("ours").is_err_and(|said| said.contains("is called `marginal-work` now")));
+        assert!(policy("best").is_err_and(|said| said.contains("static-priority-weak")));
+    }
 }

@@ -9,7 +9,7 @@ use gateway::config::Config;
 use toml::{Table, Value};
 
 use crate::document;
-use crate::sources::{Key, Kind, Sources, Word};
+use crate::sources::{Key, KeyKind, Sources, Word};
 
 /// What stands above the first section.
 const HEAD: &str = "\
@@ -26,7 +26,7 @@ The code makes this file from its configuration structs: `cargo xtask docs` writ
 ";
 
 /// A place in the configuration: its section as a file has it, and what the program prints there.
-struct Place<'a> {
+struct SectionPlace<'a> {
     path: String,
     is_list: bool,
     printed: Option<&'a Table>,
@@ -40,7 +40,7 @@ struct Page<'a> {
 
 impl Page<'_> {
     /// A section and those in it.
-    fn section(&mut self, name: &str, at: &Place<'_>) {
+    fn section(&mut self, name: &str, at: &SectionPlace<'_>) {
         let section =
             self.sources.sections.get(name).unwrap_or_else(|| panic!("no section is called {name}"));
         if let Some(printed) = at.printed {
@@ -59,34 +59,34 @@ impl Page<'_> {
         for key in inner {
             let path =
                 if at.path.is_empty() { key.name.clone() } else { format!("{}.{}", at.path, key.name) };
-            let is_list = matches!(key.kind, Kind::Many(_));
+            let is_list = matches!(key.kind, KeyKind::Many(_));
             let one = is_list.then(|| one_of(&path));
             let printed = match &one {
                 Some(table) => Some(table),
                 None => at.printed.and_then(|table| table.get(&key.name)).and_then(Value::as_table),
             };
             let name = self.section_of(key).expect("it is a section").to_owned();
-            self.section(&name, &Place { path, is_list, printed });
+            self.section(&name, &SectionPlace { path, is_list, printed });
         }
     }
 
     /// The struct of a key that is a section of its own.
     fn section_of<'k>(&self, key: &'k Key) -> Option<&'k str> {
         match &key.kind {
-            Kind::Many(name) => Some(name),
-            Kind::Named(name) => self.sources.sections.contains_key(name).then_some(name),
-            Kind::Plain(_) => None,
+            KeyKind::Many(name) => Some(name),
+            KeyKind::Named(name) => self.sources.sections.contains_key(name).then_some(name),
+            KeyKind::Plain(_) => None,
         }
     }
 
     /// The table of a section's keys, and what their words mean.
-    fn keys(&mut self, keys: &[&Key], at: &Place<'_>) {
+    fn keys(&mut self, keys: &[&Key], at: &SectionPlace<'_>) {
         let mut words: Vec<(&str, &[Word])> = Vec::new();
         self.text += "\n| key | type | default | meaning |\n| --- | --- | --- | --- |\n";
         for key in keys {
             let kind = match &key.kind {
-                Kind::Plain(kind) => kind.clone(),
-                Kind::Named(name) | Kind::Many(name) => {
+                KeyKind::Plain(kind) => kind.clone(),
+                KeyKind::Named(name) | KeyKind::Many(name) => {
                     let known = self.sources.words.get(name);
                     let known =
                         known.unwrap_or_else(|| panic!("`{}.{}`: what is a {name}?", at.path, key.name));
@@ -113,7 +113,7 @@ impl Page<'_> {
 }
 
 /// Whether the program reads a word where the document offers it.
-fn check_word(at: &Place<'_>, key: &str, word: &str) {
+fn check_word(at: &SectionPlace<'_>, key: &str, word: &str) {
     let title = if at.is_list { format!("[[{}]]", at.path) } else { format!("[{}]", at.path) };
     let read = Config::parse(&format!("{title}\n{key} = \"{word}\"\n"), &|_| None);
     assert!(read.is_ok(), "{title} {key} = {word:?}: {:?}", read.err());
@@ -152,6 +152,6 @@ fn printed() -> Table {
 fn the_document_of_the_configuration_is_what_the_code_says() {
     let (sources, printed) = (Sources::read(), printed());
     let mut page = Page { sources: &sources, text: HEAD.to_owned() };
-    page.section("Config", &Place { path: String::new(), is_list: false, printed: Some(&printed) });
+    page.section("Config", &SectionPlace { path: String::new(), is_list: false, printed: Some(&printed) });
     document::same("docs/CONFIGURATION.md", &page.text);
 }

@@ -13,13 +13,13 @@ use tokio::process::Command;
 use crate::common::{Server, config, lasting_store, model, serve_on};
 
 /// A folder for a job's files, and a server.
-struct Place {
+struct Workplace {
     dir: tempfile::TempDir,
     server: Server,
     _store: tempfile::TempDir,
 }
 
-impl Place {
+impl Workplace {
     async fn new() -> Self {
         Self::with(model()).await
     }
@@ -92,7 +92,7 @@ const JOB: [&str; 6] = ["--input", "in.csv", "--template", "Say {word}", "--outp
 
 #[actix_web::test]
 async fn rows_come_out_in_the_order_they_came_in_with_their_columns() {
-    let place = Place::new().await;
+    let place = Workplace::new().await;
     place.put("in.csv", "id,word,note\n7,b,\"x, y\"\n8,a,\n9,b,\"two\nlines\"\n");
     done(&place.run(&JOB).await);
     assert_eq!(
@@ -111,7 +111,7 @@ async fn rows_come_out_in_the_order_they_came_in_with_their_columns() {
 
 #[actix_web::test]
 async fn a_bad_row_fails_alone_and_is_tried_again_alone() {
-    let place = Place::new().await;
+    let place = Workplace::new().await;
     let long = "x".repeat(3_000);
     let text = format!("id,word\n1,a\n2,b,c\n3,{long}\n4,\n5,e\n6,");
     place.put("in.csv", [text.as_bytes(), b"\xff\n"].concat());
@@ -140,13 +140,13 @@ async fn a_bad_row_fails_alone_and_is_tried_again_alone() {
 
 #[actix_web::test]
 async fn rows_that_failed_run_again_alone_and_take_their_places() {
-    let mut place = Place::with(Model { context_max: base::TokenCount(64), ..model() }).await;
+    let mut place = Workplace::with(Model { context_max: base::TokenCount(64), ..model() }).await;
     place.put("in.csv", format!("word\na\n{}\nc\n", "b".repeat(100)));
     done(&place.run(&JOB).await);
     assert_eq!(place.read("out.csv"), "row,word,output\n1,a,a\n3,c,c\n");
     assert_eq!(place.read("out.csv.errors.jsonl").lines().count(), 1);
     // A server with room for it.
-    let roomy = Place::new().await;
+    let roomy = Workplace::new().await;
     place.server = roomy.server;
     done(&place.run(&[&JOB[..], &["--retry-errors"]].concat()).await);
     assert_eq!(place.server.gate.computed(), "Say ".len() as u64 + 100, "the others did not run again");
@@ -158,7 +158,7 @@ async fn rows_that_failed_run_again_alone_and_take_their_places() {
 
 #[actix_web::test]
 async fn what_cannot_run_is_refused_before_anything_runs() {
-    let place = Place::new().await;
+    let place = Workplace::new().await;
     place.put("in.csv", "id,word\n1,a\n");
     place.put("twice.csv", "word,word\na,b\n");
     place.put("empty.csv", "");
@@ -200,7 +200,7 @@ async fn what_cannot_run_is_refused_before_anything_runs() {
 
 #[actix_web::test]
 async fn a_job_that_was_begun_goes_on_and_another_is_refused() {
-    let place = Place::new().await;
+    let place = Workplace::new().await;
     let rows: String = (0..300).map(|row| format!("{row},w{row}\n")).collect();
     place.put("in.csv", format!("id,word\n{rows}"));
     place.server.gate.shut();
@@ -226,7 +226,7 @@ async fn a_job_that_was_begun_goes_on_and_another_is_refused() {
 
 #[actix_web::test]
 async fn formats_carry_the_same_table() {
-    let place = Place::new().await;
+    let place = Workplace::new().await;
     let rows = [
         json!({"n": 1, "word": "a", "more": {"x": [1, null]}}),
         json!({"n": 2.5, "word": "b", "more": "ü, \"q\""}),
@@ -257,7 +257,7 @@ async fn formats_carry_the_same_table() {
 
 #[actix_web::test]
 async fn a_parquet_file_keeps_the_types_of_its_columns() {
-    let place = Place::new().await;
+    let place = Workplace::new().await;
     let rows = [
         json!({"n": 1, "word": "a", "weight": 0.5, "is": true, "mixed": 1, "none": null}),
         json!({"n": -7, "word": "b", "weight": 2, "is": null, "mixed": "x", "none": null}),
@@ -293,7 +293,7 @@ const ROWS: usize = 20_000;
 
 #[actix_web::test]
 async fn a_job_of_20000_rows_that_is_killed_ten_times_has_each_row_once() {
-    let place = Place::new().await;
+    let place = Workplace::new().await;
     let rows: String = (0..ROWS).map(|row| format!("id {row},{row}\n")).collect();
     place.put("in.csv", format!("id,word\n{rows}"));
     let job = [&JOB[..], &["--id", "id", "--max-tokens", "1", "--chat", "false"]].concat();
@@ -340,7 +340,7 @@ async fn without_a_server_the_model_runs_in_the_process() {
 
 #[actix_web::test]
 async fn a_table_of_a_sqlite_database_is_read_by_name_or_query() {
-    let place = Place::new().await;
+    let place = Workplace::new().await;
     let url = format!("sqlite:{}", place.path("in.db").display());
     let pool = sqlx::SqlitePool::connect(&format!("{url}?mode=rwc")).await.unwrap();
     let made = "CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT, weight REAL, raw BLOB)";
@@ -386,7 +386,7 @@ async fn a_table_of_a_postgres_database_keeps_its_types() {
     sqlx::query(made).execute(&pool).await.unwrap();
     let rows = "INSERT INTO words VALUES (2, 'b', 0.10, '2026-01-02', '{x,y}'), (1, 'a', NULL, NULL, NULL)";
     sqlx::query(rows).execute(&pool).await.unwrap();
-    let place = Place::new().await;
+    let place = Workplace::new().await;
     let job = [
         "--input",
         &url,

@@ -11,7 +11,7 @@ use syn::{Attribute, Expr, Fields, GenericArgument, Item, Lit, Meta, PathArgumen
 const CRATES: [&str; 5] = ["engine", "gateway", "ir", "scheduler", "serving"];
 
 /// A struct whose unknown fields are refused: a section.
-pub struct Section {
+pub struct ConfigSection {
     pub meaning: String,
     pub keys: Vec<Key>,
 }
@@ -21,11 +21,11 @@ pub struct Key {
     pub name: String,
     pub meaning: String,
     pub is_optional: bool,
-    pub kind: Kind,
+    pub kind: KeyKind,
 }
 
 /// What a key holds.
-pub enum Kind {
+pub enum KeyKind {
     /// A type that is written as it is.
     Plain(String),
     /// A section or words, by the name of the struct or enum.
@@ -43,7 +43,7 @@ pub struct Word {
 /// All sections and words, by the names of their types.
 #[derive(Default)]
 pub struct Sources {
-    pub sections: BTreeMap<String, Section>,
+    pub sections: BTreeMap<String, ConfigSection>,
     pub words: BTreeMap<String, Vec<Word>>,
 }
 
@@ -68,7 +68,7 @@ impl Sources {
             Item::Struct(item) if serde(&item.attrs).contains_key("deny_unknown_fields") => {
                 let Fields::Named(fields) = &item.fields else { panic!("{}: fields have names", item.ident) };
                 let keys = fields.named.iter().map(key).collect();
-                let section = Section { meaning: meaning(&item.attrs), keys };
+                let section = ConfigSection { meaning: meaning(&item.attrs), keys };
                 let twin = self.sections.insert(item.ident.to_string(), section);
                 assert!(twin.is_none(), "two sections are called {}", item.ident);
             }
@@ -107,9 +107,9 @@ fn key(field: &syn::Field) -> Key {
         None => (false, &field.ty),
     };
     let kind = match argument(of, "Vec") {
-        Some(inner) if last(inner) == "String" => Kind::Plain("list of texts".into()),
-        Some(inner) => Kind::Many(last(inner)),
-        None => plain(&own, of).map_or_else(|| Kind::Named(last(of)), Kind::Plain),
+        Some(inner) if last(inner) == "String" => KeyKind::Plain("list of texts".into()),
+        Some(inner) => KeyKind::Many(last(inner)),
+        None => plain(&own, of).map_or_else(|| KeyKind::Named(last(of)), KeyKind::Plain),
     };
     let name = serde(&field.attrs).remove("rename").unwrap_or(own);
     Key { name, meaning: meaning(&field.attrs), is_optional, kind }

@@ -3,9 +3,9 @@
 /// A neighbour in the list: none at its ends.
 type Neighbour = Option<u32>;
 
-/// A number's place in the list.
+/// A number in the list, and the neighbours it has there.
 #[derive(Clone, Copy, Debug, Default)]
-struct BlockPlace {
+struct ListEntry {
     is_listed: bool,
     older: Neighbour,
     younger: Neighbour,
@@ -14,7 +14,7 @@ struct BlockPlace {
 /// The list, over numbers below a bound.
 #[derive(Clone, Debug)]
 pub(super) struct LruList {
-    places: Vec<BlockPlace>,
+    entries: Vec<ListEntry>,
     oldest: Neighbour,
     youngest: Neighbour,
     len: u32,
@@ -23,7 +23,7 @@ pub(super) struct LruList {
 impl LruList {
     /// An empty list of numbers below `end`.
     pub(super) fn new(end: u32) -> Self {
-        Self { places: vec![BlockPlace::default(); end as usize], oldest: None, youngest: None, len: 0 }
+        Self { entries: vec![ListEntry::default(); end as usize], oldest: None, youngest: None, len: 0 }
     }
 
     /// How many are listed.
@@ -33,7 +33,7 @@ impl LruList {
 
     /// Whether the number is listed.
     pub(super) fn contains(&self, number: u32) -> bool {
-        self.places[number as usize].is_listed
+        self.entries[number as usize].is_listed
     }
 
     /// The one that came first.
@@ -45,9 +45,9 @@ impl LruList {
     pub(super) fn push(&mut self, number: u32) {
         debug_assert!(!self.contains(number), "{number} is listed");
         let older = self.youngest;
-        self.places[number as usize] = BlockPlace { is_listed: true, older, younger: None };
+        self.entries[number as usize] = ListEntry { is_listed: true, older, younger: None };
         match older {
-            Some(older) => self.places[older as usize].younger = Some(number),
+            Some(older) => self.entries[older as usize].younger = Some(number),
             None => self.oldest = Some(number),
         }
         self.youngest = Some(number);
@@ -56,16 +56,16 @@ impl LruList {
 
     /// Takes a number out; says whether it was listed.
     pub(super) fn remove(&mut self, number: u32) -> bool {
-        let BlockPlace { is_listed, older, younger } = std::mem::take(&mut self.places[number as usize]);
+        let ListEntry { is_listed, older, younger } = std::mem::take(&mut self.entries[number as usize]);
         if !is_listed {
             return false;
         }
         match older {
-            Some(older) => self.places[older as usize].younger = younger,
+            Some(older) => self.entries[older as usize].younger = younger,
             None => self.oldest = younger,
         }
         match younger {
-            Some(younger) => self.places[younger as usize].older = older,
+            Some(younger) => self.entries[younger as usize].older = older,
             None => self.youngest = older,
         }
         self.len -= 1;
@@ -74,20 +74,20 @@ impl LruList {
 
     /// The numbers listed, oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        std::iter::successors(self.oldest, |number| self.places[*number as usize].younger)
+        std::iter::successors(self.oldest, |number| self.entries[*number as usize].younger)
     }
 
     /// Both directions, the marks and the count say the same.
     pub(super) fn check(&self) -> Result<(), String> {
         let (mut count, mut last) = (0, None);
-        for number in self.iter().take(self.places.len() + 1) {
-            let place = &self.places[number as usize];
-            if !place.is_listed || place.older != last {
+        for number in self.iter().take(self.entries.len() + 1) {
+            let entry = &self.entries[number as usize];
+            if !entry.is_listed || entry.older != last {
                 return Err(format!("block {number} does not stand where the list has it"));
             }
             (count, last) = (count + 1, Some(number));
         }
-        let marked = self.places.iter().filter(|place| place.is_listed).count();
+        let marked = self.entries.iter().filter(|entry| entry.is_listed).count();
         if (count, last) != (self.len, self.youngest) || marked != self.len as usize {
             return Err(format!("{count} blocks in a list of {}", self.len));
         }

@@ -5,7 +5,8 @@
 //!
 //! 1. write its file, `policy/<name>.rs`, with a constant `RULES`;
 //! 2. name the file in `table.rs`;
-//! 3. give [`Policy`] a variant, and its name and properties in `Policy::traits`, both below.
+//! 3. give [`Policy`] a variant, its name and properties in `Policy::traits`, and its place in
+//!    [`Policy::WITH_VARIANTS`], without which no configuration can name it, and in [`Policy::ALL`].
 //!
 //! Everything else asks these. All policies run on the same machine (admission, ledger, preemption), so that
 //! a comparison compares orders and nothing else.

@@ -101,7 +101,7 @@ mod tests {
         for output in [[1, 2, 3, 4, 9], [1, 2, 5, 4, 9], [1, 2, 3, 4, 9]] {
             said.learn(&ids(&output));
         }
-        assert_eq!(said.follow(&ids(&[1]), 8), ids(&[2, 3, 4]), "the end is no drafted");
+        assert_eq!(said.follow(&ids(&[1]), 8), ids(&[2, 3, 4]), "the end is no draft token");
         assert_eq!(said.follow(&ids(&[1, 2, 5]), 8), ids(&[4]), "a rarer way is known too");
         assert_eq!(
             said.follow(&ids(&[7, 7, 2, 3]), 8),

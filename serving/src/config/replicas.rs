@@ -1,4 +1,4 @@
-//! Settings of executors: what runs rows, where that is not the local engine alone.
+//! Settings of replicas: what runs rows, where that is not the local engine alone.
 
 use std::collections::BTreeSet;
 
@@ -202,7 +202,7 @@ pub struct BackendConfig<'a> {
     pub model: &'a ModelConfig,
     /// How the local engine runs it.
     pub engine: &'a engine::EngineConfig,
-    /// How rows are shared out among executors.
+    /// How rows are shared out among replicas.
     pub fleet: &'a FleetConfig,
     /// What runs rows; without any, the local engine alone.
     pub replicas: &'a [ReplicaSettings],
@@ -218,31 +218,31 @@ impl BackendConfig<'_> {
 
     /// Whether the local engine runs rows.
     pub fn has_local_engine(&self) -> bool {
-        let is_local = |executor: &ReplicaSettings| executor.kind == ReplicaKind::Local;
+        let is_local = |replica: &ReplicaSettings| replica.kind == ReplicaKind::Local;
         self.replicas.is_empty() || self.replicas.iter().any(is_local)
     }
 
-    /// An executor's name.
+    /// A replica's name.
     pub fn replica_name(&self, index: usize) -> String {
         self.replicas[index].name.clone().unwrap_or_else(|| index.to_string())
     }
 
-    /// How prompts are sent to the executors.
+    /// How prompts are sent to the replicas.
     pub fn prompt_form(&self) -> PromptForm {
-        let has_local = self.replicas.iter().any(|executor| executor.kind == ReplicaKind::Local);
+        let has_local = self.replicas.iter().any(|replica| replica.kind == ReplicaKind::Local);
         let has_ids = has_local || self.model.tokenizer.is_some();
-        let asked = self.replicas.iter().find_map(|executor| executor.prompt);
+        let asked = self.replicas.iter().find_map(|replica| replica.prompt);
         asked.unwrap_or(if has_ids { PromptForm::Tokens } else { PromptForm::Messages })
     }
 
-    /// Refuses executors that could not work together.
+    /// Refuses replicas that could not work together.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
         let form = self.prompt_form();
         let mut names = BTreeSet::new();
         let mut locals = 0;
-        for (index, executor) in self.replicas.iter().enumerate() {
+        for (index, replica) in self.replicas.iter().enumerate() {
             let place = format!("replicas[{index}]");
-            executor.validate(&place)?;
+            replica.validate(&place)?;
             let name = self.replica_name(index);
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
             if name.is_empty() || !name.chars().all(is_plain) {
@@ -251,12 +251,12 @@ impl BackendConfig<'_> {
             if !names.insert(name) {
                 return Err(invalid(&format!("{place}.name"), "is another replica's too"));
             }
-            locals += usize::from(executor.kind == ReplicaKind::Local);
-            if executor.prompt.is_some_and(|own| own != form) {
+            locals += usize::from(replica.kind == ReplicaKind::Local);
+            if replica.prompt.is_some_and(|own| own != form) {
                 let reason = "must be the same for all replicas: a row can go to any of them";
                 return Err(invalid(&format!("{place}.prompt"), reason));
             }
-            if executor.kind == ReplicaKind::Openai && executor.model.is_none() && self.model.name.is_none() {
+            if replica.kind == ReplicaKind::Openai && replica.model.is_none() && self.model.name.is_none() {
                 let reason = "is missing; or set model.name, the name for all of them";
                 return Err(invalid(&format!("{place}.model"), reason));
             }

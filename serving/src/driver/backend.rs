@@ -13,7 +13,7 @@ use crate::view::View;
 pub enum Backend {
     /// The local engine alone.
     Engine(Box<Engine>),
-    /// Several executors.
+    /// Several replicas.
     Fleet(Box<Fleet>),
 }
 
@@ -84,7 +84,7 @@ impl Backend {
         }
     }
 
-    /// Takes in what an executor of a fleet reports.
+    /// Takes in what a replica of a fleet reports.
     pub(super) fn poll(&mut self, event: ReplicaEvent, shared: &Shared) -> Vec<Event> {
         match self {
             Self::Engine(_) => Vec::new(),

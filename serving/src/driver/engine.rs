@@ -1,6 +1,6 @@
 //! The local engine under its scheduler: plan a step, execute it, apply its outcome.
 //!
-//! An executor that is lost, or that panics, is replaced by a fresh one (`fresh`), and the scheduler forgets
+//! An executor that is lost, or that panics, is replaced by a fresh one (`restart`), and the scheduler forgets
 //! what lay in its memory; meanwhile the engine takes and gives up work as ever and runs none.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -175,7 +175,7 @@ impl Engine {
             match pending.poll() {
                 None => return,
                 Some(Report::Begins) => {
-                    tracing::warn!("pending a fresh executor");
+                    tracing::warn!("making a fresh executor");
                     *since = shared.clock.now();
                 }
                 Some(Report::Failed(reason)) => {

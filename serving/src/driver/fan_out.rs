@@ -1,4 +1,4 @@
-//! What goes out: each event of the scheduler is written to the relqueries it concerns, and their readers are
+//! What goes out: each event of the scheduler is written to the relQueries it concerns, and their readers are
 //! woken once.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::relquery_state::{AnswerSource, RowProgress, Status, Usage};
 use crate::results::Answer;
 
 impl Driver {
-    /// Writes one event to the relqueries it concerns.
+    /// Writes one event to the relQueries it concerns.
     pub(super) fn event(&mut self, event: Event, now: Time) {
         match event {
             Event::Started { relquery, row } => {
@@ -117,11 +117,11 @@ impl Driver {
         Some((flight.account, row))
     }
 
-    /// Wakes the readers of all relqueries that changed, once.
+    /// Wakes the readers of all relQueries that changed, once.
     pub(super) fn wake_readers(&mut self) {
         for (id, relquery) in self.touched.drain() {
             let state = relquery.read();
-            // A relquery that was ended early still has rows in flight: its `Leave` is on the way and takes
+            // A relQuery that was ended early still has rows in flight: its `Leave` is on the way and takes
             // them out.
             if state.status == Status::Completed {
                 self.relqueries.remove(&id);

@@ -1,4 +1,4 @@
-//! What comes in: rows join what is in flight, extend an open relQuery or are submitted; relqueries nobody
+//! What comes in: rows join what is in flight, extend an open relQuery or are submitted; relQueries nobody
 //! reads leave.
 
 use std::collections::BTreeMap;
@@ -185,7 +185,7 @@ impl Driver {
         }
     }
 
-    /// Nobody reads a relquery any more: rows that nobody else wants are cancelled.
+    /// Nobody reads a relQuery any more: rows that nobody else wants are cancelled.
     pub(super) fn leave(&mut self, relquery: &Arc<RelQueryState>) {
         let Some((_, places)) = self.relqueries.remove(&relquery.id) else { return };
         self.shared.metrics.relquery_done(relquery.tenant, &relquery.read(), self.shared.clock.now());

@@ -128,7 +128,7 @@ impl LivePublisher {
         !self.steps.waiting.is_empty() || !self.ended.waiting.is_empty() || self.snapshot.is_some()
     }
 
-    /// Puts all that there is on the buffer, unless a reader is at it.
+    /// Puts all that there is into the buffer, unless a reader is at it.
     pub fn hand_over(&mut self) {
         if !self.has_more() {
             return;

@@ -24,7 +24,7 @@ use crate::config::PromptForm;
 use crate::shared::Shared;
 use crate::view::View;
 
-/// What executors report, and operators wish.
+/// What replicas report, and operators wish.
 #[derive(Debug)]
 pub enum ReplicaEvent {
     /// What became of a request.
@@ -48,7 +48,7 @@ pub enum ReplicaEvent {
         /// What happened.
         events: Vec<Event>,
     },
-    /// An operator takes an executor out of service, or back.
+    /// An operator takes a replica out of service, or back.
     Drain {
         replica: ReplicaId,
         /// Out of service.
@@ -63,7 +63,7 @@ struct InFlightRow {
     abort: Option<AbortHandle>,
 }
 
-/// A queue, executors, and what they run.
+/// A queue, replicas, and what they run.
 pub struct Fleet {
     queue: scheduler::Fleet,
     replicas: Vec<Replica>,
@@ -82,7 +82,7 @@ impl Drop for Fleet {
 }
 
 impl Fleet {
-    /// A fleet of these executors, whose health nobody has looked at yet.
+    /// A fleet of these replicas, whose health nobody has looked at yet.
     pub(super) fn new(
         config: FleetConfig,
         replicas: Vec<Replica>,
@@ -225,10 +225,12 @@ impl Fleet {
                 let replica = self.replica(replica);
                 let reason = result.as_ref().err().map(|unhealthy| unhealthy.reason.clone());
                 if replica.looked(result, unix_ms) {
-                    let (executor, state) = (replica.name.as_str(), replica.state(now));
+                    let (name, state) = (replica.name.as_str(), replica.state(now));
                     match reason {
-                        None => tracing::info!(executor, state, "the executor is well"),
-                        Some(reason) => tracing::warn!(executor, state, reason, "the executor is not well"),
+                        None => tracing::info!(replica = name, state, "the replica is well"),
+                        Some(reason) => {
+                            tracing::warn!(replica = name, state, reason, "the replica is not well")
+                        }
                     }
                 }
                 Vec::new()
@@ -241,9 +243,9 @@ impl Fleet {
                 let replica = self.replica(replica);
                 replica.drain(is_drained);
                 tracing::info!(
-                    executor = replica.name,
+                    replica = replica.name,
                     is_drained,
-                    "an operator drains an executor or takes it back"
+                    "an operator drains a replica or takes it back"
                 );
                 Vec::new()
             }
@@ -279,7 +281,7 @@ impl Fleet {
             Outcome::Refused(reason) => {
                 replica.answered();
                 replica.metrics.failed.inc();
-                tracing::debug!(executor = replica.name, reason, "a row was refused");
+                tracing::debug!(replica = replica.name, reason, "a row was refused");
                 self.queue.failed(request, Failure::Row(RowError::Refused(reason)), now)
             }
             Outcome::Unfit(reason) => {
@@ -290,8 +292,8 @@ impl Fleet {
                 self.queue.failed(request, Failure::Replica(reason), now)
             }
             Outcome::Lost(loss) => {
-                let executor = replica.name.as_str();
-                tracing::warn!(executor, reason = loss.reason, kind = ?loss.kind, "a row was lost");
+                let name = replica.name.as_str();
+                tracing::warn!(replica = name, reason = loss.reason, kind = ?loss.kind, "a row was lost");
                 replica.lost(&loss, now, unix_ms);
                 replica.metrics.lost.inc();
                 let failure = match loss.kind {

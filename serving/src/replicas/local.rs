@@ -1,4 +1,4 @@
-//! The engine of this process as one executor of a fleet: a thread with its own scheduler, for which each row
+//! The engine of this process as one replica of a fleet: a thread with its own scheduler, for which each row
 //! is a relQuery of its own.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};

@@ -1,7 +1,8 @@
 //! Replicas beside or instead of the local engine: servers that speak the OpenAI API.
 //!
-//! How a row is asked ([`ask`], [`dialect`], [`text`]), what a reply means ([`reply`]), whether it is what
-//! was asked for ([`held`]), when a server is left alone ([`breaker`]), and the fleet on the loop's thread.
+//! How a row is asked ([`request`], [`dialect`], [`text`]), what a reply means ([`reply`]), whether it is what
+//! was asked for ([`constraint_check`]), when a server is left alone ([`breaker`]), and the fleet on the loop's
+//! thread.
 //! The queue and the choice of a server are `scheduler::fleet`'s.
 
 pub mod breaker;

@@ -1,4 +1,4 @@
-//! One executor of a fleet: what is known of it, and whether it gets rows.
+//! One replica of a fleet: what is known of it, and whether it gets rows.
 
 use base::{Millis, Nanos, RequestId, Time};
 use scheduler::fleet::{Health, ReplicaConfig};
@@ -13,7 +13,7 @@ use crate::metrics::ReplicaMetrics;
 /// Time for which a server is left alone that asks for it and does not say for how long.
 const PAUSE: Nanos = Nanos(1_000_000_000);
 
-/// How an executor is reached.
+/// How a replica is reached.
 pub(super) enum Transport {
     /// Over HTTP.
     Server {
@@ -25,7 +25,7 @@ pub(super) enum Transport {
     Local(Local),
 }
 
-/// An executor.
+/// A replica.
 pub(super) struct Replica {
     pub(super) name: String,
     pub(super) transport: Transport,
@@ -56,7 +56,7 @@ enum ReplicaHealth {
     Gone,
 }
 
-/// Whether an executor gets rows, and how many at a time.
+/// Whether a replica gets rows, and how many at a time.
 pub(super) type Availability = (Health, ReplicaConfig);
 
 impl Replica {

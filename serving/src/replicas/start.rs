@@ -1,4 +1,4 @@
-//! The start of a fleet: what is known of its model without any checkpoint, its executors, and its watchers
+//! The start of a fleet: what is known of its model without any checkpoint, its replicas, and its watchers
 //! of health.
 
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub enum StartError {
     Tokenizer(String),
     /// A client.
     #[error("replica `{name}`: {reason}")]
-    Executor {
-        /// Of which executor.
+    Replica {
+        /// Of which replica.
         name: String,
         /// Why there is none.
         reason: String,
@@ -99,7 +99,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartErro
     })
 }
 
-/// Starts the executors; `engine` is the local one's, where it is among them.
+/// Starts the replicas; `engine` is the local one's, where it is among them.
 pub fn start(
     config: BackendConfig<'_>,
     model: &Model,
@@ -113,41 +113,41 @@ pub fn start(
         .build()?;
     let mut engine = engine;
     let mut replicas = Vec::with_capacity(config.replicas.len());
-    for (index, executor) in config.replicas.iter().enumerate() {
+    for (index, settings) in config.replicas.iter().enumerate() {
         let replica = ReplicaId(u32::try_from(index).unwrap_or(u32::MAX));
         let name = config.replica_name(index);
-        let transport = match (executor.kind, engine.take_if(|_| executor.kind == ReplicaKind::Local)) {
+        let transport = match (settings.kind, engine.take_if(|_| settings.kind == ReplicaKind::Local)) {
             (ReplicaKind::Local, Some(engine)) => {
                 Transport::Local(Local::start(replica, engine, Arc::clone(shared))?)
             }
             (ReplicaKind::Local, None) => {
-                return Err(StartError::Executor { name, reason: "there is no engine to run".into() });
+                return Err(StartError::Replica { name, reason: "there is no engine to run".into() });
             }
             (ReplicaKind::Openai, _) => {
-                let client = Client::new(executor);
-                let client = client.map_err(|reason| StartError::Executor { name: name.clone(), reason })?;
-                let served = executor.model.clone().unwrap_or_else(|| model.name.clone());
+                let client = Client::new(settings);
+                let client = client.map_err(|reason| StartError::Replica { name: name.clone(), reason })?;
+                let served = settings.model.clone().unwrap_or_else(|| model.name.clone());
                 let takes_tokens = config.prompt_form() == PromptForm::Tokens;
                 let check = HealthCheck {
                     client: client.clone(),
                     model: served.clone(),
-                    every: Duration::from_millis(executor.health_ms.0),
+                    every: Duration::from_millis(settings.health_ms.0),
                     context_max: takes_tokens.then_some(model.context_max),
                 };
                 runtime.spawn(watch(replica, check, Arc::clone(shared)));
                 let style = RequestStyle {
                     model: served,
-                    dialect: executor.dialect,
+                    dialect: settings.dialect,
                     form: config.prompt_form(),
-                    priority: executor.priority,
-                    salt: executor.salt,
+                    priority: settings.priority,
+                    salt: settings.salt,
                     open_end: config.output_tokens_max,
                 };
                 Transport::Server { client, style }
             }
         };
         let metrics = shared.metrics.replica(&name);
-        replicas.push(Replica::new(name, transport, executor, metrics));
+        replicas.push(Replica::new(name, transport, settings, metrics));
     }
     Ok(Fleet::new(config.fleet.clone(), replicas, runtime, Arc::clone(shared))?)
 }
@@ -163,8 +163,8 @@ pub struct ReplicaConstraints {
 impl ReplicaConstraints {
     /// Of a configuration.
     pub fn new(config: BackendConfig<'_>, engine: Option<Arc<dyn ConstraintCompiler>>) -> Self {
-        let servers = config.replicas.iter().filter(|executor| executor.kind == ReplicaKind::Openai);
-        let mut dialects: Vec<Dialect> = servers.map(|executor| executor.dialect).collect();
+        let servers = config.replicas.iter().filter(|replica| replica.kind == ReplicaKind::Openai);
+        let mut dialects: Vec<Dialect> = servers.map(|replica| replica.dialect).collect();
         dialects.sort_unstable();
         dialects.dedup();
         Self { dialects, is_chat: config.prompt_form() == PromptForm::Messages, engine }

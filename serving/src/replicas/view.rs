@@ -1,8 +1,8 @@
-//! An executor of a fleet as it is shown.
+//! A replica of a fleet as it is shown.
 
 use base::TokenCount;
 
-/// An executor, as it is shown.
+/// A replica, as it is shown.
 #[derive(Clone, Debug)]
 pub struct ReplicaView {
     pub name: String,

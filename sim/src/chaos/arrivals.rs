@@ -9,7 +9,7 @@ use base::{
 use scheduler::Scheduler;
 
 use super::World;
-use super::draws::Draws;
+use super::draws::ChaosDraws;
 
 impl World<'_> {
     /// A relQuery arrives, or many alike at the same instant.
@@ -30,7 +30,7 @@ impl World<'_> {
     fn prompts(&mut self) -> Vec<Vec<u32>> {
         let template = self.draws.below(12) as u32;
         let rows = self.draws.between(1, self.setup.rows_max);
-        let row = |draws: &mut Draws, most: u64| {
+        let row = |draws: &mut ChaosDraws, most: u64| {
             let mut prompt: Vec<u32> = (0..template).map(|i| 1_000 + i).collect();
             for _ in 0..draws.between(1, most) {
                 prompt.push(draws.below(3) as u32);

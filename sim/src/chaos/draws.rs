@@ -2,9 +2,9 @@
 
 /// A seeded source of numbers (splitmix64).
 #[derive(Clone, Debug)]
-pub(super) struct Draws(u64);
+pub(super) struct ChaosDraws(u64);
 
-impl Draws {
+impl ChaosDraws {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }

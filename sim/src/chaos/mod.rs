@@ -22,7 +22,7 @@ use base::{
 use scheduler::{Event, Scheduler};
 
 use accounting::{Accounting, OUTAGE, POISON};
-use draws::Draws;
+use draws::ChaosDraws;
 use memory::{MemoryModel, token};
 use setup::Setup;
 
@@ -81,7 +81,7 @@ pub fn run_seed(seed: u64, tell: Option<&mut dyn FnMut(&str)>) -> Result<ChaosCo
 }
 
 struct World<'a> {
-    draws: Draws,
+    draws: ChaosDraws,
     setup: Setup,
     scheduler: Scheduler,
     memory: MemoryModel,
@@ -99,7 +99,7 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(seed: u64, tell: Option<&'a mut dyn FnMut(&str)>) -> Result<Self, String> {
-        let mut draws = Draws::new(seed);
+        let mut draws = ChaosDraws::new(seed);
         let setup = Setup::draw(&mut draws);
         let scheduler =
             Scheduler::new(setup.config.clone(), setup.cost).map_err(|error| error.to_string())?;

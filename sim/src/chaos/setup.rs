@@ -6,7 +6,7 @@ use scheduler::{
     PriorityReading, SchedulerConfig, Speculation, Steps,
 };
 
-use super::draws::Draws;
+use super::draws::ChaosDraws;
 
 /// How often something happens: once in so many chances, 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +55,7 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    pub(super) fn draw(draws: &mut Draws) -> Self {
+    pub(super) fn draw(draws: &mut ChaosDraws) -> Self {
         let config = config(draws);
         let hide = draws.below(1_001);
         let rows_max = draws.between(1, 8);
@@ -74,7 +74,7 @@ impl Setup {
     }
 }
 
-fn config(draws: &mut Draws) -> SchedulerConfig {
+fn config(draws: &mut ChaosDraws) -> SchedulerConfig {
     let policy = draws.pick(&Policy::WITH_VARIANTS);
     let block_tokens = draws.between(1, 5) as u32;
     let sequences_max = draws.between(1, 10) as u32;
@@ -107,7 +107,7 @@ fn config(draws: &mut Draws) -> SchedulerConfig {
     }
 }
 
-fn marginal_work(draws: &mut Draws) -> MarginalWorkConfig {
+fn marginal_work(draws: &mut ChaosDraws) -> MarginalWorkConfig {
     let limits = [0, 3, 50, 2_000, 1_000_000];
     MarginalWorkConfig {
         steps: draws.pick(&[Steps::Adaptive, Steps::Mixed, Steps::TwoPhase]),
@@ -127,7 +127,7 @@ fn marginal_work(draws: &mut Draws) -> MarginalWorkConfig {
 }
 
 /// A third of the worlds is free of failures, so that promises about order can be held to the letter.
-fn rates(draws: &mut Draws) -> Rates {
+fn rates(draws: &mut ChaosDraws) -> Rates {
     let peaceful = Rates {
         arrivals: draws.between(1, 8),
         extends: draws.pick(&[0, 4, 12]),

@@ -180,10 +180,11 @@ impl Flow {
 
     /// How many rows are to be undecided at a time: the window, or what a `LIMIT` is likely to need.
     fn target(&self) -> usize {
-        let Some(fetch) = self.fetch.filter(|_| self.kind == Kind::Filter) else { return self.window };
+        let window = self.order.sampling().map_or(self.window, |rows| rows.min(self.window));
+        let Some(fetch) = self.fetch.filter(|_| self.kind == Kind::Filter) else { return window };
         let found = self.batches.iter().flat_map(|held| &held.rows[..held.admitted]);
         let needed = fetch.saturating_sub(found.filter(|row| row.decided == Some(true)).count());
-        ((needed as f64 / self.order.passing()).ceil() as usize).clamp(1, self.window)
+        ((needed as f64 / self.order.passing()).ceil() as usize).clamp(1, window)
     }
 
     /// Lets rows in, a good part of a window at a time: neighbours that are sent together share more.
@@ -293,7 +294,10 @@ impl Flow {
             let value = self.asked.value(call, &column, &answer.outcome)?;
             if number == 0 {
                 let tokens = answer.tokens;
-                self.order.paid(waiter.conjunct, tokens.prompt.0 - tokens.cached.0.min(tokens.prompt.0) + tokens.output.0);
+                self.order.paid(
+                    waiter.conjunct,
+                    tokens.prompt.0 - tokens.cached.0.min(tokens.prompt.0) + tokens.output.0,
+                );
             }
             let held = &mut self.batches[(waiter.batch - self.first) as usize];
             held.set_answer(waiter.call, waiter.row, value);

@@ -52,9 +52,21 @@ impl ConditionOrder {
         (0..self.shown.len()).map(|condition| self.selectivity(condition)).product()
     }
 
+    /// Rows that are to be undecided at a time while the first are tried; `None`: ranks are known.
+    pub(super) fn sampling(&self) -> Option<usize> {
+        let count = self.shown.len() as u64;
+        let sample = SAMPLE_ROWS * count;
+        let tried: u64 = self.shown.iter().map(|shown| shown.tried).sum();
+        (count > 1 && tried < sample).then_some(sample as usize)
+    }
+
     /// The condition that a row is to try next, of those that are left; those whose answers are known are free
     /// and come first.
-    pub(super) fn next(&mut self, left: impl Iterator<Item = usize> + Clone, is_fresh: bool) -> Option<usize> {
+    pub(super) fn next(
+        &mut self,
+        left: impl Iterator<Item = usize> + Clone,
+        is_fresh: bool,
+    ) -> Option<usize> {
         let count = self.shown.len() as u64;
         if is_fresh && self.started < SAMPLE_ROWS * count && count > 1 {
             self.started += 1;

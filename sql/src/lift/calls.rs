@@ -8,7 +8,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 use super::{Lift, has_call};
 use crate::options::{self, CallOptions};
-use crate::program::{Call, CallInput, Conjunct, Program, Slots};
+use crate::program::{Call, CallInput, Conjunct, Program, Slots, needed};
 use crate::{function, prompt};
 
 /// Calls taken out of expressions.
@@ -101,7 +101,8 @@ impl<'a> Calls<'a> {
             CallInput::Value(value) => vec![value],
             CallInput::Prompt(_, values) => values.iter().collect(),
         };
-        let level = read.into_iter().chain(&rest).chain(&guard).map(|expr| self.level(expr)).max().unwrap_or(0);
+        let level =
+            read.into_iter().chain(&rest).chain(&guard).map(|expr| self.level(expr)).max().unwrap_or(0);
         let same = self.calls.iter_mut().find(|call| {
             (call.function, &call.input, &call.rest, &call.options) == (function, &input, &rest, &options)
         });
@@ -179,31 +180,22 @@ impl<'a> Calls<'a> {
     }
 
     /// The program of the calls, with conditions on their answers.
-    pub(super) fn program(
-        self,
-        input: &DFSchema,
-        conditions: Vec<Expr>,
-    ) -> Result<(Vec<Expr>, Program)> {
+    pub(super) fn program(self, input: &DFSchema, conditions: Vec<Expr>) -> Result<(Vec<Expr>, Program)> {
         let names: Vec<String> = self.calls.iter().map(|call| call.name.clone()).collect();
         let mut slots = Slots::default();
         let mut calls = Vec::with_capacity(self.calls.len());
         for call in self.calls {
-            let mut bind = |expr| slots.bind(expr, input, &names);
-            let bound = match call.input {
-                CallInput::Value(value) => CallInput::Value(bind(value)?),
-                CallInput::Prompt(text, values) => {
-                    CallInput::Prompt(text, values.into_iter().map(&mut bind).collect::<Result<_>>()?)
-                }
-            };
-            let rest = call.rest.into_iter().map(&mut bind).collect::<Result<_>>()?;
-            let guard = call.guard.map(&mut bind).transpose()?;
-            calls.push(Call { input: bound, rest, guard, ..call });
+            let mut call = call;
+            call.map_exprs(&mut |expr| slots.bind(expr, input, &names))?;
+            calls.push(call);
         }
         let conjuncts = if conditions.is_empty() {
             vec![Conjunct { calls: (0..calls.len()).collect(), condition: None }]
         } else {
             let one = |condition: Expr| {
-                let own = needed(&condition, &calls);
+                let read = condition.column_refs();
+                let own = needed(&calls, |name| read.iter().any(|column| column.name == name));
+                drop(read);
                 Ok(Conjunct { calls: own, condition: Some(slots.bind(condition, input, &names)?) })
             };
             conditions.into_iter().map(one).collect::<Result<_>>()?
@@ -221,27 +213,4 @@ fn flatten(expr: Expr, op: Operator, operands: &mut Vec<Expr>) {
         }
         other => operands.push(other),
     }
-}
-
-/// The calls whose answers an expression needs, those that they need in turn included, in their order.
-fn needed(expr: &Expr, calls: &[Call]) -> Vec<usize> {
-    let names = |expr: &Expr| -> Vec<String> {
-        expr.column_refs().iter().filter(|column| column.relation.is_none()).map(|column| column.name.clone()).collect()
-    };
-    let mut wanted = names(expr);
-    let mut needed = Vec::new();
-    // Calls come after those that they need.
-    for (place, call) in calls.iter().enumerate().rev() {
-        if !wanted.contains(&call.name) {
-            continue;
-        }
-        needed.push(place);
-        let own: Vec<&Expr> = match &call.input {
-            CallInput::Value(value) => vec![value],
-            CallInput::Prompt(_, values) => values.iter().collect(),
-        };
-        wanted.extend(own.into_iter().chain(&call.rest).chain(&call.guard).flat_map(names));
-    }
-    needed.reverse();
-    needed
 }

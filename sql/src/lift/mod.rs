@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use calls::Calls;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchemaRef, Result, not_impl_err};
+use datafusion::common::{Column, DFSchemaRef, Result, not_impl_err, plan_err};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
@@ -24,6 +24,9 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::function;
 use crate::node::{AiFilter, AiMap};
+
+/// AI conditions of one filter: rows note the ones that hold as bits.
+const CONDITIONS_MAX: usize = 64;
 
 /// The analyzer's rule.
 #[derive(Debug, Default)]
@@ -108,6 +111,12 @@ impl Lift {
         };
         if calling.is_empty() {
             return Ok(input);
+        }
+        if calling.len() > CONDITIONS_MAX {
+            return plan_err!(
+                "{} AI conditions in one place: at most {CONDITIONS_MAX} can be",
+                calling.len()
+            );
         }
         let mut calls = Calls::new(self);
         let conditions = calling.into_iter().map(|condition| calls.lift(condition)).collect::<Result<_>>()?;
@@ -198,7 +207,8 @@ fn by_name(plan: LogicalPlan, schema: &DFSchemaRef) -> Result<LogicalPlan> {
     if plan.schema().fields().len() == schema.fields().len() {
         return Ok(plan);
     }
-    let exprs = schema.iter().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field)))).collect();
+    let exprs =
+        schema.iter().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field)))).collect();
     Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(plan))?))
 }
 

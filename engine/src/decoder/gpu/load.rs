@@ -1,4 +1,4 @@
-//! GpuMatrix of a checkpoint to a GPU, every shape checked against the configuration.
+//! Weights of a checkpoint to a GPU, every shape checked against the configuration.
 
 use std::sync::Arc;
 

@@ -58,7 +58,7 @@ struct GpuMatrix {
     inputs: usize,
 }
 
-/// GpuMatrix of a normalisation.
+/// Weights of a normalisation.
 struct GpuNorm {
     weight: Buffer,
     /// Only where means are taken off.
@@ -78,7 +78,7 @@ pub struct GpuMemory {
     /// pool is.
     tier: Option<HostBuffer>,
     work: GpuWorkspace,
-    /// [`Angles`] of the positions that steps have come to, and of more.
+    /// Angles ([`crate::rope`]) of the positions that steps have come to, and of more.
     angles: Option<Buffer>,
     /// A step's tables on their way.
     written: Vec<u8>,

@@ -118,11 +118,11 @@ impl StepTables {
             tasks.sort_by_key(|[.., from, to]| from - to);
         }
         for token in 0..step.tokens.len() {
-            let readings: Vec<i32> =
-                plan.rows_of(token).map(|(part, row)| int(part.first_row + row)).collect();
-            match readings[..] {
-                [only] => step.rows[only as usize][3] = 1,
-                _ => step.readings.extend(readings),
+            let before = step.readings.len();
+            step.readings.extend(plan.rows_of(token).map(|(part, row)| int(part.first_row + row)));
+            if let [only] = step.readings[before..] {
+                step.rows[only as usize][3] = 1;
+                step.readings.truncate(before);
             }
             step.first_reading.push(int(step.readings.len()));
         }

@@ -9,7 +9,7 @@
 
 use super::isa::Isa;
 use super::kernels::{avx2_bytes, avx512_vnni, portable, quantise};
-use super::layout::blocks::{Blocks, RowBlock};
+use super::layout::blocks::{BlockLayout, RowBlock};
 use super::layout::groups::{Block, DEPTH_BLOCK, EMPTY, GroupTile, group_bytes, panel_bytes};
 use super::product::{Kernel, Steps};
 
@@ -28,7 +28,7 @@ pub(super) fn quantise_rows<'a>(
     (inputs, group): (usize, usize),
     packed: &'a mut Vec<Block>,
 ) -> &'a [Block] {
-    let blocks = Blocks { inputs, block_inputs: DEPTH_BLOCK, elements: 1, empty: EMPTY };
+    let blocks = BlockLayout { inputs, block_inputs: DEPTH_BLOCK, elements: 1, empty: EMPTY };
     blocks.lay_out(x, packed, |from, block| {
         let block = &mut block[0];
         match isa {

@@ -9,7 +9,7 @@ use super::layout::blocks::{RowBlock, row_blocks};
 use super::layout::groups::{self, ROWS_MAX};
 use super::layout::packed::Packed;
 use super::layout::pairs::{Pair, pair_count};
-use super::layout::wide::{Element, pack_blocks};
+use super::layout::wide::{WeightElement, pack_blocks};
 use super::pairs::{self, Pairs};
 use super::processor::Cpu;
 use super::product::{Kernel, Panels, ProductOutputs, Wanted, multiply, top_k};
@@ -76,7 +76,7 @@ impl Matrix {
         self.inputs
     }
 
-    /// ProductOutputs of the layer, behind its activation.
+    /// Outputs of the layer, behind its activation.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
@@ -137,7 +137,7 @@ impl Matrix {
 }
 
 /// `row[k] = column[k * width]`.
-fn gather<E: Element>(column: &[E], width: usize, row: &mut [f32]) {
+fn gather<E: WeightElement>(column: &[E], width: usize, row: &mut [f32]) {
     for (value, element) in row.iter_mut().zip(column.iter().step_by(width)) {
         *value = element.widen();
     }

@@ -9,7 +9,7 @@ use half::bf16;
 use super::isa::Isa;
 use super::kernels::amx::Amx;
 use super::kernels::{avx512_bf16, matrix_unit};
-use super::layout::blocks::{Blocks, RowBlock};
+use super::layout::blocks::{BlockLayout, RowBlock};
 use super::layout::pairs::{DEPTH_BLOCK, Pair, PairTile, ZERO};
 use super::product::{Kernel, Steps};
 
@@ -20,7 +20,7 @@ pub(super) fn rows_max(isa: Isa) -> usize {
 
 /// Rounds rows of `inputs` and lays them out as kernels read them.
 pub(super) fn round_rows<'a>(isa: Isa, x: &[f32], inputs: usize, packed: &'a mut Vec<Pair>) -> &'a [Pair] {
-    let blocks = Blocks { inputs, block_inputs: 2 * DEPTH_BLOCK, elements: DEPTH_BLOCK, empty: ZERO };
+    let blocks = BlockLayout { inputs, block_inputs: 2 * DEPTH_BLOCK, elements: DEPTH_BLOCK, empty: ZERO };
     blocks.lay_out(x, packed, |from, block| {
         let (to, padding) = block.as_flattened_mut().split_at_mut(from.len());
         if isa.rounds_activations() {

@@ -108,9 +108,9 @@ fn rows_of(blocks: &[RowBlock]) -> usize {
 /// Panels of outputs that no activation stands behind.
 #[derive(Clone, Copy)]
 pub(super) struct Panels {
-    /// ProductOutputs.
+    /// Outputs.
     pub(super) count: usize,
-    /// ProductOutputs of a panel.
+    /// Outputs of a panel.
     pub(super) width: usize,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct Panels {
 pub(super) struct Wanted<'a> {
     /// How many of each row.
     pub(super) counts: &'a [usize],
-    /// ProductOutputs from this number on are computed and not kept.
+    /// Outputs from this number on are computed and not kept.
     pub(super) end: usize,
 }
 

@@ -5,11 +5,11 @@
 use super::isa::Isa;
 use super::kernels::{avx2, avx512, portable};
 use super::layout::blocks::RowBlock;
-use super::layout::wide::{DEPTH_BLOCK, Element, Tile};
+use super::layout::wide::{DEPTH_BLOCK, Tile, WeightElement};
 use super::product::{Kernel, Steps};
 
 /// An element that every instruction set has a tile kernel for.
-pub(super) trait TileElement: Element {
+pub(super) trait TileElement: WeightElement {
     /// The tile kernel of `isa`, left operand packed (`a[k * rows + m]`).
     ///
     /// # Safety

@@ -1,8 +1,8 @@
-//! A handle as server-sent events: `data: {chunk}` ... `data: [DONE]`.
+//! A relQuery as server-sent events: `data: {chunk}` ... `data: [DONE]`.
 //!
-//! Like the relQuery stream it reads the relquery at its client's pace, so nothing queues up for a slow one.
+//! Like the relQuery stream it reads the relQuery at its client's pace, so nothing queues up for a slow one.
 //! An error after the first byte is an event of its own, after which the stream closes without `[DONE]`.
-//! Dropping it drops the handle, which cancels the work.
+//! Dropping it drops the owner's handle, which cancels the work.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -29,7 +29,7 @@ struct ChunkReader {
     deadline: Option<Time>,
 }
 
-/// The chunks of a handle.
+/// The chunks of a relQuery.
 pub(super) fn chunks(
     app: Data<App>,
     handle: OwnerHandle,

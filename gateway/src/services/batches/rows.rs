@@ -19,7 +19,7 @@ use serving::caller::Caller;
 use serving::error::RequestError;
 use serving::intake::{PendingRow, TemplateRows};
 use serving::ownership;
-use serving::relquery_state::{Kind, RelQueryState};
+use serving::relquery_state::{RelQueryKind, RelQueryState};
 use serving::submit::{self, Prepared, Resumed};
 use store::TicketRow;
 use tokio::sync::mpsc;
@@ -181,7 +181,7 @@ impl Flow<'_> {
             rows.push(row);
         }
         let work = Prepared {
-            kind: Kind::RelQuery,
+            kind: RelQueryKind::RelQuery,
             route: "batches",
             class: ServiceClass::Bulk,
             rows: rows.len(),

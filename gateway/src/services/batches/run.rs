@@ -1,4 +1,4 @@
-//! The carry_out of a batch: wait for room, check the input, run its rows, leave its files.
+//! The course of a batch: wait for room, check the input, run its rows, leave its files.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) async fn run(app: &Arc<App>, mut batch: Batch, mut ticket_in_line: Qu
     drop(room);
 }
 
-/// Runs the carry_out; again, while the database is away at its beginning.
+/// Carries a batch out; again, while the database is away at its beginning.
 async fn patient(app: &Arc<App>, batch: &mut Batch, ticket_in_line: &mut QueueTicket) -> Stop {
     loop {
         match carry_out(app, batch, ticket_in_line).await {

@@ -274,7 +274,7 @@ async fn keep(
         bytes_max: limits.bytes_max,
     };
     let key = (tenant, corpus.name.clone());
-    // IndexCache over the write: whoever searches sees the index of before or that of after.
+    // Held over the write: whoever searches sees the index of before or that of after.
     let place = app.corpora.indexes.place(&key);
     let mut indexed = Arc::clone(&place).write_owned().await;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());

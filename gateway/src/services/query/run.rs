@@ -14,7 +14,7 @@ use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal};
 use serving::intake::{PendingRow, TemplateRows};
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{Kind, RowProgress, State, Status};
+use serving::relquery_state::{RelQueryKind, RowProgress, State, Status};
 use serving::submit::{self, Prepared, Resumed};
 use tokio::sync::mpsc;
 use tokio::sync::watch;
@@ -159,7 +159,7 @@ impl QueryRunner<'_> {
             return Ok(());
         }
         let work = Prepared {
-            kind: Kind::Calls,
+            kind: RelQueryKind::Calls,
             route: "query",
             class: self.asker.class,
             rows: rows.len(),
@@ -219,7 +219,7 @@ impl QueryRunner<'_> {
     /// Waits until something has changed; false where the deadline passes first.
     async fn wait(&mut self) -> bool {
         let changes = self.flights.iter_mut().map(|flight| Box::pin(flight.version.changed()));
-        // The sender lives in the relquery, which the handle holds: it cannot be gone.
+        // The sender lives in the relQuery, which the handle holds: it cannot be gone.
         let change = futures_util::future::select_all(changes);
         self.app.runtime.shared.clock.within(self.asker.deadline, change).await.is_ok()
     }

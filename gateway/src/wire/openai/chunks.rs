@@ -1,4 +1,4 @@
-//! A relquery as a stream of OpenAI chunks: what is new since the last look.
+//! A relQuery as a stream of OpenAI chunks: what is new since the last look.
 //!
 //! Pure: it reads a state and remembers how much of it was sent, so a client at any pace gets every
 //! byte once, and one that is slow gets fewer, larger chunks instead of a backlog.
@@ -19,7 +19,7 @@ struct Sent {
     ended: bool,
 }
 
-/// Turns states of one relquery into chunks.
+/// Turns states of one relQuery into chunks.
 #[derive(Debug)]
 pub struct Chunker {
     envelope: Envelope,
@@ -36,7 +36,7 @@ pub struct Look {
     pub end: Option<Result<(), RequestError>>,
 }
 
-/// RowChange of one row.
+/// What is new of one row.
 struct RowChange<'a> {
     index: u32,
     opens: bool,
@@ -45,7 +45,7 @@ struct RowChange<'a> {
 }
 
 impl Chunker {
-    /// For a relquery of `rows` rows.
+    /// For a relQuery of `rows` rows.
     pub fn new(envelope: Envelope, rows: usize, include_usage: bool) -> Self {
         Self { envelope, include_usage, sent: vec![Sent::default(); rows] }
     }
@@ -155,7 +155,7 @@ fn json<T: Serialize>(object: &T) -> String {
 mod tests {
     use base::{End, RelQueryId, TenantId, Time, TokenCount};
     use serde_json::Value;
-    use serving::relquery_state::{AnswerSource, Arrival, Kind, RelQueryState, Status, Usage};
+    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, RelQueryState, Status, Usage};
 
     use super::*;
     use crate::wire::openai::tests::model;
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn every_byte_is_sent_once_whatever_the_readers_pace() {
-        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, ARRIVAL);
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
         let envelope = Envelope::new(Api::Chat, &relquery, &model());
         let mut chunker = Chunker::new(envelope, 1, true);
         assert_eq!(chunker.look(&relquery.read()), Look { chunks: Vec::new(), end: None });
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn usage_is_absent_where_nobody_asked() {
-        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 2, ARRIVAL);
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 2, ARRIVAL);
         let envelope = Envelope::new(Api::Completion, &relquery, &model());
         let mut chunker = Chunker::new(envelope, 2, false);
         relquery.token(1, "x", true, Time(1));
@@ -217,7 +217,7 @@ mod tests {
             (Status::Failed(RequestError::ShuttingDown), RequestError::ShuttingDown),
             (Status::Cancelled, RequestError::Cancelled),
         ] {
-            let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), Kind::RelQuery, 1, ARRIVAL);
+            let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
             let mut chunker = Chunker::new(Envelope::new(Api::Completion, &relquery, &model()), 1, true);
             relquery.token(0, "so far", true, Time(1));
             relquery.end(status, Time(2));

@@ -179,7 +179,7 @@ impl Envelope {
         }
     }
 
-    /// The same for one request of many on a relquery.
+    /// The same for one request of many on a relQuery.
     pub fn numbered(mut self, number: u32) -> Self {
         self.id = format!("{}-{number}", self.id);
         self
@@ -252,7 +252,7 @@ fn finished(rows: &[AnswerRow]) -> impl Iterator<Item = (u32, &str, End)> {
 mod tests {
     use base::{RelQueryId, TenantId, Time, TokenCount};
     use serde_json::json;
-    use serving::relquery_state::{AnswerSource, Arrival, Kind};
+    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind};
 
     use super::*;
     use crate::wire::openai::tests::model;
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn whole_replies_have_openais_shape() {
-        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 1, ARRIVAL);
+        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
         relquery.token(0, "hi", true, Time(1));
         relquery.settle(0, done(7, 2), Time(2));
         let envelope = Envelope::new(Api::Completion, &relquery, &model());
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn one_failed_prompt_fails_the_request() {
-        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), Kind::RelQuery, 2, ARRIVAL);
+        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), RelQueryKind::RelQuery, 2, ARRIVAL);
         relquery.settle(0, done(7, 2), Time(2));
         relquery.settle(1, RowProgress::Failed(RequestError::Row("NaN".into())), Time(3));
         let envelope = Envelope::new(Api::Completion, &relquery, &model());

@@ -42,20 +42,20 @@ pub struct State {
 }
 
 /// A running one.
-pub struct Replica {
+pub struct FakeReplica {
     /// Where.
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
     tasks: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Replica {
+impl Drop for FakeReplica {
     fn drop(&mut self) {
         self.tasks.abort();
     }
 }
 
-impl Replica {
+impl FakeReplica {
     /// Starts one that serves `m`.
     pub async fn start() -> Self {
         Self::listen("127.0.0.1:0".parse().unwrap(), State { model: "m".into(), ..State::default() }).await
@@ -99,13 +99,13 @@ impl Replica {
         self.state().acts.extend(acts);
     }
 
-    /// It as an executor, looked at often and given up soon.
+    /// It as a replica, looked at often and given up soon.
     pub fn executor(&self) -> ReplicaSettings {
         executor(self.address)
     }
 }
 
-/// A server as an executor, looked at often and left alone only for moments.
+/// A server as a replica, looked at often and left alone only for moments.
 pub fn executor(address: SocketAddr) -> ReplicaSettings {
     ReplicaSettings {
         url: Some(format!("http://{address}")),

@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(table.rows[0][1].text(), "Lions live in grassland and hunt in groups.");
         assert_eq!(table.rows[1][1].text(), "The river Rhine flows through Basel.");
         assert_eq!(table.rows[1][3], Cell::Null, "there are two different texts");
-        let handles = suite.table["fever"].read(folder.path(), 9, 1).expect("a table");
-        assert_eq!(handles.rows[0][0].text(), "Where do lions live? grassland");
+        let claims = suite.table["fever"].read(folder.path(), 9, 1).expect("a table");
+        assert_eq!(claims.rows[0][0].text(), "Where do lions live? grassland");
     }
 }

@@ -19,7 +19,7 @@ const GROUP: (usize, usize) = (10_000, 64 << 20);
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ColumnKind {
     /// No cell has said anything yet.
     Any,
     Bool,
@@ -28,7 +28,7 @@ enum Kind {
     Text,
 }
 
-impl Kind {
+impl ColumnKind {
     /// The type that also holds this cell.
     fn with(self, cell: &Value) -> Self {
         let own = match cell {
@@ -75,7 +75,7 @@ pub(super) fn write<R: Iterator<Item = Result<JournalRecord, Failure>>>(
     records: impl Fn() -> R,
 ) -> Result<(), Failure> {
     let names: Vec<&String> = [&layout.row].into_iter().chain(&layout.kept).chain([&layout.output]).collect();
-    let mut kinds = vec![Kind::Any; names.len()];
+    let mut kinds = vec![ColumnKind::Any; names.len()];
     for record in records() {
         for (kind, cell) in kinds.iter_mut().zip(cells(record?)) {
             *kind = kind.with(&cell);
@@ -106,7 +106,7 @@ pub(super) fn write<R: Iterator<Item = Result<JournalRecord, Failure>>>(
 
 fn write_group<W: Write + Send>(
     writer: &mut SerializedFileWriter<W>,
-    kinds: &[Kind],
+    kinds: &[ColumnKind],
     rows: &[Vec<Value>],
 ) -> Result<(), Failure> {
     let mut group = writer.next_row_group()?;
@@ -122,26 +122,26 @@ fn write_group<W: Write + Send>(
 
 fn write_column<'a>(
     column: &mut SerializedColumnWriter<'_>,
-    kind: Kind,
+    kind: ColumnKind,
     cells: impl Iterator<Item = &'a Value> + Clone,
 ) -> Result<(), Failure> {
     // 1 where there is a value, 0 where there is none.
     let levels: Vec<i16> = cells.clone().map(|cell| i16::from(!cell.is_null())).collect();
     let cells = cells.filter(|cell| !cell.is_null());
     match kind {
-        Kind::Bool => {
+        ColumnKind::Bool => {
             let values: Vec<bool> = cells.filter_map(Value::as_bool).collect();
             column.typed::<BoolType>().write_batch(&values, Some(&levels), None)?;
         }
-        Kind::Int => {
+        ColumnKind::Int => {
             let values: Vec<i64> = cells.filter_map(Value::as_i64).collect();
             column.typed::<Int64Type>().write_batch(&values, Some(&levels), None)?;
         }
-        Kind::Double => {
+        ColumnKind::Double => {
             let values: Vec<f64> = cells.filter_map(Value::as_f64).collect();
             column.typed::<DoubleType>().write_batch(&values, Some(&levels), None)?;
         }
-        Kind::Any | Kind::Text => {
+        ColumnKind::Any | ColumnKind::Text => {
             let values: Vec<ByteArray> = cells.map(|cell| ByteArray::from(text(cell).into_bytes())).collect();
             column.typed::<ByteArrayType>().write_batch(&values, Some(&levels), None)?;
         }

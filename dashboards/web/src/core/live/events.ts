@@ -64,7 +64,7 @@ export interface Ended extends RelQueryIdentity {
   outcome: "completed" | "cancelled";
   rows: number;
   failed_rows: number;
-  /** RelQueryIdentity off before their end. */
+  /** Called off before their end. */
   cancelled_rows: number;
   prompt_tokens: number;
   output_tokens: number;

@@ -8,6 +8,7 @@
 mod kernels {
     use std::arch::x86_64::*;
 
+    use super::super::by_rows::by_rows;
     use super::super::quantise;
     use crate::device::cpu::layout::groups::{BIAS, Block, GroupTile, QUAD, group_bytes};
 
@@ -29,16 +30,7 @@ mod kernels {
     /// The processor has AVX2, FMA and F16C.
     pub(crate) unsafe fn add(tile: GroupTile<'_>) {
         assert!(tile.width.is_multiple_of(WIDTH));
-        macro_rules! pick {
-            ($($rows:literal)*) => {
-                match tile.a.len() {
-                    // SAFETY: passed on from this function's own contract.
-                    $($rows => unsafe { add_rows::<$rows>(tile) },)*
-                    _ => unreachable!("tiles have at most 6 rows"),
-                }
-            };
-        }
-        pick!(1 2 3 4 5 6);
+        by_rows!(tile.a.len(), [1 2 3 4 5 6], add_rows, tile);
     }
 
     #[expect(clippy::needless_range_loop, reason = "counted loops unroll and leave the sums in registers")]

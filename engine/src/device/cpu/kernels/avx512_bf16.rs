@@ -12,6 +12,7 @@ mod kernels {
     use half::bf16;
 
     use super::super::avx512::kernels::{WIDTH, load_f32, store, zero};
+    use super::super::by_rows::by_rows;
     use super::super::strip_loop::strip_kernel;
     use crate::device::cpu::layout::pairs::{DEPTH_BLOCK, Pair, PairTile};
 
@@ -70,16 +71,7 @@ mod kernels {
     /// The processor has AVX-512 BF16.
     pub(crate) unsafe fn add(rows: usize, tile: PairTile<'_>) {
         tile.check(rows, VECTORS * WIDTH);
-        macro_rules! pick {
-            ($($rows:literal)*) => {
-                match rows {
-                    // SAFETY: passed on from this function's own contract.
-                    $($rows => unsafe { add_rows::<$rows>(tile) },)*
-                    _ => unreachable!("tiles have at most 12 rows"),
-                }
-            };
-        }
-        pick!(1 2 3 4 5 6 7 8 9 10 11 12);
+        by_rows!(rows, [1 2 3 4 5 6 7 8 9 10 11 12], add_rows, tile);
     }
 
     /// The bits of 16 pairs as what the instruction takes.

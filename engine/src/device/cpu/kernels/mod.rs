@@ -9,6 +9,7 @@ pub(super) mod avx2_bytes;
 pub(super) mod avx512;
 pub(super) mod avx512_bf16;
 pub(super) mod avx512_vnni;
+pub(super) mod by_rows;
 pub(super) mod emulated;
 pub(super) mod matrix_unit;
 pub(super) mod portable;

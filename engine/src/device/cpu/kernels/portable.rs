@@ -6,13 +6,13 @@ use crate::device::cpu::layout::blocks::LANES;
 use crate::device::cpu::layout::groups::{BIAS, GroupTile, QUAD, group_bytes};
 use crate::device::cpu::layout::pairs::Pair;
 use crate::device::cpu::layout::strip::Strip;
-use crate::device::cpu::layout::wide::{Element, Tile};
+use crate::device::cpu::layout::wide::{Tile, WeightElement};
 
 /// The tile: `c[m, n] (+)= sum over k of a[k * rows + m] * b[k, n]`.
 ///
 /// # Safety
 /// As [`Tile`] says.
-pub(crate) unsafe fn packed<E: Element>(rows: usize, columns: usize, tile: &Tile<E>) {
+pub(crate) unsafe fn packed<E: WeightElement>(rows: usize, columns: usize, tile: &Tile<E>) {
     for m in 0..rows {
         for first in (0..columns).step_by(LANES) {
             // SAFETY: the tile's extent was checked by the caller.

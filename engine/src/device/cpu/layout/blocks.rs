@@ -26,7 +26,7 @@ pub(crate) fn row_blocks(rows: usize, rows_max: usize) -> impl Iterator<Item = R
 const BLOCKS_PER_TASK: usize = 64;
 
 /// How rows of activations are cut into blocks of inputs, and what a block of one row becomes.
-pub(crate) struct Blocks<T> {
+pub(crate) struct BlockLayout<T> {
     /// Numbers of a row.
     pub(crate) inputs: usize,
     /// Numbers of a block, but for a row's last, which may be shorter.
@@ -37,7 +37,7 @@ pub(crate) struct Blocks<T> {
     pub(crate) empty: T,
 }
 
-impl<T: Copy + Send> Blocks<T> {
+impl<T: Copy + Send> BlockLayout<T> {
     /// Lays rows out in `packed`, which grows where it must: `[blocks, rows, elements]`. Block after block of
     /// inputs, and in each the rows one after another: a kernel addresses a row by a constant, and what a row
     /// block meets a piece of a panel with lies together. `fill` gets a row's block and where it belongs.

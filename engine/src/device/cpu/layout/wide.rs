@@ -31,7 +31,7 @@ pub(crate) struct Tile<E> {
 }
 
 /// An element type that weights may be stored in.
-pub(crate) trait Element: Bits {
+pub(crate) trait WeightElement: Bits {
     /// The number, in single precision.
     fn widen(self) -> f32;
     /// The number rounded to this type.
@@ -40,7 +40,7 @@ pub(crate) trait Element: Bits {
 
 macro_rules! element {
     ($type:ty, $widen:expr, $narrow:expr) => {
-        impl Element for $type {
+        impl WeightElement for $type {
             #[inline]
             fn widen(self) -> f32 {
                 $widen(self)
@@ -58,7 +58,7 @@ element!(half::bf16, half::bf16::to_f32, half::bf16::from_f32);
 
 /// Rows `0..rows` of weights, which `read` puts into its buffer, as panels of `width`; what is missing in the
 /// last is zero.
-pub(crate) fn pack_panels<E: Element>(
+pub(crate) fn pack_panels<E: WeightElement>(
     rows: usize,
     inputs: usize,
     width: usize,

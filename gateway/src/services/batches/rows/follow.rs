@@ -1,4 +1,4 @@
-//! Follows the relquery of a bucket and renders each line of the batch as it ends.
+//! Follows the relQuery of a bucket and renders each line of the batch as it ends.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) async fn follow(
     let mut version = relquery.follow_all();
     let places = places(&lines);
     let mut left: Vec<usize> = places.iter().map(|(_, rows)| rows.len()).collect();
-    // The line of each row of the relquery.
+    // The line of each row of the relQuery.
     let line_of: Vec<usize> = places.iter().flat_map(|(line, rows)| rows.clone().map(|_| *line)).collect();
     let mut seen = 0;
     loop {
@@ -77,14 +77,14 @@ pub(super) async fn follow(
             Status::Completed | Status::Cancelled => None,
             Status::Failed(error) => Some(error),
         };
-        // A relquery of a batch is nobody's to fetch: it leaves no room to those that are.
+        // A relQuery of a batch is nobody's to fetch: it leaves no room to those that are.
         handle.release();
         app.runtime.registry.remove(relquery.id);
         return error;
     }
 }
 
-/// Which rows of the relquery are each line's.
+/// Which rows of the relQuery are each line's.
 fn places(lines: &[ReadyLine]) -> Vec<(usize, Range<usize>)> {
     let mut from = 0;
     let place = |(number, line): (usize, &ReadyLine)| {

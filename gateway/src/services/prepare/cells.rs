@@ -1,0 +1,189 @@
+//! `/v1/cells`: calls that differ in their own cell alone are rows of one relQuery.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Constraint, Generation, Millis, TokenCount};
+use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
+use ir::{Cell, Plan};
+use serving::clock::Deadline;
+use serving::error::RequestError;
+use serving::intake::TemplateRows;
+use serving::relquery_state::RelQueryKind;
+use serving::submit::Prepared;
+use store::ResultKey;
+
+use super::rows::{Lowering, TableRows};
+use super::{Outline, PreparedRequest, RequestContext, Wanted};
+use crate::config::LimitsConfig;
+use crate::json::JsonFields;
+use crate::services::constraints::TenantConstraints;
+use crate::wire::cells::{Call, CellsRequest};
+use crate::wire::constraint::Checked;
+use crate::wire::relquery::Order;
+use crate::wire::sampling::Sampling;
+
+/// Calls of cell functions, bound to their functions.
+#[derive(Debug)]
+pub struct WantedCells {
+    groups: Vec<(CallGroup, TableRows)>,
+    answers: Arc<[Answer]>,
+    failed: Vec<(u32, RequestError)>,
+    deadline: Option<Millis>,
+    cache: bool,
+    stream: bool,
+}
+
+impl Wanted for WantedCells {
+    fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<Self, RequestError> {
+        Ok(bind_all(context, CellsRequest::read(fields, context.validation())?))
+    }
+
+    fn outline(&self) -> Outline {
+        let (kind, rows) = (RelQueryKind::Cells(Arc::clone(&self.answers)), self.answers.len());
+        Outline { kind, rows, stream: self.stream, deadline: self.deadline }
+    }
+
+    fn lower(self, context: RequestContext<'_>) -> Result<PreparedRequest, RequestError> {
+        lower_cells(context, self)
+    }
+}
+
+fn bind_all(context: RequestContext<'_>, request: CellsRequest) -> WantedCells {
+    let app = context.app;
+    let mut failed = Vec::new();
+    let mut answers = Vec::with_capacity(request.calls.len());
+    let mut groups: Vec<(CallGroup, TableRows)> = Vec::new();
+    let mut group_of: HashMap<CallGroup, usize> = HashMap::new();
+    for (index, call) in (0..).zip(request.calls) {
+        match call.and_then(|call| bind(index, &call, &app.config.limits)) {
+            Ok((group, row)) => {
+                answers.push(group.0.answer.clone());
+                let group = *group_of.entry(group).or_insert_with_key(|group| {
+                    groups.push((group.clone(), TableRows::default()));
+                    groups.len() - 1
+                });
+                groups[group].1.push(index, vec![row]);
+            }
+            Err(error) => {
+                answers.push(Answer::Text);
+                failed.push((index, error));
+            }
+        }
+    }
+    let CellsRequest { deadline, cache, stream, .. } = request;
+    WantedCells { groups, answers: answers.into(), failed, deadline, cache, stream }
+}
+
+fn lower_cells(context: RequestContext<'_>, wanted: WantedCells) -> Result<PreparedRequest, RequestError> {
+    let WantedCells { groups, answers, mut failed, deadline, cache, stream } = wanted;
+    let mut parts = Vec::with_capacity(groups.len());
+    for (group, rows) in groups {
+        let (part, bad) = cell_part(context, group, rows, cache)?;
+        failed.extend(bad);
+        parts.push(part);
+    }
+    let work = Prepared {
+        rows: answers.len(),
+        kind: RelQueryKind::Cells(answers),
+        route: "cells",
+        class: base::ServiceClass::Interactive,
+        failed,
+        deadline: deadline.map(|span| Deadline::new(context.arrival, span)),
+        pin: None,
+        parts,
+    };
+    Ok(PreparedRequest { work, stream })
+}
+
+/// What the calls of one relQuery share, and the constraint they came with.
+type CallGroup = (SharedCall, Option<Constraint>);
+
+/// Binds a call to its function.
+fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(CallGroup, Cell), RequestError> {
+    let field = || format!("calls[{index}]");
+    let mut arguments = Vec::with_capacity(call.args.len());
+    for (number, value) in call.args.iter().enumerate() {
+        let place = || format!("calls[{index}].args[{number}]");
+        let Some(argument) = Argument::from_json(value) else {
+            return Err(RequestError::invalid(
+                place(),
+                "must be a cell, a list of cells or a range of cells",
+            ));
+        };
+        let bytes: usize = match &argument {
+            Argument::Cell(cell) => cell.text().len(),
+            Argument::List(cells) => cells.iter().map(|cell| cell.text().len()).sum(),
+            Argument::Range(rows) => rows.iter().flatten().map(|cell| cell.text().len()).sum(),
+        };
+        if bytes as u64 > limits.cell_bytes_max.0 {
+            let limit = format!("{} bytes", limits.cell_bytes_max.0);
+            return Err(RequestError::TooLarge { what: format!("`{}` of {bytes} bytes", place()), limit });
+        }
+        arguments.push(argument);
+    }
+    let bound = Catalogue::built_in().bind(&call.function, &arguments);
+    let BoundCall { shared, row } =
+        bound.map_err(|error| RequestError::invalid(field(), error.to_string()))?;
+    if call.constraint.is_some() && shared.answer != Answer::Text {
+        let reason =
+            format!("is only for functions that answer with text; `{}` has its own", shared.function);
+        return Err(RequestError::invalid(format!("calls[{index}].constraint"), reason));
+    }
+    Ok(((shared, call.constraint.clone()), row))
+}
+
+/// The rows of one function with one set of shared arguments.
+fn cell_part(
+    context: RequestContext<'_>,
+    (shared, constraint): CallGroup,
+    rows: TableRows,
+    cache: bool,
+) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
+    let app = context.app;
+    let output_max = TokenCount(shared.output_max.0.min(app.config.limits.output_tokens_max));
+    let (constraint, compiled) =
+        constraint_of(constraint, &shared.answer, context.validation().constraints)?.unzip();
+    let compiled = compiled.unwrap_or_default();
+    let generation = Generation { output_max, constraint, compiled, ..Generation::default() };
+    let sampling = Sampling { generation: Arc::new(generation.clone()), seed: None };
+    let lowering = Lowering {
+        model: &app.runtime.model,
+        config: &app.config,
+        sampling: &sampling,
+        cache,
+        order: Order::Rows,
+    };
+    let plan = |table| Plan::relquery(&shared.template, None, app.runtime.model.has_chat, table, generation);
+    let (mut part, failed) = rows.lower(shared.columns(), plan, lowering)?;
+    let template = shared.template.to_string();
+    let answer = serde_json::to_vec(&sampling.generation.constraint).expect("a constraint is plain data");
+    part.open = Some(ResultKey::of(&[shared.function.as_bytes(), template.as_bytes(), &answer]).0);
+    Ok((part, failed))
+}
+
+/// The constraint that was asked for, or the one that makes answers readable, where the executor can keep to
+/// it.
+fn constraint_of(
+    asked: Option<Constraint>,
+    answer: &Answer,
+    constraints: TenantConstraints<'_>,
+) -> Result<Option<Checked>, RequestError> {
+    let readable = match answer {
+        Answer::Text | Answer::Lines { .. } => None,
+        Answer::Label { labels } => Some(Constraint::Choice(labels.clone())),
+        Answer::Integer { low, high } => Some(Constraint::Integer { low: *low, high: *high }),
+    };
+    let Some(constraint) = asked.or(readable) else { return Ok(None) };
+    if !constraints.can_compile() {
+        return Ok(None);
+    }
+    match constraints.compile("calls", &constraint) {
+        Ok(compiled) => Ok(Some((constraint, compiled))),
+        Err(RequestError::Invalid { reason, .. }) => {
+            tracing::warn!(reason, "the answers of a cell function are not constrained");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
