@@ -1,7 +1,6 @@
 //! The queries of a tenant, as tables: `relserve.queries` (how far each is, by AI operator) and
 //! `relserve.errors` (the calls that failed).
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,10 +75,6 @@ impl fmt::Debug for View {
 
 #[async_trait]
 impl TableProvider for View {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

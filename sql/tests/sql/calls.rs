@@ -337,6 +337,18 @@ async fn queries_and_failures_are_tables() {
     let session = session(&model, &[REVIEWS]).await;
     shown(&session, "SELECT ai_if(text) FROM reviews WHERE id < 4").await;
     let text = "SELECT state, operator, rows, prompts, answered, failed FROM relserve.queries WHERE prompts > 0";
-    assert_snapshot!(shown(&session, text).await, @"");
-    assert_snapshot!(shown(&session, "SELECT call, reason FROM relserve.errors").await, @"");
+    assert_snapshot!(shown(&session, text).await, @r"
+    +-------+---------------------+------+---------+----------+--------+
+    | state | operator            | rows | prompts | answered | failed |
+    +-------+---------------------+------+---------+----------+--------+
+    | ended | ai_if(reviews.text) | 3    | 2       | 2        | 1      |
+    +-------+---------------------+------+---------+----------+--------+
+    ");
+    assert_snapshot!(shown(&session, "SELECT call, reason FROM relserve.errors").await, @r"
+    +---------------------+---------------------+
+    | call                | reason              |
+    +---------------------+---------------------+
+    | ai_if(reviews.text) | the replica is gone |
+    +---------------------+---------------------+
+    ");
 }
