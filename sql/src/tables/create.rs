@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
@@ -51,6 +53,14 @@ impl NewTable {
         exec_datafusion_err!("CREATE TABLE {}: {error}", self.name)
     }
 
+    /// The rows in the types of the file.
+    fn plain(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let cast = |(array, field): (&ArrayRef, &FieldRef)| cast(array, field.data_type());
+        let arrays = batch.columns().iter().zip(self.schema.fields()).map(cast).collect::<Result<_, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
+    }
+
     async fn write(&self, mut rows: SendableRecordBatchStream) -> Result<u64> {
         let hidden = tempfile::Builder::new().prefix(".create-").tempfile_in(&self.folder);
         let mut hidden = hidden.map_err(|error| self.cause(error.kind()))?;
@@ -63,7 +73,7 @@ impl NewTable {
         let mut count = 0;
         while let Some(batch) = rows.try_next().await? {
             count += batch.num_rows() as u64;
-            writer.write(&batch.with_schema(Arc::clone(&self.schema))?)?;
+            writer.write(&self.plain(&batch)?)?;
             if writer.in_progress_size() > GROUP_BYTES_MAX {
                 writer.flush()?;
             }

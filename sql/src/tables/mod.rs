@@ -110,7 +110,8 @@ impl TenantTables {
         let mut named = BTreeMap::new();
         for source in sources {
             let name = source.name().to_owned();
-            let is_taken = name == FILES_SCHEMA || name == "public" || CATALOGUES.contains(&name.as_str());
+            let is_taken = [FILES_SCHEMA, "public", "relserve"].contains(&name.as_str())
+                || CATALOGUES.contains(&name.as_str());
             if is_taken || named.insert(name, Arc::clone(&source)).is_some() {
                 return exec_err!("source `{}`: another schema has this name", source.name());
             }

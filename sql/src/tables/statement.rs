@@ -66,7 +66,7 @@ fn check(plan: &LogicalPlan) -> Result<()> {
         match node {
             LogicalPlan::Copy(_) => plan_err!("COPY to a file is not allowed; use COPY (..) TO STDOUT"),
             LogicalPlan::Dml(command) => {
-                plan_err!("{} into `{}` is not allowed: tables are only read", command.op, command.table_name)
+                plan_err!("`{}`: {} is not allowed, tables are only read", command.table_name, command.op)
             }
             LogicalPlan::Ddl(_) if !is_root => {
                 plan_err!("a statement that makes a table cannot be part of another")

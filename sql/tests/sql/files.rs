@@ -23,13 +23,50 @@ async fn every_file_is_a_table_and_new_ones_are_seen_by_the_next_query() {
         (".hidden.csv", "a\n1\n"),
     ]);
     let session = tenant.plain().await;
-    assert_snapshot!(shown(&session, NAMES).await, @"");
-    assert_snapshot!(shown(&session, "SELECT * FROM reviews").await, @"");
-    assert_snapshot!(shown(&session, "SELECT kind FROM films_2024 JOIN events ON at = 1").await, @"");
+    assert_snapshot!(shown(&session, NAMES).await, @r"
+    +--------------+------------+
+    | table_schema | table_name |
+    +--------------+------------+
+    | public       | events     |
+    | public       | films_2024 |
+    | public       | reviews    |
+    | relserve     | errors     |
+    | relserve     | queries    |
+    +--------------+------------+
+    ");
+    assert_snapshot!(shown(&session, "SELECT * FROM reviews").await, @r"
+    +----------+-------------+-------+
+    | reviewId | text        | stars |
+    +----------+-------------+-------+
+    | 1        | a bright    | 5     |
+    |          | joy, really |       |
+    | 2        | so dull     | 1     |
+    | 3        |             | 4     |
+    +----------+-------------+-------+
+    ");
+    assert_snapshot!(shown(&session, "SELECT kind FROM films_2024 JOIN events ON at = 1").await, @r"
+    +--------+
+    | kind   |
+    +--------+
+    | family |
+    +--------+
+    ");
     std::fs::write(tenant.folder().join("late.csv"), "a\n7\n").unwrap();
-    assert_snapshot!(shown(&session, "SELECT a + 1 AS b FROM late").await, @"");
+    assert_snapshot!(shown(&session, "SELECT a + 1 AS b FROM late").await, @r"
+    +---+
+    | b |
+    +---+
+    | 8 |
+    +---+
+    ");
     std::fs::write(tenant.folder().join("late.csv"), "a,b\nx,longer\n").unwrap();
-    assert_snapshot!(shown(&session, "SELECT a, b FROM late").await, @"");
+    assert_snapshot!(shown(&session, "SELECT a, b FROM late").await, @r"
+    +---+--------+
+    | a | b      |
+    +---+--------+
+    | x | longer |
+    +---+--------+
+    ");
 }
 
 #[tokio::test]
@@ -38,7 +75,13 @@ async fn a_model_reads_the_rows_of_a_file_that_a_condition_keeps() {
     let model = Model::words(&[("bright", "yes")]);
     let session = tenant.session(&model).await;
     let text = "SELECT stars FROM reviews WHERE ai_if(text, 'is it good?') AND stars > 1";
-    assert_snapshot!(shown(&session, text).await, @"");
+    assert_snapshot!(shown(&session, text).await, @r"
+    +-------+
+    | stars |
+    +-------+
+    | 5     |
+    +-------+
+    ");
     assert_eq!(model.asked().len(), 1, "{:?}", model.asked());
 }
 
@@ -52,13 +95,27 @@ async fn a_bad_file_is_an_error_of_its_table_alone() {
         ("empty.csv", ""),
     ]);
     let session = tenant.plain().await;
-    assert_snapshot!(shown(&session, NAMES).await, @"");
-    assert_snapshot!(shown(&session, "SELECT * FROM good").await, @"");
+    assert_snapshot!(shown(&session, NAMES).await, @r"
+    +--------------+------------+
+    | table_schema | table_name |
+    +--------------+------------+
+    | public       | good       |
+    | relserve     | errors     |
+    | relserve     | queries    |
+    +--------------+------------+
+    ");
+    assert_snapshot!(shown(&session, "SELECT * FROM good").await, @r"
+    +---+
+    | a |
+    +---+
+    | 1 |
+    +---+
+    ");
     for table in ["bad", "twice", "empty"] {
         let said = shown(&session, &format!("SELECT * FROM {table}")).await;
         assert!(said.starts_with("error: ") && said.contains(table), "{said}");
     }
-    assert_snapshot!(shown(&session, "SELECT * FROM twice").await, @"");
+    assert_snapshot!(shown(&session, "SELECT * FROM twice").await, @"error: Execution error: table `twice`: `Twice.tsv` and `twice.csv` would have the same name `twice`; rename one of them");
 }
 
 #[tokio::test]
@@ -72,8 +129,20 @@ async fn a_folder_of_parquet_parts_is_one_table_with_its_partitions_as_columns()
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::rename(tenant.folder().join("part.parquet"), folder.join("a.parquet")).unwrap();
     }
-    assert_snapshot!(shown(&session, "SELECT * FROM sales WHERE year > '2023'").await, @"");
-    assert_snapshot!(shown(&session, "SELECT arrow_typeof(t) AS t, count(*) AS n FROM sales GROUP BY 1").await, @"");
+    assert_snapshot!(shown(&session, "SELECT * FROM sales WHERE year > '2023'").await, @r"
+    +---+--------+------+
+    | n | t      | year |
+    +---+--------+------+
+    | 2 | text 2 | 2024 |
+    +---+--------+------+
+    ");
+    assert_snapshot!(shown(&session, "SELECT arrow_typeof(t) AS t, count(*) AS n FROM sales GROUP BY 1").await, @r"
+    +------+---+
+    | t    | n |
+    +------+---+
+    | Utf8 | 2 |
+    +------+---+
+    ");
 }
 
 #[tokio::test]
@@ -99,15 +168,35 @@ async fn listed_files_are_the_schema_files_wherever_they_lie() {
     let files = Arc::new(Files::new(vec![file("Up load.csv", &path, None)]));
     let tenant = Tenant::of_files(Arc::clone(&files));
     let session = tenant.plain().await;
-    assert_snapshot!(shown(&session, "SELECT * FROM files.up_load").await, @"");
+    assert_snapshot!(shown(&session, "SELECT * FROM files.up_load").await, @r"
+    +---+
+    | a |
+    +---+
+    | 1 |
+    +---+
+    ");
     files.replace(vec![
         file("other", &other, Some(Format::JsonLines)),
         file("gone.csv", &elsewhere.path().join("gone"), None),
         file("what.xlsx", &other, None),
     ]);
-    assert_snapshot!(shown(&session, "SELECT * FROM files.other").await, @"");
-    assert_snapshot!(shown(&session, "SELECT * FROM files.gone").await, @"");
-    assert_snapshot!(shown(&session, "SELECT * FROM files.\"what_xlsx\"").await, @"");
-    assert_snapshot!(shown(&session, "SELECT * FROM files.up_load").await, @"");
-    assert_snapshot!(shown(&session, NAMES).await, @"");
+    assert_snapshot!(shown(&session, "SELECT * FROM files.other").await, @r"
+    +---+
+    | b |
+    +---+
+    | 2 |
+    +---+
+    ");
+    assert_snapshot!(shown(&session, "SELECT * FROM files.gone").await, @"error: Execution error: table `gone`: `gone.csv` cannot be read: entity not found");
+    assert_snapshot!(shown(&session, "SELECT * FROM files.\"what_xlsx\"").await, @"error: Execution error: table `what_xlsx`: `what.xlsx` ends in none of csv, tsv, parquet, jsonl, ndjson");
+    assert_snapshot!(shown(&session, "SELECT * FROM files.up_load").await, @"error: Error during planning: table 'datafusion.files.up_load' not found");
+    assert_snapshot!(shown(&session, NAMES).await, @r"
+    +--------------+------------+
+    | table_schema | table_name |
+    +--------------+------------+
+    | files        | other      |
+    | relserve     | errors     |
+    | relserve     | queries    |
+    +--------------+------------+
+    ");
 }
