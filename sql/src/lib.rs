@@ -18,6 +18,7 @@ pub mod query;
 pub mod registry;
 pub mod runner;
 pub mod session;
+pub mod tables;
 
 pub use datafusion::common::DataFusionError;
 pub use session::{Running, Session};

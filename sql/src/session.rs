@@ -25,7 +25,7 @@ use crate::prune::PruneCalls;
 use crate::query::{Limits, Query};
 use crate::registry::Registry;
 use crate::runner::Runner;
-use crate::{function, options, prompt};
+use crate::{function, options, prompt, tables};
 
 extensions_options! {
     /// Settings of AI functions: `SET relserve.max_tokens = 100000`.
@@ -138,6 +138,7 @@ impl Session {
 
     /// Plans a statement, unoptimised.
     pub async fn plan(&self, statement: Statement) -> Result<LogicalPlan> {
+        tables::refresh_for(&self.context, &statement).await?;
         self.context.state().statement_to_plan(named(statement)).await
     }
 
@@ -147,7 +148,7 @@ impl Session {
             LogicalPlan::Explain(explain) => Some(Arc::clone(&explain.plan)),
             _ => None,
         };
-        let frame = self.context.execute_logical_plan(plan).await?;
+        let frame = tables::statement::execute(&self.context, plan).await?;
         let (state, plan) = frame.into_parts();
         let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
         let query = Query::new(Arc::clone(&self.runner), settings.limits(), text);

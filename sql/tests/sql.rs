@@ -4,5 +4,17 @@
 mod calls;
 #[path = "sql/common.rs"]
 mod common;
+#[path = "sql/confined.rs"]
+mod confined;
+#[path = "sql/created.rs"]
+mod created;
+#[path = "sql/files.rs"]
+mod files;
 #[path = "sql/plans.rs"]
 mod plans;
+#[path = "../../store/tests/support/mod.rs"]
+mod postgres;
+#[path = "sql/sources.rs"]
+mod sources;
+#[path = "sql/tenant.rs"]
+mod tenant;

@@ -1,0 +1,159 @@
+//! `CREATE TABLE .. AS SELECT` and `DROP TABLE`: Parquet files in the tenant's folder.
+//!
+//! The rows go to a file of a hidden name, which gets the table's name when it is whole: a query that fails
+//! or is cancelled leaves nothing. A mark in the file says that it was made so; only such files are dropped.
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{FieldRef, SchemaRef};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::basic::Compression;
+use datafusion::parquet::file::metadata::KeyValue;
+use datafusion::parquet::file::properties::WriterProperties;
+use datafusion::parquet::file::reader::{FileReader as _, SerializedFileReader};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use futures_util::TryStreamExt as _;
+
+/// The mark.
+const MARK: &str = "relserve.created";
+/// Bytes of rows that are held before they are written as a group.
+const GROUP_BYTES_MAX: usize = 64 << 20;
+
+/// A table that does not exist yet: inserting into it makes it.
+#[derive(Clone, Debug)]
+pub(super) struct NewTable {
+    pub(super) schema: SchemaRef,
+    /// The tenant's folder.
+    pub(super) folder: PathBuf,
+    pub(super) name: String,
+    /// May take the place of a table that was made the same way.
+    pub(super) replaces: bool,
+    /// Bytes that its file may have.
+    pub(super) bytes_max: u64,
+}
+
+impl NewTable {
+    fn path(&self) -> PathBuf {
+        self.folder.join(format!("{}.parquet", self.name))
+    }
+
+    fn cause(&self, error: impl fmt::Display) -> datafusion::common::DataFusionError {
+        exec_datafusion_err!("CREATE TABLE {}: {error}", self.name)
+    }
+
+    /// The rows in the types of the file.
+    fn plain(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let cast = |(array, field): (&ArrayRef, &FieldRef)| cast(array, field.data_type());
+        let arrays = batch.columns().iter().zip(self.schema.fields()).map(cast).collect::<Result<_, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
+    }
+
+    async fn write(&self, mut rows: SendableRecordBatchStream) -> Result<u64> {
+        let hidden = tempfile::Builder::new().prefix(".create-").tempfile_in(&self.folder);
+        let mut hidden = hidden.map_err(|error| self.cause(error.kind()))?;
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_key_value_metadata(Some(vec![KeyValue::new(MARK.into(), "true".to_owned())]))
+            .build();
+        let file = hidden.as_file_mut();
+        let mut writer = ArrowWriter::try_new(file, Arc::clone(&self.schema), Some(properties))?;
+        let mut count = 0;
+        while let Some(batch) = rows.try_next().await? {
+            count += batch.num_rows() as u64;
+            writer.write(&self.plain(&batch)?)?;
+            if writer.in_progress_size() > GROUP_BYTES_MAX {
+                writer.flush()?;
+            }
+            if writer.bytes_written() as u64 > self.bytes_max {
+                return exec_err!("CREATE TABLE {}: it has more than {} bytes", self.name, self.bytes_max);
+            }
+        }
+        writer.close()?;
+        let path = self.path();
+        let named = match self.replaces {
+            true => hidden.persist(&path),
+            false => hidden.persist_noclobber(&path),
+        };
+        named.map_err(|error| self.cause(error.error.kind()))?;
+        Ok(count)
+    }
+}
+
+impl DisplayAs for NewTable {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "CreateTable: {}", self.name)
+    }
+}
+
+#[async_trait]
+impl DataSink for NewTable {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    async fn write_all(&self, rows: SendableRecordBatchStream, _: &Arc<TaskContext>) -> Result<u64> {
+        self.write(rows).await
+    }
+}
+
+#[async_trait]
+impl TableProvider for NewTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        _: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        exec_err!("table `{}` is being made", self.name)
+    }
+
+    async fn insert_into(
+        &self,
+        _: &dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        _: InsertOp,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(DataSinkExec::new(input, Arc::new(self.clone()), None)))
+    }
+}
+
+/// Whether a file was made by `CREATE TABLE`.
+pub(super) fn is_created(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    let Ok(reader) = SerializedFileReader::new(file) else { return false };
+    let marks = reader.metadata().file_metadata().key_value_metadata();
+    marks.is_some_and(|marks| marks.iter().any(|mark| mark.key == MARK))
+}
+
+/// Removes the file of a table that was made by `CREATE TABLE`.
+pub(super) fn remove(folder: &Path, file_name: &str) -> Result<()> {
+    let path = folder.join(file_name);
+    if !is_created(&path) {
+        return exec_err!(
+            "DROP TABLE: `{file_name}` was not made by CREATE TABLE; remove the file from your folder instead"
+        );
+    }
+    std::fs::remove_file(&path).map_err(|error| exec_datafusion_err!("DROP TABLE: {}", error.kind()))
+}

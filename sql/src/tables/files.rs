@@ -1,0 +1,97 @@
+//! Files that a tenant may read and that lie elsewhere than in its folder, such as those it uploaded.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
+
+use datafusion::common::Result;
+
+use super::format::Format;
+use super::listing::{Entry, Listing, Place, Signature};
+use super::name::folded;
+use super::store;
+
+/// A file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedFile {
+    /// As the tenant named it: `reviews.csv` is the table `files.reviews`.
+    pub name: String,
+    /// Where it lies. The server vouches for it: no check of its place is made.
+    pub path: PathBuf,
+    /// `None`: as its name says.
+    pub format: Option<Format>,
+}
+
+/// The files of a tenant; sessions see a new list from their next statement on.
+#[derive(Debug, Default)]
+pub struct Files {
+    list: RwLock<BTreeMap<String, Listed>>,
+}
+
+#[derive(Clone, Debug)]
+enum Listed {
+    File(ListedFile, Format),
+    /// Why it cannot be a table.
+    Refused(String),
+}
+
+impl Files {
+    /// These files.
+    pub fn new(files: Vec<ListedFile>) -> Self {
+        let list = Self::default();
+        list.replace(files);
+        list
+    }
+
+    /// These files instead of those before.
+    pub fn replace(&self, files: Vec<ListedFile>) {
+        let mut tables: BTreeMap<String, Listed> = BTreeMap::new();
+        for file in files {
+            let named = Format::of(&file.name);
+            let stem = named.map_or(file.name.as_str(), |(_, stem)| stem);
+            let table = folded(stem);
+            let listed = match (tables.get(&table), file.format.or(named.map(|(format, _)| format))) {
+                (Some(_), _) => Listed::Refused(format!("several files have names that fold to `{table}`")),
+                (None, Some(format)) => Listed::File(file, format),
+                (None, None) => Listed::Refused(format!(
+                    "`{}` ends in none of csv, tsv, parquet, jsonl, ndjson",
+                    file.name
+                )),
+            };
+            tables.insert(table, listed);
+        }
+        *self.list.write().unwrap_or_else(PoisonError::into_inner) = tables;
+    }
+
+    /// Where the file of a table lies.
+    pub(super) fn path(&self, table: &str) -> Option<PathBuf> {
+        match self.list.read().unwrap_or_else(PoisonError::into_inner).get(table)? {
+            Listed::File(file, _) => Some(file.path.clone()),
+            Listed::Refused(_) => None,
+        }
+    }
+}
+
+impl Listing for std::sync::Arc<Files> {
+    fn tables(&self) -> Result<BTreeMap<String, Entry>> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = |(table, listed): (&String, &Listed)| {
+            let entry = match listed {
+                Listed::Refused(reason) => Entry::Refused(reason.clone()),
+                Listed::File(file, format) => match Signature::of_file(&file.path) {
+                    Ok(signature) => Entry::Table {
+                        place: Place {
+                            segments: vec![store::FILES.into(), table.clone()],
+                            format: *format,
+                            parts: false,
+                        },
+                        signature,
+                    },
+                    Err(error) => Entry::Refused(format!("`{}` cannot be read: {}", file.name, error.kind())),
+                },
+            };
+            (table.clone(), entry)
+        };
+        Ok(list.iter().map(entry).collect())
+    }
+}

@@ -1,0 +1,166 @@
+//! Statements that make, change or drop something: which of them a tenant may run, and how.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, TableReference, plan_err};
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::provider_as_source;
+use datafusion::execution::context::SessionContext;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{
+    CreateMemoryTable, DdlStatement, DmlStatement, DropTable, LogicalPlan, LogicalPlanBuilder, Statement,
+    WriteOp,
+};
+
+use super::TenantTables;
+use super::create::{self, NewTable};
+use super::name::folded;
+
+/// Settings of DataFusion that a session may change. The others reach files, memory or what names mean.
+const SETTINGS: [&str; 3] =
+    ["datafusion.execution.time_zone", "datafusion.explain.", "datafusion.optimizer."];
+
+/// Runs a statement that is done at once, or gives back the query that it is. Takes the place of
+/// [`SessionContext::execute_logical_plan`], which would write and read wherever it is told to.
+///
+/// # Errors
+/// Where the statement would write into a source, a file elsewhere or a setting of the server.
+pub async fn execute(context: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
+    check(&plan)?;
+    let tables = context.state_ref().read().config().get_extension::<TenantTables>();
+    match (plan, tables) {
+        (LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(command)), Some(tables)) => {
+            create_table(context, &tables, command)
+        }
+        (LogicalPlan::Ddl(DdlStatement::DropTable(command)), Some(tables)) => {
+            drop_table(context, &tables, command).await
+        }
+        // Without a folder, tables are the session's, in memory.
+        (plan, _) => context.execute_logical_plan(plan).await,
+    }
+}
+
+/// Refuses what may not be run, at any depth: `EXPLAIN ANALYZE` and `PREPARE` have statements in them.
+fn check(plan: &LogicalPlan) -> Result<()> {
+    if let LogicalPlan::Ddl(command) = plan {
+        let what = match command {
+            DdlStatement::CreateExternalTable(_)
+            | DdlStatement::CreateMemoryTable(_)
+            | DdlStatement::CreateView(_)
+            | DdlStatement::DropTable(_)
+            | DdlStatement::DropView(_) => None,
+            DdlStatement::CreateCatalogSchema(_) | DdlStatement::CreateCatalog(_) => Some("CREATE SCHEMA"),
+            DdlStatement::DropCatalogSchema(_) => Some("DROP SCHEMA"),
+            DdlStatement::CreateIndex(_) => Some("CREATE INDEX"),
+            DdlStatement::CreateFunction(_) | DdlStatement::DropFunction(_) => Some("CREATE FUNCTION"),
+        };
+        if let Some(what) = what {
+            return plan_err!("{what} is not allowed: schemas and functions are the server's");
+        }
+    }
+    let mut depth = 0;
+    let checked = plan.apply_with_subqueries(|node| {
+        let is_root = depth == 0;
+        depth += 1;
+        match node {
+            LogicalPlan::Copy(_) => plan_err!("COPY to a file is not allowed; use COPY (..) TO STDOUT"),
+            LogicalPlan::Dml(command) => {
+                plan_err!("`{}`: {} is not allowed, tables are only read", command.table_name, command.op)
+            }
+            LogicalPlan::Ddl(_) if !is_root => {
+                plan_err!("a statement that makes a table cannot be part of another")
+            }
+            LogicalPlan::Statement(Statement::SetVariable(set)) => setting(&set.variable),
+            LogicalPlan::Statement(Statement::ResetVariable(reset)) => setting(&reset.variable),
+            _ => Ok(TreeNodeRecursion::Continue),
+        }
+    });
+    checked.map(|_| ())
+}
+
+fn setting(name: &str) -> Result<TreeNodeRecursion> {
+    if name.starts_with("datafusion.") && !SETTINGS.iter().any(|allowed| name.starts_with(allowed)) {
+        return plan_err!("SET {name} is not allowed: the server has set it");
+    }
+    Ok(TreeNodeRecursion::Continue)
+}
+
+/// The name of a table in the tenant's schema.
+fn own<'a>(context: &SessionContext, name: &'a TableReference) -> Option<&'a str> {
+    let state = context.state_ref();
+    let state = state.read();
+    let defaults = &state.config_options().catalog;
+    let is_ours = name.schema().is_none_or(|schema| schema == defaults.default_schema)
+        && name.catalog().is_none_or(|catalog| catalog == defaults.default_catalog);
+    is_ours.then(|| name.table())
+}
+
+/// The query that makes the table.
+fn create_table(
+    context: &SessionContext,
+    tables: &TenantTables,
+    command: CreateMemoryTable,
+) -> Result<DataFrame> {
+    let CreateMemoryTable { name, input, if_not_exists, or_replace, constraints, column_defaults, temporary } =
+        command;
+    if temporary {
+        return plan_err!("CREATE TEMPORARY TABLE {name}: not supported; use WITH, or a table that you drop");
+    }
+    if !constraints.is_empty() || !column_defaults.is_empty() {
+        return plan_err!("CREATE TABLE {name}: a table has no constraints and no defaults");
+    }
+    let Some(table) = own(context, &name) else {
+        return plan_err!("CREATE TABLE {name}: tables can be made in your own schema only");
+    };
+    if folded(table) != table {
+        return plan_err!("CREATE TABLE {name}: use letters, digits and `_`, no capitals");
+    }
+    let file = tables.public.folder.listing.file_of(table)?;
+    let exists = file.is_some() || datafusion::catalog::SchemaProvider::table_exist(&*tables.public, table);
+    if exists && if_not_exists {
+        return Ok(DataFrame::new(context.state(), LogicalPlanBuilder::empty(false).build()?));
+    }
+    let replaces = exists && or_replace;
+    let is_made = |file: &String| create::is_created(&tables.root.join(file));
+    if replaces && !file.as_ref().is_some_and(is_made) {
+        return plan_err!("CREATE OR REPLACE TABLE {name}: it was not made by CREATE TABLE");
+    }
+    if exists && !replaces {
+        return plan_err!("CREATE TABLE {name}: it exists already");
+    }
+    for (place, field) in input.schema().fields().iter().enumerate() {
+        if input.schema().fields()[..place].iter().any(|other| other.name() == field.name()) {
+            return plan_err!("CREATE TABLE {name}: two columns have the name `{}`", field.name());
+        }
+    }
+    let new = NewTable {
+        schema: super::format::plain(input.schema().as_arrow()),
+        folder: tables.root.clone(),
+        name: table.to_owned(),
+        replaces,
+        bytes_max: tables.created_bytes_max,
+    };
+    let target = provider_as_source(Arc::new(new));
+    let insert = DmlStatement::new(name, target, WriteOp::Insert(InsertOp::Append), input);
+    Ok(DataFrame::new(context.state(), LogicalPlan::Dml(insert)))
+}
+
+async fn drop_table(
+    context: &SessionContext,
+    tables: &TenantTables,
+    command: DropTable,
+) -> Result<DataFrame> {
+    let Some(table) = own(context, &command.name) else {
+        return plan_err!("DROP TABLE {}: only tables of your own schema can be dropped", command.name);
+    };
+    if tables.public.is_defined(table) {
+        return context.execute_logical_plan(LogicalPlan::Ddl(DdlStatement::DropTable(command))).await;
+    }
+    match tables.public.folder.listing.file_of(table)? {
+        Some(file) => create::remove(&tables.root, &file)?,
+        None if command.if_exists => {}
+        None => return plan_err!("DROP TABLE {}: there is no such table", command.name),
+    }
+    Ok(DataFrame::new(context.state(), LogicalPlanBuilder::empty(false).build()?))
+}
