@@ -10,7 +10,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema};
+use datafusion::common::{Column, DFSchema, ExprSchema as _};
 use datafusion::logical_expr::Expr;
 
 use crate::function::Function;
@@ -109,7 +109,7 @@ impl Slots {
     }
 
     fn slot(&mut self, column: Column, input: &DFSchema) -> Result<usize> {
-        let kind = input.data_type(&column)?.clone();
+        let kind = input.field_from_column(&column)?.data_type().clone();
         let expr = Expr::Column(column);
         if let Some(slot) = self.exprs.iter().position(|known| *known == expr) {
             return Ok(slot);

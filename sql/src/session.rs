@@ -6,7 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::common::config::{ConfigExtension, ConfigOptions};
 use datafusion::common::{Result, extensions_options};
-use datafusion::execution::context::{QueryPlanner, SessionContext, SessionState};
+use datafusion::catalog::Session as CatalogSession;
+use datafusion::execution::context::{QueryPlanner, SessionContext};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -55,10 +56,10 @@ impl QueryPlanner for AiQueryPlanner {
     async fn create_physical_plan(
         &self,
         plan: &LogicalPlan,
-        state: &SessionState,
+        session: &dyn CatalogSession,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Planner)]);
-        planner.create_physical_plan(plan, state).await
+        planner.create_physical_plan(plan, session).await
     }
 }
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, internal_err, plan_err};
-use datafusion::execution::context::SessionState;
+use datafusion::common::{DFSchema, Result, internal_err, plan_err};
+use datafusion::catalog::Session;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNode};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -25,6 +25,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties as _,
     InputDistributionRequirements, Partitioning, PlanProperties,
 };
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
 use self::flow::Flow;
@@ -229,7 +230,8 @@ impl ExtensionPlanner for Planner {
         node: &dyn UserDefinedLogicalNode,
         _: &[&LogicalPlan],
         inputs: &[Arc<dyn ExecutionPlan>],
-        state: &SessionState,
+        session: &dyn Session,
+        planning: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let node: &dyn Any = node.as_any();
         let (kind, node): (Kind, &AiNode) =
@@ -242,16 +244,20 @@ impl ExtensionPlanner for Planner {
         let slots = node
             .slots
             .iter()
-            .map(|slot| planner.create_physical_expr(slot, node.input.schema(), state))
+            .map(|slot| planner.create_physical_expr(slot, node.input.schema(), session, planning))
             .collect::<Result<_>>()?;
-        let compiled = compile(&node.program, planner, state)?;
+        let one = |expr: &Expr, schema: &DFSchema| planner.create_physical_expr(expr, schema, session, planning);
+        let compiled = compile(&node.program, &one)?;
         Ok(Some(Arc::new(AiExec::new(kind, Arc::clone(input), slots, Arc::new(compiled), None))))
     }
 }
 
-fn compile(program: &Arc<Program>, planner: &dyn PhysicalPlanner, state: &SessionState) -> Result<Compiled> {
+/// Makes an expression over a schema run.
+type Physical<'a> = &'a dyn Fn(&Expr, &DFSchema) -> Result<Arc<dyn PhysicalExpr>>;
+
+fn compile(program: &Arc<Program>, physical: Physical<'_>) -> Result<Compiled> {
     let schema = program.df_schema()?;
-    let one = |expr: &Expr| planner.create_physical_expr(expr, &schema, state);
+    let one = |expr: &Expr| physical(expr, &schema);
     let call = |call: &Call| {
         let (prompt, input) = match &call.input {
             CallInput::Value(value) => (None, vec![one(value)?]),

@@ -1,0 +1,324 @@
+//! Which prompts a statement asks: each distinct one that the answer needs, once.
+
+use insta::assert_snapshot;
+
+use crate::common::{Model, rows, session, shown};
+
+/// Four films of two kinds, with a text that is there twice.
+const REVIEWS: &str = "CREATE TABLE reviews AS SELECT * FROM (VALUES
+    (1, 'taken_3', 'a bright joy', 5), (2, 'taken_3', 'so dull', 1), (3, 'taken_3', 'a bright joy', 4),
+    (4, 'up', 'balloons, bright', 5), (5, 'up', 'dull grey', 2), (6, 'heat', 'loud', 3), (7, 'heat', NULL, 3)
+    ) AS t(id, film, text, stars)";
+const FILMS: &str = "CREATE TABLE films AS SELECT * FROM (VALUES
+    ('taken_3', 'action'), ('up', 'family'), ('heat', 'action')) AS t(film, kind)";
+
+fn bright() -> std::sync::Arc<Model> {
+    Model::words(&[("Text: Is \"a bright", "yes"), ("bright", "yes"), ("dull", "no")])
+}
+
+#[tokio::test]
+async fn a_cheap_condition_decides_first_and_equal_texts_are_asked_once() {
+    let model = bright();
+    let session = session(&model, &[REVIEWS]).await;
+    let text = "SELECT id FROM reviews WHERE ai_if(text, 'is it positive?') AND film = 'taken_3' ORDER BY id";
+    assert_snapshot!(shown(&session, text).await, @r"
+    +----+
+    | id |
+    +----+
+    | 1  |
+    | 3  |
+    +----+
+    ");
+    assert_eq!(model.asked().len(), 2, "{:?}", model.asked());
+}
+
+#[tokio::test]
+async fn a_null_is_answered_with_null_and_asks_nothing() {
+    let model = bright();
+    let session = session(&model, &[REVIEWS]).await;
+    let text = "SELECT id, ai_if(text) AS good FROM reviews WHERE film = 'heat' ORDER BY id";
+    assert_snapshot!(shown(&session, text).await, @r"
+    +----+-------+
+    | id | good  |
+    +----+-------+
+    | 6  | false |
+    | 7  |       |
+    +----+-------+
+    ");
+    assert_eq!(model.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn calls_work_wherever_an_expression_does() {
+    let model = Model::words(&[("positive", "positive"), ("bright", "good"), ("dull", "bad"), ("loud", "bad")]);
+    let session = session(&model, &[REVIEWS, FILMS]).await;
+    let label = "ai_classify(text, ['good', 'bad'])";
+    let grouped = format!(
+        "SELECT {label} AS label, count(*) AS n FROM reviews WHERE text IS NOT NULL GROUP BY {label} ORDER BY n"
+    );
+    assert_snapshot!(shown(&session, &grouped).await, @r"
+    +-------+---+
+    | label | n |
+    +-------+---+
+    | good  | 3 |
+    | bad   | 3 |
+    +-------+---+
+    ");
+    let having = format!("SELECT film FROM reviews GROUP BY film HAVING max({label}) = 'good' ORDER BY film");
+    assert_snapshot!(shown(&session, &having).await, @r"
+    +---------+
+    | film    |
+    +---------+
+    | taken_3 |
+    | up      |
+    +---------+
+    ");
+    let summed = format!("SELECT sum(CASE WHEN {label} = 'good' THEN 1 ELSE 0 END) AS good FROM reviews");
+    assert_snapshot!(shown(&session, &summed).await, @r"
+    +------+
+    | good |
+    +------+
+    | 3    |
+    +------+
+    ");
+    let ordered = format!("SELECT id FROM reviews WHERE stars > 3 ORDER BY {label} DESC, id DESC LIMIT 2");
+    assert_snapshot!(shown(&session, &ordered).await, @r"
+    +----+
+    | id |
+    +----+
+    | 4  |
+    | 3  |
+    +----+
+    ");
+    let windowed = format!(
+        "SELECT id, row_number() OVER (PARTITION BY {label} ORDER BY id) AS n FROM reviews WHERE id < 4 ORDER BY id"
+    );
+    assert_snapshot!(shown(&session, &windowed).await, @r"
+    +----+---+
+    | id | n |
+    +----+---+
+    | 1  | 1 |
+    | 2  | 1 |
+    | 3  | 2 |
+    +----+---+
+    ");
+    let nested = format!("SELECT ai_sentiment({label}) AS s FROM reviews WHERE id = 4");
+    assert_snapshot!(shown(&session, &nested).await, @r"
+    +----------+
+    | s        |
+    +----------+
+    | positive |
+    +----------+
+    ");
+    let subquery = format!(
+        "SELECT kind FROM films WHERE film IN (SELECT film FROM reviews WHERE {label} = 'good') ORDER BY kind"
+    );
+    assert_snapshot!(shown(&session, &subquery).await, @r"
+    +--------+
+    | kind   |
+    +--------+
+    | action |
+    | family |
+    +--------+
+    ");
+}
+
+#[tokio::test]
+async fn a_branch_that_is_not_taken_asks_nothing() {
+    let model = bright();
+    let session = session(&model, &[REVIEWS]).await;
+    let text = "SELECT id, CASE WHEN stars = 5 THEN true WHEN stars < 3 THEN ai_if(text) END AS good
+        FROM reviews WHERE id < 6 ORDER BY id";
+    assert_snapshot!(shown(&session, text).await, @r"
+    +----+-------+
+    | id | good  |
+    +----+-------+
+    | 1  | true  |
+    | 2  | false |
+    | 3  |       |
+    | 4  | true  |
+    | 5  | false |
+    +----+-------+
+    ");
+    assert_eq!(model.asked().len(), 2, "rows 2 and 5: {:?}", model.asked());
+    let either = "SELECT count(*) AS n FROM reviews WHERE ai_if(text) OR stars = 5";
+    shown(&session, either).await;
+    assert_eq!(model.asked().len(), 6, "rows 2, 3, 5 and 6: {:?}", model.asked());
+    let coalesced = "SELECT coalesce(text, ai_complete(prompt('say {0}', film))) AS t FROM reviews";
+    shown(&session, coalesced).await;
+    assert_eq!(model.asked().len(), 7, "row 7: {:?}", model.asked());
+}
+
+#[tokio::test]
+async fn equal_prompts_in_select_and_where_run_once() {
+    let model = bright();
+    let session = session(&model, &[REVIEWS]).await;
+    let text = "SELECT id, ai_if(text) AS good FROM reviews WHERE ai_if(text) ORDER BY id";
+    shown(&session, text).await;
+    assert_eq!(model.asked().len(), 5);
+    assert!(model.repeated().is_empty(), "{:?}", model.repeated());
+}
+
+#[tokio::test]
+async fn a_join_asks_for_the_rows_that_it_gives() {
+    let model = bright();
+    let session = session(&model, &[REVIEWS, FILMS]).await;
+    let text = "SELECT r.id, f.kind FROM reviews r JOIN films f ON r.film = f.film
+        WHERE f.kind = 'family' AND ai_if(r.text) ORDER BY r.id";
+    assert_snapshot!(shown(&session, text).await, @r"
+    +----+--------+
+    | id | kind   |
+    +----+--------+
+    | 4  | family |
+    +----+--------+
+    ");
+    assert_eq!(model.asked().len(), 2, "{:?}", model.asked());
+}
+
+#[tokio::test]
+async fn a_join_condition_asks_for_each_distinct_pair_once() {
+    let model = Model::words(&[("a bright joy/action", "yes")]);
+    let session = session(&model, &[REVIEWS, FILMS]).await;
+    let text = "SELECT r.id, f.film FROM reviews r JOIN films f
+        ON ai_if(prompt('{0}/{1}', r.text, f.kind)) AND r.stars > 3 ORDER BY 1, 2";
+    assert_snapshot!(shown(&session, text).await, @r"
+    +----+---------+
+    | id | film    |
+    +----+---------+
+    | 1  | heat    |
+    | 1  | taken_3 |
+    | 3  | heat    |
+    | 3  | taken_3 |
+    +----+---------+
+    ");
+    assert_eq!(model.asked().len(), 4, "two texts, two kinds: {:?}", model.asked());
+}
+
+#[tokio::test]
+async fn a_limit_asks_for_little_more_than_it_gives() {
+    let model = Model::words(&[("7", "yes"), ("3", "yes")]);
+    let session = session(&model, &[]).await;
+    let text = "SELECT value FROM generate_series(1, 100000) WHERE ai_if(prompt('{0}', value)) LIMIT 5";
+    let shown = shown(&session, text).await;
+    assert_snapshot!(shown, @r"
+    +-------+
+    | value |
+    +-------+
+    | 3     |
+    | 7     |
+    | 13    |
+    | 17    |
+    | 23    |
+    +-------+
+    ");
+    assert!(model.asked().len() <= 40, "{}", model.asked().len());
+}
+
+#[tokio::test]
+async fn the_rows_of_a_column_are_one_relquery_in_windows() {
+    let model = Model::words(&[("7", "yes")]);
+    let session = session(&model, &[]).await;
+    let text = "SELECT count(*) AS n FROM generate_series(1, 20000) WHERE ai_if(prompt('{0}', value))";
+    shown(&session, text).await;
+    let windows = model.windows();
+    assert_eq!(windows.iter().sum::<usize>(), 20_000);
+    assert!(windows.iter().all(|rows| *rows <= 2_000), "{windows:?}");
+    assert!(windows.len() <= 40, "{windows:?}");
+}
+
+#[tokio::test]
+async fn a_failed_row_is_null_and_told_or_fails_the_query() {
+    let model = Model::new(|prompt| {
+        if prompt.contains("dull") { Err("the replica is gone".into()) } else { Ok("yes".into()) }
+    });
+    let session = session(&model, &[REVIEWS]).await;
+    let running = session.query("SELECT id, ai_if(text) AS good FROM reviews WHERE id < 3 ORDER BY id").await;
+    let running = running.expect("the statement is good");
+    let query = std::sync::Arc::clone(&running.query);
+    let batches = rows(running).await.expect("a failed row fails nothing else");
+    let text = datafusion::arrow::util::pretty::pretty_format_batches(&batches).expect("batches can be shown");
+    assert_snapshot!(text, @r"
+    +----+------+
+    | id | good |
+    +----+------+
+    | 1  | true |
+    | 2  |      |
+    +----+------+
+    ");
+    assert_eq!(query.progress.failed(), 1);
+    assert_eq!(query.progress.errors()[0].reason, "the replica is gone");
+    let strict = "SELECT ai_if(text, on_error => 'error') FROM reviews WHERE id = 2";
+    assert!(shown(&session, strict).await.contains("the replica is gone"), "{}", shown(&session, strict).await);
+}
+
+#[tokio::test]
+async fn a_budget_ends_a_query_that_would_spend_more() {
+    let model = bright();
+    let session = session(&model, &[]).await;
+    shown(&session, "SET relserve.max_tokens = 5000").await;
+    let text = "SELECT count(*) FROM generate_series(1, 20000) WHERE ai_if(prompt('{0}', value))";
+    let error = shown(&session, text).await;
+    assert!(error.contains("relserve.max_tokens is 5000"), "{error}");
+    assert!(model.asked().len() <= 2_000, "{}", model.asked().len());
+}
+
+#[tokio::test]
+async fn a_scan_of_what_is_cached_computes_nothing() {
+    let model = bright();
+    let session = session(&model, &[REVIEWS]).await;
+    shown(&session, "SET relserve.cached_only = true").await;
+    let text = "SELECT id, ai_if(text) AS good FROM reviews WHERE id < 3 ORDER BY id";
+    assert_snapshot!(shown(&session, text).await, @r"
+    +----+------+
+    | id | good |
+    +----+------+
+    | 1  |      |
+    | 2  |      |
+    +----+------+
+    ");
+    assert_eq!(model.asked().len(), 0);
+}
+
+#[tokio::test]
+async fn columns_that_nobody_reads_are_not_computed() {
+    let model = bright();
+    let session = session(&model, &[REVIEWS]).await;
+    shown(&session, "SELECT count(*) FROM (SELECT id, ai_if(text) AS good FROM reviews)").await;
+    shown(&session, "SELECT id FROM (SELECT id, ai_if(text) AS good FROM reviews) WHERE id > 2").await;
+    assert_eq!(model.asked().len(), 0, "{:?}", model.asked());
+}
+
+#[tokio::test]
+async fn several_conditions_run_in_the_order_that_asks_least() {
+    // Of 400 rows the first holds for nearly all, the last for one in ten.
+    let model = Model::new(|prompt| {
+        let number: u64 = prompt.rsplit(' ').next().and_then(|last| last.parse().ok()).unwrap_or(0);
+        let holds = if prompt.contains("wide") { number % 20 != 0 } else { number % 10 == 0 };
+        Ok(if holds { "yes" } else { "no" }.to_owned())
+    });
+    let session = session(&model, &[]).await;
+    let text = "SELECT count(*) AS n FROM generate_series(1, 400)
+        WHERE ai_if(prompt('wide {0}', value)) AND ai_if(prompt('narrow {0}', value))";
+    shown(&session, text).await;
+    let asked = model.asked();
+    let wide = asked.iter().filter(|prompt| prompt.contains("wide")).count();
+    // The best order by hindsight asks 400 + 40, the written one 400 + 380.
+    assert!(asked.len() < 480, "{} of which {wide} wide", asked.len());
+}
+
+#[tokio::test]
+async fn mistakes_are_named() {
+    let model = bright();
+    let session = session(&model, &[REVIEWS]).await;
+    for (text, said) in [
+        ("SELECT ai_if() FROM reviews", "ai_if"),
+        ("SELECT ai_classify(text, ['a', 'A']) FROM reviews WHERE id = 1", ""),
+        ("SELECT ai_if(prompt('{1}', text)) FROM reviews", "has a place {1} and 1 values"),
+        ("SELECT ai_if(prompt(text)) FROM reviews", "must be a literal"),
+        ("SELECT ai_if(text, colour => 'red') FROM reviews", "has no option `colour`"),
+        ("SELECT ai_if(text, on_error => 'shout') FROM reviews", "on_error must be 'null' or 'error'"),
+    ] {
+        let error = shown(&session, text).await;
+        assert!(error.contains(said), "{text}: {error}");
+    }
+}
