@@ -156,7 +156,11 @@ impl Function {
             Input::Prompt(template, values) => {
                 shared.template = prompt::splice(&shared.template, template);
                 let places = shared.columns();
-                places.iter().filter_map(|name| name.parse().ok()).map(|at: usize| cell::of(&values[at])).collect()
+                places
+                    .iter()
+                    .filter_map(|name| name.parse().ok())
+                    .map(|at: usize| cell::of(&values[at]))
+                    .collect()
             }
         };
         let constraint = options.schema.clone().map(Constraint::JsonSchema);
@@ -190,9 +194,9 @@ impl Function {
         Ok(match (self.output, value) {
             (Output::Boolean, AnswerValue::Text(label)) => ScalarValue::from(label == YES_NO[0]),
             (Output::Number, AnswerValue::Integer(number)) => ScalarValue::from(number as f64),
-            (Output::Labels, AnswerValue::Text(text)) => {
-                cell::text_list(text.split(',').map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()))
-            }
+            (Output::Labels, AnswerValue::Text(text)) => cell::text_list(
+                text.split(',').map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()),
+            ),
             (_, AnswerValue::Text(text)) => ScalarValue::from(text),
             (_, AnswerValue::Integer(number)) => ScalarValue::from(number),
             (_, AnswerValue::List(items)) => cell::text_list(items),

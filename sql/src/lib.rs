@@ -14,6 +14,7 @@ pub mod program;
 pub mod prompt;
 pub mod query;
 pub mod runner;
+pub mod server;
 pub mod session;
 
 pub use session::{Running, Session};

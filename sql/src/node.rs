@@ -34,14 +34,13 @@ pub struct AiFilter(pub AiNode);
 impl AiMap {
     /// Calls over an input.
     pub fn new(input: Arc<LogicalPlan>, slots: Vec<Expr>, program: Arc<Program>) -> Result<Self> {
-        let answers = program.calls.iter().map(|call| {
-            (None, Arc::new(Field::new(&call.name, call.function.output().data_type(), true)))
-        });
+        let answers = program
+            .calls
+            .iter()
+            .map(|call| (None, Arc::new(Field::new(&call.name, call.function.output().data_type(), true))));
         let fields = input.schema().iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field)));
-        let schema = DFSchema::new_with_metadata(
-            fields.chain(answers).collect(),
-            input.schema().metadata().clone(),
-        )?;
+        let schema =
+            DFSchema::new_with_metadata(fields.chain(answers).collect(), input.schema().metadata().clone())?;
         Ok(Self(AiNode { input, slots, program, schema: Arc::new(schema) }))
     }
 }

@@ -47,7 +47,8 @@ pub fn name_options(statement: &mut Statement) {
                 && function.name.to_string().to_ascii_lowercase().starts_with("ai_")
                 && let FunctionArguments::List(list) = &mut function.args
             {
-                if function.name.to_string().eq_ignore_ascii_case("ai_classify") && take_multi(&mut list.args) {
+                if function.name.to_string().eq_ignore_ascii_case("ai_classify") && take_multi(&mut list.args)
+                {
                     function.name = ObjectName::from(vec![Ident::new("ai_classify_many")]);
                 }
                 for arg in &mut list.args {

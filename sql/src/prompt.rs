@@ -92,7 +92,9 @@ pub fn parse(text: &str, values: usize) -> Result<Template> {
     for name in template.fields() {
         match name.parse::<usize>() {
             Ok(place) if place < values => {}
-            Ok(_) => return plan_err!("prompt: has a place {{{name}}} and {values} values (places count from 0)"),
+            Ok(_) => {
+                return plan_err!("prompt: has a place {{{name}}} and {values} values (places count from 0)");
+            }
             Err(_) => {
                 return plan_err!("prompt: the place {{{name}}} must be a number; write {{{{ for a brace");
             }

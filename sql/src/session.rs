@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::catalog::Session as CatalogSession;
 use datafusion::common::config::{ConfigExtension, ConfigOptions};
 use datafusion::common::{Result, extensions_options};
-use datafusion::catalog::Session as CatalogSession;
 use datafusion::execution::context::{QueryPlanner, SessionContext};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;

@@ -125,8 +125,7 @@ impl Asked {
             Some((column, _)) => Arc::clone(column),
             None => {
                 let column = Arc::new(bound.column);
-                let run =
-                    self.query.runner.open(&column, self.query.options(), self.answering.clone());
+                let run = self.query.runner.open(&column, self.query.options(), self.answering.clone());
                 self.columns.insert(Arc::clone(&column), run);
                 column
             }

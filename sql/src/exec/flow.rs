@@ -293,7 +293,10 @@ impl Flow {
             let value = self.asked.value(call, &column, &answer.outcome)?;
             if number == 0 {
                 let tokens = answer.tokens;
-                self.order.paid(waiter.conjunct, tokens.prompt.0 - tokens.cached.0.min(tokens.prompt.0) + tokens.output.0);
+                self.order.paid(
+                    waiter.conjunct,
+                    tokens.prompt.0 - tokens.cached.0.min(tokens.prompt.0) + tokens.output.0,
+                );
             }
             let held = &mut self.batches[(waiter.batch - self.first) as usize];
             held.set_answer(waiter.call, waiter.row, value);

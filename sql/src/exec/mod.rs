@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::Session;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DFSchema, Result, internal_err, plan_err};
-use datafusion::catalog::Session;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNode};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{
@@ -25,7 +26,6 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties as _,
     InputDistributionRequirements, Partitioning, PlanProperties,
 };
-use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
 use self::flow::Flow;
@@ -92,8 +92,10 @@ impl AiExec {
             Kind::Filter => &[],
         };
         let fields: Vec<_> = input.schema().fields().iter().chain(answers).cloned().collect();
-        let schema =
-            datafusion::arrow::datatypes::Schema::new_with_metadata(fields, input.schema().metadata().clone());
+        let schema = datafusion::arrow::datatypes::Schema::new_with_metadata(
+            fields,
+            input.schema().metadata().clone(),
+        );
         let orders = input.output_ordering().cloned();
         let properties = PlanProperties::new(
             EquivalenceProperties::new_with_orderings(Arc::new(schema), orders),
@@ -246,7 +248,8 @@ impl ExtensionPlanner for Planner {
             .iter()
             .map(|slot| planner.create_physical_expr(slot, node.input.schema(), session, planning))
             .collect::<Result<_>>()?;
-        let one = |expr: &Expr, schema: &DFSchema| planner.create_physical_expr(expr, schema, session, planning);
+        let one =
+            |expr: &Expr, schema: &DFSchema| planner.create_physical_expr(expr, schema, session, planning);
         let compiled = compile(&node.program, &one)?;
         Ok(Some(Arc::new(AiExec::new(kind, Arc::clone(input), slots, Arc::new(compiled), None))))
     }

@@ -54,7 +54,11 @@ impl ConditionOrder {
 
     /// The condition that a row is to try next, of those that are left; those whose answers are known are free
     /// and come first.
-    pub(super) fn next(&mut self, left: impl Iterator<Item = usize> + Clone, is_fresh: bool) -> Option<usize> {
+    pub(super) fn next(
+        &mut self,
+        left: impl Iterator<Item = usize> + Clone,
+        is_fresh: bool,
+    ) -> Option<usize> {
         let count = self.shown.len() as u64;
         if is_fresh && self.started < SAMPLE_ROWS * count && count > 1 {
             self.started += 1;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use datafusion::arrow::array::{
+    ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array,
+};
 use datafusion::arrow::compute::{filter_record_batch, take};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::{Result, ScalarValue};
@@ -92,7 +94,12 @@ impl Held {
 
     /// Rows decided since the last call, from the first on: those that stay, with answers where `schema` has
     /// columns for them. `most` bounds how many.
-    pub(super) fn emit(&mut self, compiled: &Compiled, schema: &SchemaRef, most: usize) -> Result<Option<RecordBatch>> {
+    pub(super) fn emit(
+        &mut self,
+        compiled: &Compiled,
+        schema: &SchemaRef,
+        most: usize,
+    ) -> Result<Option<RecordBatch>> {
         let ready = self.rows[self.emitted..].iter().take_while(|row| row.decided.is_some()).count();
         if ready == 0 {
             return Ok(None);

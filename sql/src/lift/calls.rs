@@ -101,7 +101,8 @@ impl<'a> Calls<'a> {
             CallInput::Value(value) => vec![value],
             CallInput::Prompt(_, values) => values.iter().collect(),
         };
-        let level = read.into_iter().chain(&rest).chain(&guard).map(|expr| self.level(expr)).max().unwrap_or(0);
+        let level =
+            read.into_iter().chain(&rest).chain(&guard).map(|expr| self.level(expr)).max().unwrap_or(0);
         let same = self.calls.iter_mut().find(|call| {
             (call.function, &call.input, &call.rest, &call.options) == (function, &input, &rest, &options)
         });
@@ -179,11 +180,7 @@ impl<'a> Calls<'a> {
     }
 
     /// The program of the calls, with conditions on their answers.
-    pub(super) fn program(
-        self,
-        input: &DFSchema,
-        conditions: Vec<Expr>,
-    ) -> Result<(Vec<Expr>, Program)> {
+    pub(super) fn program(self, input: &DFSchema, conditions: Vec<Expr>) -> Result<(Vec<Expr>, Program)> {
         let names: Vec<String> = self.calls.iter().map(|call| call.name.clone()).collect();
         let mut slots = Slots::default();
         let mut calls = Vec::with_capacity(self.calls.len());
@@ -226,7 +223,11 @@ fn flatten(expr: Expr, op: Operator, operands: &mut Vec<Expr>) {
 /// The calls whose answers an expression needs, those that they need in turn included, in their order.
 fn needed(expr: &Expr, calls: &[Call]) -> Vec<usize> {
     let names = |expr: &Expr| -> Vec<String> {
-        expr.column_refs().iter().filter(|column| column.relation.is_none()).map(|column| column.name.clone()).collect()
+        expr.column_refs()
+            .iter()
+            .filter(|column| column.relation.is_none())
+            .map(|column| column.name.clone())
+            .collect()
     };
     let mut wanted = names(expr);
     let mut needed = Vec::new();

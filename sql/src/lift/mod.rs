@@ -198,7 +198,8 @@ fn by_name(plan: LogicalPlan, schema: &DFSchemaRef) -> Result<LogicalPlan> {
     if plan.schema().fields().len() == schema.fields().len() {
         return Ok(plan);
     }
-    let exprs = schema.iter().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field)))).collect();
+    let exprs =
+        schema.iter().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field)))).collect();
     Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(plan))?))
 }
 

@@ -17,7 +17,7 @@ use tokio::io::AsyncWrite;
 
 use super::command::{Command, Modes};
 use super::copy::{self, CopyFormat};
-use super::error::{SqlError, Stop, code};
+use super::error::{SqlError, code};
 use super::extended::{Portal, Prepared};
 use super::rows::{Columns, Rows};
 use super::settings::Settings;
@@ -74,10 +74,22 @@ struct Cursor {
 /// What running a statement comes to.
 pub(super) enum Outcome {
     /// Rows, and the word that their count is told with.
-    Rows { rows: Rows, word: &'static str },
+    Rows {
+        rows: Rows,
+        word: &'static str,
+    },
     /// Rows of a cursor, which goes back where it was taken from.
-    Fetched { rows: Rows, rows_max: usize, cursor: String, is_held: bool, is_binary: bool },
-    Copied { rows: Rows, format: CopyFormat },
+    Fetched {
+        rows: Rows,
+        rows_max: usize,
+        cursor: String,
+        is_held: bool,
+        is_binary: bool,
+    },
+    Copied {
+        rows: Rows,
+        format: CopyFormat,
+    },
     Done(String),
 }
 
@@ -208,7 +220,7 @@ impl Backend {
     }
 
     /// Plans a statement that DataFusion runs.
-    pub(super) async fn plan(&self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
+    pub(super) async fn plan(&mut self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
         Ok(self.session.plan(statement.clone()).await?)
     }
 
@@ -267,7 +279,10 @@ impl Backend {
 
     fn begin(&mut self, modes: &Modes) -> Result<Outcome, SqlError> {
         if self.transaction.status != TransactionStatus::Idle {
-            return Err(SqlError::new(code::ACTIVE_TRANSACTION, "there is already a transaction in progress"));
+            return Err(SqlError::new(
+                code::ACTIVE_TRANSACTION,
+                "there is already a transaction in progress",
+            ));
         }
         let is_read_only = self.is_read_only();
         let before = self.settings().clone();
@@ -512,17 +527,18 @@ pub(super) fn tag(plan: &LogicalPlan) -> Option<&'static str> {
 
 /// The count of rows that a change of a table gives as its one row.
 fn counted(batch: &RecordBatch) -> u64 {
-    use datafusion::arrow::array::{Array as _, AsArray as _};
+    use datafusion::arrow::array::AsArray as _;
     use datafusion::arrow::datatypes::UInt64Type;
     match batch.columns().first().and_then(|column| column.as_primitive_opt::<UInt64Type>()) {
-        Some(counts) => counts.iter().take(counts.len()).flatten().sum(),
+        Some(counts) => counts.iter().flatten().sum(),
         None => 0,
     }
 }
 
 /// A batch of columns of text.
 fn texts(columns: &[(&str, Vec<Option<String>>)]) -> Result<RecordBatch, SqlError> {
-    let fields: Vec<Field> = columns.iter().map(|(name, _)| Field::new(*name, DataType::Utf8, true)).collect();
+    let fields: Vec<Field> =
+        columns.iter().map(|(name, _)| Field::new(*name, DataType::Utf8, true)).collect();
     let arrays = columns.iter().map(|(_, values)| Arc::new(StringArray::from(values.clone())) as ArrayRef);
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays.collect())?)
 }

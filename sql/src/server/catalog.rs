@@ -216,7 +216,8 @@ impl ScalarUDFImpl for Setting {
                 return exec_err!("{}", error.message);
             }
         }
-        let may_miss = matches!(args.args.get(1), Some(ColumnarValue::Scalar(ScalarValue::Boolean(Some(true)))));
+        let may_miss =
+            matches!(args.args.get(1), Some(ColumnarValue::Scalar(ScalarValue::Boolean(Some(true)))));
         match settings.get(&name) {
             None if !may_miss => exec_err!("unrecognized configuration parameter \"{name}\""),
             value => Ok(ColumnarValue::Scalar(ScalarValue::Utf8(value.map(str::to_owned)))),

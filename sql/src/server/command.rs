@@ -27,22 +27,41 @@ use crate::Session;
 pub(super) enum Command {
     /// DataFusion plans and runs it.
     Query(Box<Statement>),
-    Copy { query: Box<Statement>, format: CopyFormat },
+    Copy {
+        query: Box<Statement>,
+        format: CopyFormat,
+    },
     Begin(Modes),
     Commit,
     Rollback,
     Savepoint(String),
     Release(String),
     RollbackTo(String),
-    SetTransaction { modes: Modes, is_session: bool },
+    SetTransaction {
+        modes: Modes,
+        is_session: bool,
+    },
     /// Without a value: back to the one at first.
-    Set { name: String, value: Option<String>, is_local: bool },
+    Set {
+        name: String,
+        value: Option<String>,
+        is_local: bool,
+    },
     ResetAll,
     Show(String),
     ShowAll,
     DiscardAll,
-    Declare { name: String, is_held: bool, is_binary: bool, query: Box<Statement>, text: String },
-    Fetch { name: String, rows_max: usize },
+    Declare {
+        name: String,
+        is_held: bool,
+        is_binary: bool,
+        query: Box<Statement>,
+        text: String,
+    },
+    Fetch {
+        name: String,
+        rows_max: usize,
+    },
     /// One cursor, or all.
     CloseCursor(Option<String>),
     /// One prepared statement, or all.
@@ -103,15 +122,21 @@ fn query_of(session: &Session, text: &str) -> Result<Statement, SqlError> {
 /// `COPY` to and from files that DataFusion would understand, and we do not.
 fn copy_error(text: &str, message: &str) -> SqlError {
     let is_to_file = text.to_ascii_uppercase().contains(" STORED AS ");
-    if is_to_file { copy::to_files() } else { SqlError::new(code::SYNTAX, format!("syntax error: {message}")) }
+    if is_to_file {
+        copy::to_files()
+    } else {
+        SqlError::new(code::SYNTAX, format!("syntax error: {message}"))
+    }
 }
 
 /// What makes the queries of clients into such that DataFusion understands.
-static CATALOG_QUERIES: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
+static CATALOG_QUERIES: LazyLock<PostgresCompatibilityParser> =
+    LazyLock::new(PostgresCompatibilityParser::new);
 
 fn statement(session: &Session, piece: &Piece<'_>) -> Result<Statement, SqlError> {
     if asks_catalog(piece) {
-        let statements = CATALOG_QUERIES.parse(piece.text).map_err(datafusion::common::DataFusionError::from)?;
+        let statements =
+            CATALOG_QUERIES.parse(piece.text).map_err(datafusion::common::DataFusionError::from)?;
         if let Ok([statement]) = <[_; 1]>::try_from(statements) {
             return Ok(Statement::Statement(Box::new(statement)));
         }
@@ -185,7 +210,9 @@ fn command(statement: Statement, text: &str, session: &Session) -> Result<Comman
         }
         ast::Statement::LISTEN { .. } => Command::Nothing("LISTEN"),
         ast::Statement::UNLISTEN { .. } => Command::Nothing("UNLISTEN"),
-        ast::Statement::Copy { .. } | ast::Statement::CopyIntoSnowflake { .. } => return Err(copy::to_files()),
+        ast::Statement::Copy { .. } | ast::Statement::CopyIntoSnowflake { .. } => {
+            return Err(copy::to_files());
+        }
         other => Command::Query(Box::new(Statement::Statement(Box::new(other)))),
     })
 }
@@ -259,7 +286,9 @@ fn setting_text(value: &Expr) -> Result<String, SqlError> {
             Ok(value.to_string().replace(' ', ""))
         }
         Expr::Interval(interval) => Ok(interval.to_string()),
-        other => Err(SqlError::new(code::SYNTAX, format!("syntax error: {other} is not a value of a setting"))),
+        other => {
+            Err(SqlError::new(code::SYNTAX, format!("syntax error: {other} is not a value of a setting")))
+        }
     }
 }
 
@@ -282,9 +311,12 @@ fn show(variable: Vec<ast::Ident>) -> Command {
 }
 
 fn declare(statements: Vec<ast::Declare>, text: &str, session: &Session) -> Result<Command, SqlError> {
-    let unsupported = || SqlError::new(code::SYNTAX, "syntax error: DECLARE name CURSOR FOR query is expected");
+    let unsupported =
+        || SqlError::new(code::SYNTAX, "syntax error: DECLARE name CURSOR FOR query is expected");
     let Ok([declare]) = <[_; 1]>::try_from(statements) else { return Err(unsupported()) };
-    let (Some(query), [name]) = (declare.for_query, declare.names.as_slice()) else { return Err(unsupported()) };
+    let (Some(query), [name]) = (declare.for_query, declare.names.as_slice()) else {
+        return Err(unsupported());
+    };
     if declare.scroll == Some(true) {
         return Err(SqlError::new(code::FEATURE_NOT_SUPPORTED, "SCROLL cursors are not supported"));
     }

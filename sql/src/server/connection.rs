@@ -60,7 +60,8 @@ pub(super) async fn serve(
         Err(stop) => return farewell(stop, &mut output).await,
     };
     let Ok(_permit) = Arc::clone(&server.connections).try_acquire_owned() else {
-        let message = format!("sorry, too many clients already: the limit is {}", server.limits.connections_max);
+        let message =
+            format!("sorry, too many clients already: the limit is {}", server.limits.connections_max);
         let error = SqlError::fatal(code::TOO_MANY_CONNECTIONS, message);
         return farewell(error.into(), &mut output).await;
     };
@@ -216,8 +217,6 @@ async fn expired(timeout: Option<Duration>) {
 /// Runs a future where expressions that are nested as deeply as is allowed may be walked by recursion.
 async fn on_a_large_stack<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    poll_fn(|context| {
-        stacker::maybe_grow(STACK_MIN_BYTES, STACK_BYTES, || future.as_mut().poll(context))
-    })
-    .await
+    poll_fn(|context| stacker::maybe_grow(STACK_MIN_BYTES, STACK_BYTES, || future.as_mut().poll(context)))
+        .await
 }

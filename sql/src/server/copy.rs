@@ -1,11 +1,11 @@
 //! `COPY (query) TO STDOUT`: rows as text, CSV or Postgres' binary format.
 
+use arrow_pg::encoder::Encoder;
 use bytes::{BufMut as _, BytesMut};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::sql::sqlparser::ast::{
     CopyLegacyCsvOption, CopyLegacyOption, CopyOption, CopySource, CopyTarget, Statement,
 };
-use arrow_pg::encoder::Encoder;
 use pgwire::api::results::{FieldFormat, FieldInfo};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
@@ -54,7 +54,9 @@ pub(super) fn plan(statement: Statement) -> Result<(String, CopyFormat), SqlErro
     }
     let query = match source {
         CopySource::Query(query) => query.to_string(),
-        CopySource::Table { table_name, columns } if columns.is_empty() => format!("SELECT * FROM {table_name}"),
+        CopySource::Table { table_name, columns } if columns.is_empty() => {
+            format!("SELECT * FROM {table_name}")
+        }
         CopySource::Table { table_name, columns } => {
             let columns: Vec<String> = columns.iter().map(ToString::to_string).collect();
             format!("SELECT {} FROM {table_name}", columns.join(", "))
@@ -65,8 +67,11 @@ pub(super) fn plan(statement: Statement) -> Result<(String, CopyFormat), SqlErro
 
 /// Why files of the server are not copied to or from.
 pub(super) fn to_files() -> SqlError {
-    SqlError::new(code::INSUFFICIENT_PRIVILEGE, "COPY to or from a file or program of the server is not allowed")
-        .with_hint("Use COPY (..) TO STDOUT; psql's \\copy writes its rows to a file of the client.")
+    SqlError::new(
+        code::INSUFFICIENT_PRIVILEGE,
+        "COPY to or from a file or program of the server is not allowed",
+    )
+    .with_hint("Use COPY (..) TO STDOUT; psql's \\copy writes its rows to a file of the client.")
 }
 
 /// Options, as far as they were given.
@@ -179,7 +184,8 @@ pub(super) async fn send<S: AsyncWrite>(
 ) -> Result<usize, Stop> {
     let is_binary = matches!(format, CopyFormat::Binary);
     let fields = rows.columns.fields(&[i16::from(is_binary)])?;
-    let count = i16::try_from(fields.len()).map_err(|_| SqlError::limit("number of columns", i16::MAX as usize))?;
+    let count =
+        i16::try_from(fields.len()).map_err(|_| SqlError::limit("number of columns", i16::MAX as usize))?;
     let response = CopyOutResponse::new(i8::from(is_binary), count, vec![i16::from(is_binary); fields.len()]);
     output.put(PgWireBackendMessage::CopyOutResponse(response))?;
     begin(format, rows.columns.names(), &mut output.buffer);

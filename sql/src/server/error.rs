@@ -181,10 +181,9 @@ fn of_schema(error: &SchemaError) -> SqlError {
             );
             if names.is_empty() { error } else { error.with_hint(format!("Columns: {}", names.join(", "))) }
         }
-        SchemaError::AmbiguousReference { field } => SqlError::new(
-            code::AMBIGUOUS_COLUMN,
-            format!("column reference \"{}\" is ambiguous", field.name),
-        ),
+        SchemaError::AmbiguousReference { field } => {
+            SqlError::new(code::AMBIGUOUS_COLUMN, format!("column reference \"{}\" is ambiguous", field.name))
+        }
         other => SqlError::new(code::PLAN, clean(&other.to_string())),
     }
 }
@@ -192,9 +191,7 @@ fn of_schema(error: &SchemaError) -> SqlError {
 fn of_arrow(error: &ArrowError) -> SqlError {
     match error {
         ArrowError::DivideByZero => SqlError::new(code::DIVISION_BY_ZERO, "division by zero"),
-        ArrowError::ArithmeticOverflow(message) => {
-            SqlError::new(code::NUMERIC_OUT_OF_RANGE, clean(message))
-        }
+        ArrowError::ArithmeticOverflow(message) => SqlError::new(code::NUMERIC_OUT_OF_RANGE, clean(message)),
         ArrowError::CastError(message) | ArrowError::ParseError(message) => {
             SqlError::new(code::INVALID_TEXT, clean(message))
         }

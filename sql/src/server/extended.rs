@@ -86,7 +86,7 @@ impl Backend {
         Ok(output.put(PgWireBackendMessage::ParseComplete(message::ParseComplete::new()))?)
     }
 
-    async fn prepare(&self, text: String, types: &[u32]) -> Result<Prepared, SqlError> {
+    async fn prepare(&mut self, text: String, types: &[u32]) -> Result<Prepared, SqlError> {
         if text.len() > self.limits.statement_bytes_max {
             return Err(SqlError::limit("length of a statement in bytes", self.limits.statement_bytes_max));
         }
@@ -94,7 +94,13 @@ impl Backend {
         let piece = match pieces.as_slice() {
             [] => {
                 let parameters = Parameters::default();
-                return Ok(Prepared { text: String::new(), command: None, plan: None, parameters, columns: None });
+                return Ok(Prepared {
+                    text: String::new(),
+                    command: None,
+                    plan: None,
+                    parameters,
+                    columns: None,
+                });
             }
             [piece] => piece,
             _ => {
@@ -264,7 +270,8 @@ impl Parameters {
     /// Finds out what types a plan's parameters have, and what the client is told of them.
     fn resolve(&mut self, plan: &LogicalPlan) -> Result<(), SqlError> {
         for (name, needed) in plan.get_parameter_types()? {
-            let place = name.trim_start_matches('$').parse::<usize>().ok().and_then(|place| place.checked_sub(1));
+            let place =
+                name.trim_start_matches('$').parse::<usize>().ok().and_then(|place| place.checked_sub(1));
             let Some(place) = place.filter(|place| *place < PARAMETERS_MAX) else {
                 return Err(SqlError::new(code::SYNTAX, format!("there is no parameter {name}")));
             };
@@ -331,8 +338,11 @@ impl Parameters {
         let statement = StoredStatement::new(String::new(), (), self.hints.clone());
         let bound = message::Bind::new(None, None, bind.parameter_formats, bind.parameters, Vec::new());
         let portal = pgwire::api::portal::Portal::try_new(&bound, Arc::new(statement))?;
-        let needed: Vec<Option<&DataType>> =
-            self.needed.iter().map(|needed| needed.as_ref().filter(|needed| **needed != DataType::Null)).collect();
+        let needed: Vec<Option<&DataType>> = self
+            .needed
+            .iter()
+            .map(|needed| needed.as_ref().filter(|needed| **needed != DataType::Null))
+            .collect();
         let types: Vec<Option<&Type>> = self.types.iter().map(Some).collect();
         Ok(Some(deserialize_parameters_with_server_types(&portal, &needed, &types)?))
     }

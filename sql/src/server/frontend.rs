@@ -25,11 +25,24 @@ pub(super) struct Bind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Frontend {
     Query(String),
-    Parse { name: String, query: String, types: Vec<u32> },
+    Parse {
+        name: String,
+        query: String,
+        types: Vec<u32>,
+    },
     Bind(Bind),
-    Describe { target: Target, name: String },
-    Execute { portal: String, rows_max: usize },
-    Close { target: Target, name: String },
+    Describe {
+        target: Target,
+        name: String,
+    },
+    Execute {
+        portal: String,
+        rows_max: usize,
+    },
+    Close {
+        target: Target,
+        name: String,
+    },
     Flush,
     Sync,
     Terminate,

@@ -36,9 +36,7 @@ fn expression(expr: &Expr) -> Option<String> {
         Expr::CompoundIdentifier(names) => names.last().map(folded),
         Expr::Function(function) => function.name.0.last().and_then(|part| part.as_ident()).map(folded),
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => expression(inner),
-        Expr::Cast { expr: inner, data_type, .. } => {
-            expression(inner).or_else(|| Some(type_name(data_type)))
-        }
+        Expr::Cast { expr: inner, data_type, .. } => expression(inner).or_else(|| Some(type_name(data_type))),
         Expr::Case { .. } => Some("case".to_owned()),
         Expr::Exists { .. } => Some("exists".to_owned()),
         Expr::Array(_) => Some("array".to_owned()),

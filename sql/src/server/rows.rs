@@ -40,7 +40,8 @@ impl Columns {
     pub(super) fn new(schema: &Schema, names: Option<&[String]>) -> Result<Self, SqlError> {
         let count = schema.fields().len();
         if count > COLUMNS_MAX {
-            let message = format!("target lists can have at most {COLUMNS_MAX} entries, this one has {count}");
+            let message =
+                format!("target lists can have at most {COLUMNS_MAX} entries, this one has {count}");
             return Err(SqlError::new(code::TOO_MANY_COLUMNS, message));
         }
         let fields = schema.fields().iter().map(|field| {
@@ -176,12 +177,22 @@ impl std::fmt::Debug for Rows {
 
 impl Rows {
     /// Rows of a query; `columns` are those that the client was told, if it was.
-    pub(super) fn of(running: Running, columns: Option<Columns>, names: Option<&[String]>) -> Result<Self, SqlError> {
+    pub(super) fn of(
+        running: Running,
+        columns: Option<Columns>,
+        names: Option<&[String]>,
+    ) -> Result<Self, SqlError> {
         let columns = match columns {
             Some(columns) => columns,
             None => Columns::new(&running.stream.schema(), names)?,
         };
-        Ok(Self { columns, query: Some(running.query), stream: Some(running.stream), rest: None, told_failed: 0 })
+        Ok(Self {
+            columns,
+            query: Some(running.query),
+            stream: Some(running.stream),
+            rest: None,
+            told_failed: 0,
+        })
     }
 
     /// Constant rows.
@@ -251,7 +262,8 @@ fn write_row(
     let start = buffer.len();
     buffer.put_u8(b'D');
     buffer.put_i32(0);
-    buffer.put_i16(i16::try_from(fields.len()).map_err(|_| SqlError::limit("number of columns", COLUMNS_MAX))?);
+    buffer
+        .put_i16(i16::try_from(fields.len()).map_err(|_| SqlError::limit("number of columns", COLUMNS_MAX))?);
     let mut writer = Writer(buffer);
     let written = values(batch, row, fields, &mut writer);
     let length = buffer.len() - start - 1;
@@ -308,7 +320,8 @@ impl Encoder for Writer<'_> {
             FieldFormat::Binary => value.to_sql(field.datatype(), self.0).map_err(PgWireError::ApiError)?,
         };
         if let IsNull::No = is_null {
-            let length = i32::try_from(self.0.len() - start - 4).map_err(|error| PgWireError::ApiError(error.into()))?;
+            let length = i32::try_from(self.0.len() - start - 4)
+                .map_err(|error| PgWireError::ApiError(error.into()))?;
             self.0[start..start + 4].copy_from_slice(&length.to_be_bytes());
         }
         Ok(())

@@ -155,10 +155,7 @@ impl Settings {
             return Err(unknown(&name));
         }
         if FIXED.contains(&name.as_str()) {
-            return Err(SqlError::new(
-                code::WRONG_STATE,
-                format!("parameter \"{name}\" cannot be changed"),
-            ));
+            return Err(SqlError::new(code::WRONG_STATE, format!("parameter \"{name}\" cannot be changed")));
         }
         let Some(value) = value.or_else(|| self.initial.get(&name).map(String::as_str)) else {
             self.values.remove(&name);
@@ -279,7 +276,9 @@ mod tests {
     #[test]
     fn spans_of_time_have_units() {
         let milliseconds = |text| duration(text).map(|span| span.as_millis());
-        for (text, expected) in [("0", 0), ("250", 250), ("5s", 5_000), ("1 min", 60_000), ("1.5h", 5_400_000)] {
+        for (text, expected) in
+            [("0", 0), ("250", 250), ("5s", 5_000), ("1 min", 60_000), ("1.5h", 5_400_000)]
+        {
             assert_eq!(milliseconds(text), Some(expected), "{text}");
         }
         for text in ["", "s", "5 parsecs", "1e999", "-1"] {

@@ -129,7 +129,8 @@ fn count(counts: &mut [usize]) -> Result<(), SqlError> {
     if let Some(last) = counts.last_mut() {
         *last += 1;
         if *last > OPERATORS_MAX {
-            let message = format!("statement is too complex: more than {OPERATORS_MAX} operators in one expression");
+            let message =
+                format!("statement is too complex: more than {OPERATORS_MAX} operators in one expression");
             return Err(SqlError::new(code::TOO_COMPLEX, message)
                 .with_hint("Write long lists of alternatives as IN (..) or as a join with VALUES."));
         }
@@ -145,7 +146,6 @@ fn nests(keyword: Keyword) -> bool {
             | Keyword::OR
             | Keyword::NOT
             | Keyword::IS
-            | Keyword::ISNULL
             | Keyword::NOTNULL
             | Keyword::LIKE
             | Keyword::ILIKE

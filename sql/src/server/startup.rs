@@ -50,7 +50,10 @@ pub(super) async fn read<S: AsyncRead + Unpin>(stream: &mut S, head: [u8; 8]) ->
         if length != CANCEL_REQUEST_BYTES {
             return Err(Stop::Closed);
         }
-        return Ok(Startup::Cancel(CancelKey { pid: stream.read_i32().await?, secret: stream.read_i32().await? }));
+        return Ok(Startup::Cancel(CancelKey {
+            pid: stream.read_i32().await?,
+            secret: stream.read_i32().await?,
+        }));
     }
     if !(8..=STARTUP_BYTES_MAX).contains(&length) {
         return Err(SqlError::protocol("invalid length of startup packet").into());
@@ -127,7 +130,8 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite>(
             server.accounts.accepts(user, key).await.map_err(unavailable)?
         }
         Some(Login::ClearText) => {
-            let message = "this key has no SCRAM verifier: connect by TLS (sslmode=require), or make a new key";
+            let message =
+                "this key has no SCRAM verifier: connect by TLS (sslmode=require), or make a new key";
             return Err(SqlError::fatal(code::INVALID_AUTHORIZATION, message).into());
         }
         None => scram(Verifier::impossible(&server.secret, user), input, output).await?,
@@ -196,7 +200,10 @@ mod tests {
         assert_eq!(parameters.user, "acme");
         let settings: Vec<(&str, &str)> =
             parameters.settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        assert_eq!(settings, [("application_name", "psql"), ("search_path", "a"), ("statement_timeout", "5s")]);
+        assert_eq!(
+            settings,
+            [("application_name", "psql"), ("search_path", "a"), ("statement_timeout", "5s")]
+        );
     }
 
     #[test]

@@ -50,7 +50,8 @@ async fn a_null_is_answered_with_null_and_asks_nothing() {
 
 #[tokio::test]
 async fn calls_work_wherever_an_expression_does() {
-    let model = Model::words(&[("positive", "positive"), ("bright", "good"), ("dull", "bad"), ("loud", "bad")]);
+    let model =
+        Model::words(&[("positive", "positive"), ("bright", "good"), ("dull", "bad"), ("loud", "bad")]);
     let session = session(&model, &[REVIEWS, FILMS]).await;
     let label = "ai_classify(text, ['good', 'bad'])";
     let grouped = format!(
@@ -236,7 +237,8 @@ async fn a_failed_row_is_null_and_told_or_fails_the_query() {
     let running = running.expect("the statement is good");
     let query = std::sync::Arc::clone(&running.query);
     let batches = rows(running).await.expect("a failed row fails nothing else");
-    let text = datafusion::arrow::util::pretty::pretty_format_batches(&batches).expect("batches can be shown");
+    let text =
+        datafusion::arrow::util::pretty::pretty_format_batches(&batches).expect("batches can be shown");
     assert_snapshot!(text, @r"
     +----+------+
     | id | good |
@@ -248,7 +250,11 @@ async fn a_failed_row_is_null_and_told_or_fails_the_query() {
     assert_eq!(query.progress.failed(), 1);
     assert_eq!(query.progress.errors()[0].reason, "the replica is gone");
     let strict = "SELECT ai_if(text, on_error => 'error') FROM reviews WHERE id = 2";
-    assert!(shown(&session, strict).await.contains("the replica is gone"), "{}", shown(&session, strict).await);
+    assert!(
+        shown(&session, strict).await.contains("the replica is gone"),
+        "{}",
+        shown(&session, strict).await
+    );
 }
 
 #[tokio::test]

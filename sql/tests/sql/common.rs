@@ -10,9 +10,7 @@ use datafusion::common::Result;
 use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use ir::{Cell, TemplatePart};
-use sql::runner::{
-    Column, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens,
-};
+use sql::runner::{Column, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
 use sql::{Running, Session};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -91,7 +89,12 @@ fn filled(column: &Column, cells: &[Cell]) -> String {
 }
 
 impl Runner for Asker {
-    fn open(&self, column: &Column, options: RunOptions, answers: UnboundedSender<RowAnswer>) -> Box<dyn Run> {
+    fn open(
+        &self,
+        column: &Column,
+        options: RunOptions,
+        answers: UnboundedSender<RowAnswer>,
+    ) -> Box<dyn Run> {
         Box::new(Open { model: Arc::clone(&self.0), column: column.clone(), options, answers })
     }
 

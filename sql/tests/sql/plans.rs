@@ -14,9 +14,10 @@ async fn plan(text: &str) -> String {
     let session = session(&model, &TABLES).await;
     let plan = shown(&session, &format!("EXPLAIN FORMAT INDENT {text}")).await;
     assert!(model.asked().is_empty(), "a plan asks nothing");
-    let rows = plan.lines().filter(|line| !line.starts_with('+')).map(|line| {
-        line.trim_matches('|').trim_end().to_owned()
-    });
+    let rows = plan
+        .lines()
+        .filter(|line| !line.starts_with('+'))
+        .map(|line| line.trim_matches('|').trim_end().to_owned());
     rows.collect::<Vec<_>>().join("\n")
 }
 
@@ -28,7 +29,8 @@ async fn cheap_conditions_go_below() {
 #[tokio::test]
 async fn a_condition_over_a_subquery_with_calls_goes_below_them() {
     assert_snapshot!(
-        plan("SELECT * FROM (SELECT id, stars, ai_if(text) AS good FROM reviews) WHERE stars > 3 AND good").await
+        plan("SELECT * FROM (SELECT id, stars, ai_if(text) AS good FROM reviews) WHERE stars > 3 AND good")
+            .await
     );
 }
 
