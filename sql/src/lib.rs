@@ -17,6 +17,7 @@ pub mod prune;
 pub mod query;
 pub mod registry;
 pub mod runner;
+pub mod server;
 pub mod session;
 pub mod tables;
 

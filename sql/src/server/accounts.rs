@@ -1,0 +1,39 @@
+//! Who may connect, and what they get: implemented by whoever has tenants, keys and tables.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+
+use super::scram::Verifier;
+use crate::Session;
+
+/// How a user proves who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Login {
+    /// Not at all: a server without keys.
+    Open,
+    /// By SCRAM-SHA-256 against a verifier that was made with the key.
+    Scram(Verifier),
+    /// By the key itself, which [`Accounts::accepts`] checks: for keys that have no verifier. The server asks for it
+    /// only over TLS or from this machine.
+    ClearText,
+}
+
+/// Why an account cannot be looked up or opened; the client is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct AccountError(pub String);
+
+/// Users of the Postgres protocol. The password is an API key; the user name says whose key it is, and must
+/// determine the verifier: one name per key (a tenant's name, or a tenant's and a key's).
+#[async_trait]
+pub trait Accounts: Debug + Send + Sync + 'static {
+    /// How the user proves who it is; `None` where nobody has that name.
+    async fn login(&self, user: &str) -> Result<Option<Login>, AccountError>;
+
+    /// Whether a key, sent as it is, is the user's.
+    async fn accepts(&self, user: &str, key: &str) -> Result<bool, AccountError>;
+
+    /// A session for a new connection of the user, with its tables.
+    async fn session(&self, user: &str) -> Result<Session, AccountError>;
+}

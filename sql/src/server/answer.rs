@@ -1,0 +1,150 @@
+//! Answers to messages: what each statement of a text gives, and how it is told.
+
+use pgwire::error::ErrorInfo;
+use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, ReadyForQuery, TransactionStatus};
+use tokio::io::AsyncWrite;
+
+use super::backend::{Backend, Outcome};
+use super::command;
+use super::copy;
+use super::error::{SqlError, Stop, code};
+use super::frontend::Frontend;
+use super::rows::{self, Rows};
+use super::split::split;
+use super::transport::Output;
+
+/// Answers one message, whole: what is written of it is flushed where the protocol says so.
+pub(super) async fn answer<S: AsyncWrite>(
+    backend: &mut Backend,
+    message: Frontend,
+    output: &mut Output<S>,
+) -> Result<(), Stop> {
+    match message {
+        Frontend::Query(text) => {
+            simple(backend, &text, output).await?;
+            ready(backend, output).await
+        }
+        Frontend::Parse { name, query, types } => {
+            // The statement without a name is replaced, also by one that fails.
+            if name.is_empty() {
+                backend.statements.remove("");
+            }
+            backend.parse(name, query, &types, output).await
+        }
+        Frontend::Bind(bind) => {
+            if bind.portal.is_empty() {
+                backend.portals.remove("");
+            }
+            backend.bind(bind, output)
+        }
+        Frontend::Describe { target, name } => backend.describe(target, &name, output),
+        Frontend::Execute { portal, rows_max } => backend.execute(portal, rows_max, output).await,
+        Frontend::Close { target, name } => backend.close(target, &name, output),
+        Frontend::Flush => Ok(output.flush().await?),
+        Frontend::Sync => {
+            if backend.transaction.status == TransactionStatus::Idle {
+                backend.portals.clear();
+            }
+            ready(backend, output).await
+        }
+        // Data of a COPY that has failed is dropped.
+        Frontend::Copy => Ok(()),
+        Frontend::Terminate => Err(Stop::Closed),
+        Frontend::Password(_) => Err(SqlError::protocol("unexpected password message").into()),
+    }
+}
+
+/// Says that the next request may come.
+pub(super) async fn ready<S: AsyncWrite>(backend: &mut Backend, output: &mut Output<S>) -> Result<(), Stop> {
+    backend.report(output)?;
+    let status = backend.transaction.status;
+    output.put(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status)))?;
+    Ok(output.flush().await?)
+}
+
+/// Runs the statements of a text, one after the other, up to the first that fails.
+async fn simple<S: AsyncWrite>(
+    backend: &mut Backend,
+    text: &str,
+    output: &mut Output<S>,
+) -> Result<(), Stop> {
+    if text.len() > backend.limits.statement_bytes_max {
+        let max = backend.limits.statement_bytes_max;
+        return Err(SqlError::limit("length of a statement in bytes", max).into());
+    }
+    let pieces = split(text)?;
+    if pieces.is_empty() {
+        output.put(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new()))?;
+    }
+    for piece in pieces {
+        let command = command::parse(&backend.session, &piece)?;
+        let outcome = backend.run(&command, piece.text).await?;
+        deliver(backend, outcome, None, output).await?;
+    }
+    Ok(())
+}
+
+/// Sends what a statement came to. `formats` are those of a portal, whose columns were described before.
+pub(super) async fn deliver<S: AsyncWrite>(
+    backend: &mut Backend,
+    outcome: Outcome,
+    formats: Option<&[i16]>,
+    output: &mut Output<S>,
+) -> Result<(), Stop> {
+    match outcome {
+        Outcome::Done(tag) => Ok(complete(output, tag)?),
+        Outcome::Rows { mut rows, word } => {
+            let sent = send(&mut rows, formats, &[], usize::MAX, output).await?;
+            // Postgres counts rows of queries only.
+            let tag = if word == "SELECT" { format!("SELECT {sent}") } else { word.to_owned() };
+            Ok(complete(output, tag)?)
+        }
+        Outcome::Fetched { mut rows, rows_max, cursor, is_held, is_binary } => {
+            let own = if is_binary { [1].as_slice() } else { &[] };
+            let sent = send(&mut rows, formats, own, rows_max, output).await?;
+            backend.put_back(cursor, rows, is_held, is_binary);
+            Ok(complete(output, format!("FETCH {sent}"))?)
+        }
+        Outcome::Copied { mut rows, format } => {
+            let sent = copy::send(&mut rows, &format, output).await?;
+            rows.notice(output)?;
+            Ok(complete(output, format!("COPY {sent}"))?)
+        }
+    }
+}
+
+async fn send<S: AsyncWrite>(
+    rows: &mut Rows,
+    formats: Option<&[i16]>,
+    own_formats: &[i16],
+    rows_max: usize,
+    output: &mut Output<S>,
+) -> Result<usize, Stop> {
+    let fields = rows.columns.fields(formats.unwrap_or(own_formats))?;
+    if formats.is_none() {
+        output.put(rows::describe(&fields))?;
+    }
+    let sent = rows::send(rows, &fields, rows_max, output).await?;
+    rows.notice(output)?;
+    Ok(sent)
+}
+
+/// Says that a statement is done.
+pub(super) fn complete<S: AsyncWrite>(output: &mut Output<S>, tag: String) -> Result<(), SqlError> {
+    output.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag)))
+}
+
+impl Rows {
+    /// Tells the client of calls that failed since it was told.
+    pub(super) fn notice<S: AsyncWrite>(&mut self, output: &mut Output<S>) -> Result<(), SqlError> {
+        let failed = self.newly_failed();
+        if failed == 0 {
+            return Ok(());
+        }
+        let message = format!("{failed} of the AI calls failed and are NULL; SELECT * FROM relserve.errors");
+        let mut info = ErrorInfo::new("WARNING".to_owned(), code::WARNING.to_owned(), message);
+        info.severity_nonlocalized = Some("WARNING".to_owned());
+        output.put(PgWireBackendMessage::NoticeResponse(info.into()))
+    }
+}

@@ -1,0 +1,544 @@
+//! A connection's state, and what its statements do with it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::TableReference;
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
+use datafusion::sql::parser::Statement;
+use futures_util::StreamExt as _;
+use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::response::TransactionStatus;
+use pgwire::messages::startup::ParameterStatus;
+use tokio::io::AsyncWrite;
+
+use super::command::{Command, Modes};
+use super::copy::{self, CopyFormat};
+use super::error::{SqlError, code};
+use super::extended::{Portal, Prepared};
+use super::rows::{Columns, Rows};
+use super::settings::Settings;
+use super::transport::Output;
+use super::{Limits, names};
+use crate::Session;
+
+/// A connection's state.
+pub(super) struct Backend {
+    pub(super) session: Session,
+    pub(super) limits: Limits,
+    pub(super) statements: HashMap<String, Arc<Prepared>>,
+    pub(super) portals: HashMap<String, Portal>,
+    pub(super) transaction: Transaction,
+    cursors: HashMap<String, Cursor>,
+    settings: Arc<Mutex<Settings>>,
+    /// What the client was told of the settings.
+    reported: Vec<(&'static str, String)>,
+    /// DataFusion's settings at first.
+    options: ConfigOptions,
+}
+
+/// The transaction: nothing is ever rolled back, but its states are those that clients rely on.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    pub(super) status: TransactionStatus,
+    is_read_only: bool,
+    savepoints: Vec<String>,
+    /// Settings before the transaction, which `SET LOCAL` and a rollback return to.
+    before: Option<Settings>,
+    /// What `SET LOCAL` set.
+    local: Vec<String>,
+}
+
+impl Default for Transaction {
+    fn default() -> Self {
+        Self {
+            status: TransactionStatus::Idle,
+            is_read_only: false,
+            savepoints: Vec::new(),
+            before: None,
+            local: Vec::new(),
+        }
+    }
+}
+
+/// A cursor of `DECLARE`.
+struct Cursor {
+    rows: Rows,
+    is_held: bool,
+    is_binary: bool,
+}
+
+/// What running a statement comes to.
+pub(super) enum Outcome {
+    /// Rows, and the word that their count is told with.
+    Rows {
+        rows: Rows,
+        word: &'static str,
+    },
+    /// Rows of a cursor, which goes back where it was taken from.
+    Fetched {
+        rows: Rows,
+        rows_max: usize,
+        cursor: String,
+        is_held: bool,
+        is_binary: bool,
+    },
+    Copied {
+        rows: Rows,
+        format: CopyFormat,
+    },
+    Done(String),
+}
+
+impl Backend {
+    pub(super) fn new(session: Session, settings: Arc<Mutex<Settings>>, limits: Limits) -> Self {
+        let options = session.context().state().config_options().as_ref().clone();
+        Self {
+            session,
+            limits,
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            transaction: Transaction::default(),
+            cursors: HashMap::new(),
+            settings,
+            reported: Vec::new(),
+            options,
+        }
+    }
+
+    pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Tells the client of settings that have changed since it was told.
+    pub(super) fn report<S: AsyncWrite>(&mut self, output: &mut Output<S>) -> Result<(), SqlError> {
+        let reported = self.settings().reported();
+        for (name, value) in &reported {
+            if !self.reported.contains(&(name, value.clone())) {
+                let status = ParameterStatus::new((*name).to_owned(), value.clone());
+                output.put(PgWireBackendMessage::ParameterStatus(status))?;
+            }
+        }
+        self.reported = reported;
+        Ok(())
+    }
+
+    /// An error ends what was open, and fails the transaction.
+    pub(super) fn fail(&mut self) {
+        self.portals.clear();
+        if self.transaction.status == TransactionStatus::Transaction {
+            self.transaction.status = TransactionStatus::Error;
+        }
+    }
+
+    /// Refuses statements in a transaction that has failed.
+    pub(super) fn check_transaction(&self, command: &Command) -> Result<(), SqlError> {
+        if self.transaction.status == TransactionStatus::Error && !command.ends_failure() {
+            let message = "current transaction is aborted, commands ignored until end of transaction block";
+            return Err(SqlError::new(code::IN_FAILED_TRANSACTION, message));
+        }
+        Ok(())
+    }
+
+    /// Runs a statement that is not DataFusion's, or plans and runs one that is.
+    pub(super) async fn run(&mut self, command: &Command, text: &str) -> Result<Outcome, SqlError> {
+        self.check_transaction(command)?;
+        let done = |tag: &str| Ok(Outcome::Done(tag.to_owned()));
+        match command {
+            Command::Query(statement) => {
+                let plan = self.plan(statement).await?;
+                self.run_plan(plan, text, None, names::of(statement).as_deref()).await
+            }
+            Command::Copy { query, format } => {
+                let rows = self.open(query, text).await?;
+                Ok(Outcome::Copied { rows, format: format.clone() })
+            }
+            Command::Begin(modes) => self.begin(modes),
+            Command::Commit if self.transaction.status == TransactionStatus::Error => {
+                self.end(false);
+                done("ROLLBACK")
+            }
+            Command::Commit => {
+                self.end(true);
+                done("COMMIT")
+            }
+            Command::Rollback => {
+                self.end(false);
+                done("ROLLBACK")
+            }
+            Command::Savepoint(name) => {
+                self.require_transaction("SAVEPOINT")?;
+                limit("number of savepoints", self.transaction.savepoints.len(), self.limits.cursors_max)?;
+                self.transaction.savepoints.push(name.clone());
+                done("SAVEPOINT")
+            }
+            Command::Release(name) => {
+                self.require_transaction("RELEASE SAVEPOINT")?;
+                let place = self.savepoint(name)?;
+                self.transaction.savepoints.truncate(place);
+                done("RELEASE")
+            }
+            Command::RollbackTo(name) => {
+                self.require_transaction("ROLLBACK TO SAVEPOINT")?;
+                let place = self.savepoint(name)?;
+                self.transaction.savepoints.truncate(place + 1);
+                self.transaction.status = TransactionStatus::Transaction;
+                done("ROLLBACK")
+            }
+            Command::SetTransaction { modes, is_session } => self.set_transaction(modes, *is_session),
+            Command::Set { name, value, is_local } => self.set(name, value.as_deref(), *is_local),
+            Command::ResetAll => {
+                self.settings().reset();
+                self.follow_search_path();
+                done("RESET")
+            }
+            Command::Show(name) => self.show(name),
+            Command::ShowAll => self.show_all(),
+            Command::DiscardAll => self.discard_all(),
+            Command::Declare { name, is_held, is_binary, query, text } => {
+                self.declare(name, *is_held, *is_binary, query, text).await
+            }
+            Command::Fetch { name, rows_max } => self.fetch(name, *rows_max),
+            Command::CloseCursor(None) => {
+                self.cursors.clear();
+                done("CLOSE CURSOR ALL")
+            }
+            Command::CloseCursor(Some(name)) => match self.cursors.remove(name) {
+                Some(_) => done("CLOSE CURSOR"),
+                None => Err(no_cursor(name)),
+            },
+            Command::Deallocate(None) => {
+                self.statements.clear();
+                done("DEALLOCATE ALL")
+            }
+            Command::Deallocate(Some(name)) => self.deallocate(name).await,
+            Command::Nothing(tag) => done(tag),
+        }
+    }
+
+    /// Plans a statement that DataFusion runs.
+    pub(super) async fn plan(&mut self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
+        Ok(self.session.plan(statement.clone()).await?)
+    }
+
+    /// Starts a plan; `columns` are those that the client was told of, if it was.
+    pub(super) async fn run_plan(
+        &mut self,
+        plan: LogicalPlan,
+        text: &str,
+        columns: Option<Columns>,
+        names: Option<&[String]>,
+    ) -> Result<Outcome, SqlError> {
+        check_files(&plan)?;
+        if self.is_read_only() && matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Dml(_)) {
+            let message = format!("cannot execute {} in a read-only transaction", first_word(text));
+            return Err(SqlError::new(code::READ_ONLY, message));
+        }
+        match (tag(&plan), &plan) {
+            (Some(tag), LogicalPlan::Dml(_)) => {
+                let mut running = self.session.run(plan, text).await?;
+                let mut count = 0;
+                while let Some(batch) = running.stream.next().await {
+                    count += counted(&batch?);
+                }
+                Ok(Outcome::Done(format!("{tag} {count}")))
+            }
+            (Some(tag), _) => {
+                let mut running = self.session.run(plan, text).await?;
+                while let Some(batch) = running.stream.next().await {
+                    batch?;
+                }
+                Ok(Outcome::Done(tag.to_owned()))
+            }
+            (None, _) => {
+                let is_explain = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+                let word = if is_explain { "EXPLAIN" } else { "SELECT" };
+                let running = self.session.run(plan, text).await?;
+                Ok(Outcome::Rows { rows: Rows::of(running, columns, names)?, word })
+            }
+        }
+    }
+
+    async fn open(&mut self, query: &Statement, text: &str) -> Result<Rows, SqlError> {
+        let plan = self.plan(query).await?;
+        match self.run_plan(plan, text, None, names::of(query).as_deref()).await? {
+            Outcome::Rows { rows, .. } => Ok(rows),
+            _ => Err(SqlError::new(code::SYNTAX, "syntax error: a query is expected")),
+        }
+    }
+
+    fn is_read_only(&self) -> bool {
+        match self.transaction.status {
+            TransactionStatus::Idle => self.settings().get("default_transaction_read_only") == Some("on"),
+            _ => self.transaction.is_read_only,
+        }
+    }
+
+    fn begin(&mut self, modes: &Modes) -> Result<Outcome, SqlError> {
+        if self.transaction.status != TransactionStatus::Idle {
+            return Err(SqlError::new(
+                code::ACTIVE_TRANSACTION,
+                "there is already a transaction in progress",
+            ));
+        }
+        let is_read_only = self.is_read_only();
+        let before = self.settings().clone();
+        self.transaction = Transaction {
+            status: TransactionStatus::Transaction,
+            is_read_only,
+            before: Some(before),
+            ..Transaction::default()
+        };
+        self.note(modes);
+        Ok(Outcome::Done("BEGIN".to_owned()))
+    }
+
+    /// Ends the transaction, and the cursors that do not outlive it.
+    fn end(&mut self, is_committed: bool) {
+        let transaction = std::mem::take(&mut self.transaction);
+        self.portals.clear();
+        self.cursors.retain(|_, cursor| cursor.is_held);
+        let mut settings = self.settings();
+        if let Some(before) = transaction.before {
+            if is_committed {
+                for name in transaction.local {
+                    let value = before.get(&name).unwrap_or_default();
+                    settings.note(&name, value);
+                }
+            } else {
+                *settings = before;
+            }
+        }
+        let isolation = settings.get("default_transaction_isolation").unwrap_or_default().to_owned();
+        let is_read_only = settings.get("default_transaction_read_only").unwrap_or_default().to_owned();
+        settings.note("transaction_isolation", &isolation);
+        settings.note("transaction_read_only", &is_read_only);
+        drop(settings);
+        self.follow_search_path();
+    }
+
+    /// Keeps what a transaction is to be like; all levels of isolation are alike where nothing is written twice.
+    fn note(&mut self, modes: &Modes) {
+        if let Some(is_read_only) = modes.is_read_only {
+            self.transaction.is_read_only = is_read_only;
+        }
+        let is_read_only = if self.transaction.is_read_only { "on" } else { "off" };
+        let mut settings = self.settings();
+        settings.note("transaction_read_only", is_read_only);
+        if let Some(isolation) = &modes.isolation {
+            settings.note("transaction_isolation", isolation);
+        }
+    }
+
+    fn set_transaction(&mut self, modes: &Modes, is_session: bool) -> Result<Outcome, SqlError> {
+        if is_session {
+            let mut settings = self.settings();
+            if let Some(is_read_only) = modes.is_read_only {
+                let value = if is_read_only { "on" } else { "off" };
+                settings.set("default_transaction_read_only", Some(value))?;
+                settings.note("transaction_read_only", value);
+            }
+            if let Some(isolation) = &modes.isolation {
+                settings.set("default_transaction_isolation", Some(isolation))?;
+                settings.note("transaction_isolation", isolation);
+            }
+        } else if self.transaction.status != TransactionStatus::Idle {
+            self.note(modes);
+        }
+        Ok(Outcome::Done("SET".to_owned()))
+    }
+
+    fn require_transaction(&self, what: &str) -> Result<(), SqlError> {
+        match self.transaction.status {
+            TransactionStatus::Idle => Err(SqlError::new(
+                code::NO_ACTIVE_TRANSACTION,
+                format!("{what} can only be used in transaction blocks"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn savepoint(&self, name: &str) -> Result<usize, SqlError> {
+        let place = self.transaction.savepoints.iter().rposition(|savepoint| savepoint == name);
+        place.ok_or_else(|| SqlError::new("3B001", format!("savepoint \"{name}\" does not exist")))
+    }
+
+    fn set(&mut self, name: &str, value: Option<&str>, is_local: bool) -> Result<Outcome, SqlError> {
+        // Outside of a transaction, what is local is over at once.
+        if !is_local || self.transaction.status != TransactionStatus::Idle {
+            self.settings().set(name, value)?;
+        }
+        if is_local {
+            self.transaction.local.push(name.to_owned());
+        }
+        if name == "search_path" {
+            self.follow_search_path();
+        }
+        Ok(Outcome::Done("SET".to_owned()))
+    }
+
+    /// Makes the first schema of the search path that there is the one where names without a schema are found.
+    fn follow_search_path(&self) {
+        let context = self.session.context();
+        let state = context.state();
+        let catalog = &state.config_options().catalog;
+        let schemas = context.catalog(&catalog.default_catalog).map(|catalog| catalog.schema_names());
+        let schemas = schemas.unwrap_or_default();
+        let schema = self.settings().search_path().find(|schema| schemas.contains(schema));
+        let schema = schema.unwrap_or_else(|| self.options.catalog.default_schema.clone());
+        context.state_ref().write().config_mut().options_mut().catalog.default_schema = schema;
+    }
+
+    fn show(&self, name: &str) -> Result<Outcome, SqlError> {
+        let value = self.settings().get(name).map(str::to_owned);
+        let value = value.ok_or_else(|| super::settings::unknown(name))?;
+        let batch = texts(&[(name, vec![Some(value)])])?;
+        Ok(Outcome::Rows { rows: Rows::constant(batch)?, word: "SHOW" })
+    }
+
+    fn show_all(&self) -> Result<Outcome, SqlError> {
+        let settings = self.settings();
+        let of = |value: &str| Some(value.to_owned());
+        let names = settings.all().map(|(name, _)| of(name)).collect::<Vec<_>>();
+        let values = settings.all().map(|(_, value)| of(value)).collect();
+        let descriptions = vec![of(""); names.len()];
+        let batch = texts(&[("name", names), ("setting", values), ("description", descriptions)])?;
+        Ok(Outcome::Rows { rows: Rows::constant(batch)?, word: "SHOW" })
+    }
+
+    fn discard_all(&mut self) -> Result<Outcome, SqlError> {
+        if self.transaction.status != TransactionStatus::Idle {
+            let message = "DISCARD ALL cannot run inside a transaction block";
+            return Err(SqlError::new(code::ACTIVE_TRANSACTION, message));
+        }
+        self.cursors.clear();
+        self.portals.clear();
+        self.statements.clear();
+        self.settings().reset();
+        *self.session.context().state_ref().write().config_mut().options_mut() = self.options.clone();
+        self.follow_search_path();
+        Ok(Outcome::Done("DISCARD ALL".to_owned()))
+    }
+
+    async fn declare(
+        &mut self,
+        name: &str,
+        is_held: bool,
+        is_binary: bool,
+        query: &Statement,
+        text: &str,
+    ) -> Result<Outcome, SqlError> {
+        if !is_held {
+            self.require_transaction("DECLARE CURSOR")?;
+        }
+        if self.cursors.contains_key(name) {
+            return Err(SqlError::new(code::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
+        }
+        limit("number of cursors", self.cursors.len(), self.limits.cursors_max)?;
+        let rows = self.open(query, text).await?;
+        self.cursors.insert(name.to_owned(), Cursor { rows, is_held, is_binary });
+        Ok(Outcome::Done("DECLARE CURSOR".to_owned()))
+    }
+
+    fn fetch(&mut self, name: &str, rows_max: usize) -> Result<Outcome, SqlError> {
+        // Taken out: should the client give up in the middle, the cursor's query ends with its rows.
+        let Cursor { rows, is_held, is_binary } = self.cursors.remove(name).ok_or_else(|| no_cursor(name))?;
+        Ok(Outcome::Fetched { rows, rows_max, cursor: name.to_owned(), is_held, is_binary })
+    }
+
+    /// Puts a cursor back of which rows were fetched.
+    pub(super) fn put_back(&mut self, name: String, rows: Rows, is_held: bool, is_binary: bool) {
+        self.cursors.insert(name, Cursor { rows, is_held, is_binary });
+    }
+
+    /// The columns of a cursor.
+    pub(super) fn cursor_columns(&self, name: &str) -> Option<Columns> {
+        self.cursors.get(name).map(|cursor| cursor.rows.columns.clone())
+    }
+
+    async fn deallocate(&mut self, name: &str) -> Result<Outcome, SqlError> {
+        if self.statements.remove(name).is_none() {
+            // It may be one of PREPARE, which DataFusion keeps.
+            let name = TableReference::bare(name).to_quoted_string();
+            let running = self.session.query(&format!("DEALLOCATE {name}")).await;
+            running.map_err(|_| {
+                SqlError::new(code::UNKNOWN_STATEMENT, format!("prepared statement {name} does not exist"))
+            })?;
+        }
+        Ok(Outcome::Done("DEALLOCATE".to_owned()))
+    }
+}
+
+fn no_cursor(name: &str) -> SqlError {
+    SqlError::new(code::INVALID_CURSOR, format!("cursor \"{name}\" does not exist"))
+}
+
+/// Refuses one more of what there are `count` of already.
+pub(super) fn limit(what: &str, count: usize, max: usize) -> Result<(), SqlError> {
+    if count < max { Ok(()) } else { Err(SqlError::limit(what, max)) }
+}
+
+fn first_word(text: &str) -> String {
+    text.split_whitespace().next().unwrap_or_default().to_ascii_uppercase()
+}
+
+/// Refuses plans that write files of the server, wherever in the plan they do.
+pub(super) fn check_files(plan: &LogicalPlan) -> Result<(), SqlError> {
+    use datafusion::common::tree_node::TreeNode as _;
+    if plan.exists(|plan| Ok(matches!(plan, LogicalPlan::Copy(_))))? { Err(copy::to_files()) } else { Ok(()) }
+}
+
+/// How a statement without rows is told to be done; `None` of one with rows.
+pub(super) fn tag(plan: &LogicalPlan) -> Option<&'static str> {
+    match plan {
+        LogicalPlan::Ddl(ddl) => Some(match ddl {
+            DdlStatement::CreateExternalTable(_) | DdlStatement::CreateMemoryTable(_) => "CREATE TABLE",
+            DdlStatement::CreateView(_) => "CREATE VIEW",
+            DdlStatement::CreateCatalogSchema(_) => "CREATE SCHEMA",
+            DdlStatement::CreateCatalog(_) => "CREATE DATABASE",
+            DdlStatement::CreateIndex(_) => "CREATE INDEX",
+            DdlStatement::DropTable(_) => "DROP TABLE",
+            DdlStatement::DropView(_) => "DROP VIEW",
+            DdlStatement::DropCatalogSchema(_) => "DROP SCHEMA",
+            DdlStatement::CreateFunction(_) => "CREATE FUNCTION",
+            DdlStatement::DropFunction(_) => "DROP FUNCTION",
+        }),
+        LogicalPlan::Dml(dml) => Some(match &dml.op {
+            WriteOp::Insert(_) => "INSERT 0",
+            WriteOp::Delete => "DELETE",
+            WriteOp::Update => "UPDATE",
+            WriteOp::Ctas => "SELECT",
+            _ => "OK",
+        }),
+        LogicalPlan::Statement(statement) => match statement {
+            PlanStatement::SetVariable(_) => Some("SET"),
+            PlanStatement::ResetVariable(_) => Some("RESET"),
+            PlanStatement::Prepare(_) => Some("PREPARE"),
+            PlanStatement::Deallocate(_) => Some("DEALLOCATE"),
+            PlanStatement::Execute(_) => None,
+            _ => Some("OK"),
+        },
+        _ => None,
+    }
+}
+
+/// The count of rows that a change of a table gives as its one row.
+fn counted(batch: &RecordBatch) -> u64 {
+    use datafusion::arrow::array::AsArray as _;
+    use datafusion::arrow::datatypes::UInt64Type;
+    match batch.columns().first().and_then(|column| column.as_primitive_opt::<UInt64Type>()) {
+        Some(counts) => counts.iter().flatten().sum(),
+        None => 0,
+    }
+}
+
+/// A batch of columns of text.
+fn texts(columns: &[(&str, Vec<Option<String>>)]) -> Result<RecordBatch, SqlError> {
+    let fields: Vec<Field> =
+        columns.iter().map(|(name, _)| Field::new(*name, DataType::Utf8, true)).collect();
+    let arrays = columns.iter().map(|(_, values)| Arc::new(StringArray::from(values.clone())) as ArrayRef);
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays.collect())?)
+}

@@ -1,0 +1,356 @@
+//! Statements as this server carries them out: its own (transactions, settings, cursors, COPY), and all others,
+//! which are DataFusion's.
+
+use std::sync::LazyLock;
+
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    self, CloseCursor, ContextModifier, DiscardObject, Expr, FetchDirection, Set, TransactionAccessMode,
+    TransactionMode, Value,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+use datafusion_pg_catalog::sql::rules::{
+    CurrentUserVariableToSessionUserFunctionCall, FixVersionColumnName, RewriteArrayAnyAllOperation,
+    SqlStatementRewriteRule, StripCallableQualifier, StripCollate,
+};
+
+use super::copy::{self, CopyFormat};
+use super::error::{SqlError, code};
+use super::settings;
+use super::split::{Piece, split};
+use crate::Session;
+
+/// What a statement is.
+#[derive(Clone, Debug)]
+pub(super) enum Command {
+    /// DataFusion plans and runs it.
+    Query(Box<Statement>),
+    Copy {
+        query: Box<Statement>,
+        format: CopyFormat,
+    },
+    Begin(Modes),
+    Commit,
+    Rollback,
+    Savepoint(String),
+    Release(String),
+    RollbackTo(String),
+    SetTransaction {
+        modes: Modes,
+        is_session: bool,
+    },
+    /// Without a value: back to the one at first.
+    Set {
+        name: String,
+        value: Option<String>,
+        is_local: bool,
+    },
+    ResetAll,
+    Show(String),
+    ShowAll,
+    DiscardAll,
+    Declare {
+        name: String,
+        is_held: bool,
+        is_binary: bool,
+        query: Box<Statement>,
+        text: String,
+    },
+    Fetch {
+        name: String,
+        rows_max: usize,
+    },
+    /// One cursor, or all.
+    CloseCursor(Option<String>),
+    /// One prepared statement, or all.
+    Deallocate(Option<String>),
+    /// Nothing is to do, and clients do not mind.
+    Nothing(&'static str),
+}
+
+/// What a transaction is to be like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Modes {
+    pub(super) is_read_only: Option<bool>,
+    pub(super) isolation: Option<String>,
+}
+
+impl Command {
+    /// Whether it may run in a transaction that has failed.
+    pub(super) fn ends_failure(&self) -> bool {
+        matches!(self, Self::Commit | Self::Rollback | Self::RollbackTo(_))
+    }
+}
+
+/// Reads one statement.
+pub(super) fn parse(session: &Session, piece: &Piece<'_>) -> Result<Command, SqlError> {
+    let words: Vec<&str> = piece.words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["COPY", ..] => {
+            let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, piece.text)
+                .map_err(|error| copy_error(piece.text, &error.to_string()))?;
+            let statement = statements.pop().ok_or_else(|| SqlError::new(code::SYNTAX, "syntax error"))?;
+            let (query, format) = copy::plan(statement)?;
+            Ok(Command::Copy { query: Box::new(query_of(session, &query)?), format })
+        }
+        ["ABORT", ..] => Ok(Command::Rollback),
+        ["RESET", "ALL"] => Ok(Command::ResetAll),
+        ["RESET", "SESSION", "AUTHORIZATION"] => Ok(Command::Nothing("RESET")),
+        ["RESET", "TIME", "ZONE"] => {
+            Ok(Command::Set { name: "timezone".to_owned(), value: None, is_local: false })
+        }
+        ["RESET", _] => {
+            let name = piece.text.split_whitespace().nth(1).unwrap_or_default().to_ascii_lowercase();
+            if settings::is_of_postgres(&name) {
+                return Ok(Command::Set { name, value: None, is_local: false });
+            }
+            statement(session, piece).map(|statement| Command::Query(Box::new(statement)))
+        }
+        _ => command(statement(session, piece)?, piece.text, session),
+    }
+}
+
+/// Reads the one query of a text.
+fn query_of(session: &Session, text: &str) -> Result<Statement, SqlError> {
+    let pieces = split(text)?;
+    let [piece] = pieces.as_slice() else { return Err(SqlError::new(code::SYNTAX, "syntax error")) };
+    statement(session, piece)
+}
+
+/// `COPY` to and from files that DataFusion would understand, and we do not.
+fn copy_error(text: &str, message: &str) -> SqlError {
+    let is_to_file = text.to_ascii_uppercase().contains(" STORED AS ");
+    if is_to_file {
+        copy::to_files()
+    } else {
+        SqlError::new(code::SYNTAX, format!("syntax error: {message}"))
+    }
+}
+
+/// What makes the queries of clients into such that DataFusion understands.
+static CATALOG_QUERIES: LazyLock<PostgresCompatibilityParser> =
+    LazyLock::new(PostgresCompatibilityParser::new);
+
+fn statement(session: &Session, piece: &Piece<'_>) -> Result<Statement, SqlError> {
+    if asks_catalog(piece) {
+        let statements =
+            CATALOG_QUERIES.parse(piece.text).map_err(datafusion::common::DataFusionError::from)?;
+        if let Ok([statement]) = <[_; 1]>::try_from(statements) {
+            return Ok(Statement::Statement(Box::new(statement)));
+        }
+    }
+    let statements = session.parse(piece.text)?;
+    let Ok([statement]) = <[_; 1]>::try_from(statements) else {
+        return Err(SqlError::new(code::SYNTAX, "syntax error: expected one statement"));
+    };
+    Ok(rewritten(statement))
+}
+
+/// Whether a query is about Postgres' catalogue: such queries need more rewriting than is good for others.
+fn asks_catalog(piece: &Piece<'_>) -> bool {
+    let is_query = matches!(piece.words.first().map(String::as_str), None | Some("SELECT" | "WITH"));
+    let text = piece.text.to_ascii_lowercase();
+    is_query && ["pg_", "information_schema", "::reg", "quote_ident"].iter().any(|word| text.contains(word))
+}
+
+/// A statement in words that DataFusion knows and Postgres has others for.
+fn rewritten(statement: Statement) -> Statement {
+    match statement {
+        Statement::Statement(statement) => {
+            let rules: [&dyn SqlStatementRewriteRule; 5] = [
+                &RewriteArrayAnyAllOperation,
+                &StripCallableQualifier,
+                &CurrentUserVariableToSessionUserFunctionCall,
+                &StripCollate,
+                &FixVersionColumnName,
+            ];
+            let statement = rules.iter().fold(*statement, |statement, rule| rule.rewrite(statement));
+            Statement::Statement(Box::new(statement))
+        }
+        Statement::Explain(mut explain) => {
+            explain.statement = Box::new(rewritten(*explain.statement));
+            Statement::Explain(explain)
+        }
+        other => other,
+    }
+}
+
+fn command(statement: Statement, text: &str, session: &Session) -> Result<Command, SqlError> {
+    let Statement::Statement(inner) = statement else { return Ok(Command::Query(Box::new(statement))) };
+    let name = |name: ast::Ident| match name.quote_style {
+        Some(_) => name.value,
+        None => name.value.to_lowercase(),
+    };
+    Ok(match *inner {
+        ast::Statement::StartTransaction { modes: of, statements, .. } if statements.is_empty() => {
+            Command::Begin(modes(of))
+        }
+        ast::Statement::Commit { .. } => Command::Commit,
+        ast::Statement::Rollback { savepoint: Some(savepoint), .. } => Command::RollbackTo(name(savepoint)),
+        ast::Statement::Rollback { .. } => Command::Rollback,
+        ast::Statement::Savepoint { name: savepoint } => Command::Savepoint(name(savepoint)),
+        ast::Statement::ReleaseSavepoint { name: savepoint } => Command::Release(name(savepoint)),
+        ast::Statement::Set(set) => return set_command(set),
+        ast::Statement::ShowVariable { variable } => show(variable),
+        ast::Statement::Discard { object_type: DiscardObject::ALL } => Command::DiscardAll,
+        ast::Statement::Discard { .. } => Command::Nothing("DISCARD"),
+        ast::Statement::Declare { stmts } => return declare(stmts, text, session),
+        ast::Statement::Fetch { name: cursor, direction, .. } => {
+            Command::Fetch { name: name(cursor), rows_max: fetch_count(direction)? }
+        }
+        ast::Statement::Close { cursor: CloseCursor::All } => Command::CloseCursor(None),
+        ast::Statement::Close { cursor: CloseCursor::Specific { name: cursor } } => {
+            Command::CloseCursor(Some(name(cursor)))
+        }
+        ast::Statement::Deallocate { name: statement, .. } => {
+            let is_all = statement.quote_style.is_none() && statement.value.eq_ignore_ascii_case("all");
+            Command::Deallocate((!is_all).then(|| name(statement)))
+        }
+        ast::Statement::LISTEN { .. } => Command::Nothing("LISTEN"),
+        ast::Statement::UNLISTEN { .. } => Command::Nothing("UNLISTEN"),
+        ast::Statement::Copy { .. } | ast::Statement::CopyIntoSnowflake { .. } => {
+            return Err(copy::to_files());
+        }
+        other => Command::Query(Box::new(Statement::Statement(Box::new(other)))),
+    })
+}
+
+fn modes(of: Vec<TransactionMode>) -> Modes {
+    let mut modes = Modes::default();
+    for mode in of {
+        match mode {
+            TransactionMode::AccessMode(mode) => {
+                modes.is_read_only = Some(mode == TransactionAccessMode::ReadOnly);
+            }
+            TransactionMode::IsolationLevel(level) => {
+                modes.isolation = Some(level.to_string().to_ascii_lowercase());
+            }
+        }
+    }
+    modes
+}
+
+fn set_command(set: Set) -> Result<Command, SqlError> {
+    let is_local = |scope: &Option<ContextModifier>| matches!(scope, Some(ContextModifier::Local));
+    Ok(match set {
+        Set::SetTransaction { modes: of, session, .. } => {
+            Command::SetTransaction { modes: modes(of), is_session: session }
+        }
+        Set::SingleAssignment { ref variable, .. } if !settings::is_of_postgres(&variable.to_string()) => {
+            Command::Query(Box::new(Statement::Statement(Box::new(ast::Statement::Set(set)))))
+        }
+        Set::SingleAssignment { scope, variable, values, .. } => {
+            let name = variable.to_string().replace('"', "").to_ascii_lowercase();
+            Command::Set { name, value: setting(&values)?, is_local: is_local(&scope) }
+        }
+        Set::SetTimeZone { local, value } => {
+            let name = "timezone".to_owned();
+            Command::Set { name, value: setting(&[value])?, is_local: local }
+        }
+        Set::SetNames { charset_name, .. } => {
+            let name = "client_encoding".to_owned();
+            Command::Set { name, value: Some(charset_name.value), is_local: false }
+        }
+        Set::SetRole { .. } | Set::SetSessionAuthorization(_) => Command::Nothing("SET"),
+        other => {
+            return Err(SqlError::new(code::FEATURE_NOT_SUPPORTED, format!("{other} is not supported")));
+        }
+    })
+}
+
+/// A setting's value as text; `None` for DEFAULT.
+fn setting(values: &[Expr]) -> Result<Option<String>, SqlError> {
+    if let [Expr::Identifier(name)] = values
+        && name.quote_style.is_none()
+        && name.value.eq_ignore_ascii_case("default")
+    {
+        return Ok(None);
+    }
+    let values = values.iter().map(setting_text).collect::<Result<Vec<_>, _>>()?;
+    Ok(Some(values.join(", ")))
+}
+
+fn setting_text(value: &Expr) -> Result<String, SqlError> {
+    match value {
+        Expr::Value(value) => Ok(match &value.value {
+            Value::Number(number, _) => number.clone(),
+            Value::Boolean(flag) => if *flag { "on" } else { "off" }.to_owned(),
+            other => match other.clone().into_string() {
+                Some(text) => text,
+                None => other.to_string(),
+            },
+        }),
+        Expr::UnaryOp { .. } | Expr::Identifier(_) | Expr::CompoundIdentifier(_) => {
+            Ok(value.to_string().replace(' ', ""))
+        }
+        Expr::Interval(interval) => Ok(interval.to_string()),
+        other => {
+            Err(SqlError::new(code::SYNTAX, format!("syntax error: {other} is not a value of a setting")))
+        }
+    }
+}
+
+fn show(variable: Vec<ast::Ident>) -> Command {
+    let words: Vec<String> = variable.iter().map(|word| word.value.to_ascii_lowercase()).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["all"] => Command::ShowAll,
+        ["transaction", "isolation", "level"] => Command::Show("transaction_isolation".to_owned()),
+        ["time", "zone"] => Command::Show("timezone".to_owned()),
+        ["session", "authorization"] => Command::Show("session_authorization".to_owned()),
+        words => {
+            let name = words.join(".");
+            if settings::is_of_postgres(&name) {
+                return Command::Show(name);
+            }
+            let show = ast::Statement::ShowVariable { variable };
+            Command::Query(Box::new(Statement::Statement(Box::new(show))))
+        }
+    }
+}
+
+fn declare(statements: Vec<ast::Declare>, text: &str, session: &Session) -> Result<Command, SqlError> {
+    let unsupported =
+        || SqlError::new(code::SYNTAX, "syntax error: DECLARE name CURSOR FOR query is expected");
+    let Ok([declare]) = <[_; 1]>::try_from(statements) else { return Err(unsupported()) };
+    let (Some(query), [name]) = (declare.for_query, declare.names.as_slice()) else {
+        return Err(unsupported());
+    };
+    if declare.scroll == Some(true) {
+        return Err(SqlError::new(code::FEATURE_NOT_SUPPORTED, "SCROLL cursors are not supported"));
+    }
+    let name = match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_lowercase(),
+    };
+    Ok(Command::Declare {
+        name,
+        is_held: declare.hold == Some(true),
+        is_binary: declare.binary == Some(true),
+        query: Box::new(query_of(session, &query.to_string())?),
+        text: text.to_owned(),
+    })
+}
+
+fn fetch_count(direction: FetchDirection) -> Result<usize, SqlError> {
+    let count = |limit: ast::ValueWithSpan| match limit.value {
+        Value::Number(number, _) => number.parse().map_err(|_| only_forward()),
+        _ => Err(only_forward()),
+    };
+    match direction {
+        FetchDirection::Next | FetchDirection::Forward { limit: None } => Ok(1),
+        FetchDirection::Count { limit } | FetchDirection::Forward { limit: Some(limit) } => count(limit),
+        FetchDirection::Relative { limit } => match count(limit)? {
+            1 => Ok(1),
+            _ => Err(only_forward()),
+        },
+        FetchDirection::All | FetchDirection::ForwardAll => Ok(usize::MAX),
+        _ => Err(only_forward()),
+    }
+}
+
+fn only_forward() -> SqlError {
+    SqlError::new(code::WRONG_STATE, "cursor can only scan forward")
+        .with_hint("FETCH NEXT, FETCH n, FETCH FORWARD n and FETCH ALL are supported.")
+}

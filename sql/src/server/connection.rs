@@ -1,0 +1,222 @@
+//! One connection, from its first byte to its last.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{Either, select};
+use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::startup::{BackendKeyData, SecretKey};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::answer::{answer, ready};
+use super::backend::Backend;
+use super::cancel::Cancel;
+use super::error::{SqlError, Stop, code};
+use super::frontend::Frontend;
+use super::settings::Settings;
+use super::startup::{self, Parameters, Startup};
+use super::tls::Channel;
+use super::transport::{Input, Output};
+use super::{Server, catalog};
+
+/// A client has so long to say who it is.
+const STARTUP_MAX: Duration = Duration::from_secs(60);
+/// An error that ends the connection has so long to reach the client.
+const FAREWELL_MAX: Duration = Duration::from_secs(5);
+/// Less of the stack than this is not enough for a statement as complex as is allowed.
+const STACK_MIN_BYTES: usize = 8 * 1024 * 1024;
+/// The stack that statements are parsed, planned and dropped on.
+const STACK_BYTES: usize = 32 * 1024 * 1024;
+
+/// Serves one connection to its end.
+pub(super) async fn serve(
+    server: Arc<Server>,
+    socket: TcpStream,
+    peer: SocketAddr,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    // Answers are small and awaited.
+    let _ = socket.set_nodelay(true);
+    let opening = async {
+        let (mut channel, head) = Channel::open(socket, server.tls.as_ref()).await?;
+        let startup = startup::read(&mut channel, head).await;
+        Ok::<_, std::io::Error>((channel, startup))
+    };
+    let Ok(Ok((channel, startup))) = tokio::time::timeout(STARTUP_MAX, opening).await else { return };
+    let is_encrypted = channel.is_encrypted();
+    let (read, write) = tokio::io::split(channel);
+    let mut input = Input::new(read, server.limits.message_bytes_max);
+    let mut output = Output::new(write);
+    let parameters = match startup {
+        Ok(Startup::Cancel(key)) => return server.cancels.cancel(key),
+        Ok(Startup::Session(parameters)) => parameters,
+        Err(stop) => return farewell(stop, &mut output).await,
+    };
+    let Ok(_permit) = Arc::clone(&server.connections).try_acquire_owned() else {
+        let message =
+            format!("sorry, too many clients already: the limit is {}", server.limits.connections_max);
+        let error = SqlError::fatal(code::TOO_MANY_CONNECTIONS, message);
+        return farewell(error.into(), &mut output).await;
+    };
+    let greeting = greet(&server, &parameters, peer, is_encrypted, &mut input, &mut output);
+    let (backend, cancel) = match tokio::time::timeout(STARTUP_MAX, greeting).await {
+        Ok(Ok(begun)) => begun,
+        Ok(Err(stop)) => return farewell(stop, &mut output).await,
+        Err(_) => return,
+    };
+    let mut connection = Connection { backend, cancel, input, output, skips_to_sync: false };
+    let stop = connection.run(&mut shutdown).await;
+    // What runs ends before the client hears of it.
+    let Connection { mut output, .. } = connection;
+    farewell(stop, &mut output).await;
+}
+
+/// Authenticates the client, opens its session, and says that queries may come.
+async fn greet<S: AsyncRead + AsyncWrite>(
+    server: &Arc<Server>,
+    parameters: &Parameters,
+    peer: SocketAddr,
+    is_encrypted: bool,
+    input: &mut Input<S>,
+    output: &mut Output<S>,
+) -> Result<(Backend, Cancel), Stop> {
+    startup::authenticate(server, parameters, peer, is_encrypted, input, output).await?;
+    let session = server.accounts.session(&parameters.user).await.map_err(startup::unavailable)?;
+    let cancel = server.cancels.register()?;
+    let mut settings = Settings::new(&parameters.user);
+    for (name, value) in &parameters.settings {
+        settings.set(name, Some(value)).map_err(|error| SqlError { is_fatal: true, ..error })?;
+    }
+    settings.keep_as_initial();
+    let settings = Arc::new(Mutex::new(settings));
+    catalog::install(session.context(), &parameters.user, cancel.key.pid, &settings)?;
+    let mut backend = Backend::new(session, settings, server.limits);
+    backend.report(output)?;
+    let key = BackendKeyData::new(cancel.key.pid, SecretKey::I32(cancel.key.secret));
+    output.put(PgWireBackendMessage::BackendKeyData(key))?;
+    ready(&mut backend, output).await?;
+    Ok((backend, cancel))
+}
+
+/// Tells the client why the connection ends, if it still listens, and ends it.
+async fn farewell<S: AsyncWrite>(stop: Stop, output: &mut Output<S>) {
+    let goodbye = async {
+        if let Stop::Failed(error) = stop {
+            let error = SqlError { is_fatal: true, ..error };
+            let told = output.put(PgWireBackendMessage::ErrorResponse(error.info().into()));
+            if told.is_ok() {
+                let _ = output.flush().await;
+            }
+        }
+        output.close().await;
+    };
+    let _ = tokio::time::timeout(FAREWELL_MAX, goodbye).await;
+}
+
+struct Connection<S> {
+    backend: Backend,
+    cancel: Cancel,
+    input: Input<S>,
+    output: Output<S>,
+    /// After an error in the extended protocol: nothing is answered until `Sync`.
+    skips_to_sync: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite> Connection<S> {
+    /// Answers messages until the connection is to end; says why.
+    async fn run(&mut self, shutdown: &mut watch::Receiver<bool>) -> Stop {
+        loop {
+            let next = match select(pin!(stopped(shutdown)), pin!(self.input.next())).await {
+                Either::Left(((), _)) => return shut_down().into(),
+                Either::Right((message, _)) => message,
+            };
+            let message = match next {
+                Ok(Frontend::Terminate) => return Stop::Closed,
+                Ok(message) => message,
+                Err(stop) => return stop,
+            };
+            if self.skips_to_sync && message != Frontend::Sync {
+                continue;
+            }
+            self.skips_to_sync = false;
+            let is_extended = message.is_extended();
+            let result = match self.answer(message, shutdown).await {
+                Err(Stop::Failed(error)) if !error.is_fatal => self.report(error, is_extended).await,
+                result => result,
+            };
+            if let Err(stop) = result {
+                return stop;
+            }
+        }
+    }
+
+    /// Answers a message, unless the client cancels it or goes away, it takes too long, or the server stops: then
+    /// what it does is dropped, and with it the queries that it runs.
+    async fn answer(&mut self, message: Frontend, shutdown: &mut watch::Receiver<bool>) -> Result<(), Stop> {
+        self.cancel.forget();
+        let timeout = self.backend.settings().statement_timeout();
+        let Self { backend, cancel, input, output, .. } = self;
+        let interruption = async {
+            tokio::select! {
+                () = input.closed() => Stop::Closed,
+                () = cancel.requested() => cancelled("user request").into(),
+                () = expired(timeout) => cancelled("statement timeout").into(),
+                () = stopped(shutdown) => shut_down().into(),
+            }
+        };
+        let work = AssertUnwindSafe(on_a_large_stack(answer(backend, message, output))).catch_unwind();
+        match select(pin!(interruption), pin!(work)).await {
+            Either::Left((stop, _)) => Err(stop),
+            Either::Right((Ok(result), _)) => result,
+            Either::Right((Err(_), _)) => {
+                Err(SqlError::fatal(code::INTERNAL, "internal error: the connection's state is lost").into())
+            }
+        }
+    }
+
+    /// Tells the client of an error; the connection goes on.
+    async fn report(&mut self, error: SqlError, is_extended: bool) -> Result<(), Stop> {
+        self.backend.fail();
+        self.output.put(PgWireBackendMessage::ErrorResponse(error.info().into()))?;
+        if is_extended {
+            self.skips_to_sync = true;
+            Ok(self.output.flush().await?)
+        } else {
+            ready(&mut self.backend, &mut self.output).await
+        }
+    }
+}
+
+fn cancelled(why: &str) -> SqlError {
+    SqlError::new(code::QUERY_CANCELLED, format!("canceling statement due to {why}"))
+}
+
+fn shut_down() -> SqlError {
+    SqlError::fatal(code::SHUTDOWN, "terminating connection due to administrator command")
+}
+
+async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    // A server that is gone has stopped.
+    let _ = shutdown.wait_for(|is_stopped| *is_stopped).await;
+}
+
+async fn expired(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => tokio::time::sleep(timeout).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Runs a future where expressions that are nested as deeply as is allowed may be walked by recursion.
+async fn on_a_large_stack<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| stacker::maybe_grow(STACK_MIN_BYTES, STACK_BYTES, || future.as_mut().poll(context)))
+        .await
+}
