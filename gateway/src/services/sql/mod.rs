@@ -103,7 +103,7 @@ pub async fn set(session: &Session, name: &str, value: &str) -> Result<(), Reque
 /// Why a statement has no result.
 pub fn failed(error: DataFusionError) -> RequestError {
     match error.find_root() {
-        DataFusionError::Internal(_) => serving::error::internal(error),
+        DataFusionError::Internal(_) => internal(error),
         DataFusionError::ResourcesExhausted(reason) => {
             RequestError::TooLarge { what: "the statement's memory".into(), limit: reason.clone() }
         }
