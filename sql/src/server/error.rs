@@ -238,6 +238,8 @@ fn of_execution(message: &str) -> SqlError {
         code::DUPLICATE_TABLE
     } else if lower.contains("doesn't exist") || lower.contains("does not exist") {
         code::UNDEFINED_TABLE
+    } else if lower.contains("unrecognized configuration parameter") {
+        code::UNDEFINED_OBJECT
     } else if lower.contains("max_tokens") {
         code::LIMIT_EXCEEDED
     } else {
