@@ -55,7 +55,8 @@ impl ExternalTables {
                 Component::Normal(name) => segments.extend(name.to_str()),
                 Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
                     return plan_err!(
-                        "LOCATION '{location}': must be a path in your folder, such as 'reviews.csv', without `..`"
+                        "LOCATION '{location}': must be a path in your folder, such as 'reviews.csv', \
+                         without `..`"
                     );
                 }
             }

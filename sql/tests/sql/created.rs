@@ -33,7 +33,10 @@ async fn a_table_that_was_made_is_there_for_later_sessions_until_it_is_dropped()
     +---+-------+-------+
     ");
     assert_eq!(tenant.names(), ["chosen.parquet", "numbers.csv"]);
-    assert_snapshot!(shown(&second, made).await, @"error: Error during planning: CREATE TABLE chosen: it exists already");
+    assert_snapshot!(
+        shown(&second, made).await,
+        @"error: Error during planning: CREATE TABLE chosen: it exists already"
+    );
     assert_snapshot!(shown(&second, "CREATE TABLE IF NOT EXISTS chosen AS SELECT 1 AS n").await, @r"
     ++
     ++
@@ -54,16 +57,28 @@ async fn a_table_that_was_made_is_there_for_later_sessions_until_it_is_dropped()
     ");
     shown(&second, "DROP TABLE chosen").await;
     assert_eq!(tenant.names(), ["numbers.csv"]);
-    assert_snapshot!(shown(&second, "SELECT * FROM chosen").await, @"error: Error during planning: table 'datafusion.public.chosen' not found");
+    assert_snapshot!(
+        shown(&second, "SELECT * FROM chosen").await,
+        @"error: Error during planning: table 'datafusion.public.chosen' not found"
+    );
 }
 
 #[tokio::test]
 async fn files_that_the_tenant_put_there_are_neither_dropped_nor_replaced() {
     let tenant = Tenant::new(&[("numbers.csv", NUMBERS)]);
     let session = tenant.plain().await;
-    assert_snapshot!(shown(&session, "DROP TABLE numbers").await, @"error: Execution error: DROP TABLE: `numbers.csv` was not made by CREATE TABLE; remove the file from your folder instead");
-    assert_snapshot!(shown(&session, "CREATE OR REPLACE TABLE numbers AS SELECT 1 AS n").await, @"error: Error during planning: CREATE OR REPLACE TABLE numbers: it was not made by CREATE TABLE");
-    assert_snapshot!(shown(&session, "DROP TABLE nothing").await, @"error: Error during planning: DROP TABLE nothing: there is no such table");
+    assert_snapshot!(
+        shown(&session, "DROP TABLE numbers").await,
+        @"error: Execution error: DROP TABLE: `numbers.csv` was not made by CREATE TABLE; remove the file from your folder instead"
+    );
+    assert_snapshot!(
+        shown(&session, "CREATE OR REPLACE TABLE numbers AS SELECT 1 AS n").await,
+        @"error: Error during planning: CREATE OR REPLACE TABLE numbers: it was not made by CREATE TABLE"
+    );
+    assert_snapshot!(
+        shown(&session, "DROP TABLE nothing").await,
+        @"error: Error during planning: DROP TABLE nothing: there is no such table"
+    );
     assert_snapshot!(shown(&session, "DROP TABLE IF EXISTS nothing").await, @r"
     ++
     ++
@@ -103,7 +118,10 @@ async fn names_that_would_need_quotes_or_lie_elsewhere_are_refused() {
         let said = shown(&session, &format!("CREATE TABLE {name} AS SELECT 1 AS n")).await;
         assert!(said.starts_with("error: "), "{name}: {said}");
     }
-    assert_snapshot!(shown(&session, "CREATE TABLE t AS SELECT 1 AS n, 2 AS n").await, @"error: Error during planning: CREATE TABLE t: two columns have the name `n`");
+    assert_snapshot!(
+        shown(&session, "CREATE TABLE t AS SELECT a.n, b.n FROM (SELECT 1 AS n) a, (SELECT 2 AS n) b").await,
+        @"error: Error during planning: CREATE TABLE t: two columns have the name `n`"
+    );
 }
 
 #[tokio::test]
@@ -131,7 +149,13 @@ async fn a_view_is_a_name_for_its_query_in_every_session_of_the_tenant() {
     +---+
     ");
     assert_eq!(model.asked().len(), 2, "{:?}", model.asked());
-    assert_snapshot!(shown(&other, "CREATE VIEW numbers AS SELECT 1 AS n").await, @"error: Execution error: Table 'numbers' already exists");
+    assert_snapshot!(
+        shown(&other, "CREATE VIEW numbers AS SELECT 1 AS n").await,
+        @"error: Execution error: Table 'numbers' already exists"
+    );
     shown(&other, "DROP VIEW odd").await;
-    assert_snapshot!(shown(&session, "SELECT * FROM odd").await, @"error: Error during planning: table 'datafusion.public.odd' not found");
+    assert_snapshot!(
+        shown(&session, "SELECT * FROM odd").await,
+        @"error: Error during planning: table 'datafusion.public.odd' not found"
+    );
 }

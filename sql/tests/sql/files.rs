@@ -115,7 +115,10 @@ async fn a_bad_file_is_an_error_of_its_table_alone() {
         let said = shown(&session, &format!("SELECT * FROM {table}")).await;
         assert!(said.starts_with("error: ") && said.contains(table), "{said}");
     }
-    assert_snapshot!(shown(&session, "SELECT * FROM twice").await, @"error: Execution error: table `twice`: `Twice.tsv` and `twice.csv` would have the same name `twice`; rename one of them");
+    assert_snapshot!(
+        shown(&session, "SELECT * FROM twice").await,
+        @"error: Execution error: table `twice`: `Twice.tsv` and `twice.csv` would have the same name `twice`; rename one of them"
+    );
 }
 
 #[tokio::test]
@@ -187,9 +190,18 @@ async fn listed_files_are_the_schema_files_wherever_they_lie() {
     | 2 |
     +---+
     ");
-    assert_snapshot!(shown(&session, "SELECT * FROM files.gone").await, @"error: Execution error: table `gone`: `gone.csv` cannot be read: entity not found");
-    assert_snapshot!(shown(&session, "SELECT * FROM files.\"what_xlsx\"").await, @"error: Execution error: table `what_xlsx`: `what.xlsx` ends in none of csv, tsv, parquet, jsonl, ndjson");
-    assert_snapshot!(shown(&session, "SELECT * FROM files.up_load").await, @"error: Error during planning: table 'datafusion.files.up_load' not found");
+    assert_snapshot!(
+        shown(&session, "SELECT * FROM files.gone").await,
+        @"error: Execution error: table `gone`: `gone.csv` cannot be read: entity not found"
+    );
+    assert_snapshot!(
+        shown(&session, "SELECT * FROM files.\"what_xlsx\"").await,
+        @"error: Execution error: table `what_xlsx`: `what.xlsx` ends in none of csv, tsv, parquet, jsonl, ndjson"
+    );
+    assert_snapshot!(
+        shown(&session, "SELECT * FROM files.up_load").await,
+        @"error: Error during planning: table 'datafusion.files.up_load' not found"
+    );
     assert_snapshot!(shown(&session, NAMES).await, @r"
     +--------------+------------+
     | table_schema | table_name |

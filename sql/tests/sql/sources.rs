@@ -141,7 +141,10 @@ async fn a_source_gets_columns_predicates_and_limits_but_never_a_model_call() {
         plan[at..].split(['|', '\n']).next().unwrap_or_default().trim().to_owned()
     };
     let text = "SELECT id FROM shop.reviews WHERE ai_if(\"the text\", 'good?') AND film = 'up' LIMIT 5";
-    assert_snapshot!(sql_of(shown(&session, &format!("EXPLAIN {text}")).await), @r#"sql=SELECT "id", "the text" FROM "reviews" WHERE ("film" COLLATE BINARY = ?1)"#);
+    assert_snapshot!(
+        sql_of(shown(&session, &format!("EXPLAIN {text}")).await),
+        @r#"sql=SELECT "id", "the text" FROM "reviews" WHERE ("film" COLLATE BINARY = ?1)"#
+    );
     assert_snapshot!(shown(&session, text).await, @r"
     +----+
     | id |
@@ -151,8 +154,14 @@ async fn a_source_gets_columns_predicates_and_limits_but_never_a_model_call() {
     ");
     assert_eq!(model.asked().len(), 2, "{:?}", model.asked());
     let limited = "EXPLAIN SELECT film FROM shop.reviews WHERE id > 1 LIMIT 1";
-    assert_snapshot!(sql_of(shown(&session, limited).await), @r#"sql=SELECT "film" FROM "reviews" WHERE ("id" > ?1) LIMIT 1"#);
-    assert_snapshot!(sql_of(shown(&session, "EXPLAIN SELECT count(*) FROM shop.reviews").await), @r#"sql=SELECT 1 FROM "reviews""#);
+    assert_snapshot!(
+        sql_of(shown(&session, limited).await),
+        @r#"sql=SELECT "film" FROM "reviews" WHERE ("id" > ?1) LIMIT 1"#
+    );
+    assert_snapshot!(
+        sql_of(shown(&session, "EXPLAIN SELECT count(*) FROM shop.reviews").await),
+        @r#"sql=SELECT 1 FROM "reviews""#
+    );
     assert_snapshot!(shown(&session, "SELECT count(*) AS n FROM shop.reviews").await, @r"
     +---+
     | n |
@@ -268,7 +277,10 @@ async fn names_of_a_source_are_quoted_and_new_tables_found() {
     | 5 |
     +---+
     ");
-    assert_snapshot!(shown(&session, "SELECT n FROM shop.never").await, @"error: Error during planning: table 'datafusion.shop.never' not found");
+    assert_snapshot!(
+        shown(&session, "SELECT n FROM shop.never").await,
+        @"error: Error during planning: table 'datafusion.shop.never' not found"
+    );
 }
 
 #[tokio::test]
@@ -282,11 +294,26 @@ async fn a_source_is_only_read() {
     .await;
     let tenant = tenant(&url).await;
     let session = tenant.plain().await;
-    assert_snapshot!(shown(&session, "SELECT n FROM shop.sneaky").await, @"error: Execution error: source `shop`: error returned from database: cannot execute nextval() in a read-only transaction at line 414");
-    assert_snapshot!(shown(&session, "INSERT INTO shop.t VALUES (1)").await, @"error: Error during planning: `shop.t`: Insert Into is not allowed, tables are only read");
-    assert_snapshot!(shown(&session, "CREATE TABLE shop.u AS SELECT 1 AS n").await, @"error: Error during planning: CREATE TABLE shop.u: tables can be made in your own schema only");
-    assert_snapshot!(shown(&session, "DROP TABLE shop.t").await, @"error: Error during planning: DROP TABLE shop.t: only tables of your own schema can be dropped");
-    assert_snapshot!(shown(&session, "CREATE VIEW shop.v AS SELECT 1 AS n").await, @"error: Execution error: `v`: source `shop` is only read");
+    assert_snapshot!(
+        shown(&session, "SELECT n FROM shop.sneaky").await,
+        @"error: Execution error: source `shop`: error returned from database: cannot execute nextval() in a read-only transaction at line 414"
+    );
+    assert_snapshot!(
+        shown(&session, "INSERT INTO shop.t VALUES (1)").await,
+        @"error: Error during planning: `shop.t`: Insert Into is not allowed, tables are only read"
+    );
+    assert_snapshot!(
+        shown(&session, "CREATE TABLE shop.u AS SELECT 1 AS n").await,
+        @"error: Error during planning: CREATE TABLE shop.u: tables can be made in your own schema only"
+    );
+    assert_snapshot!(
+        shown(&session, "DROP TABLE shop.t").await,
+        @"error: Error during planning: DROP TABLE shop.t: only tables of your own schema can be dropped"
+    );
+    assert_snapshot!(
+        shown(&session, "CREATE VIEW shop.v AS SELECT 1 AS n").await,
+        @"error: Execution error: `v`: source `shop` is only read"
+    );
 }
 
 #[tokio::test]
@@ -354,7 +381,10 @@ async fn values_of_sqlite_are_read_as_the_type_that_their_column_has() {
     |                  | !  |
     +------------------+----+
     ");
-    assert_snapshot!(shown(&session, "SELECT * FROM shop.loose").await, @r#"error: Execution error: source `shop`: column `n` is of type Int64, a row of it has Text("many")"#);
+    assert_snapshot!(
+        shown(&session, "SELECT * FROM shop.loose").await,
+        @r#"error: Execution error: source `shop`: column `n` is of type Int64, a row of it has Text("many")"#
+    );
     let later = "SELECT count(*) AS n FROM shop.kinds WHERE at > '2024-01-01' AND day >= DATE '2024-02-29'";
     assert_snapshot!(shown(&session, later).await, @r"
     +---+

@@ -129,8 +129,8 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// Connects to a database: `postgres://user@host/database` or `sqlite:path`. `name` is the schema that its
-    /// tables are in.
+    /// Connects to a database: `postgres://user@host/database` or `sqlite:path`. `name` is the schema of its
+    /// tables.
     ///
     /// # Errors
     /// Where the name needs quotes, the address is of another kind, or the database does not answer.

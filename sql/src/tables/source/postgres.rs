@@ -26,7 +26,8 @@ const DIGITS_MAX: i32 = 38;
 
 /// Tables that may be read, with their columns. One that is not found without its schema's name has it.
 const TABLES: &str = "\
-SELECT CASE WHEN pg_catalog.pg_table_is_visible(c.oid) THEN c.relname::text ELSE n.nspname || '.' || c.relname END, \
+SELECT CASE WHEN pg_catalog.pg_table_is_visible(c.oid) THEN c.relname::text \
+    ELSE n.nspname || '.' || c.relname END, \
   pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname), \
   a.attname::text, a.atttypid::bigint, a.atttypmod, coalesce(l.collisdeterministic, true) \
 FROM pg_catalog.pg_attribute a \
@@ -243,7 +244,8 @@ fn value(row: &PgRow, place: usize, kind: Kind) -> Result<Value<'_>, Error> {
     };
     read.ok_or_else(|| {
         Error::Value(format!(
-            "a row has a value that {} cannot have, such as infinity; a view of the database can give it as text",
+            "a row has a value that {} cannot have, such as infinity; a view of the database can \
+             give it as text",
             kind.data_type()
         ))
     })

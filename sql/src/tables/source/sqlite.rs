@@ -142,7 +142,8 @@ impl Database for Sqlite {
 
     async fn tables(&self) -> Result<BTreeMap<String, Table>, Error> {
         let names = sqlx::query(
-            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
+            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') \
+             AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
         )
         .fetch_all(&self.pool)
         .await?;
