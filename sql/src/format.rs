@@ -35,7 +35,6 @@ impl FromStr for Format {
 }
 
 /// Writes a result piece by piece.
-#[derive(Debug)]
 pub enum Writer {
     JsonLines,
     /// Whether the names are still to be written.
