@@ -14,8 +14,8 @@ pub enum Login {
     Open,
     /// By SCRAM-SHA-256 against a verifier that was made with the key.
     Scram(Verifier),
-    /// By the key itself, which [`Accounts::accepts`] checks: for keys that have no verifier. The server asks for it
-    /// only over TLS or from this machine.
+    /// By the key itself, which [`Accounts::accepts`] checks: for keys that have no verifier. The server asks
+    /// for it only over TLS or from this machine.
     ClearText,
 }
 

@@ -96,9 +96,7 @@ pub(super) async fn deliver<S: AsyncWrite>(
         Outcome::Done(tag) => Ok(complete(output, tag)?),
         Outcome::Rows { mut rows, word } => {
             let sent = send(&mut rows, formats, &[], usize::MAX, output).await?;
-            // Postgres counts rows of queries only.
-            let tag = if word == "SELECT" { format!("SELECT {sent}") } else { word.to_owned() };
-            Ok(complete(output, tag)?)
+            Ok(complete(output, tag(word, sent))?)
         }
         Outcome::Fetched { mut rows, rows_max, cursor, is_held, is_binary } => {
             let own = if is_binary { [1].as_slice() } else { &[] };
@@ -128,6 +126,11 @@ async fn send<S: AsyncWrite>(
     let sent = rows::send(rows, &fields, rows_max, output).await?;
     rows.notice(output)?;
     Ok(sent)
+}
+
+/// What a statement with rows is told to be done with: Postgres counts the rows of queries only.
+pub(super) fn tag(word: &str, rows: usize) -> String {
+    if word == "SELECT" { format!("SELECT {rows}") } else { word.to_owned() }
 }
 
 /// Says that a statement is done.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::TableReference;
-use datafusion::config::ConfigOptions;
+use datafusion::config::{ConfigOptions, ExtensionOptions as _};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
 use datafusion::sql::parser::Statement;
 use futures_util::StreamExt as _;
@@ -18,8 +18,8 @@ use tokio::io::AsyncWrite;
 use super::command::{Command, Modes};
 use super::copy::{self, CopyFormat};
 use super::error::{SqlError, code};
-use super::extended::{Portal, Prepared};
-use super::rows::{Columns, Rows};
+use super::prepared::{Portal, Prepared};
+use super::rows::{self, Columns, Rows};
 use super::settings::Settings;
 use super::transport::Output;
 use super::{Limits, names};
@@ -221,6 +221,8 @@ impl Backend {
 
     /// Plans a statement that DataFusion runs.
     pub(super) async fn plan(&mut self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
+        // Planning thousands of columns takes long, and for nothing.
+        rows::check_count(names::count(statement))?;
         Ok(self.session.plan(statement.clone()).await?)
     }
 
@@ -279,10 +281,8 @@ impl Backend {
 
     fn begin(&mut self, modes: &Modes) -> Result<Outcome, SqlError> {
         if self.transaction.status != TransactionStatus::Idle {
-            return Err(SqlError::new(
-                code::ACTIVE_TRANSACTION,
-                "there is already a transaction in progress",
-            ));
+            // As in Postgres, the one that is there goes on.
+            return Ok(Outcome::Done("BEGIN".to_owned()));
         }
         let is_read_only = self.is_read_only();
         let before = self.settings().clone();
@@ -320,7 +320,8 @@ impl Backend {
         self.follow_search_path();
     }
 
-    /// Keeps what a transaction is to be like; all levels of isolation are alike where nothing is written twice.
+    /// Keeps what a transaction is to be like; all levels of isolation are alike where nothing is written
+    /// twice.
     fn note(&mut self, modes: &Modes) {
         if let Some(is_read_only) = modes.is_read_only {
             self.transaction.is_read_only = is_read_only;
@@ -367,11 +368,12 @@ impl Backend {
     }
 
     fn set(&mut self, name: &str, value: Option<&str>, is_local: bool) -> Result<Outcome, SqlError> {
+        let is_in_transaction = self.transaction.status != TransactionStatus::Idle;
         // Outside of a transaction, what is local is over at once.
-        if !is_local || self.transaction.status != TransactionStatus::Idle {
+        if !is_local || is_in_transaction {
             self.settings().set(name, value)?;
         }
-        if is_local {
+        if is_local && is_in_transaction {
             self.transaction.local.push(name.to_owned());
         }
         if name == "search_path" {
@@ -380,7 +382,8 @@ impl Backend {
         Ok(Outcome::Done("SET".to_owned()))
     }
 
-    /// Makes the first schema of the search path that there is the one where names without a schema are found.
+    /// Makes the first schema of the search path that there is the one where names without a schema are
+    /// found.
     fn follow_search_path(&self) {
         let context = self.session.context();
         let state = context.state();
@@ -393,10 +396,21 @@ impl Backend {
     }
 
     fn show(&self, name: &str) -> Result<Outcome, SqlError> {
-        let value = self.settings().get(name).map(str::to_owned);
+        let value = match name.strip_prefix("relserve.") {
+            Some(own) => self.own_setting(own),
+            None => self.settings().get(name).map(str::to_owned),
+        };
         let value = value.ok_or_else(|| super::settings::unknown(name))?;
         let batch = texts(&[(name, vec![Some(value)])])?;
         Ok(Outcome::Rows { rows: Rows::constant(batch)?, word: "SHOW" })
+    }
+
+    /// A setting of ours, which DataFusion sets and does not show.
+    fn own_setting(&self, name: &str) -> Option<String> {
+        let state = self.session.context().state();
+        let settings = state.config_options().extensions.get::<crate::session::Settings>()?;
+        let entry = settings.entries().into_iter().find(|entry| entry.key == name)?;
+        entry.value
     }
 
     fn show_all(&self) -> Result<Outcome, SqlError> {

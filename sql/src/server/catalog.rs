@@ -1,5 +1,5 @@
-//! What Postgres' clients expect to find: `pg_catalog` (from `datafusion-pg-catalog`), and functions about the
-//! server, the session and its settings.
+//! What Postgres' clients expect to find: `pg_catalog` (from `datafusion-pg-catalog`), and functions about
+//! the server, the session and its settings.
 
 use std::sync::{Arc, Mutex};
 
@@ -211,10 +211,10 @@ impl ScalarUDFImpl for Setting {
         };
         let Some(name) = text(0) else { return exec_err!("{}: the name must be a text", self.name()) };
         let mut settings = self.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if self.does_set {
-            if let Err(error) = settings.set(&name, text(1).as_deref()) {
-                return exec_err!("{}", error.message);
-            }
+        if self.does_set
+            && let Err(error) = settings.set(&name, text(1).as_deref())
+        {
+            return exec_err!("{}", error.message);
         }
         let may_miss =
             matches!(args.args.get(1), Some(ColumnarValue::Scalar(ScalarValue::Boolean(Some(true)))));

@@ -1,5 +1,5 @@
-//! Statements as this server carries them out: its own (transactions, settings, cursors, COPY), and all others,
-//! which are DataFusion's.
+//! Statements as this server carries them out: its own (transactions, settings, cursors, COPY), and all
+//! others, which are DataFusion's.
 
 use std::sync::LazyLock;
 
@@ -121,7 +121,7 @@ fn query_of(session: &Session, text: &str) -> Result<Statement, SqlError> {
 
 /// `COPY` to and from files that DataFusion would understand, and we do not.
 fn copy_error(text: &str, message: &str) -> SqlError {
-    let is_to_file = text.to_ascii_uppercase().contains(" STORED AS ");
+    let is_to_file = text.to_ascii_uppercase().contains(" TO '");
     if is_to_file {
         copy::to_files()
     } else {
@@ -301,7 +301,7 @@ fn show(variable: Vec<ast::Ident>) -> Command {
         ["session", "authorization"] => Command::Show("session_authorization".to_owned()),
         words => {
             let name = words.join(".");
-            if settings::is_of_postgres(&name) {
+            if !name.starts_with("datafusion.") {
                 return Command::Show(name);
             }
             let show = ast::Statement::ShowVariable { variable };

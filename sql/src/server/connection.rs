@@ -29,7 +29,7 @@ use super::{Server, catalog};
 /// A client has so long to say who it is.
 const STARTUP_MAX: Duration = Duration::from_secs(60);
 /// An error that ends the connection has so long to reach the client.
-const FAREWELL_MAX: Duration = Duration::from_secs(5);
+const FAREWELL_MAX: Duration = Duration::from_secs(2);
 /// Less of the stack than this is not enough for a statement as complex as is allowed.
 const STACK_MIN_BYTES: usize = 8 * 1024 * 1024;
 /// The stack that statements are parsed, planned and dropped on.
@@ -49,7 +49,11 @@ pub(super) async fn serve(
         let startup = startup::read(&mut channel, head).await;
         Ok::<_, std::io::Error>((channel, startup))
     };
-    let Ok(Ok((channel, startup))) = tokio::time::timeout(STARTUP_MAX, opening).await else { return };
+    let opened = tokio::select! {
+        opened = tokio::time::timeout(STARTUP_MAX, opening) => opened,
+        () = stopped(&mut shutdown) => return,
+    };
+    let Ok(Ok((channel, startup))) = opened else { return };
     let is_encrypted = channel.is_encrypted();
     let (read, write) = tokio::io::split(channel);
     let mut input = Input::new(read, server.limits.message_bytes_max);
@@ -57,25 +61,30 @@ pub(super) async fn serve(
     let parameters = match startup {
         Ok(Startup::Cancel(key)) => return server.cancels.cancel(key),
         Ok(Startup::Session(parameters)) => parameters,
-        Err(stop) => return farewell(stop, &mut output).await,
+        Err(stop) => return farewell(stop, &mut input, &mut output).await,
     };
     let Ok(_permit) = Arc::clone(&server.connections).try_acquire_owned() else {
         let message =
             format!("sorry, too many clients already: the limit is {}", server.limits.connections_max);
         let error = SqlError::fatal(code::TOO_MANY_CONNECTIONS, message);
-        return farewell(error.into(), &mut output).await;
+        return farewell(error.into(), &mut input, &mut output).await;
     };
     let greeting = greet(&server, &parameters, peer, is_encrypted, &mut input, &mut output);
-    let (backend, cancel) = match tokio::time::timeout(STARTUP_MAX, greeting).await {
+    let greeted = tokio::select! {
+        greeted = tokio::time::timeout(STARTUP_MAX, greeting) => greeted,
+        () = stopped(&mut shutdown) => return,
+    };
+    let (backend, cancel) = match greeted {
         Ok(Ok(begun)) => begun,
-        Ok(Err(stop)) => return farewell(stop, &mut output).await,
+        Ok(Err(stop)) => return farewell(stop, &mut input, &mut output).await,
         Err(_) => return,
     };
     let mut connection = Connection { backend, cancel, input, output, skips_to_sync: false };
     let stop = connection.run(&mut shutdown).await;
     // What runs ends before the client hears of it.
-    let Connection { mut output, .. } = connection;
-    farewell(stop, &mut output).await;
+    let Connection { backend, cancel, mut input, mut output, .. } = connection;
+    drop((backend, cancel));
+    farewell(stop, &mut input, &mut output).await;
 }
 
 /// Authenticates the client, opens its session, and says that queries may come.
@@ -106,16 +115,16 @@ async fn greet<S: AsyncRead + AsyncWrite>(
 }
 
 /// Tells the client why the connection ends, if it still listens, and ends it.
-async fn farewell<S: AsyncWrite>(stop: Stop, output: &mut Output<S>) {
+async fn farewell<S: AsyncRead + AsyncWrite>(stop: Stop, input: &mut Input<S>, output: &mut Output<S>) {
     let goodbye = async {
-        if let Stop::Failed(error) = stop {
-            let error = SqlError { is_fatal: true, ..error };
-            let told = output.put(PgWireBackendMessage::ErrorResponse(error.info().into()));
-            if told.is_ok() {
-                let _ = output.flush().await;
-            }
+        let Stop::Failed(error) = stop else { return output.close().await };
+        let error = SqlError { is_fatal: true, ..error };
+        let told = output.put(PgWireBackendMessage::ErrorResponse(error.info().into()));
+        if told.is_ok() && output.flush().await.is_ok() {
+            output.close().await;
+            // A socket that is closed with bytes unread may lose what the client was told.
+            input.discard().await;
         }
-        output.close().await;
     };
     let _ = tokio::time::timeout(FAREWELL_MAX, goodbye).await;
 }
@@ -157,8 +166,8 @@ impl<S: AsyncRead + AsyncWrite> Connection<S> {
         }
     }
 
-    /// Answers a message, unless the client cancels it or goes away, it takes too long, or the server stops: then
-    /// what it does is dropped, and with it the queries that it runs.
+    /// Answers a message, unless the client cancels it or goes away, it takes too long, or the server stops:
+    /// then what it does is dropped, and with it the queries that it runs.
     async fn answer(&mut self, message: Frontend, shutdown: &mut watch::Receiver<bool>) -> Result<(), Stop> {
         self.cancel.forget();
         let timeout = self.backend.settings().statement_timeout();

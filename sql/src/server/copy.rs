@@ -188,11 +188,13 @@ pub(super) async fn send<S: AsyncWrite>(
         i16::try_from(fields.len()).map_err(|_| SqlError::limit("number of columns", i16::MAX as usize))?;
     let response = CopyOutResponse::new(i8::from(is_binary), count, vec![i16::from(is_binary); fields.len()]);
     output.put(PgWireBackendMessage::CopyOutResponse(response))?;
-    begin(format, rows.columns.names(), &mut output.buffer);
+    header(format, rows.columns.names(), &mut output.buffer)?;
+    // As in Postgres, the signature and what follows it are one message: readers rely on it.
+    let mut signature = SIGNATURE;
     let mut sent = 0;
     while let Some(batch) = rows.next(BATCH_ROWS_MAX).await? {
         for row in 0..batch.num_rows() {
-            write_row(&batch, row, &fields, format, &mut output.buffer)?;
+            write_row(&batch, row, &fields, format, std::mem::take(&mut signature), &mut output.buffer)?;
             output.relieve().await?;
         }
         sent += batch.num_rows();
@@ -201,6 +203,7 @@ pub(super) async fn send<S: AsyncWrite>(
     }
     if is_binary {
         message(&mut output.buffer, |buffer| {
+            buffer.put_slice(signature);
             buffer.put_i16(-1);
             Ok(())
         })?;
@@ -209,44 +212,33 @@ pub(super) async fn send<S: AsyncWrite>(
     Ok(sent)
 }
 
-/// What comes before the first row.
-fn begin(format: &CopyFormat, names: &[String], buffer: &mut BytesMut) {
-    let header = |buffer: &mut BytesMut| {
-        match format {
-            CopyFormat::Binary => {
-                buffer.put_slice(b"PGCOPY\n\xff\r\n\0");
-                // Flags, and the length of an extension.
-                buffer.put_i32(0);
-                buffer.put_i32(0);
-            }
-            CopyFormat::Text { delimiter, .. } => {
-                for (index, name) in names.iter().enumerate() {
-                    if index > 0 {
-                        buffer.put_u8(*delimiter);
-                    }
-                    escape(name.as_bytes(), *delimiter, buffer);
+/// Bytes before the first row of the binary format: its signature, flags, and the length of an extension.
+const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+
+/// Writes the names of the columns, where they are wanted.
+fn header(format: &CopyFormat, names: &[String], buffer: &mut BytesMut) -> Result<(), SqlError> {
+    match format {
+        CopyFormat::Text { delimiter, has_header: true, .. } => message(buffer, |buffer| {
+            for (index, name) in names.iter().enumerate() {
+                if index > 0 {
+                    buffer.put_u8(*delimiter);
                 }
-                buffer.put_u8(b'\n');
+                escape(name.as_bytes(), *delimiter, buffer);
             }
-            CopyFormat::Csv(csv) => {
-                for (index, name) in names.iter().enumerate() {
-                    if index > 0 {
-                        buffer.put_u8(csv.delimiter);
-                    }
-                    csv.put(name.as_bytes(), false, buffer);
+            buffer.put_u8(b'\n');
+            Ok(())
+        }),
+        CopyFormat::Csv(csv) if csv.has_header => message(buffer, |buffer| {
+            for (index, name) in names.iter().enumerate() {
+                if index > 0 {
+                    buffer.put_u8(csv.delimiter);
                 }
-                buffer.put_u8(b'\n');
+                csv.put(name.as_bytes(), false, buffer);
             }
-        }
-        Ok(())
-    };
-    let has_header = match format {
-        CopyFormat::Binary => true,
-        CopyFormat::Text { has_header, .. } => *has_header,
-        CopyFormat::Csv(csv) => csv.has_header,
-    };
-    if has_header {
-        let _: Result<(), SqlError> = message(buffer, header);
+            buffer.put_u8(b'\n');
+            Ok(())
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -279,10 +271,12 @@ fn write_row(
     row: usize,
     fields: &[FieldInfo],
     format: &CopyFormat,
+    signature: &[u8],
     buffer: &mut BytesMut,
 ) -> Result<(), SqlError> {
     message(buffer, |buffer| match format {
         CopyFormat::Binary => {
+            buffer.put_slice(signature);
             buffer.put_i16(i16::try_from(fields.len()).unwrap_or(i16::MAX));
             rows::values(batch, row, fields, &mut Writer(buffer))
         }

@@ -220,6 +220,8 @@ fn of_plan(message: &str) -> SqlError {
         code::DUPLICATE_TABLE
     } else if lower.contains("doesn't exist") || lower.contains("does not exist") {
         code::UNDEFINED_TABLE
+    } else if lower.contains("is not allowed") {
+        code::INSUFFICIENT_PRIVILEGE
     } else if lower.contains("no function matches") || lower.contains("table function") {
         code::UNDEFINED_FUNCTION
     } else if lower.contains("column") && lower.contains("not found") {
@@ -238,6 +240,10 @@ fn of_execution(message: &str) -> SqlError {
         code::DUPLICATE_TABLE
     } else if lower.contains("doesn't exist") || lower.contains("does not exist") {
         code::UNDEFINED_TABLE
+    } else if lower.contains("is not allowed") {
+        code::INSUFFICIENT_PRIVILEGE
+    } else if lower.contains("unrecognized configuration parameter") {
+        code::UNDEFINED_OBJECT
     } else if lower.contains("max_tokens") {
         code::LIMIT_EXCEEDED
     } else {

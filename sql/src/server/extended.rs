@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_pg::datatypes::df::deserialize_parameters_with_server_types;
-use arrow_pg::datatypes::into_pg_type;
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::{ParamValues, ScalarValue};
-use datafusion::logical_expr::LogicalPlan;
-use pgwire::api::stmt::StoredStatement;
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::data::{NoData, ParameterDescription};
 use pgwire::messages::extendedquery as message;
@@ -15,55 +10,16 @@ use pgwire::messages::response::EmptyQueryResponse;
 use postgres_types::Type;
 use tokio::io::AsyncWrite;
 
-use super::answer::{complete, deliver};
+use super::answer::{complete, deliver, tag};
 use super::backend::{self, Backend, Outcome, limit};
 use super::command::{self, Command};
 use super::error::{SqlError, Stop, code};
 use super::frontend::{Bind, Target};
 use super::names;
-use super::rows::{self, Columns, Rows};
+use super::prepared::{Parameters, Portal, PortalState, Prepared};
+use super::rows::{self, Columns};
 use super::split::split;
 use super::transport::Output;
-
-/// A prepared statement.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    text: String,
-    /// None: a text without a statement.
-    command: Option<Command>,
-    plan: Option<LogicalPlan>,
-    parameters: Parameters,
-    /// None: it gives no rows.
-    columns: Option<Columns>,
-}
-
-/// Types of a statement's parameters.
-#[derive(Debug, Default)]
-struct Parameters {
-    /// What the client said.
-    hints: Vec<Option<Type>>,
-    /// What the plan needs.
-    needed: Vec<Option<DataType>>,
-    /// What the client is told.
-    types: Vec<Type>,
-}
-
-/// A statement with its parameters, and what is left of its rows.
-pub(super) struct Portal {
-    statement: Arc<Prepared>,
-    values: Option<ParamValues>,
-    formats: Vec<i16>,
-    state: PortalState,
-}
-
-enum PortalState {
-    Bound,
-    Open { rows: Rows, word: &'static str },
-    Done,
-}
-
-/// Parameters of a statement at most, as many as the protocol can count.
-const PARAMETERS_MAX: usize = 65_535;
 
 impl Backend {
     /// Prepares a statement.
@@ -179,10 +135,11 @@ impl Backend {
                 (&portal.statement, &portal.formats)
             }
         };
-        Ok(match &statement.columns {
+        match &statement.columns {
             None => output.put(PgWireBackendMessage::NoData(NoData::new()))?,
             Some(columns) => output.put(rows::describe(&columns.fields(formats)?))?,
-        })
+        }
+        Ok(())
     }
 
     /// Runs a portal, or goes on with it.
@@ -220,7 +177,7 @@ impl Backend {
                     output.put(PgWireBackendMessage::PortalSuspended(message::PortalSuspended::new()))?;
                     portal.state = PortalState::Open { rows, word };
                 } else {
-                    complete(output, format!("{word} {sent}"))?;
+                    complete(output, tag(word, sent))?;
                 }
             }
             outcome => deliver(self, outcome, Some(&portal.formats), output).await?,
@@ -261,106 +218,6 @@ fn no_portal(name: &str) -> SqlError {
 }
 
 fn text_columns(names: &[&str]) -> Result<Columns, SqlError> {
-    use datafusion::arrow::datatypes::{Field, Schema};
     let fields: Vec<Field> = names.iter().map(|name| Field::new(*name, DataType::Utf8, true)).collect();
     Columns::new(&Schema::new(fields), None)
-}
-
-impl Parameters {
-    /// Finds out what types a plan's parameters have, and what the client is told of them.
-    fn resolve(&mut self, plan: &LogicalPlan) -> Result<(), SqlError> {
-        for (name, needed) in plan.get_parameter_types()? {
-            let place =
-                name.trim_start_matches('$').parse::<usize>().ok().and_then(|place| place.checked_sub(1));
-            let Some(place) = place.filter(|place| *place < PARAMETERS_MAX) else {
-                return Err(SqlError::new(code::SYNTAX, format!("there is no parameter {name}")));
-            };
-            if self.needed.len() <= place {
-                self.needed.resize(place + 1, None);
-            }
-            self.needed[place] = needed;
-        }
-        let count = self.needed.len().max(self.hints.len());
-        self.needed.resize(count, None);
-        self.hints.resize(count, None);
-        self.types = self
-            .hints
-            .iter()
-            .zip(&self.needed)
-            .map(|(hint, needed)| match (hint, needed) {
-                (Some(hint), _) => Ok(hint.clone()),
-                (None, Some(DataType::Null) | None) => Ok(Type::TEXT),
-                (None, Some(needed)) => into_pg_type(needed),
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(())
-    }
-
-    /// The columns of a plan whose parameters have these types.
-    fn columns(&self, plan: &LogicalPlan, names: Option<&[String]>) -> Result<Columns, SqlError> {
-        if self.types.is_empty() {
-            return Columns::new(plan.schema().as_arrow(), names);
-        }
-        let nulls = self.types.iter().zip(&self.needed).map(|(told, needed)| {
-            let data_type = match needed {
-                Some(needed) if *needed != DataType::Null => needed.clone(),
-                _ => arrow_type(told),
-            };
-            ScalarValue::try_from(&data_type).unwrap_or(ScalarValue::Utf8(None))
-        });
-        let values = ParamValues::from(nulls.collect::<Vec<_>>());
-        // A plan that takes no NULL has the columns that it had.
-        let filled = plan.clone().with_param_values(values);
-        Columns::new(filled.as_ref().unwrap_or(plan).schema().as_arrow(), names)
-    }
-
-    /// Reads the values of a `Bind`; `None` where the statement has no parameters.
-    fn values(&self, bind: Bind) -> Result<Option<ParamValues>, SqlError> {
-        let count = bind.parameters.len();
-        if count != self.types.len() {
-            let message = format!(
-                "bind message supplies {count} parameters, but prepared statement \"{}\" requires {}",
-                bind.statement,
-                self.types.len()
-            );
-            return Err(SqlError::new(code::PROTOCOL_VIOLATION, message));
-        }
-        if bind.parameter_formats.len() > 1 && bind.parameter_formats.len() != count {
-            let message = format!(
-                "bind message has {} parameter formats but {count} parameters",
-                bind.parameter_formats.len()
-            );
-            return Err(SqlError::new(code::PROTOCOL_VIOLATION, message));
-        }
-        if count == 0 {
-            return Ok(None);
-        }
-        let statement = StoredStatement::new(String::new(), (), self.hints.clone());
-        let bound = message::Bind::new(None, None, bind.parameter_formats, bind.parameters, Vec::new());
-        let portal = pgwire::api::portal::Portal::try_new(&bound, Arc::new(statement))?;
-        let needed: Vec<Option<&DataType>> = self
-            .needed
-            .iter()
-            .map(|needed| needed.as_ref().filter(|needed| **needed != DataType::Null))
-            .collect();
-        let types: Vec<Option<&Type>> = self.types.iter().map(Some).collect();
-        Ok(Some(deserialize_parameters_with_server_types(&portal, &needed, &types)?))
-    }
-}
-
-/// The type of values that a client sends as `told`.
-fn arrow_type(told: &Type) -> DataType {
-    match *told {
-        Type::BOOL => DataType::Boolean,
-        Type::INT2 => DataType::Int16,
-        Type::INT4 | Type::OID => DataType::Int32,
-        Type::INT8 => DataType::Int64,
-        Type::FLOAT4 => DataType::Float32,
-        Type::FLOAT8 => DataType::Float64,
-        Type::NUMERIC => DataType::Decimal128(38, 10),
-        Type::DATE => DataType::Date32,
-        Type::TIMESTAMP | Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, None),
-        Type::BYTEA => DataType::Binary,
-        _ => DataType::Utf8,
-    }
 }

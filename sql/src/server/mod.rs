@@ -1,12 +1,12 @@
 //! The Postgres protocol: connections of psql, BI tools and drivers.
 //!
-//! [`serve`] accepts connections; who may connect, and with which tables, is for [`Accounts`] to say. Messages and
-//! value formats are pgwire's and arrow-pg's, `pg_catalog` is datafusion-pg-catalog's; the handlers are our own,
-//! because theirs hold all of a result before its first row goes out, and stop listening for cancellation once
-//! rows flow.
+//! [`serve`] accepts connections; who may connect, and with which tables, is for [`Accounts`] to say.
+//! Messages and value formats are pgwire's and arrow-pg's, `pg_catalog` is datafusion-pg-catalog's; the
+//! handlers are our own, because theirs hold all of a result before its first row goes out, and stop
+//! listening for cancellation once rows flow.
 //!
-//! A statement runs inside the task of its connection ([`connection`]) and is dropped when its client cancels it or
-//! goes away, when it takes too long, or when the server stops: its queries end with it.
+//! A statement runs inside the task of its connection ([`connection`]) and is dropped when its client cancels
+//! it or goes away, when it takes too long, or when the server stops: its queries end with it.
 
 mod accounts;
 mod answer;
@@ -20,6 +20,7 @@ mod error;
 mod extended;
 mod frontend;
 mod names;
+mod prepared;
 mod rows;
 mod scram;
 mod settings;
@@ -30,6 +31,7 @@ mod transport;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -72,6 +74,9 @@ impl Default for Limits {
 /// Connections that have not yet said what they want, beyond those that are open.
 const HANDSHAKES_MAX: usize = 64;
 
+/// The pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
 /// What all connections share.
 #[derive(Debug)]
 struct Server {
@@ -88,7 +93,8 @@ struct Server {
 ///
 /// # Errors
 ///
-/// Where the system gives no random bytes. A connection that cannot be accepted is not an error of the server.
+/// Where the system gives no random bytes. A connection that cannot be accepted is not an error of the
+/// server.
 pub async fn serve(
     listener: TcpListener,
     accounts: Arc<dyn Accounts>,
@@ -121,8 +127,8 @@ pub async fn serve(
                         drop(permit);
                     });
                 }
-                // Out of files, or a client that went away already: others may fare better.
-                Err(_) => tokio::task::yield_now().await,
+                // Out of files, or a client that went away already: others may fare better, a moment later.
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
             while connections.try_join_next().is_some() {}
         }

@@ -8,12 +8,21 @@ const UNNAMED: &str = "?column?";
 
 /// The names of a query's columns; `None` where a wildcard hides them, or the statement is no query.
 pub(super) fn of(statement: &Statement) -> Option<Vec<String>> {
+    projection(statement)?.iter().map(item).collect()
+}
+
+/// The columns that a query writes out.
+pub(super) fn count(statement: &Statement) -> usize {
+    projection(statement).map_or(0, <[SelectItem]>::len)
+}
+
+fn projection(statement: &Statement) -> Option<&[SelectItem]> {
     let Statement::Statement(statement) = statement else { return None };
     let ast::Statement::Query(query) = statement.as_ref() else { return None };
     let mut body = query.body.as_ref();
     loop {
         match body {
-            SetExpr::Select(select) => return select.projection.iter().map(item).collect(),
+            SetExpr::Select(select) => return Some(&select.projection),
             // The first query of a union names its columns.
             SetExpr::SetOperation { left, .. } => body = left,
             SetExpr::Query(query) => body = query.body.as_ref(),

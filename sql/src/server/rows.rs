@@ -1,4 +1,5 @@
-//! Results on their way out: batches of an open query, written as rows in the formats that the client asked for.
+//! Results on their way out: batches of an open query, written as rows in the formats that the client asked
+//! for.
 
 use std::sync::Arc;
 
@@ -39,11 +40,7 @@ impl Columns {
     /// Columns of a plan or stream; `names` are what Postgres would call them, where that is known.
     pub(super) fn new(schema: &Schema, names: Option<&[String]>) -> Result<Self, SqlError> {
         let count = schema.fields().len();
-        if count > COLUMNS_MAX {
-            let message =
-                format!("target lists can have at most {COLUMNS_MAX} entries, this one has {count}");
-            return Err(SqlError::new(code::TOO_MANY_COLUMNS, message));
-        }
+        check_count(count)?;
         let fields = schema.fields().iter().map(|field| {
             let data_type = on_the_wire(field.data_type());
             Field::clone(field).with_data_type(data_type).with_nullable(true)
@@ -101,6 +98,15 @@ impl Columns {
         }
         Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
     }
+}
+
+/// Refuses results of more columns than Postgres allows.
+pub(super) fn check_count(columns: usize) -> Result<(), SqlError> {
+    if columns <= COLUMNS_MAX {
+        return Ok(());
+    }
+    let message = format!("target lists can have at most {COLUMNS_MAX} entries, this one has {columns}");
+    Err(SqlError::new(code::TOO_MANY_COLUMNS, message))
 }
 
 /// Announces the columns of the rows that follow.
@@ -229,8 +235,8 @@ impl Rows {
     }
 }
 
-/// Writes rows as they come, at most `rows_max`, and says how many there were. The client paces it: no more is
-/// computed than it takes.
+/// Writes rows as they come, at most `rows_max`, and says how many there were. The client paces it: no more
+/// is computed than it takes.
 pub(super) async fn send<S: AsyncWrite>(
     rows: &mut Rows,
     fields: &[FieldInfo],

@@ -1,7 +1,7 @@
 //! SCRAM-SHA-256 (RFC 5802, RFC 7677): the server learns that the client has the key, and never the key.
 //!
-//! pgwire's server keeps the salted password, which is as good as the key to whoever steals it; a [`Verifier`]
-//! keeps only what checks a proof. Channel binding is not offered.
+//! pgwire's server keeps the salted password, which is as good as the key to whoever steals it; a
+//! [`Verifier`] keeps only what checks a proof. Channel binding is not offered.
 
 use std::num::NonZeroU32;
 
@@ -37,8 +37,8 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// The verifier of an API key, with a fresh salt. Keys are ASCII: other text is hashed as it is, without the
-    /// normalisation of RFC 4013.
+    /// The verifier of an API key, with a fresh salt. Keys are ASCII: other text is hashed as it is, without
+    /// the normalisation of RFC 4013.
     ///
     /// # Errors
     ///

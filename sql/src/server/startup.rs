@@ -195,8 +195,11 @@ mod tests {
 
     #[test]
     fn a_startup_packet_names_the_user_and_settings() {
-        let body = b"user\0acme\0database\0x\0options\0-c statement_timeout=5s --search-path=a\0application_name\0psql\0\0";
-        let parameters = parameters(body, 0).unwrap();
+        let body = [
+            "user\0acme\0database\0x\0options\0-c statement_timeout=5s --search-path=a\0",
+            "application_name\0psql\0\0",
+        ];
+        let parameters = parameters(body.concat().as_bytes(), 0).unwrap();
         assert_eq!(parameters.user, "acme");
         let settings: Vec<(&str, &str)> =
             parameters.settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();

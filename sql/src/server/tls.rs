@@ -66,9 +66,11 @@ pub(super) enum Channel {
 }
 
 impl Channel {
-    /// Answers requests for encryption until the first message that is none; its length and code are returned.
+    /// Answers requests for encryption until the first message that is none; its length and code are
+    /// returned.
     ///
-    /// Nothing is read beyond a request: what a stranger put before the handshake is never taken for the client's.
+    /// Nothing is read beyond a request: what a stranger put before the handshake is never taken for the
+    /// client's.
     pub(super) async fn open(mut socket: TcpStream, tls: Option<&Tls>) -> io::Result<(Self, [u8; 8])> {
         let mut first = [0; 1];
         if socket.peek(&mut first).await? == 1 && first[0] == HANDSHAKE {

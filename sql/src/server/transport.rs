@@ -41,6 +41,16 @@ impl<S: AsyncRead> Input<S> {
         }
     }
 
+    /// Drops what the client still sends, until it goes away.
+    pub(super) async fn discard(&mut self) {
+        loop {
+            self.buffer.clear();
+            if !matches!(self.half.read_buf(&mut self.buffer).await, Ok(1..)) {
+                return;
+            }
+        }
+    }
+
     /// Returns when the client goes away. What it sends meanwhile is kept, up to a limit; behind the limit
     /// nothing is read, and the client's end is seen later.
     pub(super) async fn closed(&mut self) {

@@ -1,5 +1,5 @@
-//! Errors have the codes that clients act on, and messages without DataFusion's internals; what is too much is
-//! refused.
+//! Errors have the codes that clients act on, and messages without DataFusion's internals; what is too much
+//! is refused.
 
 use std::collections::HashMap;
 

@@ -100,7 +100,7 @@ impl Accounts for TestAccounts {
     }
 
     async fn session(&self, _: &str) -> Result<Session, AccountError> {
-        let session = Session::new(Arc::new(Asker(Arc::clone(&self.model))));
+        let session = Session::new(Arc::new(Asker(Arc::clone(&self.model))), Arc::default());
         for table in TABLES {
             let running = session.query(table).await.map_err(|error| AccountError(error.to_string()))?;
             let rows: Result<Vec<_>, _> = running.stream.try_collect().await;

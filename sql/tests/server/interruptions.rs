@@ -1,4 +1,5 @@
-//! Statements that end before their time: cancelled, timed out, left by their client, or by a server that stops.
+//! Statements that end before their time: cancelled, timed out, left by their client, or by a server that
+//! stops.
 
 use futures_util::{TryStreamExt as _, pin_mut};
 use tokio_postgres::NoTls;

@@ -12,7 +12,10 @@ async fn a_text_of_many_statements_gives_the_results_of_each() {
     let server = Harness::open().await;
     let (client, _) = server.client().await;
     let messages = client
-        .simple_query("SELECT 1; -- one\nSELECT name, count(*) FROM films GROUP BY 1 ORDER BY 1 LIMIT 1;; SHOW search_path")
+        .simple_query(
+            "SELECT 1; -- one\nSELECT name, count(*) FROM films GROUP BY 1 ORDER BY 1 LIMIT 1;;
+             SHOW search_path",
+        )
         .await
         .unwrap();
     let shown: Vec<String> = messages
@@ -49,9 +52,9 @@ async fn values_come_in_the_binary_format_with_their_types() {
     let (client, _) = server.client().await;
     let row = client
         .query_one(
-            "SELECT 1::smallint AS a, 2::int AS b, 3::bigint AS c, 1.5::real AS d, 2.5::double AS e, true AS f,
-             'ä' AS g, ['x', NULL] AS h, DATE '2026-11-22' AS i, NULL::bigint AS j, 4::decimal(10, 2) AS k,
-             NULL::interval AS l, arrow_cast('m', 'Dictionary(Int32, Utf8)') AS m",
+            "SELECT 1::smallint AS a, 2::int AS b, 3::bigint AS c, 1.5::real AS d, 2.5::double AS e,
+             true AS f, 'ä' AS g, ['x', NULL] AS h, DATE '2026-11-22' AS i, NULL::bigint AS j,
+             4::decimal(10, 2) AS k, NULL::interval AS l, arrow_cast('m', 'Dictionary(Int32, Utf8)') AS m",
             &[],
         )
         .await
@@ -160,6 +163,7 @@ async fn failed_calls_are_null_and_a_notice() {
         panic!("no notice");
     };
     assert_eq!(notice.message(), "1 of the AI calls failed and are NULL; SELECT * FROM relserve.errors");
+    assert_eq!(value(&client, "SELECT count(*) FROM relserve.errors").await, "1");
     let rows = client.query("SELECT name FROM films WHERE ai_if(name, 'is it good?')", &[]).await.unwrap();
     assert_eq!(rows.len(), 1);
     assert!(matches!(messages.recv().await, Some(tokio_postgres::AsyncMessage::Notice(_))));
