@@ -2,6 +2,7 @@
 //! them.
 
 pub mod batches;
+mod columns;
 pub mod constraints;
 pub mod corpora;
 pub mod files;

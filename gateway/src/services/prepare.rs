@@ -22,6 +22,7 @@ use store::ResultKey;
 
 use crate::config::{Config, LimitsConfig};
 use crate::json::JsonFields;
+use crate::services::columns::{check_dependencies, columns, record_of, same_keys};
 use crate::services::constraints::{Purpose, TenantConstraints};
 use crate::state::App;
 use crate::wire::ValidationContext;
@@ -95,6 +96,8 @@ pub struct Lowering<'a> {
     pub cache: bool,
     /// What may be moved.
     pub order: Order,
+    /// Groups of columns that determine each other.
+    pub dependencies: &'a [Vec<String>],
 }
 
 /// `/v1/relqueries`.
@@ -125,11 +128,15 @@ fn lower_relquery(
         .map_err(|error| RequestError::invalid("template", error.to_string()))?;
     let columns = columns(&request, &template)?;
     template.check_columns(&columns).map_err(|error| RequestError::invalid("template", error.to_string()))?;
+    check_dependencies(&request, &columns, &template)?;
     let mut rows = TableRows::default();
     let is_open = request.columns.is_none() && template.has_record();
     for (index, row) in (0..).zip(&request.rows) {
         let known = if is_open { same_keys(index, row, &columns) } else { Ok(()) };
         match known.and_then(|()| row_cells(index, row, &columns, &app.config.limits)) {
+            Ok(cells) if request.order == Order::Sent => {
+                rows.push_in_order(index, cells, record_of(row, &columns, &template));
+            }
             Ok(cells) => rows.push(index, cells),
             Err(error) => rows.failed.push((index, error)),
         }
@@ -144,6 +151,7 @@ fn lower_relquery(
         sampling: &request.sampling,
         cache: request.cache,
         order: request.order,
+        dependencies: &request.dependencies,
     };
     let plan = |table| {
         let generation = (*request.sampling.generation).clone();
@@ -162,24 +170,6 @@ fn lower_relquery(
         parts: vec![part],
     };
     Ok(PreparedRequest { work, stream: request.stream })
-}
-
-/// Names of the table's columns: as the client gives them, else those that the template names. A record holds
-/// the other columns too; without a list of them, those of the first row.
-fn columns(request: &RelQueryRequest, template: &Template) -> Result<Vec<String>, RequestError> {
-    if request.order == Order::Fields && !template.has_record() {
-        let reason = "`fields` needs `{*}` in the template, where the order of columns says nothing";
-        return Err(RequestError::invalid("order", reason));
-    }
-    match (&request.columns, request.rows.first()) {
-        (Some(columns), _) => Ok(columns.clone()),
-        (None, Some(RowIn::Named(first))) if template.has_record() => Ok(first.keys().cloned().collect()),
-        (None, _) if template.has_record() => Err(RequestError::invalid(
-            "columns",
-            "is required where the template has `{*}` and rows are arrays",
-        )),
-        (None, _) => Ok(template.fields().into_iter().map(str::to_owned).collect()),
-    }
 }
 
 /// `/v1/cells`: calls that differ in their own cell alone are rows of one relQuery.
@@ -317,6 +307,7 @@ fn cell_part(
         sampling: &sampling,
         cache,
         order: Order::Rows,
+        dependencies: &[],
     };
     let plan = |table| Plan::relquery(&shared.template, None, app.runtime.model.has_chat, table, generation);
     let (mut part, failed) = rows.lower(shared.columns(), plan, lowering)?;
@@ -368,14 +359,22 @@ pub fn some_can_run(
 pub struct TableRows {
     numbers: Vec<u32>,
     cells: Vec<Vec<Cell>>,
+    /// Per row, the columns of its record in their order; empty: in the table's.
+    records: Vec<Vec<u16>>,
     failed: Vec<(u32, RequestError)>,
 }
 
 impl TableRows {
     /// A row that can be filled.
     pub fn push(&mut self, number: u32, cells: Vec<Cell>) {
+        self.push_in_order(number, cells, Vec::new());
+    }
+
+    /// A row that can be filled, with the columns of its record in their order.
+    pub fn push_in_order(&mut self, number: u32, cells: Vec<Cell>, record: Vec<u16>) {
         self.numbers.push(number);
         self.cells.push(cells);
+        self.records.push(record);
     }
 
     /// Builds the plan, rewrites it and lowers it. Returns the rows to run and those that cannot.
@@ -385,13 +384,15 @@ impl TableRows {
         plan: impl FnOnce(Table) -> Result<Plan, ir::IrError>,
         lowering: Lowering<'_>,
     ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
-        let Self { numbers, cells, mut failed } = self;
-        let rows = (0..).zip(cells).map(|(row, cells)| TableRow::new(cells, vec![row])).collect();
+        let Self { numbers, cells, records, mut failed } = self;
+        let rows = (0..).zip(cells).zip(records);
+        let rows =
+            rows.map(|((row, cells), record)| TableRow { cells, answers: vec![row], record }).collect();
         let plan = plan(Table { columns, rows }).map_err(plan_error)?;
         let rules = match lowering.order {
-            Order::Exact => Rules::all().without("order_rows"),
+            Order::Exact | Order::Sent => Rules::all().without("order_rows"),
             Order::Rows => Rules::all(),
-            Order::Fields => Rules::all().with_fields(),
+            Order::Fields => Rules::all().with_fields().with_dependencies(lowering.dependencies.to_vec()),
         };
         let (plan, _) = ir::rewrite(plan, &rules, &|texts| lowering.model.text.count_stretches(texts));
         let seed = lowering.sampling.seed.unwrap_or_else(rand::random);
@@ -459,19 +460,6 @@ fn cell_key(item: &WorkItem, revision: u128) -> CellKey {
         parts.push(sections.as_bytes());
     }
     ResultKey::of(&parts).0
-}
-
-/// Refuses a row with a cell that the first row has none for: a record of some of a row's cells would be no
-/// record of it.
-fn same_keys(index: u32, row: &RowIn, columns: &[String]) -> Result<(), RequestError> {
-    let RowIn::Named(cells) = row else { return Ok(()) };
-    match cells.keys().find(|key| !columns.contains(key)) {
-        Some(key) => Err(RequestError::invalid(
-            format!("rows[{index}]"),
-            format!("has `{key}`, which the first row lacks; name the columns of `{{*}}` in `columns`"),
-        )),
-        None => Ok(()),
-    }
 }
 
 /// The cells of one row, in the order of the columns.
