@@ -11,7 +11,8 @@
 
 use std::collections::BTreeMap;
 
-use super::order::Reordering;
+use super::fixed::with_order;
+use super::order::{Reordering, worth};
 use super::partition::{FieldGain, Partition, Scratch};
 use super::table::FieldTable;
 
@@ -45,7 +46,7 @@ pub struct FixedOrder {
 impl FixedOrder {
     /// The rows sorted by these fields.
     pub fn reordering(&self, table: &FieldTable) -> Reordering {
-        super::fixed::with_order(table, &self.fields)
+        with_order(table, &self.fields)
     }
 }
 
@@ -65,7 +66,10 @@ pub fn best_fixed_order(table: &FieldTable, limits: &FixedSearch) -> FixedOrder 
     let Placed { mut fields, reused } = search.best;
     let rest: Vec<u16> = table.fields().filter(|field| !fields.contains(field)).collect();
     fields.extend(rest);
-    FixedOrder { fields, reused, is_exact: is_whole && candidates.are_all }
+    let is_exact = is_whole && candidates.are_all;
+    // Where the search was cut short, fields that it did not place may hit too.
+    let reused = if is_exact { reused } else { worth(table, &with_order(table, &fields)).reused };
+    FixedOrder { fields, reused, is_exact }
 }
 
 /// Fields at the front of an order, and what they reuse.
