@@ -1,8 +1,8 @@
 //! The rows of a job: read, put together by prefix, sent, written down.
 //!
-//! With `--order fields` the rows of a window of the table, and the fields of each, are ordered before they are
-//! sent; else rows with a common prefix are put together. Reading, running and writing go on side by side. Bounds: the rows read ahead, the buffer, and the requests
-//! under way.
+//! With `--order fields` the rows of a window of the table, and the fields of each, are ordered before they
+//! are sent; else rows with a common prefix are put together. Reading, running and writing go on side by
+//! side. Bounds: the rows read ahead, the buffer, and the requests under way.
 
 use std::ops::Range;
 use std::time::Duration;
