@@ -87,7 +87,16 @@ pub async fn start(config: Config, loaded: LoadedModel, store: Store) -> Result<
     batches::resume(&app, &lease).await;
     let upkeep = tokio::spawn(upkeep::run(app.clone().into_inner(), stopped, is_left));
     let sql_address = sql.as_ref().map(|sql| sql.address);
-    Ok(Running { address, sql_address, app, server, loop_thread: Some(loop_thread), stop_upkeep, upkeep, sql })
+    Ok(Running {
+        address,
+        sql_address,
+        app,
+        server,
+        loop_thread: Some(loop_thread),
+        stop_upkeep,
+        upkeep,
+        sql,
+    })
 }
 
 /// Binds the listener of the Postgres protocol and starts to serve it, where the configuration names one.

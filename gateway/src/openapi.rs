@@ -4,8 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::routes::{
-    batches, cells, corpora, files, live, openai, ops, prompts, query, relqueries, replicas, schemas,
-    sql,
+    batches, cells, corpora, files, live, openai, ops, prompts, query, relqueries, replicas, schemas, sql,
 };
 
 /// The document.

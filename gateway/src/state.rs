@@ -12,7 +12,7 @@ use crate::services::constraints::Constraints;
 use crate::services::corpora::loaded::Corpora;
 use crate::services::idempotency::IdempotencyKeys;
 use crate::services::schemas::ready::Schemas;
-use crate::services::sql::Sql;
+use crate::services::sql::tenants::Sql;
 
 /// Why there is no state.
 #[derive(Debug, thiserror::Error)]

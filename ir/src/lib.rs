@@ -25,5 +25,5 @@ pub use error::{IrError, RowProblem};
 pub use explain::explain;
 pub use lower::{LowerOptions, Lowered, RowAnswer, lower};
 pub use plan::{Plan, Table, TableRow};
-pub use rewrite::{Rules, characters, record_column, rewrite};
+pub use rewrite::{Rules, characters, order_records, record_column, rewrite};
 pub use template::{Template, TemplateError, TemplatePart};

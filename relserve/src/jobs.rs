@@ -15,6 +15,7 @@ mod options;
 mod output;
 mod progress;
 mod server;
+mod window;
 
 use std::path::Path;
 
@@ -46,6 +47,7 @@ pub async fn run(options: Options, config: Config) -> Result<(), Failure> {
     let columns = input.columns().to_vec();
     let layout = layout::Layout::new(&options, &columns, &template)?;
     let request = options.request(&template, &layout.sent)?;
+    let dependencies = options.dependencies(&template, &layout.sent)?;
     let fingerprint = journal::fingerprint(&input.identity()?, &request, &layout);
     let folder = target.beside("job");
     let journal = match Journal::open(&folder, &fingerprint, options.restart)? {
@@ -66,7 +68,7 @@ pub async fn run(options: Options, config: Config) -> Result<(), Failure> {
         }
     };
     let mut server = server::Server::of(&options, config, &folder).await?;
-    let job = flow::Job { options: &options, template: &template, layout: &layout, request };
+    let job = flow::Job { options: &options, template: &template, layout: &layout, request, dependencies };
     let ended = flow::run(job, input, journal, server.client()).await;
     server.stop().await;
     let journal = ended?;

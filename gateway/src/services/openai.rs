@@ -92,6 +92,7 @@ pub(crate) fn lowering<'a>(app: &'a App, common: &'a Common) -> Lowering<'a> {
         sampling: &common.sampling,
         cache: common.cache,
         order: Order::Rows,
+        dependencies: &[],
     }
 }
 

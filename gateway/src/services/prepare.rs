@@ -4,6 +4,7 @@
 //! their thread. A row that cannot run fails alone; where no row can run, its error is the request's.
 
 pub mod cells;
+mod columns;
 pub mod relquery;
 pub mod rows;
 

@@ -35,6 +35,9 @@ pub enum Order {
     Rows,
     /// Rows, and the entries of each row's record (`{*}`): the caller says that their order says nothing.
     Fields,
+    /// Nothing, as `exact`; and the entries of each row's record stand in the order of that row's keys: the
+    /// caller has ordered rows and fields itself.
+    Sent,
 }
 
 /// A relQuery as a client asks for it.
@@ -54,6 +57,8 @@ pub struct RelQueryRequest {
     pub chat: Option<bool>,
     /// What may be moved.
     pub order: Order,
+    /// Groups of columns that determine each other, for `order: fields`.
+    pub dependencies: Vec<Vec<String>>,
     /// Whether answers may come from and go to the result cache.
     pub cache: bool,
     /// Who waits.
@@ -79,6 +84,7 @@ impl RelQueryRequest {
             sampling: Sampling::read(&mut fields, context, Absent::default(), &["max_tokens"])?,
             chat: fields.bool("chat")?,
             order: order(&mut fields)?,
+            dependencies: dependencies(&mut fields, limits)?,
             cache: fields.bool("cache")?.unwrap_or(true),
             class: class(&mut fields)?,
             stream: fields.bool("stream")?.unwrap_or(false),
@@ -159,8 +165,34 @@ fn order(fields: &mut JsonFields) -> Result<Order, RequestError> {
         None | Some("rows") => Ok(Order::Rows),
         Some("exact") => Ok(Order::Exact),
         Some("fields") => Ok(Order::Fields),
-        Some(_) => fields.bad("order", "must be `exact`, `rows` or `fields`"),
+        Some("sent") => Ok(Order::Sent),
+        Some(_) => fields.bad("order", "must be `exact`, `rows`, `fields` or `sent`"),
     }
+}
+
+/// `dependencies`: lists of at least two column names each.
+fn dependencies(fields: &mut JsonFields, limits: &LimitsConfig) -> Result<Vec<Vec<String>>, RequestError> {
+    let Some(groups) = fields.array("dependencies")? else { return Ok(Vec::new()) };
+    if groups.len() > limits.columns_max {
+        return fields.bad("dependencies", format!("has more than {} groups", limits.columns_max));
+    }
+    let mut read = Vec::with_capacity(groups.len());
+    for (index, group) in groups.into_iter().enumerate() {
+        let bad = |reason: String| fields.bad(&format!("dependencies[{index}]"), reason);
+        let Value::Array(names) = group else { return bad("must be an array of column names".into()) };
+        if names.len() < 2 || names.len() > limits.columns_max {
+            return bad(format!("must have 2 to {} column names", limits.columns_max));
+        }
+        let name = |name: Value| match name {
+            Value::String(name) => Some(name),
+            _ => None,
+        };
+        match names.into_iter().map(name).collect() {
+            Some(names) => read.push(names),
+            None => return bad("must be an array of column names".into()),
+        }
+    }
+    Ok(read)
 }
 
 /// `class`: who waits; a person by default.

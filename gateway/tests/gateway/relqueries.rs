@@ -237,11 +237,62 @@ async fn fields_are_ordered_where_they_are_asked_to_and_answers_stay_in_place() 
 }
 
 #[actix_web::test]
+async fn records_stand_as_each_row_was_sent_where_that_is_asked_for() {
+    let server = serve().await;
+    let rows = json!([{"a": 1, "b": 2, "c": 3}, {"c": 3, "b": 2, "a": 1}, {"a": 1, "b": 2, "c": 3}]);
+    let body = json!({"template": "Repeat: {*}", "rows": rows, "order": "sent", "max_tokens": 99});
+    let reply = server.relquery(body).await.json();
+    let [one, other] = [r#"{"a": 1, "b": 2, "c": 3}"#, r#"{"c": 3, "b": 2, "a": 1}"#];
+    assert_eq!(texts(&reply), [one, other, one]);
+    assert_eq!(reply["usage"]["rows_deduplicated"], 1, "entries in another order are another prompt");
+    let lists = json!({"template": "{b}. Repeat: {*}", "columns": ["a", "b", "c"], "order": "sent",
+        "rows": [[1, 2, 3]], "max_tokens": 99});
+    assert_eq!(texts(&server.relquery(lists).await.json()), [r#"{"a": 1, "c": 3}"#]);
+}
+
+/// A beer's number says its name, which costs GGR a group where it is not known to.
+#[actix_web::test]
+async fn declared_dependencies_are_taken_where_rows_bear_them_out() {
+    let server = serve().await;
+    for dependencies in [json!([["beer", "style"]]), json!([["beer", "note"], ["style", "beer"]])] {
+        let beers = ["Pils", "Stout", "Ale"];
+        let row = |i: usize| json!({"note": format!("n{i}"), "beer": beers[i % 3], "style": i % 3});
+        let rows: Vec<Value> = (0..12).map(row).collect();
+        let body = json!({"template": "Repeat: {*}", "rows": rows, "order": "fields", "max_tokens": 99,
+            "dependencies": dependencies});
+        let reply = server.relquery(body).await.json();
+        for (text, row) in texts(&reply).iter().zip(&rows) {
+            assert_eq!(&serde_json::from_str::<Value>(text).unwrap(), row);
+            assert!(text.find("note") > text.find("beer"), "what differs comes last: {text}");
+        }
+    }
+}
+
+#[actix_web::test]
 async fn a_record_that_cannot_be_is_refused_by_name() {
     let server = serve().await;
     let cases = [
         (json!({"template": "Say {w}", "rows": [["x"]], "order": "fields"}), "order"),
         (json!({"template": "Repeat: {*}", "rows": [["x"]]}), "columns"),
+        (json!({"template": "Say {w}", "rows": [["x"]], "order": "sent"}), "order"),
+        (json!({"template": "{*}", "rows": [{"a": 1}], "dependencies": [["a", "b"]]}), "dependencies"),
+        (
+            json!({"template": "{*}", "rows": [{"a": 1}], "order": "fields", "dependencies": [["a", "b"]]}),
+            "dependencies[0]",
+        ),
+        (
+            json!({"template": "{a} {*}", "rows": [{"a": 1, "b": 2}], "order": "fields",
+                "dependencies": [["a", "b"]]}),
+            "dependencies[0]",
+        ),
+        (
+            json!({"template": "{*}", "rows": [{"a": 1}], "order": "fields", "dependencies": [["a"]]}),
+            "dependencies[0]",
+        ),
+        (
+            json!({"template": "{*}", "rows": [{"a": 1}], "order": "fields", "dependencies": "a,b"}),
+            "dependencies",
+        ),
         (json!({"template": "Say {w} {*}", "rows": [{"w": 1}]}), "template"),
     ];
     for (body, field) in cases {

@@ -10,7 +10,12 @@ const TABLE: &str = "(VALUES (1, 'fine yes'), (2, 'poor no'), (3, 'fine yes'), (
 
 async fn rows(server: &Server, query: String) -> Vec<Value> {
     let reply = server.client.post("/v1/sql", &json!({ "query": query })).await;
-    assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/x-ndjson")), "{}", reply.body);
+    assert_eq!(
+        (reply.status, reply.header("content-type")),
+        (200, Some("application/x-ndjson")),
+        "{}",
+        reply.body
+    );
     reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -21,10 +26,10 @@ async fn rows_come_as_lines_and_equal_prompts_run_once() {
     let expected = [json!({"id": 1, "good": true}), json!({"id": 2, "good": false})];
     assert_eq!(answered[..2], expected);
     assert_eq!(answered[2..], [json!({"id": 3, "good": true}), json!({"id": 4})]);
-    assert_eq!(server.metric("relserve_rows_total{outcome=\"done\"}"), 2.0);
+    assert_eq!(server.metric("relserve_rows_total{outcome=\"stop\"}"), 2.0);
     // Asked again, everything is in the tenant's cache.
     rows(&server, format!("SELECT id FROM {TABLE} WHERE ai_if(text)")).await;
-    assert_eq!(server.metric("relserve_cache_hits_total"), 2.0);
+    assert_eq!(server.metric("relserve_cache_rows_total{result=\"hit\"}"), 2.0);
 }
 
 #[actix_web::test]

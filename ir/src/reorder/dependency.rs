@@ -15,6 +15,15 @@ pub struct Dependency {
     pub dependent: u16,
 }
 
+impl Dependency {
+    /// Every pair of these fields, both ways: each says all others.
+    pub fn mutual(fields: &[u16]) -> Vec<Self> {
+        let pairs = fields.iter().flat_map(|a| fields.iter().map(move |b| (*a, *b)));
+        let pairs = pairs.filter(|(a, b)| a != b);
+        pairs.map(|(determinant, dependent)| Self { determinant, dependent }).collect()
+    }
+}
+
 /// Dependencies that hold in a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dependencies {

@@ -36,7 +36,8 @@ pub(super) fn by_score(scores: &mut [(u16, u128)]) -> Vec<u16> {
     scores.iter().map(|(field, _)| *field).collect()
 }
 
-fn with_order(table: &FieldTable, fields: &[u16]) -> Reordering {
+/// The rows sorted by fields in this order.
+pub(super) fn with_order(table: &FieldTable, fields: &[u16]) -> Reordering {
     let mut rows: Vec<u32> = (0..table.rows()).collect();
     let mut order = Reordering::with_capacity(table);
     order.claimed = sort(table, &mut rows, fields);

@@ -70,6 +70,11 @@ impl Column {
         self.lengths[self.value(row) as usize]
     }
 
+    /// A value's length.
+    pub(super) fn length_of(&self, value: u32) -> u32 {
+        self.lengths[value as usize]
+    }
+
     /// What one hit of a value is worth: its squared length (Eq. 2).
     pub(super) fn worth(&self, value: u32) -> u64 {
         let length = u64::from(self.lengths[value as usize]);

@@ -1,5 +1,6 @@
 //! `dedup_rows`: rows with the same prompt run once and share the answer.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::rule::Rule;
@@ -43,11 +44,13 @@ fn is_greedy(plan: &Plan) -> bool {
 
 fn dedup(template: &Plan, table: Table) -> Table {
     let (used, columns) = (used(template, &table), table.columns.len());
-    let mut first_with: HashMap<Vec<String>, usize> = HashMap::new();
+    let mut first_with: HashMap<(Vec<String>, Vec<u16>), usize> = HashMap::new();
     let mut kept: Vec<TableRow> = Vec::with_capacity(table.rows.len());
     for row in table.rows {
         let texts = texts(&used, columns, &row);
-        let key = texts.map(|texts| texts.into_iter().map(|text| text.into_owned()).collect());
+        let owned = |texts: Vec<Cow<'_, str>>| texts.into_iter().map(Cow::into_owned).collect();
+        // Entries in another order are another prompt.
+        let key = texts.map(|texts| (owned(texts), row.record.clone()));
         match key.map(|key| *first_with.entry(key).or_insert(kept.len())) {
             Some(first) if first < kept.len() => kept[first].answers.extend(row.answers),
             _ => kept.push(row),

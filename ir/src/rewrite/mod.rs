@@ -15,7 +15,8 @@ mod tables;
 
 use std::collections::BTreeSet;
 
-pub use order_fields::record_column;
+pub use order_fields::{order_records, record_column};
+use rule::RuleInput;
 pub use rule::{Measure, Rule, characters};
 
 use crate::plan::Plan;
@@ -29,6 +30,7 @@ pub const RULES: [Rule; 5] =
 pub struct Rules {
     off: BTreeSet<String>,
     fields_commute: bool,
+    dependencies: Vec<Vec<String>>,
 }
 
 impl Rules {
@@ -41,6 +43,13 @@ impl Rules {
     #[must_use]
     pub fn with_fields(self) -> Self {
         Self { fields_commute: true, ..self }
+    }
+
+    /// These rules, told of groups of columns that determine each other. What a table does not bear out is
+    /// left out; without any group dependencies are looked for.
+    #[must_use]
+    pub fn with_dependencies(self, groups: Vec<Vec<String>>) -> Self {
+        Self { dependencies: groups, ..self }
     }
 
     /// These rules without one. An unknown name is no rule, so leaving it out changes nothing.
@@ -74,7 +83,8 @@ pub fn rewrite(plan: Plan, rules: &Rules, measure: Measure<'_>) -> (Plan, Vec<Ap
             let is_off = rules.off.contains(rule.name);
             Err(if is_off { "switched off" } else { "nobody said that fields commute" }.to_owned())
         } else {
-            let (rewritten, outcome) = (rule.apply)(plan, measure);
+            let (rewritten, outcome) =
+                (rule.apply)(plan, RuleInput { measure, dependencies: &rules.dependencies });
             plan = rewritten;
             outcome
         };

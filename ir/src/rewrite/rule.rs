@@ -14,7 +14,16 @@ pub struct Rule {
     /// What it does, `left -> right`.
     pub form: &'static str,
     /// The rewritten plan; `Ok` says what changed, `Err` why nothing did.
-    pub(super) apply: fn(Plan, Measure<'_>) -> (Plan, Result<String, String>),
+    pub(super) apply: fn(Plan, RuleInput<'_>) -> (Plan, Result<String, String>),
+}
+
+/// What rules are given beside the plan.
+#[derive(Clone, Copy)]
+pub(super) struct RuleInput<'a> {
+    /// How long texts are.
+    pub(super) measure: Measure<'a>,
+    /// Columns that determine each other, group by group.
+    pub(super) dependencies: &'a [Vec<String>],
 }
 
 /// How long texts are, in whatever unit the caller counts: tokens of its tokenizer, or characters.

@@ -2,7 +2,7 @@
 //! engine.
 //!
 //! Three ways, as in the paper's figures 3 and 4: no cache; a cache, rows and fields as they lie; a cache,
-//! and the order that GGR finds. Time runs from the table in memory to the last token: counting lengths,
+//! and the best order found (`ir::reorder::best_order`). Time runs from the table in memory to the last token: counting lengths,
 //! solving, tokenizing, steps. Each answer has the paper's mean length whatever the model says, so all ways
 //! do the same work.
 
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use base::{ChatTemplate, TokenCount, Tokenizer};
 use engine::{Engine, ModelText};
 use gateway::config::Config;
-use ir::reorder::{Dependencies, EarlyStop, Reordering, ggr};
+use ir::reorder::{Dependencies, EarlyStop, Reordering, best_order};
 use ir::{Cell, Template};
 use scheduler::SchedulerConfig;
 use serving::clock::Clock;
@@ -49,10 +49,10 @@ pub struct Tables {
 enum Way {
     NoCache,
     Original,
-    Ggr,
+    Ordered,
 }
 
-const WAYS: [Way; 3] = [Way::NoCache, Way::Original, Way::Ggr];
+const WAYS: [Way; 3] = [Way::NoCache, Way::Original, Way::Ordered];
 
 /// What one way came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -93,9 +93,9 @@ pub fn measure(config: &Config, tables: &Tables, say: &mut dyn FnMut(&str)) -> R
         "tokens",
         "no cache s",
         "original s",
-        "GGR s",
+        "best s",
         "orig PHR",
-        "GGR PHR",
+        "best PHR",
         "x original",
         "x no cache"
     ));
@@ -174,9 +174,9 @@ impl QueriesBench<'_> {
         let fields = table.interned(&|texts| self.text.count_stretches(texts))?;
         let order = match way {
             Way::NoCache | Way::Original => Reordering::original(&fields),
-            Way::Ggr => {
+            Way::Ordered => {
                 let dependencies = Dependencies::discover(&fields, Dependencies::CELLS_MAX);
-                ggr(&fields, &dependencies, &EarlyStop::default())
+                best_order(&fields, &dependencies, &EarlyStop::default()).order
             }
         };
         let items = self.prompts(table, &order, template, output)?;

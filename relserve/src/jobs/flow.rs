@@ -1,7 +1,8 @@
 //! The rows of a job: read, put together by prefix, sent, written down.
 //!
-//! Reading, running and writing go on side by side. Bounds: the rows read ahead, the buffer, and the requests
-//! under way.
+//! With `--order fields` the rows of a window of the table, and the fields of each, are ordered before they
+//! are sent; else rows with a common prefix are put together. Reading, running and writing go on side by
+//! side. Bounds: the rows read ahead, the buffer, and the requests under way.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use super::journal::{Journal, JournalRecord, JournalState, RowError};
 use super::layout::Layout;
 use super::options::Options;
 use super::progress::Progress;
+use super::window::{Window, WindowRow};
 use super::{Failure, tell};
 
 /// Records written down at a time, where they come without a request.
@@ -34,6 +36,8 @@ pub(super) struct Job<'a> {
     pub(super) layout: &'a Layout,
     /// The relQuery without its rows.
     pub(super) request: Map<String, Value>,
+    /// Groups of columns that determine each other, for `--order fields`.
+    pub(super) dependencies: Vec<Vec<String>>,
 }
 
 /// A row that waits or runs.
@@ -42,8 +46,32 @@ struct QueuedRow {
     number: u64,
     /// What is kept of it.
     kept: Vec<Value>,
-    /// What goes into the prompt.
-    fields: Vec<Value>,
+    /// What goes into the prompt: cells in the order of the columns, or by name.
+    sent: Value,
+}
+
+/// Rows that wait.
+enum Waiting {
+    /// By what their prompts begin with.
+    Buckets(Buffer<u8, QueuedRow>),
+    /// In windows that are ordered as a whole.
+    Windows(Window<QueuedRow>),
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Buckets(buffer) => buffer.is_empty(),
+            Self::Windows(window) => window.is_empty(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        match self {
+            Self::Buckets(buffer) => buffer.is_full(),
+            Self::Windows(window) => window.is_full(),
+        }
+    }
 }
 
 /// Rows that have run.
@@ -55,7 +83,7 @@ struct Flow<'a> {
     client: Client,
     journal: Journal,
     progress: Progress,
-    buffer: Buffer<u8, QueuedRow>,
+    waiting: Waiting,
     running: JoinSet<Ran>,
     /// Rows that are over without having run.
     unwritten: Vec<JournalRecord>,
@@ -71,13 +99,19 @@ pub(super) async fn run(
 ) -> Result<Journal, Failure> {
     let rows_max = job.options.buffer_rows as usize;
     let settings = BucketSettings { rows_max, ..BucketSettings::default() };
+    let waiting = if job.options.orders_fields() {
+        let (template, columns) = (job.template.clone(), job.layout.sent.clone());
+        Waiting::Windows(Window::new(template, columns, job.dependencies.clone(), settings))
+    } else {
+        Waiting::Buckets(Buffer::new(settings))
+    };
     let progress = Progress::new(input.size, journal.counts());
     let mut flow = Flow {
         job,
         client,
         journal,
         progress,
-        buffer: Buffer::new(settings),
+        waiting,
         running: JoinSet::new(),
         unwritten: Vec::new(),
         number: 0,
@@ -105,12 +139,12 @@ impl Flow<'_> {
         let mut is_read = false;
         let mut looks = tokio::time::interval(LOOK);
         loop {
-            self.send(is_read);
-            if is_read && self.buffer.is_empty() && self.running.is_empty() {
+            self.send(is_read).await?;
+            if is_read && self.waiting.is_empty() && self.running.is_empty() {
                 return Ok(());
             }
             tokio::select! {
-                item = rows.next(), if !is_read && !self.buffer.is_full() => match item {
+                item = rows.next(), if !is_read && !self.waiting.is_full() => match item {
                     Some(row) => self.take(row?)?,
                     None => {
                         is_read = true;
@@ -152,22 +186,42 @@ impl Flow<'_> {
             }
             return Ok(());
         }
-        let key = key(self.job.template, &layout.sent, &fields);
-        let bytes = (key.len() + kept.iter().map(size).sum::<usize>()) as u64;
-        self.buffer.push(key, bytes, QueuedRow { number, kept, fields });
+        let bytes: usize = kept.iter().map(size).sum();
+        match &mut self.waiting {
+            Waiting::Buckets(buffer) => {
+                let key = key(self.job.template, &layout.sent, &fields);
+                let bytes = (key.len() + bytes) as u64;
+                buffer.push(key, bytes, QueuedRow { number, kept, sent: Value::Array(fields) });
+            }
+            Waiting::Windows(window) => {
+                let bytes = (fields.iter().map(size).sum::<usize>() + bytes) as u64;
+                window.push(bytes, fields, QueuedRow { number, kept, sent: Value::Null });
+            }
+        }
         Ok(())
     }
 
     /// Sends rows while requests may be begun.
-    fn send(&mut self, is_read: bool) {
+    async fn send(&mut self, is_read: bool) -> Result<(), Failure> {
         let options = self.job.options;
+        let limit = options.rows_per_request as usize;
         while (self.running.len() as u64) < options.requests {
-            let must = is_read || self.running.is_empty();
-            // The first rows need not go alone: many are read in the time of one request.
-            let must = must && (is_read || self.buffer.len() as u64 >= options.rows_per_request);
-            let Some(bucket) = self.buffer.pop(options.rows_per_request as usize, must) else { return };
-            self.running.spawn(ask(self.client.clone(), self.job.request.clone(), bucket.rows));
+            let rows = match &mut self.waiting {
+                Waiting::Buckets(buffer) => {
+                    let must = is_read || self.running.is_empty();
+                    // The first rows need not go alone: many are read in the time of one request.
+                    let must = must && (is_read || buffer.len() >= limit);
+                    buffer.pop(limit, must).map(|bucket| bucket.rows)
+                }
+                Waiting::Windows(window) => {
+                    let named = |WindowRow { row, sent }| QueuedRow { sent, ..row };
+                    window.pop(limit, is_read).await?.map(|rows| rows.into_iter().map(named).collect())
+                }
+            };
+            let Some(rows) = rows else { return Ok(()) };
+            self.running.spawn(ask(self.client.clone(), self.job.request.clone(), rows));
         }
+        Ok(())
     }
 
     /// Writes down what has run.
@@ -235,7 +289,7 @@ async fn ask(client: Client, request: Map<String, Value>, lines: Vec<QueuedRow>)
     let mut left: Vec<Range<usize>> = std::iter::once(0..lines.len()).collect();
     while let Some(range) = left.pop() {
         let mut body = request.clone();
-        let rows = lines[range.clone()].iter().map(|line| Value::Array(line.fields.clone()));
+        let rows = lines[range.clone()].iter().map(|line| line.sent.clone());
         body.insert("rows".into(), rows.collect());
         match client.run(&Value::Object(body), range.len()).await {
             Ok((found, spent)) => {

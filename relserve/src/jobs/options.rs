@@ -89,6 +89,10 @@ pub struct Options {
     /// that their order in a record says nothing; or exact: rows go to the scheduler as they were sent.
     #[arg(long, value_parser = ["exact", "rows", "fields"])]
     pub order: Option<String>,
+    /// Columns that determine each other, with commas between them, for --order fields; may be given several
+    /// times. Used where the rows bear it out. Without it dependencies are looked for.
+    #[arg(long = "fd", value_name = "COLUMNS")]
+    pub dependencies: Vec<String>,
     /// Whether the chat template frames the prompt; by default where the model has one.
     #[arg(long)]
     pub chat: Option<bool>,
@@ -104,7 +108,7 @@ pub struct Options {
     /// Requests under way at once.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=256))]
     pub requests: u64,
-    /// Rows held back to find those with a common prefix.
+    /// Rows held back to find those with a common prefix; with --order fields, rows that are ordered together.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub buffer_rows: u64,
     /// Bytes of one row of the input; a longer one fails alone, or ends the job where its end cannot be
@@ -147,6 +151,35 @@ impl Options {
         Template::parse(&text).map_err(|error| format!("--template: {error}").into())
     }
 
+    /// Whether the rows and fields of the table are ordered here, window by window.
+    pub(super) fn orders_fields(&self) -> bool {
+        self.order.as_deref() == Some("fields")
+    }
+
+    /// The groups of columns that determine each other; each must be in the record.
+    pub(super) fn dependencies(
+        &self,
+        template: &Template,
+        sent: &[String],
+    ) -> Result<Vec<Vec<String>>, Failure> {
+        if self.orders_fields() && !template.has_record() {
+            return Err("--order fields: needs `{*}` in the template".into());
+        }
+        if !self.orders_fields() && !self.dependencies.is_empty() {
+            return Err("--fd: is for --order fields".into());
+        }
+        let mut groups = Vec::new();
+        for group in &self.dependencies {
+            let names: Vec<String> = group.split(',').map(str::to_owned).collect();
+            let is_entry = |name: &String| sent.contains(name) && !template.fields().contains(&name.as_str());
+            if let Some(missing) = names.iter().find(|name| !is_entry(name)) {
+                return Err(format!("--fd {group}: `{missing}` is no column of the record").into());
+            }
+            groups.push(names);
+        }
+        Ok(groups)
+    }
+
     /// The key, where there is one.
     pub(super) fn key(&self) -> Result<Option<String>, Failure> {
         let key = self.key.as_deref().map(|key| text_of(key, "key")).transpose()?;
@@ -173,7 +206,8 @@ impl Options {
             "constraint": self.constraint()?,
             "cache": !self.no_cache,
             "chat": self.chat,
-            "order": self.order,
+            // Rows that are ordered here are to stay so.
+            "order": if self.orders_fields() { Some("sent") } else { self.order.as_deref() },
             "class": "bulk",
         });
         match request {

@@ -109,6 +109,40 @@ async fn rows_come_out_in_the_order_they_came_in_with_their_columns() {
     assert_eq!(place.read("out.csv"), "row,word,said\n1,b,b\n2,a,a\n3,b,b\n");
 }
 
+/// Reviews of forty films, whose number comes first and whose plot last: no two begin alike.
+fn reviews() -> Vec<Value> {
+    let plot = |film: usize| format!("{film} is a film about people who meet {film} times and then part");
+    let row = |i: usize| json!({"review": format!("r{i}"), "seen": i % 2, "film": plot(i * 7 % 40)});
+    (0..240).map(row).collect()
+}
+
+#[actix_web::test]
+async fn a_job_that_orders_fields_shares_what_one_relquery_of_its_table_does() {
+    let body = json!({"template": "Repeat: {*}", "rows": reviews(), "order": "fields", "cache": false,
+        "max_tokens": 1, "class": "bulk"});
+    let whole = Place::new().await;
+    assert_eq!(whole.server.relquery(body).await.status, 200);
+    let mut computed = vec![whole.server.gate.computed()];
+    let rows: String = reviews().iter().map(|row| format!("{row}\n")).collect();
+    for order in ["fields", "rows"] {
+        let place = Place::new().await;
+        place.put("in.jsonl", &rows);
+        let job = ["--input", "in.jsonl", "--template", "Repeat: {*}", "--output", "out.jsonl"];
+        let more = ["--order", order, "--rows-per-request", "12", "--requests", "1", "--no-cache"];
+        done(&place.run(&[&job[..], &more, &["--max-tokens", "200"]].concat()).await);
+        for (line, review) in place.read("out.jsonl").lines().zip(reviews()) {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let record: Value = serde_json::from_str(line["output"].as_str().unwrap()).unwrap();
+            assert_eq!(record, review, "whatever the order of its entries, it is its own row's");
+        }
+        computed.push(place.server.gate.computed());
+    }
+    let [whole, windows, buckets] = computed[..] else { panic!("three ways") };
+    // A request's rows begin where those of the one before end.
+    assert!(windows * 10 <= whole * 11, "{computed:?}");
+    assert!(windows * 2 < buckets, "{computed:?}");
+}
+
 #[actix_web::test]
 async fn a_bad_row_fails_alone_and_is_tried_again_alone() {
     let place = Workplace::new().await;
@@ -194,6 +228,11 @@ async fn what_cannot_run_is_refused_before_anything_runs() {
     refused(&place.run(&quote).await, &["quote.csv", "1000 bytes", "quote not closed"]);
     refused(&place.run(&[&JOB[..], &["--temperature", "9"]].concat()).await, &["`temperature`"]);
     refused(&place.run(&[&JOB[..], &["--restart", "--integer", "five"]].concat()).await, &["--integer"]);
+    refused(&place.run(&[&JOB[..], &["--order", "fields"]].concat()).await, &["--order fields", "{*}"]);
+    refused(&place.run(&[&JOB[..], &["--fd", "id,word"]].concat()).await, &["--fd", "--order fields"]);
+    let record = with(&[(3, "Say {word} {*}")]);
+    let fd = [&record[..], &["--order", "fields", "--fd", "id,word"]].concat();
+    refused(&place.run(&fd).await, &["--fd id,word", "`word`"]);
     assert_eq!(place.ran(), 0);
     assert!(!place.path("out.csv").exists());
 }

@@ -71,7 +71,8 @@ impl Seen {
     fn look(&mut self, exec: &AiExec, batch: datafusion::arrow::array::RecordBatch) -> Result<()> {
         let rows = batch.num_rows();
         self.rows += rows;
-        let slots = exec.slots.iter().map(|slot| slot.evaluate(&batch)?.into_array(rows)).collect::<Result<_>>()?;
+        let slots =
+            exec.slots.iter().map(|slot| slot.evaluate(&batch)?.into_array(rows)).collect::<Result<_>>()?;
         let held = Held::new(batch, slots, exec.compiled.calls.len());
         let all: Vec<u32> = (0..rows as u32).collect();
         let view = held.view(&exec.compiled, &all)?;

@@ -9,7 +9,9 @@ use datafusion::common::Result;
 use super::format::Format;
 use super::listing::{Entry, Listing, Place, Signature};
 use super::name::folded;
-use super::store;
+
+/// First segment of paths of listed files.
+pub(super) const FILES: &str = "files";
 
 /// A file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +83,7 @@ impl Listing for std::sync::Arc<Files> {
                 Listed::File(file, format) => match Signature::of_file(&file.path) {
                     Ok(signature) => Entry::Table {
                         place: Place {
-                            segments: vec![store::FILES.into(), table.clone()],
+                            segments: vec![FILES.into(), table.clone()],
                             format: *format,
                             parts: false,
                         },

@@ -18,12 +18,10 @@ use datafusion::object_store::{
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
-use super::files::Files;
+use super::files::{FILES, Files};
 
 /// First segment of paths in the tenant's folder.
 pub(super) const FOLDER: &str = "folder";
-/// First segment of paths of listed files.
-pub(super) const FILES: &str = "files";
 /// Levels of folders that are looked into.
 const DEPTH_MAX: usize = 8;
 /// Files in the folder of one table.

@@ -336,7 +336,8 @@ async fn queries_and_failures_are_tables() {
     });
     let session = session(&model, &[REVIEWS]).await;
     shown(&session, "SELECT ai_if(text) FROM reviews WHERE id < 4").await;
-    let text = "SELECT state, operator, rows, prompts, answered, failed FROM relserve.queries WHERE prompts > 0";
+    let text =
+        "SELECT state, operator, rows, prompts, answered, failed FROM relserve.queries WHERE prompts > 0";
     assert_snapshot!(shown(&session, text).await, @r"
     +-------+---------------------+------+---------+----------+--------+
     | state | operator            | rows | prompts | answered | failed |

@@ -64,7 +64,8 @@ async fn nested_calls_have_levels_and_branches_have_guards() {
 #[tokio::test]
 async fn a_plan_says_what_its_calls_would_cost() {
     let model = Model::words(&[]);
-    let session = session(&model, &["CREATE TABLE many AS SELECT value % 40 AS n FROM generate_series(1, 300)"]).await;
+    let session =
+        session(&model, &["CREATE TABLE many AS SELECT value % 40 AS n FROM generate_series(1, 300)"]).await;
     let text = "EXPLAIN FORMAT INDENT SELECT n FROM many WHERE n < 30 AND ai_if(prompt('is {0} odd?', n))";
     let plan = shown(&session, text).await;
     assert!(plan.contains("230 rows, 30 distinct prompts"), "{plan}");

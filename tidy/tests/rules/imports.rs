@@ -16,7 +16,7 @@ struct Directions {
 
 const PURE: &[&str] = &["tokio", "actix", "candle", "rand", "reqwest", "sqlx"];
 
-const TABLE: [Directions; 13] = [
+const TABLE: [Directions; 14] = [
     Directions { name: "base", ours: &[], never: PURE },
     Directions { name: "ir", ours: &["base"], never: PURE },
     Directions { name: "scheduler", ours: &["base"], never: PURE },
@@ -30,8 +30,13 @@ const TABLE: [Directions; 13] = [
         never: &["actix", "candle", "http", "hyper", "utoipa"],
     },
     Directions {
+        name: "sql",
+        ours: &["base", "ir"],
+        never: &["actix", "candle", "http", "hyper", "reqwest", "utoipa"],
+    },
+    Directions {
         name: "gateway",
-        ours: &["base", "ir", "scheduler", "retrieval", "store", "serving", "engine"],
+        ours: &["base", "ir", "scheduler", "retrieval", "store", "serving", "sql", "engine"],
         never: &["candle", "sqlx"],
     },
     Directions {

@@ -153,6 +153,7 @@ fn cell_part(
         sampling: &sampling,
         cache,
         order: Order::Rows,
+        dependencies: &[],
     };
     let plan = |table| Plan::relquery(&shared.template, None, app.runtime.model.has_chat, table, generation);
     let (mut part, failed) = rows.lower(shared.columns(), plan, lowering)?;

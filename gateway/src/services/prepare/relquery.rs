@@ -7,6 +7,7 @@ use serving::error::RequestError;
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 
+use super::columns::{check_dependencies, columns, record_of, same_keys};
 use super::rows::{Lowering, TableRows, some_can_run};
 use super::{Outline, PreparedRequest, RequestContext, Wanted};
 use crate::config::LimitsConfig;
@@ -41,11 +42,15 @@ fn lower_relquery(
         .map_err(|error| RequestError::invalid("template", error.to_string()))?;
     let columns = columns(&request, &template)?;
     template.check_columns(&columns).map_err(|error| RequestError::invalid("template", error.to_string()))?;
+    check_dependencies(&request, &columns, &template)?;
     let mut rows = TableRows::default();
     let is_open = request.columns.is_none() && template.has_record();
     for (index, row) in (0..).zip(&request.rows) {
         let known = if is_open { same_keys(index, row, &columns) } else { Ok(()) };
         match known.and_then(|()| row_cells(index, row, &columns, &app.config.limits)) {
+            Ok(cells) if request.order == Order::Sent => {
+                rows.push_in_order(index, cells, record_of(row, &columns, &template));
+            }
             Ok(cells) => rows.push(index, cells),
             Err(error) => rows.failed.push((index, error)),
         }
@@ -60,6 +65,7 @@ fn lower_relquery(
         sampling: &request.sampling,
         cache: request.cache,
         order: request.order,
+        dependencies: &request.dependencies,
     };
     let plan = |table| {
         let generation = (*request.sampling.generation).clone();
@@ -78,37 +84,6 @@ fn lower_relquery(
         parts: vec![part],
     };
     Ok(PreparedRequest { work, stream: request.stream })
-}
-
-/// Names of the table's columns: as the client gives them, else those that the template names. A record holds
-/// the other columns too; without a list of them, those of the first row.
-fn columns(request: &RelQueryRequest, template: &Template) -> Result<Vec<String>, RequestError> {
-    if request.order == Order::Fields && !template.has_record() {
-        let reason = "`fields` needs `{*}` in the template, where the order of columns says nothing";
-        return Err(RequestError::invalid("order", reason));
-    }
-    match (&request.columns, request.rows.first()) {
-        (Some(columns), _) => Ok(columns.clone()),
-        (None, Some(RowIn::Named(first))) if template.has_record() => Ok(first.keys().cloned().collect()),
-        (None, _) if template.has_record() => Err(RequestError::invalid(
-            "columns",
-            "is required where the template has `{*}` and rows are arrays",
-        )),
-        (None, _) => Ok(template.fields().into_iter().map(str::to_owned).collect()),
-    }
-}
-
-/// Refuses a row with a cell that the first row has none for: a record of some of a row's cells would be no
-/// record of it.
-fn same_keys(index: u32, row: &RowIn, columns: &[String]) -> Result<(), RequestError> {
-    let RowIn::Named(cells) = row else { return Ok(()) };
-    match cells.keys().find(|key| !columns.contains(key)) {
-        Some(key) => Err(RequestError::invalid(
-            format!("rows[{index}]"),
-            format!("has `{key}`, which the first row lacks; name the columns of `{{*}}` in `columns`"),
-        )),
-        None => Ok(()),
-    }
 }
 
 /// The cells of one row, in the order of the columns.

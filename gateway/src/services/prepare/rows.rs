@@ -26,6 +26,8 @@ pub struct Lowering<'a> {
     pub cache: bool,
     /// What may be moved.
     pub order: Order,
+    /// Groups of columns that determine each other.
+    pub dependencies: &'a [Vec<String>],
 }
 
 /// Refuses a request none of whose rows can run.
@@ -44,14 +46,22 @@ pub fn some_can_run(
 pub struct TableRows {
     numbers: Vec<u32>,
     cells: Vec<Vec<Cell>>,
+    /// Per row, the columns of its record in their order; empty: in the table's.
+    records: Vec<Vec<u16>>,
     pub(super) failed: Vec<(u32, RequestError)>,
 }
 
 impl TableRows {
     /// A row that can be filled.
     pub fn push(&mut self, number: u32, cells: Vec<Cell>) {
+        self.push_in_order(number, cells, Vec::new());
+    }
+
+    /// A row that can be filled, with the columns of its record in their order.
+    pub fn push_in_order(&mut self, number: u32, cells: Vec<Cell>, record: Vec<u16>) {
         self.numbers.push(number);
         self.cells.push(cells);
+        self.records.push(record);
     }
 
     /// Builds the plan, rewrites it and lowers it. Returns the rows to run and those that cannot.
@@ -61,13 +71,15 @@ impl TableRows {
         plan: impl FnOnce(Table) -> Result<Plan, ir::IrError>,
         lowering: Lowering<'_>,
     ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
-        let Self { numbers, cells, mut failed } = self;
-        let rows = (0..).zip(cells).map(|(row, cells)| TableRow::new(cells, vec![row])).collect();
+        let Self { numbers, cells, records, mut failed } = self;
+        let rows = (0..).zip(cells).zip(records);
+        let rows =
+            rows.map(|((row, cells), record)| TableRow { cells, answers: vec![row], record }).collect();
         let plan = plan(Table { columns, rows }).map_err(plan_error)?;
         let rules = match lowering.order {
-            Order::Exact => Rules::all().without("order_rows"),
+            Order::Exact | Order::Sent => Rules::all().without("order_rows"),
             Order::Rows => Rules::all(),
-            Order::Fields => Rules::all().with_fields(),
+            Order::Fields => Rules::all().with_fields().with_dependencies(lowering.dependencies.to_vec()),
         };
         let (plan, _) = ir::rewrite(plan, &rules, &|texts| lowering.model.text.count_stretches(texts));
         let seed = lowering.sampling.seed.unwrap_or_else(rand::random);

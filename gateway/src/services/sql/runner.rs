@@ -62,7 +62,14 @@ impl Runner for Rows {
         answers: UnboundedSender<RowAnswer>,
     ) -> Box<dyn Run> {
         let (app, caller) = (self.app.clone(), self.caller);
-        Box::new(OpenColumn { app, caller, column: column.clone(), options, answers, followers: JoinSet::new() })
+        Box::new(OpenColumn {
+            app,
+            caller,
+            column: column.clone(),
+            options,
+            answers,
+            followers: JoinSet::new(),
+        })
     }
 
     fn estimate<'a>(
@@ -79,7 +86,8 @@ impl Runner for Rows {
             });
             let known = submit::known_answers(&self.app.runtime, self.caller, prepared).await;
             let known = known.read().finished.len();
-            let cost = self.app.runtime.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).cost;
+            let cost =
+                self.app.runtime.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).cost;
             // Rows that are known cost nothing; of the others each prompt token is computed, which prefixes
             // that rows share make less.
             let share = (count - known.min(count)) as f64 / count.max(1) as f64;
@@ -175,7 +183,7 @@ async fn follow(handle: OwnerHandle, ids: Vec<u64>, answers: UnboundedSender<Row
     let mut version = window.follow_all();
     let mut told = 0;
     loop {
-        let (finished, ended) = news(&window, &ids, told);
+        let (finished, ended) = progress(&window, &ids, told);
         told += finished.len();
         for answer in finished {
             if answers.send(answer).is_err() {
@@ -197,7 +205,7 @@ async fn follow(handle: OwnerHandle, ids: Vec<u64>, answers: UnboundedSender<Row
 }
 
 /// Rows that finished after the first `told`, and how the window ended where it has.
-fn news(window: &RelQueryState, ids: &[u64], told: usize) -> (Vec<RowAnswer>, Option<Status>) {
+fn progress(window: &RelQueryState, ids: &[u64], told: usize) -> (Vec<RowAnswer>, Option<Status>) {
     let state = window.read();
     let finished = state.finished[told..].iter().map(|index| {
         let row = &state.rows[*index as usize];
@@ -208,12 +216,7 @@ fn news(window: &RelQueryState, ids: &[u64], told: usize) -> (Vec<RowAnswer>, Op
 }
 
 /// Rows of a window that ended without them.
-fn tell_unfinished(
-    window: &RelQueryState,
-    ids: &[u64],
-    reason: &str,
-    answers: &UnboundedSender<RowAnswer>,
-) {
+fn tell_unfinished(window: &RelQueryState, ids: &[u64], reason: &str, answers: &UnboundedSender<RowAnswer>) {
     let state = window.read();
     for (row, id) in state.rows.iter().zip(ids) {
         if row.state == RowProgress::Pending {

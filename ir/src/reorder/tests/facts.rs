@@ -47,6 +47,56 @@ fn of_tied_groups_the_one_that_loses_least_is_taken() {
     assert_eq!(ophr(&table, 1_000).unwrap().claimed(), 2);
 }
 
+/// Pairs of rows share a text and differ in a flag. By their counts the two flags win, and split every pair.
+#[test]
+fn a_field_of_two_values_that_splits_long_groups_is_not_let_win() {
+    let text = |row: u32| format!("what rows {} and {} are about", row & !1, row | 1);
+    let columns = vec![
+        Column::intern((0..400).map(text), |text| text.len() as u32),
+        Column::intern((0..400).map(|row| row % 2), |_| 4),
+        Column::intern(0..400, |_| 3),
+    ];
+    let table = FieldTable::new(columns).unwrap();
+    let given = worth(&table, &Reordering::original(&table)).reused;
+    assert!(worth(&table, &greedy(&table)).reused * 3 < given, "GGR makes the table worse");
+    let best = best_order(&table, &Dependencies::none(), &EarlyStop::default());
+    assert_eq!((best.method, best.worth.reused), (Method::Given, given), "of equal orders that which lies");
+    let shuffled: Vec<u32> = (0..400).map(|row| row * 171 % 400).collect();
+    let column = |field: u16| {
+        let column = table.column(field);
+        Column::intern(shuffled.iter().map(|row| column.value(*row)), |value| column.length_of(*value))
+    };
+    let shuffled = FieldTable::new((0..3).map(column).collect()).unwrap();
+    let best = best_order(&shuffled, &Dependencies::none(), &EarlyStop::default());
+    assert_eq!((best.method, best.worth.reused), (Method::RowsSorted, given));
+}
+
+/// Alone `b` hits most, then `a`, which parts all that agree in `b`; `c` alone hits least, and parts nothing.
+#[test]
+fn the_best_fixed_order_is_not_that_of_the_fields_by_themselves() {
+    let columns = vec![
+        Column::intern((0..64).map(|row| row % 2), |_| 3),
+        Column::intern((0..64).map(|row| row / 2), |_| 5),
+        Column::intern((0..64).map(|row| row / 4), |_| 2),
+    ];
+    let table = FieldTable::new(columns).unwrap();
+    assert_eq!(worth(&table, &fixed_order(&table)).reused, 32 * 5, "a second, which parts every pair");
+    let best = best_fixed_order(&table, &FixedSearch::default());
+    assert_eq!((best.fields, best.is_exact), (vec![2, 1, 0], true));
+    assert_eq!(best.reused, 48 * 2 + 32 * 5);
+}
+
+#[test]
+fn forty_fields_end_in_bounds_and_are_not_called_exact() {
+    let column = |field: u32| Column::intern((0..500).map(move |row| row * (field + 3) / 7 % 9), |_| field);
+    let table = FieldTable::new((0..40).map(column).collect()).unwrap();
+    for cells_max in [0, 100_000, u64::MAX] {
+        let found = best_fixed_order(&table, &FixedSearch { cells_max, fields_max: 8 });
+        assert!(!found.is_exact);
+        assert_eq!(found.reused, worth(&table, &found.reordering(&table)).reused);
+    }
+}
+
 #[test]
 fn a_row_that_repeats_another_hits_in_its_last_field_too() {
     let table = table(&[&["ab", "c"], &["ab", "c"]]);

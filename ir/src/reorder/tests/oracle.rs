@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::super::ggr::TIES_MAX;
 use crate::reorder::dependency::Dependency;
+use crate::reorder::fixed::with_order;
 use crate::reorder::order::{Reordering, worth};
 use crate::reorder::table::FieldTable;
 
@@ -25,6 +26,13 @@ pub(super) fn best_of_all_permutations(table: &FieldTable) -> u128 {
         }
     }
     best
+}
+
+/// The most that one order of fields for all rows reuses, by trying them all.
+pub(super) fn best_of_all_fixed_orders(table: &FieldTable) -> u64 {
+    let fields: Vec<u16> = table.fields().collect();
+    let reused = |fields: Vec<u16>| worth(table, &with_order(table, &fields)).reused;
+    permutations(&fields).into_iter().map(reused).max().unwrap_or_default()
 }
 
 fn permutations<T: Copy>(items: &[T]) -> Vec<Vec<T>> {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::*;
-use super::oracle::{best_of_all_permutations, best_of_all_runs, greedy_by_scan};
+use super::oracle::{best_of_all_fixed_orders, best_of_all_permutations, best_of_all_runs, greedy_by_scan};
 
 /// Tables of few values, so that cells repeat, rows repeat, and some cells are empty.
 fn tables(rows: usize, columns: usize) -> impl Strategy<Value = FieldTable> {
@@ -65,6 +65,48 @@ proptest! {
         check(&table, &ggr(&table, &Dependencies::discover(&foreign, u64::MAX), &stop));
         for order in [sort_rows(&table), fixed_order(&table), Reordering::original(&table)] {
             check(&table, &order);
+        }
+    }
+
+    #[test]
+    fn the_best_fixed_order_reuses_what_the_best_of_all_does(table in tables(14, 5)) {
+        let found = best_fixed_order(&table, &FixedSearch::default());
+        let order = found.reordering(&table);
+        check(&table, &order);
+        prop_assert!(found.is_exact);
+        prop_assert_eq!(found.reused, worth(&table, &order).reused);
+        prop_assert_eq!(found.reused, best_of_all_fixed_orders(&table));
+    }
+
+    #[test]
+    fn a_search_that_is_cut_short_reuses_what_it_says(
+        table in tables(14, 6), fields_max in 0_u32..5, cells_max in 0_u64..400,
+    ) {
+        let limits = FixedSearch { fields_max, cells_max };
+        let found = best_fixed_order(&table, &limits);
+        check(&table, &found.reordering(&table));
+        prop_assert_eq!(found.reused, worth(&table, &found.reordering(&table)).reused);
+        let best = best_fixed_order(&table, &FixedSearch::default()).reused;
+        prop_assert!(found.reused <= best, "{found:?}");
+        prop_assert!(!found.is_exact || found.reused == best, "{found:?}");
+    }
+
+    #[test]
+    fn the_best_order_is_worth_no_less_than_any_that_was_tried(
+        table in tables(14, 5), foreign in tables(14, 5), stop in stops(),
+    ) {
+        for dependencies in [Dependencies::none(), Dependencies::discover(&table, u64::MAX),
+            Dependencies::discover(&foreign, u64::MAX)] {
+            let best = best_order(&table, &dependencies, &stop);
+            check(&table, &best.order);
+            prop_assert_eq!(best.worth, worth(&table, &best.order));
+            prop_assert_eq!(&best_order(&table, &dependencies, &stop), &best, "deterministic");
+            let tried = [Reordering::original(&table), sort_rows(&table), fixed_order(&table),
+                ggr(&table, &dependencies, &stop)];
+            for order in &tried {
+                prop_assert!(best.worth.reused >= worth(&table, order).reused);
+            }
+            prop_assert!(best.worth.reused >= best_of_all_fixed_orders(&table));
         }
     }
 
