@@ -1,4 +1,5 @@
 //! Statements over small tables, with a model that answers from a function and counts what it is asked.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 #[path = "sql/calls.rs"]
 mod calls;

@@ -120,12 +120,12 @@ fn reviews() -> Vec<Value> {
 async fn a_job_that_orders_fields_shares_what_one_relquery_of_its_table_does() {
     let body = json!({"template": "Repeat: {*}", "rows": reviews(), "order": "fields", "cache": false,
         "max_tokens": 1, "class": "bulk"});
-    let whole = Place::new().await;
+    let whole = Workplace::new().await;
     assert_eq!(whole.server.relquery(body).await.status, 200);
     let mut computed = vec![whole.server.gate.computed()];
     let rows: String = reviews().iter().map(|row| format!("{row}\n")).collect();
     for order in ["fields", "rows"] {
-        let place = Place::new().await;
+        let place = Workplace::new().await;
         place.put("in.jsonl", &rows);
         let job = ["--input", "in.jsonl", "--template", "Repeat: {*}", "--output", "out.jsonl"];
         let more = ["--order", order, "--rows-per-request", "12", "--requests", "1", "--no-cache"];

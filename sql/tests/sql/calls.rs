@@ -299,7 +299,7 @@ async fn several_conditions_run_in_the_order_that_asks_least() {
     // Of 400 rows the first holds for nearly all, the last for one in ten.
     let model = Model::new(|prompt| {
         let number: u64 = prompt.rsplit(' ').next().and_then(|last| last.parse().ok()).unwrap_or(0);
-        let holds = if prompt.contains("wide") { number % 20 != 0 } else { number % 10 == 0 };
+        let holds = if prompt.contains("wide") { !number.is_multiple_of(20) } else { number.is_multiple_of(10) };
         Ok(if holds { "yes" } else { "no" }.to_owned())
     });
     let session = session(&model, &[]).await;
