@@ -129,6 +129,7 @@ fn plain(name: &str, of: &Type) -> Option<String> {
         "u32" | "u64" | "usize" => unit.map_or("number", |(_, unit)| unit),
         "f64" => "fraction",
         "bool" => "boolean",
+        "BTreeMap" => "table of texts",
         "String" => "text",
         "PathBuf" => "path",
         "SocketAddr" => "address and port",
