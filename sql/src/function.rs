@@ -163,7 +163,12 @@ impl Function {
                     .collect()
             }
         };
-        let constraint = options.schema.clone().map(Constraint::JsonSchema);
+        let labels = if self.output == Output::Labels { rest.first().map(cell::argument) } else { None };
+        let constraint = match (&options.schema, labels) {
+            (Some(schema), _) => Some(Constraint::JsonSchema(schema.clone())),
+            (None, Some(labels)) => Some(Constraint::Regex(some_of(&labels))),
+            (None, None) => None,
+        };
         Ok(Some(Bound { column: Column { shared, constraint }, cells }))
     }
 
@@ -194,14 +199,44 @@ impl Function {
         Ok(match (self.output, value) {
             (Output::Boolean, AnswerValue::Text(label)) => ScalarValue::from(label == YES_NO[0]),
             (Output::Number, AnswerValue::Integer(number)) => ScalarValue::from(number as f64),
-            (Output::Labels, AnswerValue::Text(text)) => cell::text_list(
-                text.split(',').map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()),
-            ),
+            (Output::Labels, AnswerValue::Text(text)) => {
+                let mut labels: Vec<&str> = Vec::new();
+                for label in text.split(',').map(str::trim).filter(|label| !label.is_empty()) {
+                    if !labels.contains(&label) {
+                        labels.push(label);
+                    }
+                }
+                cell::text_list(labels.into_iter().map(str::to_owned))
+            }
             (_, AnswerValue::Text(text)) => ScalarValue::from(text),
             (_, AnswerValue::Integer(number)) => ScalarValue::from(number),
             (_, AnswerValue::List(items)) => cell::text_list(items),
         })
     }
+}
+
+/// What an answer of several labels matches: one of them, or more with commas.
+fn some_of(labels: &Argument) -> String {
+    let cells: Vec<Cell> = match labels {
+        Argument::Cell(cell) => cell.text().split([',', '\n']).map(Cell::from).collect(),
+        Argument::List(cells) => cells.clone(),
+        Argument::Range(rows) => rows.concat(),
+    };
+    let labels = cells.iter().filter(|cell| !cell.is_blank()).map(|cell| escaped(cell.text().trim()));
+    let one = format!("({})", labels.collect::<Vec<_>>().join("|"));
+    format!("{one}(, {one})*")
+}
+
+/// A text that a regular expression matches to the letter.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_ascii_punctuation() {
+            out.push('\\');
+        }
+        out.push(letter);
+    }
+    out
 }
 
 /// A function as a plan has it before its calls are lifted.

@@ -299,7 +299,8 @@ async fn several_conditions_run_in_the_order_that_asks_least() {
     // Of 400 rows the first holds for nearly all, the last for one in ten.
     let model = Model::new(|prompt| {
         let number: u64 = prompt.rsplit(' ').next().and_then(|last| last.parse().ok()).unwrap_or(0);
-        let holds = if prompt.contains("wide") { !number.is_multiple_of(20) } else { number.is_multiple_of(10) };
+        let holds =
+            if prompt.contains("wide") { !number.is_multiple_of(20) } else { number.is_multiple_of(10) };
         Ok(if holds { "yes" } else { "no" }.to_owned())
     });
     let session = session(&model, &[]).await;
@@ -351,5 +352,21 @@ async fn queries_and_failures_are_tables() {
     +---------------------+---------------------+
     | ai_if(reviews.text) | the replica is gone |
     +---------------------+---------------------+
+    ");
+}
+
+#[tokio::test]
+async fn many_labels_come_as_a_list_without_repeats() {
+    let model = Model::words(&[("bright", "good, loud, good"), ("dull", "bad")]);
+    let session = session(&model, &[REVIEWS]).await;
+    let text = "SELECT id, ai_classify(text, ['good', 'bad', 'loud'], multi => true) AS labels
+        FROM reviews WHERE id < 3 ORDER BY id";
+    assert_snapshot!(shown(&session, text).await, @r"
+    +----+--------------+
+    | id | labels       |
+    +----+--------------+
+    | 1  | [good, loud] |
+    | 2  | [bad]        |
+    +----+--------------+
     ");
 }
