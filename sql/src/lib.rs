@@ -9,6 +9,7 @@ pub mod exec;
 pub mod format;
 pub mod function;
 pub mod lift;
+mod names;
 pub mod node;
 pub mod options;
 pub mod program;

@@ -25,7 +25,7 @@ use crate::prune::PruneCalls;
 use crate::query::{Limits, Query};
 use crate::registry::Registry;
 use crate::runner::Runner;
-use crate::{function, options, prompt, tables};
+use crate::{function, names, options, prompt, tables};
 
 extensions_options! {
     /// Settings of AI functions: `SET relserve.max_tokens = 100000`.
@@ -139,7 +139,9 @@ impl Session {
     /// Plans a statement, unoptimised.
     pub async fn plan(&self, statement: Statement) -> Result<LogicalPlan> {
         tables::refresh_for(&self.context, &statement).await?;
-        self.context.state().statement_to_plan(named(statement)).await
+        let mut statement = named(statement);
+        names::find(&self.context, &mut statement).await?;
+        self.context.state().statement_to_plan(statement).await
     }
 
     /// Starts a plan. Statements that change the session (`SET`, `CREATE VIEW`) are done when this returns.

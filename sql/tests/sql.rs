@@ -15,6 +15,8 @@ mod files;
 mod plans;
 #[path = "../../store/tests/support/mod.rs"]
 mod postgres;
+#[path = "sql/sembench.rs"]
+mod sembench;
 #[path = "sql/sources.rs"]
 mod sources;
 #[path = "sql/tenant.rs"]

@@ -370,3 +370,18 @@ async fn many_labels_come_as_a_list_without_repeats() {
     +----+--------------+
     ");
 }
+
+#[tokio::test]
+async fn names_with_capitals_are_found_unquoted() {
+    let model = bright();
+    let table = r#"CREATE TABLE "movies" AS SELECT * FROM (VALUES (1, 'so bright'), (2, 'dull')) AS t("reviewId", "reviewText")"#;
+    let session = session(&model, &[table]).await;
+    let text = "SELECT m.reviewId FROM movies m WHERE ai_if(reviewText) ORDER BY REVIEWID";
+    assert_snapshot!(shown(&session, text).await, @r"
+    +----------+
+    | reviewId |
+    +----------+
+    | 1        |
+    +----------+
+    ");
+}
