@@ -91,6 +91,15 @@ static CELLS: [Function; 7] = [
     Function { name: "ai_tag", target: "tag", output: Output::Text },
 ];
 
+/// Functions of the texts of a group.
+static AGGREGATES: [Function; 2] = [
+    Function { name: "ai_agg", target: "aggregate", output: Output::Text },
+    Function { name: "ai_summarize_agg", target: "aggregate", output: Output::Text },
+];
+
+/// What `ai_summarize_agg` asks for.
+const SUMMARIZE: &str = "Summarize these texts together in a few sentences.";
+
 /// Labels of a sentiment.
 const SENTIMENTS: [&str; 4] = ["positive", "negative", "neutral", "mixed"];
 /// What a yes-or-no question may be answered with.
@@ -121,6 +130,16 @@ impl Function {
     /// The function of this name.
     pub fn by_name(name: &str) -> Option<Self> {
         all().find(|function| function.name == name)
+    }
+
+    /// The functions of groups.
+    pub fn aggregates() -> impl Iterator<Item = Self> {
+        AGGREGATES.iter().copied()
+    }
+
+    /// Whether its data are the texts of a group.
+    pub fn is_aggregate(self) -> bool {
+        self.target == "aggregate"
     }
 
     /// What a call gives.
@@ -178,7 +197,12 @@ impl Function {
     ) -> Result<ir::catalogue::BoundCall, ir::catalogue::CallError> {
         let list = |texts: &[&str]| Argument::List(texts.iter().map(|text| Cell::from(*text)).collect());
         match self.name {
-            "ai_if" | "ai_complete" => OWN.bind(self.target, &arguments),
+            "ai_summarize_agg" => {
+                arguments.truncate(1);
+                arguments.push(Argument::Cell(Cell::from(SUMMARIZE)));
+                OWN.bind(self.target, &arguments)
+            }
+            "ai_if" | "ai_complete" | "ai_agg" => OWN.bind(self.target, &arguments),
             "ai_sentiment" => {
                 arguments.push(list(&SENTIMENTS));
                 Catalogue::built_in().bind(self.target, &arguments)

@@ -4,6 +4,7 @@
 //! ([`node`], [`exec`]), which send each distinct prompt once, as rows of relQueries that stay open while rows
 //! come ([`runner`]). Everything else of SQL is DataFusion's. Must not know HTTP or the engine.
 
+mod aggregate;
 mod cell;
 pub mod exec;
 pub mod format;

@@ -101,6 +101,9 @@ pub trait Runner: Debug + Send + Sync + 'static {
     fn open(&self, column: &Column, options: RunOptions, answers: UnboundedSender<RowAnswer>)
     -> Box<dyn Run>;
 
+    /// Characters of a prompt that surely fit.
+    fn prompt_chars_max(&self) -> usize;
+
     /// What rows would cost; nothing is computed.
     fn estimate<'a>(
         &'a self,

@@ -25,7 +25,7 @@ use crate::prune::PruneCalls;
 use crate::query::{Limits, Query};
 use crate::registry::Registry;
 use crate::runner::Runner;
-use crate::{function, names, options, prompt, tables};
+use crate::{aggregate, function, names, options, prompt, tables};
 
 extensions_options! {
     /// Settings of AI functions: `SET relserve.max_tokens = 100000`.
@@ -114,6 +114,9 @@ impl Session {
         let context = SessionContext::new_with_state(state);
         for function in function::markers() {
             context.register_udf(function);
+        }
+        for function in aggregate::markers() {
+            context.register_udaf(function);
         }
         context.register_udf(prompt::function());
         context.register_udf(options::function());

@@ -8,10 +8,12 @@ use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::physical_expr::PhysicalExpr;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::reduce::{Reduction, packed};
 use super::rows::Held;
 use super::{Compiled, CompiledCall};
-use crate::function::Input;
-use crate::options::OnError;
+use crate::cell;
+use crate::function::{Bound, Function, Input};
+use crate::options::{CallOptions, OnError};
 use crate::program::Call;
 use crate::query::{CallKey, OperatorProgress, Query};
 use crate::runner::{Column, Outcome, Row, RowAnswer, Run};
@@ -26,10 +28,28 @@ pub(super) struct Waiter {
     pub conjunct: usize,
 }
 
+/// What an answer is for.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    Row(Waiter),
+    /// One prompt of a group that is reduced.
+    Part {
+        reduction: u64,
+        place: usize,
+    },
+}
+
 #[derive(Debug)]
 struct Sent {
     key: CallKey,
-    waiters: Vec<Waiter>,
+    purposes: Vec<Purpose>,
+}
+
+/// A row whose call is answered.
+pub(super) struct Answered {
+    pub waiter: Waiter,
+    pub column: Arc<Column>,
+    pub outcome: Outcome,
 }
 
 /// The calls of one operator.
@@ -41,6 +61,8 @@ pub(super) struct Asked {
     outbox: Vec<(Arc<Column>, Vec<Row>)>,
     in_flight: HashMap<u64, Sent>,
     by_key: HashMap<CallKey, u64>,
+    /// Groups that become one text, with the arguments of their calls.
+    reductions: HashMap<u64, (Reduction, Function, Vec<ScalarValue>)>,
     next_id: u64,
     answers: UnboundedReceiver<RowAnswer>,
     answering: UnboundedSender<RowAnswer>,
@@ -64,6 +86,7 @@ impl Asked {
             outbox: Vec::new(),
             in_flight: HashMap::new(),
             by_key: HashMap::new(),
+            reductions: HashMap::new(),
             next_id: 0,
             answers,
             answering,
@@ -116,11 +139,27 @@ impl Asked {
             return Ok(Some(function.output().null()));
         }
         let (input, rest) = values.at(own, at)?;
+        if let (true, Input::Value(list)) = (function.is_aggregate(), &input) {
+            return match self.reduce(function, list, rest, waiter) {
+                Ok(Some((column, outcome))) => self.value(call, &column, &outcome).map(Some),
+                Ok(None) => Ok(None),
+                Err(reason) if reason.is_empty() => Ok(Some(function.output().null())),
+                Err(reason) => self.failed(call, &reason).map(Some),
+            };
+        }
         let bound = match function.bind(&input, &rest, &call.options) {
             Ok(Some(bound)) => bound,
             Ok(None) => return Ok(Some(function.output().null())),
             Err(reason) => return self.failed(call, &reason).map(Some),
         };
+        match self.enqueue(bound, Purpose::Row(waiter)) {
+            Some((column, outcome)) => self.value(call, &column, &outcome).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Puts a row into the next window, unless its answer is known or on its way.
+    fn enqueue(&mut self, bound: Bound, purpose: Purpose) -> Option<(Arc<Column>, Outcome)> {
         let column = match self.columns.get_key_value(&bound.column) {
             Some((column, _)) => Arc::clone(column),
             None => {
@@ -132,24 +171,121 @@ impl Asked {
         };
         let key = (column, bound.cells);
         if let Some(outcome) = self.query.known(&key) {
-            return self.value(call, &key.0, &outcome).map(Some);
+            return Some((key.0, outcome));
         }
         if let Some(id) = self.by_key.get(&key) {
             if let Some(sent) = self.in_flight.get_mut(id) {
-                sent.waiters.push(waiter);
+                sent.purposes.push(purpose);
             }
-            return Ok(None);
+            return None;
         }
-        let id = self.next_id;
-        self.next_id += 1;
+        let id = self.number();
         let row = Row { id, cells: key.1.clone() };
-        match self.outbox.iter_mut().find(|(column, _)| *column == key.0) {
+        match self.outbox.iter_mut().find(|(column, _)| Arc::ptr_eq(column, &key.0)) {
             Some((_, rows)) => rows.push(row),
             None => self.outbox.push((Arc::clone(&key.0), vec![row])),
         }
         self.by_key.insert(key.clone(), id);
-        self.in_flight.insert(id, Sent { key, waiters: vec![waiter] });
-        Ok(None)
+        self.in_flight.insert(id, Sent { key, purposes: vec![purpose] });
+        None
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Begins to reduce a group. An empty reason: it has no texts, and no answer.
+    fn reduce(
+        &mut self,
+        function: Function,
+        list: &ScalarValue,
+        rest: Vec<ScalarValue>,
+        waiter: Waiter,
+    ) -> Result<Option<(Arc<Column>, Outcome)>, String> {
+        let texts = cell::items(list).unwrap_or_default();
+        let texts: Vec<String> = texts
+            .iter()
+            .map(cell::of)
+            .filter(|cell| !cell.is_blank())
+            .map(|cell| cell.text().into_owned())
+            .collect();
+        if texts.is_empty() {
+            return Err(String::new());
+        }
+        let reduction = self.number();
+        self.reductions.insert(reduction, (Reduction::new(waiter, 0), function, rest));
+        self.level(reduction, texts)
+    }
+
+    /// Asks for one level of a group, and for the next where all of it is known.
+    fn level(
+        &mut self,
+        number: u64,
+        mut texts: Vec<String>,
+    ) -> Result<Option<(Arc<Column>, Outcome)>, String> {
+        loop {
+            let Some((reduction, function, rest)) = self.reductions.get_mut(&number) else { return Ok(None) };
+            let prompts = packed(&texts, self.query.runner.prompt_chars_max());
+            let (function, rest) = (*function, rest.clone());
+            reduction.begin(prompts.len());
+            let is_last = prompts.len() == 1;
+            let mut is_whole = false;
+            for (place, prompt) in prompts.into_iter().enumerate() {
+                let input = Input::Value(ScalarValue::from(prompt));
+                let bound = function.bind(&input, &rest, &CallOptions::default());
+                let bound = bound.inspect_err(|_| drop(self.reductions.remove(&number)))?;
+                let Some(bound) = bound else { continue };
+                match self.enqueue(bound, Purpose::Part { reduction: number, place }) {
+                    Some((column, outcome)) => match outcome {
+                        Outcome::Text(text) if !is_last => {
+                            if let Some((reduction, ..)) = self.reductions.get_mut(&number) {
+                                is_whole = reduction.answered(place, text);
+                            }
+                        }
+                        outcome => {
+                            self.reductions.remove(&number);
+                            return Ok(Some((column, outcome)));
+                        }
+                    },
+                    None => is_whole = false,
+                }
+            }
+            if !is_whole {
+                return Ok(None);
+            }
+            let Some((reduction, ..)) = self.reductions.get_mut(&number) else { return Ok(None) };
+            texts = reduction.texts();
+        }
+    }
+
+    /// An answer to a prompt of a group. Gives the row whose last text it is.
+    fn part(
+        &mut self,
+        number: u64,
+        place: usize,
+        (column, outcome): (&Arc<Column>, &Outcome),
+    ) -> Option<Answered> {
+        let (reduction, ..) = self.reductions.get_mut(&number)?;
+        let waiter = reduction.waiter;
+        let is_last = reduction.is_last();
+        let finished = match outcome {
+            Outcome::Text(text) if !is_last => {
+                if !reduction.answered(place, text.clone()) {
+                    return None;
+                }
+                let texts = reduction.texts();
+                match self.level(number, texts) {
+                    Ok(None) => return None,
+                    Ok(Some(finished)) => finished,
+                    Err(reason) => (Arc::clone(column), Outcome::Failed(reason)),
+                }
+            }
+            outcome => (Arc::clone(column), outcome.clone()),
+        };
+        self.reductions.remove(&number);
+        let (column, outcome) = finished;
+        Some(Answered { waiter, column, outcome })
     }
 
     /// Sends what is to be sent.
@@ -190,9 +326,9 @@ impl Asked {
         self.answers.try_recv().ok()
     }
 
-    /// Takes an answer in. Gives who waited, with the column and what became of it.
-    pub(super) fn take(&mut self, answer: &RowAnswer) -> Option<(Arc<Column>, Vec<Waiter>)> {
-        let Sent { key, waiters } = self.in_flight.remove(&answer.id)?;
+    /// Takes an answer in. Gives the rows that waited for it.
+    pub(super) fn take(&mut self, answer: &RowAnswer) -> Vec<Answered> {
+        let Some(Sent { key, purposes }) = self.in_flight.remove(&answer.id) else { return Vec::new() };
         self.by_key.remove(&key);
         let progress = &self.progress;
         OperatorProgress::add(&progress.answered, 1);
@@ -206,7 +342,19 @@ impl Asked {
         }
         let column = Arc::clone(&key.0);
         self.query.remember(key, answer.outcome.clone());
-        Some((column, waiters))
+        let mut rows = Vec::with_capacity(purposes.len());
+        for purpose in purposes {
+            match purpose {
+                Purpose::Row(waiter) => {
+                    let (column, outcome) = (Arc::clone(&column), answer.outcome.clone());
+                    rows.push(Answered { waiter, column, outcome });
+                }
+                Purpose::Part { reduction, place } => {
+                    rows.extend(self.part(reduction, place, (&column, &answer.outcome)));
+                }
+            }
+        }
+        rows
     }
 
     /// What an outcome is in SQL. A failure is NULL and told, or the query's.

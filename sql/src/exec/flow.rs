@@ -17,7 +17,7 @@ use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures_util::StreamExt as _;
 
-use super::ask::{Asked, Asking};
+use super::ask::{Answered, Asked, Asking};
 use super::order::ConditionOrder;
 use super::rows::Held;
 use super::{AiExec, Compiled, Kind};
@@ -280,7 +280,7 @@ impl Flow {
 
     /// Gives an answer to the rows that wait for it, and takes them further.
     fn answered(&mut self, answer: &RowAnswer) -> Result<()> {
-        let Some((column, waiters)) = self.asked.take(answer) else { return Ok(()) };
+        let rows = self.asked.take(answer);
         self.counts.answered.add(1);
         if answer.is_computed {
             self.counts.computed.add(1);
@@ -289,9 +289,9 @@ impl Flow {
             self.counts.output_tokens.add(answer.tokens.output.0 as usize);
         }
         let mut ready: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-        for (number, waiter) in waiters.into_iter().enumerate() {
+        for (number, Answered { waiter, column, outcome }) in rows.into_iter().enumerate() {
             let call = &self.compiled.program.calls[waiter.call];
-            let value = self.asked.value(call, &column, &answer.outcome)?;
+            let value = self.asked.value(call, &column, &outcome)?;
             if number == 0 {
                 let tokens = answer.tokens;
                 self.order.paid(

@@ -4,6 +4,7 @@ mod ask;
 mod estimate;
 mod flow;
 mod order;
+mod reduce;
 mod rows;
 
 use std::any::Any;

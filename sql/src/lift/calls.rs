@@ -87,6 +87,19 @@ impl<'a> Calls<'a> {
         self.add(function, input, rest, options, written, guard.cloned())
     }
 
+    /// A call over the list of a group's texts.
+    pub(super) fn over(
+        &mut self,
+        function: function::Function,
+        list: Expr,
+        arguments: Vec<Expr>,
+    ) -> Result<Expr> {
+        let (rest, options) = CallOptions::take(function.name, &arguments)?;
+        let written: Vec<String> = rest.iter().map(|expr| expr.human_display().to_string()).collect();
+        let written = format!("{}({})", function.name, written.join(", "));
+        self.add(function, CallInput::Value(list), rest, options, written, None)
+    }
+
     /// A call, or the same call made already: it is needed where either is.
     fn add(
         &mut self,

@@ -22,6 +22,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::aggregate::{self, Lifted};
 use crate::function;
 use crate::node::{AiFilter, AiMap};
 
@@ -49,7 +50,7 @@ impl AnalyzerRule for Lift {
 pub fn has_call(expr: &Expr) -> bool {
     let mut found = false;
     let visited = expr.apply(|expr| {
-        found |= function::called(expr).is_some();
+        found |= function::called(expr).is_some() || aggregate::called(expr).is_some();
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     });
     found && visited.is_ok()
@@ -132,8 +133,33 @@ impl Lift {
         let exprs = node.group_expr.into_iter().chain(node.aggr_expr).collect();
         let (mut exprs, input) = self.below(exprs, node.input)?;
         let aggregates = exprs.split_off(groups);
-        let lifted = Aggregate::try_new(input, exprs, aggregates)?;
-        by_position(LogicalPlan::Aggregate(lifted), &schema)
+        let mut calls = Calls::new(self);
+        let mut lists: Vec<(usize, Lifted)> = Vec::new();
+        let aggregates =
+            aggregates.into_iter().enumerate().map(|(place, expr)| match aggregate::lift(expr) {
+                Ok(lifted) => {
+                    let list = lifted.list.clone().alias(self.name());
+                    lists.push((groups + place, lifted));
+                    list
+                }
+                Err(expr) => expr,
+            });
+        let aggregates = aggregates.collect();
+        let lifted = LogicalPlan::Aggregate(Aggregate::try_new(input, exprs, aggregates)?);
+        let mut columns: Vec<Expr> = lifted.schema().columns().into_iter().map(Expr::Column).collect();
+        for (position, Lifted { function, rest, .. }) in lists {
+            columns[position] = calls.over(function, columns[position].clone(), rest)?;
+        }
+        if calls.is_empty() {
+            return by_position(lifted, &schema);
+        }
+        let (slots, program) = calls.program(lifted.schema(), Vec::new())?;
+        let node = AiMap::new(Arc::new(lifted), slots, Arc::new(program))?;
+        let lifted = LogicalPlan::Extension(Extension { node: Arc::new(node) });
+        let named = columns.into_iter().zip(schema.iter());
+        let exprs =
+            named.map(|(expr, (qualifier, field))| expr.alias_qualified(qualifier.cloned(), field.name()));
+        Ok(LogicalPlan::Projection(Projection::try_new(exprs.collect(), Arc::new(lifted))?))
     }
 
     fn sort(&self, node: Sort) -> Result<LogicalPlan> {

@@ -46,6 +46,10 @@ impl Runner for Asker {
         Box::new(Open { model: Arc::clone(&self.0), answers, template })
     }
 
+    fn prompt_chars_max(&self) -> usize {
+        8_000
+    }
+
     fn estimate<'a>(&'a self, _: &'a Column, _: Vec<Vec<Cell>>) -> BoxFuture<'a, Result<Estimate, RunError>> {
         Box::pin(async { Ok(Estimate::default()) })
     }

@@ -385,3 +385,34 @@ async fn names_with_capitals_are_found_unquoted() {
     +----------+
     ");
 }
+
+#[tokio::test]
+async fn the_texts_of_a_group_become_one_by_a_tree_of_prompts() {
+    // Says how many lines it read: the sum over a group survives any tree.
+    let model = Model::new(|prompt| {
+        let lines = prompt.lines().filter_map(|line| line.strip_prefix("- "));
+        Ok(lines.map(|line| line.parse::<u64>().unwrap_or(1)).sum::<u64>().to_string())
+    });
+    let session = session(&model, &[REVIEWS]).await;
+    let text = "SELECT film, ai_agg(text, 'Count the texts.') AS n, count(*) AS rows FROM reviews GROUP BY film ORDER BY film";
+    assert_snapshot!(shown(&session, text).await, @r"
+    +---------+---+------+
+    | film    | n | rows |
+    +---------+---+------+
+    | heat    | 1 | 2    |
+    | taken_3 | 3 | 3    |
+    | up      | 2 | 2    |
+    +---------+---+------+
+    ");
+    let many = "SELECT value % 2 AS side, ai_agg(prompt('text {0}', value), 'Count.') AS n,
+        ai_summarize_agg('text') AS s FROM generate_series(1, 300) GROUP BY 1 ORDER BY 1";
+    assert_snapshot!(shown(&session, many).await, @r"
+    +------+-----+-----+
+    | side | n   | s   |
+    +------+-----+-----+
+    | 0    | 150 | 150 |
+    | 1    | 150 | 150 |
+    +------+-----+-----+
+    ");
+    assert!(model.asked().iter().all(|prompt| prompt.chars().count() < 400));
+}

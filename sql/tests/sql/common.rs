@@ -98,6 +98,10 @@ impl Runner for Asker {
         Box::new(Open { model: Arc::clone(&self.0), column: column.clone(), options, answers })
     }
 
+    fn prompt_chars_max(&self) -> usize {
+        200
+    }
+
     fn estimate<'a>(
         &'a self,
         column: &'a Column,

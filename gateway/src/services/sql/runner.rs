@@ -24,6 +24,11 @@ use crate::state::App;
 /// A full queue is asked again after this time at most.
 const RETRY_MAX: Duration = Duration::from_millis(250);
 
+/// Tokens of a context that are kept for an instruction and an answer.
+const AROUND_TOKENS: u64 = 256;
+/// Characters of a prompt that texts are put together for, however long the context.
+const PROMPT_CHARS_MAX: usize = 16_000;
+
 /// Runs the rows of one caller.
 pub struct Rows {
     app: Data<App>,
@@ -70,6 +75,13 @@ impl Runner for Rows {
             answers,
             followers: JoinSet::new(),
         })
+    }
+
+    fn prompt_chars_max(&self) -> usize {
+        let model = &self.app.runtime.model;
+        let tokens = model.context_max.0.min(model.kv_tokens()).saturating_sub(AROUND_TOKENS);
+        // Seldom fewer than two characters a token, whatever the language.
+        usize::try_from(tokens.max(64) * 2).unwrap_or(usize::MAX).min(PROMPT_CHARS_MAX)
     }
 
     fn estimate<'a>(
