@@ -1,8 +1,8 @@
 """Python's clients of Postgres against RelServe's SQL port: psycopg, asyncpg and SQLAlchemy (over psycopg).
 
 usage: sql_clients.py --port PORT --key KEY [--table TABLE]
-It needs `psycopg[binary]`, `asyncpg` and `sqlalchemy`, and a server that has a table with the columns id (a whole
-number, one row of which is 1) and review (a text). It exits with 1 if a check fails.
+It needs `psycopg[binary]`, `asyncpg` and `sqlalchemy`, and a server that has a table with the columns id (a
+whole number, one row of which is 1) and review (a text). It exits with 1 if a check fails.
 """
 
 import argparse
@@ -86,7 +86,8 @@ def psycopg_checks(options):
         (label,) = connection.execute(query, (1,)).fetchone()
         assert label in LABELS, label
 
-    checks = [parameters, casts, server_cursor, prepared, pipeline, copy, failed_savepoint, deferrable, types, ai]
+    checks = [parameters, casts, server_cursor, prepared, pipeline, copy]
+    checks += [failed_savepoint, deferrable, types, ai]
     for check in checks:
         yield f"psycopg {check.__name__}", check
         connection.rollback()
@@ -126,7 +127,8 @@ def asyncpg_checks(options):
 
     async def cursor(connection):
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            seen = [row["id"] async for row in connection.cursor(f"SELECT id FROM {options.table}", prefetch=7)]
+            cursor = connection.cursor(f"SELECT id FROM {options.table}", prefetch=7)
+            seen = [row["id"] async for row in cursor]
         assert len(seen) == await connection.fetchval(f"SELECT count(*) FROM {options.table}")
 
     async def reset(connection):

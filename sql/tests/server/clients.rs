@@ -71,18 +71,22 @@ async fn names_of_types_become_numbers() {
 /// What SQLAlchemy's inspector asks of a table.
 const SQLALCHEMY_COLUMNS: &str = r#"
     SELECT pg_catalog.pg_attribute.attname AS name,
-      pg_catalog.format_type(pg_catalog.pg_attribute.atttypid, pg_catalog.pg_attribute.atttypmod) AS format_type,
+      pg_catalog.format_type(pg_catalog.pg_attribute.atttypid, pg_catalog.pg_attribute.atttypmod)
+        AS format_type,
       CASE WHEN pg_catalog.pg_attribute.atthasdef THEN
-        (SELECT pg_catalog.pg_get_expr(pg_catalog.pg_attrdef.adbin, pg_catalog.pg_attrdef.adrelid) AS pg_get_expr_1
+        (SELECT pg_catalog.pg_get_expr(pg_catalog.pg_attrdef.adbin, pg_catalog.pg_attrdef.adrelid)
+         AS pg_get_expr_1
          FROM pg_catalog.pg_attrdef
          WHERE pg_catalog.pg_attrdef.adrelid = pg_catalog.pg_attribute.attrelid) END AS "default",
       (SELECT json_build_object('always', pg_catalog.pg_attribute.attidentity = 'a') AS json_build_object_1
        FROM pg_catalog.pg_sequence WHERE pg_catalog.pg_attribute.attidentity != '') AS identity_options,
       CASE WHEN (pg_catalog.pg_attribute.attcollation != 0 AND
         (SELECT pg_catalog.pg_type.typcollation FROM pg_catalog.pg_type
-         WHERE pg_catalog.pg_type.oid = pg_catalog.pg_attribute.atttypid) != pg_catalog.pg_attribute.attcollation)
+         WHERE pg_catalog.pg_type.oid = pg_catalog.pg_attribute.atttypid)
+        != pg_catalog.pg_attribute.attcollation)
       THEN (SELECT pg_catalog.pg_collation.collname FROM pg_catalog.pg_collation
-            WHERE pg_catalog.pg_collation.oid = pg_catalog.pg_attribute.attcollation) ELSE NULL END AS collation
+            WHERE pg_catalog.pg_collation.oid = pg_catalog.pg_attribute.attcollation)
+      ELSE NULL END AS collation
     FROM pg_catalog.pg_class
       LEFT OUTER JOIN pg_catalog.pg_attribute ON pg_catalog.pg_class.oid = pg_catalog.pg_attribute.attrelid
         AND pg_catalog.pg_attribute.attnum > 0 AND NOT pg_catalog.pg_attribute.attisdropped
@@ -103,7 +107,8 @@ async fn catalogue_queries_of_sqlalchemy_and_npgsql_are_answered() {
     .await;
     assert!(schemas.contains(&Some("public".to_owned())), "{schemas:?}");
     assert!(!schemas.contains(&Some("pg_catalog".to_owned())), "{schemas:?}");
-    let text = "SELECT n.nspname FROM pg_catalog.pg_namespace n WHERE (n.nspname NOT LIKE $1::varchar || '%' ESCAPE '/')";
+    let text = "SELECT n.nspname FROM pg_catalog.pg_namespace n
+        WHERE (n.nspname NOT LIKE $1::varchar || '%' ESCAPE '/')";
     let rows = client.query(text, &[&"pg/_"]).await.unwrap();
     let schemas: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
     assert!(schemas.contains(&"public") && !schemas.contains(&"pg_catalog"), "{schemas:?}");
