@@ -1,5 +1,7 @@
 //! Real clients over real sockets, against a server whose model is a function.
 
+#[path = "server/clients.rs"]
+mod clients;
 #[path = "server/errors.rs"]
 mod errors;
 #[path = "server/fuzz.rs"]

@@ -1,10 +1,14 @@
 //! What Postgres' clients expect to find: `pg_catalog` (from `datafusion-pg-catalog`), and functions about
 //! the server, the session and its settings.
 
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::{AsArray as _, Int32Array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::scalar::ScalarStructBuilder;
 use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
@@ -12,6 +16,7 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
 use datafusion_pg_catalog::setup_pg_catalog;
+use postgres_types::Type;
 
 use super::settings::{SERVER_VERSION, Settings};
 
@@ -28,6 +33,10 @@ pub(super) fn install(
     for (name, value) in constants(&user, pid) {
         context.register_udf(ScalarUDF::from(Constant::new(name, value)));
     }
+    let uuid = datafusion::functions::string::uuid();
+    context.register_udf(uuid.as_ref().clone().with_aliases(["gen_random_uuid"]));
+    context
+        .register_udf(ScalarUDF::from(ToRegtype { signature: Signature::string(1, Volatility::Immutable) }));
     for does_set in [false, true] {
         context.register_udf(ScalarUDF::from(Setting::new(does_set, settings)));
     }
@@ -122,6 +131,10 @@ fn constants(user: &str, pid: i32) -> Vec<(&'static str, ScalarValue)> {
         "pg_tablespace_location",
     ];
     constants.extend(nothing.map(|name| (name, no_text())));
+    // A place in an index's key: pgjdbc asks for those of tables, which have none.
+    let place = ["x", "n"].map(|name| Field::new(name, DataType::Int32, true));
+    let no_place = ScalarStructBuilder::new_null(place.to_vec());
+    constants.push(("_pg_expandarray", no_place));
     constants
 }
 
@@ -159,6 +172,64 @@ impl ScalarUDFImpl for Constant {
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
         Ok(ColumnarValue::Scalar(self.value.clone()))
     }
+}
+
+/// `to_regtype(name)`: the number of a type, NULL for an unknown one.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ToRegtype {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for ToRegtype {
+    fn name(&self) -> &str {
+        "to_regtype"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Int32)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_one = matches!(args.args.as_slice(), [ColumnarValue::Scalar(_)]);
+        let names = ColumnarValue::values_to_arrays(&args.args)?;
+        let names = cast(&names[0], &DataType::Utf8)?;
+        let numbers: Int32Array = names.as_string::<i32>().iter().map(|name| type_number(name?)).collect();
+        Ok(if is_one {
+            ColumnarValue::Scalar(ScalarValue::try_from_array(&numbers, 0)?)
+        } else {
+            ColumnarValue::Array(Arc::new(numbers))
+        })
+    }
+}
+
+/// The number of one of Postgres' own types.
+fn type_number(name: &str) -> Option<i32> {
+    /// Types of Postgres itself have numbers below this.
+    const OWN_MAX: u32 = 10_000;
+    static NUMBERS: LazyLock<HashMap<String, i32>> = LazyLock::new(|| {
+        let types = (1..OWN_MAX).filter_map(Type::from_oid);
+        types.filter_map(|known| Some((known.name().to_owned(), i32::try_from(known.oid()).ok()?))).collect()
+    });
+    let name = name.trim().to_ascii_lowercase();
+    let name = name.trim_start_matches("pg_catalog.").trim_matches('"');
+    let name = match name {
+        "bigint" => "int8",
+        "boolean" => "bool",
+        "character varying" => "varchar",
+        "decimal" => "numeric",
+        "double precision" => "float8",
+        "int" | "integer" => "int4",
+        "real" => "float4",
+        "smallint" => "int2",
+        "timestamp with time zone" => "timestamptz",
+        "timestamp without time zone" => "timestamp",
+        other => other,
+    };
+    NUMBERS.get(name).copied()
 }
 
 /// `current_setting(name [, missing_ok])` and `set_config(name, value, is_local)`.

@@ -16,6 +16,7 @@ use datafusion_pg_catalog::sql::rules::{
     SqlStatementRewriteRule, StripCallableQualifier, StripCollate,
 };
 
+use super::catalog_queries;
 use super::copy::{self, CopyFormat};
 use super::error::{SqlError, code};
 use super::settings;
@@ -108,8 +109,39 @@ pub(super) fn parse(session: &Session, piece: &Piece<'_>) -> Result<Command, Sql
             }
             statement(session, piece).map(|statement| Command::Query(Box::new(statement)))
         }
+        ["BEGIN" | "START" | "SET", ..] => match without_deferrable(piece.text) {
+            Some(text) if text.is_empty() => Ok(Command::Nothing("SET")),
+            Some(text) => command(query_of(session, &text)?, piece.text, session),
+            None => command(statement(session, piece)?, piece.text, session),
+        },
         _ => command(statement(session, piece)?, piece.text, session),
     }
+}
+
+/// A statement about transactions without `[NOT] DEFERRABLE`, which the parser lacks and nothing here depends
+/// on: empty where nothing else is asked, `None` for all other statements.
+fn without_deferrable(text: &str) -> Option<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is = |word: &&str, wanted: &str| word.trim_matches(',').eq_ignore_ascii_case(wanted);
+    let is_of_transaction = words.first().is_some_and(|word| is(word, "begin"))
+        || words.iter().any(|word| is(word, "transaction"));
+    let place = words.iter().position(|word| is(word, "deferrable"))?;
+    if !is_of_transaction || text.contains(['\'', '"', '=']) {
+        return None;
+    }
+    let from = if is(words.get(place.checked_sub(1)?)?, "not") { place - 1 } else { place };
+    if from == 0 {
+        return None;
+    }
+    let mut rest = words[..from].join(" ");
+    rest.truncate(rest.trim_end_matches([' ', ',']).len());
+    let behind = words[place + 1..].join(" ");
+    let behind = behind.trim_start_matches([' ', ',']);
+    let is_bare = behind.is_empty() && words[from - 1].eq_ignore_ascii_case("transaction");
+    if is_bare && is(&words[0], "set") {
+        return Some(String::new());
+    }
+    Some(format!("{rest} {behind}"))
 }
 
 /// Reads the one query of a text.
@@ -138,6 +170,7 @@ fn statement(session: &Session, piece: &Piece<'_>) -> Result<Statement, SqlError
         let statements =
             CATALOG_QUERIES.parse(piece.text).map_err(datafusion::common::DataFusionError::from)?;
         if let Ok([statement]) = <[_; 1]>::try_from(statements) {
+            let statement = catalog_queries::rewritten(statement);
             return Ok(Statement::Statement(Box::new(statement)));
         }
     }

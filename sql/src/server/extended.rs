@@ -131,7 +131,11 @@ impl Backend {
                 (statement, &[])
             }
             Target::Portal => {
-                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+                let Some(portal) = self.portals.get(name) else {
+                    // A cursor of DECLARE is a portal too: psycopg asks for its columns.
+                    let columns = self.cursor_columns(name).ok_or_else(|| no_portal(name))?;
+                    return Ok(output.put(rows::describe(&columns.fields(&[])?))?);
+                };
                 (&portal.statement, &portal.formats)
             }
         };

@@ -13,6 +13,7 @@ mod answer;
 mod backend;
 mod cancel;
 mod catalog;
+mod catalog_queries;
 mod command;
 mod connection;
 mod copy;

@@ -73,7 +73,10 @@ impl Parameters {
             }
             self.needed[place] = match needed {
                 Some(needed) => Some(needed),
-                None => list_type(plan, &name)?,
+                None => match self.hints.get(place) {
+                    Some(Some(_)) => list_type(plan, &name)?,
+                    _ => list_type(plan, &name)?.or(cast_or_limit(plan, &name)?),
+                },
             };
         }
         let count = self.needed.len().max(self.hints.len());
@@ -159,6 +162,29 @@ fn arrow_type(told: &Type) -> DataType {
         Type::BYTEA => DataType::Binary,
         _ => DataType::Utf8,
     }
+}
+
+/// The type of a parameter that is cast (`$1::date`) or a limit (`LIMIT $1`), which DataFusion leaves open.
+fn cast_or_limit(plan: &LogicalPlan, name: &str) -> Result<Option<DataType>, SqlError> {
+    let is_wanted = |expr: &Expr| matches!(expr, Expr::Placeholder(placeholder) if placeholder.id == name);
+    let mut found = None;
+    plan.apply_with_subqueries(|node| {
+        let is_limit = matches!(node, LogicalPlan::Limit(_));
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                match expr {
+                    Expr::Cast(cast) if is_wanted(&cast.expr) => {
+                        let data_type = cast.field.data_type();
+                        found = into_pg_type(data_type).is_ok().then(|| data_type.clone());
+                    }
+                    expr if is_limit && is_wanted(expr) => found = Some(DataType::Int64),
+                    _ => {}
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(found)
 }
 
 /// The type of a parameter that is searched for a value (`column = ANY($1)`), which DataFusion leaves open.

@@ -226,7 +226,8 @@ fn checked(name: &str, value: &str) -> Result<String, SqlError> {
         SqlError::new(code::INVALID_PARAMETER_VALUE, message)
     };
     match name {
-        "client_encoding" => match value.to_ascii_uppercase().replace('-', "").as_str() {
+        "client_encoding" => match value.trim_matches('\'').to_ascii_uppercase().replace('-', "").as_str() {
+            // asyncpg sends the quotes too.
             "UTF8" | "UNICODE" | "SQL_ASCII" => Ok("UTF8".to_owned()),
             _ => Err(invalid().with_hint("The server speaks UTF8 only.")),
         },
