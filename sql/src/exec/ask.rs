@@ -9,7 +9,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::reduce::{Reduction, packed};
-use super::rows::Held;
+use super::rows::{Held, Waiter};
 use super::{Compiled, CompiledCall};
 use crate::cell;
 use crate::function::{Bound, Function, Input};
@@ -17,16 +17,6 @@ use crate::options::{CallOptions, OnError};
 use crate::program::Call;
 use crate::query::{CallKey, OperatorProgress, Query};
 use crate::runner::{Column, Outcome, Row, RowAnswer, Run};
-
-/// Who waits for an answer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter {
-    pub batch: u64,
-    pub row: u32,
-    pub call: usize,
-    /// The condition that is being decided.
-    pub conjunct: usize,
-}
 
 /// What an answer is for.
 #[derive(Clone, Copy, Debug)]

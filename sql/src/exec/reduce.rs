@@ -1,7 +1,7 @@
 //! `ai_agg`: the texts of a group become one. They are cut into prompts that fit, whose answers are texts
 //! again, until one is left: a tree, whose prompts of one level run side by side.
 
-use super::ask::Waiter;
+use super::rows::Waiter;
 
 /// A group on its way to one text.
 #[derive(Debug)]

@@ -24,6 +24,16 @@ pub(super) struct RowState {
     pub waiting: u32,
 }
 
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    pub batch: u64,
+    pub row: u32,
+    pub call: usize,
+    /// The condition that is being decided.
+    pub conjunct: usize,
+}
+
 /// A batch of the input.
 #[derive(Debug)]
 pub(super) struct Held {
