@@ -72,3 +72,43 @@ pub(crate) fn text_list(texts: impl IntoIterator<Item = String>) -> ScalarValue 
     let values: Vec<ScalarValue> = texts.into_iter().map(ScalarValue::from).collect();
     ScalarValue::List(ScalarValue::new_list_nullable(&values, &DataType::Utf8))
 }
+
+/// The labels that a value stands for. Drivers send a list as text, an array as Postgres writes it
+/// (`{good,"not so good"}`), where the server does not say that it wants one.
+pub(crate) fn labels(value: &ScalarValue) -> Argument {
+    let text = value.try_as_str().flatten().map(str::trim);
+    match text.and_then(|text| text.strip_prefix('{')?.strip_suffix('}')) {
+        Some(items) => Argument::List(array_items(items).into_iter().map(Cell::from).collect()),
+        None => argument(value),
+    }
+}
+
+/// The items between the braces of an array's text.
+fn array_items(text: &str) -> Vec<String> {
+    let mut items = vec![String::new()];
+    let (mut is_quoted, mut letters) = (false, text.chars());
+    while let Some(letter) = letters.next() {
+        let item = items.last_mut().expect("there is one item at least");
+        match letter {
+            '\\' => item.extend(letters.next()),
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => items.push(String::new()),
+            letter => item.push(letter),
+        }
+    }
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_as_text_is_its_labels() {
+        let list = |items: &[&str]| Argument::List(items.iter().map(|item| Cell::from(*item)).collect());
+        let read = |text: &str| labels(&ScalarValue::from(text));
+        assert_eq!(read("{good,bad}"), list(&["good", "bad"]));
+        assert_eq!(read(r#"{"not so good","a \"b\"",c}"#), list(&["not so good", "a \"b\"", "c"]));
+        assert_eq!(read("good, bad"), Argument::Cell("good, bad".into()));
+    }
+}

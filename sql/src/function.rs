@@ -162,7 +162,10 @@ impl Function {
             Input::Prompt(..) => Argument::Cell(Cell::Text("prompt".into())),
         };
         let mut arguments = vec![first];
-        arguments.extend(rest.iter().map(cell::argument));
+        arguments.extend(rest.iter().map(|value| match self.target {
+            "classify" | "tag" => cell::labels(value),
+            _ => cell::argument(value),
+        }));
         let bound = self.catalogue_call(arguments).map_err(|error| {
             error.to_string().replacen(&format!("{}:", self.target), &format!("{}:", self.name), 1)
         })?;
@@ -182,7 +185,7 @@ impl Function {
                     .collect()
             }
         };
-        let labels = if self.output == Output::Labels { rest.first().map(cell::argument) } else { None };
+        let labels = if self.output == Output::Labels { rest.first().map(cell::labels) } else { None };
         let constraint = match (&options.schema, labels) {
             (Some(schema), _) => Some(Constraint::JsonSchema(schema.clone())),
             (None, Some(labels)) => Some(Constraint::Regex(some_of(&labels))),
