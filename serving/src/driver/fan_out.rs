@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{End, RelQueryId, RowError, Time, TokenCount, TokenId};
 use scheduler::Event;
 
-use super::{Driver, RowFlight};
+use super::{AnswerTarget, Driver, RowFlight};
 use crate::account::{Account, Spent};
 use crate::error::RequestError;
 use crate::live::record::RowOutcome;
@@ -40,11 +40,7 @@ impl Driver {
                     RowError::Refused(reason) => RequestError::RowRefused(reason),
                     error => RequestError::Row(error.to_string()),
                 };
-                for target in flight.targets {
-                    let state = RowProgress::Failed(error.clone());
-                    target.relquery.settle(target.index, state, now);
-                    self.touched.insert(target.relquery.id, target.relquery);
-                }
+                self.settle(flight.targets, |_| RowProgress::Failed(error.clone()), now);
             }
             Event::RelQueryDone { relquery, periods, .. } => {
                 self.publisher.ended(relquery, Some(periods), now);
@@ -88,31 +84,39 @@ impl Driver {
                 Answer { text: row.text.as_str().into(), end, prompt: usage.prompt, output: usage.output };
             self.shared.results.put(account.tenant, key, answer);
         }
-        for target in row.targets {
-            let usage = match target.source {
+        let done = |source| {
+            let usage = match source {
                 AnswerSource::Model => usage,
                 AnswerSource::Shared | AnswerSource::Cache => {
                     Usage { cached: usage.prompt, computed: TokenCount(0), ..usage }
                 }
             };
-            let state = RowProgress::Done { end, usage, source: target.source };
-            target.relquery.settle(target.index, state, now);
+            RowProgress::Done { end, usage, source }
+        };
+        self.settle(row.targets, done, now);
+    }
+
+    /// Tells all who wait for a row how it ended, and gives its room back: whoever sees the room free can
+    /// read the answer.
+    fn settle(&mut self, targets: Vec<AnswerTarget>, state: impl Fn(AnswerSource) -> RowProgress, now: Time) {
+        for target in targets {
+            target.relquery.settle(target.index, state(target.source), now);
             self.touched.insert(target.relquery.id, target.relquery);
         }
+        self.shared.intake.finished(1);
     }
 
     fn spend(&self, account: Account, usage: Usage) {
         self.shared.accounts.add(account, Spent { requests: 0, rows: 1, usage });
     }
 
-    /// Takes a row that ended out of the books.
+    /// Takes a row that ended out of the books, but for its room: [`Self::settle`] gives that back.
     fn finish_row(&mut self, id: RelQueryId, number: u32) -> Option<(Account, RowFlight)> {
         let flight = self.flights.get_mut(&id)?;
         let row = flight.rows.remove(&number)?;
         if let Some(key) = row.key {
             self.in_flight.remove(&(flight.account.tenant, key));
         }
-        self.shared.intake.finished(1);
         self.shared.pulse.row();
         Some((flight.account, row))
     }

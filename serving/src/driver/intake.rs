@@ -32,8 +32,8 @@ impl Driver {
         let Job { relquery, account, weight, scope, class, deadline, mut pin, parts } = job;
         let tenant = account.tenant;
         if self.shared.pulse.is_dead() {
-            self.shared.intake.finished(parts.iter().map(|part| part.rows.len() as u64).sum());
             relquery.end(Status::Failed(RequestError::Dead), now);
+            self.shared.intake.finished(parts.iter().map(|part| part.rows.len() as u64).sum());
             return;
         }
         self.relqueries.entry(relquery.id).or_insert_with(|| (Arc::clone(&relquery), Vec::new()));
@@ -170,7 +170,7 @@ impl Driver {
     fn refuse(&mut self, rows: BTreeMap<u32, RowFlight>, refused: &Refused) {
         let now = self.shared.clock.now();
         tracing::warn!(%refused, rows = rows.len(), "the scheduler refused rows that the gateway admitted");
-        self.shared.intake.finished(rows.len() as u64);
+        let count = rows.len() as u64;
         for target in rows.into_values().flat_map(|row| row.targets) {
             let error = match refused {
                 Refused::QueueFull { rows, limit } => RequestError::Overloaded {
@@ -183,6 +183,7 @@ impl Driver {
             target.relquery.settle(target.index, RowProgress::Failed(error), now);
             self.touched.insert(target.relquery.id, target.relquery);
         }
+        self.shared.intake.finished(count);
     }
 
     /// Nobody reads a relQuery any more: rows that nobody else wants are cancelled.
