@@ -17,7 +17,7 @@ use serving::ownership;
 use serving::registry::Retention;
 use serving::relquery_state::Status;
 use serving::start::Settings;
-use sql::server::{Limits, Tls};
+use sql::server::{ConnectionLimits, Tls};
 use store::Store;
 use tokio::sync::watch;
 use utoipa::OpenApi as _;
@@ -43,6 +43,9 @@ pub enum StartError {
     /// What handlers share.
     #[error(transparent)]
     State(#[from] crate::state::StateError),
+    /// The listener of the Postgres protocol.
+    #[error("cannot listen on {address} for SQL: {cause}; `--sql ADDRESS` or sql.listen names another")]
+    ListenSql { address: SocketAddr, cause: std::io::Error },
     /// The listener's TLS.
     #[error("sql.certificate: {0}")]
     Tls(std::io::Error),
@@ -78,8 +81,8 @@ pub async fn start(config: Config, loaded: LoadedModel, store: Store) -> Result<
     config.validate()?;
     let (runtime, ready) = serving::start::start(settings(&config), loaded, store)?;
     let app = Data::new(App::new(runtime, config)?);
-    let (address, server) = listen(&app)?;
     let sql = listen_sql(&app).await?;
+    let (address, server) = listen(&app)?;
     let loop_thread = ready.spawn()?;
     let (stop_upkeep, stopped) = watch::channel(false);
     let lease = tickets::lease(&app);
@@ -103,14 +106,15 @@ pub async fn start(config: Config, loaded: LoadedModel, store: Store) -> Result<
 async fn listen_sql(app: &Data<App>) -> Result<Option<SqlListener>, StartError> {
     let settings = &app.config.sql;
     let Some(wanted) = settings.listen else { return Ok(None) };
-    let failed = |cause| StartError::Listen { address: wanted, cause };
+    let failed = |cause| StartError::ListenSql { address: wanted, cause };
     let tls = match (&settings.certificate, &settings.certificate_key) {
         (Some(certificate), Some(key)) => Some(Tls::from_files(certificate, key).map_err(StartError::Tls)?),
         _ => None,
     };
     let listener = tokio::net::TcpListener::bind(wanted).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let limits = Limits { connections_max: settings.connections_max, ..Limits::default() };
+    let limits =
+        ConnectionLimits { connections_max: settings.connections_max, ..ConnectionLimits::default() };
     let (stop, stopped) = watch::channel(false);
     let accounts = Arc::new(Tenants(app.clone()));
     let task = tokio::spawn(async move {

@@ -11,7 +11,7 @@ use datafusion::common::Result;
 
 /// How a result is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum ResultFormat {
     /// One JSON object a row, one a line.
     #[default]
     JsonLines,
@@ -21,7 +21,7 @@ pub enum Format {
     Arrow,
 }
 
-impl FromStr for Format {
+impl FromStr for ResultFormat {
     type Err = &'static str;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
@@ -35,20 +35,20 @@ impl FromStr for Format {
 }
 
 /// Writes a result piece by piece.
-pub enum Writer {
+pub enum ResultWriter {
     JsonLines,
     /// Whether the names are still to be written.
     Csv(bool),
     Arrow(Box<StreamWriter<Vec<u8>>>),
 }
 
-impl Writer {
+impl ResultWriter {
     /// A writer of rows of this schema.
-    pub fn new(format: Format, schema: &Schema) -> Result<Self> {
+    pub fn new(format: ResultFormat, schema: &Schema) -> Result<Self> {
         Ok(match format {
-            Format::JsonLines => Self::JsonLines,
-            Format::Csv => Self::Csv(true),
-            Format::Arrow => Self::Arrow(Box::new(StreamWriter::try_new(Vec::new(), schema)?)),
+            ResultFormat::JsonLines => Self::JsonLines,
+            ResultFormat::Csv => Self::Csv(true),
+            ResultFormat::Arrow => Self::Arrow(Box::new(StreamWriter::try_new(Vec::new(), schema)?)),
         })
     }
 

@@ -15,7 +15,7 @@ use ir::catalogue::{Answer, AnswerValue, Argument, Catalogue, SharedCall};
 use ir::{Cell, Template};
 
 use crate::options::CallOptions;
-use crate::runner::Column;
+use crate::runner::AiColumn;
 use crate::{cell, prompt};
 
 /// The functions that SQL has beside those of the cells.
@@ -114,14 +114,14 @@ pub fn all() -> impl Iterator<Item = Function> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
     /// What it shares with other rows.
-    pub column: Column,
+    pub column: AiColumn,
     /// The row's own cells.
     pub cells: Vec<Cell>,
 }
 
 /// The input of a call: a value, or a prompt of several.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Input {
+pub enum BoundInput {
     Value(ScalarValue),
     Prompt(Template, Vec<ScalarValue>),
 }
@@ -150,16 +150,16 @@ impl Function {
     /// Binds a row's call. `Ok(None)`: an input is NULL, and so is the answer.
     pub fn bind(
         self,
-        input: &Input,
+        input: &BoundInput,
         rest: &[ScalarValue],
         options: &CallOptions,
     ) -> Result<Option<Bound>, String> {
         let first = match input {
-            Input::Value(value) if value.is_null() => return Ok(None),
-            Input::Value(value) => cell::argument(value),
-            Input::Prompt(_, values) if values.iter().any(ScalarValue::is_null) => return Ok(None),
+            BoundInput::Value(value) if value.is_null() => return Ok(None),
+            BoundInput::Value(value) => cell::argument(value),
+            BoundInput::Prompt(_, values) if values.iter().any(ScalarValue::is_null) => return Ok(None),
             // Stands where the prompt is put in its place.
-            Input::Prompt(..) => Argument::Cell(Cell::Text("prompt".into())),
+            BoundInput::Prompt(..) => Argument::Cell(Cell::Text("prompt".into())),
         };
         let mut arguments = vec![first];
         arguments.extend(rest.iter().map(|value| match self.target {
@@ -174,8 +174,8 @@ impl Function {
             shared.answer = Answer::Label { labels: YES_NO.map(str::to_owned).to_vec() };
         }
         let cells = match input {
-            Input::Value(_) => vec![bound.row],
-            Input::Prompt(template, values) => {
+            BoundInput::Value(_) => vec![bound.row],
+            BoundInput::Prompt(template, values) => {
                 shared.template = prompt::splice(&shared.template, template);
                 let places = shared.columns();
                 places
@@ -191,7 +191,7 @@ impl Function {
             (None, Some(labels)) => Some(Constraint::Regex(some_of(&labels))),
             (None, None) => None,
         };
-        Ok(Some(Bound { column: Column { shared, constraint }, cells }))
+        Ok(Some(Bound { column: AiColumn { shared, constraint }, cells }))
     }
 
     fn catalogue_call(
@@ -220,7 +220,7 @@ impl Function {
     }
 
     /// Reads what the model wrote.
-    pub fn read(self, column: &Column, text: &str) -> Result<ScalarValue, String> {
+    pub fn read(self, column: &AiColumn, text: &str) -> Result<ScalarValue, String> {
         let SharedCall { answer, .. } = &column.shared;
         let value = answer.read(text).map_err(|error| error.to_string())?;
         Ok(match (self.output, value) {

@@ -1,10 +1,9 @@
-//! The logical operators: [`AiMap`] adds the answers of calls as columns, [`AiFilter`] keeps the rows for
-//! which conditions on answers hold.
+//! The logical operator of AI calls: as a map it adds the answers of calls as columns, as a filter it keeps the
+//! rows for which conditions on answers hold.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Field;
@@ -14,9 +13,19 @@ use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore};
 
 use crate::program::{Program, slot_name};
 
-/// What both operators have.
+/// What an AI operator does with answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AiKind {
+    /// Adds them to its input's columns.
+    Map,
+    /// Keeps the rows for which conditions on them hold.
+    Filter,
+}
+
+/// An AI operator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AiNode {
+    pub kind: AiKind,
     pub input: Arc<LogicalPlan>,
     /// Expressions over the input, one for each slot of the program.
     pub slots: Vec<Expr>,
@@ -24,37 +33,33 @@ pub struct AiNode {
     schema: DFSchemaRef,
 }
 
-/// Adds the answers of calls to its input's columns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AiMap(pub AiNode);
-
-/// Keeps the rows for which conditions on answers hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AiFilter(pub AiNode);
-
-impl AiMap {
-    /// Calls over an input.
-    pub fn new(input: Arc<LogicalPlan>, slots: Vec<Expr>, program: Arc<Program>) -> Result<Self> {
-        let answers = program
-            .calls
-            .iter()
-            .map(|call| (None, Arc::new(Field::new(&call.name, call.function.output().data_type(), true))));
-        let fields = input.schema().iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field)));
-        let schema =
-            DFSchema::new_with_metadata(fields.chain(answers).collect(), input.schema().metadata().clone())?;
-        Ok(Self(AiNode { input, slots, program, schema: Arc::new(schema) }))
-    }
-}
-
-impl AiFilter {
-    /// Conditions over an input.
-    pub fn new(input: Arc<LogicalPlan>, slots: Vec<Expr>, program: Arc<Program>) -> Self {
-        let schema = Arc::clone(input.schema());
-        Self(AiNode { input, slots, program, schema })
-    }
-}
-
 impl AiNode {
+    /// Calls over an input.
+    pub fn map(input: Arc<LogicalPlan>, slots: Vec<Expr>, program: Arc<Program>) -> Result<Self> {
+        Self::new(AiKind::Map, input, slots, program)
+    }
+
+    /// Conditions over an input.
+    pub fn filter(input: Arc<LogicalPlan>, slots: Vec<Expr>, program: Arc<Program>) -> Result<Self> {
+        Self::new(AiKind::Filter, input, slots, program)
+    }
+
+    fn new(kind: AiKind, input: Arc<LogicalPlan>, slots: Vec<Expr>, program: Arc<Program>) -> Result<Self> {
+        let schema = match kind {
+            AiKind::Filter => Arc::clone(input.schema()),
+            AiKind::Map => {
+                let answers = program.calls.iter().map(|call| {
+                    (None, Arc::new(Field::new(&call.name, call.function.output().data_type(), true)))
+                });
+                let own = input.schema();
+                let fields = own.iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field)));
+                let fields = fields.chain(answers).collect();
+                Arc::new(DFSchema::new_with_metadata(fields, own.metadata().clone())?)
+            }
+        };
+        Ok(Self { kind, input, slots, program, schema })
+    }
+
     fn take(&self, exprs: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<(Arc<LogicalPlan>, Vec<Expr>)> {
         match (inputs.pop(), exprs.len() == self.slots.len()) {
             (Some(input), true) if inputs.is_empty() => Ok((Arc::new(input), exprs)),
@@ -90,111 +95,60 @@ impl AiNode {
     }
 }
 
-impl PartialOrd for AiMap {
+impl PartialOrd for AiNode {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         (self == other).then_some(Ordering::Equal)
     }
 }
 
-impl PartialOrd for AiFilter {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        (self == other).then_some(Ordering::Equal)
-    }
-}
-
-impl Hash for AiMap {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
-impl Hash for AiFilter {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
-impl UserDefinedLogicalNodeCore for AiMap {
+impl UserDefinedLogicalNodeCore for AiNode {
     fn name(&self) -> &str {
-        "AiMap"
+        match self.kind {
+            AiKind::Map => "AiMap",
+            AiKind::Filter => "AiFilter",
+        }
     }
 
     fn inputs(&self) -> Vec<&LogicalPlan> {
-        vec![&self.0.input]
+        vec![&self.input]
     }
 
     fn schema(&self) -> &DFSchemaRef {
-        &self.0.schema
+        &self.schema
     }
 
     fn expressions(&self) -> Vec<Expr> {
-        self.0.slots.clone()
+        self.slots.clone()
     }
 
-    /// A filter on the input's columns is cheaper below.
+    /// Whatever can be decided without a model is decided first, below; what reads answers cannot be.
     fn prevent_predicate_push_down_columns(&self) -> HashSet<String> {
-        self.0.program.calls.iter().map(|call| call.name.clone()).collect()
+        match self.kind {
+            AiKind::Map => self.program.calls.iter().map(|call| call.name.clone()).collect(),
+            AiKind::Filter => HashSet::new(),
+        }
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "AiMap: ")?;
-        write_calls(f, &self.0)
-    }
-
-    fn with_exprs_and_inputs(&self, exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
-        let (input, slots) = self.0.take(exprs, inputs)?;
-        Self::new(input, slots, Arc::clone(&self.0.program))
-    }
-
-    fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
-        self.0.needed(output_columns)
-    }
-
-    fn supports_limit_pushdown(&self) -> bool {
-        true
-    }
-}
-
-impl UserDefinedLogicalNodeCore for AiFilter {
-    fn name(&self) -> &str {
-        "AiFilter"
-    }
-
-    fn inputs(&self) -> Vec<&LogicalPlan> {
-        vec![&self.0.input]
-    }
-
-    fn schema(&self) -> &DFSchemaRef {
-        &self.0.schema
-    }
-
-    fn expressions(&self) -> Vec<Expr> {
-        self.0.slots.clone()
-    }
-
-    /// Whatever can be decided without a model is decided first.
-    fn prevent_predicate_push_down_columns(&self) -> HashSet<String> {
-        HashSet::new()
-    }
-
-    fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "AiFilter: ")?;
-        write_calls(f, &self.0)?;
-        for conjunct in &self.0.program.conjuncts {
-            if let Some(condition) = &conjunct.condition {
-                write!(f, ", keep {}", self.0.readable(condition))?;
-            }
+        write!(f, "{}: ", self.name())?;
+        write_calls(f, self)?;
+        for condition in self.program.conjuncts.iter().filter_map(|conjunct| conjunct.condition.as_ref()) {
+            write!(f, ", keep {}", self.readable(condition))?;
         }
         Ok(())
     }
 
     fn with_exprs_and_inputs(&self, exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
-        let (input, slots) = self.0.take(exprs, inputs)?;
-        Ok(Self::new(input, slots, Arc::clone(&self.0.program)))
+        let (input, slots) = self.take(exprs, inputs)?;
+        Self::new(self.kind, input, slots, Arc::clone(&self.program))
     }
 
     fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
-        self.0.needed(output_columns)
+        self.needed(output_columns)
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        self.kind == AiKind::Map
     }
 }
 

@@ -27,7 +27,7 @@ pub enum CallInput {
 
 /// One AI call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd)]
-pub struct Call {
+pub struct AiCall {
     pub function: Function,
     pub input: CallInput,
     /// The arguments after the data.
@@ -57,7 +57,7 @@ pub struct Conjunct {
 pub struct Program {
     /// Types of the slots.
     pub slots: Vec<DataType>,
-    pub calls: Vec<Call>,
+    pub calls: Vec<AiCall>,
     pub conjuncts: Vec<Conjunct>,
 }
 
@@ -84,7 +84,7 @@ impl Program {
     /// The program of some of its calls alone, with the slots that they read.
     pub fn keep(&self, calls: &[usize], slots: &[Expr]) -> Result<(Vec<Expr>, Self)> {
         let mut kept: Vec<usize> = Vec::new();
-        let mut own: Vec<Call> = calls.iter().map(|call| self.calls[*call].clone()).collect();
+        let mut own: Vec<AiCall> = calls.iter().map(|call| self.calls[*call].clone()).collect();
         for call in &mut own {
             call.map_exprs(&mut |expr| {
                 expr.transform(|expr| {
@@ -112,7 +112,7 @@ impl Program {
     }
 }
 
-impl Call {
+impl AiCall {
     /// The expressions that it reads.
     pub fn exprs(&self) -> impl Iterator<Item = &Expr> {
         let input = match &self.input {
@@ -136,7 +136,7 @@ impl Call {
 }
 
 /// The calls whose answers are wanted, those that these need in turn included, in their order.
-pub fn needed(calls: &[Call], wanted: impl Fn(&str) -> bool) -> Vec<usize> {
+pub fn needed(calls: &[AiCall], wanted: impl Fn(&str) -> bool) -> Vec<usize> {
     let mut further: HashSet<&str> = HashSet::new();
     let mut needed = Vec::new();
     // Calls come after those that they need.

@@ -11,7 +11,7 @@ use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::logical_expr::{Extension, LogicalPlan};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use crate::node::AiMap;
+use crate::node::{AiKind, AiNode};
 
 /// The optimizer's rule; it sees the whole plan, for answers have names of their own in it.
 #[derive(Debug)]
@@ -39,24 +39,26 @@ impl OptimizerRule for PruneCalls {
                     node.recompute_schema().map(Transformed::no)
                 };
             };
-            let program = &map.0.program;
+            let program = &map.program;
             let needed = program.needed(|name| read.contains(name));
             if needed.len() == program.calls.len() {
                 return Ok(Transformed::no(node));
             }
             if needed.is_empty() {
-                return Ok(Transformed::yes(Arc::unwrap_or_clone(Arc::clone(&map.0.input))));
+                return Ok(Transformed::yes(Arc::unwrap_or_clone(Arc::clone(&map.input))));
             }
-            let (slots, program) = program.keep(&needed, &map.0.slots)?;
-            let node = AiMap::new(Arc::clone(&map.0.input), slots, Arc::new(program))?;
+            let (slots, program) = program.keep(&needed, &map.slots)?;
+            let node = AiNode::map(Arc::clone(&map.input), slots, Arc::new(program))?;
             Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(node) })))
         })
     }
 }
 
-fn ai_map(plan: &LogicalPlan) -> Option<&AiMap> {
+fn ai_map(plan: &LogicalPlan) -> Option<&AiNode> {
     match plan {
-        LogicalPlan::Extension(extension) => extension.node.as_any().downcast_ref(),
+        LogicalPlan::Extension(extension) => {
+            extension.node.as_any().downcast_ref().filter(|node: &&AiNode| node.kind == AiKind::Map)
+        }
         _ => None,
     }
 }

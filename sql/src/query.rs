@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use ir::Cell;
+use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use crate::runner::{Column, Outcome, RunOptions, Runner, Tokens};
+use crate::runner::{AiColumn, Outcome, RunOptions, Runner, Tokens};
 
 /// A row of a column, to the letter.
-pub type CallKey = (Arc<Column>, Vec<Cell>);
+pub type CallKey = (Arc<AiColumn>, Vec<Cell>);
 
 /// What a session lets its queries do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct QueryLimits {
     /// Rows of an AI operator that are undecided at a time.
     pub window_rows: usize,
     /// Tokens that a query may compute, prompts and answers; 0: any number.
@@ -23,7 +25,7 @@ pub struct Limits {
     pub cached_only: bool,
 }
 
-impl Default for Limits {
+impl Default for QueryLimits {
     fn default() -> Self {
         Self { window_rows: 2_000, max_tokens: 0, cached_only: false }
     }
@@ -33,18 +35,40 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct Query {
     pub runner: Arc<dyn Runner>,
-    pub limits: Limits,
+    pub limits: QueryLimits,
     pub progress: Progress,
-    known: Cache<CallKey, Outcome>,
+    known: Cache<CallKey, Outcome, AnswerBytes>,
 }
 
-/// Answers of a query that are remembered.
-const KNOWN_MAX: usize = 100_000;
+/// Bytes of prompts and answers that a query remembers.
+const KNOWN_BYTES_MAX: u64 = 64 << 20;
+/// Answers that fit, where they are as short as they are mostly.
+const KNOWN_EXPECTED: usize = 100_000;
+
+/// What an answer takes of a query's memory.
+#[derive(Clone, Debug)]
+struct AnswerBytes;
+
+impl Weighter<CallKey, Outcome> for AnswerBytes {
+    fn weight(&self, (_, cells): &CallKey, outcome: &Outcome) -> u64 {
+        let text = match outcome {
+            Outcome::Text(text) | Outcome::Failed(text) => text.len(),
+            Outcome::Unknown => 0,
+        };
+        let cells: usize = cells.iter().map(|cell| cell.text().len() + size_of::<Cell>()).sum();
+        (cells + text + size_of::<(CallKey, Outcome)>()) as u64
+    }
+}
 
 impl Query {
     /// A query of a session.
-    pub fn new(runner: Arc<dyn Runner>, limits: Limits, text: &str) -> Arc<Self> {
-        Arc::new(Self { runner, limits, progress: Progress::new(text), known: Cache::new(KNOWN_MAX) })
+    pub fn new(runner: Arc<dyn Runner>, limits: QueryLimits, text: &str) -> Arc<Self> {
+        Arc::new(Self {
+            runner,
+            limits,
+            progress: Progress::new(text),
+            known: Cache::with_weighter(KNOWN_EXPECTED, KNOWN_BYTES_MAX, AnswerBytes),
+        })
     }
 
     /// How its rows are to run.
@@ -121,8 +145,13 @@ impl Progress {
     }
 
     /// A further AI operator of the query.
-    pub fn operator(&self, label: &str) -> Arc<OperatorProgress> {
-        let operator = Arc::new(OperatorProgress { label: label.to_owned(), ..OperatorProgress::default() });
+    pub fn operator(
+        &self,
+        label: &str,
+        metrics: &ExecutionPlanMetricsSet,
+        partition: usize,
+    ) -> Arc<OperatorProgress> {
+        let operator = Arc::new(OperatorProgress::new(label, metrics, partition));
         self.operators.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Arc::clone(&operator));
         operator
     }
@@ -162,34 +191,45 @@ impl Progress {
     }
 }
 
-/// How far one AI operator is.
-#[derive(Debug, Default)]
+/// How far one AI operator is. `EXPLAIN ANALYZE` shows the same counts as `relserve.queries`.
+#[derive(Debug)]
 pub struct OperatorProgress {
     /// Its calls, as they were written.
     pub label: String,
     /// Rows that came in.
-    pub rows: AtomicU64,
+    pub rows: Count,
     /// Rows that are decided.
-    pub decided: AtomicU64,
+    pub decided: Count,
     /// Rows that were sent to the model: distinct prompts.
-    pub sent: AtomicU64,
+    pub sent: Count,
     /// Answers that came.
-    pub answered: AtomicU64,
-    /// Answers that were known before.
-    pub cached: AtomicU64,
+    pub answered: Count,
+    /// Answers that were computed; the others were known.
+    pub computed: Count,
     /// Calls that failed.
-    pub failed: AtomicU64,
+    pub failed: Count,
     /// Tokens of prompts.
-    pub prompt_tokens: AtomicU64,
+    pub prompt_tokens: Count,
     /// Tokens of prompts whose keys and values were there.
-    pub cached_tokens: AtomicU64,
+    pub cached_tokens: Count,
     /// Tokens of answers.
-    pub output_tokens: AtomicU64,
+    pub output_tokens: Count,
 }
 
 impl OperatorProgress {
-    /// Adds to a count.
-    pub fn add(count: &AtomicU64, more: usize) {
-        count.fetch_add(more as u64, Ordering::Relaxed);
+    fn new(label: &str, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
+        Self {
+            label: label.to_owned(),
+            rows: count("input_rows"),
+            decided: count("decided_rows"),
+            sent: count("prompts"),
+            answered: count("answers"),
+            computed: count("answers_computed"),
+            failed: count("failed_calls"),
+            prompt_tokens: count("prompt_tokens"),
+            cached_tokens: count("cached_tokens"),
+            output_tokens: count("answer_tokens"),
+        }
     }
 }

@@ -15,7 +15,7 @@ use datafusion::common::Result;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::query::Query;
+use crate::query::{OperatorProgress, Query};
 
 /// Queries that are shown, the running ones and the last that ended.
 const SHOWN_MAX: usize = 100;
@@ -119,23 +119,23 @@ fn queries(queries: &[(u64, Arc<Query>)]) -> (SchemaRef, Vec<ArrayRef>) {
             query.progress.operators().into_iter().map(move |operator| (*number, query, operator))
         })
         .collect();
-    let count = |of: fn(&crate::query::OperatorProgress) -> &AtomicU64| {
-        counts(rows.iter().map(move |(_, _, operator)| of(operator).load(Ordering::Relaxed)))
+    let count = |of: fn(&OperatorProgress) -> usize| {
+        counts(rows.iter().map(move |(_, _, operator)| of(operator) as u64))
     };
     table(vec![
         ("query", counts(rows.iter().map(|(number, ..)| *number))),
         ("state", texts(rows.iter().map(|(_, query, _)| Some(query.progress.state().to_owned())))),
         ("statement", texts(rows.iter().map(|(_, query, _)| Some(query.progress.text.clone())))),
         ("operator", texts(rows.iter().map(|(.., operator)| Some(operator.label.clone())))),
-        ("rows", count(|operator| &operator.rows)),
-        ("decided", count(|operator| &operator.decided)),
-        ("prompts", count(|operator| &operator.sent)),
-        ("answered", count(|operator| &operator.answered)),
-        ("from_cache", count(|operator| &operator.cached)),
-        ("failed", count(|operator| &operator.failed)),
-        ("prompt_tokens", count(|operator| &operator.prompt_tokens)),
-        ("cached_tokens", count(|operator| &operator.cached_tokens)),
-        ("answer_tokens", count(|operator| &operator.output_tokens)),
+        ("rows", count(|operator| operator.rows.value())),
+        ("decided", count(|operator| operator.decided.value())),
+        ("prompts", count(|operator| operator.sent.value())),
+        ("answered", count(|operator| operator.answered.value())),
+        ("from_cache", count(|operator| operator.answered.value() - operator.computed.value())),
+        ("failed", count(|operator| operator.failed.value())),
+        ("prompt_tokens", count(|operator| operator.prompt_tokens.value())),
+        ("cached_tokens", count(|operator| operator.cached_tokens.value())),
+        ("answer_tokens", count(|operator| operator.output_tokens.value())),
     ])
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// What all rows of an AI column have in common: they are rows of one relQuery.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Column {
+pub struct AiColumn {
     /// The prompt, the limit of output tokens and how answers are read.
     pub shared: SharedCall,
     /// JSON Schema (or another constraint) that answers keep to, where the caller gave one.
@@ -98,8 +98,12 @@ pub struct Estimate {
 /// Who runs relQueries.
 pub trait Runner: Debug + Send + Sync + 'static {
     /// Opens a relQuery. Its answers go to `answers`, in the order in which they come.
-    fn open(&self, column: &Column, options: RunOptions, answers: UnboundedSender<RowAnswer>)
-    -> Box<dyn Run>;
+    fn open(
+        &self,
+        column: &AiColumn,
+        options: RunOptions,
+        answers: UnboundedSender<RowAnswer>,
+    ) -> Box<dyn Run>;
 
     /// Characters of a prompt that surely fit.
     fn prompt_chars_max(&self) -> usize;
@@ -107,7 +111,7 @@ pub trait Runner: Debug + Send + Sync + 'static {
     /// What rows would cost; nothing is computed.
     fn estimate<'a>(
         &'a self,
-        column: &'a Column,
+        column: &'a AiColumn,
         rows: Vec<Vec<Cell>>,
     ) -> BoxFuture<'a, Result<Estimate, RunError>>;
 }

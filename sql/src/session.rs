@@ -22,7 +22,7 @@ use futures_util::StreamExt as _;
 use crate::exec::{Planner, estimates};
 use crate::lift::Lift;
 use crate::prune::PruneCalls;
-use crate::query::{Limits, Query};
+use crate::query::{Query, QueryLimits};
 use crate::registry::Registry;
 use crate::runner::Runner;
 use crate::{aggregate, function, names, options, prompt, tables};
@@ -44,8 +44,8 @@ impl ConfigExtension for Settings {
 }
 
 impl Settings {
-    fn limits(&self) -> Limits {
-        Limits {
+    fn limits(&self) -> QueryLimits {
+        QueryLimits {
             window_rows: usize::try_from(self.window_rows).unwrap_or(usize::MAX),
             max_tokens: self.max_tokens,
             cached_only: self.cached_only,

@@ -8,7 +8,7 @@ use serde_json::json;
 use serving::clock::{Deadline, Late};
 use serving::error::RequestError;
 use sql::Running;
-use sql::format::{Format, Writer};
+use sql::format::{ResultFormat, ResultWriter};
 
 use crate::arrival::arrival_of;
 use crate::auth::Authenticated;
@@ -54,9 +54,9 @@ pub async fn run(
     let started = clock.within(deadline, session.query(&asked.query)).await;
     let running = started.map_err(|Late| RequestError::Deadline)?.map_err(failed)?;
     let kind = match asked.format {
-        Format::JsonLines => "application/x-ndjson",
-        Format::Csv => "text/csv; charset=utf-8",
-        Format::Arrow => "application/vnd.apache.arrow.stream",
+        ResultFormat::JsonLines => "application/x-ndjson",
+        ResultFormat::Csv => "text/csv; charset=utf-8",
+        ResultFormat::Arrow => "application/vnd.apache.arrow.stream",
     };
     let rows = rows(app, running, asked.format, deadline)?;
     Ok(HttpResponse::Ok().insert_header((CONTENT_TYPE, kind)).streaming(rows))
@@ -66,8 +66,8 @@ pub async fn run(
 struct Rows {
     app: Data<App>,
     running: Running,
-    format: Format,
-    writer: Writer,
+    format: ResultFormat,
+    writer: ResultWriter,
     deadline: Option<Deadline>,
     is_over: bool,
 }
@@ -75,10 +75,10 @@ struct Rows {
 fn rows(
     app: Data<App>,
     running: Running,
-    format: Format,
+    format: ResultFormat,
     deadline: Option<Deadline>,
 ) -> Result<impl Stream<Item = Result<Bytes, RequestError>>, RequestError> {
-    let writer = Writer::new(format, &running.stream.schema()).map_err(failed)?;
+    let writer = ResultWriter::new(format, &running.stream.schema()).map_err(failed)?;
     let rows = Rows { app, running, format, writer, deadline, is_over: false };
     Ok(futures_util::stream::unfold(rows, |mut rows| async move {
         let piece = rows.next().await?;
@@ -102,7 +102,7 @@ impl Rows {
             }
         };
         match written {
-            Err(error) if self.format == Format::JsonLines => {
+            Err(error) if self.format == ResultFormat::JsonLines => {
                 self.is_over = true;
                 let mut line = json!(crate::error::body(&error)).to_string();
                 line.push('\n');

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::Millis;
 use serde_json::Value;
 use serving::error::RequestError;
-use sql::format::Format;
+use sql::format::ResultFormat;
 
 use crate::json::JsonFields;
 use crate::wire::relquery::deadline;
@@ -17,7 +17,7 @@ const QUERY_BYTES_MAX: usize = 1_000_000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct SqlRequest {
     pub query: String,
-    pub format: Format,
+    pub format: ResultFormat,
     /// Settings of the session, as text.
     pub settings: BTreeMap<String, String>,
     /// After which time nobody waits any more.
@@ -33,7 +33,7 @@ impl SqlRequest {
             return Err(RequestError::TooLarge { what, limit: format!("{QUERY_BYTES_MAX} bytes") });
         }
         let format = match fields.string("format")? {
-            None => Format::default(),
+            None => ResultFormat::default(),
             Some(name) => match name.parse() {
                 Ok(format) => format,
                 Err(reason) => return fields.bad("format", reason),

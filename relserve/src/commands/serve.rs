@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use gateway::app;
 use gateway::config::{AuthMode, Config};
+use gateway::services::sql::tenants;
 use scheduler::Policy;
 use serving::clock::Clock;
 use serving::load;
@@ -108,6 +109,8 @@ fn announce(running: &app::Running, model: &str, key: Option<&str>, user: &str) 
             "SQL: PGPASSWORD={key} psql -h {host} -p {port} -U {user} relserve -c \
              \"SELECT text, ai_sentiment(text) FROM (VALUES ('A wonderful film.'), ('Two lost hours.')) AS t(text)\""
         );
+        let folder = tenants::folder(&running.app.config, DEFAULT_TENANT);
+        say!("SQL tables: CSV, Parquet and JSON lines files in {}", folder.display());
     }
 }
 

@@ -12,11 +12,11 @@ use super::reduce::{Reduction, packed};
 use super::rows::{Held, Waiter};
 use super::{Compiled, CompiledCall};
 use crate::cell;
-use crate::function::{Bound, Function, Input};
+use crate::function::{Bound, BoundInput, Function};
 use crate::options::{CallOptions, OnError};
-use crate::program::Call;
+use crate::program::AiCall;
 use crate::query::{CallKey, OperatorProgress, Query};
-use crate::runner::{Column, Outcome, Row, RowAnswer, Run};
+use crate::runner::{AiColumn, Outcome, Row, RowAnswer, Run};
 
 /// What an answer is for.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ struct Sent {
 /// A row whose call is answered.
 pub(super) struct Answered {
     pub waiter: Waiter,
-    pub column: Arc<Column>,
+    pub column: Arc<AiColumn>,
     pub outcome: Outcome,
 }
 
@@ -46,9 +46,9 @@ pub(super) struct Answered {
 pub(super) struct Asked {
     query: Arc<Query>,
     pub progress: Arc<OperatorProgress>,
-    columns: HashMap<Arc<Column>, Box<dyn Run>>,
+    columns: HashMap<Arc<AiColumn>, Box<dyn Run>>,
     /// Rows to send with the next window.
-    outbox: Vec<(Arc<Column>, Vec<Row>)>,
+    outbox: Vec<(Arc<AiColumn>, Vec<Row>)>,
     in_flight: HashMap<u64, Sent>,
     by_key: HashMap<CallKey, u64>,
     /// Groups that become one text, with the arguments of their calls.
@@ -66,9 +66,8 @@ pub(super) struct Asking<'a> {
 }
 
 impl Asked {
-    pub(super) fn new(query: Arc<Query>, label: &str) -> Self {
+    pub(super) fn new(query: Arc<Query>, progress: Arc<OperatorProgress>) -> Self {
         let (answering, answers) = unbounded_channel();
-        let progress = query.progress.operator(label);
         Self {
             query,
             progress,
@@ -118,7 +117,7 @@ impl Asked {
     /// One row's call: its value, where that is known; else it is on its way.
     fn row(
         &mut self,
-        call: &Call,
+        call: &AiCall,
         own: &CompiledCall,
         values: &Values,
         at: usize,
@@ -129,7 +128,7 @@ impl Asked {
             return Ok(Some(function.output().null()));
         }
         let (input, rest) = values.at(own, at)?;
-        if let (true, Input::Value(list)) = (function.is_aggregate(), &input) {
+        if let (true, BoundInput::Value(list)) = (function.is_aggregate(), &input) {
             return match self.reduce(function, list, rest, waiter) {
                 Ok(Some((column, outcome))) => self.value(call, &column, &outcome).map(Some),
                 Ok(None) => Ok(None),
@@ -149,7 +148,7 @@ impl Asked {
     }
 
     /// Puts a row into the next window, unless its answer is known or on its way.
-    fn enqueue(&mut self, bound: Bound, purpose: Purpose) -> Option<(Arc<Column>, Outcome)> {
+    fn enqueue(&mut self, bound: Bound, purpose: Purpose) -> Option<(Arc<AiColumn>, Outcome)> {
         let column = match self.columns.get_key_value(&bound.column) {
             Some((column, _)) => Arc::clone(column),
             None => {
@@ -192,7 +191,7 @@ impl Asked {
         list: &ScalarValue,
         rest: Vec<ScalarValue>,
         waiter: Waiter,
-    ) -> Result<Option<(Arc<Column>, Outcome)>, String> {
+    ) -> Result<Option<(Arc<AiColumn>, Outcome)>, String> {
         let texts = cell::items(list).unwrap_or_default();
         let texts: Vec<String> = texts
             .iter()
@@ -213,7 +212,7 @@ impl Asked {
         &mut self,
         number: u64,
         mut texts: Vec<String>,
-    ) -> Result<Option<(Arc<Column>, Outcome)>, String> {
+    ) -> Result<Option<(Arc<AiColumn>, Outcome)>, String> {
         loop {
             let Some((reduction, function, rest)) = self.reductions.get_mut(&number) else { return Ok(None) };
             let prompts = packed(&texts, self.query.runner.prompt_chars_max());
@@ -222,7 +221,7 @@ impl Asked {
             let is_last = prompts.len() == 1;
             let mut is_whole = false;
             for (place, prompt) in prompts.into_iter().enumerate() {
-                let input = Input::Value(ScalarValue::from(prompt));
+                let input = BoundInput::Value(ScalarValue::from(prompt));
                 let bound = function.bind(&input, &rest, &CallOptions::default());
                 let bound = bound.inspect_err(|_| drop(self.reductions.remove(&number)))?;
                 let Some(bound) = bound else { continue };
@@ -254,7 +253,7 @@ impl Asked {
         &mut self,
         number: u64,
         place: usize,
-        (column, outcome): (&Arc<Column>, &Outcome),
+        (column, outcome): (&Arc<AiColumn>, &Outcome),
     ) -> Option<Answered> {
         let (reduction, ..) = self.reductions.get_mut(&number)?;
         let waiter = reduction.waiter;
@@ -288,7 +287,7 @@ impl Asked {
                     self.query.limits.max_tokens
                 );
             }
-            OperatorProgress::add(&self.progress.sent, rows.len());
+            self.progress.sent.add(rows.len());
             let Some(run) = self.columns.get_mut(&column) else { continue };
             if let Err(error) = run.send(rows).await {
                 return exec_err!("{error}");
@@ -320,15 +319,13 @@ impl Asked {
     pub(super) fn take(&mut self, answer: &RowAnswer) -> Vec<Answered> {
         let Some(Sent { key, purposes }) = self.in_flight.remove(&answer.id) else { return Vec::new() };
         self.by_key.remove(&key);
-        let progress = &self.progress;
-        OperatorProgress::add(&progress.answered, 1);
+        self.progress.answered.add(1);
         if answer.is_computed {
+            self.progress.computed.add(1);
             self.query.progress.spend(answer.tokens);
-            OperatorProgress::add(&progress.prompt_tokens, answer.tokens.prompt.0 as usize);
-            OperatorProgress::add(&progress.cached_tokens, answer.tokens.cached.0 as usize);
-            OperatorProgress::add(&progress.output_tokens, answer.tokens.output.0 as usize);
-        } else {
-            OperatorProgress::add(&progress.cached, 1);
+            self.progress.prompt_tokens.add(answer.tokens.prompt.0 as usize);
+            self.progress.cached_tokens.add(answer.tokens.cached.0 as usize);
+            self.progress.output_tokens.add(answer.tokens.output.0 as usize);
         }
         let column = Arc::clone(&key.0);
         self.query.remember(key, answer.outcome.clone());
@@ -348,7 +345,7 @@ impl Asked {
     }
 
     /// What an outcome is in SQL. A failure is NULL and told, or the query's.
-    pub(super) fn value(&self, call: &Call, column: &Column, outcome: &Outcome) -> Result<ScalarValue> {
+    pub(super) fn value(&self, call: &AiCall, column: &AiColumn, outcome: &Outcome) -> Result<ScalarValue> {
         match outcome {
             Outcome::Text(text) => match call.function.read(column, text) {
                 Ok(value) => Ok(value),
@@ -359,11 +356,11 @@ impl Asked {
         }
     }
 
-    fn failed(&self, call: &Call, reason: &str) -> Result<ScalarValue> {
+    fn failed(&self, call: &AiCall, reason: &str) -> Result<ScalarValue> {
         if call.options.on_error == OnError::Error {
             return exec_err!("{}: {reason}", call.written);
         }
-        OperatorProgress::add(&self.progress.failed, 1);
+        self.progress.failed.add(1);
         self.query.progress.fail(&call.written, reason);
         Ok(call.function.output().null())
     }
@@ -391,14 +388,14 @@ impl Values {
         self.guard.as_ref().is_none_or(|guard| !guard.is_null(at) && guard.as_boolean().value(at))
     }
 
-    pub(super) fn at(&self, call: &CompiledCall, at: usize) -> Result<(Input, Vec<ScalarValue>)> {
+    pub(super) fn at(&self, call: &CompiledCall, at: usize) -> Result<(BoundInput, Vec<ScalarValue>)> {
         let scalars = |arrays: &[Arc<dyn Array>]| {
             arrays.iter().map(|array| ScalarValue::try_from_array(array, at)).collect::<Result<Vec<_>>>()
         };
         let mut input = scalars(&self.input)?;
         let input = match &call.prompt {
-            Some(template) => Input::Prompt(template.clone(), input),
-            None => Input::Value(input.pop().unwrap_or(ScalarValue::Null)),
+            Some(template) => BoundInput::Prompt(template.clone(), input),
+            None => BoundInput::Value(input.pop().unwrap_or(ScalarValue::Null)),
         };
         Ok((input, scalars(&self.rest)?))
     }

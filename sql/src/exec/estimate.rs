@@ -13,7 +13,7 @@ use super::AiExec;
 use super::ask::Values;
 use super::rows::Held;
 use crate::query::Query;
-use crate::runner::Column;
+use crate::runner::AiColumn;
 
 /// Rows of an operator's input that are looked at; more are counted up from these.
 const ROWS_MAX: usize = 10_000;
@@ -64,7 +64,7 @@ struct Seen {
     /// Whether there are no more.
     is_whole: bool,
     /// Distinct prompts by call and column.
-    calls: Vec<HashMap<Column, HashSet<Vec<Cell>>>>,
+    calls: Vec<HashMap<AiColumn, HashSet<Vec<Cell>>>>,
 }
 
 impl Seen {
@@ -94,7 +94,7 @@ impl Seen {
 }
 
 /// Rows, distinct prompts, tokens, the share that is cached, and seconds.
-async fn cost(seen: &Seen, prompts: &HashMap<Column, HashSet<Vec<Cell>>>, query: &Query) -> Result<String> {
+async fn cost(seen: &Seen, prompts: &HashMap<AiColumn, HashSet<Vec<Cell>>>, query: &Query) -> Result<String> {
     let distinct: usize = prompts.values().map(HashSet::len).sum();
     let (mut asked, mut tokens, mut known, mut seconds, mut price) = (0, 0, 0, None, None);
     for (column, rows) in prompts {

@@ -13,23 +13,23 @@ use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan as _;
-use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures_util::StreamExt as _;
 
 use super::ask::{Answered, Asked, Asking};
 use super::order::ConditionOrder;
 use super::rows::Held;
-use super::{AiExec, Compiled, Kind};
-use crate::query::{OperatorProgress, Query};
+use super::{AiExec, Compiled};
+use crate::node::AiKind;
+use crate::query::Query;
 use crate::runner::RowAnswer;
 
 /// Batches that are held at most, decided or not.
 const BATCHES_MAX: usize = 16;
 
 /// One execution of an operator.
-pub(super) struct Flow {
-    kind: Kind,
+pub(super) struct RowFlow {
+    kind: AiKind,
     compiled: Arc<Compiled>,
     slots: Vec<Arc<dyn PhysicalExpr>>,
     schema: SchemaRef,
@@ -45,20 +45,9 @@ pub(super) struct Flow {
     window: usize,
     /// Rows still to be given.
     fetch: Option<usize>,
-    counts: Counts,
 }
 
-/// What `EXPLAIN ANALYZE` shows.
-struct Counts {
-    rows: Count,
-    answered: Count,
-    computed: Count,
-    prompt_tokens: Count,
-    cached_tokens: Count,
-    output_tokens: Count,
-}
-
-impl Flow {
+impl RowFlow {
     /// The operator's output.
     pub(super) fn stream(
         exec: &AiExec,
@@ -66,8 +55,8 @@ impl Flow {
         input: SendableRecordBatchStream,
         partition: usize,
     ) -> SendableRecordBatchStream {
-        let count = |name: &'static str| MetricBuilder::new(&exec.metrics).counter(name, partition);
         let labels: Vec<&str> = exec.program().calls.iter().map(|call| call.written.as_str()).collect();
+        let progress = query.progress.operator(&labels.join(", "), &exec.metrics, partition);
         let flow = Self {
             kind: exec.kind,
             compiled: Arc::clone(&exec.compiled),
@@ -79,17 +68,9 @@ impl Flow {
             first: 0,
             undecided: 0,
             window: query.limits.window_rows.max(1),
-            asked: Asked::new(query, &labels.join(", ")),
+            asked: Asked::new(query, progress),
             order: ConditionOrder::new(exec.compiled.conjuncts.len()),
             fetch: exec.fetch,
-            counts: Counts {
-                rows: count("input_rows"),
-                answered: count("answers"),
-                computed: count("answers_computed"),
-                prompt_tokens: count("prompt_tokens"),
-                cached_tokens: count("cached_tokens"),
-                output_tokens: count("answer_tokens"),
-            },
         };
         let schema = exec.schema();
         let stream = futures_util::stream::try_unfold(flow, |mut flow| async move {
@@ -167,8 +148,7 @@ impl Flow {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        self.counts.rows.add(batch.num_rows());
-        OperatorProgress::add(&self.asked.progress.rows, batch.num_rows());
+        self.asked.progress.rows.add(batch.num_rows());
         let slots = self
             .slots
             .iter()
@@ -181,7 +161,7 @@ impl Flow {
     /// How many rows are to be undecided at a time: the window, or what a `LIMIT` is likely to need.
     fn target(&self) -> usize {
         let window = self.order.sampling().map_or(self.window, |rows| rows.min(self.window));
-        let Some(fetch) = self.fetch.filter(|_| self.kind == Kind::Filter) else { return window };
+        let Some(fetch) = self.fetch.filter(|_| self.kind == AiKind::Filter) else { return window };
         let found = self.batches.iter().flat_map(|held| &held.rows[..held.admitted]);
         let needed = fetch.saturating_sub(found.filter(|row| row.decided == Some(true)).count());
         ((needed as f64 / self.order.passing()).ceil() as usize).clamp(1, window)
@@ -254,7 +234,7 @@ impl Flow {
                     } else {
                         state.decided = Some(false);
                         self.undecided -= 1;
-                        OperatorProgress::add(&self.asked.progress.decided, 1);
+                        self.asked.progress.decided.add(1);
                     }
                 }
             }
@@ -273,7 +253,7 @@ impl Flow {
         if state.at.is_none() {
             state.decided = Some(true);
             self.undecided -= 1;
-            OperatorProgress::add(&self.asked.progress.decided, 1);
+            self.asked.progress.decided.add(1);
         }
         state.at
     }
@@ -281,13 +261,6 @@ impl Flow {
     /// Gives an answer to the rows that wait for it, and takes them further.
     fn answered(&mut self, answer: &RowAnswer) -> Result<()> {
         let rows = self.asked.take(answer);
-        self.counts.answered.add(1);
-        if answer.is_computed {
-            self.counts.computed.add(1);
-            self.counts.prompt_tokens.add(answer.tokens.prompt.0 as usize);
-            self.counts.cached_tokens.add(answer.tokens.cached.0 as usize);
-            self.counts.output_tokens.add(answer.tokens.output.0 as usize);
-        }
         let mut ready: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for (number, Answered { waiter, column, outcome }) in rows.into_iter().enumerate() {
             let call = &self.compiled.program.calls[waiter.call];

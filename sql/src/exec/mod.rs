@@ -31,19 +31,10 @@ use datafusion::physical_plan::{
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
 pub use self::estimate::estimates;
-use self::flow::Flow;
-use crate::node::{AiFilter, AiMap, AiNode};
-use crate::program::{Call, CallInput, Program};
+use self::flow::RowFlow;
+use crate::node::{AiKind, AiNode};
+use crate::program::{AiCall, CallInput, Program};
 use crate::query::Query;
-
-/// What the operator does with answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Adds them as columns.
-    Map,
-    /// Keeps the rows whose conditions hold.
-    Filter,
-}
 
 /// A program with expressions that run.
 #[derive(Debug)]
@@ -73,7 +64,7 @@ struct CompiledConjunct {
 /// The operator.
 #[derive(Debug)]
 pub struct AiExec {
-    kind: Kind,
+    kind: AiKind,
     input: Arc<dyn ExecutionPlan>,
     slots: Vec<Arc<dyn PhysicalExpr>>,
     compiled: Arc<Compiled>,
@@ -84,15 +75,15 @@ pub struct AiExec {
 
 impl AiExec {
     fn new(
-        kind: Kind,
+        kind: AiKind,
         input: Arc<dyn ExecutionPlan>,
         slots: Vec<Arc<dyn PhysicalExpr>>,
         compiled: Arc<Compiled>,
         fetch: Option<usize>,
     ) -> Self {
         let answers = match kind {
-            Kind::Map => &compiled.schema.fields()[slots.len()..],
-            Kind::Filter => &[],
+            AiKind::Map => &compiled.schema.fields()[slots.len()..],
+            AiKind::Filter => &[],
         };
         let fields: Vec<_> = input.schema().fields().iter().chain(answers).cloned().collect();
         let schema = datafusion::arrow::datatypes::Schema::new_with_metadata(
@@ -126,8 +117,8 @@ impl AiExec {
 impl DisplayAs for AiExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         let name = match self.kind {
-            Kind::Map => "AiMapExec",
-            Kind::Filter => "AiFilterExec",
+            AiKind::Map => "AiMapExec",
+            AiKind::Filter => "AiFilterExec",
         };
         let calls: Vec<&str> = self.program().calls.iter().map(|call| call.written.as_str()).collect();
         write!(f, "{name}: {}", calls.join(", "))?;
@@ -195,7 +186,7 @@ impl ExecutionPlan for AiExec {
             return plan_err!("AI functions need a query of a RelServe session");
         };
         let input = self.input.execute(partition, context)?;
-        Ok(Flow::stream(self, query, input, partition))
+        Ok(RowFlow::stream(self, query, input, partition))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -203,7 +194,7 @@ impl ExecutionPlan for AiExec {
     }
 
     fn supports_limit_pushdown(&self) -> bool {
-        self.kind == Kind::Map
+        self.kind == AiKind::Map
     }
 
     fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
@@ -217,8 +208,8 @@ impl ExecutionPlan for AiExec {
 
     fn cardinality_effect(&self) -> CardinalityEffect {
         match self.kind {
-            Kind::Map => CardinalityEffect::Equal,
-            Kind::Filter => CardinalityEffect::LowerEqual,
+            AiKind::Map => CardinalityEffect::Equal,
+            AiKind::Filter => CardinalityEffect::LowerEqual,
         }
     }
 }
@@ -239,12 +230,7 @@ impl ExtensionPlanner for Planner {
         planning: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let node: &dyn Any = node.as_any();
-        let (kind, node): (Kind, &AiNode) =
-            match (node.downcast_ref::<AiMap>(), node.downcast_ref::<AiFilter>()) {
-                (Some(AiMap(node)), _) => (Kind::Map, node),
-                (_, Some(AiFilter(node))) => (Kind::Filter, node),
-                _ => return Ok(None),
-            };
+        let Some(node) = node.downcast_ref::<AiNode>() else { return Ok(None) };
         let [input] = inputs else { return internal_err!("an AI operator has one input") };
         let slots = node
             .slots
@@ -254,7 +240,7 @@ impl ExtensionPlanner for Planner {
         let one =
             |expr: &Expr, schema: &DFSchema| planner.create_physical_expr(expr, schema, session, planning);
         let compiled = compile(&node.program, &one)?;
-        Ok(Some(Arc::new(AiExec::new(kind, Arc::clone(input), slots, Arc::new(compiled), None))))
+        Ok(Some(Arc::new(AiExec::new(node.kind, Arc::clone(input), slots, Arc::new(compiled), None))))
     }
 }
 
@@ -264,7 +250,7 @@ type Physical<'a> = &'a dyn Fn(&Expr, &DFSchema) -> Result<Arc<dyn PhysicalExpr>
 fn compile(program: &Arc<Program>, physical: Physical<'_>) -> Result<Compiled> {
     let schema = program.df_schema()?;
     let one = |expr: &Expr| physical(expr, &schema);
-    let call = |call: &Call| {
+    let call = |call: &AiCall| {
         let (prompt, input) = match &call.input {
             CallInput::Value(value) => (None, vec![one(value)?]),
             CallInput::Prompt(text, values) => (

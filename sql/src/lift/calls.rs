@@ -8,13 +8,13 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 use super::{Lift, has_call};
 use crate::options::{self, CallOptions};
-use crate::program::{Call, CallInput, Conjunct, Program, Slots, needed};
+use crate::program::{AiCall, CallInput, Conjunct, Program, Slots, needed};
 use crate::{function, prompt};
 
 /// Calls taken out of expressions.
 pub(super) struct Calls<'a> {
     lift: &'a Lift,
-    calls: Vec<Call>,
+    calls: Vec<AiCall>,
 }
 
 impl<'a> Calls<'a> {
@@ -131,7 +131,7 @@ impl<'a> Calls<'a> {
         }
         let name = self.lift.name();
         let column = Expr::Column(Column::new_unqualified(&name));
-        self.calls.push(Call { function, input, rest, options, guard, name, written, level });
+        self.calls.push(AiCall { function, input, rest, options, guard, name, written, level });
         Ok(column)
     }
 

@@ -24,7 +24,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::aggregate::{self, Lifted};
 use crate::function;
-use crate::node::{AiFilter, AiMap};
+use crate::node::AiNode;
 
 /// AI conditions of one filter: rows note the ones that hold as bits.
 const CONDITIONS_MAX: usize = 64;
@@ -87,7 +87,7 @@ impl Lift {
             return Ok((exprs, input));
         }
         let (slots, program) = calls.program(input.schema(), Vec::new())?;
-        let node = AiMap::new(input, slots, Arc::new(program))?;
+        let node = AiNode::map(input, slots, Arc::new(program))?;
         Ok((exprs, Arc::new(LogicalPlan::Extension(Extension { node: Arc::new(node) }))))
     }
 
@@ -122,7 +122,7 @@ impl Lift {
         let mut calls = Calls::new(self);
         let conditions = calling.into_iter().map(|condition| calls.lift(condition)).collect::<Result<_>>()?;
         let (slots, program) = calls.program(input.schema(), conditions)?;
-        let node = AiFilter::new(Arc::new(input), slots, Arc::new(program));
+        let node = AiNode::filter(Arc::new(input), slots, Arc::new(program))?;
         Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
     }
 
@@ -154,7 +154,7 @@ impl Lift {
             return by_position(lifted, &schema);
         }
         let (slots, program) = calls.program(lifted.schema(), Vec::new())?;
-        let node = AiMap::new(Arc::new(lifted), slots, Arc::new(program))?;
+        let node = AiNode::map(Arc::new(lifted), slots, Arc::new(program))?;
         let lifted = LogicalPlan::Extension(Extension { node: Arc::new(node) });
         let named = columns.into_iter().zip(schema.iter());
         let exprs =

@@ -15,20 +15,20 @@ use pgwire::messages::response::TransactionStatus;
 use pgwire::messages::startup::ParameterStatus;
 use tokio::io::AsyncWrite;
 
-use super::command::{Command, Modes};
+use super::command::{Modes, SessionCommand};
 use super::copy::{self, CopyFormat};
 use super::error::{SqlError, code};
 use super::prepared::{Portal, Prepared};
 use super::rows::{self, Columns, Rows};
 use super::settings::Settings;
 use super::transport::Output;
-use super::{Limits, names};
+use super::{ConnectionLimits, names};
 use crate::Session;
 
 /// A connection's state.
 pub(super) struct Backend {
     pub(super) session: Session,
-    pub(super) limits: Limits,
+    pub(super) limits: ConnectionLimits,
     pub(super) statements: HashMap<String, Arc<Prepared>>,
     pub(super) portals: HashMap<String, Portal>,
     pub(super) transaction: Transaction,
@@ -94,7 +94,7 @@ pub(super) enum Outcome {
 }
 
 impl Backend {
-    pub(super) fn new(session: Session, settings: Arc<Mutex<Settings>>, limits: Limits) -> Self {
+    pub(super) fn new(session: Session, settings: Arc<Mutex<Settings>>, limits: ConnectionLimits) -> Self {
         let options = session.context().state().config_options().as_ref().clone();
         Self {
             session,
@@ -135,7 +135,7 @@ impl Backend {
     }
 
     /// Refuses statements in a transaction that has failed.
-    pub(super) fn check_transaction(&self, command: &Command) -> Result<(), SqlError> {
+    pub(super) fn check_transaction(&self, command: &SessionCommand) -> Result<(), SqlError> {
         if self.transaction.status == TransactionStatus::Error && !command.ends_failure() {
             let message = "current transaction is aborted, commands ignored until end of transaction block";
             return Err(SqlError::new(code::IN_FAILED_TRANSACTION, message));
@@ -144,78 +144,78 @@ impl Backend {
     }
 
     /// Runs a statement that is not DataFusion's, or plans and runs one that is.
-    pub(super) async fn run(&mut self, command: &Command, text: &str) -> Result<Outcome, SqlError> {
+    pub(super) async fn run(&mut self, command: &SessionCommand, text: &str) -> Result<Outcome, SqlError> {
         self.check_transaction(command)?;
         let done = |tag: &str| Ok(Outcome::Done(tag.to_owned()));
         match command {
-            Command::Query(statement) => {
+            SessionCommand::Query(statement) => {
                 let plan = self.plan(statement).await?;
                 self.run_plan(plan, text, None, names::of(statement).as_deref()).await
             }
-            Command::Copy { query, format } => {
+            SessionCommand::Copy { query, format } => {
                 let rows = self.open(query, text).await?;
                 Ok(Outcome::Copied { rows, format: format.clone() })
             }
-            Command::Begin(modes) => self.begin(modes),
-            Command::Commit if self.transaction.status == TransactionStatus::Error => {
+            SessionCommand::Begin(modes) => self.begin(modes),
+            SessionCommand::Commit if self.transaction.status == TransactionStatus::Error => {
                 self.end(false);
                 done("ROLLBACK")
             }
-            Command::Commit => {
+            SessionCommand::Commit => {
                 self.end(true);
                 done("COMMIT")
             }
-            Command::Rollback => {
+            SessionCommand::Rollback => {
                 self.end(false);
                 done("ROLLBACK")
             }
-            Command::Savepoint(name) => {
+            SessionCommand::Savepoint(name) => {
                 self.require_transaction("SAVEPOINT")?;
                 limit("number of savepoints", self.transaction.savepoints.len(), self.limits.cursors_max)?;
                 self.transaction.savepoints.push(name.clone());
                 done("SAVEPOINT")
             }
-            Command::Release(name) => {
+            SessionCommand::Release(name) => {
                 self.require_transaction("RELEASE SAVEPOINT")?;
                 let place = self.savepoint(name)?;
                 self.transaction.savepoints.truncate(place);
                 done("RELEASE")
             }
-            Command::RollbackTo(name) => {
+            SessionCommand::RollbackTo(name) => {
                 self.require_transaction("ROLLBACK TO SAVEPOINT")?;
                 let place = self.savepoint(name)?;
                 self.transaction.savepoints.truncate(place + 1);
                 self.transaction.status = TransactionStatus::Transaction;
                 done("ROLLBACK")
             }
-            Command::SetTransaction { modes, is_session } => self.set_transaction(modes, *is_session),
-            Command::Set { name, value, is_local } => self.set(name, value.as_deref(), *is_local),
-            Command::ResetAll => {
+            SessionCommand::SetTransaction { modes, is_session } => self.set_transaction(modes, *is_session),
+            SessionCommand::Set { name, value, is_local } => self.set(name, value.as_deref(), *is_local),
+            SessionCommand::ResetAll => {
                 self.settings().reset();
                 self.follow_search_path();
                 done("RESET")
             }
-            Command::Show(name) => self.show(name),
-            Command::ShowAll => self.show_all(),
-            Command::DiscardAll => self.discard_all(),
-            Command::Declare { name, is_held, is_binary, query, text } => {
+            SessionCommand::Show(name) => self.show(name),
+            SessionCommand::ShowAll => self.show_all(),
+            SessionCommand::DiscardAll => self.discard_all(),
+            SessionCommand::Declare { name, is_held, is_binary, query, text } => {
                 self.declare(name, *is_held, *is_binary, query, text).await
             }
-            Command::Fetch { name, rows_max } => self.fetch(name, *rows_max),
-            Command::CloseCursor(None) => {
+            SessionCommand::Fetch { name, rows_max } => self.fetch(name, *rows_max),
+            SessionCommand::CloseCursor(None) => {
                 self.cursors.clear();
                 done("CLOSE CURSOR ALL")
             }
-            Command::CloseCursor(Some(name)) => match self.cursors.remove(name) {
+            SessionCommand::CloseCursor(Some(name)) => match self.cursors.remove(name) {
                 Some(_) => done("CLOSE CURSOR"),
                 None => Err(no_cursor(name)),
             },
-            Command::Deallocate(None) => {
+            SessionCommand::Deallocate(None) => {
                 self.statements.clear();
                 done("DEALLOCATE ALL")
             }
-            Command::Deallocate(Some(name)) => self.deallocate(name).await,
-            Command::Nothing(tag) => done(tag),
+            SessionCommand::Deallocate(Some(name)) => self.deallocate(name).await,
+            SessionCommand::Nothing(tag) => done(tag),
         }
     }
 

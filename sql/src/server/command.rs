@@ -25,7 +25,7 @@ use crate::Session;
 
 /// What a statement is.
 #[derive(Clone, Debug)]
-pub(super) enum Command {
+pub(super) enum SessionCommand {
     /// DataFusion plans and runs it.
     Query(Box<Statement>),
     Copy {
@@ -78,7 +78,7 @@ pub(super) struct Modes {
     pub(super) isolation: Option<String>,
 }
 
-impl Command {
+impl SessionCommand {
     /// Whether it may run in a transaction that has failed.
     pub(super) fn ends_failure(&self) -> bool {
         matches!(self, Self::Commit | Self::Rollback | Self::RollbackTo(_))
@@ -86,7 +86,7 @@ impl Command {
 }
 
 /// Reads one statement.
-pub(super) fn parse(session: &Session, piece: &Piece<'_>) -> Result<Command, SqlError> {
+pub(super) fn parse(session: &Session, piece: &Piece<'_>) -> Result<SessionCommand, SqlError> {
     let words: Vec<&str> = piece.words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["COPY", ..] => {
@@ -94,23 +94,23 @@ pub(super) fn parse(session: &Session, piece: &Piece<'_>) -> Result<Command, Sql
                 .map_err(|error| copy_error(piece.text, &error.to_string()))?;
             let statement = statements.pop().ok_or_else(|| SqlError::new(code::SYNTAX, "syntax error"))?;
             let (query, format) = copy::plan(statement)?;
-            Ok(Command::Copy { query: Box::new(query_of(session, &query)?), format })
+            Ok(SessionCommand::Copy { query: Box::new(query_of(session, &query)?), format })
         }
-        ["ABORT", ..] => Ok(Command::Rollback),
-        ["RESET", "ALL"] => Ok(Command::ResetAll),
-        ["RESET", "SESSION", "AUTHORIZATION"] => Ok(Command::Nothing("RESET")),
+        ["ABORT", ..] => Ok(SessionCommand::Rollback),
+        ["RESET", "ALL"] => Ok(SessionCommand::ResetAll),
+        ["RESET", "SESSION", "AUTHORIZATION"] => Ok(SessionCommand::Nothing("RESET")),
         ["RESET", "TIME", "ZONE"] => {
-            Ok(Command::Set { name: "timezone".to_owned(), value: None, is_local: false })
+            Ok(SessionCommand::Set { name: "timezone".to_owned(), value: None, is_local: false })
         }
         ["RESET", _] => {
             let name = piece.text.split_whitespace().nth(1).unwrap_or_default().to_ascii_lowercase();
             if settings::is_of_postgres(&name) {
-                return Ok(Command::Set { name, value: None, is_local: false });
+                return Ok(SessionCommand::Set { name, value: None, is_local: false });
             }
-            statement(session, piece).map(|statement| Command::Query(Box::new(statement)))
+            statement(session, piece).map(|statement| SessionCommand::Query(Box::new(statement)))
         }
         ["BEGIN" | "START" | "SET", ..] => match without_deferrable(piece.text) {
-            Some(text) if text.is_empty() => Ok(Command::Nothing("SET")),
+            Some(text) if text.is_empty() => Ok(SessionCommand::Nothing("SET")),
             Some(text) => command(query_of(session, &text)?, piece.text, session),
             None => command(statement(session, piece)?, piece.text, session),
         },
@@ -210,43 +210,47 @@ fn rewritten(statement: Statement) -> Statement {
     }
 }
 
-fn command(statement: Statement, text: &str, session: &Session) -> Result<Command, SqlError> {
-    let Statement::Statement(inner) = statement else { return Ok(Command::Query(Box::new(statement))) };
+fn command(statement: Statement, text: &str, session: &Session) -> Result<SessionCommand, SqlError> {
+    let Statement::Statement(inner) = statement else {
+        return Ok(SessionCommand::Query(Box::new(statement)));
+    };
     let name = |name: ast::Ident| match name.quote_style {
         Some(_) => name.value,
         None => name.value.to_lowercase(),
     };
     Ok(match *inner {
         ast::Statement::StartTransaction { modes: of, statements, .. } if statements.is_empty() => {
-            Command::Begin(modes(of))
+            SessionCommand::Begin(modes(of))
         }
-        ast::Statement::Commit { .. } => Command::Commit,
-        ast::Statement::Rollback { savepoint: Some(savepoint), .. } => Command::RollbackTo(name(savepoint)),
-        ast::Statement::Rollback { .. } => Command::Rollback,
-        ast::Statement::Savepoint { name: savepoint } => Command::Savepoint(name(savepoint)),
-        ast::Statement::ReleaseSavepoint { name: savepoint } => Command::Release(name(savepoint)),
+        ast::Statement::Commit { .. } => SessionCommand::Commit,
+        ast::Statement::Rollback { savepoint: Some(savepoint), .. } => {
+            SessionCommand::RollbackTo(name(savepoint))
+        }
+        ast::Statement::Rollback { .. } => SessionCommand::Rollback,
+        ast::Statement::Savepoint { name: savepoint } => SessionCommand::Savepoint(name(savepoint)),
+        ast::Statement::ReleaseSavepoint { name: savepoint } => SessionCommand::Release(name(savepoint)),
         ast::Statement::Set(set) => return set_command(set),
         ast::Statement::ShowVariable { variable } => show(variable),
-        ast::Statement::Discard { object_type: DiscardObject::ALL } => Command::DiscardAll,
-        ast::Statement::Discard { .. } => Command::Nothing("DISCARD"),
+        ast::Statement::Discard { object_type: DiscardObject::ALL } => SessionCommand::DiscardAll,
+        ast::Statement::Discard { .. } => SessionCommand::Nothing("DISCARD"),
         ast::Statement::Declare { stmts } => return declare(stmts, text, session),
         ast::Statement::Fetch { name: cursor, direction, .. } => {
-            Command::Fetch { name: name(cursor), rows_max: fetch_count(direction)? }
+            SessionCommand::Fetch { name: name(cursor), rows_max: fetch_count(direction)? }
         }
-        ast::Statement::Close { cursor: CloseCursor::All } => Command::CloseCursor(None),
+        ast::Statement::Close { cursor: CloseCursor::All } => SessionCommand::CloseCursor(None),
         ast::Statement::Close { cursor: CloseCursor::Specific { name: cursor } } => {
-            Command::CloseCursor(Some(name(cursor)))
+            SessionCommand::CloseCursor(Some(name(cursor)))
         }
         ast::Statement::Deallocate { name: statement, .. } => {
             let is_all = statement.quote_style.is_none() && statement.value.eq_ignore_ascii_case("all");
-            Command::Deallocate((!is_all).then(|| name(statement)))
+            SessionCommand::Deallocate((!is_all).then(|| name(statement)))
         }
-        ast::Statement::LISTEN { .. } => Command::Nothing("LISTEN"),
-        ast::Statement::UNLISTEN { .. } => Command::Nothing("UNLISTEN"),
+        ast::Statement::LISTEN { .. } => SessionCommand::Nothing("LISTEN"),
+        ast::Statement::UNLISTEN { .. } => SessionCommand::Nothing("UNLISTEN"),
         ast::Statement::Copy { .. } | ast::Statement::CopyIntoSnowflake { .. } => {
             return Err(copy::to_files());
         }
-        other => Command::Query(Box::new(Statement::Statement(Box::new(other)))),
+        other => SessionCommand::Query(Box::new(Statement::Statement(Box::new(other)))),
     })
 }
 
@@ -265,28 +269,28 @@ fn modes(of: Vec<TransactionMode>) -> Modes {
     modes
 }
 
-fn set_command(set: Set) -> Result<Command, SqlError> {
+fn set_command(set: Set) -> Result<SessionCommand, SqlError> {
     let is_local = |scope: &Option<ContextModifier>| matches!(scope, Some(ContextModifier::Local));
     Ok(match set {
         Set::SetTransaction { modes: of, session, .. } => {
-            Command::SetTransaction { modes: modes(of), is_session: session }
+            SessionCommand::SetTransaction { modes: modes(of), is_session: session }
         }
         Set::SingleAssignment { ref variable, .. } if !settings::is_of_postgres(&variable.to_string()) => {
-            Command::Query(Box::new(Statement::Statement(Box::new(ast::Statement::Set(set)))))
+            SessionCommand::Query(Box::new(Statement::Statement(Box::new(ast::Statement::Set(set)))))
         }
         Set::SingleAssignment { scope, variable, values, .. } => {
             let name = variable.to_string().replace('"', "").to_ascii_lowercase();
-            Command::Set { name, value: setting(&values)?, is_local: is_local(&scope) }
+            SessionCommand::Set { name, value: setting(&values)?, is_local: is_local(&scope) }
         }
         Set::SetTimeZone { local, value } => {
             let name = "timezone".to_owned();
-            Command::Set { name, value: setting(&[value])?, is_local: local }
+            SessionCommand::Set { name, value: setting(&[value])?, is_local: local }
         }
         Set::SetNames { charset_name, .. } => {
             let name = "client_encoding".to_owned();
-            Command::Set { name, value: Some(charset_name.value), is_local: false }
+            SessionCommand::Set { name, value: Some(charset_name.value), is_local: false }
         }
-        Set::SetRole { .. } | Set::SetSessionAuthorization(_) => Command::Nothing("SET"),
+        Set::SetRole { .. } | Set::SetSessionAuthorization(_) => SessionCommand::Nothing("SET"),
         other => {
             return Err(SqlError::new(code::FEATURE_NOT_SUPPORTED, format!("{other} is not supported")));
         }
@@ -325,25 +329,25 @@ fn setting_text(value: &Expr) -> Result<String, SqlError> {
     }
 }
 
-fn show(variable: Vec<ast::Ident>) -> Command {
+fn show(variable: Vec<ast::Ident>) -> SessionCommand {
     let words: Vec<String> = variable.iter().map(|word| word.value.to_ascii_lowercase()).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["all"] => Command::ShowAll,
-        ["transaction", "isolation", "level"] => Command::Show("transaction_isolation".to_owned()),
-        ["time", "zone"] => Command::Show("timezone".to_owned()),
-        ["session", "authorization"] => Command::Show("session_authorization".to_owned()),
+        ["all"] => SessionCommand::ShowAll,
+        ["transaction", "isolation", "level"] => SessionCommand::Show("transaction_isolation".to_owned()),
+        ["time", "zone"] => SessionCommand::Show("timezone".to_owned()),
+        ["session", "authorization"] => SessionCommand::Show("session_authorization".to_owned()),
         words => {
             let name = words.join(".");
             if !name.starts_with("datafusion.") {
-                return Command::Show(name);
+                return SessionCommand::Show(name);
             }
             let show = ast::Statement::ShowVariable { variable };
-            Command::Query(Box::new(Statement::Statement(Box::new(show))))
+            SessionCommand::Query(Box::new(Statement::Statement(Box::new(show))))
         }
     }
 }
 
-fn declare(statements: Vec<ast::Declare>, text: &str, session: &Session) -> Result<Command, SqlError> {
+fn declare(statements: Vec<ast::Declare>, text: &str, session: &Session) -> Result<SessionCommand, SqlError> {
     let unsupported =
         || SqlError::new(code::SYNTAX, "syntax error: DECLARE name CURSOR FOR query is expected");
     let Ok([declare]) = <[_; 1]>::try_from(statements) else { return Err(unsupported()) };
@@ -357,7 +361,7 @@ fn declare(statements: Vec<ast::Declare>, text: &str, session: &Session) -> Resu
         Some(_) => name.value.clone(),
         None => name.value.to_lowercase(),
     };
-    Ok(Command::Declare {
+    Ok(SessionCommand::Declare {
         name,
         is_held: declare.hold == Some(true),
         is_binary: declare.binary == Some(true),

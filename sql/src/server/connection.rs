@@ -23,7 +23,7 @@ use super::frontend::Frontend;
 use super::settings::Settings;
 use super::startup::{self, Parameters, Startup};
 use super::tls::Channel;
-use super::transport::{Input, Output};
+use super::transport::{ClientInput, Output};
 use super::{Server, catalog};
 
 /// A client has so long to say who it is.
@@ -56,7 +56,7 @@ pub(super) async fn serve(
     let Ok(Ok((channel, startup))) = opened else { return };
     let is_encrypted = channel.is_encrypted();
     let (read, write) = tokio::io::split(channel);
-    let mut input = Input::new(read, server.limits.message_bytes_max);
+    let mut input = ClientInput::new(read, server.limits.message_bytes_max);
     let mut output = Output::new(write);
     let parameters = match startup {
         Ok(Startup::Cancel(key)) => return server.cancels.cancel(key),
@@ -93,7 +93,7 @@ async fn greet<S: AsyncRead + AsyncWrite>(
     parameters: &Parameters,
     peer: SocketAddr,
     is_encrypted: bool,
-    input: &mut Input<S>,
+    input: &mut ClientInput<S>,
     output: &mut Output<S>,
 ) -> Result<(Backend, Cancel), Stop> {
     startup::authenticate(server, parameters, peer, is_encrypted, input, output).await?;
@@ -115,7 +115,7 @@ async fn greet<S: AsyncRead + AsyncWrite>(
 }
 
 /// Tells the client why the connection ends, if it still listens, and ends it.
-async fn farewell<S: AsyncRead + AsyncWrite>(stop: Stop, input: &mut Input<S>, output: &mut Output<S>) {
+async fn farewell<S: AsyncRead + AsyncWrite>(stop: Stop, input: &mut ClientInput<S>, output: &mut Output<S>) {
     let goodbye = async {
         let Stop::Failed(error) = stop else { return output.close().await };
         let error = SqlError { is_fatal: true, ..error };
@@ -132,7 +132,7 @@ async fn farewell<S: AsyncRead + AsyncWrite>(stop: Stop, input: &mut Input<S>, o
 struct Connection<S> {
     backend: Backend,
     cancel: Cancel,
-    input: Input<S>,
+    input: ClientInput<S>,
     output: Output<S>,
     /// After an error in the extended protocol: nothing is answered until `Sync`.
     skips_to_sync: bool,

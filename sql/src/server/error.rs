@@ -216,12 +216,8 @@ fn of_plan(message: &str) -> SqlError {
             None => error,
         };
     }
-    let code = if lower.contains("already exists") {
-        code::DUPLICATE_TABLE
-    } else if lower.contains("doesn't exist") || lower.contains("does not exist") {
-        code::UNDEFINED_TABLE
-    } else if lower.contains("is not allowed") {
-        code::INSUFFICIENT_PRIVILEGE
+    let code = if let Some(code) = of_objects(&lower) {
+        code
     } else if lower.contains("no function matches") || lower.contains("table function") {
         code::UNDEFINED_FUNCTION
     } else if lower.contains("column") && lower.contains("not found") {
@@ -234,14 +230,21 @@ fn of_plan(message: &str) -> SqlError {
     SqlError::new(code, message)
 }
 
+/// The code of what planning and execution say alike of objects.
+fn of_objects(lower: &str) -> Option<&'static str> {
+    let told: [(&str, &'static str); 4] = [
+        ("already exists", code::DUPLICATE_TABLE),
+        ("doesn't exist", code::UNDEFINED_TABLE),
+        ("does not exist", code::UNDEFINED_TABLE),
+        ("is not allowed", code::INSUFFICIENT_PRIVILEGE),
+    ];
+    told.iter().find(|(words, _)| lower.contains(words)).map(|(_, code)| *code)
+}
+
 fn of_execution(message: &str) -> SqlError {
     let lower = message.to_ascii_lowercase();
-    let code = if lower.contains("already exists") {
-        code::DUPLICATE_TABLE
-    } else if lower.contains("doesn't exist") || lower.contains("does not exist") {
-        code::UNDEFINED_TABLE
-    } else if lower.contains("is not allowed") {
-        code::INSUFFICIENT_PRIVILEGE
+    let code = if let Some(code) = of_objects(&lower) {
+        code
     } else if lower.contains("unrecognized configuration parameter") {
         code::UNDEFINED_OBJECT
     } else if lower.contains("max_tokens") {

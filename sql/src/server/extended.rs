@@ -12,7 +12,7 @@ use tokio::io::AsyncWrite;
 
 use super::answer::{complete, deliver, tag};
 use super::backend::{self, Backend, Outcome, limit};
-use super::command::{self, Command};
+use super::command::{self, SessionCommand};
 use super::error::{SqlError, Stop, code};
 use super::frontend::{Bind, Target};
 use super::names;
@@ -71,7 +71,7 @@ impl Backend {
         let mut parameters = Parameters { hints, ..Parameters::default() };
         let (mut plan, mut columns) = (None, None);
         match &command {
-            Command::Query(statement) => {
+            SessionCommand::Query(statement) => {
                 let planned = self.plan(statement).await?;
                 backend::check_files(&planned)?;
                 parameters.resolve(&planned)?;
@@ -80,9 +80,9 @@ impl Backend {
                 }
                 plan = Some(planned);
             }
-            Command::Show(name) => columns = Some(text_columns(&[name])?),
-            Command::ShowAll => columns = Some(text_columns(&["name", "setting", "description"])?),
-            Command::Fetch { name, .. } => columns = self.cursor_columns(name),
+            SessionCommand::Show(name) => columns = Some(text_columns(&[name])?),
+            SessionCommand::ShowAll => columns = Some(text_columns(&["name", "setting", "description"])?),
+            SessionCommand::Fetch { name, .. } => columns = self.cursor_columns(name),
             _ => {}
         }
         Ok(Prepared { text: piece.text.to_owned(), command: Some(command), plan, parameters, columns })

@@ -44,7 +44,7 @@ pub use tls::Tls;
 
 /// What a connection, and all of them together, may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Connections at a time.
     pub connections_max: usize,
     /// Bytes of a message, parameters included.
@@ -59,7 +59,7 @@ pub struct Limits {
     pub cursors_max: usize,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             connections_max: 100,
@@ -82,7 +82,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 struct Server {
     accounts: Arc<dyn Accounts>,
-    limits: Limits,
+    limits: ConnectionLimits,
     tls: Option<Tls>,
     cancels: Arc<cancel::Cancels>,
     connections: Arc<Semaphore>,
@@ -99,7 +99,7 @@ struct Server {
 pub async fn serve(
     listener: TcpListener,
     accounts: Arc<dyn Accounts>,
-    limits: Limits,
+    limits: ConnectionLimits,
     tls: Option<Tls>,
     mut shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {

@@ -13,7 +13,7 @@ use pgwire::api::stmt::StoredStatement;
 use pgwire::messages::extendedquery as message;
 use postgres_types::Type;
 
-use super::command::Command;
+use super::command::SessionCommand;
 use super::error::{SqlError, code};
 use super::frontend::Bind;
 use super::rows::{Columns, Rows};
@@ -23,7 +23,7 @@ use super::rows::{Columns, Rows};
 pub(super) struct Prepared {
     pub(super) text: String,
     /// None: a text without a statement.
-    pub(super) command: Option<Command>,
+    pub(super) command: Option<SessionCommand>,
     pub(super) plan: Option<LogicalPlan>,
     pub(super) parameters: Parameters,
     /// None: it gives no rows.

@@ -14,7 +14,7 @@ use super::cancel::CancelKey;
 use super::error::{SqlError, Stop, code};
 use super::frontend::Frontend;
 use super::scram::{Exchange, MECHANISM, Verifier};
-use super::transport::{Input, Output};
+use super::transport::{ClientInput, Output};
 
 /// Asks to cancel what another connection runs, in place of a protocol's version.
 const CANCEL_REQUEST: u32 = 80_877_102;
@@ -110,7 +110,7 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite>(
     parameters: &Parameters,
     peer: SocketAddr,
     is_encrypted: bool,
-    input: &mut Input<S>,
+    input: &mut ClientInput<S>,
     output: &mut Output<S>,
 ) -> Result<(), Stop> {
     if parameters.minor_version > 0 || !parameters.unsupported.is_empty() {
@@ -152,7 +152,7 @@ pub(super) fn unavailable(error: AccountError) -> SqlError {
     SqlError::fatal(code::INTERNAL, error.0)
 }
 
-async fn password<S: AsyncRead>(input: &mut Input<S>) -> Result<Bytes, Stop> {
+async fn password<S: AsyncRead>(input: &mut ClientInput<S>) -> Result<Bytes, Stop> {
     match input.next().await? {
         Frontend::Password(message) => Ok(message),
         Frontend::Terminate => Err(Stop::Closed),
@@ -162,7 +162,7 @@ async fn password<S: AsyncRead>(input: &mut Input<S>) -> Result<Bytes, Stop> {
 
 async fn scram<S: AsyncRead + AsyncWrite>(
     verifier: Verifier,
-    input: &mut Input<S>,
+    input: &mut ClientInput<S>,
     output: &mut Output<S>,
 ) -> Result<bool, Stop> {
     put(output, Authentication::SASL(vec![MECHANISM.to_owned()]))?;

@@ -18,13 +18,13 @@ const READ_AHEAD_MAX: usize = 64 * 1024;
 const OUTPUT_MAX: usize = 64 * 1024;
 
 /// What comes from the client.
-pub(super) struct Input<S> {
+pub(super) struct ClientInput<S> {
     half: ReadHalf<S>,
     buffer: BytesMut,
     message_bytes_max: usize,
 }
 
-impl<S: AsyncRead> Input<S> {
+impl<S: AsyncRead> ClientInput<S> {
     pub(super) fn new(half: ReadHalf<S>, message_bytes_max: usize) -> Self {
         Self { half, buffer: BytesMut::new(), message_bytes_max }
     }

@@ -6,8 +6,8 @@ use std::sync::{PoisonError, RwLock};
 
 use datafusion::common::Result;
 
-use super::format::Format;
-use super::listing::{Entry, Listing, Place, Signature};
+use super::format::TableFormat;
+use super::listing::{Listing, ListingEntry, Place, Signature};
 use super::name::folded;
 
 /// First segment of paths of listed files.
@@ -21,7 +21,7 @@ pub struct ListedFile {
     /// Where it lies. The server vouches for it: no check of its place is made.
     pub path: PathBuf,
     /// `None`: as its name says.
-    pub format: Option<Format>,
+    pub format: Option<TableFormat>,
 }
 
 /// The files of a tenant; sessions see a new list from their next statement on.
@@ -32,7 +32,7 @@ pub struct Files {
 
 #[derive(Clone, Debug)]
 enum Listed {
-    File(ListedFile, Format),
+    File(ListedFile, TableFormat),
     /// Why it cannot be a table.
     Refused(String),
 }
@@ -49,7 +49,7 @@ impl Files {
     pub fn replace(&self, files: Vec<ListedFile>) {
         let mut tables: BTreeMap<String, Listed> = BTreeMap::new();
         for file in files {
-            let named = Format::of(&file.name);
+            let named = TableFormat::of(&file.name);
             let stem = named.map_or(file.name.as_str(), |(_, stem)| stem);
             let table = folded(stem);
             let listed = match (tables.get(&table), file.format.or(named.map(|(format, _)| format))) {
@@ -75,13 +75,13 @@ impl Files {
 }
 
 impl Listing for std::sync::Arc<Files> {
-    fn tables(&self) -> Result<BTreeMap<String, Entry>> {
+    fn tables(&self) -> Result<BTreeMap<String, ListingEntry>> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
         let entry = |(table, listed): (&String, &Listed)| {
             let entry = match listed {
-                Listed::Refused(reason) => Entry::Refused(reason.clone()),
+                Listed::Refused(reason) => ListingEntry::Refused(reason.clone()),
                 Listed::File(file, format) => match Signature::of_file(&file.path) {
-                    Ok(signature) => Entry::Table {
+                    Ok(signature) => ListingEntry::Table {
                         place: Place {
                             segments: vec![FILES.into(), table.clone()],
                             format: *format,
@@ -89,7 +89,9 @@ impl Listing for std::sync::Arc<Files> {
                         },
                         signature,
                     },
-                    Err(error) => Entry::Refused(format!("`{}` cannot be read: {}", file.name, error.kind())),
+                    Err(error) => {
+                        ListingEntry::Refused(format!("`{}` cannot be read: {}", file.name, error.kind()))
+                    }
                 },
             };
             (table.clone(), entry)

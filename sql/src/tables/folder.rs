@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::object_store::path::Path;
 
-use super::format::Format;
-use super::listing::{Entry, Listing, Place, Signature};
+use super::format::TableFormat;
+use super::listing::{Listing, ListingEntry, Place, Signature};
 use super::name::folded;
 use super::store::{self, resolved, walk};
 
@@ -27,14 +27,14 @@ impl Folder {
     }
 
     /// The table that a name in the folder is; `None`: none, such as a text of notes.
-    fn entry(&self, file_name: &str) -> Option<(String, Entry)> {
+    fn entry(&self, file_name: &str) -> Option<(String, ListingEntry)> {
         let path = self.root.join(file_name);
-        let named = Format::of(file_name);
+        let named = TableFormat::of(file_name);
         let real = match resolved(&self.root, &path) {
             Ok(real) => real,
             Err(error) => {
                 let (_, stem) = named?;
-                return Some((folded(stem), Entry::Refused(format!("`{file_name}`: {error}"))));
+                return Some((folded(stem), ListingEntry::Refused(format!("`{file_name}`: {error}"))));
             }
         };
         let segments = vec![store::FOLDER.into(), file_name.into()];
@@ -43,7 +43,7 @@ impl Folder {
             let (table, location) = (folded(stem), Path::parse(file_name).ok()?);
             let parts = match walk(&self.root, &real, &location) {
                 Ok(parts) => parts,
-                Err(error) => return Some((table, Entry::Refused(error.to_string()))),
+                Err(error) => return Some((table, ListingEntry::Refused(error.to_string()))),
             };
             let parquet = parts.into_iter().filter(|part| part.location.extension() == Some("parquet"));
             let parts: Vec<_> = parquet
@@ -52,13 +52,15 @@ impl Folder {
             if parts.is_empty() {
                 return None;
             }
-            let place = Place { segments, format: Format::Parquet, parts: true };
-            return Some((table, Entry::Table { place, signature: Signature::of_parts(parts) }));
+            let place = Place { segments, format: TableFormat::Parquet, parts: true };
+            return Some((table, ListingEntry::Table { place, signature: Signature::of_parts(parts) }));
         }
         let (format, stem) = named?;
         let entry = match Signature::of_file(&real) {
-            Ok(signature) => Entry::Table { place: Place { segments, format, parts: false }, signature },
-            Err(error) => Entry::Refused(format!("`{file_name}`: {}", error.kind())),
+            Ok(signature) => {
+                ListingEntry::Table { place: Place { segments, format, parts: false }, signature }
+            }
+            Err(error) => ListingEntry::Refused(format!("`{file_name}`: {}", error.kind())),
         };
         Some((folded(stem), entry))
     }
@@ -66,14 +68,14 @@ impl Folder {
     /// The file that a table lies in: its name in the folder.
     pub(super) fn file_of(&self, table: &str) -> Result<Option<String>> {
         Ok(match self.tables()?.remove(table) {
-            Some(Entry::Table { place, .. }) if !place.parts => place.segments.into_iter().next_back(),
+            Some(ListingEntry::Table { place, .. }) if !place.parts => place.segments.into_iter().next_back(),
             _ => None,
         })
     }
 }
 
 impl Listing for Folder {
-    fn tables(&self) -> Result<BTreeMap<String, Entry>> {
+    fn tables(&self) -> Result<BTreeMap<String, ListingEntry>> {
         let unreadable =
             |error: std::io::Error| exec_datafusion_err!("your folder cannot be read: {}", error.kind());
         let mut names = Vec::new();
@@ -85,12 +87,12 @@ impl Listing for Folder {
             }
         }
         names.sort();
-        let mut tables: BTreeMap<String, (String, Entry)> = BTreeMap::new();
+        let mut tables: BTreeMap<String, (String, ListingEntry)> = BTreeMap::new();
         for name in names {
             let Some((table, entry)) = self.entry(&name) else { continue };
             let entry = match tables.remove(&table) {
                 None => entry,
-                Some((other, _)) => Entry::Refused(format!(
+                Some((other, _)) => ListingEntry::Refused(format!(
                     "`{other}` and `{name}` would have the same name `{table}`; rename one of them"
                 )),
             };

@@ -15,7 +15,7 @@ const INFER_ROWS_MAX: usize = 1_000_000;
 
 /// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
+pub enum TableFormat {
     /// Values between commas, with a line of names first.
     Csv,
     /// The same with tabs.
@@ -25,7 +25,7 @@ pub enum Format {
     JsonLines,
 }
 
-impl Format {
+impl TableFormat {
     /// The format that a file's name says, and the name without it.
     pub fn of(file_name: &str) -> Option<(Self, &str)> {
         let (stem, extension) = file_name.rsplit_once('.')?;
@@ -97,10 +97,10 @@ mod tests {
 
     #[test]
     fn the_last_ending_of_a_name_says_the_format() {
-        assert_eq!(Format::of("a.b.CSV"), Some((Format::Csv, "a.b")));
-        assert_eq!(Format::of("a.ndjson"), Some((Format::JsonLines, "a")));
+        assert_eq!(TableFormat::of("a.b.CSV"), Some((TableFormat::Csv, "a.b")));
+        assert_eq!(TableFormat::of("a.ndjson"), Some((TableFormat::JsonLines, "a")));
         for other in [".csv", "csv", "a.xlsx", "a."] {
-            assert_eq!(Format::of(other), None, "{other}");
+            assert_eq!(TableFormat::of(other), None, "{other}");
         }
     }
 

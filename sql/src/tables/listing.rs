@@ -14,13 +14,13 @@ use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err,
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::context::SessionState;
 
-use super::format::{Format, plain};
+use super::format::{TableFormat, plain};
 
 /// Where a table lies in the tenant's store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) segments: Vec<String>,
-    pub(super) format: Format,
+    pub(super) format: TableFormat,
     /// A folder of files, not a file.
     pub(super) parts: bool,
 }
@@ -45,7 +45,7 @@ impl Signature {
 
 /// A name of a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum ListingEntry {
     Table {
         place: Place,
         signature: Signature,
@@ -56,7 +56,7 @@ pub(super) enum Entry {
 
 /// A schema's files as they are now.
 pub(super) trait Listing: fmt::Debug + Send + Sync + 'static {
-    fn tables(&self) -> Result<BTreeMap<String, Entry>>;
+    fn tables(&self) -> Result<BTreeMap<String, ListingEntry>>;
 }
 
 /// Makes tables of files.
@@ -133,10 +133,10 @@ impl<L: Listing> FileSchema<L> {
         Ok(())
     }
 
-    async fn opened(&self, name: &str, entry: &Entry) -> Opened {
+    async fn opened(&self, name: &str, entry: &ListingEntry) -> Opened {
         let (place, signature) = match entry {
-            Entry::Refused(reason) => return Err(reason.clone()),
-            Entry::Table { place, signature } => (place, signature),
+            ListingEntry::Refused(reason) => return Err(reason.clone()),
+            ListingEntry::Table { place, signature } => (place, signature),
         };
         if let Some((known, opened)) = self.remembered().get(name)
             && known == signature
@@ -155,9 +155,9 @@ impl<L: Listing> SchemaProvider for FileSchema<L> {
         // A folder that cannot be read has no tables; a query of one says why.
         let tables = self.listing.tables().unwrap_or_default();
         let remembered = self.remembered();
-        let can_be_read = |(name, entry): &(String, Entry)| match entry {
-            Entry::Refused(_) => false,
-            Entry::Table { signature, .. } => {
+        let can_be_read = |(name, entry): &(String, ListingEntry)| match entry {
+            ListingEntry::Refused(_) => false,
+            ListingEntry::Table { signature, .. } => {
                 !matches!(remembered.get(name), Some((known, Err(_))) if known == signature)
             }
         };

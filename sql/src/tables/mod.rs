@@ -37,7 +37,7 @@ use datafusion::sql::parser::Statement;
 use self::external::ExternalTables;
 pub use self::files::{Files, ListedFile};
 use self::folder::Folder;
-pub use self::format::Format;
+pub use self::format::TableFormat;
 use self::listing::{FileSchema, Reader};
 pub use self::memory::{Memory, MemoryLimits};
 use self::schema::TenantSchema;

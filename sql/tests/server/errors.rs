@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use sql::server::{Limits, Login};
+use sql::server::{ConnectionLimits, Login};
 
 use crate::harness::{Harness, error, of, value};
 
@@ -43,12 +43,12 @@ async fn errors_have_the_codes_of_postgres() {
 
 #[tokio::test]
 async fn what_is_too_much_is_refused_and_the_connection_goes_on() {
-    let limits = Limits {
+    let limits = ConnectionLimits {
         message_bytes_max: 400_000,
         statement_bytes_max: 200_000,
         statements_max: 2,
         cursors_max: 1,
-        ..Limits::default()
+        ..ConnectionLimits::default()
     };
     let logins = HashMap::from([("acme".to_owned(), Login::Open)]);
     let server = Harness::with(logins, limits, None).await;

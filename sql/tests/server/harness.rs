@@ -9,8 +9,8 @@ use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use ir::Cell;
 use sql::Session;
-use sql::runner::{Column, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
-use sql::server::{AccountError, Accounts, Limits, Login, Tls, serve};
+use sql::runner::{AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
+use sql::server::{AccountError, Accounts, ConnectionLimits, Login, Tls, serve};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -37,10 +37,10 @@ struct Open {
 }
 
 #[derive(Debug)]
-struct Asker(Arc<Model>);
+struct ModelRunner(Arc<Model>);
 
-impl Runner for Asker {
-    fn open(&self, column: &Column, _: RunOptions, answers: UnboundedSender<RowAnswer>) -> Box<dyn Run> {
+impl Runner for ModelRunner {
+    fn open(&self, column: &AiColumn, _: RunOptions, answers: UnboundedSender<RowAnswer>) -> Box<dyn Run> {
         self.0.open.send_modify(|open| *open += 1);
         let template = format!("{:?}", column.shared.template);
         Box::new(Open { model: Arc::clone(&self.0), answers, template })
@@ -50,7 +50,11 @@ impl Runner for Asker {
         8_000
     }
 
-    fn estimate<'a>(&'a self, _: &'a Column, _: Vec<Vec<Cell>>) -> BoxFuture<'a, Result<Estimate, RunError>> {
+    fn estimate<'a>(
+        &'a self,
+        _: &'a AiColumn,
+        _: Vec<Vec<Cell>>,
+    ) -> BoxFuture<'a, Result<Estimate, RunError>> {
         Box::pin(async { Ok(Estimate::default()) })
     }
 }
@@ -104,7 +108,7 @@ impl Accounts for TestAccounts {
     }
 
     async fn session(&self, _: &str) -> Result<Session, AccountError> {
-        let session = Session::new(Arc::new(Asker(Arc::clone(&self.model))), Arc::default());
+        let session = Session::new(Arc::new(ModelRunner(Arc::clone(&self.model))), Arc::default());
         for table in TABLES {
             let running = session.query(table).await.map_err(|error| AccountError(error.to_string()))?;
             let rows: Result<Vec<_>, _> = running.stream.try_collect().await;
@@ -125,10 +129,14 @@ pub(crate) struct Harness {
 impl Harness {
     /// A server where everybody is "acme" and nobody needs a key.
     pub(crate) async fn open() -> Self {
-        Self::with(HashMap::from([("acme".to_owned(), Login::Open)]), Limits::default(), None).await
+        Self::with(HashMap::from([("acme".to_owned(), Login::Open)]), ConnectionLimits::default(), None).await
     }
 
-    pub(crate) async fn with(logins: HashMap<String, Login>, limits: Limits, tls: Option<Tls>) -> Self {
+    pub(crate) async fn with(
+        logins: HashMap<String, Login>,
+        limits: ConnectionLimits,
+        tls: Option<Tls>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its address");
         let model = Arc::new(Model { open: watch::Sender::new(0) });

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use sql::server::{Limits, Login, Tls, Verifier};
+use sql::server::{ConnectionLimits, Login, Tls, Verifier};
 use tokio_postgres::NoTls;
 
 use crate::harness::{Harness, of, value};
 
 async fn keyed(login: Login) -> Harness {
-    Harness::with(HashMap::from([("acme".to_owned(), login)]), Limits::default(), None).await
+    Harness::with(HashMap::from([("acme".to_owned(), login)]), ConnectionLimits::default(), None).await
 }
 
 /// The error of a client that is not let in.
@@ -55,7 +55,7 @@ async fn a_verifier_does_not_hold_the_key_and_is_salted() {
 
 #[tokio::test]
 async fn one_connection_too_many_is_told_so_and_may_come_later() {
-    let limits = Limits { connections_max: 1, ..Limits::default() };
+    let limits = ConnectionLimits { connections_max: 1, ..ConnectionLimits::default() };
     let logins = HashMap::from([("acme".to_owned(), Login::Open)]);
     let server = Harness::with(logins, limits, None).await;
     let (client, connection) = server.config().connect(NoTls).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_connection_is_encrypted_where_there_is_a_certificate() {
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let tls = Tls::from_files(&certificate, &key).unwrap();
     let logins = HashMap::from([("acme".to_owned(), Login::ClearText)]);
-    let server = Harness::with(logins, Limits::default(), Some(tls)).await;
+    let server = Harness::with(logins, ConnectionLimits::default(), Some(tls)).await;
 
     let mut socket = tokio::net::TcpStream::connect(server.address).await.unwrap();
     socket.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).await.unwrap();

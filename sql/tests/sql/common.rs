@@ -10,7 +10,7 @@ use datafusion::common::Result;
 use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use ir::{Cell, TemplatePart};
-use sql::runner::{Column, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
+use sql::runner::{AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
 use sql::{Running, Session};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -65,17 +65,17 @@ impl Model {
 }
 
 #[derive(Debug)]
-struct Asker(Arc<Model>);
+struct ModelRunner(Arc<Model>);
 
 struct Open {
     model: Arc<Model>,
-    column: Column,
+    column: AiColumn,
     options: RunOptions,
     answers: UnboundedSender<RowAnswer>,
 }
 
 /// The prompt that a row fills.
-fn filled(column: &Column, cells: &[Cell]) -> String {
+fn filled(column: &AiColumn, cells: &[Cell]) -> String {
     let places = column.shared.columns();
     let text = |part: &TemplatePart| match part {
         TemplatePart::Text(text) => text.clone(),
@@ -88,10 +88,10 @@ fn filled(column: &Column, cells: &[Cell]) -> String {
     column.shared.template.parts().iter().map(text).collect()
 }
 
-impl Runner for Asker {
+impl Runner for ModelRunner {
     fn open(
         &self,
-        column: &Column,
+        column: &AiColumn,
         options: RunOptions,
         answers: UnboundedSender<RowAnswer>,
     ) -> Box<dyn Run> {
@@ -104,7 +104,7 @@ impl Runner for Asker {
 
     fn estimate<'a>(
         &'a self,
-        column: &'a Column,
+        column: &'a AiColumn,
         rows: Vec<Vec<Cell>>,
     ) -> BoxFuture<'a, Result<Estimate, RunError>> {
         let prompt = rows.iter().map(|cells| filled(column, cells).len() as u64).sum();
@@ -138,7 +138,7 @@ impl Run for Open {
 
 /// A session of a model, with tables made by statements.
 pub(crate) async fn session(model: &Arc<Model>, tables: &[&str]) -> Session {
-    let session = Session::new(Arc::new(Asker(Arc::clone(model))), Arc::default());
+    let session = Session::new(Arc::new(ModelRunner(Arc::clone(model))), Arc::default());
     for table in tables {
         rows(session.query(table).await.expect("the table is made")).await.expect("the table is made");
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use insta::assert_snapshot;
-use sql::tables::{Files, Format, ListedFile};
+use sql::tables::{Files, ListedFile, TableFormat};
 
 use crate::common::{Model, shown};
 use crate::tenant::Tenant;
@@ -179,7 +179,7 @@ async fn listed_files_are_the_schema_files_wherever_they_lie() {
     +---+
     ");
     files.replace(vec![
-        file("other", &other, Some(Format::JsonLines)),
+        file("other", &other, Some(TableFormat::JsonLines)),
         file("gone.csv", &elsewhere.path().join("gone"), None),
         file("what.xlsx", &other, None),
     ]);

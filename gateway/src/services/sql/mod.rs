@@ -8,18 +8,17 @@ use actix_web::web::Data;
 use serving::caller::Caller;
 use serving::error::{RequestError, internal};
 use sql::{DataFusionError, Session};
-use tenants::TenantSql;
 
 use crate::state::App;
 
 /// A session of a caller, with the tables that it may read.
 pub async fn session(app: &Data<App>, caller: Caller) -> Result<Session, RequestError> {
-    let TenantSql { registry, tables } =
-        app.sql.tenant(&app.config, caller.tenant).await.map_err(|error| match error {
-            DataFusionError::IoError(error) => internal(error),
-            error => RequestError::invalid("sql.sources", plain(&error)),
-        })?;
-    let session = Session::new(runner::Rows::new(app.clone(), caller), registry);
+    let clock = app.runtime.shared.clock;
+    let tables = app.sql.tables(&app.config, clock, caller.tenant).await.map_err(|error| match error {
+        DataFusionError::IoError(error) => internal(error),
+        error => RequestError::invalid("sql.sources", plain(&error)),
+    })?;
+    let session = Session::new(runner::Rows::new(app.clone(), caller), app.sql.registry(caller.tenant));
     tables.install(session.context()).map_err(internal)?;
     Ok(session)
 }

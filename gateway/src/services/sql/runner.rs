@@ -13,7 +13,7 @@ use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
 use serving::relquery_state::{AnswerSource, RelQueryKind, RelQueryState, RowProgress, Status};
 use serving::submit::{self, Prepared, Resumed, submit};
-use sql::runner::{Column, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
+use sql::runner::{AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
@@ -52,7 +52,7 @@ impl Rows {
 struct OpenColumn {
     app: Data<App>,
     caller: Caller,
-    column: Column,
+    column: AiColumn,
     options: RunOptions,
     answers: UnboundedSender<RowAnswer>,
     /// One follower for each window; dropping them drops the windows' owners.
@@ -62,7 +62,7 @@ struct OpenColumn {
 impl Runner for Rows {
     fn open(
         &self,
-        column: &Column,
+        column: &AiColumn,
         options: RunOptions,
         answers: UnboundedSender<RowAnswer>,
     ) -> Box<dyn Run> {
@@ -86,7 +86,7 @@ impl Runner for Rows {
 
     fn estimate<'a>(
         &'a self,
-        column: &'a Column,
+        column: &'a AiColumn,
         rows: Vec<Vec<Cell>>,
     ) -> BoxFuture<'a, Result<Estimate, RunError>> {
         Box::pin(async move {
@@ -152,7 +152,7 @@ impl OpenColumn {
 async fn prepared(
     app: &Data<App>,
     caller: Caller,
-    column: &Column,
+    column: &AiColumn,
     rows: Vec<Vec<Cell>>,
 ) -> Result<Prepared, RequestError> {
     let (app, column) = (app.clone(), column.clone());

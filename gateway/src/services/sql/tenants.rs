@@ -1,9 +1,13 @@
 //! What sessions of SQL share: tables and the list of queries for each tenant, memory for all.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
-use base::TenantId;
+use base::{Nanos, TenantId, Time};
+use futures_util::future::join_all;
+use serving::clock::Clock;
 use sql::DataFusionError;
 use sql::registry::Registry;
 use sql::tables::source::Source;
@@ -11,19 +15,25 @@ use sql::tables::{Memory, MemoryLimits, TenantTables, TenantTablesOptions};
 
 use crate::config::Config;
 
+/// Time for the databases of the configuration to answer a session that wants their tables.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// For so long a database that did not answer is not asked again: sessions begin without it at once.
+const SILENT: Nanos = Nanos(30_000_000_000);
+
 /// What all sessions share.
 pub struct Sql {
     memory: Memory,
-    tenants: Mutex<HashMap<TenantId, TenantSql>>,
-    /// Databases, connected when the first session needs them.
-    sources: tokio::sync::OnceCell<Vec<Arc<Source>>>,
+    registries: Mutex<HashMap<TenantId, Arc<Registry>>>,
+    tables: Mutex<HashMap<TenantId, Arc<TenantTables>>>,
+    sources: tokio::sync::Mutex<Sources>,
 }
 
-/// What the sessions of a tenant share.
-#[derive(Clone)]
-pub struct TenantSql {
-    pub registry: Arc<Registry>,
-    pub tables: Arc<TenantTables>,
+/// The databases of the configuration, by their names.
+#[derive(Default)]
+struct Sources {
+    connected: BTreeMap<String, Arc<Source>>,
+    /// When those that did not answer are asked again.
+    silent: BTreeMap<String, Time>,
 }
 
 impl Sql {
@@ -34,40 +44,76 @@ impl Sql {
             spill_bytes_max: config.sql.spill_bytes_max.0,
             spill_folder: None,
         };
-        let memory = Memory::new(&limits)?;
-        Ok(Self { memory, tenants: Mutex::default(), sources: tokio::sync::OnceCell::new() })
+        Ok(Self {
+            memory: Memory::new(&limits)?,
+            registries: Mutex::default(),
+            tables: Mutex::default(),
+            sources: tokio::sync::Mutex::default(),
+        })
     }
 
-    fn tenants(&self) -> MutexGuard<'_, HashMap<TenantId, TenantSql>> {
-        self.tenants.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// The queries of a tenant.
+    pub fn registry(&self, tenant: TenantId) -> Arc<Registry> {
+        let mut registries = self.registries.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Arc::clone(registries.entry(tenant).or_default())
     }
 
-    /// The databases of the configuration.
-    async fn sources(&self, config: &Config) -> Result<&Vec<Arc<Source>>, DataFusionError> {
-        let connect = async || {
-            let mut sources = Vec::with_capacity(config.sql.sources.len());
-            for (name, url) in &config.sql.sources {
-                sources.push(Source::connect(name, &url.0).await?);
+    fn known_tables(&self) -> MutexGuard<'_, HashMap<TenantId, Arc<TenantTables>>> {
+        self.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The databases of the configuration that answer, and whether these are all. One that does not is told
+    /// and asked again by a later session; the others' tables are there meanwhile.
+    async fn sources(&self, config: &Config, clock: Clock) -> (Vec<Arc<Source>>, bool) {
+        let mut known = self.sources.lock().await;
+        let Sources { connected, silent } = &mut *known;
+        let now = clock.now();
+        silent.retain(|_, until| *until > now);
+        let wanted = config.sql.sources.iter();
+        let wanted = wanted.filter(|(name, _)| !connected.contains_key(*name) && !silent.contains_key(*name));
+        let asked = wanted.map(async |(name, url)| {
+            (name, tokio::time::timeout(CONNECT_MAX, Source::connect(name, &url.0)).await)
+        });
+        for (name, answer) in join_all(asked).await {
+            match answer {
+                Ok(Ok(source)) => {
+                    connected.insert(name.clone(), source);
+                    continue;
+                }
+                Ok(Err(error)) => tracing::warn!(%error, "a database of sql.sources cannot be read"),
+                Err(_) => tracing::warn!(source = %name, "a database of sql.sources does not answer"),
             }
-            Ok(sources)
-        };
-        self.sources.get_or_try_init(connect).await
+            silent.insert(name.clone(), clock.now() + SILENT);
+        }
+        (connected.values().cloned().collect(), connected.len() == config.sql.sources.len())
     }
 
-    /// What the sessions of a tenant share; its folder is made where there is none.
-    pub async fn tenant(&self, config: &Config, tenant: TenantId) -> Result<TenantSql, DataFusionError> {
-        if let Some(known) = self.tenants().get(&tenant) {
-            return Ok(known.clone());
+    /// A tenant's tables; its folder is made where there is none.
+    pub async fn tables(
+        &self,
+        config: &Config,
+        clock: Clock,
+        tenant: TenantId,
+    ) -> Result<Arc<TenantTables>, DataFusionError> {
+        if let Some(known) = self.known_tables().get(&tenant) {
+            return Ok(Arc::clone(known));
         }
-        let sources = self.sources(config).await?.clone();
-        let all = config.sql.folder.clone().unwrap_or_else(|| config.store.data_dir.join("tables"));
-        let folder = all.join(tenant.0.to_string());
+        let (sources, are_all) = self.sources(config, clock).await;
+        let folder = folder(config, tenant);
         std::fs::create_dir_all(&folder).map_err(DataFusionError::IoError)?;
         let created_bytes_max = config.sql.created_bytes_max.0;
         let options =
             TenantTablesOptions { sources, created_bytes_max, ..TenantTablesOptions::of_folder(&folder) };
         let tables = Arc::new(TenantTables::new(options, &self.memory)?);
-        let made = TenantSql { registry: Arc::default(), tables };
-        Ok(self.tenants().entry(tenant).or_insert(made).clone())
+        if are_all {
+            return Ok(Arc::clone(self.known_tables().entry(tenant).or_insert(tables)));
+        }
+        Ok(tables)
     }
+}
+
+/// Where a tenant's tables are.
+pub fn folder(config: &Config, tenant: TenantId) -> PathBuf {
+    let all = config.sql.folder.clone().unwrap_or_else(|| config.store.data_dir.join("tables"));
+    all.join(tenant.0.to_string())
 }

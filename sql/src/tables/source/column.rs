@@ -58,7 +58,7 @@ impl Kind {
 
 /// How the database's own comparison relates to that of plans, which is by bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(super) enum Comparability {
     /// The same.
     Plain,
     /// After a cast to text: of a type that plans do not know.
@@ -71,16 +71,16 @@ pub(super) enum Comparison {
 
 /// A column.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Column {
+pub(super) struct SourceColumn {
     /// As the database has it.
     pub(super) name: String,
     pub(super) kind: Kind,
-    pub(super) comparison: Comparison,
+    pub(super) comparison: Comparability,
 }
 
 /// Columns as a schema. All may be NULL: what a database promises, its views do not.
-pub(super) fn schema(columns: &[Column]) -> SchemaRef {
-    let field = |column: &Column| Field::new(&column.name, column.kind.data_type(), true);
+pub(super) fn schema(columns: &[SourceColumn]) -> SchemaRef {
+    let field = |column: &SourceColumn| Field::new(&column.name, column.kind.data_type(), true);
     Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
 }
 
@@ -99,7 +99,7 @@ pub(super) enum Value<'a> {
 }
 
 /// Arrays that grow.
-enum Builder {
+enum ColumnBuilder {
     Boolean(BooleanBuilder),
     Int16(Int16Builder),
     Int32(Int32Builder),
@@ -113,7 +113,7 @@ enum Builder {
     Timestamp(TimestampMicrosecondBuilder),
 }
 
-impl Builder {
+impl ColumnBuilder {
     fn new(kind: Kind) -> Self {
         match kind {
             Kind::Boolean => Self::Boolean(BooleanBuilder::new()),
@@ -199,22 +199,22 @@ impl Builder {
 }
 
 /// A batch that grows row by row.
-pub(super) struct Batch {
-    columns: Arc<[Column]>,
+pub(super) struct BatchBuilder {
+    columns: Arc<[SourceColumn]>,
     schema: SchemaRef,
-    builders: Vec<Builder>,
+    builders: Vec<ColumnBuilder>,
     rows: usize,
     bytes: usize,
     rows_max: usize,
 }
 
-impl Batch {
-    pub(super) fn new(columns: Arc<[Column]>, schema: SchemaRef, rows_max: usize) -> Self {
-        let builders = columns.iter().map(|column| Builder::new(column.kind)).collect();
+impl BatchBuilder {
+    pub(super) fn new(columns: Arc<[SourceColumn]>, schema: SchemaRef, rows_max: usize) -> Self {
+        let builders = columns.iter().map(|column| ColumnBuilder::new(column.kind)).collect();
         Self { columns, schema, builders, rows: 0, bytes: 0, rows_max }
     }
 
-    pub(super) fn columns(&self) -> Arc<[Column]> {
+    pub(super) fn columns(&self) -> Arc<[SourceColumn]> {
         Arc::clone(&self.columns)
     }
 
@@ -226,7 +226,7 @@ impl Batch {
                 Ok(())
             }
             Err(value) => {
-                let Column { name, kind, .. } = &self.columns[place];
+                let SourceColumn { name, kind, .. } = &self.columns[place];
                 let shown: String = format!("{value:?}").chars().take(80).collect();
                 Err(format!("column `{name}` is of type {}, a row of it has {shown}", kind.data_type()))
             }
@@ -245,7 +245,7 @@ impl Batch {
             return Ok(None);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
-        let arrays = self.builders.iter_mut().map(Builder::finish).collect();
+        let arrays = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
         (self.rows, self.bytes) = (0, 0);
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options).map(Some)
     }

@@ -9,8 +9,8 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Like, Operator};
 
-use super::Dialect;
-use super::column::{Column, Comparison, Kind};
+use super::SourceDialect;
+use super::column::{Comparability, Kind, SourceColumn};
 
 /// Levels of a predicate; databases bound the depth of their expressions.
 const DEPTH_MAX: usize = 50;
@@ -31,13 +31,13 @@ pub(super) enum Parameter {
 
 /// Writes predicates over a table's columns.
 pub(super) struct Writer<'a> {
-    pub(super) dialect: &'a dyn Dialect,
-    pub(super) columns: &'a [Column],
+    pub(super) dialect: &'a dyn SourceDialect,
+    pub(super) columns: &'a [SourceColumn],
     pub(super) parameters: Vec<Parameter>,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(dialect: &'a dyn Dialect, columns: &'a [Column]) -> Self {
+    pub(super) fn new(dialect: &'a dyn SourceDialect, columns: &'a [SourceColumn]) -> Self {
         Self { dialect, columns, parameters: Vec::new() }
     }
 
@@ -57,7 +57,7 @@ impl<'a> Writer<'a> {
         match expr {
             Expr::Column(_) => {
                 let column = self.column(expr)?;
-                (column.kind == Kind::Boolean && column.comparison == Comparison::Plain)
+                (column.kind == Kind::Boolean && column.comparison == Comparability::Plain)
                     .then(|| self.dialect.truth(column))
             }
             Expr::Not(inner) => Some(format!("(NOT {})", self.write(inner, depth)?)),
@@ -79,18 +79,18 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn column(&self, expr: &Expr) -> Option<&'a Column> {
+    fn column(&self, expr: &Expr) -> Option<&'a SourceColumn> {
         let Expr::Column(column) = expr else { return None };
         self.columns.iter().find(|known| known.name == column.name)
     }
 
     /// A column where it is compared. `ordered`: with `<` and the like.
-    fn operand(&self, column: &Column, ordered: bool) -> Option<String> {
-        (column.comparison != Comparison::Unknown).then(|| self.dialect.operand(column, ordered))
+    fn operand(&self, column: &SourceColumn, ordered: bool) -> Option<String> {
+        (column.comparison != Comparability::Unknown).then(|| self.dialect.operand(column, ordered))
     }
 
     /// A literal that is compared with a column.
-    fn literal(&mut self, expr: &Expr, column: &Column) -> Option<String> {
+    fn literal(&mut self, expr: &Expr, column: &SourceColumn) -> Option<String> {
         let Expr::Literal(value, _) = expr else { return None };
         // A literal of another type is not compared as it stands here.
         if value.is_null() || value.data_type() != column.kind.data_type() {
@@ -115,7 +115,7 @@ impl<'a> Writer<'a> {
             (Some(left), Some(right)) => {
                 let alike = left.kind == right.kind && left.comparison == right.comparison;
                 // Two columns may differ in their collations, so that the database cannot choose one.
-                if !alike || left.comparison == Comparison::Collated {
+                if !alike || left.comparison == Comparability::Collated {
                     return None;
                 }
                 Some(format!("({} {symbol} {})", self.operand(left, ordered)?, self.operand(right, ordered)?))

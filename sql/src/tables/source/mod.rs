@@ -21,7 +21,7 @@ use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 use tokio::sync::mpsc::Sender;
 
-use self::column::{Batch, Column, Kind, Value};
+use self::column::{BatchBuilder, Kind, SourceColumn, Value};
 use self::scan::{SourceTable, Statement};
 use super::name::folded;
 
@@ -32,7 +32,7 @@ const COLUMNS_MAX: usize = 200_000;
 
 /// Why a database could not be read, as it says.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+enum SourceError {
     #[error("{0}")]
     Database(#[from] sqlx::Error),
     #[error("{0}")]
@@ -51,24 +51,24 @@ enum Error {
 struct Table {
     /// Its name in the database's statements.
     quoted: String,
-    columns: Vec<Column>,
+    columns: Vec<SourceColumn>,
 }
 
 /// How a database writes statements.
-trait Dialect: Send + Sync {
+trait SourceDialect: Send + Sync {
     /// A name in quotes.
     fn name(&self, name: &str) -> String {
         format!("\"{}\"", name.replace('"', "\"\""))
     }
 
     /// A column in a list of what is read.
-    fn selected(&self, column: &Column) -> String;
+    fn selected(&self, column: &SourceColumn) -> String;
 
     /// A truth value as a predicate.
-    fn truth(&self, column: &Column) -> String;
+    fn truth(&self, column: &SourceColumn) -> String;
 
     /// A column where it is compared as plans do, by bytes. `ordered`: with `<` and the like, not with `=`.
-    fn operand(&self, column: &Column, ordered: bool) -> String;
+    fn operand(&self, column: &SourceColumn, ordered: bool) -> String;
 
     /// The place of the parameter of this number, from 1, which is compared with such a column.
     fn parameter(&self, number: usize, kind: Kind) -> String;
@@ -80,36 +80,36 @@ trait Dialect: Send + Sync {
 /// A database.
 #[async_trait]
 trait Database: fmt::Debug + Send + Sync {
-    fn dialect(&self) -> &dyn Dialect;
+    fn dialect(&self) -> &dyn SourceDialect;
 
     /// Its tables by their names here.
-    async fn tables(&self) -> Result<BTreeMap<String, Table>, Error>;
+    async fn tables(&self) -> Result<BTreeMap<String, Table>, SourceError>;
 
     /// Runs a statement in a read-only transaction and hands its rows over.
-    async fn read(&self, statement: &Statement, rows: Rows) -> Result<(), Error>;
+    async fn read(&self, statement: &Statement, rows: Rows) -> Result<(), SourceError>;
 }
 
 /// Where rows go.
 struct Rows {
-    columns: Arc<[Column]>,
-    batch: Batch,
+    columns: Arc<[SourceColumn]>,
+    batch: BatchBuilder,
     batches: Sender<Result<RecordBatch>>,
 }
 
 impl Rows {
     /// Adds a cell of the row.
-    fn push(&mut self, place: usize, value: Value) -> Result<(), Error> {
-        self.batch.push(place, value).map_err(Error::Value)
+    fn push(&mut self, place: usize, value: Value) -> Result<(), SourceError> {
+        self.batch.push(place, value).map_err(SourceError::Value)
     }
 
     /// Ends the row. Waits while enough batches wait to be read.
-    async fn end_row(&mut self) -> Result<(), Error> {
+    async fn end_row(&mut self) -> Result<(), SourceError> {
         if self.batch.end_row() { self.send().await } else { Ok(()) }
     }
 
-    async fn send(&mut self) -> Result<(), Error> {
+    async fn send(&mut self) -> Result<(), SourceError> {
         match self.batch.take()? {
-            Some(batch) => self.batches.send(Ok(batch)).await.map_err(|_| Error::Unread),
+            Some(batch) => self.batches.send(Ok(batch)).await.map_err(|_| SourceError::Unread),
             None => Ok(()),
         }
     }
@@ -138,7 +138,7 @@ impl Source {
         if folded(name) != name {
             return exec_err!("source `{name}`: use letters, digits and `_`, no capitals");
         }
-        let failed = |error: Error| exec_datafusion_err!("source `{name}`: {error}");
+        let failed = |error: SourceError| exec_datafusion_err!("source `{name}`: {error}");
         let database: Box<dyn Database> = match url.split_once(':') {
             Some(("postgres" | "postgresql", _)) => {
                 Box::new(postgres::Postgres::connect(url).await.map_err(failed)?)
@@ -157,7 +157,7 @@ impl Source {
         &self.name
     }
 
-    fn dialect(&self) -> &dyn Dialect {
+    fn dialect(&self) -> &dyn SourceDialect {
         self.database.dialect()
     }
 

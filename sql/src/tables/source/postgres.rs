@@ -10,11 +10,11 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPool, PgPoolOptions, PgRow};
 use sqlx::{AssertSqlSafe, Row as _, ValueRef as _};
 
-use super::column::{Column, Comparison, Kind, Value};
+use super::column::{Comparability, Kind, SourceColumn, Value};
 use super::filter::Parameter;
 use super::numeric::decimal;
 use super::scan::Statement;
-use super::{COLUMNS_MAX, CONNECTIONS_MAX, Database, Dialect, Error, Rows, Table};
+use super::{COLUMNS_MAX, CONNECTIONS_MAX, Database, Rows, SourceDialect, SourceError, Table};
 
 /// Days, and microseconds, from 1970 to 2000, where Postgres counts from.
 const DAYS_TO_2000: i64 = 10_957;
@@ -47,7 +47,7 @@ pub(super) struct Postgres {
 }
 
 impl Postgres {
-    pub(super) async fn connect(url: &str) -> Result<Self, Error> {
+    pub(super) async fn connect(url: &str) -> Result<Self, SourceError> {
         let options = PgConnectOptions::from_str(url)?
             .application_name("relserve")
             .options([("default_transaction_read_only", "on")]);
@@ -57,27 +57,27 @@ impl Postgres {
 }
 
 /// A column of this type.
-fn column(name: String, oid: i64, modifier: i32, is_deterministic: bool) -> Column {
-    let text = if is_deterministic { Comparison::Collated } else { Comparison::AsText };
+fn column(name: String, oid: i64, modifier: i32, is_deterministic: bool) -> SourceColumn {
+    let text = if is_deterministic { Comparability::Collated } else { Comparability::AsText };
     let (kind, comparison) = match oid {
-        16 => (Kind::Boolean, Comparison::Plain),
-        17 => (Kind::Bytes, Comparison::Plain),
-        20 => (Kind::Int64, Comparison::Plain),
-        21 => (Kind::Int16, Comparison::Plain),
-        23 => (Kind::Int32, Comparison::Plain),
+        16 => (Kind::Boolean, Comparability::Plain),
+        17 => (Kind::Bytes, Comparability::Plain),
+        20 => (Kind::Int64, Comparability::Plain),
+        21 => (Kind::Int16, Comparability::Plain),
+        23 => (Kind::Int32, Comparability::Plain),
         25 | 1043 => (Kind::Text, text),
-        700 => (Kind::Float32, Comparison::Plain),
-        701 => (Kind::Float64, Comparison::Plain),
-        1082 => (Kind::Date, Comparison::Plain),
-        1114 => (Kind::Timestamp, Comparison::Plain),
-        1184 => (Kind::Instant, Comparison::Plain),
+        700 => (Kind::Float32, Comparability::Plain),
+        701 => (Kind::Float64, Comparability::Plain),
+        1082 => (Kind::Date, Comparability::Plain),
+        1114 => (Kind::Timestamp, Comparability::Plain),
+        1184 => (Kind::Instant, Comparability::Plain),
         1700 => match decimal_kind(modifier) {
-            Some(kind) => (kind, Comparison::Plain),
-            None => (Kind::Text, Comparison::AsText),
+            Some(kind) => (kind, Comparability::Plain),
+            None => (Kind::Text, Comparability::AsText),
         },
-        _ => (Kind::Text, Comparison::AsText),
+        _ => (Kind::Text, Comparability::AsText),
     };
-    Column { name, kind, comparison }
+    SourceColumn { name, kind, comparison }
 }
 
 /// The type of a `numeric` with a bound that plans can keep.
@@ -90,22 +90,22 @@ fn decimal_kind(modifier: i32) -> Option<Kind> {
     Some(Kind::Decimal(u8::try_from(digits).ok()?, i8::try_from(scale).ok()?))
 }
 
-impl Dialect for Postgres {
-    fn selected(&self, column: &Column) -> String {
+impl SourceDialect for Postgres {
+    fn selected(&self, column: &SourceColumn) -> String {
         let name = self.name(&column.name);
-        if column.comparison == Comparison::AsText { format!("{name}::text") } else { name }
+        if column.comparison == Comparability::AsText { format!("{name}::text") } else { name }
     }
 
-    fn operand(&self, column: &Column, ordered: bool) -> String {
+    fn operand(&self, column: &SourceColumn, ordered: bool) -> String {
         let name = self.name(&column.name);
         match column.comparison {
-            Comparison::AsText => format!("{name}::text COLLATE \"C\""),
-            Comparison::Collated if ordered => format!("{name} COLLATE \"C\""),
+            Comparability::AsText => format!("{name}::text COLLATE \"C\""),
+            Comparability::Collated if ordered => format!("{name} COLLATE \"C\""),
             _ => name,
         }
     }
 
-    fn truth(&self, column: &Column) -> String {
+    fn truth(&self, column: &SourceColumn) -> String {
         self.name(&column.name)
     }
 
@@ -131,18 +131,18 @@ impl Dialect for Postgres {
 
 #[async_trait]
 impl Database for Postgres {
-    fn dialect(&self) -> &dyn Dialect {
+    fn dialect(&self) -> &dyn SourceDialect {
         self
     }
 
-    async fn tables(&self) -> Result<BTreeMap<String, Table>, Error> {
+    async fn tables(&self) -> Result<BTreeMap<String, Table>, SourceError> {
         let mut tables: BTreeMap<String, Table> = BTreeMap::new();
         let mut rows = sqlx::query(TABLES).fetch(&self.pool);
         let mut count = 0;
         while let Some(row) = rows.try_next().await? {
             count += 1;
             if count > COLUMNS_MAX {
-                return Err(Error::TooManyColumns);
+                return Err(SourceError::TooManyColumns);
             }
             let (name, quoted): (String, String) = (row.try_get(0)?, row.try_get(1)?);
             let column = column(row.try_get(2)?, row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
@@ -152,7 +152,7 @@ impl Database for Postgres {
         Ok(tables)
     }
 
-    async fn read(&self, statement: &Statement, mut rows: Rows) -> Result<(), Error> {
+    async fn read(&self, statement: &Statement, mut rows: Rows) -> Result<(), SourceError> {
         let mut unread = Unread(Some(self.pool.acquire().await?));
         let Some(connection) = unread.0.as_deref_mut() else { return Ok(()) };
         sqlx::raw_sql("BEGIN READ ONLY").execute(&mut *connection).await?;
@@ -172,8 +172,8 @@ impl Database for Postgres {
             for place in 0..rows.columns.len() {
                 let kind = rows.columns[place].kind;
                 let value = value(&row, place, kind).map_err(|error| match error {
-                    Error::Value(what) => {
-                        Error::Value(format!("column `{}`: {what}", rows.columns[place].name))
+                    SourceError::Value(what) => {
+                        SourceError::Value(format!("column `{}`: {what}", rows.columns[place].name))
                     }
                     other => other,
                 })?;
@@ -214,7 +214,7 @@ fn bind<'q>(query: Query<'q>, parameter: &'q Parameter) -> Query<'q> {
 }
 
 /// A cell, which comes in the binary form of its type.
-fn value(row: &PgRow, place: usize, kind: Kind) -> Result<Value<'_>, Error> {
+fn value(row: &PgRow, place: usize, kind: Kind) -> Result<Value<'_>, SourceError> {
     let raw = row.try_get_raw(place)?;
     if raw.is_null() {
         return Ok(Value::Null);
@@ -243,7 +243,7 @@ fn value(row: &PgRow, place: usize, kind: Kind) -> Result<Value<'_>, Error> {
             .map(Value::Integer),
     };
     read.ok_or_else(|| {
-        Error::Value(format!(
+        SourceError::Value(format!(
             "a row has a value that {} cannot have, such as infinity; a view of the database can \
              give it as text",
             kind.data_type()

@@ -15,7 +15,7 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, Repla
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 
-use super::column::{Batch, Column, schema};
+use super::column::{BatchBuilder, SourceColumn, schema};
 use super::filter::{Parameter, Writer};
 use super::{Rows, Source, Table};
 
@@ -37,7 +37,12 @@ impl SourceTable {
     }
 
     /// The statement that reads these columns of the rows that pass the filters.
-    fn statement(&self, columns: &[Column], filters: &[Expr], limit: Option<usize>) -> Option<Statement> {
+    fn statement(
+        &self,
+        columns: &[SourceColumn],
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Option<Statement> {
         let dialect = self.source.dialect();
         let mut writer = Writer::new(dialect, &self.table.columns);
         let predicates: Option<Vec<String>> = filters.iter().map(|filter| writer.predicate(filter)).collect();
@@ -83,7 +88,7 @@ impl TableProvider for SourceTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let columns: Arc<[Column]> = match projection {
+        let columns: Arc<[SourceColumn]> = match projection {
             Some(places) => places.iter().map(|place| self.table.columns[*place].clone()).collect(),
             None => self.table.columns.as_slice().into(),
         };
@@ -105,14 +110,14 @@ pub(super) struct Statement {
 #[derive(Debug)]
 struct SourceExec {
     source: Arc<Source>,
-    columns: Arc<[Column]>,
+    columns: Arc<[SourceColumn]>,
     schema: SchemaRef,
     statement: Arc<Statement>,
     properties: Arc<PlanProperties>,
 }
 
 impl SourceExec {
-    fn new(source: Arc<Source>, columns: Arc<[Column]>, statement: Statement) -> Self {
+    fn new(source: Arc<Source>, columns: Arc<[SourceColumn]>, statement: Statement) -> Self {
         let schema = schema(&columns);
         let properties = PlanProperties::new(
             EquivalenceProperties::new(Arc::clone(&schema)),
@@ -167,7 +172,7 @@ impl ExecutionPlan for SourceExec {
         let batches = stream.tx();
         let (source, statement) = (Arc::clone(&self.source), Arc::clone(&self.statement));
         let rows_max = context.session_config().batch_size();
-        let batch = Batch::new(Arc::clone(&self.columns), Arc::clone(&self.schema), rows_max);
+        let batch = BatchBuilder::new(Arc::clone(&self.columns), Arc::clone(&self.schema), rows_max);
         // The task ends with the stream, and the database's statement with the task.
         stream.spawn(async move {
             let rows = Rows { columns: batch.columns(), batch, batches };

@@ -11,10 +11,10 @@ use futures_util::TryStreamExt as _;
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteRow};
 use sqlx::{AssertSqlSafe, Decode, Row as _, TypeInfo as _, ValueRef as _};
 
-use super::column::{Column, Comparison, Kind, Value};
+use super::column::{Comparability, Kind, SourceColumn, Value};
 use super::filter::Parameter;
 use super::scan::Statement;
-use super::{COLUMNS_MAX, CONNECTIONS_MAX, Database, Dialect, Error, Rows, Table};
+use super::{COLUMNS_MAX, CONNECTIONS_MAX, Database, Rows, SourceDialect, SourceError, Table};
 
 /// Rows that wait between SQLite's thread and ours.
 const ROWS_AHEAD: usize = 1_024;
@@ -26,7 +26,7 @@ pub(super) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(super) async fn connect(url: &str) -> Result<Self, Error> {
+    pub(super) async fn connect(url: &str) -> Result<Self, SourceError> {
         let options = SqliteConnectOptions::from_str(url)?
             .read_only(true)
             .create_if_missing(false)
@@ -37,7 +37,7 @@ impl Sqlite {
     }
 
     /// The columns of a table. Dates are declared but stored in many ways: the first one says which it is.
-    async fn columns(&self, table: &str) -> Result<Vec<Column>, Error> {
+    async fn columns(&self, table: &str) -> Result<Vec<SourceColumn>, SourceError> {
         // Hidden columns of virtual tables are left out, generated ones are not.
         let rows =
             sqlx::query("SELECT name, type FROM pragma_table_xinfo(?1) WHERE hidden <> 1 ORDER BY cid")
@@ -57,61 +57,61 @@ impl Sqlite {
                     (kind, comparison) = stored_type(&first, kind)?;
                 }
             }
-            columns.push(Column { name, kind, comparison });
+            columns.push(SourceColumn { name, kind, comparison });
         }
         Ok(columns)
     }
 }
 
 /// What a declared type says, by SQLite's rules and a few words more.
-fn declared_type(declared: &str) -> (Kind, Comparison) {
+fn declared_type(declared: &str) -> (Kind, Comparability) {
     let declared = declared.to_ascii_uppercase();
     let has = |words: &[&str]| words.iter().any(|word| declared.contains(word));
     if has(&["BOOL"]) {
-        (Kind::Boolean, Comparison::Plain)
+        (Kind::Boolean, Comparability::Plain)
     } else if has(&["INT"]) {
-        (Kind::Int64, Comparison::Plain)
+        (Kind::Int64, Comparability::Plain)
     } else if has(&["CHAR", "CLOB", "TEXT"]) {
-        (Kind::Text, Comparison::Plain)
+        (Kind::Text, Comparability::Plain)
     } else if has(&["BLOB"]) {
-        (Kind::Bytes, Comparison::Plain)
+        (Kind::Bytes, Comparability::Plain)
     } else if has(&["REAL", "FLOA", "DOUB", "NUM", "DEC"]) {
-        (Kind::Float64, Comparison::Plain)
+        (Kind::Float64, Comparability::Plain)
     } else if has(&["DATETIME", "TIMESTAMP"]) {
-        (Kind::Timestamp, Comparison::Unknown)
+        (Kind::Timestamp, Comparability::Unknown)
     } else if declared == "DATE" {
-        (Kind::Date, Comparison::Unknown)
+        (Kind::Date, Comparability::Unknown)
     } else {
         // An expression of a view, a JSON or a UUID: whatever it has, as text.
-        (Kind::Text, Comparison::Unknown)
+        (Kind::Text, Comparability::Unknown)
     }
 }
 
 /// The type of a column of dates whose first value is this.
-fn stored_type(row: &SqliteRow, declared: Kind) -> Result<(Kind, Comparison), Error> {
+fn stored_type(row: &SqliteRow, declared: Kind) -> Result<(Kind, Comparability), SourceError> {
     let raw = row.try_get_raw(0)?;
     Ok(match raw.type_info().name() {
-        "INTEGER" => (Kind::Int64, Comparison::Plain),
-        "REAL" => (Kind::Float64, Comparison::Plain),
+        "INTEGER" => (Kind::Int64, Comparability::Plain),
+        "REAL" => (Kind::Float64, Comparability::Plain),
         _ if value(row, 0, declared).is_ok_and(|value| matches!(value, Value::Integer(_))) => {
-            (declared, Comparison::Unknown)
+            (declared, Comparability::Unknown)
         }
-        _ => (Kind::Text, Comparison::Unknown),
+        _ => (Kind::Text, Comparability::Unknown),
     })
 }
 
-impl Dialect for Sqlite {
-    fn selected(&self, column: &Column) -> String {
+impl SourceDialect for Sqlite {
+    fn selected(&self, column: &SourceColumn) -> String {
         self.name(&column.name)
     }
 
-    fn operand(&self, column: &Column, _: bool) -> String {
+    fn operand(&self, column: &SourceColumn, _: bool) -> String {
         let name = self.name(&column.name);
         // A column may be declared to know no capitals.
         if column.kind == Kind::Text { format!("{name} COLLATE BINARY") } else { name }
     }
 
-    fn truth(&self, column: &Column) -> String {
+    fn truth(&self, column: &SourceColumn) -> String {
         format!("({} <> 0)", self.name(&column.name))
     }
 
@@ -136,11 +136,11 @@ impl Dialect for Sqlite {
 
 #[async_trait]
 impl Database for Sqlite {
-    fn dialect(&self) -> &dyn Dialect {
+    fn dialect(&self) -> &dyn SourceDialect {
         self
     }
 
-    async fn tables(&self) -> Result<BTreeMap<String, Table>, Error> {
+    async fn tables(&self) -> Result<BTreeMap<String, Table>, SourceError> {
         let names = sqlx::query(
             "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') \
              AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
@@ -154,7 +154,7 @@ impl Database for Sqlite {
             let Ok(columns) = self.columns(&name).await else { continue };
             count += columns.len();
             if count > COLUMNS_MAX {
-                return Err(Error::TooManyColumns);
+                return Err(SourceError::TooManyColumns);
             }
             let quoted = self.name(&name);
             tables.insert(name, Table { quoted, columns });
@@ -162,7 +162,7 @@ impl Database for Sqlite {
         Ok(tables)
     }
 
-    async fn read(&self, statement: &Statement, mut rows: Rows) -> Result<(), Error> {
+    async fn read(&self, statement: &Statement, mut rows: Rows) -> Result<(), SourceError> {
         // The connection cannot write at all.
         let mut transaction = self.pool.begin().await?;
         let mut query = sqlx::query(AssertSqlSafe(statement.text.clone())).persistent(false);
@@ -199,7 +199,7 @@ fn bind<'q>(query: Query<'q>, parameter: &'q Parameter) -> Query<'q> {
 }
 
 /// A cell as it is stored, read as the type that its column should have.
-fn value(row: &SqliteRow, place: usize, kind: Kind) -> Result<Value<'static>, Error> {
+fn value(row: &SqliteRow, place: usize, kind: Kind) -> Result<Value<'static>, SourceError> {
     let raw = row.try_get_raw(place)?;
     if raw.is_null() {
         return Ok(Value::Null);
