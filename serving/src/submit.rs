@@ -127,13 +127,7 @@ pub async fn submit_late(
         }
     };
     match job {
-        Some(job) => {
-            runtime.shared.intake.submit_reserved(job, reserved);
-            // Called off just now, it was left before it came in.
-            if relquery.read().status == Status::Cancelled {
-                runtime.shared.intake.leave(Arc::clone(relquery));
-            }
-        }
+        Some(job) => runtime.shared.intake.submit_reserved(job, reserved),
         None => runtime.shared.intake.finished(reserved),
     }
 }

@@ -31,10 +31,16 @@ impl Driver {
         self.shared.pulse.busy(now);
         let Job { relquery, account, weight, scope, class, deadline, mut pin, parts } = job;
         let tenant = account.tenant;
+        let rows = || parts.iter().map(|part| part.rows.len() as u64).sum();
         if self.shared.pulse.is_dead() {
             relquery.end(Status::Failed(RequestError::Dead), now);
-            self.shared.intake.finished(parts.iter().map(|part| part.rows.len() as u64).sum());
-            return;
+            return self.shared.intake.finished(rows());
+        }
+        // Called off while it was prepared: its `Leave` came before it.
+        if relquery.read().status == Status::Cancelled {
+            self.shared.metrics.relquery_done(tenant, &relquery.read(), now);
+            self.shared.metrics.rows.cancelled.inc_by(rows());
+            return self.shared.intake.finished(rows());
         }
         self.relqueries.entry(relquery.id).or_insert_with(|| (Arc::clone(&relquery), Vec::new()));
         for part in parts {
