@@ -220,26 +220,67 @@ fn a_replica_keeps_all_its_prefixes_in_use() {
     }
 }
 
-#[test]
-fn a_failed_replica_is_avoided_and_a_row_fails_after_its_tries() {
-    let mut fleet = fleet(FleetConfig { tries_max: 3, ..config() }, 2, 4);
-    fleet.submit(submission(1, 0, rows(1, 0..1))).expect("room");
-    let mut visited = Vec::new();
-    let events = loop {
-        let sent = fleet.dispatch(Time(1)).remove(0);
-        visited.push(sent.replica.0);
-        let events = fleet.failed(sent.request, Failure::Replica("no answer".into()), Time(2));
-        if !events.is_empty() {
-            break events;
+/// Lets a relQuery's only row fail on each replica that it is sent to, until it fails itself: where and when
+/// it was sent, and what was said in the end. `beside`: each replica answers another row meanwhile.
+fn fail_everywhere(fleet: &mut Fleet, beside: bool) -> (Vec<(u32, u64)>, String) {
+    let (mut sent_at, mut now, mut others) = (Vec::new(), Time(1), 100);
+    loop {
+        let sent = fleet.dispatch(now).remove(0);
+        sent_at.push((sent.replica.0, now.0 / 1_000_000));
+        if beside {
+            others += 1;
+            fleet.submit(submission(others, now.0, rows(1, 0..1))).expect("room");
+            let other = fleet.dispatch(now).remove(0);
+            assert_eq!(other.replica, sent.replica, "it has seen the prefix");
+            done(fleet, &other, now);
         }
-    };
-    assert_eq!(visited, [0, 1, 0]);
-    let [Event::RowFailed { error, .. }, Event::RelQueryDone { .. }] = &events[..] else {
-        panic!("{events:?}")
-    };
-    assert_eq!(error.to_string(), "3 tries failed, the last on replica 0: no answer");
+        let events = fleet.failed(sent.request, Failure::Replica("no answer".into()), now);
+        if let [Event::RowFailed { error, .. }, Event::RelQueryDone { .. }] = &events[..] {
+            return (sent_at, error.to_string());
+        }
+        assert_eq!(events, [], "it waits");
+        now = fleet.next_timer().filter(|at| *at > now).unwrap_or(now);
+    }
+}
+
+#[test]
+fn a_row_fails_after_tries_under_which_its_replicas_answered_others() {
+    let config = FleetConfig { tries_max: 4, retry_ms: Millis(10), retry_ms_max: Millis(25), ..config() };
+    let mut fleet = fleet(config, 2, 4);
+    fleet.submit(submission(1, 0, rows(1, 0..1))).expect("room");
+    let (sent, problem) = fail_everywhere(&mut fleet, true);
+    assert_eq!(sent, [(0, 0), (1, 0), (0, 20), (1, 45)], "at once to the other, then after longer waits");
+    assert_eq!(problem, "4 tries failed, the last on replica 1: no answer");
     assert!(fleet.is_idle());
     assert!(fleet.stats().replicas.iter().all(|replica| replica.rows == 0 && replica.tokens.0 == 0));
+}
+
+#[test]
+fn a_replica_that_answers_nobody_speaks_against_no_row_for_minutes() {
+    let config = FleetConfig { tries_max: 4, trouble_ms_max: Millis(30_000), ..config() };
+    let mut fleet = fleet(config, 1, 4);
+    fleet.submit(submission(1, 0, rows(1, 0..1))).expect("room");
+    let (sent, problem) = fail_everywhere(&mut fleet, false);
+    let times: Vec<u64> = sent.into_iter().map(|(_, at)| at).collect();
+    assert_eq!(times, [0, 250, 750, 1_750, 3_750, 7_750, 15_750, 25_750, 35_750]);
+    assert_eq!(problem, "9 tries failed in 36 s, the last on replica 0: no answer");
+    assert!(fleet.is_idle());
+}
+
+#[test]
+fn others_go_on_while_a_row_waits_for_its_time() {
+    let mut fleet = fleet(config(), 1, 1);
+    fleet.submit(submission(1, 0, rows(1, 0..1))).expect("room");
+    fleet.submit(submission(2, 0, rows(2, 0..9))).expect("room");
+    let sent = fleet.dispatch(Time(1)).remove(0);
+    assert_eq!(sent.relquery.0, 1);
+    assert_eq!(fleet.failed(sent.request, Failure::Replica("no answer".into()), Time(1)), []);
+    let sent = fleet.dispatch(Time(2)).remove(0);
+    assert_eq!(sent.relquery.0, 2, "the first row waits, and the replica does not");
+    done(&mut fleet, &sent, Time(3));
+    let again = fleet.next_timer().expect("the first row waits");
+    assert_eq!(fleet.dispatch(again).remove(0).relquery.0, 1);
+    fleet.check_invariants().expect("the books balance");
 }
 
 #[test]
@@ -253,13 +294,10 @@ fn a_replica_that_did_not_begin_costs_a_row_no_try_and_is_avoided_all_the_same()
         assert_eq!(events, [], "it waits");
     }
     let sent = fleet.dispatch(Time(1)).remove(0);
-    assert_eq!(
-        fleet.failed(sent.request, Failure::Replica("no answer".into()), Time(2)),
-        [],
-        "the first try"
-    );
+    let unfit = || Failure::Unfit("not a number".into());
+    assert_eq!(fleet.failed(sent.request, unfit(), Time(2)), [], "the first try");
     let sent = fleet.dispatch(Time(1)).remove(0);
-    let events = fleet.failed(sent.request, Failure::Replica("no answer".into()), Time(2));
+    let events = fleet.failed(sent.request, unfit(), Time(2));
     assert!(matches!(events[0], Event::RowFailed { .. }), "{events:?}");
     assert!(fleet.is_idle());
 }

@@ -1,5 +1,6 @@
 //! Rows on other servers, which fail in all the ways that servers fail: each row is answered exactly once.
 
+use base::Millis;
 use serde_json::{Value, json};
 
 use crate::common::replica::{Act, FakeReplica, fleet};
@@ -116,7 +117,7 @@ async fn a_row_that_a_server_does_not_answer_is_answered_by_another_once() {
 async fn a_server_that_hangs_is_given_up_and_its_connection_closed() {
     let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
     let mut config = fleet(vec![a.executor(), b.executor()]);
-    config.replicas.iter_mut().for_each(|executor| executor.try_ms_max = base::Millis(500));
+    config.replicas.iter_mut().for_each(|executor| executor.try_ms_max = Millis(500));
     let server = serve_fleet(config).await;
     until_up(&server, 2).await;
     a.next([Act::Hang]);
@@ -169,7 +170,7 @@ async fn an_answer_that_its_constraint_does_not_allow_is_asked_for_again_and_the
 async fn a_row_under_which_every_server_fails_fails_with_the_last_reason() {
     let a = FakeReplica::start().await;
     let mut config = fleet(vec![a.executor()]);
-    config.fleet.tries_max = 2;
+    (config.fleet.tries_max, config.fleet.trouble_ms_max, config.fleet.retry_ms) = (2, Millis(0), Millis(1));
     config.replicas[0].failures_max = 10;
     let server = serve_fleet(config).await;
     until_up(&server, 1).await;
@@ -178,6 +179,20 @@ async fn a_row_under_which_every_server_fails_fails_with_the_last_reason() {
     assert!(reply.body.contains("boom"), "{}", reply.body);
     assert_eq!(a.state().asked.len(), 2);
     assert_eq!(server.relquery(table(1)).await.json()["rows"][0]["text"], "w0", "the next one is answered");
+}
+
+#[actix_web::test]
+async fn a_server_that_fails_for_a_while_costs_no_row() {
+    let a = FakeReplica::start().await;
+    let mut config = fleet(vec![a.executor()]);
+    (config.fleet.tries_max, config.fleet.retry_ms, config.fleet.retry_ms_max) = (3, Millis(1), Millis(2));
+    config.replicas[0].open_ms = Millis(1);
+    let server = serve_fleet(config).await;
+    until_up(&server, 1).await;
+    // All rows at once, and then one to see, eight times: more than a row has tries.
+    a.next(std::iter::repeat_n(Act::Reply(500, "", "boom"), 12 + 8));
+    assert_answered(&server.relquery(table(12)).await.json(), 12);
+    assert_eq!(a.state().asked.len(), 12 + 8 + 12);
 }
 
 #[actix_web::test]

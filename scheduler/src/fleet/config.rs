@@ -95,8 +95,17 @@ pub struct FleetConfig {
     pub rows_max: u32,
     /// Most relQueries held.
     pub relqueries_max: u32,
-    /// How often a row is tried: after so many replicas failed under it, it fails.
+    /// Failed tries that end a row: those under which its replica answered other rows, and answers that are
+    /// not what was asked for. Where a replica answers nobody, the row is not to blame.
     pub tries_max: u32,
+    /// Wait before a row whose replica failed is sent again, unless it is the first time and another replica
+    /// is up; each further failure doubles it.
+    pub retry_ms: Millis,
+    /// Longest such wait.
+    pub retry_ms_max: Millis,
+    /// How long, from its first failure on, a row is sent again to replicas that answer nobody. Its caller's
+    /// deadline may end it before.
+    pub trouble_ms_max: Millis,
     /// Key of the prefix hash. Any value is right; a secret one keeps outsiders from making collisions.
     pub prefix_hash_key: [u64; 2],
 }
@@ -117,7 +126,10 @@ impl Default for FleetConfig {
             bulk_wait_ms_max: Millis(3_600_000),
             rows_max: 100_000,
             relqueries_max: 10_000,
-            tries_max: 3,
+            tries_max: 8,
+            retry_ms: Millis(250),
+            retry_ms_max: Millis(10_000),
+            trouble_ms_max: Millis(300_000),
             prefix_hash_key: [0x7265_6c53_6572_7665, 0x666c_6565_742d_7078],
         }
     }

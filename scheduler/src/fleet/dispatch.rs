@@ -93,13 +93,13 @@ impl Fleet {
                 return None;
             }
             let keys = self.candidates(now);
-            let again = keys.iter().find_map(|key| self.again(key.id));
+            let again = keys.iter().find_map(|key| self.again(key.id, now));
             let picked = again.or_else(|| self.seen(&keys, &eligible));
             let picked = picked.or_else(|| keys.iter().find_map(|key| self.fresh(key.id, &eligible)));
             if picked.is_some() {
                 return picked;
             }
-            match self.shared(&keys) {
+            match self.shared(&keys, now) {
                 Ok(picked) => return picked,
                 Err((id, number)) => self.give_up(id, number),
             }
@@ -114,10 +114,10 @@ impl Fleet {
         let is_loose =
             |key: &RelQueryKey| key.class == ServiceClass::Bulk && now.since(key.arrival) < overdue;
         let mut keys = self.first_keys(1);
-        let is_parked = keys.first().is_some_and(|key| self.is_parked(key.id));
+        let is_parked = keys.first().is_some_and(|key| self.is_parked(key.id, now));
         if is_parked || keys.first().is_some_and(is_loose) {
             keys = self.first_keys(window.max(PARKED_MAX));
-            keys.retain(|key| !is_parked || !self.is_parked(key.id));
+            keys.retain(|key| !is_parked || !self.is_parked(key.id, now));
         }
         let Some(first) = keys.first().copied() else { return keys };
         keys.retain(|key| key.class == first.class);
@@ -125,16 +125,16 @@ impl Fleet {
         keys
     }
 
-    /// Whether all that waits of a relQuery waits for another replica than the one with room, which failed
-    /// under it.
-    fn is_parked(&self, id: RelQueryId) -> bool {
+    /// Whether all that waits of a relQuery waits for its time, or for another replica than the one with
+    /// room, which failed under it.
+    fn is_parked(&self, id: RelQueryId, now: Time) -> bool {
         let Some(query) = self.queries.get(&id) else { return false };
         let waits = |row: &FleetRow| {
             let tokens = self.load_of(id, row);
             self.router.eligible(tokens, row.avoid).is_empty()
                 && !self.router.eligible(tokens, None).is_empty()
         };
-        query.groups().len() == 0 && query.requeued().all(waits)
+        query.groups().len() == 0 && query.requeued(now).all(waits)
     }
 
     /// The first waiting relQueries.
@@ -145,9 +145,9 @@ impl Fleet {
     }
 
     /// A row that was taken back.
-    fn again(&self, id: RelQueryId) -> Option<Pick> {
+    fn again(&self, id: RelQueryId, now: Time) -> Option<Pick> {
         let query = self.queries.get(&id)?;
-        query.requeued().find_map(|row| {
+        query.requeued(now).find_map(|row| {
             let open = self.router.eligible(self.load_of(id, row), row.avoid);
             let (replica, _) = self.router.route(&row.chain, &open)?;
             Some((id, row.item.row, replica, Why::Again))
@@ -207,13 +207,13 @@ impl Fleet {
 
     /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, the row where
     /// there never will be.
-    fn shared(&self, keys: &[RelQueryKey]) -> Result<Option<Pick>, (RelQueryId, u32)> {
+    fn shared(&self, keys: &[RelQueryKey], now: Time) -> Result<Option<Pick>, (RelQueryId, u32)> {
         let size = |key: &&RelQueryKey| self.queries.get(&key.id).map_or(0, Query::largest_len);
         // The first of the largest: `max_by_key` takes the last.
         let Some(id) = keys.iter().rev().max_by_key(size).map(|key| key.id) else { return Ok(None) };
         let Some(query) = self.queries.get(&id) else { return Ok(None) };
         let row = query.largest().and_then(|group| query.first_of(group));
-        let Some(row) = row.or_else(|| query.requeued().next()) else { return Ok(None) };
+        let Some(row) = row.or_else(|| query.requeued(now).next()) else { return Ok(None) };
         if !self.fits_somewhere(intake::tokens_max(&row.item)) {
             return Err((id, row.item.row));
         }
@@ -238,6 +238,7 @@ impl Fleet {
         let seen = row.chain.iter().take_while(known).count() as u64 * u64::from(self.config.prefix_block);
         let computed = (item.prompt.len() as u64).saturating_sub(seen).max(1);
         self.router.send(replica, tokens, &row.chain, row.group);
+        let answered_before = self.router.answered(replica);
         let rank = rank(query.key.unwrap_or_else(|| query.rank(&self.config, &self.lengths)));
         query.launch(number, request, now);
         let dispatch = Dispatch {
@@ -258,8 +259,10 @@ impl Fleet {
         let output = output.remaining(0, dispatch.item.generation.output_max.0);
         let work = computed.saturating_add(u64::from(self.config.output_weight).saturating_mul(output));
         self.tenants.charge(dispatch.tenant, Nanos(work));
-        self.requests
-            .insert(request, Flying { relquery: id, row: number, replica, tokens, group, has_begun: false });
+        self.requests.insert(
+            request,
+            Flying { relquery: id, row: number, replica, tokens, group, answered_before, has_begun: false },
+        );
         self.decision.sent(&dispatch, why);
         self.counters.sent(why, seen);
         self.place(id);

@@ -8,6 +8,7 @@ use super::Fleet;
 use super::config::{Health, ReplicaConfig, ReplicaId};
 use super::query::Query;
 use super::router::Lane;
+use super::settle::Cause;
 use crate::config::ConfigError;
 use crate::event::{Event, Refused};
 
@@ -123,7 +124,7 @@ impl Fleet {
         if self.router.lanes.contains_key(&id) {
             return Err(ConfigError { field: "fleet.replica.id", reason: "is in use" });
         }
-        self.router.lanes.insert(id, Lane { config, health: Health::Up, rows: 0, tokens: 0 });
+        self.router.lanes.insert(id, Lane { config, health: Health::Up, rows: 0, tokens: 0, answered: 0 });
         Ok(())
     }
 
@@ -156,7 +157,7 @@ impl Fleet {
         let lost = self.requests.iter().filter(|(_, flying)| flying.replica == id);
         let lost: Vec<RequestId> = lost.map(|(request, _)| *request).collect();
         for request in &lost {
-            self.take_back(*request, "it went down", true);
+            self.take_back(*request, "it went down", Cause::Down);
         }
         lost
     }
@@ -200,6 +201,7 @@ impl Fleet {
 
     /// Lets everything whose time has come take effect: what waited too long counts as interactive.
     pub(crate) fn run_timers(&mut self, now: Time) {
+        self.retries = self.retries.split_off(&(now + Nanos(1)));
         while let Some((_, id)) = self.timers.take_if(|at| at <= now) {
             if let Some(query) = self.queries.get_mut(&id) {
                 query.class = ServiceClass::Interactive;

@@ -51,6 +51,8 @@ struct Flying {
     tokens: u64,
     /// What it is alike by.
     group: BlockKey,
+    /// Rows that the replica had answered when it was sent.
+    answered_before: u64,
     /// Whether text of it has gone out.
     has_begun: bool,
 }
@@ -83,6 +85,8 @@ pub struct Fleet {
     lengths: Lengths,
     /// When relQueries rise to the first class.
     timers: Timers,
+    /// When rows that were taken back may be sent again.
+    retries: BTreeSet<Time>,
     next_request: u64,
     /// Rows held.
     rows: usize,
@@ -110,6 +114,7 @@ impl Fleet {
             tenants: Tenants::default(),
             lengths: Lengths::default(),
             timers: Timers::default(),
+            retries: BTreeSet::new(),
             next_request: 1,
             rows: 0,
             pending: Vec::new(),
@@ -139,8 +144,8 @@ impl Fleet {
     }
 
     /// When to call [`Fleet::dispatch`] next although nothing has happened: a relQuery rises to the first
-    /// class.
+    /// class, or a row has waited since its replica failed.
     pub fn next_timer(&self) -> Option<Time> {
-        self.timers.next()
+        self.timers.next().into_iter().chain(self.retries.first().copied()).min()
     }
 }

@@ -36,10 +36,26 @@ pub(crate) struct FleetRow {
     pub(crate) novel: u64,
     /// The request it runs as; none: it waits.
     pub(crate) request: Option<RequestId>,
-    /// Replicas that failed under it.
+    /// Tries that speak against it.
     pub(crate) tries: u32,
-    /// The last of them.
+    /// All tries that failed.
+    pub(crate) failures: u32,
+    /// When the first of them did.
+    pub(crate) troubled: Option<Time>,
+    /// It is not sent before.
+    pub(crate) not_before: Time,
+    /// The replica that failed last.
     pub(crate) avoid: Option<ReplicaId>,
+}
+
+/// Where a row that is taken back stands from now on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakenBack {
+    pub(crate) tries: u32,
+    pub(crate) failures: u32,
+    pub(crate) troubled: Option<Time>,
+    pub(crate) not_before: Time,
+    pub(crate) avoid: ReplicaId,
 }
 
 /// Where a row waits in its group.
@@ -134,7 +150,18 @@ impl Query {
             let shared = sharing::novel(before.map(|(prompt, _)| &**prompt), &item.prompt, block);
             let cached = seen.depth(&chain) as u64 * u64::from(block);
             let novel = shared.min((item.prompt.len() as u64).saturating_sub(cached).max(1));
-            let row = FleetRow { chain, group, novel, request: None, tries: 0, avoid: None, item };
+            let row = FleetRow {
+                chain,
+                group,
+                novel,
+                request: None,
+                tries: 0,
+                failures: 0,
+                troubled: None,
+                not_before: Time(0),
+                avoid: None,
+                item,
+            };
             self.queue(&row);
             self.rows.insert(row.item.row, row);
         }
@@ -177,11 +204,12 @@ impl Query {
     }
 
     /// A row that ran waits again, before the others.
-    pub(crate) fn requeue(&mut self, number: u32, failed: ReplicaId, is_try: bool) {
+    pub(crate) fn requeue(&mut self, number: u32, taken: TakenBack) {
         let Some(row) = self.rows.get_mut(&number) else { return };
+        let TakenBack { tries, failures, troubled, not_before, avoid } = taken;
         row.request = None;
-        row.tries += u32::from(is_try);
-        row.avoid = Some(failed);
+        (row.tries, row.failures, row.troubled) = (tries, failures, troubled);
+        (row.not_before, row.avoid) = (not_before, Some(avoid));
         self.requeued.insert(number);
         self.waiting += 1;
         self.novel += row.novel;
@@ -214,9 +242,10 @@ impl Query {
         self.waiting
     }
 
-    /// Rows that were taken back and wait.
-    pub(crate) fn requeued(&self) -> impl Iterator<Item = &FleetRow> {
-        self.requeued.iter().filter_map(|number| self.rows.get(number))
+    /// Rows that were taken back and may be sent again at `now`.
+    pub(crate) fn requeued(&self, now: Time) -> impl Iterator<Item = &FleetRow> {
+        let rows = self.requeued.iter().filter_map(|number| self.rows.get(number));
+        rows.filter(move |row| row.not_before <= now)
     }
 
     /// Whether rows of this group wait.

@@ -22,6 +22,8 @@ pub(crate) struct Lane {
     pub(crate) rows: u32,
     /// Their unfinished tokens: the load.
     pub(crate) tokens: u64,
+    /// Rows that it has answered.
+    pub(crate) answered: u64,
 }
 
 impl Lane {
@@ -68,8 +70,7 @@ impl Router {
     /// Replicas that take a row of `tokens` and are within the slack of the least loaded of them, in the
     /// order of load. One that is to be avoided counts only where no other is up.
     pub(crate) fn eligible(&self, tokens: u64, avoid: Option<ReplicaId>) -> Vec<ReplicaId> {
-        let is_up = |lane: &Lane| lane.health == Health::Up;
-        let avoid = avoid.filter(|avoid| self.lanes.iter().any(|(id, lane)| id != avoid && is_up(lane)));
+        let avoid = avoid.filter(|avoid| self.has_other_up(*avoid));
         let open = self.lanes.iter().filter(|(id, lane)| Some(**id) != avoid && lane.takes(tokens));
         let mut loads: Vec<(u64, ReplicaId)> = open.map(|(id, lane)| (lane.tokens, *id)).collect();
         loads.sort_unstable();
@@ -102,6 +103,16 @@ impl Router {
         lane.tokens += tokens;
         self.prefixes.send(replica, chain);
         *self.running.entry((replica, group)).or_default() += 1;
+    }
+
+    /// Rows that a replica has answered so far.
+    pub(crate) fn answered(&self, replica: ReplicaId) -> u64 {
+        self.lanes.get(&replica).map_or(0, |lane| lane.answered)
+    }
+
+    /// Whether another replica than this one is up.
+    pub(crate) fn has_other_up(&self, replica: ReplicaId) -> bool {
+        self.lanes.iter().any(|(id, lane)| *id != replica && lane.health == Health::Up)
     }
 
     /// A row has ended, or was taken back.
@@ -138,7 +149,7 @@ mod tests {
         let mut router = Router::new(100, 50);
         for (id, load) in (0..).map(ReplicaId).zip(loads) {
             let config = ReplicaConfig { rows_max: 9, tokens_max: Some(TokenCount(1_000)) };
-            router.lanes.insert(id, Lane { config, health: Health::Up, rows: 0, tokens: *load });
+            router.lanes.insert(id, Lane { config, health: Health::Up, rows: 0, tokens: *load, answered: 0 });
         }
         router
     }

@@ -1,10 +1,12 @@
 //! What replicas report: text, ends, failures.
 //!
 //! A row whose text has begun to go out cannot move any more: another replica may say something else, and
-//! nothing can be taken back. Any other row is tried again elsewhere, a bounded number of times.
+//! nothing can be taken back. Any other row is tried again, elsewhere where that can be. Trouble upstream is
+//! not the row's fault: a failed try counts against it only where its replica answered others meanwhile.
 
-use base::{End, RelQueryId, RequestId, RowError, Time, TokenCount, TokenId};
+use base::{End, Millis, Nanos, RelQueryId, RequestId, RowError, Time, TokenCount, TokenId};
 
+use super::query::{FleetRow, TakenBack};
 use super::{Fleet, Flying};
 use crate::event::{Event, Usage};
 
@@ -28,11 +30,26 @@ pub struct Finish {
 pub enum Failure {
     /// The row itself: it fails wherever it runs.
     Row(RowError),
-    /// The replica, in words: the row is tried on another.
+    /// The replica, in words: the row is tried again, later or on another.
     Replica(String),
+    /// The replica works, and its answer is not what was asked for, in words: another's may be.
+    Unfit(String),
     /// The replica did not even begin, in words: nobody was there, or it asked to be left alone. As before,
     /// but the row's tries are as they were: it says nothing of the row.
     Untried(String),
+}
+
+/// Why a row leaves its replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The replica failed, then.
+    Failed(Time),
+    /// It went down.
+    Down,
+    /// Its answer was not what was asked for.
+    Unfit,
+    /// It did not begin.
+    Untried,
 }
 
 impl Fleet {
@@ -72,6 +89,9 @@ impl Fleet {
         self.lengths.add(query.kind, finish.output.0);
         self.counters.ended(usage);
         events.push(Event::RowDone { relquery, row, end: finish.end, usage });
+        if let Some(lane) = self.router.lanes.get_mut(&flying.replica) {
+            lane.answered += 1;
+        }
         self.remove_row(relquery, row);
         self.place(relquery);
         events.extend(self.close_if_done(relquery, now));
@@ -84,21 +104,35 @@ impl Fleet {
         let Some(flying) = self.requests.get(&request).copied() else { return Vec::new() };
         match failure {
             Failure::Row(error) => self.fail_row(flying.relquery, flying.row, error),
-            Failure::Replica(reason) => self.take_back(request, &reason, true),
-            Failure::Untried(reason) => self.take_back(request, &reason, false),
+            Failure::Replica(reason) => self.take_back(request, &reason, Cause::Failed(now)),
+            Failure::Unfit(reason) => self.take_back(request, &reason, Cause::Unfit),
+            Failure::Untried(reason) => self.take_back(request, &reason, Cause::Untried),
         }
         self.drain_events(now)
     }
 
-    /// A row leaves its replica: it waits again, or fails for good. `is_try`: the replica failed under it.
-    pub(crate) fn take_back(&mut self, request: RequestId, reason: &str, is_try: bool) {
+    /// A row leaves its replica: it waits again, or fails for good.
+    pub(crate) fn take_back(&mut self, request: RequestId, reason: &str, cause: Cause) {
         let Some(flying) = self.requests.get(&request).copied() else { return };
         let Flying { relquery, row, replica, .. } = flying;
-        let tries = self.queries.get(&relquery).and_then(|query| query.row(row)).map_or(0, |row| row.tries);
+        let Some(query) = self.queries.get(&relquery) else { return };
+        let Some(taken) = query.row(row).map(|row| self.taken_back(row, &flying, cause)) else { return };
+        let TakenBack { tries, failures, troubled, .. } = taken;
+        let tries_max = self.config.tries_max;
+        let span = match (cause, troubled) {
+            (Cause::Failed(now), Some(first)) => now.since(first),
+            _ => Nanos(0),
+        };
+        let is_failed = matches!(cause, Cause::Failed(_));
         let problem = if flying.has_begun {
             Some(format!("replica {replica} failed after the answer had begun: {reason}"))
-        } else if is_try && tries + 1 >= self.config.tries_max {
-            Some(format!("{} tries failed, the last on replica {replica}: {reason}", tries + 1))
+        } else if tries >= tries_max {
+            Some(format!("{tries} tries failed, the last on replica {replica}: {reason}"))
+        } else if is_failed && failures >= tries_max && span >= Nanos::from(self.config.trouble_ms_max) {
+            let seconds = span.as_seconds();
+            Some(format!(
+                "{failures} tries failed in {seconds:.0} s, the last on replica {replica}: {reason}"
+            ))
         } else {
             None
         };
@@ -108,12 +142,42 @@ impl Fleet {
                 self.requests.remove(&request);
                 self.router.end(replica, flying.tokens, flying.group);
                 if let Some(query) = self.queries.get_mut(&relquery) {
-                    query.requeue(row, replica, is_try);
+                    query.requeue(row, taken);
+                }
+                if taken.not_before > Time(0) {
+                    self.retries.insert(taken.not_before);
                 }
                 self.counters.retries += 1;
                 self.place(relquery);
             }
         }
+    }
+
+    /// What a row that leaves its replica is from now on. A try counts against the row where its replica
+    /// answered others while it ran there; the wait doubles with each failure.
+    fn taken_back(&self, row: &FleetRow, flying: &Flying, cause: Cause) -> TakenBack {
+        let replica = flying.replica;
+        let has_answered_others = self.router.answered(replica) > flying.answered_before;
+        let is_try = match cause {
+            Cause::Unfit => true,
+            Cause::Failed(_) | Cause::Down => has_answered_others,
+            Cause::Untried => false,
+        };
+        let mut taken = TakenBack {
+            tries: row.tries + u32::from(is_try),
+            failures: row.failures,
+            troubled: row.troubled,
+            not_before: Time(0),
+            avoid: replica,
+        };
+        let Cause::Failed(now) = cause else { return taken };
+        taken.failures += 1;
+        taken.troubled.get_or_insert(now);
+        if row.failures > 0 || !self.router.has_other_up(replica) {
+            let doubled = self.config.retry_ms.0.saturating_mul(1 << row.failures.min(31));
+            taken.not_before = now + Nanos::from(Millis(doubled).min(self.config.retry_ms_max));
+        }
+        taken
     }
 
     /// A row that no replica there is can hold.

@@ -289,7 +289,7 @@ impl Fleet {
                 replica.metrics.lost.inc();
                 let reason = format!("replica `{}`: {reason}", replica.name);
                 tracing::warn!(reason, "an answer is not what was asked for");
-                self.queue.failed(request, Failure::Replica(reason), now)
+                self.queue.failed(request, Failure::Unfit(reason), now)
             }
             Outcome::Lost(loss) => {
                 let name = replica.name.as_str();
