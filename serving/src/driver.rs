@@ -65,6 +65,17 @@ struct RelQueryFlight {
     pin: Option<PinPermit>,
 }
 
+/// A relQuery whose rows are with the scheduler.
+struct PlacedRelQuery {
+    relquery: Arc<RelQueryState>,
+    /// Where its rows run; some may have ended.
+    places: Vec<RowKey>,
+    /// How many were left when those that had ended were last taken out.
+    places_kept: usize,
+    /// The scheduler's relQuery that took its last rows.
+    last: Option<RelQueryId>,
+}
+
 /// When calls may join an open relQuery.
 #[derive(Clone, Copy, Debug)]
 pub struct Coalescing {
@@ -85,7 +96,7 @@ pub struct Driver {
     /// Pins that hold something, or soon will.
     pins: HashMap<PinId, Weak<Pin>>,
     /// Where the unfinished rows of each live relQuery run.
-    relqueries: HashMap<RelQueryId, (Arc<RelQueryState>, Vec<RowKey>)>,
+    relqueries: HashMap<RelQueryId, PlacedRelQuery>,
     /// RelQueries to wake once this round's events are all written.
     touched: HashMap<RelQueryId, Arc<RelQueryState>>,
     /// What is to be told to those who look.
@@ -197,8 +208,8 @@ impl Driver {
     /// Ends everything unfinished with an error.
     fn fail_all(&mut self, error: &RequestError) {
         let now = self.shared.clock.now();
-        for (_, (relquery, _)) in self.relqueries.drain() {
-            relquery.end(Status::Failed(error.clone()), now);
+        for (_, placed) in self.relqueries.drain() {
+            placed.relquery.end(Status::Failed(error.clone()), now);
         }
         for (id, flight) in self.flights.drain() {
             self.shared.intake.finished(flight.rows.len() as u64);

@@ -10,6 +10,7 @@ pub mod account;
 pub mod calibrate;
 pub mod caller;
 pub mod clock;
+pub mod column;
 pub mod config;
 pub mod demo;
 pub mod driver;

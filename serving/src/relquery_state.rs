@@ -86,7 +86,7 @@ pub struct State {
     pub rows: Vec<AnswerRow>,
     /// Rows in the order in which they finished or failed.
     pub finished: Vec<u32>,
-    /// How many of those failed.
+    /// How many of all rows so far failed.
     pub failed: usize,
     /// How far it is.
     pub status: Status,
@@ -102,6 +102,10 @@ pub struct State {
     pub periods: Option<Periods>,
     /// From its arrival to the first token of any row.
     pub first_token: Option<Nanos>,
+    /// Whether further rows may come, so that the last answer so far is not its end.
+    takes_rows: bool,
+    /// Numbers of rows whose answers were taken, for further rows.
+    free: Vec<u32>,
     first_start: Option<Time>,
     last_prefill: Option<Time>,
 }
@@ -118,6 +122,11 @@ impl State {
     /// Whether nothing will change any more.
     pub fn is_over(&self) -> bool {
         self.status != Status::Running
+    }
+
+    /// Rows whose answers are not there or not taken.
+    pub fn held(&self) -> usize {
+        self.rows.len() - self.free.len()
     }
 
     fn settle(&mut self, index: u32, state: RowProgress, now: Time, arrival: Time) {
@@ -142,7 +151,7 @@ impl State {
         }
         row.state = state;
         self.finished.push(index);
-        if self.finished.len() == self.rows.len() {
+        if self.finished.len() == self.held() && !self.takes_rows {
             self.end(Status::Completed, now, arrival);
         }
     }
@@ -167,6 +176,20 @@ pub enum RelQueryKind {
     Cells(Arc<[ir::catalogue::Answer]>),
     /// Calls of span queries: their outputs are inputs of other calls, token by token.
     Calls,
+    /// A column whose rows come in windows. Answers are taken, and make room for further rows.
+    Column,
+}
+
+impl AnswerRow {
+    /// Not answered yet.
+    fn pending() -> Self {
+        Self { text: String::new(), pieces: 0, tokens: Vec::new(), state: RowProgress::Pending }
+    }
+
+    /// Without an answer, and without hope of one.
+    pub(crate) fn failed(error: RequestError) -> Self {
+        Self { state: RowProgress::Failed(error), ..Self::pending() }
+    }
 }
 
 /// One relQuery as its clients see it.
@@ -196,15 +219,7 @@ impl RelQueryState {
         arrival: Arrival,
     ) -> Arc<Self> {
         let state = State {
-            rows: vec![
-                AnswerRow {
-                    text: String::new(),
-                    pieces: 0,
-                    tokens: Vec::new(),
-                    state: RowProgress::Pending
-                };
-                rows
-            ],
+            rows: vec![AnswerRow::pending(); rows],
             finished: Vec::new(),
             failed: 0,
             status: Status::Running,
@@ -214,6 +229,8 @@ impl RelQueryState {
             ended: None,
             periods: None,
             first_token: None,
+            takes_rows: kind == RelQueryKind::Column,
+            free: Vec::new(),
             first_start: None,
             last_prefill: None,
         };
@@ -287,6 +304,47 @@ impl RelQueryState {
         }
     }
 
+    /// Makes place for further rows of a column; their numbers. `None`: it is over.
+    pub fn extend(&self, rows: usize) -> Option<Vec<u32>> {
+        let mut state = self.read();
+        if state.is_over() {
+            return None;
+        }
+        let kept = state.free.len().saturating_sub(rows);
+        let mut numbers = state.free.split_off(kept);
+        while numbers.len() < rows {
+            numbers.push(state.rows.len() as u32);
+            state.rows.push(AnswerRow::pending());
+        }
+        Some(numbers)
+    }
+
+    /// Takes the answers that a column has, and how far it is. Their places are for further rows.
+    pub fn take_finished(&self) -> (Vec<(u32, AnswerRow)>, Status) {
+        let mut state = self.read();
+        let finished = std::mem::take(&mut state.finished);
+        let taken = finished
+            .iter()
+            .map(|number| (*number, std::mem::replace(&mut state.rows[*number as usize], AnswerRow::pending())))
+            .collect();
+        state.free.extend(finished);
+        (taken, state.status.clone())
+    }
+
+    /// No further rows of a column come: it is completed, where every row has its answer. True: it was
+    /// running, and is completed.
+    pub fn close(&self, now: Time) -> bool {
+        let mut state = self.read();
+        state.takes_rows = false;
+        if state.is_over() || state.held() > state.finished.len() {
+            return false;
+        }
+        state.end(Status::Completed, now, self.arrival);
+        drop(state);
+        self.notify();
+        true
+    }
+
     /// Ends it early, whatever is unfinished. True the first time.
     pub fn end(&self, status: Status, now: Time) -> bool {
         let mut state = self.read();
@@ -356,6 +414,29 @@ mod tests {
         assert!(version.has_changed().unwrap());
         version.mark_unchanged();
         assert!(!version.has_changed().unwrap());
+    }
+
+    #[test]
+    fn a_column_holds_the_rows_that_are_under_way_and_ends_when_it_is_closed() {
+        let arrival = Arrival { unix_ms: 0, time: Time(10) };
+        let column = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::Column, 0, arrival);
+        for window in 0..100 {
+            let numbers = column.extend(10).expect("it is open");
+            assert_eq!(column.read().held(), 10, "window {window}");
+            for number in &numbers {
+                column.answer(*number, "yes", done(1), Time(20));
+            }
+            let (taken, status) = column.take_finished();
+            assert_eq!(taken.iter().map(|(number, _)| *number).collect::<Vec<_>>(), numbers);
+            assert!(taken.iter().all(|(_, row)| row.text == "yes"));
+            assert_eq!(status, Status::Running);
+        }
+        assert_eq!((column.read().rows.len(), column.read().usage.output), (10, TokenCount(1_000)));
+        let last = column.extend(1).expect("it is open");
+        assert!(!column.close(Time(30)), "a row has no answer");
+        column.settle(last[0], done(1), Time(40));
+        assert!(column.read().is_over(), "it was its last");
+        assert!(column.extend(1).is_none());
     }
 
     #[test]

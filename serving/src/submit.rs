@@ -64,6 +64,7 @@ pub async fn submit(
         relquery.answer(index, &text, state, now);
     }
     let job = known(runtime, caller, &relquery, prepared).await;
+    count_request(runtime, caller, job.account.route);
     runtime.registry.insert(&relquery);
     if relquery.read().is_over() {
         runtime.shared.metrics.relquery_done(caller.tenant, &relquery.read(), now);
@@ -114,6 +115,7 @@ pub async fn submit_late(
         Ok(_) if relquery.read().is_over() => None,
         Ok(prepared) => {
             let job = known(runtime, caller, relquery, prepared).await;
+            count_request(runtime, caller, job.account.route);
             // Who waits for it waits already, and the loop wakes nobody for rows that it does not run.
             relquery.notify();
             if relquery.read().is_over() {
@@ -150,7 +152,7 @@ pub async fn known_answers(
     relquery
 }
 
-fn takes_work(runtime: &Runtime) -> Result<(), RequestError> {
+pub(crate) fn takes_work(runtime: &Runtime) -> Result<(), RequestError> {
     if runtime.is_draining() {
         return Err(RequestError::ShuttingDown);
     }
@@ -160,8 +162,19 @@ fn takes_work(runtime: &Runtime) -> Result<(), RequestError> {
     Ok(())
 }
 
+/// A request of a caller's came in.
+pub(crate) fn count_request(runtime: &Runtime, caller: Caller, route: &'static str) {
+    let account = Account { tenant: caller.tenant, route };
+    runtime.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
+}
+
 /// Puts on the relQuery what is known; the rest is for the loop.
-async fn known(runtime: &Runtime, caller: Caller, relquery: &Arc<RelQueryState>, prepared: Prepared) -> Job {
+pub(crate) async fn known(
+    runtime: &Runtime,
+    caller: Caller,
+    relquery: &Arc<RelQueryState>,
+    prepared: Prepared,
+) -> Job {
     let Prepared { route, class, failed, deadline, pin, mut parts, .. } = prepared;
     let now = runtime.shared.clock.now();
     for (index, error) in failed {
@@ -170,7 +183,6 @@ async fn known(runtime: &Runtime, caller: Caller, relquery: &Arc<RelQueryState>,
     drop_settled(relquery, &mut parts);
     answer_from_cache(runtime, caller, relquery, &mut parts).await;
     let account = Account { tenant: caller.tenant, route };
-    runtime.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
     let (relquery, deadline) = (Arc::clone(relquery), deadline.map(Deadline::at));
     Job { relquery, account, weight: caller.weight, scope: caller.scope, class, deadline, pin, parts }
 }
@@ -258,7 +270,7 @@ fn parse_answer(value: &str) -> Option<Answer> {
     })
 }
 
-fn overloaded(runtime: &Runtime, tenant: TenantId, full: Full) -> RequestError {
+pub(crate) fn overloaded(runtime: &Runtime, tenant: TenantId, full: Full) -> RequestError {
     // An empty queue would not take it either: telling it to come back would be a lie.
     if full.asked > full.limit {
         let limit = format!("{} rows, the whole queue (limits.queue_rows_max)", full.limit);

@@ -76,6 +76,7 @@ fn kind_word(kind: &RelQueryKind) -> &'static str {
         RelQueryKind::Cells(_) => "cells",
         // They have no ticket: who asks for them waits, or calls them off.
         RelQueryKind::Calls => "calls",
+        RelQueryKind::Column => "column",
     }
 }
 

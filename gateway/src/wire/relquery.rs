@@ -228,6 +228,7 @@ pub fn public_id(relquery: &RelQueryState) -> String {
         serving::relquery_state::RelQueryKind::RelQuery => format!("rq-{}", relquery.id),
         serving::relquery_state::RelQueryKind::Cells(_) => format!("cl-{}", relquery.id),
         serving::relquery_state::RelQueryKind::Calls => format!("sq-{}", relquery.id),
+        serving::relquery_state::RelQueryKind::Column => format!("co-{}", relquery.id),
     }
 }
 

@@ -7,20 +7,28 @@ use std::sync::Arc;
 use base::{RelQueryId, Submission, TenantId, Time};
 use scheduler::Refused;
 
-use super::{AnswerTarget, Driver, RelQueryFlight, RowFlight};
+use super::{AnswerTarget, Driver, PlacedRelQuery, RelQueryFlight, RowFlight, RowKey};
 use crate::account::Account;
 use crate::error::RequestError;
 use crate::intake::{Job, OpenKey, PendingRow, TemplateRows};
 use crate::live::RelQueryName;
 use crate::live::record::RowOutcome;
 use crate::pins::PinPermit;
-use crate::relquery_state::{AnswerSource, RelQueryState, RowProgress, Status};
+use crate::relquery_state::{AnswerSource, RelQueryKind, RelQueryState, RowProgress, Status};
+
+/// Rows of a column after which the scheduler gets a new relQuery for those that follow: it remembers a few
+/// bytes of each row until a relQuery ends, and the live view does.
+const COLUMN_ROWS_MAX: u32 = 20_000;
+/// Places of a column's rows are looked through for those that have ended once there are twice as many.
+const PLACES_MIN: usize = 1_024;
 
 /// Where rows go.
 struct Destination {
     account: Account,
     open: Option<OpenKey>,
     join: bool,
+    /// Whether all of its rows are of one relQuery, in windows.
+    is_column: bool,
     pin: Option<PinPermit>,
 }
 
@@ -42,19 +50,31 @@ impl Driver {
             self.shared.metrics.rows.cancelled.inc_by(rows());
             return self.shared.intake.finished(rows());
         }
-        self.relqueries.entry(relquery.id).or_insert_with(|| (Arc::clone(&relquery), Vec::new()));
+        let is_column = relquery.kind == RelQueryKind::Column;
+        // A window waits from when it comes, not from when its column was opened.
+        let arrival = if is_column { now } else { relquery.arrival };
+        self.relqueries.entry(relquery.id).or_insert_with(|| PlacedRelQuery {
+            relquery: Arc::clone(&relquery),
+            places: Vec::new(),
+            places_kept: 0,
+            last: None,
+        });
         for part in parts {
             let (open, fresh) = self.join_in_flight(&relquery, tenant, part);
             if fresh.is_empty() {
                 continue;
             }
             let open = open.map(|key| (tenant, key));
-            let joined = open.and_then(|key| self.open_flight(key, now));
+            let joined = match open {
+                Some(key) => self.open_flight(key, now),
+                None if is_column => self.column_flight(relquery.id),
+                None => None,
+            };
             let id = joined.unwrap_or_else(|| self.shared.ids.next());
-            let (arrival, items) = (relquery.arrival, Vec::new());
+            let items = Vec::new();
             let empty = Submission { id, tenant, weight, scope, class, arrival, deadline, items };
             let (open, join) = (open.map(|(_, key)| key), joined.is_some());
-            let place = Destination { account, open, join, pin: pin.take() };
+            let place = Destination { account, open, join, is_column, pin: pin.take() };
             self.launch(&relquery, empty, place, fresh);
         }
         self.touched.insert(relquery.id, relquery);
@@ -86,8 +106,8 @@ impl Driver {
                 });
                 self.shared.metrics.rows.shared.inc();
             }
-            if let Some((_, places)) = self.relqueries.get_mut(&relquery.id) {
-                places.push(place);
+            if let Some(placed) = self.relqueries.get_mut(&relquery.id) {
+                placed.places.push(place);
             }
             self.shared.intake.finished(1);
         }
@@ -102,12 +122,26 @@ impl Driver {
         (young && (flight.next_row as usize) < self.coalescing.rows_max).then_some(id)
     }
 
+    /// The scheduler's relQuery that took the windows of a column before, while it runs and is not too long.
+    fn column_flight(&mut self, id: RelQueryId) -> Option<RelQueryId> {
+        let placed = self.relqueries.get_mut(&id)?;
+        if placed.places.len() > 2 * placed.places_kept.max(PLACES_MIN) {
+            let flights = &self.flights;
+            let runs = |(id, row): &RowKey| flights.get(id).is_some_and(|flight| flight.rows.contains_key(row));
+            placed.places.retain(runs);
+            placed.places_kept = placed.places.len();
+        }
+        let last = placed.last?;
+        let flight = self.flights.get(&last)?;
+        (flight.next_row < COLUMN_ROWS_MAX).then_some(last)
+    }
+
     /// Hands rows to the scheduler, as a new relQuery or into an open one.
     fn launch(
         &mut self,
         relquery: &Arc<RelQueryState>,
         mut submission: Submission,
-        Destination { account, open, join, pin }: Destination,
+        Destination { account, open, join, is_column, pin }: Destination,
         rows: Vec<PendingRow>,
     ) {
         let (id, tenant) = (submission.id, submission.tenant);
@@ -126,10 +160,13 @@ impl Driver {
         }
         let count = submission.items.len();
         let arrival = submission.arrival;
-        let name = RelQueryName { route: account.route, request: (!join).then_some(relquery.id) };
+        let request = (is_column || !join).then_some(relquery.id);
+        let name = RelQueryName { route: account.route, request };
         let measured = self.publisher.measure(&submission, name);
         let result = if join {
-            self.shared.metrics.rows.coalesced.inc_by(count as u64);
+            if !is_column {
+                self.shared.metrics.rows.coalesced.inc_by(count as u64);
+            }
             self.backend.extend(id, submission.items)
         } else {
             self.backend.submit(submission)
@@ -138,8 +175,9 @@ impl Driver {
             return self.refuse(flights, &refused);
         }
         self.publisher.arrived(measured);
-        if let Some((_, places)) = self.relqueries.get_mut(&relquery.id) {
-            places.extend(flights.keys().map(|number| (id, *number)));
+        if let Some(placed) = self.relqueries.get_mut(&relquery.id) {
+            placed.places.extend(flights.keys().map(|number| (id, *number)));
+            placed.last = Some(id);
         }
         for (number, row) in &flights {
             if let Some(key) = row.key {
@@ -194,7 +232,7 @@ impl Driver {
 
     /// Nobody reads a relQuery any more: rows that nobody else wants are cancelled.
     pub(super) fn leave(&mut self, relquery: &Arc<RelQueryState>) {
-        let Some((_, places)) = self.relqueries.remove(&relquery.id) else { return };
+        let Some(PlacedRelQuery { places, .. }) = self.relqueries.remove(&relquery.id) else { return };
         self.shared.metrics.relquery_done(relquery.tenant, &relquery.read(), self.shared.clock.now());
         for (id, number) in places {
             let Some(flight) = self.flights.get_mut(&id) else { continue };

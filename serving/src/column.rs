@@ -1,0 +1,192 @@
+//! A column of any length as one relQuery: rows come in windows, answers are taken as they come, and only the
+//! rows that are under way are in memory. Must not know HTTP or wire shapes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::watch;
+
+use crate::caller::Caller;
+use crate::error::RequestError;
+use crate::intake::Job;
+use crate::ownership::OwnerHandle;
+use crate::relquery_state::{AnswerRow, Arrival, RelQueryKind, RelQueryState, RowProgress, Status};
+use crate::runtime::Runtime;
+use crate::submit::{self, Prepared};
+
+/// Names of rows that have no answer yet, by their numbers in the relQuery, which are used again.
+type RowNames = Mutex<HashMap<u32, u64>>;
+
+fn lock(names: &RowNames) -> MutexGuard<'_, HashMap<u32, u64>> {
+    names.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Room in the queue that is kept for rows; what is not used is given back.
+pub struct Room {
+    runtime: Arc<Runtime>,
+    rows: u64,
+}
+
+impl Room {
+    fn submit(mut self, job: Job) {
+        let reserved = std::mem::take(&mut self.rows);
+        self.runtime.shared.intake.submit_reserved(job, reserved);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if self.rows > 0 {
+            self.runtime.shared.intake.finished(self.rows);
+        }
+    }
+}
+
+/// A column that takes rows. Dropping it ends the relQuery: completed where every row has its answer, else
+/// called off.
+pub struct OpenColumn {
+    runtime: Arc<Runtime>,
+    caller: Caller,
+    handle: OwnerHandle,
+    names: Arc<RowNames>,
+    /// Whether the loop has had rows of it.
+    is_placed: AtomicBool,
+}
+
+/// The answers of a column.
+pub struct ColumnAnswers {
+    relquery: Arc<RelQueryState>,
+    names: Arc<RowNames>,
+    version: watch::Receiver<u64>,
+}
+
+impl OpenColumn {
+    /// Opens a relQuery without rows.
+    pub fn open(
+        runtime: &Arc<Runtime>,
+        caller: Caller,
+        route: &'static str,
+    ) -> Result<(Self, ColumnAnswers), RequestError> {
+        submit::takes_work(runtime)?;
+        let clock = runtime.shared.clock;
+        let arrival = Arrival { unix_ms: clock.unix_ms(), time: clock.now() };
+        let id = runtime.shared.ids.next();
+        let relquery = RelQueryState::new(id, caller.tenant, RelQueryKind::Column, 0, arrival);
+        runtime.registry.insert(&relquery);
+        submit::count_request(runtime, caller, route);
+        let names = Arc::<RowNames>::default();
+        let version = relquery.follow_all();
+        let answers = ColumnAnswers { relquery: Arc::clone(&relquery), names: Arc::clone(&names), version };
+        let handle = OwnerHandle::new(runtime, relquery);
+        let is_placed = AtomicBool::new(false);
+        Ok((Self { runtime: Arc::clone(runtime), caller, handle, names, is_placed }, answers))
+    }
+
+    /// Waits until the column holds at most `held_max` rows with `rows` more.
+    pub async fn has_room(&self, rows: usize, held_max: usize) {
+        let relquery = self.handle.relquery();
+        let mut version = relquery.follow();
+        let is_full = || {
+            let state = relquery.read();
+            !state.is_over() && state.held() > 0 && state.held() + rows > held_max
+        };
+        while is_full() {
+            // The sender lives in the relQuery, so it cannot be gone.
+            if version.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Keeps room in the queue for further rows.
+    pub fn reserve(&self, rows: usize) -> Result<Room, RequestError> {
+        submit::takes_work(&self.runtime)?;
+        let rows = rows as u64;
+        let reserved = self.runtime.shared.intake.reserve(rows);
+        reserved.map_err(|full| submit::overloaded(&self.runtime, self.caller.tenant, full))?;
+        Ok(Room { runtime: Arc::clone(&self.runtime), rows })
+    }
+
+    /// Hands over further rows, named as their answers are to be.
+    pub async fn extend(
+        &self,
+        names: &[u64],
+        mut prepared: Prepared,
+        room: Room,
+    ) -> Result<(), RequestError> {
+        let relquery = self.handle.relquery();
+        let numbers = {
+            // Held over both, so that who fails the rows of an ended relQuery meets all of them.
+            let mut known = lock(&self.names);
+            let numbers = relquery.extend(names.len()).ok_or(RequestError::Cancelled)?;
+            known.extend(numbers.iter().copied().zip(names.iter().copied()));
+            numbers
+        };
+        let rows = prepared.parts.iter_mut().flat_map(|part| &mut part.rows);
+        let targets = rows.flat_map(|row| &mut row.targets);
+        for row in targets.chain(prepared.failed.iter_mut().map(|(row, _)| row)) {
+            *row = numbers[*row as usize];
+        }
+        let job = submit::known(&self.runtime, self.caller, relquery, prepared).await;
+        // Whoever follows waits already, and the loop wakes nobody for rows that it does not run.
+        relquery.notify();
+        if job.rows() > 0 {
+            self.is_placed.store(true, Ordering::Relaxed);
+            room.submit(job);
+            // Ended just now, it was left before these rows came in.
+            if relquery.read().is_over() {
+                self.runtime.shared.intake.leave(Arc::clone(relquery));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for OpenColumn {
+    fn drop(&mut self) {
+        let (relquery, now) = (self.handle.relquery(), self.runtime.shared.clock.now());
+        if !relquery.close(now) {
+            // The handle calls it off.
+            return;
+        }
+        if self.is_placed.load(Ordering::Relaxed) {
+            self.runtime.shared.intake.leave(Arc::clone(relquery));
+        } else {
+            self.runtime.shared.metrics.relquery_done(relquery.tenant, &relquery.read(), now);
+        }
+        // Its answers were taken: there is nothing to look up.
+        self.runtime.registry.remove(relquery.id);
+    }
+}
+
+impl ColumnAnswers {
+    /// The next answers by the names of their rows. A relQuery that was ended early fails the rows that it
+    /// leaves; then there are no more.
+    pub async fn next(&mut self) -> Option<Vec<(u64, AnswerRow)>> {
+        loop {
+            let (finished, status) = self.relquery.take_finished();
+            let mut names = lock(&self.names);
+            let finished = finished.into_iter();
+            let mut answers: Vec<(u64, AnswerRow)> =
+                finished.filter_map(|(number, row)| Some((names.remove(&number)?, row))).collect();
+            let error = match &status {
+                Status::Running | Status::Completed => None,
+                Status::Cancelled => Some(RequestError::Cancelled),
+                Status::Failed(error) => Some(error.clone()),
+            };
+            if let Some(error) = error {
+                answers.extend(names.drain().map(|(_, name)| (name, AnswerRow::failed(error.clone()))));
+            }
+            drop(names);
+            if !answers.is_empty() {
+                // Who waits for room has it now.
+                self.relquery.notify();
+                return Some(answers);
+            }
+            if status != Status::Running || self.version.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+}
