@@ -9,17 +9,21 @@ pub(crate) struct CacheView<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) hasher: &'a Hasher,
     pub(crate) block_tokens: u32,
+    pub(crate) prefix_cache: bool,
     pub(crate) publish_generated: bool,
 }
 
 impl<'a> CacheView<'a> {
     pub(crate) fn new(ledger: &'a Ledger, hasher: &'a Hasher, config: &SchedulerConfig) -> Self {
-        let SchedulerConfig { block_tokens, publish_generated, .. } = *config;
-        Self { ledger, hasher, block_tokens, publish_generated }
+        let SchedulerConfig { block_tokens, prefix_cache, publish_generated, .. } = *config;
+        Self { ledger, hasher, block_tokens, prefix_cache, publish_generated }
     }
 
     /// Blocks of part `number` of a row (behind all parts, of its own text) that can ever be hit.
     pub(crate) fn hittable(&self, row: &Row, number: usize) -> u32 {
+        if !self.prefix_cache {
+            return 0;
+        }
         let content = if self.publish_generated { row.total() } else { row.prompt_len() };
         row.hittable(number, content, self.block_tokens)
     }

@@ -47,6 +47,8 @@ pub struct SchedulerConfig {
     pub sample_rows: u32,
     /// Waiting per row after which a relQuery goes first (RelServe, Eq. 13); absent: never.
     pub unit_waiting_ms_max: Option<Millis>,
+    /// Whether rows reuse the blocks of prefixes that were computed before; else each computes all of its own.
+    pub prefix_cache: bool,
     /// Whether full blocks of generated tokens enter the prefix cache too.
     pub publish_generated: bool,
     /// Whether decode steps guess tokens ahead: see [`crate::speculate`].
@@ -79,6 +81,7 @@ impl Default for SchedulerConfig {
             attempts_max: 3,
             sample_rows: 8,
             unit_waiting_ms_max: None,
+            prefix_cache: true,
             publish_generated: true,
             speculation: Speculation::default(),
             paper_variant: PaperVariant::default(),

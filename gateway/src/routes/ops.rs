@@ -151,6 +151,7 @@ fn limits(app: &App) -> serde_json::Value {
         "watermark_permille": limits.watermark_permille,
         "sample_rows": limits.sample_rows,
         "unit_waiting_ms_max": limits.unit_waiting_ms_max,
+        "prefix_cache": limits.prefix_cache,
         "publish_generated": limits.publish_generated,
         "marginal_work": limits.marginal_work,
     })
