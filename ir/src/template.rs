@@ -168,6 +168,11 @@ impl Template {
         self.parts.push(TemplatePart::Field(name.to_owned()));
     }
 
+    /// Appends the record.
+    pub fn push_record(&mut self) {
+        self.parts.push(TemplatePart::Record);
+    }
+
     /// Drops white space from the end, up to the last field.
     pub(crate) fn trim_end(&mut self) {
         if let Some(TemplatePart::Text(last)) = self.parts.last_mut() {

@@ -11,7 +11,7 @@ use crate::caller::Caller;
 use crate::error::RequestError;
 use crate::intake::Job;
 use crate::ownership::OwnerHandle;
-use crate::relquery_state::{AnswerRow, Arrival, RelQueryKind, RelQueryState, RowProgress, Status};
+use crate::relquery_state::{AnswerRow, Arrival, RelQueryKind, RelQueryState, Status};
 use crate::runtime::Runtime;
 use crate::submit::{self, Prepared};
 
@@ -22,20 +22,20 @@ fn lock(names: &RowNames) -> MutexGuard<'_, HashMap<u32, u64>> {
     names.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Room in the queue that is kept for rows; what is not used is given back.
-pub struct Room {
+/// RowReservation in the queue that is kept for rows; what is not used is given back.
+pub struct RowReservation {
     runtime: Arc<Runtime>,
     rows: u64,
 }
 
-impl Room {
+impl RowReservation {
     fn submit(mut self, job: Job) {
         let reserved = std::mem::take(&mut self.rows);
         self.runtime.shared.intake.submit_reserved(job, reserved);
     }
 }
 
-impl Drop for Room {
+impl Drop for RowReservation {
     fn drop(&mut self) {
         if self.rows > 0 {
             self.runtime.shared.intake.finished(self.rows);
@@ -100,12 +100,12 @@ impl OpenColumn {
     }
 
     /// Keeps room in the queue for further rows.
-    pub fn reserve(&self, rows: usize) -> Result<Room, RequestError> {
+    pub fn reserve(&self, rows: usize) -> Result<RowReservation, RequestError> {
         submit::takes_work(&self.runtime)?;
         let rows = rows as u64;
         let reserved = self.runtime.shared.intake.reserve(rows);
         reserved.map_err(|full| submit::overloaded(&self.runtime, self.caller.tenant, full))?;
-        Ok(Room { runtime: Arc::clone(&self.runtime), rows })
+        Ok(RowReservation { runtime: Arc::clone(&self.runtime), rows })
     }
 
     /// Hands over further rows, named as their answers are to be.
@@ -113,7 +113,7 @@ impl OpenColumn {
         &self,
         names: &[u64],
         mut prepared: Prepared,
-        room: Room,
+        room: RowReservation,
     ) -> Result<(), RequestError> {
         let relquery = self.handle.relquery();
         let numbers = {
@@ -161,24 +161,29 @@ impl Drop for OpenColumn {
 }
 
 impl ColumnAnswers {
+    /// What is answered, and of an ended relQuery what never will be.
+    fn take(&self) -> (Vec<(u64, AnswerRow)>, Status) {
+        let (finished, status) = self.relquery.take_finished();
+        let mut names = lock(&self.names);
+        let finished = finished.into_iter();
+        let mut answers: Vec<(u64, AnswerRow)> =
+            finished.filter_map(|(number, row)| Some((names.remove(&number)?, row))).collect();
+        let error = match &status {
+            Status::Running | Status::Completed => None,
+            Status::Cancelled => Some(RequestError::Cancelled),
+            Status::Failed(error) => Some(error.clone()),
+        };
+        if let Some(error) = error {
+            answers.extend(names.drain().map(|(_, name)| (name, AnswerRow::failed(error.clone()))));
+        }
+        (answers, status)
+    }
+
     /// The next answers by the names of their rows. A relQuery that was ended early fails the rows that it
     /// leaves; then there are no more.
     pub async fn next(&mut self) -> Option<Vec<(u64, AnswerRow)>> {
         loop {
-            let (finished, status) = self.relquery.take_finished();
-            let mut names = lock(&self.names);
-            let finished = finished.into_iter();
-            let mut answers: Vec<(u64, AnswerRow)> =
-                finished.filter_map(|(number, row)| Some((names.remove(&number)?, row))).collect();
-            let error = match &status {
-                Status::Running | Status::Completed => None,
-                Status::Cancelled => Some(RequestError::Cancelled),
-                Status::Failed(error) => Some(error.clone()),
-            };
-            if let Some(error) = error {
-                answers.extend(names.drain().map(|(_, name)| (name, AnswerRow::failed(error.clone()))));
-            }
-            drop(names);
+            let (answers, status) = self.take();
             if !answers.is_empty() {
                 // Who waits for room has it now.
                 self.relquery.notify();

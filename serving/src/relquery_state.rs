@@ -325,7 +325,9 @@ impl RelQueryState {
         let finished = std::mem::take(&mut state.finished);
         let taken = finished
             .iter()
-            .map(|number| (*number, std::mem::replace(&mut state.rows[*number as usize], AnswerRow::pending())))
+            .map(|number| {
+                (*number, std::mem::replace(&mut state.rows[*number as usize], AnswerRow::pending()))
+            })
             .collect();
         state.free.extend(finished);
         (taken, state.status.clone())
@@ -431,7 +433,8 @@ mod tests {
             assert!(taken.iter().all(|(_, row)| row.text == "yes"));
             assert_eq!(status, Status::Running);
         }
-        assert_eq!((column.read().rows.len(), column.read().usage.output), (10, TokenCount(1_000)));
+        assert_eq!(column.read().rows.len(), 10);
+        assert_eq!(column.read().usage.output, TokenCount(1_000));
         let last = column.extend(1).expect("it is open");
         assert!(!column.close(Time(30)), "a row has no answer");
         column.settle(last[0], done(1), Time(40));

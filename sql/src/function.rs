@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use base::Constraint;
+use base::{Constraint, TokenCount};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
 use datafusion::logical_expr::{
@@ -15,7 +15,8 @@ use ir::catalogue::{Answer, AnswerValue, Argument, Catalogue, SharedCall};
 use ir::{Cell, Template};
 
 use crate::options::CallOptions;
-use crate::runner::AiColumn;
+use crate::prompt::PromptTemplate;
+use crate::runner::{AiColumn, CorpusSearch};
 use crate::{cell, prompt};
 
 /// The functions that SQL has beside those of the cells.
@@ -36,6 +37,8 @@ pub enum Output {
     Lines,
     /// Those of the labels that the answer names.
     Labels,
+    /// A JSON array of texts.
+    Texts,
 }
 
 impl Output {
@@ -46,7 +49,7 @@ impl Output {
             Self::Text => DataType::Utf8,
             Self::Integer => DataType::Int64,
             Self::Number => DataType::Float64,
-            Self::Lines | Self::Labels => cell::list_of_text(),
+            Self::Lines | Self::Labels | Self::Texts => cell::list_of_text(),
         }
     }
 
@@ -91,6 +94,13 @@ static CELLS: [Function; 7] = [
     Function { name: "ai_tag", target: "tag", output: Output::Text },
 ];
 
+/// What looks texts up, and asks no model.
+static SEARCHES: [Function; 1] =
+    [Function { name: "ai_retrieve", target: "retrieve", output: Output::Texts }];
+
+/// Fragments that `ai_retrieve` gives where the call does not say.
+const RETRIEVED: usize = 5;
+
 /// Functions of the texts of a group.
 static AGGREGATES: [Function; 2] = [
     Function { name: "ai_agg", target: "aggregate", output: Output::Text },
@@ -107,7 +117,7 @@ const YES_NO: [&str; 2] = ["yes", "no"];
 
 /// The functions, in the order of their tables.
 pub fn all() -> impl Iterator<Item = Function> {
-    NAMED.iter().chain(&CELLS).copied()
+    NAMED.iter().chain(&CELLS).chain(&SEARCHES).copied()
 }
 
 /// A row's call, ready to run.
@@ -123,7 +133,7 @@ pub struct Bound {
 #[derive(Clone, Debug, PartialEq)]
 pub enum BoundInput {
     Value(ScalarValue),
-    Prompt(Template, Vec<ScalarValue>),
+    Prompt(PromptTemplate, Vec<ScalarValue>),
 }
 
 impl Function {
@@ -154,10 +164,13 @@ impl Function {
         rest: &[ScalarValue],
         options: &CallOptions,
     ) -> Result<Option<Bound>, String> {
+        if self.target == "retrieve" {
+            return self.retrieval(input, rest);
+        }
         let first = match input {
             BoundInput::Value(value) if value.is_null() => return Ok(None),
             BoundInput::Value(value) => cell::argument(value),
-            BoundInput::Prompt(_, values) if values.iter().any(ScalarValue::is_null) => return Ok(None),
+            BoundInput::Prompt(prompt, values) if prompt.lacks_a_value(values) => return Ok(None),
             // Stands where the prompt is put in its place.
             BoundInput::Prompt(..) => Argument::Cell(Cell::Text("prompt".into())),
         };
@@ -173,16 +186,18 @@ impl Function {
         if self.target == "if" {
             shared.answer = Answer::Label { labels: YES_NO.map(str::to_owned).to_vec() };
         }
-        let cells = match input {
-            BoundInput::Value(_) => vec![bound.row],
-            BoundInput::Prompt(template, values) => {
-                shared.template = prompt::splice(&shared.template, template);
-                let places = shared.columns();
-                places
-                    .iter()
-                    .filter_map(|name| name.parse().ok())
-                    .map(|at: usize| cell::of(&values[at]))
-                    .collect()
+        if let Some(tokens) = options.max_tokens {
+            shared.output_max = TokenCount(tokens);
+        }
+        let (cells, record) = match input {
+            BoundInput::Value(_) => (vec![bound.row], Vec::new()),
+            BoundInput::Prompt(prompt, values) => {
+                shared.template = prompt::splice(&shared.template, &prompt.template);
+                let placed = shared.columns();
+                let placed = placed.iter().filter_map(|name| name.parse().ok());
+                let record = prompt.record.iter().map(|(place, _)| *place);
+                let cells = placed.chain(record).map(|at: usize| cell::of(&values[at])).collect();
+                (cells, prompt.record.iter().map(|(_, name)| name.clone()).collect())
             }
         };
         let labels = if self.output == Output::Labels { rest.first().map(cell::labels) } else { None };
@@ -191,7 +206,38 @@ impl Function {
             (None, Some(labels)) => Some(Constraint::Regex(some_of(&labels))),
             (None, None) => None,
         };
-        Ok(Some(Bound { column: AiColumn { shared, constraint }, cells }))
+        Ok(Some(Bound { column: AiColumn { shared, constraint, record, search: None }, cells }))
+    }
+
+    /// A look into a corpus: the text, the corpus, how many fragments.
+    fn retrieval(self, input: &BoundInput, rest: &[ScalarValue]) -> Result<Option<Bound>, String> {
+        let name = self.name;
+        let BoundInput::Value(text) = input else {
+            return Err(format!("{name}: takes a text, and no prompt"));
+        };
+        if text.is_null() {
+            return Ok(None);
+        }
+        let Some(corpus) = rest.first().and_then(|corpus| corpus.try_as_str().flatten()) else {
+            return Err(format!("{name}: `corpus` must be the name of a corpus"));
+        };
+        let count = match rest.get(1) {
+            None => Some(RETRIEVED),
+            Some(count) => count.to_string().parse().ok().filter(|count| *count > 0),
+        };
+        let Some(count) = count.filter(|_| rest.len() <= 2) else {
+            return Err(format!("{name}: takes a text, a corpus and a positive number of fragments"));
+        };
+        let template = Template::parse("{0}").map_err(|error| error.to_string())?;
+        let shared = SharedCall {
+            function: self.target.to_owned(),
+            template,
+            output_max: TokenCount(0),
+            answer: Answer::Text,
+        };
+        let search = Some(CorpusSearch { corpus: corpus.to_owned(), count });
+        let column = AiColumn { shared, constraint: None, record: Vec::new(), search };
+        Ok(Some(Bound { column, cells: vec![cell::of(text)] }))
     }
 
     fn catalogue_call(
@@ -234,6 +280,10 @@ impl Function {
                     }
                 }
                 cell::text_list(labels.into_iter().map(str::to_owned))
+            }
+            (Output::Texts, AnswerValue::Text(text)) => {
+                let texts: Vec<String> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+                cell::text_list(texts)
             }
             (_, AnswerValue::Text(text)) => ScalarValue::from(text),
             (_, AnswerValue::Integer(number)) => ScalarValue::from(number),

@@ -34,6 +34,8 @@ pub struct CallOptions {
     pub on_error: OnError,
     /// JSON Schema of the answer.
     pub schema: Option<String>,
+    /// Most tokens of the answer, where the function's own limit is not meant.
+    pub max_tokens: Option<u64>,
 }
 
 /// A statement whose named options travel as arguments.
@@ -172,14 +174,29 @@ impl CallOptions {
                 Some(schema) => self.schema = Some(schema.to_owned()),
                 None => return plan_err!("{function}: schema must be a JSON Schema as text"),
             },
+            ("max_tokens", value) if matches!(function, "ai_ask" | "ai_complete" | "ai_summarize") => {
+                match number(value) {
+                    Some(tokens) if tokens > 0 => self.max_tokens = Some(tokens),
+                    _ => return plan_err!("{function}: max_tokens must be a positive whole number"),
+                }
+            }
             (name, _) => {
                 return plan_err!(
                     "{function}: has no option `{name}`; there are: on_error (all), multi => true (ai_classify), \
-                     schema (ai_complete and ai_extract)"
+                     schema (ai_complete and ai_extract), max_tokens (ai_ask, ai_complete and ai_summarize)"
                 );
             }
         }
         Ok(())
+    }
+}
+
+/// The value of a literal whole number that is not negative.
+fn number(expr: &Expr) -> Option<u64> {
+    match expr {
+        Expr::Literal(value, _) => value.to_string().parse().ok(),
+        Expr::Cast(cast) => number(&cast.expr),
+        _ => None,
     }
 }
 

@@ -16,13 +16,14 @@ use datafusion::logical_expr::Expr;
 
 use crate::function::Function;
 use crate::options::CallOptions;
+use crate::prompt::PromptSource;
 
 /// The data of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd)]
 pub enum CallInput {
     Value(Expr),
-    /// The text of a prompt and its values.
-    Prompt(String, Vec<Expr>),
+    /// A prompt and its values.
+    Prompt(PromptSource, Vec<Expr>),
 }
 
 /// One AI call.

@@ -1,4 +1,5 @@
-//! `prompt('.. {0} .. {1}', a, b)`: a text with numbered places for values.
+//! `prompt('.. {0} .. {1}', a, b)`: a text with numbered places for values; `{*}` is the record of all values
+//! that no number names, as a JSON object of columns.
 //!
 //! As the input of an AI function its places become fields of the relQuery's template, so that the engine
 //! sees which parts rows share. Anywhere else it is a function that writes the text.
@@ -7,9 +8,11 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, StringArray};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::common::{Column, Result, ScalarValue, TableReference, exec_err, plan_err};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use ir::{Cell, Template, TemplatePart};
 
@@ -65,7 +68,7 @@ fn written(values: &[ScalarValue]) -> Result<Option<String>> {
     for part in template.parts() {
         match part {
             TemplatePart::Text(text) => out.push_str(text),
-            TemplatePart::Record => {}
+            TemplatePart::Record => return exec_err!("prompt: `{{*}}` is for prompts of AI functions"),
             TemplatePart::Field(name) => {
                 let Some(cell) = name.parse().ok().and_then(|place: usize| values.get(place)) else {
                     return exec_err!("prompt: has no value {{{name}}}");
@@ -86,9 +89,6 @@ pub fn parse(text: &str, values: usize) -> Result<Template> {
         Ok(template) => template,
         Err(error) => return plan_err!("prompt: {error}"),
     };
-    if template.has_record() {
-        return plan_err!("prompt: `{{*}}` stands for no value; name places by number, {{0}} to {{9}}");
-    }
     for name in template.fields() {
         match name.parse::<usize>() {
             Ok(place) if place < values => {}
@@ -101,6 +101,124 @@ pub fn parse(text: &str, values: usize) -> Result<Template> {
         }
     }
     Ok(template)
+}
+
+/// A prompt's text, and the values that its record holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd)]
+pub struct PromptSource {
+    pub text: String,
+    /// Those of the values that `{*}` stands for, by their places and names; none without `{*}`.
+    pub record: Vec<(usize, String)>,
+}
+
+/// The same, ready to be filled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptTemplate {
+    pub template: Template,
+    /// As [`PromptSource::record`].
+    pub record: Vec<(usize, String)>,
+}
+
+impl PromptTemplate {
+    /// Whether a place has NULL. In a record NULL is a value.
+    pub fn lacks_a_value(&self, values: &[ScalarValue]) -> bool {
+        let is_of_record = |place: usize| self.record.iter().any(|(of_record, _)| *of_record == place);
+        values.iter().enumerate().any(|(place, value)| value.is_null() && !is_of_record(place))
+    }
+}
+
+impl PromptSource {
+    /// Checks a text against its values, which give the record's columns their names.
+    pub fn of(text: &str, values: &[Expr]) -> Result<Self> {
+        let template = parse(text, values.len())?;
+        let mut record: Vec<(usize, String)> = Vec::new();
+        if template.has_record() {
+            let placed = template.fields();
+            for (place, value) in values.iter().enumerate() {
+                if placed.contains(&place.to_string().as_str()) {
+                    continue;
+                }
+                let name = match value {
+                    Expr::Column(column) => column.name.clone(),
+                    value => value.human_display().to_string(),
+                };
+                if record.iter().any(|(_, known)| *known == name) || placed.contains(&name.as_str()) {
+                    return plan_err!(
+                        "prompt: `{{*}}` has two values with the name `{name}`; select one of them AS another \
+                         name first"
+                    );
+                }
+                record.push((place, name));
+            }
+            if record.is_empty() {
+                return plan_err!(
+                    "prompt: `{{*}}` stands for the values that no number names, and there is none"
+                );
+            }
+        }
+        Ok(Self { text: text.to_owned(), record })
+    }
+
+    /// Parses it.
+    pub fn template(&self, values: usize) -> Result<PromptTemplate> {
+        Ok(PromptTemplate { template: parse(&self.text, values)?, record: self.record.clone() })
+    }
+}
+
+/// Puts the columns of a table in the place of `t.*` among the values of prompts.
+pub fn expand(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let expanded = plan.transform_up_with_subqueries(|node| {
+        if !node.expressions().iter().any(has_wildcard) {
+            return Ok(Transformed::no(node));
+        }
+        let mut columns: Vec<Column> = Vec::new();
+        for input in node.inputs() {
+            columns.extend(input.schema().columns());
+        }
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let expanded = expr.transform_up(|expr| Ok(Transformed::yes(with_columns(expr, &columns))))?;
+            Ok(expanded.update_data(|expr| name.restore(expr)))
+        })
+    });
+    expanded.map(|transformed| transformed.data)
+}
+
+fn has_wildcard(expr: &Expr) -> bool {
+    expr.exists(|expr| {
+        Ok(arguments(expr).is_some_and(|values| values.iter().any(|value| wildcard(value).is_some())))
+    })
+    .unwrap_or(false)
+}
+
+/// The table that a wildcard is of; of all tables, where it names none.
+#[expect(deprecated, reason = "the planner has no other form for it")]
+fn wildcard(expr: &Expr) -> Option<Option<&TableReference>> {
+    match expr {
+        Expr::Wildcard { qualifier, .. } => Some(qualifier.as_ref()),
+        _ => None,
+    }
+}
+
+fn with_columns(expr: Expr, columns: &[Column]) -> Expr {
+    let Expr::ScalarFunction(mut call) = expr else { return expr };
+    if call.func.name() == NAME {
+        let values = std::mem::take(&mut call.args);
+        for value in values {
+            let Some(table) = wildcard(&value) else {
+                call.args.push(value);
+                continue;
+            };
+            let of_table = |column: &&Column| match (table, &column.relation) {
+                (None, _) => true,
+                (Some(table), Some(relation)) => relation.resolved_eq(table),
+                (Some(_), None) => false,
+            };
+            call.args.extend(columns.iter().filter(of_table).cloned().map(Expr::Column));
+        }
+    }
+    Expr::ScalarFunction(call)
 }
 
 /// The arguments of a call of `prompt`, where an expression is one.
@@ -125,7 +243,7 @@ pub fn splice(template: &Template, prompt: &Template) -> Template {
                     match part {
                         TemplatePart::Text(text) => out.push_text(text),
                         TemplatePart::Field(name) => out.push_field(name),
-                        TemplatePart::Record => {}
+                        TemplatePart::Record => out.push_record(),
                     }
                 }
             }

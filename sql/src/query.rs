@@ -9,7 +9,7 @@ use ir::Cell;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use crate::runner::{AiColumn, Outcome, RunOptions, Runner, Tokens};
+use crate::runner::{AiColumn, Outcome, PromptOrder, RunOptions, Runner, Tokens};
 
 /// A row of a column, to the letter.
 pub type CallKey = (Arc<AiColumn>, Vec<Cell>);
@@ -23,11 +23,13 @@ pub struct QueryLimits {
     pub max_tokens: u64,
     /// Answers known already are given, nothing is computed.
     pub cached_only: bool,
+    /// What may be moved in the prompts of a window.
+    pub order: PromptOrder,
 }
 
 impl Default for QueryLimits {
     fn default() -> Self {
-        Self { window_rows: 2_000, max_tokens: 0, cached_only: false }
+        Self { window_rows: 2_000, max_tokens: 0, cached_only: false, order: PromptOrder::default() }
     }
 }
 
@@ -73,7 +75,7 @@ impl Query {
 
     /// How its rows are to run.
     pub fn options(&self) -> RunOptions {
-        RunOptions { cached_only: self.limits.cached_only }
+        RunOptions { cached_only: self.limits.cached_only, order: self.limits.order }
     }
 
     /// The answer of a row that this query has asked for already.

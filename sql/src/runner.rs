@@ -18,6 +18,38 @@ pub struct AiColumn {
     pub shared: SharedCall,
     /// JSON Schema (or another constraint) that answers keep to, where the caller gave one.
     pub constraint: Option<Constraint>,
+    /// Names of the cells that the prompt's record holds; none without one.
+    pub record: Vec<String>,
+    /// Where rows are looked for in a corpus, and no model is asked.
+    pub search: Option<CorpusSearch>,
+}
+
+/// Fragments of a corpus that are most like a row's text; the answer is a JSON array of their texts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CorpusSearch {
+    /// A corpus of the tenant.
+    pub corpus: String,
+    /// Fragments for each row.
+    pub count: usize,
+}
+
+impl AiColumn {
+    /// Names of a row's cells: the prompt's fields, then the columns of its record.
+    pub fn columns(&self) -> Vec<String> {
+        self.shared.columns().into_iter().chain(self.record.iter().cloned()).collect()
+    }
+}
+
+/// What of a column's prompts may be moved so that neighbours begin alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PromptOrder {
+    /// Nothing: rows run as they come.
+    Exact,
+    /// Rows.
+    #[default]
+    Rows,
+    /// Rows, and in each row the columns of its record, which changes prompts.
+    Fields,
 }
 
 /// How a query wants its rows run.
@@ -25,6 +57,8 @@ pub struct AiColumn {
 pub struct RunOptions {
     /// Answers known already are given, nothing is computed.
     pub cached_only: bool,
+    /// The order of rows within a window, and of the columns of their records.
+    pub order: PromptOrder,
 }
 
 /// A row for the model.
@@ -32,7 +66,7 @@ pub struct RunOptions {
 pub struct Row {
     /// Names the row in its answer.
     pub id: u64,
-    /// Cells of the columns that the prompt names, in their order.
+    /// Its cells, as [`AiColumn::columns`] names them.
     pub cells: Vec<Cell>,
 }
 

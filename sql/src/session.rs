@@ -8,7 +8,7 @@ use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::Session as CatalogSession;
 use datafusion::common::config::{ConfigExtension, ConfigOptions};
-use datafusion::common::{Result, extensions_options};
+use datafusion::common::{Result, extensions_options, plan_err};
 use datafusion::execution::context::{QueryPlanner, SessionContext};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
@@ -24,7 +24,7 @@ use crate::lift::Lift;
 use crate::prune::PruneCalls;
 use crate::query::{Query, QueryLimits};
 use crate::registry::Registry;
-use crate::runner::Runner;
+use crate::runner::{PromptOrder, Runner};
 use crate::{aggregate, function, names, options, prompt, tables};
 
 extensions_options! {
@@ -36,6 +36,9 @@ extensions_options! {
         pub cached_only: bool, default = false
         /// Rows of an AI operator that are undecided at a time.
         pub window_rows: u64, default = 2_000
+        /// What may be moved in a window so that prompts begin alike: `exact` (nothing), `rows`, or `fields`
+        /// (the columns of `{*}` too, which changes prompts).
+        pub order: String, default = "rows".to_owned()
     }
 }
 
@@ -44,12 +47,19 @@ impl ConfigExtension for Settings {
 }
 
 impl Settings {
-    fn limits(&self) -> QueryLimits {
-        QueryLimits {
+    fn limits(&self) -> Result<QueryLimits> {
+        let order = match self.order.as_str() {
+            "exact" => PromptOrder::Exact,
+            "rows" => PromptOrder::Rows,
+            "fields" => PromptOrder::Fields,
+            other => return plan_err!("relserve.order must be exact, rows or fields, not `{other}`"),
+        };
+        Ok(QueryLimits {
             window_rows: usize::try_from(self.window_rows).unwrap_or(usize::MAX),
             max_tokens: self.max_tokens,
             cached_only: self.cached_only,
-        }
+            order,
+        })
     }
 }
 
@@ -144,7 +154,7 @@ impl Session {
         tables::refresh_for(&self.context, &statement).await?;
         let mut statement = named(statement);
         names::find(&self.context, &mut statement).await?;
-        self.context.state().statement_to_plan(statement).await
+        prompt::expand(self.context.state().statement_to_plan(statement).await?)
     }
 
     /// Starts a plan. Statements that change the session (`SET`, `CREATE VIEW`) are done when this returns.
@@ -156,7 +166,7 @@ impl Session {
         let frame = tables::statement::execute(&self.context, plan).await?;
         let (state, plan) = frame.into_parts();
         let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
-        let query = Query::new(Arc::clone(&self.runner), settings.limits(), text);
+        let query = Query::new(Arc::clone(&self.runner), settings.limits()?, text);
         let config = state.config().clone().with_extension(Arc::clone(&query));
         let physical = state.create_physical_plan(&plan).await?;
         let task = TaskContext::from(&state).with_session_config(config);

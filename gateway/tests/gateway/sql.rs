@@ -65,6 +65,38 @@ async fn a_client_that_goes_away_ends_its_statement() {
     assert!(server.gate.passed() <= before + 2);
 }
 
+/// A column longer than a relQuery may be at a time: it is one all the same, and holds no more than that.
+#[actix_web::test]
+async fn a_column_of_any_length_is_one_relquery_that_holds_a_bounded_number_of_rows() {
+    const ROWS: usize = 3_000;
+    let mut config = config();
+    config.limits.rows_max = 200;
+    let server = serve_with(config, model()).await;
+    server.gate.shut();
+    let query =
+        format!("SELECT value, ai_if(prompt('{{0}} yes', value)) AS good FROM generate_series(1, {ROWS})");
+    let body = json!({ "query": query, "settings": { "relserve.window_rows": 500 } });
+    let stream = server.client.begin("/v1/sql", &body).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    let column = server.running.app.runtime.registry.running().remove(0);
+    assert_eq!(column.read().held(), 200, "a window of 500 rows waits for room");
+    server.gate.release();
+    let reply = finish(stream).await;
+    let lines: Vec<&str> = reply.body.lines().collect();
+    assert_eq!(lines.len(), ROWS, "{:?}", lines.last());
+    assert!(lines.iter().all(|line| line.ends_with(r#""good":true}"#)), "{:?}", lines[0]);
+    // Places of rows are used again: there were never more than are held at a time.
+    server.until("it has ended", |_| column.read().is_over()).await;
+    assert_eq!(column.read().rows.len(), 200);
+    server
+        .until("it is counted", |server| {
+            server.metric("relserve_relqueries_total{status=\"completed\"}") == 1.0
+        })
+        .await;
+    assert!(server.running.app.runtime.registry.running().is_empty());
+    server.until_free().await;
+}
+
 #[actix_web::test]
 async fn results_come_as_csv_and_arrow_too() {
     let server = serve().await;

@@ -127,7 +127,8 @@ impl Driver {
         let placed = self.relqueries.get_mut(&id)?;
         if placed.places.len() > 2 * placed.places_kept.max(PLACES_MIN) {
             let flights = &self.flights;
-            let runs = |(id, row): &RowKey| flights.get(id).is_some_and(|flight| flight.rows.contains_key(row));
+            let runs =
+                |(id, row): &RowKey| flights.get(id).is_some_and(|flight| flight.rows.contains_key(row));
             placed.places.retain(runs);
             placed.places_kept = placed.places.len();
         }

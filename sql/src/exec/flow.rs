@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
@@ -22,7 +23,7 @@ use super::rows::Held;
 use super::{AiExec, Compiled};
 use crate::node::AiKind;
 use crate::query::Query;
-use crate::runner::RowAnswer;
+use crate::runner::{PromptOrder, RowAnswer};
 
 /// Batches that are held at most, decided or not.
 const BATCHES_MAX: usize = 16;
@@ -36,6 +37,10 @@ pub(super) struct RowFlow {
     input: SendableRecordBatchStream,
     is_input_over: bool,
     batches: VecDeque<Held>,
+    /// Rows that wait until there are as many as a window has: their prompts are ordered together.
+    gathered: Vec<RecordBatch>,
+    /// Whether rows wait for one another, because the order of their fields is theirs together.
+    gathers: bool,
     /// The number of the first batch that is held.
     first: u64,
     /// Rows let in and not decided.
@@ -65,8 +70,10 @@ impl RowFlow {
             input,
             is_input_over: false,
             batches: VecDeque::new(),
+            gathered: Vec::new(),
             first: 0,
             undecided: 0,
+            gathers: query.limits.order == PromptOrder::Fields,
             window: query.limits.window_rows.max(1),
             asked: Asked::new(query, progress),
             order: ConditionOrder::new(exec.compiled.conjuncts.len()),
@@ -141,14 +148,23 @@ impl RowFlow {
     }
 
     fn arrived(&mut self, batch: Option<Result<RecordBatch>>) -> Result<()> {
-        let Some(batch) = batch.transpose()? else {
-            self.is_input_over = true;
+        match batch.transpose()? {
+            Some(batch) => {
+                self.asked.progress.rows.add(batch.num_rows());
+                self.gathered.push(batch);
+            }
+            None => self.is_input_over = true,
+        }
+        let rows: usize = self.gathered.iter().map(RecordBatch::num_rows).sum();
+        let wanted = if self.gathers { self.target() } else { 1 };
+        let Some(first) = self.gathered.first().filter(|_| rows >= wanted || self.is_input_over) else {
             return Ok(());
         };
+        let batch = concat_batches(&first.schema(), &self.gathered)?;
+        self.gathered.clear();
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        self.asked.progress.rows.add(batch.num_rows());
         let slots = self
             .slots
             .iter()

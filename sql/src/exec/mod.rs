@@ -49,7 +49,7 @@ struct Compiled {
 struct CompiledCall {
     /// The value, or the values of the prompt's places.
     input: Vec<Arc<dyn PhysicalExpr>>,
-    prompt: Option<ir::Template>,
+    prompt: Option<crate::prompt::PromptTemplate>,
     rest: Vec<Arc<dyn PhysicalExpr>>,
     guard: Option<Arc<dyn PhysicalExpr>>,
 }
@@ -253,10 +253,9 @@ fn compile(program: &Arc<Program>, physical: Physical<'_>) -> Result<Compiled> {
     let call = |call: &AiCall| {
         let (prompt, input) = match &call.input {
             CallInput::Value(value) => (None, vec![one(value)?]),
-            CallInput::Prompt(text, values) => (
-                Some(crate::prompt::parse(text, values.len())?),
-                values.iter().map(one).collect::<Result<_>>()?,
-            ),
+            CallInput::Prompt(text, values) => {
+                (Some(text.template(values.len())?), values.iter().map(one).collect::<Result<_>>()?)
+            }
         };
         let rest = call.rest.iter().map(one).collect::<Result<_>>()?;
         let guard = call.guard.as_ref().map(one).transpose()?;

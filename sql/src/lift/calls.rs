@@ -9,6 +9,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use super::{Lift, has_call};
 use crate::options::{self, CallOptions};
 use crate::program::{AiCall, CallInput, Conjunct, Program, Slots, needed};
+use crate::prompt::PromptSource;
 use crate::{function, prompt};
 
 /// Calls taken out of expressions.
@@ -77,9 +78,9 @@ impl<'a> Calls<'a> {
                 let Some(text) = options::text(text) else {
                     return plan_err!("prompt: its text must be a literal, with places {{0}}, {{1}}, ..");
                 };
-                prompt::parse(text, places.len())?;
+                let text = PromptSource::of(text, places)?;
                 let places = places.iter().map(|value| self.rewrite(value.clone(), guard));
-                CallInput::Prompt(text.to_owned(), places.collect::<Result<_>>()?)
+                CallInput::Prompt(text, places.collect::<Result<_>>()?)
             }
             _ => CallInput::Value(self.rewrite(first, guard)?),
         };

@@ -1,5 +1,6 @@
 //! Which prompts a statement asks: each distinct one that the answer needs, once.
 
+use futures_util::StreamExt as _;
 use insta::assert_snapshot;
 
 use crate::common::{Model, rows, session, shown};
@@ -225,6 +226,62 @@ async fn the_rows_of_a_column_are_one_relquery_in_windows() {
     assert_eq!(windows.iter().sum::<usize>(), 20_000);
     assert!(windows.iter().all(|rows| *rows <= 2_000), "{windows:?}");
     assert!(windows.len() <= 40, "{windows:?}");
+}
+
+/// More rows than a relQuery may have, and than an operator may hold.
+#[tokio::test]
+async fn an_operator_holds_a_bounded_number_of_rows_of_a_column_of_any_length() {
+    const ROWS: usize = 200_000;
+    let model = Model::words(&[("7", "yes")]);
+    let session = session(&model, &[]).await;
+    let text =
+        format!("SELECT value, ai_if(prompt('{{0}}', value)) AS seven FROM generate_series(1, {ROWS})");
+    let mut running = session.query(&text).await.expect("the statement is good");
+    let query = std::sync::Arc::clone(&running.query);
+    let (mut given, mut held_most) = (0, 0);
+    while let Some(batch) = running.stream.next().await {
+        let operator = &query.progress.operators()[0];
+        assert!(given > 0 || operator.rows.value() <= 8_192, "the first rows are out before others are read");
+        given += batch.expect("no row fails the query").num_rows();
+        held_most = held_most.max(operator.rows.value() - given);
+        assert!(operator.rows.value() - operator.decided.value() <= 2_000 + 8_192);
+    }
+    assert_eq!(given, ROWS);
+    assert!(held_most <= 16 * 8_192, "{held_most} rows at a time");
+    assert!(model.windows().iter().all(|rows| *rows <= 2_000));
+}
+
+#[tokio::test]
+async fn the_record_of_a_prompt_is_the_values_that_no_number_names() {
+    let model = Model::words(&[("film: up, stars: 5", "yes")]);
+    let table =
+        "CREATE TABLE films AS SELECT * FROM (VALUES (1, 'up', 5), (2, 'heat', NULL)) AS t(id, film, stars)";
+    let session = session(&model, &[table]).await;
+    let text = "SELECT id, ai_if(prompt('Row {0} of {*}', id, film, stars)) AS up FROM films ORDER BY id";
+    assert_snapshot!(shown(&session, text).await, @r"
+    +----+-------+
+    | id | up    |
+    +----+-------+
+    | 1  | true  |
+    | 2  | false |
+    +----+-------+
+    ");
+    let [first, second] = &model.asked()[..] else { panic!("{:?}", model.asked()) };
+    assert!(first.contains("Row 1 of film: up, stars: 5"), "{first}");
+    assert!(second.contains("Row 2 of film: heat, stars: "), "NULL is a value of a record: {second}");
+    for (text, said) in [
+        ("SELECT ai_if(prompt('{*}')) FROM films", "there is none"),
+        ("SELECT ai_if(prompt('{*}', film, film)) FROM films", "two values with the name `film`"),
+        ("SELECT prompt('{*}', film) FROM films", "is for prompts of AI functions"),
+        ("SELECT ai_retrieve(film, on_error => 'error') FROM films", "`corpus` must be the name of a corpus"),
+        ("SELECT ai_complete(film, max_tokens => 0) FROM films", "must be a positive whole number"),
+    ] {
+        let error = shown(&session, text).await;
+        assert!(error.contains(said), "{text}: {error}");
+    }
+    shown(&session, "SET relserve.order = 'best'").await;
+    let error = shown(&session, "SELECT 1").await;
+    assert!(error.contains("must be exact, rows or fields, not `best`"), "{error}");
 }
 
 #[tokio::test]

@@ -76,14 +76,19 @@ struct Open {
 
 /// The prompt that a row fills.
 fn filled(column: &AiColumn, cells: &[Cell]) -> String {
-    let places = column.shared.columns();
+    let places = column.columns();
     let text = |part: &TemplatePart| match part {
         TemplatePart::Text(text) => text.clone(),
         TemplatePart::Field(name) => {
             let at = places.iter().position(|place| place == name).expect("a field is a place");
             cells[at].text().into_owned()
         }
-        TemplatePart::Record => String::new(),
+        TemplatePart::Record => {
+            let from = cells.len() - column.record.len();
+            let entries = column.record.iter().zip(&cells[from..]);
+            let entries = entries.map(|(name, cell)| format!("{name}: {}", cell.text()));
+            entries.collect::<Vec<_>>().join(", ")
+        }
     };
     column.shared.template.parts().iter().map(text).collect()
 }

@@ -11,6 +11,7 @@ use serving::error::RequestError;
 use serving::intake::TemplateRows;
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
+use sql::runner::{AiColumn, PromptOrder};
 use store::ResultKey;
 
 use super::rows::{Lowering, TableRows};
@@ -79,7 +80,8 @@ fn lower_cells(context: RequestContext<'_>, wanted: WantedCells) -> Result<Prepa
     let WantedCells { groups, answers, mut failed, deadline, cache, stream } = wanted;
     let mut parts = Vec::with_capacity(groups.len());
     for (group, rows) in groups {
-        let (part, bad) = cell_part(context, group, rows, cache)?;
+        let columns = (group.0.columns(), Order::Rows);
+        let (part, bad) = cell_part(context, group, columns, rows, cache)?;
         failed.extend(bad);
         parts.push(part);
     }
@@ -137,6 +139,7 @@ fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(CallGroup, Ce
 fn cell_part(
     context: RequestContext<'_>,
     (shared, constraint): CallGroup,
+    (columns, order): (Vec<String>, Order),
     rows: TableRows,
     cache: bool,
 ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
@@ -152,22 +155,22 @@ fn cell_part(
         config: &app.config,
         sampling: &sampling,
         cache,
-        order: Order::Rows,
+        order,
         dependencies: &[],
     };
     let plan = |table| Plan::relquery(&shared.template, None, app.runtime.model.has_chat, table, generation);
-    let (mut part, failed) = rows.lower(shared.columns(), plan, lowering)?;
+    let (mut part, failed) = rows.lower(columns, plan, lowering)?;
     let template = shared.template.to_string();
     let answer = serde_json::to_vec(&sampling.generation.constraint).expect("a constraint is plain data");
     part.open = Some(ResultKey::of(&[shared.function.as_bytes(), template.as_bytes(), &answer]).0);
     Ok((part, failed))
 }
 
-/// Rows of an AI column of SQL. They join the rows of the same column alone, not a sheet's cells, which are of
-/// another class.
+/// Rows of an AI column of SQL: their relQuery is their own, which others' rows do not join.
 pub fn column(
     context: RequestContext<'_>,
-    group: CallGroup,
+    column: AiColumn,
+    order: PromptOrder,
     rows: Vec<Vec<Cell>>,
 ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
     let bytes_max = context.app.config.limits.cell_bytes_max.0;
@@ -182,9 +185,16 @@ pub fn column(
             None => table.push(index, cells),
         }
     }
-    let (mut part, mut failed) = cell_part(context, group, table, true)?;
+    let order = match order {
+        PromptOrder::Exact => Order::Exact,
+        PromptOrder::Rows => Order::Rows,
+        PromptOrder::Fields => Order::Fields,
+    };
+    let columns = (column.columns(), order);
+    let (mut part, mut failed) =
+        cell_part(context, (column.shared, column.constraint), columns, table, true)?;
     failed.append(&mut refused);
-    part.open = part.open.map(|key| ResultKey::of(&[b"sql", &key]).0);
+    part.open = None;
     Ok((part, failed))
 }
 

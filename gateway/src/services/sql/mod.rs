@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod runner;
+mod search;
 pub mod tenants;
 
 use actix_web::web::Data;

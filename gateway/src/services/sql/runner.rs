@@ -1,5 +1,5 @@
-//! The rows of AI columns as relQueries: each window of a column joins the one that is open, answers go to
-//! the operator as they come, and what is dropped is cancelled. Must not know the protocol of the client.
+//! The rows of AI columns as relQueries: one for each column, which takes rows in windows; answers go to the
+//! operator as they come, and what is dropped is cancelled. Must not know the protocol of the client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +9,23 @@ use base::{ServiceClass, TokenCount};
 use futures_util::future::BoxFuture;
 use ir::Cell;
 use serving::caller::Caller;
+use serving::column::{ColumnAnswers, OpenColumn};
 use serving::error::RequestError;
-use serving::ownership::OwnerHandle;
-use serving::relquery_state::{AnswerSource, RelQueryKind, RelQueryState, RowProgress, Status};
-use serving::submit::{self, Prepared, Resumed, submit};
-use sql::runner::{AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
+use serving::relquery_state::{AnswerRow, AnswerSource, RelQueryKind, RowProgress};
+use serving::submit::{self, Prepared};
+use sql::runner::{
+    AiColumn, Estimate, Outcome, PromptOrder, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens,
+};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
 use crate::services::constraints::Purpose;
 use crate::services::prepare::{RequestContext, cells};
+use crate::services::sql::search;
 use crate::state::App;
 
+/// What requests of statements are counted as.
+const ROUTE: &str = "sql";
 /// A full queue is asked again after this time at most.
 const RETRY_MAX: Duration = Duration::from_millis(250);
 
@@ -48,15 +53,17 @@ impl Rows {
     }
 }
 
-/// A column that is open.
-struct OpenColumn {
+/// A column that takes rows.
+struct OpenRows {
     app: Data<App>,
     caller: Caller,
     column: AiColumn,
     options: RunOptions,
     answers: UnboundedSender<RowAnswer>,
-    /// One follower for each window; dropping them drops the windows' owners.
-    followers: JoinSet<()>,
+    /// Opened with the first rows that are to be computed.
+    relquery: Option<OpenColumn>,
+    /// What tells its answers, or looks rows up in a corpus.
+    tasks: JoinSet<()>,
 }
 
 impl Runner for Rows {
@@ -67,14 +74,8 @@ impl Runner for Rows {
         answers: UnboundedSender<RowAnswer>,
     ) -> Box<dyn Run> {
         let (app, caller) = (self.app.clone(), self.caller);
-        Box::new(OpenColumn {
-            app,
-            caller,
-            column: column.clone(),
-            options,
-            answers,
-            followers: JoinSet::new(),
-        })
+        let (column, tasks) = (column.clone(), JoinSet::new());
+        Box::new(OpenRows { app, caller, column, options, answers, relquery: None, tasks })
     }
 
     fn prompt_chars_max(&self) -> usize {
@@ -90,7 +91,11 @@ impl Runner for Rows {
         rows: Vec<Vec<Cell>>,
     ) -> BoxFuture<'a, Result<Estimate, RunError>> {
         Box::pin(async move {
+            if column.search.is_some() {
+                return Ok(Estimate::default());
+            }
             let count = rows.len();
+            let column = (column, PromptOrder::Exact);
             let prepared = prepared(&self.app, self.caller, column, rows).await.map_err(refused)?;
             let items = prepared.parts.iter().flat_map(|part| &part.rows);
             let (prompt, output) = items.fold((0, 0), |(prompt, output), row| {
@@ -111,40 +116,80 @@ impl Runner for Rows {
     }
 }
 
-impl Run for OpenColumn {
+impl Run for OpenRows {
     fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>> {
         Box::pin(async move {
-            while self.followers.try_join_next().is_some() {}
+            while self.tasks.try_join_next().is_some() {}
             let (ids, cells): (Vec<u64>, Vec<Vec<Cell>>) =
                 rows.into_iter().map(|row| (row.id, row.cells)).unzip();
-            if self.options.cached_only {
-                let prepared =
-                    prepared(&self.app, self.caller, &self.column, cells).await.map_err(refused)?;
-                let known = submit::known_answers(&self.app.runtime, self.caller, prepared).await;
-                tell_known(&known, &ids, &self.answers);
-                return Ok(());
-            }
-            let handle = self.submit(&cells).await?;
-            self.followers.spawn(follow(handle, ids, self.answers.clone()));
-            Ok(())
+            let sent = match &self.column.search {
+                Some(search) => {
+                    self.tasks.spawn(search::look_up(
+                        self.app.clone(),
+                        (self.caller.tenant, search.clone(), self.options.cached_only),
+                        ids.into_iter().zip(cells).collect(),
+                        self.answers.clone(),
+                    ));
+                    Ok(())
+                }
+                None if self.options.cached_only => self.tell_known(&ids, cells).await,
+                None => self.extend(&ids, &cells).await,
+            };
+            sent.map_err(refused)
         })
     }
 }
 
-impl OpenColumn {
-    /// Hands a window to the loop, waiting while its queue is full.
-    async fn submit(&self, cells: &[Vec<Cell>]) -> Result<OwnerHandle, RunError> {
-        loop {
-            let rows = cells.to_vec();
-            let prepared = prepared(&self.app, self.caller, &self.column, rows).await.map_err(refused)?;
-            match submit(&self.app.runtime, self.caller, prepared, Resumed::default()).await {
-                Ok(handle) => return Ok(handle),
-                Err(RequestError::Overloaded { retry_after, .. }) => {
-                    tokio::time::sleep(Duration::from_millis(retry_after.0).min(RETRY_MAX)).await;
-                }
-                Err(error) => return Err(refused(error)),
+impl OpenRows {
+    /// The relQuery of the column; opened where it is not.
+    fn open(&mut self) -> Result<&OpenColumn, RequestError> {
+        match &mut self.relquery {
+            Some(relquery) => Ok(relquery),
+            none => {
+                let (relquery, answers) = OpenColumn::open(&self.app.runtime, self.caller, ROUTE)?;
+                self.tasks.spawn(tell(answers, self.answers.clone()));
+                Ok(none.insert(relquery))
             }
         }
+    }
+
+    /// Hands rows to the loop: as many as a relQuery may have are held at a time, and while the queue is full
+    /// the others wait.
+    async fn extend(&mut self, ids: &[u64], cells: &[Vec<Cell>]) -> Result<(), RequestError> {
+        let limits = &self.app.config.limits;
+        let held_max =
+            limits.rows_max.min(usize::try_from(limits.queue_rows_max).unwrap_or(usize::MAX)).max(1);
+        for (ids, cells) in ids.chunks(held_max).zip(cells.chunks(held_max)) {
+            let (app, caller, column) = (self.app.clone(), self.caller, self.column.clone());
+            let order = self.options.order;
+            let relquery = self.open()?;
+            relquery.has_room(ids.len(), held_max).await;
+            let prepared = prepared(&app, caller, (&column, order), cells.to_vec()).await?;
+            let room = loop {
+                match relquery.reserve(ids.len()) {
+                    Err(RequestError::Overloaded { retry_after, .. }) => {
+                        tokio::time::sleep(Duration::from_millis(retry_after.0).min(RETRY_MAX)).await;
+                    }
+                    reserved => break reserved?,
+                }
+            };
+            relquery.extend(ids, prepared, room).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells what is known of rows, and that the others are not.
+    async fn tell_known(&self, ids: &[u64], cells: Vec<Vec<Cell>>) -> Result<(), RequestError> {
+        let column = (&self.column, self.options.order);
+        let prepared = prepared(&self.app, self.caller, column, cells).await?;
+        let known = submit::known_answers(&self.app.runtime, self.caller, prepared).await;
+        let state = known.read();
+        for (row, id) in state.rows.iter().zip(ids) {
+            let (outcome, tokens, _) = outcome(row);
+            // Whoever asked may be gone.
+            let _ = self.answers.send(RowAnswer { id: *id, outcome, tokens, is_computed: false });
+        }
+        Ok(())
     }
 }
 
@@ -152,7 +197,7 @@ impl OpenColumn {
 async fn prepared(
     app: &Data<App>,
     caller: Caller,
-    column: &AiColumn,
+    (column, order): (&AiColumn, PromptOrder),
     rows: Vec<Vec<Cell>>,
 ) -> Result<Prepared, RequestError> {
     let (app, column) = (app.clone(), column.clone());
@@ -160,10 +205,10 @@ async fn prepared(
     let lowered = tokio::task::spawn_blocking(move || {
         let context = RequestContext { app: &app, tenant: caller.tenant, purpose: Purpose::Run, arrival };
         let count = rows.len();
-        let (part, failed) = cells::column(context, (column.shared, column.constraint), rows)?;
+        let (part, failed) = cells::column(context, column, order, rows)?;
         Ok(Prepared {
-            kind: RelQueryKind::RelQuery,
-            route: "sql",
+            kind: RelQueryKind::Column,
+            route: ROUTE,
             class: ServiceClass::Dashboard,
             rows: count,
             failed,
@@ -179,73 +224,25 @@ fn refused(error: RequestError) -> RunError {
     RunError(error.to_string())
 }
 
-/// Tells what is known of a window.
-fn tell_known(window: &RelQueryState, ids: &[u64], answers: &UnboundedSender<RowAnswer>) {
-    let state = window.read();
-    for (row, id) in state.rows.iter().zip(ids) {
-        let (outcome, tokens, _) = outcome(&row.state, &row.text);
-        // Whoever asked may be gone.
-        let _ = answers.send(RowAnswer { id: *id, outcome, tokens, is_computed: false });
-    }
-}
-
-/// Tells the answers of a window as its rows finish; owns it meanwhile.
-async fn follow(handle: OwnerHandle, ids: Vec<u64>, answers: UnboundedSender<RowAnswer>) {
-    let window = Arc::clone(handle.relquery());
-    let mut version = window.follow_all();
-    let mut told = 0;
-    loop {
-        let (finished, ended) = progress(&window, &ids, told);
-        told += finished.len();
-        for answer in finished {
-            if answers.send(answer).is_err() {
+/// Tells the answers of a column as they come.
+async fn tell(mut column: ColumnAnswers, answers: UnboundedSender<RowAnswer>) {
+    while let Some(rows) = column.next().await {
+        for (id, row) in rows {
+            let (outcome, tokens, is_computed) = outcome(&row);
+            if answers.send(RowAnswer { id, outcome, tokens, is_computed }).is_err() {
                 return;
             }
         }
-        if let Some(status) = ended {
-            let reason = match status {
-                Status::Failed(error) => error.to_string(),
-                _ => RequestError::Cancelled.to_string(),
-            };
-            tell_unfinished(&window, &ids, &reason, &answers);
-            return;
-        }
-        if version.changed().await.is_err() {
-            return;
-        }
     }
 }
 
-/// Rows that finished after the first `told`, and how the window ended where it has.
-fn progress(window: &RelQueryState, ids: &[u64], told: usize) -> (Vec<RowAnswer>, Option<Status>) {
-    let state = window.read();
-    let finished = state.finished[told..].iter().map(|index| {
-        let row = &state.rows[*index as usize];
-        let (outcome, tokens, is_computed) = outcome(&row.state, &row.text);
-        RowAnswer { id: ids[*index as usize], outcome, tokens, is_computed }
-    });
-    (finished.collect(), state.is_over().then(|| state.status.clone()))
-}
-
-/// Rows of a window that ended without them.
-fn tell_unfinished(window: &RelQueryState, ids: &[u64], reason: &str, answers: &UnboundedSender<RowAnswer>) {
-    let state = window.read();
-    for (row, id) in state.rows.iter().zip(ids) {
-        if row.state == RowProgress::Pending {
-            let outcome = Outcome::Failed(reason.to_owned());
-            let answer = RowAnswer { id: *id, outcome, tokens: Tokens::default(), is_computed: false };
-            let _ = answers.send(answer);
-        }
-    }
-}
-
-fn outcome(state: &RowProgress, text: &str) -> (Outcome, Tokens, bool) {
-    match state {
+fn outcome(row: &AnswerRow) -> (Outcome, Tokens, bool) {
+    match &row.state {
         RowProgress::Pending => (Outcome::Unknown, Tokens::default(), false),
         RowProgress::Failed(error) => (Outcome::Failed(error.to_string()), Tokens::default(), false),
         RowProgress::Done { usage, source, .. } => {
             let tokens = Tokens { prompt: usage.prompt, cached: usage.cached, output: usage.output };
-            (Outcome::Text(text.to_owned()), tokens, *source == AnswerSource::Model)
+            (Outcome::Text(row.text.clone()), tokens, *source == AnswerSource::Model)
         }
     }
 }
