@@ -9,8 +9,10 @@ pub mod buckets;
 mod first_token;
 pub mod pml;
 pub mod queries;
+mod server;
 pub mod spans;
 pub mod speculation;
+pub mod sql;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -54,6 +56,21 @@ pub enum BenchError {
     Case(String),
     #[error(transparent)]
     Prompts(#[from] crate::eval::EvalError),
+    /// The server that is measured does not start.
+    #[error(transparent)]
+    Start(#[from] gateway::app::StartError),
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error("a request failed: {0}")]
+    Request(#[from] reqwest::Error),
+}
+
+impl BenchError {
+    /// A file that cannot be written.
+    fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |error| Self::Case(format!("{}: {error}", path.display()))
+    }
 }
 
 /// Rows of a case: a beginning that all share, own tokens each, and output tokens.

@@ -105,7 +105,7 @@ impl Cli {
             }
             Command::ModelInfo(info) => info.run(config),
             Command::Calibrate(measured) => calibrate::run(measured, config),
-            Command::Bench(bench) => bench.run(config),
+            Command::Bench(bench) => bench.run(config).await,
             Command::Eval(eval) => eval.run(config),
         }
     }

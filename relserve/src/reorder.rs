@@ -20,7 +20,7 @@ use serving::clock::Clock;
 use serving::load;
 use sim::SimExecutor;
 
-use crate::tables::{FileTable, Price, Question, Sharing, TableError, TableRunner, answer_of};
+use crate::tables::{FileTable, Price, Question, TableError, TableRunner, answer_of};
 
 /// What went wrong, for a person at a terminal.
 type Failure = Box<dyn std::error::Error>;
@@ -269,7 +269,7 @@ impl Reorder {
             let found = line.order.worth;
             let items =
                 file.prompts(&line.order.order, question, text, TokenCount(self.cache_tokens.into()))?;
-            let ran = runner.run(items, Sharing::Prefixes)?;
+            let ran = runner.run(items)?;
             let cells = 100.0 * found.reused as f64 / found.total.max(1) as f64;
             write!(
                 out,

@@ -1,5 +1,5 @@
-//! A table from a file, its rows and fields in one order or another, and what a prefix cache makes of that:
-//! what `relserve reorder` and `relserve bench queries` have in common. Must not know HTTP.
+//! A table from a file, its rows and fields in one order or another, and what a prefix cache makes of that, for
+//! `relserve reorder`; `relserve bench queries` reads its tables here too. Must not know HTTP.
 
 mod price;
 mod run;
@@ -13,7 +13,7 @@ use ir::reorder::{FieldTable, Reordering};
 use ir::rewrite::Measure;
 use ir::{Cell, LowerOptions, Plan, Table, TableRow, Template};
 pub use price::Price;
-pub use run::{Ran, Sharing, TableRunner};
+pub use run::{Ran, TableRunner};
 
 /// Why a table cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -1,35 +1,32 @@
-//! `relserve bench queries`: the 16 queries of the GGR paper over real tables, end to end on this machine's
-//! engine.
+//! `relserve bench queries`: the 16 queries of the GGR paper as SQL, end to end. A server in this process gets
+//! each statement over HTTP.
 //!
-//! Three ways, as in the paper's figures 3 and 4: no cache; a cache, rows and fields as they lie; a cache,
-//! and the best order found (`ir::reorder::best_order`). Time runs from the table in memory to the last token: counting lengths,
-//! solving, tokenizing, steps. Each answer has the paper's mean length whatever the model says, so all ways
-//! do the same work.
+//! Three ways, as in the paper's figures 3 and 4: no prefix cache; the cache, rows and fields as they lie; the
+//! cache, and the order that is found (`relserve.order = 'fields'`). Each way has a server of its own that
+//! serves first come, first served, with nothing remembered of the ways before. Counts are those of
+//! `relserve.queries`; time runs from the statement to the last byte of its result.
 
-mod retrieve;
+mod data;
 mod suite;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use base::{ChatTemplate, TokenCount, Tokenizer};
-use engine::{Engine, ModelText};
 use gateway::config::Config;
-use ir::reorder::{Dependencies, EarlyStop, Reordering, best_order};
-use ir::{Cell, Template};
-use scheduler::SchedulerConfig;
-use serving::clock::Clock;
-use serving::load;
-use suite::{Suite, SuiteQuery};
+use retrieval::synthetic::Synthetic;
+use scheduler::Policy;
+use serde_json::{Value, json};
+use suite::{SUITE, SuiteQuery};
 
 use super::BenchError;
-use crate::tables::{FileTable, Question, Sharing, TableError, TableRunner, answer_of};
+use super::server::BenchServer;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct Tables {
-    /// The folder of CSV files: movies.csv, products.csv, bird.csv, pdmx.csv, beer.csv, squad.csv.
+    /// A folder of CSV files: movies.csv, products.csv, bird.csv, pdmx.csv, beer.csv, squad.csv; made-up
+    /// tables without it.
     #[arg(long)]
-    data: PathBuf,
+    data: Option<PathBuf>,
     /// Rows of each table.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rows: u32,
@@ -39,234 +36,189 @@ pub struct Tables {
     /// Tokens of the KV pool that are used; rows that run have to fit too.
     #[arg(long)]
     cache_tokens: Option<u32>,
-    /// What shuffled files are shuffled by.
+    /// What shuffled files are shuffled by, and tables are made up from.
     #[arg(long, default_value_t = 7)]
     seed: u64,
+    /// A folder with an embedding model for the RAG queries; a made-up one without it.
+    #[arg(long)]
+    embedding: Option<PathBuf>,
 }
 
-/// A way of running a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    NoCache,
-    Original,
-    Ordered,
-}
+/// A way of running a table: its name, whether there is a cache, and `relserve.order`.
+const WAYS: [(&str, bool, &str); 3] =
+    [("no cache", false, "exact"), ("original", true, "exact"), ("ours", true, "fields")];
 
-const WAYS: [Way; 3] = [Way::NoCache, Way::Original, Way::Ordered];
+/// Tokens that the made-up embedding model reads of a text.
+const EMBEDDED_TOKENS: usize = 512;
+/// Documents that one request adds to a corpus.
+const DOCUMENTS: usize = 500;
+
+/// What the model did for the last statement; what looks up in a corpus is no call of a model.
+const COUNTS: &str = "SELECT coalesce(sum(answered - from_cache), 0) AS calls, \
+    coalesce(sum(prompt_tokens), 0) AS prompt, coalesce(sum(cached_tokens), 0) AS cached, \
+    coalesce(sum(failed), 0) AS failed FROM relserve.queries \
+    WHERE operator NOT LIKE 'ai_retrieve%' AND query = (SELECT max(query) FROM relserve.queries)";
 
 /// What one way came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Took {
+struct WayCounts {
     seconds: f64,
+    calls: u64,
+    failed: u64,
     prompt: u64,
-    hit: u64,
+    cached: u64,
 }
 
-impl Took {
-    fn hit_rate(&self) -> f64 {
-        100.0 * self.hit as f64 / self.prompt.max(1) as f64
-    }
-}
-
-/// Runs the suite on the configured model; each line is said as soon as it is known.
-pub fn measure(config: &Config, tables: &Tables, say: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
-    let engine = load::load(config.backend())?;
-    let model = load::model_of(&engine, config.backend(), Clock::start());
-    let Engine { mut executor, text, info, .. } = engine;
-    let blocks = tables.cache_tokens.map_or(info.kv_blocks, |tokens| tokens / info.block_tokens);
-    let settings = SchedulerConfig {
-        kv_blocks: blocks.min(info.kv_blocks),
-        block_tokens: info.block_tokens,
-        ..config.scheduler.clone()
-    };
-    say(&format!(
-        "{}: {}; KV pool of {} tokens",
-        model.name,
-        model.description,
-        settings.kv_blocks * info.block_tokens
-    ));
-    say(&format!(
-        "{:<22}{:>5}{:>7}{:>8}{:>11}{:>11}{:>9}{:>10}{:>8}{:>11}{:>11}",
-        "query",
-        "type",
-        "rows",
-        "tokens",
-        "no cache s",
-        "original s",
-        "best s",
-        "orig PHR",
-        "best PHR",
-        "x original",
-        "x no cache"
-    ));
-    let suite = Suite::built_in();
-    let runner = TableRunner::new(&settings, &mut executor)?;
-    let context_max = TokenCount(model.context_max.0.min(model.kv_tokens()));
-    let mut bench = QueriesBench { runner, text: &text, suite: &suite, context_max };
-    for query in suite.query.iter().filter(|query| query.name.contains(&tables.only)) {
-        let source = &suite.table[&query.table];
-        match source.read(&tables.data, tables.rows as usize, tables.seed) {
-            Ok(table) => say(&bench.query(query, table)?),
-            Err(TableError::File { file, error }) => {
-                say(&format!("{:<22}{:>5}  left out: {}: {error}", query.name, query.kind, file.display()));
-            }
-            Err(error) => return Err(error.into()),
+/// Runs the suite on the configured model and says the table.
+pub async fn measure(config: &Config, tables: &Tables, say: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
+    let folder = tempfile::tempdir().map_err(BenchError::file(Path::new("a temporary folder")))?;
+    let written = data::write(tables, &BenchServer::tables(folder.path())?)?;
+    let is_chosen = |query: &&SuiteQuery| query.name.contains(&tables.only);
+    let (known, unknown): (Vec<&SuiteQuery>, Vec<&SuiteQuery>) =
+        SUITE.iter().filter(is_chosen).partition(|query| written.tables.contains(query.table));
+    let mut took: Vec<[WayCounts; WAYS.len()]> = vec![Default::default(); known.len()];
+    for (way, (name, has_cache, order)) in WAYS.into_iter().enumerate() {
+        let mut config = config.clone();
+        config.scheduler.policy = Policy::Fcfs;
+        config.scheduler.prefix_cache = has_cache;
+        if known.iter().any(|query| query.kind() == "T5") {
+            config.retrieval.model = Some(embedding(tables, &written, folder.path())?);
         }
+        let server = BenchServer::start(config, folder.path(), tables.cache_tokens).await?;
+        if way == 0 {
+            say(&server.model());
+        }
+        for corpus in ["squad", "fever"] {
+            if known.iter().any(|query| query.table == corpus) {
+                add_documents(&server, corpus, &written.contexts).await?;
+            }
+        }
+        for (query, took) in known.iter().zip(&mut took) {
+            took[way] = run(&server, query, order).await?;
+            tracing::info!(query = query.name, way = name, seconds = took[way].seconds, "ran");
+        }
+        server.end().await;
+    }
+    say(&format!(
+        "{:<22}{:>5} {:<9}{:>8}{:>8}{:>14}{:>16}{:>8}{:>9}",
+        "query", "type", "way", "calls", "failed", "prompt tokens", "computed tokens", "hit %", "s"
+    ));
+    for (query, took) in known.iter().zip(&took) {
+        for ((way, ..), took) in WAYS.iter().zip(took) {
+            say(&line(query, way, took));
+        }
+    }
+    for query in unknown {
+        say(&format!("{:<22}{:>5} left out: there is no {}.csv", query.name, query.kind(), query.table));
     }
     Ok(())
 }
 
-struct QueriesBench<'a> {
-    runner: TableRunner<'a>,
-    text: &'a ModelText,
-    suite: &'a Suite,
-    context_max: TokenCount,
+fn line(query: &SuiteQuery, way: &str, took: &WayCounts) -> String {
+    let hit = 100.0 * took.cached as f64 / took.prompt.max(1) as f64;
+    format!(
+        "{:<22}{:>5} {way:<9}{:>8}{:>8}{:>14}{:>16}{hit:>8.1}{:>9.2}",
+        query.name,
+        &query.kind()[..2],
+        took.calls,
+        took.failed,
+        took.prompt,
+        took.prompt - took.cached,
+        took.seconds
+    )
 }
 
-impl QueriesBench<'_> {
-    /// A query each way; its line.
-    fn query(&mut self, query: &SuiteQuery, mut table: FileTable) -> Result<String, BenchError> {
-        let mut took = [Took::default(); WAYS.len()];
-        let mut prompts = 0;
-        for (number, stage) in query.stage.iter().enumerate() {
-            if number > 0 {
-                // What a filter lets through is a model's affair; how fast it is, is not.
-                table.rows = table.rows.into_iter().step_by(2).collect();
-            }
-            let asked = if stage.fields.is_empty() { table.clone() } else { table.select(&stage.fields)? };
-            // The question is text of the template, braces and all.
-            let question = stage.prompt.replace('{', "{{").replace('}', "}}");
-            let template = format!("Answer the below query:\n{question}\n\nGiven the following data:\n{{*}}");
-            let template = Template::parse(&template).map_err(|error| BenchError::Case(error.to_string()))?;
-            let asked = self.fitting(asked, &template, stage.output)?;
-            prompts += asked.rows.len();
-            for (way, took) in WAYS.into_iter().zip(&mut took) {
-                let clock = Clock::start();
-                let ran = self.stage(way, &asked, &template, stage.output)?;
-                took.seconds += clock.now().0 as f64 / 1e9;
-                took.prompt += ran.prompt;
-                took.hit += ran.hit;
-            }
-        }
-        let [none, original, best] = took;
-        Ok(format!(
-            "{:<22}{:>5}{prompts:>7}{:>8}{:>11.2}{:>11.2}{:>9.2}{:>9.1}%{:>7.1}%{:>11.2}{:>11.2}",
-            query.name,
-            query.kind,
-            none.prompt / prompts.max(1) as u64,
-            none.seconds,
-            original.seconds,
-            best.seconds,
-            original.hit_rate(),
-            best.hit_rate(),
-            original.seconds / best.seconds,
-            none.seconds / best.seconds,
-        ))
-    }
+/// A query in one way.
+async fn run(server: &BenchServer, query: &SuiteQuery, order: &str) -> Result<WayCounts, BenchError> {
+    let answered = server.sql(query.text, &json!({ "relserve.order": order })).await?;
+    let counts = server.sql(COUNTS, &json!({})).await?;
+    let counts: Value = counts
+        .lines
+        .first()
+        .and_then(|line| serde_json::from_str(line).ok())
+        .ok_or_else(|| BenchError::Case("relserve.queries has no row".to_owned()))?;
+    let count = |name: &str| counts[name].as_u64().unwrap_or_default();
+    Ok(WayCounts {
+        seconds: answered.seconds,
+        calls: count("calls"),
+        failed: count("failed"),
+        prompt: count("prompt"),
+        cached: count("cached"),
+    })
+}
 
-    fn stage(
-        &mut self,
-        way: Way,
-        table: &FileTable,
-        template: &Template,
-        output: u64,
-    ) -> Result<crate::tables::Ran, TableError> {
-        let fields = table.interned(&|texts| self.text.count_stretches(texts))?;
-        let order = match way {
-            Way::NoCache | Way::Original => Reordering::original(&fields),
-            Way::Ordered => {
-                let dependencies = Dependencies::discover(&fields, Dependencies::CELLS_MAX);
-                best_order(&fields, &dependencies, &EarlyStop::default()).order
-            }
-        };
-        let items = self.prompts(table, &order, template, output)?;
-        self.runner.run(items, if way == Way::NoCache { Sharing::Nothing } else { Sharing::Prefixes })
+/// The folder of the embedding model: the one that was named, or a made-up one that knows the tables' words.
+fn embedding(tables: &Tables, written: &data::TablesWritten, folder: &Path) -> Result<PathBuf, BenchError> {
+    if let Some(named) = &tables.embedding {
+        return Ok(named.clone());
     }
+    let place = folder.join("embedding");
+    std::fs::create_dir_all(&place).map_err(BenchError::file(&place))?;
+    let words: Vec<&str> = written.words.iter().map(String::as_str).collect();
+    let made = Synthetic { positions: EMBEDDED_TOKENS, ..Synthetic::tiny(&words, tables.seed) };
+    made.write(&place).map_err(|error| BenchError::Case(error.to_string()))?;
+    Ok(place)
+}
 
-    fn prompts(
-        &self,
-        table: &FileTable,
-        order: &Reordering,
-        template: &Template,
-        output: u64,
-    ) -> Result<Vec<base::WorkItem>, TableError> {
-        let chat: Option<&dyn ChatTemplate> =
-            if self.text.has_chat_template() { Some(self.text) } else { None };
-        let generation = answer_of(output);
-        let question = Question { system: Some(&self.suite.system), template, generation: &generation };
-        table.prompts(order, question, (self.text, chat), self.context_max)
+async fn add_documents(server: &BenchServer, corpus: &str, texts: &[String]) -> Result<(), BenchError> {
+    for (part, texts) in texts.chunks(DOCUMENTS).enumerate() {
+        let document = |(place, text): (usize, &String)| json!({ "id": format!("{}", part * DOCUMENTS + place), "text": text });
+        let documents: Vec<Value> = texts.iter().enumerate().map(document).collect();
+        server.post("/v1/corpora", &json!({ "name": corpus, "documents": documents })).await?;
     }
-
-    /// The rows whose prompts have room in the model's context, whatever the order of their fields.
-    fn fitting(
-        &self,
-        mut table: FileTable,
-        template: &Template,
-        output: u64,
-    ) -> Result<FileTable, TableError> {
-        // Tokens join a little differently in another order.
-        const SPARE: u64 = 64;
-        let mut kept: Vec<Vec<Cell>> = Vec::with_capacity(table.rows.len());
-        for row in std::mem::take(&mut table.rows) {
-            let alone = FileTable { columns: table.columns.clone(), rows: vec![row] };
-            let order = Reordering::original(&alone.interned(&|texts| vec![0; texts.len()])?);
-            match self.prompts(&alone, &order, template, output + SPARE) {
-                Ok(_) => kept.extend(alone.rows),
-                Err(TableError::Row { problem: ir::RowProblem::TooLong { .. }, .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        table.rows = kept;
-        Ok(table)
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Reviews that begin with what differs: no two rows share more than the question until fields are
-    /// ordered.
-    fn reviews() -> String {
-        let plot =
-            "A long description of the film that many people saw and that some of them liked very much.";
-        let row = |i: usize| format!("great film number {i},{plot} {},Drama\n", i % 3);
-        "review_content,movie_info,genres\n".to_owned() + &(0..24).map(row).collect::<String>()
+    fn tables(data: Option<PathBuf>, only: &str) -> Tables {
+        Tables { data, rows: 32, only: only.into(), cache_tokens: None, seed: 1, embedding: None }
     }
 
-    #[test]
-    fn ordered_fields_hit_more_and_all_ways_do_the_same_work() {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("movies.csv"), reviews()).expect("it can be written");
-        let tables = Tables {
-            data: folder.path().into(),
-            rows: 12,
-            only: "movies".into(),
-            cache_tokens: None,
-            seed: 1,
-        };
+    async fn lines(tables: &Tables) -> Vec<String> {
         let mut lines = Vec::new();
-        measure(&Config::default(), &tables, &mut |line| lines.push(line.to_owned()))
-            .expect("the demo model runs");
-        assert_eq!(lines.len(), 2 + 4, "{lines:?}");
-        let figures = |line: &str| -> Vec<f64> {
-            line.split_whitespace().filter_map(|word| word.trim_end_matches('%').parse().ok()).collect()
-        };
-        for line in &lines[2..] {
-            let [rows, tokens, .., original, ggr, _, _] = figures(line)[..] else { panic!("{line}") };
-            assert_eq!(rows, if line.starts_with("multi") { 18.0 } else { 12.0 }, "{line}");
-            assert!(tokens > 50.0 && ggr > original, "{line}");
+        let measured = measure(&Config::default(), tables, &mut |line| lines.push(line.to_owned())).await;
+        measured.expect("the demo model runs");
+        lines
+    }
+
+    /// Calls, failed ones, prompt tokens and computed tokens of a line.
+    fn counts(line: &str) -> [u64; 4] {
+        let numbers = line[36..].split_whitespace().take(4).filter_map(|word| word.parse().ok());
+        numbers.collect::<Vec<u64>>().try_into().unwrap_or_else(|_| panic!("{line}"))
+    }
+
+    #[actix_web::test]
+    async fn the_16_queries_run_as_sql_and_our_order_computes_less_for_the_same_answers() {
+        let lines = lines(&tables(None, "")).await;
+        assert_eq!(lines.len(), 2 + 3 * SUITE.len(), "{lines:#?}");
+        let mut computed = [0; WAYS.len()];
+        for (query, lines) in SUITE.iter().zip(lines[2..].chunks(3)) {
+            let [none, original, ours] = [0, 1, 2].map(|way| counts(&lines[way]));
+            assert!(lines.iter().all(|line| line.starts_with(query.name)), "{lines:#?}");
+            assert_eq!(none[3], none[2], "nothing comes from a cache: {lines:#?}");
+            assert!(original[3] < original[2] && none[1] == 0, "{lines:#?}");
+            if query.kind() == "T3" {
+                // One call for each row, and a second for those that pass.
+                assert!((32..=64).contains(&none[0]), "{lines:#?}");
+            } else {
+                assert_eq!((none[0], ours[0]), (32, 32), "{lines:#?}");
+                assert_eq!(original[..3], none[..3], "the same prompts: {lines:#?}");
+            }
+            for (sum, way) in computed.iter_mut().zip([none, original, ours]) {
+                *sum += way[3];
+            }
         }
+        assert!(computed[2] < computed[1], "{computed:?}: {lines:#?}");
     }
 
-    #[test]
-    fn a_table_that_is_not_there_is_left_out_and_said() {
+    #[actix_web::test]
+    async fn a_table_that_is_not_there_is_left_out_and_said() {
         let folder = tempfile::tempdir().expect("a folder");
-        let tables =
-            Tables { data: folder.path().into(), rows: 2, only: "rag".into(), cache_tokens: None, seed: 1 };
-        let mut lines = Vec::new();
-        measure(&Config::default(), &tables, &mut |line| lines.push(line.to_owned()))
-            .expect("nothing to run");
+        let lines = lines(&tables(Some(folder.path().into()), "rag")).await;
         assert!(lines[2..].iter().all(|line| line.contains("left out")), "{lines:?}");
+        assert_eq!(lines.len(), 4, "{lines:?}");
     }
 }

@@ -34,13 +34,21 @@ pub(crate) enum Bench {
         #[command(flatten)]
         shape: bench::buckets::BucketsArgs,
     },
-    /// The 16 queries of the GGR paper over tables in CSV files: no cache, a cache, and a cache with rows and
-    /// fields reordered. On an otherwise idle machine.
+    /// The 16 queries of the GGR paper as SQL (sql/queries), by a server in this process: no prefix cache,
+    /// the cache, and the cache with rows and fields reordered. On an otherwise idle machine.
     Queries {
         #[command(flatten)]
         measured: Measured,
         #[command(flatten)]
         tables: bench::queries::Tables,
+    },
+    /// What SQL costs beside the same relQuery over HTTP, two dashboards beside a bulk refresh, and the order of
+    /// AI conditions. On an otherwise idle machine.
+    Sql {
+        #[command(flatten)]
+        measured: Measured,
+        #[command(flatten)]
+        sizes: bench::sql::SqlSizes,
     },
     /// Time to the first token of span queries: documents that were seen before, and a judge of candidates.
     Spans {
@@ -59,7 +67,7 @@ pub(crate) enum Bench {
 }
 
 impl Bench {
-    pub(crate) fn run(self, config: Config) -> Result<(), Failure> {
+    pub(crate) async fn run(self, config: Config) -> Result<(), Failure> {
         match self {
             Self::Engine { measured, choice } => engine(&measured.apply(config), &choice)?,
             Self::Pml { measured, sizes } => {
@@ -69,7 +77,10 @@ impl Bench {
                 bench::buckets::measure(&measured.apply(config), &shape, &mut |line| say!("{line}"))?;
             }
             Self::Queries { measured, tables } => {
-                bench::queries::measure(&measured.apply(config), &tables, &mut |line| say!("{line}"))?;
+                bench::queries::measure(&measured.apply(config), &tables, &mut |line| say!("{line}")).await?;
+            }
+            Self::Sql { measured, sizes } => {
+                bench::sql::measure(&measured.apply(config), &sizes, &mut |line| say!("{line}")).await?;
             }
             Self::Spans { measured, sizes } => {
                 bench::spans::measure(&measured.apply(config), &sizes, &mut |line| say!("{line}"))?;

@@ -8,15 +8,6 @@ use scheduler::{CostModel, Event, Policy, Scheduler, SchedulerConfig};
 
 use super::TableError;
 
-/// What rows may share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// Nothing: every row computes its prompt ("No Cache").
-    Nothing,
-    /// Prefixes that are in the pool.
-    Prefixes,
-}
-
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
@@ -58,13 +49,10 @@ impl<'a> TableRunner<'a> {
         Ok(Self { scheduler: Scheduler::new(config, CostModel::default())?, executor, now: Time(0), next: 1 })
     }
 
-    /// Runs prompts in their order: as one relQuery, or, where nothing is shared, each in a cache of its own.
-    pub fn run(&mut self, items: Vec<WorkItem>, sharing: Sharing) -> Result<Ran, TableError> {
+    /// Runs prompts in their order, as one relQuery.
+    pub fn run(&mut self, items: Vec<WorkItem>) -> Result<Ran, TableError> {
         let (before, begun) = (self.scheduler.stats(), self.now);
-        match sharing {
-            Sharing::Prefixes => self.submit(items)?,
-            Sharing::Nothing => items.into_iter().try_for_each(|item| self.submit(vec![item]))?,
-        }
+        self.submit(items)?;
         let mut outputs: BTreeMap<u32, String> = BTreeMap::new();
         while let Some(plan) = self.scheduler.plan(self.now) {
             let outcome = self.executor.step(&plan)?;
@@ -131,10 +119,9 @@ mod tests {
         let mut executor = SimExecutor::new(CostModel::default());
         let config = SchedulerConfig::default();
         let mut runner = TableRunner::new(&config, &mut executor).expect("it is valid");
-        let mut run = |sharing| runner.run((0..5).map(item).collect(), sharing).expect("steps succeed");
-        let first = run(Sharing::Prefixes);
+        let mut run = || runner.run((0..5).map(item).collect()).expect("steps succeed");
+        let first = run();
         assert_eq!((first.prompt, first.hit, first.outputs.len()), (5 * 65, 4 * 64, 5));
-        assert_eq!(run(Sharing::Nothing).hit, 0);
-        assert_eq!(run(Sharing::Prefixes), first);
+        assert_eq!(run(), first);
     }
 }
