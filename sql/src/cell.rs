@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::Array;
-use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::array::{Array, AsArray as _, ListArray};
+use datafusion::arrow::datatypes::{DataType, Field, Float32Type};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
-use datafusion::common::ScalarValue;
+use datafusion::common::{Result, ScalarValue};
 use ir::Cell;
 use ir::catalogue::Argument;
 
@@ -22,6 +22,18 @@ pub(crate) fn of(value: &ScalarValue) -> Cell {
         value if value.data_type().is_numeric() => Cell::Number(value.to_string()),
         value => Cell::Text(display(value)),
     }
+}
+
+/// The cell of an array's value; its text is not copied twice.
+pub(crate) fn at(array: &dyn Array, place: usize) -> Result<Cell> {
+    let text = match array.data_type() {
+        _ if array.is_null(place) => return Ok(Cell::Null),
+        DataType::Utf8 => array.as_string::<i32>().value(place),
+        DataType::LargeUtf8 => array.as_string::<i64>().value(place),
+        DataType::Utf8View => array.as_string_view().value(place),
+        _ => return Ok(of(&ScalarValue::try_from_array(array, place)?)),
+    };
+    Ok(Cell::Text(text.to_owned()))
 }
 
 /// Dates, times and nested values as Arrow writes them: without the type around it.
@@ -65,6 +77,17 @@ pub(crate) fn items(value: &ScalarValue) -> Option<Vec<ScalarValue>> {
 /// The type of a list of texts.
 pub(crate) fn list_of_text() -> DataType {
     DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)))
+}
+
+/// The type of a vector.
+pub(crate) fn list_of_numbers() -> DataType {
+    DataType::List(Arc::new(Field::new_list_field(DataType::Float32, true)))
+}
+
+/// A vector as a list of numbers.
+pub(crate) fn number_list(numbers: &[f32]) -> ScalarValue {
+    let numbers = numbers.iter().copied().map(Some);
+    ScalarValue::List(Arc::new(ListArray::from_iter_primitive::<Float32Type, _, _>([Some(numbers)])))
 }
 
 /// A list of texts.

@@ -39,6 +39,8 @@ pub enum Output {
     Labels,
     /// A JSON array of texts.
     Texts,
+    /// The numbers of a text's vector.
+    Vector,
 }
 
 impl Output {
@@ -50,6 +52,7 @@ impl Output {
             Self::Integer => DataType::Int64,
             Self::Number => DataType::Float64,
             Self::Lines | Self::Labels | Self::Texts => cell::list_of_text(),
+            Self::Vector => cell::list_of_numbers(),
         }
     }
 
@@ -70,7 +73,7 @@ pub struct Function {
 }
 
 /// Every AI function. Those of the cells that SQL has no word of its own for follow by their names.
-static NAMED: [Function; 10] = [
+static NAMED: [Function; 12] = [
     Function { name: "ai_if", target: "if", output: Output::Boolean },
     Function { name: "ai_classify", target: "classify", output: Output::Text },
     Function { name: "ai_classify_many", target: "tag", output: Output::Labels },
@@ -80,7 +83,9 @@ static NAMED: [Function; 10] = [
     Function { name: "ai_translate", target: "translate", output: Output::Text },
     Function { name: "ai_summarize", target: "summarize", output: Output::Text },
     Function { name: "ai_sentiment", target: "classify", output: Output::Text },
-    Function { name: "ai_rank", target: "rate", output: Output::Number },
+    Function { name: "ai_rank", target: "rank", output: Output::Integer },
+    Function { name: "ai_embed", target: "embed", output: Output::Vector },
+    Function { name: "ai_similarity", target: "similarity", output: Output::Number },
 ];
 
 /// The rest of the catalogue of cell functions.
@@ -129,6 +134,24 @@ pub struct Bound {
     pub cells: Vec<Cell>,
 }
 
+/// What the rows of a call share whose arguments after the data are equal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoundColumn {
+    pub column: AiColumn,
+    pub cells: RowCells,
+}
+
+/// Where the cells of a row come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowCells {
+    /// The data.
+    Data,
+    /// These of the prompt's values.
+    Places(Vec<usize>),
+    /// An argument after the data is the row's own (`ai_ask` with a context): these cells, of this row alone.
+    Own(Vec<Cell>),
+}
+
 /// The input of a call: a value, or a prompt of several.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BoundInput {
@@ -152,6 +175,26 @@ impl Function {
         self.target == "aggregate"
     }
 
+    /// Whether it orders rows, by comparing their texts with one another.
+    pub fn is_rank(self) -> bool {
+        self.target == "rank"
+    }
+
+    /// Whether an embedding model answers it.
+    pub fn is_embedding(self) -> bool {
+        self.target == "embed"
+    }
+
+    /// Whether it is written with calls of another: the similarity of two texts is that of their vectors.
+    pub fn is_similarity(self) -> bool {
+        self.target == "similarity"
+    }
+
+    /// The function of vectors.
+    pub fn embedding() -> Self {
+        NAMED[10]
+    }
+
     /// What a call gives.
     pub fn output(self) -> Output {
         self.output
@@ -164,13 +207,37 @@ impl Function {
         rest: &[ScalarValue],
         options: &CallOptions,
     ) -> Result<Option<Bound>, String> {
+        let (values, is_null) = match input {
+            BoundInput::Value(value) => (std::slice::from_ref(value), value.is_null()),
+            BoundInput::Prompt(prompt, values) => (values.as_slice(), prompt.lacks_a_value(values)),
+        };
+        if is_null {
+            return Ok(None);
+        }
+        let BoundColumn { column, cells } = self.column(input, rest, options)?;
+        let cells = match cells {
+            RowCells::Data => values.iter().map(cell::of).collect(),
+            RowCells::Places(places) => places.into_iter().map(|at| cell::of(&values[at])).collect(),
+            RowCells::Own(cells) => cells,
+        };
+        Ok(Some(Bound { column, cells }))
+    }
+
+    /// What a row's call shares with other rows; none of the inputs is NULL, but for those of a record.
+    pub fn column(
+        self,
+        input: &BoundInput,
+        rest: &[ScalarValue],
+        options: &CallOptions,
+    ) -> Result<BoundColumn, String> {
         if self.target == "retrieve" {
             return self.retrieval(input, rest);
         }
+        if self.is_embedding() {
+            return Ok(BoundColumn { column: AiColumn::embedding(), cells: RowCells::Data });
+        }
         let first = match input {
-            BoundInput::Value(value) if value.is_null() => return Ok(None),
             BoundInput::Value(value) => cell::argument(value),
-            BoundInput::Prompt(prompt, values) if prompt.lacks_a_value(values) => return Ok(None),
             // Stands where the prompt is put in its place.
             BoundInput::Prompt(..) => Argument::Cell(Cell::Text("prompt".into())),
         };
@@ -190,14 +257,15 @@ impl Function {
             shared.output_max = TokenCount(tokens);
         }
         let (cells, record) = match input {
-            BoundInput::Value(_) => (vec![bound.row], Vec::new()),
-            BoundInput::Prompt(prompt, values) => {
+            BoundInput::Value(_) if self.has_data_of(&shared) => (RowCells::Data, Vec::new()),
+            BoundInput::Value(_) => (RowCells::Own(vec![bound.row]), Vec::new()),
+            BoundInput::Prompt(prompt, _) => {
                 shared.template = prompt::splice(&shared.template, &prompt.template);
                 let placed = shared.columns();
                 let placed = placed.iter().filter_map(|name| name.parse().ok());
-                let record = prompt.record.iter().map(|(place, _)| *place);
-                let cells = placed.chain(record).map(|at: usize| cell::of(&values[at])).collect();
-                (cells, prompt.record.iter().map(|(_, name)| name.clone()).collect())
+                let places = placed.chain(prompt.record.iter().map(|(place, _)| *place));
+                let names = prompt.record.iter().map(|(_, name)| name.clone());
+                (RowCells::Places(places.collect()), names.collect())
             }
         };
         let labels = if self.output == Output::Labels { rest.first().map(cell::labels) } else { None };
@@ -206,17 +274,15 @@ impl Function {
             (None, Some(labels)) => Some(Constraint::Regex(some_of(&labels))),
             (None, None) => None,
         };
-        Ok(Some(Bound { column: AiColumn { shared, constraint, record, search: None }, cells }))
+        let column = AiColumn { shared, constraint, record, search: None };
+        Ok(BoundColumn { column, cells })
     }
 
     /// A look into a corpus: the text, the corpus, how many fragments.
-    fn retrieval(self, input: &BoundInput, rest: &[ScalarValue]) -> Result<Option<Bound>, String> {
+    fn retrieval(self, input: &BoundInput, rest: &[ScalarValue]) -> Result<BoundColumn, String> {
         let name = self.name;
-        let BoundInput::Value(text) = input else {
+        if matches!(input, BoundInput::Prompt(..)) {
             return Err(format!("{name}: takes a text, and no prompt"));
-        };
-        if text.is_null() {
-            return Ok(None);
         }
         let Some(corpus) = rest.first().and_then(|corpus| corpus.try_as_str().flatten()) else {
             return Err(format!("{name}: `corpus` must be the name of a corpus"));
@@ -237,7 +303,22 @@ impl Function {
         };
         let search = Some(CorpusSearch { corpus: corpus.to_owned(), count });
         let column = AiColumn { shared, constraint: None, record: Vec::new(), search };
-        Ok(Some(Bound { column, cells: vec![cell::of(text)] }))
+        Ok(BoundColumn { column, cells: RowCells::Data })
+    }
+
+    /// Whether the field that a template has left is for the data, the first of the arguments.
+    fn has_data_of(self, shared: &SharedCall) -> bool {
+        let data =
+            self.catalogue().function(self.target).ok().and_then(|function| function.parameters.first());
+        data.is_some_and(|data| shared.template.fields() == [data.name.as_str()])
+    }
+
+    /// Where its prompt is written.
+    fn catalogue(self) -> &'static Catalogue {
+        match self.target {
+            "if" | "complete" | "aggregate" => &OWN,
+            _ => Catalogue::built_in(),
+        }
     }
 
     fn catalogue_call(
@@ -249,20 +330,11 @@ impl Function {
             "ai_summarize_agg" => {
                 arguments.truncate(1);
                 arguments.push(Argument::Cell(Cell::from(SUMMARIZE)));
-                OWN.bind(self.target, &arguments)
             }
-            "ai_if" | "ai_complete" | "ai_agg" => OWN.bind(self.target, &arguments),
-            "ai_sentiment" => {
-                arguments.push(list(&SENTIMENTS));
-                Catalogue::built_in().bind(self.target, &arguments)
-            }
-            "ai_rank" => {
-                arguments.truncate(2);
-                arguments.extend(["0", "100"].map(|end| Argument::Cell(Cell::Number(end.into()))));
-                Catalogue::built_in().bind(self.target, &arguments)
-            }
-            _ => Catalogue::built_in().bind(self.target, &arguments),
+            "ai_sentiment" => arguments.push(list(&SENTIMENTS)),
+            _ => {}
         }
+        self.catalogue().bind(self.target, &arguments)
     }
 
     /// Reads what the model wrote.
@@ -271,6 +343,10 @@ impl Function {
         let value = answer.read(text).map_err(|error| error.to_string())?;
         Ok(match (self.output, value) {
             (Output::Boolean, AnswerValue::Text(label)) => ScalarValue::from(label == YES_NO[0]),
+            (Output::Integer, AnswerValue::Text(number)) => number
+                .parse::<i64>()
+                .map(ScalarValue::from)
+                .map_err(|_| format!("the model answered `{number}`, which is no integer"))?,
             (Output::Number, AnswerValue::Integer(number)) => ScalarValue::from(number as f64),
             (Output::Labels, AnswerValue::Text(text)) => {
                 let mut labels: Vec<&str> = Vec::new();
@@ -361,10 +437,19 @@ pub fn called(expr: &Expr) -> Option<(Function, &[Expr])> {
     Some((marker.function, &call.args))
 }
 
-/// Checks what can be checked before any row is there: the number of arguments.
+/// Checks what can be checked before any row is there: the number of arguments, and the place.
 pub fn check(function: Function, arguments: usize) -> Result<()> {
-    if arguments == 0 {
-        return plan_err!("{}: needs an input", function.name);
+    if function.is_rank() {
+        return plan_err!(
+            "ai_rank: orders rows by comparing their texts: it can only be the first key of ORDER BY ai_rank(text, \
+             criterion) LIMIT k; a number for each row is ai_score(text, criterion, low, high)"
+        );
     }
-    Ok(())
+    match arguments {
+        0 => plan_err!("{}: needs an input", function.name),
+        2.. if function.is_embedding() => {
+            plan_err!("{}: takes one text, got {arguments} arguments", function.name)
+        }
+        _ => Ok(()),
+    }
 }

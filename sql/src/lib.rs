@@ -13,6 +13,7 @@ pub mod lift;
 mod names;
 pub mod node;
 pub mod options;
+pub mod place;
 pub mod program;
 pub mod prompt;
 pub mod prune;

@@ -1,5 +1,6 @@
 //! The logical operator of AI calls: as a map it adds the answers of calls as columns, as a filter it keeps the
-//! rows for which conditions on answers hold.
+//! rows for which conditions on answers hold, above an outer join it gives rows without a partner back, and as
+//! a ranking it orders rows by comparing their texts.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -8,18 +9,42 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Field;
 use datafusion::common::tree_node::{Transformed, TreeNode as _};
-use datafusion::common::{DFSchema, DFSchemaRef, Result, plan_err};
+use datafusion::common::{DFSchema, DFSchemaRef, JoinType, Result, plan_err};
 use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore};
 
 use crate::program::{Program, slot_name};
 
 /// What an AI operator does with answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AiKind {
     /// Adds them to its input's columns.
     Map,
     /// Keeps the rows for which conditions on them hold.
     Filter,
+    /// Keeps the pairs of an outer join for which conditions on them hold, and gives each row that is left
+    /// without a partner back, with NULLs for the other side.
+    Outer(OuterJoin),
+    /// Orders rows by their texts, which are compared with one another, and adds each row's rank.
+    Rank(Ranking),
+}
+
+/// The outer join whose pairs an operator decides.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OuterJoin {
+    /// `Left`, `Right` or `Full`.
+    pub join_type: JoinType,
+    /// The last column of either side. Of a side whose rows are given back it numbers them; of the other it is
+    /// NULL where there is no partner.
+    pub markers: [String; 2],
+}
+
+/// How rows are ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ranking {
+    /// Rows that are wanted; `None` until the optimizer has met the `LIMIT`.
+    pub fetch: Option<usize>,
+    /// Whether rows without a text come first.
+    pub nulls_first: bool,
 }
 
 /// An AI operator.
@@ -44,10 +69,16 @@ impl AiNode {
         Self::new(AiKind::Filter, input, slots, program)
     }
 
-    fn new(kind: AiKind, input: Arc<LogicalPlan>, slots: Vec<Expr>, program: Arc<Program>) -> Result<Self> {
+    /// An operator of any kind.
+    pub fn new(
+        kind: AiKind,
+        input: Arc<LogicalPlan>,
+        slots: Vec<Expr>,
+        program: Arc<Program>,
+    ) -> Result<Self> {
         let schema = match kind {
-            AiKind::Filter => Arc::clone(input.schema()),
-            AiKind::Map => {
+            AiKind::Filter | AiKind::Outer(_) => Arc::clone(input.schema()),
+            AiKind::Map | AiKind::Rank(_) => {
                 let answers = program.calls.iter().map(|call| {
                     (None, Arc::new(Field::new(&call.name, call.function.output().data_type(), true)))
                 });
@@ -84,6 +115,11 @@ impl AiNode {
         let schema = self.input.schema();
         let mut needed: Vec<usize> =
             outputs.iter().copied().filter(|column| *column < schema.fields().len()).collect();
+        if let AiKind::Outer(OuterJoin { markers, .. }) = &self.kind {
+            for marker in markers {
+                needed.push(schema.index_of_column_by_name(None, marker)?);
+            }
+        }
         for slot in &self.slots {
             for column in slot.column_refs() {
                 needed.push(schema.maybe_index_of_column(column)?);
@@ -106,6 +142,8 @@ impl UserDefinedLogicalNodeCore for AiNode {
         match self.kind {
             AiKind::Map => "AiMap",
             AiKind::Filter => "AiFilter",
+            AiKind::Outer(_) => "AiOuterJoin",
+            AiKind::Rank(_) => "AiRank",
         }
     }
 
@@ -123,15 +161,34 @@ impl UserDefinedLogicalNodeCore for AiNode {
 
     /// Whatever can be decided without a model is decided first, below; what reads answers cannot be.
     fn prevent_predicate_push_down_columns(&self) -> HashSet<String> {
-        match self.kind {
+        let names = |fields: &[Arc<Field>]| fields.iter().map(|field| field.name().clone()).collect();
+        match &self.kind {
             AiKind::Map => self.program.calls.iter().map(|call| call.name.clone()).collect(),
             AiKind::Filter => HashSet::new(),
+            // A condition on the side that may be absent is one on rows that are given back, too.
+            AiKind::Outer(OuterJoin { join_type, markers: [left, _] }) => {
+                let fields = self.schema.fields();
+                let own = fields.iter().position(|field| field.name() == left).map_or(0, |marker| marker + 1);
+                match join_type {
+                    JoinType::Left => names(&fields[own..]),
+                    JoinType::Right => names(&fields[..own]),
+                    _ => names(fields),
+                }
+            }
+            // Fewer rows would have other ranks.
+            AiKind::Rank(_) => names(self.schema.fields()),
         }
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
+        if let AiKind::Outer(OuterJoin { join_type, .. }) = &self.kind {
+            write!(f, "{join_type}, ")?;
+        }
         write_calls(f, self)?;
+        if let AiKind::Rank(Ranking { fetch: Some(fetch), .. }) = &self.kind {
+            write!(f, ", fetch={fetch}")?;
+        }
         for condition in self.program.conjuncts.iter().filter_map(|conjunct| conjunct.condition.as_ref()) {
             write!(f, ", keep {}", self.readable(condition))?;
         }
@@ -140,7 +197,7 @@ impl UserDefinedLogicalNodeCore for AiNode {
 
     fn with_exprs_and_inputs(&self, exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
         let (input, slots) = self.take(exprs, inputs)?;
-        Self::new(self.kind, input, slots, Arc::clone(&self.program))
+        Self::new(self.kind.clone(), input, slots, Arc::clone(&self.program))
     }
 
     fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {

@@ -145,6 +145,11 @@ impl ScalarUDFImpl for Carrier {
     }
 }
 
+/// Whether an argument of a call is a named option.
+pub fn is_option(argument: &Expr) -> bool {
+    matches!(argument, Expr::ScalarFunction(call) if call.func.name() == CARRIER)
+}
+
 impl CallOptions {
     /// Parts a call's arguments into values and options.
     pub fn take(function: &str, arguments: &[Expr]) -> Result<(Vec<Expr>, Self)> {

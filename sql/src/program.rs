@@ -62,9 +62,17 @@ pub struct Program {
     pub conjuncts: Vec<Conjunct>,
 }
 
+/// Begins the names of slots.
+const SLOT: &str = "__slot_";
+
 /// The name of a slot in the program's schema.
 pub fn slot_name(slot: usize) -> String {
-    format!("__slot_{slot}")
+    format!("{SLOT}{slot}")
+}
+
+/// The slot of a name.
+fn slot_number(name: &str) -> Option<usize> {
+    name.strip_prefix(SLOT)?.parse().ok()
 }
 
 impl Program {
@@ -84,27 +92,88 @@ impl Program {
 
     /// The program of some of its calls alone, with the slots that they read.
     pub fn keep(&self, calls: &[usize], slots: &[Expr]) -> Result<(Vec<Expr>, Self)> {
+        let all = vec![Conjunct { calls: (0..calls.len()).collect(), condition: None }];
+        self.part(calls, all, slots)
+    }
+
+    /// The program of some of its conditions alone, with the slots that they read.
+    pub fn select(&self, conjuncts: &[usize], slots: &[Expr]) -> Result<(Vec<Expr>, Self)> {
+        let mut calls: Vec<usize> =
+            conjuncts.iter().flat_map(|place| &self.conjuncts[*place].calls).copied().collect();
+        calls.sort_unstable();
+        calls.dedup();
+        let own = |call: &usize| calls.iter().position(|kept| kept == call);
+        let conjuncts = conjuncts.iter().map(|place| {
+            let Conjunct { calls, condition } = &self.conjuncts[*place];
+            Conjunct { calls: calls.iter().filter_map(own).collect(), condition: condition.clone() }
+        });
+        self.part(&calls, conjuncts.collect(), slots)
+    }
+
+    /// Some of its calls with these conditions on them.
+    fn part(&self, calls: &[usize], conjuncts: Vec<Conjunct>, slots: &[Expr]) -> Result<(Vec<Expr>, Self)> {
         let mut kept: Vec<usize> = Vec::new();
-        let mut own: Vec<AiCall> = calls.iter().map(|call| self.calls[*call].clone()).collect();
-        for call in &mut own {
-            call.map_exprs(&mut |expr| {
-                expr.transform(|expr| {
-                    let Expr::Column(column) = &expr else { return Ok(Transformed::no(expr)) };
-                    let slot = (0..slots.len()).find(|slot| slot_name(*slot) == column.name);
-                    let Some(slot) = slot else { return Ok(Transformed::no(expr)) };
-                    let place = kept.iter().position(|known| *known == slot).unwrap_or_else(|| {
-                        kept.push(slot);
-                        kept.len() - 1
-                    });
-                    Ok(Transformed::yes(Expr::Column(Column::new_unqualified(slot_name(place)))))
-                })
-                .map(|transformed| transformed.data)
-            })?;
+        let mut own = Self {
+            slots: Vec::new(),
+            calls: calls.iter().map(|call| self.calls[*call].clone()).collect(),
+            conjuncts,
+        };
+        own.map_slots(&mut |slot| {
+            kept.iter().position(|known| *known == slot).unwrap_or_else(|| {
+                kept.push(slot);
+                kept.len() - 1
+            })
+        })?;
+        own.slots = kept.iter().map(|slot| self.slots[*slot].clone()).collect();
+        Ok((kept.iter().map(|slot| slots[*slot].clone()).collect(), own))
+    }
+
+    /// The conditions of two programs over one input, as one.
+    pub fn merged(&self, slots: &[Expr], other: &Self, others: &[Expr]) -> Result<(Vec<Expr>, Self)> {
+        let (first, mut own) = (self.slots.len(), other.clone());
+        own.map_slots(&mut |slot| first + slot)?;
+        let calls = self.calls.len();
+        let moved = own.conjuncts.into_iter().map(|conjunct| Conjunct {
+            calls: conjunct.calls.into_iter().map(|call| calls + call).collect(),
+            condition: conjunct.condition,
+        });
+        let program = Self {
+            slots: self.slots.iter().chain(&own.slots).cloned().collect(),
+            calls: self.calls.iter().cloned().chain(own.calls).collect(),
+            conjuncts: self.conjuncts.iter().cloned().chain(moved).collect(),
+        };
+        Ok((slots.iter().chain(others).cloned().collect(), program))
+    }
+
+    /// The slots that a condition reads, those of the calls that it needs included.
+    pub fn slots_of(&self, conjunct: &Conjunct) -> Vec<usize> {
+        let calls = conjunct.calls.iter().flat_map(|call| self.calls[*call].exprs());
+        let columns = calls.chain(&conjunct.condition).flat_map(Expr::column_refs);
+        let names: HashSet<&str> = columns.map(|column| column.name.as_str()).collect();
+        (0..self.slots.len()).filter(|slot| names.contains(slot_name(*slot).as_str())).collect()
+    }
+
+    /// Renumbers the slots that its expressions read.
+    fn map_slots(&mut self, f: &mut dyn FnMut(usize) -> usize) -> Result<()> {
+        let mut renamed = |expr: Expr| {
+            expr.transform(|expr| {
+                let slot = match &expr {
+                    Expr::Column(column) => slot_number(&column.name),
+                    _ => None,
+                };
+                Ok(slot.map_or(Transformed::no(expr), |slot| {
+                    Transformed::yes(Expr::Column(Column::new_unqualified(slot_name(f(slot)))))
+                }))
+            })
+            .map(|transformed| transformed.data)
+        };
+        for call in &mut self.calls {
+            call.map_exprs(&mut renamed)?;
         }
-        let conjuncts = vec![Conjunct { calls: (0..own.len()).collect(), condition: None }];
-        let types = kept.iter().map(|slot| self.slots[*slot].clone()).collect();
-        let slots = kept.iter().map(|slot| slots[*slot].clone()).collect();
-        Ok((slots, Self { slots: types, calls: own, conjuncts }))
+        for condition in self.conjuncts.iter_mut().filter_map(|conjunct| conjunct.condition.as_mut()) {
+            *condition = renamed(std::mem::take(condition))?;
+        }
+        Ok(())
     }
 
     /// The same, for planning.

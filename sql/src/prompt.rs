@@ -122,8 +122,12 @@ pub struct PromptTemplate {
 impl PromptTemplate {
     /// Whether a place has NULL. In a record NULL is a value.
     pub fn lacks_a_value(&self, values: &[ScalarValue]) -> bool {
-        let is_of_record = |place: usize| self.record.iter().any(|(of_record, _)| *of_record == place);
-        values.iter().enumerate().any(|(place, value)| value.is_null() && !is_of_record(place))
+        values.iter().enumerate().any(|(place, value)| value.is_null() && !self.is_of_record(place))
+    }
+
+    /// Whether a value is one of the record's.
+    pub fn is_of_record(&self, place: usize) -> bool {
+        self.record.iter().any(|(of_record, _)| *of_record == place)
     }
 }
 

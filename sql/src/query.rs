@@ -1,8 +1,8 @@
 //! What a running query has: who runs its calls, what it remembers and may spend, and how far it is.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use ir::Cell;
@@ -11,8 +11,29 @@ use quick_cache::sync::Cache;
 
 use crate::runner::{AiColumn, Outcome, PromptOrder, RunOptions, Runner, Tokens};
 
+/// Number of a column in its query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ColumnId(usize);
+
+/// Who answers the rows of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AnsweredBy {
+    /// A model, by relQueries.
+    Model,
+    /// The embedding model.
+    Embedder,
+}
+
+/// A column with its number: rows are told apart without reading labels and prompts again.
+#[derive(Clone, Debug)]
+pub struct QueryColumn {
+    pub id: ColumnId,
+    pub answered_by: AnsweredBy,
+    pub column: Arc<AiColumn>,
+}
+
 /// A row of a column, to the letter.
-pub type CallKey = (Arc<AiColumn>, Vec<Cell>);
+pub type CallKey = (ColumnId, Vec<Cell>);
 
 /// What a session lets its queries do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +60,7 @@ pub struct Query {
     pub runner: Arc<dyn Runner>,
     pub limits: QueryLimits,
     pub progress: Progress,
+    columns: Mutex<HashMap<(AnsweredBy, Arc<AiColumn>), ColumnId>>,
     known: Cache<CallKey, Outcome, AnswerBytes>,
 }
 
@@ -55,6 +77,7 @@ impl Weighter<CallKey, Outcome> for AnswerBytes {
     fn weight(&self, (_, cells): &CallKey, outcome: &Outcome) -> u64 {
         let text = match outcome {
             Outcome::Text(text) | Outcome::Failed(text) => text.len(),
+            Outcome::Vector(vector) => size_of_val(&**vector),
             Outcome::Unknown => 0,
         };
         let cells: usize = cells.iter().map(|cell| cell.text().len() + size_of::<Cell>()).sum();
@@ -69,6 +92,7 @@ impl Query {
             runner,
             limits,
             progress: Progress::new(text),
+            columns: Mutex::default(),
             known: Cache::with_weighter(KNOWN_EXPECTED, KNOWN_BYTES_MAX, AnswerBytes),
         })
     }
@@ -76,6 +100,19 @@ impl Query {
     /// How its rows are to run.
     pub fn options(&self) -> RunOptions {
         RunOptions { cached_only: self.limits.cached_only, order: self.limits.order }
+    }
+
+    /// The column that is equal to this one, or this one as a further column of the query.
+    pub fn column(&self, answered_by: AnsweredBy, column: AiColumn) -> QueryColumn {
+        let mut columns = self.columns.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let next = ColumnId(columns.len());
+        let key = (answered_by, Arc::new(column));
+        let (_, column) = &key;
+        let column = columns
+            .get_key_value(&key)
+            .map_or_else(|| Arc::clone(column), |((_, known), _)| Arc::clone(known));
+        let id = *columns.entry(key).or_insert(next);
+        QueryColumn { id, answered_by, column }
     }
 
     /// The answer of a row that this query has asked for already.

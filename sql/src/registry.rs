@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::catalog::memory::MemorySourceConfig;
 use datafusion::catalog::{MemorySchemaProvider, SchemaProvider, Session, TableProvider};
@@ -136,7 +136,17 @@ fn queries(queries: &[(u64, Arc<Query>)]) -> (SchemaRef, Vec<ArrayRef>) {
         ("prompt_tokens", count(|operator| operator.prompt_tokens.value())),
         ("cached_tokens", count(|operator| operator.cached_tokens.value())),
         ("answer_tokens", count(|operator| operator.output_tokens.value())),
+        ("price", prices(&rows)),
     ])
+}
+
+/// What the computed tokens of operators cost; NULL where no replica has a price.
+fn prices(rows: &[(u64, &Arc<Query>, Arc<OperatorProgress>)]) -> ArrayRef {
+    let price = |(_, query, operator): &(u64, &Arc<Query>, Arc<OperatorProgress>)| {
+        let (prompt, output) = (operator.prompt_tokens.value(), operator.output_tokens.value());
+        query.runner.price().map(|price| price.of(prompt as u64, output as u64))
+    };
+    Arc::new(Float64Array::from(rows.iter().map(price).collect::<Vec<_>>()))
 }
 
 fn errors(queries: &[(u64, Arc<Query>)]) -> (SchemaRef, Vec<ArrayRef>) {

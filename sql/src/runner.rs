@@ -4,11 +4,12 @@
 //! know HTTP, the engine or the scheduler.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use base::{Constraint, TokenCount};
 use futures_util::future::BoxFuture;
-use ir::Cell;
-use ir::catalogue::SharedCall;
+use ir::catalogue::{Answer, SharedCall};
+use ir::{Cell, Template, TemplatePart};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// What all rows of an AI column have in common: they are rows of one relQuery.
@@ -52,6 +53,57 @@ pub enum PromptOrder {
     Fields,
 }
 
+impl AiColumn {
+    /// The texts that an embedding model reads: no prompt is around them.
+    pub fn embedding() -> Self {
+        let mut template = Template::default();
+        template.push_field("text");
+        let output_max = TokenCount(0);
+        let shared = SharedCall { function: "embed".into(), template, output_max, answer: Answer::Text };
+        Self { shared, constraint: None, record: Vec::new(), search: None }
+    }
+
+    /// Puts the row's own text before what all rows share: calls over the same texts then begin alike, and what
+    /// one has computed the next finds.
+    pub fn put_row_first(&mut self) {
+        let parts = self.shared.template.parts().to_vec();
+        let mut template = Template::default();
+        let is_text = |part: &TemplatePart| matches!(part, TemplatePart::Text(_));
+        let (texts, fields): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_text);
+        for field in &fields {
+            if let TemplatePart::Field(name) = field {
+                template.push_field(name);
+            }
+        }
+        for text in &texts {
+            if let TemplatePart::Text(text) = text {
+                template.push_text("\n\n");
+                template.push_text(text.trim());
+            }
+        }
+        self.shared.template = template;
+    }
+
+    /// A prompt that asks which of so many texts fits a criterion best.
+    pub fn comparison(criterion: &str, texts: usize) -> Self {
+        let mut template = Template::default();
+        template.push_text(&format!(
+            "Which of these texts fits best: {criterion}? Answer with the number of one text.\n"
+        ));
+        for number in 1..=texts {
+            template.push_text(&format!("\n{number}. "));
+            template.push_field(&number.to_string());
+        }
+        let shared = SharedCall {
+            function: "rank".into(),
+            template,
+            output_max: TokenCount(4),
+            answer: Answer::Label { labels: (1..=texts).map(|number| number.to_string()).collect() },
+        };
+        Self { shared, constraint: None, record: Vec::new(), search: None }
+    }
+}
+
 /// How a query wants its rows run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunOptions {
@@ -82,10 +134,12 @@ pub struct Tokens {
 }
 
 /// What became of a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// What the model wrote.
     Text(String),
+    /// What an embedding model gives.
+    Vector(Arc<[f32]>),
     /// Why there is no answer.
     Failed(String),
     /// Nobody has computed it, and nobody was to.
@@ -93,7 +147,7 @@ pub enum Outcome {
 }
 
 /// A row's answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RowAnswer {
     /// The row.
     pub id: u64,
@@ -116,6 +170,38 @@ pub trait Run: Send {
     fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>>;
 }
 
+/// A text's vector.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextVector {
+    /// Of length 1; all vectors of an embedding model have as many numbers.
+    pub vector: Arc<[f32]>,
+    /// Tokens that were computed.
+    pub tokens: TokenCount,
+}
+
+/// Who makes vectors of texts.
+pub trait TextEmbedder: Debug + Send + Sync + 'static {
+    /// The vectors of texts, in their order, or why a text has none. Waits while others have their turn.
+    /// Dropped, it computes no more.
+    fn embed(&self, texts: Vec<String>) -> BoxFuture<'_, Result<Vec<Result<TextVector, String>>, RunError>>;
+}
+
+/// What tokens cost, in whatever currency the configuration means.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TokenPrice {
+    /// Of a million prompt tokens.
+    pub prompt: f64,
+    /// Of a million output tokens.
+    pub output: f64,
+}
+
+impl TokenPrice {
+    /// The price of so many tokens.
+    pub fn of(self, prompt: u64, output: u64) -> f64 {
+        (self.prompt * prompt as f64 + self.output * output as f64) / 1e6
+    }
+}
+
 /// What answers are expected to cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
@@ -125,7 +211,7 @@ pub struct Estimate {
     pub known: usize,
     /// Seconds that computing the others takes, by the fitted cost model; of nothing where none is fitted.
     pub seconds: Option<f64>,
-    /// What they cost in money, where a replica has a price.
+    /// What the others cost at most, in the configuration's currency, where a replica has a price.
     pub price: Option<f64>,
 }
 
@@ -141,6 +227,12 @@ pub trait Runner: Debug + Send + Sync + 'static {
 
     /// Characters of a prompt that surely fit.
     fn prompt_chars_max(&self) -> usize;
+
+    /// The embedding model; where there is none, an error that names its setting.
+    fn embedder(&self) -> Result<Arc<dyn TextEmbedder>, RunError>;
+
+    /// What computed tokens cost, where a replica has a price: that of the dearest.
+    fn price(&self) -> Option<TokenPrice>;
 
     /// What rows would cost; nothing is computed.
     fn estimate<'a>(

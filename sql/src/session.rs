@@ -21,6 +21,7 @@ use futures_util::StreamExt as _;
 
 use crate::exec::{Planner, estimates};
 use crate::lift::Lift;
+use crate::place::{LimitRankings, PlaceFilters};
 use crate::prune::PruneCalls;
 use crate::query::{Query, QueryLimits};
 use crate::registry::Registry;
@@ -39,6 +40,8 @@ extensions_options! {
         /// What may be moved in a window so that prompts begin alike: `exact` (nothing), `rows`, or `fields`
         /// (the columns of `{*}` too, which changes prompts).
         pub order: String, default = "rows".to_owned()
+        /// Whether AI conditions are decided where they ask least, not where they are written.
+        pub place_filters: bool, default = true
     }
 }
 
@@ -120,6 +123,8 @@ impl Session {
             .with_query_planner(Arc::new(AiQueryPlanner))
             .with_analyzer_rule(Arc::new(Lift::default()))
             .with_optimizer_rule(Arc::new(PruneCalls))
+            .with_optimizer_rule(Arc::new(PlaceFilters))
+            .with_optimizer_rule(Arc::new(LimitRankings))
             .build();
         let context = SessionContext::new_with_state(state);
         for function in function::markers() {

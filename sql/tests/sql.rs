@@ -9,12 +9,22 @@ mod common;
 mod confined;
 #[path = "sql/created.rs"]
 mod created;
+#[path = "sql/embed.rs"]
+mod embed;
 #[path = "sql/files.rs"]
 mod files;
+#[path = "sql/outer.rs"]
+mod outer;
+#[path = "sql/placement.rs"]
+mod placement;
 #[path = "sql/plans.rs"]
 mod plans;
 #[path = "../../store/tests/support/mod.rs"]
 mod postgres;
+#[path = "sql/price.rs"]
+mod price;
+#[path = "sql/rank.rs"]
+mod rank;
 #[path = "sql/sembench.rs"]
 mod sembench;
 #[path = "sql/sources.rs"]

@@ -38,12 +38,26 @@ fn what_cannot_work_is_named() {
     check(&one("url = \"http://a\"\nprompt = \"tokens\""), "model.tokenizer");
     check(&one("url = \"http://a\"\nname = \"a b\""), "replicas[0].name");
     check(&one("url = \"http://a\"\n[[replicas]]\nurl = \"http://b\"\nname = \"0\""), "another replica's");
+    check(&one("url = \"http://a\"\nprompt_price = -1.0"), "replicas[0].prompt_price");
+    check(&one("url = \"http://a\"\noutput_price = nan"), "replicas[0].output_price");
     check(&one("kind = \"local\"\n[[replicas]]\nkind = \"local\""), "one local engine");
     check(&one("kind = \"local\"\nurl = \"http://a\""), "replicas[0].url");
     check("[[replicas]]\nurl = \"http://a\"", "replicas[0].model");
     let bound = "[model]\nname = \"m\"\ncontext_max = 9\n[[replicas]]\nurl = \"http://a\"";
     check(bound, "model.context_max");
     check(&one("url = \"http://a\"\ndialect = \"tgi\""), "tgi");
+}
+
+#[test]
+fn tokens_cost_what_they_cost_at_the_dearest_replica() {
+    let price = |lines: &str| {
+        let text = format!("[model]\nname = \"m\"\n[[replicas]]\nurl = \"http://a\"\n{lines}");
+        Config::parse(&text, &|_| None).expect("valid").backend().price()
+    };
+    assert_eq!(price(""), None);
+    assert_eq!(price("prompt_price = 0.15\noutput_price = 0.6"), Some((0.15, 0.6)));
+    let second = "prompt_price = 0.15\noutput_price = 0.6\n[[replicas]]\nurl = \"http://b\"\nprompt_price = 3";
+    assert_eq!(price(second), Some((3.0, 0.6)));
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(crate) use adding::repeated;
 pub use adding::{Addition, Document, Written, add};
 use base::{TenantId, TokenCount};
 use index_cache::{IndexSlot, Indexed, Key};
-use retrieval::{Embedder, Hit};
+use retrieval::{Embedder, Embedding, Hit};
 use serving::account::{Account, Spent};
 use serving::error::stored;
 use serving::error::{RequestError, internal, of_store};
@@ -91,6 +91,28 @@ pub async fn search(
         .map_err(internal)?;
     let hits = hits.map_err(internal)?;
     Ok(Found { hits, tokens, is_truncated: vector.is_truncated })
+}
+
+/// Refuses to embed where there is no embedding model, by its setting's name.
+pub fn check_embeds(app: &App) -> Result<(), RequestError> {
+    app.corpora.embedding().map(drop)
+}
+
+/// The vectors of a tenant's texts, in their order.
+pub async fn vectors(
+    app: &Arc<App>,
+    tenant: TenantId,
+    texts: Vec<String>,
+) -> Result<Vec<Embedding>, RequestError> {
+    let count = texts.len() as u64;
+    let embed = move |embedder: &Embedder, stop: &(dyn Fn() -> bool + Sync)| {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        embedder.embed(&texts, stop)
+    };
+    let vectors = app.corpora.embedding()?.run(&app.runtime, embed).await?;
+    let tokens = vectors.iter().map(|vector| vector.tokens as u64).sum();
+    account(app, tenant, count, TokenCount(tokens));
+    Ok(vectors)
 }
 
 /// Makes a corpus where there is none of the name, and gives the one that is there.

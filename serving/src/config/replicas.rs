@@ -54,6 +54,11 @@ pub struct ReplicaSettings {
     pub open_ms: Millis,
     /// Bytes of an answer; more is a failure.
     pub reply_bytes_max: Bytes,
+    /// Price of a million prompt tokens, in the same currency for all replicas; SQL's `EXPLAIN` and
+    /// `relserve.queries` count with that of the dearest.
+    pub prompt_price: Option<f64>,
+    /// Price of a million output tokens.
+    pub output_price: Option<f64>,
 }
 
 /// What runs rows.
@@ -140,6 +145,8 @@ impl Default for ReplicaSettings {
             failures_max: 5,
             open_ms: Millis(1_000),
             reply_bytes_max: Bytes(16 << 20),
+            prompt_price: None,
+            output_price: None,
         }
     }
 }
@@ -157,6 +164,11 @@ impl ReplicaSettings {
 
     fn validate(&self, place: &str) -> Result<(), InvalidConfig> {
         let bad = |field: &str, reason: &str| Err(invalid(&format!("{place}.{field}"), reason));
+        for (field, price) in [("prompt_price", self.prompt_price), ("output_price", self.output_price)] {
+            if price.is_some_and(|price| !price.is_finite() || price < 0.0) {
+                return bad(field, "must be a number that is not negative");
+            }
+        }
         if self.kind == ReplicaKind::Local {
             return match &self.url {
                 Some(_) => bad("url", "is of a server, and this is the local engine"),
@@ -225,6 +237,18 @@ impl BackendConfig<'_> {
     /// A replica's name.
     pub fn replica_name(&self, index: usize) -> String {
         self.replicas[index].name.clone().unwrap_or_else(|| index.to_string())
+    }
+
+    /// Prices of a million prompt tokens and a million output tokens where the dearest replica computes them.
+    /// `None`: no replica has a price.
+    pub fn price(&self) -> Option<(f64, f64)> {
+        let dearest = |of: fn(&ReplicaSettings) -> Option<f64>| {
+            self.replicas.iter().filter_map(of).max_by(f64::total_cmp)
+        };
+        match (dearest(|replica| replica.prompt_price), dearest(|replica| replica.output_price)) {
+            (None, None) => None,
+            (prompt, output) => Some((prompt.unwrap_or(0.0), output.unwrap_or(0.0))),
+        }
     }
 
     /// How prompts are sent to the replicas.

@@ -3,20 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, AsArray};
-use datafusion::common::{Result, ScalarValue, exec_err};
-use datafusion::physical_expr::PhysicalExpr;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use datafusion::common::{Result, ScalarValue};
 
+use super::bind::{Binder, BoundRow, Values};
+use super::outbox::Outbox;
 use super::reduce::{Reduction, packed};
 use super::rows::{Held, Waiter};
 use super::{Compiled, CompiledCall};
 use crate::cell;
 use crate::function::{Bound, BoundInput, Function};
-use crate::options::{CallOptions, OnError};
+use crate::options::CallOptions;
 use crate::program::AiCall;
-use crate::query::{CallKey, OperatorProgress, Query};
-use crate::runner::{AiColumn, Outcome, Row, RowAnswer, Run};
+use crate::query::{AnsweredBy, OperatorProgress, Query};
+use crate::runner::{AiColumn, Outcome, RowAnswer};
 
 /// What an answer is for.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +28,6 @@ enum Purpose {
     },
 }
 
-#[derive(Debug)]
-struct Sent {
-    key: CallKey,
-    purposes: Vec<Purpose>,
-}
-
 /// A row whose call is answered.
 pub(super) struct Answered {
     pub waiter: Waiter,
@@ -44,18 +37,26 @@ pub(super) struct Answered {
 
 /// The calls of one operator.
 pub(super) struct Asked {
-    query: Arc<Query>,
-    pub progress: Arc<OperatorProgress>,
-    columns: HashMap<Arc<AiColumn>, Box<dyn Run>>,
-    /// Rows to send with the next window.
-    outbox: Vec<(Arc<AiColumn>, Vec<Row>)>,
-    in_flight: HashMap<u64, Sent>,
-    by_key: HashMap<CallKey, u64>,
-    /// Groups that become one text, with the arguments of their calls.
-    reductions: HashMap<u64, (Reduction, Function, Vec<ScalarValue>)>,
-    next_id: u64,
-    answers: UnboundedReceiver<RowAnswer>,
-    answering: UnboundedSender<RowAnswer>,
+    outbox: Outbox<Purpose>,
+    /// One for each call of the program.
+    binders: Vec<Binder>,
+    /// Groups that become one text.
+    reductions: HashMap<u64, Reduced>,
+}
+
+/// A group that becomes one text.
+struct Reduced {
+    reduction: Reduction,
+    call: GroupCall,
+}
+
+/// How the texts of a group are asked about.
+#[derive(Clone)]
+struct GroupCall {
+    function: Function,
+    rest: Vec<ScalarValue>,
+    /// Whether the texts come first, before what is asked.
+    has_shared_texts: bool,
 }
 
 /// Rows of a batch that ask.
@@ -66,20 +67,13 @@ pub(super) struct Asking<'a> {
 }
 
 impl Asked {
-    pub(super) fn new(query: Arc<Query>, progress: Arc<OperatorProgress>) -> Self {
-        let (answering, answers) = unbounded_channel();
-        Self {
-            query,
-            progress,
-            columns: HashMap::new(),
-            outbox: Vec::new(),
-            in_flight: HashMap::new(),
-            by_key: HashMap::new(),
-            reductions: HashMap::new(),
-            next_id: 0,
-            answers,
-            answering,
-        }
+    pub(super) fn new(query: Arc<Query>, progress: Arc<OperatorProgress>, calls: usize) -> Self {
+        let binders = std::iter::repeat_with(Binder::default).take(calls).collect();
+        Self { outbox: Outbox::new(query, progress), binders, reductions: HashMap::new() }
+    }
+
+    pub(super) fn progress(&self) -> &OperatorProgress {
+        &self.outbox.progress
     }
 
     /// Asks for the answers of calls for rows. Gives how many answers each row waits for.
@@ -105,7 +99,7 @@ impl Asked {
             for (at, place) in open.iter().enumerate() {
                 let row = rows[at];
                 let waiter = Waiter { batch: asking.batch, row, call: *call, conjunct: asking.conjunct };
-                match self.row(written, own, &values, at, waiter)? {
+                match self.row((written, own), &values, at, waiter)? {
                     Some(value) => held.set_answer(*call, row, value),
                     None => waiting[*place] += 1,
                 }
@@ -117,8 +111,7 @@ impl Asked {
     /// One row's call: its value, where that is known; else it is on its way.
     fn row(
         &mut self,
-        call: &AiCall,
-        own: &CompiledCall,
+        (call, own): (&AiCall, &CompiledCall),
         values: &Values,
         at: usize,
         waiter: Waiter,
@@ -127,69 +120,33 @@ impl Asked {
         if !values.is_wanted(at) {
             return Ok(Some(function.output().null()));
         }
-        let (input, rest) = values.at(own, at)?;
-        if let (true, BoundInput::Value(list)) = (function.is_aggregate(), &input) {
-            return match self.reduce(function, list, rest, waiter) {
+        if function.is_aggregate() {
+            let (input, rest) = values.at(own, at)?;
+            let BoundInput::Value(list) = input else { return Ok(Some(function.output().null())) };
+            let group = GroupCall { function, rest, has_shared_texts: own.has_shared_texts };
+            return match self.reduce(group, &list, waiter) {
                 Ok(Some((column, outcome))) => self.value(call, &column, &outcome).map(Some),
                 Ok(None) => Ok(None),
                 Err(reason) if reason.is_empty() => Ok(Some(function.output().null())),
-                Err(reason) => self.failed(call, &reason).map(Some),
+                Err(reason) => self.outbox.failed(call, &reason).map(Some),
             };
         }
-        let bound = match function.bind(&input, &rest, &call.options) {
-            Ok(Some(bound)) => bound,
-            Ok(None) => return Ok(Some(function.output().null())),
-            Err(reason) => return self.failed(call, &reason).map(Some),
-        };
-        match self.enqueue(bound, Purpose::Row(waiter)) {
-            Some((column, outcome)) => self.value(call, &column, &outcome).map(Some),
-            None => Ok(None),
+        let binder = &mut self.binders[waiter.call];
+        match binder.bind(&self.outbox.query, (call, own), values, at)? {
+            BoundRow::Null => Ok(Some(function.output().null())),
+            BoundRow::Failed(reason) => self.outbox.failed(call, &reason).map(Some),
+            BoundRow::Row(column, cells) => match self.outbox.put(&column, cells, Purpose::Row(waiter)) {
+                Some(outcome) => self.value(call, &column.column, &outcome).map(Some),
+                None => Ok(None),
+            },
         }
-    }
-
-    /// Puts a row into the next window, unless its answer is known or on its way.
-    fn enqueue(&mut self, bound: Bound, purpose: Purpose) -> Option<(Arc<AiColumn>, Outcome)> {
-        let column = match self.columns.get_key_value(&bound.column) {
-            Some((column, _)) => Arc::clone(column),
-            None => {
-                let column = Arc::new(bound.column);
-                let run = self.query.runner.open(&column, self.query.options(), self.answering.clone());
-                self.columns.insert(Arc::clone(&column), run);
-                column
-            }
-        };
-        let key = (column, bound.cells);
-        if let Some(outcome) = self.query.known(&key) {
-            return Some((key.0, outcome));
-        }
-        if let Some(id) = self.by_key.get(&key) {
-            if let Some(sent) = self.in_flight.get_mut(id) {
-                sent.purposes.push(purpose);
-            }
-            return None;
-        }
-        let id = self.number();
-        let row = Row { id, cells: key.1.clone() };
-        match self.outbox.iter_mut().find(|(column, _)| Arc::ptr_eq(column, &key.0)) {
-            Some((_, rows)) => rows.push(row),
-            None => self.outbox.push((Arc::clone(&key.0), vec![row])),
-        }
-        self.by_key.insert(key.clone(), id);
-        self.in_flight.insert(id, Sent { key, purposes: vec![purpose] });
-        None
-    }
-
-    fn number(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
     }
 
     /// Begins to reduce a group. An empty reason: it has no texts, and no answer.
     fn reduce(
         &mut self,
-        function: Function,
+        call: GroupCall,
         list: &ScalarValue,
-        rest: Vec<ScalarValue>,
         waiter: Waiter,
     ) -> Result<Option<(Arc<AiColumn>, Outcome)>, String> {
         let texts = cell::items(list).unwrap_or_default();
@@ -202,8 +159,8 @@ impl Asked {
         if texts.is_empty() {
             return Err(String::new());
         }
-        let reduction = self.number();
-        self.reductions.insert(reduction, (Reduction::new(waiter, 0), function, rest));
+        let reduction = self.outbox.number();
+        self.reductions.insert(reduction, Reduced { reduction: Reduction::new(waiter, 0), call });
         self.level(reduction, texts)
     }
 
@@ -214,27 +171,31 @@ impl Asked {
         mut texts: Vec<String>,
     ) -> Result<Option<(Arc<AiColumn>, Outcome)>, String> {
         loop {
-            let Some((reduction, function, rest)) = self.reductions.get_mut(&number) else { return Ok(None) };
-            let prompts = packed(&texts, self.query.runner.prompt_chars_max());
-            let (function, rest) = (*function, rest.clone());
+            let Some(Reduced { reduction, call }) = self.reductions.get_mut(&number) else { return Ok(None) };
+            let prompts = packed(&texts, self.outbox.query.runner.prompt_chars_max());
+            let call = call.clone();
             reduction.begin(prompts.len());
             let is_last = prompts.len() == 1;
             let mut is_whole = false;
             for (place, prompt) in prompts.into_iter().enumerate() {
                 let input = BoundInput::Value(ScalarValue::from(prompt));
-                let bound = function.bind(&input, &rest, &CallOptions::default());
+                let bound = call.function.bind(&input, &call.rest, &CallOptions::default());
                 let bound = bound.inspect_err(|_| drop(self.reductions.remove(&number)))?;
-                let Some(bound) = bound else { continue };
-                match self.enqueue(bound, Purpose::Part { reduction: number, place }) {
-                    Some((column, outcome)) => match outcome {
+                let Some(Bound { mut column, cells }) = bound else { continue };
+                if call.has_shared_texts {
+                    column.put_row_first();
+                }
+                let column = self.outbox.query.column(AnsweredBy::Model, column);
+                match self.outbox.put(&column, cells, Purpose::Part { reduction: number, place }) {
+                    Some(outcome) => match outcome {
                         Outcome::Text(text) if !is_last => {
-                            if let Some((reduction, ..)) = self.reductions.get_mut(&number) {
+                            if let Some(Reduced { reduction, .. }) = self.reductions.get_mut(&number) {
                                 is_whole = reduction.answered(place, text);
                             }
                         }
                         outcome => {
                             self.reductions.remove(&number);
-                            return Ok(Some((column, outcome)));
+                            return Ok(Some((column.column, outcome)));
                         }
                     },
                     None => is_whole = false,
@@ -243,7 +204,7 @@ impl Asked {
             if !is_whole {
                 return Ok(None);
             }
-            let Some((reduction, ..)) = self.reductions.get_mut(&number) else { return Ok(None) };
+            let Some(Reduced { reduction, .. }) = self.reductions.get_mut(&number) else { return Ok(None) };
             texts = reduction.texts();
         }
     }
@@ -255,7 +216,7 @@ impl Asked {
         place: usize,
         (column, outcome): (&Arc<AiColumn>, &Outcome),
     ) -> Option<Answered> {
-        let (reduction, ..) = self.reductions.get_mut(&number)?;
+        let Reduced { reduction, .. } = self.reductions.get_mut(&number)?;
         let waiter = reduction.waiter;
         let is_last = reduction.is_last();
         let finished = match outcome {
@@ -279,56 +240,27 @@ impl Asked {
 
     /// Sends what is to be sent.
     pub(super) async fn send(&mut self) -> Result<()> {
-        for (column, rows) in std::mem::take(&mut self.outbox) {
-            if self.query.is_spent() {
-                return exec_err!(
-                    "the query has computed {} tokens: relserve.max_tokens is {}",
-                    self.query.progress.tokens(),
-                    self.query.limits.max_tokens
-                );
-            }
-            self.progress.sent.add(rows.len());
-            let Some(run) = self.columns.get_mut(&column) else { continue };
-            if let Err(error) = run.send(rows).await {
-                return exec_err!("{error}");
-            }
-        }
-        Ok(())
+        self.outbox.send().await
     }
 
     /// Whether answers are on their way.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.in_flight.is_empty()
+        self.outbox.is_waiting()
     }
 
-    /// The next answer, with who waits for it; never, where nothing is on its way.
+    /// The next answer; never, where nothing is on its way.
     pub(super) async fn answer(&mut self) -> RowAnswer {
-        match self.answers.recv().await {
-            Some(answer) => answer,
-            // This operator holds a sender itself.
-            None => std::future::pending().await,
-        }
+        self.outbox.answer().await
     }
 
     /// An answer that is there.
     pub(super) fn try_answer(&mut self) -> Option<RowAnswer> {
-        self.answers.try_recv().ok()
+        self.outbox.try_answer()
     }
 
     /// Takes an answer in. Gives the rows that waited for it.
     pub(super) fn take(&mut self, answer: &RowAnswer) -> Vec<Answered> {
-        let Some(Sent { key, purposes }) = self.in_flight.remove(&answer.id) else { return Vec::new() };
-        self.by_key.remove(&key);
-        self.progress.answered.add(1);
-        if answer.is_computed {
-            self.progress.computed.add(1);
-            self.query.progress.spend(answer.tokens);
-            self.progress.prompt_tokens.add(answer.tokens.prompt.0 as usize);
-            self.progress.cached_tokens.add(answer.tokens.cached.0 as usize);
-            self.progress.output_tokens.add(answer.tokens.output.0 as usize);
-        }
-        let column = Arc::clone(&key.0);
-        self.query.remember(key, answer.outcome.clone());
+        let Some((column, purposes)) = self.outbox.take(answer) else { return Vec::new() };
         let mut rows = Vec::with_capacity(purposes.len());
         for purpose in purposes {
             match purpose {
@@ -344,59 +276,8 @@ impl Asked {
         rows
     }
 
-    /// What an outcome is in SQL. A failure is NULL and told, or the query's.
+    /// What an outcome is in SQL.
     pub(super) fn value(&self, call: &AiCall, column: &AiColumn, outcome: &Outcome) -> Result<ScalarValue> {
-        match outcome {
-            Outcome::Text(text) => match call.function.read(column, text) {
-                Ok(value) => Ok(value),
-                Err(reason) => self.failed(call, &reason),
-            },
-            Outcome::Failed(reason) => self.failed(call, reason),
-            Outcome::Unknown => Ok(call.function.output().null()),
-        }
-    }
-
-    fn failed(&self, call: &AiCall, reason: &str) -> Result<ScalarValue> {
-        if call.options.on_error == OnError::Error {
-            return exec_err!("{}: {reason}", call.written);
-        }
-        self.progress.failed.add(1);
-        self.query.progress.fail(&call.written, reason);
-        Ok(call.function.output().null())
-    }
-}
-
-/// The arguments of a call for some rows.
-pub(super) struct Values {
-    input: Vec<Arc<dyn Array>>,
-    rest: Vec<Arc<dyn Array>>,
-    guard: Option<Arc<dyn Array>>,
-}
-
-impl Values {
-    pub(super) fn of(call: &CompiledCall, view: &datafusion::arrow::array::RecordBatch) -> Result<Self> {
-        let evaluate = |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(view)?.into_array(view.num_rows());
-        Ok(Self {
-            input: call.input.iter().map(evaluate).collect::<Result<_>>()?,
-            rest: call.rest.iter().map(evaluate).collect::<Result<_>>()?,
-            guard: call.guard.as_ref().map(evaluate).transpose()?,
-        })
-    }
-
-    /// Whether anybody looks at the row's answer.
-    pub(super) fn is_wanted(&self, at: usize) -> bool {
-        self.guard.as_ref().is_none_or(|guard| !guard.is_null(at) && guard.as_boolean().value(at))
-    }
-
-    pub(super) fn at(&self, call: &CompiledCall, at: usize) -> Result<(BoundInput, Vec<ScalarValue>)> {
-        let scalars = |arrays: &[Arc<dyn Array>]| {
-            arrays.iter().map(|array| ScalarValue::try_from_array(array, at)).collect::<Result<Vec<_>>>()
-        };
-        let mut input = scalars(&self.input)?;
-        let input = match &call.prompt {
-            Some(template) => BoundInput::Prompt(template.clone(), input),
-            None => BoundInput::Value(input.pop().unwrap_or(ScalarValue::Null)),
-        };
-        Ok((input, scalars(&self.rest)?))
+        self.outbox.value(call, column, outcome)
     }
 }

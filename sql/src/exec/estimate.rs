@@ -3,17 +3,19 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use datafusion::common::Result;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures_util::StreamExt as _;
 use ir::Cell;
 
 use super::AiExec;
-use super::ask::Values;
-use super::rows::Held;
-use crate::query::Query;
-use crate::runner::AiColumn;
+use super::bind::{Binder, BoundRow, Values};
+use super::rank::{GROUP_TEXTS, Texts};
+use crate::node::{AiKind, Ranking};
+use crate::query::{AnsweredBy, ColumnId, Query, QueryColumn};
+use crate::runner::{Estimate, RunError};
 
 /// Rows of an operator's input that are looked at; more are counted up from these.
 const ROWS_MAX: usize = 10_000;
@@ -38,15 +40,25 @@ pub async fn estimates(
         return Ok(lines);
     }
     let mut stream = execute_stream(Arc::clone(&exec.input), Arc::clone(context))?;
-    let mut seen = Seen { rows: 0, is_whole: false, calls: vec![HashMap::new(); exec.program().calls.len()] };
+    let mut seen = Seen::of(exec);
     while seen.rows < ROWS_MAX {
         match stream.next().await.transpose()? {
-            Some(batch) => seen.look(exec, batch.slice(0, batch.num_rows().min(ROWS_MAX - seen.rows)))?,
+            Some(batch) => {
+                seen.look(exec, query, batch.slice(0, batch.num_rows().min(ROWS_MAX - seen.rows)))?;
+            }
             None => {
                 seen.is_whole = true;
                 break;
             }
         }
+    }
+    if let AiKind::Rank(ranking) = exec.work.kind {
+        lines.push(format!(
+            "{}: {}",
+            exec.program().calls[0].written,
+            comparisons(&mut seen, ranking, query).await?
+        ));
+        return Ok(lines);
     }
     for (call, prompts) in exec.program().calls.iter().zip(&seen.calls) {
         if call.level > 0 || call.guard.as_ref().is_some_and(|guard| reads_answers(exec, guard)) {
@@ -64,28 +76,48 @@ struct Seen {
     /// Whether there are no more.
     is_whole: bool,
     /// Distinct prompts by call and column.
-    calls: Vec<HashMap<AiColumn, HashSet<Vec<Cell>>>>,
+    calls: Vec<Prompts>,
+    binders: Vec<Binder>,
+    /// Those of a ranking.
+    texts: Texts,
 }
 
+/// Distinct prompts by column.
+type Prompts = HashMap<ColumnId, (QueryColumn, HashSet<Vec<Cell>>)>;
+
 impl Seen {
-    fn look(&mut self, exec: &AiExec, batch: datafusion::arrow::array::RecordBatch) -> Result<()> {
+    fn of(exec: &AiExec) -> Self {
+        let calls = exec.program().calls.len();
+        let binders = std::iter::repeat_with(Binder::default).take(calls).collect();
+        Self {
+            rows: 0,
+            is_whole: false,
+            calls: vec![HashMap::new(); calls],
+            binders,
+            texts: Texts::default(),
+        }
+    }
+
+    fn look(&mut self, exec: &AiExec, query: &Query, batch: RecordBatch) -> Result<()> {
         let rows = batch.num_rows();
         self.rows += rows;
-        let slots =
-            exec.slots.iter().map(|slot| slot.evaluate(&batch)?.into_array(rows)).collect::<Result<_>>()?;
-        let held = Held::new(batch, slots, exec.compiled.calls.len());
-        let all: Vec<u32> = (0..rows as u32).collect();
-        let view = held.view(&exec.compiled, &all)?;
+        if matches!(exec.work.kind, AiKind::Rank(_)) {
+            return self.texts.look(&exec.work, 0, &batch);
+        }
+        let view = exec.work.view(batch)?;
         for (place, call) in exec.program().calls.iter().enumerate() {
-            if call.level > 0 {
+            // What a group's texts become is known when they are read.
+            if call.level > 0 || call.function.is_aggregate() {
                 continue;
             }
-            let own = &exec.compiled.calls[place];
+            let own = &exec.work.compiled.calls[place];
             let values = Values::of(own, &view)?;
             for at in (0..rows).filter(|at| values.is_wanted(*at)) {
-                let (input, rest) = values.at(own, at)?;
-                if let Ok(Some(bound)) = call.function.bind(&input, &rest, &call.options) {
-                    self.calls[place].entry(bound.column).or_default().insert(bound.cells);
+                if let BoundRow::Row(column, cells) =
+                    self.binders[place].bind(query, (call, own), &values, at)?
+                {
+                    let prompts = self.calls[place].entry(column.id);
+                    prompts.or_insert_with(|| (column, HashSet::new())).1.insert(cells);
                 }
             }
         }
@@ -93,35 +125,88 @@ impl Seen {
     }
 }
 
-/// Rows, distinct prompts, tokens, the share that is cached, and seconds.
-async fn cost(seen: &Seen, prompts: &HashMap<AiColumn, HashSet<Vec<Cell>>>, query: &Query) -> Result<String> {
-    let distinct: usize = prompts.values().map(HashSet::len).sum();
-    let (mut asked, mut tokens, mut known, mut seconds, mut price) = (0, 0, 0, None, None);
-    for (column, rows) in prompts {
-        let rows: Vec<Vec<Cell>> = rows.iter().take(PROMPTS_MAX.saturating_sub(asked)).cloned().collect();
-        asked += rows.len();
-        let estimate = query.runner.estimate(column, rows).await;
-        let estimate = estimate.map_err(|error| datafusion::common::exec_datafusion_err!("{error}"))?;
-        tokens += estimate.prompt.0;
-        known += estimate.known;
-        seconds = estimate.seconds.map(|more| seconds.unwrap_or(0.0) + more).or(seconds);
-        price = estimate.price.map(|more| price.unwrap_or(0.0) + more).or(price);
-    }
-    let scale = distinct as f64 / asked.max(1) as f64;
+/// Comparisons of a ranking, at most, with their tokens and what they take.
+async fn comparisons(seen: &mut Seen, ranking: Ranking, query: &Query) -> Result<String> {
+    let texts = &mut seen.texts;
+    texts.sort();
+    let calls = texts.calls_max(ranking.fetch.unwrap_or(usize::MAX));
     let least = if seen.is_whole { "" } else { "more than " };
     let mut line = format!(
-        "{least}{} rows, {distinct} distinct prompts, {:.0} prompt tokens, {:.0} % of the answers known",
+        "{least}{} rows, {} distinct texts, at most {calls} comparisons of {GROUP_TEXTS} texts",
         seen.rows,
-        tokens as f64 * scale,
-        known as f64 * 100.0 / asked.max(1) as f64,
+        texts.distinct(),
     );
-    if let Some(seconds) = seconds {
-        line.push_str(&format!(", at most {:.1} s by the cost model", seconds * scale));
+    let mut first: HashMap<_, Vec<Vec<Cell>>> = HashMap::new();
+    for (column, cells) in texts.first(&*query.runner).into_iter().take(PROMPTS_MAX) {
+        first.entry(column).or_default().push(cells);
     }
-    if let Some(price) = price {
-        line.push_str(&format!(", {:.4} in money", price * scale));
+    let mut cost = Cost::default();
+    for (column, rows) in first {
+        cost.add(query.runner.estimate(&column, rows.clone()).await, rows.len())?;
     }
+    cost.write(calls, &mut line);
     Ok(line)
+}
+
+/// Rows, distinct prompts, tokens, the share that is cached, and seconds.
+async fn cost(seen: &Seen, prompts: &Prompts, query: &Query) -> Result<String> {
+    let distinct: usize = prompts.values().map(|(_, rows)| rows.len()).sum();
+    let least = if seen.is_whole { "" } else { "more than " };
+    let mut line = format!("{least}{} rows, {distinct} distinct ", seen.rows);
+    if prompts.values().any(|(column, _)| column.answered_by == AnsweredBy::Embedder) {
+        line.push_str("texts for the embedding model");
+        return Ok(line);
+    }
+    line.push_str("prompts");
+    let mut cost = Cost::default();
+    for (column, rows) in prompts.values() {
+        let rows: Vec<Vec<Cell>> =
+            rows.iter().take(PROMPTS_MAX.saturating_sub(cost.asked)).cloned().collect();
+        let asked = rows.len();
+        cost.add(query.runner.estimate(&column.column, rows).await, asked)?;
+    }
+    cost.write(distinct, &mut line);
+    Ok(line)
+}
+
+/// What the prompts that were looked at cost.
+#[derive(Debug, Default)]
+struct Cost {
+    asked: usize,
+    tokens: u64,
+    known: usize,
+    seconds: Option<f64>,
+    price: Option<f64>,
+}
+
+impl Cost {
+    fn add(&mut self, estimate: Result<Estimate, RunError>, asked: usize) -> Result<()> {
+        let estimate = estimate.map_err(|error| exec_datafusion_err!("{error}"))?;
+        self.asked += asked;
+        self.tokens += estimate.prompt.0;
+        self.known += estimate.known;
+        let sum = |sum: Option<f64>, more: Option<f64>| more.map(|more| sum.unwrap_or(0.0) + more).or(sum);
+        self.seconds = sum(self.seconds, estimate.seconds);
+        self.price = sum(self.price, estimate.price);
+        Ok(())
+    }
+
+    /// Counted up to so many prompts.
+    fn write(&self, prompts: usize, line: &mut String) {
+        let asked = self.asked.max(1) as f64;
+        let scale = prompts as f64 / asked;
+        let known = self.known as f64 * 100.0 / asked;
+        line.push_str(&format!(
+            ", {:.0} prompt tokens, {known:.0} % of the answers known",
+            self.tokens as f64 * scale
+        ));
+        if let Some(seconds) = self.seconds {
+            line.push_str(&format!(", at most {:.1} s by the cost model", seconds * scale));
+        }
+        if let Some(price) = self.price {
+            line.push_str(&format!(", at most {:.4} by the replicas' prices", price * scale));
+        }
+    }
 }
 
 fn calls_below(plan: &Arc<dyn ExecutionPlan>) -> bool {

@@ -12,15 +12,15 @@ use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan as _;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures_util::StreamExt as _;
 
 use super::ask::{Answered, Asked, Asking};
 use super::order::ConditionOrder;
+use super::outer::Unmatched;
 use super::rows::Held;
-use super::{AiExec, Compiled};
+use super::{AiExec, Work};
 use crate::node::AiKind;
 use crate::query::Query;
 use crate::runner::{PromptOrder, RowAnswer};
@@ -30,9 +30,7 @@ const BATCHES_MAX: usize = 16;
 
 /// One execution of an operator.
 pub(super) struct RowFlow {
-    kind: AiKind,
-    compiled: Arc<Compiled>,
-    slots: Vec<Arc<dyn PhysicalExpr>>,
+    work: Work,
     schema: SchemaRef,
     input: SendableRecordBatchStream,
     is_input_over: bool,
@@ -41,6 +39,8 @@ pub(super) struct RowFlow {
     gathered: Vec<RecordBatch>,
     /// Whether rows wait for one another, because the order of their fields is theirs together.
     gathers: bool,
+    /// Rows that an outer join gives back.
+    unmatched: Option<Unmatched>,
     /// The number of the first batch that is held.
     first: u64,
     /// Rows let in and not decided.
@@ -58,25 +58,25 @@ impl RowFlow {
         exec: &AiExec,
         query: Arc<Query>,
         input: SendableRecordBatchStream,
+        unmatched: Option<Unmatched>,
         partition: usize,
     ) -> SendableRecordBatchStream {
         let labels: Vec<&str> = exec.program().calls.iter().map(|call| call.written.as_str()).collect();
         let progress = query.progress.operator(&labels.join(", "), &exec.metrics, partition);
         let flow = Self {
-            kind: exec.kind,
-            compiled: Arc::clone(&exec.compiled),
-            slots: exec.slots.clone(),
+            work: exec.work.clone(),
             schema: exec.schema(),
             input,
             is_input_over: false,
             batches: VecDeque::new(),
             gathered: Vec::new(),
+            unmatched,
             first: 0,
             undecided: 0,
             gathers: query.limits.order == PromptOrder::Fields,
             window: query.limits.window_rows.max(1),
-            asked: Asked::new(query, progress),
-            order: ConditionOrder::new(exec.compiled.conjuncts.len()),
+            asked: Asked::new(query, progress, exec.work.compiled.calls.len()),
+            order: ConditionOrder::new(exec.work.compiled.conjuncts.len()),
             fetch: exec.fetch,
         };
         let schema = exec.schema();
@@ -95,8 +95,11 @@ impl RowFlow {
             if let Some(batch) = self.emit()? {
                 return Ok(Some(batch));
             }
-            if self.fetch == Some(0) || (self.is_input_over && self.batches.is_empty()) {
+            if self.fetch == Some(0) {
                 return Ok(None);
+            }
+            if self.is_input_over && self.batches.is_empty() {
+                return self.given_back();
             }
             self.admit()?;
             self.asked.send().await?;
@@ -127,11 +130,23 @@ impl RowFlow {
         }
     }
 
+    /// Rows of an outer join that are left without a partner.
+    fn given_back(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(batch) = self.unmatched.as_mut().map(Unmatched::next).transpose()?.flatten() else {
+            return Ok(None);
+        };
+        let rows = self.fetch.map_or(batch.num_rows(), |fetch| fetch.min(batch.num_rows()));
+        if let Some(fetch) = &mut self.fetch {
+            *fetch -= rows;
+        }
+        Ok(Some(batch.slice(0, rows)))
+    }
+
     /// Rows that are decided, from the first on.
     fn emit(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(held) = self.batches.front_mut() {
             let most = self.fetch.unwrap_or(usize::MAX);
-            let batch = held.emit(&self.compiled, &self.schema, most)?;
+            let batch = held.emit(&self.work.compiled, &self.schema, most, self.unmatched.as_mut())?;
             if held.is_emitted() {
                 self.batches.pop_front();
                 self.first += 1;
@@ -150,7 +165,7 @@ impl RowFlow {
     fn arrived(&mut self, batch: Option<Result<RecordBatch>>) -> Result<()> {
         match batch.transpose()? {
             Some(batch) => {
-                self.asked.progress.rows.add(batch.num_rows());
+                self.asked.progress().rows.add(batch.num_rows());
                 self.gathered.push(batch);
             }
             None => self.is_input_over = true,
@@ -165,19 +180,14 @@ impl RowFlow {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        let slots = self
-            .slots
-            .iter()
-            .map(|slot| slot.evaluate(&batch)?.into_array(batch.num_rows()))
-            .collect::<Result<_>>()?;
-        self.batches.push_back(Held::new(batch, slots, self.compiled.calls.len()));
+        self.batches.push_back(self.work.held(batch)?);
         Ok(())
     }
 
     /// How many rows are to be undecided at a time: the window, or what a `LIMIT` is likely to need.
     fn target(&self) -> usize {
         let window = self.order.sampling().map_or(self.window, |rows| rows.min(self.window));
-        let Some(fetch) = self.fetch.filter(|_| self.kind == AiKind::Filter) else { return window };
+        let Some(fetch) = self.fetch.filter(|_| self.work.kind != AiKind::Map) else { return window };
         let found = self.batches.iter().flat_map(|held| &held.rows[..held.admitted]);
         let needed = fetch.saturating_sub(found.filter(|row| row.decided == Some(true)).count());
         ((needed as f64 / self.order.passing()).ceil() as usize).clamp(1, window)
@@ -206,7 +216,7 @@ impl RowFlow {
 
     /// Takes rows as far as they get without an answer.
     fn advance(&mut self, batch: u64, rows: Vec<u32>) -> Result<()> {
-        let compiled = Arc::clone(&self.compiled);
+        let compiled = Arc::clone(&self.work.compiled);
         let mut ready = rows;
         while !ready.is_empty() {
             let mut groups: BTreeMap<(usize, usize), Vec<u32>> = BTreeMap::new();
@@ -250,7 +260,7 @@ impl RowFlow {
                     } else {
                         state.decided = Some(false);
                         self.undecided -= 1;
-                        self.asked.progress.decided.add(1);
+                        self.asked.progress().decided.add(1);
                     }
                 }
             }
@@ -263,13 +273,14 @@ impl RowFlow {
         let state = &mut self.batches[(batch - self.first) as usize].rows[row as usize];
         if state.at.is_none() {
             let held = state.held;
-            let left = (0..self.compiled.conjuncts.len()).filter(move |conjunct| held & (1 << conjunct) == 0);
+            let left =
+                (0..self.work.compiled.conjuncts.len()).filter(move |conjunct| held & (1 << conjunct) == 0);
             state.at = self.order.next(left, held == 0).map(|conjunct| (conjunct, 0));
         }
         if state.at.is_none() {
             state.decided = Some(true);
             self.undecided -= 1;
-            self.asked.progress.decided.add(1);
+            self.asked.progress().decided.add(1);
         }
         state.at
     }
@@ -279,7 +290,7 @@ impl RowFlow {
         let rows = self.asked.take(answer);
         let mut ready: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for (number, Answered { waiter, column, outcome }) in rows.into_iter().enumerate() {
-            let call = &self.compiled.program.calls[waiter.call];
+            let call = &self.work.compiled.program.calls[waiter.call];
             let value = self.asked.value(call, &column, &outcome)?;
             if number == 0 {
                 let tokens = answer.tokens;

@@ -1,17 +1,25 @@
 //! The physical AI operator: rows in, rows with answers (or those that stay) out, in the same order.
 
 mod ask;
+mod bind;
+mod embed;
 mod estimate;
 mod flow;
 mod order;
+mod outbox;
+mod outer;
+mod rank;
 mod reduce;
 mod rows;
+mod tournament;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -19,7 +27,8 @@ use datafusion::common::{DFSchema, Result, internal_err, plan_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNode};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{
     CardinalityEffect, EmissionType, ReplaceChildrenOptions, apply_expression_roots,
 };
@@ -32,7 +41,9 @@ use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
 pub use self::estimate::estimates;
 use self::flow::RowFlow;
-use crate::node::{AiKind, AiNode};
+use self::outer::Unmatched;
+use self::rows::Held;
+use crate::node::{AiKind, AiNode, Ranking};
 use crate::program::{AiCall, CallInput, Program};
 use crate::query::Query;
 
@@ -51,6 +62,10 @@ struct CompiledCall {
     input: Vec<Arc<dyn PhysicalExpr>>,
     prompt: Option<crate::prompt::PromptTemplate>,
     rest: Vec<Arc<dyn PhysicalExpr>>,
+    /// Whether those are the same for all rows.
+    has_constant_rest: bool,
+    /// Whether other aggregates read the same texts: these then come first, where prompts share them.
+    has_shared_texts: bool,
     guard: Option<Arc<dyn PhysicalExpr>>,
 }
 
@@ -61,68 +76,94 @@ struct CompiledConjunct {
     condition: Option<Arc<dyn PhysicalExpr>>,
 }
 
+/// What an operator does for each row.
+#[derive(Clone, Debug)]
+struct Work {
+    kind: AiKind,
+    /// Over the input.
+    slots: Vec<Arc<dyn PhysicalExpr>>,
+    compiled: Arc<Compiled>,
+}
+
+impl Work {
+    /// A batch of the input with what the program reads of it.
+    fn held(&self, batch: RecordBatch) -> Result<Held> {
+        let rows = batch.num_rows();
+        let slots =
+            self.slots.iter().map(|slot| slot.evaluate(&batch)?.into_array(rows)).collect::<Result<_>>()?;
+        Ok(Held::new(batch, slots, self.compiled.calls.len()))
+    }
+
+    /// A batch of the input as the program's expressions see it, before anything is answered.
+    fn view(&self, batch: RecordBatch) -> Result<RecordBatch> {
+        let all: Vec<u32> = (0..batch.num_rows() as u32).collect();
+        self.held(batch)?.view(&self.compiled, &all)
+    }
+}
+
 /// The operator.
 #[derive(Debug)]
 pub struct AiExec {
-    kind: AiKind,
+    work: Work,
     input: Arc<dyn ExecutionPlan>,
-    slots: Vec<Arc<dyn PhysicalExpr>>,
-    compiled: Arc<Compiled>,
     fetch: Option<usize>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl AiExec {
-    fn new(
-        kind: AiKind,
-        input: Arc<dyn ExecutionPlan>,
-        slots: Vec<Arc<dyn PhysicalExpr>>,
-        compiled: Arc<Compiled>,
-        fetch: Option<usize>,
-    ) -> Self {
-        let answers = match kind {
-            AiKind::Map => &compiled.schema.fields()[slots.len()..],
-            AiKind::Filter => &[],
+    fn new(work: Work, input: Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Self {
+        let answers = match work.kind {
+            AiKind::Map | AiKind::Rank(_) => &work.compiled.schema.fields()[work.slots.len()..],
+            AiKind::Filter | AiKind::Outer(_) => &[],
         };
         let fields: Vec<_> = input.schema().fields().iter().chain(answers).cloned().collect();
+        let orders: Option<Vec<PhysicalSortExpr>> = match (&work.kind, fields.last()) {
+            (AiKind::Map | AiKind::Filter, _) => {
+                input.output_ordering().map(|order| order.iter().cloned().collect())
+            }
+            (AiKind::Rank(Ranking { nulls_first, .. }), Some(rank)) => {
+                let rank = Column::new(rank.name(), fields.len() - 1);
+                let options = SortOptions { descending: false, nulls_first: *nulls_first };
+                Some(vec![PhysicalSortExpr::new(Arc::new(rank), options)])
+            }
+            // Rows without a partner come last.
+            _ => None,
+        };
         let schema = datafusion::arrow::datatypes::Schema::new_with_metadata(
             fields,
             input.schema().metadata().clone(),
         );
-        let orders = input.output_ordering().cloned();
         let properties = PlanProperties::new(
             EquivalenceProperties::new_with_orderings(Arc::new(schema), orders),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
             input.boundedness(),
         );
-        Self {
-            kind,
-            input,
-            slots,
-            compiled,
-            fetch,
-            properties: Arc::new(properties),
-            metrics: ExecutionPlanMetricsSet::new(),
-        }
+        Self { work, input, fetch, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
     }
 
     /// What it does for each row.
     pub fn program(&self) -> &Program {
-        &self.compiled.program
+        &self.work.compiled.program
     }
 }
 
 impl DisplayAs for AiExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let name = match self.kind {
+        let name = match &self.work.kind {
             AiKind::Map => "AiMapExec",
             AiKind::Filter => "AiFilterExec",
+            AiKind::Outer(_) => "AiOuterJoinExec",
+            AiKind::Rank(_) => "AiRankExec",
         };
         let calls: Vec<&str> = self.program().calls.iter().map(|call| call.written.as_str()).collect();
         write!(f, "{name}: {}", calls.join(", "))?;
-        match self.fetch {
+        let ranked = match &self.work.kind {
+            AiKind::Rank(Ranking { fetch, .. }) => *fetch,
+            _ => None,
+        };
+        match self.fetch.into_iter().chain(ranked).min() {
             Some(fetch) => write!(f, ", fetch={fetch}"),
             None => Ok(()),
         }
@@ -143,7 +184,7 @@ impl ExecutionPlan for AiExec {
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
+        vec![matches!(self.work.kind, AiKind::Map | AiKind::Filter)]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -158,7 +199,7 @@ impl ExecutionPlan for AiExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        apply_expression_roots(&self.slots, f)
+        apply_expression_roots(&self.work.slots, f)
     }
 
     fn replace_children(
@@ -167,8 +208,7 @@ impl ExecutionPlan for AiExec {
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let Some(input) = children.pop() else { return internal_err!("an AI operator has one input") };
-        let (slots, compiled) = (self.slots.clone(), Arc::clone(&self.compiled));
-        Ok(Arc::new(Self::new(self.kind, input, slots, compiled, self.fetch)))
+        Ok(Arc::new(Self::new(self.work.clone(), input, self.fetch)))
     }
 
     fn with_new_children(
@@ -185,8 +225,13 @@ impl ExecutionPlan for AiExec {
         let Some(query) = context.session_config().get_extension::<Query>() else {
             return plan_err!("AI functions need a query of a RelServe session");
         };
+        let unmatched = match &self.work.kind {
+            AiKind::Rank(ranking) => return rank::stream(self, *ranking, query, partition, context),
+            AiKind::Outer(outer) => Some(Unmatched::new(outer, self.schema(), context.memory_pool())?),
+            AiKind::Map | AiKind::Filter => None,
+        };
         let input = self.input.execute(partition, context)?;
-        Ok(RowFlow::stream(self, query, input, partition))
+        Ok(RowFlow::stream(self, query, input, unmatched, partition))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -194,12 +239,11 @@ impl ExecutionPlan for AiExec {
     }
 
     fn supports_limit_pushdown(&self) -> bool {
-        self.kind == AiKind::Map
+        self.work.kind == AiKind::Map
     }
 
     fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        let (slots, compiled) = (self.slots.clone(), Arc::clone(&self.compiled));
-        Some(Arc::new(Self::new(self.kind, Arc::clone(&self.input), slots, compiled, fetch)))
+        Some(Arc::new(Self::new(self.work.clone(), Arc::clone(&self.input), fetch)))
     }
 
     fn fetch(&self) -> Option<usize> {
@@ -207,9 +251,9 @@ impl ExecutionPlan for AiExec {
     }
 
     fn cardinality_effect(&self) -> CardinalityEffect {
-        match self.kind {
+        match self.work.kind {
             AiKind::Map => CardinalityEffect::Equal,
-            AiKind::Filter => CardinalityEffect::LowerEqual,
+            _ => CardinalityEffect::LowerEqual,
         }
     }
 }
@@ -232,6 +276,9 @@ impl ExtensionPlanner for Planner {
         let node: &dyn Any = node.as_any();
         let Some(node) = node.downcast_ref::<AiNode>() else { return Ok(None) };
         let [input] = inputs else { return internal_err!("an AI operator has one input") };
+        if let AiKind::Rank(ranking) = node.kind {
+            rank::check(ranking)?;
+        }
         let slots = node
             .slots
             .iter()
@@ -240,7 +287,8 @@ impl ExtensionPlanner for Planner {
         let one =
             |expr: &Expr, schema: &DFSchema| planner.create_physical_expr(expr, schema, session, planning);
         let compiled = compile(&node.program, &one)?;
-        Ok(Some(Arc::new(AiExec::new(node.kind, Arc::clone(input), slots, Arc::new(compiled), None))))
+        let work = Work { kind: node.kind.clone(), slots, compiled: Arc::new(compiled) };
+        Ok(Some(Arc::new(AiExec::new(work, Arc::clone(input), None))))
     }
 }
 
@@ -257,9 +305,13 @@ fn compile(program: &Arc<Program>, physical: Physical<'_>) -> Result<Compiled> {
                 (Some(text.template(values.len())?), values.iter().map(one).collect::<Result<_>>()?)
             }
         };
-        let rest = call.rest.iter().map(one).collect::<Result<_>>()?;
+        let rest: Vec<_> = call.rest.iter().map(one).collect::<Result<_>>()?;
         let guard = call.guard.as_ref().map(one).transpose()?;
-        Ok(CompiledCall { input, prompt, rest, guard })
+        let has_constant_rest = call.rest.iter().all(|value| value.column_refs().is_empty());
+        let is_like = |other: &&AiCall| other.function.is_aggregate() && other.input == call.input;
+        let has_shared_texts =
+            call.function.is_aggregate() && program.calls.iter().filter(is_like).count() > 1;
+        Ok(CompiledCall { input, prompt, rest, has_constant_rest, has_shared_texts, guard })
     };
     let conjuncts = program.conjuncts.iter().map(|conjunct| {
         let mut levels: Vec<Vec<usize>> = Vec::new();

@@ -11,7 +11,6 @@ const SAMPLE_ROWS: u64 = 8;
 struct Shown {
     tried: u64,
     held: u64,
-    calls: u64,
     tokens: u64,
 }
 
@@ -37,7 +36,6 @@ impl ConditionOrder {
     /// A call of a condition was computed.
     pub(super) fn paid(&mut self, condition: usize, tokens: u64) {
         let shown = &mut self.shown[condition];
-        shown.calls += 1;
         shown.tokens += tokens;
     }
 
@@ -78,7 +76,8 @@ impl ConditionOrder {
 
     fn rank(&self, condition: usize) -> f64 {
         let shown = &self.shown[condition];
-        let cost = (shown.tokens as f64 + 1.0) / (shown.calls as f64 + 1.0);
+        // Rows whose answer is known already are free: a condition on few distinct inputs is cheap.
+        let cost = (shown.tokens as f64 + 1.0) / (shown.tried as f64 + 1.0);
         (self.selectivity(condition) - 1.0) / cost
     }
 }

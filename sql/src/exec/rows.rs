@@ -10,6 +10,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::{Result, ScalarValue};
 
 use super::Compiled;
+use super::outer::Unmatched;
 
 /// How far a row is.
 #[derive(Clone, Debug, Default)]
@@ -103,12 +104,13 @@ impl Held {
     }
 
     /// Rows decided since the last call, from the first on: those that stay, with answers where `schema` has
-    /// columns for them. `most` bounds how many.
+    /// columns for them. `most` bounds how many; rows of an outer join that go may come back later.
     pub(super) fn emit(
         &mut self,
         compiled: &Compiled,
         schema: &SchemaRef,
         most: usize,
+        unmatched: Option<&mut Unmatched>,
     ) -> Result<Option<RecordBatch>> {
         let ready = self.rows[self.emitted..].iter().take_while(|row| row.decided.is_some()).count();
         if ready == 0 {
@@ -137,6 +139,9 @@ impl Held {
         }
         let options = RecordBatchOptions::new().with_row_count(Some(ready));
         let batch = RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?;
+        if let Some(unmatched) = unmatched {
+            unmatched.decided(&batch, &stays)?;
+        }
         if stays.iter().all(|stays| *stays) {
             return Ok(Some(batch));
         }

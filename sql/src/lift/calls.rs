@@ -1,8 +1,12 @@
 //! The calls of a list of expressions: each becomes a column, with the rows that need it.
 
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, Result, plan_err};
-use datafusion::logical_expr::expr::Case;
+use datafusion::functions_nested::inner_product::inner_product_udf;
+use datafusion::logical_expr::expr::{Case, Cast};
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
@@ -33,6 +37,10 @@ impl<'a> Calls<'a> {
     }
 
     /// Takes the calls out of an expression that is looked at where `guard` is true.
+    pub(super) fn lift_where(&mut self, expr: Expr, guard: &Expr) -> Result<Expr> {
+        self.rewrite(expr, Some(guard))
+    }
+
     fn rewrite(&mut self, expr: Expr, guard: Option<&Expr>) -> Result<Expr> {
         if !has_call(&expr) {
             return Ok(expr);
@@ -68,12 +76,15 @@ impl<'a> Calls<'a> {
         written: String,
         guard: Option<&Expr>,
     ) -> Result<Expr> {
-        let (mut values, options) = CallOptions::take(function.name, &arguments)?;
-        if values.is_empty() {
-            return plan_err!("{}: needs an input", function.name);
+        if function.is_similarity() {
+            return self.similarity(arguments, guard);
         }
+        let (mut values, options) = CallOptions::take(function.name, &arguments)?;
+        function::check(function, values.len())?;
         let first = values.remove(0);
         let input = match prompt::arguments(&first) {
+            // An embedding model reads a text: it is written as any other value.
+            _ if function.is_embedding() => CallInput::Value(self.rewrite(first, guard)?),
             Some([text, places @ ..]) => {
                 let Some(text) = options::text(text) else {
                     return plan_err!("prompt: its text must be a literal, with places {{0}}, {{1}}, ..");
@@ -86,6 +97,38 @@ impl<'a> Calls<'a> {
         };
         let rest = values.into_iter().map(|value| self.rewrite(value, guard)).collect::<Result<Vec<_>>>()?;
         self.add(function, input, rest, options, written, guard.cloned())
+    }
+
+    /// The similarity of two texts is the inner product of their vectors, which have length 1.
+    fn similarity(&mut self, arguments: Vec<Expr>, guard: Option<&Expr>) -> Result<Expr> {
+        let (options, texts): (Vec<Expr>, Vec<Expr>) = arguments.into_iter().partition(options::is_option);
+        let [one, other] = match <[Expr; 2]>::try_from(texts) {
+            Ok(texts) => texts,
+            Err(texts) => return plan_err!("ai_similarity: takes two texts, got {} arguments", texts.len()),
+        };
+        let function = function::Function::embedding();
+        let mut vector = |text: Expr| -> Result<Expr> {
+            let written = format!("{}({})", function.name, text.human_display());
+            let arguments = std::iter::once(text).chain(options.iter().cloned()).collect();
+            let vector = self.call(function, arguments, written, guard)?;
+            Ok(Expr::Cast(Cast::new(Box::new(vector), list_of(DataType::Float64))))
+        };
+        let vectors = vec![vector(one)?, vector(other)?];
+        Ok(inner_product_udf().call(vectors))
+    }
+
+    /// The call that ranks rows by their texts. Its arguments are lifted already.
+    pub(super) fn rank(
+        &mut self,
+        function: function::Function,
+        (text, criterion): (Expr, Expr),
+        options: CallOptions,
+        written: String,
+    ) -> Result<Expr> {
+        if !criterion.column_refs().is_empty() {
+            return plan_err!("ai_rank: the criterion must be the same for all rows");
+        }
+        self.add(function, CallInput::Value(text), vec![criterion], options, written, None)
     }
 
     /// A call over the list of a group's texts.
@@ -217,6 +260,10 @@ impl<'a> Calls<'a> {
         let (exprs, types) = slots.finish();
         Ok((exprs, Program { slots: types, calls, conjuncts }))
     }
+}
+
+fn list_of(kind: DataType) -> DataType {
+    DataType::List(Arc::new(Field::new_list_field(kind, true)))
 }
 
 fn flatten(expr: Expr, op: Operator, operands: &mut Vec<Expr>) {

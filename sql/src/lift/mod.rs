@@ -15,19 +15,21 @@ use calls::Calls;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchemaRef, Result, not_impl_err, plan_err};
+use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    Aggregate, Expr, Extension, Filter, Join, JoinType, LogicalPlan, Projection, Sort, Window,
+    Aggregate, Expr, Extension, Filter, Join, JoinType, LogicalPlan, Projection, Sort, Window, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::aggregate::{self, Lifted};
 use crate::function;
-use crate::node::AiNode;
+use crate::node::{AiKind, AiNode, OuterJoin, Ranking};
+use crate::options::CallOptions;
 
-/// AI conditions of one filter: rows note the ones that hold as bits.
-const CONDITIONS_MAX: usize = 64;
+/// AI conditions of one operator.
+pub(crate) const CONDITIONS_MAX: usize = 64;
 
 /// The analyzer's rule.
 #[derive(Debug, Default)]
@@ -113,12 +115,7 @@ impl Lift {
         if calling.is_empty() {
             return Ok(input);
         }
-        if calling.len() > CONDITIONS_MAX {
-            return plan_err!(
-                "{} AI conditions in one place: at most {CONDITIONS_MAX} can be",
-                calling.len()
-            );
-        }
+        check_count(calling.len())?;
         let mut calls = Calls::new(self);
         let conditions = calling.into_iter().map(|condition| calls.lift(condition)).collect::<Result<_>>()?;
         let (slots, program) = calls.program(input.schema(), conditions)?;
@@ -134,24 +131,39 @@ impl Lift {
         let (mut exprs, input) = self.below(exprs, node.input)?;
         let aggregates = exprs.split_off(groups);
         let mut calls = Calls::new(self);
-        let mut lists: Vec<(usize, Lifted)> = Vec::new();
-        let aggregates =
-            aggregates.into_iter().enumerate().map(|(place, expr)| match aggregate::lift(expr) {
+        // Aggregates that have no AI come as they are; equal lists of texts are made once.
+        let mut made: Vec<Expr> = Vec::with_capacity(aggregates.len());
+        let mut lists: Vec<(usize, usize, Lifted)> = Vec::new();
+        let mut places = Vec::with_capacity(aggregates.len());
+        for expr in aggregates {
+            let place = match aggregate::lift(expr) {
                 Ok(lifted) => {
-                    let list = lifted.list.clone().alias(self.name());
-                    lists.push((groups + place, lifted));
-                    list
+                    let known = lists.iter().find(|(.., known)| known.list == lifted.list);
+                    let place = known.map_or(made.len(), |(_, place, _)| *place);
+                    if place == made.len() {
+                        made.push(lifted.list.clone().alias(self.name()));
+                    }
+                    lists.push((places.len(), place, lifted));
+                    place
                 }
-                Err(expr) => expr,
-            });
-        let aggregates = aggregates.collect();
-        let lifted = LogicalPlan::Aggregate(Aggregate::try_new(input, exprs, aggregates)?);
-        let mut columns: Vec<Expr> = lifted.schema().columns().into_iter().map(Expr::Column).collect();
-        for (position, Lifted { function, rest, .. }) in lists {
-            columns[position] = calls.over(function, columns[position].clone(), rest)?;
+                Err(expr) => {
+                    made.push(expr);
+                    made.len() - 1
+                }
+            };
+            places.push(place);
         }
-        if calls.is_empty() {
+        let made_count = made.len();
+        let lifted = LogicalPlan::Aggregate(Aggregate::try_new(input, exprs, made)?);
+        if lists.is_empty() {
             return by_position(lifted, &schema);
+        }
+        let all: Vec<Expr> = lifted.schema().columns().into_iter().map(Expr::Column).collect();
+        let first = all.len() - made_count;
+        let mut columns: Vec<Expr> = all[..first].to_vec();
+        columns.extend(places.into_iter().map(|place| all[first + place].clone()));
+        for (position, place, Lifted { function, rest, .. }) in lists {
+            columns[first + position] = calls.over(function, all[first + place].clone(), rest)?;
         }
         let (slots, program) = calls.program(lifted.schema(), Vec::new())?;
         let node = AiNode::map(Arc::new(lifted), slots, Arc::new(program))?;
@@ -164,10 +176,43 @@ impl Lift {
 
     fn sort(&self, node: Sort) -> Result<LogicalPlan> {
         let schema = Arc::clone(node.input.schema());
+        let first = node.expr.first().and_then(|key| function::called(&key.expr));
+        if let Some((function, arguments)) = first.filter(|(function, _)| function.is_rank()) {
+            let arguments = arguments.to_vec();
+            return by_name(self.ranked(node, function, &arguments)?, &schema);
+        }
         let exprs = node.expr.iter().map(|sort| sort.expr.clone()).collect();
         let (exprs, input) = self.below(exprs, node.input)?;
         let sorted = node.expr.into_iter().zip(exprs).map(|(sort, expr)| sort.with_expr(expr)).collect();
         by_name(LogicalPlan::Sort(Sort { expr: sorted, input, fetch: node.fetch }), &schema)
+    }
+
+    /// A sort whose first key compares texts: they are ranked below it.
+    fn ranked(&self, node: Sort, function: function::Function, arguments: &[Expr]) -> Result<LogicalPlan> {
+        let key = &node.expr[0];
+        if !key.asc {
+            return plan_err!(
+                "ai_rank: the row that fits best has rank 1 and comes first; DESC has no meaning for it"
+            );
+        }
+        let (written, nulls_first) = (key.expr.human_display().to_string(), key.nulls_first);
+        let (values, options) = CallOptions::take(function.name, arguments)?;
+        if values.len() != 2 {
+            return plan_err!("ai_rank: takes a text and a criterion, got {} arguments", values.len());
+        }
+        let keys = node.expr[1..].iter().map(|key| key.expr.clone());
+        let (mut exprs, input) = self.below(values.into_iter().chain(keys).collect(), node.input)?;
+        let keys = exprs.split_off(2);
+        let mut calls = Calls::new(self);
+        let (text, criterion) = (exprs.swap_remove(0), exprs.swap_remove(0));
+        let rank = calls.rank(function, (text, criterion), options, written)?;
+        let (slots, program) = calls.program(input.schema(), Vec::new())?;
+        let kind = AiKind::Rank(Ranking { fetch: None, nulls_first });
+        let ranked = AiNode::new(kind, input, slots, Arc::new(program))?;
+        let input = Arc::new(LogicalPlan::Extension(Extension { node: Arc::new(ranked) }));
+        let keys = std::iter::once(rank).chain(keys);
+        let sorted = node.expr.into_iter().zip(keys).map(|(sort, expr)| sort.with_expr(expr)).collect();
+        Ok(LogicalPlan::Sort(Sort { expr: sorted, input, fetch: node.fetch }))
     }
 
     fn window(&self, node: Window) -> Result<LogicalPlan> {
@@ -182,45 +227,105 @@ impl Lift {
 
     fn join(&self, mut node: Join) -> Result<LogicalPlan> {
         let schema = Arc::clone(&node.schema);
-        let (left, right): (Vec<Expr>, Vec<Expr>) = node.on.into_iter().unzip();
-        let (left, left_input) = self.below(left, node.left)?;
-        let (right, right_input) = self.below(right, node.right)?;
+        let (left, right): (Vec<Expr>, Vec<Expr>) = std::mem::take(&mut node.on).into_iter().unzip();
+        let (left, left_input) = self.below(left, Arc::clone(&node.left))?;
+        let (right, right_input) = self.below(right, Arc::clone(&node.right))?;
         node.on = left.into_iter().zip(right).collect();
-        let (calling, mut plain) = part(node.filter.take().map_or_else(Vec::new, split_conjunction_owned));
-        let (mut left_input, mut right_input) = (left_input, right_input);
-        let mut above = Vec::new();
-        for condition in calling {
-            let of_one = |input: &Arc<LogicalPlan>| {
-                condition.column_refs().iter().all(|column| input.schema().has_column(column))
-            };
-            if node.join_type == JoinType::Inner {
-                above.push(condition);
-            } else if of_one(&left_input) {
-                let (exprs, input) = self.below(vec![condition], left_input)?;
-                (left_input, plain) = (input, plain.into_iter().chain(exprs).collect());
-            } else if of_one(&right_input) {
-                let (exprs, input) = self.below(vec![condition], right_input)?;
-                (right_input, plain) = (input, plain.into_iter().chain(exprs).collect());
-            } else {
+        (node.left, node.right) = (left_input, right_input);
+        let (calling, plain) = part(node.filter.take().map_or_else(Vec::new, split_conjunction_owned));
+        let is_of = |condition: &Expr, side: &Arc<LogicalPlan>| {
+            condition.column_refs().iter().all(|column| side.schema().has_column(column))
+        };
+        let has_pairs =
+            calling.iter().any(|condition| !is_of(condition, &node.left) && !is_of(condition, &node.right));
+        let joined = match node.join_type {
+            JoinType::Inner => {
+                node.filter = conjunction(plain);
+                self.keep(joined(node)?, Vec::new(), calling)?
+            }
+            JoinType::Left | JoinType::Right | JoinType::Full if has_pairs => {
+                node.filter = conjunction(plain);
+                self.outer(node, calling)?
+            }
+            other if has_pairs => {
                 return not_impl_err!(
-                    "an AI condition over both sides of a {} join; write it as an inner join, and join its \
-                     rows to the outer side by a key",
-                    node.join_type
+                    "an AI condition over both sides of a {other} join; write it as an inner join, and join its \
+                     rows to the outer side by a key"
                 );
             }
-        }
-        let joined = LogicalPlan::Join(Join::try_new(
-            left_input,
-            right_input,
-            node.on,
-            conjunction(plain),
-            node.join_type,
-            node.join_constraint,
-            node.null_equality,
-            node.null_aware,
-        )?);
-        by_name(self.keep(joined, Vec::new(), above)?, &schema)
+            _ => {
+                let mut plain = plain;
+                for condition in calling {
+                    let side = if is_of(&condition, &node.left) { &mut node.left } else { &mut node.right };
+                    let (exprs, input) = self.below(vec![condition], Arc::clone(side))?;
+                    *side = input;
+                    plain.extend(exprs);
+                }
+                node.filter = conjunction(plain);
+                joined(node)?
+            }
+        };
+        by_name(joined, &schema)
     }
+
+    /// An outer join whose pairs a model decides: conditions without calls join first, and what is left without
+    /// a partner is given back.
+    fn outer(&self, mut node: Join, calling: Vec<Expr>) -> Result<LogicalPlan> {
+        let preserves = |side: JoinType| [side, JoinType::Full].contains(&node.join_type);
+        let (left, left_marker) = self.marked(node.left, preserves(JoinType::Left))?;
+        let (right, right_marker) = self.marked(node.right, preserves(JoinType::Right))?;
+        (node.left, node.right) = (left, right);
+        let join_type = node.join_type;
+        let joined = joined(node)?;
+        let is_there = |marker: &String| Expr::Column(Column::new_unqualified(marker)).is_not_null();
+        let is_pair = is_there(&left_marker).and(is_there(&right_marker));
+        let mut calls = Calls::new(self);
+        let mut conditions = vec![is_pair.clone()];
+        for condition in calling {
+            conditions.push(calls.lift_where(condition, &is_pair)?);
+        }
+        check_count(conditions.len())?;
+        let (slots, program) = calls.program(joined.schema(), conditions)?;
+        let kind = AiKind::Outer(OuterJoin { join_type, markers: [left_marker, right_marker] });
+        let node = AiNode::new(kind, Arc::new(joined), slots, Arc::new(program))?;
+        Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
+    }
+
+    /// A side of a join with a last column that tells its rows from those that an outer join fills in, and from
+    /// one another where they may have to be given back.
+    fn marked(&self, side: Arc<LogicalPlan>, is_preserved: bool) -> Result<(Arc<LogicalPlan>, String)> {
+        let name = self.name();
+        let marked = if is_preserved {
+            LogicalPlan::Window(Window::try_new(vec![row_number().alias(&name)], side)?)
+        } else {
+            let columns = side.schema().columns().into_iter().map(Expr::Column);
+            let exprs = columns.chain([lit(true).alias(&name)]).collect();
+            LogicalPlan::Projection(Projection::try_new(exprs, side)?)
+        };
+        Ok((Arc::new(marked), name))
+    }
+}
+
+/// A join over the inputs that it has now.
+fn joined(node: Join) -> Result<LogicalPlan> {
+    Ok(LogicalPlan::Join(Join::try_new(
+        node.left,
+        node.right,
+        node.on,
+        node.filter,
+        node.join_type,
+        node.join_constraint,
+        node.null_equality,
+        node.null_aware,
+    )?))
+}
+
+/// Rows note the conditions that hold as bits.
+fn check_count(conditions: usize) -> Result<()> {
+    if conditions > CONDITIONS_MAX {
+        return plan_err!("{conditions} AI conditions in one place: at most {CONDITIONS_MAX} can be");
+    }
+    Ok(())
 }
 
 /// Parts conditions into those that call a model and those that do not.

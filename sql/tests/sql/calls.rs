@@ -473,3 +473,33 @@ async fn the_texts_of_a_group_become_one_by_a_tree_of_prompts() {
     ");
     assert!(model.asked().iter().all(|prompt| prompt.chars().count() < 400));
 }
+
+#[tokio::test]
+async fn aggregates_of_the_same_texts_ask_about_them_in_prompts_that_begin_alike() {
+    let model = Model::words(&[]);
+    let session = session(&model, &[REVIEWS]).await;
+    let text =
+        "SELECT film, ai_agg(text, 'What is praised?') AS up, ai_agg(text, 'What is criticised?') AS down,
+        count(*) AS n FROM reviews WHERE film = 'up' GROUP BY film";
+    assert_snapshot!(shown(&session, text).await, @r"
+    +------+----+------+---+
+    | film | up | down | n |
+    +------+----+------+---+
+    | up   | no | no   | 2 |
+    +------+----+------+---+
+    ");
+    assert_snapshot!(model.asked().join("\n---\n"), @r"
+    - balloons, bright
+    - dull grey
+
+    What is praised?
+    ---
+    - balloons, bright
+    - dull grey
+
+    What is criticised?
+    ");
+    let alone = "SELECT ai_agg(text, 'What is praised?') AS up FROM reviews WHERE film = 'up'";
+    shown(&session, alone).await;
+    assert!(model.asked()[2].starts_with("What is praised?"), "rows of a relQuery share what comes first");
+}

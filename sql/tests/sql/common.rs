@@ -10,7 +10,10 @@ use datafusion::common::Result;
 use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use ir::{Cell, TemplatePart};
-use sql::runner::{AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
+use sql::runner::{
+    AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, TextEmbedder, TextVector,
+    TokenPrice, Tokens,
+};
 use sql::{Running, Session};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -24,6 +27,11 @@ pub(crate) struct Model {
     asked: Mutex<Vec<String>>,
     /// Rows of each `send`.
     windows: Mutex<Vec<usize>>,
+    /// Words whose numbers in a text are its vector; without any there is no embedding model.
+    vector_of: &'static [&'static str],
+    /// Texts of each group that was embedded.
+    embedded: Mutex<Vec<Vec<String>>>,
+    price: Option<TokenPrice>,
 }
 
 impl std::fmt::Debug for Model {
@@ -34,7 +42,22 @@ impl std::fmt::Debug for Model {
 
 impl Model {
     pub(crate) fn new(says: impl Fn(&str) -> Result<String, String> + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { says: Box::new(says), asked: Mutex::default(), windows: Mutex::default() })
+        Arc::new(Self::of(says))
+    }
+
+    fn of(says: impl Fn(&str) -> Result<String, String> + Send + Sync + 'static) -> Self {
+        let (asked, windows, embedded) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { says: Box::new(says), asked, windows, vector_of: &[], embedded, price: None }
+    }
+
+    /// Embeds texts by the words that they have.
+    pub(crate) fn embedder(words: &'static [&'static str]) -> Arc<Self> {
+        Arc::new(Self { vector_of: words, ..Self::of(|_| Ok("yes".into())) })
+    }
+
+    /// Says yes, for money.
+    pub(crate) fn paid(price: TokenPrice) -> Arc<Self> {
+        Arc::new(Self { price: Some(price), ..Self::of(|_| Ok("yes".into())) })
     }
 
     /// Says yes where the prompt has one of the words, for filters; the first label, for others.
@@ -47,6 +70,10 @@ impl Model {
 
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
+    }
+
+    pub(crate) fn embedded(&self) -> Vec<Vec<String>> {
+        self.embedded.lock().unwrap().clone()
     }
 
     pub(crate) fn windows(&self) -> Vec<usize> {
@@ -107,13 +134,48 @@ impl Runner for ModelRunner {
         200
     }
 
+    fn embedder(&self) -> Result<Arc<dyn TextEmbedder>, RunError> {
+        match self.0.vector_of {
+            [] => Err(RunError("the setting `retrieval.model` is not set".into())),
+            _ => Ok(Arc::new(Embedder(Arc::clone(&self.0)))),
+        }
+    }
+
+    fn price(&self) -> Option<TokenPrice> {
+        self.0.price
+    }
+
     fn estimate<'a>(
         &'a self,
         column: &'a AiColumn,
         rows: Vec<Vec<Cell>>,
     ) -> BoxFuture<'a, Result<Estimate, RunError>> {
         let prompt = rows.iter().map(|cells| filled(column, cells).len() as u64).sum();
-        Box::pin(async move { Ok(Estimate { prompt: TokenCount(prompt), ..Estimate::default() }) })
+        let output = rows.len() as u64 * column.shared.output_max.0;
+        let price = self.0.price.map(|price| price.of(prompt, output));
+        let estimate = Estimate { prompt: TokenCount(prompt), price, ..Estimate::default() };
+        Box::pin(async move { Ok(estimate) })
+    }
+}
+
+#[derive(Debug)]
+struct Embedder(Arc<Model>);
+
+impl TextEmbedder for Embedder {
+    fn embed(&self, texts: Vec<String>) -> BoxFuture<'_, Result<Vec<Result<TextVector, String>>, RunError>> {
+        let words = self.0.vector_of;
+        let vector = |text: &String| {
+            if text.contains("unreadable") {
+                return Err("the text cannot be read".to_owned());
+            }
+            let counts: Vec<f32> = words.iter().map(|word| text.matches(word).count() as f32).collect();
+            let length = counts.iter().map(|count| count * count).sum::<f32>().sqrt().max(1.0);
+            let vector = counts.iter().map(|count| count / length).collect();
+            Ok(TextVector { vector, tokens: TokenCount(text.len() as u64) })
+        };
+        let vectors = texts.iter().map(vector).collect();
+        self.0.embedded.lock().unwrap().push(texts);
+        Box::pin(async move { Ok(vectors) })
     }
 }
 

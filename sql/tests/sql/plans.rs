@@ -9,6 +9,17 @@ const TABLES: [&str; 2] = [
     "CREATE TABLE films AS SELECT * FROM (VALUES ('up', 'family')) AS t(film, kind)",
 ];
 
+/// The logical plan of a statement, with the tables' names only.
+pub(crate) async fn logical(session: &sql::Session, text: &str) -> String {
+    let plan = shown(session, &format!("EXPLAIN FORMAT INDENT {text}")).await;
+    let rows = plan.lines().skip_while(|line| !line.contains("logical_plan"));
+    let rows = rows.take_while(|line| !line.contains("physical_plan"));
+    let text = |line: &str| {
+        line.trim_matches('|').split_once('|').map_or("", |(_, plan)| plan).trim_end().to_owned()
+    };
+    rows.map(text).collect::<Vec<_>>().join("\n")
+}
+
 async fn plan(text: &str) -> String {
     let model = Model::words(&[]);
     let session = session(&model, &TABLES).await;

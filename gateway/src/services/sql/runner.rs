@@ -14,12 +14,14 @@ use serving::error::RequestError;
 use serving::relquery_state::{AnswerRow, AnswerSource, RelQueryKind, RowProgress};
 use serving::submit::{self, Prepared};
 use sql::runner::{
-    AiColumn, Estimate, Outcome, PromptOrder, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens,
+    AiColumn, Estimate, Outcome, PromptOrder, Row, RowAnswer, Run, RunError, RunOptions, Runner, TextEmbedder,
+    TextVector, TokenPrice, Tokens,
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
 use crate::services::constraints::Purpose;
+use crate::services::corpora;
 use crate::services::prepare::{RequestContext, cells};
 use crate::services::sql::search;
 use crate::state::App;
@@ -85,6 +87,16 @@ impl Runner for Rows {
         usize::try_from(tokens.max(64) * 2).unwrap_or(usize::MAX).min(PROMPT_CHARS_MAX)
     }
 
+    fn embedder(&self) -> Result<Arc<dyn TextEmbedder>, RunError> {
+        corpora::check_embeds(&self.app).map_err(refused)?;
+        Ok(Arc::new(CallerEmbedder { app: self.app.clone(), caller: self.caller }))
+    }
+
+    fn price(&self) -> Option<TokenPrice> {
+        let (prompt, output) = self.app.config.backend().price()?;
+        Some(TokenPrice { prompt, output })
+    }
+
     fn estimate<'a>(
         &'a self,
         column: &'a AiColumn,
@@ -111,7 +123,47 @@ impl Runner for Rows {
             let prefill = cost.prefill_per_token.0 as f64 * prompt as f64;
             let decode = cost.decode_per_sequence.0 as f64 * output as f64;
             let seconds = Some((prefill + decode) * share / 1e9);
-            Ok(Estimate { prompt: TokenCount(prompt), known, seconds, price: None })
+            let price = self.price().map(|price| price.of(prompt, output) * share);
+            Ok(Estimate { prompt: TokenCount(prompt), known, seconds, price })
+        })
+    }
+}
+
+/// Embeds the texts of one caller with the model that corpora have.
+struct CallerEmbedder {
+    app: Data<App>,
+    caller: Caller,
+}
+
+impl std::fmt::Debug for CallerEmbedder {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.debug_struct("CallerEmbedder").field("caller", &self.caller).finish_non_exhaustive()
+    }
+}
+
+impl TextEmbedder for CallerEmbedder {
+    fn embed(&self, texts: Vec<String>) -> BoxFuture<'_, Result<Vec<Result<TextVector, String>>, RunError>> {
+        Box::pin(async move {
+            let bytes_max = self.app.config.limits.cell_bytes_max.0;
+            let fits = |text: &String| text.len() as u64 <= bytes_max;
+            let sound: Vec<String> = texts.iter().filter(|text| fits(text)).cloned().collect();
+            let vectors = loop {
+                match corpora::vectors(&self.app, self.caller.tenant, sound.clone()).await {
+                    Ok(vectors) => break vectors,
+                    Err(RequestError::Busy { retry_after, .. }) => {
+                        tokio::time::sleep(Duration::from_millis(retry_after.0).min(RETRY_MAX)).await;
+                    }
+                    Err(error) => return Err(refused(error)),
+                }
+            };
+            let mut vectors = vectors.into_iter();
+            let mut one = |text: &String| match fits(text).then(|| vectors.next()).flatten() {
+                Some(found) => {
+                    Ok(TextVector { vector: found.vector.into(), tokens: TokenCount(found.tokens as u64) })
+                }
+                None => Err(format!("a text of {} bytes is over the limit of {bytes_max} bytes", text.len())),
+            };
+            Ok(texts.iter().map(&mut one).collect())
         })
     }
 }

@@ -1,0 +1,172 @@
+//! Rows on their way to a model and back: equal rows are sent once, and an answer is told to all who wait for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::common::{Result, ScalarValue, exec_err};
+use ir::Cell;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::embed::EmbeddingRun;
+use crate::options::OnError;
+use crate::program::AiCall;
+use crate::query::{AnsweredBy, CallKey, ColumnId, OperatorProgress, Query, QueryColumn};
+use crate::runner::{AiColumn, Outcome, Row, RowAnswer, Run};
+
+/// The rows of one operator that are on their way; `P` says what an answer is for.
+pub(super) struct Outbox<P> {
+    pub query: Arc<Query>,
+    pub progress: Arc<OperatorProgress>,
+    runs: HashMap<ColumnId, Box<dyn Run>>,
+    /// Rows to send with the next window.
+    waiting: Vec<(ColumnId, Vec<Row>)>,
+    in_flight: HashMap<u64, Sent<P>>,
+    by_key: HashMap<Arc<CallKey>, u64>,
+    next_id: u64,
+    answers: UnboundedReceiver<RowAnswer>,
+    answering: UnboundedSender<RowAnswer>,
+}
+
+#[derive(Debug)]
+struct Sent<P> {
+    key: Arc<CallKey>,
+    column: Arc<AiColumn>,
+    purposes: Vec<P>,
+}
+
+impl<P> Outbox<P> {
+    pub(super) fn new(query: Arc<Query>, progress: Arc<OperatorProgress>) -> Self {
+        let (answering, answers) = unbounded_channel();
+        Self {
+            query,
+            progress,
+            runs: HashMap::new(),
+            waiting: Vec::new(),
+            in_flight: HashMap::new(),
+            by_key: HashMap::new(),
+            next_id: 0,
+            answers,
+            answering,
+        }
+    }
+
+    /// Puts a row into the next window, unless its answer is known or on its way.
+    pub(super) fn put(&mut self, column: &QueryColumn, cells: Vec<Cell>, purpose: P) -> Option<Outcome> {
+        let key = (column.id, cells);
+        if let Some(outcome) = self.query.known(&key) {
+            return Some(outcome);
+        }
+        if let Some(id) = self.by_key.get(&key) {
+            if let Some(sent) = self.in_flight.get_mut(id) {
+                sent.purposes.push(purpose);
+            }
+            return None;
+        }
+        let id = self.number();
+        let row = Row { id, cells: key.1.clone() };
+        match self.waiting.iter_mut().rev().find(|(known, _)| *known == column.id) {
+            Some((_, rows)) => rows.push(row),
+            None => self.waiting.push((column.id, vec![row])),
+        }
+        if !self.runs.contains_key(&column.id) {
+            self.runs.insert(column.id, self.open(column));
+        }
+        let key = Arc::new(key);
+        self.by_key.insert(Arc::clone(&key), id);
+        let column = Arc::clone(&column.column);
+        self.in_flight.insert(id, Sent { key, column, purposes: vec![purpose] });
+        None
+    }
+
+    fn open(&self, column: &QueryColumn) -> Box<dyn Run> {
+        let (options, answers) = (self.query.options(), self.answering.clone());
+        match column.answered_by {
+            AnsweredBy::Model => self.query.runner.open(&column.column, options, answers),
+            AnsweredBy::Embedder => {
+                Box::new(EmbeddingRun::new(self.query.runner.embedder(), options, answers))
+            }
+        }
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Sends what is to be sent.
+    pub(super) async fn send(&mut self) -> Result<()> {
+        for (column, rows) in std::mem::take(&mut self.waiting) {
+            if self.query.is_spent() {
+                return exec_err!(
+                    "the query has computed {} tokens: relserve.max_tokens is {}",
+                    self.query.progress.tokens(),
+                    self.query.limits.max_tokens
+                );
+            }
+            self.progress.sent.add(rows.len());
+            let Some(run) = self.runs.get_mut(&column) else { continue };
+            if let Err(error) = run.send(rows).await {
+                return exec_err!("{error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether answers are on their way.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// The next answer; never, where nothing is on its way.
+    pub(super) async fn answer(&mut self) -> RowAnswer {
+        match self.answers.recv().await {
+            Some(answer) => answer,
+            // This outbox holds a sender itself.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// An answer that is there.
+    pub(super) fn try_answer(&mut self) -> Option<RowAnswer> {
+        self.answers.try_recv().ok()
+    }
+
+    /// Takes an answer in. Gives its column, and what waits for it.
+    pub(super) fn take(&mut self, answer: &RowAnswer) -> Option<(Arc<AiColumn>, Vec<P>)> {
+        let Sent { key, column, purposes } = self.in_flight.remove(&answer.id)?;
+        self.by_key.remove(&key);
+        self.progress.answered.add(1);
+        if answer.is_computed {
+            self.progress.computed.add(1);
+            self.query.progress.spend(answer.tokens);
+            self.progress.prompt_tokens.add(answer.tokens.prompt.0 as usize);
+            self.progress.cached_tokens.add(answer.tokens.cached.0 as usize);
+            self.progress.output_tokens.add(answer.tokens.output.0 as usize);
+        }
+        self.query.remember(Arc::unwrap_or_clone(key), answer.outcome.clone());
+        Some((column, purposes))
+    }
+
+    /// What an outcome is in SQL. A failure is NULL and told, or the query's.
+    pub(super) fn value(&self, call: &AiCall, column: &AiColumn, outcome: &Outcome) -> Result<ScalarValue> {
+        match outcome {
+            Outcome::Text(text) => match call.function.read(column, text) {
+                Ok(value) => Ok(value),
+                Err(reason) => self.failed(call, &reason),
+            },
+            Outcome::Vector(vector) => Ok(crate::cell::number_list(vector)),
+            Outcome::Failed(reason) => self.failed(call, reason),
+            Outcome::Unknown => Ok(call.function.output().null()),
+        }
+    }
+
+    /// A row's call failed.
+    pub(super) fn failed(&self, call: &AiCall, reason: &str) -> Result<ScalarValue> {
+        if call.options.on_error == OnError::Error {
+            return exec_err!("{}: {reason}", call.written);
+        }
+        self.progress.failed.add(1);
+        self.query.progress.fail(&call.written, reason);
+        Ok(call.function.output().null())
+    }
+}
