@@ -441,7 +441,7 @@ pub fn called(expr: &Expr) -> Option<(Function, &[Expr])> {
 pub fn check(function: Function, arguments: usize) -> Result<()> {
     if function.is_rank() {
         return plan_err!(
-            "ai_rank: orders rows by comparing their texts: it can only be the first key of ORDER BY ai_rank(text, \
+            "ai_rank: compares rows with one another: it can only be the first key of ORDER BY ai_rank(text, \
              criterion) LIMIT k; a number for each row is ai_score(text, criterion, low, high)"
         );
     }

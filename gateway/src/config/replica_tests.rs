@@ -56,7 +56,8 @@ fn tokens_cost_what_they_cost_at_the_dearest_replica() {
     };
     assert_eq!(price(""), None);
     assert_eq!(price("prompt_price = 0.15\noutput_price = 0.6"), Some((0.15, 0.6)));
-    let second = "prompt_price = 0.15\noutput_price = 0.6\n[[replicas]]\nurl = \"http://b\"\nprompt_price = 3";
+    let second =
+        "prompt_price = 0.15\noutput_price = 0.6\n[[replicas]]\nurl = \"http://b\"\nprompt_price = 3";
     assert_eq!(price(second), Some((3.0, 0.6)));
 }
 

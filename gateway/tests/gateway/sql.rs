@@ -1,6 +1,8 @@
 //! Statements over HTTP: rows stream, AI columns are relQueries of class dashboard, mistakes are named.
 
+use retrieval::synthetic::Synthetic;
 use serde_json::{Value, json};
+use serving::config::ReplicaSettings;
 
 use crate::common::client::{finish, read_until};
 use crate::common::{Server, config, model, serve, serve_with};
@@ -150,4 +152,60 @@ async fn a_value_that_is_too_long_fails_alone() {
     assert_eq!(rows(&server, query.into()).await, [json!({"id": 1, "good": true}), json!({"id": 2})]);
     let errors = rows(&server, "SELECT reason FROM relserve.errors".into()).await;
     assert!(errors[0]["reason"].as_str().unwrap().contains("limit of 100 bytes"), "{errors:?}");
+}
+
+#[actix_web::test]
+async fn texts_are_compared_by_the_embedding_model_of_corpora() {
+    const TEXTS: &str = "(VALUES (1, 'the river boat'), (2, 'a tax loan'), (3, 'the river boat'), (4, repeat('x', 200))) AS t(id, text)";
+    let folder = tempfile::tempdir().unwrap();
+    Synthetic::tiny(&["river", "boat", "tax", "loan", "the", "a"], 3).write(folder.path()).unwrap();
+    let mut config = config();
+    config.retrieval.model = Some(folder.path().to_owned());
+    config.limits.cell_bytes_max = base::Bytes(100);
+    let server = serve_with(config, model()).await;
+    let query = format!("SELECT id, ai_similarity(text, 'the river boat') AS s FROM {TEXTS} ORDER BY id");
+    let answered = rows(&server, query).await;
+    let similarity = |row: usize| answered[row]["s"].as_f64();
+    assert!((similarity(0).unwrap() - 1.0).abs() < 1e-5 && similarity(0) == similarity(2), "{answered:?}");
+    assert!(similarity(1).unwrap() < 0.999, "{answered:?}");
+    assert_eq!(similarity(3), None, "too long a text fails alone");
+    assert_eq!(server.metric("relserve_embedded_texts_total"), 2.0, "each distinct text once");
+    assert_eq!(server.gate.computed(), 0, "no model is asked");
+    let errors = rows(&server, "SELECT reason FROM relserve.errors".into()).await;
+    assert!(errors[0]["reason"].as_str().unwrap().contains("limit of 100 bytes"), "{errors:?}");
+    let without = serve().await;
+    let query = format!("SELECT ai_embed(text) AS v FROM {TABLE}");
+    let reply = without.client.post("/v1/sql", &json!({ "query": query })).await;
+    assert!(reply.body.contains("retrieval.model"), "{}", reply.body);
+}
+
+#[actix_web::test]
+async fn aggregates_of_the_same_texts_prefill_them_once() {
+    let server = serve().await;
+    let text =
+        "(VALUES ('a text of some length that several prompts begin with'), ('and another')) AS t(text)";
+    let first =
+        format!("SELECT ai_agg(text, 'what is good?') AS g, ai_agg(text, 'what is bad?') AS b FROM {text}");
+    rows(&server, first).await;
+    let cached = rows(&server, "SELECT sum(cached_tokens) AS n FROM relserve.queries".into()).await;
+    assert!(cached[0]["n"].as_u64().unwrap() >= 48, "three blocks of the texts at least: {cached:?}");
+}
+
+#[actix_web::test]
+async fn a_plan_says_what_the_replicas_take_for_it() {
+    let mut config = config();
+    let (prompt_price, output_price) = (Some(1e6), Some(0.0));
+    config.replicas.push(ReplicaSettings { prompt_price, output_price, ..ReplicaSettings::default() });
+    let server = serve_with(config, model()).await;
+    let query = "SELECT ai_complete(prompt('say {0}', value)) AS t FROM generate_series(1, 3)";
+    let plan =
+        server.client.post("/v1/sql", &json!({ "query": format!("EXPLAIN FORMAT INDENT {query}") })).await;
+    assert!(
+        plan.body.contains("at most 15.0000 by the replicas' prices"),
+        "3 prompts of 5 bytes: {}",
+        plan.body
+    );
+    rows(&server, query.into()).await;
+    let spent = rows(&server, "SELECT price FROM relserve.queries WHERE prompts > 0".into()).await;
+    assert_eq!(spent, [json!({"price": 15.0})]);
 }

@@ -129,6 +129,7 @@ mod tests {
     fn a_few_of_many_take_few_calls() {
         // 25 + 7 + 2 + 1 groups, then four times four levels.
         assert_eq!(calls_max(100, 4, 5), 35 + 16);
+        assert_eq!(calls_max(1_000, 4, 5), 354);
         assert_eq!((calls_max(1, 4, 5), calls_max(0, 4, 5), calls_max(9, 4, 0)), (0, 0, 0));
     }
 }
