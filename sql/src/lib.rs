@@ -5,6 +5,7 @@
 //! come ([`runner`]). Everything else of SQL is DataFusion's. Must not know HTTP or the engine.
 
 mod aggregate;
+mod arrays;
 mod cell;
 pub mod exec;
 pub mod format;

@@ -26,7 +26,7 @@ use crate::prune::PruneCalls;
 use crate::query::{Query, QueryLimits};
 use crate::registry::Registry;
 use crate::runner::{PromptOrder, Runner};
-use crate::{aggregate, function, names, options, prompt, tables};
+use crate::{aggregate, arrays, function, names, options, prompt, tables};
 
 extensions_options! {
     /// Settings of AI functions: `SET relserve.max_tokens = 100000`.
@@ -121,6 +121,7 @@ impl Session {
             .with_config(config)
             .with_default_features()
             .with_query_planner(Arc::new(AiQueryPlanner))
+            .with_analyzer_rule(Arc::new(arrays::TextToArray))
             .with_analyzer_rule(Arc::new(Lift::default()))
             .with_optimizer_rule(Arc::new(PruneCalls))
             .with_optimizer_rule(Arc::new(PlaceFilters))
@@ -158,6 +159,7 @@ impl Session {
     pub async fn plan(&self, statement: Statement) -> Result<LogicalPlan> {
         tables::refresh_for(&self.context, &statement).await?;
         let mut statement = named(statement);
+        tables::temporary::resolve(&self.context, &mut statement);
         names::find(&self.context, &mut statement).await?;
         prompt::expand(self.context.state().statement_to_plan(statement).await?)
     }

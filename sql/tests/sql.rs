@@ -3,6 +3,8 @@
 
 #[path = "sql/calls.rs"]
 mod calls;
+#[path = "sql/changed.rs"]
+mod changed;
 #[path = "sql/common.rs"]
 mod common;
 #[path = "sql/confined.rs"]

@@ -15,24 +15,8 @@ if ! cmp -s "$wanted" .venv/installed.txt; then
 fi
 
 work=$(mktemp -d)
-mkfifo "$work/said"
-"$program" serve --listen 127.0.0.1:0 --data-dir "$work/data" "$@" >"$work/said" 2>"$work/log" &
-server=$!
-trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
-
-# The server says its address and its first key; both are read while it still writes, so nothing is polled.
-address= key=
-while [ -z "$key" ] && read -r line; do
-  case $line in
-    *" on http://"*) address=${line##* on } ;;
-    "API key: "*) key=${line#API key: } ;;
-  esac
-done <"$work/said"
-if [ -z "$address" ] || [ -z "$key" ]; then
-  echo "the server did not start:" >&2
-  cat "$work/log" >&2
-  exit 1
-fi
+. tests/server.sh
+serve "$program" "$@"
 
 export RELSERVE_BASE_URL="$address/v1" RELSERVE_API_KEY="$key"
 .venv/bin/python -m unittest discover --start-directory tests/python

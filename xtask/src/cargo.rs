@@ -1,4 +1,4 @@
-//! Starting cargo. It must not know what for.
+//! Starting cargo and programs of this repository. It must not know what for.
 
 use std::process::Command;
 
@@ -18,10 +18,27 @@ pub(crate) fn cargo(words: &str, rest: &[String]) -> Result<(), Failed> {
 /// The same with some environment variables set.
 pub(crate) fn cargo_with(settings: &[(&str, &str)], words: &str, rest: &[String]) -> Result<(), Failed> {
     let shown = format!("cargo {words} {}", rest.join(" "));
+    run(&shown, Command::new("cargo").envs(settings.iter().copied()).args(words.split(' ')).args(rest))
+}
+
+/// Where cargo puts a program of the workspace that is built for tests.
+pub(crate) fn built(program: &str) -> String {
+    let metadata = Command::new("cargo").args(["metadata", "--no-deps", "--format-version=1"]).output();
+    let text =
+        metadata.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    // One field of a document that is not worth a reader of its own.
+    let folder = text.split_once("\"target_directory\":\"").and_then(|(_, rest)| rest.split_once('"'));
+    format!("{}/debug/{program}", folder.map_or("target", |(folder, _)| folder))
+}
+
+/// Runs a program of this repository.
+pub(crate) fn program(path: &str, arguments: &[String]) -> Result<(), Failed> {
+    run(&format!("{path} {}", arguments.join(" ")), Command::new(path).args(arguments))
+}
+
+fn run(shown: &str, command: &mut Command) -> Result<(), Failed> {
     eprintln!("+ {shown}");
-    let status =
-        Command::new("cargo").envs(settings.iter().copied()).args(words.split(' ')).args(rest).status();
-    match status {
+    match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(Failed(format!("{shown} ({status})"))),
         Err(error) => Err(Failed(format!("{shown} ({error})"))),

@@ -3,7 +3,7 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::cargo::{Failed, cargo};
+use crate::cargo::{Failed, built, cargo, program};
 use crate::measured::race;
 use crate::sanitized::{fuzz, soak};
 
@@ -39,6 +39,8 @@ enum NightlyPart {
     Soak,
     /// Our server and its peers on the same relQueries.
     Race,
+    /// Clients of Postgres that are too heavy for every change: JDBC, ODBC, dbt, pgcli, Superset, DuckDB.
+    Clients,
 }
 
 /// Runs the parts that were asked for, and names all that failed.
@@ -68,6 +70,7 @@ impl NightlyPart {
                 Some(file) => format!("cargo xtask race {SCENARIO} --servers {file}"),
                 None => "race: skipped, since no --servers FILE names our server and its peers".into(),
             },
+            Self::Clients => format!("cargo build -p relserve && {CLIENTS} target/debug/relserve heavy"),
         }
     }
 
@@ -82,9 +85,18 @@ impl NightlyPart {
                 Some(file) => race(&[SCENARIO.into(), "--servers".into(), file.clone()]),
                 None => Ok(()),
             },
+            Self::Clients => clients(),
         }
     }
 }
 
 /// What the race asks.
 const SCENARIO: &str = "loadgen/scenarios/race.toml";
+
+/// What runs the clients of Postgres, installing what it lacks.
+const CLIENTS: &str = "tests/clients/run.sh";
+
+fn clients() -> Result<(), Failed> {
+    cargo("build --package relserve", &[])?;
+    program(CLIENTS, &[built("relserve"), "heavy".into()])
+}

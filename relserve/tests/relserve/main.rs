@@ -17,6 +17,7 @@ mod program;
 mod python_client;
 mod simulate;
 mod sources;
+mod sql_clients;
 #[path = "../../../store/tests/support/mod.rs"]
 #[expect(dead_code, reason = "the gateway's tests use the rest")]
 mod support;

@@ -16,10 +16,12 @@ fn serve(folder: &std::path::Path) -> Command {
 }
 
 fn run(command: &mut Command) -> (Child, Vec<String>) {
+    // With SQL, how to reach it is said last.
+    let last = if command.get_args().any(|arg| arg == "--sql") { "SQL: " } else { "Try: " };
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut said = Vec::new();
     for line in BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok) {
-        let is_last = line.starts_with("Try: ");
+        let is_last = line.starts_with(last);
         said.push(line);
         if is_last {
             break;
@@ -40,6 +42,8 @@ pub struct Program {
     pub address: String,
     /// The key of its first start.
     pub key: String,
+    /// The port of SQL, where it was asked for.
+    pub sql_port: Option<u16>,
 }
 
 impl Program {
@@ -53,7 +57,8 @@ impl Program {
         more(&mut command);
         let (process, said) = run(&mut command);
         let told = |part| told(&said, part).expect("a first start says it").to_owned();
-        Self { process, address: format!("http://{}", told(" on http://")), key: told("API key: ") }
+        let sql_port = self::told(&said, " -p ").and_then(|rest| rest.split(' ').next()?.parse().ok());
+        Self { process, address: format!("http://{}", told(" on http://")), key: told("API key: "), sql_port }
     }
 }
 

@@ -98,10 +98,14 @@ pub(super) async fn deliver<S: AsyncWrite>(
             let sent = send(&mut rows, formats, &[], usize::MAX, output).await?;
             Ok(complete(output, tag(word, sent))?)
         }
-        Outcome::Fetched { mut rows, rows_max, cursor, is_held, is_binary } => {
-            let own = if is_binary { [1].as_slice() } else { &[] };
-            let sent = send(&mut rows, formats, own, rows_max, output).await?;
-            backend.put_back(cursor, rows, is_held, is_binary);
+        Outcome::Fetched { mut cursor, rows_max, name } => {
+            let own = own_formats(cursor.is_binary);
+            let sent = send(&mut cursor.rows, formats, own, rows_max, output).await?;
+            backend.put_back(name, cursor);
+            Ok(complete(output, format!("FETCH {sent}"))?)
+        }
+        Outcome::Scrolled { mut rows, is_binary } => {
+            let sent = send(&mut rows, formats, own_formats(is_binary), usize::MAX, output).await?;
             Ok(complete(output, format!("FETCH {sent}"))?)
         }
         Outcome::Copied { mut rows, format } => {
@@ -110,6 +114,11 @@ pub(super) async fn deliver<S: AsyncWrite>(
             Ok(complete(output, format!("COPY {sent}"))?)
         }
     }
+}
+
+/// The formats of a cursor that was declared binary, or was not.
+fn own_formats(is_binary: bool) -> &'static [i16] {
+    if is_binary { &[1] } else { &[] }
 }
 
 async fn send<S: AsyncWrite>(

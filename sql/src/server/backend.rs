@@ -7,6 +7,7 @@ use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::TableReference;
 use datafusion::config::{ConfigOptions, ExtensionOptions as _};
+use datafusion::execution::FunctionRegistry as _;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
 use datafusion::sql::parser::Statement;
 use futures_util::StreamExt as _;
@@ -17,13 +18,14 @@ use tokio::io::AsyncWrite;
 
 use super::command::{Modes, SessionCommand};
 use super::copy::{self, CopyFormat};
+use super::cursor::{Cursor, no_cursor};
 use super::error::{SqlError, code};
 use super::prepared::{Portal, Prepared};
 use super::rows::{self, Columns, Rows};
 use super::settings::Settings;
 use super::transport::Output;
 use super::{ConnectionLimits, names};
-use crate::Session;
+use crate::{Session, tables};
 
 /// A connection's state.
 pub(super) struct Backend {
@@ -32,7 +34,7 @@ pub(super) struct Backend {
     pub(super) statements: HashMap<String, Arc<Prepared>>,
     pub(super) portals: HashMap<String, Portal>,
     pub(super) transaction: Transaction,
-    cursors: HashMap<String, Cursor>,
+    pub(super) cursors: HashMap<String, Cursor>,
     settings: Arc<Mutex<Settings>>,
     /// What the client was told of the settings.
     reported: Vec<(&'static str, String)>,
@@ -64,13 +66,6 @@ impl Default for Transaction {
     }
 }
 
-/// A cursor of `DECLARE`.
-struct Cursor {
-    rows: Rows,
-    is_held: bool,
-    is_binary: bool,
-}
-
 /// What running a statement comes to.
 pub(super) enum Outcome {
     /// Rows, and the word that their count is told with.
@@ -80,10 +75,13 @@ pub(super) enum Outcome {
     },
     /// Rows of a cursor, which goes back where it was taken from.
     Fetched {
-        rows: Rows,
+        cursor: Cursor,
         rows_max: usize,
-        cursor: String,
-        is_held: bool,
+        name: String,
+    },
+    /// Rows of a `SCROLL` cursor, which keeps its place.
+    Scrolled {
+        rows: Rows,
         is_binary: bool,
     },
     Copied {
@@ -192,16 +190,21 @@ impl Backend {
             SessionCommand::Set { name, value, is_local } => self.set(name, value.as_deref(), *is_local),
             SessionCommand::ResetAll => {
                 self.settings().reset();
-                self.follow_search_path();
+                self.follow_settings();
                 done("RESET")
             }
             SessionCommand::Show(name) => self.show(name),
             SessionCommand::ShowAll => self.show_all(),
             SessionCommand::DiscardAll => self.discard_all(),
-            SessionCommand::Declare { name, is_held, is_binary, query, text } => {
-                self.declare(name, *is_held, *is_binary, query, text).await
+            SessionCommand::Declare { name, is_held, is_binary, is_scroll, query, text } => {
+                self.check_new_cursor(name, *is_held)?;
+                let rows = self.open(query, text).await?;
+                self.put_back(name.clone(), Cursor::new(rows, *is_held, *is_binary, *is_scroll));
+                done("DECLARE CURSOR")
             }
-            SessionCommand::Fetch { name, rows_max } => self.fetch(name, *rows_max),
+            SessionCommand::Fetch { name, step } => self.fetch(name, *step).await,
+            SessionCommand::Move { name, step } => self.go(name, *step).await,
+            SessionCommand::Rename { table, to, may_miss } => self.rename(table, to, *may_miss).await,
             SessionCommand::CloseCursor(None) => {
                 self.cursors.clear();
                 done("CLOSE CURSOR ALL")
@@ -235,9 +238,8 @@ impl Backend {
         names: Option<&[String]>,
     ) -> Result<Outcome, SqlError> {
         check_files(&plan)?;
-        if self.is_read_only() && matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Dml(_)) {
-            let message = format!("cannot execute {} in a read-only transaction", first_word(text));
-            return Err(SqlError::new(code::READ_ONLY, message));
+        if matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Dml(_)) {
+            self.require_writable(&first_word(text))?;
         }
         match (tag(&plan), &plan) {
             (Some(tag), LogicalPlan::Dml(_)) => {
@@ -246,7 +248,8 @@ impl Backend {
                 while let Some(batch) = running.stream.next().await {
                     count += counted(&batch?);
                 }
-                Ok(Outcome::Done(format!("{tag} {count}")))
+                let is_counted = tag != "TRUNCATE TABLE";
+                Ok(Outcome::Done(if is_counted { format!("{tag} {count}") } else { tag.to_owned() }))
             }
             (Some(tag), _) => {
                 let mut running = self.session.run(plan, text).await?;
@@ -317,7 +320,7 @@ impl Backend {
         settings.note("transaction_isolation", &isolation);
         settings.note("transaction_read_only", &is_read_only);
         drop(settings);
-        self.follow_search_path();
+        self.follow_settings();
     }
 
     /// Keeps what a transaction is to be like; all levels of isolation are alike where nothing is written
@@ -352,7 +355,7 @@ impl Backend {
         Ok(Outcome::Done("SET".to_owned()))
     }
 
-    fn require_transaction(&self, what: &str) -> Result<(), SqlError> {
+    pub(super) fn require_transaction(&self, what: &str) -> Result<(), SqlError> {
         match self.transaction.status {
             TransactionStatus::Idle => Err(SqlError::new(
                 code::NO_ACTIVE_TRANSACTION,
@@ -376,15 +379,13 @@ impl Backend {
         if is_local && is_in_transaction {
             self.transaction.local.push(name.to_owned());
         }
-        if name == "search_path" {
-            self.follow_search_path();
-        }
+        self.follow_settings();
         Ok(Outcome::Done("SET".to_owned()))
     }
 
-    /// Makes the first schema of the search path that there is the one where names without a schema are
-    /// found.
-    fn follow_search_path(&self) {
+    /// Makes DataFusion's settings what Postgres' say: the time zone, and the first schema of the search path
+    /// that there is as the one where names without a schema are found.
+    pub(super) fn follow_settings(&self) {
         let context = self.session.context();
         let state = context.state();
         let catalog = &state.config_options().catalog;
@@ -392,7 +393,24 @@ impl Backend {
         let schemas = schemas.unwrap_or_default();
         let schema = self.settings().search_path().find(|schema| schemas.contains(schema));
         let schema = schema.unwrap_or_else(|| self.options.catalog.default_schema.clone());
-        context.state_ref().write().config_mut().options_mut().catalog.default_schema = schema;
+        let time_zone = self.settings().time_zone();
+        let state = context.state_ref();
+        let mut state = state.write();
+        let options = state.config_mut().options_mut();
+        options.catalog.default_schema = schema;
+        let time_zone = Some(time_zone);
+        if options.execution.time_zone == time_zone {
+            return;
+        }
+        options.execution.time_zone = time_zone;
+        // Functions such as `now()` have the zone in them.
+        let options = Arc::clone(state.config_options());
+        let functions: Vec<_> = state.scalar_functions().values().cloned().collect();
+        for function in functions.iter().filter_map(|function| function.inner().with_updated_config(&options))
+        {
+            // The one of the zone before is given back.
+            let _ = state.register_udf(Arc::new(function));
+        }
     }
 
     fn show(&self, name: &str) -> Result<Outcome, SqlError> {
@@ -431,46 +449,35 @@ impl Backend {
         self.cursors.clear();
         self.portals.clear();
         self.statements.clear();
+        tables::temporary::discard(self.session.context());
         self.settings().reset();
         *self.session.context().state_ref().write().config_mut().options_mut() = self.options.clone();
-        self.follow_search_path();
+        self.follow_settings();
         Ok(Outcome::Done("DISCARD ALL".to_owned()))
     }
 
-    async fn declare(
+    async fn rename(
         &mut self,
-        name: &str,
-        is_held: bool,
-        is_binary: bool,
-        query: &Statement,
-        text: &str,
+        table: &TableReference,
+        to: &str,
+        may_miss: bool,
     ) -> Result<Outcome, SqlError> {
-        if !is_held {
-            self.require_transaction("DECLARE CURSOR")?;
+        self.require_writable("ALTER TABLE")?;
+        let context = self.session.context();
+        let table = tables::temporary::resolved(context, table.clone());
+        let renamed = tables::change::rename(context, &table, to).await.map_err(SqlError::from);
+        match renamed {
+            Err(error) if !(may_miss && error.code == code::UNDEFINED_TABLE) => Err(error),
+            _ => Ok(Outcome::Done("ALTER TABLE".to_owned())),
         }
-        if self.cursors.contains_key(name) {
-            return Err(SqlError::new(code::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
+    }
+
+    fn require_writable(&self, what: &str) -> Result<(), SqlError> {
+        if self.is_read_only() {
+            let message = format!("cannot execute {what} in a read-only transaction");
+            return Err(SqlError::new(code::READ_ONLY, message));
         }
-        limit("number of cursors", self.cursors.len(), self.limits.cursors_max)?;
-        let rows = self.open(query, text).await?;
-        self.cursors.insert(name.to_owned(), Cursor { rows, is_held, is_binary });
-        Ok(Outcome::Done("DECLARE CURSOR".to_owned()))
-    }
-
-    fn fetch(&mut self, name: &str, rows_max: usize) -> Result<Outcome, SqlError> {
-        // Taken out: should the client give up in the middle, the cursor's query ends with its rows.
-        let Cursor { rows, is_held, is_binary } = self.cursors.remove(name).ok_or_else(|| no_cursor(name))?;
-        Ok(Outcome::Fetched { rows, rows_max, cursor: name.to_owned(), is_held, is_binary })
-    }
-
-    /// Puts a cursor back of which rows were fetched.
-    pub(super) fn put_back(&mut self, name: String, rows: Rows, is_held: bool, is_binary: bool) {
-        self.cursors.insert(name, Cursor { rows, is_held, is_binary });
-    }
-
-    /// The columns of a cursor.
-    pub(super) fn cursor_columns(&self, name: &str) -> Option<Columns> {
-        self.cursors.get(name).map(|cursor| cursor.rows.columns.clone())
+        Ok(())
     }
 
     async fn deallocate(&mut self, name: &str) -> Result<Outcome, SqlError> {
@@ -484,10 +491,6 @@ impl Backend {
         }
         Ok(Outcome::Done("DEALLOCATE".to_owned()))
     }
-}
-
-fn no_cursor(name: &str) -> SqlError {
-    SqlError::new(code::INVALID_CURSOR, format!("cursor \"{name}\" does not exist"))
 }
 
 /// Refuses one more of what there are `count` of already.
@@ -525,6 +528,7 @@ pub(super) fn tag(plan: &LogicalPlan) -> Option<&'static str> {
             WriteOp::Delete => "DELETE",
             WriteOp::Update => "UPDATE",
             WriteOp::Ctas => "SELECT",
+            WriteOp::Truncate => "TRUNCATE TABLE",
             _ => "OK",
         }),
         LogicalPlan::Statement(statement) => match statement {

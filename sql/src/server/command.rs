@@ -1,16 +1,17 @@
 //! Statements as this server carries them out: its own (transactions, settings, cursors, COPY), and all
 //! others, which are DataFusion's.
 
-use std::sync::LazyLock;
+use std::ops::ControlFlow;
 
+use datafusion::common::TableReference;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    self, CloseCursor, ContextModifier, DiscardObject, Expr, FetchDirection, Set, TransactionAccessMode,
-    TransactionMode, Value,
+    self, AlterTableOperation, CloseCursor, ContextModifier, DiscardObject, Expr, FunctionArguments,
+    RenameTableNameKind, SelectItem, Set, SetExpr, TransactionAccessMode, TransactionMode, Value, VisitMut,
+    VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 use datafusion_pg_catalog::sql::rules::{
     CurrentUserVariableToSessionUserFunctionCall, FixVersionColumnName, RewriteArrayAnyAllOperation,
     SqlStatementRewriteRule, StripCallableQualifier, StripCollate,
@@ -18,7 +19,9 @@ use datafusion_pg_catalog::sql::rules::{
 
 use super::catalog_queries;
 use super::copy::{self, CopyFormat};
+use super::cursor::{self, Step};
 use super::error::{SqlError, code};
+use super::names;
 use super::settings;
 use super::split::{Piece, split};
 use crate::Session;
@@ -56,12 +59,23 @@ pub(super) enum SessionCommand {
         name: String,
         is_held: bool,
         is_binary: bool,
+        is_scroll: bool,
         query: Box<Statement>,
         text: String,
     },
     Fetch {
         name: String,
-        rows_max: usize,
+        step: Step,
+    },
+    Move {
+        name: String,
+        step: Step,
+    },
+    /// `ALTER TABLE .. RENAME TO`.
+    Rename {
+        table: TableReference,
+        to: String,
+        may_miss: bool,
     },
     /// One cursor, or all.
     CloseCursor(Option<String>),
@@ -95,6 +109,20 @@ pub(super) fn parse(session: &Session, piece: &Piece<'_>) -> Result<SessionComma
             let statement = statements.pop().ok_or_else(|| SqlError::new(code::SYNTAX, "syntax error"))?;
             let (query, format) = copy::plan(statement)?;
             Ok(SessionCommand::Copy { query: Box::new(query_of(session, &query)?), format })
+        }
+        ["FETCH", ..] => {
+            let (step, name) = cursor::parse(piece.text)?;
+            Ok(SessionCommand::Fetch { name, step })
+        }
+        ["MOVE", ..] => {
+            let (step, name) = cursor::parse(piece.text)?;
+            Ok(SessionCommand::Move { name, step })
+        }
+        // The parser knows no other change of a view than of its query.
+        ["ALTER", "VIEW", ..] => {
+            let name = piece.text.to_ascii_uppercase().find("VIEW").map_or(0, |place| place + "VIEW".len());
+            let text = format!("ALTER TABLE {}", &piece.text[name..]);
+            command(query_of(session, &text)?, piece.text, session)
         }
         ["ABORT", ..] => Ok(SessionCommand::Rollback),
         ["RESET", "ALL"] => Ok(SessionCommand::ResetAll),
@@ -161,19 +189,7 @@ fn copy_error(text: &str, message: &str) -> SqlError {
     }
 }
 
-/// What makes the queries of clients into such that DataFusion understands.
-static CATALOG_QUERIES: LazyLock<PostgresCompatibilityParser> =
-    LazyLock::new(PostgresCompatibilityParser::new);
-
 fn statement(session: &Session, piece: &Piece<'_>) -> Result<Statement, SqlError> {
-    if asks_catalog(piece) {
-        let statements =
-            CATALOG_QUERIES.parse(piece.text).map_err(datafusion::common::DataFusionError::from)?;
-        if let Ok([statement]) = <[_; 1]>::try_from(statements) {
-            let statement = catalog_queries::rewritten(statement);
-            return Ok(Statement::Statement(Box::new(statement)));
-        }
-    }
     let statements = session.parse(piece.text)?;
     let Ok([statement]) = <[_; 1]>::try_from(statements) else {
         return Err(SqlError::new(code::SYNTAX, "syntax error: expected one statement"));
@@ -181,16 +197,14 @@ fn statement(session: &Session, piece: &Piece<'_>) -> Result<Statement, SqlError
     Ok(rewritten(statement))
 }
 
-/// Whether a query is about Postgres' catalogue: such queries need more rewriting than is good for others.
-fn asks_catalog(piece: &Piece<'_>) -> bool {
-    let is_query = matches!(piece.words.first().map(String::as_str), None | Some("SELECT" | "WITH"));
-    let text = piece.text.to_ascii_lowercase();
-    is_query && ["pg_", "information_schema", "::reg", "quote_ident"].iter().any(|word| text.contains(word))
-}
-
 /// A statement in words that DataFusion knows and Postgres has others for.
-fn rewritten(statement: Statement) -> Statement {
+fn rewritten(mut statement: Statement) -> Statement {
+    names::part(&mut statement);
     match statement {
+        Statement::Statement(statement) if catalog_queries::is_about_catalog(&statement) => {
+            let statement = catalog_queries::rewritten(values_of_queries(*statement));
+            Statement::Statement(Box::new(statement))
+        }
         Statement::Statement(statement) => {
             let rules: [&dyn SqlStatementRewriteRule; 5] = [
                 &RewriteArrayAnyAllOperation,
@@ -199,7 +213,8 @@ fn rewritten(statement: Statement) -> Statement {
                 &StripCollate,
                 &FixVersionColumnName,
             ];
-            let statement = rules.iter().fold(*statement, |statement, rule| rule.rewrite(statement));
+            let statement = values_of_queries(*statement);
+            let statement = rules.iter().fold(statement, |statement, rule| rule.rewrite(statement));
             Statement::Statement(Box::new(statement))
         }
         Statement::Explain(mut explain) => {
@@ -207,6 +222,78 @@ fn rewritten(statement: Statement) -> Statement {
             Statement::Explain(explain)
         }
         other => other,
+    }
+}
+
+/// `ARRAY(SELECT ..)` and `SELECT EXISTS (..)` as the aggregates that they are, and `TRUNCATE` without words
+/// that change nothing here.
+fn values_of_queries(mut statement: ast::Statement) -> ast::Statement {
+    if let ast::Statement::Truncate(truncate) = &mut statement {
+        (truncate.cascade, truncate.identity) = (None, None);
+    }
+    let _ = VisitMut::visit(&mut statement, &mut Values);
+    statement
+}
+
+/// `SELECT EXISTS (..)` as a count, which DataFusion has in the place of a value too.
+fn exists_as_value(select: &mut ast::Select) {
+    for item in &mut select.projection {
+        let (expr, alias) = match item {
+            SelectItem::UnnamedExpr(expr @ Expr::Exists { .. }) => (expr, ast::Ident::new("exists")),
+            SelectItem::ExprWithAlias { expr: expr @ Expr::Exists { .. }, alias } => (expr, alias.clone()),
+            _ => continue,
+        };
+        let Expr::Exists { subquery, negated } = expr else { continue };
+        let compared = if *negated { "=" } else { ">" };
+        let text = format!("(SELECT count(*) {compared} 0 FROM ({subquery}) AS __found)");
+        let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text);
+        if let Ok(expr) = parsed.and_then(|mut parser| parser.parse_expr()) {
+            *item = SelectItem::ExprWithAlias { expr, alias };
+        }
+    }
+}
+
+struct Values;
+
+impl VisitorMut for Values {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
+        if let SetExpr::Select(select) = query.body.as_mut() {
+            exists_as_value(select);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Function(function) = expr
+            && function.name.to_string().eq_ignore_ascii_case("array")
+            && let FunctionArguments::Subquery(query) = &function.args
+        {
+            let mut query = query.clone();
+            let order = query.order_by.take();
+            if let SetExpr::Select(select) = query.body.as_mut()
+                && let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
+                    select.projection.as_mut_slice()
+            {
+                // `ORDER BY 1` is the item itself.
+                let order = match order {
+                    Some(order) if order.to_string().trim_end().ends_with(" 1") => {
+                        format!(" ORDER BY {item}")
+                    }
+                    Some(order) => format!(" {order}"),
+                    None => String::new(),
+                };
+                let distinct = if select.distinct.take().is_some() { "DISTINCT " } else { "" };
+                let text = format!("array_agg({distinct}{item}{order})");
+                let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text);
+                if let Ok(aggregate) = parsed.and_then(|mut parser| parser.parse_expr()) {
+                    *item = aggregate;
+                    *expr = Expr::Subquery(query);
+                }
+            }
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -234,9 +321,7 @@ fn command(statement: Statement, text: &str, session: &Session) -> Result<Sessio
         ast::Statement::Discard { object_type: DiscardObject::ALL } => SessionCommand::DiscardAll,
         ast::Statement::Discard { .. } => SessionCommand::Nothing("DISCARD"),
         ast::Statement::Declare { stmts } => return declare(stmts, text, session),
-        ast::Statement::Fetch { name: cursor, direction, .. } => {
-            SessionCommand::Fetch { name: name(cursor), rows_max: fetch_count(direction)? }
-        }
+        ast::Statement::AlterTable(alter) => return rename(alter),
         ast::Statement::Close { cursor: CloseCursor::All } => SessionCommand::CloseCursor(None),
         ast::Statement::Close { cursor: CloseCursor::Specific { name: cursor } } => {
             SessionCommand::CloseCursor(Some(name(cursor)))
@@ -354,9 +439,6 @@ fn declare(statements: Vec<ast::Declare>, text: &str, session: &Session) -> Resu
     let (Some(query), [name]) = (declare.for_query, declare.names.as_slice()) else {
         return Err(unsupported());
     };
-    if declare.scroll == Some(true) {
-        return Err(SqlError::new(code::FEATURE_NOT_SUPPORTED, "SCROLL cursors are not supported"));
-    }
     let name = match name.quote_style {
         Some(_) => name.value.clone(),
         None => name.value.to_lowercase(),
@@ -365,29 +447,34 @@ fn declare(statements: Vec<ast::Declare>, text: &str, session: &Session) -> Resu
         name,
         is_held: declare.hold == Some(true),
         is_binary: declare.binary == Some(true),
+        is_scroll: declare.scroll == Some(true),
         query: Box::new(query_of(session, &query.to_string())?),
         text: text.to_owned(),
     })
 }
 
-fn fetch_count(direction: FetchDirection) -> Result<usize, SqlError> {
-    let count = |limit: ast::ValueWithSpan| match limit.value {
-        Value::Number(number, _) => number.parse().map_err(|_| only_forward()),
-        _ => Err(only_forward()),
+/// The one change of a table's definition that there is.
+fn rename(alter: ast::AlterTable) -> Result<SessionCommand, SqlError> {
+    let folded = |name: &ast::Ident| match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_lowercase(),
     };
-    match direction {
-        FetchDirection::Next | FetchDirection::Forward { limit: None } => Ok(1),
-        FetchDirection::Count { limit } | FetchDirection::Forward { limit: Some(limit) } => count(limit),
-        FetchDirection::Relative { limit } => match count(limit)? {
-            1 => Ok(1),
-            _ => Err(only_forward()),
+    let parts: Vec<String> = alter.name.0.iter().filter_map(|part| part.as_ident()).map(folded).collect();
+    let table = match <[String; 3]>::try_from(parts) {
+        Ok([catalog, schema, table]) => TableReference::full(catalog, schema, table),
+        Err(parts) => match <[String; 2]>::try_from(parts) {
+            Ok([schema, table]) => TableReference::partial(schema, table),
+            Err(mut parts) => TableReference::bare(parts.pop().unwrap_or_default()),
         },
-        FetchDirection::All | FetchDirection::ForwardAll => Ok(usize::MAX),
-        _ => Err(only_forward()),
-    }
-}
-
-fn only_forward() -> SqlError {
-    SqlError::new(code::WRONG_STATE, "cursor can only scan forward")
-        .with_hint("FETCH NEXT, FETCH n, FETCH FORWARD n and FETCH ALL are supported.")
+    };
+    let [AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(to) }] =
+        alter.operations.as_slice()
+    else {
+        let message = "ALTER TABLE can only give a table another name: ALTER TABLE a RENAME TO b";
+        return Err(SqlError::new(code::FEATURE_NOT_SUPPORTED, message));
+    };
+    let Some(to) = to.0.last().and_then(|part| part.as_ident()).map(folded) else {
+        return Err(SqlError::new(code::SYNTAX, "syntax error: RENAME TO a name is expected"));
+    };
+    Ok(SessionCommand::Rename { table, to, may_miss: alter.if_exists })
 }

@@ -105,8 +105,10 @@ async fn greet<S: AsyncRead + AsyncWrite>(
     }
     settings.keep_as_initial();
     let settings = Arc::new(Mutex::new(settings));
-    catalog::install(session.context(), &parameters.user, cancel.key.pid, &settings)?;
+    let (user, database) = (&parameters.user, &parameters.database);
+    catalog::install(session.context(), user, database, cancel.key.pid, &settings)?;
     let mut backend = Backend::new(session, settings, server.limits);
+    backend.follow_settings();
     backend.report(output)?;
     let key = BackendKeyData::new(cancel.key.pid, SecretKey::I32(cancel.key.secret));
     output.put(PgWireBackendMessage::BackendKeyData(key))?;

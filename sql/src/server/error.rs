@@ -262,7 +262,19 @@ fn clean(message: &str) -> String {
     for prefix in ["Error during planning: ", "Execution error: ", "External error: ", "sql parser error: "] {
         message = message.strip_prefix(prefix).unwrap_or(message);
     }
-    message.replace("datafusion.public.", "")
+    without_catalogue(message)
+}
+
+/// Names as clients write them: `reviews`, not `shop.public.reviews`.
+fn without_catalogue(message: &str) -> String {
+    let mut parts = message.split(".public.");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == '-';
+        shown.truncate(shown.trim_end_matches(is_of_name).len());
+        shown.push_str(part);
+    }
+    shown
 }
 
 fn first_line(message: &str) -> &str {

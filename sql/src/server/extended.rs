@@ -75,6 +75,7 @@ impl Backend {
                 let planned = self.plan(statement).await?;
                 backend::check_files(&planned)?;
                 parameters.resolve(&planned)?;
+                parameters.note_numbers(statement);
                 if backend::tag(&planned).is_none() {
                     columns = Some(parameters.columns(&planned, names::of(statement).as_deref())?);
                 }

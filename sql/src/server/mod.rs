@@ -17,6 +17,7 @@ mod catalog_queries;
 mod command;
 mod connection;
 mod copy;
+mod cursor;
 mod error;
 mod extended;
 mod frontend;

@@ -1,7 +1,10 @@
 //! Names of a query's columns as Postgres gives them, where the query gives none: `count`, not `count(*)`.
 
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr};
+use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr, VisitMut, VisitorMut};
 
 /// What Postgres calls a column whose expression suggests no name.
 const UNNAMED: &str = "?column?";
@@ -33,9 +36,78 @@ fn projection(statement: &Statement) -> Option<&[SelectItem]> {
 
 fn item(item: &SelectItem) -> Option<String> {
     match item {
-        SelectItem::UnnamedExpr(expr) => Some(expression(expr).unwrap_or_else(|| UNNAMED.to_owned())),
-        SelectItem::ExprWithAlias { alias, .. } => Some(folded(alias)),
+        SelectItem::UnnamedExpr(expr) => Some(of_expression(expr)),
+        SelectItem::ExprWithAlias { alias, .. } => Some(shown(&folded(alias)).to_owned()),
         _ => None,
+    }
+}
+
+/// The name of a column that has no other than its expression.
+pub(super) fn of_expression(expr: &Expr) -> String {
+    expression(expr).unwrap_or_else(|| UNNAMED.to_owned())
+}
+
+/// Stands in names between what Postgres calls a column and a number that makes the name another's than
+/// those before: Postgres' columns may have equal names, DataFusion's may not.
+const AGAIN: char = '\u{1f}';
+
+/// A column's name as it is told to clients.
+pub(super) fn shown(name: &str) -> &str {
+    name.split(AGAIN).next().unwrap_or(name)
+}
+
+/// Gives columns of equal names in a query's lists names of their own, which [`shown`] undoes.
+pub(super) fn part(statement: &mut Statement) {
+    if let Statement::Statement(statement) = statement
+        && matches!(statement.as_ref(), ast::Statement::Query(_))
+    {
+        let _ = VisitMut::visit(statement.as_mut(), &mut Part);
+    }
+}
+
+struct Part;
+
+impl VisitorMut for Part {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
+        let mut body = query.body.as_mut();
+        // The first query of a union names its columns.
+        while let SetExpr::SetOperation { left, .. } = body {
+            body = left;
+        }
+        if let SetExpr::Select(select) = body {
+            part_items(&mut select.projection);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn part_items(items: &mut [SelectItem]) {
+    let is_wild =
+        |item: &SelectItem| !matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+    let has_wildcard = items.iter().any(is_wild);
+    let mut seen: HashSet<String> = HashSet::new();
+    for (place, item) in items.iter_mut().enumerate() {
+        let (name, expr) = match item {
+            SelectItem::UnnamedExpr(expr @ (Expr::Identifier(_) | Expr::CompoundIdentifier(_))) => {
+                let name = of_expression(expr);
+                // A wildcard may have the column too.
+                (if has_wildcard { None } else { Some(name.clone()) }, (name, expr))
+            }
+            SelectItem::UnnamedExpr(expr) => (Some(expr.to_string()), (of_expression(expr), expr)),
+            SelectItem::ExprWithAlias { alias, expr } => {
+                let name = folded(alias);
+                (Some(name.clone()), (name, expr))
+            }
+            _ => continue,
+        };
+        let is_new = name.is_some_and(|name| seen.insert(name));
+        if !is_new {
+            let (name, expr) = expr;
+            let alias = ast::Ident::with_quote('"', format!("{name}{AGAIN}{place}"));
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+        }
     }
 }
 
@@ -61,7 +133,7 @@ fn expression(expr: &Expr) -> Option<String> {
 fn type_name(data_type: &ast::DataType) -> String {
     let name = data_type.to_string().to_ascii_lowercase();
     let name = name.split(['(', ' ']).next().unwrap_or_default();
-    let name = match name {
+    let name = match name.trim_end_matches("[]") {
         "int" | "integer" => "int4",
         "bigint" => "int8",
         "smallint" => "int2",
@@ -98,5 +170,28 @@ mod tests {
         );
         assert_eq!(names("SELECT * FROM t"), None);
         assert_eq!(names("SELECT max(a) FROM t UNION SELECT 2"), expected(&["max"]));
+        assert_eq!(names("SELECT '{}'::int[], a::text[] FROM t"), expected(&["int4", "a"]));
+    }
+
+    #[test]
+    fn columns_of_equal_names_are_told_apart_and_shown_alike() {
+        let parted = |text: &str| {
+            let mut statement = DFParser::parse_sql(text).unwrap()[0].clone();
+            part(&mut statement);
+            (statement.to_string().replace(AGAIN, "#"), of(&statement).map(|names| names.join(",")))
+        };
+        for (text, expected, names) in [
+            ("SELECT NULL, NULL", "SELECT NULL, NULL AS \"?column?#1\"", Some("?column?,?column?")),
+            ("SELECT a.id, b.id FROM a, b", "SELECT a.id, b.id AS \"id#1\" FROM a, b", Some("id,id")),
+            ("SELECT x AS n, y AS n FROM t", "SELECT x AS n, y AS \"n#1\" FROM t", Some("n,n")),
+            ("SELECT *, id FROM t", "SELECT *, id AS \"id#1\" FROM t", None),
+            (
+                "SELECT 1, 2, max(a), max(b) FROM t",
+                "SELECT 1, 2, max(a), max(b) FROM t",
+                Some("?column?,?column?,max,max"),
+            ),
+        ] {
+            assert_eq!(parted(text), (expected.to_owned(), names.map(str::to_owned)), "{text}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Prepared statements and portals: what they hold, and how their parameters are typed and read.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow_pg::datatypes::df::deserialize_parameters_with_server_types;
@@ -9,6 +10,8 @@ use datafusion::common::tree_node::{TreeNode as _, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ParamValues, ScalarValue};
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, ExprSchemable as _, LogicalPlan};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{self, visit_expressions};
 use pgwire::api::stmt::StoredStatement;
 use pgwire::messages::extendedquery as message;
 use postgres_types::Type;
@@ -95,6 +98,24 @@ impl Parameters {
         Ok(())
     }
 
+    /// Tells the client of numbers of objects where a statement casts a parameter to `oid[]`: asyncpg knows
+    /// no array of integers before it has asked.
+    pub(super) fn note_numbers(&mut self, statement: &Statement) {
+        let Statement::Statement(statement) = statement else { return };
+        let _: ControlFlow<()> = visit_expressions(statement.as_ref(), |expr| {
+            if let ast::Expr::Cast { expr, data_type, .. } = expr
+                && data_type.to_string().eq_ignore_ascii_case("oid[]")
+                && let ast::Expr::Value(value) = expr.as_ref()
+                && let ast::Value::Placeholder(name) = &value.value
+                && let Ok(place) = name.trim_start_matches('$').parse::<usize>()
+                && let Some(told) = place.checked_sub(1).and_then(|place| self.types.get_mut(place))
+            {
+                *told = Type::OID_ARRAY;
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
     /// The columns of a plan whose parameters have these types.
     pub(super) fn columns(&self, plan: &LogicalPlan, names: Option<&[String]>) -> Result<Columns, SqlError> {
         if self.types.is_empty() {
@@ -134,7 +155,8 @@ impl Parameters {
         if count == 0 {
             return Ok(None);
         }
-        let statement = StoredStatement::new(String::new(), (), self.hints.clone());
+        let hints = self.hints.iter().map(|hint| hint.as_ref().map(readable)).collect();
+        let statement = StoredStatement::new(String::new(), (), hints);
         let bound = message::Bind::new(None, None, bind.parameter_formats, bind.parameters, Vec::new());
         let portal = pgwire::api::portal::Portal::try_new(&bound, Arc::new(statement))?;
         let needed: Vec<Option<&DataType>> = self
@@ -142,8 +164,17 @@ impl Parameters {
             .iter()
             .map(|needed| needed.as_ref().filter(|needed| **needed != DataType::Null))
             .collect();
-        let types: Vec<Option<&Type>> = self.types.iter().map(Some).collect();
+        let types: Vec<Type> = self.types.iter().map(readable).collect();
+        let types: Vec<Option<&Type>> = types.iter().map(Some).collect();
         Ok(Some(deserialize_parameters_with_server_types(&portal, &needed, &types)?))
+    }
+}
+
+/// The type by which values of a type are read, which are written alike.
+fn readable(told: &Type) -> Type {
+    match *told {
+        Type::OID_ARRAY => Type::INT4_ARRAY,
+        _ => told.clone(),
     }
 }
 

@@ -22,6 +22,7 @@ use postgres_types::{IsNull, ToSql, Type};
 use tokio::io::AsyncWrite;
 
 use super::error::{SqlError, Stop, code};
+use super::names;
 use super::transport::Output;
 use crate::query::Query;
 use crate::session::Running;
@@ -45,7 +46,7 @@ impl Columns {
             let data_type = on_the_wire(field.data_type());
             Field::clone(field).with_data_type(data_type).with_nullable(true)
         });
-        let own = || schema.fields().iter().map(|field| field.name().clone()).collect();
+        let own = || schema.fields().iter().map(|field| names::shown(field.name()).to_owned()).collect();
         let names = names.filter(|names| names.len() == count).map_or_else(own, <[String]>::to_vec);
         Ok(Self { schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())), names })
     }
@@ -77,6 +78,11 @@ impl Columns {
                 .with_type_size(size)
         });
         Ok(Arc::new(fields.collect()))
+    }
+
+    /// Types, as they are sent.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
     /// The names, in order.
@@ -205,6 +211,21 @@ impl Rows {
     pub(super) fn constant(batch: RecordBatch) -> Result<Self, SqlError> {
         let columns = Columns::new(&batch.schema(), None)?;
         Ok(Self { columns, query: None, stream: None, rest: Some(batch), told_failed: 0 })
+    }
+
+    /// Some rows of these, read already.
+    pub(super) fn part(&mut self, batch: RecordBatch) -> Self {
+        let told_failed = self.told_failed;
+        let part = Self {
+            columns: self.columns.clone(),
+            query: self.query.clone(),
+            stream: None,
+            rest: Some(batch),
+            told_failed,
+        };
+        // The part tells of them.
+        self.newly_failed();
+        part
     }
 
     /// The next rows, at most `rows_max` and at least one; `None` behind the last.

@@ -34,6 +34,8 @@ pub(super) enum Startup {
 #[derive(Debug)]
 pub(super) struct Parameters {
     pub(super) user: String,
+    /// What the client calls the tenant's tables, all of which are one database.
+    pub(super) database: String,
     /// Settings of the session, by name.
     pub(super) settings: BTreeMap<String, String>,
     /// Extensions of the protocol that the server does not know.
@@ -73,13 +75,13 @@ fn parameters(body: &[u8], minor_version: u16) -> Result<Parameters, SqlError> {
     let text = std::str::from_utf8(body).map_err(|_| malformed())?;
     // Names and values, each ended by a zero; an empty name ends the list.
     let mut parts = text.strip_suffix("\0\0").ok_or_else(malformed)?.split('\0');
-    let (mut user, mut settings, mut unsupported) = (None, BTreeMap::new(), Vec::new());
+    let (mut user, mut database, mut settings, mut unsupported) = (None, None, BTreeMap::new(), Vec::new());
     while let Some(name) = parts.next() {
         let value = parts.next().ok_or_else(malformed)?;
         match name {
             "user" => user = Some(value.to_owned()),
-            // All of a tenant's tables are one database, whatever it is called.
-            "database" | "replication" => {}
+            "database" => database = Some(value.to_owned()),
+            "replication" => {}
             "options" => settings.extend(options(value)),
             name if name.starts_with("_pq_.") => unsupported.push(name.to_owned()),
             name => {
@@ -91,7 +93,9 @@ fn parameters(body: &[u8], minor_version: u16) -> Result<Parameters, SqlError> {
     let user = user.ok_or_else(|| {
         SqlError::fatal(code::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
     })?;
-    Ok(Parameters { user, settings, unsupported, minor_version })
+    // As in Postgres, the database of a client that names none is the user's.
+    let database = database.filter(|database| !database.is_empty()).unwrap_or_else(|| user.clone());
+    Ok(Parameters { user, database, settings, unsupported, minor_version })
 }
 
 /// Settings as options of a command line: `-c name=value` and `--name=value`.
@@ -200,7 +204,7 @@ mod tests {
             "application_name\0psql\0\0",
         ];
         let parameters = parameters(body.concat().as_bytes(), 0).unwrap();
-        assert_eq!(parameters.user, "acme");
+        assert_eq!((parameters.user.as_str(), parameters.database.as_str()), ("acme", "x"));
         let settings: Vec<(&str, &str)> =
             parameters.settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(

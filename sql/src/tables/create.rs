@@ -1,7 +1,8 @@
 //! `CREATE TABLE .. AS SELECT` and `DROP TABLE`: Parquet files in the tenant's folder.
 //!
 //! The rows go to a file of a hidden name, which gets the table's name when it is whole: a query that fails
-//! or is cancelled leaves nothing. A mark in the file says that it was made so; only such files are dropped.
+//! or is cancelled leaves nothing. A mark in the file says that it was made so; only such files are dropped
+//! or changed. A change ([`super::change`]) writes the table anew in the same way.
 
 use std::fmt;
 use std::fs::File;
@@ -19,12 +20,16 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use datafusion::parquet::basic::Compression;
 use datafusion::parquet::file::metadata::KeyValue;
 use datafusion::parquet::file::properties::WriterProperties;
 use datafusion::parquet::file::reader::{FileReader as _, SerializedFileReader};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures_util::TryStreamExt as _;
+use tokio::sync::OwnedMutexGuard;
+
+use super::temporary::TemporaryTables;
 
 /// The mark.
 const MARK: &str = "relserve.created";
@@ -42,6 +47,15 @@ pub(super) struct NewTable {
     pub(super) replaces: bool,
     /// Bytes that its file may have.
     pub(super) bytes_max: u64,
+    /// A table whose rows come before those of the query.
+    pub(super) keeps: Option<PathBuf>,
+    /// Rows that the table had: what is told is how many of them are not written.
+    pub(super) removes_from: Option<u64>,
+    /// The session that the table is temporary in; `None`: it is a file of the folder.
+    pub(super) session: Option<Arc<TemporaryTables>>,
+    /// Held while the table is written, so that no two changes of a table lose each other's rows.
+    #[expect(dead_code, reason = "it is held, not read")]
+    pub(super) lock: Option<Arc<OwnedMutexGuard<()>>>,
 }
 
 impl NewTable {
@@ -50,7 +64,7 @@ impl NewTable {
     }
 
     fn cause(&self, error: impl fmt::Display) -> datafusion::common::DataFusionError {
-        exec_datafusion_err!("CREATE TABLE {}: {error}", self.name)
+        exec_datafusion_err!("table {}: {error}", self.name)
     }
 
     /// The rows in the types of the file.
@@ -70,25 +84,44 @@ impl NewTable {
             .build();
         let file = hidden.as_file_mut();
         let mut writer = ArrowWriter::try_new(file, Arc::clone(&self.schema), Some(properties))?;
+        if let Some(path) = &self.keeps {
+            let file = File::open(path).map_err(|error| self.cause(error.kind()))?;
+            for batch in ParquetRecordBatchReaderBuilder::try_new(file)?.build()? {
+                self.append(&mut writer, &batch?)?;
+                tokio::task::yield_now().await;
+            }
+        }
         let mut count = 0;
         while let Some(batch) = rows.try_next().await? {
             count += batch.num_rows() as u64;
-            writer.write(&self.plain(&batch)?)?;
-            if writer.in_progress_size() > GROUP_BYTES_MAX {
-                writer.flush()?;
-            }
-            if writer.bytes_written() as u64 > self.bytes_max {
-                return exec_err!("CREATE TABLE {}: it has more than {} bytes", self.name, self.bytes_max);
-            }
+            self.append(&mut writer, &batch)?;
         }
         writer.close()?;
-        let path = self.path();
-        let named = match self.replaces {
-            true => hidden.persist(&path),
-            false => hidden.persist_noclobber(&path),
-        };
-        named.map_err(|error| self.cause(error.error.kind()))?;
-        Ok(count)
+        if let Some(session) = &self.session {
+            session.put(&self.name, hidden.into_temp_path()).await?;
+        } else {
+            let path = self.path();
+            let named = match self.replaces {
+                true => hidden.persist(&path),
+                false => hidden.persist_noclobber(&path),
+            };
+            named.map_err(|error| self.cause(error.error.kind()))?;
+        }
+        Ok(self.removes_from.map_or(count, |before| before.saturating_sub(count)))
+    }
+
+    fn append(&self, writer: &mut ArrowWriter<&mut File>, batch: &RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        writer.write(&self.plain(batch)?)?;
+        if writer.in_progress_size() > GROUP_BYTES_MAX {
+            writer.flush()?;
+        }
+        if writer.bytes_written() as u64 > self.bytes_max {
+            return exec_err!("table {}: it has more than {} bytes", self.name, self.bytes_max);
+        }
+        Ok(())
     }
 }
 
@@ -141,10 +174,15 @@ impl TableProvider for NewTable {
 
 /// Whether a file was made by `CREATE TABLE`.
 pub(super) fn is_created(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
-    let Ok(reader) = SerializedFileReader::new(file) else { return false };
-    let marks = reader.metadata().file_metadata().key_value_metadata();
-    marks.is_some_and(|marks| marks.iter().any(|mark| mark.key == MARK))
+    rows_of_created(path).is_some()
+}
+
+/// Rows of a file that `CREATE TABLE` made; `None` of another file.
+pub(super) fn rows_of_created(path: &Path) -> Option<u64> {
+    let reader = SerializedFileReader::new(File::open(path).ok()?).ok()?;
+    let about = reader.metadata().file_metadata();
+    let is_marked = about.key_value_metadata()?.iter().any(|mark| mark.key == MARK);
+    u64::try_from(about.num_rows()).ok().filter(|_| is_marked)
 }
 
 /// Removes the file of a table that was made by `CREATE TABLE`.

@@ -72,7 +72,7 @@ impl Reader {
     }
 
     /// A table with the types of its columns inferred.
-    async fn open(&self, place: &Place) -> Result<Arc<dyn TableProvider>> {
+    pub(super) async fn open(&self, place: &Place) -> Result<Arc<dyn TableProvider>> {
         let mut url = ListingTableUrl::parse("file:///")?.get_url().clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(&place.segments);

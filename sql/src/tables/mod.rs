@@ -5,6 +5,7 @@
 //! ([`external`]), and statements that write elsewhere are refused ([`statement`]). Memory of all tenants'
 //! queries is bounded together ([`memory`]).
 
+pub mod change;
 mod create;
 mod external;
 mod files;
@@ -17,6 +18,7 @@ mod schema;
 pub mod source;
 pub mod statement;
 mod store;
+pub mod temporary;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,6 +36,7 @@ use datafusion::execution::object_store::{
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::sql::parser::Statement;
 
+use self::change::Changes;
 use self::external::ExternalTables;
 pub use self::files::{Files, ListedFile};
 use self::folder::Folder;
@@ -43,6 +46,7 @@ pub use self::memory::{Memory, MemoryLimits};
 use self::schema::TenantSchema;
 use self::source::Source;
 use self::store::TenantStore;
+use self::temporary::{TEMPORARY_SCHEMA, TemporaryTables};
 
 /// The schema of listed files.
 pub const FILES_SCHEMA: &str = "files";
@@ -61,6 +65,8 @@ pub struct TenantTables {
     public: Arc<TenantSchema>,
     files: Arc<FileSchema<Arc<Files>>>,
     sources: BTreeMap<String, Arc<Source>>,
+    reader: Arc<Reader>,
+    changes: Changes,
 }
 
 impl fmt::Debug for TenantTables {
@@ -110,7 +116,7 @@ impl TenantTables {
         let mut named = BTreeMap::new();
         for source in sources {
             let name = source.name().to_owned();
-            let is_taken = [FILES_SCHEMA, "public", "relserve"].contains(&name.as_str())
+            let is_taken = [FILES_SCHEMA, TEMPORARY_SCHEMA, "public", "relserve"].contains(&name.as_str())
                 || CATALOGUES.contains(&name.as_str());
             if is_taken || named.insert(name, Arc::clone(&source)).is_some() {
                 return exec_err!("source `{}`: another schema has this name", source.name());
@@ -121,8 +127,10 @@ impl TenantTables {
             created_bytes_max,
             runtime,
             public: Arc::new(public),
-            files: Arc::new(FileSchema::new(files, reader)),
+            files: Arc::new(FileSchema::new(files, Arc::clone(&reader))),
             sources: named,
+            reader,
+            changes: Changes::default(),
         })
     }
 
@@ -133,6 +141,8 @@ impl TenantTables {
         *state = SessionStateBuilder::from(state.clone()).with_runtime_env(Arc::clone(&self.runtime)).build();
         let config = state.config_mut();
         config.set_extension(Arc::clone(self));
+        let temporary = Arc::new(TemporaryTables::new(Arc::clone(&self.reader)));
+        config.set_extension(Arc::clone(&temporary));
         config.options_mut().execution.parquet.schema_force_view_types = false;
         let factories = state.table_factories_mut();
         factories.clear();
@@ -146,6 +156,7 @@ impl TenantTables {
         let public: Arc<dyn SchemaProvider> = Arc::clone(&self.public) as _;
         catalog.register_schema(&defaults.default_schema, public)?;
         catalog.register_schema(FILES_SCHEMA, Arc::clone(&self.files) as _)?;
+        catalog.register_schema(TEMPORARY_SCHEMA, temporary)?;
         for (name, source) in &self.sources {
             catalog.register_schema(name, Arc::new(source::SourceSchema::new(Arc::clone(source))))?;
         }

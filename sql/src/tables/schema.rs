@@ -30,6 +30,14 @@ impl TenantSchema {
     pub(super) fn is_defined(&self, name: &str) -> bool {
         self.defined.read().unwrap_or_else(PoisonError::into_inner).contains_key(name)
     }
+
+    /// Gives a view or an external table another name; false where there is none of this name.
+    pub(super) fn rename_defined(&self, from: &str, to: &str) -> bool {
+        let mut defined = self.defined.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(table) = defined.remove(from) else { return false };
+        defined.insert(to.to_owned(), table);
+        true
+    }
 }
 
 #[async_trait]

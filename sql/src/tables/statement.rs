@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use datafusion::catalog::SchemaProvider as _;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, TableReference, plan_err};
 use datafusion::dataframe::DataFrame;
@@ -14,8 +15,10 @@ use datafusion::logical_expr::{
 };
 
 use super::TenantTables;
+use super::change;
 use super::create::{self, NewTable};
 use super::name::folded;
+use super::temporary;
 
 /// Settings of DataFusion that a session may change. The others reach files, memory or what names mean.
 const SETTINGS: [&str; 3] =
@@ -36,6 +39,7 @@ pub async fn execute(context: &SessionContext, plan: LogicalPlan) -> Result<Data
         (LogicalPlan::Ddl(DdlStatement::DropTable(command)), Some(tables)) => {
             drop_table(context, &tables, command).await
         }
+        (LogicalPlan::Dml(command), Some(tables)) => change::change(context, &tables, command).await,
         // Without a folder, tables are the session's, in memory.
         (plan, _) => context.execute_logical_plan(plan).await,
     }
@@ -65,11 +69,11 @@ fn check(plan: &LogicalPlan) -> Result<()> {
         depth += 1;
         match node {
             LogicalPlan::Copy(_) => plan_err!("COPY to a file is not allowed; use COPY (..) TO STDOUT"),
-            LogicalPlan::Dml(command) => {
-                plan_err!("`{}`: {} is not allowed, tables are only read", command.table_name, command.op)
+            LogicalPlan::Dml(command) if !change::is_possible(&command.op) => {
+                plan_err!("`{}`: {} is not allowed", command.table_name, command.op)
             }
-            LogicalPlan::Ddl(_) if !is_root => {
-                plan_err!("a statement that makes a table cannot be part of another")
+            LogicalPlan::Dml(_) | LogicalPlan::Ddl(_) if !is_root => {
+                plan_err!("a statement that makes or changes a table cannot be part of another")
             }
             LogicalPlan::Statement(Statement::SetVariable(set)) => setting(&set.variable),
             LogicalPlan::Statement(Statement::ResetVariable(reset)) => setting(&reset.variable),
@@ -87,7 +91,7 @@ fn setting(name: &str) -> Result<TreeNodeRecursion> {
 }
 
 /// The name of a table in the tenant's schema.
-fn own<'a>(context: &SessionContext, name: &'a TableReference) -> Option<&'a str> {
+pub(super) fn own<'a>(context: &SessionContext, name: &'a TableReference) -> Option<&'a str> {
     let state = context.state_ref();
     let state = state.read();
     let defaults = &state.config_options().catalog;
@@ -105,25 +109,35 @@ fn create_table(
     let CreateMemoryTable { name, input, if_not_exists, or_replace, constraints, column_defaults, temporary } =
         command;
     if temporary {
-        return plan_err!("CREATE TEMPORARY TABLE {name}: not supported; use WITH, or a table that you drop");
+        // What a session may make of these is resolved before it is planned.
+        return plan_err!("CREATE TEMPORARY TABLE {name}: not supported here");
     }
     if !constraints.is_empty() || !column_defaults.is_empty() {
         return plan_err!("CREATE TABLE {name}: a table has no constraints and no defaults");
     }
-    let Some(table) = own(context, &name) else {
+    let session = temporary::of(context, &name);
+    let Some(table) = session.as_ref().map(|_| name.table()).or_else(|| own(context, &name)) else {
         return plan_err!("CREATE TABLE {name}: tables can be made in your own schema only");
     };
     if folded(table) != table {
         return plan_err!("CREATE TABLE {name}: use letters, digits and `_`, no capitals");
     }
-    let file = tables.public.folder.listing.file_of(table)?;
-    let exists = file.is_some() || datafusion::catalog::SchemaProvider::table_exist(&*tables.public, table);
+    let (file, exists) = match &session {
+        Some(session) => {
+            session.check_count()?;
+            (session.path(table), session.path(table).is_some())
+        }
+        None => {
+            let file = tables.public.folder.listing.file_of(table)?.map(|file| tables.root.join(file));
+            let exists = file.is_some() || tables.public.table_exist(table);
+            (file, exists)
+        }
+    };
     if exists && if_not_exists {
-        return Ok(DataFrame::new(context.state(), LogicalPlanBuilder::empty(false).build()?));
+        return done(context);
     }
     let replaces = exists && or_replace;
-    let is_made = |file: &String| create::is_created(&tables.root.join(file));
-    if replaces && !file.as_ref().is_some_and(is_made) {
+    if replaces && !file.as_ref().is_some_and(|file| create::is_created(file)) {
         return plan_err!("CREATE OR REPLACE TABLE {name}: it was not made by CREATE TABLE");
     }
     if exists && !replaces {
@@ -140,6 +154,10 @@ fn create_table(
         name: table.to_owned(),
         replaces,
         bytes_max: tables.created_bytes_max,
+        keeps: None,
+        removes_from: None,
+        session,
+        lock: None,
     };
     let target = provider_as_source(Arc::new(new));
     let insert = DmlStatement::new(name, target, WriteOp::Insert(InsertOp::Append), input);
@@ -151,6 +169,12 @@ async fn drop_table(
     tables: &TenantTables,
     command: DropTable,
 ) -> Result<DataFrame> {
+    if let Some(session) = temporary::of(context, &command.name) {
+        if !session.remove(command.name.table()) && !command.if_exists {
+            return plan_err!("DROP TABLE {}: there is no such table", command.name);
+        }
+        return done(context);
+    }
     let Some(table) = own(context, &command.name) else {
         return plan_err!("DROP TABLE {}: only tables of your own schema can be dropped", command.name);
     };
@@ -162,5 +186,10 @@ async fn drop_table(
         None if command.if_exists => {}
         None => return plan_err!("DROP TABLE {}: there is no such table", command.name),
     }
+    done(context)
+}
+
+/// The answer of a statement that is done already.
+fn done(context: &SessionContext) -> Result<DataFrame> {
     Ok(DataFrame::new(context.state(), LogicalPlanBuilder::empty(false).build()?))
 }

@@ -141,7 +141,7 @@ async fn statements_that_write_or_change_the_server_are_refused() {
     );
     assert_snapshot!(
         shown(&session, "INSERT INTO own VALUES (2)").await,
-        @"error: Error during planning: `own`: Insert Into is not allowed, tables are only read"
+        @"error: Error during planning: Insert Into `own`: it was not made by CREATE TABLE; your files are only read"
     );
     assert_snapshot!(
         shown(&session, "SET datafusion.runtime.memory_limit = '100G'").await,

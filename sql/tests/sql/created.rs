@@ -129,7 +129,7 @@ async fn a_file_that_grows_too_large_is_an_error_that_names_the_limit() {
     let tenant = Tenant::with(&[], |options| options.created_bytes_max = 1_000);
     let session = tenant.plain().await;
     let said = shown(&session, "CREATE TABLE t AS SELECT value FROM generate_series(1, 30000000)").await;
-    assert_snapshot!(said, @"error: Execution error: CREATE TABLE t: it has more than 1000 bytes");
+    assert_snapshot!(said, @"error: Execution error: table t: it has more than 1000 bytes");
     assert!(tenant.names().is_empty(), "{:?}", tenant.names());
 }
 

@@ -300,7 +300,7 @@ async fn a_source_is_only_read() {
     );
     assert_snapshot!(
         shown(&session, "INSERT INTO shop.t VALUES (1)").await,
-        @"error: Error during planning: `shop.t`: Insert Into is not allowed, tables are only read"
+        @"error: Error during planning: Insert Into `shop.t`: only tables of your own schema can be changed"
     );
     assert_snapshot!(
         shown(&session, "CREATE TABLE shop.u AS SELECT 1 AS n").await,

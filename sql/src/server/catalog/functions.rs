@@ -1,70 +1,47 @@
-//! What Postgres' clients expect to find: `pg_catalog` (from `datafusion-pg-catalog`), and functions about
-//! the server, the session and its settings.
+//! Functions about the server, the session, its settings and the types of values.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use async_trait::async_trait;
-use datafusion::arrow::array::{AsArray as _, Int32Array};
+use arrow_pg::datatypes::into_pg_type;
+use datafusion::arrow::array::{Array as _, ArrayRef, AsArray as _, Int32Array, StringArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::common::scalar::ScalarStructBuilder;
+use datafusion::common::types::{NativeType, logical_int64};
 use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+    Coercion, ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    TypeSignatureClass, Volatility,
 };
 use datafusion::prelude::SessionContext;
-use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
-use datafusion_pg_catalog::setup_pg_catalog;
 use postgres_types::Type;
 
-use super::settings::{SERVER_VERSION, Settings};
+use crate::server::settings::{SERVER_VERSION, Settings};
 
-/// Gives a session the catalogue and the functions.
-pub(super) fn install(
-    context: &SessionContext,
-    user: &str,
-    pid: i32,
-    settings: &Arc<Mutex<Settings>>,
-) -> Result<()> {
-    let catalog = context.state().config_options().catalog.default_catalog.clone();
-    let user = user.to_owned();
-    setup_pg_catalog(context, &catalog, User(user.clone())).map_err(|error| *error)?;
-    for (name, value) in constants(&user, pid) {
+/// Gives a session the functions.
+pub(super) fn register(context: &SessionContext, user: &str, pid: i32, settings: &Arc<Mutex<Settings>>) {
+    for (name, value) in constants(user, pid) {
         context.register_udf(ScalarUDF::from(Constant::new(name, value)));
     }
     let uuid = datafusion::functions::string::uuid();
     context.register_udf(uuid.as_ref().clone().with_aliases(["gen_random_uuid"]));
     context
         .register_udf(ScalarUDF::from(ToRegtype { signature: Signature::string(1, Volatility::Immutable) }));
+    context.register_udf(ScalarUDF::from(TypeOf { signature: Signature::any(1, Volatility::Stable) }));
+    let bytes = Signature::coercible(
+        vec![Coercion::new_implicit(
+            TypeSignatureClass::Native(logical_int64()),
+            vec![TypeSignatureClass::Integer, TypeSignatureClass::Numeric],
+            NativeType::Int64,
+        )],
+        Volatility::Immutable,
+    );
+    context.register_udf(ScalarUDF::from(SizePretty { signature: bytes }));
+    let texts = Signature::variadic_any(Volatility::Immutable);
+    context.register_udf(ScalarUDF::from(FormatText { signature: texts }));
     for does_set in [false, true] {
         context.register_udf(ScalarUDF::from(Setting::new(does_set, settings)));
-    }
-    Ok(())
-}
-
-/// The one role: the user who is connected.
-#[derive(Clone, Debug)]
-struct User(String);
-
-#[async_trait]
-impl PgCatalogContextProvider for User {
-    async fn roles(&self) -> Vec<String> {
-        vec![self.0.clone()]
-    }
-
-    async fn role(&self, name: &str) -> Option<Role> {
-        (name == self.0).then(|| Role {
-            name: self.0.clone(),
-            is_superuser: false,
-            can_login: true,
-            can_create_db: false,
-            can_create_role: false,
-            can_create_user: false,
-            can_replication: false,
-            grants: Vec::new(),
-            inherited_roles: Vec::new(),
-        })
     }
 }
 
@@ -108,6 +85,7 @@ fn constants(user: &str, pid: i32) -> Vec<(&'static str, ScalarValue)> {
         "has_function_privilege",
         "has_language_privilege",
         "has_sequence_privilege",
+        "has_tablespace_privilege",
         "has_type_privilege",
         "pg_has_role",
     ];
@@ -131,6 +109,10 @@ fn constants(user: &str, pid: i32) -> Vec<(&'static str, ScalarValue)> {
         "pg_tablespace_location",
     ];
     constants.extend(nothing.map(|name| (name, no_text())));
+    // Nobody has measured these.
+    let sizes = ["pg_database_size", "pg_indexes_size", "pg_relation_size", "pg_table_size"];
+    constants.extend(sizes.map(|name| (name, ScalarValue::Int64(None))));
+    constants.push(("pg_total_relation_size", ScalarValue::Int64(None)));
     // A place in an index's key: pgjdbc asks for those of tables, which have none.
     let place = ["x", "n"].map(|name| Field::new(name, DataType::Int32, true));
     let no_place = ScalarStructBuilder::new_null(place.to_vec());
@@ -232,6 +214,170 @@ fn type_number(name: &str) -> Option<i32> {
     NUMBERS.get(name).copied()
 }
 
+/// What Postgres' manual calls a type.
+pub(in crate::server) fn display_name(known: &Type) -> String {
+    match known.name() {
+        "bool" => "boolean",
+        "bpchar" => "character",
+        "float4" => "real",
+        "float8" => "double precision",
+        "int2" => "smallint",
+        "int4" => "integer",
+        "int8" => "bigint",
+        "timestamp" => "timestamp without time zone",
+        "timestamptz" => "timestamp with time zone",
+        "time" => "time without time zone",
+        "varchar" => "character varying",
+        other => match other.strip_prefix('_').and_then(|item| type_number(item)) {
+            Some(item) => {
+                let item = u32::try_from(item).ok().and_then(Type::from_oid);
+                return format!("{}[]", item.map_or_else(|| "text".to_owned(), |item| display_name(&item)));
+            }
+            None => other,
+        },
+    }
+    .to_owned()
+}
+
+/// `pg_typeof(value)`: what Postgres calls the type in which a value is sent.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct TypeOf {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for TypeOf {
+    fn name(&self) -> &str {
+        "pg_typeof"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let name = match args.arg_fields.first().map(|field| field.data_type()) {
+            None | Some(DataType::Null) => "unknown".to_owned(),
+            Some(data_type) => {
+                into_pg_type(data_type).map_or_else(|_| "text".to_owned(), |t| display_name(&t))
+            }
+        };
+        Ok(ColumnarValue::Scalar(ScalarValue::Utf8(Some(name))))
+    }
+}
+
+/// `pg_size_pretty(bytes)`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct SizePretty {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for SizePretty {
+    fn name(&self) -> &str {
+        "pg_size_pretty"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let sizes = ColumnarValue::values_to_arrays(&args.args)?;
+        let sizes = cast(&sizes[0], &DataType::Int64)?;
+        let shown: StringArray =
+            sizes.as_primitive::<Int64Type>().iter().map(|bytes| bytes.map(size)).collect();
+        Ok(ColumnarValue::Array(Arc::new(shown)))
+    }
+}
+
+/// A number of bytes in the largest unit of which there are at least ten.
+fn size(bytes: i64) -> String {
+    let (mut number, mut unit) = (bytes, "bytes");
+    for larger in ["kB", "MB", "GB", "TB", "PB"] {
+        if number.unsigned_abs() < 10 * 1024 {
+            break;
+        }
+        (number, unit) = ((number + 512 * number.signum()) / 1024, larger);
+    }
+    format!("{number} {unit}")
+}
+
+/// `format(pattern, values..)`, with `%s`, `%I`, `%L` and `%%`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct FormatText {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for FormatText {
+    fn name(&self) -> &str {
+        "format"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arrays =
+            args.args.iter().map(|arg| arg.to_array(args.number_rows)).collect::<Result<Vec<_>>>()?;
+        let texts = arrays
+            .iter()
+            .map(|array| Ok(cast(array, &DataType::Utf8)?))
+            .collect::<Result<Vec<ArrayRef>>>()?;
+        let texts: Vec<&StringArray> = texts.iter().map(|texts| texts.as_string::<i32>()).collect();
+        let rows = (0..args.number_rows).map(|row| {
+            let mut values = texts.iter().map(|texts| texts.is_valid(row).then(|| texts.value(row)));
+            let Some(pattern) = values.next().flatten() else { return Ok(None) };
+            formatted(pattern, values).map(Some)
+        });
+        Ok(ColumnarValue::Array(Arc::new(rows.collect::<Result<StringArray>>()?)))
+    }
+}
+
+fn formatted<'a>(pattern: &str, mut values: impl Iterator<Item = Option<&'a str>>) -> Result<String> {
+    let mut text = String::new();
+    let mut letters = pattern.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            text.push(letter);
+            continue;
+        }
+        let kind = letters.next();
+        if kind == Some('%') {
+            text.push('%');
+            continue;
+        }
+        let Some(value) = values.next() else { return exec_err!("too few arguments for format()") };
+        match (kind, value) {
+            (Some('s'), value) => text.push_str(value.unwrap_or_default()),
+            (Some('L'), None) => text.push_str("NULL"),
+            (Some('L'), Some(value)) => text.push_str(&format!("'{}'", value.replace('\'', "''"))),
+            (Some('I'), Some(value)) => text.push_str(&quoted(value)),
+            (Some('I'), None) => return exec_err!("null values cannot be formatted as an SQL identifier"),
+            _ => return exec_err!("format(): only %s, %I, %L and %% are known"),
+        }
+    }
+    Ok(text)
+}
+
+/// A name as statements have it.
+fn quoted(name: &str) -> String {
+    let is_plain = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
+        && name.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
+    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
 /// `current_setting(name [, missing_ok])` and `set_config(name, value, is_local)`.
 #[derive(Debug)]
 struct Setting {
@@ -292,6 +438,40 @@ impl ScalarUDFImpl for Setting {
         match settings.get(&name) {
             None if !may_miss => exec_err!("unrecognized configuration parameter \"{name}\""),
             value => Ok(ColumnarValue::Scalar(ScalarValue::Utf8(value.map(str::to_owned)))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_shown_in_units_of_at_least_ten() {
+        for (bytes, shown) in [
+            (0, "0 bytes"),
+            (10_239, "10239 bytes"),
+            (10_240, "10 kB"),
+            (-20_000_000, "-19 MB"),
+            (1 << 40, "1024 GB"),
+        ] {
+            assert_eq!(size(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn texts_are_formatted() {
+        let values = || [Some("a'b"), Some("My table"), None].into_iter();
+        assert_eq!(formatted("%L.%I %s%%", values()).unwrap(), "'a''b'.\"My table\" %");
+        assert!(formatted("%s %s %s %s", values()).is_err() && formatted("%d", values()).is_err());
+    }
+
+    #[test]
+    fn types_have_the_names_of_the_manual() {
+        for (known, shown) in
+            [(Type::INT8, "bigint"), (Type::TEXT_ARRAY, "text[]"), (Type::FLOAT8_ARRAY, "double precision[]")]
+        {
+            assert_eq!(display_name(&known), shown);
         }
     }
 }

@@ -1,0 +1,3 @@
+{{ config(materialized='incremental') }}
+select shop, city from {{ ref('shops') }}
+{% if is_incremental() %} where shop = 1 {% endif %}
