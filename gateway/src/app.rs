@@ -26,7 +26,8 @@ use crate::config::Config;
 use crate::error::ApiError;
 use crate::openapi::Document;
 use crate::routes::ops::Description;
-use crate::services::sql::accounts::Tenants;
+use crate::services::sql::accounts::SqlAccounts;
+use crate::services::sql::tenants;
 use crate::services::{batches, tickets, upkeep};
 use crate::state::App;
 use crate::{arrival, cors, routes};
@@ -46,6 +47,12 @@ pub enum StartError {
     /// The listener of the Postgres protocol.
     #[error("cannot listen on {address} for SQL: {cause}; `--sql ADDRESS` or sql.listen names another")]
     ListenSql { address: SocketAddr, cause: std::io::Error },
+    /// A folder of tables.
+    #[error("sql.folder: {folder} cannot be made: {cause}")]
+    SqlFolder { folder: String, cause: std::io::Error },
+    /// The tenants, whose folders are made.
+    #[error(transparent)]
+    Store(#[from] store::Error),
     /// The listener's TLS.
     #[error("sql.certificate: {0}")]
     Tls(std::io::Error),
@@ -112,11 +119,17 @@ async fn listen_sql(app: &Data<App>) -> Result<Option<SqlListener>, StartError> 
         _ => None,
     };
     let listener = tokio::net::TcpListener::bind(wanted).await.map_err(failed)?;
+    for tenant in app.runtime.store.tenants().await? {
+        tenants::made_folder(&app.config, tenant.id).map_err(|cause| StartError::SqlFolder {
+            folder: tenants::folder(&app.config, tenant.id).display().to_string(),
+            cause,
+        })?;
+    }
     let address = listener.local_addr().map_err(failed)?;
     let limits =
         ConnectionLimits { connections_max: settings.connections_max, ..ConnectionLimits::default() };
     let (stop, stopped) = watch::channel(false);
-    let accounts = Arc::new(Tenants(app.clone()));
+    let accounts = Arc::new(SqlAccounts(app.clone()));
     let task = tokio::spawn(async move {
         if let Err(error) = sql::server::serve(listener, accounts, limits, tls, stopped).await {
             tracing::error!(%error, "the Postgres protocol is not served");

@@ -43,6 +43,8 @@ use crate::routes::{
         prompts::create,
         query::create,
         sql::run,
+        sql::read,
+        sql::delete,
         replicas::list,
         replicas::drain,
         replicas::resume,

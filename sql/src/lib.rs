@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod arrays;
+pub mod budget;
 mod cell;
 pub mod exec;
 pub mod format;
@@ -21,9 +22,10 @@ pub mod prune;
 pub mod query;
 pub mod registry;
 pub mod runner;
+pub mod scans;
 pub mod server;
 pub mod session;
 pub mod tables;
 
 pub use datafusion::common::DataFusionError;
-pub use session::{Running, Session};
+pub use session::{Running, Session, SessionPolicy};

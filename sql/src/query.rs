@@ -9,7 +9,9 @@ use ir::Cell;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use crate::budget::{BudgetLimit, BudgetLimits, StatementBudget, TenantBudget};
 use crate::runner::{AiColumn, Outcome, PromptOrder, RunOptions, Runner, Tokens};
+use crate::scans::ScanningTool;
 
 /// Number of a column in its query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,15 +44,37 @@ pub struct QueryLimits {
     pub window_rows: usize,
     /// Tokens that a query may compute, prompts and answers; 0: any number.
     pub max_tokens: u64,
+    /// Calls that a query may compute; 0: any number.
+    pub max_calls: u64,
     /// Answers known already are given, nothing is computed.
     pub cached_only: bool,
     /// What may be moved in the prompts of a window.
     pub order: PromptOrder,
+    /// The tool that makes such a query by itself, where that is why nothing is computed.
+    pub scan: Option<ScanningTool>,
+}
+
+impl QueryLimits {
+    /// Those that a budget holds.
+    fn budget(&self) -> BudgetLimits {
+        let limit = |name: &str, max: u64| (max > 0).then(|| BudgetLimit { name: name.to_owned(), max });
+        BudgetLimits {
+            tokens: limit("relserve.max_tokens", self.max_tokens),
+            calls: limit("relserve.max_calls", self.max_calls),
+        }
+    }
 }
 
 impl Default for QueryLimits {
     fn default() -> Self {
-        Self { window_rows: 2_000, max_tokens: 0, cached_only: false, order: PromptOrder::default() }
+        Self {
+            window_rows: 2_000,
+            max_tokens: 0,
+            max_calls: 0,
+            cached_only: false,
+            order: PromptOrder::default(),
+            scan: None,
+        }
     }
 }
 
@@ -59,6 +83,8 @@ impl Default for QueryLimits {
 pub struct Query {
     pub runner: Arc<dyn Runner>,
     pub limits: QueryLimits,
+    /// What it may still compute.
+    pub budget: Arc<StatementBudget>,
     pub progress: Progress,
     columns: Mutex<HashMap<(AnsweredBy, Arc<AiColumn>), ColumnId>>,
     known: Cache<CallKey, Outcome, AnswerBytes>,
@@ -87,10 +113,16 @@ impl Weighter<CallKey, Outcome> for AnswerBytes {
 
 impl Query {
     /// A query of a session.
-    pub fn new(runner: Arc<dyn Runner>, limits: QueryLimits, text: &str) -> Arc<Self> {
+    pub fn new(
+        runner: Arc<dyn Runner>,
+        limits: QueryLimits,
+        budget: Arc<TenantBudget>,
+        text: &str,
+    ) -> Arc<Self> {
         Arc::new(Self {
             runner,
             limits,
+            budget: StatementBudget::new(limits.budget(), budget),
             progress: Progress::new(text),
             columns: Mutex::default(),
             known: Cache::with_weighter(KNOWN_EXPECTED, KNOWN_BYTES_MAX, AnswerBytes),
@@ -99,7 +131,11 @@ impl Query {
 
     /// How its rows are to run.
     pub fn options(&self) -> RunOptions {
-        RunOptions { cached_only: self.limits.cached_only, order: self.limits.order }
+        RunOptions {
+            cached_only: self.limits.cached_only,
+            order: self.limits.order,
+            budget: Some(Arc::clone(&self.budget)),
+        }
     }
 
     /// The column that is equal to this one, or this one as a further column of the query.
@@ -143,6 +179,7 @@ pub struct Progress {
     operators: Mutex<Vec<Arc<OperatorProgress>>>,
     errors: Mutex<Vec<CallFailure>>,
     failed: AtomicU64,
+    unknown: AtomicU64,
     tokens: AtomicU64,
     is_over: AtomicBool,
 }
@@ -163,6 +200,7 @@ impl Progress {
             operators: Mutex::default(),
             errors: Mutex::default(),
             failed: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         }
@@ -212,6 +250,16 @@ impl Progress {
     /// Calls that failed.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
+    }
+
+    /// A row's answer is not known, and was not to be computed.
+    pub fn leave_unknown(&self) {
+        self.unknown.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Answers that are not known.
+    pub fn unknown(&self) -> u64 {
+        self.unknown.load(Ordering::Relaxed)
     }
 
     /// The first failures.

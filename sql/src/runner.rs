@@ -12,6 +12,8 @@ use ir::catalogue::{Answer, SharedCall};
 use ir::{Cell, Template, TemplatePart};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::budget::StatementBudget;
+
 /// What all rows of an AI column have in common: they are rows of one relQuery.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AiColumn {
@@ -105,12 +107,14 @@ impl AiColumn {
 }
 
 /// How a query wants its rows run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// Answers known already are given, nothing is computed.
     pub cached_only: bool,
     /// The order of rows within a window, and of the columns of their records.
     pub order: PromptOrder,
+    /// What the query may still compute: whoever runs its rows sets their most aside before they run.
+    pub budget: Option<Arc<StatementBudget>>,
 }
 
 /// A row for the model.

@@ -1,7 +1,7 @@
 //! A session: one connection's view of a tenant's tables, its settings, and the queries it runs.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
@@ -19,13 +19,15 @@ use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{DFParser, Statement};
 use futures_util::StreamExt as _;
 
-use crate::exec::{Planner, estimates};
+use crate::budget::TenantBudget;
+use crate::exec::{Planner, estimates, has_calls};
 use crate::lift::Lift;
 use crate::place::{LimitRankings, PlaceFilters};
 use crate::prune::PruneCalls;
 use crate::query::{Query, QueryLimits};
 use crate::registry::Registry;
 use crate::runner::{PromptOrder, Runner};
+use crate::scans::{self, ScanningTool};
 use crate::{aggregate, arrays, function, names, options, prompt, tables};
 
 extensions_options! {
@@ -33,8 +35,11 @@ extensions_options! {
     pub struct Settings {
         /// Tokens that a query may compute, prompts and answers; 0: any number.
         pub max_tokens: u64, default = 0
-        /// Answers known already are given, nothing is computed.
-        pub cached_only: bool, default = false
+        /// Calls that a query may compute; 0: any number.
+        pub max_calls: u64, default = 0
+        /// Answers known already are given, nothing is computed. Unset: so for scans that tools make by
+        /// themselves.
+        pub cached_only: Option<bool>, default = None
         /// Rows of an AI operator that are undecided at a time.
         pub window_rows: u64, default = 2_000
         /// What may be moved in a window so that prompts begin alike: `exact` (nothing), `rows`, or `fields`
@@ -50,18 +55,21 @@ impl ConfigExtension for Settings {
 }
 
 impl Settings {
-    fn limits(&self) -> Result<QueryLimits> {
+    fn limits(&self, scan: impl FnOnce() -> Option<ScanningTool>) -> Result<QueryLimits> {
         let order = match self.order.as_str() {
             "exact" => PromptOrder::Exact,
             "rows" => PromptOrder::Rows,
             "fields" => PromptOrder::Fields,
             other => return plan_err!("relserve.order must be exact, rows or fields, not `{other}`"),
         };
+        let scan = if self.cached_only.is_none() { scan() } else { None };
         Ok(QueryLimits {
             window_rows: usize::try_from(self.window_rows).unwrap_or(usize::MAX),
             max_tokens: self.max_tokens,
-            cached_only: self.cached_only,
+            max_calls: self.max_calls,
+            cached_only: self.cached_only.unwrap_or(scan.is_some()),
             order,
+            scan,
         })
     }
 }
@@ -85,11 +93,22 @@ impl QueryPlanner for AiQueryPlanner {
 /// The schema of the tables about queries.
 const SCHEMA: &str = "relserve";
 
+/// What a tenant's sessions may compute, and for whom.
+#[derive(Clone, Debug, Default)]
+pub struct SessionPolicy {
+    pub budget: Arc<TenantBudget>,
+    /// Tools whose own scans get known answers only.
+    pub scans: Vec<ScanningTool>,
+}
+
 /// A session.
 pub struct Session {
     context: SessionContext,
     runner: Arc<dyn Runner>,
     registry: Arc<Registry>,
+    policy: SessionPolicy,
+    /// What the client calls itself.
+    application: Mutex<String>,
 }
 
 impl fmt::Debug for Session {
@@ -140,7 +159,26 @@ impl Session {
             // A new session has no schema of this name.
             let _ = catalog.register_schema(SCHEMA, registry.schema());
         }
-        Self { context, runner, registry }
+        Self { context, runner, registry, policy: SessionPolicy::default(), application: Mutex::default() }
+    }
+
+    /// The same under a policy.
+    pub fn with_policy(self, policy: SessionPolicy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Notes what the client calls itself (`application_name`), by which its own scans are known.
+    pub fn set_application(&self, name: &str) {
+        name.clone_into(&mut self.application.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Sets a setting, as `SET name = 'value'` does.
+    pub async fn set(&self, name: &str, value: &str) -> Result<()> {
+        let is_name = |letter: char| letter.is_ascii_alphanumeric() || "._".contains(letter);
+        if name.is_empty() || !name.chars().all(is_name) {
+            return datafusion::common::plan_err!("must be a setting's name: letters, digits, `_` and `.`");
+        }
+        self.query(&format!("SET {name} = '{}'", value.replace('\'', "''"))).await.map(drop)
     }
 
     /// DataFusion's side of the session: its catalogue and functions.
@@ -173,9 +211,11 @@ impl Session {
         let frame = tables::statement::execute(&self.context, plan).await?;
         let (state, plan) = frame.into_parts();
         let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
-        let query = Query::new(Arc::clone(&self.runner), settings.limits()?, text);
-        let config = state.config().clone().with_extension(Arc::clone(&query));
         let physical = state.create_physical_plan(&plan).await?;
+        let limits = settings.limits(|| self.scanning_tool(&physical, text))?;
+        let budget = Arc::clone(&self.policy.budget);
+        let query = Query::new(Arc::clone(&self.runner), limits, budget, text);
+        let config = state.config().clone().with_extension(Arc::clone(&query));
         let task = TaskContext::from(&state).with_session_config(config);
         self.registry.add(&query);
         let ends = Ends(Arc::clone(&query));
@@ -195,6 +235,12 @@ impl Session {
         });
         let stream = Box::pin(RecordBatchStreamAdapter::new(schema, stream));
         Ok(Running { stream, query, plan: physical })
+    }
+
+    /// The tool that makes such a statement by itself, where the statement would ask a model.
+    fn scanning_tool(&self, plan: &Arc<dyn ExecutionPlan>, text: &str) -> Option<ScanningTool> {
+        let application = self.application.lock().unwrap_or_else(PoisonError::into_inner);
+        has_calls(plan).then(|| scans::tool_of(&self.policy.scans, &application, text)).flatten()
     }
 
     /// Plans and starts one statement.

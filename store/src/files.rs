@@ -1,4 +1,4 @@
-//! Files: texts of whole lines, as clients upload them and as batches leave them.
+//! Files, as clients upload them and as batches leave them: texts of whole lines, or bytes in base64.
 //!
 //! A file lies in the database in chunks, so that every gateway sees it and none holds it whole. While it is
 //! being written nobody sees it; what an upload that broke off left behind goes with its date. Deleting is
@@ -24,6 +24,8 @@ pub struct NewFile<'a> {
     pub purpose: &'a str,
     /// Its name, for people.
     pub name: &'a str,
+    /// Whether its chunks are base64 of bytes, not text.
+    pub is_encoded: bool,
     /// When it is forgotten.
     pub expires: UnixMillis,
 }
@@ -44,7 +46,11 @@ pub struct FileInfo {
     /// What it is for.
     pub purpose: String,
     pub name: String,
+    /// Whether its chunks are base64 of bytes, not text.
+    pub is_encoded: bool,
+    /// Of the file, however its chunks are kept.
     pub bytes: Bytes,
+    /// Of text; 0 of bytes.
     pub lines: u64,
     /// When it was made.
     pub created: UnixMillis,
@@ -56,6 +62,7 @@ struct FileColumns {
     id: String,
     purpose: String,
     name: String,
+    encoded: i64,
     bytes: i64,
     line_count: i64,
     created: i64,
@@ -69,6 +76,7 @@ impl<'r> FromRow<'r, AnyRow> for FileColumns {
             id: row.try_get("id")?,
             purpose: row.try_get("purpose")?,
             name: row.try_get("name")?,
+            encoded: row.try_get("encoded")?,
             bytes: row.try_get("bytes")?,
             line_count: row.try_get("line_count")?,
             created: row.try_get("created")?,
@@ -77,7 +85,7 @@ impl<'r> FromRow<'r, AnyRow> for FileColumns {
     }
 }
 
-const COLUMNS: &str = "id, purpose, name, bytes, line_count, created, expires";
+const COLUMNS: &str = "id, purpose, name, encoded, bytes, line_count, created, expires";
 
 impl From<FileColumns> for FileInfo {
     fn from(columns: FileColumns) -> Self {
@@ -85,6 +93,7 @@ impl From<FileColumns> for FileInfo {
             id: columns.id,
             purpose: columns.purpose,
             name: columns.name,
+            is_encoded: columns.encoded != 0,
             bytes: Bytes(from_sql(columns.bytes)),
             lines: from_sql(columns.line_count),
             created: instant(columns.created),
@@ -98,13 +107,15 @@ impl Store {
     pub async fn begin_file(&self, new: NewFile<'_>, now: UnixMillis) -> Result<(), Error> {
         self.bounded(async {
             sqlx::query(
-                "INSERT INTO files (id, tenant, purpose, name, bytes, line_count, created, expires, whole) \
-                 VALUES ($1, $2, $3, $4, 0, 0, $5, $6, 0)",
+                "INSERT INTO files \
+                 (id, tenant, purpose, name, encoded, bytes, line_count, created, expires, whole) \
+                 VALUES ($1, $2, $3, $4, $5, 0, 0, $6, $7, 0)",
             )
             .bind(new.id)
             .bind(to_sql(new.tenant.0))
             .bind(new.purpose)
             .bind(new.name)
+            .bind(i64::from(new.is_encoded))
             .bind(now.to_sql())
             .bind(new.expires.to_sql())
             .execute(self.pool())
@@ -115,7 +126,7 @@ impl Store {
         .await
     }
 
-    /// Adds the next chunk, of whole lines.
+    /// Adds the next chunk: of whole lines, or base64 of the next bytes.
     pub async fn append_chunk(&self, id: &str, number: u32, content: &str) -> Result<(), Error> {
         self.bounded(async {
             sqlx::query("INSERT INTO file_chunks (file, chunk_number, content) VALUES ($1, $2, $3)")
@@ -130,11 +141,11 @@ impl Store {
         .await
     }
 
-    /// Ends a file of so many bytes and lines: from now on it can be read. [`Error::Full`] where the tenant
-    /// has no room for it.
+    /// Ends a file of so many bytes and lines: from now on it can be read, for this purpose. [`Error::Full`]
+    /// where the tenant has no room for it.
     pub async fn finish_file(
         &self,
-        id: &str,
+        (id, purpose): (&str, &str),
         (bytes, lines): (Bytes, u64),
         expires: UnixMillis,
         limits: FileLimits,
@@ -155,12 +166,13 @@ impl Store {
                 return Err(Error::Full { what: "bytes in files", limit: limits.bytes.0 });
             }
             let done = sqlx::query(
-                "UPDATE files SET whole = 1, bytes = $1, line_count = $2, expires = $3 WHERE id = $4",
+                "UPDATE files SET whole = 1, bytes = $1, line_count = $2, expires = $3, purpose = $5 WHERE id = $4",
             )
             .bind(to_sql(bytes.0))
             .bind(to_sql(lines))
             .bind(expires.to_sql())
             .bind(id)
+            .bind(purpose)
             .execute(&mut *tx)
             .await?;
             if done.rows_affected() == 0 {

@@ -1,4 +1,4 @@
-//! API keys: 256 random bits shown once, kept as a SHA-256.
+//! API keys: 256 random bits shown once, kept as a SHA-256, and as a SCRAM verifier for Postgres' clients.
 //!
 //! A plain, unsalted hash is right here and would be wrong for passwords: the secret is uniformly random,
 //! so there is nothing to guess and no two are equal. For the same reason the lookup need not be
@@ -6,6 +6,7 @@
 //! that gave the hash.
 
 use base::{Millis, TenantId};
+use postgres_protocol::password::scram_sha_256;
 use sha2::{Digest, Sha256};
 use sqlx::any::AnyRow;
 use sqlx::{FromRow, Row as _};
@@ -54,6 +55,9 @@ pub struct KeyInfo {
     pub expires: Option<UnixMillis>,
     /// When it was revoked.
     pub revoked: Option<UnixMillis>,
+    /// What a SCRAM-SHA-256 login is checked against, in Postgres' own form: of no use to who steals it. A key
+    /// that an older version made has none.
+    pub verifier: Option<String>,
 }
 
 /// A new key, with the only copy of its text that will ever exist.
@@ -99,6 +103,7 @@ struct KeyColumns {
     last_used: Option<i64>,
     expires: Option<i64>,
     revoked: Option<i64>,
+    verifier: Option<String>,
 }
 
 // By hand: the derive would compile all drivers a second time, for the compiler's own use.
@@ -113,6 +118,7 @@ impl<'r> FromRow<'r, AnyRow> for KeyColumns {
             last_used: row.try_get("last_used")?,
             expires: row.try_get("expires")?,
             revoked: row.try_get("revoked")?,
+            verifier: row.try_get("verifier")?,
         })
     }
 }
@@ -134,6 +140,31 @@ impl<'r> FromRow<'r, AnyRow> for FoundColumns {
     }
 }
 
+/// A key with its tenant, found by a condition.
+macro_rules! select_key {
+    ($condition:literal) => {
+        concat!(
+            "SELECT k.id, k.tenant, k.name, k.shown, k.created, k.last_used, k.expires, k.revoked, k.verifier, ",
+            "t.name AS tenant_name, t.weight AS weight ",
+            "FROM api_keys k JOIN tenants t ON t.id = k.tenant WHERE ",
+            $condition
+        )
+    };
+}
+
+/// What a key that was found, or not, is.
+fn looked_up(found: Option<FoundColumns>, now: UnixMillis) -> KeyLookup {
+    let Some(FoundColumns { key, tenant_name, weight }) = found else { return KeyLookup::Unknown };
+    let key = KeyInfo::from(key);
+    if key.revoked.is_some() {
+        return KeyLookup::Revoked;
+    }
+    if key.expires.is_some_and(|expires| expires <= now) {
+        return KeyLookup::Expired;
+    }
+    KeyLookup::Valid { key, tenant_name, weight }
+}
+
 impl From<KeyColumns> for KeyInfo {
     fn from(columns: KeyColumns) -> Self {
         Self {
@@ -145,6 +176,7 @@ impl From<KeyColumns> for KeyInfo {
             last_used: columns.last_used.map(instant),
             expires: columns.expires.map(instant),
             revoked: columns.revoked.map(instant),
+            verifier: columns.verifier,
         }
     }
 }
@@ -154,12 +186,14 @@ impl Store {
     pub async fn create_key(&self, new: NewKey<'_>, now: UnixMillis) -> Result<CreatedKey, Error> {
         let plaintext = random_key()?;
         let shown: String = plaintext.chars().take(SHOWN_CHARS).collect();
+        let verifier = scram_sha_256(plaintext.as_bytes());
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Counters).await?;
             let id = next_id(&mut tx, "key").await?;
             sqlx::query(
-                "INSERT INTO api_keys (id, tenant, name, sha256, shown, created, last_used, expires, revoked) \
-                 VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, NULL)",
+                "INSERT INTO api_keys \
+                 (id, tenant, name, sha256, shown, created, last_used, expires, revoked, verifier) \
+                 VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, NULL, $8)",
             )
             .bind(id)
             .bind(to_sql(new.tenant.0))
@@ -168,6 +202,7 @@ impl Store {
             .bind(&shown)
             .bind(now.to_sql())
             .bind(new.expires.map(UnixMillis::to_sql))
+            .bind(&verifier)
             .execute(&mut *tx)
             .await
             .map_err(|error| foreign(error, Error::Missing("tenant")))?;
@@ -181,6 +216,7 @@ impl Store {
                 last_used: None,
                 expires: new.expires,
                 revoked: None,
+                verifier: Some(verifier),
             };
             Ok(CreatedKey { info, plaintext })
         })
@@ -189,27 +225,32 @@ impl Store {
 
     /// What a presented key is, by one query; notes a working key's use.
     pub async fn find_key(&self, presented: &str, now: UnixMillis) -> Result<KeyLookup, Error> {
+        let sql = select_key!("k.sha256 = $1");
         self.bounded(async {
-            let found: Option<FoundColumns> = sqlx::query_as(
-                "SELECT k.id, k.tenant, k.name, k.shown, k.created, k.last_used, k.expires, k.revoked, \
-                     t.name AS tenant_name, t.weight AS weight \
-                 FROM api_keys k JOIN tenants t ON t.id = k.tenant WHERE k.sha256 = $1",
-            )
-            .bind(hash(presented))
-            .fetch_optional(self.pool())
-            .await?;
-            let Some(FoundColumns { key, tenant_name, weight }) = found else {
-                return Ok(KeyLookup::Unknown);
-            };
-            let key = KeyInfo::from(key);
-            if key.revoked.is_some() {
-                return Ok(KeyLookup::Revoked);
+            let found = sqlx::query_as(sql).bind(hash(presented)).fetch_optional(self.pool()).await?;
+            let found = looked_up(found, now);
+            if let KeyLookup::Valid { key, .. } = &found {
+                self.note_use(key, now).await;
             }
-            if key.expires.is_some_and(|expires| expires <= now) {
-                return Ok(KeyLookup::Expired);
-            }
-            self.note_use(&key, now).await;
-            Ok(KeyLookup::Valid { key, tenant_name, weight })
+            Ok(found)
+        })
+        .await
+    }
+
+    /// What the key of a number is. Not a use: whoever asks has not shown that it holds the key.
+    pub async fn key_by_id(&self, id: u64, now: UnixMillis) -> Result<KeyLookup, Error> {
+        let sql = select_key!("k.id = $1");
+        self.bounded(async {
+            Ok(looked_up(sqlx::query_as(sql).bind(to_sql(id)).fetch_optional(self.pool()).await?, now))
+        })
+        .await
+    }
+
+    /// Notes that a key was used in a way that [`Self::find_key`] does not see.
+    pub async fn use_key(&self, key: &KeyInfo, now: UnixMillis) -> Result<(), Error> {
+        self.bounded(async {
+            self.note_use(key, now).await;
+            Ok(())
         })
         .await
     }
@@ -235,7 +276,7 @@ impl Store {
     pub async fn keys(&self, tenant: Option<TenantId>) -> Result<Vec<KeyInfo>, Error> {
         self.bounded(async {
             let rows: Vec<KeyColumns> = sqlx::query_as(
-                "SELECT id, tenant, name, shown, created, last_used, expires, revoked FROM api_keys \
+                "SELECT id, tenant, name, shown, created, last_used, expires, revoked, verifier FROM api_keys \
                  WHERE $1 IS NULL OR tenant = $1 ORDER BY id",
             )
             .bind(tenant.map(|tenant| to_sql(tenant.0)))

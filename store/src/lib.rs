@@ -1,9 +1,10 @@
-//! What survives a restart: tenants, keys, usage, results, tickets, batches, files, schemas, corpora
-//! and calibration.
+//! What survives a restart: tenants, keys, usage, results, tickets, batches, files, schemas, corpora,
+//! calibration and what SQL has spent.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`],
-//! [`usage`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`], [`calibration`].
+//! [`usage`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
+//! [`calibration`].
 //!
 //! The store reads no clock: every instant is an argument, in unix milliseconds. It must not know HTTP,
 //! scheduling or models; JSON passes through it as text.
@@ -18,6 +19,7 @@ mod migrate;
 mod open;
 pub mod results;
 pub mod schemas;
+pub mod spending;
 pub mod tenants;
 pub mod tickets;
 pub mod time;
@@ -31,6 +33,7 @@ pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
 pub use open::{Store, StoreOptions};
 pub use results::{NewResult, ResultKey, ResultLimits};
 pub use schemas::{NewSchema, SchemaLimits, SchemaPut, StoredSchema};
+pub use spending::Spending;
 pub use tenants::{DEFAULT_TENANT, Tenant};
 pub use tickets::{BATCH, ClaimKind, Lease, NewTicket, Page, RowCounts, Ticket, TicketRow, TicketState};
 pub use time::UnixMillis;

@@ -8,11 +8,12 @@ use sqlx::AnyConnection;
 use crate::error::Error;
 
 /// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     include_str!("schema.sql"),
     include_str!("schemas.sql"),
     include_str!("corpora.sql"),
     include_str!("jobs.sql"),
+    include_str!("sql.sql"),
 ];
 
 /// Applies the steps that the database does not have yet, in a transaction of the caller's, who holds the

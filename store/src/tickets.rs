@@ -196,6 +196,18 @@ impl Store {
         .await
     }
 
+    /// Takes a ticket's rows back, as its `holder`: its work begins again, and may give them in another order.
+    pub async fn clear_rows(&self, id: &str, holder: &str) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Tickets).await?;
+            check_holder(&mut tx, id, holder).await?;
+            sqlx::query("DELETE FROM ticket_rows WHERE ticket = $1").bind(id).execute(&mut *tx).await?;
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+
     /// Ends a running ticket as its `holder`, or, without one, as its owner, whoever has it. `false` where it
     /// had ended, is gone, or is held by another.
     pub async fn finish_ticket(

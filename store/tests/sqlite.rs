@@ -3,7 +3,7 @@
 mod suite;
 
 use store::{Error, Store};
-use suite::{batches, cases, corpora, schemas, tickets};
+use suite::{batches, cases, corpora, schemas, sql, tickets};
 
 macro_rules! on_sqlite {
     ($($module:ident::$case:ident),* $(,)?) => {$(
@@ -77,4 +77,44 @@ async fn a_writer_elsewhere_makes_a_call_transient_not_hanging() {
         }
     }
     panic!("never recovered: {last:?}");
+}
+
+/// The steps that a database of version 4 had.
+const VERSION_4: [&str; 4] = [
+    include_str!("../src/schema.sql"),
+    include_str!("../src/schemas.sql"),
+    include_str!("../src/corpora.sql"),
+    include_str!("../src/jobs.sql"),
+];
+
+#[tokio::test]
+async fn a_key_of_an_older_version_works_on_and_has_no_verifier() {
+    use sqlx::Connection as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite://{}", dir.path().join("store.db").display());
+    let mut old = sqlx::SqliteConnection::connect(&format!("{url}?mode=rwc")).await.expect("made");
+    for step in VERSION_4 {
+        for statement in step.split("\n--;\n") {
+            sqlx::query(statement).execute(&mut old).await.expect("as it was");
+        }
+    }
+    sqlx::query("CREATE TABLE schema_version (version BIGINT PRIMARY KEY)")
+        .execute(&mut old)
+        .await
+        .expect("made");
+    sqlx::query("INSERT INTO schema_version VALUES (1), (2), (3), (4)")
+        .execute(&mut old)
+        .await
+        .expect("noted");
+    sqlx::query("INSERT INTO api_keys VALUES (7, 1, 'old', 'its hash', 'rs-old', 1, NULL, NULL, NULL)")
+        .execute(&mut old)
+        .await
+        .expect("kept");
+    old.close().await.expect("closed");
+
+    let store = suite::open(&url).await;
+    let store::KeyLookup::Valid { key, .. } = store.key_by_id(7, suite::at(2)).await.expect("asked") else {
+        panic!("it works")
+    };
+    assert_eq!((key.name.as_str(), key.verifier), ("old", None));
 }

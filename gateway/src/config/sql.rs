@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use base::Bytes;
+use base::{Bytes, TokenCount};
 use serde::{Deserialize, Serialize};
 use serving::config::{InvalidConfig, invalid};
+use sql::budget::{BudgetLimit, BudgetLimits};
+use sql::scans::ScanningTool;
 
 use super::Secret;
 
@@ -30,6 +32,18 @@ pub struct SqlConfig {
     pub spill_bytes_max: Bytes,
     /// Bytes of a file that one `CREATE TABLE .. AS` makes.
     pub created_bytes_max: Bytes,
+    /// Tools whose own scans (fingerprints, samples) read known AI answers and compute none: metabase,
+    /// superset. `SET relserve.cached_only = false` computes all the same.
+    pub cached_only_scans: Vec<String>,
+    /// What SQL of a tenant may compute.
+    pub budget: SqlBudget,
+    /// The same for tenants of a name, in the place of `budget`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tenant_budgets: Vec<TenantSqlBudget>,
+    /// Statements of `/v1/sql` that go on under tickets after their deadlines, at a time.
+    pub tickets_max: usize,
+    /// Bytes of rows, as JSON lines, that one ticket keeps.
+    pub ticket_bytes_max: Bytes,
     /// The certificates of TLS (PEM), the server's own first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
@@ -48,6 +62,11 @@ impl Default for SqlConfig {
             memory_bytes_max: Bytes(1 << 30),
             spill_bytes_max: Bytes(16 << 30),
             created_bytes_max: Bytes(4 << 30),
+            cached_only_scans: ScanningTool::ALL.map(|tool| tool.word().to_owned()).into(),
+            budget: SqlBudget::default(),
+            tenant_budgets: Vec::new(),
+            tickets_max: 100,
+            ticket_bytes_max: Bytes(64 << 20),
             certificate: None,
             certificate_key: None,
         }
@@ -61,16 +80,152 @@ impl SqlConfig {
             ("sql.connections_max", self.connections_max as u64),
             ("sql.memory_bytes_max", self.memory_bytes_max.0),
             ("sql.created_bytes_max", self.created_bytes_max.0),
+            ("sql.tickets_max", self.tickets_max as u64),
+            ("sql.ticket_bytes_max", self.ticket_bytes_max.0),
         ];
         for (field, value) in positive {
             if *value == 0 {
                 return Err(invalid(field, "must be positive"));
             }
         }
+        self.scanning_tools()?;
+        for (place, budget) in self.tenant_budgets.iter().enumerate() {
+            let others = &self.tenant_budgets[..place];
+            let field = format!("sql.tenant_budgets[{place}].tenant");
+            if budget.tenant.is_empty() {
+                return Err(invalid(&field, "must be a tenant's name"));
+            }
+            if others.iter().any(|other| other.tenant == budget.tenant) {
+                return Err(invalid(&field, &format!("`{}` is there twice", budget.tenant)));
+            }
+        }
         match (&self.certificate, &self.certificate_key) {
             (Some(_), None) => Err(invalid("sql.certificate_key", "is required with sql.certificate")),
             (None, Some(_)) => Err(invalid("sql.certificate", "is required with sql.certificate_key")),
             _ => Ok(()),
+        }
+    }
+
+    /// The tools of `cached_only_scans`.
+    pub(crate) fn scanning_tools(&self) -> Result<Vec<ScanningTool>, InvalidConfig> {
+        let tool =
+            |word: &String| word.parse().map_err(|reason: String| invalid("sql.cached_only_scans", &reason));
+        self.cached_only_scans.iter().map(tool).collect()
+    }
+
+    /// What a tenant of this name may compute in a statement and in a day.
+    pub(crate) fn budget_of(&self, tenant: &str) -> [BudgetLimits; 2] {
+        match self.tenant_budgets.iter().find(|budget| budget.tenant == tenant) {
+            Some(own) => own.limits(),
+            None => self.budget.limits("sql.budget"),
+        }
+    }
+}
+
+/// The most that SQL of a tenant may compute. What is not set has no limit; answers that are known cost nothing.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SqlBudget {
+    /// Tokens of prompts and answers that one statement computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statement_tokens_max: Option<TokenCount>,
+    /// Calls of the model that one statement computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statement_calls_max: Option<u64>,
+    /// Tokens of prompts and answers that a tenant's statements compute in a day (UTC).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub day_tokens_max: Option<TokenCount>,
+    /// Calls of the model that a tenant's statements compute in a day (UTC).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub day_calls_max: Option<u64>,
+}
+
+impl SqlBudget {
+    /// The limits of a statement and of a day, with the names of the keys of this section.
+    fn limits(&self, section: &str) -> [BudgetLimits; 2] {
+        let limit = |key: &str, max: Option<u64>| {
+            max.map(|max| BudgetLimit { name: format!("{section}.{key}"), max })
+        };
+        let tokens = |key: &str, max: Option<TokenCount>| limit(key, max.map(|max| max.0));
+        [
+            BudgetLimits {
+                tokens: tokens("statement_tokens_max", self.statement_tokens_max),
+                calls: limit("statement_calls_max", self.statement_calls_max),
+            },
+            BudgetLimits {
+                tokens: tokens("day_tokens_max", self.day_tokens_max),
+                calls: limit("day_calls_max", self.day_calls_max),
+            },
+        ]
+    }
+}
+
+/// The budget of one tenant.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantSqlBudget {
+    /// The tenant's name.
+    pub tenant: String,
+    /// Tokens of prompts and answers that one statement computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statement_tokens_max: Option<TokenCount>,
+    /// Calls of the model that one statement computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statement_calls_max: Option<u64>,
+    /// Tokens of prompts and answers that the tenant's statements compute in a day (UTC).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub day_tokens_max: Option<TokenCount>,
+    /// Calls of the model that the tenant's statements compute in a day (UTC).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub day_calls_max: Option<u64>,
+}
+
+impl TenantSqlBudget {
+    fn limits(&self) -> [BudgetLimits; 2] {
+        let Self { tenant, statement_tokens_max, statement_calls_max, day_tokens_max, day_calls_max } =
+            self.clone();
+        let budget = SqlBudget { statement_tokens_max, statement_calls_max, day_tokens_max, day_calls_max };
+        budget.limits(&format!("sql.tenant_budgets[{tenant}]"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> SqlConfig {
+        toml::from_str(text).expect("a section")
+    }
+
+    #[test]
+    fn a_tenants_own_budget_takes_the_place_of_the_usual() {
+        let config = read(
+            "budget = { day_tokens_max = 9, statement_calls_max = 3 }\n\
+             [[tenant_budgets]]\ntenant = \"acme\"\nday_tokens_max = 5\n",
+        );
+        config.validate().expect("valid");
+        let [statement, day] = config.budget_of("other");
+        let named = |limit: Option<BudgetLimit>| limit.map(|limit| (limit.name, limit.max));
+        assert_eq!(named(statement.calls), Some(("sql.budget.statement_calls_max".to_owned(), 3)));
+        assert_eq!(named(day.tokens), Some(("sql.budget.day_tokens_max".to_owned(), 9)));
+        let [statement, day] = config.budget_of("acme");
+        assert_eq!(statement, BudgetLimits::default());
+        assert_eq!(named(day.tokens), Some(("sql.tenant_budgets[acme].day_tokens_max".to_owned(), 5)));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, field) in [
+            ("cached_only_scans = [\"tableau\"]", "sql.cached_only_scans"),
+            ("tickets_max = 0", "sql.tickets_max"),
+            ("[[tenant_budgets]]", "sql.tenant_budgets[0].tenant"),
+            (
+                "[[tenant_budgets]]\ntenant = \"a\"\n[[tenant_budgets]]\ntenant = \"a\"",
+                "sql.tenant_budgets[1].tenant",
+            ),
+        ] {
+            let error = read(text).validate().expect_err(text).to_string();
+            assert!(error.contains(field), "{text}: {error}");
         }
     }
 }

@@ -12,12 +12,15 @@ use serde_json::json;
 use serving::caller::Caller;
 use serving::error::stored;
 use serving::error::{RequestError, internal, of_store};
+use sql::tables::TableFormat;
 use store::{Page, UnixMillis};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::routes::{get_only, number, only_get_delete, only_get_post};
-use crate::services::files::{self, Cutter, Draft, Lines};
+use crate::services::encoded::{Base64Chunks, content_of};
+use crate::services::files::{self, Cutter, Draft, Lines, NewUpload};
+use crate::services::sql::uploads;
 use crate::state::App;
 use crate::wire::files::{FileReply, KEPT_SECONDS, List};
 
@@ -44,11 +47,11 @@ const FIELD_BYTES_MAX: usize = 1 << 10;
 /// Most of a list at a time.
 const LIST_MAX: u32 = 10_000;
 
-/// Uploads a file for a batch.
+/// Uploads a file: for a batch, or as a table of SQL.
 #[utoipa::path(
     post, path = "/v1/files", tag = "batches",
-    request_body(content = Object, content_type = "multipart/form-data", description = "file (JSONL, UTF-8), purpose \
-        (`batch`), expires_after[anchor] (`created_at`) and expires_after[seconds]"),
+    request_body(content = Object, content_type = "multipart/form-data", description = "file, purpose (`batch`: JSONL of requests, \
+        UTF-8; `user_data`: a table of SQL, named .csv, .tsv, .jsonl, .ndjson or .parquet), expires_after[anchor] (`created_at`) and expires_after[seconds]"),
     responses(
         (status = 200, body = FileReply),
         (status = 400, body = crate::error::ErrorBody),
@@ -84,6 +87,8 @@ pub async fn upload(
 struct Upload {
     draft: Draft,
     size: (base::Bytes, u64),
+    /// What its name says that it is, where it could be a table.
+    format: Option<TableFormat>,
 }
 
 /// A form as it comes in; its parts come in any order.
@@ -119,21 +124,30 @@ impl Form<'_> {
                 other => return Err(ApiError::invalid(other, "is not a field of this form")),
             }
         }
-        match self.purpose.as_deref() {
-            Some("batch") => {}
-            Some(_) => return Err(ApiError::invalid("purpose", "must be `batch`")),
-            None => return Err(ApiError::invalid("purpose", "is required")),
-        }
-        let Some(Upload { draft, size }) = &self.draft else {
+        let Some(purpose) = self.purpose.as_deref() else {
+            return Err(ApiError::invalid("purpose", "is required"));
+        };
+        let Some(Upload { draft, size, format }) = &self.draft else {
             return Err(ApiError::invalid("file", "is required"));
         };
+        match (purpose, format) {
+            ("batch", Some(TableFormat::Parquet)) => {
+                return Err(ApiError::invalid("file", "must be JSONL for the purpose `batch`"));
+            }
+            ("batch", _) | (uploads::PURPOSE, Some(_)) => {}
+            (uploads::PURPOSE, None) => {
+                let reason = "must have a name that ends in .csv, .tsv, .jsonl, .ndjson or .parquet";
+                return Err(ApiError::invalid("file", reason));
+            }
+            _ => return Err(ApiError::invalid("purpose", "must be `batch` or `user_data`")),
+        }
         if size.0.0 == 0 {
             return Err(ApiError::invalid("file", "is empty"));
         }
         let kept =
             self.expires.map_or(self.app.config.bulk.keep_ms_max, |seconds| base::Millis(seconds * 1_000));
         let expires = UnixMillis(self.app.runtime.shared.clock.unix_ms()).after(kept);
-        Ok(FileReply::new(&draft.finish(*size, expires).await?))
+        Ok(FileReply::new(&draft.finish(purpose, *size, expires).await?))
     }
 
     /// A wait for bytes: a client that stalls is given up, one that goes on may take its time.
@@ -161,10 +175,13 @@ impl Form<'_> {
         let name: String =
             given.unwrap_or("file.jsonl").chars().filter(|c| !c.is_control()).take(255).collect();
         let expires = UnixMillis(self.app.runtime.shared.clock.unix_ms()).after(bulk.keep_ms_max);
-        let draft = Draft::begin(self.app, self.caller.tenant, ("batch", &name), expires).await;
+        let format = TableFormat::of(&name).map(|(format, _)| format);
+        let is_encoded = format == Some(TableFormat::Parquet);
+        let new = NewUpload { purpose: "batch", name: &name, is_encoded };
+        let draft = Draft::begin(self.app, self.caller.tenant, new, expires).await;
         let size = (base::Bytes(0), 0);
-        self.draft = Some(Upload { draft: stored(draft)?, size });
-        let mut cutter = Cutter::default();
+        self.draft = Some(Upload { draft: stored(draft)?, size, format });
+        let (mut cutter, mut encoder) = (Cutter::default(), Base64Chunks::default());
         let mut bytes = 0;
         while let Some(piece) = self.patient(field.next()).await? {
             let piece = piece.map_err(broken)?;
@@ -173,11 +190,18 @@ impl Form<'_> {
                 let limit = format!("{} bytes (bulk.file_bytes_max)", bulk.file_bytes_max.0);
                 return Err(RequestError::TooLarge { what: "`file`".into(), limit }.into());
             }
-            if let Some(chunk) = cutter.push(&piece, bulk.line_bytes_max)? {
+            let chunk =
+                if is_encoded { encoder.push(&piece) } else { cutter.push(&piece, bulk.line_bytes_max)? };
+            if let Some(chunk) = chunk {
                 self.append(&chunk).await?;
             }
         }
-        let (chunk, bytes, lines) = cutter.end(bulk.line_bytes_max)?;
+        let (chunk, bytes, lines) = if is_encoded {
+            let (chunk, bytes) = encoder.end();
+            (chunk, bytes, 0)
+        } else {
+            cutter.end(bulk.line_bytes_max)?
+        };
         if let Some(chunk) = chunk {
             self.append(&chunk).await?;
         }
@@ -262,6 +286,7 @@ pub async fn delete(
 ) -> Result<HttpResponse, ApiError> {
     let file = files::find(&app, caller.tenant, &id).await?;
     stored(app.runtime.store.delete_file(caller.tenant, &file.id).await)?;
+    uploads::forget(&app.config, caller.tenant, &file.id);
     Ok(HttpResponse::Ok().json(json!({ "id": file.id, "object": "file", "deleted": true })))
 }
 
@@ -280,15 +305,16 @@ pub async fn content(
     let name = file.name.replace(['"', '\\'], "_");
     // Counted down, so that nothing is asked for behind the last byte, where nobody waits for the answer.
     let from = (app, Lines::of(&file.id), file.bytes.0);
-    let chunks = stream::try_unfold(from, |(app, mut lines, left)| async move {
+    let chunks = stream::try_unfold(from, move |(app, mut lines, left)| async move {
         if left == 0 {
             return Ok(None);
         }
         // An error here cuts the reply short of its declared length, which its client sees.
         let chunk = lines.next(&app).await.map_err(of_store)?;
         let Some(chunk) = chunk else { return Err(internal("a file ends before its length").into()) };
-        let left = left.saturating_sub(chunk.text.len() as u64);
-        Ok::<_, ApiError>(Some((Bytes::from(chunk.text), (app, lines, left))))
+        let content = content_of(file.is_encoded, chunk.text)?;
+        let left = left.saturating_sub(content.len() as u64);
+        Ok::<_, ApiError>(Some((Bytes::from(content), (app, lines, left))))
     });
     Ok(HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, "application/octet-stream"))

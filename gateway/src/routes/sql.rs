@@ -1,27 +1,38 @@
-//! `/v1/sql`: a statement, answered with a stream of rows.
+//! `/v1/sql`: a statement, answered with a stream of rows; what its deadline cuts off is under a ticket.
 
-use actix_web::http::header::CONTENT_TYPE;
-use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use actix_web::web::{self, Bytes, Data, Path, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse, ResponseError as _};
 use futures_util::{Stream, StreamExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
+use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
-use serving::error::RequestError;
+use serving::error::{RequestError, stored};
 use sql::Running;
 use sql::format::{ResultFormat, ResultWriter};
+use store::TicketState;
 
 use crate::arrival::arrival_of;
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::Refusals;
-use crate::routes::{only_post, read_body};
-use crate::services::sql::{self as service, failed};
+use crate::routes::{only_get_delete, only_post, read_body};
+use crate::services::lookup::find_statement;
+use crate::services::sql::failed;
+use crate::services::sql::tickets::{self, Detached, SqlStatement};
+use crate::services::tickets::lease;
 use crate::state::App;
 use crate::wire::sql::SqlRequest;
 
-/// The route.
+/// Names the ticket that a statement's deadline makes; replies to requests with a deadline have it.
+const TICKET_HEADER: &str = "relserve-ticket";
+
+/// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
-    routes.service(web::resource("/v1/sql").route(web::post().to(run)).default_service(web::to(only_post)));
+    let ticket = web::resource("/v1/sql/{id}").route(web::get().to(read)).route(web::delete().to(delete));
+    routes
+        .service(web::resource("/v1/sql").route(web::post().to(run)).default_service(web::to(only_post)))
+        .service(ticket.default_service(web::to(only_get_delete)));
 }
 
 /// Runs a statement of SQL.
@@ -30,7 +41,9 @@ pub fn configure(routes: &mut ServiceConfig) {
     request_body(content = Object, description = "query: one statement; format: jsonl (one object a row), csv or arrow \
         (IPC stream); settings: {name: value, ..} of the session, such as relserve.max_tokens; deadline_ms. AI columns \
         run as relQueries of class dashboard. An error after the first row is a last line {\"error\": {..}} in jsonl, \
-        and breaks the connection in the other formats: a result is never cut short silently."),
+        and breaks the connection in the other formats: a result is never cut short silently. When the deadline \
+        passes, the statement goes on under the ticket that the header relserve-ticket names: jsonl ends with the \
+        line {\"status\": \"partial\", \"ticket\": .., \"rows\": rows so far}, the other formats break off."),
     responses(
         (status = 200, description = "the rows"),
         Refusals,
@@ -45,74 +58,185 @@ pub async fn run(
 ) -> Result<HttpResponse, ApiError> {
     let body = read_body(&app, &request, payload).await?;
     let clock = app.runtime.shared.clock;
-    let asked = SqlRequest::read(crate::json::object(&body)?)?;
-    let deadline = asked.deadline.map(|span| Deadline::new(arrival_of(&request, clock), span));
-    let session = service::session(&app, caller).await?;
-    for (name, value) in &asked.settings {
-        service::set(&session, name, value).await?;
+    let SqlRequest { query, format, settings, deadline } = SqlRequest::read(crate::json::object(&body)?)?;
+    let deadline = deadline.map(|span| Deadline::new(arrival_of(&request, clock), span));
+    let statement = SqlStatement { query, settings };
+    let running = match clock.within(deadline, statement.start(&app, caller)).await {
+        Ok(running) => Some(running?),
+        Err(Late) => None,
+    };
+    let ticket = deadline.map(|deadline| DeadlineTicket { id: tickets::new_id(), deadline });
+    let mut reply = match (&ticket, &running) {
+        (Some(ticket), None) if format != ResultFormat::JsonLines => {
+            ticket.make(&app, caller, statement, (None, 0)).await?;
+            return Ok(late(&ticket.id));
+        }
+        _ => HttpResponse::Ok(),
+    };
+    if let Some(ticket) = &ticket {
+        reply.insert_header((TICKET_HEADER, ticket.id.clone()));
     }
-    let started = clock.within(deadline, session.query(&asked.query)).await;
-    let running = started.map_err(|Late| RequestError::Deadline)?.map_err(failed)?;
-    let kind = match asked.format {
+    let kind = match format {
         ResultFormat::JsonLines => "application/x-ndjson",
         ResultFormat::Csv => "text/csv; charset=utf-8",
         ResultFormat::Arrow => "application/vnd.apache.arrow.stream",
     };
-    let rows = rows(app, running, asked.format, deadline)?;
-    Ok(HttpResponse::Ok().insert_header((CONTENT_TYPE, kind)).streaming(rows))
+    let rows = rows(Rows::new((app, caller), statement, running, format, ticket)?);
+    Ok(reply.insert_header((CONTENT_TYPE, kind)).streaming(rows))
+}
+
+/// The answer where nothing is there yet, in a format without words for that.
+fn late(ticket: &str) -> HttpResponse {
+    let mut reply = ApiError::from(RequestError::Deadline).error_response();
+    if let Ok(ticket) = HeaderValue::from_str(ticket) {
+        reply.headers_mut().insert(HeaderName::from_static(TICKET_HEADER), ticket);
+    }
+    reply
+}
+
+/// A statement under a ticket.
+#[utoipa::path(
+    get, path = "/v1/sql/{id}", tag = "sql", params(("id" = String, Path)),
+    responses(
+        (status = 200, description = "id, status (running, completed, failed or cancelled), first_row: how many \
+            rows of the result come before `rows`, 0 where a restart ran the statement again, rows: those that are \
+            there, error where it failed"),
+        (status = 404, body = crate::error::ErrorBody),
+    ),
+    security(("key" = []))
+)]
+pub async fn read(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let ticket = find_statement(&app, caller, &id).await?;
+    Ok(HttpResponse::Ok().json(tickets::shown(&ticket)?))
+}
+
+/// Calls a statement under a ticket off.
+#[utoipa::path(
+    delete, path = "/v1/sql/{id}", tag = "sql", params(("id" = String, Path)),
+    responses((status = 200), (status = 404, body = crate::error::ErrorBody)),
+    security(("key" = []))
+)]
+pub async fn delete(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let ticket = find_statement(&app, caller, &id).await?;
+    let finished = app.runtime.store.finish_ticket(&ticket.id, None, TicketState::Cancelled, None).await;
+    let is_cancelled = stored(finished)?;
+    tickets::cancel(&app, &ticket.id);
+    Ok(HttpResponse::Ok().json(json!({ "id": *id, "object": "sql.deleted", "cancelled": is_cancelled })))
+}
+
+/// The ticket that a deadline makes.
+struct DeadlineTicket {
+    id: String,
+    deadline: Deadline,
+}
+
+impl DeadlineTicket {
+    /// Writes it down; the statement goes on behind the rows that the client has.
+    async fn make(
+        &self,
+        app: &Data<App>,
+        caller: Caller,
+        statement: SqlStatement,
+        (running, first_row): (Option<Running>, u64),
+    ) -> Result<(), RequestError> {
+        let detached = Detached { id: self.id.clone(), caller, statement, running, first_row };
+        tickets::make(app, &lease(app), detached).await
+    }
 }
 
 /// A result on its way out.
 struct Rows {
     app: Data<App>,
-    running: Running,
+    caller: Caller,
+    statement: SqlStatement,
+    /// `None`: it did not start before its deadline.
+    running: Option<Running>,
     format: ResultFormat,
-    writer: ResultWriter,
-    deadline: Option<Deadline>,
+    writer: Option<ResultWriter>,
+    ticket: Option<DeadlineTicket>,
+    /// Rows that went out.
+    sent: u64,
     is_over: bool,
 }
 
-fn rows(
-    app: Data<App>,
-    running: Running,
-    format: ResultFormat,
-    deadline: Option<Deadline>,
-) -> Result<impl Stream<Item = Result<Bytes, RequestError>>, RequestError> {
-    let writer = ResultWriter::new(format, &running.stream.schema()).map_err(failed)?;
-    let rows = Rows { app, running, format, writer, deadline, is_over: false };
-    Ok(futures_util::stream::unfold(rows, |mut rows| async move {
+/// The pieces of a result.
+fn rows(rows: Rows) -> impl Stream<Item = Result<Bytes, RequestError>> {
+    futures_util::stream::unfold(rows, |mut rows| async move {
         let piece = rows.next().await?;
         Some((piece.map(Bytes::from), rows))
-    }))
+    })
 }
 
 impl Rows {
+    fn new(
+        (app, caller): (Data<App>, Caller),
+        statement: SqlStatement,
+        running: Option<Running>,
+        format: ResultFormat,
+        ticket: Option<DeadlineTicket>,
+    ) -> Result<Self, RequestError> {
+        let writer = running.as_ref().map(|running| ResultWriter::new(format, &running.stream.schema()));
+        let writer = writer.transpose().map_err(failed)?;
+        Ok(Self { app, caller, statement, running, format, writer, ticket, sent: 0, is_over: false })
+    }
+
     async fn next(&mut self) -> Option<Result<Vec<u8>, RequestError>> {
         if self.is_over {
             return None;
         }
+        let written = self.piece().await;
+        self.is_over |= written.is_err();
+        match written {
+            Err(error) if self.format == ResultFormat::JsonLines => {
+                Some(Ok(line(&json!(crate::error::body(&error)))))
+            }
+            written => Some(written),
+        }
+    }
+
+    async fn piece(&mut self) -> Result<Vec<u8>, RequestError> {
         let clock = self.app.runtime.shared.clock;
-        let written = match clock.within(self.deadline, self.running.stream.next()).await {
-            Err(Late) => Err(RequestError::Deadline),
-            Ok(Some(Ok(batch))) => self.writer.batch(&batch).map_err(failed),
+        let deadline = self.ticket.as_ref().map(|ticket| ticket.deadline);
+        let (Some(running), Some(writer)) = (&mut self.running, &mut self.writer) else {
+            return self.detach().await;
+        };
+        match clock.within(deadline, running.stream.next()).await {
+            Err(Late) => self.detach().await,
+            Ok(Some(Ok(batch))) => {
+                self.sent += batch.num_rows() as u64;
+                writer.batch(&batch).map_err(failed)
+            }
             Ok(Some(Err(error))) => Err(failed(error)),
             Ok(None) => {
                 self.is_over = true;
-                self.writer.end(&self.running.stream.schema()).map_err(failed)
+                writer.end(&running.stream.schema()).map_err(failed)
             }
-        };
-        match written {
-            Err(error) if self.format == ResultFormat::JsonLines => {
-                self.is_over = true;
-                let mut line = json!(crate::error::body(&error)).to_string();
-                line.push('\n');
-                Some(Ok(line.into_bytes()))
-            }
-            Err(error) => {
-                self.is_over = true;
-                Some(Err(error))
-            }
-            Ok(bytes) => Some(Ok(bytes)),
         }
     }
+
+    /// Leaves the rest to the ticket, and says so.
+    async fn detach(&mut self) -> Result<Vec<u8>, RequestError> {
+        let Some(ticket) = self.ticket.take() else { return Err(RequestError::Deadline) };
+        let rest = (self.running.take(), self.sent);
+        ticket.make(&self.app, self.caller, self.statement.clone(), rest).await?;
+        if self.format != ResultFormat::JsonLines {
+            return Err(RequestError::Deadline);
+        }
+        self.is_over = true;
+        Ok(line(&json!({ "status": "partial", "ticket": ticket.id, "rows": self.sent })))
+    }
+}
+
+fn line(value: &Value) -> Vec<u8> {
+    let mut line = value.to_string();
+    line.push('\n');
+    line.into_bytes()
 }

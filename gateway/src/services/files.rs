@@ -1,4 +1,5 @@
-//! Files: uploads cut into chunks of whole lines as they arrive, and read back line by line.
+//! Files: uploads cut into chunks of whole lines as they arrive, and read back line by line; what is no text
+//! in base64.
 //!
 //! They lie in the store, so that every gateway on the same database sees them; a gateway holds one chunk of
 //! a file at a time, however large it is. Must not know HTTP, nor what stands in a file.
@@ -6,8 +7,7 @@
 use std::sync::Arc;
 
 use base::{Bytes, TenantId};
-use serving::error::RequestError;
-use serving::error::stored;
+use serving::error::{RequestError, stored};
 use store::{FileInfo, FileLimits, NewFile, UnixMillis};
 
 use crate::state::App;
@@ -85,6 +85,15 @@ fn newlines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
+/// What a file is for, and what it is.
+#[derive(Clone, Copy, Debug)]
+pub struct NewUpload<'a> {
+    pub purpose: &'a str,
+    pub name: &'a str,
+    /// Whether it is bytes, not text.
+    pub is_encoded: bool,
+}
+
 /// A file being written.
 pub struct Draft {
     app: Arc<App>,
@@ -99,12 +108,13 @@ impl Draft {
     pub async fn begin(
         app: &Arc<App>,
         tenant: TenantId,
-        (purpose, name): (&str, &str),
+        NewUpload { purpose, name, is_encoded }: NewUpload<'_>,
         expires: UnixMillis,
     ) -> Result<Self, store::Error> {
         let id = format!("file-{:032x}", rand::random::<u128>());
         let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-        app.runtime.store.begin_file(NewFile { id: &id, tenant, purpose, name, expires }, now).await?;
+        let new = NewFile { id: &id, tenant, purpose, name, is_encoded, expires };
+        app.runtime.store.begin_file(new, now).await?;
         Ok(Self { app: app.clone(), id, tenant, chunks: 0 })
     }
 
@@ -115,11 +125,16 @@ impl Draft {
         Ok(())
     }
 
-    /// Ends an upload: the file can be read from now on.
-    pub async fn finish(&self, size: (Bytes, u64), expires: UnixMillis) -> Result<FileInfo, RequestError> {
+    /// Ends an upload: the file can be read from now on, for this purpose.
+    pub async fn finish(
+        &self,
+        purpose: &str,
+        size: (Bytes, u64),
+        expires: UnixMillis,
+    ) -> Result<FileInfo, RequestError> {
         let bulk = &self.app.config.bulk;
         let limits = FileLimits { files: bulk.tenant_files_max, bytes: bulk.tenant_bytes_max };
-        match self.app.runtime.store.finish_file(&self.id, size, expires, limits).await {
+        match self.app.runtime.store.finish_file((&self.id, purpose), size, expires, limits).await {
             Err(store::Error::Full { what, limit }) => {
                 let limit = format!("{limit} {what}");
                 return Err(RequestError::TooLarge {

@@ -9,7 +9,7 @@ use serving::ownership;
 use serving::relquery_state::RelQueryState;
 use store::{TicketState, UnixMillis};
 
-use crate::services::tickets;
+use crate::services::{sql, tickets};
 use crate::state::App;
 use crate::wire::relquery::{parse_id, public_id};
 
@@ -36,9 +36,24 @@ fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<Arc<RelQuer
 
 /// The caller's ticket in the store.
 async fn find_ticket(app: &App, caller: Caller, id: &str) -> Result<store::Ticket, RequestError> {
+    let is_relquery = |kind: &str| kind != store::BATCH && kind != sql::tickets::KIND;
+    ticket_of_kind(app, caller, id, is_relquery).await
+}
+
+/// The caller's ticket of a statement of SQL.
+pub async fn find_statement(app: &App, caller: Caller, id: &str) -> Result<store::Ticket, RequestError> {
+    ticket_of_kind(app, caller, id, |kind| kind == sql::tickets::KIND).await
+}
+
+async fn ticket_of_kind(
+    app: &App,
+    caller: Caller,
+    id: &str,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<store::Ticket, RequestError> {
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     let ticket = stored(app.runtime.store.ticket(caller.tenant, id, now).await)?;
-    let ticket = ticket.filter(|ticket| ticket.kind != store::BATCH);
+    let ticket = ticket.filter(|ticket| is_wanted(&ticket.kind));
     ticket.ok_or_else(|| RequestError::NotFound(format!("`{id}`")))
 }
 

@@ -4,6 +4,7 @@
 pub mod batches;
 pub mod constraints;
 pub mod corpora;
+pub mod encoded;
 pub mod files;
 pub mod idempotency;
 pub mod lookup;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use base::{End, TokenCount};
+use base::{End, TenantId, TokenCount};
 use serde_json::{Value, json};
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::stored;
@@ -22,6 +22,7 @@ use crate::json as strict;
 use crate::services::constraints::Purpose;
 use crate::services::prepare::cells::WantedCells;
 use crate::services::prepare::{PreparedRequest, RequestContext, Wanted};
+use crate::services::sql;
 use crate::state::App;
 use crate::wire::relquery::{self, RelQueryReply, RelQueryRequest, ReplyShape, RowReply};
 
@@ -219,15 +220,16 @@ async fn fail(app: &App, id: &str, error: &RequestError) {
 
 /// False: it runs here already.
 async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError> {
+    if ticket.kind == sql::tickets::KIND {
+        let caller = caller(app, ticket.tenant).await?;
+        return sql::tickets::resume(&app.clone().into(), ticket, caller).await;
+    }
     let number = relquery::parse_id("rq-", &ticket.id).or_else(|| relquery::parse_id("cl-", &ticket.id));
     let id = number.ok_or(RequestError::Internal)?;
     if app.runtime.registry.get(ticket.tenant, id).is_some() {
         return Ok(false);
     }
-    let tenants = app.runtime.store.tenants().await.map_err(of_store)?;
-    let tenant = tenants.into_iter().find(|tenant| tenant.id == ticket.tenant);
-    let member = tenant.map_or(WeightedTenant::usual(ticket.tenant), |tenant| WeightedTenant::of(&tenant));
-    let caller = Caller::of(member, app.runtime.model.revision);
+    let caller = caller(app, ticket.tenant).await?;
     let fields = strict::object(ticket.request.as_bytes())?;
     let arrival = app.runtime.shared.clock.now();
     let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Resume, arrival };
@@ -242,6 +244,14 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
     let handle = submit::submit(&app.runtime, caller, work, Resumed { id: Some(id), rows }).await?;
     tokio::spawn(follow(app.clone(), handle.release(), written));
     Ok(true)
+}
+
+/// Who a ticket's work runs for.
+async fn caller(app: &App, id: TenantId) -> Result<Caller, RequestError> {
+    let tenants = app.runtime.store.tenants().await.map_err(of_store)?;
+    let tenant = tenants.into_iter().find(|tenant| tenant.id == id);
+    let member = tenant.map_or(WeightedTenant::usual(id), |tenant| WeightedTenant::of(&tenant));
+    Ok(Caller::of(member, app.runtime.model.revision))
 }
 
 /// A finished row as [`new_rows`] wrote it.

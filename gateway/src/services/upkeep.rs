@@ -8,6 +8,7 @@ use serving::{calibrate, usage_writer};
 use store::UnixMillis;
 use tokio::sync::watch;
 
+use crate::services::sql::uploads;
 use crate::services::{batches, files, tickets};
 use crate::state::App;
 
@@ -26,6 +27,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bo
         let is_last = tokio::time::timeout(period, stop.changed()).await.is_ok();
         usage_writer::write_usage(&app.runtime).await;
         usage_writer::write_answers(&app.runtime).await;
+        app.sql.budgets.keep(&app.runtime).await;
         round += 1;
         if round.is_multiple_of(ROUNDS_PER_LEASE) {
             app.runtime.forget_idle_tenants();
@@ -59,6 +61,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bo
 /// Deletes what is past its date.
 async fn forget(app: &App) {
     files::expire(app).await;
+    uploads::forget_gone(&app.runtime, &app.config).await;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     if let Err(error) = app.runtime.store.expire_tickets(now).await {
         tracing::warn!(%error, "old tickets were not deleted");

@@ -22,7 +22,7 @@ pub struct FileReply {
     pub expires_at: u64,
     /// Its name.
     pub filename: String,
-    /// `batch`, or `batch_output` of what a batch left.
+    /// `batch`, `user_data` of a table of SQL, or `batch_output` of what a batch left.
     pub purpose: String,
     /// Always `processed`: it can be used at once.
     pub status: &'static str,

@@ -25,6 +25,7 @@ mod overload;
 mod pins;
 mod pml;
 mod postgres;
+mod postgres_client;
 mod queries;
 mod refusals;
 mod relqueries;
@@ -33,6 +34,10 @@ mod restarts;
 mod shutdown;
 mod speculation;
 mod sql;
+mod sql_budgets;
+mod sql_files;
+mod sql_sessions;
+mod sql_tickets;
 mod streams;
 #[path = "../../../store/tests/support/mod.rs"]
 mod support;

@@ -2,6 +2,7 @@
 
 use base::{Millis, TenantId};
 use clap::Subcommand;
+use gateway::services::sql::accounts::user_of;
 use serving::clock::Clock;
 use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
 
@@ -39,11 +40,21 @@ pub(crate) async fn run(command: Key, store: &Store) -> Result<(), Failure> {
             let created = store.create_key(NewKey { tenant, name: &name, expires }, now).await?;
             say!("API key: {}", created.plaintext);
             say!("number {}, tenant {}; shown this once", created.info.id, created.info.tenant);
+            say!(
+                "SQL user: {} (the key is its password)",
+                user_of(&tenant_name(store, tenant).await?, created.info.id)
+            );
         }
         Key::List => {
+            let tenants = store.tenants().await?;
             for key in store.keys(None).await? {
                 let state = if key.revoked.is_some() { "revoked" } else { "valid" };
-                say!("{}\t{}...\ttenant {}\t{state}\t{}", key.id, key.shown, key.tenant, key.name);
+                let tenant = tenants.iter().find(|tenant| tenant.id == key.tenant);
+                let user = tenant.map(|tenant| user_of(&tenant.name, key.id)).unwrap_or_default();
+                // Without a verifier, the key itself crosses the net.
+                let login = if key.verifier.is_some() { "SCRAM" } else { "clear text: TLS or loopback only" };
+                let (id, shown, tenant, name) = (key.id, key.shown, key.tenant, key.name);
+                say!("{id}\t{shown}...\ttenant {tenant}\t{state}\t{name}\tSQL user {user} ({login})");
             }
         }
         Key::Revoke { id } => {
@@ -54,6 +65,11 @@ pub(crate) async fn run(command: Key, store: &Store) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+async fn tenant_name(store: &Store, id: TenantId) -> Result<String, Failure> {
+    let tenants = store.tenants().await?;
+    Ok(tenants.into_iter().find(|tenant| tenant.id == id).map(|tenant| tenant.name).unwrap_or_default())
 }
 
 async fn tenant_of(store: &Store, name: Option<String>, now: UnixMillis) -> Result<TenantId, Failure> {

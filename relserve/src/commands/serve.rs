@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use clap::Args;
 use gateway::app;
 use gateway::config::{AuthMode, Config};
+use gateway::services::sql::accounts::user_of;
 use gateway::services::sql::tenants;
 use scheduler::Policy;
 use serving::clock::Clock;
 use serving::load;
-use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
+use store::{CreatedKey, DEFAULT_TENANT, NewKey, Store, UnixMillis};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::measured::{DeviceArgs, Weights};
@@ -68,8 +69,11 @@ pub(crate) async fn run(config: Config) -> Result<(), Failure> {
     // Last, when nothing can fail any more: a key that is made but not shown is lost.
     let first_key = first_key(mode, &running.app.runtime.store, clock).await?;
     let tenants = running.app.runtime.store.tenants().await?;
-    let user = tenants.into_iter().find(|tenant| tenant.id == DEFAULT_TENANT).map(|tenant| tenant.name);
-    announce(&running, &model, first_key.as_deref(), user.as_deref().unwrap_or("default"));
+    let tenant = tenants.into_iter().find(|tenant| tenant.id == DEFAULT_TENANT).map(|tenant| tenant.name);
+    let tenant = tenant.unwrap_or_default();
+    // Of a key that is not known here, the tenant's name: it stands for all of them on this machine.
+    let user = first_key.as_ref().map_or(tenant.clone(), |key| user_of(&tenant, key.info.id));
+    announce(&running, &model, first_key.as_ref().map(|key| key.plaintext.as_str()), &user);
     tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
     tracing::info!("draining; a second signal ends at once");
     running
@@ -81,12 +85,12 @@ pub(crate) async fn run(config: Config) -> Result<(), Failure> {
 }
 
 /// Makes the first key of a new database.
-async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option<String>, Failure> {
+async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option<CreatedKey>, Failure> {
     if mode == AuthMode::None || !store.keys(None).await?.is_empty() {
         return Ok(None);
     }
     let new = NewKey { tenant: DEFAULT_TENANT, name: "first", expires: None };
-    Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?.plaintext))
+    Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?))
 }
 
 fn announce(running: &app::Running, model: &str, key: Option<&str>, user: &str) {

@@ -137,8 +137,9 @@ fn shown(value: &Value, kind: &str) -> String {
 /// What one of a list of sections is when nothing is set.
 fn one_of(list: &str) -> Table {
     let config = Config::parse(&format!("[[{list}]]\n"), &|_| None).unwrap();
-    let whole = Table::try_from(&config).unwrap();
-    whole[list][0].as_table().unwrap().clone()
+    let whole = Value::try_from(&config).unwrap();
+    let sections = list.split('.').fold(&whole, |section, key| &section[key]);
+    sections[0].as_table().unwrap().clone()
 }
 
 /// What `relserve config` prints.

@@ -33,7 +33,7 @@ pub async fn estimates(
         lines.extend(Box::pin(estimates(child, query, context)).await?);
     }
     let Some(exec) = plan.downcast_ref::<AiExec>() else { return Ok(lines) };
-    if calls_below(&exec.input) {
+    if has_calls(&exec.input) {
         for call in &exec.program().calls {
             lines.push(format!("{}: for rows that the calls before it leave", call.written));
         }
@@ -209,8 +209,9 @@ impl Cost {
     }
 }
 
-fn calls_below(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.downcast_ref::<AiExec>().is_some() || plan.children().into_iter().any(calls_below)
+/// Whether a plan asks a model.
+pub fn has_calls(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.downcast_ref::<AiExec>().is_some() || plan.children().into_iter().any(has_calls)
 }
 
 fn reads_answers(exec: &AiExec, expr: &datafusion::logical_expr::Expr) -> bool {

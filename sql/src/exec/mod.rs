@@ -39,7 +39,7 @@ use datafusion::physical_plan::{
 };
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
-pub use self::estimate::estimates;
+pub use self::estimate::{estimates, has_calls};
 use self::flow::RowFlow;
 use self::outer::Unmatched;
 use self::rows::Held;

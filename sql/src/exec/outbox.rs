@@ -156,7 +156,10 @@ impl<P> Outbox<P> {
             },
             Outcome::Vector(vector) => Ok(crate::cell::number_list(vector)),
             Outcome::Failed(reason) => self.failed(call, reason),
-            Outcome::Unknown => Ok(call.function.output().null()),
+            Outcome::Unknown => {
+                self.query.progress.leave_unknown();
+                Ok(call.function.output().null())
+            }
         }
     }
 

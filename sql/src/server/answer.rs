@@ -79,7 +79,7 @@ async fn simple<S: AsyncWrite>(
     }
     for piece in pieces {
         let command = command::parse(&backend.session, &piece)?;
-        let outcome = backend.run(&command, piece.text).await?;
+        let outcome = backend.run(&command, piece.written).await?;
         deliver(backend, outcome, None, output).await?;
     }
     Ok(())
@@ -148,15 +148,33 @@ pub(super) fn complete<S: AsyncWrite>(output: &mut Output<S>, tag: String) -> Re
 }
 
 impl Rows {
-    /// Tells the client of calls that failed since it was told.
+    /// Tells the client of calls that failed, and of answers that are not computed, since it was told.
     pub(super) fn notice<S: AsyncWrite>(&mut self, output: &mut Output<S>) -> Result<(), SqlError> {
         let failed = self.newly_failed();
-        if failed == 0 {
-            return Ok(());
+        if failed > 0 {
+            let message =
+                format!("{failed} of the AI calls failed and are NULL; SELECT * FROM relserve.errors");
+            tell("WARNING", code::WARNING, message, output)?;
         }
-        let message = format!("{failed} of the AI calls failed and are NULL; SELECT * FROM relserve.errors");
-        let mut info = ErrorInfo::new("WARNING".to_owned(), code::WARNING.to_owned(), message);
-        info.severity_nonlocalized = Some("WARNING".to_owned());
-        output.put(PgWireBackendMessage::NoticeResponse(info.into()))
+        let (unknown, why) = self.newly_unknown();
+        if unknown > 0 {
+            let message = format!(
+                "{unknown} of the AI answers are not computed and are NULL: {why}; \
+                 SET relserve.cached_only = false computes them"
+            );
+            tell("NOTICE", code::SUCCESS, message, output)?;
+        }
+        Ok(())
     }
+}
+
+fn tell<S: AsyncWrite>(
+    severity: &str,
+    code: &str,
+    message: String,
+    output: &mut Output<S>,
+) -> Result<(), SqlError> {
+    let mut info = ErrorInfo::new(severity.to_owned(), code.to_owned(), message);
+    info.severity_nonlocalized = Some(severity.to_owned());
+    output.put(PgWireBackendMessage::NoticeResponse(info.into()))
 }

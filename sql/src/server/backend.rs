@@ -23,6 +23,7 @@ use super::error::{SqlError, code};
 use super::prepared::{Portal, Prepared};
 use super::rows::{self, Columns, Rows};
 use super::settings::Settings;
+use super::split::split;
 use super::transport::Output;
 use super::{ConnectionLimits, names};
 use crate::{Session, tables};
@@ -238,6 +239,7 @@ impl Backend {
         names: Option<&[String]>,
     ) -> Result<Outcome, SqlError> {
         check_files(&plan)?;
+        self.session.set_application(self.settings().get("application_name").unwrap_or_default());
         if matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Dml(_)) {
             self.require_writable(&first_word(text))?;
         }
@@ -428,7 +430,7 @@ impl Backend {
         let state = self.session.context().state();
         let settings = state.config_options().extensions.get::<crate::session::Settings>()?;
         let entry = settings.entries().into_iter().find(|entry| entry.key == name)?;
-        entry.value
+        Some(entry.value.unwrap_or_else(|| "auto".to_owned()))
     }
 
     fn show_all(&self) -> Result<Outcome, SqlError> {
@@ -499,7 +501,9 @@ pub(super) fn limit(what: &str, count: usize, max: usize) -> Result<(), SqlError
 }
 
 fn first_word(text: &str) -> String {
-    text.split_whitespace().next().unwrap_or_default().to_ascii_uppercase()
+    // Behind the comments.
+    let word = split(text).ok().and_then(|pieces| pieces.first()?.words.first().cloned());
+    word.unwrap_or_default()
 }
 
 /// Refuses plans that write files of the server, wherever in the plan they do.

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,12 +15,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use super::accounts::AccountError;
 use super::answer::{answer, ready};
 use super::backend::Backend;
 use super::cancel::Cancel;
 use super::error::{SqlError, Stop, code};
 use super::frontend::Frontend;
-use super::settings::Settings;
+use super::settings::{self, Settings};
 use super::startup::{self, Parameters, Startup};
 use super::tls::Channel;
 use super::transport::{ClientInput, Output};
@@ -74,12 +75,13 @@ pub(super) async fn serve(
         greeted = tokio::time::timeout(STARTUP_MAX, greeting) => greeted,
         () = stopped(&mut shutdown) => return,
     };
-    let (backend, cancel) = match greeted {
+    let (account, backend, cancel) = match greeted {
         Ok(Ok(begun)) => begun,
         Ok(Err(stop)) => return farewell(stop, &mut input, &mut output).await,
         Err(_) => return,
     };
-    let mut connection = Connection { backend, cancel, input, output, skips_to_sync: false };
+    let ended = Box::pin(async { ended(server.accounts.ended(&account).await) });
+    let mut connection = Connection { backend, cancel, ended, input, output, skips_to_sync: false };
     let stop = connection.run(&mut shutdown).await;
     // What runs ends before the client hears of it.
     let Connection { backend, cancel, mut input, mut output, .. } = connection;
@@ -95,13 +97,18 @@ async fn greet<S: AsyncRead + AsyncWrite>(
     is_encrypted: bool,
     input: &mut ClientInput<S>,
     output: &mut Output<S>,
-) -> Result<(Backend, Cancel), Stop> {
-    startup::authenticate(server, parameters, peer, is_encrypted, input, output).await?;
-    let session = server.accounts.session(&parameters.user).await.map_err(startup::unavailable)?;
+) -> Result<(String, Backend, Cancel), Stop> {
+    let account = startup::authenticate(server, parameters, peer, is_encrypted, input, output).await?;
+    let session = server.accounts.session(&account).await.map_err(startup::unavailable)?;
     let cancel = server.cancels.register()?;
     let mut settings = Settings::new(&parameters.user);
     for (name, value) in &parameters.settings {
-        settings.set(name, Some(value)).map_err(|error| SqlError { is_fatal: true, ..error })?;
+        let set = if settings::is_of_postgres(name) {
+            settings.set(name, Some(value))
+        } else {
+            session.set(name, value).await.map_err(SqlError::from)
+        };
+        set.map_err(|error| SqlError { is_fatal: true, ..error })?;
     }
     settings.keep_as_initial();
     let settings = Arc::new(Mutex::new(settings));
@@ -113,7 +120,7 @@ async fn greet<S: AsyncRead + AsyncWrite>(
     let key = BackendKeyData::new(cancel.key.pid, SecretKey::I32(cancel.key.secret));
     output.put(PgWireBackendMessage::BackendKeyData(key))?;
     ready(&mut backend, output).await?;
-    Ok((backend, cancel))
+    Ok((account, backend, cancel))
 }
 
 /// Tells the client why the connection ends, if it still listens, and ends it.
@@ -131,22 +138,26 @@ async fn farewell<S: AsyncRead + AsyncWrite>(stop: Stop, input: &mut ClientInput
     let _ = tokio::time::timeout(FAREWELL_MAX, goodbye).await;
 }
 
-struct Connection<S> {
+struct Connection<'a, S> {
     backend: Backend,
     cancel: Cancel,
+    /// Until the key is revoked.
+    ended: Pin<Box<dyn Future<Output = Stop> + Send + 'a>>,
     input: ClientInput<S>,
     output: Output<S>,
     /// After an error in the extended protocol: nothing is answered until `Sync`.
     skips_to_sync: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite> Connection<S> {
+impl<S: AsyncRead + AsyncWrite> Connection<'_, S> {
     /// Answers messages until the connection is to end; says why.
     async fn run(&mut self, shutdown: &mut watch::Receiver<bool>) -> Stop {
         loop {
-            let next = match select(pin!(stopped(shutdown)), pin!(self.input.next())).await {
-                Either::Left(((), _)) => return shut_down().into(),
-                Either::Right((message, _)) => message,
+            let next = tokio::select! {
+                biased;
+                () = stopped(shutdown) => return shut_down().into(),
+                stop = &mut self.ended => return stop,
+                message = self.input.next() => message,
             };
             let message = match next {
                 Ok(Frontend::Terminate) => return Stop::Closed,
@@ -173,13 +184,14 @@ impl<S: AsyncRead + AsyncWrite> Connection<S> {
     async fn answer(&mut self, message: Frontend, shutdown: &mut watch::Receiver<bool>) -> Result<(), Stop> {
         self.cancel.forget();
         let timeout = self.backend.settings().statement_timeout();
-        let Self { backend, cancel, input, output, .. } = self;
+        let Self { backend, cancel, ended, input, output, .. } = self;
         let interruption = async {
             tokio::select! {
                 () = input.closed() => Stop::Closed,
                 () = cancel.requested() => cancelled("user request").into(),
                 () = expired(timeout) => cancelled("statement timeout").into(),
                 () = stopped(shutdown) => shut_down().into(),
+                stop = ended => stop,
             }
         };
         let work = AssertUnwindSafe(on_a_large_stack(answer(backend, message, output))).catch_unwind();
@@ -211,6 +223,10 @@ fn cancelled(why: &str) -> SqlError {
 
 fn shut_down() -> SqlError {
     SqlError::fatal(code::SHUTDOWN, "terminating connection due to administrator command")
+}
+
+fn ended(why: AccountError) -> Stop {
+    SqlError::fatal(code::SHUTDOWN, format!("terminating connection: {why}")).into()
 }
 
 async fn stopped(shutdown: &mut watch::Receiver<bool>) {

@@ -11,6 +11,7 @@ use pgwire::error::{ErrorInfo, PgWireError};
 /// SQLSTATE codes (Appendix A of Postgres' manual) that this server gives.
 pub(super) mod code {
     pub(crate) const WARNING: &str = "01000";
+    pub(crate) const SUCCESS: &str = "00000";
     pub(crate) const PROTOCOL_VIOLATION: &str = "08P01";
     pub(crate) const FEATURE_NOT_SUPPORTED: &str = "0A000";
     pub(crate) const DATA_EXCEPTION: &str = "22000";
@@ -247,7 +248,7 @@ fn of_execution(message: &str) -> SqlError {
         code
     } else if lower.contains("unrecognized configuration parameter") {
         code::UNDEFINED_OBJECT
-    } else if lower.contains("max_tokens") {
+    } else if lower.contains("max_tokens") || lower.contains("the next call may take") {
         code::LIMIT_EXCEEDED
     } else {
         code::DATA_EXCEPTION

@@ -86,7 +86,7 @@ impl Backend {
             SessionCommand::Fetch { name, .. } => columns = self.cursor_columns(name),
             _ => {}
         }
-        Ok(Prepared { text: piece.text.to_owned(), command: Some(command), plan, parameters, columns })
+        Ok(Prepared { text: piece.written.to_owned(), command: Some(command), plan, parameters, columns })
     }
 
     fn prepared(&self, name: &str) -> Result<&Arc<Prepared>, SqlError> {

@@ -179,6 +179,8 @@ pub(super) struct Rows {
     rest: Option<RecordBatch>,
     /// Failed calls that the client was told of.
     told_failed: u64,
+    /// Answers that are not computed that the client was told of.
+    told_unknown: u64,
 }
 
 impl std::fmt::Debug for Rows {
@@ -204,13 +206,14 @@ impl Rows {
             stream: Some(running.stream),
             rest: None,
             told_failed: 0,
+            told_unknown: 0,
         })
     }
 
     /// Constant rows.
     pub(super) fn constant(batch: RecordBatch) -> Result<Self, SqlError> {
         let columns = Columns::new(&batch.schema(), None)?;
-        Ok(Self { columns, query: None, stream: None, rest: Some(batch), told_failed: 0 })
+        Ok(Self { columns, query: None, stream: None, rest: Some(batch), told_failed: 0, told_unknown: 0 })
     }
 
     /// Some rows of these, read already.
@@ -253,6 +256,21 @@ impl Rows {
     pub(super) fn newly_failed(&mut self) -> u64 {
         let failed = self.query.as_ref().map_or(0, |query| query.progress.failed());
         failed - std::mem::replace(&mut self.told_failed, failed)
+    }
+}
+
+impl Rows {
+    /// Answers that are not computed since this was asked the last time, and why they are not.
+    pub(super) fn newly_unknown(&mut self) -> (u64, String) {
+        let Some(query) = &self.query else { return (0, String::new()) };
+        let unknown = query.progress.unknown();
+        let why = match query.limits.scan {
+            Some(tool) => {
+                format!("this looks like a scan that {} makes by itself (sql.cached_only_scans)", tool.name())
+            }
+            None => "relserve.cached_only is on".to_owned(),
+        };
+        (unknown - std::mem::replace(&mut self.told_unknown, unknown), why)
     }
 }
 

@@ -3,19 +3,17 @@
 //! pgwire's server keeps the salted password, which is as good as the key to whoever steals it; a
 //! [`Verifier`] keeps only what checks a proof. Channel binding is not offered.
 
-use std::num::NonZeroU32;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::rand::{SecureRandom, SystemRandom};
-use ring::{digest, hmac, pbkdf2};
+use ring::{digest, hmac};
 
 use super::error::{SqlError, code};
 
 /// The mechanism's name.
 pub(super) const MECHANISM: &str = "SCRAM-SHA-256";
-/// Rounds of hashing, as many as Postgres makes. Keys are random: more rounds would only cost time.
-const ITERATIONS: NonZeroU32 = NonZeroU32::new(4_096).expect("not zero");
+/// Rounds of hashing that strangers are told, as many as Postgres makes.
+const ITERATIONS: u32 = 4_096;
 /// Bytes of a hash.
 const HASH_BYTES: usize = digest::SHA256_OUTPUT_LEN;
 /// Bytes of salt.
@@ -37,28 +35,19 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// The verifier of an API key, with a fresh salt. Keys are ASCII: other text is hashed as it is, without
-    /// the normalisation of RFC 4013.
-    ///
-    /// # Errors
-    ///
-    /// Where the system gives no random bytes.
-    pub fn new(key: &str) -> std::io::Result<Self> {
-        let mut salt = vec![0; SALT_BYTES];
-        fill(&mut salt)?;
-        Ok(Self::with_salt(key, salt, ITERATIONS))
-    }
-
-    fn with_salt(key: &str, salt: Vec<u8>, iterations: NonZeroU32) -> Self {
-        let mut salted = [0; HASH_BYTES];
-        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, &salt, key.as_bytes(), &mut salted);
-        let client_key = sign(&salted, b"Client Key");
-        Self {
-            salt,
-            iterations: iterations.get(),
-            stored_key: hash(&client_key),
-            server_key: sign(&salted, b"Server Key"),
-        }
+    /// Reads the form in which Postgres stores verifiers (and `postgres_protocol::password` makes them):
+    /// `SCRAM-SHA-256$ITERATIONS:SALT$STORED_KEY:SERVER_KEY`, the last three in base64. `None`: it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (head, keys) = text.strip_prefix(MECHANISM)?.strip_prefix('$')?.split_once('$')?;
+        let (iterations, salt) = head.split_once(':')?;
+        let (stored_key, server_key) = keys.split_once(':')?;
+        let key = |text: &str| STANDARD.decode(text).ok()?.try_into().ok();
+        Some(Self {
+            salt: STANDARD.decode(salt).ok()?,
+            iterations: iterations.parse().ok()?,
+            stored_key: key(stored_key)?,
+            server_key: key(server_key)?,
+        })
     }
 
     /// A verifier that nothing satisfies, for users that are not there: the same user gets the same salt each
@@ -67,7 +56,7 @@ impl Verifier {
         let seed = sign(secret, user.as_bytes());
         Self {
             salt: seed[..SALT_BYTES].to_vec(),
-            iterations: ITERATIONS.get(),
+            iterations: ITERATIONS,
             stored_key: sign(secret, &seed),
             server_key: seed,
         }
@@ -167,11 +156,24 @@ fn malformed() -> SqlError {
 mod tests {
     use super::*;
 
+    /// Of the password `pencil`, as `postgres_protocol` makes it.
+    const PENCIL: &str = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==\
+                          $WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
+
+    #[test]
+    fn only_whole_verifiers_are_read() {
+        for text in
+            ["", "SCRAM-SHA-256", "SCRAM-SHA-1$4096:AA==$AA==:AA==", "SCRAM-SHA-256$4096:AA==$AA==:AA=="]
+        {
+            assert_eq!(Verifier::parse(text), None, "{text}");
+        }
+        assert_eq!(Verifier::parse(&PENCIL.replace("4096", "many")), None);
+    }
+
     /// The exchange of RFC 7677, section 3.
     #[test]
     fn the_exchange_of_the_standard_succeeds() {
-        let salt = STANDARD.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
-        let verifier = Verifier::with_salt("pencil", salt, ITERATIONS);
+        let verifier = Verifier::parse(PENCIL).unwrap();
         let (exchange, first) = Exchange::start_with(
             verifier,
             b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO",

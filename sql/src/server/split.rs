@@ -2,7 +2,7 @@
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace};
 
 use super::error::{SqlError, code};
 
@@ -14,6 +14,8 @@ const OPERATORS_MAX: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece<'a> {
     pub(super) text: &'a str,
+    /// The text with the comments before it: tools say there what they are up to.
+    pub(super) written: &'a str,
     /// The first words, upper case.
     pub(super) words: Vec<String>,
 }
@@ -28,14 +30,19 @@ pub(super) fn split(text: &str) -> Result<Vec<Piece<'_>>, SqlError> {
         .map_err(|error| SqlError::new(code::SYNTAX, format!("syntax error: {error}")))?;
     let mut places = Places { text, offset: 0, at: Location { line: 1, column: 1 } };
     let mut pieces = Vec::new();
-    let mut start = None;
+    let (mut start, mut comment) = (None, None);
     let mut statement: Vec<&TokenWithSpan> = Vec::new();
     for token in &tokens {
         match &token.token {
+            Token::Whitespace(Whitespace::SingleLineComment { .. } | Whitespace::MultiLineComment(_)) => {
+                if start.is_none() && comment.is_none() {
+                    comment = Some(places.offset(token.span.start));
+                }
+            }
             Token::Whitespace(_) | Token::EOF => {}
             Token::SemiColon => {
                 let end = places.offset(token.span.start);
-                pieces.extend(piece(text, start.take(), end, &statement)?);
+                pieces.extend(piece(text, (comment.take(), start.take()), end, &statement)?);
                 statement.clear();
             }
             _ => {
@@ -46,13 +53,13 @@ pub(super) fn split(text: &str) -> Result<Vec<Piece<'_>>, SqlError> {
             }
         }
     }
-    pieces.extend(piece(text, start, text.len(), &statement)?);
+    pieces.extend(piece(text, (comment, start), text.len(), &statement)?);
     Ok(pieces)
 }
 
 fn piece<'a>(
     text: &'a str,
-    start: Option<usize>,
+    (comment, start): (Option<usize>, Option<usize>),
     end: usize,
     tokens: &[&TokenWithSpan],
 ) -> Result<Option<Piece<'a>>, SqlError> {
@@ -62,7 +69,8 @@ fn piece<'a>(
         Token::Word(word) => Some(word.value.to_ascii_uppercase()),
         _ => None,
     });
-    Ok(Some(Piece { text: text[start..end].trim_end(), words: words.take(WORDS).collect() }))
+    let written = text[comment.unwrap_or(start)..end].trim_end();
+    Ok(Some(Piece { text: text[start..end].trim_end(), written, words: words.take(WORDS).collect() }))
 }
 
 /// Byte offsets of the tokenizer's lines and columns, which come in order.
@@ -177,6 +185,14 @@ mod tests {
         assert_eq!(texts("SELECT ';'; -- one; comment\n  SELECT $$;$$ ;;"), ["SELECT ';'", "SELECT $$;$$"]);
         assert_eq!(texts("SELECT 'ä\n;', \"é;\";SELECT 2"), ["SELECT 'ä\n;', \"é;\"", "SELECT 2"]);
         assert_eq!(texts(" ; -- ping\n /* a */ ;"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_statement_is_known_with_the_comments_before_it() {
+        let pieces = split("/* a */ -- b\n SELECT 1; SELECT 2 -- c\n; -- d\n;").unwrap();
+        let written: Vec<&str> = pieces.iter().map(|piece| piece.written).collect();
+        assert_eq!(written, ["/* a */ -- b\n SELECT 1", "SELECT 2 -- c"]);
+        assert_eq!(pieces[0].text, "SELECT 1");
     }
 
     #[test]

@@ -108,7 +108,7 @@ fn options(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Lets the client prove that it is the user it names.
+/// Lets the client prove that it is the user it names. Gives the name that its session is opened for.
 pub(super) async fn authenticate<S: AsyncRead + AsyncWrite>(
     server: &Server,
     parameters: &Parameters,
@@ -116,15 +116,16 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite>(
     is_encrypted: bool,
     input: &mut ClientInput<S>,
     output: &mut Output<S>,
-) -> Result<(), Stop> {
+) -> Result<String, Stop> {
     if parameters.minor_version > 0 || !parameters.unsupported.is_empty() {
         let answer = NegotiateProtocolVersion::new(0, parameters.unsupported.clone());
         output.put(PgWireBackendMessage::NegotiateProtocolVersion(answer))?;
     }
     let user = &parameters.user;
-    let is_proven = match server.accounts.login(user).await.map_err(unavailable)? {
-        Some(Login::Open) => true,
-        Some(Login::Scram(verifier)) => scram(verifier, input, output).await?,
+    let own = |is_proven: bool| is_proven.then(|| user.clone());
+    let proven = match server.accounts.login(user).await.map_err(unavailable)? {
+        Some(Login::Open) => own(true),
+        Some(Login::Scram(verifier)) => own(scram(verifier, input, output).await?),
         Some(Login::ClearText) if is_encrypted || peer.ip().to_canonical().is_loopback() => {
             put(output, Authentication::CleartextPassword)?;
             output.flush().await?;
@@ -135,17 +136,19 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite>(
         }
         Some(Login::ClearText) => {
             let message =
-                "this key has no SCRAM verifier: connect by TLS (sslmode=require), or make a new key";
-            return Err(SqlError::fatal(code::INVALID_AUTHORIZATION, message).into());
+                format!("user \"{user}\" has no SCRAM verifier: its key would cross the net in clear");
+            let hint = "Connect by TLS (sslmode=require), or as the user of one key: `relserve key list` shows it. \
+                        Keys of older versions have none: make a new one.";
+            return Err(SqlError::fatal(code::INVALID_AUTHORIZATION, message).with_hint(hint).into());
         }
-        None => scram(Verifier::impossible(&server.secret, user), input, output).await?,
+        None => own(scram(Verifier::impossible(&server.secret, user), input, output).await?),
     };
-    if !is_proven {
+    let Some(account) = proven else {
         let message = format!("password authentication failed for user \"{user}\"");
         return Err(SqlError::fatal(code::INVALID_PASSWORD, message).into());
-    }
+    };
     put(output, Authentication::Ok)?;
-    Ok(())
+    Ok(account)
 }
 
 fn put<S: AsyncWrite>(output: &mut Output<S>, message: Authentication) -> Result<(), SqlError> {

@@ -1,10 +1,12 @@
 //! Files that a tenant may read and that lie elsewhere than in its folder, such as those it uploaded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use datafusion::common::Result;
+use async_trait::async_trait;
+use datafusion::common::{DataFusionError, Result};
 
 use super::format::TableFormat;
 use super::listing::{Listing, ListingEntry, Place, Signature};
@@ -24,10 +26,25 @@ pub struct ListedFile {
     pub format: Option<TableFormat>,
 }
 
+/// Who has a tenant's files, where they lie elsewhere than on this machine.
+#[async_trait]
+pub trait FileOrigin: fmt::Debug + Send + Sync + 'static {
+    /// The tenant's files of now. Those of `wanted` tables (of all, where there is none) can be read at their
+    /// paths when this returns, the others may not be there yet.
+    async fn files(&self, wanted: Option<&BTreeSet<String>>) -> Result<Vec<ListedFile>, DataFusionError>;
+}
+
 /// The files of a tenant; sessions see a new list from their next statement on.
 #[derive(Debug, Default)]
 pub struct Files {
     list: RwLock<BTreeMap<String, Listed>>,
+    origin: Option<Arc<dyn FileOrigin>>,
+}
+
+/// The table of `files` that a file of this name is: the name without its ending, in lower case, with `_` for
+/// what is neither letter nor digit, and before a digit at the start.
+pub fn table_of(file_name: &str) -> String {
+    folded(TableFormat::of(file_name).map_or(file_name, |(_, stem)| stem))
 }
 
 #[derive(Clone, Debug)]
@@ -45,13 +62,25 @@ impl Files {
         list
     }
 
+    /// The files that an origin has.
+    pub fn of_origin(origin: Arc<dyn FileOrigin>) -> Self {
+        Self { list: RwLock::default(), origin: Some(origin) }
+    }
+
+    /// Asks the origin, so that tables of these names (all tables, where there is none) can be read.
+    pub(super) async fn refresh(&self, wanted: Option<&BTreeSet<String>>) -> Result<()> {
+        if let Some(origin) = &self.origin {
+            self.replace(origin.files(wanted).await?);
+        }
+        Ok(())
+    }
+
     /// These files instead of those before.
     pub fn replace(&self, files: Vec<ListedFile>) {
         let mut tables: BTreeMap<String, Listed> = BTreeMap::new();
         for file in files {
             let named = TableFormat::of(&file.name);
-            let stem = named.map_or(file.name.as_str(), |(_, stem)| stem);
-            let table = folded(stem);
+            let table = table_of(&file.name);
             let listed = match (tables.get(&table), file.format.or(named.map(|(format, _)| format))) {
                 (Some(_), _) => Listed::Refused(format!("several files have names that fold to `{table}`")),
                 (None, Some(format)) => Listed::File(file, format),
@@ -74,7 +103,7 @@ impl Files {
     }
 }
 
-impl Listing for std::sync::Arc<Files> {
+impl Listing for Arc<Files> {
     fn tables(&self) -> Result<BTreeMap<String, ListingEntry>> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
         let entry = |(table, listed): (&String, &Listed)| {

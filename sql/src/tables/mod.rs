@@ -20,7 +20,7 @@ pub mod statement;
 mod store;
 pub mod temporary;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use datafusion::sql::parser::Statement;
 
 use self::change::Changes;
 use self::external::ExternalTables;
-pub use self::files::{Files, ListedFile};
+pub use self::files::{FileOrigin, Files, ListedFile, table_of};
 use self::folder::Folder;
 pub use self::format::TableFormat;
 use self::listing::{FileSchema, Reader};
@@ -166,6 +166,7 @@ impl TenantTables {
     /// Opens files that are new or changed, so that lists of tables have those that can be read.
     pub async fn refresh(&self) -> Result<()> {
         self.public.folder.refresh().await?;
+        self.files.listing.refresh(None).await?;
         self.files.refresh().await
     }
 }
@@ -181,9 +182,16 @@ pub async fn refresh_for(context: &SessionContext, statement: &Statement) -> Res
         None => table.table().starts_with("pg_"),
     };
     if asked.iter().any(is_list) {
-        tables.refresh().await?;
+        return tables.refresh().await;
     }
-    Ok(())
+    let default = state.config_options().catalog.default_schema.as_str();
+    let is_file = |table: &&TableReference| table.schema().unwrap_or(default) == FILES_SCHEMA;
+    let files: BTreeSet<String> =
+        asked.iter().filter(is_file).map(|table| table.table().to_owned()).collect();
+    if files.is_empty() {
+        return Ok(());
+    }
+    tables.files.listing.refresh(Some(&files)).await
 }
 
 /// What a tenant's queries run in: its files, nobody else's caches, everybody's memory.

@@ -106,6 +106,7 @@ struct TestAccounts {
     logins: HashMap<String, Login>,
     key: &'static str,
     model: Arc<Model>,
+    revoked: watch::Sender<bool>,
 }
 
 #[async_trait]
@@ -114,8 +115,16 @@ impl Accounts for TestAccounts {
         Ok(self.logins.get(user).cloned())
     }
 
-    async fn accepts(&self, _: &str, key: &str) -> Result<bool, AccountError> {
-        Ok(key == self.key)
+    async fn accepts(&self, _: &str, key: &str) -> Result<Option<String>, AccountError> {
+        Ok((key == self.key).then(|| key.to_owned()))
+    }
+
+    async fn ended(&self, user: &str) -> AccountError {
+        let mut revoked = self.revoked.subscribe();
+        if revoked.wait_for(|is_revoked| *is_revoked).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        AccountError(format!("{user}'s key was revoked"))
     }
 
     async fn session(&self, _: &str) -> Result<Session, AccountError> {
@@ -134,6 +143,8 @@ pub(crate) struct Harness {
     pub(crate) address: SocketAddr,
     pub(crate) model: Arc<Model>,
     pub(crate) shutdown: watch::Sender<bool>,
+    /// Makes all keys revoked.
+    pub(crate) revoked: watch::Sender<bool>,
     pub(crate) server: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
@@ -151,10 +162,13 @@ impl Harness {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its address");
         let model = Arc::new(Model { open: watch::Sender::new(0) });
-        let accounts = Arc::new(TestAccounts { logins, key: "sesame", model: Arc::clone(&model) });
+        let revoked = watch::Sender::new(false);
+        let accounts =
+            TestAccounts { logins, key: "sesame", model: Arc::clone(&model), revoked: revoked.clone() };
+        let accounts = Arc::new(accounts);
         let (shutdown, stopped) = watch::channel(false);
         let server = tokio::spawn(serve(listener, accounts, limits, tls, stopped));
-        Self { address, model, shutdown, server }
+        Self { address, model, shutdown, revoked, server }
     }
 
     /// How a client connects.

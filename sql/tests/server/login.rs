@@ -11,6 +11,11 @@ async fn keyed(login: Login) -> Harness {
     Harness::with(HashMap::from([("acme".to_owned(), login)]), ConnectionLimits::default(), None).await
 }
 
+/// What a server keeps of a key.
+fn verifier(key: &str) -> Verifier {
+    Verifier::parse(&postgres_protocol::password::scram_sha_256(key.as_bytes())).expect("a verifier")
+}
+
 /// The error of a client that is not let in.
 async fn refused(config: &tokio_postgres::Config) -> (String, String) {
     match config.connect(NoTls).await {
@@ -21,7 +26,7 @@ async fn refused(config: &tokio_postgres::Config) -> (String, String) {
 
 #[tokio::test]
 async fn the_key_is_proven_by_scram() {
-    let server = keyed(Login::Scram(Verifier::new("rs-key").unwrap())).await;
+    let server = keyed(Login::Scram(verifier("rs-key"))).await;
     let mut config = server.config();
     let (client, connection) = config.password("rs-key").connect(NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -46,8 +51,29 @@ async fn a_key_without_a_verifier_is_sent_in_clear_from_this_machine() {
 }
 
 #[tokio::test]
+async fn a_session_whose_key_is_revoked_ends_and_says_so() {
+    let server = keyed(Login::ClearText).await;
+    let mut config = server.config();
+    config.password("sesame");
+    let (idle, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let (busy, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let statement = busy.simple_query("SELECT ai_complete('forever')");
+    let revoke = async {
+        server.wait_for_open(1).await;
+        server.revoked.send_replace(true);
+    };
+    let (ended, ()) = tokio::join!(statement, revoke);
+    let told = ("57P01".to_owned(), "terminating connection: sesame's key was revoked".to_owned());
+    assert_eq!(of(&ended.unwrap_err()), told);
+    server.wait_for_open(0).await;
+    assert!(idle.simple_query("SELECT 1").await.is_err());
+}
+
+#[tokio::test]
 async fn a_verifier_does_not_hold_the_key_and_is_salted() {
-    let (first, second) = (Verifier::new("rs-key").unwrap(), Verifier::new("rs-key").unwrap());
+    let (first, second) = (verifier("rs-key"), verifier("rs-key"));
     assert_ne!(first.salt, second.salt);
     assert_ne!(first.stored_key, second.stored_key);
     assert_eq!(first.iterations, 4_096);

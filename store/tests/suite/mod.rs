@@ -4,6 +4,7 @@ pub(crate) mod batches;
 pub(crate) mod cases;
 pub(crate) mod corpora;
 pub(crate) mod schemas;
+pub(crate) mod sql;
 pub(crate) mod tickets;
 
 use base::{Millis, TenantId};
@@ -43,6 +44,9 @@ macro_rules! for_each_case {
             schemas::a_schema_is_kept_replaced_listed_and_forgotten,
             schemas::a_tenant_neither_sees_nor_forgets_anothers_schema,
             schemas::what_a_tenant_may_keep_and_pin_is_bounded,
+            sql::a_key_has_a_verifier_that_is_not_the_key,
+            sql::what_sql_spends_adds_up_by_tenant_and_day,
+            sql::a_ticket_that_begins_again_has_no_rows,
             tickets::a_ticket_collects_rows_once_and_ends_once,
             tickets::another_tenant_can_neither_read_nor_delete_a_ticket,
             tickets::deleted_and_expired_tickets_take_no_more_rows,

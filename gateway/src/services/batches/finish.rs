@@ -10,7 +10,7 @@ use store::{BatchEnd, TicketRow, TicketState, UnixMillis};
 use super::lines::{LineError, Request};
 use super::watch::Stop;
 use super::{AnswerTokens, Batch, Summary, note};
-use crate::services::files::{Draft, Lines};
+use crate::services::files::{Draft, Lines, NewUpload};
 use crate::state::App;
 
 /// Rows read or written at a time.
@@ -149,7 +149,10 @@ async fn leave(
         if chunk.len() >= CHUNK_BYTES || (is_last && !chunk.is_empty()) {
             let draft = match &mut draft {
                 Some(draft) => draft,
-                none => none.insert(Draft::begin(app, batch.tenant, ("batch_output", &name), expires).await?),
+                none => {
+                    let new = NewUpload { purpose: "batch_output", name: &name, is_encoded: false };
+                    none.insert(Draft::begin(app, batch.tenant, new, expires).await?)
+                }
             };
             draft.append(&chunk).await?;
             bytes += chunk.len() as u64;

@@ -1,48 +1,81 @@
-//! Users of the Postgres protocol: a user is a tenant's name, its password one of the tenant's keys.
+//! Users of the Postgres protocol. A key's own name proves it by SCRAM; its tenant's name stands for all of the
+//! tenant's keys, sent as they are.
+
+use std::time::Duration;
 
 use actix_web::web::Data;
 use async_trait::async_trait;
 use serving::caller::{Caller, WeightedTenant};
 use sql::Session;
-use sql::server::{AccountError, Accounts, Login};
-use store::{KeyLookup, Tenant, UnixMillis};
+use sql::server::{AccountError, Accounts, Login, Verifier};
+use store::{KeyInfo, KeyLookup, UnixMillis};
 
 use crate::config::AuthMode;
 use crate::state::App;
 
-/// The tenants of a server.
-pub struct Tenants(pub Data<App>);
+/// The least time between two looks at the key of an open session, however short `auth.remember_ms` is.
+const LOOK_MIN: Duration = Duration::from_millis(100);
 
-impl std::fmt::Debug for Tenants {
+/// The user that is one key: its tenant's name and its number.
+pub fn user_of(tenant: &str, key: u64) -> String {
+    format!("{tenant}-{key}")
+}
+
+/// The number of the key that a user may be.
+fn key_of(user: &str) -> Option<u64> {
+    user.rsplit_once('-')?.1.parse().ok()
+}
+
+/// The tenants of a server.
+pub struct SqlAccounts(pub Data<App>);
+
+impl std::fmt::Debug for SqlAccounts {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str("Tenants")
+        f.write_str("SqlAccounts")
     }
 }
 
-impl Tenants {
+impl SqlAccounts {
     fn is_open(&self) -> bool {
         self.0.config.auth.mode == AuthMode::None
     }
 
-    async fn tenant(&self, user: &str) -> Result<Option<Tenant>, AccountError> {
-        self.0.runtime.store.tenant_named(user).await.map_err(away)
+    fn now(&self) -> UnixMillis {
+        UnixMillis(self.0.runtime.shared.clock.unix_ms())
+    }
+
+    /// The working key that a user is, with its tenant's weight.
+    async fn key(&self, user: &str) -> Result<Option<(KeyInfo, f64)>, AccountError> {
+        let Some(number) = key_of(user) else { return Ok(None) };
+        let found = self.0.runtime.store.key_by_id(number, self.now()).await.map_err(away)?;
+        Ok(match found {
+            KeyLookup::Valid { key, tenant_name, weight } if user_of(&tenant_name, key.id) == user => {
+                Some((key, weight))
+            }
+            _ => None,
+        })
     }
 }
 
 #[async_trait]
-impl Accounts for Tenants {
+impl Accounts for SqlAccounts {
     async fn login(&self, user: &str) -> Result<Option<Login>, AccountError> {
         if self.is_open() {
             return Ok(Some(Login::Open));
         }
-        Ok(self.tenant(user).await?.map(|_| Login::ClearText))
+        if let Some((key, _)) = self.key(user).await? {
+            let verifier = key.verifier.as_deref().and_then(Verifier::parse);
+            return Ok(Some(verifier.map_or(Login::ClearText, Login::Scram)));
+        }
+        let tenant = self.0.runtime.store.tenant_named(user).await.map_err(away)?;
+        Ok(tenant.map(|_| Login::ClearText))
     }
 
-    async fn accepts(&self, user: &str, key: &str) -> Result<bool, AccountError> {
-        let Some(tenant) = self.tenant(user).await? else { return Ok(false) };
-        let now = UnixMillis(self.0.runtime.shared.clock.unix_ms());
-        let found = self.0.runtime.store.find_key(key, now).await.map_err(away)?;
-        Ok(matches!(found, KeyLookup::Valid { key, .. } if key.tenant == tenant.id))
+    async fn accepts(&self, user: &str, key: &str) -> Result<Option<String>, AccountError> {
+        let found = self.0.runtime.store.find_key(key, self.now()).await.map_err(away)?;
+        let KeyLookup::Valid { key, tenant_name, .. } = found else { return Ok(None) };
+        let own = user_of(&tenant_name, key.id);
+        Ok((user == tenant_name || user == own).then_some(own))
     }
 
     async fn session(&self, user: &str) -> Result<Session, AccountError> {
@@ -50,16 +83,46 @@ impl Accounts for Tenants {
         let member = if self.is_open() {
             WeightedTenant::usual(store::DEFAULT_TENANT)
         } else {
-            match self.tenant(user).await? {
-                Some(tenant) => WeightedTenant::of(&tenant),
-                None => return Err(AccountError(format!("there is no tenant `{user}`"))),
-            }
+            let Some((key, weight)) = self.key(user).await? else { return Err(revoked()) };
+            self.0.runtime.store.use_key(&key, self.now()).await.map_err(away)?;
+            WeightedTenant::weighted(key.tenant, weight)
         };
         let session = super::session(&self.0, Caller::of(member, revision)).await;
         session.map_err(|error| AccountError(error.to_string()))
     }
+
+    async fn ended(&self, user: &str) -> AccountError {
+        if self.is_open() {
+            return std::future::pending().await;
+        }
+        let pause = Duration::from_millis(self.0.config.auth.remember_ms.0).max(LOOK_MIN);
+        loop {
+            tokio::time::sleep(pause).await;
+            // While the database is away, who is in stays in.
+            if matches!(self.key(user).await, Ok(None)) {
+                return revoked();
+            }
+        }
+    }
+}
+
+fn revoked() -> AccountError {
+    AccountError("the API key was revoked or has expired".to_owned())
 }
 
 fn away(error: store::Error) -> AccountError {
     AccountError(serving::error::of_store(error).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_a_tenant_and_a_number() {
+        assert_eq!(user_of("acme-eu", 7), "acme-eu-7");
+        for (user, key) in [("acme-eu-7", Some(7)), ("default", None), ("a-b", None), ("-3", Some(3))] {
+            assert_eq!(key_of(user), key, "{user}");
+        }
+    }
 }

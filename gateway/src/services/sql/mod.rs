@@ -1,39 +1,42 @@
 //! SQL: a tenant's statements, whose AI columns run as relQueries of class `dashboard`.
 
 pub mod accounts;
+pub mod budgets;
 pub mod runner;
+pub mod running;
 mod search;
 pub mod tenants;
+pub mod tickets;
+pub mod uploads;
 
 use actix_web::web::Data;
 use serving::caller::Caller;
 use serving::error::{RequestError, internal};
-use sql::{DataFusionError, Session};
+use sql::{DataFusionError, Session, SessionPolicy};
 
 use crate::state::App;
 
 /// A session of a caller, with the tables that it may read.
 pub async fn session(app: &Data<App>, caller: Caller) -> Result<Session, RequestError> {
-    let clock = app.runtime.shared.clock;
-    let tables = app.sql.tables(&app.config, clock, caller.tenant).await.map_err(|error| match error {
-        DataFusionError::IoError(error) => internal(error),
-        error => RequestError::invalid("sql.sources", plain(&error)),
-    })?;
+    let tables =
+        app.sql.tables(&app.runtime, &app.config, caller.tenant).await.map_err(|error| match error {
+            DataFusionError::IoError(error) => internal(error),
+            error => RequestError::invalid("sql.sources", plain(&error)),
+        })?;
+    let policy = SessionPolicy {
+        budget: app.sql.budgets.of(&app.runtime, &app.config.sql, caller.tenant).await?,
+        scans: app.config.sql.scanning_tools().map_err(internal)?,
+    };
     let session = Session::new(runner::Rows::new(app.clone(), caller), app.sql.registry(caller.tenant));
+    let session = session.with_policy(policy);
     tables.install(session.context()).map_err(internal)?;
     Ok(session)
 }
 
 /// Sets a setting of a session.
 pub async fn set(session: &Session, name: &str, value: &str) -> Result<(), RequestError> {
-    let field = || format!("settings.{name}");
-    if name.is_empty() || !name.chars().all(|letter| letter.is_ascii_alphanumeric() || "._".contains(letter))
-    {
-        return Err(RequestError::invalid(field(), "must be a setting's name: letters, digits, `_` and `.`"));
-    }
-    let statement = format!("SET {name} = '{}'", value.replace('\'', "''"));
-    let done = session.query(&statement).await;
-    done.map(drop).map_err(|error| RequestError::invalid(field(), plain(&error)))
+    let done = session.set(name, value).await;
+    done.map_err(|error| RequestError::invalid(format!("settings.{name}"), plain(&error)))
 }
 
 /// Why a statement has no result.

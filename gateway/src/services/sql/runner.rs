@@ -1,7 +1,8 @@
 //! The rows of AI columns as relQueries: one for each column, which takes rows in windows; answers go to the
 //! operator as they come, and what is dropped is cancelled. Must not know the protocol of the client.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use actix_web::web::Data;
@@ -13,6 +14,7 @@ use serving::column::{ColumnAnswers, OpenColumn};
 use serving::error::RequestError;
 use serving::relquery_state::{AnswerRow, AnswerSource, RelQueryKind, RowProgress};
 use serving::submit::{self, Prepared};
+use sql::budget::{BudgetSpent, ComputedCalls, Reservation};
 use sql::runner::{
     AiColumn, Estimate, Outcome, PromptOrder, Row, RowAnswer, Run, RunError, RunOptions, Runner, TextEmbedder,
     TextVector, TokenPrice, Tokens,
@@ -64,6 +66,7 @@ struct OpenRows {
     answers: UnboundedSender<RowAnswer>,
     /// Opened with the first rows that are to be computed.
     relquery: Option<OpenColumn>,
+    reserved: Arc<ReservedCalls>,
     /// What tells its answers, or looks rows up in a corpus.
     tasks: JoinSet<()>,
 }
@@ -77,7 +80,8 @@ impl Runner for Rows {
     ) -> Box<dyn Run> {
         let (app, caller) = (self.app.clone(), self.caller);
         let (column, tasks) = (column.clone(), JoinSet::new());
-        Box::new(OpenRows { app, caller, column, options, answers, relquery: None, tasks })
+        let reserved = Arc::default();
+        Box::new(OpenRows { app, caller, column, options, answers, relquery: None, reserved, tasks })
     }
 
     fn prompt_chars_max(&self) -> usize {
@@ -174,7 +178,7 @@ impl Run for OpenRows {
             while self.tasks.try_join_next().is_some() {}
             let (ids, cells): (Vec<u64>, Vec<Vec<Cell>>) =
                 rows.into_iter().map(|row| (row.id, row.cells)).unzip();
-            let sent = match &self.column.search {
+            match &self.column.search {
                 Some(search) => {
                     self.tasks.spawn(search::look_up(
                         self.app.clone(),
@@ -184,10 +188,9 @@ impl Run for OpenRows {
                     ));
                     Ok(())
                 }
-                None if self.options.cached_only => self.tell_known(&ids, cells).await,
+                None if self.options.cached_only => self.tell_known(&ids, &cells).await.map_err(refused),
                 None => self.extend(&ids, &cells).await,
-            };
-            sent.map_err(refused)
+            }
         })
     }
 }
@@ -199,41 +202,73 @@ impl OpenRows {
             Some(relquery) => Ok(relquery),
             none => {
                 let (relquery, answers) = OpenColumn::open(&self.app.runtime, self.caller, ROUTE)?;
-                self.tasks.spawn(tell(answers, self.answers.clone()));
+                self.tasks.spawn(tell(answers, self.answers.clone(), Arc::clone(&self.reserved)));
                 Ok(none.insert(relquery))
             }
         }
     }
 
-    /// Hands rows to the loop: as many as a relQuery may have are held at a time, and while the queue is full
-    /// the others wait.
-    async fn extend(&mut self, ids: &[u64], cells: &[Vec<Cell>]) -> Result<(), RequestError> {
+    async fn prepared(&self, cells: &[Vec<Cell>]) -> Result<Prepared, RequestError> {
+        prepared(&self.app, self.caller, (&self.column, self.options.order), cells.to_vec()).await
+    }
+
+    /// Hands rows to the loop: as many as a relQuery may have are held at a time, and of those as many as the
+    /// budget surely has room for; while the queue is full the others wait.
+    async fn extend(&mut self, ids: &[u64], cells: &[Vec<Cell>]) -> Result<(), RunError> {
         let limits = &self.app.config.limits;
         let held_max =
             limits.rows_max.min(usize::try_from(limits.queue_rows_max).unwrap_or(usize::MAX)).max(1);
-        for (ids, cells) in ids.chunks(held_max).zip(cells.chunks(held_max)) {
-            let (app, caller, column) = (self.app.clone(), self.caller, self.column.clone());
-            let order = self.options.order;
-            let relquery = self.open()?;
-            relquery.has_room(ids.len(), held_max).await;
-            let prepared = prepared(&app, caller, (&column, order), cells.to_vec()).await?;
-            let room = loop {
-                match relquery.reserve(ids.len()) {
-                    Err(RequestError::Overloaded { retry_after, .. }) => {
-                        tokio::time::sleep(Duration::from_millis(retry_after.0).min(RETRY_MAX)).await;
-                    }
-                    reserved => break reserved?,
-                }
-            };
-            relquery.extend(ids, prepared, room).await?;
+        let mut from = 0;
+        while from < ids.len() {
+            let most = held_max.min(ids.len() - from);
+            self.open().map_err(refused)?.has_room(most, held_max).await;
+            let (prepared, reserved) = self.set_aside(&cells[from..from + most]).await?;
+            let ids = &ids[from..from + prepared.rows];
+            from += ids.len();
+            self.reserved.add(ids, reserved);
+            self.hand_over(ids, prepared).await.map_err(refused)?;
         }
         Ok(())
     }
 
+    /// The first of these rows, as many as the budget surely has room for, one at least; their most is set
+    /// aside.
+    async fn set_aside(&self, cells: &[Vec<Cell>]) -> Result<(Prepared, Option<Reservation>), RunError> {
+        let prepared = self.prepared(cells).await.map_err(refused)?;
+        let Some(budget) = &self.options.budget else { return Ok((prepared, None)) };
+        let mut most = computed_at_most(&prepared);
+        if budget.is_limited() {
+            let again = self.prepared(cells).await.map_err(refused)?;
+            let known = submit::known_answers(&self.app.runtime, self.caller, again).await;
+            for row in &known.read().finished {
+                most[*row as usize] = ComputedCalls::default();
+            }
+        }
+        let reserved = budget.reserve(&most).await.map_err(spent)?;
+        if reserved.count() == cells.len() {
+            return Ok((prepared, Some(reserved)));
+        }
+        let prepared = self.prepared(&cells[..reserved.count()]).await.map_err(refused)?;
+        Ok((prepared, Some(reserved)))
+    }
+
+    /// Hands rows over once the queue has room for them.
+    async fn hand_over(&mut self, ids: &[u64], prepared: Prepared) -> Result<(), RequestError> {
+        let relquery = self.open()?;
+        let room = loop {
+            match relquery.reserve(ids.len()) {
+                Err(RequestError::Overloaded { retry_after, .. }) => {
+                    tokio::time::sleep(Duration::from_millis(retry_after.0).min(RETRY_MAX)).await;
+                }
+                reserved => break reserved?,
+            }
+        };
+        relquery.extend(ids, prepared, room).await
+    }
+
     /// Tells what is known of rows, and that the others are not.
-    async fn tell_known(&self, ids: &[u64], cells: Vec<Vec<Cell>>) -> Result<(), RequestError> {
-        let column = (&self.column, self.options.order);
-        let prepared = prepared(&self.app, self.caller, column, cells).await?;
+    async fn tell_known(&self, ids: &[u64], cells: &[Vec<Cell>]) -> Result<(), RequestError> {
+        let prepared = self.prepared(cells).await?;
         let known = submit::known_answers(&self.app.runtime, self.caller, prepared).await;
         let state = known.read();
         for (row, id) in state.rows.iter().zip(ids) {
@@ -243,6 +278,41 @@ impl OpenRows {
         }
         Ok(())
     }
+}
+
+/// What is set aside for rows that are under way, by their names.
+#[derive(Default)]
+struct ReservedCalls(Mutex<HashMap<u64, Reservation>>);
+
+impl ReservedCalls {
+    fn rows(&self) -> MutexGuard<'_, HashMap<u64, Reservation>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn add(&self, ids: &[u64], reserved: Option<Reservation>) {
+        let rows = reserved.into_iter().flat_map(Reservation::into_rows);
+        self.rows().extend(ids.iter().copied().zip(rows));
+    }
+
+    /// A row is over: it computed so many tokens, or nothing.
+    fn settle(&self, id: u64, computed: Option<u64>) {
+        if let Some(mut reserved) = self.rows().remove(&id) {
+            reserved.settle(0, computed);
+        }
+    }
+}
+
+/// The most that each row may compute: its prompt, and an answer of full length. Nothing of a row that cannot
+/// run, or that gets another's answer.
+fn computed_at_most(prepared: &Prepared) -> Vec<ComputedCalls> {
+    let mut most = vec![ComputedCalls::default(); prepared.rows];
+    for row in prepared.parts.iter().flat_map(|part| &part.rows) {
+        if let Some(own) = row.targets.first().and_then(|target| most.get_mut(*target as usize)) {
+            let tokens = row.item.prompt.len() as u64 + row.item.generation.output_max.0;
+            *own = ComputedCalls::one(tokens);
+        }
+    }
+    most
 }
 
 /// Lowers rows of a column, off the thread: a window's prompts are tokenized.
@@ -272,15 +342,20 @@ async fn prepared(
     lowered.await.map_err(serving::error::internal)?
 }
 
+fn spent(error: BudgetSpent) -> RunError {
+    RunError(error.to_string())
+}
+
 fn refused(error: RequestError) -> RunError {
     RunError(error.to_string())
 }
 
 /// Tells the answers of a column as they come.
-async fn tell(mut column: ColumnAnswers, answers: UnboundedSender<RowAnswer>) {
+async fn tell(mut column: ColumnAnswers, answers: UnboundedSender<RowAnswer>, reserved: Arc<ReservedCalls>) {
     while let Some(rows) = column.next().await {
         for (id, row) in rows {
             let (outcome, tokens, is_computed) = outcome(&row);
+            reserved.settle(id, is_computed.then_some(tokens.prompt.0 + tokens.output.0));
             if answers.send(RowAnswer { id, outcome, tokens, is_computed }).is_err() {
                 return;
             }

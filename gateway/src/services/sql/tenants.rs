@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use base::{Nanos, TenantId, Time};
 use futures_util::future::join_all;
+use serving::Runtime;
 use serving::clock::Clock;
 use sql::DataFusionError;
 use sql::registry::Registry;
 use sql::tables::source::Source;
-use sql::tables::{Memory, MemoryLimits, TenantTables, TenantTablesOptions};
+use sql::tables::{Files, Memory, MemoryLimits, TenantTables, TenantTablesOptions};
 
+use super::budgets::Budgets;
+use super::running::RunningTickets;
+use super::uploads::Uploads;
 use crate::config::Config;
 
 /// Time for the databases of the configuration to answer a session that wants their tables.
@@ -26,6 +30,9 @@ pub struct Sql {
     registries: Mutex<HashMap<TenantId, Arc<Registry>>>,
     tables: Mutex<HashMap<TenantId, Arc<TenantTables>>>,
     sources: tokio::sync::Mutex<Sources>,
+    pub budgets: Budgets,
+    /// Statements that outlive their clients.
+    pub tickets: RunningTickets,
 }
 
 /// The databases of the configuration, by their names.
@@ -49,6 +56,8 @@ impl Sql {
             registries: Mutex::default(),
             tables: Mutex::default(),
             sources: tokio::sync::Mutex::default(),
+            budgets: Budgets::default(),
+            tickets: RunningTickets::new(config.sql.tickets_max),
         })
     }
 
@@ -91,19 +100,18 @@ impl Sql {
     /// A tenant's tables; its folder is made where there is none.
     pub async fn tables(
         &self,
+        runtime: &Arc<Runtime>,
         config: &Config,
-        clock: Clock,
         tenant: TenantId,
     ) -> Result<Arc<TenantTables>, DataFusionError> {
         if let Some(known) = self.known_tables().get(&tenant) {
             return Ok(Arc::clone(known));
         }
-        let (sources, are_all) = self.sources(config, clock).await;
-        let folder = folder(config, tenant);
-        std::fs::create_dir_all(&folder).map_err(DataFusionError::IoError)?;
+        let (sources, are_all) = self.sources(config, runtime.shared.clock).await;
+        let folder = made_folder(config, tenant).map_err(DataFusionError::IoError)?;
         let created_bytes_max = config.sql.created_bytes_max.0;
-        let options =
-            TenantTablesOptions { sources, created_bytes_max, ..TenantTablesOptions::of_folder(&folder) };
+        let files = Arc::new(Files::of_origin(Arc::new(Uploads::of(runtime, config, tenant))));
+        let options = TenantTablesOptions { files, sources, created_bytes_max, folder };
         let tables = Arc::new(TenantTables::new(options, &self.memory)?);
         if are_all {
             return Ok(Arc::clone(self.known_tables().entry(tenant).or_insert(tables)));
@@ -116,4 +124,11 @@ impl Sql {
 pub fn folder(config: &Config, tenant: TenantId) -> PathBuf {
     let all = config.sql.folder.clone().unwrap_or_else(|| config.store.data_dir.join("tables"));
     all.join(tenant.0.to_string())
+}
+
+/// The same, made where there is none.
+pub fn made_folder(config: &Config, tenant: TenantId) -> std::io::Result<PathBuf> {
+    let folder = folder(config, tenant);
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
 }

@@ -9,18 +9,30 @@ pub const BOUNDARY: &str = "a-boundary";
 
 /// A form with these parts: name, file name, text.
 pub fn form(parts: &[(&str, Option<&str>, &str)]) -> Vec<u8> {
-    let mut body = String::new();
-    for (name, file, text) in parts {
+    let parts: Vec<_> = parts.iter().map(|(name, file, text)| (*name, *file, text.as_bytes())).collect();
+    form_of_bytes(&parts)
+}
+
+/// The same of bytes.
+pub fn form_of_bytes(parts: &[(&str, Option<&str>, &[u8])]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (name, file, content) in parts {
         let file = file.map_or(String::new(), |file| format!("; filename=\"{file}\""));
-        body += &format!(
-            "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n{text}\r\n"
-        );
+        let head = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n");
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(content);
+        body.extend_from_slice(b"\r\n");
     }
-    (body + &format!("--{BOUNDARY}--\r\n")).into_bytes()
+    body.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
+    body
 }
 
 pub async fn send(client: &Client, parts: &[(&str, Option<&str>, &str)]) -> Reply {
-    client.post_bytes("/v1/files", &format!("multipart/form-data; boundary={BOUNDARY}"), &form(parts)).await
+    send_form(client, &form(parts)).await
+}
+
+pub async fn send_form(client: &Client, form: &[u8]) -> Reply {
+    client.post_bytes("/v1/files", &format!("multipart/form-data; boundary={BOUNDARY}"), form).await
 }
 
 /// Uploads a file for a batch; its id.

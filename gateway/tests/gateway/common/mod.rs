@@ -84,13 +84,22 @@ pub async fn serve_fleet(config: Config) -> Server {
     Server { running, client, gate: Arc::new(Gate::open()) }
 }
 
-/// Starts a server on a store.
-pub async fn serve_on(config: Config, model: Model, store: Store) -> Server {
+/// Starts a server on a store, or says why it does not start.
+pub async fn start_on(
+    config: Config,
+    model: Model,
+    store: Store,
+) -> Result<(Running, Arc<Gate>), gateway::app::StartError> {
     let gate = Arc::new(Gate::open());
     let executor = Box::new(Double::new(Arc::clone(&gate), model.block_tokens));
-    let key = key_of(&store, store::DEFAULT_TENANT).await;
     let backend = LoadedModel { executor: Some(executor), fresh: None, model, cost: CostModel::default() };
-    let running = start(config, backend, store).await.unwrap();
+    Ok((start(config, backend, store).await?, gate))
+}
+
+/// Starts a server on a store.
+pub async fn serve_on(config: Config, model: Model, store: Store) -> Server {
+    let key = key_of(&store, store::DEFAULT_TENANT).await;
+    let (running, gate) = start_on(config, model, store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };
     Server { running, client, gate }
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_util::TryStreamExt as _;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPool, PgPoolOptions, PgRow};
-use sqlx::{AssertSqlSafe, Row as _, ValueRef as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, ValueRef as _};
 
 use super::column::{Comparability, Kind, SourceColumn, Value};
 use super::filter::Parameter;
@@ -51,7 +51,9 @@ impl Postgres {
         let options = PgConnectOptions::from_str(url)?
             .application_name("relserve")
             .options([("default_transaction_read_only", "on")]);
-        let pool = PgPoolOptions::new().max_connections(CONNECTIONS_MAX).connect_with(options).await?;
+        // A pool takes a refused connection for a database that starts up, and tries on.
+        options.connect().await?.close().await?;
+        let pool = PgPoolOptions::new().max_connections(CONNECTIONS_MAX).connect_lazy_with(options);
         Ok(Self { pool })
     }
 }

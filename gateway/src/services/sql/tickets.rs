@@ -1,0 +1,237 @@
+//! Statements that outlive the deadlines of their clients: what is left of a result goes into a ticket.
+//!
+//! A ticket's rows are JSON lines, from the first row that the client has not got (`first_row`). After a
+//! restart the statement runs again, its known answers out of the cache; as rows may come in another order
+//! then, the ticket holds the whole result from there on: `first_row` is 0.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use actix_web::web::Data;
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use serving::caller::Caller;
+use serving::error::{RequestError, internal, stored};
+use sql::Running;
+use sql::format::{ResultFormat, ResultWriter};
+use store::{Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::{failed, session, set};
+use crate::state::App;
+
+/// The kind of a ticket that holds a statement.
+pub const KIND: &str = "sql";
+/// Time between two tries, while the database is away.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A statement and the settings that it runs under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SqlStatement {
+    pub query: String,
+    pub settings: BTreeMap<String, String>,
+}
+
+impl SqlStatement {
+    /// Starts it in a session of its own.
+    pub async fn start(&self, app: &Data<App>, caller: Caller) -> Result<Running, RequestError> {
+        let session = session(app, caller).await?;
+        for (name, value) in &self.settings {
+            set(&session, name, value).await?;
+        }
+        session.query(&self.query).await.map_err(failed)
+    }
+
+    fn of(request: &str) -> Option<Self> {
+        let request: Value = serde_json::from_str(request).ok()?;
+        let setting = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+        let settings = request["settings"].as_object()?.iter().map(setting).collect::<Option<_>>()?;
+        Some(Self { query: request["query"].as_str()?.to_owned(), settings })
+    }
+}
+
+/// The name of a new ticket.
+pub fn new_id() -> String {
+    format!("sq-{:032x}", rand::random::<u128>())
+}
+
+/// A statement whose client has left with its deadline.
+pub struct Detached {
+    pub id: String,
+    pub caller: Caller,
+    pub statement: SqlStatement,
+    /// What runs of it; `None`: it is still to be started.
+    pub running: Option<Running>,
+    /// Rows that the client has got.
+    pub first_row: u64,
+}
+
+/// Turns a statement into a ticket: written down, followed to its end.
+pub async fn make(app: &Data<App>, lease: &Lease, detached: Detached) -> Result<(), RequestError> {
+    let permit = app.sql.tickets.permit()?;
+    let SqlStatement { query, settings } = &detached.statement;
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let ticket = NewTicket {
+        id: &detached.id,
+        tenant: detached.caller.tenant,
+        kind: KIND,
+        request: &json!({ "query": query, "settings": settings }).to_string(),
+        expires: now.after(app.config.store.ticket_ms_max),
+        lease,
+    };
+    stored(app.runtime.store.create_ticket(ticket, now).await)?;
+    app.runtime.shared.metrics.requests.partial.inc();
+    follow(app, detached, permit);
+    Ok(())
+}
+
+/// Goes on with a ticket that a restart, or another server's end, interrupted. False: it runs here already.
+pub async fn resume(app: &Data<App>, ticket: Ticket, caller: Caller) -> Result<bool, RequestError> {
+    if app.sql.tickets.running().contains_key(&ticket.id) {
+        return Ok(false);
+    }
+    let permit = app.sql.tickets.permit()?;
+    let statement = SqlStatement::of(&ticket.request).ok_or(RequestError::Internal)?;
+    stored(app.runtime.store.clear_rows(&ticket.id, &app.config.store.node).await)?;
+    follow(app, Detached { id: ticket.id, caller, statement, running: None, first_row: 0 }, permit);
+    Ok(true)
+}
+
+/// Stops what runs here of a ticket.
+pub fn cancel(app: &App, id: &str) {
+    if let Some(running) = app.sql.tickets.running().get(id) {
+        running.send_replace(true);
+    }
+}
+
+fn follow(app: &Data<App>, detached: Detached, permit: OwnedSemaphorePermit) {
+    let (sender, mut cancelled) = watch::channel(false);
+    app.sql.tickets.running().insert(detached.id.clone(), sender);
+    let (app, id) = (app.clone(), detached.id.clone());
+    tokio::spawn(async move {
+        let end = tokio::select! {
+            end = run(&app, detached) => end,
+            // Whoever cancelled it has written its end.
+            _ = cancelled.wait_for(|is_cancelled| *is_cancelled) => None,
+        };
+        if let Some(end) = end {
+            finish(&app, &id, end).await;
+        }
+        app.sql.tickets.running().remove(&id);
+        drop(permit);
+    });
+}
+
+async fn finish(app: &App, id: &str, end: Result<(), RequestError>) {
+    let (state, summary) = match end {
+        Ok(()) => (TicketState::Completed, json!({})),
+        Err(error) => (TicketState::Failed, json!({ "error": crate::error::body(&error).error })),
+    };
+    let (node, summary) = (Some(&*app.config.store.node), summary.to_string());
+    while let Err(error) = app.runtime.store.finish_ticket(id, node, state, Some(&summary)).await {
+        tracing::warn!(%error, ticket = id, "the end of a ticket is not written yet");
+        if !error.is_transient() || !is_retried(app).await {
+            return;
+        }
+    }
+}
+
+/// Waits before the database is tried again; false: this server ends, and another start goes on.
+async fn is_retried(app: &App) -> bool {
+    tokio::time::sleep(RETRY).await;
+    !app.runtime.is_draining()
+}
+
+/// Rows of a result that are in a ticket.
+struct KeptRows<'a> {
+    app: &'a App,
+    id: &'a str,
+    first_row: u64,
+    piece: u32,
+    bytes: u64,
+}
+
+impl KeptRows<'_> {
+    /// Adds rows. `None`: the ticket is gone, or another's.
+    async fn add(&mut self, lines: &str) -> Option<Result<(), RequestError>> {
+        let max = self.app.config.sql.ticket_bytes_max;
+        self.bytes += lines.len() as u64;
+        if self.bytes > max.0 {
+            let limit = format!("{} bytes (sql.ticket_bytes_max)", max.0);
+            return Some(Err(RequestError::TooLarge { what: "the rest of the result".into(), limit }));
+        }
+        let result = json!({ "first_row": self.first_row, "lines": lines }).to_string();
+        let rows = [TicketRow { row: self.piece, result, failed: false }];
+        self.piece += 1;
+        let node = &self.app.config.store.node;
+        while let Err(error) = self.app.runtime.store.append_rows(self.id, node, &rows).await {
+            tracing::warn!(%error, ticket = self.id, "rows are not recorded yet");
+            if !error.is_transient() || !is_retried(self.app).await {
+                return None;
+            }
+        }
+        Some(Ok(()))
+    }
+}
+
+/// Runs a statement into its ticket. `None`: it is not over, and another start goes on with it.
+async fn run(app: &Data<App>, detached: Detached) -> Option<Result<(), RequestError>> {
+    let Detached { id, caller, statement, running, first_row } = detached;
+    let mut kept = KeptRows { app, id: &id, first_row, piece: 0, bytes: 0 };
+    if let Err(error) = kept.add("").await? {
+        return Some(Err(error));
+    }
+    let mut running = match running {
+        Some(running) => running,
+        None => match statement.start(app, caller).await {
+            Ok(running) => running,
+            Err(_) if app.runtime.is_draining() => return None,
+            Err(error) => return Some(Err(error)),
+        },
+    };
+    let mut writer = match ResultWriter::new(ResultFormat::JsonLines, &running.stream.schema()) {
+        Ok(writer) => writer,
+        Err(error) => return Some(Err(failed(error))),
+    };
+    loop {
+        let next = running.stream.next().await;
+        // Calls that a server's end cut off are NULL: such rows are computed again.
+        if app.runtime.is_draining() {
+            return None;
+        }
+        let lines = match next {
+            None => return Some(Ok(())),
+            Some(batch) => batch.and_then(|batch| writer.batch(&batch)).map_err(failed),
+        };
+        let lines = lines.and_then(|lines| String::from_utf8(lines).map_err(internal));
+        let added = match lines {
+            Ok(lines) if lines.is_empty() => Ok(()),
+            Ok(lines) => kept.add(&lines).await?,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = added {
+            return Some(Err(error));
+        }
+    }
+}
+
+/// A ticket as it stands.
+pub fn shown(ticket: &Ticket) -> Result<Value, RequestError> {
+    let mut first_row = 0;
+    let mut rows = Vec::new();
+    for piece in &ticket.rows {
+        let piece: Value = serde_json::from_str(&piece.result).map_err(internal)?;
+        first_row = piece["first_row"].as_u64().unwrap_or_default();
+        for line in piece["lines"].as_str().unwrap_or_default().lines() {
+            rows.push(serde_json::from_str::<Value>(line).map_err(internal)?);
+        }
+    }
+    let mut reply = json!({
+        "id": ticket.id, "object": "sql", "status": ticket.state.name(), "first_row": first_row, "rows": rows,
+    });
+    let summary: Option<Value> = ticket.summary.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    if let Some(error) = summary.as_ref().and_then(|summary| summary.get("error")) {
+        reply["error"] = error.clone();
+    }
+    Ok(reply)
+}

@@ -1,0 +1,57 @@
+//! What SQL of a tenant has computed on a day, over all gateways: what its budget is held against.
+//!
+//! Beside [`crate::usage`], which counts what a client got (answers out of a cache too) for whoever bills.
+
+use base::TenantId;
+
+use crate::error::{Error, foreign};
+use crate::open::{Lock, Store};
+use crate::time::{from_sql, to_sql};
+
+/// What was computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spending {
+    /// Tokens of prompts and answers.
+    pub tokens: u64,
+    /// Calls of a model.
+    pub calls: u64,
+}
+
+impl Store {
+    /// Adds to a tenant's day ([`crate::UnixMillis::day`]); gives the sum of all gateways.
+    pub async fn add_spending(&self, tenant: TenantId, day: u64, more: Spending) -> Result<Spending, Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Usage).await?;
+            let (tokens, calls): (i64, i64) = sqlx::query_as(
+                "INSERT INTO sql_spending (tenant, day, tokens, calls) VALUES ($1, $2, $3, $4) \
+                 ON CONFLICT (tenant, day) DO UPDATE SET tokens = sql_spending.tokens + excluded.tokens, \
+                 calls = sql_spending.calls + excluded.calls RETURNING tokens, calls",
+            )
+            .bind(to_sql(tenant.0))
+            .bind(to_sql(day))
+            .bind(to_sql(more.tokens))
+            .bind(to_sql(more.calls))
+            .fetch_one(&mut *tx)
+            .await
+            .map_err(|error| foreign(error, Error::Missing("tenant")))?;
+            tx.commit().await?;
+            Ok(Spending { tokens: from_sql(tokens), calls: from_sql(calls) })
+        })
+        .await
+    }
+
+    /// The sum of a tenant's day.
+    pub async fn spending(&self, tenant: TenantId, day: u64) -> Result<Spending, Error> {
+        self.bounded(async {
+            let found: Option<(i64, i64)> =
+                sqlx::query_as("SELECT tokens, calls FROM sql_spending WHERE tenant = $1 AND day = $2")
+                    .bind(to_sql(tenant.0))
+                    .bind(to_sql(day))
+                    .fetch_optional(self.pool())
+                    .await?;
+            let (tokens, calls) = found.unwrap_or_default();
+            Ok(Spending { tokens: from_sql(tokens), calls: from_sql(calls) })
+        })
+        .await
+    }
+}
