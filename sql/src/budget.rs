@@ -1,8 +1,8 @@
 //! What statements may compute: tokens and calls of one statement, and of a tenant's day.
 //!
 //! A call's most is set aside before it runs, and what it took is counted when it has run: no limit is ever
-//! passed, however many calls are under way. Nearly spent, a budget lets in as many as surely fit, and more as
-//! others turn out shorter than they might have been. Must not know who keeps the sums, nor clocks.
+//! passed, however many calls are under way. Nearly spent, a budget lets in as many as surely fit, and more
+//! as others turn out shorter than they might have been. Must not know who keeps the sums, nor clocks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -206,8 +206,8 @@ impl StatementBudget {
         self.session != unlimited || self.tenant.statement != unlimited || self.tenant.limits_days()
     }
 
-    /// Sets aside what rows may take at most, nothing of those whose answers are known: the first that fit, one
-    /// at least. Waits while none fits and calls that are under way may turn out shorter.
+    /// Sets aside what rows may take at most, nothing of those whose answers are known: the first that fit,
+    /// one at least. Waits while none fits and calls that are under way may turn out shorter.
     ///
     /// # Errors
     /// The limit that the next call could pass.

@@ -1,8 +1,8 @@
 //! AI columns in SQL: tables, AI operators over DataFusion, the Postgres protocol.
 //!
 //! A statement's AI calls are lifted out of their expressions ([`lift`]) into operators of our own
-//! ([`node`], [`exec`]), which send each distinct prompt once, as rows of relQueries that stay open while rows
-//! come ([`runner`]). Everything else of SQL is DataFusion's. Must not know HTTP or the engine.
+//! ([`node`], [`exec`]), which send each distinct prompt once, as rows of relQueries that stay open while
+//! rows come ([`runner`]). Everything else of SQL is DataFusion's. Must not know HTTP or the engine.
 
 mod aggregate;
 mod arrays;

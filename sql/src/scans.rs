@@ -3,16 +3,17 @@
 //! A tool is known by what it sends, which is read in its source:
 //!
 //! - Metabase names itself `Metabase vX.Y.Z [uuid]` (`mb-version-and-process-identifier`, the JDBC driver's
-//!   `ApplicationName`; metabase/metabase, `src/metabase/config/core.clj`, `driver/postgres.clj`). A query of a
-//!   person has the remark `-- Metabase:: userID: .. queryHash: ..` before it, one of its own `-- Metabase`
+//!   `ApplicationName`; metabase/metabase, `src/metabase/config/core.clj`, `driver/postgres.clj`). A query of
+//!   a person has the remark `-- Metabase:: userID: .. queryHash: ..` before it, one of its own `-- Metabase`
 //!   (`default-query->remark` in `query_processor/util.clj`). Fingerprints read 10,000 rows of each table and
 //!   view, scans for filters the 1,000 first values of a column, neither with a condition
 //!   (`docs/databases/sync-scan.md`). Public dashboards have no `userID` either: they are told by the rest of
 //!   the shape.
-//! - Superset's samples read all columns of a dataset, no condition, `SAMPLES_ROW_LIMIT` rows (1,000), from the
-//!   table or from `(..) AS virtual_table` (apache/superset, `_get_samples` in `common/query_actions.py`,
-//!   `VIRTUAL_TABLE_ALIAS`), each column under its own name: `id AS id`. psycopg2 names no application. A table
-//!   chart of raw records without filters, cut at the same 1,000 rows, is the same text.
+//! - Superset's samples read all columns of a dataset, no condition, `SAMPLES_ROW_LIMIT` rows (1,000), from
+//!   the table or from `(..) AS virtual_table` (apache/superset, `_get_samples` in `common/query_actions.py`,
+//!   `VIRTUAL_TABLE_ALIAS`), each column labelled with its own name, which SQLAlchemy writes `id AS id`.
+//!   psycopg2 names no application. A table chart of raw records without filters, cut at the same 1,000 rows,
+//!   is the same text.
 
 use std::str::FromStr;
 
@@ -111,7 +112,8 @@ fn select_of(query: &Query) -> Option<&Select> {
     }
 }
 
-/// One relation and no condition, at any depth: Metabase shortens texts in a query of its own around the table.
+/// One relation and no condition, at any depth: Metabase shortens texts in a query of its own around the
+/// table.
 fn is_unfiltered(select: &Select) -> bool {
     let [from] = select.from.as_slice() else { return false };
     let is_plain = select.selection.is_none() && select.having.is_none() && from.joins.is_empty();

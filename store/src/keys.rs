@@ -55,8 +55,8 @@ pub struct KeyInfo {
     pub expires: Option<UnixMillis>,
     /// When it was revoked.
     pub revoked: Option<UnixMillis>,
-    /// What a SCRAM-SHA-256 login is checked against, in Postgres' own form: of no use to who steals it. A key
-    /// that an older version made has none.
+    /// What a SCRAM-SHA-256 login is checked against, in Postgres' own form: of no use to who steals it. A
+    /// key that an older version made has none.
     pub verifier: Option<String>,
 }
 

@@ -196,7 +196,8 @@ impl Store {
         .await
     }
 
-    /// Takes a ticket's rows back, as its `holder`: its work begins again, and may give them in another order.
+    /// Takes a ticket's rows back, as its `holder`: its work begins again, and may give them in another
+    /// order.
     pub async fn clear_rows(&self, id: &str, holder: &str) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;

@@ -122,7 +122,8 @@ impl SqlConfig {
     }
 }
 
-/// The most that SQL of a tenant may compute. What is not set has no limit; answers that are known cost nothing.
+/// The most that SQL of a tenant may compute. What is not set has no limit; answers that are known cost
+/// nothing.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SqlBudget {

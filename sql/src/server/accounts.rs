@@ -14,8 +14,8 @@ pub enum Login {
     Open,
     /// By SCRAM-SHA-256 against a verifier that was made with the key.
     Scram(Verifier),
-    /// By the key itself, which [`Accounts::accepts`] checks: for names of several keys, and for keys that have
-    /// no verifier. The server asks for it only over TLS or from this machine.
+    /// By the key itself, which [`Accounts::accepts`] checks: for names of several keys, and for keys that
+    /// have no verifier. The server asks for it only over TLS or from this machine.
     ClearText,
 }
 
@@ -24,8 +24,8 @@ pub enum Login {
 #[error("{0}")]
 pub struct AccountError(pub String);
 
-/// Users of the Postgres protocol. The password is an API key; the user name says whose key it is. A name that
-/// has a verifier is one key's.
+/// Users of the Postgres protocol. The password is an API key; the user name says whose key it is. A name
+/// that has a verifier is one key's.
 #[async_trait]
 pub trait Accounts: Debug + Send + Sync + 'static {
     /// How the user proves who it is; `None` where nobody has that name.
@@ -34,8 +34,8 @@ pub trait Accounts: Debug + Send + Sync + 'static {
     /// The name of the one key that a user sent as it is; `None` where it is no key of the user's.
     async fn accepts(&self, user: &str, key: &str) -> Result<Option<String>, AccountError>;
 
-    /// A session for a new connection of the user, with its tables. After a login in clear text, `user` is the
-    /// name of the key.
+    /// A session for a new connection of the user, with its tables. After a login in clear text, `user` is
+    /// the name of the key.
     async fn session(&self, user: &str) -> Result<Session, AccountError>;
 
     /// Returns when the user that a session was opened for may be connected no longer, and says why.

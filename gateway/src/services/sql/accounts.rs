@@ -1,5 +1,5 @@
-//! Users of the Postgres protocol. A key's own name proves it by SCRAM; its tenant's name stands for all of the
-//! tenant's keys, sent as they are.
+//! Users of the Postgres protocol. A key's own name proves it by SCRAM; its tenant's name stands for all of
+//! the tenant's keys, sent as they are.
 
 use std::time::Duration;
 
