@@ -6,7 +6,7 @@ use serde_json::json;
 use store::{DEFAULT_TENANT, Spending, Store, UnixMillis};
 
 use crate::common::client::{Client, Reply};
-use crate::common::{Server, config, key_of, model, serve_on, serve_with};
+use crate::common::{Server, config, key_of, model, seen_in_time, serve_on, serve_with};
 use crate::postgres_client::{config as sql_config, connect, connect_as_default, options};
 
 /// Asks about so many distinct values, from a first one on.
@@ -21,13 +21,16 @@ async fn ask(client: &Client, (first, last): (u32, u32), settings: serde_json::V
 async fn until_spent(store: &Store, server: &Server, expected: impl Fn(Spending) -> bool) -> Spending {
     let day = UnixMillis(server.running.app.runtime.shared.clock.unix_ms()).day();
     let mut looks = tokio::time::interval(std::time::Duration::from_millis(2));
-    loop {
-        looks.tick().await;
-        let spent = store.spending(DEFAULT_TENANT, day).await.unwrap();
-        if expected(spent) {
-            return spent;
+    let wait = async {
+        loop {
+            looks.tick().await;
+            let spent = store.spending(DEFAULT_TENANT, day).await.unwrap();
+            if expected(spent) {
+                return spent;
+            }
         }
-    }
+    };
+    seen_in_time("the sum is as expected", wait).await
 }
 
 #[actix_web::test]

@@ -4,7 +4,7 @@ use base::{Bytes, Millis};
 use serde_json::{Value, json};
 
 use crate::common::client::{Client, Reply};
-use crate::common::{Server, config, model, serve, serve_on, serve_parties, serve_with};
+use crate::common::{Server, config, model, seen_in_time, serve, serve_on, serve_parties, serve_with};
 
 /// Words that the model repeats, from a first number on.
 fn words(first: u32, last: u32) -> String {
@@ -28,15 +28,18 @@ fn partial(reply: &Reply) -> Value {
 /// Reads a ticket until it is over.
 async fn until_over(client: &Client, id: &str) -> Value {
     let mut looks = tokio::time::interval(std::time::Duration::from_millis(2));
-    loop {
-        looks.tick().await;
-        let reply = client.get(&format!("/v1/sql/{id}")).await;
-        assert_eq!(reply.status, 200, "{}", reply.body);
-        let ticket = reply.json();
-        if ticket["status"] != "running" {
-            return ticket;
+    let wait = async {
+        loop {
+            looks.tick().await;
+            let reply = client.get(&format!("/v1/sql/{id}")).await;
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            let ticket = reply.json();
+            if ticket["status"] != "running" {
+                return ticket;
+            }
         }
-    }
+    };
+    seen_in_time("the ticket is over", wait).await
 }
 
 #[actix_web::test]

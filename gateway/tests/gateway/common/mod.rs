@@ -146,6 +146,12 @@ pub async fn key_of(store: &Store, tenant: base::TenantId) -> String {
     store.create_key(new, UnixMillis(1)).await.unwrap().plaintext
 }
 
+/// What a wait gives; gives up only where it never would.
+pub async fn seen_in_time<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    let hang = std::time::Duration::from_secs(60);
+    tokio::time::timeout(hang, wait).await.unwrap_or_else(|_| panic!("never: {what}"))
+}
+
 impl Server {
     /// Posts a relQuery.
     pub async fn relquery(&self, body: serde_json::Value) -> Reply {
@@ -161,8 +167,7 @@ impl Server {
                 looks.tick().await;
             }
         };
-        let hang = std::time::Duration::from_secs(60);
-        assert!(tokio::time::timeout(hang, wait).await.is_ok(), "never: {what}");
+        seen_in_time(what, wait).await;
     }
 
     /// The value of a metric without labels (or with these labels).
