@@ -24,7 +24,7 @@ use serving::config::{
     BackendConfig, CacheConfig, CoalesceConfig, InvalidConfig, LiveConfig, ModelConfig, ReplicaSettings,
     RestartConfig, Secret, invalid,
 };
-pub use sql::{SqlBudget, SqlConfig, TenantSqlBudget};
+pub use sql::{SqlBudget, SqlConfig};
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]

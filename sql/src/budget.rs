@@ -39,7 +39,7 @@ impl ComputedCalls {
 /// A limit, and what whoever sets it calls it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetLimit {
-    /// Of the setting: `sql.budget.day_tokens_max`.
+    /// Of the setting: `sql.budgets.day_tokens_max`.
     pub name: String,
     pub max: u64,
 }

@@ -35,11 +35,9 @@ pub struct SqlConfig {
     /// Tools whose own scans (fingerprints, samples) read known AI answers and compute none: metabase,
     /// superset. `SET relserve.cached_only = false` computes all the same.
     pub cached_only_scans: Vec<String>,
-    /// What SQL of a tenant may compute.
-    pub budget: SqlBudget,
-    /// The same for tenants of a name, in the place of `budget`.
+    /// What SQL of tenants may compute.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tenant_budgets: Vec<TenantSqlBudget>,
+    pub budgets: Vec<SqlBudget>,
     /// Statements of `/v1/sql` that go on under tickets after their deadlines, at a time.
     pub tickets_max: usize,
     /// Bytes of rows, as JSON lines, that one ticket keeps.
@@ -63,8 +61,7 @@ impl Default for SqlConfig {
             spill_bytes_max: Bytes(16 << 30),
             created_bytes_max: Bytes(4 << 30),
             cached_only_scans: ScanningTool::ALL.map(|tool| tool.word().to_owned()).into(),
-            budget: SqlBudget::default(),
-            tenant_budgets: Vec::new(),
+            budgets: Vec::new(),
             tickets_max: 100,
             ticket_bytes_max: Bytes(64 << 20),
             certificate: None,
@@ -89,14 +86,14 @@ impl SqlConfig {
             }
         }
         self.scanning_tools()?;
-        for (place, budget) in self.tenant_budgets.iter().enumerate() {
-            let others = &self.tenant_budgets[..place];
-            let field = format!("sql.tenant_budgets[{place}].tenant");
-            if budget.tenant.is_empty() {
-                return Err(invalid(&field, "must be a tenant's name"));
-            }
-            if others.iter().any(|other| other.tenant == budget.tenant) {
-                return Err(invalid(&field, &format!("`{}` is there twice", budget.tenant)));
+        for (place, budget) in self.budgets.iter().enumerate() {
+            if self.budgets[..place].iter().any(|other| other.tenant == budget.tenant) {
+                let field = format!("sql.budgets[{place}].tenant");
+                let twin = match &budget.tenant {
+                    Some(tenant) => format!("`{tenant}` is there twice"),
+                    None => "only one budget may be of all others".to_owned(),
+                };
+                return Err(invalid(&field, &twin));
             }
         }
         match (&self.certificate, &self.certificate_key) {
@@ -115,18 +112,18 @@ impl SqlConfig {
 
     /// What a tenant of this name may compute in a statement and in a day.
     pub(crate) fn budget_of(&self, tenant: &str) -> [BudgetLimits; 2] {
-        match self.tenant_budgets.iter().find(|budget| budget.tenant == tenant) {
-            Some(own) => own.limits(),
-            None => self.budget.limits("sql.budget"),
-        }
+        let of = |wanted: Option<&str>| self.budgets.iter().find(|budget| budget.tenant.as_deref() == wanted);
+        of(Some(tenant)).or(of(None)).map(SqlBudget::limits).unwrap_or_default()
     }
 }
 
-/// The most that SQL of a tenant may compute. What is not set has no limit; answers that are known cost
-/// nothing.
+/// The most that SQL of a tenant may compute. What is not set has no limit; known answers cost nothing.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SqlBudget {
+    /// The tenant's name; without it the budget is that of each tenant that has none of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// Tokens of prompts and answers that one statement computes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statement_tokens_max: Option<TokenCount>,
@@ -142,8 +139,12 @@ pub struct SqlBudget {
 }
 
 impl SqlBudget {
-    /// The limits of a statement and of a day, with the names of the keys of this section.
-    fn limits(&self, section: &str) -> [BudgetLimits; 2] {
+    /// The limits of a statement and of a day, with the names of their keys.
+    fn limits(&self) -> [BudgetLimits; 2] {
+        let section = match &self.tenant {
+            Some(tenant) => format!("sql.budgets[{tenant}]"),
+            None => "sql.budgets".to_owned(),
+        };
         let limit = |key: &str, max: Option<u64>| {
             max.map(|max| BudgetLimit { name: format!("{section}.{key}"), max })
         };
@@ -161,35 +162,6 @@ impl SqlBudget {
     }
 }
 
-/// The budget of one tenant.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TenantSqlBudget {
-    /// The tenant's name.
-    pub tenant: String,
-    /// Tokens of prompts and answers that one statement computes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub statement_tokens_max: Option<TokenCount>,
-    /// Calls of the model that one statement computes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub statement_calls_max: Option<u64>,
-    /// Tokens of prompts and answers that the tenant's statements compute in a day (UTC).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub day_tokens_max: Option<TokenCount>,
-    /// Calls of the model that the tenant's statements compute in a day (UTC).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub day_calls_max: Option<u64>,
-}
-
-impl TenantSqlBudget {
-    fn limits(&self) -> [BudgetLimits; 2] {
-        let Self { tenant, statement_tokens_max, statement_calls_max, day_tokens_max, day_calls_max } =
-            self.clone();
-        let budget = SqlBudget { statement_tokens_max, statement_calls_max, day_tokens_max, day_calls_max };
-        budget.limits(&format!("sql.tenant_budgets[{tenant}]"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,17 +173,17 @@ mod tests {
     #[test]
     fn a_tenants_own_budget_takes_the_place_of_the_usual() {
         let config = read(
-            "budget = { day_tokens_max = 9, statement_calls_max = 3 }\n\
-             [[tenant_budgets]]\ntenant = \"acme\"\nday_tokens_max = 5\n",
+            "[[budgets]]\nday_tokens_max = 9\nstatement_calls_max = 3\n\
+             [[budgets]]\ntenant = \"acme\"\nday_tokens_max = 5\n",
         );
         config.validate().expect("valid");
         let [statement, day] = config.budget_of("other");
         let named = |limit: Option<BudgetLimit>| limit.map(|limit| (limit.name, limit.max));
-        assert_eq!(named(statement.calls), Some(("sql.budget.statement_calls_max".to_owned(), 3)));
-        assert_eq!(named(day.tokens), Some(("sql.budget.day_tokens_max".to_owned(), 9)));
+        assert_eq!(named(statement.calls), Some(("sql.budgets.statement_calls_max".to_owned(), 3)));
+        assert_eq!(named(day.tokens), Some(("sql.budgets.day_tokens_max".to_owned(), 9)));
         let [statement, day] = config.budget_of("acme");
         assert_eq!(statement, BudgetLimits::default());
-        assert_eq!(named(day.tokens), Some(("sql.tenant_budgets[acme].day_tokens_max".to_owned(), 5)));
+        assert_eq!(named(day.tokens), Some(("sql.budgets[acme].day_tokens_max".to_owned(), 5)));
     }
 
     #[test]
@@ -219,11 +191,8 @@ mod tests {
         for (text, field) in [
             ("cached_only_scans = [\"tableau\"]", "sql.cached_only_scans"),
             ("tickets_max = 0", "sql.tickets_max"),
-            ("[[tenant_budgets]]", "sql.tenant_budgets[0].tenant"),
-            (
-                "[[tenant_budgets]]\ntenant = \"a\"\n[[tenant_budgets]]\ntenant = \"a\"",
-                "sql.tenant_budgets[1].tenant",
-            ),
+            ("[[budgets]]\n[[budgets]]", "sql.budgets[1].tenant"),
+            ("[[budgets]]\ntenant = \"a\"\n[[budgets]]\ntenant = \"a\"", "sql.budgets[1].tenant"),
         ] {
             let error = read(text).validate().expect_err(text).to_string();
             assert!(error.contains(field), "{text}: {error}");

@@ -1,7 +1,7 @@
 //! What SQL may compute: budgets of statements and days, and scans that tools make by themselves.
 
 use base::TokenCount;
-use gateway::config::TenantSqlBudget;
+use gateway::config::SqlBudget;
 use serde_json::json;
 use store::{DEFAULT_TENANT, Spending, Store, UnixMillis};
 
@@ -36,13 +36,13 @@ async fn until_spent(store: &Store, server: &Server, expected: impl Fn(Spending)
 #[actix_web::test]
 async fn a_statement_computes_no_more_calls_than_its_budget() {
     let mut config = config();
-    config.sql.budget.statement_calls_max = Some(3);
+    config.sql.budgets = vec![SqlBudget { statement_calls_max: Some(3), ..SqlBudget::default() }];
     let server = serve_with(config, model()).await;
     let store = &server.running.app.runtime.store;
     for settings in [json!({}), json!({ "relserve.max_calls": 1_000_000, "relserve.max_tokens": 1_000_000 })]
     {
         let reply = ask(&server.client, (1, 10), settings).await;
-        assert!(reply.body.contains("sql.budget.statement_calls_max is 3"), "{}", reply.body);
+        assert!(reply.body.contains("sql.budgets.statement_calls_max is 3"), "{}", reply.body);
     }
     // The second statement found three answers, and computed three.
     until_spent(store, &server, |spent| spent.calls == 6).await;
@@ -56,10 +56,11 @@ async fn a_statement_computes_no_more_calls_than_its_budget() {
 async fn a_statement_computes_no_more_tokens_than_its_budget() {
     const MAX: u64 = 3_000;
     let mut config = config();
-    config.sql.budget.statement_tokens_max = Some(TokenCount(MAX));
+    config.sql.budgets =
+        vec![SqlBudget { statement_tokens_max: Some(TokenCount(MAX)), ..SqlBudget::default() }];
     let server = serve_with(config, model()).await;
     let reply = ask(&server.client, (1, 200), json!({ "relserve.max_tokens": 1_000_000 })).await;
-    assert!(reply.body.contains("sql.budget.statement_tokens_max is 3000"), "{}", reply.body);
+    assert!(reply.body.contains("sql.budgets.statement_tokens_max is 3000"), "{}", reply.body);
     let store = &server.running.app.runtime.store;
     let spent = until_spent(store, &server, |spent| spent.calls > 0).await;
     assert!(spent.calls > 1 && spent.tokens <= MAX, "{spent:?}");
@@ -71,14 +72,11 @@ async fn a_tenants_day_has_a_budget_that_outlives_a_restart() {
     let (_dir, store) = crate::common::lasting_store().await;
     let other = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
     let mut config = config();
-    config.sql.tenant_budgets = vec![TenantSqlBudget {
-        tenant: "default".into(),
-        day_calls_max: Some(5),
-        ..TenantSqlBudget::default()
-    }];
+    let own = SqlBudget { tenant: Some("default".into()), day_calls_max: Some(5), ..SqlBudget::default() };
+    config.sql.budgets = vec![own];
     let first = serve_on(config.clone(), model(), store.clone()).await;
     assert_eq!(ask(&first.client, (1, 4), json!({})).await.body, "{\"n\":4}\n");
-    let named = "sql.tenant_budgets[default].day_calls_max is 5";
+    let named = "sql.budgets[default].day_calls_max is 5";
     let reply = ask(&first.client, (11, 14), json!({})).await;
     assert!(reply.body.contains(named) && reply.body.contains("today's statements have"), "{}", reply.body);
     assert_eq!(ask(&first.client, (1, 4), json!({})).await.body, "{\"n\":4}\n", "known answers cost nothing");
