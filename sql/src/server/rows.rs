@@ -218,16 +218,18 @@ impl Rows {
 
     /// Some rows of these, read already.
     pub(super) fn part(&mut self, batch: RecordBatch) -> Self {
-        let told_failed = self.told_failed;
+        let (told_failed, told_unknown) = (self.told_failed, self.told_unknown);
         let part = Self {
             columns: self.columns.clone(),
             query: self.query.clone(),
             stream: None,
             rest: Some(batch),
             told_failed,
+            told_unknown,
         };
         // The part tells of them.
         self.newly_failed();
+        self.newly_unknown();
         part
     }
 

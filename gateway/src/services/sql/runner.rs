@@ -16,8 +16,8 @@ use serving::relquery_state::{AnswerRow, AnswerSource, RelQueryKind, RowProgress
 use serving::submit::{self, Prepared};
 use sql::budget::{BudgetSpent, ComputedCalls, Reservation};
 use sql::runner::{
-    AiColumn, Estimate, Outcome, PromptOrder, Row, RowAnswer, Run, RunError, RunOptions, Runner, TextEmbedder,
-    TextVector, TokenPrice, Tokens,
+    AiColumn, Estimate, Outcome, PromptOrder, Row, RowAnswer, Run, RunError, RunOptions, Runner,
+    TextEmbedder, TextVector, TokenPrice, Tokens,
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
