@@ -2,7 +2,7 @@
 
 use retrieval::synthetic::Synthetic;
 use serde_json::{Value, json};
-use serving::config::ReplicaSettings;
+use serving::config::{ReplicaKind, ReplicaSettings};
 
 use crate::common::client::{finish, read_until};
 use crate::common::{Server, config, model, serve, serve_with};
@@ -194,8 +194,8 @@ async fn aggregates_of_the_same_texts_prefill_them_once() {
 #[actix_web::test]
 async fn a_plan_says_what_the_replicas_take_for_it() {
     let mut config = config();
-    let (prompt_price, output_price) = (Some(1e6), Some(0.0));
-    config.replicas.push(ReplicaSettings { prompt_price, output_price, ..ReplicaSettings::default() });
+    let (kind, prompt_price) = (ReplicaKind::Local, Some(1e6));
+    config.replicas.push(ReplicaSettings { kind, prompt_price, ..ReplicaSettings::default() });
     let server = serve_with(config, model()).await;
     let query = "SELECT ai_complete(prompt('say {0}', value)) AS t FROM generate_series(1, 3)";
     let plan =

@@ -126,7 +126,7 @@ fn plain(name: &str, of: &Type) -> Option<String> {
         "Millis" => "ms",
         "Bytes" => "bytes",
         "TokenCount" => "tokens",
-        "f64" => "number",
+        "f64" if name.ends_with("_price") => "number",
         "u32" | "u64" | "usize" => unit.map_or("number", |(_, unit)| unit),
         "f64" => "fraction",
         "bool" => "boolean",

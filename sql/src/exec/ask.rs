@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::common::{Result, ScalarValue};
 
 use super::bind::{Binder, BoundRow, Values};
-use super::outbox::Outbox;
+use super::pending::PendingCalls;
 use super::reduce::{Reduction, packed};
 use super::rows::{Held, Waiter};
 use super::{Compiled, CompiledCall};
@@ -37,7 +37,7 @@ pub(super) struct Answered {
 
 /// The calls of one operator.
 pub(super) struct Asked {
-    outbox: Outbox<Purpose>,
+    pending: PendingCalls<Purpose>,
     /// One for each call of the program.
     binders: Vec<Binder>,
     /// Groups that become one text.
@@ -69,11 +69,11 @@ pub(super) struct Asking<'a> {
 impl Asked {
     pub(super) fn new(query: Arc<Query>, progress: Arc<OperatorProgress>, calls: usize) -> Self {
         let binders = std::iter::repeat_with(Binder::default).take(calls).collect();
-        Self { outbox: Outbox::new(query, progress), binders, reductions: HashMap::new() }
+        Self { pending: PendingCalls::new(query, progress), binders, reductions: HashMap::new() }
     }
 
     pub(super) fn progress(&self) -> &OperatorProgress {
-        &self.outbox.progress
+        &self.pending.progress
     }
 
     /// Asks for the answers of calls for rows. Gives how many answers each row waits for.
@@ -128,14 +128,14 @@ impl Asked {
                 Ok(Some((column, outcome))) => self.value(call, &column, &outcome).map(Some),
                 Ok(None) => Ok(None),
                 Err(reason) if reason.is_empty() => Ok(Some(function.output().null())),
-                Err(reason) => self.outbox.failed(call, &reason).map(Some),
+                Err(reason) => self.pending.failed(call, &reason).map(Some),
             };
         }
         let binder = &mut self.binders[waiter.call];
-        match binder.bind(&self.outbox.query, (call, own), values, at)? {
+        match binder.bind(&self.pending.query, (call, own), values, at)? {
             BoundRow::Null => Ok(Some(function.output().null())),
-            BoundRow::Failed(reason) => self.outbox.failed(call, &reason).map(Some),
-            BoundRow::Row(column, cells) => match self.outbox.put(&column, cells, Purpose::Row(waiter)) {
+            BoundRow::Failed(reason) => self.pending.failed(call, &reason).map(Some),
+            BoundRow::Row(column, cells) => match self.pending.put(&column, cells, Purpose::Row(waiter)) {
                 Some(outcome) => self.value(call, &column.column, &outcome).map(Some),
                 None => Ok(None),
             },
@@ -159,7 +159,7 @@ impl Asked {
         if texts.is_empty() {
             return Err(String::new());
         }
-        let reduction = self.outbox.number();
+        let reduction = self.pending.number();
         self.reductions.insert(reduction, Reduced { reduction: Reduction::new(waiter, 0), call });
         self.level(reduction, texts)
     }
@@ -172,7 +172,7 @@ impl Asked {
     ) -> Result<Option<(Arc<AiColumn>, Outcome)>, String> {
         loop {
             let Some(Reduced { reduction, call }) = self.reductions.get_mut(&number) else { return Ok(None) };
-            let prompts = packed(&texts, self.outbox.query.runner.prompt_chars_max());
+            let prompts = packed(&texts, self.pending.query.runner.prompt_chars_max());
             let call = call.clone();
             reduction.begin(prompts.len());
             let is_last = prompts.len() == 1;
@@ -185,8 +185,8 @@ impl Asked {
                 if call.has_shared_texts {
                     column.put_row_first();
                 }
-                let column = self.outbox.query.column(AnsweredBy::Model, column);
-                match self.outbox.put(&column, cells, Purpose::Part { reduction: number, place }) {
+                let column = self.pending.query.column(AnsweredBy::Model, column);
+                match self.pending.put(&column, cells, Purpose::Part { reduction: number, place }) {
                     Some(outcome) => match outcome {
                         Outcome::Text(text) if !is_last => {
                             if let Some(Reduced { reduction, .. }) = self.reductions.get_mut(&number) {
@@ -240,27 +240,27 @@ impl Asked {
 
     /// Sends what is to be sent.
     pub(super) async fn send(&mut self) -> Result<()> {
-        self.outbox.send().await
+        self.pending.send().await
     }
 
     /// Whether answers are on their way.
     pub(super) fn is_waiting(&self) -> bool {
-        self.outbox.is_waiting()
+        self.pending.is_waiting()
     }
 
     /// The next answer; never, where nothing is on its way.
     pub(super) async fn answer(&mut self) -> RowAnswer {
-        self.outbox.answer().await
+        self.pending.answer().await
     }
 
     /// An answer that is there.
     pub(super) fn try_answer(&mut self) -> Option<RowAnswer> {
-        self.outbox.try_answer()
+        self.pending.try_answer()
     }
 
     /// Takes an answer in. Gives the rows that waited for it.
     pub(super) fn take(&mut self, answer: &RowAnswer) -> Vec<Answered> {
-        let Some((column, purposes)) = self.outbox.take(answer) else { return Vec::new() };
+        let Some((column, purposes)) = self.pending.take(answer) else { return Vec::new() };
         let mut rows = Vec::with_capacity(purposes.len());
         for purpose in purposes {
             match purpose {
@@ -278,6 +278,6 @@ impl Asked {
 
     /// What an outcome is in SQL.
     pub(super) fn value(&self, call: &AiCall, column: &AiColumn, outcome: &Outcome) -> Result<ScalarValue> {
-        self.outbox.value(call, column, outcome)
+        self.pending.value(call, column, outcome)
     }
 }

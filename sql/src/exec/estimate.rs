@@ -76,14 +76,14 @@ struct Seen {
     /// Whether there are no more.
     is_whole: bool,
     /// Distinct prompts by call and column.
-    calls: Vec<Prompts>,
+    calls: Vec<DistinctPrompts>,
     binders: Vec<Binder>,
     /// Those of a ranking.
     texts: Texts,
 }
 
 /// Distinct prompts by column.
-type Prompts = HashMap<ColumnId, (QueryColumn, HashSet<Vec<Cell>>)>;
+type DistinctPrompts = HashMap<ColumnId, (QueryColumn, HashSet<Vec<Cell>>)>;
 
 impl Seen {
     fn of(exec: &AiExec) -> Self {
@@ -149,7 +149,7 @@ async fn comparisons(seen: &mut Seen, ranking: Ranking, query: &Query) -> Result
 }
 
 /// Rows, distinct prompts, tokens, the share that is cached, and seconds.
-async fn cost(seen: &Seen, prompts: &Prompts, query: &Query) -> Result<String> {
+async fn cost(seen: &Seen, prompts: &DistinctPrompts, query: &Query) -> Result<String> {
     let distinct: usize = prompts.values().map(|(_, rows)| rows.len()).sum();
     let least = if seen.is_whole { "" } else { "more than " };
     let mut line = format!("{least}{} rows, {distinct} distinct ", seen.rows);

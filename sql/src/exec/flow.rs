@@ -20,7 +20,7 @@ use super::ask::{Answered, Asked, Asking};
 use super::order::ConditionOrder;
 use super::outer::Unmatched;
 use super::rows::Held;
-use super::{AiExec, Work};
+use super::{AiExec, RowProgram};
 use crate::node::AiKind;
 use crate::query::Query;
 use crate::runner::{PromptOrder, RowAnswer};
@@ -30,7 +30,7 @@ const BATCHES_MAX: usize = 16;
 
 /// One execution of an operator.
 pub(super) struct RowFlow {
-    work: Work,
+    work: RowProgram,
     schema: SchemaRef,
     input: SendableRecordBatchStream,
     is_input_over: bool,

@@ -6,8 +6,8 @@ mod embed;
 mod estimate;
 mod flow;
 mod order;
-mod outbox;
 mod outer;
+mod pending;
 mod rank;
 mod reduce;
 mod rows;
@@ -78,14 +78,14 @@ struct CompiledConjunct {
 
 /// What an operator does for each row.
 #[derive(Clone, Debug)]
-struct Work {
+struct RowProgram {
     kind: AiKind,
     /// Over the input.
     slots: Vec<Arc<dyn PhysicalExpr>>,
     compiled: Arc<Compiled>,
 }
 
-impl Work {
+impl RowProgram {
     /// A batch of the input with what the program reads of it.
     fn held(&self, batch: RecordBatch) -> Result<Held> {
         let rows = batch.num_rows();
@@ -104,7 +104,7 @@ impl Work {
 /// The operator.
 #[derive(Debug)]
 pub struct AiExec {
-    work: Work,
+    work: RowProgram,
     input: Arc<dyn ExecutionPlan>,
     fetch: Option<usize>,
     properties: Arc<PlanProperties>,
@@ -112,7 +112,7 @@ pub struct AiExec {
 }
 
 impl AiExec {
-    fn new(work: Work, input: Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Self {
+    fn new(work: RowProgram, input: Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Self {
         let answers = match work.kind {
             AiKind::Map | AiKind::Rank(_) => &work.compiled.schema.fields()[work.slots.len()..],
             AiKind::Filter | AiKind::Outer(_) => &[],
@@ -287,7 +287,7 @@ impl ExtensionPlanner for Planner {
         let one =
             |expr: &Expr, schema: &DFSchema| planner.create_physical_expr(expr, schema, session, planning);
         let compiled = compile(&node.program, &one)?;
-        let work = Work { kind: node.kind.clone(), slots, compiled: Arc::new(compiled) };
+        let work = RowProgram { kind: node.kind.clone(), slots, compiled: Arc::new(compiled) };
         Ok(Some(Arc::new(AiExec::new(work, Arc::clone(input), None))))
     }
 }

@@ -100,6 +100,7 @@ mod tests {
         assert_eq!(order.next([0, 2].into_iter(), false), Some(2));
         // What was true of the sample need not stay true.
         for _ in 0..200 {
+            order.paid(1, 100);
             order.decided(1, true);
         }
         assert_eq!(order.next(0..3, true), Some(2));

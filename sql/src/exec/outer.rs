@@ -33,13 +33,13 @@ struct PreservedSide {
     marker: usize,
     columns: Range<usize>,
     /// By number: where the row is kept until it has a partner.
-    rows: Vec<Seen>,
+    rows: Vec<PartnerState>,
     kept: Vec<RecordBatch>,
 }
 
 /// What is known of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum PartnerState {
     Never,
     /// In this batch of those kept, at this row.
     Alone(u32, u32),
@@ -96,19 +96,19 @@ impl PreservedSide {
         for (row, (number, holds)) in numbers.iter().zip(holds).enumerate() {
             let Some(number) = number.and_then(|number| usize::try_from(number).ok()) else { continue };
             if self.rows.len() <= number {
-                self.rows.resize(number + 1, Seen::Never);
+                self.rows.resize(number + 1, PartnerState::Never);
             }
             let seen = &mut self.rows[number];
             match (*seen, holds) {
-                (_, true) => *seen = Seen::WithPartner,
-                (Seen::Never, false) => {
-                    *seen = Seen::Alone(batch, fresh.len() as u32);
+                (_, true) => *seen = PartnerState::WithPartner,
+                (PartnerState::Never, false) => {
+                    *seen = PartnerState::Alone(batch, fresh.len() as u32);
                     fresh.push(row as u32);
                 }
                 _ => {}
             }
         }
-        let mut bytes = (self.rows.capacity() - before) * size_of::<Seen>();
+        let mut bytes = (self.rows.capacity() - before) * size_of::<PartnerState>();
         if !fresh.is_empty() {
             let own: Vec<usize> = self.columns.clone().collect();
             let kept = take_record_batch(&pairs.project(&own)?, &UInt32Array::from(fresh))?;
@@ -124,7 +124,7 @@ impl PreservedSide {
             .rows
             .iter()
             .filter_map(|seen| match seen {
-                Seen::Alone(batch, row) => Some((*batch as usize, *row as usize)),
+                PartnerState::Alone(batch, row) => Some((*batch as usize, *row as usize)),
                 _ => None,
             })
             .collect();

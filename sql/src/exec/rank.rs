@@ -16,9 +16,9 @@ use futures_util::{StreamExt as _, stream};
 use ir::Cell;
 
 use super::bind::Values;
-use super::outbox::Outbox;
-use super::tournament::{Group, Tournament, calls_max};
-use super::{AiExec, Work};
+use super::pending::PendingCalls;
+use super::tournament::{Tournament, TournamentGroup, calls_max};
+use super::{AiExec, RowProgram};
 use crate::cell;
 use crate::node::Ranking;
 use crate::program::AiCall;
@@ -44,7 +44,7 @@ pub(super) struct Texts {
 
 impl Texts {
     /// Notes the rows of a batch.
-    pub(super) fn look(&mut self, work: &Work, number: usize, batch: &RecordBatch) -> Result<()> {
+    pub(super) fn look(&mut self, work: &RowProgram, number: usize, batch: &RecordBatch) -> Result<()> {
         let values = Values::of(&work.compiled.calls[0], &work.view(batch.clone())?)?;
         for row in 0..batch.num_rows() {
             let cells = values.cells(row)?;
@@ -112,7 +112,7 @@ struct RankFlow {
     left: usize,
     /// Rows still to be given, where no operator above bounds them.
     fetch: Option<usize>,
-    outbox: Outbox<Group>,
+    pending: PendingCalls<TournamentGroup>,
     window: usize,
     batches: Vec<RecordBatch>,
     texts: Texts,
@@ -120,7 +120,7 @@ struct RankFlow {
     /// By number of texts that meet.
     columns: HashMap<usize, QueryColumn>,
     /// Groups to play before the next text is known.
-    open: Vec<Group>,
+    open: Vec<TournamentGroup>,
     is_begun: bool,
     /// Whether a comparison is not known and was not to be computed: the rows that are left have no rank.
     is_unknown: bool,
@@ -149,7 +149,7 @@ pub(super) fn stream(
         left: fetch.unwrap_or(usize::MAX),
         fetch: exec.fetch,
         window: query.limits.window_rows.max(1),
-        outbox: Outbox::new(query, progress),
+        pending: PendingCalls::new(query, progress),
         batches: Vec::new(),
         texts: Texts::default(),
         tournament: Tournament::new(0, GROUP_TEXTS),
@@ -174,9 +174,9 @@ pub(super) fn stream(
 
 impl RankFlow {
     /// Reads all rows: the last may be the best.
-    async fn collect(&mut self, work: &Work, mut input: SendableRecordBatchStream) -> Result<()> {
+    async fn collect(&mut self, work: &RowProgram, mut input: SendableRecordBatchStream) -> Result<()> {
         while let Some(batch) = input.next().await.transpose()? {
-            self.outbox.progress.rows.add(batch.num_rows());
+            self.pending.progress.rows.add(batch.num_rows());
             self.memory.try_grow(batch.get_array_memory_size())?;
             self.texts.look(work, self.batches.len(), &batch)?;
             self.batches.push(batch);
@@ -228,7 +228,7 @@ impl RankFlow {
 
     /// Rows of one rank.
     fn give(&mut self, rows: &[(usize, usize)], rank: Option<usize>) -> Result<RecordBatch> {
-        self.outbox.progress.decided.add(rows.len());
+        self.pending.progress.decided.add(rows.len());
         self.given += rows.len();
         // Further keys may order rows of one rank: all of them go on.
         self.left = self.left.saturating_sub(rows.len());
@@ -243,7 +243,7 @@ impl RankFlow {
     }
 
     /// Decides groups that do not depend on one another, a window at a time.
-    async fn play(&mut self, groups: Vec<Group>) -> Result<()> {
+    async fn play(&mut self, groups: Vec<TournamentGroup>) -> Result<()> {
         for window in groups.chunks(self.window) {
             if self.is_unknown {
                 return Ok(());
@@ -251,10 +251,10 @@ impl RankFlow {
             for group in window {
                 self.compare(*group)?;
             }
-            self.outbox.send().await?;
-            while self.outbox.is_waiting() {
-                let answer = self.outbox.answer().await;
-                let Some((column, groups)) = self.outbox.take(&answer) else { continue };
+            self.pending.send().await?;
+            while self.pending.is_waiting() {
+                let answer = self.pending.answer().await;
+                let Some((column, groups)) = self.pending.take(&answer) else { continue };
                 for group in groups {
                     self.decide(group, &column, &answer.outcome)?;
                 }
@@ -264,17 +264,17 @@ impl RankFlow {
     }
 
     /// Asks which text of a group fits best, unless that is known.
-    fn compare(&mut self, group: Group) -> Result<()> {
+    fn compare(&mut self, group: TournamentGroup) -> Result<()> {
         let candidates = self.tournament.candidates(group);
         if candidates.len() < 2 {
             self.tournament.decide(group, candidates.first().copied());
             return Ok(());
         }
-        let query = Arc::clone(&self.outbox.query);
+        let query = Arc::clone(&self.pending.query);
         let (column, cells) = self.texts.comparison(&*query.runner, &candidates);
         let column =
             self.columns.entry(candidates.len()).or_insert_with(|| query.column(AnsweredBy::Model, column));
-        let known = self.outbox.put(column, cells, group);
+        let known = self.pending.put(column, cells, group);
         let column = Arc::clone(&column.column);
         match known {
             Some(outcome) => self.decide(group, &column, &outcome),
@@ -283,10 +283,10 @@ impl RankFlow {
     }
 
     /// Takes a comparison in. Where it failed, the first of its texts goes on.
-    fn decide(&mut self, group: Group, column: &AiColumn, outcome: &Outcome) -> Result<()> {
+    fn decide(&mut self, group: TournamentGroup, column: &AiColumn, outcome: &Outcome) -> Result<()> {
         let candidates = self.tournament.candidates(group);
         self.is_unknown |= *outcome == Outcome::Unknown;
-        let named = match self.outbox.value(&self.call, column, outcome)? {
+        let named = match self.pending.value(&self.call, column, outcome)? {
             ScalarValue::Int64(Some(number)) => usize::try_from(number - 1).ok(),
             _ => None,
         };

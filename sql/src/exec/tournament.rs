@@ -14,7 +14,7 @@ pub(super) struct Tournament {
 
 /// A group of a level: its winner stands at `place` of the level above the texts that meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Group {
+pub(super) struct TournamentGroup {
     pub level: usize,
     pub place: usize,
 }
@@ -33,9 +33,9 @@ impl Tournament {
     }
 
     /// Groups of a level; the texts are level 0.
-    pub(super) fn groups(&self, level: usize) -> impl Iterator<Item = Group> + use<> {
+    pub(super) fn groups(&self, level: usize) -> impl Iterator<Item = TournamentGroup> + use<> {
         let places = self.levels.get(level).map_or(0, Vec::len);
-        (0..places).map(move |place| Group { level, place })
+        (0..places).map(move |place| TournamentGroup { level, place })
     }
 
     /// The highest level.
@@ -44,25 +44,25 @@ impl Tournament {
     }
 
     /// The texts that meet in a group.
-    pub(super) fn candidates(&self, group: Group) -> Vec<usize> {
+    pub(super) fn candidates(&self, group: TournamentGroup) -> Vec<usize> {
         let below = &self.levels[group.level - 1];
         let first = group.place * self.width;
         below[first..below.len().min(first + self.width)].iter().flatten().copied().collect()
     }
 
     /// Who wins a group; `None` where nobody is left in it.
-    pub(super) fn decide(&mut self, group: Group, winner: Option<usize>) {
+    pub(super) fn decide(&mut self, group: TournamentGroup, winner: Option<usize>) {
         self.levels[group.level][group.place] = winner;
     }
 
     /// Takes the best of those left out, and gives the groups that it had won, the lowest first.
-    pub(super) fn take_best(&mut self) -> Option<(usize, Vec<Group>)> {
+    pub(super) fn take_best(&mut self) -> Option<(usize, Vec<TournamentGroup>)> {
         let best = self.levels[self.top()].first().copied().flatten()?;
         self.levels[0][best] = None;
         let mut place = best;
         let groups = (1..self.levels.len()).map(|level| {
             place /= self.width;
-            Group { level, place }
+            TournamentGroup { level, place }
         });
         Some((best, groups.collect()))
     }
@@ -86,7 +86,7 @@ mod tests {
     fn play(worths: &[u32], width: usize, wanted: usize) -> (Vec<u32>, usize) {
         let mut tournament = Tournament::new(worths.len(), width);
         let mut calls = 0;
-        let mut decide = |tournament: &mut Tournament, group: Group| {
+        let mut decide = |tournament: &mut Tournament, group: TournamentGroup| {
             let candidates = tournament.candidates(group);
             calls += usize::from(candidates.len() > 1);
             let best = candidates.into_iter().max_by_key(|text| (worths[*text], std::cmp::Reverse(*text)));
@@ -114,7 +114,7 @@ mod tests {
         fn the_best_come_first_within_the_bound(
             worths in proptest::collection::vec(0_u32..1_000, 0..60),
             width in 2_usize..6,
-            wanted in 0_usize..12,
+            wanted in 1_usize..12,
         ) {
             let (order, calls) = play(&worths, width, wanted);
             let mut expected = worths.clone();

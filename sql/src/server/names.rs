@@ -51,6 +51,11 @@ pub(super) fn of_expression(expr: &Expr) -> String {
 /// those before: Postgres' columns may have equal names, DataFusion's may not.
 const AGAIN: char = '\u{1f}';
 
+/// The name of a column that is not the first of its name.
+pub(super) fn again(name: &str, place: usize) -> ast::Ident {
+    ast::Ident::with_quote('"', format!("{name}{AGAIN}{place}"))
+}
+
 /// A column's name as it is told to clients.
 pub(super) fn shown(name: &str) -> &str {
     name.split(AGAIN).next().unwrap_or(name)
@@ -105,8 +110,7 @@ fn part_items(items: &mut [SelectItem]) {
         let is_new = name.is_some_and(|name| seen.insert(name));
         if !is_new {
             let (name, expr) = expr;
-            let alias = ast::Ident::with_quote('"', format!("{name}{AGAIN}{place}"));
-            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: again(&name, place) };
         }
     }
 }

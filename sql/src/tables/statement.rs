@@ -40,6 +40,9 @@ pub async fn execute(context: &SessionContext, plan: LogicalPlan) -> Result<Data
             drop_table(context, &tables, command).await
         }
         (LogicalPlan::Dml(command), Some(tables)) => change::change(context, &tables, command).await,
+        (LogicalPlan::Dml(command), None) => {
+            plan_err!("`{}`: {} is not allowed, tables are only read", command.table_name, command.op)
+        }
         // Without a folder, tables are the session's, in memory.
         (plan, _) => context.execute_logical_plan(plan).await,
     }

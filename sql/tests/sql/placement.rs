@@ -88,8 +88,7 @@ async fn the_preserved_side_of_an_outer_join_is_filtered_before_pairs_are_asked(
 async fn filters_of_subqueries_and_around_them_are_tried_in_one_order() {
     let model = model();
     let session = session(&model, &TABLES).await;
-    let text = format!(
-        "SELECT id FROM (SELECT id, text FROM r WHERE ai_if(text, 'first?')) WHERE ai_if(text, 'second?')"
-    );
-    assert_snapshot!(logical(&session, &text).await);
+    let text =
+        "SELECT id FROM (SELECT id, text FROM r WHERE ai_if(text, 'first?')) WHERE ai_if(text, 'second?')";
+    assert_snapshot!(logical(&session, text).await);
 }

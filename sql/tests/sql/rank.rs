@@ -145,7 +145,7 @@ async fn a_ranking_that_is_not_known_and_not_computed_keeps_the_rows() {
 async fn the_rows_of_a_model_can_be_ranked_and_ranked_rows_filtered() {
     let model = Model::new(|prompt| {
         let say = |line: &str| line.split_once(". ").map(|(place, _)| place.to_owned());
-        Ok(match prompt.lines().filter_map(say).last() {
+        Ok(match prompt.lines().filter_map(say).next_back() {
             Some(place) => place,
             None => prompt.replace("say ", "said "),
         })

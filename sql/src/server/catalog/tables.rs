@@ -97,7 +97,18 @@ pub(super) const PG_CATALOG: &Contents = &Contents {
         ("pg_database", &[("datacl", "CAST(NULL AS TEXT[])"), ("datcollversion", "CAST(NULL AS TEXT)")]),
         ("pg_roles", &[("oid", "CAST(10 AS INT)")]),
         ("pg_type", &[("typacl", "CAST(NULL AS TEXT[])")]),
-        ("pg_proc", &[("proacl", "CAST(NULL AS TEXT[])")]),
+        (
+            "pg_proc",
+            &[
+                ("proacl", "CAST(NULL AS TEXT[])"),
+                (
+                    "proallargtypes",
+                    "CAST(string_to_array(translate(proallargtypes, '[] ', ''), ',') AS INT[])",
+                ),
+                ("proargmodes", "string_to_array(translate(proargmodes, '[]'' ', ''), ',')"),
+                ("proargnames", "string_to_array(translate(proargnames, '[]'' ', ''), ',')"),
+            ],
+        ),
         ("pg_language", &[("lanacl", "CAST(NULL AS TEXT[])")]),
         ("pg_tablespace", &[("spcacl", "CAST(NULL AS TEXT[])"), ("spcoptions", "CAST(NULL AS TEXT[])")]),
     ],

@@ -1,5 +1,6 @@
 //! Queries that read tables of the catalogue without rows: they have none either.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
@@ -7,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     Value, Visit, Visitor, VisitorMut,
 };
 
-use super::{catalog, is_aggregate, null, system_table};
+use super::{catalog, is_aggregate, name, null, parsed, system_table};
 use crate::server::names;
 
 /// Makes queries without rows of those that read empty tables.
@@ -15,6 +16,15 @@ pub(super) struct Nothing;
 
 impl VisitorMut for Nothing {
     type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Subquery(query) = expr
+            && let Some(value) = value_of_nothing(query)
+        {
+            *expr = value;
+        }
+        ControlFlow::Continue(())
+    }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         nothing(&mut query.body);
@@ -26,6 +36,25 @@ impl VisitorMut for Nothing {
             query.order_by = None;
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// The value of a subquery that reads an empty table: NULL, but for counts and what is computed of aggregates.
+fn value_of_nothing(query: &Query) -> Option<Expr> {
+    let SetExpr::Select(select) = query.body.as_ref() else { return None };
+    let [SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }] =
+        select.projection.as_slice()
+    else {
+        return None;
+    };
+    if !reads_empty(select) {
+        return None;
+    }
+    match expr {
+        Expr::Function(function) if name(function) == "count" => None,
+        Expr::Function(function) if name(function) == "array_agg" => parsed("CAST(NULL AS TEXT[])"),
+        expr if is_aggregate(expr) => Some(null()),
+        _ => is_without_rows(select).then(null),
     }
 }
 
@@ -114,6 +143,13 @@ fn is_empty(table: &TableFactor) -> bool {
             SetExpr::Select(select) => is_without_rows(select),
             _ => false,
         },
+        // `unnest(c.reloptions)`, of a column that is always NULL.
+        TableFactor::Table { name, args: Some(_), .. } => {
+            const NULLS: [&str; 5] = ["attacl", "attoptions", "nspacl", "relacl", "reloptions"];
+            let text = table.to_string().to_lowercase();
+            name.to_string().to_lowercase().ends_with("unnest")
+                && NULLS.iter().any(|column| text.contains(&format!(".{column})")))
+        }
         TableFactor::NestedJoin { table_with_joins, .. } => needs_empty(table_with_joins),
         _ => false,
     }
@@ -121,12 +157,15 @@ fn is_empty(table: &TableFactor) -> bool {
 
 /// Columns of the same names, and no rows.
 fn empty(select: &mut Select) {
-    for item in &mut select.projection {
+    let mut seen = HashSet::new();
+    for (place, item) in select.projection.iter_mut().enumerate() {
         let alias = match item {
             SelectItem::UnnamedExpr(expr) => Ident::with_quote('"', names::of_expression(expr)),
             SelectItem::ExprWithAlias { alias, .. } => alias.clone(),
             _ => continue,
         };
+        let is_new = seen.insert(alias.value.clone());
+        let alias = if is_new { alias } else { names::again(&alias.value, place) };
         *item = SelectItem::ExprWithAlias { expr: null(), alias };
     }
     select.from.clear();

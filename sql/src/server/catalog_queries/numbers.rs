@@ -23,6 +23,11 @@ impl VisitorMut for NamesOfNumbers {
                 Expr::Cast { expr: number, data_type, .. } => name_of(number, data_type),
                 _ => None,
             },
+            Expr::Cast { expr: vector, data_type, .. }
+                if is_vector(vector) && alias(data_type).ends_with("[]") =>
+            {
+                parsed(&format!("CAST(string_to_array({vector}, ' ') AS {data_type})"))
+            }
             Expr::Cast { expr: text, data_type, .. } if alias(data_type) == "regproc" => {
                 match text.as_ref() {
                     Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(name), .. }) => {
@@ -39,6 +44,16 @@ impl VisitorMut for NamesOfNumbers {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Whether a column is a list of numbers that the catalogue has as a text: `23 25`.
+fn is_vector(expr: &Expr) -> bool {
+    let name = match expr {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(names) => names.last(),
+        _ => None,
+    };
+    name.is_some_and(|name| name.value.eq_ignore_ascii_case("proargtypes"))
 }
 
 fn alias(data_type: &ast::DataType) -> String {

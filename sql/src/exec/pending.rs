@@ -14,7 +14,7 @@ use crate::query::{AnsweredBy, CallKey, ColumnId, OperatorProgress, Query, Query
 use crate::runner::{AiColumn, Outcome, Row, RowAnswer, Run};
 
 /// The rows of one operator that are on their way; `P` says what an answer is for.
-pub(super) struct Outbox<P> {
+pub(super) struct PendingCalls<P> {
     pub query: Arc<Query>,
     pub progress: Arc<OperatorProgress>,
     runs: HashMap<ColumnId, Box<dyn Run>>,
@@ -34,7 +34,7 @@ struct Sent<P> {
     purposes: Vec<P>,
 }
 
-impl<P> Outbox<P> {
+impl<P> PendingCalls<P> {
     pub(super) fn new(query: Arc<Query>, progress: Arc<OperatorProgress>) -> Self {
         let (answering, answers) = unbounded_channel();
         Self {
@@ -121,7 +121,7 @@ impl<P> Outbox<P> {
     pub(super) async fn answer(&mut self) -> RowAnswer {
         match self.answers.recv().await {
             Some(answer) => answer,
-            // This outbox holds a sender itself.
+            // A sender is held here too.
             None => std::future::pending().await,
         }
     }
