@@ -228,7 +228,7 @@ pub(in crate::server) fn display_name(known: &Type) -> String {
         "timestamptz" => "timestamp with time zone",
         "time" => "time without time zone",
         "varchar" => "character varying",
-        other => match other.strip_prefix('_').and_then(|item| type_number(item)) {
+        other => match other.strip_prefix('_').and_then(type_number) {
             Some(item) => {
                 let item = u32::try_from(item).ok().and_then(Type::from_oid);
                 return format!("{}[]", item.map_or_else(|| "text".to_owned(), |item| display_name(&item)));
