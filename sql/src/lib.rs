@@ -25,6 +25,7 @@ pub mod runner;
 pub mod scans;
 pub mod server;
 pub mod session;
+mod settings;
 pub mod tables;
 
 pub use datafusion::common::DataFusionError;

@@ -16,7 +16,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use crate::lift::CONDITIONS_MAX;
 use crate::node::{AiKind, AiNode, OuterJoin, Ranking};
 use crate::program::Conjunct;
-use crate::session::Settings;
+use crate::settings::AiSettings;
 
 /// Places AI filters; `SET relserve.place_filters = false` leaves them where they were written.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl OptimizerRule for PlaceFilters {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        if !config.options().extensions.get::<Settings>().is_none_or(|settings| settings.place_filters) {
+        if !config.options().extensions.get::<AiSettings>().is_none_or(|settings| settings.place_filters) {
             return Ok(Transformed::no(plan));
         }
         walk(plan, false)

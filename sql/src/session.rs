@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::Session as CatalogSession;
-use datafusion::common::config::{ConfigExtension, ConfigOptions};
-use datafusion::common::{Result, extensions_options, plan_err};
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
 use datafusion::execution::context::{QueryPlanner, SessionContext};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
@@ -24,55 +24,12 @@ use crate::exec::{Planner, estimates, has_calls};
 use crate::lift::Lift;
 use crate::place::{LimitRankings, PlaceFilters};
 use crate::prune::PruneCalls;
-use crate::query::{Query, QueryLimits};
+use crate::query::Query;
 use crate::registry::Registry;
-use crate::runner::{PromptOrder, Runner};
+use crate::runner::Runner;
 use crate::scans::{self, ScanningTool};
+use crate::settings::AiSettings;
 use crate::{aggregate, arrays, function, names, options, prompt, tables};
-
-extensions_options! {
-    /// Settings of AI functions: `SET relserve.max_tokens = 100000`.
-    pub struct Settings {
-        /// Tokens that a query may compute, prompts and answers; 0: any number.
-        pub max_tokens: u64, default = 0
-        /// Calls that a query may compute; 0: any number.
-        pub max_calls: u64, default = 0
-        /// Answers known already are given, nothing is computed. Unset: so for scans that tools make by
-        /// themselves.
-        pub cached_only: Option<bool>, default = None
-        /// Rows of an AI operator that are undecided at a time.
-        pub window_rows: u64, default = 2_000
-        /// What may be moved in a window so that prompts begin alike: `exact` (nothing), `rows`, or `fields`
-        /// (the columns of `{*}` too, which changes prompts).
-        pub order: String, default = "rows".to_owned()
-        /// Whether AI conditions are decided where they ask least, not where they are written.
-        pub place_filters: bool, default = true
-    }
-}
-
-impl ConfigExtension for Settings {
-    const PREFIX: &'static str = "relserve";
-}
-
-impl Settings {
-    fn limits(&self, scan: impl FnOnce() -> Option<ScanningTool>) -> Result<QueryLimits> {
-        let order = match self.order.as_str() {
-            "exact" => PromptOrder::Exact,
-            "rows" => PromptOrder::Rows,
-            "fields" => PromptOrder::Fields,
-            other => return plan_err!("relserve.order must be exact, rows or fields, not `{other}`"),
-        };
-        let scan = if self.cached_only.is_none() { scan() } else { None };
-        Ok(QueryLimits {
-            window_rows: usize::try_from(self.window_rows).unwrap_or(usize::MAX),
-            max_tokens: self.max_tokens,
-            max_calls: self.max_calls,
-            cached_only: self.cached_only.unwrap_or(scan.is_some()),
-            order,
-            scan,
-        })
-    }
-}
 
 /// Plans AI operators beside those of DataFusion.
 #[derive(Debug)]
@@ -130,7 +87,7 @@ impl Session {
     /// A session whose only tables are those about its tenant's queries.
     pub fn new(runner: Arc<dyn Runner>, registry: Arc<Registry>) -> Self {
         let mut settings = ConfigOptions::new();
-        settings.extensions.insert(Settings::default());
+        settings.extensions.insert(AiSettings::default());
         // Names are folded as Postgres does, and types are those that its clients know.
         settings.sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
         settings.sql_parser.map_string_types_to_utf8view = false;
@@ -210,7 +167,7 @@ impl Session {
         };
         let frame = tables::statement::execute(&self.context, plan).await?;
         let (state, plan) = frame.into_parts();
-        let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
+        let settings = state.config_options().extensions.get::<AiSettings>().cloned().unwrap_or_default();
         let physical = state.create_physical_plan(&plan).await?;
         let limits = settings.limits(|| self.scanning_tool(&physical, text))?;
         let budget = Arc::clone(&self.policy.budget);

@@ -1,5 +1,7 @@
 //! A connection's state, and what its statements do with it.
 
+mod cursors;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -428,7 +430,7 @@ impl Backend {
     /// A setting of ours, which DataFusion sets and does not show.
     fn own_setting(&self, name: &str) -> Option<String> {
         let state = self.session.context().state();
-        let settings = state.config_options().extensions.get::<crate::session::Settings>()?;
+        let settings = state.config_options().extensions.get::<crate::settings::AiSettings>()?;
         let entry = settings.entries().into_iter().find(|entry| entry.key == name)?;
         Some(entry.value.unwrap_or_else(|| "auto".to_owned()))
     }

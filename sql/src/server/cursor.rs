@@ -6,9 +6,8 @@ use datafusion::arrow::compute::concat_batches;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-use super::backend::{Backend, Outcome, limit};
 use super::error::{SqlError, code};
-use super::rows::{Columns, Rows};
+use super::rows::Rows;
 
 /// Bytes of rows that a `SCROLL` cursor keeps.
 const KEPT_BYTES_MAX: usize = 256 << 20;
@@ -78,64 +77,6 @@ pub(super) struct Cursor {
     pub(super) is_binary: bool,
     /// What a `SCROLL` cursor has read.
     scroll: Option<Scroll>,
-}
-
-impl Backend {
-    pub(super) fn check_new_cursor(&self, name: &str, is_held: bool) -> Result<(), SqlError> {
-        if !is_held {
-            self.require_transaction("DECLARE CURSOR")?;
-        }
-        if self.cursors.contains_key(name) {
-            return Err(SqlError::new(code::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
-        }
-        limit("number of cursors", self.cursors.len(), self.limits.cursors_max)
-    }
-
-    pub(super) async fn fetch(&mut self, name: &str, step: Step) -> Result<Outcome, SqlError> {
-        // Taken out: should the client give up in the middle, the cursor's query ends with its rows.
-        let mut cursor = self.cursors.remove(name).ok_or_else(|| no_cursor(name))?;
-        if let Some(batch) = cursor.scroll(step).await? {
-            let (rows, is_binary) = (cursor.rows.part(batch), cursor.is_binary);
-            self.cursors.insert(name.to_owned(), cursor);
-            return Ok(Outcome::Scrolled { rows, is_binary });
-        }
-        match Cursor::forward(step) {
-            Ok(rows_max) => Ok(Outcome::Fetched { cursor, rows_max, name: name.to_owned() }),
-            Err(error) => {
-                self.cursors.insert(name.to_owned(), cursor);
-                Err(error)
-            }
-        }
-    }
-
-    /// `MOVE`: a fetch whose rows are only counted.
-    pub(super) async fn go(&mut self, name: &str, step: Step) -> Result<Outcome, SqlError> {
-        let mut count = 0;
-        match self.fetch(name, step).await? {
-            Outcome::Scrolled { mut rows, .. } => {
-                count = rows.next(usize::MAX).await?.map_or(0, |batch| batch.num_rows());
-            }
-            Outcome::Fetched { mut cursor, rows_max, name } => {
-                while count < rows_max {
-                    let Some(batch) = cursor.rows.next(rows_max - count).await? else { break };
-                    count += batch.num_rows();
-                }
-                self.put_back(name, cursor);
-            }
-            _ => {}
-        }
-        Ok(Outcome::Done(format!("MOVE {count}")))
-    }
-
-    /// Puts a cursor back of which rows were fetched.
-    pub(super) fn put_back(&mut self, name: String, cursor: Cursor) {
-        self.cursors.insert(name, cursor);
-    }
-
-    /// The columns of a cursor.
-    pub(super) fn cursor_columns(&self, name: &str) -> Option<Columns> {
-        self.cursors.get(name).map(|cursor| cursor.rows.columns.clone())
-    }
 }
 
 pub(super) fn no_cursor(name: &str) -> SqlError {

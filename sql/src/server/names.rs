@@ -100,7 +100,7 @@ fn part_items(items: &mut [SelectItem]) {
                 // A wildcard may have the column too.
                 (if has_wildcard { None } else { Some(name.clone()) }, (name, expr))
             }
-            SelectItem::UnnamedExpr(expr) => (Some(expr.to_string()), (of_expression(expr), expr)),
+            SelectItem::UnnamedExpr(expr) => (Some(uncast(expr)), (of_expression(expr), expr)),
             SelectItem::ExprWithAlias { alias, expr } => {
                 let name = folded(alias);
                 (Some(name.clone()), (name, expr))
@@ -113,6 +113,26 @@ fn part_items(items: &mut [SelectItem]) {
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: again(&name, place) };
         }
     }
+}
+
+/// An expression as DataFusion names it: casts do not count.
+fn uncast(expr: &Expr) -> String {
+    struct Uncast;
+
+    impl VisitorMut for Uncast {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            while let Expr::Cast { expr: inner, .. } = expr {
+                *expr = std::mem::replace(inner.as_mut(), Expr::Identifier(ast::Ident::new("")));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+
+    let mut expr = expr.clone();
+    let _ = VisitMut::visit(&mut expr, &mut Uncast);
+    expr.to_string()
 }
 
 fn expression(expr: &Expr) -> Option<String> {
@@ -186,6 +206,7 @@ mod tests {
         };
         for (text, expected, names) in [
             ("SELECT NULL, NULL", "SELECT NULL, NULL AS \"?column?#1\"", Some("?column?,?column?")),
+            ("SELECT NULL, NULL::text", "SELECT NULL, NULL::text AS \"text#1\"", Some("?column?,text")),
             ("SELECT a.id, b.id FROM a, b", "SELECT a.id, b.id AS \"id#1\" FROM a, b", Some("id,id")),
             ("SELECT x AS n, y AS n FROM t", "SELECT x AS n, y AS \"n#1\" FROM t", Some("n,n")),
             ("SELECT *, id FROM t", "SELECT *, id AS \"id#1\" FROM t", None),

@@ -20,8 +20,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::TenantTables;
 use super::create::{self, NewTable};
-use super::name::folded;
-use super::statement::own;
+use super::name::{folded, own};
 use super::temporary;
 
 /// One lock for each table that is being changed.

@@ -1,4 +1,7 @@
-//! Names of files as names of tables.
+//! Names of tables: those of files, and those of the tenant's own schema.
+
+use datafusion::common::TableReference;
+use datafusion::prelude::SessionContext;
 
 /// The name under which SQL finds a file with this stem: what an unquoted identifier is folded to, so that
 /// nobody has to quote it.
@@ -9,6 +12,16 @@ pub(super) fn folded(stem: &str) -> String {
         name.insert(0, '_');
     }
     name
+}
+
+/// The name of a table in the tenant's schema.
+pub(super) fn own<'a>(context: &SessionContext, name: &'a TableReference) -> Option<&'a str> {
+    let state = context.state_ref();
+    let state = state.read();
+    let defaults = &state.config_options().catalog;
+    let is_ours = name.schema().is_none_or(|schema| schema == defaults.default_schema)
+        && name.catalog().is_none_or(|catalog| catalog == defaults.default_catalog);
+    is_ours.then(|| name.table())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::catalog::SchemaProvider as _;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, TableReference, plan_err};
+use datafusion::common::{Result, plan_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::context::SessionContext;
@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 use super::TenantTables;
 use super::change;
 use super::create::{self, NewTable};
-use super::name::folded;
+use super::name::{folded, own};
 use super::temporary;
 
 /// Settings of DataFusion that a session may change. The others reach files, memory or what names mean.
@@ -91,16 +91,6 @@ fn setting(name: &str) -> Result<TreeNodeRecursion> {
         return plan_err!("SET {name} is not allowed: the server has set it");
     }
     Ok(TreeNodeRecursion::Continue)
-}
-
-/// The name of a table in the tenant's schema.
-pub(super) fn own<'a>(context: &SessionContext, name: &'a TableReference) -> Option<&'a str> {
-    let state = context.state_ref();
-    let state = state.read();
-    let defaults = &state.config_options().catalog;
-    let is_ours = name.schema().is_none_or(|schema| schema == defaults.default_schema)
-        && name.catalog().is_none_or(|catalog| catalog == defaults.default_catalog);
-    is_ours.then(|| name.table())
 }
 
 /// The query that makes the table.
