@@ -198,14 +198,15 @@ fn statement(session: &Session, piece: &Piece<'_>) -> Result<Statement, SqlError
 }
 
 /// A statement in words that DataFusion knows and Postgres has others for.
-fn rewritten(mut statement: Statement) -> Statement {
-    names::part(&mut statement);
+fn rewritten(statement: Statement) -> Statement {
     match statement {
-        Statement::Statement(statement) if catalog_queries::is_about_catalog(&statement) => {
+        Statement::Statement(mut statement) if catalog_queries::is_about_catalog(&statement) => {
+            names::part(&mut statement, true);
             let statement = catalog_queries::rewritten(values_of_queries(*statement));
             Statement::Statement(Box::new(statement))
         }
-        Statement::Statement(statement) => {
+        Statement::Statement(mut statement) => {
+            names::part(&mut statement, false);
             let rules: [&dyn SqlStatementRewriteRule; 5] = [
                 &RewriteArrayAnyAllOperation,
                 &StripCallableQualifier,

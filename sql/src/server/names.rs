@@ -61,34 +61,42 @@ pub(super) fn shown(name: &str) -> &str {
     name.split(AGAIN).next().unwrap_or(name)
 }
 
-/// Gives columns of equal names in a query's lists names of their own, which [`shown`] undoes.
-pub(super) fn part(statement: &mut Statement) {
-    if let Statement::Statement(statement) = statement
-        && matches!(statement.as_ref(), ast::Statement::Query(_))
-    {
-        let _ = VisitMut::visit(statement.as_mut(), &mut Part);
+/// Gives columns of equal names in a query's lists names of their own, which [`shown`] undoes. In a query
+/// whose expressions are to be replaced, `all` that are not columns get such names, and keep them.
+pub(super) fn part(statement: &mut ast::Statement, all: bool) {
+    if matches!(statement, ast::Statement::Query(_)) {
+        let _ = VisitMut::visit(statement, &mut Part { all });
     }
 }
 
-struct Part;
+struct Part {
+    all: bool,
+}
 
 impl VisitorMut for Part {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
-        let mut body = query.body.as_mut();
-        // The first query of a union names its columns.
-        while let SetExpr::SetOperation { left, .. } = body {
-            body = left;
-        }
-        if let SetExpr::Select(select) = body {
-            part_items(&mut select.projection);
-        }
+        self.body(&mut query.body);
         ControlFlow::Continue(())
     }
 }
 
-fn part_items(items: &mut [SelectItem]) {
+impl Part {
+    fn body(&self, body: &mut SetExpr) {
+        match body {
+            SetExpr::Select(select) => part_items(&mut select.projection, self.all),
+            SetExpr::SetOperation { left, right, .. } => {
+                self.body(left);
+                self.body(right);
+            }
+            // Queries in parentheses are visited themselves.
+            _ => {}
+        }
+    }
+}
+
+fn part_items(items: &mut [SelectItem], all: bool) {
     let is_wild =
         |item: &SelectItem| !matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
     let has_wildcard = items.iter().any(is_wild);
@@ -100,7 +108,7 @@ fn part_items(items: &mut [SelectItem]) {
                 // A wildcard may have the column too.
                 (if has_wildcard { None } else { Some(name.clone()) }, (name, expr))
             }
-            SelectItem::UnnamedExpr(expr) => (Some(uncast(expr)), (of_expression(expr), expr)),
+            SelectItem::UnnamedExpr(expr) => ((!all).then(|| uncast(expr)), (of_expression(expr), expr)),
             SelectItem::ExprWithAlias { alias, expr } => {
                 let name = folded(alias);
                 (Some(name.clone()), (name, expr))
@@ -201,14 +209,21 @@ mod tests {
     fn columns_of_equal_names_are_told_apart_and_shown_alike() {
         let parted = |text: &str| {
             let mut statement = DFParser::parse_sql(text).unwrap()[0].clone();
-            part(&mut statement);
+            if let Statement::Statement(statement) = &mut statement {
+                part(statement, false);
+            }
             (statement.to_string().replace(AGAIN, "#"), of(&statement).map(|names| names.join(",")))
         };
         for (text, expected, names) in [
             ("SELECT NULL, NULL", "SELECT NULL, NULL AS \"?column?#1\"", Some("?column?,?column?")),
-            ("SELECT NULL, NULL::text", "SELECT NULL, NULL::text AS \"text#1\"", Some("?column?,text")),
+            ("SELECT NULL, NULL::text", "SELECT NULL, NULL::TEXT AS \"text#1\"", Some("?column?,text")),
             ("SELECT a.id, b.id FROM a, b", "SELECT a.id, b.id AS \"id#1\" FROM a, b", Some("id,id")),
             ("SELECT x AS n, y AS n FROM t", "SELECT x AS n, y AS \"n#1\" FROM t", Some("n,n")),
+            (
+                "SELECT NULL, NULL UNION SELECT NULL, NULL",
+                "SELECT NULL, NULL AS \"?column?#1\" UNION SELECT NULL, NULL AS \"?column?#1\"",
+                Some("?column?,?column?"),
+            ),
             ("SELECT *, id FROM t", "SELECT *, id AS \"id#1\" FROM t", None),
             (
                 "SELECT 1, 2, max(a), max(b) FROM t",

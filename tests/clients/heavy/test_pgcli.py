@@ -32,7 +32,7 @@ class Pgcli(unittest.TestCase):
         self.assertIn(os.environ["PGDATABASE"], self.executor.databases())
         list(self.executor.functions())
         list(self.executor.datatypes())
-        self.assertEqual(self.executor.search_path()[-1], "public")
+        self.assertIn("public", self.executor.search_path())
 
     def test_commands_that_describe(self):
         special = PGSpecial()

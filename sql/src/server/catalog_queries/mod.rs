@@ -244,7 +244,8 @@ fn is_null(query: &Query) -> bool {
 fn take_first(query: &mut Query) {
     let is_limited = query.limit_clause.is_some() || query.fetch.is_some();
     let SetExpr::Select(select) = query.body.as_mut() else { return };
-    if let [SelectItem::UnnamedExpr(expr)] = select.projection.as_mut_slice()
+    if let [SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }] =
+        select.projection.as_mut_slice()
         && !is_limited
         && let Some(first) = parsed(&format!("first_value({expr})"))
     {
