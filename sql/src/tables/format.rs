@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use datafusion::arrow::csv::reader::Format;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::config::TableOptions;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
+use futures_util::Stream;
+use tokio_util::io::{StreamReader, SyncIoBridge};
 
 /// Rows from which the types of a text file's columns are inferred. Many: a type that a later row breaks
 /// fails the query in its middle.
@@ -39,6 +44,15 @@ impl TableFormat {
         (!stem.is_empty()).then_some((format, stem))
     }
 
+    /// What stands between the values of a text file.
+    pub(super) fn delimiter(self) -> Option<u8> {
+        match self {
+            Self::Csv => Some(b','),
+            Self::Tsv => Some(b'\t'),
+            Self::JsonLines | Self::Parquet => None,
+        }
+    }
+
     /// DataFusion's reader.
     pub(super) fn reader(self, options: &TableOptions) -> Arc<dyn FileFormat> {
         // Texts of reviews and mails have lines; a file with such values cannot be split between readers.
@@ -67,6 +81,23 @@ impl TableFormat {
             }
         }
     }
+}
+
+/// The columns of a text file with a line of names, and their types.
+///
+/// DataFusion would cut the file where lines end, and takes `\\` for an escape there, which it is not in CSV:
+/// a text that ends with one, before lines in quotes, would break rows apart.
+pub(super) async fn separated_schema(
+    delimiter: u8,
+    file: impl Stream<Item = std::io::Result<Bytes>> + Send + Unpin + 'static,
+) -> Result<Schema> {
+    let file = SyncIoBridge::new(StreamReader::new(file));
+    let inferred = tokio::task::spawn_blocking(move || {
+        let format = Format::default().with_header(true).with_delimiter(delimiter);
+        format.infer_schema(file, Some(INFER_ROWS_MAX))
+    });
+    let (schema, _) = inferred.await.map_err(|error| exec_datafusion_err!("{error}"))??;
+    Ok(schema)
 }
 
 /// The same columns in types that clients of Postgres have a word for: text is `Utf8`, bytes are `Binary`.

@@ -13,8 +13,10 @@ use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, plan_err};
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::context::SessionState;
+use datafusion::object_store::ObjectStoreExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 
-use super::format::{TableFormat, plain};
+use super::format::{TableFormat, plain, separated_schema};
 
 /// Where a table lies in the tenant's store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +93,14 @@ impl Reader {
             let columns = partitions.into_iter().map(|name| (name, DataType::Utf8)).collect();
             options = options.with_table_partition_cols(columns);
         }
-        let schema = plain(options.infer_schema(&self.state, &url).await?.as_ref());
+        let schema = match place.format.delimiter() {
+            Some(delimiter) => {
+                let store = self.state.runtime_env().object_store(&url)?;
+                let file = store.get(url.prefix()).await?.into_stream().map_err(io::Error::other);
+                plain(&separated_schema(delimiter, file.boxed()).await?)
+            }
+            None => plain(options.infer_schema(&self.state, &url).await?.as_ref()),
+        };
         if schema.fields().is_empty() {
             return plan_err!("it has no columns");
         }

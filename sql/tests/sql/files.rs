@@ -70,6 +70,28 @@ async fn every_file_is_a_table_and_new_ones_are_seen_by_the_next_query() {
 }
 
 #[tokio::test]
+async fn a_backslash_before_a_quote_is_a_backslash() {
+    let tenant = Tenant::new(&[]);
+    let mut text = "id,text,n\n".to_owned();
+    for row in 0..20_000 {
+        // Longer than what is read at a time, so that a row that is taken for two shows.
+        let own = if row == 77 { r#""a path, C:\dir\""# } else { "\"line, one\nline two\"" };
+        text.push_str(&format!("{row},{own},{}\n", row % 5));
+    }
+    std::fs::write(tenant.folder().join("paths.csv"), text).unwrap();
+    let session = tenant.plain().await;
+    let query = "SELECT count(*) AS rows, max(n) + 0 AS n, max(text) AS text FROM paths WHERE id <= 77";
+    assert_snapshot!(shown(&session, query).await, @r"
+    +------+---+-----------+
+    | rows | n | text      |
+    +------+---+-----------+
+    | 78   | 4 | line, one |
+    |      |   | line two  |
+    +------+---+-----------+
+    ");
+}
+
+#[tokio::test]
 async fn a_model_reads_the_rows_of_a_file_that_a_condition_keeps() {
     let tenant = Tenant::new(&[("reviews.csv", REVIEWS)]);
     let model = Model::words(&[("bright", "yes")]);
