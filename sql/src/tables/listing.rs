@@ -174,10 +174,20 @@ impl<L: Listing> SchemaProvider for FileSchema<L> {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        let tables = self.listing.tables()?;
-        let Some(entry) = tables.get(name) else { return Ok(None) };
-        let opened = self.opened(name, entry).await;
-        opened.map(Some).map_err(|reason| exec_datafusion_err!("table `{name}`: {reason}"))
+        let mut tables = self.listing.tables()?;
+        loop {
+            let Some(entry) = tables.get(name) else { return Ok(None) };
+            let opened = self.opened(name, entry).await;
+            if opened.is_err() {
+                // A file that was replaced while it was opened was read half old, half new.
+                let now = self.listing.tables()?;
+                if now.get(name) != Some(entry) {
+                    tables = now;
+                    continue;
+                }
+            }
+            return opened.map(Some).map_err(|reason| exec_datafusion_err!("table `{name}`: {reason}"));
+        }
     }
 
     fn register_table(
