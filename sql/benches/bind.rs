@@ -16,10 +16,7 @@ use ir::Cell;
 use sql::Session;
 use sql::function::{BoundInput, Function};
 use sql::options::CallOptions;
-use sql::runner::{
-    AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, TextEmbedder, TokenPrice,
-    Tokens,
-};
+use sql::runner::{AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
 use tokio::sync::mpsc::UnboundedSender;
 
 const ROWS: u64 = 10_000;
@@ -29,23 +26,15 @@ const LABELS: usize = 20;
 #[derive(Debug)]
 struct AtOnce;
 
-struct Open(UnboundedSender<RowAnswer>);
+struct AnsweredColumn(UnboundedSender<RowAnswer>);
 
 impl Runner for AtOnce {
     fn open(&self, _: &AiColumn, _: RunOptions, answers: UnboundedSender<RowAnswer>) -> Box<dyn Run> {
-        Box::new(Open(answers))
+        Box::new(AnsweredColumn(answers))
     }
 
     fn prompt_chars_max(&self) -> usize {
         8_000
-    }
-
-    fn embedder(&self) -> Result<Arc<dyn TextEmbedder>, RunError> {
-        Err(RunError("there is no embedding model".into()))
-    }
-
-    fn price(&self) -> Option<TokenPrice> {
-        None
     }
 
     fn estimate<'a>(
@@ -57,7 +46,7 @@ impl Runner for AtOnce {
     }
 }
 
-impl Run for Open {
+impl Run for AnsweredColumn {
     fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>> {
         Box::pin(async move {
             for Row { id, .. } in rows {

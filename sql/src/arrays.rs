@@ -50,17 +50,17 @@ fn read(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if !is_array || !is_text(&text.get_type(schema)?) {
         return Ok(Transformed::no(Expr::Cast(Cast { expr: text, field })));
     }
-    let reader = ScalarUDF::from(Reader { signature: Signature::string(1, Volatility::Immutable) });
+    let reader = ScalarUDF::from(ArrayOfText { signature: Signature::string(1, Volatility::Immutable) });
     Ok(Transformed::yes(Expr::Cast(Cast { expr: Box::new(reader.call(vec![*text])), field })))
 }
 
 /// Reads arrays of texts.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Reader {
+struct ArrayOfText {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Reader {
+impl ScalarUDFImpl for ArrayOfText {
     fn name(&self) -> &str {
         "array_of_text"
     }

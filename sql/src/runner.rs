@@ -146,6 +146,8 @@ pub enum Outcome {
     Vector(Arc<[f32]>),
     /// Why there is no answer.
     Failed(String),
+    /// Why neither this row nor another of its column gets one: the statement ends with it.
+    Stopped(String),
     /// Nobody has computed it, and nobody was to.
     Unknown,
 }
@@ -233,10 +235,14 @@ pub trait Runner: Debug + Send + Sync + 'static {
     fn prompt_chars_max(&self) -> usize;
 
     /// The embedding model; where there is none, an error that names its setting.
-    fn embedder(&self) -> Result<Arc<dyn TextEmbedder>, RunError>;
+    fn embedder(&self) -> Result<Arc<dyn TextEmbedder>, RunError> {
+        Err(RunError("there is no embedding model".to_owned()))
+    }
 
     /// What computed tokens cost, where a replica has a price: that of the dearest.
-    fn price(&self) -> Option<TokenPrice>;
+    fn price(&self) -> Option<TokenPrice> {
+        None
+    }
 
     /// What rows would cost; nothing is computed.
     fn estimate<'a>(

@@ -17,6 +17,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner as _};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{DFParser, Statement};
+use datafusion::sql::sqlparser::ast;
 use futures_util::StreamExt as _;
 
 use crate::budget::TenantBudget;
@@ -150,6 +151,16 @@ impl Session {
         Ok(statements.into_iter().map(named).collect())
     }
 
+    /// Whether a text only reads tables, so that running it again changes nothing.
+    pub fn only_reads(&self, text: &str) -> Result<bool> {
+        let is_query = |statement: &Statement| match statement {
+            Statement::Statement(statement) => matches!(**statement, ast::Statement::Query(_)),
+            Statement::Explain(_) => true,
+            _ => false,
+        };
+        Ok(self.parse(text)?.iter().all(is_query))
+    }
+
     /// Plans a statement, unoptimised.
     pub async fn plan(&self, statement: Statement) -> Result<LogicalPlan> {
         tables::refresh_for(&self.context, &statement).await?;
@@ -256,5 +267,5 @@ fn named(mut statement: Statement) -> Statement {
 }
 
 fn empty_reset() -> datafusion::sql::parser::ResetStatement {
-    datafusion::sql::parser::ResetStatement::Variable(datafusion::sql::sqlparser::ast::ObjectName(Vec::new()))
+    datafusion::sql::parser::ResetStatement::Variable(ast::ObjectName(Vec::new()))
 }

@@ -151,3 +151,26 @@ async fn a_ticket_is_finished_after_a_restart() {
     let expected: Vec<Value> = (1..=3).map(|id| json!({ "id": id, "t": id.to_string() })).collect();
     assert_eq!(whole["rows"], json!(expected));
 }
+
+#[actix_web::test]
+async fn what_changes_tables_is_not_run_twice() {
+    let (dir, store) = crate::common::lasting_store().await;
+    let mut config = config();
+    config.server.drain_ms_max = Millis(0);
+    config.sql.folder = Some(dir.path().join("tables"));
+    let first = serve_on(config.clone(), model(), store.clone()).await;
+    first.gate.shut();
+    let key = first.client.key.clone().unwrap();
+    let query = format!("CREATE TABLE kept AS {}", words(1, 3));
+    let id = partial(&hasty(&first.client, &query, "jsonl").await)["ticket"].as_str().unwrap().to_owned();
+    first.until("its rows run", |server| server.running.app.runtime.registry.running().len() == 1).await;
+    end(first).await;
+
+    let second = serve_on(config, model(), store).await;
+    let failed = until_over(&second.client.with_key(&key), &id).await;
+    assert_eq!(failed["status"], "failed", "{failed}");
+    let message = failed["error"]["message"].as_str().unwrap();
+    assert!(message.contains("what changes tables is not run twice"), "{message}");
+    let table = second.client.with_key(&key).post("/v1/sql", &json!({ "query": "SELECT * FROM kept" })).await;
+    assert_eq!(table.status, 400, "{}", table.body);
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::common::{Result, ScalarValue};
 
-use super::bind::{Binder, BoundRow, Values};
+use super::bind::{Binder, BoundRow, CallArguments};
 use super::pending::PendingCalls;
 use super::reduce::{Reduction, packed};
 use super::rows::{Held, Waiter};
@@ -95,7 +95,7 @@ impl Asked {
             let rows: Vec<u32> = open.iter().map(|place| asking.rows[*place]).collect();
             let view = held.view(compiled, &rows)?;
             let (own, written) = (&compiled.calls[*call], &compiled.program.calls[*call]);
-            let values = Values::of(own, &view)?;
+            let values = CallArguments::of(own, &view)?;
             for (at, place) in open.iter().enumerate() {
                 let row = rows[at];
                 let waiter = Waiter { batch: asking.batch, row, call: *call, conjunct: asking.conjunct };
@@ -112,7 +112,7 @@ impl Asked {
     fn row(
         &mut self,
         (call, own): (&AiCall, &CompiledCall),
-        values: &Values,
+        values: &CallArguments,
         at: usize,
         waiter: Waiter,
     ) -> Result<Option<ScalarValue>> {
@@ -259,8 +259,8 @@ impl Asked {
     }
 
     /// Takes an answer in. Gives the rows that waited for it.
-    pub(super) fn take(&mut self, answer: &RowAnswer) -> Vec<Answered> {
-        let Some((column, purposes)) = self.pending.take(answer) else { return Vec::new() };
+    pub(super) fn take(&mut self, answer: &RowAnswer) -> Result<Vec<Answered>> {
+        let Some((column, purposes)) = self.pending.take(answer)? else { return Ok(Vec::new()) };
         let mut rows = Vec::with_capacity(purposes.len());
         for purpose in purposes {
             match purpose {
@@ -273,7 +273,7 @@ impl Asked {
                 }
             }
         }
-        rows
+        Ok(rows)
     }
 
     /// What an outcome is in SQL.

@@ -44,7 +44,7 @@ impl Binder {
         &mut self,
         query: &Query,
         (call, own): (&AiCall, &CompiledCall),
-        values: &Values,
+        values: &CallArguments,
         at: usize,
     ) -> Result<BoundRow> {
         let mut cells = Vec::with_capacity(values.input.len());
@@ -89,13 +89,13 @@ fn picked(mut cells: Vec<Cell>, places: &[usize]) -> Vec<Cell> {
 }
 
 /// The arguments of a call for some rows.
-pub(super) struct Values {
+pub(super) struct CallArguments {
     input: Vec<Arc<dyn Array>>,
     rest: Vec<Arc<dyn Array>>,
     guard: Option<Arc<dyn Array>>,
 }
 
-impl Values {
+impl CallArguments {
     pub(super) fn of(call: &CompiledCall, view: &RecordBatch) -> Result<Self> {
         let evaluate = |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(view)?.into_array(view.num_rows());
         Ok(Self {

@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use ir::Cell;
 
 use super::AiExec;
-use super::bind::{Binder, BoundRow, Values};
+use super::bind::{Binder, BoundRow, CallArguments};
 use super::rank::{GROUP_TEXTS, Texts};
 use crate::node::{AiKind, Ranking};
 use crate::query::{AnsweredBy, ColumnId, Query, QueryColumn};
@@ -111,7 +111,7 @@ impl Seen {
                 continue;
             }
             let own = &exec.work.compiled.calls[place];
-            let values = Values::of(own, &view)?;
+            let values = CallArguments::of(own, &view)?;
             for at in (0..rows).filter(|at| values.is_wanted(*at)) {
                 if let BoundRow::Row(column, cells) =
                     self.binders[place].bind(query, (call, own), &values, at)?

@@ -287,7 +287,7 @@ impl RowFlow {
 
     /// Gives an answer to the rows that wait for it, and takes them further.
     fn answered(&mut self, answer: &RowAnswer) -> Result<()> {
-        let rows = self.asked.take(answer);
+        let rows = self.asked.take(answer)?;
         let mut ready: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for (number, Answered { waiter, column, outcome }) in rows.into_iter().enumerate() {
             let call = &self.work.compiled.program.calls[waiter.call];

@@ -20,7 +20,7 @@ pub(super) struct PendingCalls<P> {
     runs: HashMap<ColumnId, Box<dyn Run>>,
     /// Rows to send with the next window.
     waiting: Vec<(ColumnId, Vec<Row>)>,
-    in_flight: HashMap<u64, Sent<P>>,
+    in_flight: HashMap<u64, PendingCall<P>>,
     by_key: HashMap<Arc<CallKey>, u64>,
     next_id: u64,
     answers: UnboundedReceiver<RowAnswer>,
@@ -28,7 +28,7 @@ pub(super) struct PendingCalls<P> {
 }
 
 #[derive(Debug)]
-struct Sent<P> {
+struct PendingCall<P> {
     key: Arc<CallKey>,
     column: Arc<AiColumn>,
     purposes: Vec<P>,
@@ -74,7 +74,7 @@ impl<P> PendingCalls<P> {
         let key = Arc::new(key);
         self.by_key.insert(Arc::clone(&key), id);
         let column = Arc::clone(&column.column);
-        self.in_flight.insert(id, Sent { key, column, purposes: vec![purpose] });
+        self.in_flight.insert(id, PendingCall { key, column, purposes: vec![purpose] });
         None
     }
 
@@ -132,8 +132,13 @@ impl<P> PendingCalls<P> {
     }
 
     /// Takes an answer in. Gives its column, and what waits for it.
-    pub(super) fn take(&mut self, answer: &RowAnswer) -> Option<(Arc<AiColumn>, Vec<P>)> {
-        let Sent { key, column, purposes } = self.in_flight.remove(&answer.id)?;
+    pub(super) fn take(&mut self, answer: &RowAnswer) -> Result<Option<(Arc<AiColumn>, Vec<P>)>> {
+        if let Outcome::Stopped(reason) = &answer.outcome {
+            return exec_err!("{reason}");
+        }
+        let Some(PendingCall { key, column, purposes }) = self.in_flight.remove(&answer.id) else {
+            return Ok(None);
+        };
         self.by_key.remove(&key);
         self.progress.answered.add(1);
         if answer.is_computed {
@@ -144,7 +149,7 @@ impl<P> PendingCalls<P> {
             self.progress.output_tokens.add(answer.tokens.output.0 as usize);
         }
         self.query.remember(Arc::unwrap_or_clone(key), answer.outcome.clone());
-        Some((column, purposes))
+        Ok(Some((column, purposes)))
     }
 
     /// What an outcome is in SQL. A failure is NULL and told, or the query's.
@@ -155,7 +160,7 @@ impl<P> PendingCalls<P> {
                 Err(reason) => self.failed(call, &reason),
             },
             Outcome::Vector(vector) => Ok(crate::cell::number_list(vector)),
-            Outcome::Failed(reason) => self.failed(call, reason),
+            Outcome::Failed(reason) | Outcome::Stopped(reason) => self.failed(call, reason),
             Outcome::Unknown => {
                 self.query.progress.leave_unknown();
                 Ok(call.function.output().null())

@@ -15,7 +15,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures_util::{StreamExt as _, stream};
 use ir::Cell;
 
-use super::bind::Values;
+use super::bind::CallArguments;
 use super::pending::PendingCalls;
 use super::tournament::{Tournament, TournamentGroup, calls_max};
 use super::{AiExec, RowProgram};
@@ -45,7 +45,7 @@ pub(super) struct Texts {
 impl Texts {
     /// Notes the rows of a batch.
     pub(super) fn look(&mut self, work: &RowProgram, number: usize, batch: &RecordBatch) -> Result<()> {
-        let values = Values::of(&work.compiled.calls[0], &work.view(batch.clone())?)?;
+        let values = CallArguments::of(&work.compiled.calls[0], &work.view(batch.clone())?)?;
         for row in 0..batch.num_rows() {
             let cells = values.cells(row)?;
             let text = match cells.first() {
@@ -254,7 +254,7 @@ impl RankFlow {
             self.pending.send().await?;
             while self.pending.is_waiting() {
                 let answer = self.pending.answer().await;
-                let Some((column, groups)) = self.pending.take(&answer) else { continue };
+                let Some((column, groups)) = self.pending.take(&answer)? else { continue };
                 for group in groups {
                     self.decide(group, &column, &answer.outcome)?;
                 }

@@ -232,7 +232,7 @@ fn values_of_queries(mut statement: ast::Statement) -> ast::Statement {
     if let ast::Statement::Truncate(truncate) = &mut statement {
         (truncate.cascade, truncate.identity) = (None, None);
     }
-    let _ = VisitMut::visit(&mut statement, &mut Values);
+    let _ = VisitMut::visit(&mut statement, &mut SubqueryValues);
     statement
 }
 
@@ -254,9 +254,9 @@ fn exists_as_value(select: &mut ast::Select) {
     }
 }
 
-struct Values;
+struct SubqueryValues;
 
-impl VisitorMut for Values {
+impl VisitorMut for SubqueryValues {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {

@@ -63,12 +63,12 @@ pub(super) trait Listing: fmt::Debug + Send + Sync + 'static {
 
 /// Makes tables of files.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct TableReader {
     /// Over the tenant's store; knows no tables.
     state: SessionState,
 }
 
-impl Reader {
+impl TableReader {
     pub(super) fn new(state: SessionState) -> Self {
         Self { state }
     }
@@ -117,12 +117,12 @@ type Opened = Result<Arc<dyn TableProvider>, String>;
 #[derive(Debug)]
 pub(super) struct FileSchema<L> {
     pub(super) listing: L,
-    reader: Arc<Reader>,
+    reader: Arc<TableReader>,
     remembered: Mutex<HashMap<String, (Signature, Opened)>>,
 }
 
 impl<L: Listing> FileSchema<L> {
-    pub(super) fn new(listing: L, reader: Arc<Reader>) -> Self {
+    pub(super) fn new(listing: L, reader: Arc<TableReader>) -> Self {
         Self { listing, reader, remembered: Mutex::default() }
     }
 

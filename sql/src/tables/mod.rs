@@ -41,7 +41,7 @@ use self::external::ExternalTables;
 pub use self::files::{FileOrigin, Files, ListedFile, table_of};
 use self::folder::Folder;
 pub use self::format::TableFormat;
-use self::listing::{FileSchema, Reader};
+use self::listing::{FileSchema, TableReader};
 pub use self::memory::{Memory, MemoryLimits};
 use self::schema::TenantSchema;
 use self::source::Source;
@@ -65,7 +65,7 @@ pub struct TenantTables {
     public: Arc<TenantSchema>,
     files: Arc<FileSchema<Arc<Files>>>,
     sources: BTreeMap<String, Arc<Source>>,
-    reader: Arc<Reader>,
+    reader: Arc<TableReader>,
     changes: Changes,
 }
 
@@ -111,7 +111,7 @@ impl TenantTables {
             .map_err(|error| exec_datafusion_err!("a tenant's folder cannot be read: {}", error.kind()))?;
         let runtime = Arc::new(runtime(TenantStore::new(root.clone(), Arc::clone(&files)), memory)?);
         let reader = SessionStateBuilder::new().with_runtime_env(Arc::clone(&runtime)).build();
-        let reader = Arc::new(Reader::new(reader));
+        let reader = Arc::new(TableReader::new(reader));
         let public = TenantSchema::new(FileSchema::new(Folder::new(root.clone()), Arc::clone(&reader)));
         let mut named = BTreeMap::new();
         for source in sources {

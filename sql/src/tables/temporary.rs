@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{
 use tempfile::TempPath;
 
 use super::format::TableFormat;
-use super::listing::{Place, Reader};
+use super::listing::{Place, TableReader};
 use super::store;
 
 /// The schema of temporary tables.
@@ -33,12 +33,12 @@ type Held = (Arc<TempPath>, Arc<dyn TableProvider>);
 /// A session's temporary tables.
 #[derive(Debug)]
 pub(super) struct TemporaryTables {
-    reader: Arc<Reader>,
+    reader: Arc<TableReader>,
     tables: RwLock<BTreeMap<String, Held>>,
 }
 
 impl TemporaryTables {
-    pub(super) fn new(reader: Arc<Reader>) -> Self {
+    pub(super) fn new(reader: Arc<TableReader>) -> Self {
         Self { reader, tables: RwLock::default() }
     }
 

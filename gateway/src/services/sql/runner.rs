@@ -366,7 +366,17 @@ async fn tell(mut column: ColumnAnswers, answers: UnboundedSender<RowAnswer>, re
 fn outcome(row: &AnswerRow) -> (Outcome, Tokens, bool) {
     match &row.state {
         RowProgress::Pending => (Outcome::Unknown, Tokens::default(), false),
-        RowProgress::Failed(error) => (Outcome::Failed(error.to_string()), Tokens::default(), false),
+        RowProgress::Failed(error) => {
+            let reason = error.to_string();
+            let outcome = match error {
+                // No word about the row: a table made of such NULLs would look complete.
+                RequestError::ShuttingDown | RequestError::Dead | RequestError::Cancelled => {
+                    Outcome::Stopped(reason)
+                }
+                _ => Outcome::Failed(reason),
+            };
+            (outcome, Tokens::default(), false)
+        }
         RowProgress::Done { usage, source, .. } => {
             let tokens = Tokens { prompt: usage.prompt, cached: usage.cached, output: usage.output };
             (Outcome::Text(row.text.clone()), tokens, *source == AnswerSource::Model)

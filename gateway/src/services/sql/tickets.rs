@@ -2,7 +2,8 @@
 //!
 //! A ticket's rows are JSON lines, from the first row that the client has not got (`first_row`). After a
 //! restart the statement runs again, its known answers out of the cache; as rows may come in another order
-//! then, the ticket holds the whole result from there on: `first_row` is 0.
+//! then, the ticket holds the whole result from there on: `first_row` is 0. A statement that changes tables is
+//! not run twice: its ticket fails.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -92,6 +93,11 @@ pub async fn resume(app: &Data<App>, ticket: Ticket, caller: Caller) -> Result<b
     }
     let permit = app.sql.tickets.permit()?;
     let statement = SqlStatement::of(&ticket.request).ok_or(RequestError::Internal)?;
+    if !session(app, caller).await?.only_reads(&statement.query).map_err(failed)? {
+        let reason =
+            "a restart interrupted it, and what changes tables is not run twice: look whether it was done";
+        return Err(RequestError::invalid("query", reason));
+    }
     stored(app.runtime.store.clear_rows(&ticket.id, &app.config.store.node).await)?;
     follow(app, Detached { id: ticket.id, caller, statement, running: None, first_row: 0 }, permit);
     Ok(true)

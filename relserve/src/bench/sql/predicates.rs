@@ -9,10 +9,7 @@ use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use ir::Cell;
 use sql::Session;
-use sql::runner::{
-    AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, TextEmbedder, TokenPrice,
-    Tokens,
-};
+use sql::runner::{AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::super::BenchError;
@@ -87,14 +84,6 @@ impl Runner for KnownAnswers {
 
     fn prompt_chars_max(&self) -> usize {
         1_000
-    }
-
-    fn embedder(&self) -> Result<Arc<dyn TextEmbedder>, RunError> {
-        Err(RunError("no embedding model is set".into()))
-    }
-
-    fn price(&self) -> Option<TokenPrice> {
-        None
     }
 
     fn estimate<'a>(
