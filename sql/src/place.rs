@@ -198,7 +198,7 @@ fn replaced(
 }
 
 /// The input of a projection that drops columns and changes none.
-fn passed(plan: &LogicalPlan) -> Option<&LogicalPlan> {
+pub(crate) fn passed(plan: &LogicalPlan) -> Option<&LogicalPlan> {
     match plan {
         LogicalPlan::Projection(projection)
             if projection.expr.iter().all(|expr| matches!(expr, Expr::Column(_))) =>

@@ -11,7 +11,7 @@ use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::execution::context::{QueryPlanner, SessionContext};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner as _};
@@ -22,7 +22,7 @@ use futures_util::StreamExt as _;
 
 use crate::budget::TenantBudget;
 use crate::exec::{Planner, estimates, has_calls};
-use crate::lift::Lift;
+use crate::lift::{JoinSubqueries, Lift};
 use crate::place::{LimitRankings, PlaceFilters};
 use crate::prune::PruneCalls;
 use crate::query::Query;
@@ -30,6 +30,7 @@ use crate::registry::Registry;
 use crate::runner::Runner;
 use crate::scans::{self, ScanningTool};
 use crate::settings::AiSettings;
+use crate::tables::TenantTables;
 use crate::{aggregate, arrays, function, names, options, prompt, tables};
 
 /// Plans AI operators beside those of DataFusion.
@@ -99,6 +100,7 @@ impl Session {
             .with_default_features()
             .with_query_planner(Arc::new(AiQueryPlanner))
             .with_analyzer_rule(Arc::new(arrays::TextToArray))
+            .with_analyzer_rule(Arc::new(JoinSubqueries))
             .with_analyzer_rule(Arc::new(Lift::default()))
             .with_optimizer_rule(Arc::new(PruneCalls))
             .with_optimizer_rule(Arc::new(PlaceFilters))
@@ -176,7 +178,7 @@ impl Session {
             LogicalPlan::Explain(explain) => Some(Arc::clone(&explain.plan)),
             _ => None,
         };
-        let frame = tables::statement::execute(&self.context, plan).await?;
+        let frame = tables::statement::execute(&self.context, plan, text).await?;
         let (state, plan) = frame.into_parts();
         let settings = state.config_options().extensions.get::<AiSettings>().cloned().unwrap_or_default();
         let physical = state.create_physical_plan(&plan).await?;
@@ -203,6 +205,42 @@ impl Session {
         });
         let stream = Box::pin(RecordBatchStreamAdapter::new(schema, stream));
         Ok(Running { stream, query, plan: physical })
+    }
+
+    /// Makes the views and external tables again that an earlier run of the server had. Those that cannot be
+    /// made, because a table is gone or a database away, say so where a statement names them.
+    ///
+    /// # Errors
+    /// Where they cannot be read at all.
+    pub async fn restore_views(&self) -> Result<()> {
+        let tables = self.context.state_ref().read().config().get_extension::<TenantTables>();
+        let Some(tables) = tables else { return Ok(()) };
+        let mut restoring = tables.restore().await?;
+        // One may read another that comes later in the order of names.
+        loop {
+            let before = restoring.left();
+            for (name, text) in restoring.take() {
+                let made = self.restored(&name, &text).await;
+                restoring.tell(name, text, made);
+            }
+            if restoring.left() == 0 || restoring.left() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn restored(&self, name: &str, text: &str) -> Result<()> {
+        let mut statements = self.parse(text)?;
+        let Some(statement) = statements.pop().filter(|_| statements.is_empty()) else {
+            return datafusion::common::plan_err!("it is not one statement");
+        };
+        let mut plan = self.plan(statement).await?;
+        match &mut plan {
+            LogicalPlan::Ddl(DdlStatement::CreateView(view)) => view.name = name.into(),
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(table)) => table.name = name.into(),
+            _ => return datafusion::common::plan_err!("it makes neither a view nor an external table"),
+        }
+        self.context.execute_logical_plan(plan).await.map(drop)
     }
 
     /// The tool that makes such a statement by itself, where the statement would ask a model.

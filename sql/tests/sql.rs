@@ -11,12 +11,16 @@ mod common;
 mod confined;
 #[path = "sql/created.rs"]
 mod created;
+#[path = "sql/defined.rs"]
+mod defined;
 #[path = "sql/embed.rs"]
 mod embed;
 #[path = "sql/files.rs"]
 mod files;
 #[path = "sql/outer.rs"]
 mod outer;
+#[path = "sql/partners.rs"]
+mod partners;
 #[path = "sql/placement.rs"]
 mod placement;
 #[path = "sql/plans.rs"]

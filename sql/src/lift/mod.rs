@@ -7,6 +7,7 @@
 //! one another. Conditions without calls go below those with them.
 
 mod calls;
+mod subquery;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +16,7 @@ use calls::Calls;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchemaRef, Result, not_impl_err, plan_err};
+use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
@@ -22,6 +24,7 @@ use datafusion::logical_expr::{
     Aggregate, Expr, Extension, Filter, Join, JoinType, LogicalPlan, Projection, Sort, Window, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
+pub use subquery::JoinSubqueries;
 
 use crate::aggregate::{self, Lifted};
 use crate::function;
@@ -245,13 +248,18 @@ impl Lift {
             }
             JoinType::Left | JoinType::Right | JoinType::Full if has_pairs => {
                 node.filter = conjunction(plain);
-                self.outer(node, calling)?
+                self.outer(node, calling)?.0
             }
-            other if has_pairs => {
-                return not_impl_err!(
-                    "an AI condition over both sides of a {other} join; write it as an inner join, and join its \
-                     rows to the outer side by a key"
-                );
+            JoinType::LeftSemi
+            | JoinType::LeftAnti
+            | JoinType::LeftMark
+            | JoinType::RightSemi
+            | JoinType::RightAnti
+            | JoinType::RightMark
+                if !calling.is_empty() =>
+            {
+                node.filter = conjunction(plain);
+                return self.partnered(node, calling);
             }
             _ => {
                 let mut plain = plain;
@@ -269,8 +277,8 @@ impl Lift {
     }
 
     /// An outer join whose pairs a model decides: conditions without calls join first, and what is left without
-    /// a partner is given back.
-    fn outer(&self, mut node: Join, calling: Vec<Expr>) -> Result<LogicalPlan> {
+    /// a partner is given back. With the names of the last columns of either side, by which these are told apart.
+    fn outer(&self, mut node: Join, calling: Vec<Expr>) -> Result<(LogicalPlan, [String; 2])> {
         let preserves = |side: JoinType| [side, JoinType::Full].contains(&node.join_type);
         let (left, left_marker) = self.marked(node.left, preserves(JoinType::Left))?;
         let (right, right_marker) = self.marked(node.right, preserves(JoinType::Right))?;
@@ -286,9 +294,71 @@ impl Lift {
         }
         check_count(conditions.len())?;
         let (slots, program) = calls.program(joined.schema(), conditions)?;
-        let kind = AiKind::Outer(OuterJoin { join_type, markers: [left_marker, right_marker] });
+        let markers = [left_marker, right_marker];
+        let kind = AiKind::Outer(OuterJoin { join_type, markers: markers.clone() });
         let node = AiNode::new(kind, Arc::new(joined), slots, Arc::new(program))?;
-        Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
+        Ok((LogicalPlan::Extension(Extension { node: Arc::new(node) }), markers))
+    }
+
+    /// A join that asks of each row whether it has a partner, which a model decides: its pairs, then each row
+    /// once.
+    fn partnered(&self, mut node: Join, calling: Vec<Expr>) -> Result<LogicalPlan> {
+        if node.null_aware {
+            return not_impl_err!(
+                "an AI condition over both sides of NOT IN; write NOT EXISTS (SELECT .. WHERE ..)"
+            );
+        }
+        let schema = Arc::clone(&node.schema);
+        let is_right =
+            matches!(node.join_type, JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark);
+        if is_right {
+            std::mem::swap(&mut node.left, &mut node.right);
+            node.on.iter_mut().for_each(|(left, right)| std::mem::swap(left, right));
+        }
+        let is_semi = matches!(node.join_type, JoinType::LeftSemi | JoinType::RightSemi);
+        let is_anti = matches!(node.join_type, JoinType::LeftAnti | JoinType::RightAnti);
+        let own = node.left.schema().columns();
+        let pairs = if is_semi {
+            let (left, marker) = self.marked(node.left, true)?;
+            let on = (node.on, node.filter);
+            let join = Join::try_new(
+                left,
+                node.right,
+                on.0,
+                on.1,
+                JoinType::Inner,
+                node.join_constraint,
+                node.null_equality,
+                false,
+            )?;
+            (self.keep(LogicalPlan::Join(join), Vec::new(), calling)?, marker, None)
+        } else {
+            node.join_type = JoinType::Left;
+            let (pairs, [left, right]) = self.outer(node, calling)?;
+            (pairs, left, Some(right))
+        };
+        let (pairs, row, partner) = pairs;
+        let groups = own.iter().cloned().map(Expr::Column);
+        let groups = groups.chain([Expr::Column(Column::new_unqualified(row))]).collect();
+        let counted =
+            partner.map(|partner| count(Expr::Column(Column::new_unqualified(partner))).alias(self.name()));
+        let rows = LogicalPlan::Aggregate(Aggregate::try_new(
+            Arc::new(pairs),
+            groups,
+            counted.into_iter().collect(),
+        )?);
+        let Some(partners) = rows.schema().columns().get(own.len() + 1).cloned().map(Expr::Column) else {
+            return positions(rows, &schema, 0..own.len());
+        };
+        if is_anti {
+            let alone = partners.eq(lit(0_i64));
+            let alone = LogicalPlan::Filter(Filter::try_new(alone, Arc::new(rows))?);
+            return positions(alone, &schema, 0..own.len());
+        }
+        let (qualifier, mark) = schema.qualified_field(own.len());
+        let mark = partners.gt(lit(0_i64)).alias_qualified(qualifier.cloned(), mark.name());
+        let exprs = own.into_iter().map(Expr::Column).chain([mark]).collect();
+        Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(rows))?))
     }
 
     /// A side of a join with a last column that tells its rows from those that an outer join fills in, and from

@@ -20,6 +20,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::TenantTables;
 use super::create::{self, NewTable};
+use super::definitions::sync_folder_of;
 use super::name::{folded, own};
 use super::temporary;
 
@@ -29,7 +30,7 @@ pub(super) struct Changes(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
 
 impl Changes {
     /// Waits until no one else changes a table.
-    async fn lock(&self, table: &str) -> OwnedMutexGuard<()> {
+    pub(super) async fn lock(&self, table: &str) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             // Who waits for a lock has a reference to it, as has who holds it.
@@ -142,7 +143,9 @@ pub async fn rename(context: &SessionContext, from: &TableReference, to: &str) -
     if tables.public.table_exist(to) {
         return plan_err!("table {to} already exists");
     }
-    if tables.public.rename_defined(table, to) {
+    if tables.public.is_defined(table) {
+        tables.definitions.rename(table, to)?;
+        tables.public.rename_defined(table, to);
         return Ok(());
     }
     let path = file(&tables, "ALTER TABLE", table)?;
@@ -150,5 +153,6 @@ pub async fn rename(context: &SessionContext, from: &TableReference, to: &str) -
         return plan_err!("ALTER TABLE {from}: it was not made by CREATE TABLE; rename the file instead");
     }
     std::fs::rename(&path, tables.root.join(format!("{to}.parquet")))
+        .and_then(|()| sync_folder_of(&path))
         .map_err(|error| exec_datafusion_err!("ALTER TABLE {from}: {}", error.kind()))
 }

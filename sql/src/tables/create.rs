@@ -29,6 +29,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures_util::TryStreamExt as _;
 use tokio::sync::OwnedMutexGuard;
 
+use super::definitions::persist;
 use super::temporary::TemporaryTables;
 
 /// The mark.
@@ -100,12 +101,7 @@ impl NewTable {
         if let Some(session) = &self.session {
             session.put(&self.name, hidden.into_temp_path()).await?;
         } else {
-            let path = self.path();
-            let named = match self.replaces {
-                true => hidden.persist(&path),
-                false => hidden.persist_noclobber(&path),
-            };
-            named.map_err(|error| self.cause(error.error.kind()))?;
+            persist(hidden, &self.path(), self.replaces).map_err(|error| self.cause(error.kind()))?;
         }
         Ok(self.removes_from.map_or(count, |before| before.saturating_sub(count)))
     }

@@ -7,6 +7,7 @@
 
 pub mod change;
 mod create;
+mod definitions;
 mod external;
 mod files;
 mod folder;
@@ -37,6 +38,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::sql::parser::Statement;
 
 use self::change::Changes;
+use self::definitions::{Definitions, Restoring};
 use self::external::ExternalTables;
 pub use self::files::{FileOrigin, Files, ListedFile, table_of};
 use self::folder::Folder;
@@ -67,6 +69,7 @@ pub struct TenantTables {
     sources: BTreeMap<String, Arc<Source>>,
     reader: Arc<TableReader>,
     changes: Changes,
+    definitions: Arc<Definitions>,
 }
 
 impl fmt::Debug for TenantTables {
@@ -112,7 +115,9 @@ impl TenantTables {
         let runtime = Arc::new(runtime(TenantStore::new(root.clone(), Arc::clone(&files)), memory)?);
         let reader = SessionStateBuilder::new().with_runtime_env(Arc::clone(&runtime)).build();
         let reader = Arc::new(TableReader::new(reader));
-        let public = TenantSchema::new(FileSchema::new(Folder::new(root.clone()), Arc::clone(&reader)));
+        let definitions = Arc::new(Definitions::new(&root));
+        let folder = FileSchema::new(Folder::new(root.clone()), Arc::clone(&reader));
+        let public = TenantSchema::new(folder, Arc::clone(&definitions));
         let mut named = BTreeMap::new();
         for source in sources {
             let name = source.name().to_owned();
@@ -131,6 +136,7 @@ impl TenantTables {
             sources: named,
             reader,
             changes: Changes::default(),
+            definitions,
         })
     }
 
@@ -161,6 +167,13 @@ impl TenantTables {
             catalog.register_schema(name, Arc::new(source::SourceSchema::new(Arc::clone(source))))?;
         }
         Ok(())
+    }
+
+    /// Views and external tables that are kept and not there; one session at a time makes them again.
+    pub(crate) async fn restore(&self) -> Result<Restoring<'_>> {
+        let turn = self.definitions.restoring.lock().await;
+        let missing = self.definitions.missing(|name| self.public.is_defined(name))?;
+        Ok(Restoring { definitions: &self.definitions, missing, _turn: turn })
     }
 
     /// Opens files that are new or changed, so that lists of tables have those that can be read.

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::{DataFusionError, Result, exec_err};
 
+use super::definitions::Definitions;
 use super::folder::Folder;
 use super::listing::FileSchema;
 
@@ -17,26 +18,41 @@ const DEFINED_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct TenantSchema {
     pub(super) folder: FileSchema<Folder>,
-    /// Views and external tables: gone when the server stops.
+    /// Views and external tables.
     defined: RwLock<BTreeMap<String, Arc<dyn TableProvider>>>,
+    definitions: Arc<Definitions>,
 }
 
 impl TenantSchema {
-    pub(super) fn new(folder: FileSchema<Folder>) -> Self {
-        Self { folder, defined: RwLock::default() }
+    pub(super) fn new(folder: FileSchema<Folder>, definitions: Arc<Definitions>) -> Self {
+        Self { folder, defined: RwLock::default(), definitions }
     }
 
     /// Whether it is a view or an external table.
     pub(super) fn is_defined(&self, name: &str) -> bool {
-        self.defined.read().unwrap_or_else(PoisonError::into_inner).contains_key(name)
+        self.defined(name).is_some()
     }
 
-    /// Gives a view or an external table another name; false where there is none of this name.
-    pub(super) fn rename_defined(&self, from: &str, to: &str) -> bool {
+    /// The view or external table of this name.
+    pub(super) fn defined(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
+        self.defined.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Takes a definition back: what was there before is there again.
+    pub(super) fn put_back(&self, name: &str, before: Option<Arc<dyn TableProvider>>) {
         let mut defined = self.defined.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(table) = defined.remove(from) else { return false };
-        defined.insert(to.to_owned(), table);
-        true
+        match before {
+            Some(table) => defined.insert(name.to_owned(), table),
+            None => defined.remove(name),
+        };
+    }
+
+    /// Gives a view or an external table another name.
+    pub(super) fn rename_defined(&self, from: &str, to: &str) {
+        let mut defined = self.defined.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = defined.remove(from) {
+            defined.insert(to.to_owned(), table);
+        }
     }
 }
 
@@ -51,10 +67,12 @@ impl SchemaProvider for TenantSchema {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        let defined = self.defined.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        match defined {
+        match self.defined(name) {
             Some(table) => Ok(Some(table)),
-            None => self.folder.table(name).await,
+            None => match (self.folder.table(name).await?, self.definitions.reason(name)) {
+                (None, Some(reason)) => exec_err!("`{name}` cannot be made again: {reason}"),
+                (table, _) => Ok(table),
+            },
         }
     }
 

@@ -10,13 +10,14 @@ use datafusion::datasource::provider_as_source;
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
-    CreateMemoryTable, DdlStatement, DmlStatement, DropTable, LogicalPlan, LogicalPlanBuilder, Statement,
-    WriteOp,
+    CreateMemoryTable, CreateView, DdlStatement, DmlStatement, DropTable, LogicalPlan, LogicalPlanBuilder,
+    Statement, TableType, WriteOp,
 };
 
 use super::TenantTables;
 use super::change;
 use super::create::{self, NewTable};
+use super::definitions::without_database;
 use super::name::{folded, own};
 use super::temporary;
 
@@ -29,7 +30,7 @@ const SETTINGS: [&str; 3] =
 ///
 /// # Errors
 /// Where the statement would write into a source, a file elsewhere or a setting of the server.
-pub async fn execute(context: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
+pub async fn execute(context: &SessionContext, plan: LogicalPlan, text: &str) -> Result<DataFrame> {
     check(&plan)?;
     let tables = context.state_ref().read().config().get_extension::<TenantTables>();
     match (plan, tables) {
@@ -39,6 +40,13 @@ pub async fn execute(context: &SessionContext, plan: LogicalPlan) -> Result<Data
         (LogicalPlan::Ddl(DdlStatement::DropTable(command)), Some(tables)) => {
             drop_table(context, &tables, command).await
         }
+        (LogicalPlan::Ddl(command @ DdlStatement::DropView(_)), Some(tables)) => {
+            drop_defined(context, &tables, command).await
+        }
+        (
+            LogicalPlan::Ddl(command @ (DdlStatement::CreateView(_) | DdlStatement::CreateExternalTable(_))),
+            Some(tables),
+        ) => define(context, &tables, command, text).await,
         (LogicalPlan::Dml(command), Some(tables)) => change::change(context, &tables, command).await,
         (LogicalPlan::Dml(command), None) => {
             plan_err!("`{}`: {} is not allowed, tables are only read", command.table_name, command.op)
@@ -171,8 +179,8 @@ async fn drop_table(
     let Some(table) = own(context, &command.name) else {
         return plan_err!("DROP TABLE {}: only tables of your own schema can be dropped", command.name);
     };
-    if tables.public.is_defined(table) {
-        return context.execute_logical_plan(LogicalPlan::Ddl(DdlStatement::DropTable(command))).await;
+    if tables.public.is_defined(table) || tables.definitions.reason(table).is_some() {
+        return drop_defined(context, tables, DdlStatement::DropTable(command)).await;
     }
     match tables.public.folder.listing.file_of(table)? {
         Some(file) => create::remove(&tables.root, &file)?,
@@ -180,6 +188,60 @@ async fn drop_table(
         None => return plan_err!("DROP TABLE {}: there is no such table", command.name),
     }
     done(context)
+}
+
+/// Makes a view or an external table, and writes down how, so that it outlives the server.
+async fn define(
+    context: &SessionContext,
+    tables: &TenantTables,
+    command: DdlStatement,
+    text: &str,
+) -> Result<DataFrame> {
+    let (name, text) = match &command {
+        DdlStatement::CreateView(CreateView { name, definition, .. }) => {
+            (name.clone(), definition.clone().unwrap_or_default())
+        }
+        DdlStatement::CreateExternalTable(command) => (command.name.clone(), text.to_owned()),
+        _ => return context.execute_logical_plan(LogicalPlan::Ddl(command)).await,
+    };
+    let Some(table) = own(context, &name) else {
+        return context.execute_logical_plan(LogicalPlan::Ddl(command)).await;
+    };
+    let database = context.state_ref().read().config_options().catalog.default_catalog.clone();
+    let text = without_database(&text, &database)?;
+    let _lock = tables.changes.lock(table).await;
+    let before = tables.public.defined(table);
+    let frame = context.execute_logical_plan(LogicalPlan::Ddl(command)).await?;
+    let made = tables.public.defined(table);
+    // `IF NOT EXISTS` leaves what is there.
+    if before.as_ref().map(Arc::as_ptr) != made.as_ref().map(Arc::as_ptr) {
+        tables.definitions.save(table, &text).inspect_err(|_| tables.public.put_back(table, before))?;
+    }
+    Ok(frame)
+}
+
+/// Drops a view or an external table, and forgets how it is made.
+async fn drop_defined(
+    context: &SessionContext,
+    tables: &TenantTables,
+    command: DdlStatement,
+) -> Result<DataFrame> {
+    let (name, kind) = match &command {
+        DdlStatement::DropView(command) => (&command.name, TableType::View),
+        DdlStatement::DropTable(command) => (&command.name, TableType::Base),
+        _ => return context.execute_logical_plan(LogicalPlan::Ddl(command)).await,
+    };
+    if let Some(table) = own(context, name) {
+        let _lock = tables.changes.lock(table).await;
+        let found = tables.public.defined(table);
+        if found.as_ref().is_none_or(|found| found.table_type() == kind)
+            && tables.definitions.remove(table)?
+            && found.is_none()
+        {
+            return done(context);
+        }
+    }
+    context.execute_logical_plan(LogicalPlan::Ddl(command)).await
 }
 
 /// The answer of a statement that is done already.

@@ -87,7 +87,7 @@ async fn a_table_and_a_view_get_other_names() {
         let error = rename(context, &TableReference::bare(from), to).await.unwrap_err().to_string();
         assert!(error.contains(said), "{from} to {to}: {error}");
     }
-    assert_eq!(tenant.names(), ["kept.parquet", "numbers.csv"]);
+    assert_eq!(tenant.names(), [".definitions", "kept.parquet", "numbers.csv"]);
 }
 
 #[tokio::test]

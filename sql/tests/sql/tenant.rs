@@ -45,6 +45,14 @@ impl Tenant {
         Self { folder, tables: Arc::new(tables) }
     }
 
+    /// The same folder after a restart of the server.
+    pub(crate) fn restarted(self) -> Self {
+        let memory = Memory::new(&MemoryLimits::default()).expect("memory");
+        let options = TenantTablesOptions::of_folder(self.folder.path());
+        let tables = TenantTables::new(options, &memory).expect("tables");
+        Self { folder: self.folder, tables: Arc::new(tables) }
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -63,6 +71,7 @@ impl Tenant {
     pub(crate) async fn session(&self, model: &Arc<Model>) -> Session {
         let session = session(model, &[]).await;
         self.tables.install(session.context()).expect("installed");
+        session.restore_views().await.expect("restored");
         session
     }
 

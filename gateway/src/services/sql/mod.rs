@@ -30,6 +30,7 @@ pub async fn session(app: &Data<App>, caller: Caller) -> Result<Session, Request
     let session = Session::new(runner::Rows::new(app.clone(), caller), app.sql.registry(caller.tenant));
     let session = session.with_policy(policy);
     tables.install(session.context()).map_err(internal)?;
+    session.restore_views().await.map_err(internal)?;
     Ok(session)
 }
 
