@@ -5,8 +5,10 @@ use base::{Nanos, RelQueryId, StepId};
 
 use crate::Scheduler;
 use crate::admit::Admitted;
+use crate::cache_view::CacheView;
 use crate::decision::Touched;
 use crate::priority::RelQueryKey;
+use crate::remaining::PlannedRelQuery;
 use crate::truncated::Truncated;
 
 impl Scheduler {
@@ -21,15 +23,18 @@ impl Scheduler {
 
     /// Computes the priority of one relQuery and puts it where it belongs.
     pub(crate) fn update_priority(&mut self, id: RelQueryId) {
-        if !self.relqueries.contains_key(&id) {
-            return;
-        }
-        let (priority, breakdown) = (self.config.policy.rules().priority)(self, id);
-        if let Some(relquery) = self.relqueries.get_mut(&id) {
-            relquery.priority = Some(priority.0);
-            relquery.breakdown = breakdown;
-            relquery.priced_for = StepId(self.steps.next_step);
-        }
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return };
+        let mut seen = PlannedRelQuery {
+            cache: CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config),
+            config: &self.config,
+            cost: &self.estimates.cost,
+            lengths: &self.estimates.lengths,
+            relquery,
+        };
+        let (priority, breakdown) = (self.config.policy.rules().priority)(&mut seen);
+        relquery.priority = Some(priority.0);
+        relquery.breakdown = breakdown;
+        relquery.priced_for = StepId(self.steps.next_step);
         self.place(id);
     }
 

@@ -21,6 +21,7 @@ mod rules;
 mod sarathi;
 mod static_priority;
 mod table;
+pub(crate) mod view;
 
 use serde::{Deserialize, Serialize};
 

@@ -6,16 +6,15 @@
 use base::{Nanos, RelQueryId, Time, TokenCount};
 
 use super::rules::Rules;
+use super::view::RelQueryView;
 use crate::Scheduler;
 use crate::admit::Admission;
 use crate::arrange::{Candidate, Delta, loss, running_loss, waiting_gain};
 use crate::breakdown::{PriorityBreakdown, PriorityParts};
-use crate::cache_view::CacheView;
 use crate::choice::Choice;
 use crate::decision::{Loss, Reason, Trade};
 use crate::paper_variant::PriorityReading;
 use crate::priority::estimate;
-use crate::remaining::{miss_ratio, remaining_batches};
 use crate::starvation::starves_at;
 use crate::truncated::Truncated;
 
@@ -42,16 +41,13 @@ enum Transition {
 }
 
 /// Eq. 10 from Eq. 11 and Algorithm 1; zero once it starves (Eq. 13).
-fn priority(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, PriorityBreakdown) {
+fn priority(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
     let of = |parts| PriorityBreakdown { parts, is_aged: false };
-    let Some(relquery) = scheduler.relqueries.get_mut(&id) else { return Default::default() };
-    if relquery.is_promoted {
+    if relquery.is_promoted() {
         return (Nanos(0), of(PriorityParts::First));
     }
-    let view = CacheView::new(&scheduler.kv.ledger, &scheduler.kv.hasher, &scheduler.config);
-    let ratio = miss_ratio(&view, relquery, scheduler.config.sample_rows as usize);
-    let batches = remaining_batches(relquery, ratio, &scheduler.config);
-    let alone = estimate(&scheduler.estimates.cost, &batches, ratio);
+    let ratio = relquery.miss_ratio();
+    let alone = estimate(relquery.cost(), &relquery.batches(ratio), ratio);
     (alone.total(), of(PriorityParts::Estimate(alone)))
 }
 

@@ -9,11 +9,13 @@ use crate::Scheduler;
 use crate::breakdown::PriorityBreakdown;
 use crate::choice::Choice;
 
+use super::view::RelQueryView;
+
 /// What a policy does. The functions are called by the scheduler and nobody else.
 pub(crate) struct Rules {
     /// Prio(R) of a relQuery, and what it was computed from: on its arrival, when rows are added, and
-    /// whenever `on_plan` asks for it anew.
-    pub(crate) priority: fn(&mut Scheduler, RelQueryId) -> (Nanos, PriorityBreakdown),
+    /// whenever `on_plan` asks for it anew. A fleet asks when something of the relQuery has changed.
+    pub(crate) priority: fn(&mut dyn RelQueryView) -> (Nanos, PriorityBreakdown),
     /// Which candidate the next step runs.
     pub(crate) choose: fn(&mut Scheduler) -> Choice,
     /// A relQuery got rows; before its priority is computed.
@@ -23,7 +25,7 @@ pub(crate) struct Rules {
 }
 
 /// A priority of nothing: the key's arrival and id decide.
-pub(super) fn by_arrival(_: &mut Scheduler, _: RelQueryId) -> (Nanos, PriorityBreakdown) {
+pub(super) fn by_arrival(_: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
     (Nanos(0), PriorityBreakdown::default())
 }
 

@@ -2,9 +2,10 @@
 //! RelServe, Eq. 6-7), prefill first. The weak reading takes raw token counts, and running rows give way to
 //! better waiting ones.
 
-use base::{Nanos, RelQueryId, TokenCount};
+use base::{Nanos, TokenCount};
 
 use super::rules::{Rules, no_arrival, no_update};
+use super::view::RelQueryView;
 use crate::Scheduler;
 use crate::breakdown::{PriorityBreakdown, PriorityParts};
 use crate::choice::Choice;
@@ -17,22 +18,16 @@ pub(super) const WEAK: Rules =
     Rules { priority: token_sum, choose: prefill_or_evict, on_arrival: no_arrival, on_plan: no_update };
 
 /// Eq. 6-7 with linear L1 and L2.
-fn linear(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, PriorityBreakdown) {
-    let (prompt, output) = submitted(scheduler, id);
-    let priority = static_priority(&scheduler.estimates.cost, TokenCount(prompt), TokenCount(output));
+fn linear(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
+    let (prompt, output) = relquery.submitted();
+    let priority = static_priority(relquery.cost(), TokenCount(prompt), TokenCount(output));
     (priority, breakdown(prompt, output))
 }
 
 /// Prompt and output tokens, each counted alike.
-fn token_sum(scheduler: &mut Scheduler, id: RelQueryId) -> (Nanos, PriorityBreakdown) {
-    let (prompt, output) = submitted(scheduler, id);
+fn token_sum(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
+    let (prompt, output) = relquery.submitted();
     (Nanos(prompt.saturating_add(output)), breakdown(prompt, output))
-}
-
-/// Prompt tokens and output limits of all rows that were ever submitted.
-fn submitted(scheduler: &Scheduler, id: RelQueryId) -> (u64, u64) {
-    let relquery = &scheduler.relqueries[&id];
-    (relquery.prompt_submitted, relquery.output_submitted)
 }
 
 fn breakdown(prompt: u64, output: u64) -> PriorityBreakdown {

@@ -53,10 +53,11 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// Prompts of a round begin with its number and way: none finds what another left in the cache.
+/// Prompts of a round begin with its number and way: none finds what another left in the cache. Those of either
+/// way have as many tokens.
 async fn by_sql(server: &BenchServer, sizes: &SqlSizes, round: u32) -> Result<TimedReply, BenchError> {
     let query = format!(
-        "SELECT id, ai_complete(prompt('{round} by SQL. What is wrong? {{0}}', text), max_tokens => {}) AS answer \
+        "SELECT id, ai_complete(prompt('{round}a way. What is wrong? {{0}}', text), max_tokens => {}) AS answer \
          FROM texts WHERE id <= {}",
         sizes.output, sizes.rows
     );
@@ -67,7 +68,7 @@ async fn by_sql(server: &BenchServer, sizes: &SqlSizes, round: u32) -> Result<Ti
 async fn by_http(server: &BenchServer, sizes: &SqlSizes, round: u32) -> Result<TimedReply, BenchError> {
     let rows: Vec<Value> = (1..=sizes.rows).map(|id| json!([text(id)])).collect();
     let body = json!({
-        "template": format!("{round} by HTTP. What is wrong? {{text}}"), "columns": ["text"], "rows": rows,
+        "template": format!("{round}b way. What is wrong? {{text}}"), "columns": ["text"], "rows": rows,
         "max_tokens": sizes.output, "temperature": 0, "class": "dashboard", "stream": true,
     });
     let mut answered = server.post("/v1/relqueries", &body).await?;
