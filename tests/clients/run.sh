@@ -46,8 +46,8 @@ else
   for name in pgcli odbc dbt superset duckdb; do
     case "test_$name.py" in $pattern) python "$name" "tests/clients/heavy/.venv-$name" "test_$name.py" ;; esac
   done
-  case test_jdbc in $pattern | "${pattern%.py}")
-    client JDBC java -cp /usr/share/java/postgresql.jar tests/clients/heavy/jdbc/Jdbc.java ;;
-  esac
+  # The pattern stays one: in quotes it would be a name.
+  case test_jdbc.py in $pattern) client JDBC java -cp /usr/share/java/postgresql.jar \
+    tests/clients/heavy/jdbc/Jdbc.java ;; esac
 fi
 exit "$failed"
