@@ -368,6 +368,7 @@ impl Config {
         BackendConfig {
             model: &self.model,
             engine: &self.engine,
+            scheduler: &self.scheduler,
             fleet: &self.fleet,
             replicas: &self.replicas,
             output_tokens_max: self.limits.output_tokens_max,

@@ -6,7 +6,7 @@ mod common;
 use base::{End, Millis, Nanos, RowError, ServiceClass, Submission, TenantId, Time, TokenCount, WorkItem};
 use common::{item, submission};
 use scheduler::fleet::{Dispatch, Failure, Finish, Fleet, FleetConfig, Health, ReplicaConfig, ReplicaId};
-use scheduler::{Event, Refused};
+use scheduler::{Event, MarginalWorkConfig, PaperVariant, Policy, PriorityReading, Refused, SchedulerConfig};
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 
@@ -15,8 +15,23 @@ fn config() -> FleetConfig {
 }
 
 fn fleet(config: FleetConfig, replicas: u32, rows_max: u32) -> Fleet {
+    ordered(config, SchedulerConfig::default(), (replicas, rows_max))
+}
+
+fn ordered(config: FleetConfig, scheduler: SchedulerConfig, (replicas, rows_max): (u32, u32)) -> Fleet {
     let replica = ReplicaConfig { rows_max, tokens_max: None };
-    Fleet::new(config, (0..replicas).map(|id| (ReplicaId(id), replica))).expect("a valid configuration")
+    let replicas = (0..replicas).map(|id| (ReplicaId(id), replica));
+    Fleet::new(config, scheduler, replicas).expect("a valid configuration")
+}
+
+/// One replica that runs a row at a time, under settings of policy `marginal-work`.
+fn one_row_at_a_time(marginal_work: MarginalWorkConfig) -> Fleet {
+    ordered(config(), SchedulerConfig { marginal_work, ..SchedulerConfig::default() }, (1, 1))
+}
+
+/// The same under another policy.
+fn one_row_at_a_time_under(policy: Policy) -> Fleet {
+    ordered(config(), SchedulerConfig { policy, ..SchedulerConfig::default() }, (1, 1))
 }
 
 /// Rows that begin with `prefix` and end with tokens of their own; 24 tokens with their output.
@@ -88,6 +103,81 @@ fn classes_come_before_work_and_work_before_arrival() {
     assert_eq!(run(&mut fleet), [4, 3, 3, 3, 2, 1]);
 }
 
+/// The order in which a replica of one row serves relQueries of 3, 1 and 2 rows that came in this order.
+fn order_under(policy: Policy) -> Vec<u64> {
+    let mut fleet = one_row_at_a_time_under(policy);
+    for (id, rows_of) in [(1, 0..3), (2, 0..1), (3, 0..2)] {
+        fleet.submit(submission(id, id, rows(id as u32, rows_of))).expect("room");
+    }
+    run(&mut fleet)
+}
+
+#[test]
+fn the_policy_orders_relqueries() {
+    for policy in [Policy::Fcfs, Policy::Sarathi] {
+        assert_eq!(order_under(policy), [1, 1, 1, 2, 3, 3], "{policy}");
+    }
+    for policy in Policy::WITH_VARIANTS.into_iter().filter(|policy| policy.is_prioritised()) {
+        assert_eq!(order_under(policy), [2, 3, 3, 1, 1, 1], "{policy}");
+    }
+}
+
+/// A relQuery of four rows of which three are done, and a fresh one of two rows: which is served.
+fn first_after_three(fleet: &mut Fleet) -> u64 {
+    fleet.submit(submission(1, 0, rows(1, 0..4))).expect("room");
+    for at in 1..4 {
+        let sent = fleet.dispatch(Time(at)).remove(0);
+        done(fleet, &sent, Time(at));
+    }
+    fleet.submit(submission(9, 10, rows(2, 0..2))).expect("room");
+    fleet.dispatch(Time(11)).remove(0).relquery.0
+}
+
+#[test]
+fn what_is_left_counts_under_a_dynamic_priority_and_what_was_submitted_under_a_static_one() {
+    for policy in [Policy::RelServe, Policy::RelServePrefill, Policy::RelServeDecode, Policy::MarginalWork] {
+        assert_eq!(first_after_three(&mut one_row_at_a_time_under(policy)), 1, "{policy}");
+    }
+    for policy in [Policy::StaticPriority, Policy::StaticPriorityWeak] {
+        assert_eq!(first_after_three(&mut one_row_at_a_time_under(policy)), 9, "{policy}");
+    }
+    let paper_variant = PaperVariant { priorities: PriorityReading::Frozen, ..PaperVariant::default() };
+    let frozen = SchedulerConfig { policy: Policy::RelServe, paper_variant, ..SchedulerConfig::default() };
+    assert_eq!(first_after_three(&mut ordered(config(), frozen, (1, 1))), 9, "computed on arrival alone");
+}
+
+#[test]
+fn a_published_policy_knows_no_class_and_lets_what_starves_go_first() {
+    let scheduler = SchedulerConfig {
+        policy: Policy::RelServe,
+        unit_waiting_ms_max: Some(Millis(1_000)),
+        ..SchedulerConfig::default()
+    };
+    let mut fleet = ordered(config(), scheduler, (1, 1));
+    fleet.submit(of_class(1, ServiceClass::Interactive, 0, rows(1, 0..3))).expect("room");
+    fleet.submit(of_class(2, ServiceClass::Bulk, 0, rows(2, 0..1))).expect("room");
+    let second = fleet.dispatch(Time(1)).remove(0);
+    assert_eq!(second.relquery.0, 2, "one row is less than three, whatever their class");
+    // A second for each of its three rows: from then on it goes first.
+    assert_eq!(fleet.next_timer(), Some(Time(0) + Nanos(1_000_000_000)));
+    let late = Time(0) + Nanos(3_000_000_001);
+    fleet.submit(of_class(3, ServiceClass::Interactive, late.0, rows(3, 0..1))).expect("room");
+    done(&mut fleet, &second, late);
+    assert_eq!(fleet.dispatch(late).remove(0).relquery.0, 1);
+}
+
+#[test]
+fn prompts_that_a_replica_was_sent_before_count_as_computed() {
+    // Both have two rows; the second's beginning was sent before, and it is shorter by that much (Eq. 11).
+    let mut fleet = one_row_at_a_time_under(Policy::RelServe);
+    fleet.submit(submission(1, 0, rows(7, 0..1))).expect("room");
+    let sent = fleet.dispatch(Time(1)).remove(0);
+    fleet.submit(submission(2, 2, rows(5, 0..2))).expect("room");
+    fleet.submit(submission(3, 3, rows(7, 5..7))).expect("room");
+    done(&mut fleet, &sent, Time(4));
+    assert_eq!(fleet.dispatch(Time(5)).remove(0).relquery.0, 3);
+}
+
 #[test]
 fn a_rank_says_the_same_order_to_the_replica() {
     let mut fleet = fleet(config(), 1, 9);
@@ -101,8 +191,8 @@ fn a_rank_says_the_same_order_to_the_replica() {
 
 #[test]
 fn what_waits_too_long_counts_as_interactive() {
-    let long = FleetConfig { bulk_wait_ms_max: Millis(60_000), ..config() };
-    let mut fleet = fleet(long, 1, 1);
+    let long = MarginalWorkConfig { bulk_wait_ms_max: Millis(60_000), ..MarginalWorkConfig::default() };
+    let mut fleet = one_row_at_a_time(long);
     fleet.submit(of_class(1, ServiceClass::Bulk, 0, rows(1, 0..1))).expect("room");
     fleet.submit(of_class(2, ServiceClass::Interactive, 1, rows(2, 0..40))).expect("room");
     let first = fleet.dispatch(Time(10)).remove(0);
@@ -115,7 +205,8 @@ fn what_waits_too_long_counts_as_interactive() {
 
 #[test]
 fn a_stream_of_small_relqueries_does_not_starve_a_large_one() {
-    let mut fleet = fleet(FleetConfig { age_half_ms: Some(Millis(1_000)), ..config() }, 1, 1);
+    let fast = MarginalWorkConfig { age_half_ms: Some(Millis(1_000)), ..MarginalWorkConfig::default() };
+    let mut fleet = one_row_at_a_time(fast);
     fleet.submit(submission(1, 0, rows(1, 0..50))).expect("room");
     let second = 1_000_000_000;
     let mut started = None;
@@ -134,7 +225,9 @@ fn a_stream_of_small_relqueries_does_not_starve_a_large_one() {
 
 #[test]
 fn a_tenant_that_floods_goes_last_beyond_its_lag() {
-    let mut fleet = fleet(FleetConfig { tenant_lag_tokens_max: TokenCount(500), ..config() }, 1, 1);
+    // A row alone takes about 100 ms.
+    let lag = MarginalWorkConfig { tenant_lag_ms_max: Millis(500), ..MarginalWorkConfig::default() };
+    let mut fleet = one_row_at_a_time(lag);
     for id in 0..40 {
         fleet.submit(submission(id, 0, rows(1, 0..1))).expect("room");
     }

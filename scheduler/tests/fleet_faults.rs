@@ -6,11 +6,13 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{End, RelQueryId, RequestId, RowError, ServiceClass, Submission, TenantId, Time, TokenCount};
+use base::{
+    End, Millis, RelQueryId, RequestId, RowError, ServiceClass, Submission, TenantId, Time, TokenCount,
+};
 use common::{item, submission};
 use proptest::prelude::*;
-use scheduler::Event;
 use scheduler::fleet::{Dispatch, Failure, Finish, Fleet, FleetConfig, Health, ReplicaConfig, ReplicaId};
+use scheduler::{Event, MarginalWorkConfig, Policy, SchedulerConfig};
 
 /// Something that happens.
 #[derive(Clone, Debug)]
@@ -66,17 +68,23 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(policy: Policy) -> Self {
+        let lag = Millis(50);
+        let scheduler = SchedulerConfig {
+            policy,
+            unit_waiting_ms_max: Some(Millis(1)),
+            marginal_work: MarginalWorkConfig { tenant_lag_ms_max: lag, ..MarginalWorkConfig::default() },
+            ..SchedulerConfig::default()
+        };
         let config = FleetConfig {
             prefix_block: 4,
             prefixes_max: 6,
             load_slack_tokens: TokenCount(30),
             bulk_window: 3,
-            tenant_lag_tokens_max: TokenCount(200),
             ..FleetConfig::default()
         };
         let limits: BTreeMap<_, _> = (0..3).map(|id| (ReplicaId(id), replica(3))).collect();
-        let fleet = Fleet::new(config, limits.clone()).expect("a valid configuration");
+        let fleet = Fleet::new(config, scheduler, limits.clone()).expect("a valid configuration");
         let health = limits.keys().map(|id| (*id, Health::Up)).collect();
         Self {
             fleet,
@@ -234,8 +242,8 @@ impl World {
     }
 }
 
-fn run(acts: &[Act]) -> Vec<String> {
-    let mut world = World::new();
+fn run(policy: Policy, acts: &[Act]) -> Vec<String> {
+    let mut world = World::new(policy);
     for act in acts {
         world.act(act.clone());
         world.settle();
@@ -266,8 +274,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn every_row_ends_once_whatever_happens_to_its_replicas(acts in prop::collection::vec(act(), 1..120)) {
-        let log = run(&acts);
-        prop_assert_eq!(log, run(&acts), "the same calls give the same answers");
+    fn every_row_ends_once_whatever_happens_to_its_replicas(
+        policy in prop::sample::select(Policy::WITH_VARIANTS.to_vec()),
+        acts in prop::collection::vec(act(), 1..120),
+    ) {
+        let log = run(policy, &acts);
+        prop_assert_eq!(log, run(policy, &acts), "the same calls give the same answers");
     }
 }

@@ -3,7 +3,14 @@
 use serving::config::{InvalidConfig, invalid};
 
 /// Old name and new name, as paths of keys.
-const RENAMED: [(&str, &str); 2] = [("executors", "replicas"), ("live.survey_ms", "live.snapshot_ms")];
+const RENAMED: [(&str, &str); 6] = [
+    ("executors", "replicas"),
+    ("live.survey_ms", "live.snapshot_ms"),
+    ("fleet.age_half_ms", "scheduler.marginal_work.age_half_ms"),
+    ("fleet.tenant_lag_tokens_max", "scheduler.marginal_work.tenant_lag_ms_max"),
+    ("fleet.dashboard_wait_ms_max", "scheduler.marginal_work.dashboard_wait_ms_max"),
+    ("fleet.bulk_wait_ms_max", "scheduler.marginal_work.bulk_wait_ms_max"),
+];
 
 /// Refuses a table that still has an old name.
 pub(super) fn refuse_old_names(table: &toml::Table) -> Result<(), InvalidConfig> {
@@ -31,6 +38,7 @@ mod tests {
         for (text, old, new) in [
             ("[[executors]]\nurl = \"http://a\"", "`executors`", "`replicas`"),
             ("[live]\nsurvey_ms = 9", "`live.survey_ms`", "`live.snapshot_ms`"),
+            ("[fleet]\nage_half_ms = 9", "`fleet.age_half_ms`", "`scheduler.marginal_work.age_half_ms`"),
         ] {
             let said = Config::parse(text, &|_| None).expect_err("an old name").to_string();
             assert!(said.contains(old) && said.contains(new), "{said}");

@@ -20,6 +20,9 @@ pub(crate) fn print(mut config: Config) -> Result<(), Failure> {
     if config.auth.admin_key.take().is_some() {
         say!("# auth.admin_key is set and not shown");
     }
+    for line in config.backend().limits_of_policy() {
+        say!("# {line}");
+    }
     say!("{}", toml::to_string_pretty(&config)?);
     Ok(())
 }

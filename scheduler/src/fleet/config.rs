@@ -79,18 +79,6 @@ pub struct FleetConfig {
     pub bulk_window: u32,
     /// The first bulk relQuery, once it is so old, is not passed over for the sake of a prefix any more.
     pub bulk_overtaken_ms_max: Millis,
-    /// Prompt tokens that cost as much as one output token, in the work that orders relQueries.
-    pub output_weight: u32,
-    /// Waiting that makes a relQuery's work count half; absent: age does not count (see
-    /// `marginal_work.age_half_ms`).
-    pub age_half_ms: Option<Millis>,
-    /// How far, in prompt tokens or their like at its weight, a tenant may be served ahead of another that
-    /// waits.
-    pub tenant_lag_tokens_max: TokenCount,
-    /// Waiting after which a relQuery of class `dashboard` counts as interactive.
-    pub dashboard_wait_ms_max: Millis,
-    /// The same of class `bulk`.
-    pub bulk_wait_ms_max: Millis,
     /// Most rows held, waiting and in flight.
     pub rows_max: u32,
     /// Most relQueries held.
@@ -118,12 +106,6 @@ impl Default for FleetConfig {
             prefixes_max: 4_096,
             bulk_window: 256,
             bulk_overtaken_ms_max: Millis(60_000),
-            // (a_d + b_d / 64) / a_p of the default cost model: an output token in a batch of 64.
-            output_weight: 8,
-            age_half_ms: Some(Millis(120_000)),
-            tenant_lag_tokens_max: TokenCount(50_000),
-            dashboard_wait_ms_max: Millis(60_000),
-            bulk_wait_ms_max: Millis(3_600_000),
             rows_max: 100_000,
             relqueries_max: 10_000,
             tries_max: 8,
@@ -142,7 +124,6 @@ impl FleetConfig {
             ("fleet.prefix_block", self.prefix_block),
             ("fleet.prefixes_max", self.prefixes_max),
             ("fleet.bulk_window", self.bulk_window),
-            ("fleet.output_weight", self.output_weight),
             ("fleet.rows_max", self.rows_max),
             ("fleet.relqueries_max", self.relqueries_max),
             ("fleet.tries_max", self.tries_max),

@@ -139,8 +139,9 @@ impl Fleet {
 
     /// The first waiting relQueries.
     fn first_keys(&self, most: usize) -> Vec<RelQueryKey> {
-        let lag = Nanos(self.config.tenant_lag_tokens_max.0);
-        let by_share = self.tenants.order(lag, most);
+        let lag = Nanos::from(self.scheduler.marginal_work.tenant_lag_ms_max);
+        let shares = self.scheduler.policy.shares_by_tenant();
+        let by_share = shares.then(|| self.tenants.order(lag, most)).flatten();
         by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect())
     }
 
@@ -239,8 +240,9 @@ impl Fleet {
         let computed = (item.prompt.len() as u64).saturating_sub(seen).max(1);
         self.router.send(replica, tokens, &row.chain, row.group);
         let answered_before = self.router.answered(replica);
-        let rank = rank(query.key.unwrap_or_else(|| query.rank(&self.config, &self.lengths)));
+        let key = query.key;
         query.launch(number, request, now);
+        let rank = rank(key.unwrap_or_else(|| query.key_under(self.scheduler.policy)));
         let dispatch = Dispatch {
             replica,
             request,
@@ -257,8 +259,8 @@ impl Fleet {
         };
         self.next_request += 1;
         let output = output.remaining(0, dispatch.item.generation.output_max.0);
-        let work = computed.saturating_add(u64::from(self.config.output_weight).saturating_mul(output));
-        self.tenants.charge(dispatch.tenant, Nanos(work));
+        let time = self.pricing().time_of(computed, output);
+        self.tenants.charge(dispatch.tenant, time);
         self.requests.insert(
             request,
             Flying { relquery: id, row: number, replica, tokens, group, answered_before, has_begun: false },

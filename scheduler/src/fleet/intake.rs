@@ -6,11 +6,13 @@ use base::{Nanos, RelQueryId, RequestId, ServiceClass, Submission, Time, TokenCo
 
 use super::Fleet;
 use super::config::{Health, ReplicaConfig, ReplicaId};
+use super::priority::Pricing;
 use super::query::Query;
 use super::router::Lane;
 use super::settle::Cause;
 use crate::config::ConfigError;
 use crate::event::{Event, Refused};
+use crate::starvation::starves_at;
 
 impl Fleet {
     /// Takes a relQuery, or nothing of it.
@@ -25,12 +27,6 @@ impl Fleet {
         }
         self.check(None, &submission.items)?;
         let query = Query::new(&submission);
-        let wait = match query.class {
-            ServiceClass::Interactive => None,
-            ServiceClass::Dashboard => Some(self.config.dashboard_wait_ms_max),
-            ServiceClass::Bulk => Some(self.config.bulk_wait_ms_max),
-        };
-        self.timers.set(id, wait.map(|wait| submission.arrival + Nanos::from(wait)));
         self.tenants.join(submission.tenant, submission.weight);
         self.queries.insert(id, query);
         self.add(id, submission.items);
@@ -115,6 +111,7 @@ impl Fleet {
         if let Some(query) = self.queries.get_mut(&id) {
             query.add(items, &self.hasher, &self.config, &self.router.prefixes);
         }
+        self.set_timer(id);
         self.place(id);
     }
 
@@ -184,11 +181,33 @@ impl Fleet {
         Some(query)
     }
 
-    /// Puts a relQuery among the waiting ones, under the key it has now, or takes it out.
+    /// Sets the time at which a relQuery to which rows were added has waited too long: it rises to the first
+    /// class, or starves (Eq. 13), as the policy has it.
+    fn set_timer(&mut self, id: RelQueryId) {
+        let Some(query) = self.queries.get(&id) else { return };
+        let policy = self.scheduler.policy;
+        let settings = &self.scheduler.marginal_work;
+        let starves = self.scheduler.unit_waiting_ms_max.filter(|_| policy.reads_the_paper());
+        let at = match (starves, query.class) {
+            (Some(unit), _) => Some(starves_at(query.arrival, unit, query.submitted)),
+            _ if !policy.orders_by_class() => None,
+            (_, ServiceClass::Interactive) => None,
+            (_, ServiceClass::Dashboard) => Some(query.arrival + Nanos::from(settings.dashboard_wait_ms_max)),
+            (_, ServiceClass::Bulk) => Some(query.arrival + Nanos::from(settings.bulk_wait_ms_max)),
+        };
+        self.timers.set(id, at);
+    }
+
+    /// Gives a relQuery the priority that it has now, and puts it among the waiting ones or takes it out.
     pub(crate) fn place(&mut self, id: RelQueryId) {
+        let (scheduler, cost) = (&self.scheduler, &self.cost);
+        let pricing = Pricing { scheduler, cost, lengths: &self.lengths, router: &self.router };
         let Some(query) = self.queries.get_mut(&id) else { return };
         let old = query.key;
-        query.key = (query.waiting() > 0).then(|| query.rank(&self.config, &self.lengths));
+        query.key = (query.waiting() > 0).then(|| {
+            pricing.update(query);
+            query.key_under(scheduler.policy)
+        });
         if old == query.key {
             return;
         }
@@ -199,12 +218,16 @@ impl Fleet {
         self.tenants.place(query.tenant, old, query.key);
     }
 
-    /// Lets everything whose time has come take effect: what waited too long counts as interactive.
+    /// Lets everything whose time has come take effect: what waited too long goes first.
     pub(crate) fn run_timers(&mut self, now: Time) {
         self.retries = self.retries.split_off(&(now + Nanos(1)));
-        while let Some((_, id)) = self.timers.take_if(|at| at <= now) {
-            if let Some(query) = self.queries.get_mut(&id) {
-                query.class = ServiceClass::Interactive;
+        let starves = self.scheduler.policy.reads_the_paper();
+        while let Some((at, id)) = self.timers.take_if(|at| at <= now) {
+            match self.queries.get_mut(&id) {
+                // One that started in time has stopped waiting, as Eq. 13 counts it.
+                Some(query) if starves => query.is_promoted |= query.started.is_none_or(|began| began > at),
+                Some(query) => query.class = ServiceClass::Interactive,
+                None => {}
             }
             self.place(id);
         }

@@ -17,6 +17,7 @@ pub mod config;
 mod dispatch;
 mod intake;
 mod prefixes;
+mod priority;
 mod query;
 mod router;
 mod settle;
@@ -31,7 +32,8 @@ pub use dispatch::{Dispatch, Why};
 pub use settle::{Failure, Finish};
 pub use stats::{FleetDecision, FleetStats, ReplicaStats};
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, SchedulerConfig};
+use crate::cost::CostModel;
 use crate::event::Event;
 use crate::kv::{BlockKey, Hasher};
 use crate::policy::marginal_work::lengths::Lengths;
@@ -74,16 +76,20 @@ struct Counters {
 #[derive(Clone, Debug)]
 pub struct Fleet {
     config: FleetConfig,
+    /// The policy and its settings.
+    scheduler: SchedulerConfig,
+    /// What a replica's steps cost.
+    cost: CostModel,
     hasher: Hasher,
     router: Router,
     queries: BTreeMap<RelQueryId, Query>,
     requests: BTreeMap<RequestId, Flying>,
     /// RelQueries with waiting rows.
     waiting: BTreeSet<RelQueryKey>,
-    /// Their tenants' shares, in prompt tokens or their like instead of time.
+    /// Their tenants' shares, in the time of a machine.
     tenants: Tenants,
     lengths: Lengths,
-    /// When relQueries rise to the first class.
+    /// When relQueries rise to the first class, or starve.
     timers: Timers,
     /// When rows that were taken back may be sent again.
     retries: BTreeSet<Time>,
@@ -98,16 +104,20 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// A fleet at rest. Replicas may be added and removed later.
+    /// A fleet at rest, which orders relQueries as `scheduler` says. Replicas may be added and removed later.
     pub fn new(
         config: FleetConfig,
+        scheduler: SchedulerConfig,
         replicas: impl IntoIterator<Item = (ReplicaId, ReplicaConfig)>,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
+        scheduler.validate()?;
         let mut fleet = Self {
             hasher: Hasher::new(config.prefix_hash_key),
             router: Router::new(config.load_slack_tokens.0, config.prefixes_max),
             config,
+            scheduler,
+            cost: CostModel::default(),
             queries: BTreeMap::new(),
             requests: BTreeMap::new(),
             waiting: BTreeSet::new(),
@@ -131,6 +141,16 @@ impl Fleet {
     /// The configuration it was made with.
     pub fn config(&self) -> &FleetConfig {
         &self.config
+    }
+
+    /// The policy and its settings.
+    pub fn scheduler(&self) -> &SchedulerConfig {
+        &self.scheduler
+    }
+
+    /// What a replica's steps cost, as far as anybody knows. Priorities follow as relQueries change.
+    pub fn set_cost(&mut self, cost: CostModel) {
+        self.cost = cost;
     }
 
     /// Whether no row is held and nothing is left to be told.

@@ -16,10 +16,11 @@ use priority_queue::PriorityQueue;
 
 use super::config::{FleetConfig, ReplicaId};
 use super::prefixes::{Prefixes, chain, group};
+use crate::breakdown::PriorityBreakdown;
 use crate::event::Usage;
 use crate::kv::prefix::KeyBits;
 use crate::kv::{BlockKey, Hasher};
-use crate::policy::marginal_work::age::aged;
+use crate::policy::Policy;
 use crate::policy::marginal_work::lengths::{Ended, Expected, LengthKind, Lengths};
 use crate::policy::marginal_work::sharing;
 use crate::priority::RelQueryKey;
@@ -84,6 +85,14 @@ pub(crate) struct Query {
     pub(crate) submitted: u64,
     /// Novel prompt tokens of the waiting rows.
     novel: u64,
+    /// All prompt tokens of the waiting rows, and of those that run.
+    waiting_prompts: u64,
+    running_prompts: u64,
+    /// Cumulative prompt tokens of rows as they came, for Algorithm 1: as many of the last as wait.
+    sums: Vec<u64>,
+    /// Prompt tokens and output limits of all rows that were ever submitted.
+    pub(crate) prompt_submitted: u64,
+    pub(crate) output_submitted: u64,
     /// The greatest output limit of its rows.
     output_max: u64,
     pub(crate) kind: LengthKind,
@@ -94,6 +103,12 @@ pub(crate) struct Query {
     pub(crate) started: Option<Time>,
     /// When a row of it last began to answer.
     pub(crate) prefilled: Option<Time>,
+    /// Whether it goes first, for having waited too long (Eq. 13).
+    pub(crate) is_promoted: bool,
+    /// Prio(R), what it is made of, and the rows that had come by then.
+    pub(crate) priority: Nanos,
+    pub(crate) breakdown: PriorityBreakdown,
+    pub(crate) priced_rows: u64,
     /// Where it stands among the waiting ones.
     pub(crate) key: Option<RelQueryKey>,
 }
@@ -118,12 +133,21 @@ impl Query {
             waiting: 0,
             submitted: 0,
             novel: 0,
+            waiting_prompts: 0,
+            running_prompts: 0,
+            sums: vec![0],
+            prompt_submitted: 0,
+            output_submitted: 0,
             output_max: 0,
             kind: 0,
             finished: Ended::default(),
             ended: Usage::default(),
             started: None,
             prefilled: None,
+            is_promoted: false,
+            priority: Nanos(0),
+            breakdown: PriorityBreakdown::default(),
+            priced_rows: 0,
             key: None,
         }
     }
@@ -140,6 +164,9 @@ impl Query {
         for item in items {
             self.output_max = self.output_max.max(item.generation.output_max.0);
             self.submitted += 1;
+            self.output_submitted = self.output_submitted.saturating_add(item.generation.output_max.0);
+            self.prompt_submitted += item.prompt.len() as u64;
+            self.sums.push(self.prompt_submitted);
             if self.kind == 0 {
                 self.kind = kind(&item, hasher, self.scope);
             }
@@ -165,6 +192,10 @@ impl Query {
             self.queue(&row);
             self.rows.insert(row.item.row, row);
         }
+        // A relQuery that takes rows for as long as it is open keeps the sums of those that are left.
+        if self.sums.len() > 2 * (self.rows.len() + 1) {
+            self.sums.drain(..self.sums.len() - self.rows.len() - 1);
+        }
     }
 
     /// Puts a row among the waiting ones of its group.
@@ -174,12 +205,14 @@ impl Query {
         self.sizes.push(row.group, (rows.len(), row.group));
         self.waiting += 1;
         self.novel += row.novel;
+        self.waiting_prompts += row.item.prompt.len() as u64;
     }
 
     /// Takes a waiting row out of its group, or from those that were taken back.
     fn unqueue(&mut self, row: &FleetRow) {
         self.waiting -= 1;
         self.novel -= row.novel;
+        self.waiting_prompts -= row.item.prompt.len() as u64;
         if self.requeued.remove(&row.item.row) {
             return;
         }
@@ -197,6 +230,7 @@ impl Query {
     pub(crate) fn launch(&mut self, number: u32, request: RequestId, now: Time) {
         let Some(mut row) = self.rows.remove(&number) else { return };
         self.unqueue(&row);
+        self.running_prompts += row.item.prompt.len() as u64;
         row.request = Some(request);
         self.started.get_or_insert(now);
         self.prefilled = Some(now);
@@ -213,13 +247,16 @@ impl Query {
         self.requeued.insert(number);
         self.waiting += 1;
         self.novel += row.novel;
+        self.waiting_prompts += row.item.prompt.len() as u64;
+        self.running_prompts -= row.item.prompt.len() as u64;
     }
 
     /// Takes a row out, wherever it is.
     pub(crate) fn remove(&mut self, number: u32) -> Option<FleetRow> {
         let row = self.rows.remove(&number)?;
-        if row.request.is_none() {
-            self.unqueue(&row);
+        match row.request {
+            None => self.unqueue(&row),
+            Some(_) => self.running_prompts -= row.item.prompt.len() as u64,
         }
         Some(row)
     }
@@ -279,18 +316,35 @@ impl Query {
         Expected::of(self.output_max, self.finished, lengths.of(self.kind))
     }
 
-    /// The key that orders it: what is left of it in prompt tokens or their like, and since when it waits
-    /// (RelServe's remaining work, Eq. 10, as far as a gateway knows it).
-    ///
-    /// ```text
-    /// work = uncached prompt tokens of waiting rows + weight * expected output of waiting and running rows
-    /// ```
-    pub(crate) fn rank(&self, config: &FleetConfig, lengths: &Lengths) -> RelQueryKey {
-        let output = self.expected(lengths).remaining(0, self.output_max);
-        let weighted = u64::from(config.output_weight).saturating_mul(output);
-        let work = self.novel.saturating_add(weighted.saturating_mul(self.rows.len() as u64)).max(1);
-        let priority = aged(Nanos(work), self.arrival, config.age_half_ms).0;
-        RelQueryKey { class: self.class, priority, arrival: self.arrival, id: self.id }
+    /// The key that orders it.
+    pub(crate) fn key_under(&self, policy: Policy) -> RelQueryKey {
+        RelQueryKey::new(policy, self.class, self.priority, self.arrival, self.id)
+    }
+
+    /// The greatest output limit of its rows.
+    pub(crate) fn output_max(&self) -> u64 {
+        self.output_max
+    }
+
+    /// Prompt tokens of waiting rows that neither an earlier row nor a replica's cache is thought to supply.
+    pub(crate) fn novel(&self) -> u64 {
+        self.novel
+    }
+
+    /// All prompt tokens of waiting rows.
+    pub(crate) fn waiting_prompts(&self) -> u64 {
+        self.waiting_prompts
+    }
+
+    /// Prompt tokens of rows that run.
+    pub(crate) fn running_prompts(&self) -> u64 {
+        self.running_prompts
+    }
+
+    /// Cumulative prompt tokens of as many rows as wait, the first an offset. Rows go in the order of what they
+    /// share, so which of them wait is not a stretch of those that came: the last ones stand for them.
+    pub(crate) fn waiting_sums(&self) -> &[u64] {
+        &self.sums[self.sums.len() - 1 - self.waiting..]
     }
 
     /// The three periods of RelServe's Eq. 2, as they look from outside the replicas.
@@ -304,6 +358,15 @@ impl Query {
         let grouped: usize = self.groups.values().map(BTreeSet::len).sum();
         if waiting.len() != self.waiting || grouped + self.requeued.len() != self.waiting {
             return Err(format!("relQuery {}: waiting rows are miscounted", self.id));
+        }
+        let prompts = |waits: bool| {
+            let rows = self.rows().filter(|row| row.request.is_none() == waits);
+            rows.map(|row| row.item.prompt.len() as u64).sum::<u64>()
+        };
+        if (prompts(true), prompts(false)) != (self.waiting_prompts, self.running_prompts)
+            || self.sums.len() <= self.waiting
+        {
+            return Err(format!("relQuery {}: prompts are miscounted", self.id));
         }
         if waiting.iter().map(|row| row.novel).sum::<u64>() != self.novel {
             return Err(format!("relQuery {}: waiting tokens are miscounted", self.id));

@@ -32,6 +32,11 @@ impl Lane {
         self.health == Health::Up && self.rows < self.config.rows_max && self.holds(self.tokens + tokens)
     }
 
+    /// Whether it is in service.
+    pub(crate) fn is_up(&self) -> bool {
+        self.health == Health::Up
+    }
+
     /// Whether so many tokens are within its limit.
     pub(crate) fn holds(&self, tokens: u64) -> bool {
         self.config.tokens_max.is_none_or(|most| tokens <= most.0)

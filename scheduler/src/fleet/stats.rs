@@ -161,8 +161,8 @@ impl Fleet {
                 prefilling: 0,
                 running: (query.open() - query.waiting()) as u64,
             },
-            priority: query.key.unwrap_or_else(|| query.rank(&self.config, &self.lengths)).priority,
-            breakdown: None,
+            priority: query.priority.0,
+            breakdown: Some(query.breakdown),
             is_new: false,
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use base::{Bytes, Millis, TokenCount};
+use scheduler::SchedulerConfig;
 use scheduler::fleet::FleetConfig;
 use serde::{Deserialize, Serialize};
 
@@ -214,6 +215,8 @@ pub struct BackendConfig<'a> {
     pub model: &'a ModelConfig,
     /// How the local engine runs it.
     pub engine: &'a engine::EngineConfig,
+    /// In which order relQueries are served.
+    pub scheduler: &'a SchedulerConfig,
     /// How rows are shared out among replicas.
     pub fleet: &'a FleetConfig,
     /// What runs rows; without any, the local engine alone.
@@ -226,6 +229,33 @@ impl BackendConfig<'_> {
     /// Whether rows run anywhere else than on the local engine alone.
     pub fn has_fleet(&self) -> bool {
         !self.replicas.is_empty()
+    }
+
+    /// What the policy cannot do here: servers plan their own steps.
+    pub fn limits_of_policy(&self) -> Vec<String> {
+        if !self.has_fleet() {
+            return Vec::new();
+        }
+        let policy = self.scheduler.policy;
+        let mut lines = vec![
+            format!("scheduler.policy = {policy} orders the queue in front of the replicas; what a server computes in a step is the server's:"),
+            "no effect there: step_tokens_max beyond Eq. 10, chunk_tokens, sequences_max, the KV pool, speculation"
+                .to_owned(),
+        ];
+        if policy.reads_the_paper() {
+            lines.push(
+                "no effect there: paper_variant.delta; a row goes out as soon as a replica has room, so that the \
+                 transitional case prefills"
+                    .to_owned(),
+            );
+        }
+        if policy.orders_by_class() {
+            lines.push(
+                "no effect there: marginal_work.steps, gain, bulk_share_permille, evict_lower_class"
+                    .to_owned(),
+            );
+        }
+        lines
     }
 
     /// Whether the local engine runs rows.

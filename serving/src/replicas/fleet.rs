@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base::{Constraint, Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
-use scheduler::{Event, FleetConfig, Refused, SchedulerSnapshot, Stats};
+use scheduler::{Event, FleetConfig, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
@@ -84,13 +84,13 @@ impl Drop for Fleet {
 impl Fleet {
     /// A fleet of these replicas, whose health nobody has looked at yet.
     pub(super) fn new(
-        config: FleetConfig,
+        (config, scheduler): (FleetConfig, SchedulerConfig),
         replicas: Vec<Replica>,
         runtime: Runtime,
         shared: Arc<Shared>,
     ) -> Result<Self, scheduler::ConfigError> {
         let sizes = (0..).map(ReplicaId).zip(replicas.iter().map(|replica| replica.size));
-        let queue = scheduler::Fleet::new(config, sizes)?;
+        let queue = scheduler::Fleet::new(config, scheduler, sizes)?;
         let mut fleet = Self {
             queue,
             replicas,

@@ -149,7 +149,8 @@ pub fn start(
         let metrics = shared.metrics.replica(&name);
         replicas.push(Replica::new(name, transport, settings, metrics));
     }
-    Ok(Fleet::new(config.fleet.clone(), replicas, runtime, Arc::clone(shared))?)
+    let settings = (config.fleet.clone(), config.scheduler.clone());
+    Ok(Fleet::new(settings, replicas, runtime, Arc::clone(shared))?)
 }
 
 /// Says which constraints all servers of a fleet can hold outputs to; servers compile for themselves.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::{End, Nanos, RequestId, Time, TokenId};
 use ir::bucket::{BucketSettings, Buffer};
+use scheduler::SchedulerConfig;
 use scheduler::fleet::{Finish, Fleet, FleetConfig, ReplicaConfig, ReplicaId};
 
 use super::data::{Data, RowSource};
@@ -209,7 +210,7 @@ impl Buckets {
         let FleetLimits { replicas, in_flight, queue } = limits;
         let replica = ReplicaConfig { rows_max: in_flight as u32, tokens_max: None };
         let each = (0..replicas).map(|id| (ReplicaId(id as u32), replica));
-        let fleet = Fleet::new(fleet, each)?;
+        let fleet = Fleet::new(fleet, SchedulerConfig::default(), each)?;
         let buffer = Buffer::new(buffer);
         Ok(Self { data, source, buffer, fleet, queue_max: replicas * queue, waiting: 0, next: 0 })
     }

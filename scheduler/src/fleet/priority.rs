@@ -1,0 +1,161 @@
+//! The priority of a relQuery whose rows are sent to replicas: the policies' own, over what a gateway knows.
+//!
+//! | a policy asks | a fleet answers |
+//! | --- | --- |
+//! | what a step is divided among | the rows and tokens that the replicas in service hold together |
+//! | the share that no cache supplies (Eq. 11) | tokens that neither the router's memory nor an earlier row supplies |
+//! | the batches left (Algorithm 1) | rows at replicas count as running, with all of their output to come |
+//! | the work left | lengths as rows that ended had them |
+
+use base::{Nanos, Time, TokenCount};
+
+use super::Fleet;
+use super::query::Query;
+use super::router::Router;
+use crate::config::SchedulerConfig;
+use crate::cost::CostModel;
+use crate::decompose::{Batches, Limits, Remaining, Running, decompose};
+use crate::miss_ratio::MissRatio;
+use crate::paper_variant::{DecompositionReading, PriorityReading};
+use crate::policy::marginal_work::config::MarginalWorkConfig;
+use crate::policy::marginal_work::lengths::Lengths;
+use crate::policy::marginal_work::work::{Capacity, Work};
+use crate::policy::view::RelQueryView;
+
+/// A relQuery of a fleet, as its policy sees it.
+struct DispatchedRelQuery<'a> {
+    query: &'a Query,
+    config: &'a SchedulerConfig,
+    cost: &'a CostModel,
+    lengths: &'a Lengths,
+    capacity: Capacity,
+    /// Replicas in service.
+    replicas: u64,
+}
+
+impl RelQueryView for DispatchedRelQuery<'_> {
+    fn cost(&self) -> &CostModel {
+        self.cost
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn settings(&self) -> &MarginalWorkConfig {
+        &self.config.marginal_work
+    }
+
+    fn arrival(&self) -> Time {
+        self.query.arrival
+    }
+
+    fn is_promoted(&self) -> bool {
+        self.query.is_promoted
+    }
+
+    fn submitted(&self) -> (u64, u64) {
+        (self.query.prompt_submitted, self.query.output_submitted)
+    }
+
+    fn miss_ratio(&mut self) -> MissRatio {
+        let (novel, prompts) = (self.query.novel(), self.query.waiting_prompts());
+        MissRatio::of(std::iter::once((TokenCount(novel), TokenCount(prompts))))
+    }
+
+    fn batches(&self, ratio: MissRatio) -> Batches {
+        let output_max = self.query.output_max();
+        let rows = (self.query.open() - self.query.waiting()) as u64;
+        // What they have said so far comes with their ends.
+        let running = Running {
+            rows,
+            steps_max: if rows > 0 { output_max } else { 0 },
+            steps_sum: rows * output_max,
+            held: self.query.running_prompts(),
+        };
+        let remaining = Remaining { running, requeued: &[], fresh: self.query.waiting_sums(), output_max };
+        let limits = Limits {
+            kv_tokens: self.capacity.kv_tokens,
+            sequences: self.capacity.sequences,
+            step_tokens: self.config.step_tokens_max.0.saturating_mul(self.replicas),
+        };
+        let reading = match self.config.policy.reads_the_paper() {
+            true => self.config.paper_variant.decomposition,
+            false => DecompositionReading::Corrected,
+        };
+        decompose(remaining, ratio, limits, reading)
+    }
+
+    fn work(&mut self) -> Work {
+        let rows = self.query.open() as u64;
+        let output = self.query.expected(self.lengths).remaining(0, self.query.output_max());
+        let prompts = self.query.novel() + self.query.running_prompts();
+        Work {
+            prompt: self.query.novel(),
+            output: rows * output,
+            held_output: u128::from(output) * (u128::from(prompts) + u128::from(rows * output / 2)),
+        }
+    }
+}
+
+/// What replicas in service hold together, and how many they are; where none is, one row.
+fn capacity(router: &Router) -> (Capacity, u64) {
+    let (mut sequences, mut kv_tokens, mut replicas) = (0_u64, Some(0_u64), 0);
+    for lane in router.lanes.values().filter(|lane| lane.is_up()) {
+        replicas += 1;
+        sequences += u64::from(lane.config.rows_max);
+        let tokens = lane.config.tokens_max.map(|tokens| tokens.0);
+        kv_tokens = kv_tokens.zip(tokens).map(|(sum, tokens)| sum.saturating_add(tokens));
+    }
+    // Without a limit in tokens, rows are what is divided.
+    let kv_tokens = kv_tokens.filter(|_| replicas > 0).unwrap_or(u64::MAX);
+    (Capacity { kv_tokens, sequences: sequences.max(1) }, replicas.max(1))
+}
+
+/// What priorities are made of, beside the relQuery.
+pub(super) struct Pricing<'a> {
+    pub(super) scheduler: &'a SchedulerConfig,
+    pub(super) cost: &'a CostModel,
+    pub(super) lengths: &'a Lengths,
+    pub(super) router: &'a Router,
+}
+
+impl Pricing<'_> {
+    /// Computes the priority of a relQuery of which something has changed, unless it has one for good.
+    pub(super) fn update(&self, query: &mut Query) {
+        let policy = self.scheduler.policy;
+        let is_frozen =
+            policy.reads_the_paper() && self.scheduler.paper_variant.priorities == PriorityReading::Frozen;
+        if is_frozen && query.priced_rows == query.submitted && !query.is_promoted {
+            return;
+        }
+        let (capacity, replicas) = capacity(self.router);
+        let mut seen = DispatchedRelQuery {
+            query,
+            config: self.scheduler,
+            cost: self.cost,
+            lengths: self.lengths,
+            capacity,
+            replicas,
+        };
+        (query.priority, query.breakdown) = (policy.rules().priority)(&mut seen);
+        query.priced_rows = query.submitted;
+    }
+
+    /// The time of a machine that a row is thought to take: what its tenant is charged.
+    pub(super) fn time_of(&self, computed: u64, output: u64) -> Nanos {
+        let (Capacity { sequences, .. }, replicas) = capacity(self.router);
+        // Each replica's rows share its own steps.
+        let rows = (sequences / replicas).max(1);
+        let prompt = u128::from(self.cost.prefill_per_token.0) * u128::from(computed);
+        let step = u128::from(self.cost.decode_per_sequence.0) + u128::from(self.cost.decode_base.0 / rows);
+        Nanos(u64::try_from(prompt + step * u128::from(output)).unwrap_or(u64::MAX))
+    }
+}
+
+impl Fleet {
+    pub(super) fn pricing(&self) -> Pricing<'_> {
+        let Self { scheduler, cost, lengths, router, .. } = self;
+        Pricing { scheduler, cost, lengths, router }
+    }
+}
