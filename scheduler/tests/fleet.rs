@@ -186,7 +186,7 @@ fn a_rank_says_the_same_order_to_the_replica() {
     let sent = fleet.dispatch(Time(1));
     assert_eq!(sent.len(), 3);
     assert!(sent[0].rank < sent[2].rank && sent[1].rank < sent[2].rank);
-    assert_eq!(sent[2].clone().into_submission(sent[2].relquery).class, ServiceClass::Bulk);
+    assert_eq!(sent[2].clone().into_submission().class, ServiceClass::Bulk);
 }
 
 #[test]

@@ -50,9 +50,9 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// The row as a relQuery of its own, for a replica that is an engine behind its own [`crate::Scheduler`].
-    pub fn into_submission(self, id: RelQueryId) -> Submission {
-        let Self { tenant, weight, scope, class, arrival, deadline, item, .. } = self;
+    /// The relQuery with this row, for a replica that is an engine behind its own [`crate::Scheduler`].
+    pub fn into_submission(self) -> Submission {
+        let Self { relquery: id, tenant, weight, scope, class, arrival, deadline, item, .. } = self;
         Submission { id, tenant, weight, scope, class, arrival, deadline, items: vec![item] }
     }
 }

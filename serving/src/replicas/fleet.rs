@@ -41,7 +41,7 @@ pub enum ReplicaEvent {
         /// Well, or why not.
         result: Result<(), Unhealthy>,
     },
-    /// Events of the local engine, whose relQueries are requests.
+    /// Events of the local engine.
     Events {
         /// The engine.
         replica: ReplicaId,
@@ -59,6 +59,8 @@ pub enum ReplicaEvent {
 /// A request in flight.
 struct InFlightRow {
     replica: ReplicaId,
+    /// Whose row it is.
+    row: (RelQueryId, u32),
     /// Ends its HTTP request; none on the local engine.
     abort: Option<AbortHandle>,
 }
@@ -68,6 +70,8 @@ pub struct Fleet {
     queue: scheduler::Fleet,
     replicas: Vec<Replica>,
     flying: HashMap<RequestId, InFlightRow>,
+    /// The requests of rows on the local engine, which knows rows by their relQueries.
+    local: HashMap<(RelQueryId, u32), RequestId>,
     shared: Arc<Shared>,
     /// Ends with the fleet, without waiting for anything.
     runtime: Option<Runtime>,
@@ -95,6 +99,7 @@ impl Fleet {
             queue,
             replicas,
             flying: HashMap::new(),
+            local: HashMap::new(),
             shared: Arc::clone(&shared),
             runtime: Some(runtime),
         };
@@ -131,13 +136,17 @@ impl Fleet {
         let replica = self.replica(flying.replica);
         replica.metrics.cancelled.inc();
         if let Transport::Local(local) = &replica.transport {
-            local.tell(LocalCommand::Cancel(request));
+            let (relquery, row) = flying.row;
+            local.tell(LocalCommand::Cancel(relquery, row));
         }
     }
 
     /// A request is in flight no more.
     fn land(&mut self, request: RequestId) -> Option<InFlightRow> {
         let flying = self.flying.remove(&request)?;
+        if self.local.get(&flying.row) == Some(&request) {
+            self.local.remove(&flying.row);
+        }
         self.replica(flying.replica).left(request);
         Some(flying)
     }
@@ -176,12 +185,14 @@ impl Fleet {
     /// Sends a row to its replica.
     fn send(&mut self, dispatch: Dispatch, now: Time) -> Vec<Event> {
         let Dispatch { replica, request, rank, scope, .. } = dispatch;
+        let row = (dispatch.relquery, dispatch.item.row);
         let id = replica;
         let replica = &mut self.replicas[id.0 as usize];
         replica.sent(request, now);
         let abort = match &replica.transport {
             Transport::Local(local) => {
-                local.tell(LocalCommand::Run(Box::new(dispatch.into_submission(RelQueryId(request.0)))));
+                local.tell(LocalCommand::Run(Box::new(dispatch.into_submission())));
+                self.local.insert(row, request);
                 None
             }
             Transport::Server { client, style } => {
@@ -206,7 +217,7 @@ impl Fleet {
                 Some(runtime.spawn(task).abort_handle())
             }
         };
-        self.flying.insert(request, InFlightRow { replica: id, abort });
+        self.flying.insert(request, InFlightRow { replica: id, row, abort });
         Vec::new()
     }
 
@@ -308,15 +319,15 @@ impl Fleet {
         }
     }
 
-    /// An event of the local engine as one of the queue's.
+    /// An event of the local engine as one of the queue's; of a row that was called off, nothing.
     fn local(&mut self, replica: ReplicaId, event: Event, now: Time) -> Vec<Event> {
+        let request = |relquery: RelQueryId, row: u32| self.local.get(&(relquery, row)).copied();
         match event {
-            Event::Token { relquery, text, .. } | Event::Text { relquery, text, .. } => {
-                let request = RequestId(relquery.0);
-                self.queue.text(request, text, now)
+            Event::Token { relquery, row, text, .. } | Event::Text { relquery, row, text, .. } => {
+                request(relquery, row).map_or_else(Vec::new, |request| self.queue.text(request, text, now))
             }
-            Event::RowDone { relquery, end, usage, .. } => {
-                let request = RequestId(relquery.0);
+            Event::RowDone { relquery, row, end, usage } => {
+                let Some(request) = request(relquery, row) else { return Vec::new() };
                 self.land(request);
                 let finish = Finish {
                     text: String::new(),
@@ -329,8 +340,8 @@ impl Fleet {
                 self.replica(replica).metrics.answered(&finish);
                 self.queue.finished(request, finish, now)
             }
-            Event::RowFailed { relquery, error, .. } => {
-                let request = RequestId(relquery.0);
+            Event::RowFailed { relquery, row, error, .. } => {
+                let Some(request) = request(relquery, row) else { return Vec::new() };
                 self.land(request);
                 self.replica(replica).metrics.failed.inc();
                 self.queue.failed(request, Failure::Row(error), now)

@@ -1,12 +1,12 @@
-//! The engine of this process as one replica of a fleet: a thread with its own scheduler, for which each row
-//! is a relQuery of its own.
+//! The engine of this process as one replica of a fleet: a thread with its own scheduler. A relQuery is one
+//! there too, of the rows that the fleet has sent so far, so that its order is that of a machine that runs alone.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Weak};
 
-use base::{RelQueryId, RequestId, RowError, Submission};
-use scheduler::Event;
+use base::{RelQueryId, RowError, Submission};
 use scheduler::fleet::ReplicaId;
+use scheduler::{Event, Scheduler};
 
 use super::ReplicaEvent;
 use super::unhealthy::Unhealthy;
@@ -15,9 +15,10 @@ use crate::shared::Shared;
 
 /// What its thread is told. Bounded by the rows in flight.
 pub(super) enum LocalCommand {
+    /// Run rows of a relQuery, which may be there already.
     Run(Box<Submission>),
-    /// Call that off.
-    Cancel(RequestId),
+    /// Call a row off.
+    Cancel(RelQueryId, u32),
     /// Take a turn: a fresh executor has something to report.
     Wake,
 }
@@ -60,7 +61,10 @@ fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receive
                 },
             };
             is_idle = false;
-            obey(replica, &mut engine, shared, order);
+            let events = obey(&mut engine.scheduler, order);
+            if !events.is_empty() {
+                shared.intake.event(ReplicaEvent::Events { replica, events });
+            }
         }
         let result = engine.advance(shared);
         if is_resting && matches!(result, StepResult::Idle | StepResult::Stepped(..)) {
@@ -88,19 +92,71 @@ fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receive
     }
 }
 
-fn obey(replica: ReplicaId, engine: &mut Engine, shared: &Shared, order: LocalCommand) {
+/// Does what it is told. Returns the ends of rows that the scheduler does not take.
+fn obey(scheduler: &mut Scheduler, order: LocalCommand) -> Vec<Event> {
     match order {
-        LocalCommand::Wake => {}
-        LocalCommand::Cancel(request) => {
-            engine.scheduler.cancel(RelQueryId(request.0));
+        LocalCommand::Wake => Vec::new(),
+        LocalCommand::Cancel(relquery, row) => {
+            scheduler.cancel_row(relquery, row);
+            Vec::new()
         }
         LocalCommand::Run(submission) => {
-            let (relquery, row) = (submission.id, submission.items.first().map_or(0, |item| item.row));
-            if let Err(refused) = engine.scheduler.submit(*submission) {
+            let relquery = submission.id;
+            let rows: Vec<u32> = submission.items.iter().map(|item| item.row).collect();
+            let taken = match scheduler.tenant_of(relquery) {
+                Some(_) => scheduler.extend(relquery, submission.items),
+                None => scheduler.submit(*submission),
+            };
+            let Err(refused) = taken else { return Vec::new() };
+            let failed = |row| {
                 let (error, usage) = (RowError::Failed(refused.to_string()), Default::default());
-                let events = vec![Event::RowFailed { relquery, row, error, usage }];
-                shared.intake.event(ReplicaEvent::Events { replica, events });
-            }
+                Event::RowFailed { relquery, row, error, usage }
+            };
+            rows.into_iter().map(failed).collect()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use base::{Generation, ServiceClass, TenantId, Time, TokenCount, TokenId, WorkItem};
+    use scheduler::{CostModel, SchedulerConfig};
+
+    use super::*;
+
+    fn run(relquery: u64, row: u32, tokens: usize) -> LocalCommand {
+        let generation = Generation { output_max: TokenCount(4), ..Generation::default() };
+        let prompt: Arc<[TokenId]> = vec![TokenId(row); tokens].into();
+        let (spans, sections, seed) = (Arc::default(), Arc::default(), 0);
+        let item = WorkItem { row, prompt, spans, sections, generation: Arc::new(generation), seed };
+        LocalCommand::Run(Box::new(Submission {
+            id: RelQueryId(relquery),
+            tenant: TenantId(1),
+            weight: 1,
+            scope: 0,
+            class: ServiceClass::Interactive,
+            arrival: Time(0),
+            deadline: None,
+            items: vec![item],
+        }))
+    }
+
+    #[test]
+    fn rows_that_come_one_by_one_are_one_relquery() {
+        let mut scheduler =
+            Scheduler::new(SchedulerConfig::default(), CostModel::default()).expect("it is valid");
+        for row in 0..3 {
+            assert_eq!(obey(&mut scheduler, run(7, row, 20)), []);
+        }
+        assert_eq!(obey(&mut scheduler, run(8, 0, 20)), []);
+        let stats = scheduler.stats();
+        assert_eq!((stats.relqueries, stats.rows_waiting), (2, 4));
+        obey(&mut scheduler, LocalCommand::Cancel(RelQueryId(7), 1));
+        assert_eq!(scheduler.stats().rows_waiting, 3);
+        let refused = obey(&mut scheduler, run(7, 5, 1 << 20));
+        assert!(matches!(refused[..], [Event::RowFailed { row: 5, .. }]), "{refused:?}");
+        assert_eq!(scheduler.stats().rows_waiting, 3, "its neighbours run on");
     }
 }
