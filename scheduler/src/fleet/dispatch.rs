@@ -76,6 +76,7 @@ pub(super) type Pick = (RelQueryId, u32, ReplicaId, Why);
 impl Fleet {
     /// Sends rows out for as long as a replica has room. Call it whenever something has changed.
     pub fn dispatch(&mut self, now: Time) -> Vec<Dispatch> {
+        self.router.now = self.router.now.max(now);
         self.run_timers(now);
         let mut sent = Vec::new();
         self.decision.begin(now);
@@ -238,7 +239,7 @@ impl Fleet {
         let known = |key: &&BlockKey| self.router.prefixes.latest(**key, |other| other == replica).is_some();
         let seen = row.chain.iter().take_while(known).count() as u64 * u64::from(self.config.prefix_block);
         let computed = (item.prompt.len() as u64).saturating_sub(seen).max(1);
-        self.router.send(replica, tokens, &row.chain, row.group);
+        let sent_at = self.router.send(replica, (tokens, computed), &row.chain, row.group);
         let answered_before = self.router.answered(replica);
         let key = query.key;
         query.launch(number, request, now);
@@ -263,7 +264,16 @@ impl Fleet {
         self.tenants.charge(dispatch.tenant, time);
         self.requests.insert(
             request,
-            Flying { relquery: id, row: number, replica, tokens, group, answered_before, has_begun: false },
+            Flying {
+                relquery: id,
+                row: number,
+                replica,
+                tokens,
+                group,
+                answered_before,
+                sent_at,
+                has_begun: false,
+            },
         );
         self.decision.sent(&dispatch, why);
         self.counters.sent(why, seen);

@@ -121,7 +121,7 @@ impl Fleet {
         if self.router.lanes.contains_key(&id) {
             return Err(ConfigError { field: "fleet.replica.id", reason: "is in use" });
         }
-        self.router.lanes.insert(id, Lane { config, health: Health::Up, rows: 0, tokens: 0, answered: 0 });
+        self.router.lanes.insert(id, Lane::new(config));
         Ok(())
     }
 

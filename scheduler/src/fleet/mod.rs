@@ -2,8 +2,8 @@
 //! server, or an engine of ours behind its own [`crate::Scheduler`]).
 //!
 //! The queue stays here, where it can be re-ranked; a replica is given what it can run and nothing more. A
-//! pure state machine as the scheduler is: no clock, integers only, the same calls give the same answers. It
-//! never knows how a replica is reached.
+//! pure state machine as the scheduler is: no clock, the same calls give the same answers, integers but for the
+//! fit of costs. It never knows how a replica is reached.
 //!
 //! ```text
 //! add_replica, submit, extend          what there is to do, and who does it
@@ -14,6 +14,7 @@
 //! ```
 
 pub mod config;
+mod cost_fit;
 mod dispatch;
 mod intake;
 mod prefixes;
@@ -40,6 +41,7 @@ use crate::policy::marginal_work::lengths::Lengths;
 use crate::priority::RelQueryKey;
 use crate::tenants::Tenants;
 use crate::timers::Timers;
+use cost_fit::SentAt;
 use query::Query;
 use router::Router;
 
@@ -55,6 +57,8 @@ struct Flying {
     group: BlockKey,
     /// Rows that the replica had answered when it was sent.
     answered_before: u64,
+    /// What the replica's clock of work showed then.
+    sent_at: SentAt,
     /// Whether text of it has gone out.
     has_begun: bool,
 }
@@ -70,6 +74,7 @@ struct Counters {
     rows_shared: u64,
     seen_tokens: u64,
     retries: u64,
+    answered: u64,
 }
 
 /// The queue before a set of replicas, and the router to them.
@@ -78,8 +83,9 @@ pub struct Fleet {
     config: FleetConfig,
     /// The policy and its settings.
     scheduler: SchedulerConfig,
-    /// What a replica's steps cost.
+    /// What a replica's steps cost, as fitted so far, and what was thought at the start.
     cost: CostModel,
+    prior: CostModel,
     hasher: Hasher,
     router: Router,
     queries: BTreeMap<RelQueryId, Query>,
@@ -118,6 +124,7 @@ impl Fleet {
             config,
             scheduler,
             cost: CostModel::default(),
+            prior: CostModel::default(),
             queries: BTreeMap::new(),
             requests: BTreeMap::new(),
             waiting: BTreeSet::new(),
@@ -148,9 +155,9 @@ impl Fleet {
         &self.scheduler
     }
 
-    /// What a replica's steps cost, as far as anybody knows. Priorities follow as relQueries change.
-    pub fn set_cost(&mut self, cost: CostModel) {
-        self.cost = cost;
+    /// What a replica's steps cost in the mean, as fitted to the rows that were answered.
+    pub fn cost(&self) -> CostModel {
+        self.cost
     }
 
     /// Whether no row is held and nothing is left to be told.

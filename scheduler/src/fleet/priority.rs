@@ -7,9 +7,10 @@
 //! | the batches left (Algorithm 1) | rows at replicas count as running, with all of their output to come |
 //! | the work left | lengths as rows that ended had them |
 
-use base::{Nanos, Time, TokenCount};
+use base::{Nanos, RelQueryId, Time, TokenCount};
 
 use super::Fleet;
+use super::cost_fit::{differ, mean};
 use super::query::Query;
 use super::router::Router;
 use crate::config::SchedulerConfig;
@@ -21,6 +22,9 @@ use crate::policy::marginal_work::config::MarginalWorkConfig;
 use crate::policy::marginal_work::lengths::Lengths;
 use crate::policy::marginal_work::work::{Capacity, Work};
 use crate::policy::view::RelQueryView;
+
+/// Rows after which costs are fitted anew.
+const REFIT_ROWS: u64 = 16;
 
 /// A relQuery of a fleet, as its policy sees it.
 struct DispatchedRelQuery<'a> {
@@ -154,6 +158,21 @@ impl Pricing<'_> {
 }
 
 impl Fleet {
+    /// Follows what replicas cost. Where that has changed much every waiting relQuery gets its priority anew,
+    /// so that all are compared by one model.
+    pub(super) fn refit(&mut self) {
+        if !self.scheduler.refit || !self.counters.answered.is_multiple_of(REFIT_ROWS) {
+            return;
+        }
+        let fits = self.router.lanes.values().filter_map(|lane| lane.fit.cost(&self.prior));
+        let Some(cost) = mean(fits).filter(|cost| differ(cost, &self.cost)) else { return };
+        self.cost = cost;
+        let waiting: Vec<RelQueryId> = self.waiting.iter().map(|key| key.id).collect();
+        for id in waiting {
+            self.place(id);
+        }
+    }
+
     pub(super) fn pricing(&self) -> Pricing<'_> {
         let Self { scheduler, cost, lengths, router, .. } = self;
         Pricing { scheduler, cost, lengths, router }

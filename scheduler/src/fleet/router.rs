@@ -9,7 +9,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use base::Time;
+
 use super::config::{Health, ReplicaConfig, ReplicaId};
+use super::cost_fit::{CostFit, SentAt, WorkClock};
 use super::prefixes::Prefixes;
 use crate::kv::BlockKey;
 
@@ -24,9 +27,25 @@ pub(crate) struct Lane {
     pub(crate) tokens: u64,
     /// Rows that it has answered.
     pub(crate) answered: u64,
+    /// What it had to do so far, and what that cost.
+    pub(crate) clock: WorkClock,
+    pub(crate) fit: CostFit,
 }
 
 impl Lane {
+    /// A replica at rest, in service.
+    pub(crate) fn new(config: ReplicaConfig) -> Self {
+        Self {
+            config,
+            health: Health::Up,
+            rows: 0,
+            tokens: 0,
+            answered: 0,
+            clock: WorkClock::default(),
+            fit: CostFit::default(),
+        }
+    }
+
     /// Whether a row of so many tokens may be sent now.
     fn takes(&self, tokens: u64) -> bool {
         self.health == Health::Up && self.rows < self.config.rows_max && self.holds(self.tokens + tokens)
@@ -51,6 +70,8 @@ pub(crate) struct Router {
     pub(crate) prefixes: Prefixes,
     /// Rows in flight by replica and group.
     running: BTreeMap<(ReplicaId, BlockKey), u32>,
+    /// The latest time that was told.
+    pub(crate) now: Time,
 }
 
 /// How sure it is that a replica still has a beginning: the greater, the better it is taken next.
@@ -69,6 +90,7 @@ impl Router {
             lanes: BTreeMap::new(),
             prefixes: Prefixes::new(prefixes_max),
             running: BTreeMap::new(),
+            now: Time(0),
         }
     }
 
@@ -101,13 +123,20 @@ impl Router {
         }
     }
 
-    /// A row is sent.
-    pub(crate) fn send(&mut self, replica: ReplicaId, tokens: u64, chain: &[BlockKey], group: BlockKey) {
-        let Some(lane) = self.lanes.get_mut(&replica) else { return };
+    /// A row is sent: its load, and the tokens of its prompt that are to be computed.
+    pub(crate) fn send(
+        &mut self,
+        replica: ReplicaId,
+        (tokens, computed): (u64, u64),
+        chain: &[BlockKey],
+        group: BlockKey,
+    ) -> SentAt {
+        let Some(lane) = self.lanes.get_mut(&replica) else { return SentAt::default() };
         lane.rows += 1;
         lane.tokens += tokens;
         self.prefixes.send(replica, chain);
         *self.running.entry((replica, group)).or_default() += 1;
+        lane.clock.sent(self.now, computed)
     }
 
     /// Rows that a replica has answered so far.
@@ -125,6 +154,7 @@ impl Router {
         let Some(lane) = self.lanes.get_mut(&replica) else { return };
         lane.rows -= 1;
         lane.tokens -= tokens;
+        lane.clock.left(self.now);
         if let Some(rows) = self.running.get_mut(&(replica, group)) {
             *rows -= 1;
             if *rows == 0 {
@@ -154,7 +184,7 @@ mod tests {
         let mut router = Router::new(100, 50);
         for (id, load) in (0..).map(ReplicaId).zip(loads) {
             let config = ReplicaConfig { rows_max: 9, tokens_max: Some(TokenCount(1_000)) };
-            router.lanes.insert(id, Lane { config, health: Health::Up, rows: 0, tokens: *load, answered: 0 });
+            router.lanes.insert(id, Lane { tokens: *load, ..Lane::new(config) });
         }
         router
     }

@@ -72,6 +72,7 @@ impl Fleet {
     /// A row has ended. Of a request that was cancelled or moved, nothing is heard any more.
     pub fn finished(&mut self, request: RequestId, finish: Finish, now: Time) -> Vec<Event> {
         let Some(flying) = self.requests.get(&request).copied() else { return Vec::new() };
+        self.router.now = self.router.now.max(now);
         let Flying { relquery, row, .. } = flying;
         let mut events = Vec::new();
         if !flying.has_begun {
@@ -91,8 +92,10 @@ impl Fleet {
         events.push(Event::RowDone { relquery, row, end: finish.end, usage });
         if let Some(lane) = self.router.lanes.get_mut(&flying.replica) {
             lane.answered += 1;
+            lane.fit.answered(&lane.clock, flying.sent_at, now, finish.output.0);
         }
         self.remove_row(relquery, row);
+        self.refit();
         self.place(relquery);
         events.extend(self.close_if_done(relquery, now));
         events

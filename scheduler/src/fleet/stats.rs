@@ -95,6 +95,7 @@ impl Counters {
     }
 
     pub(super) fn ended(&mut self, usage: Usage) {
+        self.answered += 1;
         self.prompt_tokens += usage.prompt.0;
         self.cached_tokens += usage.cached.0;
         self.output_tokens += usage.output.0;

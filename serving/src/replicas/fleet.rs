@@ -383,8 +383,8 @@ impl Fleet {
         View {
             replicas: replicas.collect(),
             stats: stats.totals,
+            cost: self.queue.cost(),
             decision: self.queue.last_decision().to_string(),
-            ..View::default()
         }
     }
 }
